@@ -28,15 +28,15 @@ func (x *Tensor) Item() float64 {
 // host has.
 const readFreely = 64 << 20
 
-// readable panics unless the host has memory to read x's elements. The parameter each is the number
-// of bytes that an element needs. A view may have any number of elements, and Go ends the process
-// when the system refuses memory.
-func (x *Tensor) readable(op string, each int) {
+// readable panics unless the host has memory to read x's elements, which need elementBytes bytes
+// each. A view may have any number of elements, and Go ends the process when the system refuses
+// memory.
+func (x *Tensor) readable(op string, elementBytes int) {
 	n := x.Size()
 	if !x.layout.Contiguous() {
-		each += x.dtype.Size() // bytes makes a dense copy first, in host memory if x is on the CPU
+		elementBytes += x.dtype.Size() // bytes makes a dense copy first, in host memory if x is on the CPU
 	}
-	if n <= readFreely/each {
+	if n <= readFreely/elementBytes {
 		return
 	}
 	host := new(hostmem.Memory)
@@ -46,7 +46,7 @@ func (x *Tensor) readable(op string, each int) {
 		total = 1 << 46
 		free = total
 	}
-	need, fits := uint64(n)*uint64(each), n <= math.MaxInt/each
+	need, fits := uint64(n)*uint64(elementBytes), n <= math.MaxInt/elementBytes
 	// freeing memory that pools keep for reuse may be enough
 	if fits && need <= total && need > free {
 		cpu.EmptyAll()
@@ -54,7 +54,7 @@ func (x *Tensor) readable(op string, each int) {
 		free, _ = host.Capacity()
 	}
 	if !fits || need > min(free, total) {
-		e := newError(op, device.ErrOutOfMemory, []*Tensor{x}, fmt.Sprintf("%d elements of %v take %d bytes each to be read, and the host has %d MiB: %v", n, x.dtype, each, free>>20, device.ErrOutOfMemory))
+		e := newError(op, device.ErrOutOfMemory, []*Tensor{x}, fmt.Sprintf("%d elements of %v take %d bytes each to be read, and the host has %d MiB: %v", n, x.dtype, elementBytes, free>>20, device.ErrOutOfMemory))
 		panic(e.hint("read a part of it (Narrow, Select), or the tensor that it is an expanded view of"))
 	}
 }

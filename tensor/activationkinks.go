@@ -17,11 +17,11 @@ func softplus(x float64) float64 { return math.Max(x, 0) + math.Log1p(math.Exp(-
 
 // activation declares an activation for floating point tensors.
 func activation(name string, e *expr.Expr, ref func(x, p []float64) float64, grad *expr.Expr, params ...float64) *Elementwise {
-	return Declare(&Elementwise{Name: name, Arity: 1, Result: FixedFloat, Expr: e, Ref: ref, Domain: apart, Params: params, Grad: []*expr.Expr{grad}})
+	return Declare(&Elementwise{Name: name, Arity: 1, Result: FixedFloat, Expr: e, Ref: ref, Domain: jumpDomain, Params: params, Grad: []*expr.Expr{grad}})
 }
 
-// ofNumbers makes an activation accept integers too, which it computes as float32.
-func ofNumbers(e *Elementwise) *Elementwise {
+// withIntegers makes an activation accept integers too. It computes them as float32.
+func withIntegers(e *Elementwise) *Elementwise {
 	e.Result, e.NoBool = Floating, true
 	return e
 }
@@ -32,15 +32,15 @@ const (
 	seluScale = 1.0507009873554804934193349852946
 )
 
-// belowZero returns a gradient with a kink at 0. The parameters are the gradients for x0 < 0, for
-// x0 = 0 and for x0 > 0. The gradient for x0 = 0 must not contain x0, and must equal the value that
-// the first expression has at 0. So the second derivative at 0 is 0, as in torch.
-func belowZero(left, at, right *expr.Expr) *expr.Expr {
-	return x0.Lt(zeroC).Select(left, x0.Eq(zeroC).Select(at, right))
+// kinkAtZero returns a gradient with a kink at 0. The parameters are the gradients for x0 < 0, for
+// x0 = 0 and for x0 > 0. zero must not contain x0, and must equal the value of negative at x0 = 0.
+// So the second derivative at 0 is 0, as in torch.
+func kinkAtZero(negative, zero, positive *expr.Expr) *expr.Expr {
+	return x0.Lt(zeroC).Select(negative, x0.Eq(zeroC).Select(zero, positive))
 }
 
-// between returns g for lo < x < hi and for NaN, and 0 elsewhere.
-func between(lo, hi, g *expr.Expr) *expr.Expr {
+// gradInside returns g for lo < x < hi and for NaN, and 0 elsewhere.
+func gradInside(lo, hi, g *expr.Expr) *expr.Expr {
 	return x0.Le(lo).Or(x0.Ge(hi)).Select(zeroC, g)
 }
 
@@ -63,7 +63,7 @@ var (
 			return softplus(x[0]*p[0]) / p[0]
 		},
 		x0.Mul(p0).Gt(p1).Select(x1, x1.Mul(x0.Mul(p0).Sigmoid())), 2, 7))
-	softsignOp = ofNumbers(activation("softsign", x0.Div(unit.Add(x0.Abs())), ref1(func(x float64) float64 { return x / (1 + math.Abs(x)) }),
+	softsignOp = withIntegers(activation("softsign", x0.Div(unit.Add(x0.Abs())), ref1(func(x float64) float64 { return x / (1 + math.Abs(x)) }),
 		// torch computes g/(1+|x|)·(1 - |x|/(1+|x|)). This gradient is 0 where |x| is so large that
 		// 1+|x| = |x| even in float64, and NaN at ±∞. x - x gives both.
 		x0.Abs().Ge(expr.C(1<<53)).Select(x0.Sub(x0), x1.Div(unit.Add(x0.Abs())).Div(unit.Add(x0.Abs())))))
@@ -73,19 +73,19 @@ var (
 		Ref:  ref2(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Min(x, 0) }),
 		Grad: []*expr.Expr{x0.Gt(zeroC).Select(x2, x1.Mul(x2)), x0.Gt(zeroC).Select(zeroC, x0.Mul(x2))}})
 	eluOp = activation("elu", x0.Gt(zeroC).Select(x0, x0.Expm1().Mul(p0)), refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Expm1(math.Min(x, 0)) }),
-		belowZero(x1.Mul(p0).Mul(x0.Exp()), x1.Mul(p0), x1), 1.5)
+		kinkAtZero(x1.Mul(p0).Mul(x0.Exp()), x1.Mul(p0), x1), 1.5)
 	celuOp = activation("celu", x0.Gt(zeroC).Select(x0, x0.Div(p0).Expm1().Mul(p0)),
 		refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Expm1(math.Min(x, 0)/a) }),
-		belowZero(x1.Mul(x0.Div(p0).Exp()), x1, x1), 1.5)
+		kinkAtZero(x1.Mul(x0.Div(p0).Exp()), x1, x1), 1.5)
 	seluOp = activation("selu", x0.Gt(zeroC).Select(x0.Scale(seluScale), x0.Expm1().Scale(seluScale*seluAlpha)),
 		ref1(func(x float64) float64 { return seluScale * (math.Max(x, 0) + seluAlpha*math.Expm1(math.Min(x, 0))) }),
-		belowZero(x1.Scale(seluScale*seluAlpha).Mul(x0.Exp()), x1.Scale(seluScale*seluAlpha), x1.Scale(seluScale)))
+		kinkAtZero(x1.Scale(seluScale*seluAlpha).Mul(x0.Exp()), x1.Scale(seluScale*seluAlpha), x1.Scale(seluScale)))
 	mishOp = activation("mish", x0.Mul(mishInner), ref1(func(x float64) float64 { return x * math.Tanh(softplus(x)) }),
 		x1.Mul(mishInner.Add(x0.Mul(x0.Sigmoid()).Mul(unit.Sub(mishInner.Mul(mishInner))))))
 
-	relu6Op = Declare(&Elementwise{Name: "relu6", Arity: 1, Expr: limit(x0, zeroC, expr.C(6)), Domain: apart, NoBool: true,
-		Ref: ref1(func(x float64) float64 { return clamp(x, 0, 6) }), Grad: []*expr.Expr{between(zeroC, expr.C(6), x1)}})
-	hardtanhOp    = activation("hardtanh", limit(x0, p0, p1), func(x, p []float64) float64 { return clamp(x[0], p[0], p[1]) }, between(p0, p1, x1), -1, 2)
+	relu6Op = Declare(&Elementwise{Name: "relu6", Arity: 1, Expr: limit(x0, zeroC, expr.C(6)), Domain: jumpDomain, NoBool: true,
+		Ref: ref1(func(x float64) float64 { return clamp(x, 0, 6) }), Grad: []*expr.Expr{gradInside(zeroC, expr.C(6), x1)}})
+	hardtanhOp    = activation("hardtanh", limit(x0, p0, p1), func(x, p []float64) float64 { return clamp(x[0], p[0], p[1]) }, gradInside(p0, p1, x1), -1, 2)
 	hardsigmoidOp = activation("hardsigmoid", limit(x0.Add(expr.C(3)), zeroC, expr.C(6)).Div(expr.C(6)), ref1(func(x float64) float64 { return clamp(x+3, 0, 6) / 6 }),
 		x0.Gt(expr.C(-3)).And(x0.Lt(expr.C(3))).Select(x1.Scale(1.0/6), zeroC))
 	hardswishOp = activation("hardswish", x0.Mul(limit(x0.Add(expr.C(3)), zeroC, expr.C(6))).Div(expr.C(6)),
@@ -101,7 +101,7 @@ var (
 	softshrinkOp = activation("softshrink", x0.Gt(p0).Select(x0.Sub(p0), x0.Lt(p0.Neg()).Select(x0.Add(p0), x0.Mul(zeroC).Add(zeroC))),
 		refP(func(x, a float64) float64 { return x - clamp(x, -a, a) }), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
 	// Adding zero turns -0 into +0, as torch's subtraction does.
-	tanhshrinkOp = ofNumbers(activation("tanhshrink", x0.Sub(x0.Tanh()), ref1(func(x float64) float64 { return x - math.Tanh(x) }), x1.Mul(x0.Tanh().Mul(x0.Tanh())).Add(zeroC)))
+	tanhshrinkOp = withIntegers(activation("tanhshrink", x0.Sub(x0.Tanh()), ref1(func(x float64) float64 { return x - math.Tanh(x) }), x1.Mul(x0.Tanh().Mul(x0.Tanh())).Add(zeroC)))
 	thresholdOp  = Declare(&Elementwise{Name: "threshold", Arity: 1, NoBool: true, Expr: x0.Le(p0).Select(p1, x0), Domain: wide, Params: []float64{1, 7},
 		Ref: func(x, p []float64) float64 {
 			if x[0] <= p[0] {
@@ -233,6 +233,6 @@ func (x *Tensor) Tanhshrink() *Tensor { return tanhshrinkOp.Apply([]*Tensor{x}) 
 // Threshold returns x where it is above the threshold, and value elsewhere. Integers stay integers;
 // their type must be able to hold both numbers, as for [Tensor.Fill].
 func (x *Tensor) Threshold(threshold, value float64) *Tensor {
-	threshold, value = x.takes("threshold", threshold), x.takes("threshold", value)
+	threshold, value = x.fittedNumber("threshold", threshold), x.fittedNumber("threshold", value)
 	return thresholdOp.Apply([]*Tensor{x}, threshold, value)
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// crossing is a program on several streams without any explicit ordering. It trains a small
+// streamProgram is a program on several streams without any explicit ordering. It trains a small
 // network. It copies batches in advance from one page-locked buffer, and fills the buffer again
 // meanwhile. Half of the forward pass, the update and the reading of activations run on separate
 // streams. It frees memory that other streams still read, and immediately allocates the same amount
-// again. The host waits only at the end. crossing returns all computed values.
-func crossing(dev device.Device, first, second, copies device.Stream) (seen []float32, err error) {
+// again. The host waits only at the end. streamProgram returns all computed values.
+func streamProgram(dev device.Device, first, second, copies device.Stream) (seen []float32, err error) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
 		return nil, err
@@ -77,9 +77,9 @@ func crossing(dev device.Device, first, second, copies device.Stream) (seen []fl
 	return seen, err
 }
 
-// cross runs the program on a fresh emulated GPU. The seed decides the order in which its streams
-// run. With seed 0 there is only one stream.
-func cross(t *testing.T, seed int) ([]float32, error) {
+// runOnGPU runs the program on a fresh emulated GPU. The seed decides the order in which its
+// streams run. With seed 0 there is only one stream.
+func runOnGPU(t *testing.T, seed int) ([]float32, error) {
 	t.Helper()
 	gpus, err := cuda.Emulate(fmt.Sprintf("emulate,mem=4MiB,seed=%d", seed))
 	if err != nil {
@@ -94,7 +94,7 @@ func cross(t *testing.T, seed int) ([]float32, error) {
 			}
 		}
 	}
-	seen, err := crossing(dev, streams[0], streams[1], streams[2])
+	seen, err := streamProgram(dev, streams[0], streams[1], streams[2])
 	if n := dev.Stats().Allocated; n != 0 && err == nil {
 		t.Errorf("seed %d: %d bytes are left", seed, n)
 	}
@@ -111,12 +111,12 @@ func TestAnyScheduleGivesTheSame(t *testing.T) {
 	case testing.Short():
 		n = 3
 	}
-	want, err := cross(t, 0)
+	want, err := runOnGPU(t, 0)
 	if err != nil || len(want) < 70 {
 		t.Fatalf("%d numbers, %v", len(want), err)
 	}
 	for seed := 1; seed <= n; seed++ {
-		if got, err := cross(t, seed); err != nil || !slices.Equal(got, want) {
+		if got, err := runOnGPU(t, seed); err != nil || !slices.Equal(got, want) {
 			t.Fatalf("seed %d: %v, %v; on one stream %v", seed, got, err, want)
 		}
 	}
@@ -126,7 +126,7 @@ func TestAnyScheduleGivesTheSame(t *testing.T) {
 // The test above notices a wrong order of work. It fails in some schedule if streams do not wait
 // for each other, and also if memory is reused while other streams may read it.
 func TestSchedulesFindMissingOrder(t *testing.T) {
-	want, err := cross(t, 0)
+	want, err := runOnGPU(t, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestSchedulesFindMissingOrder(t *testing.T) {
 		found := 0
 		tensor.Unordered(missing[0], missing[1], func() {
 			for seed := 1; seed <= 4; seed++ {
-				if got, err := cross(t, seed); err != nil || !slices.Equal(got, want) {
+				if got, err := runOnGPU(t, seed); err != nil || !slices.Equal(got, want) {
 					found++
 				}
 			}

@@ -105,8 +105,8 @@ func (x *Tensor) anomaly(checks AnomalyCheck) *Anomaly {
 	return a
 }
 
-// anomalous panics if d, the gradient that n's VJP returned for its operand i, has an anomaly.
-func (e *engine) anomalous(n *node, i int, d *Tensor) {
+// checkAnomaly panics if d, the gradient that n's VJP returned for its operand i, has an anomaly.
+func (e *engine) checkAnomaly(n *node, i int, d *Tensor) {
 	a := d.anomaly(e.checks)
 	if a == nil {
 		return
@@ -137,7 +137,7 @@ func (y *Tensor) inspect(op string, checks AnomalyCheck, in []*Tensor) {
 	a.Op, a.Site = op, deepSite().String()
 	err := newError(op, a, in, a.Error())
 	for i, t := range in {
-		// y itself is an operand of an op in place, which has overwritten it
+		// an op in place has overwritten its operand y
 		if t != y && t.anomaly(checks) != nil {
 			err.hint("operand %d has it already", i)
 			break

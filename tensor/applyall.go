@@ -26,7 +26,7 @@ func ApplyAll(f FunctionAll, in ...*Tensor) []*Tensor {
 	defer y.Free() // the returned views keep the memory of y
 	out := make([]*Tensor, len(p.shapes))
 	for i := range out {
-		out[i] = p.part(y, i)
+		out[i] = p.resultView(y, i)
 	}
 	return out
 }
@@ -54,8 +54,8 @@ func (p *resultsOf) CrossesDevices() bool {
 	return ok && f.CrossesDevices()
 }
 
-// part returns the view of result i in y.
-func (p *resultsOf) part(y *Tensor, i int) *Tensor {
+// resultView returns the view of result i in y.
+func (p *resultsOf) resultView(y *Tensor, i int) *Tensor {
 	flat := y.Narrow(0, p.starts[i], p.shapes[i].Size())
 	if p.shapes[i].Rank() == 1 {
 		return flat
@@ -101,7 +101,7 @@ func (p *resultsOf) Forward(c *Context, in []*Tensor) *Tensor {
 func (p *resultsOf) VJP(c *Context, g *Tensor) []*Tensor {
 	all := make([]*Tensor, len(p.shapes))
 	for i := range all {
-		all[i] = p.part(g, i)
+		all[i] = p.resultView(g, i)
 	}
 	return p.f.VJP(c, all)
 }

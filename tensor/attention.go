@@ -50,7 +50,7 @@ func (f *attentionFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	q, v := in[0], in[2]
 	y, lse := f.fastForward(c, in)
 	if y == nil {
-		p := f.chances(c.scope, in)
+		p := f.computeWeights(c.scope, in)
 		kept := p
 		if f.drop != nil {
 			kept = f.dropped(p)
@@ -108,10 +108,10 @@ var (
 	attentionOp = &Elementwise{Name: "scaled_dot_product_attention", Arity: 2, Expr: x0.Add(x1)}
 )
 
-// chances returns softmax(scale·q·kᵀ + mask), [..., queries, keys]. Its type is the type in which
-// the op computes, which is float32 for 16-bit floats. The row of a query that may attend to no key
-// is 0.
-func (f *attentionFunc) chances(s *Scope, in []*Tensor) *Tensor {
+// computeWeights returns softmax(scale·q·kᵀ + mask), [..., queries, keys]. Its type is the type in
+// which the op computes, which is float32 for 16-bit floats. The row of a query that may attend to
+// no key is 0.
+func (f *attentionFunc) computeWeights(s *Scope, in []*Tensor) *Tensor {
 	return within(s, func(c *Scope) *Tensor {
 		q, k := in[0].In(c), in[1].In(c)
 		t := q.dtype.Compute()
@@ -163,7 +163,7 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		return grads
 	}
 	s, t := c.Scope(), q.dtype.Compute()
-	p := f.chances(s, in) // if s records a graph, it records the computation of p
+	p := f.computeWeights(s, in) // if s records a graph, it records the computation of p
 	g = f.fold(g.Cast(t))
 	if c.Needs(2) {
 		grads[2] = within(s, func(c *Scope) *Tensor {
@@ -203,8 +203,8 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // features] and values v [..., keys, values]. The leading dimensions are batches and heads. They
 // broadcast together, or share heads as GroupedHeads says. All operands have one floating point
 // type. 16-bit floats are computed in float32 and rounded once. A GPU also rounds the weights to
-// their type before it multiplies them by the values. If a query may attend to no key, its result
-// and its gradients are 0, as in torch.
+// the operands' type before it multiplies them by the values. If a query may attend to no key, its
+// result and its gradients are 0, as in torch.
 //
 // A device with attention kernels, such as the CPU, works by blocks of queries and keys. The op and
 // its gradient hold the weights of one block only. The gradient computes the weights again from

@@ -47,9 +47,9 @@ func fourDims(s shape.Dims) shape.Dims {
 	return shape.Of(s.Head(max(r-3, 0)).Size(), heads, s.At(r-2), s.At(r-1))
 }
 
-// asFour describes x as a kernel's operand of type t and four dimensions, expanded to s. Its layout
-// is the layout of the tensor that four returns, but nothing is copied yet.
-func (x *Tensor) asFour(t dtype.Type, s shape.Dims) device.View {
+// viewFourDims describes x as a kernel's operand of type t and four dimensions, expanded to s. Its
+// layout is the layout of the tensor that toFourDims returns, but nothing is copied yet.
+func (x *Tensor) viewFourDims(t dtype.Type, s shape.Dims) device.View {
 	if x.dtype == t {
 		if l, ok := x.layout.Expand(s); ok {
 			if l, ok = l.View(fourDims(s)); ok {
@@ -60,10 +60,10 @@ func (x *Tensor) asFour(t dtype.Type, s shape.Dims) device.View {
 	return resultOf(t, fourDims(s))
 }
 
-// four returns x as an operand of a kernel: converted to type t, expanded to s, and reshaped to the
-// four dimensions of fourDims. The result is a view if x has type t already and its leading
+// toFourDims returns x as an operand of a kernel: converted to type t, expanded to s, and reshaped
+// to the shape that fourDims returns. The result is a view if x has type t already and its leading
 // dimensions can be joined without a copy.
-func (x *Tensor) four(c *Scope, t dtype.Type, s shape.Dims) *Tensor {
+func (x *Tensor) toFourDims(c *Scope, t dtype.Type, s shape.Dims) *Tensor {
 	return x.In(c).Cast(t).expand(s).reshape(fourDims(s))
 }
 
@@ -79,7 +79,7 @@ func maskType(mask *Tensor, t dtype.Type) dtype.Type {
 func (f *attentionFunc) weighing(in []*Tensor, t dtype.Type, numbers *Tensor) device.Weighing {
 	w := device.Weighing{Scale: f.scale, Causal: f.causal}
 	if f.masked {
-		w.Mask = in[3].asFour(maskType(in[3], t), f.weights)
+		w.Mask = in[3].viewFourDims(maskType(in[3], t), f.weights)
 	}
 	if f.lengths {
 		w.Lengths = in[len(in)-1].operand()
@@ -105,9 +105,9 @@ func (f *attentionFunc) numbers(s *Scope, dev device.Device) *Tensor {
 // operands returns the operands of a kernel, made in scope c.
 func (f *attentionFunc) operands(c *Scope, in []*Tensor, t dtype.Type, numbers *Tensor) (a attentionOperands) {
 	q, k, v, _, _ := f.full(in)
-	a = attentionOperands{q: in[0].four(c, t, q), k: in[1].four(c, t, k), v: in[2].four(c, t, v), numbers: numbers}
+	a = attentionOperands{q: in[0].toFourDims(c, t, q), k: in[1].toFourDims(c, t, k), v: in[2].toFourDims(c, t, v), numbers: numbers}
 	if f.masked {
-		a.mask = in[3].four(c, maskType(in[3], t), f.weights)
+		a.mask = in[3].toFourDims(c, maskType(in[3], t), f.weights)
 	}
 	if f.lengths {
 		a.lengths = in[len(in)-1]
@@ -129,11 +129,10 @@ func (a *attentionOperands) fill(q, k, v *device.View, w *device.Weighing) {
 	w.Mask, w.Lengths, w.Numbers = a.mask.viewOrNone(), a.lengths.viewOrNone(), a.numbers.viewOrNone()
 }
 
-// likewise allocates a result of type t. The parameter to is the result's shape. The result's
-// dimensions, except the last, have the same order in memory as x's. So if the heads are parts of a
-// projection, as in x, the heads of the result lie next to each other for each position. Joining
-// these heads is then a view.
-func (x *Tensor) likewise(op string, s *Scope, t dtype.Type, to shape.Dims) *Tensor {
+// allocLike allocates a result of type t and shape sh. The result's dimensions, except the last,
+// have the same order in memory as x's. So if the heads are parts of a projection, as in x, the
+// heads of the result lie next to each other for each position. Joining these heads is then a view.
+func (x *Tensor) allocLike(op string, s *Scope, t dtype.Type, sh shape.Dims) *Tensor {
 	order := []int{0, 1, 2, 3}
 	for i := 1; i < 3; i++ {
 		for k := i; k > 0; k-- {
@@ -147,13 +146,14 @@ func (x *Tensor) likewise(op string, s *Scope, t dtype.Type, to shape.Dims) *Ten
 	var inMemory [4]int
 	back := make([]int, 4)
 	for i, d := range order {
-		inMemory[i], back[d] = to.At(d), i
+		inMemory[i], back[d] = sh.At(d), i
 	}
 	return alloc(op, s, x.st.dev, t, shape.Of(inMemory[:]...)).Permute(back...)
 }
 
-// fastForward runs the device's own kernel, if it has one and the operands suit it. Otherwise it
-// returns nil. lse is nil if no gradient will need it.
+// fastForward runs the device's attention kernel, if there is one and the operands suit it.
+// Otherwise it returns nil. lse holds the logarithm of each row's sum of exponentials. It is nil if
+// no gradient will need it.
 func (f *attentionFunc) fastForward(c *Context, in []*Tensor) (y, lse *Tensor) {
 	const op = "scaled_dot_product_attention"
 	fq, fk, fv, fy, ok := f.full(in)
@@ -165,7 +165,7 @@ func (f *attentionFunc) fastForward(c *Context, in []*Tensor) (y, lse *Tensor) {
 	saves := c.Needs(0) || c.Needs(1) || c.Needs(2)
 	for _, t := range kernelTypes(q.dtype) {
 		to := fourDims(fy)
-		ask := device.Attention{Out: resultOf(t, to), Q: q.asFour(t, fq), K: in[1].asFour(t, fk), V: in[2].asFour(t, fv), Weighing: f.weighing(in, t, numbers)}
+		ask := device.Attention{Out: resultOf(t, to), Q: q.viewFourDims(t, fq), K: in[1].viewFourDims(t, fk), V: in[2].viewFourDims(t, fv), Weighing: f.weighing(in, t, numbers)}
 		if saves {
 			ask.LSE = resultOf(t.Compute(), to.Head(3))
 		}
@@ -178,7 +178,7 @@ func (f *attentionFunc) fastForward(c *Context, in []*Tensor) (y, lse *Tensor) {
 		}
 		y = within(s, func(c *Scope) *Tensor {
 			a := f.operands(c, in, t, numbers)
-			y := a.q.likewise(op, c, t, to)
+			y := a.q.allocLike(op, c, t, to)
 			a.fill(&o.Q, &o.K, &o.V, &o.Weighing)
 			o.Out, o.LSE = y.operand(), lse.viewOrNone()
 			launch(op, c, o, y, lse, a.q, a.k, a.v, a.mask, a.lengths, a.numbers)
@@ -190,9 +190,9 @@ func (f *attentionFunc) fastForward(c *Context, in []*Tensor) (y, lse *Tensor) {
 	return nil, nil
 }
 
-// fastGradient runs the device's own kernel for the gradient. It returns nil if the device has no
-// such kernel, if the forward pass did not run its kernel, or if the gradient is recorded for
-// second derivatives.
+// fastGradient runs the device's attention kernel for the gradient. It returns nil if the device
+// has no such kernel, if the forward pass did not run its kernel, or if the gradient is recorded
+// for second derivatives.
 func (f *attentionFunc) fastGradient(c *Context, in []*Tensor, g *Tensor) []*Tensor {
 	const op = "scaled_dot_product_attention.grad"
 	n, s, q, dev := len(in), c.Scope(), in[0], in[0].st.dev
@@ -204,7 +204,7 @@ func (f *attentionFunc) fastGradient(c *Context, in []*Tensor, g *Tensor) []*Ten
 	full := [3]shape.Dims{fq, fk, fv}
 	numbers := f.numbers(s, dev)
 	for _, t := range kernelTypes(q.dtype) {
-		ask := device.AttentionGrad{G: g.asFour(t, fy), Q: q.asFour(t, fq), K: in[1].asFour(t, fk), V: in[2].asFour(t, fv), Out: y.asFour(t, fy),
+		ask := device.AttentionGrad{G: g.viewFourDims(t, fy), Q: q.viewFourDims(t, fq), K: in[1].viewFourDims(t, fk), V: in[2].viewFourDims(t, fv), Out: y.viewFourDims(t, fy),
 			LSE: lse.operand(), Weighing: f.weighing(in, t, numbers)}
 		together := c.projected(in, full, t)
 		together.results(c, &ask, full, t)
@@ -221,13 +221,13 @@ func (f *attentionFunc) fastGradient(c *Context, in []*Tensor, g *Tensor) []*Ten
 		w := s.child()
 		defer w.recycle()
 		a := f.operands(w, in, t, numbers)
-		from, out := g.four(w, t, fy), y.four(w, t, fy)
+		from, out := g.toFourDims(w, t, fy), y.toFourDims(w, t, fy)
 		a.fill(&o.Q, &o.K, &o.V, &o.Weighing)
 		o.G, o.Out = from.operand(), out.operand()
 		d := together.alloc(op, s, dev, t)
 		for i, to := range []*device.View{&o.DQ, &o.DK, &o.DV} {
 			if together == nil && c.Wants(i) {
-				d[i] = [3]*Tensor{a.q, a.k, a.v}[i].likewise(op, s, t, fourDims(full[i]))
+				d[i] = [3]*Tensor{a.q, a.k, a.v}[i].allocLike(op, s, t, fourDims(full[i]))
 				*to = d[i].operand()
 			}
 		}

@@ -12,42 +12,41 @@ import (
 // one memory, at the places that the parts have in the projection. That memory is the gradient of
 // the projection, so no op has to join the gradients.
 
-// A projection describes the tensor whose parts are queries, keys and values. It holds the shape of
-// this tensor. It also holds the layout of each part in a dense tensor of this shape, with four
-// dimensions.
+// A projection describes the tensor whose parts are queries, keys and values: its shape, and the
+// layout of each part in a dense tensor of this shape. The layouts have four dimensions.
 type projection struct {
-	to shape.Dims
-	at [3]shape.Layout
+	shape   shape.Dims
+	layouts [3]shape.Layout
 }
 
-// projected returns the projection whose parts are the first three operands. The parameter in holds
-// the operands. full holds the shapes of the parts. projected returns nil if the three operands are
-// not the parts of one tensor of type t.
-func (c *Context) projected(in []*Tensor, full [3]shape.Dims, t dtype.Type) *projection {
+// projected returns the projection whose parts are the first three operands. partShapes holds the
+// shapes of the parts. projected returns nil if the three operands are not the parts of one tensor
+// of type t.
+func (c *Context) projected(operands []*Tensor, partShapes [3]shape.Dims, t dtype.Type) *projection {
 	var p projection
 	var q partial
 	var whole edge
 	base := 0 // offset at which the projection begins in memory
-	for i, x := range in[:3] {
+	for i, x := range operands[:3] {
 		n := c.n.inputs[i].partOf()
-		if n == nil || !c.Wants(i) || x.dtype != t || x.st != in[0].st || x.layout.Shape != full[i] {
+		if n == nil || !c.Wants(i) || x.dtype != t || x.st != operands[0].st || x.layout.Shape != partShapes[i] {
 			return nil
 		}
 		part := *n.f.(*viewFunc).part
-		region := part.of(shape.Dense(n.operands[0].shape))
+		region := part.layoutIn(shape.Dense(n.operands[0].shape))
 		if i == 0 {
 			whole, base = n.inputs[0], x.layout.Offset-region.Offset
-			q.part, q.to, p.to = part, n.operands[0], n.operands[0].shape
+			q.part, q.operand, p.shape = part, n.operands[0], n.operands[0].shape
 		}
 		a, b := inOrder(x.layout), inOrder(region)
-		l, view := x.layout.View(fourDims(full[i]))
+		l, view := x.layout.View(fourDims(partShapes[i]))
 		come, end := q.next(part.start, part.start+part.n)
 		if !view || n.inputs[0] != whole || part.axis != q.axis || !part.joins || come || end != part.start+part.n ||
 			a.Offset != base+b.Offset || a.Shape != b.Shape || a.Strides != b.Strides {
 			return nil
 		}
 		q.cover(piece{start: part.start, n: part.n})
-		p.at[i] = shifted(l, -base)
+		p.layouts[i] = shifted(l, -base)
 	}
 	if len(q.gaps()) > 0 {
 		return nil
@@ -55,28 +54,28 @@ func (c *Context) projected(in []*Tensor, full [3]shape.Dims, t dtype.Type) *pro
 	return &p
 }
 
-// results sets the result views of a, with type t and the shapes full. Their layouts are those in
+// results sets the result views of a. They have type t, the shapes partShapes, and the layouts in
 // p. If p is nil, the layouts are dense.
-func (p *projection) results(c *Context, a *device.AttentionGrad, full [3]shape.Dims, t dtype.Type) {
+func (p *projection) results(c *Context, a *device.AttentionGrad, partShapes [3]shape.Dims, t dtype.Type) {
 	for i, d := range []*device.View{&a.DQ, &a.DK, &a.DV} {
 		switch {
 		case p != nil:
-			*d = device.View{Type: t, Layout: p.at[i]}
+			*d = device.View{Type: t, Layout: p.layouts[i]}
 		case c.Wants(i):
-			*d = resultOf(t, fourDims(full[i]))
+			*d = resultOf(t, fourDims(partShapes[i]))
 		}
 	}
 }
 
-// alloc allocates the three results in one memory. It returns nils if p is nil.
+// alloc allocates the three results in one memory. If p is nil, it returns three nils.
 func (p *projection) alloc(op string, s *Scope, dev device.Device, t dtype.Type) (d [3]*Tensor) {
 	if p == nil {
 		return d
 	}
-	whole := alloc(op, s, dev, t, p.to)
+	whole := alloc(op, s, dev, t, p.shape)
 	defer whole.Free() // the parts keep its memory
 	for i := range d {
-		d[i] = whole.handle(op, s, p.at[i])
+		d[i] = whole.handle(op, s, p.layouts[i])
 	}
 	return d
 }

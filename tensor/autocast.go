@@ -45,8 +45,8 @@ type Autocaster interface{ Autocast() AutocastClass }
 //		loss.Backward() // VJPs run without autocast, in the types of the forward pass
 //	}, tensor.Autocast(dtype.BF16))
 //
-// An expression whose tensors are all older than the scope must begin with x.In(s). In lends x to
-// the scope, whereas From would move x to it. The same rule holds for [NoGrad].
+// An expression whose tensors are all older than the scope must begin with x.In(s). That call lends
+// x to the scope, whereas s.From(x) would move x to it. The same rule holds for [NoGrad].
 //
 // A float32 leaf that requires a gradient is cast once for the scope that set Autocast, and again
 // after it has changed. The casts are freed when that scope ends. Leaves that one scope needed are
@@ -68,7 +68,7 @@ func NoAutocast() Option { return Autocast(dtype.Invalid) }
 
 // Autocast returns the type that [Autocast] set for s. It is dtype.Invalid if autocast is off.
 func (s *Scope) Autocast() dtype.Type {
-	s.asked()
+	s.markUsed()
 	return s.modes.autocast
 }
 
@@ -80,12 +80,12 @@ func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, 
 	if y := underAutocast(op, class, f, in...); y != nil {
 		return y
 	}
-	if vigils.n.Load() != 0 {
+	if modeWatches.n.Load() != 0 {
 		if given := present(in...); len(given) > 0 {
 			youngest(op, given).missCast(op, class, given, 0)
 		}
 		if class != AutocastThrough && class != AutocastWithin {
-			defer hushCasts()()
+			defer ignoreCasts()()
 		}
 	}
 	return f(in)
@@ -118,8 +118,8 @@ func underScope(s *Scope, class AutocastClass, f func(in []*Tensor) *Tensor, in 
 }
 
 // target returns the type to which an op of this class casts its operands, when autocast uses the
-// type low. The parameter in holds the operands. The result dtype.Invalid means no cast. target
-// ignores operands whose bit is set in fixed.
+// type low. The result dtype.Invalid means no cast. target ignores operands whose bit is set in
+// fixed.
 func target(class AutocastClass, low dtype.Type, in []*Tensor, fixed uint) dtype.Type {
 	if low == dtype.Invalid {
 		return low
@@ -147,16 +147,16 @@ func target(class AutocastClass, low dtype.Type, in []*Tensor, fixed uint) dtype
 	return dtype.Invalid
 }
 
-// castable reports whether autocast must convert t to get an operand of the type to.
-func castable(t *Tensor, to dtype.Type) bool {
-	return t != nil && t.dtype != to && t.dtype.IsFloat() && t.dtype != dtype.F64
+// castable reports whether autocast must convert t to get an operand of type typ.
+func castable(t *Tensor, typ dtype.Type) bool {
+	return t != nil && t.dtype != typ && t.dtype.IsFloat() && t.dtype != dtype.F64
 }
 
-// operands returns the operands of an op, cast as class says. The parameter in holds them. Operands
-// whose bit is set in fixed are not cast. A cast that no cache holds is appended to the list made.
-// The caller frees these casts once the op has run, because the graph keeps the values that it
-// needs. If made is nil, the casts belong to a scope that frees them when it ends.
-func (s *Scope) operands(class AutocastClass, in []*Tensor, fixed uint, made *[]*Tensor) []*Tensor {
+// operands returns the operands of an op, cast as class says. Operands whose bit is set in fixed
+// are not cast. A cast that no cache holds is appended to uncached. The caller frees these casts
+// once the op has run, because the graph keeps the values that it needs. uncached is nil if the
+// casts belong to a scope that frees them when it ends.
+func (s *Scope) operands(class AutocastClass, in []*Tensor, fixed uint, uncached *[]*Tensor) []*Tensor {
 	to := target(class, s.modes.autocast, in, fixed)
 	if to == dtype.Invalid {
 		return in
@@ -177,7 +177,7 @@ func (s *Scope) operands(class AutocastClass, in []*Tensor, fixed uint, made *[]
 			}
 		}
 		if out[i] == nil {
-			out[i] = s.modes.casts.take(t, to)
+			out[i] = s.modes.casts.get(t, to)
 		}
 		if out[i] != nil {
 			continue
@@ -187,8 +187,8 @@ func (s *Scope) operands(class AutocastClass, in []*Tensor, fixed uint, made *[]
 		if lent != t {
 			lent.Free()
 		}
-		if made != nil {
-			*made = append(*made, out[i])
+		if uncached != nil {
+			*uncached = append(*uncached, out[i])
 		}
 	}
 	return out

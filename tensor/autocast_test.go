@@ -83,7 +83,7 @@ func TestAutocastTogether(t *testing.T) {
 					y = y.MatMul(leaves[i])
 					live := 0
 					for key, c := range s.modes.casts.casts {
-						if got := s.modes.casts.kept(key, key.leaf.st); got != nil && !got.cast.freed.Load() {
+						if got := s.modes.casts.current(key, key.leaf.st); got != nil && !got.cast.freed.Load() {
 							live++
 						}
 						if !slices.Equal(c.cast.Detach().Float().Floats(), key.leaf.Detach().BFloat16().Float().Floats()) {
@@ -146,7 +146,7 @@ func TestAutocastTogether(t *testing.T) {
 			x.MatMul(leaves[3])
 			again := 0
 			for key := range s.modes.casts.casts {
-				if s.modes.casts.kept(key, key.leaf.st) != nil {
+				if s.modes.casts.current(key, key.leaf.st) != nil {
 					again++
 				}
 			}

@@ -22,7 +22,7 @@ type castKey struct {
 }
 
 type cachedCast struct {
-	of      *storage
+	source  *storage
 	version uint32
 	cast    *Tensor
 	// an op asked for this cast; false if it was only made together with another leaf's cast
@@ -52,11 +52,11 @@ func (g *castGroup) list() []weak.Pointer[Tensor] {
 	return g.leaves // safe without the lock: the list only grows
 }
 
-// take returns the cast of t, or nil if the cache must not keep it. As in torch the cache keeps
-// only casts of float32 leaves that require a gradient and are no views. The cast is part of the
-// graph, even if a scope without gradients needs it first.
-func (k *castCache) take(t *Tensor, to dtype.Type) *Tensor {
-	if k == nil || !to.IsHalf() || !castLeaf(t) {
+// get returns the cast of t, or nil if the cache must not keep this cast. As in torch the cache
+// keeps only casts of float32 leaves that require a gradient and are no views. The cast is part of
+// the graph, even if a scope without gradients needs it first.
+func (k *castCache) get(t *Tensor, typ dtype.Type) *Tensor {
+	if k == nil || !typ.IsHalf() || !castLeaf(t) {
 		return nil
 	}
 	leaf := t
@@ -67,16 +67,16 @@ func (k *castCache) take(t *Tensor, to dtype.Type) *Tensor {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	key := castKey{t.base(), to}
-	c := k.kept(key, t.st)
+	key := castKey{t.base(), typ}
+	c := k.current(key, t.st)
 	if c == nil {
 		if k.scope.isClosed() {
 			return nil
 		}
-		if vigils.n.Load() != 0 {
-			defer hush()()
+		if modeWatches.n.Load() != 0 {
+			defer ignoreOps()()
 		}
-		k.castAll(append([]*Tensor{leaf}, k.beside(key.leaf, to)...), to)
+		k.castAll(append([]*Tensor{leaf}, k.companions(key.leaf, typ)...), typ)
 		c = k.casts[key]
 	}
 	if !c.asked {
@@ -93,18 +93,18 @@ func castLeaf(t *Tensor) bool {
 	return t.dtype == dtype.F32 && t.NeedsGrad() && t.node == nil && t.viewed == nil
 }
 
-// kept returns the cast of a leaf with storage st, if the cache has a cast of its current value.
-func (k *castCache) kept(key castKey, st *storage) *cachedCast {
+// current returns the cast of a leaf with storage st, if the cache has a cast of its current value.
+func (k *castCache) current(key castKey, st *storage) *cachedCast {
 	c := k.casts[key]
-	if c == nil || c.of != st || c.version != st.version.Load() || c.cast.freed.Load() {
+	if c == nil || c.source != st || c.version != st.version.Load() || c.cast.freed.Load() {
 		return nil
 	}
 	return c
 }
 
-// beside returns the other leaves that an earlier scope needed together with leaf and that have no
-// current cast. It returns nil if one launch cannot cast them all.
-func (k *castCache) beside(leaf *Tensor, to dtype.Type) (list []*Tensor) {
+// companions returns the other leaves that an earlier scope needed together with leaf and that have
+// no current cast. It returns nil if one launch cannot cast them all.
+func (k *castCache) companions(leaf *Tensor, to dtype.Type) (list []*Tensor) {
 	s, dev := k.scope, leaf.st.dev
 	if to != s.modes.autocast || s.modes.composed || s.modes.anomaly != 0 || !leaf.layout.Contiguous() {
 		return nil
@@ -112,7 +112,7 @@ func (k *castCache) beside(leaf *Tensor, to dtype.Type) (list []*Tensor) {
 	for _, w := range leaf.castWith.Load().list() {
 		t := w.Value()
 		if t == nil || t == leaf || t.freed.Load() || !castLeaf(t) || t.st.dev != dev || !t.synced() ||
-			!t.layout.Contiguous() || !t.scope.encloses(s) || k.kept(castKey{t, to}, t.st) != nil {
+			!t.layout.Contiguous() || !t.scope.encloses(s) || k.current(castKey{t, to}, t.st) != nil {
 			continue
 		}
 		list = append(list, t)

@@ -48,23 +48,23 @@ func Gradient(y, x *Tensor, opts ...GradOption) *Tensor {
 // engine is one run of differentiation. It does not recurse, so a graph may be as deep as memory
 // allows.
 type engine struct {
-	op     string
-	o      gradOptions
-	scope  *Scope // owns the gradients while they are passed on
-	tasks  map[edge]*task
-	queue  queue
-	inputs []*Tensor // tensors whose gradients are wanted; nil means all leaves
-	at     []edge    // the edges to the inputs
-	found  []*Tensor
-	checks AnomalyCheck
+	op         string
+	o          gradOptions
+	scope      *Scope // owns the gradients while they are passed on
+	tasks      map[edge]*task
+	queue      queue
+	inputs     []*Tensor // tensors whose gradients are wanted; nil means all leaves
+	inputEdges []edge    // the edge of each input
+	inputGrads []*Tensor
+	checks     AnomalyCheck
 
 	recomputed map[*segment]*recomputation // results of segments that this run has computed again
 	watched    watchedRun
 }
 
 func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Tensor {
-	if vigils.n.Load() != 0 {
-		defer hush()()
+	if modeWatches.n.Load() != 0 {
+		defer ignoreOps()()
 	}
 	starts := append([]start{{y, o.seed}}, o.more...)
 	s := y.startScope(op, o.more)
@@ -77,19 +77,19 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 	}
 	for i, in := range inputs {
 		in.use(op)
-		in.current(op)
+		in.mustBeCurrent(op)
 		if !in.needsGrad {
-			in.gradless(op, fmt.Sprintf("input %d does not require a gradient", i))
+			in.failWithoutGrad(op, fmt.Sprintf("input %d does not require a gradient", i))
 		}
 		if o.into != nil {
 			in.RetainGrad() // as in torch a result keeps its gradient from now on
 		}
-		e.at = append(e.at, edgeOf(in))
-		if e.tasks[e.at[i]] == nil { // an input that is listed twice has one task
-			e.tasks[e.at[i]] = &task{at: e.at[i], input: i + 1}
+		e.inputEdges = append(e.inputEdges, edgeOf(in))
+		if e.tasks[e.inputEdges[i]] == nil { // an input that is listed twice has one task
+			e.tasks[e.inputEdges[i]] = &task{at: e.inputEdges[i], input: i + 1}
 		}
 	}
-	e.found = make([]*Tensor, len(inputs))
+	e.inputGrads = make([]*Tensor, len(inputs))
 	e.plan(starts)
 	defer e.watched.abandon()
 	e.begin()
@@ -100,15 +100,15 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 	}
 	for len(e.queue) > 0 {
 		t := heap.Pop(&e.queue).(*task)
-		e.watched.pass(t.order)
+		e.watched.reportMissed(t.order)
 		e.step(t)
 	}
-	e.watched.pass(0)
+	e.watched.reportMissed(0)
 	return e.results()
 }
 
-// gradless panics with the error that x requires no gradient.
-func (x *Tensor) gradless(op, msg string) {
+// failWithoutGrad panics with the error that x requires no gradient.
+func (x *Tensor) failWithoutGrad(op, msg string) {
 	panic(newError(op, ErrGrad, []*Tensor{x}, msg).hint("call x.RequiresGrad() before the forward pass; a result requires one if it was computed, outside of NoGrad, from what does"))
 }
 
@@ -121,7 +121,7 @@ func (y *Tensor) startScope(op string, more []start) *Scope {
 	}
 	s := youngest(op, all)
 	for _, y := range all {
-		y.current(op)
+		y.mustBeCurrent(op)
 		if !y.needsGrad {
 			e := newError(op, ErrGrad, []*Tensor{y}, "the tensor does not depend on anything that requires a gradient")
 			switch {
@@ -171,15 +171,15 @@ func (e *engine) seed(from start) *Tensor {
 // that are leaves, and returns nil.
 func (e *engine) results() []*Tensor {
 	for i := range e.inputs {
-		if k := e.tasks[e.at[i]].input - 1; k != i && e.found[k] != nil && e.o.into == nil {
-			e.found[i] = e.found[k].handleWithGraph(e.scope)
+		if k := e.tasks[e.inputEdges[i]].input - 1; k != i && e.inputGrads[k] != nil && e.o.into == nil {
+			e.inputGrads[i] = e.inputGrads[k].handleWithGraph(e.scope)
 		}
 	}
 	if e.o.into != nil {
-		for i, g := range e.found {
+		for i, g := range e.inputGrads {
 			// an input that is a result has retained its gradient already
-			if g != nil && e.at[i].leaf != nil {
-				e.into(e.tasks[e.at[i]], g)
+			if g != nil && e.inputEdges[i].leaf != nil {
+				e.addToLeaf(e.tasks[e.inputEdges[i]], g)
 			}
 		}
 	}
@@ -189,7 +189,7 @@ func (e *engine) results() []*Tensor {
 		return nil
 	}
 	var keep []*Tensor
-	for i, t := range e.found {
+	for i, t := range e.inputGrads {
 		if t == nil && !e.o.unused {
 			fail(e.op, ErrGrad, []*Tensor{e.inputs[i]}, "the result does not depend on input %d (AllowUnused makes its gradient nil)", i)
 		}
@@ -198,7 +198,7 @@ func (e *engine) results() []*Tensor {
 		}
 	}
 	e.scope.close(keep, false)
-	return e.found
+	return e.inputGrads
 }
 
 // bring returns a handle of g that belongs to the engine's scope.
@@ -218,10 +218,10 @@ func (e *engine) step(t *task) {
 	g := t.g
 	t.g = nil
 	if t.partial != nil {
-		g = e.whole(t)
+		g = e.assembled(t)
 	}
 	if t.one {
-		e.back(t, nil)
+		e.runVJP(t, nil)
 		return
 	}
 	if n := t.at.node; n != nil {
@@ -233,24 +233,24 @@ func (e *engine) step(t *task) {
 		}
 	}
 	if t.input > 0 {
-		e.found[t.input-1] = g
+		e.inputGrads[t.input-1] = g
 		if !t.needed {
 			return
 		}
 		g = g.handleWithGraph(e.scope)
 	}
 	if t.at.node != nil {
-		e.back(t, g)
+		e.runVJP(t, g)
 		return
 	}
 	if e.inputs == nil {
-		e.into(t, g)
+		e.addToLeaf(t, g)
 	}
 }
 
-// back computes the gradients of one node's operands from g, the gradient of its result. A nil g
-// stands for 1.
-func (e *engine) back(t *task, g *Tensor) {
+// runVJP computes the gradients of one node's operands from g, the gradient of the node's result. A
+// nil g stands for 1.
+func (e *engine) runVJP(t *task, g *Tensor) {
 	n := t.at.node
 	if n.dropped.Load() && (n.saves > 0 || n.scope != root && n.scope.isClosed()) {
 		panic(e.freed(n))
@@ -272,7 +272,7 @@ func (e *engine) back(t *task, g *Tensor) {
 	if grads != nil {
 		e.sendAll(t, c, nil, grads)
 	} else if v, ok := n.f.(*viewFunc); !ok || v.part == nil || !e.sendPart(t.to[0], n, *v.part, vs, g) {
-		e.backAll(t, c, g.In(vs))
+		e.callVJP(t, c, g.In(vs))
 	}
 	g.Free()
 	if n.packs {
@@ -283,9 +283,9 @@ func (e *engine) back(t *task, g *Tensor) {
 	}
 }
 
-// backAll calls a node's VJP with gi, which belongs to the VJP's scope, and sends the gradients
+// callVJP calls a node's VJP with gi, which belongs to the VJP's scope, and sends the gradients
 // that it returns.
-func (e *engine) backAll(t *task, c *Context, gi *Tensor) {
+func (e *engine) callVJP(t *task, c *Context, gi *Tensor) {
 	e.sendAll(t, c, gi, c.n.f.VJP(c, gi))
 }
 
@@ -300,7 +300,7 @@ func (e *engine) sendAll(t *task, c *Context, gi *Tensor, grads []*Tensor) {
 			continue
 		}
 		if i == 0 && c.past != nil {
-			e.past(c, t.to[0], d)
+			e.sendPast(c, t.to[0], d)
 			continue
 		}
 		d = e.checked(n, i, d)
@@ -359,7 +359,7 @@ func (e *engine) checked(n *node, i int, d *Tensor) *Tensor {
 		fail(e.op, ErrType, []*Tensor{d}, "the VJP of %s returned a gradient of type %v for operand %d, of type %v", n.op, d.dtype, i, want.dtype)
 	}
 	if d = d.Cast(want.dtype); e.checks != 0 {
-		e.anomalous(n, i, d)
+		e.checkAnomaly(n, i, d)
 	}
 	return d
 }
@@ -388,7 +388,7 @@ func (e *engine) send(t *task, g *Tensor) {
 	case t.g != nil:
 		t.g = e.sum(t.g, g)
 	case t.partial != nil:
-		t.g = e.sum(e.whole(t), g)
+		t.g = e.sum(e.assembled(t), g)
 	default:
 		t.g = g
 		heap.Push(&e.queue, t)
@@ -424,7 +424,7 @@ func (e *engine) accumulate(leaf *Tensor, g *Tensor) bool {
 	if g.st.dev != leaf.st.dev {
 		fail(e.op, ErrDevice, []*Tensor{leaf, g}, "the leaf is on %s, its gradient on %s: it was moved after it was used", leaf.st.dev.Name(), g.st.dev.Name())
 	}
-	e.scope.modes.capture.gets(leaf)
+	e.scope.modes.capture.noteLeaf(leaf)
 	had := leaf.grad != nil && !leaf.grad.freed.Load()
 	switch {
 	case had && !e.o.create:
@@ -457,19 +457,19 @@ func (s *Scope) adopt(x *Tensor) {
 		if !s.encloses(from) {
 			// s is the scope of a leaf and does not enclose x's scope. s gets the value of x
 			// without the graph.
-			s.own(x, true)
+			s.addOwned(x, true)
 			x.node = nil
 			return
 		}
-		from.lend(x)
+		from.moveUp(x)
 	}
 }
 
-// lend moves x to the parent scope, as Close would.
-func (s *Scope) lend(x *Tensor) {
+// moveUp moves x to the parent scope, as Close(x) would.
+func (s *Scope) moveUp(x *Tensor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hand([]*Tensor{x})
+	s.moveToParent([]*Tensor{x})
 }
 
 // addInto adds g to x in place. It records no graph and does not count a version, because x is a

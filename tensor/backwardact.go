@@ -11,9 +11,9 @@ import (
 // (g·w)·act'(x). Here g is the gradient of the layer's result, w is the layer's weight, and act is
 // the activation, with operand x. The result skips the activation's node in the graph.
 
-// alone reports whether exactly one VJP of the run sends t a gradient, and the caller does not ask
-// for the gradient of t's tensor.
-func (t *task) alone() bool { return t.wanted() && t.senders == 1 && t.input == 0 }
+// soleSender reports whether exactly one VJP of the run sends t a gradient, and the caller does not
+// ask for the gradient of t's tensor.
+func (t *task) soleSender() bool { return t.wanted() && t.senders == 1 && t.input == 0 }
 
 // activation returns the task of the activation whose result is operand i, possibly reshaped. It
 // returns nil if there is no such activation, or if another VJP sends the activation a gradient. It
@@ -23,7 +23,7 @@ func (c *Context) activation(i int) *task {
 	if e == nil || e.o.create || e.checks != 0 || !c.scope.modes.noGrad || !c.Wants(i) {
 		return nil
 	}
-	for t := c.to[i]; t.alone() && t.at.node != nil; t = t.to[0] {
+	for t := c.to[i]; t.soleSender() && t.at.node != nil; t = t.to[0] {
 		n := t.at.node
 		if n.hooks.Load() != nil || n.dropped.Load() || n.stream != c.n.stream || n.dtype != c.n.operands[i].dtype {
 			return nil
@@ -34,7 +34,7 @@ func (c *Context) activation(i int) *task {
 				return nil
 			}
 		case *elementwiseFunc:
-			if f.op.Arity != 1 || len(f.params) > 0 || n.operands[0].dtype != n.dtype || !t.to[0].alone() {
+			if f.op.Arity != 1 || len(f.params) > 0 || n.operands[0].dtype != n.dtype || !t.to[0].soleSender() {
 				return nil
 			}
 			return t
@@ -48,14 +48,14 @@ func (c *Context) activation(i int) *task {
 // activated computes the gradient of the operand of the activation whose result is operand i. It
 // does so in one op, if the device supports it: the product g·w, which is the gradient of operand
 // i, times the derivative of the activation. The engine must then send the result past the
-// activation: see [engine.past]. Where one op cannot do it, activated returns nil.
+// activation: see [engine.sendPast]. Where one op cannot do it, activated returns nil.
 func (c *Context) activated(i int, g, w *Tensor) *Tensor {
 	t := c.activation(i)
 	if t == nil {
 		return nil
 	}
 	n, s := t.at.node, c.scope
-	p := n.f.(*elementwiseFunc).op.behind(n)
+	p := n.f.(*elementwiseFunc).op.gradProgram(n)
 	if p == nil {
 		return nil
 	}
@@ -77,11 +77,11 @@ func (c *Context) activated(i int, g, w *Tensor) *Tensor {
 	return d.reshape(n.operands[0].shape)
 }
 
-// behind returns the program that a matrix product applies to compute the gradient of e. n is the
-// node that applied e. The program has two operands: g and the one value that n saved. It is nil if
-// the gradient needs more than one value.
-func (e *Elementwise) behind(n *node) *expr.Program {
-	p := e.parts()[0].behind
+// gradProgram returns the program that a matrix product applies to compute the gradient of e. n is
+// the node that applied e. The program has two operands: g and the one value that n saved. It is
+// nil if the gradient needs more than one value.
+func (e *Elementwise) gradProgram(n *node) *expr.Program {
+	p := e.gradParts()[0].gFirst
 	if p == nil || len(n.saved) != 1 || n.saved[0].dtype != n.dtype {
 		return nil
 	}
@@ -94,9 +94,9 @@ func (e *Elementwise) behind(n *node) *expr.Program {
 	return p.program(in, common, result)
 }
 
-// past handles d, a gradient that a VJP returned for the operand of the task c.past. It sends d to
-// that operand. It drops the nodes that d skipped, from t's node to the node of c.past.
-func (e *engine) past(c *Context, t *task, d *Tensor) {
+// sendPast sends d, a gradient that a VJP returned for the operand of the task c.past, to that
+// operand. It drops the nodes that d skipped, from t's node to the node of c.past.
+func (e *engine) sendPast(c *Context, t *task, d *Tensor) {
 	last := c.past
 	d = e.checked(last.at.node, 0, d)
 	e.send(last.to[0], e.bring(d))

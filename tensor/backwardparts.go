@@ -22,26 +22,27 @@ type part struct {
 	joins bool
 }
 
-// of returns the layout of the part in a tensor of layout l.
-func (p part) of(l shape.Layout) shape.Layout {
+// layoutIn returns the layout of the part in a tensor of layout l.
+func (p part) layoutIn(l shape.Layout) shape.Layout {
 	if p.single {
 		return l.Select(p.axis, p.start)
 	}
 	return l.Narrow(p.axis, p.start, p.n, 1)
 }
 
-// part returns a view of a part of x. Backward passes the view's gradient to [engine.sendPart],
+// viewPart returns a view of a part of x. Backward passes the view's gradient to [engine.sendPart],
 // unless a second gradient needs the recorded op.
-func (x *Tensor) part(op string, p part) *Tensor { return x.regionOf(op, p.of, &p) }
+func (x *Tensor) viewPart(op string, p part) *Tensor { return x.regionOf(op, p.layoutIn, &p) }
 
-// A partial is a gradient that arrives in parts along one axis. It holds the first pieces without a
-// copy. If all pieces lie in one memory, at their places in the whole, that memory is the gradient.
+// A partial is a gradient that arrives in parts along one axis. As long as possible it holds the
+// pieces without a copy. If all pieces lie in one memory, at their places in the whole, that memory
+// is the gradient.
 type partial struct {
-	part // the first part that arrived
-	to   operandInfo
-	last *node    // the node whose gradient arrived last
-	runs [][2]int // the ranges of indices that have arrived, sorted and without overlap
-	held []piece  // pieces that have arrived, while whole is nil
+	part    // the first part that arrived
+	operand operandInfo
+	last    *node    // the node whose gradient arrived last
+	runs    [][2]int // the ranges of indices that have arrived, sorted and without overlap
+	held    []piece  // pieces that have arrived, while whole is nil
 	// whole has the pieces that have arrived in their places. Its other elements are undefined.
 	whole *Tensor
 	// plus says to add 0 to the written elements, which turns -0 into 0. PyTorch adds the zeros of
@@ -56,14 +57,14 @@ type piece struct {
 }
 
 // sendPart adds g to the gradient of task t. g is the gradient of n's result, and n took the part p
-// of t's tensor. It returns false, and does nothing, if g must first be padded to the shape of the
-// whole. s is the scope of the work.
+// of t's tensor. sendPart returns false, and does nothing, if g must first be padded to the shape
+// of the whole. s is the scope of the work.
 func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 	if e.o.create || !t.wanted() || t.partial != nil && (t.partial.axis != p.axis || t.partial.joins != p.joins) {
 		return false
 	}
 	if e.checks != 0 {
-		e.anomalous(n, 0, g)
+		e.checkAnomaly(n, 0, g)
 	}
 	l := g.layout
 	if p.single {
@@ -73,7 +74,7 @@ func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 	e.makeOne(t)
 	switch {
 	case t.g == nil && t.partial == nil:
-		t.partial = &partial{part: p, to: n.operands[0]}
+		t.partial = &partial{part: p, operand: n.operands[0]}
 		heap.Push(&e.queue, t)
 	case t.g != nil && exclusive(t.g):
 		all := [][2]int{{0, n.operands[0].shape.At(p.axis)}}
@@ -85,9 +86,9 @@ func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 	}
 	q, x := t.partial, piece{p.start, p.n, g}
 	q.last = n
-	if q.whole == nil && (len(q.held) == 0 || q.beside(x)) {
+	if q.whole == nil && (len(q.held) == 0 || q.inSameMemory(x)) {
 		// copy g if its memory is larger than the whole gradient: a view would keep all of it alive
-		if len(q.held) == 0 && g.st.buf.Size() > q.to.shape.Size()*q.to.dtype.Size() {
+		if len(q.held) == 0 && g.st.buf.Size() > q.operand.shape.Size()*q.operand.dtype.Size() {
 			x.g = e.bring(g.In(s).Clone())
 			g.Free()
 		}
@@ -102,8 +103,8 @@ func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 	return true
 }
 
-// beside reports whether x lies in the memory of the held pieces, at its place in the whole.
-func (q *partial) beside(x piece) bool {
+// inSameMemory reports whether x lies in the memory of the held pieces, at its place in the whole.
+func (q *partial) inSameMemory(x piece) bool {
 	from, ok := q.base(q.held[0])
 	at, also := q.base(x)
 	come, end := q.next(x.start, x.start+x.n)
@@ -113,25 +114,24 @@ func (q *partial) beside(x piece) bool {
 // base returns the offset at which the whole would begin in x's memory. ok is false if the strides
 // of x differ from those of the whole, or if the memory is too small for the whole.
 func (q *partial) base(x piece) (offset int, ok bool) {
-	s := q.to.shape.Contiguous()
+	s := q.operand.shape.Contiguous()
 	for i := range s.Rank() {
 		if x.g.layout.Shape.At(i) > 1 && x.g.layout.Strides.At(i) != s.At(i) {
 			return 0, false
 		}
 	}
 	offset = x.g.layout.Offset - x.start*s.At(q.axis)
-	return offset, offset >= 0 && (offset+q.to.shape.Size())*q.to.dtype.Size() <= x.g.st.buf.Size()
+	return offset, offset >= 0 && (offset+q.operand.shape.Size())*q.operand.dtype.Size() <= x.g.st.buf.Size()
 }
 
-// next returns a range of indices that are alike: all of them have arrived, or none has. The
-// parameter at is the first index of the range. The result to is the index after its last index,
-// and is at most end. The result come says whether the indices have arrived.
-func (q *partial) next(at, end int) (come bool, to int) {
+// next returns a range of indices of which either all have arrived, or none. The range begins at
+// start, and ends before stop, which is at most end. arrived says whether the indices have arrived.
+func (q *partial) next(start, end int) (arrived bool, stop int) {
 	for _, r := range q.runs {
 		switch {
-		case at < r[0]:
+		case start < r[0]:
 			return false, min(end, r[0])
-		case at < r[1]:
+		case start < r[1]:
 			return true, min(end, r[1])
 		}
 	}
@@ -158,7 +158,7 @@ func (q *partial) cover(x piece) {
 
 // gaps returns the ranges of indices that have not arrived.
 func (q *partial) gaps() (list [][2]int) {
-	n := q.to.shape.At(q.axis)
+	n := q.operand.shape.At(q.axis)
 	for at := 0; at < n; {
 		come, to := q.next(at, n)
 		if !come {
@@ -197,21 +197,21 @@ func (q *partial) region(s *Scope, from, to int) *Tensor {
 	return q.whole.handle(q.last.op+".grad", s, q.whole.layout.Narrow(q.axis, from, to-from, 1))
 }
 
-// write allocates the whole and copies the held pieces into it. If the flag rest is set, it first
-// fills the whole with zeros.
-func (e *engine) write(q *partial, s *Scope, rest bool) {
-	q.whole = alloc(q.last.op+".grad", s, q.to.dev, q.to.dtype, q.to.shape)
+// write allocates the whole and copies the held pieces into it. If zeros is true, it first fills
+// the whole with zeros.
+func (e *engine) write(q *partial, s *Scope, zeros bool) {
+	q.whole = alloc(q.last.op+".grad", s, q.operand.dev, q.operand.dtype, q.operand.shape)
 	e.bring(q.whole)
-	if rest {
-		q.region(s, 0, q.to.shape.At(q.axis)).fill(0)
+	if zeros {
+		q.region(s, 0, q.operand.shape.At(q.axis)).fill(0)
 	}
 	held := q.held
 	q.held, q.runs = nil, nil
 	for _, x := range held {
 		q.put(s, x)
 	}
-	if rest {
-		q.runs = [][2]int{{0, q.to.shape.At(q.axis)}}
+	if zeros {
+		q.runs = [][2]int{{0, q.operand.shape.At(q.axis)}}
 	}
 }
 
@@ -226,7 +226,7 @@ func (e *engine) joined(q *partial) *Tensor {
 		return x.g
 	}
 	from, _ := q.base(x)
-	l := shape.Dense(q.to.shape)
+	l := shape.Dense(q.operand.shape)
 	l.Offset = from
 	y := x.g.handle(q.last.op+".grad", e.scope, l)
 	for _, x := range q.held {
@@ -235,8 +235,8 @@ func (e *engine) joined(q *partial) *Tensor {
 	return y
 }
 
-// whole returns the complete gradient of a task whose gradient arrived in parts.
-func (e *engine) whole(t *task) *Tensor {
+// assembled returns the complete gradient of a task whose gradient arrived in parts.
+func (e *engine) assembled(t *task) *Tensor {
 	q := t.partial
 	t.partial = nil
 	if q.whole == nil {
@@ -249,7 +249,7 @@ func (e *engine) whole(t *task) *Tensor {
 		return q.whole
 	}
 	if tr := device.Tracing(); tr != nil {
-		defer tr.End(q.last.backSpan(tr, e.scope, q.to.shape))
+		defer tr.End(q.last.backSpan(tr, e.scope, q.operand.shape))
 	}
 	s := e.scope.child()
 	defer s.recycle()

@@ -12,7 +12,7 @@ type task struct {
 	one     bool     // for a node: the gradient is a 1 without a tensor, and g is nil
 	partial *partial // the parts that have arrived, while g is nil
 	to      []*task  // for a node: the task of each operand, nil for an operand without one
-	senders int      // how many gradients may arrive: from operands of nodes, and from starts
+	senders int      // how many gradients may arrive: one for each use as operand or start
 	needed  bool     // for a node: the run must call the node's VJP
 	// 1 + the number of the input whose gradient this is; 0 if it is the gradient of no input
 	input int

@@ -3,9 +3,10 @@ package tensor
 // These functions decide what a VJP may overwrite and what it may free early. So Backward needs
 // little memory besides the saved values.
 
-// spent reports whether a VJP may put its result into g, the gradient that it got. It may do so if
-// no graph is recorded and nothing else uses g's memory, such as a hook or a retained gradient.
-func (c *Context) spent(g *Tensor) bool {
+// mayOverwrite reports whether a VJP may put its result into g, the gradient that the VJP was
+// called with. It may do so if no graph is recorded and nothing else uses g's memory, such as a
+// hook or a retained gradient.
+func (c *Context) mayOverwrite(g *Tensor) bool {
 	// There are two handles: the engine has one and frees it, and the VJP has the other.
 	return c.run != nil && !c.run.o.create && c.scope.modes.noGrad && g.node == nil && g.st.refs.Load() == 2 && g.layout.Contiguous()
 }
@@ -28,22 +29,22 @@ func (c *Context) release(i int, x *Tensor) {
 	if x != nil {
 		x.Free()
 	}
-	if c.run == nil || c.run.o.retain || c.n.saved[i].given {
+	if c.run == nil || c.run.o.retain || c.n.saved[i].released {
 		return
 	}
 	v := &c.n.saved[i]
 	if v.packed != nil {
 		v.packed.passed(c.run)
 	}
-	v.given = true
+	v.released = true
 	v.release()
 }
 
-// take releases saved value i, as release does, if nothing else uses its memory. It then returns a
-// handle without a graph, whose memory the VJP may overwrite. Otherwise it reports false and
-// changes nothing.
-func (c *Context) take(i int, x *Tensor) (*Tensor, bool) {
-	if c.run == nil || c.run.o.retain || !c.scope.modes.noGrad || c.n.saved[i].packed != nil || c.n.saved[i].given || x.st.refs.Load() != 2 || !x.layout.Contiguous() {
+// takeSaved releases saved value i, as release does, if nothing else uses the value's memory. It
+// then returns a handle without a graph, whose memory the VJP may overwrite. Otherwise it reports
+// false and changes nothing.
+func (c *Context) takeSaved(i int, x *Tensor) (*Tensor, bool) {
+	if c.run == nil || c.run.o.retain || !c.scope.modes.noGrad || c.n.saved[i].packed != nil || c.n.saved[i].released || x.st.refs.Load() != 2 || !x.layout.Contiguous() {
 		return nil, false
 	}
 	y := handleOf(x.op, c.scope, x.st, x.layout, x.dtype)

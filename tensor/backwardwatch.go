@@ -66,12 +66,12 @@ func WatchBackward(leaves []*Tensor, w BackwardWatcher) (remove func()) {
 	number := map[*Tensor]int{}
 	for i, x := range leaves {
 		x.use(op)
-		x.current(op)
+		x.mustBeCurrent(op)
 		switch k, twice := number[x.base()]; {
 		case x.node != nil:
 			fail(op, ErrGrad, []*Tensor{x}, "gradients are added to leaves; number %d is a result", i)
 		case !x.needsGrad:
-			x.gradless(op, fmt.Sprintf("leaf %d does not require a gradient", i))
+			x.failWithoutGrad(op, fmt.Sprintf("leaf %d does not require a gradient", i))
 		case twice:
 			fail(op, ErrValue, []*Tensor{x}, "leaf %d is leaf %d once more", i, k)
 		}
@@ -101,8 +101,8 @@ type watch struct {
 
 // watchedAs says that a leaf has index i in a watch.
 type watchedAs struct {
-	by *watch
-	i  int
+	watch *watch
+	i     int
 }
 
 // A watchedRun keeps what one run of the engine must report about its leaves.
@@ -115,10 +115,10 @@ type watchedRun struct {
 
 // A watchedLeaf is a leaf that a run reaches and that somebody watches.
 type watchedLeaf struct {
-	t  *task
-	as []watchedAs
-	// a run for each entry of the field as; nil if the entry's watcher wants no calls
-	to   []BackwardRun
+	t       *task
+	watches []watchedAs
+	// a run for each entry of watches; nil if the entry's watcher wants no calls
+	runs []BackwardRun
 	sent bool // a gradient has arrived
 }
 
@@ -131,7 +131,7 @@ func (r *watchedRun) reaches(t *task) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.watched) > 0 {
-		t.watched = &watchedLeaf{t: t, as: k.watched}
+		t.watched = &watchedLeaf{t: t, watches: k.watched}
 		r.leaves = append(r.leaves, t.watched)
 	}
 }
@@ -158,11 +158,11 @@ func (e *engine) begin() {
 	var order []*watch
 	reached := map[*watch][]bool{}
 	for _, l := range r.leaves {
-		for _, a := range l.as {
-			if reached[a.by] == nil {
-				order, reached[a.by] = append(order, a.by), make([]bool, a.by.n)
+		for _, a := range l.watches {
+			if reached[a.watch] == nil {
+				order, reached[a.watch] = append(order, a.watch), make([]bool, a.watch.n)
 			}
-			reached[a.by][a.i] = true
+			reached[a.watch][a.i] = true
 		}
 	}
 	runs := map[*watch]BackwardRun{}
@@ -172,15 +172,15 @@ func (e *engine) begin() {
 		}
 	}
 	for _, l := range r.leaves {
-		for _, a := range l.as {
-			l.to = append(l.to, runs[a.by])
+		for _, a := range l.watches {
+			l.runs = append(l.runs, runs[a.watch])
 		}
 	}
 }
 
-// pass reports as missed the leaves that have received no gradient and cannot receive one any more.
-// All tasks whose order is greater than the given order are done.
-func (r *watchedRun) pass(order uint64) {
+// reportMissed reports as missed the leaves that have received no gradient and cannot receive one
+// any more. All tasks whose order is greater than the given order are done.
+func (r *watchedRun) reportMissed(order uint64) {
 	for r.passed < len(r.leaves) && r.leaves[r.passed].t.order > order {
 		l := r.leaves[r.passed]
 		r.passed++
@@ -190,17 +190,17 @@ func (r *watchedRun) pass(order uint64) {
 	}
 }
 
-// tell calls the function what for every watcher of the leaf.
-func (l *watchedLeaf) tell(what func(run BackwardRun, i int)) {
-	for k, run := range l.to {
+// tell calls the given function for every watcher of the leaf.
+func (l *watchedLeaf) tell(call func(run BackwardRun, i int)) {
+	for k, run := range l.runs {
 		if run != nil {
-			what(run, l.as[k].i)
+			call(run, l.watches[k].i)
 		}
 	}
 }
 
-// into adds g to a leaf, and reports it.
-func (e *engine) into(t *task, g *Tensor) {
+// addToLeaf adds g to the leaf of task t, and tells the leaf's watchers.
+func (e *engine) addToLeaf(t *task, g *Tensor) {
 	leaf := t.at.leaf
 	added := e.accumulate(leaf, g)
 	if l := t.watched; l != nil {
@@ -210,7 +210,7 @@ func (e *engine) into(t *task, g *Tensor) {
 			l.tell(BackwardRun.Missed)
 		}
 	}
-	e.accumulated(leaf)
+	e.runPostHooks(leaf)
 }
 
 // end reports the end of a complete run.

@@ -52,7 +52,7 @@ var (
 		}})
 )
 
-// whole applies op with the whole number v.
+// whole applies op to x and the whole number v.
 func (x *Tensor) whole(op *Elementwise, v int64) *Tensor {
 	x.use(op.called())
 	if v <= -1<<53 || v >= 1<<53 {

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// branched computes 3·x² and exp(x) by graphs of its own.
+// branched computes 3·x² and exp(x) by two separate graphs.
 type branched struct {
 	leaves [2]*tensor.Tensor
 	y      [2]*tensor.Tensor

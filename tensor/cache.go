@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A cache keeps the value of each key once the value was made. The zero value is ready.
+// A cache computes the value of each key once, and keeps it. The zero value is ready for use.
 type cache[K comparable, V any] struct {
 	mu sync.RWMutex
 	m  map[K]V
@@ -32,11 +32,11 @@ func (c *cache[K, V]) get(k K, make_ func() V) V {
 
 var castPrograms cache[[2]dtype.Type, *expr.Program]
 
-// castProgram returns the program that converts elements. The parameter from is their type, and the
-// parameter to is the new type. The program copies if the types are equal.
-func castProgram(from, to dtype.Type) *expr.Program {
-	return castPrograms.get([2]dtype.Type{from, to}, func() *expr.Program {
-		return expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{to}, []dtype.Type{from}, -1)
+// castProgram returns the program that converts elements of type src to type dst. The program
+// copies if the types are equal.
+func castProgram(src, dst dtype.Type) *expr.Program {
+	return castPrograms.get([2]dtype.Type{src, dst}, func() *expr.Program {
+		return expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{dst}, []dtype.Type{src}, -1)
 	})
 }
 

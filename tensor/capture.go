@@ -23,14 +23,14 @@ var ErrCapture = errors.New("it cannot be captured")
 type Graph struct {
 	dev    device.Device
 	stream device.Stream // the stream that replays are queued on
-	// the recording's first stream on each device: first on dev, then on the devices of Across
+	// the recording's first stream on each device: on dev, then on the devices of Across
 	firsts []device.Stream
 	scope  *Scope
 	number uint64
 	live   atomic.Bool // true while the work is recorded
 
-	kept   kept[*Graph] // an entry for the goroutine of Capture, which records into this graph
-	joined []*joint     // the other goroutines that record: see Join
+	binding binding[*Graph] // binds the graph to the goroutine that called Capture
+	joined  []*joint        // the other goroutines that record: see Join
 
 	// the recording's stream that stands in for each stream that a scope chose
 	lanes map[device.Stream]device.Stream
@@ -109,8 +109,8 @@ var epoch atomic.Uint64
 // with the memory placed, and Replay runs the list. Elementwise ops become one where one reads the
 // result of the other, with the same bits, and ops that nobody needs are dropped. Replay returns
 // when the work is done, and stops at the first error, which names the line that recorded the op. A
-// capture on a GPU may read memory of the CPU, and may change it once. A capture on the CPU treats
-// it like a GPU's memory.
+// capture on a GPU may read memory of the CPU. A change of such memory is not refused: it happens
+// once, during the capture. A capture on the CPU treats the CPU's memory like a GPU's.
 func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error) {
 	const op = "capture"
 	if dev == nil || f == nil {
@@ -123,7 +123,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	if !ok {
 		return nil, newError(op, ErrCapture, nil, dev.Name()+" cannot record work").hint("run the function itself here")
 	}
-	others, err := across(dev, opts)
+	others, err := otherDevices(dev, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	})...)
 	g.number = epoch.Add(1)
 	rec.For(g)
-	captures.keep(&g.kept, g, false)
+	captures.bind(&g.binding, g, false)
 	done := false
 	defer func() {
 		if !done {
@@ -195,7 +195,7 @@ func (g *Graph) finish() (err error) {
 			return err
 		}
 	}
-	if err := g.join(); err != nil {
+	if err := g.joinStreams(); err != nil {
 		return err
 	}
 	if g.replay, err = g.rec.Finish(); err != nil {
@@ -213,9 +213,9 @@ func (g *Graph) finish() (err error) {
 // stop makes the graph stop recording.
 func (g *Graph) stop() {
 	if g.live.Swap(false) {
-		g.kept.end()
+		g.binding.end()
 		for _, j := range g.joined {
-			j.kept.end()
+			j.binding.end()
 		}
 	}
 }
@@ -230,7 +230,7 @@ func (g *Graph) abandon() {
 		leaf.gradMu.Lock()
 		d := leaf.grad
 		// the gradient was recorded but never computed
-		if d != nil && !d.freed.Load() && g.has(d.st.home) {
+		if d != nil && !d.freed.Load() && g.isRecorded(d.st.home) {
 			leaf.grad = nil
 		} else {
 			d = nil
@@ -240,7 +240,7 @@ func (g *Graph) abandon() {
 			d.Free()
 		}
 	}
-	g.part()
+	g.closeJoined()
 	g.scope.abandon()
 	if g.replay == nil {
 		g.rec.Abort()
@@ -341,11 +341,11 @@ func (g *Graph) queue() error {
 // The caller holds g.mu.
 func (g *Graph) deserted() bool {
 	for st := range g.outside {
-		if st.left.Load() {
+		if st.abandoned.Load() {
 			return true
 		}
 	}
-	return slices.ContainsFunc(g.own, func(st *storage) bool { return st.left.Load() })
+	return slices.ContainsFunc(g.own, func(st *storage) bool { return st.abandoned.Load() })
 }
 
 // String returns the number of operations of a replay, and the device. If a replay runs fewer
@@ -373,8 +373,8 @@ func (g *Graph) Operations() int {
 	return g.replay.Operations()
 }
 
-// unfinished is the error of a method that needs the finished graph. f can call it too early on the
-// graph that [Scope.Capture] returns.
+// unfinished returns the error of a method that was called before the graph was finished. The
+// captured function can do so, on the graph that [Scope.Capture] returns.
 func (g *Graph) unfinished(op string) error {
 	if g.live.Load() {
 		return newError(op, ErrCapture, nil, "the graph is still being captured").hint("do it when Capture has returned it")
@@ -409,7 +409,7 @@ func (g *Graph) Close() error {
 	}
 	g.closed = true
 	g.mu.Unlock()
-	g.part()
+	g.closeJoined()
 	if !g.scope.isClosed() {
 		g.scope.close(nil, true)
 	}
@@ -425,7 +425,7 @@ func (g *Graph) Close() error {
 // Capture returns the graph into which the work of s is recorded. It is nil if the work is not
 // captured. Outside of the function given to [Capture] it is always nil.
 func (s *Scope) Capture() *Graph {
-	s.asked()
+	s.markUsed()
 	if g := s.modes.capture; g != nil && g.live.Load() {
 		return g
 	}
@@ -436,7 +436,7 @@ func (s *Scope) Capture() *Graph {
 // there is none. An op that opens a scope of its own, such as an optimizer's step, then opens it in
 // the graph's scope. Nil tensors are ignored.
 func Capturing(x ...*Tensor) *Graph {
-	if captures.none() {
+	if captures.empty() {
 		return nil
 	}
 	for _, t := range x {
@@ -457,7 +457,7 @@ func Capturing(x ...*Tensor) *Graph {
 // recorded is enough. Other gradients may be older than the capture: each replay then uses them as
 // they are.
 func CapturingGrads(x ...*Tensor) *Graph {
-	if captures.none() {
+	if captures.empty() {
 		return nil
 	}
 	for _, t := range x {
@@ -471,8 +471,8 @@ func CapturingGrads(x ...*Tensor) *Graph {
 	return nil
 }
 
-// gets notes that a leaf gets a gradient, so that a failed capture can remove it.
-func (g *Graph) gets(leaf *Tensor) {
+// noteLeaf notes that a leaf gets a gradient, so that a failed capture can remove it.
+func (g *Graph) noteLeaf(leaf *Tensor) {
 	if g != nil && g.live.Load() {
 		g.mu.Lock()
 		g.leaves = append(g.leaves, leaf)
@@ -480,7 +480,8 @@ func (g *Graph) gets(leaf *Tensor) {
 	}
 }
 
-// refused keeps the first error, which the capture returns at its end. The caller holds g.mu.
+// refused keeps e if it is the first error. The capture returns that error at its end. The caller
+// holds g.mu.
 func (g *Graph) refused(e *Error) *Error {
 	if g.err == nil {
 		g.err = e
@@ -501,7 +502,7 @@ func noted(e *Error) *Error {
 	return e
 }
 
-// shapedByValues panics if op is being captured. The shape of op's result depends on values.
+// shapedByValues panics if op, whose result's shape depends on values, is being captured.
 func (x *Tensor) shapedByValues(op string) {
 	x.scope.uncapturable(op, "the shape of the result depends on values, for which the host would wait")
 }

@@ -249,14 +249,14 @@ func testNotCapturable(t *testing.T, dev, second, cpu device.Device) {
 		"on the CPU": {"add_scalar", func(s *tensor.Scope) { near.In(s).AddScalar(1) }},
 		"second":     {"add_scalar", func(s *tensor.Scope) { far.In(s).AddScalar(1) }},
 		"linalg":     {"inverse", func(s *tensor.Scope) { x.In(s).Inverse() }},
-		// y is computed from older tensors only, so it would be computed once, now, and not by
-		// replays
+		// y is computed from older tensors only, so it would be computed once, during the capture,
+		// and not by replays
 		"outside": {"", func(s *tensor.Scope) {
 			y := x.AddScalar(1)
 			defer y.Free()
 			y.In(s).MulScalar(2)
 		}},
-		// Sum would run now, on a gradient that is not computed yet
+		// Sum would run during the capture, on a gradient that is not computed yet
 		"recorded outside": {"sum", func(s *tensor.Scope) {
 			w.In(s).Sum().Backward()
 			tensor.Do(func(other *tensor.Scope) { w.Grad().In(other).Sum() })

@@ -23,8 +23,8 @@ func Across(devs ...device.Device) Option {
 	return func(m *modes) { m.across = list }
 }
 
-// across returns the devices that Across names in opts, without dev.
-func across(dev device.Device, opts []Option) ([]device.Device, error) {
+// otherDevices returns the devices that Across names in opts, without dev.
+func otherDevices(dev device.Device, opts []Option) ([]device.Device, error) {
 	var m modes
 	for _, o := range opts {
 		o(&m)
@@ -41,9 +41,9 @@ func across(dev device.Device, opts []Option) ([]device.Device, error) {
 	return others, nil
 }
 
-// first returns the stream that records work on dev if a scope chooses no stream. It is nil if work
-// on dev is not recorded.
-func (g *Graph) first(dev device.Device) device.Stream {
+// firstStream returns the stream that records work on dev if a scope chooses no stream. It is nil
+// if work on dev is not recorded.
+func (g *Graph) firstStream(dev device.Device) device.Stream {
 	if g == nil || !g.live.Load() {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (g *Graph) FeedOn(dev device.Device, t dtype.Type, n int, fill func(to []by
 	x := &Tensor{st: st, layout: shape.Dense(shape.Of(n)), dtype: t, op: op}
 	x.self = x
 	st.refs.Store(1)
-	g.scope.own(x, true)
+	g.scope.addOwned(x, true)
 	g.mu.Lock()
 	g.feeds = append(g.feeds, fill)
 	g.own = append(g.own, st)

@@ -2,8 +2,8 @@ package tensor
 
 // A joint is a goroutine's part in a capture that another goroutine began.
 type joint struct {
-	scope *Scope
-	kept  kept[*Graph]
+	scope   *Scope
+	binding binding[*Graph]
 }
 
 // Join makes the calling goroutine record into the capture, in addition to the goroutine that
@@ -23,12 +23,12 @@ func (g *Graph) Join(opts ...Option) (scope *Scope, leave func()) {
 	g.mu.Lock()
 	g.joined = append(g.joined, j)
 	g.mu.Unlock()
-	captures.keep(&j.kept, g, false)
-	return j.scope, j.kept.end
+	captures.bind(&j.binding, g, false)
+	return j.scope, j.binding.end
 }
 
-// part closes the scopes of the goroutines that joined.
-func (g *Graph) part() {
+// closeJoined closes the scopes of the goroutines that joined.
+func (g *Graph) closeJoined() {
 	for _, j := range g.joined {
 		j.scope.abandon()
 	}

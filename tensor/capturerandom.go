@@ -27,10 +27,10 @@ func seeded(opts []Option) bool {
 // state was saved and restored. Draws are relative to the offset that the real generator has when a
 // replay begins.
 type standIn struct {
-	of    *Generator // the generator that it replaces
-	as    *Generator
-	mu    sync.Mutex
-	slots map[device.Device]*Tensor // the tensor with seed and offset on each device that draws
+	replaced    *Generator // the generator that the stand-in replaces
+	replacement *Generator
+	mu          sync.Mutex
+	slots       map[device.Device]*Tensor // the tensor with seed and offset on each device that draws
 	// Seed and offset of the replay that is being queued. The first tensor's feed sets them.
 	seed, offset uint64
 }
@@ -44,7 +44,7 @@ func (g *Graph) generator(gen *Generator) *Generator {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, t := range g.tokens {
-		if t.as == gen {
+		if t.replacement == gen {
 			return gen
 		}
 	}
@@ -56,7 +56,7 @@ func (g *Graph) generator(gen *Generator) *Generator {
 		token = rand.Uint64()
 	}
 	as := NewGenerator(token)
-	g.gens[gen], g.tokens[token] = as, &standIn{of: gen, as: as}
+	g.gens[gen], g.tokens[token] = as, &standIn{replaced: gen, replacement: as}
 	return as
 }
 
@@ -81,7 +81,7 @@ func (s *Scope) numbers(seed uint64, dev device.Device) (slots *Tensor) {
 	first := len(t.slots) == 0 // a replay fills this tensor before the tensors on other devices
 	slots = g.FeedOn(dev, dtype.I64, 2, func(to []byte) {
 		if first {
-			t.seed, t.offset = t.of.Draw(int(t.as.offset.Load()))
+			t.seed, t.offset = t.replaced.Draw(int(t.replacement.offset.Load()))
 		}
 		binary.NativeEndian.PutUint64(to, t.seed)
 		binary.NativeEndian.PutUint64(to[8:], t.offset)

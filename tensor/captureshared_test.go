@@ -30,15 +30,15 @@ func testGraphsTakeTurns(t *testing.T, open func(seed int) device.Device) {
 		dev := open(seed)
 		m := tensor.Root().On(dev)
 		w, seen := m.Zeros(64), m.Zeros(64)
-		// the graph computes w += by, with intermediate results in other memory
-		add := func(by float64) *tensor.Graph {
+		// the graph computes w += amount, with intermediate results in other memory
+		add := func(amount float64) *tensor.Graph {
 			return capture(t, dev, func(s *tensor.Scope) {
 				v := w.In(s).MulScalar(0.5)
 				half := s.Capture().Feed(dtype.F32, 1, func(to []byte) {
 					// the replay has waited for queued work by now, but its own work is not queued
 					// yet
 					time.Sleep(100 * time.Microsecond)
-					binary.NativeEndian.PutUint32(to, math.Float32bits(float32(by)/2))
+					binary.NativeEndian.PutUint32(to, math.Float32bits(float32(amount)/2))
 				})
 				w.In(s).Copy(v.Add(half).MulScalar(2))
 			}, tensor.NoGrad())
@@ -72,8 +72,8 @@ func testGraphsTakeTurns(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestGraphsShareAndGo: after a graph is dropped or closed, the graphs that shared its memory no
-// longer know it.
+// TestGraphsShareAndGo: a graph that is dropped or closed no longer counts as a user of the memory
+// that it shared.
 func TestGraphsShareAndGo(t *testing.T) { recorders(t, testGraphsShareAndGo) }
 
 func testGraphsShareAndGo(t *testing.T, open func(seed int) device.Device) {

@@ -41,7 +41,7 @@ func TestCaptureShorter(t *testing.T) {
 }
 
 // The distances of 16-bit rows convert one operand before they reduce. A replay sums in the order
-// of eager work, though the reduction computes the conversion.
+// of eager work, although its reduction also computes the conversion.
 func TestCaptureSumsInOrder(t *testing.T) {
 	root := tensor.Root().On(cpu.Get()).Typed(dtype.F32)
 	x, y := root.Randn(6, 300).Cast(dtype.BF16), root.Randn(20, 300)
@@ -63,7 +63,8 @@ func TestCaptureSumsInOrder(t *testing.T) {
 	}
 }
 
-// Windows that overlap read a value several times. So the map that computes it stays an item.
+// Windows that overlap read a value several times. So the map that computes the value stays an op
+// of its own in the graph.
 func TestCaptureComputesOnce(t *testing.T) {
 	root := tensor.Root().On(cpu.Get()).Typed(dtype.F32)
 	x, out := root.Randn(2, 40), root.Zeros(2, 9, 32)

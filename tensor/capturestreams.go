@@ -14,7 +14,7 @@ import (
 
 // route replaces the stream of a scope that is being opened by a stream that is recorded.
 func (g *Graph) route(m *modes) {
-	first := g.first(m.dev)
+	first := g.firstStream(m.dev)
 	if first == nil {
 		return // the device is not recorded: the first work on it will be refused
 	}
@@ -31,7 +31,7 @@ func (g *Graph) route(m *modes) {
 func (g *Graph) lane(s device.Stream) device.Stream {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.has(s) || !g.live.Load() {
+	if g.isRecorded(s) || !g.live.Load() {
 		return s
 	}
 	l := g.lanes[s]
@@ -45,9 +45,9 @@ func (g *Graph) lane(s device.Stream) device.Stream {
 	return l
 }
 
-// has reports whether s is one of the recorded streams. The caller holds g.mu, or the capture has
-// ended.
-func (g *Graph) has(s device.Stream) bool {
+// isRecorded reports whether s is one of the recorded streams. The caller holds g.mu, or the
+// capture has ended.
+func (g *Graph) isRecorded(s device.Stream) bool {
 	for _, l := range g.lanes {
 		if l == s {
 			return true
@@ -56,9 +56,9 @@ func (g *Graph) has(s device.Stream) bool {
 	return slices.Contains(g.firsts, s)
 }
 
-// join makes the graph's first stream wait for all other recorded streams, so that f need not do
-// it.
-func (g *Graph) join() error {
+// joinStreams makes the graph's first stream wait for all other recorded streams, so that the
+// captured function need not do so.
+func (g *Graph) joinStreams() error {
 	all := slices.Clone(g.firsts[1:])
 	for _, l := range g.lanes {
 		all = append(all, l)

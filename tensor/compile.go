@@ -232,7 +232,7 @@ func (c *Compiled) capture(f *compiledForm, dev device.Device) (err error) {
 }
 
 // replay copies the operands in, replays the graph and copies the results out. It allocates the
-// results first, so that out-of-memory comes before the replay changes anything.
+// results first. So if memory is short, the error comes before the replay changes anything.
 func (f *compiledForm) replay(s *Scope, x []*Tensor) []*Tensor {
 	s.Do(func(in *Scope) {
 		for i, t := range f.inputs {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestCompiled: calls of a compiled function give the bits of eager calls, for each combination of
-// shapes and modes, also random numbers and gradients of older leaves. The first call of a
+// shapes and modes. This includes random numbers and gradients of older leaves. The first call of a
 // combination runs the function, the second captures it.
 func TestCompiled(t *testing.T) { recorders(t, testCompiled) }
 
@@ -66,8 +66,8 @@ func testCompiled(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestNotCompiled: what cannot be compiled is an error of the call, or runs eagerly if the program
-// says so. Then the program learns the reason once.
+// TestNotCompiled: a call of a function that cannot be captured panics, or runs eagerly with
+// OrEager. The function that was passed to OrEager receives the reason once.
 func TestNotCompiled(t *testing.T) {
 	waits := func(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tensor {
 		return []*tensor.Tensor{x[0].AddScalar(x[0].Sum().Item())}

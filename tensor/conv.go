@@ -102,9 +102,9 @@ func (x *Tensor) conv(op string, rank int, weight, bias *Tensor, o ConvOptions) 
 	}
 	checkChannels(op, rank, in, v.channels, fmt.Sprintf("%d in each of %d groups", weight.Dim(1), v.groups))
 	checkBias(op, in, bias, v.outputs)
-	v.stride = each(op, in, "stride", rank, o.Stride, 1, 1)
-	v.dilation = each(op, in, "dilation", rank, o.Dilation, 1, 1)
-	v.before = each(op, in, "padding", rank, o.Padding, 0, 0)
+	v.stride = sizesFor(op, in, "stride", rank, o.Stride, 1, 1)
+	v.dilation = sizesFor(op, in, "dilation", rank, o.Dilation, 1, 1)
+	v.before = sizesFor(op, in, "padding", rank, o.Padding, 0, 0)
 	v.behind = v.before
 	if o.Same && len(o.Padding) > 0 {
 		fail(op, ErrValue, in, "both padding %v and Same are given", o.Padding)
@@ -146,11 +146,11 @@ func (x *Tensor) convTranspose(op string, rank int, weight, bias *Tensor, o Conv
 	}
 	checkChannels(op, rank, in, v.outputs, "its first dimension")
 	checkBias(op, in, bias, v.channels)
-	v.stride = each(op, in, "stride", rank, o.Stride, 1, 1)
-	v.dilation = each(op, in, "dilation", rank, o.Dilation, 1, 1)
-	v.before = each(op, in, "padding", rank, o.Padding, 0, 0)
+	v.stride = sizesFor(op, in, "stride", rank, o.Stride, 1, 1)
+	v.dilation = sizesFor(op, in, "dilation", rank, o.Dilation, 1, 1)
+	v.before = sizesFor(op, in, "padding", rank, o.Padding, 0, 0)
 	v.behind = v.before
-	more := each(op, in, "output padding", rank, o.OutputPadding, 0, 0)
+	more := sizesFor(op, in, "output padding", rank, o.OutputPadding, 0, 0)
 	for i := range rank {
 		v.out[i], v.kernel[i] = x.Dim(i-rank), weight.Dim(2+i)
 		if v.kernel[i] < 1 || v.out[i] < 1 {

@@ -31,10 +31,10 @@ func (v *convolution) samplesByKernel(c *Scope, y, x, w, bias *Tensor, kind devi
 		}
 		return y
 	}
-	w = v.as(c, w, dtype.F32)
+	w = v.inType(c, w, dtype.F32)
 	v.chunks(c, copiedAtOnce(x, y), x.Dim(0), func(c *Scope, at, n int) {
 		out := alloc(v.op, c, y.st.dev, dtype.F32, y.layout.Shape.With(0, n))
-		v.byKernel(c, kind, out, v.as(c, x.In(c).Narrow(0, at, n), dtype.F32), w)
+		v.byKernel(c, kind, out, v.inType(c, x.In(c).Narrow(0, at, n), dtype.F32), w)
 		if bias != nil {
 			withBias(out, bias)
 		}
@@ -56,12 +56,12 @@ func (v *convolution) weightByKernel(c *Scope, x, g *Tensor) *Tensor {
 		if at > 0 {
 			part = alloc(v.op, c, y.st.dev, dtype.F32, y.layout.Shape)
 		}
-		v.byKernel(c, device.ConvWeight, part, v.as(c, x.In(c).Narrow(0, at, n), dtype.F32), v.as(c, g.In(c).Narrow(0, at, n), dtype.F32))
+		v.byKernel(c, device.ConvWeight, part, v.inType(c, x.In(c).Narrow(0, at, n), dtype.F32), v.inType(c, g.In(c).Narrow(0, at, n), dtype.F32))
 		if to := y.In(c); at > 0 {
 			run(v.op, c, addProgram(dtype.F32, dtype.F32), to, []*Tensor{to, part}, nil)
 		}
 	})
-	return v.as(c, y, x.dtype)
+	return v.inType(c, y, x.dtype)
 }
 
 // copiedAtOnce returns how many samples of a and b are copied to float32 at one time.
@@ -74,7 +74,7 @@ func copiedAtOnce(a, b *Tensor) int {
 // gradient of the result.
 func (v *convolution) byKernel(c *Scope, kind device.ConvKind, y, a, b *Tensor) *Tensor {
 	a, b = a.In(c).Contiguous(), b.In(c).Contiguous()
-	o := convolutionOps.of(v.primitive(kind, a.Dim(0), dtype.F32))
+	o := convolutionOps.reuse(v.primitive(kind, a.Dim(0), dtype.F32))
 	for i, t := range []*Tensor{y, a, b} { // an operand may begin at an offset in its memory
 		o.Operand(i).View.Offset = t.layout.Offset
 	}

@@ -68,22 +68,21 @@ func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, row
 
 // bands divides the windows of padded samples into bands along the first dimension. The parameter
 // rows is the number of windows of a band in this dimension. bands calls f for each band, in a
-// scope of its own. f receives the convolution of the band. The last two parameters of f say where
-// the band begins in the first dimension. The first of the two is an element of the padded sample,
-// and the second is a window.
-func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution, from, at int)) {
-	for at := 0; at < v.out[0]; at += rows {
+// scope of its own. f receives the convolution of the band. f also receives the element of the
+// padded sample, and the window, at which the band begins in the first dimension.
+func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution, element, window int)) {
+	for window := 0; window < v.out[0]; window += rows {
 		b := *v
 		b.before, b.behind = [3]int{}, [3]int{}
 		for i := range v.rank {
 			b.in[i] = v.wide(i)
 		}
-		b.out[0] = min(rows, v.out[0]-at)
+		b.out[0] = min(rows, v.out[0]-window)
 		b.in[0] = (b.out[0]-1)*v.stride[0] + v.span(0)
 		part := c.child()
 		func() {
 			defer part.recycle()
-			f(part, &b, at*v.stride[0], at)
+			f(part, &b, window*v.stride[0], window)
 		}()
 	}
 }
@@ -116,15 +115,15 @@ func (v *convolution) chunks(c *Scope, step, n int, f func(c *Scope, at, n int))
 func (v *convolution) columns(c *Scope, x *Tensor, t dtype.Type, batchFirst bool) *Tensor {
 	n := x.Dim(0)
 	padded := v.pad(v.op, c, x, 0)
-	seen := v.as(c, padded.handle(v.op, c, v.windows(padded.layout, batchFirst)), t)
+	seen := v.inType(c, padded.handle(v.op, c, v.windows(padded.layout, batchFirst)), t)
 	if batchFirst {
 		return seen.reshape(shape.Of(n, v.channels*v.taps(), v.places()))
 	}
 	return seen.reshape(shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places()))
 }
 
-// as returns x in type t: x itself if it has that type, otherwise a dense copy.
-func (v *convolution) as(c *Scope, x *Tensor, t dtype.Type) *Tensor {
+// inType returns x in type t: x itself if it has that type, otherwise a dense copy.
+func (v *convolution) inType(c *Scope, x *Tensor, t dtype.Type) *Tensor {
 	if x.dtype == t {
 		return x
 	}
@@ -133,11 +132,12 @@ func (v *convolution) as(c *Scope, x *Tensor, t dtype.Type) *Tensor {
 	return y
 }
 
-// factors returns the type of two factors whose products have type t. 16-bit floats need no copy in
-// float32, because the product of 16-bit matrices may have a float32 result.
-func factors(from, t dtype.Type) dtype.Type {
-	if from.IsHalf() {
-		return from
+// factorType returns the type in which operands are multiplied if the products have type t. operand
+// is the operands' type. 16-bit floats need no copy in float32, because the product of 16-bit
+// matrices may have a float32 result.
+func factorType(operand, t dtype.Type) dtype.Type {
+	if operand.IsHalf() {
+		return operand
 	}
 	return t
 }
@@ -172,7 +172,7 @@ func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 	if v.hasKernel(c, device.ConvForward, x) {
 		return v.samplesByKernel(c, y, x, w, bias, device.ConvForward)
 	}
-	a := v.as(c, v.matrices(w), factors(x.dtype, t))
+	a := v.inType(c, v.matrices(w), factorType(x.dtype, t))
 	step, rows := v.atOnce(x.st.dev, a.dtype, n)
 	v.chunks(c, step, n, func(c *Scope, at, n int) {
 		part, to := x.In(c).Narrow(0, at, n), y.In(c).Narrow(0, at, n)
@@ -227,13 +227,13 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 		t = t.Compute()
 	}
 	if v.depthwise() {
-		return exactly(g, w, bias, func(g, w *Tensor) *Tensor {
+		return inComputeType(g, w, bias, func(g, w *Tensor) *Tensor {
 			y := alloc(v.op, c, g.st.dev, g.dtype, v.shaped(n, v.channels, v.in))
 			if y.Size() == 0 || g.Size() == 0 {
 				return y.fill(0)
 			}
 			wide := y
-			if !v.bare() {
+			if !v.unpadded() {
 				wide = alloc(v.op, c, g.st.dev, g.dtype, v.padded(n, v.channels))
 			}
 			v.addTaps(v.op, c, wide.fill(0), g, func(k int) *Tensor { return v.ofTap(w, k) })
@@ -250,13 +250,13 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 		}
 		return y
 	}
-	a := v.as(c, v.matrices(w), factors(g.dtype, t)).T()
+	a := v.inType(c, v.matrices(w), factorType(g.dtype, t)).T()
 	step, rows := v.atOnce(g.st.dev, t, n)
 	v.chunks(c, step, n, func(c *Scope, at, n int) {
-		from, to := v.as(c, g.In(c).Narrow(0, at, n), a.dtype), y.In(c).Narrow(0, at, n)
+		from, to := v.inType(c, g.In(c).Narrow(0, at, n), a.dtype), y.In(c).Narrow(0, at, n)
 		wide := to
 		switch {
-		case !v.bare():
+		case !v.unpadded():
 			wide = alloc(v.op, c, g.st.dev, t, v.padded(n, v.channels))
 		case t != y.dtype:
 			wide = alloc(v.op, c, g.st.dev, t, y.layout.Shape.With(0, n))
@@ -329,7 +329,7 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 		return v.weightByKernel(c, x, g)
 	}
 	if v.depthwise() {
-		return exactly(x, g, nil, func(x, g *Tensor) *Tensor {
+		return inComputeType(x, g, nil, func(x, g *Tensor) *Tensor {
 			padded := v.pad(v.op, c, x, 0)
 			seen := padded.handle(v.op, c, v.windows(padded.layout, true))
 			one := onesOf(v.rank).Slice()
@@ -342,7 +342,7 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 	sum := t
 	if step < n || rows < v.out[0] {
 		sum = t.Compute()
-		t = factors(t, sum)
+		t = factorType(t, sum)
 		step, rows = v.atOnce(x.st.dev, t, n)
 	}
 	dw := alloc(v.op, c, x.st.dev, sum, shaped)
@@ -353,7 +353,7 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 			part = alloc(v.op, c, x.st.dev, sum, shaped)
 		}
 		columns := v.columns(c, x, t, false)
-		multiplyAdd(v.op, c, part, v.rows(v.as(c, g, t)), columns.T(), nil)
+		multiplyAdd(v.op, c, part, v.rows(v.inType(c, g, t)), columns.T(), nil)
 		if !first {
 			to := dw.In(c)
 			run(v.op, c, addProgram(sum, sum), to, []*Tensor{to, part}, nil)
@@ -371,7 +371,7 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 			add(c, b, padded.In(c).Narrow(2, from, b.in[0]), g.In(c).Narrow(2, at, b.out[0]))
 		})
 	})
-	return v.as(c, dw, x.dtype).reshape(v.weight())
+	return v.inType(c, dw, x.dtype).reshape(v.weight())
 }
 
 // depthwise reports whether each group has one channel and one output. The convolution is then
@@ -385,9 +385,9 @@ func (v *convolution) ofTap(w *Tensor, k int) *Tensor {
 	return w.reshape(shape.Of(v.channels, v.taps())).Select(1, k).reshape(onesOf(2+v.rank).With(1, v.channels))
 }
 
-// exactly runs f on a and b in the type that sums of their elements are computed in. It adds bias
-// unless bias is nil, and rounds once.
-func exactly(a, b, bias *Tensor, f func(a, b *Tensor) *Tensor) *Tensor {
+// inComputeType runs f on a and b, cast to the type in which sums of their elements are computed.
+// It adds bias unless bias is nil, and rounds once.
+func inComputeType(a, b, bias *Tensor, f func(a, b *Tensor) *Tensor) *Tensor {
 	t := a.dtype
 	y := f(a.Cast(t.Compute()), b.Cast(t.Compute()))
 	if bias != nil {

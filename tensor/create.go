@@ -27,7 +27,7 @@ func (s *Scope) Typed(t dtype.Type) Maker { return Maker{s, t, s.Device()} }
 
 // On returns a maker of tensors on device d: s.On(d).Zeros(3).
 func (s *Scope) On(d device.Device) Maker {
-	s.asked()
+	s.markUsed()
 	return Maker{s, dtype.Invalid, d}
 }
 
@@ -218,7 +218,7 @@ func indexProgram(t dtype.Type, kind uint8) *expr.Program {
 	})
 }
 
-// fill sets every element of x, a new tensor that no graph has yet.
+// fill sets every element of x to v. x is new and not yet part of a graph.
 func (x *Tensor) fill(v float64) *Tensor {
 	run(x.op, x.scope, indexProgram(x.dtype, fillKind), x, nil, []float64{v})
 	return x
@@ -267,7 +267,7 @@ func (m Maker) fromTensor(t *Tensor, dims []int) *Tensor {
 		x.made = t.made
 	}
 	if x != t && t.scope == root && m.s != root && t.node == nil && !t.needsGrad {
-		t.gone = "was handed over to " + m.s.String() + " by From"
+		t.whyFreed = "was handed over to " + m.s.String() + " by From"
 		t.drop()
 	}
 	if dims != nil {

@@ -136,8 +136,8 @@ func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{x.Softmax(-1).Sub(hot).Mul(g.Unsqueeze(1)).AddScalar(0).MaskedFill(ignored, 0).Cast(to), nil}
 }
 
-// fromOne avoids two launches: the one that fills the gradient 1, and the one that divides it among
-// the rows.
+// fromOne is the VJP for the gradient 1. It avoids two launches: one that would fill a tensor with
+// 1, and one that would divide the 1 among the rows.
 func (f crossEntropyFunc) fromOne(c *Context) []*Tensor {
 	if !c.scope.modes.noGrad || c.NumSaved() < 4 {
 		return nil
@@ -148,13 +148,13 @@ func (f crossEntropyFunc) fromOne(c *Context) []*Tensor {
 // grad launches the gradient's kernel. A nil g stands for 1.
 func (f crossEntropyFunc) grad(c *Context, x, target, g *Tensor) []*Tensor {
 	s, top, rest := c.Scope(), c.Saved(2), c.Saved(3)
-	dx, taken := c.take(0, x)
+	dx, taken := c.takeSaved(0, x)
 	if !taken {
 		dx = alloc("cross_entropy.grad", s, x.st.dev, x.dtype, x.layout.Shape)
 	} else {
 		x = dx
 	}
-	o := crossEntropyGradOps.of(device.CrossEntropyGrad{DX: dx.operand(), X: x.operand(), Top: top.operand(), Rest: rest.operand(),
+	o := crossEntropyGradOps.reuse(device.CrossEntropyGrad{DX: dx.operand(), X: x.operand(), Top: top.operand(), Rest: rest.operand(),
 		Target: target.operand(), Ignore: f.ignore})
 	if g != nil {
 		g = g.Cast(top.dtype)
@@ -258,7 +258,7 @@ func (x *Tensor) crossEntropy(target *Tensor, o CrossEntropyOptions, wide bool) 
 		}
 		var loss *Tensor
 		if target.dtype.IsFloat() {
-			if loss = x.crossEntropyOfChances(target, weight, o); o.Mean {
+			if loss = x.crossEntropyOfProbabilities(target, weight, o); o.Mean {
 				loss = loss.Mean()
 			}
 		} else {
@@ -406,8 +406,8 @@ func (x *Tensor) targetWeights(target *Tensor, ignore int64) *Tensor {
 	return w.MaskedFill(target.EqScalar(float64(ignore)), 0)
 }
 
-// crossEntropyOfChances is the loss for logits and probabilities, both [n, classes, …].
-func (x *Tensor) crossEntropyOfChances(y, weight *Tensor, o CrossEntropyOptions) *Tensor {
+// crossEntropyOfProbabilities is the loss for logits and probabilities, both [n, classes, …].
+func (x *Tensor) crossEntropyOfProbabilities(y, weight *Tensor, o CrossEntropyOptions) *Tensor {
 	if part := o.LabelSmoothing; part > 0 {
 		y = y.MulScalar(1 - part).AddScalar(part / float64(x.Dim(1)))
 	}

@@ -12,8 +12,9 @@ import (
 // A distanceKind says how to compute distances for a range of orders p.
 type distanceKind struct {
 	reduce device.ReduceKind
-	// a function of elements X(0) and X(1); the field reduce says how its values are combined
-	each   *expr.Expr
+	// a function of elements X(0) and X(1); the field reduce says how the function's values are
+	// combined
+	term   *expr.Expr
 	finish *expr.Expr // function of the combined value; nil leaves the value as it is
 	// gradient of a row's element X(1). X(2) is the other row's element, X(0) the gradient of the
 	// distance, and X(3) the distance.
@@ -32,23 +33,23 @@ var (
 	gradDiff = x1.Sub(x2)
 	gradGap  = gradDiff.Abs()
 	// the sign of the difference, or the difference itself where it is 0 or NaN
-	side = gradDiff.Gt(zeroC).Select(unit, gradDiff.Lt(zeroC).Select(expr.C(-1), gradDiff))
+	gradSign = gradDiff.Gt(zeroC).Select(unit, gradDiff.Lt(zeroC).Select(expr.C(-1), gradDiff))
 	// X(0) to the power 1/p. Parameter 1 is 1/p rounded to the type. Parameter 2 is the remainder
 	// that this rounding lost.
 	orderRoot = x0.PowSum(p1, expr.Param(2))
-	less      = p0.Sub(unit)
+	pMinusOne = p0.Sub(unit)
 
 	distanceKinds = map[string]*distanceKind{
-		"0": {reduce: device.Sum, each: rowsDiff.Eq(zeroC).Select(zeroC, rowsDiff.Ne(rowsDiff).Select(rowsDiff, unit))},
-		"1": {reduce: device.Sum, each: rowsGap, gradient: distanceGrad(3, x0.Mul(side))},
-		"2": {reduce: device.Sum, each: rowsDiff.Mul(rowsDiff), finish: x0.Sqrt(), gradient: distanceGrad(3, x0.Mul(gradDiff)),
+		"0": {reduce: device.Sum, term: rowsDiff.Eq(zeroC).Select(zeroC, rowsDiff.Ne(rowsDiff).Select(rowsDiff, unit))},
+		"1": {reduce: device.Sum, term: rowsGap, gradient: distanceGrad(3, x0.Mul(gradSign))},
+		"2": {reduce: device.Sum, term: rowsDiff.Mul(rowsDiff), finish: x0.Sqrt(), gradient: distanceGrad(3, x0.Mul(gradDiff)),
 			weight: &Elementwise{Name: "cdist.weight", Arity: 2, Result: Floating, Expr: x0.Eq(zeroC).Select(zeroC, x1.Div(x0))}},
-		"inf": {reduce: device.Max, each: rowsGap,
-			gradient: distanceGrad(4, x0.Mul(side).Mul(unit.Sub(gradGap.Sub(x3).Abs().Neg().Floor().Neg().Min(unit))))},
-		"less": {reduce: device.Sum, each: rowsGap.Pow(p0), finish: orderRoot, numParams: 3,
-			gradient: distanceGrad(4, x3.Eq(zeroC).Or(gradDiff.Eq(zeroC).And(p0.Lt(unit))).Select(zeroC, side.Mul(gradGap.Pow(less)).Mul(x0).Div(x3.Pow(less))))},
-		"more": {reduce: device.Sum, each: rowsGap.Pow(p0), finish: orderRoot, numParams: 3,
-			gradient: distanceGrad(4, x3.Eq(zeroC).Select(zeroC, gradDiff.Mul(gradGap.Pow(less.Sub(unit))).Mul(x0).Div(x3.Pow(less))))},
+		"inf": {reduce: device.Max, term: rowsGap,
+			gradient: distanceGrad(4, x0.Mul(gradSign).Mul(unit.Sub(gradGap.Sub(x3).Abs().Neg().Floor().Neg().Min(unit))))},
+		"less": {reduce: device.Sum, term: rowsGap.Pow(p0), finish: orderRoot, numParams: 3,
+			gradient: distanceGrad(4, x3.Eq(zeroC).Or(gradDiff.Eq(zeroC).And(p0.Lt(unit))).Select(zeroC, gradSign.Mul(gradGap.Pow(pMinusOne)).Mul(x0).Div(x3.Pow(pMinusOne))))},
+		"more": {reduce: device.Sum, term: rowsGap.Pow(p0), finish: orderRoot, numParams: 3,
+			gradient: distanceGrad(4, x3.Eq(zeroC).Select(zeroC, gradDiff.Mul(gradGap.Pow(pMinusOne.Sub(unit))).Mul(x0).Div(x3.Pow(pMinusOne))))},
 	}
 )
 
@@ -76,7 +77,7 @@ func distanceOf(p float64) *distanceKind {
 // reduction returns the program for operands of type t.
 func (k *distanceKind) reduction(t dtype.Type) *device.Reduction {
 	return k.programs.get(t, func() *device.Reduction {
-		r := &device.Reduction{Kind: k.reduce, Map: expr.MustLower([]*expr.Expr{k.each}, []dtype.Type{t}, []dtype.Type{t, t}, -1)}
+		r := &device.Reduction{Kind: k.reduce, Map: expr.MustLower([]*expr.Expr{k.term}, []dtype.Type{t}, []dtype.Type{t, t}, -1)}
 		if k.finish != nil {
 			r.Finish = expr.MustLower([]*expr.Expr{k.finish}, []dtype.Type{t}, []dtype.Type{t}, -1)
 		}
@@ -85,7 +86,7 @@ func (k *distanceKind) reduction(t dtype.Type) *device.Reduction {
 }
 
 // From these numbers of rows of x and y on, y is transposed first. Then the distances of a row of x
-// are the elements of vectors, and no sum is taken across a vector.
+// are the elements of SIMD vectors, and no sum is taken across a vector.
 const (
 	rowsX = 4
 	rowsY = 16

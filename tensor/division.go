@@ -44,8 +44,8 @@ func truncated(x, y *expr.Expr) (q, r *expr.Expr) {
 }
 
 // floored returns torch's ⌊x/y⌋ for floats. It computes the quotient from the exact remainder, so
-// that quotient and remainder always fit together. For y = 0 it returns x/y, whose derivative is 0
-// here too.
+// that quotient and remainder always fit together. For y = 0 it returns x/y. The derivative is 0
+// there too.
 func floored(x, y *expr.Expr) *expr.Expr {
 	mod := x.Fmod(y)
 	div := x.Sub(mod).Div(y)
@@ -81,24 +81,24 @@ func truncatedRef(a, b float64) float64 { return math.Trunc(a / b) }
 // for integers, with a tensor and with a number as the divisor.
 type division struct{ float, integer, floatScalar, integerScalar *Elementwise }
 
-// declareDivision declares the four ops. The parameter own is the derivative with respect to x. The
-// parameter other is the negative of the derivative with respect to y. A nil derivative means 0.
+// declareDivision declares the four ops. dx is the derivative with respect to x, and negDy is the
+// negative of the derivative with respect to y. A nil derivative means 0.
 func declareDivision(name string, float func(x, y *expr.Expr) *expr.Expr, integer func(x, y *expr.Expr) *expr.Expr,
-	ref func(a, b float64) float64, own *expr.Expr, other func(x, y *expr.Expr) *expr.Expr) division {
+	ref func(a, b float64) float64, dx *expr.Expr, negDy func(x, y *expr.Expr) *expr.Expr) division {
 	whole := expr.Param(0, dtype.I64)
 	// sample ranges that let a gradient test keep away from the jumps
 	by := [][2]float64{{-3.9, 3.9}, {0.5, 3.9}}
 	first := func(g *expr.Expr) *expr.Expr {
-		if own == nil {
+		if dx == nil {
 			return expr.C(0)
 		}
 		return g
 	}
 	second := func(g *expr.Expr) *expr.Expr {
-		if other == nil {
+		if negDy == nil {
 			return expr.C(0)
 		}
-		return g.Neg().Mul(other(x0, x1))
+		return g.Neg().Mul(negDy(x0, x1))
 	}
 	return division{
 		Declare(&Elementwise{Name: name, Arity: 2, Result: FixedFloat, Expr: float(x0, x1), Ref: ref2(ref), Domain: by, Grad: []*expr.Expr{first(x2), second(x2)}}),
@@ -126,7 +126,7 @@ func (d division) apply(x, y *Tensor) *Tensor {
 	return d.integer.Apply(in)
 }
 
-// number divides by v. As in torch an integer tensor keeps its type if v is a whole number.
+// number divides x by v. As in torch an integer tensor keeps its type if v is a whole number.
 func (d division) number(x *Tensor, v float64) *Tensor {
 	x.use(d.float.Name)
 	switch {
@@ -144,7 +144,7 @@ func (d division) number(x *Tensor, v float64) *Tensor {
 
 // numberInPlace does what number does, but writes the result into x.
 func (d division) numberInPlace(x *Tensor, v float64) *Tensor {
-	x.holds(d.float.Name, v)
+	x.mustHold(d.float.Name, v)
 	if x.dtype.IsFloat() {
 		return x.inPlace(d.floatScalar, []*Tensor{x}, v)
 	}

@@ -219,7 +219,7 @@ package tensor
 //	streams.go               RecordStream
 //	unasked.go               scopes whose modes had no effect
 //	route.go                 the device, stream and graph that work goes to
-//	goroutine.go             values kept for a goroutine
+//	goroutine.go             values bound to a goroutine
 //	transfer.go              To CUDA CPU Cast Float Double Half BFloat16 Long Bytes FromBytes
 //	crossdevice.go           BroadcastToDevices ScatterToDevices GatherToDevice ReduceAddToDevice
 //	                         DeviceCrosser

@@ -94,10 +94,10 @@ type factor struct {
 	names []byte
 }
 
-func (f factor) at(c byte) int { return strings.IndexByte(string(f.names), c) }
+func (f factor) axisNamed(c byte) int { return strings.IndexByte(string(f.names), c) }
 
-// once replaces dimensions that have the same name by their diagonal.
-func (f factor) once(all []*Tensor) factor {
+// diagonals replaces dimensions that have the same name by their diagonal.
+func (f factor) diagonals(all []*Tensor) factor {
 	for i := 0; i < len(f.names); i++ {
 		for j := i + 1; j < len(f.names); j++ {
 			if f.names[i] != f.names[j] {
@@ -115,10 +115,10 @@ func (f factor) once(all []*Tensor) factor {
 	return f
 }
 
-// only returns the sum of f over the dimensions for which keep returns false. Integers become
+// sumExcept returns the sum of f over the dimensions for which keep returns false. Integers become
 // int64, as in [Tensor.Sum]. A dimension of size 1 is removed without a sum, which keeps the type,
 // unless the flag ones is set.
-func (f factor) only(keep func(c byte) bool, ones bool) factor {
+func (f factor) sumExcept(keep func(c byte) bool, ones bool) factor {
 	var over, out []int
 	var names []byte
 	for i, c := range f.names {
@@ -146,7 +146,7 @@ func (f factor) ordered(names []byte) *Tensor {
 	var p []int
 	s := shape.Dims{}
 	for _, c := range names {
-		if i := f.at(c); i >= 0 {
+		if i := f.axisNamed(c); i >= 0 {
 			p = append(p, i)
 			s = s.Append(f.x.Dim(i))
 		} else {
@@ -156,20 +156,20 @@ func (f factor) ordered(names []byte) *Tensor {
 	return f.x.Permute(p...).reshape(s)
 }
 
-// times contracts two factors. It sums over dimensions for which keep returns false. sizes holds
-// the size of each name.
-func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*Tensor) factor {
+// contract returns the product of two factors, summed over the dimensions for which keep returns
+// false. sizes holds the size of each name.
+func (f factor) contract(g factor, keep func(c byte) bool, sizes *[256]int, all []*Tensor) factor {
 	// a dimension that has size 1 in one factor is summed over in the other factor alone
 	shared := func(c byte) bool {
-		i, j := f.at(c), g.at(c)
+		i, j := f.axisNamed(c), g.axisNamed(c)
 		return keep(c) || i >= 0 && j >= 0 && f.x.Dim(i) == g.x.Dim(j)
 	}
-	f, g = f.only(shared, false), g.only(shared, false)
+	f, g = f.sumExcept(shared, false), g.sumExcept(shared, false)
 	t := dtype.Promote(f.x.dtype, g.x.dtype)
 	f.x, g.x = f.x.Cast(t), g.x.Cast(t)
 	var both, left, right, sum []byte
 	for _, c := range f.names {
-		switch i := g.at(c); {
+		switch i := g.axisNamed(c); {
 		case i < 0:
 			left = append(left, c)
 		case keep(c):
@@ -179,7 +179,7 @@ func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*
 		}
 	}
 	for _, c := range g.names {
-		if f.at(c) < 0 {
+		if f.axisNamed(c) < 0 {
 			right = append(right, c)
 		}
 	}
@@ -265,7 +265,7 @@ func Einsum(eq string, x ...*Tensor) *Tensor {
 			if t.dtype == boolType {
 				t = t.Long()
 			}
-			f[k] = factor{t, e.in[k]}.once(x)
+			f[k] = factor{t, e.in[k]}.diagonals(x)
 		}
 		acc := f[0]
 		for k := 1; k < len(f); k++ {
@@ -274,15 +274,15 @@ func Einsum(eq string, x ...*Tensor) *Tensor {
 					return true
 				}
 				for _, g := range f[k+1:] {
-					if g.at(c) >= 0 {
+					if g.axisNamed(c) >= 0 {
 						return true
 					}
 				}
 				return false
 			}
-			acc = acc.times(f[k], later, &sizes, x)
+			acc = acc.contract(f[k], later, &sizes, x)
 		}
-		acc = acc.only(func(c byte) bool { return strings.IndexByte(string(e.out), c) >= 0 }, len(x) == 1)
+		acc = acc.sumExcept(func(c byte) bool { return strings.IndexByte(string(e.out), c) >= 0 }, len(x) == 1)
 		return acc.ordered(e.out)
 	})
 }

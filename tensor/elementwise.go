@@ -59,8 +59,8 @@ type Elementwise struct {
 	types  []dtype.Type
 	stored dtype.Type
 
-	// form is set if the op is one of several forms of another op. It is the name of that op, which
-	// messages and profiles show.
+	// form is set if the op is a form of another op. It is the other op's name, which messages and
+	// profiles show.
 	form string
 
 	mu       sync.RWMutex
@@ -78,9 +78,9 @@ type vjpPart struct {
 	pass  bool         // the gradient is g itself
 	x     []int        // which operands of the original op are the operands of this op
 	usesY bool         // the original op's result is the next operand
-	// behind computes what op computes, but has g as the first operand. It is nil unless op has
+	// gFirst computes what op computes, but has g as its first operand. It is nil unless op has
 	// exactly one operand besides g, and accepts any types.
-	behind *Elementwise
+	gFirst *Elementwise
 }
 
 var declared []*Elementwise
@@ -238,12 +238,12 @@ func (f *elementwiseFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return f.op.Apply(in, f.params...)
 }
 
-// parts returns the gradient of each operand, which it derives once per op.
-func (e *Elementwise) parts() []vjpPart {
+// gradParts returns the gradient of each operand, which it derives once per op.
+func (e *Elementwise) gradParts() []vjpPart {
 	e.vjpOnce.Do(func() {
 		e.vjps = make([]vjpPart, e.Arity)
 		for k := range e.vjps {
-			e.vjps[k] = e.part(k)
+			e.vjps[k] = e.gradPart(k)
 		}
 	})
 	return e.vjps
@@ -265,7 +265,7 @@ func (e *Elementwise) partial(k int) *expr.Expr {
 	return g.Mul(d)
 }
 
-func (e *Elementwise) part(k int) vjpPart {
+func (e *Elementwise) gradPart(k int) vjpPart {
 	if e.Fixed>>k&1 != 0 {
 		return vjpPart{}
 	}
@@ -303,7 +303,7 @@ func (e *Elementwise) part(k int) vjpPart {
 	if n == 1 && e.types == nil {
 		q := &Elementwise{Name: p.op.Name, Arity: 2, Result: Floating, Params: e.Params}
 		q.Expr = expr.Substitute(d, func(i int) *expr.Expr { return expr.X(1 - i) }, nil)
-		p.behind = q
+		p.gFirst = q
 	}
 	if e.types != nil {
 		for _, i := range p.x {
@@ -320,7 +320,7 @@ func (e *Elementwise) part(k int) vjpPart {
 // saves returns the tensors that the wanted gradients need: operands in their order, then the
 // result.
 func (f *elementwiseFunc) saves(in []*Tensor, y *Tensor) []*Tensor {
-	x, usesY := f.wanted(func(i int) bool { return in[i].needsGrad })
+	x, usesY := f.neededValues(func(i int) bool { return in[i].needsGrad })
 	var keep []*Tensor
 	for i, t := range in {
 		if x>>i&1 != 0 {
@@ -333,10 +333,10 @@ func (f *elementwiseFunc) saves(in []*Tensor, y *Tensor) []*Tensor {
 	return keep
 }
 
-// wanted returns which values are needed by the gradients of the operands for which needs is true.
-// x has one bit for each operand's value, and usesY stands for the result.
-func (f *elementwiseFunc) wanted(needs func(i int) bool) (x uint, usesY bool) {
-	for k, p := range f.op.parts() {
+// neededValues returns which values the gradients need, for the operands for which needs returns
+// true. Bit i of x stands for the value of operand i, and usesY for the result.
+func (f *elementwiseFunc) neededValues(needs func(i int) bool) (x uint, usesY bool) {
+	for k, p := range f.op.gradParts() {
 		if p.op == nil || !needs(k) {
 			continue
 		}
@@ -349,7 +349,7 @@ func (f *elementwiseFunc) wanted(needs func(i int) bool) (x uint, usesY bool) {
 }
 
 func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
-	mask, usesY := f.wanted(c.Needs)
+	mask, usesY := f.neededValues(c.Needs)
 	saved := make([]*Tensor, f.op.Arity+1)
 	k := 0
 	for i := range f.op.Arity {
@@ -362,7 +362,7 @@ func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		saved[f.op.Arity] = c.Saved(k)
 	}
 	grads := make([]*Tensor, f.op.Arity)
-	for k, p := range f.op.parts() {
+	for k, p := range f.op.gradParts() {
 		if !c.Wants(k) || p.op == nil && !p.pass {
 			continue
 		}
@@ -378,7 +378,7 @@ func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		if p.usesY {
 			in = append(in, saved[f.op.Arity])
 		}
-		if in = append(in, g); f.overwrites(c, k, p.op, in) {
+		if in = append(in, g); f.overwriteG(c, k, p.op, in) {
 			grads[k] = g
 			continue
 		}
@@ -387,11 +387,11 @@ func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// overwrites computes the gradient of operand k into the memory of g, which is the last of the
+// overwriteG computes the gradient of operand k into the memory of g, which is the last of the
 // given operands. It reports false if that is impossible or if another gradient needs g.
-func (f *elementwiseFunc) overwrites(c *Context, k int, e *Elementwise, in []*Tensor) bool {
+func (f *elementwiseFunc) overwriteG(c *Context, k int, e *Elementwise, in []*Tensor) bool {
 	g, to := in[len(in)-1], c.n.operands[k]
-	if !c.spent(g) || to.shape != g.layout.Shape || to.dtype != g.dtype || broadcast(e.called(), in) != to.shape {
+	if !c.mayOverwrite(g) || to.shape != g.layout.Shape || to.dtype != g.dtype || broadcast(e.called(), in) != to.shape {
 		return false
 	}
 	for i := range c.needs {

@@ -19,8 +19,8 @@ func (x *Tensor) Embedding(index *Tensor) *Tensor {
 }
 
 // EmbeddingPadded is [Tensor.Embedding], but row padding of x receives no gradient. Sequences are
-// filled up with that row. This is torch's F.embedding with padding_idx. A negative padding counts
-// from the last row.
+// padded with the index of that row. This is torch's F.embedding with padding_idx. A negative
+// padding counts from the last row.
 func (x *Tensor) EmbeddingPadded(index *Tensor, padding int) *Tensor {
 	const op = "embedding"
 	x.use(op)

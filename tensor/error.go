@@ -33,7 +33,7 @@ var (
 // faults of a device, and index errors that a GPU finds later. The cause is wrapped, so that
 // errors.Is finds it. [Try] turns the panic into an ordinary error.
 type Error struct {
-	Op       string    // the operation as the library names it, such as "matmul"
+	Op       string    // the library's name of the operation, such as "matmul"
 	Operands []Operand // the tensors that the operation was applied to
 	Msg      string    // what is wrong
 	Hint     string    // how to mend it, if that is obvious
@@ -137,8 +137,8 @@ func (x *Tensor) describe() Operand {
 	return k.operand()
 }
 
-// A sketch holds the facts that an [Operand] is made from. The sketch is put into words only when
-// the error is made.
+// A sketch holds the facts that an [Operand] is made from. The Operand is made only if there is an
+// error.
 type sketch struct {
 	shape  shape.Dims
 	dtype  dtype.Type

@@ -64,7 +64,8 @@ func ExampleDetectAnomaly() {
 	// Output: sqrt by operand 0 is NaN at [1]
 }
 
-// With Also, Backward starts from two results. It walks the shared part of the graph only once.
+// With the option Also, Backward starts from two results. It walks the shared part of the graph
+// only once.
 func ExampleAlso() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	shared := x.MulScalar(1)
@@ -74,7 +75,7 @@ func ExampleAlso() {
 	// Output: tensor([3., 5.])
 }
 
-// Into chooses the tensors to whose gradients Backward adds. They may be results.
+// The option Into chooses the tensors to whose gradients Backward adds. They may be results.
 func ExampleInto() {
 	x, w := tensor.From([]float32{1, 2}).RequiresGrad(), tensor.From([]float32{3, 4}).RequiresGrad()
 	x.Mul(w).Sum().Backward(tensor.Into(w))

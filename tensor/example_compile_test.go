@@ -8,7 +8,7 @@ import (
 )
 
 // The first call of a compiled function runs it, the second captures its work, and each further
-// call replays the work. Operands of another shape get a graph of their own.
+// call replays the work. Operands of another shape get a separate graph.
 func ExampleCompile() {
 	calls := 0
 	c := tensor.Compile(func(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tensor {

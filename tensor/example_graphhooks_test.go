@@ -9,8 +9,8 @@ import (
 )
 
 // This example shows the hooks of a capture. Ended tells a function whether there will be a graph.
-// Here Then copies a number of each replay to the host without waiting. Graphs that share state on
-// the host take turns with Exclude.
+// Then calls a function after each replay, which here copies a number to the host without waiting.
+// Exclude makes graphs that share state on the host take turns.
 func ExampleGraph_Then() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -61,8 +61,8 @@ func ExampleScope_New() {
 	// true
 }
 
-// An expression whose tensors are all older belongs to their scope. In returns a handle in a
-// younger scope, so that the results end with that scope. Gradients flow through it.
+// An expression whose tensors are all older belongs to their scope. w.In(s) returns a handle of w
+// in the younger scope s, so that the results end with s. Gradients flow through the handle.
 func ExampleTensor_In() {
 	w := tensor.From([]float32{3, 4}).RequiresGrad()
 	tensor.Do(func(s *tensor.Scope) {
@@ -76,8 +76,8 @@ func ExampleTensor_In() {
 	// tensor([6., 8.])
 }
 
-// From moves a tensor to the scope, for example a batch, which ends with its step. In only lends a
-// tensor, for example a parameter, which lives longer.
+// s.From(x) moves x to the scope s, for example a batch, which ends with its step. w.In(s) only
+// lends w to s, for example a parameter, which lives longer.
 func ExampleScope_From() {
 	w, batch := tensor.From([]float32{3, 4}), tensor.From([]float32{1, 2})
 	tensor.Do(func(s *tensor.Scope) {
@@ -119,7 +119,8 @@ func ExampleTensor_Free() {
 	// true
 }
 
-// On sets the device on which the scope creates tensors. A maker sets the device of a single call.
+// The option On sets the device on which the scope creates tensors. A maker sets the device of a
+// single call.
 func ExampleOn() {
 	dev, err := device.Open("cpu") // or "cuda:0", or "auto"
 	if err != nil {

@@ -46,12 +46,12 @@ func logitExpr(x *expr.Expr) *expr.Expr {
 	return x.Sub(expr.C(0.5)).Abs().Lt(expr.C(0.25)).Select(near, x.Div(unit.Sub(x)).Log())
 }
 
-// fall is x < 0, and farTail is e^-|x|. They express the gradient of log(sigmoid(x)), which is
-// sigmoid(-x). In this form the second derivative is accurate also where it is small, on both
+// xNegative is x < 0, and expNegAbs is e^-|x|. They express the gradient of log(sigmoid(x)), which
+// is sigmoid(-x). In this form the second derivative is accurate also where it is small, on both
 // sides. The form y·(1-y) is not accurate there.
 var (
-	fall    = x0.Lt(zeroC)
-	farTail = fall.Select(x0, x0.Neg()).Exp()
+	xNegative = x0.Lt(zeroC)
+	expNegAbs = xNegative.Select(x0, x0.Neg()).Exp()
 )
 
 var (
@@ -70,7 +70,7 @@ var (
 	erfinvOp = high(unary("erfinv", x0.Erfinv(), math.Erfinv, -0.9, 0.9, nil))
 
 	logSigmoidOp = Declare(&Elementwise{Name: "log_sigmoid", Arity: 1, Result: FixedFloat, Expr: x0.LogSigmoid(), Domain: wide,
-		Grad: []*expr.Expr{x1.Mul(fall.Select(unit, farTail).Div(farTail.Add(unit)))},
+		Grad: []*expr.Expr{x1.Mul(xNegative.Select(unit, expNegAbs).Div(expNegAbs.Add(unit)))},
 		Ref:  ref1(func(x float64) float64 { return math.Min(x, 0) - math.Log1p(math.Exp(-math.Abs(x))) })})
 	logitOp = unary("logit", logitExpr(x0), logit, 0.06, 0.94,
 		x0.Lt(expr.C(0)).Or(x0.Gt(unit)).Select(expr.C(math.NaN()), x1.Div(x0.Mul(unit.Sub(x0)))))

@@ -12,8 +12,8 @@ func Unordered(waits, uses bool, f func()) {
 func Sharers(x *Tensor) int {
 	sharing.Lock()
 	defer sharing.Unlock()
-	if u := sharing.of[x.st]; u != nil {
-		return len(u.by)
+	if u := sharing.byStorage[x.st]; u != nil {
+		return len(u.graphs)
 	}
 	return 0
 }
@@ -29,4 +29,4 @@ func ExprPlans() int {
 var ExprWholes = exprWholes
 
 // Vigils returns how many scopes with modes are watched.
-func Vigils() int { return int(vigils.n.Load()) }
+func Vigils() int { return int(modeWatches.n.Load()) }

@@ -80,7 +80,7 @@ func Expr(text string, vars Vars) *Tensor {
 	if problem != nil {
 		wrong(problem)
 	}
-	if p := parsed.matches(names, given); p != nil {
+	if p := parsed.unmatched(names, given); p != nil {
 		wrong(p)
 	}
 	float := root.modes.floatType
@@ -111,16 +111,16 @@ func Expr(text string, vars Vars) *Tensor {
 	}
 	params := make([]float64, len(plan.params))
 	for i, p := range plan.params {
-		if params[i] = p.of(v); !fits(params[i], p.t) {
+		if params[i] = p.compute(v); !fits(params[i], p.t) {
 			wrong(&exprProblem{at: p.node.at, msg: fmt.Sprintf("the number here is %v, which %v does not hold", params[i], p.t)})
 		}
 	}
 	return plan.op.Apply(operands, params...)
 }
 
-// matches reports a name in the text for which there is no operand, or an operand that the text
+// unmatched reports a name in the text for which there is no operand, or an operand that the text
 // does not name.
-func (x *exprText) matches(names []string, given map[string]exprOperand) *exprProblem {
+func (x *exprText) unmatched(names []string, given map[string]exprOperand) *exprProblem {
 	for _, name := range x.names {
 		if _, ok := given[name]; ok {
 			continue
@@ -203,16 +203,16 @@ func exprKey(text string, parsed *exprText, given map[string]exprOperand, float 
 }
 
 var (
-	exprTexts = bounded[*exprText]{most: 256}
-	exprPlans = bounded[*exprPlan]{most: 512}
+	exprTexts = bounded[*exprText]{limit: 256}
+	exprPlans = bounded[*exprPlan]{limit: 512}
 )
 
 // bounded is a cache that forgets its oldest value when it is full.
 type bounded[V any] struct {
-	most int
-	mu   sync.RWMutex
-	m    map[string]V
-	keys []string // the oldest first
+	limit int
+	mu    sync.RWMutex
+	m     map[string]V
+	keys  []string // the oldest first
 }
 
 // get returns the value of k. If there is no value, get makes one and keeps it, unless there is a
@@ -236,7 +236,7 @@ func (c *bounded[V]) get(k string, make_ func() (V, *exprProblem)) (V, *exprProb
 	if c.m == nil {
 		c.m = map[string]V{}
 	}
-	if len(c.keys) >= c.most {
+	if len(c.keys) >= c.limit {
 		delete(c.m, c.keys[0])
 		c.keys = c.keys[1:]
 	}

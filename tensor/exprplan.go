@@ -19,9 +19,9 @@ type exprPlan struct {
 
 // An exprParam is a run-time scalar of the op. Its value is a part of the text without tensors.
 type exprParam struct {
-	of   func(v []float64) float64 // computes the scalar from the numbers
-	t    dtype.Type                // the type in which the op uses it
-	node *exprNode
+	compute func(v []float64) float64 // computes the scalar from the numbers
+	t       dtype.Type                // the type in which the op uses it
+	node    *exprNode
 }
 
 // An exprOperand holds the properties of an operand on which a plan depends.

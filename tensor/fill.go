@@ -22,12 +22,12 @@ func (x *Tensor) MaskedFill(mask *Tensor, v float64) *Tensor {
 		e := newError("masked_fill", ErrType, []*Tensor{x, mask}, "the mask is "+mask.dtype.String()+", it must be bool")
 		panic(e.hint("NeScalar(0) is true where it is not 0"))
 	}
-	return maskedFillOp.Apply([]*Tensor{x, mask}, x.takes("masked_fill", v))
+	return maskedFillOp.Apply([]*Tensor{x, mask}, x.fittedNumber("masked_fill", v))
 }
 
 // MaskedFillInPlace sets x to v where the bool tensor mask is true; see [Tensor.MaskedFill].
 func (x *Tensor) MaskedFillInPlace(mask *Tensor, v float64) *Tensor {
-	v = x.takes("masked_fill", v)
+	v = x.fittedNumber("masked_fill", v)
 	mask.use("masked_fill")
 	if mask.dtype != boolType {
 		fail("masked_fill", ErrType, []*Tensor{x, mask}, "the mask is %v, it must be bool", mask.dtype)
@@ -80,9 +80,9 @@ func (x *Tensor) maskedFillByInPlace(op string, mask, v *Tensor) *Tensor {
 	})
 }
 
-// named returns a bool tensor that is true at the entries of dimension dim that index selects. Its
-// shape broadcasts to x's.
-func (x *Tensor) named(op string, dim int, index, v *Tensor) *Tensor {
+// selectedMask returns a bool tensor that is true at the entries of dimension dim that index
+// selects. Its shape broadcasts to x's.
+func (x *Tensor) selectedMask(op string, dim int, index, v *Tensor) *Tensor {
 	in := []*Tensor{x, index, v}
 	s := youngest(op, in)
 	checkIndex(op, x, index)
@@ -102,7 +102,7 @@ func (x *Tensor) named(op string, dim int, index, v *Tensor) *Tensor {
 // index selects twice counts once in v's gradient.
 func (x *Tensor) IndexFillBy(dim int, index, v *Tensor) *Tensor {
 	const op = "index_fill"
-	mask := x.named(op, dim, index, v)
+	mask := x.selectedMask(op, dim, index, v)
 	defer mask.Free()
 	return x.maskedFillBy(op, mask, v)
 }
@@ -110,7 +110,7 @@ func (x *Tensor) IndexFillBy(dim int, index, v *Tensor) *Tensor {
 // IndexFillByInPlace is [Tensor.IndexFillBy] in place, torch's index_fill_.
 func (x *Tensor) IndexFillByInPlace(dim int, index, v *Tensor) *Tensor {
 	const op = "index_fill"
-	mask := x.named(op, dim, index, v)
+	mask := x.selectedMask(op, dim, index, v)
 	defer mask.Free()
 	return x.maskedFillByInPlace(op, mask, v)
 }

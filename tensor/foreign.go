@@ -8,8 +8,9 @@ import "github.com/flambeau-go/flambeau/device"
 // mistake.
 var withoutWaits, withoutUses bool
 
-// foreign notes that another stream than the storage's own uses the memory. The caller holds st.mu.
-func (st *storage) foreign(s device.Stream) {
+// usedBy notes that stream s, which is not the storage's own stream, uses the memory. The caller
+// holds st.mu.
+func (st *storage) usedBy(s device.Stream) {
 	if !withoutUses {
 		st.buf.Use(s)
 	}

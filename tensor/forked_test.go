@@ -13,10 +13,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A forked is a random program. Its steps run on several streams. They use tensors that live longer
-// than a step, results of each other, and memory that was just freed. They order nothing
-// explicitly, except where events are tested.
-type forked struct {
+// A forkedProgram is a random program whose steps run on several streams. The steps use tensors
+// that live longer than a step, results of other steps, and memory that was just freed. They order
+// nothing explicitly, except where events are tested.
+type forkedProgram struct {
 	seed    uint64
 	dev     *cuda.Device
 	streams []device.Stream // the first is nil: the scope's stream
@@ -30,11 +30,11 @@ const runs = 3
 
 var forkedSizes = []int{16, 200, 16, 600, 200, 16}
 
-func newForked(t *testing.T, program, schedule int, one bool) *forked {
+func newForked(t *testing.T, program, schedule int, one bool) *forkedProgram {
 	t.Helper()
 	list, err := cuda.Emulate(fmt.Sprintf("emulate,mem=4MiB,segment=8KiB,seed=%d", schedule))
 	ok(t, err)
-	p := &forked{seed: uint64(program), dev: list[0], streams: []device.Stream{nil, nil, nil, nil}, gen: tensor.NewGenerator(uint64(program))}
+	p := &forkedProgram{seed: uint64(program), dev: list[0], streams: []device.Stream{nil, nil, nil, nil}, gen: tensor.NewGenerator(uint64(program))}
 	m := tensor.Root().On(p.dev)
 	for i, n := range forkedSizes {
 		p.held = append(p.held, m.Linspace(0, 2+float64(i), n))
@@ -55,12 +55,12 @@ func newForked(t *testing.T, program, schedule int, one bool) *forked {
 	return p
 }
 
-func (p *forked) options() []tensor.Option {
+func (p *forkedProgram) options() []tensor.Option {
 	return []tensor.Option{tensor.On(p.dev), tensor.WithGenerator(p.gen)}
 }
 
 // run runs the program, with the same random choices each time.
-func (p *forked) run(s *tensor.Scope) {
+func (p *forkedProgram) run(s *tensor.Scope) {
 	r := rand.New(rand.NewPCG(p.seed, 1))
 	live := make([][]*tensor.Tensor, len(forkedSizes)) // the living results of each size
 	any := func(kind int) *tensor.Tensor {
@@ -136,7 +136,7 @@ func (p *forked) run(s *tensor.Scope) {
 	}
 }
 
-func (p *forked) numbers() (v []float64) {
+func (p *forkedProgram) numbers() (v []float64) {
 	for _, x := range append(p.held, p.w) {
 		v = append(v, x.Detach().Floats()...)
 	}
@@ -172,7 +172,7 @@ func replayed(t *testing.T, program, schedule int) (v []float64, err error) {
 	return v, nil
 }
 
-func (p *forked) eager() []float64 {
+func (p *forkedProgram) eager() []float64 {
 	for range runs {
 		tensor.Do(p.run, p.options()...)
 	}

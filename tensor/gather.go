@@ -17,27 +17,27 @@ func (f gatherFunc) Name() string { return f.op }
 
 func (f gatherFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.gather(c, in, in[1], false) }
 
-// gather selects elements by the index in[1]. An error shows the parameter given, which is the
-// index that the caller passed. If wrap is true, indices below 0 count from the end.
-func (f gatherFunc) gather(c *Context, in []*Tensor, given *Tensor, wrap bool) *Tensor {
-	y := gathered(f.op, c.Scope(), device.Gather{Axis: f.axis, Wrap: wrap}, in[0], in[1], given)
+// gather selects elements by the index in[1]. An error shows callerIndex, the index that the caller
+// passed. If wrap is true, indices below 0 count from the end.
+func (f gatherFunc) gather(c *Context, in []*Tensor, callerIndex *Tensor, wrap bool) *Tensor {
+	y := gathered(f.op, c.Scope(), device.Gather{Axis: f.axis, Wrap: wrap}, in[0], in[1], callerIndex)
 	if c.Needs(0) {
 		c.Save(in[1])
 	}
 	return y
 }
 
-// gathered selects elements of x by index in one launch, with the options in o. An error shows the
-// last parameter, which is the index that the caller passed.
-func gathered(op string, s *Scope, o device.Gather, x, index, given *Tensor) *Tensor {
+// gathered selects elements of x by index in one launch, with the options in o. An error shows
+// callerIndex, the index that the caller passed.
+func gathered(op string, s *Scope, o device.Gather, x, index, callerIndex *Tensor) *Tensor {
 	y := alloc(op, s, x.st.dev, x.dtype, index.layout.Shape)
-	// index is a copy of given, so the launch depends on the copy's memory
-	if given.st != index.st {
-		given = index
+	// index is a copy of callerIndex, so the launch depends on the copy's memory
+	if callerIndex.st != index.st {
+		callerIndex = index
 	}
-	o.Out, o.Src, o.Index, o.Tag = y.operand(), x.operand(), index.operand(), lateTag(op, x, index, given)
-	g := gatherOps.of(o)
-	launch(op, s, g, y, x, given)
+	o.Out, o.Src, o.Index, o.Tag = y.operand(), x.operand(), index.operand(), lateTag(op, x, index, callerIndex)
+	g := gatherOps.reuse(o)
+	launch(op, s, g, y, x, callerIndex)
 	gatherOps.put(g)
 	return y
 }
@@ -47,15 +47,17 @@ func (f gatherFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(scatterFunc{f.axis, to.shape, "scatter_add", false}, g, c.Saved(0)), nil}
 }
 
-// namedFunc is a gatherFunc for an index that is a view of given, the caller's index. If wrap is
-// true, indices below 0 count from the end.
+// namedFunc is a gatherFunc for an index that is a view of callerIndex, the index that the caller
+// passed. If wrap is true, indices below 0 count from the end.
 type namedFunc struct {
 	gatherFunc
-	given *Tensor
-	wrap  bool
+	callerIndex *Tensor
+	wrap        bool
 }
 
-func (f namedFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.gather(c, in, f.given, f.wrap) }
+func (f namedFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	return f.gather(c, in, f.callerIndex, f.wrap)
+}
 
 // takenFunc does what gatherFunc does, for an index that selects no element twice, such as a
 // sorting order.
@@ -116,7 +118,7 @@ func (x *Tensor) fromEnd(op string, s *Scope, n int, operands ...*Tensor) (index
 // has x's rank. In the other dimensions its sizes are at most x's sizes. Indices are int64 or int32
 // and not negative. An index out of range is an error, which a GPU reports at the next wait.
 func (x *Tensor) Gather(dim int, index *Tensor) *Tensor {
-	p := x.place("gather", dim, index, nil)
+	p := x.checkScatter("gather", dim, index, nil)
 	return Apply(gatherFunc{p.axis, "gather"}, x.lifted(), p.index).reshape(index.layout.Shape)
 }
 
@@ -167,12 +169,12 @@ func (x *Tensor) indexSelect(op string, dim int, index *Tensor) *Tensor {
 	return x.indexSelectBy(op, dim, index, index, false)
 }
 
-// indexSelectBy does what indexSelect does. index is a view of the parameter given, which is the
-// index that the caller passed. If wrap is true, indices below 0 count from the end.
-func (x *Tensor) indexSelectBy(op string, dim int, index, given *Tensor, wrap bool) *Tensor {
+// indexSelectBy does what indexSelect does. index is a view of callerIndex, the index that the
+// caller passed. If wrap is true, indices below 0 count from the end.
+func (x *Tensor) indexSelectBy(op string, dim int, index, callerIndex *Tensor, wrap bool) *Tensor {
 	a := x.axis(op, dim)
 	if index.Rank() != 1 || x.Rank() == 0 {
 		fail(op, ErrShape, []*Tensor{x, index}, "the index must be a vector and the tensor have a dimension; shapes are %s", shapes([]*Tensor{x, index}))
 	}
-	return Apply(namedFunc{gatherFunc{a, op}, given, wrap}, x, along(index, a, x.layout.Shape.With(a, index.Dim(0))))
+	return Apply(namedFunc{gatherFunc{a, op}, callerIndex, wrap}, x, expandVector(index, a, x.layout.Shape.With(a, index.Dim(0))))
 }

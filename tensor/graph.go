@@ -29,7 +29,7 @@ type Context struct {
 	scope *Scope
 	needs []bool
 	keep  []*Tensor // in Forward: tensors to save
-	more  []packed  // in Forward: other values that the node keeps
+	extra []packed  // in Forward: other values that the node keeps
 	n     *node     // in VJP: the node whose VJP runs
 	to    []*task   // in VJP: the tasks of the operands' gradients
 	run   *engine   // in VJP: the run of Backward or Gradients
@@ -73,7 +73,7 @@ func (c *Context) Keep(x *Tensor) *Tensor {
 }
 
 // Saved returns the tensor number i that Forward saved. It panics if the tensor was changed in
-// place since.
+// place since then.
 func (c *Context) Saved(i int) *Tensor {
 	switch {
 	case c.n == nil:
@@ -84,14 +84,14 @@ func (c *Context) Saved(i int) *Tensor {
 	x := c.n.saved[i].restore(c)
 	if p, ok := c.n.f.(*resultsOf); ok {
 		if k, ok := p.saved[i]; ok {
-			return p.part(x, k)
+			return p.resultView(x, k)
 		}
 	}
 	return x
 }
 
 // NumSaved returns how many tensors Forward saved.
-func (c *Context) NumSaved() int { return len(c.n.saved) - c.n.kept() }
+func (c *Context) NumSaved() int { return len(c.n.saved) - c.n.numExtra() }
 
 // An edge says which node or leaf receives the gradient of an operand: the node that made the
 // operand, or the leaf. The zero edge stands for no node and no leaf.
@@ -103,15 +103,15 @@ type edge struct {
 // saved keeps the storage of a saved tensor alive without a handle. It also keeps the tensor's
 // place in the graph, for second derivatives.
 type saved struct {
-	st      *storage
-	layout  shape.Layout
-	dtype   dtype.Type
-	version uint32
-	from    edge
-	needs   bool
-	result  bool   // the saved tensor is the node's own result
-	packed  packed // the value that a packer keeps instead of st, which is then nil
-	given   bool   // the VJP has released the value already; the node must not release it again
+	st       *storage
+	layout   shape.Layout
+	dtype    dtype.Type
+	version  uint32
+	from     edge
+	needs    bool
+	result   bool   // the saved tensor is the node's own result
+	packed   packed // the value that a packer keeps instead of st, which is then nil
+	released bool   // the VJP has released the value already; the node must not release it again
 }
 
 // A node records how a tensor was computed.
@@ -158,16 +158,15 @@ func edgeOf(x *Tensor) edge {
 	return edge{leaf: x.base()}
 }
 
-// wantsGrad reports whether an op in scope s records a graph. The parameter in holds the op's
-// operands. An operand may be a view whose memory an in-place op with a gradient has changed
-// through another handle. wantsGrad moves such a view to its new place in the graph. It panics if
-// that is impossible.
+// wantsGrad reports whether an op in scope s records a graph. An operand may be a view whose memory
+// an in-place op with a gradient has changed through another handle. wantsGrad moves such a view to
+// its new place in the graph. It panics if that is impossible.
 func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 	if s.modes.noGrad {
 		return false
 	}
 	for _, t := range in {
-		t.current(op)
+		t.mustBeCurrent(op)
 	}
 	for _, t := range in {
 		if t.needsGrad {
@@ -177,8 +176,7 @@ func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 	return false
 }
 
-// record adds y to the graph as a result of f, and saves the tensors in keep. The parameter in
-// holds the operands of f.
+// record adds y to the graph as the result of f, and saves the tensors in keep.
 func record(y *Tensor, f Function, in, keep []*Tensor) {
 	s := y.scope
 	n := &node{op: f.Name(), f: f, seq: sequence.Add(1), shape: y.layout.Shape, dtype: y.dtype, dev: y.st.dev,
@@ -214,7 +212,7 @@ func (n *node) drop() {
 		return
 	}
 	for i := range n.saved {
-		if !n.saved[i].given {
+		if !n.saved[i].released {
 			n.saved[i].release()
 		}
 	}
@@ -224,7 +222,7 @@ func (n *node) drop() {
 // restore makes a handle of a saved value in the VJP's scope.
 func (v *saved) restore(c *Context) *Tensor {
 	var x *Tensor
-	if v.given {
+	if v.released {
 		panic(c.run.freed(c.n))
 	}
 	if v.packed != nil {
@@ -307,13 +305,13 @@ func apply(f Function, in []*Tensor) *Tensor {
 		class = classOf(f)
 		in = s.operands(class, in, 0, &made)
 		defer freeAll(&made)
-	} else if vigils.n.Load() != 0 {
+	} else if modeWatches.n.Load() != 0 {
 		s.missCast(op, classOf(f), in, 0)
 	}
 	grad := wantsGrad(op, s, in)
 	c := &Context{scope: s.child(), needs: make([]bool, len(in))}
 	defer c.scope.recycle()
-	// Apply checks the result of op, so ops inside need no check
+	// Apply checks the result of f, so the ops that Forward calls need no check
 	c.scope.modes.noGrad, c.scope.modes.anomaly = true, 0
 	if class != AutocastThrough && class != AutocastWithin {
 		c.scope.modes.autocast = dtype.Invalid
@@ -335,7 +333,7 @@ func apply(f Function, in []*Tensor) *Tensor {
 	y.op = op
 	if !grad {
 		c.scope.close([]*Tensor{y}, false)
-		c.unkept()
+		c.dropExtra()
 		return y
 	}
 	// Save the caller's operands instead of Forward's handles, because only they have a place in
@@ -347,9 +345,9 @@ func apply(f Function, in []*Tensor) *Tensor {
 			}
 		}
 	}
-	s.own(y, true)
+	s.addOwned(y, true)
 	record(y, f, in, keep)
-	y.node.keepMore(c.more)
+	y.node.appendExtra(c.extra)
 	if class == AutocastWithin {
 		y.node.autocast = s.modes.autocast
 	}
@@ -448,7 +446,7 @@ func (x *Tensor) SetGrad(g *Tensor) {
 		}
 		sameDevice("set_grad", []*Tensor{x, g})
 		if g.scope != b.scope {
-			b.scope.own(g, true)
+			b.scope.addOwned(g, true)
 		}
 	}
 	b.gradMu.Lock()

@@ -19,7 +19,7 @@ func (c *Context) SaveBranch(y ...*Tensor) {
 	const op = "save_branch"
 	for _, x := range y {
 		x.use(op)
-		x.current(op)
+		x.mustBeCurrent(op)
 		if !x.needsGrad {
 			fail(op, ErrGrad, []*Tensor{x}, "the tensor has no place in a graph")
 		}
@@ -28,7 +28,7 @@ func (c *Context) SaveBranch(y ...*Tensor) {
 		stand := alloc(op, c.scope, x.st.dev, x.dtype, shape.Of())
 		layout, _ := stand.layout.Expand(x.layout.Shape)
 		stand.st.retain()
-		c.more = append(c.more, &branch{op: x.op, at: edgeOf(x), st: stand.st, layout: layout, dtype: x.dtype})
+		c.extra = append(c.extra, &branch{op: x.op, at: edgeOf(x), st: stand.st, layout: layout, dtype: x.dtype})
 		stand.Free()
 	}
 }
@@ -38,7 +38,7 @@ func (c *Context) SaveBranch(y ...*Tensor) {
 // recorded, f is called when Apply returns. f may free tensors but must not compute. If nobody goes
 // back through a graph of the root scope, a later garbage collection drops the graph, without a
 // call of f.
-func (c *Context) AtEnd(f func()) { c.more = append(c.more, &ending{f}) }
+func (c *Context) AtEnd(f func()) { c.extra = append(c.extra, &ending{f}) }
 
 // Branch returns, in VJP, the i-th of the results that were passed to [Context.SaveBranch]. It has
 // its place in the graph, but its elements are undefined. Pass it to [Context.Gradients] as a
@@ -87,9 +87,9 @@ func (c *Context) Gradients(y, g, inputs []*Tensor) []*Tensor {
 	return differentiate(op, y[0], inputs, o)
 }
 
-// kept returns how many of the saved values come from SaveBranch and AtEnd. They are the last of
-// the saved values.
-func (n *node) kept() int {
+// numExtra returns how many of the saved values come from SaveBranch and AtEnd. These are at the
+// end of the list.
+func (n *node) numExtra() int {
 	k := 0
 	for k < len(n.saved) {
 		switch n.saved[len(n.saved)-1-k].packed.(type) {
@@ -102,8 +102,8 @@ func (n *node) kept() int {
 	return k
 }
 
-// keepMore appends the values in its argument to the values that n saved.
-func (n *node) keepMore(more []packed) {
+// appendExtra appends the values in its argument to the values that n saved.
+func (n *node) appendExtra(more []packed) {
 	for _, p := range more {
 		n.saved = append(n.saved, saved{packed: p})
 		n.saves++
@@ -113,15 +113,15 @@ func (n *node) keepMore(more []packed) {
 	}
 }
 
-// unkept drops the values of SaveBranch and AtEnd if there is no node to keep them.
-func (c *Context) unkept() {
-	for _, p := range c.more {
+// dropExtra drops the values of SaveBranch and AtEnd if there is no node to keep them.
+func (c *Context) dropExtra() {
+	for _, p := range c.extra {
 		p.drop()
 	}
 }
 
-// A branch is the place of a result in a graph of its own. A storage of one element stands in for
-// the result's memory.
+// A branch is the place of a result in a separate graph. A storage of one element stands in for the
+// result's memory.
 type branch struct {
 	op     string
 	at     edge
@@ -133,7 +133,7 @@ type branch struct {
 func (b *branch) unpack(*Context, *saved) *Tensor { panic("tensor: a branch is no saved value") }
 func (b *branch) passed(*engine)                  {}
 func (b *branch) drop()                           { b.st.release() }
-func (b *branch) holds() *node                    { return b.at.node }
+func (b *branch) neededNode() *node               { return b.at.node }
 func (b *branch) storage() *storage               { return b.st }
 
 // An ending calls f when the graph no longer needs a node's values.
@@ -142,5 +142,5 @@ type ending struct{ f func() }
 func (e *ending) unpack(*Context, *saved) *Tensor { panic("tensor: an ending is no saved value") }
 func (e *ending) passed(*engine)                  {}
 func (e *ending) drop()                           { e.f() }
-func (e *ending) holds() *node                    { return nil }
+func (e *ending) neededNode() *node               { return nil }
 func (e *ending) storage() *storage               { return nil }

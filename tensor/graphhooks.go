@@ -51,19 +51,19 @@ func remover[T comparable](k *hooks, list *[]T, h T) func() {
 // previous hook returned. The returned function removes the hook.
 //
 // g belongs to a scope that ends when f returns; s.From(g) moves it to scope s. It may share memory
-// with other gradients and must not be changed in place. If the tensor is changed in place, a hook
-// on a result stays with the old value. [Gradients] returns the gradients that the hooks of its
-// inputs returned. torch's grad does so too, except for an input that is a result and lies on the
-// way to another input.
+// with other gradients and must not be changed in place. If a result is changed in place later, its
+// hook receives the gradient of the old value. [Gradients] returns the gradients that the hooks of
+// its inputs returned. torch's grad does so too, except for an input that is a result and lies on
+// the way to another input.
 func (x *Tensor) RegisterHook(f func(g *Tensor) *Tensor) (remove func()) {
 	const op = "register_hook"
 	x.use(op)
-	x.current(op)
+	x.mustBeCurrent(op)
 	if f == nil {
 		fail(op, ErrValue, []*Tensor{x}, "the hook is nil")
 	}
 	if !x.needsGrad {
-		x.gradless(op, "a hook on a tensor that does not require a gradient would never be called")
+		x.failWithoutGrad(op, "a hook on a tensor that does not require a gradient would never be called")
 	}
 	k, h := x.hooksOf(), &gradHook{f}
 	k.mu.Lock()
@@ -80,14 +80,14 @@ func (x *Tensor) RegisterHook(f func(g *Tensor) *Tensor) (remove func()) {
 func (x *Tensor) RegisterPostAccumulateGradHook(f func(x *Tensor)) (remove func()) {
 	const op = "register_post_accumulate_grad_hook"
 	x.use(op)
-	x.current(op)
+	x.mustBeCurrent(op)
 	switch {
 	case f == nil:
 		fail(op, ErrValue, []*Tensor{x}, "the hook is nil")
 	case x.node != nil:
 		fail(op, ErrGrad, []*Tensor{x}, "gradients are added to leaves; this is a result")
 	case !x.needsGrad:
-		x.gradless(op, "the tensor does not require a gradient")
+		x.failWithoutGrad(op, "the tensor does not require a gradient")
 	}
 	k, h := x.hooksOf(), &postHook{f}
 	k.mu.Lock()
@@ -101,9 +101,9 @@ func (x *Tensor) RegisterPostAccumulateGradHook(f func(x *Tensor)) (remove func(
 func (x *Tensor) RetainGrad() {
 	const op = "retain_grad"
 	x.use(op)
-	x.current(op)
+	x.mustBeCurrent(op)
 	if !x.needsGrad {
-		x.gradless(op, "the tensor does not require a gradient")
+		x.failWithoutGrad(op, "the tensor does not require a gradient")
 	}
 	if x.node != nil {
 		x.hooksOf().addRetainer(x)
@@ -118,9 +118,9 @@ func (k *hooks) addRetainer(x *Tensor) {
 	}
 }
 
-// hang makes n the node of x. If x retains its gradient, it now retains the gradient of the new
+// setNode makes n the node of x. If x retains its gradient, it now retains the gradient of the new
 // value.
-func (x *Tensor) hang(n *node) {
+func (x *Tensor) setNode(n *node) {
 	if x.node != nil && n != nil {
 		if k := x.node.hooks.Load(); k != nil {
 			k.mu.Lock()
@@ -180,14 +180,14 @@ func (e *engine) hook(h *gradHook, g *Tensor, op string) *Tensor {
 		fail("hook", ErrDevice, in, "the hook on the gradient of %s returned a tensor on %s for one on %s", op, r.st.dev.Name(), g.st.dev.Name())
 	}
 	if r.scope != s && r.scope != e.scope {
-		r = r.handleWithGraph(s) // r belongs to another owner, who keeps its handle
+		r = r.handleWithGraph(s) // another scope owns r and keeps its handle
 	}
 	g.Free()
 	return e.bring(r)
 }
 
-// accumulated runs the post-accumulate hooks of a leaf whose gradient is complete.
-func (e *engine) accumulated(leaf *Tensor) {
+// runPostHooks runs the post-accumulate hooks of a leaf whose gradient is complete.
+func (e *engine) runPostHooks(leaf *Tensor) {
 	_, post, _ := leaf.hooks.Load().list()
 	for _, h := range post {
 		if !leaf.freed.Load() {

@@ -16,7 +16,7 @@ func Leaves(y ...*Tensor) []*Tensor {
 	}
 	for _, x := range y {
 		x.use(op)
-		x.current(op)
+		x.mustBeCurrent(op)
 		push(edgeOf(x))
 		for len(stack) > 0 {
 			at := stack[len(stack)-1]

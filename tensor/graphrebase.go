@@ -36,18 +36,18 @@ func (x *Tensor) synced() bool {
 	if b.recorded.Load() != n {
 		return false
 	}
-	x.regrow(b, n)
+	x.recordView(b, n)
 	return true
 }
 
-// regrow records x as a view of b's current value. n is the number of recorded writes.
-func (x *Tensor) regrow(b *Tensor, n uint32) {
+// recordView records x as a view of b's current value. n is the number of recorded writes.
+func (x *Tensor) recordView(b *Tensor, n uint32) {
 	if b.needsGrad {
 		y := &Tensor{st: x.st, layout: x.layout, dtype: x.dtype, scope: x.scope, made: x.made}
 		record(y, &viewFunc{name: "as_strided", vjp: stridedVJP(b.layout, x.layout)}, []*Tensor{b}, nil)
-		x.hang(y.node)
+		x.setNode(y.node)
 	} else {
-		x.hang(nil)
+		x.setNode(nil)
 	}
 	x.recorded.Store(n)
 }
@@ -67,9 +67,9 @@ func (x *Tensor) rebasable(op string, s *Scope, b *Tensor, all []*Tensor) {
 	}
 }
 
-// root returns the tensor that x is a view of. It returns nil if x is no view, or if the program
-// can no longer use that tensor.
-func (x *Tensor) root() *Tensor {
+// usableBase returns the tensor that x is a view of. It returns nil if x is no view, or if the
+// program can no longer use that tensor.
+func (x *Tensor) usableBase() *Tensor {
 	b := x.viewed
 	if b == nil || b.st != x.st || b.freed.Load() && b.scope != x.scope {
 		return nil
@@ -82,31 +82,31 @@ func (x *Tensor) root() *Tensor {
 func (x *Tensor) replace(op string, s *Scope, y *Tensor) {
 	x.store(op, s, y)
 	if y.node != nil {
-		x.rehang(op, y.node)
+		x.rebase(op, y.node)
 	} else { // the op has no gradient
 		x.overwritten(op, s, x)
 	}
 	y.Free()
 }
 
-// rehang makes n the node of x, which has been changed in place, and updates x's base.
-func (x *Tensor) rehang(op string, n *node) {
-	b := x.root()
+// rebase makes n the node of x, which has been changed in place, and updates x's base.
+func (x *Tensor) rebase(op string, n *node) {
+	b := x.usableBase()
 	if b == nil {
 		x.viewed = nil
-		x.hang(n)
+		x.setNode(n)
 		x.recorded.Store(x.st.recorded.Add(1))
 		return
 	}
 	y := &Tensor{st: x.st, layout: x.layout, dtype: x.dtype, scope: x.scope, node: n, needsGrad: true}
 	changed := &Tensor{st: b.st, layout: b.layout, dtype: b.dtype, scope: x.scope, made: n.made}
 	record(changed, &spliceFunc{op, b.layout, x.layout}, []*Tensor{b, y}, nil)
-	b.hang(changed.node)
+	b.setNode(changed.node)
 	writes := x.st.recorded.Add(1)
 	b.recorded.Store(writes)
 	x.gradMu.Lock()
 	defer x.gradMu.Unlock()
-	x.regrow(b, writes)
+	x.recordView(b, writes)
 }
 
 // spliceFunc replaces the elements of a base that lie in one of its views. It has no Forward,
@@ -118,7 +118,7 @@ type spliceFunc struct {
 
 func (f *spliceFunc) Name() string { return f.op }
 
-// Forward is never called: Tensor.rehang records splices.
+// Forward is never called: Tensor.rebase records the op.
 func (f *spliceFunc) Forward(*Context, []*Tensor) *Tensor {
 	panic("tensor: " + f.op + " is done in place")
 }
@@ -159,9 +159,9 @@ func storageOf(a, b shape.Layout) (lo, n int) {
 	return lo, hi - lo + 1
 }
 
-// shifted moves a layout within its storage.
-func shifted(l shape.Layout, by int) shape.Layout {
-	if l.Offset += by; l.Size() == 0 {
+// shifted returns l with its offset moved by n elements.
+func shifted(l shape.Layout, n int) shape.Layout {
+	if l.Offset += n; l.Size() == 0 {
 		l.Offset = 0
 	}
 	return l
@@ -210,11 +210,11 @@ func (x *Tensor) asStrided(l shape.Layout) *Tensor {
 	return x.view("as_strided", l, stridedVJP(x.layout, l))
 }
 
-// stridedVJP returns the VJP of a view. The first parameter is the tensor's layout, and the second
-// is the layout of its view. The VJP computes the tensor's gradient from the gradient of the view.
-func stridedVJP(from, l shape.Layout) func(c *Context, g *Tensor) *Tensor {
+// stridedVJP returns the VJP of a view. base is the layout of a tensor, and l is the layout of its
+// view. The VJP computes the tensor's gradient from the view's gradient.
+func stridedVJP(base, l shape.Layout) func(c *Context, g *Tensor) *Tensor {
 	return func(c *Context, g *Tensor) *Tensor {
-		lo, n := storageOf(from, l)
-		return g.spread("as_strided", l, lo, n).strided(shifted(from, -lo))
+		lo, n := storageOf(base, l)
+		return g.spread("as_strided", l, lo, n).strided(shifted(base, -lo))
 	}
 }

@@ -24,8 +24,8 @@ type packed interface {
 	passed(e *engine)
 	// drop releases the value. It is called once.
 	drop()
-	// holds returns a node of the same scope that this value needs to restore itself, or nil.
-	holds() *node
+	// neededNode returns a node of the same scope that this value needs to restore itself, or nil.
+	neededNode() *node
 	// storage returns memory that the value keeps alive, or nil.
 	storage() *storage
 }
@@ -53,7 +53,7 @@ func (v *saved) release() {
 	v.st.release()
 }
 
-// noted calls note of scope s for the memory that n saved.
+// noted adds the memory that n saved to the ledger of s: see Scope.note.
 func (n *node) noted(s *Scope) {
 	for i := range n.saved {
 		st := n.saved[i].st
@@ -77,7 +77,7 @@ func (v *saved) unpacked(c *Context) *Tensor {
 // passed tells the packed values of n that run e has gone through n.
 func (n *node) passed(e *engine) {
 	for i := range n.saved {
-		if p := n.saved[i].packed; p != nil && !n.saved[i].given {
+		if p := n.saved[i].packed; p != nil && !n.saved[i].released {
 			p.passed(e)
 		}
 	}
@@ -175,7 +175,7 @@ func (u *userValue) drop() {
 	u.value = nil
 }
 
-func (u *userValue) holds() *node      { return nil }
+func (u *userValue) neededNode() *node { return nil }
 func (u *userValue) storage() *storage { return u.st }
 
 // handleOf makes a handle in scope s that has no place in the graph.
@@ -184,6 +184,6 @@ func handleOf(op string, s *Scope, st *storage, l shape.Layout, t dtype.Type) *T
 	x.self = x
 	x.recorded.Store(detached)
 	st.retain()
-	s.own(x, false)
+	s.addOwned(x, false)
 	return x
 }

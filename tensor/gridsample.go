@@ -25,9 +25,9 @@ const (
 // coordinates become positions, and what is read outside of the image. Both operands have one
 // floating point type. 16-bit types are computed in float32.
 //
-// A coordinate that is not finite lies outside; see [GridSampleOptions]. torch on the CPU may read
-// foreign memory for it. The gradient of grid has jumps. At a jump it has torch's value: 0 at a
-// border, and at an element the value on the side of the next element.
+// A coordinate that is not finite lies outside; see [GridSampleOptions]. For such a coordinate
+// torch on the CPU may read memory outside of the image. The gradient of grid has jumps. At a jump
+// it has torch's value: 0 at a border, and at an element the value on the side of the next element.
 func (x *Tensor) GridSample(grid *Tensor, o GridSampleOptions) *Tensor {
 	const op = "grid_sample"
 	if y := underAutocast(op, AutocastWidest, func(in []*Tensor) *Tensor { return in[0].GridSample(in[1], o) }, x, grid); y != nil {
@@ -98,22 +98,21 @@ func (f *gridFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return d
 }
 
-// byKernel returns the gradient of one operand. The last parameter is this operand, x or grid.
-// byKernel returns nil if the device has no kernel for it, or if the gradient must be
-// differentiable.
-func (f *gridFunc) byKernel(s *Scope, g, x, grid, of *Tensor) *Tensor {
+// byKernel returns the gradient of operand, which is x or grid. byKernel returns nil if the device
+// has no kernel for it, or if the gradient must be differentiable.
+func (f *gridFunc) byKernel(s *Scope, g, x, grid, operand *Tensor) *Tensor {
 	if !s.modes.noGrad {
 		return nil
 	}
 	op := f.Name() + ".grad"
 	view := func(t *Tensor) device.View { return resultOf(t.dtype, t.layout.Shape) }
-	o := gridSampleGradOps.supported(s, x.st.dev, device.GridSampleGrad{D: view(of), G: view(g), X: view(x), Grid: view(grid),
-		Input: of == x, GridSampling: f.GridSampling})
+	o := gridSampleGradOps.supported(s, x.st.dev, device.GridSampleGrad{D: view(operand), G: view(g), X: view(x), Grid: view(grid),
+		Input: operand == x, GridSampling: f.GridSampling})
 	if o == nil {
 		return nil
 	}
 	g, x, grid = g.Contiguous(), x.Contiguous(), grid.Contiguous()
-	d := alloc(op, s, x.st.dev, of.dtype, of.layout.Shape)
+	d := alloc(op, s, x.st.dev, operand.dtype, operand.layout.Shape)
 	o.G, o.X, o.Grid = g.operand(), x.operand(), grid.operand()
 	launch(op, s, o, d, g, x, grid)
 	gridSampleGradOps.put(o)
@@ -123,7 +122,7 @@ func (f *gridFunc) byKernel(s *Scope, g, x, grid, of *Tensor) *Tensor {
 // A gridTap is one of the elements that are read along one dimension, for all points. Its tensors
 // have the shape [n, 1, points].
 type gridTap struct {
-	at, outside *Tensor // the element's index; whether it lies outside of the image
+	index, outside *Tensor // the element's index; whether it lies outside of the image
 	// the element's weight, 0 outside, and the weight's derivative with respect to the position
 	w, d *Tensor
 }
@@ -167,21 +166,21 @@ func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) 
 		t := &taps[i]
 		// outside is true for NaN too
 		t.outside = to.GeScalar(0).LogicalAnd(to.LeScalar(float64(n - 1))).LogicalNot()
-		t.at = to.MaskedFill(t.outside, 0).Long()
+		t.index = to.MaskedFill(t.outside, 0).Long()
 		t.w, t.d = t.w.MaskedFill(t.outside, 0), t.d.MaskedFill(t.outside, 0)
 	}
 	return taps, slope
 }
 
-// each calls h for each element that is read. h receives the element's index in the plane, and
-// whether the element lies outside of the image, both as [n, 1, points]. each returns the
+// forEachTap calls h for each element that is read. h receives the element's index in the plane,
+// and whether the element lies outside of the image, both as [n, 1, points]. forEachTap returns the
 // derivatives of positions with respect to coordinates.
-func (f *gridFunc) each(x, grid *Tensor, h func(at, outside *Tensor, across, down gridTap)) (slopeX, slopeY *Tensor) {
+func (f *gridFunc) forEachTap(x, grid *Tensor, h func(index, outside *Tensor, across, down gridTap)) (slopeX, slopeY *Tensor) {
 	across, slopeX := f.taps(grid, 0, x.Dim(3))
 	down, slopeY := f.taps(grid, 1, x.Dim(2))
 	for _, i := range down {
 		for _, j := range across {
-			h(i.at.MulScalar(float64(x.Dim(3))).Add(j.at), i.outside.LogicalOr(j.outside), j, i)
+			h(i.index.MulScalar(float64(x.Dim(3))).Add(j.index), i.outside.LogicalOr(j.outside), j, i)
 		}
 	}
 	return slopeX, slopeY
@@ -192,17 +191,16 @@ func (f *gridFunc) planes(x *Tensor) *Tensor {
 	return x.reshape(shape.Of(x.Dim(0), x.Dim(1), x.Dim(2)*x.Dim(3)))
 }
 
-// read returns the elements whose indices the tensor at holds, and 0 where outside is true: [n, c,
-// points].
-func (f *gridFunc) read(planes, at, outside *Tensor) *Tensor {
-	to := planes.layout.Shape.With(2, at.Dim(2))
-	return Apply(gatherFunc{2, f.Name()}, planes, at.expand(to)).MaskedFill(outside, 0)
+// read returns the elements at the given indices, and 0 where outside is true: [n, c, points].
+func (f *gridFunc) read(planes, index, outside *Tensor) *Tensor {
+	to := planes.layout.Shape.With(2, index.Dim(2))
+	return Apply(gatherFunc{2, f.Name()}, planes, index.expand(to)).MaskedFill(outside, 0)
 }
 
 // composed is GridSample composed of other ops. It returns [n, c, points].
 func (f *gridFunc) composed(x, grid *Tensor) (y *Tensor) {
 	p := f.planes(x)
-	f.each(x, grid, func(at, outside *Tensor, across, down gridTap) {
+	f.forEachTap(x, grid, func(at, outside *Tensor, across, down gridTap) {
 		y = sumWith(y, f.read(p, at, outside).Mul(down.w.Mul(across.w)))
 	})
 	return y
@@ -210,7 +208,7 @@ func (f *gridFunc) composed(x, grid *Tensor) (y *Tensor) {
 
 func (f *gridFunc) inputGrad(x, grid, g *Tensor) (d *Tensor) {
 	to := f.planes(x).layout.Shape
-	f.each(x, grid, func(at, outside *Tensor, across, down gridTap) {
+	f.forEachTap(x, grid, func(at, outside *Tensor, across, down gridTap) {
 		part := g.Mul(down.w.Mul(across.w)).MaskedFill(outside, 0)
 		d = sumWith(d, Apply(scatterFunc{2, to, f.Name() + ".grad", false}, part, at.expand(g.layout.Shape)))
 	})
@@ -223,7 +221,7 @@ func (f *gridFunc) pointsGrad(x, grid, g *Tensor) *Tensor {
 	}
 	var dx, dy *Tensor
 	p := f.planes(x)
-	slopeX, slopeY := f.each(x, grid, func(at, outside *Tensor, across, down gridTap) {
+	slopeX, slopeY := f.forEachTap(x, grid, func(at, outside *Tensor, across, down gridTap) {
 		sum := f.read(p, at, outside).Mul(g).Sum(1).Unsqueeze(1)
 		dx, dy = sumWith(dx, sum.Mul(down.w.Mul(across.d))), sumWith(dy, sum.Mul(down.d.Mul(across.w)))
 	})
@@ -264,23 +262,24 @@ var gridOps = func() (ops [3][2]struct{ at, slope, pad *Elementwise }) {
 	return ops
 }()
 
-// gridPad maps a position to a position inside a dimension of size p0. For reflection the image is
-// mirrored at low and at low+span, without end. sign is the derivative of the mapped position.
-func gridPad(p device.GridPadding, at, low, span *expr.Expr) (to, sign *expr.Expr) {
+// gridPad maps the position pos to a position inside a dimension of size p0. For reflection the
+// image is mirrored at low and at low+span, again and again. sign is the derivative of the mapped
+// position.
+func gridPad(p device.GridPadding, pos, low, span *expr.Expr) (mapped, sign *expr.Expr) {
 	sign = unit
 	switch p {
 	case GridZeros:
-		return at, sign
+		return pos, sign
 	case GridReflection:
-		far, double := at.Sub(low), span.Add(span)
+		far, double := pos.Sub(low), span.Add(span)
 		sign = far.Lt(zeroC).Select(expr.C(-1), unit)
 		far = far.Abs()
 		far = far.Sub(far.Div(double).Trunc().Mul(double))
 		back := far.Gt(span)
 		sign = back.Select(sign.Neg(), sign)
-		at = span.Eq(zeroC).Select(zeroC, back.Select(double.Sub(far), far).Add(low))
+		pos = span.Eq(zeroC).Select(zeroC, back.Select(double.Sub(far), far).Add(low))
 	}
 	last := p0.Sub(unit)
-	inside := at.Gt(zeroC).And(at.Lt(last))
-	return inside.Select(at, at.Ge(last).And(at.Gt(zeroC)).Select(last, zeroC)), inside.Select(sign, zeroC)
+	inside := pos.Gt(zeroC).And(pos.Lt(last))
+	return inside.Select(pos, pos.Ge(last).And(pos.Gt(zeroC)).Select(last, zeroC)), inside.Select(sign, zeroC)
 }

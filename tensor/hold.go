@@ -22,25 +22,25 @@ type Hold struct {
 }
 
 // Hold holds the contiguous x for work that reads it, and also changes it if write is true. The
-// work runs after ops that are queued on x before this call. Ops that need the memory call the
-// function wait. It must block until the hold is done. It must return an error if the hold will
-// never be done. Holds of one owner may overlap, because their work is queued in order. owner must
-// be comparable.
+// work runs after ops that are queued on x before this call. Ops that need the memory call wait,
+// which must block until the hold is done. If the hold will never be done, wait must return an
+// error. Holds of one owner may overlap, because their work is queued in order. owner must be
+// comparable.
 //
-// The parameter in is the graph into which the work is recorded, by any goroutine. It is nil if the
-// work is not recorded.
+// graph is the graph into which the work is recorded, by any goroutine. It is nil if the work is
+// not recorded.
 //
 // In a scope that records a graph of gradients x must not require a gradient, because the work has
 // no gradient.
-func (x *Tensor) Hold(op string, write bool, in *Graph, owner any, wait func() error) *Hold {
+func (x *Tensor) Hold(op string, write bool, graph *Graph, owner any, wait func() error) *Hold {
 	x.use(op)
 	if !x.layout.Contiguous() {
 		e := newError(op, ErrShape, []*Tensor{x}, "the tensor is not contiguous")
 		panic(e.hint("use Contiguous"))
 	}
-	if in == nil {
+	if graph == nil {
 		x.scope.uncapturable(op, "it is queued by the last rank that comes to it, and not by this one")
-	} else if !in.live.Load() {
+	} else if !graph.live.Load() {
 		fail(op, ErrCapture, []*Tensor{x}, "the capture is over")
 	}
 	if wantsGrad(op, x.scope, []*Tensor{x}) {
@@ -56,18 +56,18 @@ func (x *Tensor) Hold(op string, write bool, in *Graph, owner any, wait func() e
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.settle(op, write, owner)
-	if in != nil {
-		in.touch(op, st, write)
+	if graph != nil {
+		graph.touch(op, st, write)
 	}
-	// Host memory needs the mark only if it is page-locked, because a GPU then copies from or to
+	// Host memory needs the events only if it is page-locked, because a GPU then copies from or to
 	// it.
 	if !st.dev.Info().Host || st.pinned() != nil {
 		if st.writer != nil {
-			h.mark(op, st.writer)
+			h.recordEvent(op, st.writer)
 		}
 		for _, u := range st.readers() {
 			if write {
-				h.mark(op, u)
+				h.recordEvent(op, u)
 			}
 		}
 	}
@@ -78,8 +78,8 @@ func (x *Tensor) Hold(op string, write bool, in *Graph, owner any, wait func() e
 	return h
 }
 
-// mark makes the held work wait for the work that is queued on s now.
-func (h *Hold) mark(op string, s device.Stream) {
+// recordEvent makes the held work wait for the work that is queued on s now.
+func (h *Hold) recordEvent(op string, s device.Stream) {
 	ev, err := s.Record()
 	check(op, err)
 	h.after = append(h.after, ev)
@@ -113,7 +113,7 @@ func (h *Hold) On(s device.Stream) (device.View, error) {
 		more.users = append(more.users, s)
 	}
 	if st.home != s {
-		st.foreign(s)
+		st.usedBy(s)
 	}
 	return h.view, nil
 }

@@ -53,11 +53,11 @@ func FromMemory(t dtype.Type, mem []byte, release func(), dims ...int) *Tensor {
 		return x
 	}
 	stream := root.streamOf(dev)
-	st := &storage{dev: dev, buf: lender.Borrow(mem, release), lent: true, home: stream, writer: stream}
+	st := &storage{dev: dev, buf: lender.Borrow(mem, release), userOwned: true, home: stream, writer: stream}
 	x := &Tensor{st: st, layout: shape.Dense(sh), dtype: t, op: op, made: callSite()}
 	x.self = x
 	st.refs.Store(1)
-	root.own(x, true)
+	root.addOwned(x, true)
 	return x
 }
 

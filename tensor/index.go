@@ -63,7 +63,7 @@ func (x *Tensor) Index(ix ...any) *Tensor {
 		return p.view(x)
 	}
 	return within(youngest(op, p.operands(x)), func(c *Scope) *Tensor {
-		return p.take(x.In(c), p.combine(c, x))
+		return p.apply(x.In(c), p.combine(c, x))
 	})
 }
 
@@ -130,8 +130,8 @@ func (list indexSteps) region(l shape.Layout) shape.Layout {
 	return out
 }
 
-// whole reports whether the view is all of x, unchanged.
-func (p *indexPlan) whole() bool {
+// isAll reports whether the view is the whole of x.
+func (p *indexPlan) isAll() bool {
 	d := 0
 	for _, s := range p.steps {
 		if s.kind != stepSpan || s.n != p.x.layout.Shape.At(d) || s.step != 1 {

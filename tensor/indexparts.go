@@ -153,8 +153,8 @@ func (p *indexPlan) result() shape.Dims {
 	return p.merged(1).Remove(p.axis).Insert(p.place, p.common.Slice()...)
 }
 
-// take applies the plan to x. index is the plan's combined index, or nil.
-func (p *indexPlan) take(x, index *Tensor) *Tensor {
+// apply applies the plan to x. index is the plan's combined index, or nil.
+func (p *indexPlan) apply(x, index *Tensor) *Tensor {
 	v := p.view(x)
 	if index == nil {
 		return v

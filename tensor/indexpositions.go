@@ -32,9 +32,9 @@ func positionProgram(types []dtype.Type) *expr.Program {
 	})
 }
 
-// positions does the work of combine for several index tensors by one launch. It looks for indices
-// that are out of range itself, so it needs results that the host can read at once. It returns nil
-// if there are none, or if an index is out of range: combine then finds out which.
+// positions does the work of combine for several index tensors by one launch. The host then looks
+// for indices that are out of range, so it must be able to read the positions at once. positions
+// returns nil if the host cannot, or if an index is out of range: combine then finds out which.
 func (p *indexPlan) positions(c *Scope) *Tensor {
 	dev := p.x.st.dev
 	if !isHost(dev) || c.modes.composed || c.route(p.op, dev).graph != nil || p.common.Size() == 0 || p.extent() == 0 {

@@ -41,7 +41,7 @@ func (f indexPutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		if len(rest) > 0 {
 			index = rest[0]
 		}
-		grads[1] = f.p.take(g, index).sumTo(c.n.operands[1].shape)
+		grads[1] = f.p.apply(g, index).sumTo(c.n.operands[1].shape)
 	}
 	return grads
 }
@@ -71,7 +71,7 @@ func (p *indexPlan) put(s *Scope, x, value, index *Tensor, add bool) {
 	flat := p.merged(index.Size())
 	value = value.reshape(flat.Remove(p.axis).Insert(p.place, index.Size())).MoveAxis(p.place, p.axis)
 	to := v.Permute(p.order...)
-	spread := along(index, p.axis, flat)
+	spread := expandVector(index, p.axis, flat)
 	if l, ok := to.layout.View(p.merged(p.extent())); ok {
 		x.handle(p.op, s, l).scatterOp(p.op, s, o, value, spread)
 		return
@@ -86,14 +86,14 @@ func (p *indexPlan) put(s *Scope, x, value, index *Tensor, add bool) {
 func (p *indexPlan) value(s *Scope, v any, add bool) (value, mask *Tensor) {
 	m := s.On(p.x.st.dev).Typed(p.x.dtype)
 	number := func(v float64) *Tensor {
-		return m.Full(p.x.takes(p.op, v))
+		return m.Full(p.x.fittedNumber(p.op, v))
 	}
 	long := func(v int64) *Tensor {
 		if v < 1<<53 && v > -1<<53 { // a float64 can hold v exactly
 			return number(float64(v))
 		}
 		if p.x.dtype != dtype.I64 {
-			p.x.takes(p.op, float64(v))
+			p.x.fittedNumber(p.op, float64(v))
 		}
 		return s.On(p.x.st.dev).Typed(dtype.I64).From([]int64{v}).reshape(shape.Dims{}).Cast(p.x.dtype)
 	}
@@ -158,7 +158,7 @@ func (p *indexPlan) changed(x *Tensor, v any, add bool) *Tensor {
 	}
 	return within(youngest(p.op, in), func(c *Scope) *Tensor {
 		value, mask := p.value(c, v, add)
-		if mask != nil && p.whole() {
+		if mask != nil && p.isAll() {
 			return Where(mask, value, x.In(c))
 		}
 		var index []*Tensor
@@ -189,12 +189,13 @@ func (x *Tensor) IndexPut(value any, accumulate bool, ix ...any) *Tensor {
 		}
 	}
 	p := x.plan(op, ix)
-	p.holds(value)
+	p.checkValue(value)
 	return p.changed(x, value, accumulate)
 }
 
-// holds checks value together with the plan's operands, if value is a tensor, and returns them.
-func (p *indexPlan) holds(value any) (in []*Tensor) {
+// checkValue checks value together with the plan's operands, if value is a tensor, and returns
+// them.
+func (p *indexPlan) checkValue(value any) (in []*Tensor) {
 	in = p.operands()
 	if t, ok := value.(*Tensor); ok {
 		in = append(in, t)
@@ -208,7 +209,7 @@ func (p *indexPlan) holds(value any) (in []*Tensor) {
 func (x *Tensor) IndexPutInPlace(value any, accumulate bool, ix ...any) *Tensor {
 	const op = "index_put"
 	p := x.plan(op, ix)
-	in := p.holds(value)
+	in := p.checkValue(value)
 	return x.change(op, in, func() *Tensor { return p.changed(x, value, accumulate) }, func(s *Scope) {
 		c := s.child()
 		defer c.recycle()

@@ -5,8 +5,7 @@ import (
 	"math"
 )
 
-// writable panics unless an op may write x in place. It returns the scope of the op. The parameter
-// in holds the op's operands.
+// writable panics unless an op may write x in place. It returns the scope of the op.
 func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	all := append([]*Tensor{x}, in...)
 	s := youngest(op, all)
@@ -17,7 +16,7 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	if s.modes.noGrad {
 		return s
 	}
-	b := x.root()
+	b := x.usableBase()
 	if b != nil && b.node == nil && b.needsGrad {
 		panic(leafError(op, "a view of a leaf that requires a gradient is changed in place", all))
 	}
@@ -36,9 +35,9 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	return s
 }
 
-// leafError is the error of an op in place that needs NoGrad. Its hint shows the call that the user
-// must write. A call inside a function that runs in a NoGrad scope is not enough, because x belongs
-// to an older scope.
+// leafError returns the error of an op in place that needs NoGrad. Its hint shows the call that the
+// user must write. A call inside a function that runs in a NoGrad scope is not enough, because x
+// belongs to an older scope.
 func leafError(op, what string, operands []*Tensor) *Error {
 	e := newError(op, ErrGrad, operands, what)
 	call := "x.In(s)"
@@ -83,11 +82,11 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 	return x
 }
 
-// unwritten returns the operands of op. Some of them may be in x's memory, which is about to be
-// overwritten. Of these, unwritten copies those that op's gradient needs.
+// unwritten returns the operands of op, whose result is about to overwrite x. It copies the
+// operands that are in x's memory and that op's gradient needs.
 func (x *Tensor) unwritten(op *Elementwise, in []*Tensor) []*Tensor {
 	f := &elementwiseFunc{op: op}
-	mask, _ := f.wanted(func(i int) bool { return in[i].needsGrad })
+	mask, _ := f.neededValues(func(i int) bool { return in[i].needsGrad })
 	out := append([]*Tensor(nil), in...)
 	for i, t := range in {
 		if mask>>i&1 != 0 && t.st == x.st {
@@ -103,8 +102,8 @@ func (x *Tensor) store(op string, s *Scope, y *Tensor) {
 	x.st.version.Add(1)
 }
 
-// holds panics unless x's type can hold the result of an op with the number v.
-func (x *Tensor) holds(op string, v float64) {
+// mustHold panics unless x's type can hold the result of an op with the number v.
+func (x *Tensor) mustHold(op string, v float64) {
 	x.use(op)
 	if x.dtype == boolType || !x.dtype.IsFloat() && (v != math.Trunc(v) || math.IsInf(v, 0)) {
 		e := newError(op, ErrType, []*Tensor{x}, fmt.Sprintf("the result with the number %v cannot be stored in place in %v", v, x.dtype))
@@ -117,7 +116,7 @@ func (x *Tensor) holds(op string, v float64) {
 // A finite number beyond the range of a floating point type becomes infinite, where PyTorch fails.
 func (x *Tensor) Fill(v float64) *Tensor {
 	s := x.writable("fill")
-	v = x.takes("fill", v)
+	v = x.fittedNumber("fill", v)
 	if wantsGrad("fill", s, []*Tensor{x}) {
 		x.overwritten("fill", s, x)
 	}
@@ -134,7 +133,7 @@ func (x *Tensor) overwritten(op string, s *Scope, in ...*Tensor) {
 		y.made = deepSite()
 	}
 	record(y, overwriteFunc{op}, in, nil)
-	x.rehang(op, y.node)
+	x.rebase(op, y.node)
 }
 
 // overwriteFunc replaces its first operand by a constant, or by its second operand. The gradient of

@@ -135,7 +135,7 @@ func (x *Tensor) Interpolate(o InterpolateOptions) *Tensor {
 func (x *Tensor) interpolatedSize(op string, rank int, o InterpolateOptions) (to [3]int, scale [3]float64) {
 	in := []*Tensor{x}
 	if len(o.Size) > 0 {
-		return each(op, in, "the result", rank, o.Size, 1, 1), scale
+		return sizesFor(op, in, "the result", rank, o.Size, 1, 1), scale
 	}
 	if len(o.Scale) != 1 && len(o.Scale) != rank {
 		fail(op, ErrValue, in, "%d scales for %d dimensions; give one for all, or one for each", len(o.Scale), rank)
@@ -259,9 +259,9 @@ func (a *axisSampler) sample(x *Tensor, mode InterpolateMode) *Tensor {
 
 // split returns the index of the element at or before each coordinate, and the distance of the
 // coordinate from it.
-func (a *axisSampler) split(at *Tensor) (first, t *Tensor) {
-	whole := at.Floor().ClampMax(float64(a.n - 1))
-	return whole.Long(), at.Sub(whole).Clamp(0, 1)
+func (a *axisSampler) split(coords *Tensor) (first, t *Tensor) {
+	whole := coords.Floor().ClampMax(float64(a.n - 1))
+	return whole.Long(), coords.Sub(whole).Clamp(0, 1)
 }
 
 // weighted returns the elements of the axis that index selects, times w.

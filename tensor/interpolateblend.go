@@ -14,7 +14,7 @@ var blendOp = &Elementwise{Name: "interpolate", Arity: 4, Expr: x0.Mul(x1).Add(x
 type blendFunc struct {
 	op      string
 	axis, m int
-	by      linearCoordinates
+	coords  linearCoordinates
 }
 
 // linearCoordinates holds a program of [coordinateLinear] and its numbers.
@@ -43,7 +43,7 @@ func (f blendFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	twice := onesOf(x.Rank()).With(f.axis, 2*f.m)
 	index, weight := alloc(f.op, s, x.st.dev, dtype.I64, twice), alloc(f.op, s, x.st.dev, x.dtype, twice)
 	u, t := f.half(s, weight, 0), f.half(s, weight, 1)
-	runMap(f.op, s, f.by.p, []*Tensor{f.half(s, index, 0), f.half(s, index, 1), u, t}, nil, encode(f.by.p, f.by.params[:]))
+	runMap(f.op, s, f.coords.p, []*Tensor{f.half(s, index, 0), f.half(s, index, 1), u, t}, nil, encode(f.coords.p, f.coords.params[:]))
 	both := gathered(f.op, s, device.Gather{Axis: f.axis}, x, index.expand(x.layout.Shape.With(f.axis, 2*f.m)), index)
 	y := alloc(f.op, s, x.st.dev, x.dtype, x.layout.Shape.With(f.axis, f.m))
 	parts := []*Tensor{f.half(s, both, 0), u, f.half(s, both, 1), t}

@@ -24,7 +24,7 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 		}
 	}
 	if t := device.Tracing(); t != nil {
-		defer t.End(tracedOp(t, device.SpanDirect, op, s, taken(o, tensors)))
+		defer t.End(tracedOp(t, device.SpanDirect, op, s, readBy(o, tensors)))
 	}
 	to := s.route(op, dev)
 	// Results come first in the list. Go in reverse order, so that the reads are noted before the
@@ -43,18 +43,19 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 		x.View.Buf = t.st.buf
 	}
 	if err := device.Run(dev, to.stream, o); err != nil {
-		in := taken(o, tensors)
+		in := readBy(o, tensors)
 		if sc, ok := o.(*device.Scatter); ok && errors.As(err, new(*device.IndexError)) && sc.Tag == 0 {
 			// the index selects from the target, so the error names the target, as in lateTag
 			in = []*Tensor{tensors[0], tensors[2]}
 		}
-		panic(deviceError(op, atOnce(o, err), in))
+		panic(deviceError(op, unexpandedError(o, err), in))
 	}
 }
 
-// atOnce maps the position of an index error to the position in the index before its expansion. It
-// is for errors that the CPU reports immediately. The index is the second operand that o reads.
-func atOnce(o device.Op, err error) error {
+// unexpandedError maps the position of an index error to the position in the index before its
+// expansion. It is for errors that the CPU reports immediately. The index is the second operand
+// that o reads.
+func unexpandedError(o device.Op, err error) error {
 	var ix *device.IndexError
 	if !errors.As(err, &ix) || ix.Tag != 0 {
 		return err
@@ -75,8 +76,8 @@ func atOnce(o device.Op, err error) error {
 	return &told
 }
 
-// taken returns the tensors that o reads.
-func taken(o device.Op, tensors []*Tensor) (in []*Tensor) {
+// readBy returns the tensors that o reads.
+func readBy(o device.Op, tensors []*Tensor) (in []*Tensor) {
 	for i, t := range tensors {
 		if t != nil && !o.Operand(i).Written {
 			in = append(in, t)
@@ -153,12 +154,12 @@ func putMap(m *device.Map) {
 	mapOps.free.Put(m)
 }
 
-// runReduce runs p on the given operands, expanded to the shape full, and writes y. The parameter
-// kept is a shape with y's number of elements.
-func runReduce(op string, s *Scope, p *device.Reduction, y *Tensor, kept shape.Dims, in []*Tensor, full shape.Dims, params []uint64) {
+// runReduce runs p on the given operands, expanded to the shape full, and writes y. keptShape is a
+// shape with y's number of elements.
+func runReduce(op string, s *Scope, p *device.Reduction, y *Tensor, keptShape shape.Dims, in []*Tensor, full shape.Dims, params []uint64) {
 	r := reduceOps.get()
 	r.Reduction, r.Params = p, params
-	r.Out, r.Ins = y.operandAs(kept), room(r.Ins, len(in))
+	r.Out, r.Ins = y.operandAs(keptShape), room(r.Ins, len(in))
 	for i, x := range in {
 		x.expandInto(&r.Ins[i], &full)
 	}
@@ -207,8 +208,8 @@ func (p *opPool[T, P]) get() *T {
 	return new(T)
 }
 
-// of returns a reused primitive with the value v.
-func (p *opPool[T, P]) of(v T) *T {
+// reuse returns a reused primitive with the value v.
+func (p *opPool[T, P]) reuse(v T) *T {
 	o := p.get()
 	*o = v
 	return o
@@ -221,7 +222,7 @@ func (p *opPool[T, P]) supported(s *Scope, dev device.Device, v T) *T {
 	if s.modes.composed {
 		return nil
 	}
-	o := p.of(v)
+	o := p.reuse(v)
 	if !dev.Supports(P(o)) {
 		p.put(o)
 		return nil

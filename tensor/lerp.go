@@ -57,7 +57,7 @@ func (x *Tensor) Addcmul(a, b *Tensor, value float64) *Tensor {
 
 // AddcmulInPlace adds value·a·b to x.
 func (x *Tensor) AddcmulInPlace(a, b *Tensor, value float64) *Tensor {
-	x.holds("addcmul", value)
+	x.mustHold("addcmul", value)
 	return x.inPlace(addcmulOp, []*Tensor{x, a, b}, value)
 }
 

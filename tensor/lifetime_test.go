@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// collect lets the garbage collector and the cleanups run, twice.
+// collect runs the garbage collector several times, so that cleanups run too.
 func collect() {
 	for range 5 {
 		runtime.GC()

@@ -20,14 +20,14 @@ import (
 
 // factored is the LU factorisation of an n×n matrix, in place.
 type factored struct {
-	lu     blas64.General
-	pivots []int
-	whole  bool // no pivot is 0
+	lu      blas64.General
+	pivots  []int
+	regular bool // no pivot is 0
 }
 
 func factor64(n int, a []float64) factored {
 	f := factored{lu: general(n, n, a), pivots: make([]int, n)}
-	f.whole = factorRows(f.lu, f.pivots)
+	f.regular = factorRows(f.lu, f.pivots)
 	return f
 }
 
@@ -38,8 +38,8 @@ func (f factored) solve(b blas64.General) {
 	solveTriangle(f.lu, b, true, false)
 }
 
-// zero returns the number, counted from 1, of the first pivot that is 0.
-func (f factored) zero() int {
+// zeroPivot returns the number, counted from 1, of the first pivot that is 0.
+func (f factored) zeroPivot() int {
 	for i := range f.lu.Rows {
 		if f.lu.Data[i*f.lu.Stride+i] == 0 {
 			return i + 1
@@ -60,7 +60,7 @@ func (f factored) sign() float64 {
 }
 
 func (f factored) singular() string {
-	return fmt.Sprintf("the matrix is singular: pivot %d of its LU factorisation is 0", f.zero())
+	return fmt.Sprintf("the matrix is singular: pivot %d of its LU factorisation is 0", f.zeroPivot())
 }
 
 // inverseFunc inverts matrices.
@@ -76,7 +76,7 @@ func (inverseFunc) Forward(c *Context, in []*Tensor) *Tensor {
 			return ""
 		}
 		lu := factor64(n, in[0])
-		if !lu.whole {
+		if !lu.regular {
 			return lu.singular()
 		}
 		setIdentity(n, out[0])
@@ -99,7 +99,7 @@ func (inverseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // nearly singular matrix is not detected. It works on the host ([HostOps]).
 func (x *Tensor) Inverse() *Tensor {
 	x.mustSquare("inverse")
-	return doubled("inverse", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {
+	return inFloat64("inverse", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {
 		return []*Tensor{Apply(inverseFunc{}, in[0])}
 	})[0]
 }
@@ -140,9 +140,9 @@ func (detFunc) VJP(c *Context, g *Tensor) []*Tensor {
 
 // cofactorFunc computes the matrix of cofactors, the gradient of the determinant. With A = U·S·Vᵀ
 // the matrix is det(U)·det(V)·U·C·Vᵀ. C is diagonal, and each of its elements is the product of all
-// singular values but one. The formula needs no division, so it holds for singular matrices (N.
-// Higham, What Is the Adjugate of a Matrix?, 2020). Other matrices take the inverse, which is
-// faster.
+// singular values except one. The formula needs no division, so it holds for singular matrices (N.
+// Higham, What Is the Adjugate of a Matrix?, 2020). For other matrices the op uses the inverse,
+// which is faster.
 type cofactorFunc struct{}
 
 func (cofactorFunc) Name() string { return "det.grad" }
@@ -157,8 +157,8 @@ func rotated(n int, a []float64) (u, vt, s []float64, sign float64, wrong string
 	return
 }
 
-// others returns the product of s without elements i and j.
-func others(s []float64, i, j int) float64 {
+// productExcept returns the product of s without elements i and j.
+func productExcept(s []float64, i, j int) float64 {
 	p := 1.0
 	for k, v := range s {
 		if k != i && k != j {
@@ -180,7 +180,7 @@ func cofactors(n int, a, out []float64) bool {
 	for i := range n {
 		d *= a[i*n+i]
 	}
-	if size := math.Abs(d); !lu.whole || !(size > tiny && size <= math.MaxFloat64) ||
+	if size := math.Abs(d); !lu.regular || !(size > tiny && size <= math.MaxFloat64) ||
 		!(lapack64.Gecon(lapack.MaxColumnSum, lu.lu, norm, work, pivots) > well) {
 		return false
 	}
@@ -210,7 +210,7 @@ func (cofactorFunc) Forward(c *Context, in []*Tensor) *Tensor {
 			return wrong
 		}
 		for i := range n {
-			d := sign * others(s, i, i)
+			d := sign * productExcept(s, i, i)
 			for j := range n {
 				vt[i*n+j] *= d
 			}
@@ -256,7 +256,7 @@ func (cofactorGrad) Forward(c *Context, in []*Tensor) *Tensor {
 		for i := range n {
 			for j := range n {
 				if i != j {
-					p := sign * others(s, i, j)
+					p := sign * productExcept(s, i, j)
 					k[i*n+i] += float64(p * h[j*n+j])
 					k[i*n+j] = -p * h[j*n+i]
 				}
@@ -275,7 +275,7 @@ func (cofactorGrad) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil
 // singular matrices too. It works on the host ([HostOps]).
 func (x *Tensor) Det() *Tensor {
 	x.mustSquare("det")
-	return doubled("det", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(detFunc{}, in[0])} })[0]
+	return inFloat64("det", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(detFunc{}, in[0])} })[0]
 }
 
 // logDetFunc connects the logarithm of |det|, already computed, to the graph of the matrices.
@@ -301,7 +301,7 @@ func (logDetFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // not finite. The sign has no gradient. SlogDet works on the host ([HostOps]).
 func (x *Tensor) SlogDet() (sign, logAbs *Tensor) {
 	batch, n := x.mustSquare("slogdet")
-	y := doubled("slogdet", []*Tensor{x}, func(c *Scope, in []*Tensor) []*Tensor {
+	y := inFloat64("slogdet", []*Tensor{x}, func(c *Scope, in []*Tensor) []*Tensor {
 		y := onHost("slogdet", c, batch, in, []shape.Dims{batch, batch}, func(in, out [][]float64) string {
 			sign, sum := 1.0, 0.0
 			if n > 0 {

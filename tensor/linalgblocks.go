@@ -15,12 +15,12 @@ import (
 
 // Factorisations and triangular equations are recursive (S. Toledo, Locality of Reference in LU
 // Decomposition with Partial Pivoting, 1997). A matrix is halved, so most of the work is products.
-// The host's device multiplies, with vectors. The routines have the blocks of at most hostBlock
-// columns.
+// The CPU device computes the products with SIMD. gonum's routines process the blocks of at most
+// hostBlock columns.
 
 const (
 	hostBlock = 16
-	// number of multiplications from which the device multiplies
+	// the CPU device computes products of at least this many multiplications
 	hostProduct = 4 << 10
 )
 
@@ -33,12 +33,12 @@ func submatrix(a blas64.General, i, j, rows, cols int) blas64.General {
 	return p
 }
 
-// subtractProduct subtracts a·b from c, or a·bᵀ if the flag turned is set.
-func subtractProduct(c, a, b blas64.General, turned bool) {
+// subtractProduct subtracts a·b from c, or a·bᵀ if transposed is true.
+func subtractProduct(c, a, b blas64.General, transposed bool) {
 	n := c.Rows * c.Cols
 	if n*a.Cols < hostProduct {
 		t := blas.NoTrans
-		if turned {
+		if transposed {
 			t = blas.Trans
 		}
 		blas64.Gemm(blas.NoTrans, t, -1, a, b, 1, c)
@@ -48,7 +48,7 @@ func subtractProduct(c, a, b blas64.General, turned bool) {
 	defer hostNumbers.Put(p)
 	*p = slices.Grow((*p)[:0], n)[:n]
 	m := &device.MatMul{Out: hostView(general(c.Rows, c.Cols, *p)), A: hostView(a), B: hostView(b)}
-	if turned {
+	if transposed {
 		m.B.Layout = m.B.Transpose(1, 2)
 	}
 	if err := device.Run(hostDevice(), nil, m); err != nil {
@@ -69,8 +69,8 @@ func hostView(a blas64.General) device.View {
 		Layout: shape.Layout{Shape: shape.Of(1, a.Rows, a.Cols), Strides: shape.Of(0, a.Stride, 1)}}
 }
 
-// solveTriangle sets b to the X for which a·X = b. It reads one triangle of a, and with unit not
-// the diagonal.
+// solveTriangle sets b to the X for which a·X = b. It reads one triangle of a. If unit is true, it
+// takes the diagonal as 1 and does not read it.
 func solveTriangle(a, b blas64.General, upper, unit bool) {
 	n := a.Rows
 	if n <= hostBlock {

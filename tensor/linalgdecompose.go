@@ -125,12 +125,12 @@ func (choleskyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // Cholesky returns the lower triangular L for which L·Lᵀ = x, for the symmetric positive definite
 // matrices in the last two dimensions, float32 or float64. If the parameter upper is true, Cholesky
 // returns the upper triangular U for which Uᵀ·U = x. It reads only the triangle of x that it
-// returns. The gradient is symmetric, as torch's. A matrix that is not positive definite is an
+// returns. The gradient is symmetric, like torch's. A matrix that is not positive definite is an
 // error that wraps [ErrLinAlg] and names its place in the batch. Cholesky works on the host
 // ([HostOps]).
 func (x *Tensor) Cholesky(upper bool) *Tensor {
 	x.mustSquare("cholesky")
-	return doubled("cholesky", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {
+	return inFloat64("cholesky", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {
 		if upper {
 			return []*Tensor{Apply(choleskyFunc{}, in[0].T()).T()}
 		}
@@ -191,7 +191,7 @@ var eigh = &decomposition{op: "eigh", parts: func(s *Scope, x *Tensor) []*Tensor
 // with an error that wraps [ErrLinAlg]; torch does not check. Eigh works on the host ([HostOps]).
 func (x *Tensor) Eigh() (values, vectors *Tensor) {
 	x.mustSquare("eigh")
-	p := doubled("eigh", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return eigh.apply(in[0]) })
+	p := inFloat64("eigh", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return eigh.apply(in[0]) })
 	return p[0], p[1]
 }
 
@@ -286,7 +286,7 @@ func (x *Tensor) QR(complete bool) (q, r *Tensor) {
 	if complete {
 		d = qrComplete
 	}
-	p := doubled("qr", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return d.apply(in[0]) })
+	p := inFloat64("qr", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return d.apply(in[0]) })
 	return p[0], p[1]
 }
 
@@ -391,6 +391,6 @@ func (x *Tensor) SVD(full bool) (u, s, vh *Tensor) {
 	if full {
 		d = svdFull
 	}
-	p := doubled("svd", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return d.apply(in[0]) })
+	p := inFloat64("svd", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return d.apply(in[0]) })
 	return p[0], p[1], p[2]
 }

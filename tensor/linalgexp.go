@@ -98,7 +98,7 @@ func (matrixExpFunc) VJP(c *Context, g *Tensor) []*Tensor {
 func (x *Tensor) MatrixExp() *Tensor {
 	x.needsFloat("matrix_exp")
 	x.square("matrix_exp")
-	return doubled("matrix_exp", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(matrixExpFunc{}, in[0])} })[0]
+	return inFloat64("matrix_exp", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(matrixExpFunc{}, in[0])} })[0]
 }
 
 // MatrixPower returns the n-th power of the square matrices in the last two dimensions, of any

@@ -14,9 +14,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// hostOps is the only list of the ops that copy their operands to the host and their results back.
-// They do so on every device, and wait for the work queued so far. Their routines are gonum's
-// translation of LAPACK.
+// hostOps lists the ops that copy their operands to the host and their results back. They do so on
+// every device, and wait for the work queued so far. Their routines are gonum's translation of
+// LAPACK.
 var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_exp", "matrix_rank", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd"}
 
 // HostOps returns the names of the ops that work on the host, as errors and graphs show them. On a
@@ -26,8 +26,8 @@ var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_ex
 // other op copies its operands to the host.
 func HostOps() []string { return slices.Clone(hostOps) }
 
-// hostNumbers holds memory for the operands of ops on the host. To allocate and collect it takes
-// longer than many of these ops.
+// hostNumbers holds memory for the operands of ops on the host. Allocating and collecting this
+// memory would take longer than many of these ops.
 var hostNumbers = sync.Pool{New: func() any { return new([]float64) }}
 
 // onHost runs f on each matrix of a batch. Each operand and each result has the shape of the batch
@@ -105,10 +105,10 @@ func guarded(f func(in, out [][]float64) string, in, out [][]float64) (wrong str
 	return f(in, out)
 }
 
-// doubled converts the given operands to float64 and runs f on them, in a scope for intermediate
+// inFloat64 converts the given operands to float64 and runs f on them, in a scope for intermediate
 // tensors. It converts the results to the type of the first operand. An error of a routine names
 // the operands as they were given.
-func doubled(op string, given []*Tensor, f func(c *Scope, in []*Tensor) []*Tensor) []*Tensor {
+func inFloat64(op string, given []*Tensor, f func(c *Scope, in []*Tensor) []*Tensor) []*Tensor {
 	defer func() {
 		if r := recover(); r != nil {
 			if e, ok := r.(*Error); ok && e.Err == ErrLinAlg {

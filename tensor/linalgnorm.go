@@ -9,13 +9,13 @@ import (
 // SVDVals returns only the singular values of [Tensor.SVD].
 func (x *Tensor) SVDVals() *Tensor {
 	x.mustMatrix("svd")
-	return doubled("svd", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return svdReduced.apply(in[0])[1:2] })[0]
+	return inFloat64("svd", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return svdReduced.apply(in[0])[1:2] })[0]
 }
 
 // EigValsH returns only the eigenvalues of [Tensor.Eigh].
 func (x *Tensor) EigValsH() *Tensor {
 	x.mustSquare("eigh")
-	return doubled("eigh", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return eigh.apply(in[0])[:1] })[0]
+	return inFloat64("eigh", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return eigh.apply(in[0])[:1] })[0]
 }
 
 // MatrixNorm returns the norm of order p of the matrices in the last two dimensions, which are

@@ -19,7 +19,7 @@ func (f solveFunc) Forward(c *Context, in []*Tensor) *Tensor {
 			return ""
 		}
 		lu := factor64(n, in[0])
-		if !lu.whole && !f.loose {
+		if !lu.regular && !f.loose {
 			return lu.singular()
 		}
 		if k > 0 {
@@ -44,8 +44,8 @@ func (f solveFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // rightHand checks the operands of an equation a·x = b, and returns the broadcast batch. b has n×k
-// matrices. If the flag vectors is true and the shapes say so, b has vectors. If the flag square is
-// true, the matrices of a must be square.
+// matrices. If vectors is true, b may have vectors instead. The result vector reports whether b's
+// shape is that of vectors. If square is true, the matrices of a must be square.
 func rightHand(op string, a, b *Tensor, square, vectors bool) (batch shape.Dims, vector bool) {
 	in := []*Tensor{a, b}
 	youngest(op, in)
@@ -91,7 +91,7 @@ func (x *Tensor) expandBatch(batch shape.Dims) *Tensor {
 // and names its place in the batch. Solve works on the host ([HostOps]).
 func (x *Tensor) Solve(b *Tensor) *Tensor {
 	batch, vector := rightHand("solve", x, b, true, true)
-	return doubled("solve", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
+	return inFloat64("solve", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
 		a, b := in[0], in[1]
 		if vector {
 			b = b.Unsqueeze(-1)
@@ -173,7 +173,7 @@ func (x *Tensor) SolveTriangular(b *Tensor, o TriangularOptions) *Tensor {
 		return y.T()
 	}
 	batch, _ := rightHand(op, x, b, true, false)
-	return doubled(op, []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
+	return inFloat64(op, []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
 		return []*Tensor{Apply(triangularFunc{o.Upper, o.Unit}, in[0].expandBatch(batch), in[1].expandBatch(batch))}
 	})[0]
 }
@@ -251,17 +251,17 @@ func (x *Tensor) epsilon() float64 {
 func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 	x.mustMatrix("pinv")
 	tol := x.tolerance("pinv", tolerances)
-	return doubled("pinv", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(pinvFunc{tol}, in[0])} })[0]
+	return inFloat64("pinv", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(pinvFunc{tol}, in[0])} })[0]
 }
 
 // LstSq returns the X for which x·X - b has the smallest sum of squares. If there are several such
-// X, it returns the smallest of them. It is the solution of torch.linalg.lstsq with its driver
-// gelsy, computed with the pseudo-inverse. x is [..., m, n], float32 or float64. b may have the
-// shapes that [Tensor.Solve] accepts. LstSq works on the host ([HostOps]).
+// X, it returns the one with the least norm. It is the solution of torch.linalg.lstsq with its
+// driver gelsy, computed with the pseudo-inverse. x is [..., m, n], float32 or float64. b may have
+// the shapes that [Tensor.Solve] accepts. LstSq works on the host ([HostOps]).
 func (x *Tensor) LstSq(b *Tensor) *Tensor {
 	_, vector := rightHand("lstsq", x, b, false, true)
 	tol := x.tolerance("lstsq", nil)
-	return doubled("lstsq", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
+	return inFloat64("lstsq", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
 		b := in[1]
 		if vector {
 			b = b.Unsqueeze(-1)
@@ -285,7 +285,7 @@ func (x *Tensor) MatrixRank(tolerances ...float64) *Tensor {
 		return x.scope.On(x.st.dev).Typed(dtype.I64).Zeros(batch.Slice()...)
 	}
 	return within(x.scope, func(c *Scope) *Tensor {
-		s := doubled(op, []*Tensor{x.In(c).Detach()}, func(c *Scope, in []*Tensor) []*Tensor { return svdParts(c, in[0], false)[1:2] })[0]
+		s := inFloat64(op, []*Tensor{x.In(c).Detach()}, func(c *Scope, in []*Tensor) []*Tensor { return svdParts(c, in[0], false)[1:2] })[0]
 		return s.Gt(tol.bound(s)).Sum(-1)
 	})
 }

@@ -64,7 +64,7 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 			made = append(made, x)
 		}
 		if castable(w, to) {
-			if f.low = s.modes.casts.take(w, to); f.low == nil {
+			if f.low = s.modes.casts.get(w, to); f.low == nil {
 				w = s.operands(AutocastLow, []*Tensor{w}, 0, &made)[0]
 			} else {
 				s.missNoCast()
@@ -89,7 +89,7 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 		// Add promotes the types as usual
 		return applied(act, x.linear(w, nil, byInputs, nil).Add(b))
 	}
-	to := x.layout.Shape.With(x.Rank()-1, w.Dim(at(byInputs)))
+	to := x.layout.Shape.With(x.Rank()-1, w.Dim(outputDim(byInputs)))
 	rows := x.layout.Shape.Head(x.Rank() - 1).Size()
 	flat := x
 	if x.Rank() != 2 {
@@ -99,7 +99,7 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 	if b != nil {
 		operands = append(operands, b)
 	}
-	y := f.activated(passing(Apply(f, operands...), flat, x))
+	y := f.activated(freeView(Apply(f, operands...), flat, x))
 	f.low = nil // the graph keeps its own handle of the cast
 	if x.Rank() == 2 {
 		return y
@@ -107,8 +107,8 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 	return y.reshaped(to)
 }
 
-// at returns the dimension of the output features in a weight.
-func at(byInputs bool) int {
+// outputDim returns the dimension of the output features in a weight.
+func outputDim(byInputs bool) int {
 	if byInputs {
 		return 1
 	}

@@ -13,7 +13,8 @@ import (
 )
 
 // A loss that outlives the scope of autocast has second derivatives. A linear layer has saved the
-// cast weight. The loss keeps this weight, though it is not an operand of the layer.
+// cast weight. The loss keeps the cast weight alive, although the layer's operand is the weight
+// itself.
 func TestKeptLinearUnderAutocast(t *testing.T) {
 	type tt = tensor.Tensor
 	second := func(s *tensor.Scope, x, w *tt, f func(x, w *tt) *tt) (numbers []float64) {

@@ -61,7 +61,7 @@ func applied(act *Elementwise, y *Tensor) *Tensor {
 	if act == nil {
 		return y
 	}
-	return passing(act.Apply([]*Tensor{y}), y, nil)
+	return freeView(act.Apply([]*Tensor{y}), y, nil)
 }
 
 // activatedProduct is Forward with the activation in the product's launch. It returns nil if there
@@ -83,7 +83,7 @@ func (f *linearFunc) activatedProduct(c *Context, x, w, b *Tensor) *Tensor {
 		v.Bias = b.operand()
 	}
 	for i := range c.needs {
-		if c.needs[i] && len(f.act.parts()[0].x) > 0 {
+		if c.needs[i] && len(f.act.gradParts()[0].x) > 0 {
 			v.Pre = v.Out
 		}
 	}
@@ -102,7 +102,7 @@ func (f *linearFunc) activatedProduct(c *Context, x, w, b *Tensor) *Tensor {
 	if pre == nil {
 		return y
 	}
-	s.parent.own(y, true)
+	s.parent.addOwned(y, true)
 	f.y = y
 	return pre
 }
@@ -123,5 +123,5 @@ func (f *linearFunc) activated(r *Tensor) *Tensor {
 	}
 	g := &elementwiseFunc{op: act}
 	record(y, g, []*Tensor{r}, g.saves([]*Tensor{r}, y))
-	return passing(y, r, nil)
+	return freeView(y, r, nil)
 }

@@ -171,8 +171,8 @@ func TestLinearActKeeps(t *testing.T) {
 }
 
 // The gradient of an activation's result is usually not computed, because the layers around it fuse
-// their gradients. If something else uses this gradient, an op of its own computes it. The numbers
-// are the same.
+// their gradients. If something else uses this gradient, a separate op computes it. The numbers are
+// the same.
 func TestActivationsGradientAlone(t *testing.T) {
 	type tt = tensor.Tensor
 	type layers struct{ x, w, b, v *tt }

@@ -39,8 +39,8 @@ func (x *Tensor) truePositions(op string) *Tensor {
 	})
 }
 
-// listTrue fills the first parameter with the positions of the bytes of mask that are not 0. The
-// list has one int64 for each such byte.
+// listTrue fills list with the positions of the bytes of mask that are not 0. list has room for one
+// int64 for each such byte.
 func listTrue(list, mask []byte) {
 	n := len(list) / 8
 	if n == 0 {
@@ -128,8 +128,9 @@ func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 	})
 }
 
-// nextOp computes the position in the source of an element that is replaced, and 0 for others, from
-// the mask and the number of elements that were replaced so far.
+// nextOp computes, for each element that is replaced, the position of the new value in the source.
+// For other elements it computes 0. Its operands are the mask, and the number of elements replaced
+// so far.
 var nextOp = &Elementwise{Name: "masked_scatter", Arity: 2, Result: Integral, NoGrad: true, Expr: x0.Select(x1.Sub(expr.C(1)), expr.C(0)), Fixed: 1}
 
 // MaskedScatter returns x with some elements replaced, as torch.masked_scatter does. Where the bool

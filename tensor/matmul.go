@@ -17,8 +17,8 @@ type matmulFunc struct {
 
 func (matmulFunc) Name() string { return "matmul" }
 
-// These are the two products of operands of one type. Small products take about as long as the
-// allocation of such a value.
+// These are the two products of operands of one type. They are allocated once, because the
+// allocation takes about as long as a small product.
 var rowsProduct, columnsProduct Function = matmulFunc{}, matmulFunc{columns: true}
 
 // productBy returns the product whose second operand is y.
@@ -111,13 +111,14 @@ func (f matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	if c.Needs(0) {
 		k++
 	}
-	// Compute the gradient of the second operand first. If that is a weight, the gradient is small,
-	// and the first operand, a batch, can be freed before its own gradient is allocated.
+	// Compute the gradient of the second operand first. If the second operand is a weight, its
+	// gradient is small. The first operand, a batch, can then be freed before its own gradient is
+	// allocated.
 	if c.Needs(1) {
 		var a *Tensor
 		if c.Wants(1) {
 			a = c.Saved(k)
-			db = f.second(a, g)
+			db = f.secondGrad(a, g)
 		}
 		c.release(k, a)
 	}
@@ -127,8 +128,8 @@ func (f matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{da, db}
 }
 
-// second returns the gradient of the second operand.
-func (f matmulFunc) second(a, g *Tensor) *Tensor {
+// secondGrad returns the gradient of the second operand.
+func (f matmulFunc) secondGrad(a, g *Tensor) *Tensor {
 	// The gradient of an operand stored by columns is stored by columns too. If the operand is the
 	// transpose of a leaf, the leaf can use the gradient without a copy.
 	if f.columns {
@@ -198,7 +199,7 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 			rows = out.Size() / max(y.Dim(-1), 1)
 		}
 		a := x.reshape(shape.Of(rows, k))
-		return passing(Apply(productBy(y), a, y), a, x).reshaped(out)
+		return freeView(Apply(productBy(y), a, y), a, x).reshaped(out)
 	}
 	bx, by := x.layout.Shape.Head(x.Rank()-2), y.layout.Shape.Head(y.Rank()-2)
 	batch, _, ok := shape.Broadcast(bx, by)
@@ -209,16 +210,16 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	flat := func(t *Tensor) *Tensor {
 		r, c := t.Dim(-2), t.Dim(-1)
 		wide := t.expand(batch.Append(r, c))
-		return passing(wide.reshape(shape.Of(n, r, c)), wide, t)
+		return freeView(wide.reshape(shape.Of(n, r, c)), wide, t)
 	}
 	a, b := flat(x), flat(y)
 	p := Apply(rowsProduct, a, b)
-	return passing(passing(p, a, x), b, y).reshaped(batch.Append(x.Dim(-2), y.Dim(-1)))
+	return freeView(freeView(p, a, x), b, y).reshaped(batch.Append(x.Dim(-2), y.Dim(-1)))
 }
 
-// passing frees view, unless it is x or y itself, and returns y. view is a handle that nothing else
-// uses. Without this call, view would keep x's memory alive as long as the scope.
-func passing(y, view, x *Tensor) *Tensor {
+// freeView frees view, unless it is x or y itself, and returns y. view is a handle that nothing
+// else uses. Without this call, view would keep x's memory alive as long as the scope.
+func freeView(y, view, x *Tensor) *Tensor {
 	if view != x && view != y {
 		view.Free()
 	}
@@ -226,4 +227,4 @@ func passing(y, view, x *Tensor) *Tensor {
 }
 
 // reshaped does what x.reshape does, and frees x, which nothing else uses.
-func (x *Tensor) reshaped(s shape.Dims) *Tensor { return passing(x.reshape(s), x, nil) }
+func (x *Tensor) reshaped(s shape.Dims) *Tensor { return freeView(x.reshape(s), x, nil) }

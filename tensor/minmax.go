@@ -26,8 +26,9 @@ var (
 	firstIsLess = x1.Ne(x1).Or(x0.Le(x1))
 )
 
-// shared sends the gradient to the operand that is the result. On a tie each operand receives half.
-func shared(first *expr.Expr) []*expr.Expr {
+// tieGrad sends the gradient to the operand that is the result. On a tie each operand receives
+// half.
+func tieGrad(first *expr.Expr) []*expr.Expr {
 	tie, half := x0.Eq(x1), x2.Scale(0.5)
 	return []*expr.Expr{tie.Select(half, first.Select(x2, zeroC)), tie.Select(half, first.Select(zeroC, x2))}
 }
@@ -38,9 +39,9 @@ var (
 	maximumOp = Declare(&Elementwise{Name: "maximum", Arity: 2, Expr: x0.Max(x1), Ref: ref2(math.Max), Domain: wide,
 		Grad: []*expr.Expr{x0.Eq(x1).Select(x2.Scale(0.5), x0.Lt(x1).Select(expr.C(0), x2)), x0.Eq(x1).Select(x2.Scale(0.5), x1.Lt(x0).Select(expr.C(0), x2))}})
 	fmaxOp = Declare(&Elementwise{Name: "fmax", Arity: 2, Expr: firstIsMore.Select(x0, x1), Ref: ref2(fmaxRef), Domain: wide,
-		Grad: shared(firstIsMore)})
+		Grad: tieGrad(firstIsMore)})
 	fminOp = Declare(&Elementwise{Name: "fmin", Arity: 2, Expr: firstIsLess.Select(x0, x1), Ref: ref2(fminRef), Domain: wide,
-		Grad: shared(firstIsLess)})
+		Grad: tieGrad(firstIsLess)})
 	clampOp = Declare(&Elementwise{Name: "clamp", Arity: 1, Expr: limit(x0, p0, p1), Domain: wide, Params: []float64{0, 2},
 		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
 		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
@@ -77,15 +78,15 @@ func (x *Tensor) Fmin(y *Tensor) *Tensor { return fminOp.Apply([]*Tensor{x, y}) 
 // the limits themselves the gradient is 0, as in torch 2.15. It is an error if x's integer type has
 // no number in [lo, hi].
 func (x *Tensor) Clamp(lo, hi float64) *Tensor {
-	x.limits("clamp", lo, hi)
+	x.checkLimits("clamp", lo, hi)
 	return x.scalar(clampBy(lo, hi), lo, hi)
 }
 
 // ClampInPlace limits x to [lo, hi]; see [Tensor.Clamp].
 func (x *Tensor) ClampInPlace(lo, hi float64) *Tensor {
-	x.holds("clamp", lo)
-	x.holds("clamp", hi)
-	x.limits("clamp", lo, hi)
+	x.mustHold("clamp", lo)
+	x.mustHold("clamp", hi)
+	x.checkLimits("clamp", lo, hi)
 	return x.inPlace(clampBy(lo, hi), []*Tensor{x}, lo, hi)
 }
 
@@ -99,26 +100,26 @@ func clampBy(lo, hi float64) *Elementwise {
 
 // ClampMin returns the greater of x and lo. Its gradient at lo is 0.
 func (x *Tensor) ClampMin(lo float64) *Tensor {
-	x.limits("clamp_min", lo, math.Inf(1))
+	x.checkLimits("clamp_min", lo, math.Inf(1))
 	return x.scalar(maxScalarOp, lo)
 }
 
 // ClampMinInPlace replaces x by the greater of x and lo.
 func (x *Tensor) ClampMinInPlace(lo float64) *Tensor {
-	x.holds("clamp_min", lo)
-	x.limits("clamp_min", lo, math.Inf(1))
+	x.mustHold("clamp_min", lo)
+	x.checkLimits("clamp_min", lo, math.Inf(1))
 	return x.inPlace(maxScalarOp, []*Tensor{x}, lo)
 }
 
 // ClampMax returns the lesser of x and hi. Its gradient at hi is 0.
 func (x *Tensor) ClampMax(hi float64) *Tensor {
-	x.limits("clamp_max", math.Inf(-1), hi)
+	x.checkLimits("clamp_max", math.Inf(-1), hi)
 	return x.scalar(minScalarOp, hi)
 }
 
 // ClampMaxInPlace replaces x by the lesser of x and hi.
 func (x *Tensor) ClampMaxInPlace(hi float64) *Tensor {
-	x.holds("clamp_max", hi)
-	x.limits("clamp_max", math.Inf(-1), hi)
+	x.mustHold("clamp_max", hi)
+	x.checkLimits("clamp_max", math.Inf(-1), hi)
 	return x.inPlace(minScalarOp, []*Tensor{x}, hi)
 }

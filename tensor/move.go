@@ -21,22 +21,22 @@ func (x *Tensor) MoveTo(d device.Device) {
 		fail("move_to", ErrScope, []*Tensor{x}, "this is a handle of another tensor, made by In; move that one")
 	}
 	if x.st.dev != d {
-		x.become(x.copyTo("move_to", x.scope, d, false))
+		x.useStorageOf(x.copyTo("move_to", x.scope, d, false))
 	}
 	x.gradMu.Lock()
 	defer x.gradMu.Unlock()
 	if g := x.grad; g != nil && g.st.dev != d {
-		g.become(g.copyTo("move_to", g.scope, d, false))
+		g.useStorageOf(g.copyTo("move_to", g.scope, d, false))
 	}
 }
 
-// become makes x use y's storage and frees y.
-func (x *Tensor) become(y *Tensor) {
+// useStorageOf makes x use y's storage and frees y.
+func (x *Tensor) useStorageOf(y *Tensor) {
 	old := x.st
 	y.st.retain()
 	x.st, x.layout = y.st, y.layout
 	x.recorded.Store(0)
-	old.left.Store(true)
+	old.abandoned.Store(true)
 	x.st.version.Store(old.version.Load() + 1)
 	y.drop()
 	old.release()
@@ -74,7 +74,7 @@ func (x *Tensor) SetData(y *Tensor) {
 	if g := x.grad; g != nil && g.st.dev != y.st.dev {
 		fail(op, ErrDevice, []*Tensor{x, y, g}, "the gradient is on %s, the data are on %s", g.st.dev.Name(), y.st.dev.Name())
 	}
-	x.become(y.detachedIn(x.scope))
+	x.useStorageOf(y.detachedIn(x.scope))
 }
 
 // CastInPlace converts the leaf x itself, and its gradient, to type t. The handle stays valid, so a
@@ -103,7 +103,7 @@ func (x *Tensor) CastInPlace(t dtype.Type) {
 			// a handle without a place in the graph, so that Cast records nothing
 			h := y.detachedIn(y.scope)
 			defer h.Free()
-			y.become(h.Cast(t))
+			y.useStorageOf(h.Cast(t))
 			y.dtype = t
 		}()
 	}

@@ -18,8 +18,8 @@ const nllName = "nll_loss"
 
 func (nllFunc) Name() string { return nllName }
 
-// losses returns the function that has the composition.
-func (f nllFunc) losses() crossEntropyFunc {
+// asCrossEntropy returns the crossEntropyFunc with f's options, whose composed form f uses.
+func (f nllFunc) asCrossEntropy() crossEntropyFunc {
 	return crossEntropyFunc{ignore: f.ignore, wide: f.wide, mean: f.mean}
 }
 
@@ -35,7 +35,7 @@ func (f nllFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		if c.Needs(0) {
 			c.Save(target)
 		}
-		return f.losses().reduced(f.losses().composed(nllName, f.losses().widened(x), target), target)
+		return f.asCrossEntropy().reduced(f.asCrossEntropy().composed(nllName, f.asCrossEntropy().widened(x), target), target)
 	}
 	y := alloc(nllName, s, x.st.dev, t, rows)
 	var mean, count *Tensor
@@ -67,7 +67,7 @@ func (f nllFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		}
 	}
 	if f.mean {
-		g = g.Div(f.losses().count(target)).expand(target.layout.Shape)
+		g = g.Div(f.asCrossEntropy().count(target)).expand(target.layout.Shape)
 	}
 	classes := s.On(x.dev).Arange(x.shape.At(1)).Unsqueeze(0)
 	hot := oneHotOp.Apply([]*Tensor{classes, target.Unsqueeze(1)}).Cast(g.dtype)
@@ -75,7 +75,7 @@ func (f nllFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{hot.Mul(g.Neg().Unsqueeze(1)).AddScalar(0).MaskedFill(ignored, 0).Cast(x.dtype), nil}
 }
 
-// fromOne avoids the launch that fills the gradient 1.
+// fromOne is the VJP for the gradient 1. It avoids the launch that would fill a tensor with 1.
 func (f nllFunc) fromOne(c *Context) []*Tensor {
 	if f.mean && c.scope.modes.noGrad && c.NumSaved() > 1 {
 		if dx := f.grad(c, nil); dx != nil {

@@ -35,9 +35,9 @@ type normalizeFunc struct {
 	eps          float64
 	momentum     float64
 	// type of the result: a 16-bit type for float32 x; Invalid means x's type
-	to dtype.Type
+	resultType dtype.Type
 	// shape to which x must still be reshaped; rank 0 if x already has that shape
-	as shape.Dims
+	viewShape shape.Dims
 }
 
 func (f *normalizeFunc) Name() string { return f.op }
@@ -77,8 +77,8 @@ type normPrograms struct {
 
 var normCache cache[normTypes, *normPrograms]
 
-// programs returns the programs for these types. Their operands have a fixed order without the
-// absent operands: x, mean, rstd, w, b forward, and g, w, x, mean, rstd, Σ backward.
+// programs returns the programs for these types. The programs' operands have a fixed order: x,
+// mean, rstd, w, b forward, and g, w, x, mean, rstd, Σ backward. Absent operands are left out.
 func (k normTypes) programs() *normPrograms {
 	return normCache.get(k, func() *normPrograms {
 		acc := k.x.Compute()
@@ -171,16 +171,16 @@ func typeOrNone(t *Tensor) dtype.Type {
 	return t.dtype
 }
 
-// fold reduces x by r over dimensions, which it keeps with size 1. The result has the type in which
-// x is computed. The parameter in holds r's operands.
-func (f *normalizeFunc) fold(s *Scope, r *device.Reduction, x *Tensor, over []int, in []*Tensor, params ...float64) *Tensor {
+// fold applies the reduction r to operands, over the dimensions dims of x's shape, and keeps these
+// dimensions with size 1. The result has the type in which x is computed.
+func (f *normalizeFunc) fold(s *Scope, r *device.Reduction, x *Tensor, dims []int, operands []*Tensor, params ...float64) *Tensor {
 	mask := uint(0)
-	for _, d := range over {
+	for _, d := range dims {
 		mask |= 1 << d
 	}
 	kept, _, _ := reducedShapes(x.layout.Shape, mask, true)
 	y := alloc(f.op, s, x.st.dev, x.dtype.Compute(), kept)
-	f.foldInto(s, r, y, x, in, params...)
+	f.foldInto(s, r, y, x, operands, params...)
 	return y
 }
 
@@ -198,7 +198,7 @@ func (f *normalizeFunc) foldInto(s *Scope, r *device.Reduction, y, x *Tensor, in
 type normOperands struct{ x, w, b, runningMean, runningVar *Tensor }
 
 func (f *normalizeFunc) named(in []*Tensor) (o normOperands) {
-	o.x, in = f.seen(in[0]), in[1:]
+	o.x, in = f.viewed(in[0]), in[1:]
 	if f.weight {
 		o.w, in = f.affine(in[0]), in[1:]
 	}
@@ -211,19 +211,19 @@ func (f *normalizeFunc) named(in []*Tensor) (o normOperands) {
 	return o
 }
 
-// seen returns x, or a gradient of it, as [n, groups, channels, inner].
-func (f *normalizeFunc) seen(x *Tensor) *Tensor {
-	if f.as.Rank() == 0 {
+// viewed returns x, or a gradient of it, as [n, groups, channels, inner].
+func (f *normalizeFunc) viewed(x *Tensor) *Tensor {
+	if f.viewShape.Rank() == 0 {
 		return x
 	}
-	return x.reshape(f.as)
+	return x.reshape(f.viewShape)
 }
 
 // affine reshapes a weight or bias so that it broadcasts to [n, groups, channels, inner].
 func (f *normalizeFunc) affine(x *Tensor) *Tensor {
 	s := x.layout.Shape
-	if f.as.Rank() > 0 {
-		return x.reshape(shape.Of(1, f.as.At(1), f.as.At(2), 1))
+	if f.viewShape.Rank() > 0 {
+		return x.reshape(shape.Of(1, f.viewShape.At(1), f.viewShape.At(2), 1))
 	}
 	return x.reshape(shape.Of(1, s.At(0), s.At(1), 1))
 }
@@ -254,8 +254,8 @@ func (f *normalizeFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		}
 		c.Save(present(mean, rstd)...)
 	}
-	if f.to != dtype.Invalid {
-		y = y.Cast(f.to)
+	if f.resultType != dtype.Invalid {
+		y = y.Cast(f.resultType)
 	}
 	return y.reshape(in[0].layout.Shape)
 }
@@ -322,11 +322,11 @@ func (f *normalizeFunc) update(s *Scope, o *normOperands, mean, variance *Tensor
 }
 
 func (f *normalizeFunc) VJP(c *Context, g *Tensor) []*Tensor {
-	g = f.seen(g)
+	g = f.viewed(g)
 	if needW, _ := f.needsAffine(c); !c.Needs(0) && !needW { // Forward saved nothing
 		return f.operandGradients(c, nil, nil, g.Cast(g.dtype.Compute()).Sum(0, 3))
 	}
-	x, k := f.seen(c.Saved(0)), 1
+	x, k := f.viewed(c.Saved(0)), 1
 	var w, mean *Tensor
 	if f.weight {
 		w, k = f.affine(c.Saved(1)), 2
@@ -336,7 +336,7 @@ func (f *normalizeFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	}
 	rstd := c.Saved(k)
 	var dx, dw, db *Tensor
-	if c.Scope().modes.noGrad && (g.dtype == x.dtype || g.dtype == f.to) && f.kind != normFixed {
+	if c.Scope().modes.noGrad && (g.dtype == x.dtype || g.dtype == f.resultType) && f.kind != normFixed {
 		dx, dw, db = f.gradients(c, g, x, w, mean, rstd)
 	} else {
 		dx, dw, db = f.composed(c, g, x, w, mean, rstd)
@@ -484,13 +484,12 @@ func (f *normalizeFunc) normalize(x, weight, bias *Tensor, n, groups, channels, 
 	}
 	// If f itself reshapes, x is its operand, and its VJP can add to the gradient that x already
 	// has.
-	f.weight, f.bias, f.as = weight != nil, bias != nil, as
+	f.weight, f.bias, f.viewShape = weight != nil, bias != nil, as
 	return Apply(f, present(x, weight, bias)...)
 }
 
-// normalizeBy does what normalize does, but applies its first parameter, a function that contains
-// f.
-func (f *normalizeFunc) normalizeBy(by Function, x, weight, bias *Tensor, n, groups, channels, inner int, running ...*Tensor) *Tensor {
+// normalizeBy does what normalize does, but applies fn, a function that contains f.
+func (f *normalizeFunc) normalizeBy(fn Function, x, weight, bias *Tensor, n, groups, channels, inner int, running ...*Tensor) *Tensor {
 	to := x.layout.Shape
 	f.weight, f.bias, f.running = weight != nil, bias != nil, len(running) > 0
 	s := youngest(f.op, present(append([]*Tensor{x, weight, bias}, running...)...))
@@ -499,6 +498,6 @@ func (f *normalizeFunc) normalizeBy(by Function, x, weight, bias *Tensor, n, gro
 		for _, t := range present(weight, bias) {
 			in = append(in, t.In(c).reshape(shape.Of(groups, channels)))
 		}
-		return Apply(by, append(in, running...)...).reshape(to)
+		return Apply(fn, append(in, running...)...).reshape(to)
 	})
 }

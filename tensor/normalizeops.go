@@ -69,7 +69,7 @@ func (x *Tensor) layerNorm(t dtype.Type, normalized []int, weight, bias *Tensor,
 // result of type t.
 func (f *normalizeFunc) normalizeAs(t dtype.Type, x, weight, bias *Tensor, n, last int) *Tensor {
 	if x.dtype == dtype.F32 && t.IsHalf() {
-		f.to = t
+		f.resultType = t
 	}
 	y := f.normalize(x, weight, bias, rowsOf(x, last), 1, n, 1)
 	if t == dtype.Invalid || y.dtype == t {
@@ -79,11 +79,10 @@ func (f *normalizeFunc) normalizeAs(t dtype.Type, x, weight, bias *Tensor, n, la
 	return y.Cast(t)
 }
 
-// rowsOf returns the product of the sizes of all dimensions except the last ones. The second
-// parameter is the number of excluded dimensions.
-func rowsOf(x *Tensor, last int) int {
+// rowsOf returns the product of the sizes of x's dimensions, without the last skip dimensions.
+func rowsOf(x *Tensor, skip int) int {
 	n := 1
-	for i := range x.Rank() - last {
+	for i := range x.Rank() - skip {
 		n *= x.layout.Shape.At(i)
 	}
 	return n

@@ -44,7 +44,7 @@ func (f *normalizeFunc) fastForward(s *Scope, o *normOperands) (mean, rstd, y *T
 	rows, column := rowShapes(x)
 	acc := x.dtype.Compute()
 	stat := resultOf(acc, column)
-	to := f.to
+	to := f.resultType
 	if to == dtype.Invalid {
 		to = x.dtype
 	}

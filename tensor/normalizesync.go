@@ -75,8 +75,9 @@ func syncProgramsOf(acc dtype.Type) *syncPrograms {
 	})
 }
 
-// These ops mix a running value x0 with a new value, if the number of values x2 is not 0. The new
-// value is the mean x1, or a variance. The variance follows from the sum of squared distances x1.
+// These ops mix a new value into the running value x0, if the number of values, x2, is not 0. For
+// syncMeanOp the new value is the mean x1. For syncVarOp it is the variance, computed from the sum
+// of squared distances x1.
 var (
 	syncMeanOp = &Elementwise{Name: "running", Arity: 3, Expr: mixedIf(x1), NoGrad: true}
 	syncVarOp  = &Elementwise{Name: "running", Arity: 3, Expr: mixedIf(x1.Div(x2.Sub(unit).Max(unit))), NoGrad: true}
@@ -86,9 +87,9 @@ func mixedIf(v *expr.Expr) *expr.Expr {
 	return x2.Gt(expr.C(0)).Select(x0.Mul(p0).Add(v.Mul(p1)), x0)
 }
 
-// own returns this rank's statistics as one vector: the mean of each channel, the variance of each
-// channel, and the number of values per channel.
-func (f *syncNormFunc) own(s *Scope, x *Tensor, p *normPrograms) *Tensor {
+// rankStatistics returns this rank's statistics as one vector: the mean of each channel, the
+// variance of each channel, and the number of values per channel.
+func (f *syncNormFunc) rankStatistics(s *Scope, x *Tensor, p *normPrograms) *Tensor {
 	channels, n := x.layout.Shape.At(1), f.count(x)
 	all := alloc(f.op, s, x.st.dev, x.dtype.Compute(), shape.Of(2*channels+1))
 	if n == 0 {
@@ -131,7 +132,7 @@ func (f *syncNormFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := o.x
 	channels := x.layout.Shape.At(1)
 	p := normTypes{x.dtype, typeOrNone(o.w), typeOrNone(o.b), false, f.zero}.programs()
-	mean, squares, total := f.pooled(s, f.own(s, x, p), channels)
+	mean, squares, total := f.pooled(s, f.rankStatistics(s, x, p), channels)
 	rstd := alloc(f.op, s, x.st.dev, mean.dtype, mean.layout.Shape)
 	run(f.op, s, syncProgramsOf(mean.dtype).rstd, rstd, []*Tensor{squares, total}, []float64{f.eps})
 	if f.running && !s.modes.recomputing {
@@ -152,11 +153,11 @@ func (f *syncNormFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// mix mixes the new value v into a running statistic, which is the third parameter.
-func (f *syncNormFunc) mix(s *Scope, op *Elementwise, to, v, total *Tensor) {
-	in := []*Tensor{to, v.reshape(to.layout.Shape), total.reshape(shape.Of(1))}
-	run(f.op, s, op.program(in, v.dtype, to.dtype), to, in, []float64{1 - f.momentum, f.momentum})
-	to.st.version.Add(1)
+// mix mixes the new value v into the statistic running.
+func (f *syncNormFunc) mix(s *Scope, op *Elementwise, running, v, total *Tensor) {
+	in := []*Tensor{running, v.reshape(running.layout.Shape), total.reshape(shape.Of(1))}
+	run(f.op, s, op.program(in, v.dtype, running.dtype), running, in, []float64{1 - f.momentum, f.momentum})
+	running.st.version.Add(1)
 }
 
 func (f *syncNormFunc) VJP(c *Context, g *Tensor) []*Tensor {

@@ -83,10 +83,10 @@ func TestSyncBatchNormOfConstants(t *testing.T) {
 	})
 }
 
-// brief are ranks whose Gather returns too little.
-type brief struct{ twins }
+// shortRanks are ranks whose Gather returns too little.
+type shortRanks struct{ twins }
 
-func (r *brief) Gather(x *tensor.Tensor) *tensor.Tensor { return x.Narrow(0, 0, x.Size()-1) }
+func (r *shortRanks) Gather(x *tensor.Tensor) *tensor.Tensor { return x.Narrow(0, 0, x.Size()-1) }
 
 func TestSyncBatchNormMisuse(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
@@ -101,7 +101,7 @@ func TestSyncBatchNormMisuse(t *testing.T) {
 			"a long weight":    {func() { x.SyncBatchNorm(group, nil, nil, s.Ones(3), nil, 0.1, 1e-5) }, tensor.ErrShape},
 			"one statistic":    {func() { x.SyncBatchNorm(group, s.Ones(2), nil, nil, nil, 0.1, 1e-5) }, tensor.ErrValue},
 			"integers":         {func() { s.Arange(4).Reshape(2, 2).SyncBatchNorm(group, nil, nil, nil, nil, 0.1, 1e-5) }, tensor.ErrType},
-			"a part of a rank": {func() { x.SyncBatchNorm(&brief{}, nil, nil, nil, nil, 0.1, 1e-5) }, tensor.ErrValue},
+			"a part of a rank": {func() { x.SyncBatchNorm(&shortRanks{}, nil, nil, nil, nil, 0.1, 1e-5) }, tensor.ErrValue},
 		} {
 			if err := tensor.Try(c.f); !errors.Is(err, c.kind) {
 				t.Errorf("%s: %v", name, err)

@@ -21,9 +21,8 @@ func integral(t dtype.Type) bool { return !t.IsFloat() && t != boolType }
 
 // fitted returns v in the form that elements of type t can hold. It panics if t is an integer type
 // that cannot hold v. As in PyTorch a fraction is cut off. An unsigned type with numbers up to n
-// accepts -n … n, and wraps negative numbers. The parameter in holds the operands that the error
-// names.
-func fitted(op string, t dtype.Type, v float64, in ...*Tensor) float64 {
+// accepts -n … n, and wraps negative numbers. The error names operands.
+func fitted(op string, t dtype.Type, v float64, operands ...*Tensor) float64 {
 	if !integral(t) {
 		return v
 	}
@@ -33,7 +32,7 @@ func fitted(op string, t dtype.Type, v float64, in ...*Tensor) float64 {
 	}
 	whole := math.Trunc(v)
 	if !(whole >= lo && whole < hi) {
-		fail(op, ErrValue, in, "the number %v does not fit into %v", v, t)
+		fail(op, ErrValue, operands, "the number %v does not fit into %v", v, t)
 	}
 	if !t.IsSigned() && whole < 0 {
 		whole += hi
@@ -41,14 +40,14 @@ func fitted(op string, t dtype.Type, v float64, in ...*Tensor) float64 {
 	return whole
 }
 
-// takes does what fitted does, with x's type, for an op that writes v into elements of x.
-func (x *Tensor) takes(op string, v float64) float64 {
+// fittedNumber does what fitted does, with x's type, for an op that writes v into elements of x.
+func (x *Tensor) fittedNumber(op string, v float64) float64 {
 	x.use(op)
 	return fitted(op, x.dtype, v, x)
 }
 
-// limits panics if x's type is an integer type that has no whole number in [lo, hi].
-func (x *Tensor) limits(op string, lo, hi float64) {
+// checkLimits panics if x's type is an integer type that has no whole number in [lo, hi].
+func (x *Tensor) checkLimits(op string, lo, hi float64) {
 	x.use(op)
 	if !integral(x.dtype) {
 		return
@@ -82,15 +81,15 @@ func (e *Elementwise) number(x *Tensor, v float64) *Tensor {
 // numberInPlace does what number does, but writes the result into x.
 func (e *Elementwise) numberInPlace(x *Tensor, v float64) *Tensor {
 	if e.Result == Promoted {
-		x.holds(e.called(), v)
+		x.mustHold(e.called(), v)
 		v = x.modular(v)
 	}
 	return x.inPlace(e, []*Tensor{x}, v)
 }
 
 // number returns v and x as tensors of one type, for op. As in torch, only the class of v affects
-// the type. A whole number makes bool int64. A fraction, NaN or an infinity makes bool and integers
-// float32.
+// the type. A whole number turns bool into int64. A fraction, NaN or an infinity turns bool and
+// integers into float32.
 func (x *Tensor) number(op string, v float64) (n, same *Tensor) {
 	x.use(op)
 	if !x.dtype.IsFloat() {

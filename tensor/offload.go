@@ -16,16 +16,16 @@ const offloadLeast = 4 << 10
 // page-locked if pinned is true. Backward copies them back when it needs them. See
 // autograd.SaveOnCPU.
 func Offload(pinned bool) Option {
-	return func(m *modes) { m.saver = &offloader{pinned: pinned, at: map[offloadKey]*offloaded{}} }
+	return func(m *modes) { m.saver = &offloader{pinned: pinned, values: map[offloadKey]*offloaded{}} }
 }
 
 // An offloader is the packer of [Offload].
 type offloader struct {
 	pinned bool
 
-	mu   sync.Mutex
-	at   map[offloadKey]*offloaded
-	last *offloaded // the value that was packed last
+	mu     sync.Mutex
+	values map[offloadKey]*offloaded
+	last   *offloaded // the value that was packed last
 }
 
 // offloadKey identifies a value, so that two ops which save one tensor share a copy.
@@ -37,39 +37,39 @@ type offloadKey struct {
 
 // An offloaded value is on the CPU. While Backward needs it, it is on its device as well.
 type offloaded struct {
-	of     *offloader
-	key    offloadKey
-	st     *storage // the value's memory on the CPU
-	dtype  dtype.Type
-	dev    device.Device
-	before *offloaded // the previous packed value, which Backward needs after this one
+	offloader *offloader
+	key       offloadKey
+	st        *storage // the value's memory on the CPU
+	dtype     dtype.Type
+	dev       device.Device
+	previous  *offloaded // the previous packed value, which Backward needs after this one
 
-	// The lock of.mu guards the fields below.
-	refs int
-	seen int      // how many of the nodes that saved the value have run in this backward pass
-	back *storage // the value's memory on the device, nil if there is none
-	gone bool
+	// offloader.mu guards the fields below.
+	refs     int
+	seen     int      // how many of the nodes that saved the value have run in this backward pass
+	onDevice *storage // the copy's memory on the device; nil if there is no copy there
+	dropped  bool
 }
 
 // copyStreams holds, for each device, a stream that is used only for copies, so that they run at
 // the same time as other work.
 var copyStreams struct {
 	sync.Mutex
-	of map[device.Device]device.Stream
+	streams map[device.Device]device.Stream
 }
 
 func copyStream(op string, d device.Device) device.Stream {
 	copyStreams.Lock()
 	defer copyStreams.Unlock()
-	if s := copyStreams.of[d]; s != nil {
+	if s := copyStreams.streams[d]; s != nil {
 		return s
 	}
 	s, err := d.NewStream(0)
 	check(op, err)
-	if copyStreams.of == nil {
-		copyStreams.of = map[device.Device]device.Stream{}
+	if copyStreams.streams == nil {
+		copyStreams.streams = map[device.Device]device.Stream{}
 	}
-	copyStreams.of[d] = s
+	copyStreams.streams[d] = s
 	return s
 }
 
@@ -97,7 +97,7 @@ func (o *offloader) pack(n *node, _ *saved, x *Tensor) packed {
 	}
 	key := offloadKey{x.st, x.st.version.Load(), x.layout}
 	o.mu.Lock()
-	v := o.at[key]
+	v := o.values[key]
 	if v != nil && v.dtype == x.dtype {
 		v.refs++
 		o.mu.Unlock()
@@ -111,12 +111,12 @@ func (o *offloader) pack(n *node, _ *saved, x *Tensor) packed {
 	defer s.recycle()
 	y := x.detachedIn(s).copyTo(offloadOp, s, hostDevice(), o.pinned)
 	y.st.retain()
-	v = &offloaded{of: o, key: key, st: y.st, dtype: x.dtype, dev: x.st.dev, refs: 1}
+	v = &offloaded{offloader: o, key: key, st: y.st, dtype: x.dtype, dev: x.st.dev, refs: 1}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	v.before, o.last = o.last, v
-	if o.at[key] == nil {
-		o.at[key] = v
+	v.previous, o.last = o.last, v
+	if o.values[key] == nil {
+		o.values[key] = v
 	}
 	return v
 }
@@ -135,49 +135,49 @@ func (x *Tensor) ofLeaf() bool {
 func (v *offloaded) unpack(c *Context, _ *saved) *Tensor {
 	s := copying(c.scope, v.dev)
 	defer s.recycle()
-	v.of.mu.Lock()
-	defer v.of.mu.Unlock()
+	v.offloader.mu.Lock()
+	defer v.offloader.mu.Unlock()
 	v.bring(s)
-	p := v.before
-	for p != nil && p.gone {
-		p = p.before
+	p := v.previous
+	for p != nil && p.dropped {
+		p = p.previous
 	}
-	if v.before = p; p != nil {
+	if v.previous = p; p != nil {
 		p.bring(s)
 	}
-	return handleOf(offloadOp, c.scope, v.back, shape.Dense(v.key.layout.Shape), v.dtype)
+	return handleOf(offloadOp, c.scope, v.onDevice, shape.Dense(v.key.layout.Shape), v.dtype)
 }
 
 // bring queues the copy to the device, unless the value is already there.
 func (v *offloaded) bring(s *Scope) {
-	if v.back != nil {
+	if v.onDevice != nil {
 		return
 	}
 	h := handleOf(offloadOp, s, v.st, shape.Dense(v.key.layout.Shape), v.dtype)
 	y := h.copyTo(offloadOp, s, v.dev, true)
 	y.st.retain()
-	v.back = y.st
+	v.onDevice = y.st
 }
 
 func (v *offloaded) passed(*engine) {
-	v.of.mu.Lock()
-	defer v.of.mu.Unlock()
+	v.offloader.mu.Lock()
+	defer v.offloader.mu.Unlock()
 	if v.seen++; v.seen >= v.refs {
 		v.seen = 0
-		v.leave()
+		v.releaseOnDevice()
 	}
 }
 
-// leave releases the memory on the device.
-func (v *offloaded) leave() {
-	if v.back != nil {
-		v.back.release()
-		v.back = nil
+// releaseOnDevice releases the memory on the device.
+func (v *offloaded) releaseOnDevice() {
+	if v.onDevice != nil {
+		v.onDevice.release()
+		v.onDevice = nil
 	}
 }
 
 func (v *offloaded) drop() {
-	o := v.of
+	o := v.offloader
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if v.seen > 0 { // the node that drops the value has run in this backward pass
@@ -186,16 +186,16 @@ func (v *offloaded) drop() {
 	if v.refs--; v.refs > 0 {
 		return
 	}
-	v.leave()
-	v.gone = true
+	v.releaseOnDevice()
+	v.dropped = true
 	v.st.release()
-	if o.at[v.key] == v {
-		delete(o.at, v.key)
+	if o.values[v.key] == v {
+		delete(o.values, v.key)
 	}
 	if o.last == v {
-		o.last = v.before
+		o.last = v.previous
 	}
 }
 
-func (v *offloaded) holds() *node      { return nil }
+func (v *offloaded) neededNode() *node { return nil }
 func (v *offloaded) storage() *storage { return v.st }

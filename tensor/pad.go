@@ -48,9 +48,9 @@ func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 		}
 	}
 	x.fits("pad", to)
-	v = x.takes("pad", v)
+	v = x.fittedNumber("pad", v)
 	part := y.layout.Shape
-	return Apply(&intoFunc{op: "pad", to: to, fill: v, of: func(l shape.Layout) shape.Layout {
+	return Apply(&intoFunc{op: "pad", shape: to, fill: v, region: func(l shape.Layout) shape.Layout {
 		for i := range part.Rank() {
 			at := max(0, p.before.At(i))
 			if part.At(i) == 0 {
@@ -92,9 +92,9 @@ var (
 	padCircular = indexBy(padded.Lt(expr.C(0)).Select(padded.Add(padSize), padded.Gt(padLast).Select(padded.Sub(padSize), padded)))
 )
 
-// within checks that each size is at most limit(n) for a dimension of size n, and that negative
+// check checks that each size is at most limit(n) for a dimension of size n, and that negative
 // sizes do not remove more elements than there are.
-func (p padding) within(op string, x *Tensor, why string, limit func(n int) int) {
+func (p padding) check(op string, x *Tensor, why string, limit func(n int) int) {
 	for a := range x.Rank() {
 		l, r, n := p.before.At(a), p.behind.At(a), x.layout.Shape.At(a)
 		if most := limit(n); max(l, r) > most {
@@ -111,7 +111,7 @@ func (p padding) within(op string, x *Tensor, why string, limit func(n int) int)
 // removes entries, but as in torch the mirror at the other end still shows them.
 func (x *Tensor) PadReflect(pads ...int) *Tensor {
 	p := x.paddings("pad_reflect", pads)
-	p.within("pad_reflect", x, "a reflection is smaller than the dimension", func(n int) int { return max(0, n-1) })
+	p.check("pad_reflect", x, "a reflection is smaller than the dimension", func(n int) int { return max(0, n-1) })
 	return x.padBy("pad_reflect", p, padReflect)
 }
 
@@ -120,7 +120,7 @@ func (x *Tensor) PadReflect(pads ...int) *Tensor {
 // repeated entries are still the first and the last of x itself.
 func (x *Tensor) PadReplicate(pads ...int) *Tensor {
 	p := x.paddings("pad_replicate", pads)
-	p.within("pad_replicate", x, "there is no entry to repeat, or it is too often", func(n int) int {
+	p.check("pad_replicate", x, "there is no entry to repeat, or it is too often", func(n int) int {
 		if n == 0 {
 			return 0
 		}
@@ -147,6 +147,6 @@ func (x *Tensor) PadCircular(pads ...int) *Tensor {
 			p.before, p.behind = p.before.With(a, max(0, l)), p.behind.With(a, max(0, r))
 		}
 	}
-	p.within(op, y, "it wraps around more than once", func(n int) int { return n })
+	p.check(op, y, "it wraps around more than once", func(n int) int { return n })
 	return y.padBy(op, p, padCircular)
 }

@@ -136,11 +136,11 @@ func allocPinned(op string, s *Scope, host device.Device, p device.PinnedAllocat
 	}
 	stream := s.streamOf(host)
 	buf := host.(device.Borrower).Borrow(pinned.Host(), pinned.Free)
-	st := &storage{dev: host, buf: buf, lent: true, home: stream, writer: stream}
+	st := &storage{dev: host, buf: buf, userOwned: true, home: stream, writer: stream}
 	st.isPinned, st.more = true, &storageMore{pinned: pinned}
 	x := &Tensor{st: st, layout: shape.Dense(sh), dtype: t, op: op, made: callSite()}
 	x.self = x
 	st.refs.Store(1)
-	s.own(x, true)
+	s.addOwned(x, true)
 	return x
 }

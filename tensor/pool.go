@@ -114,13 +114,13 @@ func (x *Tensor) poolGrid(op string, rank int, kernel, stride, padding, dilation
 	}
 	x.hasChannels(op, rank)
 	g.rank = rank
-	g.kernel = each(op, in, "kernel", rank, kernel, 1, 1)
-	g.stride = each(op, in, "stride", rank, stride, 1, 1)
+	g.kernel = sizesFor(op, in, "kernel", rank, kernel, 1, 1)
+	g.stride = sizesFor(op, in, "stride", rank, stride, 1, 1)
 	if len(stride) == 0 {
 		g.stride = g.kernel
 	}
-	g.before = each(op, in, "padding", rank, padding, 0, 0)
-	g.dilation = each(op, in, "dilation", rank, dilation, 1, 1)
+	g.before = sizesFor(op, in, "padding", rank, padding, 0, 0)
+	g.dilation = sizesFor(op, in, "dilation", rank, dilation, 1, 1)
 	for i := range rank {
 		g.in[i] = x.Dim(i - rank)
 		pad := g.before[i]
@@ -235,7 +235,7 @@ func (x *Tensor) lpPool(op string, rank int, p float64, o AvgPoolOptions) *Tenso
 	return within(x.scope, func(c *Scope) *Tensor {
 		y := x.In(c).PowScalar(p).avgPool(op, rank, o)
 		taps := 1
-		for _, k := range each(op, []*Tensor{x}, "kernel", rank, o.Kernel, 1, 1) {
+		for _, k := range sizesFor(op, []*Tensor{x}, "kernel", rank, o.Kernel, 1, 1) {
 			taps *= max(1, k)
 		}
 		return y.Sign().Mul(y.Abs().Relu()).MulScalar(float64(taps)).PowScalar(1 / p)

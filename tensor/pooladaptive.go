@@ -52,7 +52,7 @@ func (x *Tensor) adaptiveGrid(op string, rank int, size []int) (g grid, even boo
 		fail(op, ErrValue, in, "no size of the result is given")
 	}
 	g.rank, even = rank, true
-	g.out = each(op, in, "the result", rank, size, 1, -1)
+	g.out = sizesFor(op, in, "the result", rank, size, 1, -1)
 	for i := range rank {
 		n := x.Dim(i - rank)
 		if g.out[i] < 0 {
@@ -87,7 +87,7 @@ func (g *grid) adaptiveStarts(c *Scope, x *Tensor, i int) (start, size *Tensor) 
 }
 
 // adaptiveEntries returns the entries of dimension i that its windows cover, one window after the
-// other. All windows have the full size. A smaller window is filled up with the index after the
+// other. All windows have the full size: a smaller window is padded with the index after the
 // input's last entry.
 func (g *grid) adaptiveEntries(c *Scope, x *Tensor, i int) *Tensor {
 	start, size := g.adaptiveStarts(c, x, i)
@@ -114,7 +114,7 @@ func (x *Tensor) adaptiveAvg(op string, rank int, size []int) *Tensor {
 				y = y.Pad(0, pads...).indexSelect(op, d, g.adaptiveEntries(c, x, i))
 				y = y.reshape(y.layout.Shape.Remove(d).Insert(d, g.out[i], g.kernel[i])).Sum(d + 1)
 				_, size := g.adaptiveStarts(c, x, i)
-				y = y.Div(g.along(size.Cast(y.dtype), i))
+				y = y.Div(g.broadcastVector(size.Cast(y.dtype), i))
 			}
 			return y.Cast(x.dtype)
 		})
@@ -140,8 +140,8 @@ func (x *Tensor) adaptiveMaxima(op string, g grid, even bool) (values, indices *
 	if even {
 		return maxima(op, x, g)
 	}
-	// Copy the entries of all windows side by side, and pool them as even windows. Then map the
-	// positions of the maxima back to x.
+	// Copy the entries of all windows side by side, and pool them as windows of equal size. Then
+	// map the positions of the maxima back to x.
 	c := x.scope.child()
 	defer c.recycle()
 	c.modes.noGrad = true
@@ -153,7 +153,7 @@ func (x *Tensor) adaptiveMaxima(op string, g grid, even bool) (values, indices *
 		pads := make([]int, 2*(x.Rank()-d))
 		pads[len(pads)-1] = 1
 		entries := g.adaptiveEntries(c, x, i)
-		seen = seen.Pad(least(x.dtype), pads...).indexSelect(op, d, entries)
+		seen = seen.Pad(leastNumber(x.dtype), pads...).indexSelect(op, d, entries)
 		wide.in[i] = g.out[i] * g.kernel[i]
 		at := entries.MulScalar(float64(strides.At(i))).reshape(shape.Of(wide.in[i]).Append(onesOf(g.rank - 1 - i).Slice()...))
 		if from == nil {

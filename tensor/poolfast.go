@@ -34,42 +34,42 @@ func (g *grid) sumWindows(op string, s *Scope, x *Tensor) *Tensor {
 	return y
 }
 
-// spreadWindows returns, for each element of the input, a sum over the windows that cover it. The
-// last parameter holds the terms, one for each window: [n, c, out…]. The result is nil if the
-// device has no kernel for these sums.
-func (g *grid) spreadWindows(op string, s *Scope, from *Tensor) *Tensor {
-	if from.Size() == 0 {
+// spreadWindows returns, for each element of the input, the sum of the terms of the windows that
+// cover it. terms has one term for each window: [n, c, out…]. The result is nil if the device has
+// no kernel for these sums.
+func (g *grid) spreadWindows(op string, s *Scope, terms *Tensor) *Tensor {
+	if terms.Size() == 0 {
 		return nil
 	}
-	to := g.shaped(from.Dim(0), from.Dim(1), g.in)
-	o := addWindowsOps.supported(s, from.st.dev, device.AddWindows{DX: resultOf(from.dtype, planes(to)), G: resultOf(from.dtype, planes(from.layout.Shape)), Window: g.window()})
+	to := g.shaped(terms.Dim(0), terms.Dim(1), g.in)
+	o := addWindowsOps.supported(s, terms.st.dev, device.AddWindows{DX: resultOf(terms.dtype, planes(to)), G: resultOf(terms.dtype, planes(terms.layout.Shape)), Window: g.window()})
 	if o == nil {
 		return nil
 	}
-	from = from.Contiguous()
-	dx := alloc(op, s, from.st.dev, from.dtype, to)
-	o.G = from.operandAs(planes(from.layout.Shape))
-	launch(op, s, o, dx, from)
+	terms = terms.Contiguous()
+	dx := alloc(op, s, terms.st.dev, terms.dtype, to)
+	o.G = terms.operandAs(planes(terms.layout.Shape))
+	launch(op, s, o, dx, terms)
 	addWindowsOps.put(o)
 	return dx
 }
 
 // byKernel returns the gradient of maxima by a kernel of the device, or nil if the device has none.
-// The tensor near holds the position of each maximum in its window.
-func (f maxFunc) byKernel(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
+// offsets holds the position of each maximum in its window.
+func (f maxFunc) byKernel(s *Scope, offsets, g *Tensor, to shape.Dims) *Tensor {
 	if g.Size() == 0 {
 		return nil
 	}
 	from := planes(g.layout.Shape)
-	o := maxPoolGradOps.supported(s, g.st.dev, device.MaxPoolGrad{DX: resultOf(g.dtype, planes(to)), G: resultOf(g.dtype, from), Near: resultOf(near.dtype, from), Window: f.g.window()})
+	o := maxPoolGradOps.supported(s, g.st.dev, device.MaxPoolGrad{DX: resultOf(g.dtype, planes(to)), G: resultOf(g.dtype, from), Near: resultOf(offsets.dtype, from), Window: f.g.window()})
 	if o == nil {
 		return nil
 	}
-	g, near = g.Contiguous(), near.Contiguous()
+	g, offsets = g.Contiguous(), offsets.Contiguous()
 	op := f.op + ".grad"
 	dx := alloc(op, s, g.st.dev, g.dtype, to)
-	o.G, o.Near = g.operandAs(from), near.operandAs(from)
-	launch(op, s, o, dx, g, near)
+	o.G, o.Near = g.operandAs(from), offsets.operandAs(from)
+	launch(op, s, o, dx, g, offsets)
 	maxPoolGradOps.put(o)
 	return dx
 }

@@ -109,7 +109,7 @@ func (x *Tensor) fractionalGrid(op string, rank int, o FractionalPoolOptions) gr
 	case len(o.Ratio) > 1 && len(o.Ratio) != rank:
 		fail(op, ErrValue, in, "%d ratios for %d dimensions; give one for all, or one for each", len(o.Ratio), rank)
 	}
-	g := grid{rank: rank, kernel: each(op, in, "kernel", rank, o.Kernel, 1, 1), out: each(op, in, "the result", rank, o.Size, 1, 1)}
+	g := grid{rank: rank, kernel: sizesFor(op, in, "kernel", rank, o.Kernel, 1, 1), out: sizesFor(op, in, "the result", rank, o.Size, 1, 1)}
 	for i := range rank {
 		g.in[i], g.stride[i], g.dilation[i] = x.Dim(i-rank), 1, 1
 		if len(o.Ratio) > 0 {

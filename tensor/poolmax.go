@@ -52,8 +52,8 @@ func maxProgram(t, position dtype.Type, n int) *expr.Program {
 	})
 }
 
-// least returns the least number of type t, or -Inf.
-func least(t dtype.Type) float64 {
+// leastNumber returns the least number of type t, or -Inf.
+func leastNumber(t dtype.Type) float64 {
 	switch t {
 	case dtype.U8:
 		return 0
@@ -79,7 +79,7 @@ func maxima(op string, x *Tensor, g grid) (values, indices *Tensor) {
 	if g.manyTaps(x) {
 		most, place = maximaByReduction(op, c, x.detachedIn(c), g)
 	} else {
-		begin, first := g.begins(c, x)
+		begin, first := g.windowStarts(c, x)
 		most, place = maximaByTaps(op, c, x.detachedIn(c), g, begin, first)
 	}
 	c.close([]*Tensor{most, place}, false)
@@ -93,14 +93,15 @@ func maxima(op string, x *Tensor, g grid) (values, indices *Tensor) {
 
 // manyTaps reports whether the maxima of x are found by a reduction.
 func (g *grid) manyTaps(x *Tensor) bool {
-	return x.dtype.IsFloat() && g.bare() && g.taps() > 8*tapsAtOnce
+	return x.dtype.IsFloat() && g.unpadded() && g.taps() > 8*tapsAtOnce
 }
 
-// maximaAlone returns what maxima does, without the positions. A gradient needs only the short
-// distances from the beginnings of the windows, and without a gradient nothing is needed.
+// maximaAlone returns the values that maxima returns, without the positions. A gradient needs only
+// the distance of each maximum from the beginning of its window, in a short type. Without a
+// gradient no positions are computed.
 func maximaAlone(op string, x *Tensor, g grid) *Tensor {
-	f := maxFunc{op: op, g: g, near: true}
-	t, short := f.reach()
+	f := maxFunc{op: op, g: g, relative: true}
+	t, short := f.savedType()
 	needs := wantsGrad(op, x.scope, []*Tensor{x})
 	if g.manyTaps(x) || needs && !short {
 		values, indices := maxima(op, x, g)
@@ -113,8 +114,8 @@ func maximaAlone(op string, x *Tensor, g grid) *Tensor {
 	var begin, first *Tensor
 	if needs {
 		begin = c.On(x.st.dev).Typed(t).Zeros()
-		if first = begin; !g.bare() {
-			from, inside := g.begins(c, x)
+		if first = begin; !g.unpadded() {
+			from, inside := g.windowStarts(c, x)
 			first = inside.Sub(from).Cast(t)
 		}
 	}
@@ -133,15 +134,16 @@ func maximaAlone(op string, x *Tensor, g grid) *Tensor {
 // strides returns the strides of the input's spatial dimensions when they are flattened.
 func (g *grid) strides() shape.Dims { return g.list(g.in).Contiguous() }
 
-// along reshapes v, a vector along spatial dimension i, so that it broadcasts to [n, c, …].
-func (g *grid) along(v *Tensor, i int) *Tensor {
+// broadcastVector reshapes v, a vector along spatial dimension i, so that it broadcasts to [n, c,
+// …].
+func (g *grid) broadcastVector(v *Tensor, i int) *Tensor {
 	return v.reshape(onesOf(2+g.rank).With(2+i, v.Size()))
 }
 
-// begins returns two tensors of positions in the flattened input. The first holds the positions at
-// which windows begin, which may be before the input. The second holds, for each window, the
-// position of its first element inside of the input. Both are int64, [1, 1, out…].
-func (g *grid) begins(c *Scope, x *Tensor) (begin, first *Tensor) {
+// windowStarts returns two tensors of positions in the flattened input. The first holds the
+// positions at which windows begin, which may be before the input. The second holds, for each
+// window, the position of its first element inside of the input. Both are int64, [1, 1, out…].
+func (g *grid) windowStarts(c *Scope, x *Tensor) (begin, first *Tensor) {
 	s := g.strides()
 	for i := range g.rank {
 		v := positioned(c, x, g.out[i], -g.before[i], g.stride[i])
@@ -149,7 +151,7 @@ func (g *grid) begins(c *Scope, x *Tensor) (begin, first *Tensor) {
 		if d := float64(g.dilation[i]); g.before[i] > 0 {
 			w = v.Add(v.Neg().ClampMin(0).AddScalar(d - 1).FloorDivideScalar(d).MulScalar(d))
 		}
-		v, w = g.along(v.MulScalar(float64(s.At(i))), i), g.along(w.MulScalar(float64(s.At(i))), i)
+		v, w = g.broadcastVector(v.MulScalar(float64(s.At(i))), i), g.broadcastVector(w.MulScalar(float64(s.At(i))), i)
 		if begin == nil {
 			begin, first = v, w
 		} else {
@@ -159,11 +161,12 @@ func (g *grid) begins(c *Scope, x *Tensor) (begin, first *Tensor) {
 	return begin, first
 }
 
-// maximaByTaps processes the elements of all windows, a few of each window at a time. It returns
-// positions of the type of begin, the positions of the windows' beginnings. The parameter first
-// holds the positions of the first elements inside of the input. If begin is nil, there are none.
+// maximaByTaps processes the elements of all windows, a few of each window at a time. begin holds
+// the positions at which windows begin, and first holds the positions of the windows' first
+// elements inside of the input. The positions of the maxima have begin's type. If begin is nil,
+// they are not computed.
 func maximaByTaps(op string, c *Scope, x *Tensor, g grid, begin, first *Tensor) (most, place *Tensor) {
-	padded := g.pad(op, c, x, least(x.dtype))
+	padded := g.pad(op, c, x, leastNumber(x.dtype))
 	to := g.shaped(x.Dim(0), x.Dim(1), g.out)
 	most = alloc(op, c, x.st.dev, x.dtype, to)
 	var in []*Tensor
@@ -176,7 +179,7 @@ func maximaByTaps(op string, c *Scope, x *Tensor, g grid, begin, first *Tensor) 
 	if most.Size() == 0 {
 		return most, place
 	}
-	in = append(in, c.On(x.st.dev).Typed(x.dtype).Full(least(x.dtype)))
+	in = append(in, c.On(x.st.dev).Typed(x.dtype).Full(leastNumber(x.dtype)))
 	s := g.strides()
 	for k := 0; k < g.taps(); {
 		n := min(tapsAtOnce, g.taps()-k)
@@ -190,7 +193,7 @@ func maximaByTaps(op string, c *Scope, x *Tensor, g grid, begin, first *Tensor) 
 			}
 			from = append(from, float64(at))
 		}
-		// repeat the last element, which changes nothing, to fill up the pass
+		// repeat the last element to fill the pass, which does not change the maximum
 		for range passOf(n) - n {
 			in, from = append(in, in[len(in)-1]), append(from, from[n-1])
 		}
@@ -242,18 +245,17 @@ func maximaByReduction(op string, c *Scope, x *Tensor, g grid) (most, place *Ten
 		steps = steps.Append(g.dilation[i] * s.At(i))
 	}
 	from := positions(c, x, g.list(g.kernel), steps, 0)
-	begin, _ := g.begins(c, x)
+	begin, _ := g.windowStarts(c, x)
 	place = from.indexSelect(op, 0, tap.reshape(shape.Of(tap.Size()))).reshape(to).Add(begin)
 	most = pick(op, x, place)
 	return most, place
 }
 
-// pick returns elements of x, [n, c, …]. The last parameter holds their positions in the flattened
-// spatial dimensions of x.
-func pick(op string, x, place *Tensor) *Tensor {
+// pick returns elements of x, [n, c, …]. positions are in the flattened spatial dimensions of x.
+func pick(op string, x, positions *Tensor) *Tensor {
 	n, channels := x.Dim(0), x.Dim(1)
-	flat := place.reshape(shape.Of(n, channels, place.layout.Shape.Tail(2).Size()))
-	return Apply(gatherFunc{2, op}, x.reshape(shape.Of(n, channels, x.layout.Shape.Tail(2).Size())), flat).reshape(place.layout.Shape)
+	flat := positions.reshape(shape.Of(n, channels, positions.layout.Shape.Tail(2).Size()))
+	return Apply(gatherFunc{2, op}, x.reshape(shape.Of(n, channels, x.layout.Shape.Tail(2).Size())), flat).reshape(positions.layout.Shape)
 }
 
 // maxFunc adds maxima to the graph, after they have been computed. Its operands are x, the maxima
@@ -262,15 +264,15 @@ type maxFunc struct {
 	op string
 	g  grid // the grid of the maxima's windows; rank 0 if there is none
 	// whether the positions are already distances from the beginning of their windows
-	near bool
+	relative bool
 }
 
 func (f maxFunc) Name() string { return f.op }
 
 func (f maxFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	if t, ok := f.reach(); ok && !f.near {
+	if t, ok := f.savedType(); ok && !f.relative {
 		s := c.Scope()
-		begin, _ := f.g.begins(s, in[0])
+		begin, _ := f.g.windowStarts(s, in[0])
 		ends := []*Tensor{in[2], begin}
 		near := alloc(f.op, s, in[0].st.dev, t, in[2].layout.Shape)
 		run(f.op, s, fromBeginOp.program(ends, dtype.I64, t), near, ends, nil)
@@ -284,10 +286,10 @@ func (f maxFunc) Forward(c *Context, in []*Tensor) *Tensor {
 // fromBeginOp is the distance of a position from the beginning of its window.
 var fromBeginOp = &Elementwise{Name: "max_pool", Arity: 2, Expr: x0.Sub(x1), NoGrad: true}
 
-// reach returns the type in which the positions of maxima are saved. They are saved as distances
-// from the beginning of their windows, so that a short type is enough. It returns false if that is
-// impossible.
-func (f maxFunc) reach() (dtype.Type, bool) {
+// savedType returns the type in which the positions of maxima are saved. They are saved as
+// distances from the beginning of their windows, so that a short type is enough. It returns false
+// if that is impossible.
+func (f maxFunc) savedType() (dtype.Type, bool) {
 	if f.g.rank == 0 {
 		return dtype.I64, false
 	}
@@ -306,7 +308,7 @@ func (f maxFunc) reach() (dtype.Type, bool) {
 
 func (f maxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	to, place := c.n.operands[0].shape, c.Saved(0)
-	if _, ok := f.reach(); ok {
+	if _, ok := f.savedType(); ok {
 		if c.scope.modes.noGrad {
 			if dx := f.byKernel(c.scope, place, g, to); dx != nil {
 				return []*Tensor{dx, nil, nil}
@@ -315,7 +317,7 @@ func (f maxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		if c.scope.modes.noGrad && f.byTaps() {
 			return []*Tensor{f.spread(c.scope, place, g, to), nil, nil}
 		}
-		begin, _ := f.g.begins(c.Scope(), place)
+		begin, _ := f.g.windowStarts(c.Scope(), place)
 		near := place
 		place = near.Add(begin)
 		c.release(0, near)
@@ -332,12 +334,12 @@ func (f maxFunc) byTaps() bool { return f.g.taps() <= fewTaps }
 // maxTapOp adds a gradient, operand 2, where the maximum of a window is its element number p0.
 var maxTapOp = &Elementwise{Name: "max_pool", Arity: 3, Expr: x1.Eq(p0).Select(x0.Add(x2), x0), Fixed: 2, NoGrad: true}
 
-// spread adds g to the elements that were maxima. near holds the position of each maximum in its
+// spread adds g to the elements that were maxima. offsets holds the position of each maximum in its
 // window. spread processes the elements of the windows backwards. So the gradients of several
 // windows are added to one element in the order of the windows. With padding, and where several
 // windows add 16-bit floats, it works in another tensor's memory, on some of the samples at a time.
 // 16-bit floats are added there in float32 and rounded once.
-func (f maxFunc) spread(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
+func (f maxFunc) spread(s *Scope, offsets, g *Tensor, to shape.Dims) *Tensor {
 	op := f.op + ".grad"
 	dx := alloc(op, s, g.st.dev, g.dtype, to)
 	t := g.dtype
@@ -345,9 +347,9 @@ func (f maxFunc) spread(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
 		t = t.Compute()
 	}
 	n := to.At(0)
-	if f.g.bare() && t == g.dtype || g.Size() == 0 {
+	if f.g.unpadded() && t == g.dtype || g.Size() == 0 {
 		if dx.fill(0); g.Size() > 0 {
-			f.addMaxima(s, dx, near, g)
+			f.addMaxima(s, dx, offsets, g)
 		}
 		return dx
 	}
@@ -358,19 +360,19 @@ func (f maxFunc) spread(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
 		func() {
 			defer part.recycle()
 			wide := alloc(op, part, g.st.dev, t, one.With(0, n)).fill(0)
-			f.addMaxima(part, wide, near.In(part).Narrow(0, at, n), g.In(part).Narrow(0, at, n))
+			f.addMaxima(part, wide, offsets.In(part).Narrow(0, at, n), g.In(part).Narrow(0, at, n))
 			dx.In(part).Narrow(0, at, n).store(op, part, f.g.cut(op, part, wide))
 		}()
 	}
 	return dx
 }
 
-// A copy uses at most 1/spreadPart of the memory of a gradient at one time.
+// A temporary copy of a gradient uses at most 1/spreadPart of the gradient's memory at one time.
 const spreadPart = 4
 
 // addMaxima adds g to the elements of y that were maxima, in the order that spread describes. y has
 // the windows' padding, and is zero at first.
-func (f maxFunc) addMaxima(s *Scope, y, near, g *Tensor) {
+func (f maxFunc) addMaxima(s *Scope, y, offsets, g *Tensor) {
 	op := f.op + ".grad"
 	steps := f.g.strides()
 	for k := f.g.taps() - 1; k >= 0; k-- {
@@ -380,7 +382,7 @@ func (f maxFunc) addMaxima(s *Scope, y, near, g *Tensor) {
 			left /= f.g.kernel[i]
 		}
 		out := y.handle(op, s, f.g.tap(y.layout, k))
-		in := []*Tensor{out, near, g}
+		in := []*Tensor{out, offsets, g}
 		run(op, s, maxTapOp.program(in, y.dtype, y.dtype), out, in, []float64{float64(at)})
 		out.Free()
 	}

@@ -45,12 +45,12 @@ func (x *Tensor) maxUnpool(op string, rank int, indices *Tensor, o MaxPoolOption
 	if len(o.Kernel) == 0 {
 		fail(op, ErrValue, in, "no size of the kernel is given")
 	}
-	g := grid{rank: rank, kernel: each(op, in, "kernel", rank, o.Kernel, 1, 1), stride: each(op, in, "stride", rank, o.Stride, 1, 1),
-		before: each(op, in, "padding", rank, o.Padding, 0, 0), dilation: each(op, in, "dilation", rank, o.Dilation, 1, 1)}
+	g := grid{rank: rank, kernel: sizesFor(op, in, "kernel", rank, o.Kernel, 1, 1), stride: sizesFor(op, in, "stride", rank, o.Stride, 1, 1),
+		before: sizesFor(op, in, "padding", rank, o.Padding, 0, 0), dilation: sizesFor(op, in, "dilation", rank, o.Dilation, 1, 1)}
 	if len(o.Stride) == 0 {
 		g.stride = g.kernel
 	}
-	to := each(op, in, "the result", rank, size, 0, 0)
+	to := sizesFor(op, in, "the result", rank, size, 0, 0)
 	for i := range rank {
 		n := x.Dim(i - rank)
 		if n == 0 {

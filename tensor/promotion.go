@@ -66,7 +66,7 @@ func typeClass(t dtype.Type) numberKind {
 }
 
 // ruled returns the type in which the op computes and the type of its result, for operands whose
-// common type is given. The last result says why the op refuses this type.
+// common type is given. If the op refuses this type, wrong says why. Otherwise wrong is "".
 func (e *Elementwise) ruled(common dtype.Type) (compute, result dtype.Type, wrong string) {
 	if e.NoBool && common == dtype.Bool {
 		return common, common, "is not defined for bool operands"

@@ -22,7 +22,7 @@ const (
 	truncatedKind
 )
 
-// String returns a word for the names of kernels.
+// String returns the word for k in the names of kernels.
 func (k randomKind) String() string {
 	return [...]string{"uniform", "normal", "bernoulli", "randint", "dropout", "alpha_dropout", "dropout_add", "relu_dropout", "truncated_normal"}[k]
 }
@@ -63,7 +63,8 @@ func randomProgram(k randomKey) *expr.Program {
 		switch k.kind {
 		case uniformKind:
 			u := expr.RandomUniform(w, seed, offset, index)
-			// rounding may produce b, the open end of the interval; see the function below
+			// rounding may produce b, the open end of the interval, so param 4 limits the result;
+			// see nextBelow
 			e = u.Mul(b.Sub(a)).Add(a).Min(expr.Param(4, w)).Max(a)
 		case normalKind:
 			e = expr.RandomNormal(w, seed, offset, index).Mul(b).Add(a)
@@ -102,17 +103,17 @@ func randomProgram(k randomKey) *expr.Program {
 	})
 }
 
-// draw fills x for an op with numbers from (seed, offset). The parameter in holds the operands that
-// the kind needs, if any.
-func (x *Tensor) draw(op string, s *Scope, kind randomKind, seed, offset uint64, in []*Tensor, params ...float64) *Tensor {
+// draw fills x for an op with numbers from (seed, offset). operands are the op's operands, if the
+// kind has any.
+func (x *Tensor) draw(op string, s *Scope, kind randomKind, seed, offset uint64, operands []*Tensor, params ...float64) *Tensor {
 	slots := s.numbers(seed, x.st.dev)
 	key := randomKey{t: x.dtype, kind: kind, fed: slots != nil}
-	for i, x := range in {
+	for i, x := range operands {
 		key.in[i] = x.dtype
 	}
 	p := randomProgram(key)
 	if kind == uniformKind {
-		params = append(params, below(x.dtype, params[1]))
+		params = append(params, nextBelow(x.dtype, params[1]))
 	}
 	bits := []uint64{seed, offset}
 	for i, v := range params {
@@ -126,14 +127,14 @@ func (x *Tensor) draw(op string, s *Scope, kind randomKind, seed, offset uint64,
 		from, at := slots.Select(0, 0), slots.Select(0, 1)
 		defer from.Free()
 		defer at.Free()
-		in = append(slices.Clone(in), from, at)
+		operands = append(slices.Clone(operands), from, at)
 	}
-	runMap(op, s, p, []*Tensor{x}, in, bits)
+	runMap(op, s, p, []*Tensor{x}, operands, bits)
 	return x
 }
 
-// below returns the greatest number of floating point type t that is less than v.
-func below(t dtype.Type, v float64) float64 {
+// nextBelow returns the greatest number of floating point type t that is less than v.
+func nextBelow(t dtype.Type, v float64) float64 {
 	b := expr.Encode(t, v)
 	r := expr.Decode(t, b)
 	sign := uint64(1) << (8*t.Size() - 1)

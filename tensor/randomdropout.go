@@ -26,17 +26,17 @@ func (f *dropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {
 }
 
 func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
-	if c.spent(g) {
+	if c.mayOverwrite(g) {
 		return []*Tensor{g.draw(f.Name(), c.scope, dropoutKind, f.seed, f.offset, []*Tensor{g}, f.limit(), f.scale)}
 	}
 	return []*Tensor{Apply(f, g)}
 }
 
 // alphaDropoutFunc does what dropoutFunc does, with two more numbers. The field shift is added to
-// kept elements, and the field instead is the value of dropped elements.
+// kept elements, and dropValue is the value of dropped elements.
 type alphaDropoutFunc struct {
 	dropoutFunc
-	shift, instead float64
+	shift, dropValue float64
 }
 
 func (*alphaDropoutFunc) Name() string { return "alpha_dropout" }
@@ -44,7 +44,7 @@ func (*alphaDropoutFunc) Name() string { return "alpha_dropout" }
 func (f *alphaDropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := in[0]
 	y := alloc("alpha_dropout", c.Scope(), x.st.dev, x.dtype, x.layout.Shape)
-	return y.draw(y.op, c.Scope(), alphaDropoutKind, f.seed, f.offset, in, f.limit(), f.scale, f.shift, f.instead)
+	return y.draw(y.op, c.Scope(), alphaDropoutKind, f.seed, f.offset, in, f.limit(), f.scale, f.shift, f.dropValue)
 }
 
 func (f *alphaDropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
@@ -60,10 +60,10 @@ var (
 )
 
 // alphaParams returns the parameters of alpha dropout, which keeps a mean of 0 and a variance of 1.
-// A kept element is multiplied by scale, and shift is added. A dropped element is replaced by the
-// third result. This is -α, the least value of selu, after the same scale and shift (G. Klambauer
-// et al., arXiv:1706.02515). All three are 0 for p = 1, as in torch.
-func alphaParams(p float64) (scale, shift, instead float64) {
+// A kept element is multiplied by scale, and shift is added. A dropped element becomes dropValue.
+// This is -α, the least value of selu, after the same scale and shift (G. Klambauer et al.,
+// arXiv:1706.02515). All three are 0 for p = 1, as in torch.
+func alphaParams(p float64) (scale, shift, dropValue float64) {
 	if p == 1 {
 		return 0, 0, 0
 	}
@@ -156,20 +156,20 @@ func (x *Tensor) FeatureAlphaDropout(p float64) *Tensor {
 	}
 	scale, shift, instead := alphaParams(p)
 	return within(x.scope, func(c *Scope) *Tensor {
-		return channelAlphaOp.Apply([]*Tensor{x.In(c), x.stays(c, p, 2)}, scale, shift, instead)
+		return channelAlphaOp.Apply([]*Tensor{x.In(c), x.keptMask(c, p, 2)}, scale, shift, instead)
 	})
 }
 
 // dropChannels drops whole entries of the first n dimensions.
 func (x *Tensor) dropChannels(p float64, n int) *Tensor {
 	return within(x.scope, func(c *Scope) *Tensor {
-		return channelDropoutOp.Apply([]*Tensor{x.In(c), x.stays(c, p, n)}, dropoutScale(p))
+		return channelDropoutOp.Apply([]*Tensor{x.In(c), x.keptMask(c, p, n)}, dropoutScale(p))
 	})
 }
 
-// stays draws the mask of entries of the first n dimensions that stay: 1 with probability 1-p,
+// keptMask draws a mask for the entries of the first n dimensions: 1 (kept) with probability 1-p,
 // otherwise 0. The other dimensions of the mask have size 1.
-func (x *Tensor) stays(c *Scope, p float64, n int) *Tensor {
+func (x *Tensor) keptMask(c *Scope, p float64, n int) *Tensor {
 	dims := x.layout.Shape.Slice()
 	for i := n; i < len(dims); i++ {
 		dims[i] = 1

@@ -25,7 +25,7 @@ var reluDropoutGrad = &Elementwise{Name: "relu_dropout.grad", Arity: 2, Expr: x0
 
 func (f *reluDropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	in := []*Tensor{c.Saved(0), g}
-	if c.spent(g) {
+	if c.mayOverwrite(g) {
 		common, result := reluDropoutGrad.resultType(in)
 		run(reluDropoutGrad.Name, c.scope, reluDropoutGrad.program(in, common, result), g, in, []float64{f.scale})
 		return []*Tensor{g}

@@ -10,8 +10,9 @@ import (
 // normalCDF returns Φ(x), the cumulative distribution function of the standard normal distribution.
 func normalCDF(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }
 
-// truncatedNormal draws by inversion. It maps uniform numbers between 2Φ-1 of the two limits
-// through erfinv, then scales and shifts them, and limits them to [lo, hi].
+// truncatedNormal draws by inversion. It maps uniform numbers through erfinv, then scales and
+// shifts them, and limits them to [lo, hi]. The uniform numbers lie between 2Φ(a)-1 and 2Φ(b)-1,
+// where a and b are the standardised limits.
 func truncatedNormal(w dtype.Type, u *expr.Expr) *expr.Expr {
 	p := func(i int) *expr.Expr { return expr.Param(i, w) }
 	u = u.Mul(p(3).Sub(p(2))).Add(p(2))

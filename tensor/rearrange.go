@@ -38,11 +38,11 @@ func (x *Tensor) Unflatten(dim int, sizes ...int) *Tensor {
 	return x.reshape(x.layout.Shape.Remove(a).Insert(a, s.Slice()...))
 }
 
-// MoveAxis moves one dimension. The parameter from is its position in x, and the parameter to is
-// its position in the result. The other dimensions keep their order. The result is a view.
-func (x *Tensor) MoveAxis(from, to int) *Tensor {
+// MoveAxis moves one dimension: dimension source of x becomes dimension destination of the result.
+// The other dimensions keep their order. The result is a view.
+func (x *Tensor) MoveAxis(source, destination int) *Tensor {
 	x.use("moveaxis")
-	a, b := x.axis("moveaxis", from), x.axis("moveaxis", to)
+	a, b := x.axis("moveaxis", source), x.axis("moveaxis", destination)
 	var p []int
 	for i := range x.Rank() {
 		if i != a {
@@ -56,22 +56,22 @@ func (x *Tensor) MoveAxis(from, to int) *Tensor {
 	return x.Permute(p...)
 }
 
-// MoveAxes moves dimensions from[i] to positions to[i], as torch.movedim does for lists. The other
-// dimensions keep their order. The result is a view.
-func (x *Tensor) MoveAxes(from, to []int) *Tensor {
+// MoveAxes moves dimensions source[i] to positions destination[i], as torch.movedim does for lists.
+// The other dimensions keep their order. The result is a view.
+func (x *Tensor) MoveAxes(source, destination []int) *Tensor {
 	const op = "movedim"
 	x.use(op)
-	if len(from) != len(to) {
-		fail(op, ErrShape, []*Tensor{x}, "%d dimensions are moved to %d places", len(from), len(to))
+	if len(source) != len(destination) {
+		fail(op, ErrShape, []*Tensor{x}, "%d dimensions are moved to %d places", len(source), len(destination))
 	}
-	p, moved := make([]int, max(x.Rank(), len(to))), uint(0)
+	p, moved := make([]int, max(x.Rank(), len(destination))), uint(0)
 	for i := range p {
 		p[i] = -1
 	}
-	for i := range from {
-		a, b := x.axis(op, from[i]), x.axis(op, to[i])
+	for i := range source {
+		a, b := x.axis(op, source[i]), x.axis(op, destination[i])
 		if moved>>a&1 != 0 || p[b] >= 0 {
-			fail(op, ErrShape, []*Tensor{x}, "a dimension of %v or a place of %v appears twice", from, to)
+			fail(op, ErrShape, []*Tensor{x}, "a dimension of %v or a place of %v appears twice", source, destination)
 		}
 		moved |= 1 << a
 		p[b] = a
@@ -104,7 +104,7 @@ func (x *Tensor) Split(size, dim int) []*Tensor {
 	}
 	parts := []*Tensor{}
 	for at := 0; at < n || len(parts) == 0; at += size {
-		parts = append(parts, x.part("split", part{joins: true, axis: a, start: at, n: min(size, n-at)}))
+		parts = append(parts, x.viewPart("split", part{joins: true, axis: a, start: at, n: min(size, n-at)}))
 	}
 	return parts
 }
@@ -137,7 +137,7 @@ func (x *Tensor) SplitSizes(sizes []int, dim int) []*Tensor {
 	parts := make([]*Tensor, len(sizes))
 	at := 0
 	for i, d := range sizes {
-		parts[i] = x.part("split", part{joins: true, axis: a, start: at, n: d})
+		parts[i] = x.viewPart("split", part{joins: true, axis: a, start: at, n: d})
 		at += d
 	}
 	return parts
@@ -158,7 +158,7 @@ func (x *Tensor) Chunk(n, dim int) []*Tensor {
 		}
 		parts := make([]*Tensor, n)
 		for i := range parts {
-			parts[i] = x.part("chunk", part{joins: true, axis: a})
+			parts[i] = x.viewPart("chunk", part{joins: true, axis: a})
 		}
 		return parts
 	}
@@ -171,7 +171,7 @@ func (x *Tensor) Unbind(dim int) []*Tensor {
 	a := x.axisOf("unbind", dim)
 	parts := make([]*Tensor, x.layout.Shape.At(a))
 	for i := range parts {
-		parts[i] = x.part("unbind", part{joins: true, axis: a, start: i, n: 1, single: true})
+		parts[i] = x.viewPart("unbind", part{joins: true, axis: a, start: i, n: 1, single: true})
 	}
 	return parts
 }

@@ -22,34 +22,34 @@ import (
 
 // A segment is one call of a checkpointed function.
 type segment struct {
-	f     func(x []*Tensor) []*Tensor
-	modes modes
-	tape  *tape
-	in    *node  // a node that has saved the operands
-	needs []bool // which operands require a gradient
-	given []*storage
-	outer *Scope // the scope of the call of the outermost segment around this one
-	made  *site  // where this segment was called
-	live  atomic.Int32
+	f             func(x []*Tensor) []*Tensor
+	modes         modes
+	tape          *tape
+	in            *node  // a node that has saved the operands
+	needs         []bool // which operands require a gradient
+	operandMemory []*storage
+	outer         *Scope // the scope of the call of the outermost segment around this one
+	made          *site  // where this segment was called
+	live          atomic.Int32
 
-	mu    sync.Mutex
-	slots []slot
-	done  bool // the forward call has returned
+	mu       sync.Mutex
+	slots    []slot
+	returned bool // the forward call has returned
 }
 
 // A slot describes a value that the segment saved.
 type slot struct {
-	op    string
-	shape shape.Dims
-	dtype dtype.Type
-	dev   device.Device
-	gone  bool // the graph no longer needs the value
+	op       string
+	shape    shape.Dims
+	dtype    dtype.Type
+	dev      device.Device
+	released bool // the graph no longer needs the value
 }
 
 // slotValue stands in for the value with number i of a segment.
 type slotValue struct {
-	of *segment
-	i  int
+	segment *segment
+	i       int
 }
 
 // Recompute calls f with x and returns its results. It does not keep the values that f's ops save
@@ -65,7 +65,7 @@ func Recompute(f func(x []*Tensor) []*Tensor, x ...*Tensor) []*Tensor {
 	}
 	home := youngest(op, x)
 	for _, t := range x {
-		t.current(op)
+		t.mustBeCurrent(op)
 	}
 	s := home.New()
 	closed := false
@@ -108,7 +108,7 @@ func Recompute(f func(x []*Tensor) []*Tensor, x ...*Tensor) []*Tensor {
 	if g != nil {
 		g.tape.stop()
 		g.mu.Lock()
-		g.done = true
+		g.returned = true
 		g.mu.Unlock()
 	}
 	return keep
@@ -123,7 +123,7 @@ func newSegment(f func(x []*Tensor) []*Tensor, home *Scope, x []*Tensor) *segmen
 	n := &node{op: "checkpoint", shape: x[0].layout.Shape, dtype: x[0].dtype, dev: x[0].st.dev, scope: home, made: g.made}
 	g.in = n
 	for _, t := range x {
-		g.needs, g.given = append(g.needs, t.needsGrad), append(g.given, t.st)
+		g.needs, g.operandMemory = append(g.needs, t.needsGrad), append(g.operandMemory, t.st)
 		n.saved = append(n.saved, home.modes.save(n, t, false))
 	}
 	n.saves = len(n.saved)
@@ -131,7 +131,7 @@ func newSegment(f func(x []*Tensor) []*Tensor, home *Scope, x []*Tensor) *segmen
 	return g
 }
 
-// release removes one of the reasons to keep the operands.
+// release drops the operands when nothing needs them any more: live counts the values that do.
 func (g *segment) release() {
 	if g.live.Add(-1) == 0 {
 		g.in.drop()
@@ -150,7 +150,7 @@ func (g *segment) captured(t *Tensor) bool {
 		return false
 	}
 	// an operand would be another leaf when the segment is computed again
-	return !slices.Contains(g.given, t.st)
+	return !slices.Contains(g.operandMemory, t.st)
 }
 
 // lasting returns the scope around the outermost internal scope that encloses s, or s if there is
@@ -177,24 +177,24 @@ func (g *segment) pack(n *node, _ *saved, x *Tensor) packed {
 	return slotValue{g, len(g.slots) - 1}
 }
 
-func (v slotValue) holds() *node      { return v.of.in }
+func (v slotValue) neededNode() *node { return v.segment.in }
 func (v slotValue) storage() *storage { return nil }
 
 func (v slotValue) drop() {
-	v.of.mu.Lock()
-	v.of.slots[v.i].gone = true
-	v.of.mu.Unlock()
-	v.of.release()
+	v.segment.mu.Lock()
+	v.segment.slots[v.i].released = true
+	v.segment.mu.Unlock()
+	v.segment.release()
 }
 
 // A recomputation holds the values that one run computed again for a segment. It is the packer of
 // the scope in which the segment is computed again.
 type recomputation struct {
-	of     *segment
-	e      *engine
-	mu     sync.Mutex
-	next   int
-	values []collected
+	segment *segment
+	e       *engine
+	mu      sync.Mutex
+	next    int
+	values  []collected
 }
 
 // collected is a value, with the version of its memory when it was saved.
@@ -204,9 +204,9 @@ type collected struct {
 }
 
 func (v slotValue) unpack(c *Context, s *saved) *Tensor {
-	r := c.run.recomputed[v.of]
+	r := c.run.recomputed[v.segment]
 	if r == nil {
-		r = c.run.recompute(v.of)
+		r = c.run.recompute(v.segment)
 	}
 	if v.i >= len(r.values) || r.values[v.i].x == nil {
 		panic(differs("the value has been used by this run, or was never saved"))
@@ -219,7 +219,7 @@ func (v slotValue) unpack(c *Context, s *saved) *Tensor {
 }
 
 func (v slotValue) passed(e *engine) {
-	if r := e.recomputed[v.of]; r != nil && v.i < len(r.values) {
+	if r := e.recomputed[v.segment]; r != nil && v.i < len(r.values) {
 		r.values[v.i].x.Free()
 		r.values[v.i].x = nil
 	}
@@ -227,7 +227,7 @@ func (v slotValue) passed(e *engine) {
 
 // recompute computes segment g again, for run e.
 func (e *engine) recompute(g *segment) *recomputation {
-	r := &recomputation{of: g, e: e}
+	r := &recomputation{segment: g, e: e}
 	if e.recomputed == nil {
 		e.recomputed = map[*segment]*recomputation{}
 	}
@@ -246,9 +246,9 @@ func (e *engine) recompute(g *segment) *recomputation {
 	}()
 	s.modes = g.modes
 	g.mu.Lock()
-	over := g.done
+	over := g.returned
 	g.mu.Unlock()
-	gen, end := g.tape.again(over)
+	gen, end := g.tape.repeat(over)
 	defer end()
 	s.modes.saver, s.modes.gen, s.modes.recomputing = r, gen, true
 	s.opened = &scopeSite{at: g.made, name: "checkpoint"}
@@ -276,30 +276,30 @@ func (e *engine) recompute(g *segment) *recomputation {
 
 // pack collects the values in the order in which they are saved.
 func (r *recomputation) pack(n *node, _ *saved, x *Tensor) packed {
-	if r.of.captured(x) {
+	if r.segment.captured(x) {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := r.next
 	r.next++
-	r.of.mu.Lock()
-	if i >= len(r.of.slots) {
-		over := r.of.done
-		r.of.mu.Unlock()
+	r.segment.mu.Lock()
+	if i >= len(r.segment.slots) {
+		over := r.segment.returned
+		r.segment.mu.Unlock()
 		if over {
 			panic(differs(fmt.Sprintf("%s saves a value where the segment had saved all %d in forward", n.op, i)))
 		}
 		return nil
 	}
-	was := r.of.slots[i]
-	r.of.mu.Unlock()
+	was := r.segment.slots[i]
+	r.segment.mu.Unlock()
 	if was.op != n.op || was.shape != x.layout.Shape || was.dtype != x.dtype || was.dev != x.st.dev {
 		panic(differs(fmt.Sprintf("value %d that it saves is %v %v on %s, of %s; in forward it was %v %v on %s, of %s",
 			i, x.layout.Shape, x.dtype, x.st.dev.Name(), n.op, was.shape, was.dtype, was.dev.Name(), was.op)))
 	}
 	v := collected{version: x.st.version.Load()}
-	if !was.gone {
+	if !was.released {
 		v.x = handleOf(n.op, r.e.scope, x.st, x.layout, x.dtype)
 	}
 	r.values = append(r.values, v)
@@ -316,14 +316,14 @@ func differs(what string) *Error {
 // Recomputing reports whether an op in s is part of a checkpointed segment that Backward computes
 // again. Code that counts calls, such as running statistics, must not count the second call.
 func (s *Scope) Recomputing() bool {
-	s.asked()
+	s.markUsed()
 	return s.modes.recomputing
 }
 
 // Checkpointed reports whether an op in s is part of a checkpointed segment. The values that it
 // saves for its gradient are then not kept, and Backward computes the op again.
 func (s *Scope) Checkpointed() bool {
-	s.asked()
+	s.markUsed()
 	switch s.modes.saver.(type) {
 	case *segment, *recomputation:
 		return true

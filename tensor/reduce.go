@@ -133,8 +133,8 @@ func (x *Tensor) axes(op string, dims []int) (mask uint, keep bool) {
 }
 
 // reducedShapes returns two shapes of a reduction of shape s. In the first shape the dimensions in
-// mask have size 1. The second shape lacks these dimensions, unless the last parameter is true. The
-// third result is the number of reduced elements.
+// mask have size 1. The second shape lacks these dimensions, unless keep is true. The third result
+// is the number of reduced elements.
 func reducedShapes(s shape.Dims, mask uint, keep bool) (kept, out shape.Dims, count int) {
 	kept, count = s, 1
 	for i := range s.Rank() {
@@ -255,7 +255,8 @@ func (f *reductionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{op.Apply(append(in, g), float64(f.count)).expand(to.shape).Cast(to.dtype)}
 }
 
-// fromOne computes an element's share in the mean directly, without a tensor of the gradient 1.
+// fromOne is the VJP for the gradient 1. It computes an element's share in the mean without a
+// tensor for the 1.
 func (f *reductionFunc) fromOne(c *Context) []*Tensor {
 	if f.r != meanOp {
 		return nil

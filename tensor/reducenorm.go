@@ -17,9 +17,9 @@ var (
 
 // normFunc is the vector norm of order p.
 type normFunc struct {
-	p    float64
-	dims []int
-	each bool // each of several equal extremes receives the whole gradient
+	p        float64
+	dims     []int
+	unshared bool // each of several equal extremes receives the whole gradient
 }
 
 func (*normFunc) Name() string { return "norm" }
@@ -71,7 +71,7 @@ func (f *normFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		abs := wide.Abs()
 		hit := Where(abs.Eq(y), abs.Scope().On(x.st.dev).Typed(boolType).Ones(), abs.Ne(abs)).Cast(wide.dtype)
 		share := g
-		if over := axesOf(mask); len(over) > 0 && !f.each {
+		if over := axesOf(mask); len(over) > 0 && !f.unshared {
 			share = g.Div(hit.Sum(append(over, KeepDim)...))
 		}
 		d = wide.sign().Mul(hit).Mul(share)

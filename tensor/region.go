@@ -12,34 +12,36 @@ type region func(l shape.Layout) shape.Layout
 
 // region returns the view of a part of x. Its gradient is written into zeros at the place of the
 // part.
-func (x *Tensor) region(op string, of region) *Tensor { return x.regionOf(op, of, nil) }
+func (x *Tensor) region(op string, r region) *Tensor { return x.regionOf(op, r, nil) }
 
 // regionOf does what region does, for a view that p describes as a part of x. p is nil for a view
 // that is no part.
-func (x *Tensor) regionOf(op string, of region, p *part) *Tensor {
+func (x *Tensor) regionOf(op string, r region, p *part) *Tensor {
 	to := x.layout.Shape
-	return x.viewOf(op, of(x.layout), func(_ *Context, g *Tensor) *Tensor { return Apply(&intoFunc{op: op + ".grad", to: to, of: of}, g) }, p)
+	return x.viewOf(op, r(x.layout), func(_ *Context, g *Tensor) *Tensor {
+		return Apply(&intoFunc{op: op + ".grad", shape: to, region: r}, g)
+	}, p)
 }
 
 // intoFunc writes its operand into a region of a new tensor. The other elements of this tensor have
-// the value of the field fill.
+// the value fill.
 type intoFunc struct {
-	op   string
-	to   shape.Dims
-	of   region
-	fill float64
+	op     string
+	shape  shape.Dims
+	region region
+	fill   float64
 }
 
 func (f *intoFunc) Name() string { return f.op }
 
 func (f *intoFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x, s := in[0], c.Scope()
-	y := s.On(x.st.dev).Typed(x.dtype).Full(f.fill, f.to.Slice()...)
-	y.handle(f.op, s, f.of(y.layout)).store(f.op, s, x)
+	y := s.On(x.st.dev).Typed(x.dtype).Full(f.fill, f.shape.Slice()...)
+	y.handle(f.op, s, f.region(y.layout)).store(f.op, s, x)
 	return y
 }
 
-func (f *intoFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g.region(f.op, f.of)} }
+func (f *intoFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g.region(f.op, f.region)} }
 
 // sliced returns the region of n indices of an axis. The first index is start, and the distance
 // between indices is step.
@@ -65,7 +67,7 @@ func (x *Tensor) Narrow(dim, start, n int) *Tensor {
 	if x.Rank() == 0 || start < 0 || n < 0 || start > size || n > size-start {
 		fail("narrow", ErrIndex, []*Tensor{x}, "indices %d to %d are out of range for dimension %d of size %d", start, start+min(n, math.MaxInt-max(start, 0)), dim, size)
 	}
-	return x.part("narrow", part{axis: a, start: start, n: n})
+	return x.viewPart("narrow", part{axis: a, start: start, n: n})
 }
 
 // Slice returns the indices start, start+step, … before stop of a dimension, as Python's
@@ -85,7 +87,7 @@ func (x *Tensor) Slice(dim, start, stop, step int) *Tensor {
 	}
 	first, n, by, down := spanOf(x.layout.Shape.At(a), start, stop, step)
 	if by == 1 && !down {
-		return x.part("slice", part{axis: a, start: first, n: n})
+		return x.viewPart("slice", part{axis: a, start: first, n: n})
 	}
 	y := x.region("slice", sliced(a, first, n, by))
 	if down {
@@ -95,9 +97,9 @@ func (x *Tensor) Slice(dim, start, stop, step int) *Tensor {
 }
 
 // spanOf resolves Python's start:stop:step in a dimension of the given size. The result is the n
-// indices first, first+by, …. If step is negative, down is true: the indices must be read from the
-// last one down.
-func spanOf(size, start, stop, step int) (first, n, by int, down bool) {
+// indices first, first+stride, …. If step is negative, reversed is true: the indices must be read
+// from the last to the first.
+func spanOf(size, start, stop, step int) (first, n, stride int, reversed bool) {
 	lo, hi := 0, size // limits of start and stop
 	if step < 0 {
 		lo, hi = -1, size-1
@@ -144,7 +146,7 @@ func (x *Tensor) Select(dim, i int) *Tensor {
 	if i < 0 {
 		i += x.layout.Shape.At(a)
 	}
-	return x.part("select", part{axis: a, start: i, n: 1, single: true})
+	return x.viewPart("select", part{axis: a, start: i, n: 1, single: true})
 }
 
 // Diagonal returns the elements whose index in dim2 is their index in dim1 plus offset, as a view.

@@ -11,13 +11,13 @@ import (
 // dimensions after it.
 func around(s shape.Dims, a int) (outer, inner int) { return s.Head(a).Size(), s.Tail(a + 1).Size() }
 
-// repeatAxis returns n copies of dimension a, one after the other. If the last parameter is true,
-// the n copies of each entry follow each other instead.
-func (x *Tensor) repeatAxis(a, n int, each bool) *Tensor {
+// repeatAxis returns n copies of dimension a, one after the other. If interleave is true, the n
+// copies of each entry follow each other instead.
+func (x *Tensor) repeatAxis(a, n int, interleave bool) *Tensor {
 	s := x.layout.Shape
 	outer, inner := around(s, a)
 	from, to := shape.Of(outer, 1, s.At(a)*inner), shape.Of(outer, n, s.At(a)*inner)
-	if each {
+	if interleave {
 		from, to = shape.Of(outer*s.At(a), 1, inner), shape.Of(outer*s.At(a), n, inner)
 	}
 	return x.reshape(from).expand(to).reshape(s.With(a, n*s.At(a)))

@@ -33,11 +33,11 @@ type RoPEOptions struct {
 }
 
 // ropeProgram rotates the complex numbers X(0) + i·X(1), of type t, by angles with the cosine X(2)
-// and the sine X(3). If the last parameter is true, it rotates by the negative angles.
-func ropeProgram(t, angles dtype.Type, back bool) *expr.Program {
-	return ropePrograms.get(ropeKey{t, angles, back}, func() *expr.Program {
+// and the sine X(3). If inverse is true, it rotates by the negative angles.
+func ropeProgram(t, angles dtype.Type, inverse bool) *expr.Program {
+	return ropePrograms.get(ropeKey{t, angles, inverse}, func() *expr.Program {
 		a, b := x0.Mul(x2).Sub(x1.Mul(x3)), x1.Mul(x2).Add(x0.Mul(x3))
-		if back {
+		if inverse {
 			a, b = x0.Mul(x2).Add(x1.Mul(x3)), x1.Mul(x2).Sub(x0.Mul(x3))
 		}
 		return expr.MustLower([]*expr.Expr{a.Named("rope"), b.Named("rope")}, []dtype.Type{t, t}, []dtype.Type{t, t, angles, angles}, -1)
@@ -46,7 +46,7 @@ func ropeProgram(t, angles dtype.Type, back bool) *expr.Program {
 
 type ropeKey struct {
 	t, angles dtype.Type
-	back      bool
+	inverse   bool
 }
 
 var ropePrograms cache[ropeKey, *expr.Program]
@@ -56,7 +56,7 @@ var ropePrograms cache[ropeKey, *expr.Program]
 type ropeFunc struct {
 	dims        int
 	interleaved bool
-	back        bool
+	inverse     bool
 }
 
 func (*ropeFunc) Name() string { return "rope" }
@@ -75,7 +75,7 @@ func (f *ropeFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		}
 		return t.handle("rope", s, t.layout.Narrow(last, start, f.dims/2, step))
 	}
-	p := ropeProgram(x.dtype, cos.dtype, f.back)
+	p := ropeProgram(x.dtype, cos.dtype, f.inverse)
 	runMap("rope", s, p, []*Tensor{part(y, 0), part(y, 1)}, []*Tensor{part(x, 0), part(x, 1), cos, sin}, nil)
 	if n := x.Dim(-1) - f.dims; n > 0 {
 		rest := func(t *Tensor) *Tensor { return t.handle("rope", s, t.layout.Narrow(last, f.dims, n, 1)) }
@@ -85,7 +85,7 @@ func (f *ropeFunc) Forward(c *Context, in []*Tensor) *Tensor {
 }
 
 func (f *ropeFunc) VJP(c *Context, g *Tensor) []*Tensor {
-	back := &ropeFunc{f.dims, f.interleaved, !f.back}
+	back := &ropeFunc{f.dims, f.interleaved, !f.inverse}
 	return []*Tensor{Apply(back, g, c.Saved(0), c.Saved(1)), nil, nil}
 }
 

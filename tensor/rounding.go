@@ -7,18 +7,18 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// flat is the gradient of functions that are constant between jumps. As in torch it is zeros, not
-// an error.
-var flat = []*expr.Expr{expr.C(0)}
+// zeroGrad is the gradient of functions that are constant between jumps: 0, as in torch, and not an
+// error.
+var zeroGrad = []*expr.Expr{expr.C(0)}
 
-// apart is a range in which test numbers can be kept away from jumps, in bfloat16 too.
-var apart = [][2]float64{{-3.9, 3.9}}
+// jumpDomain is a range in which tests can keep operands away from jumps, in bfloat16 too.
+var jumpDomain = [][2]float64{{-3.9, 3.9}}
 
 var infinity = expr.C(math.Inf(1))
 
 // step declares a function that is constant between jumps, with gradient 0.
 func step(name string, e *expr.Expr, ref func(float64) float64, noBool bool) *Elementwise {
-	return Declare(&Elementwise{Name: name, Arity: 1, Expr: e, Ref: ref1(ref), Domain: apart, NoBool: noBool, Grad: flat})
+	return Declare(&Elementwise{Name: name, Arity: 1, Expr: e, Ref: ref1(ref), Domain: jumpDomain, NoBool: noBool, Grad: zeroGrad})
 }
 
 func truth(name string, e *expr.Expr, ref func(float64) bool) *Elementwise {
@@ -47,11 +47,11 @@ var (
 	ceilOp  = step("ceil", x0.Neg().Floor().Neg(), math.Ceil, true)
 	roundOp = step("round", x0.RoundEven(), math.RoundToEven, true)
 	truncOp = step("trunc", x0.Trunc(), math.Trunc, true)
-	fracOp  = Declare(&Elementwise{Name: "frac", Arity: 1, Result: FixedFloat, Expr: x0.Sub(x0.Trunc()), Domain: apart,
+	fracOp  = Declare(&Elementwise{Name: "frac", Arity: 1, Result: FixedFloat, Expr: x0.Sub(x0.Trunc()), Domain: jumpDomain,
 		Ref: ref1(func(x float64) float64 { return x - math.Trunc(x) })})
 	// This op rounds to n decimals. For n ≥ 0 Params[0] is 10ⁿ and Params[1] is 1. For negative n
 	// Params[0] is 1 and Params[1] is 10⁻ⁿ.
-	roundDecimalsOp = Declare(&Elementwise{Name: "round_decimals", Arity: 1, Result: FixedFloat, Domain: apart, Params: []float64{10, 1}, Grad: flat,
+	roundDecimalsOp = Declare(&Elementwise{Name: "round_decimals", Arity: 1, Result: FixedFloat, Domain: jumpDomain, Params: []float64{10, 1}, Grad: zeroGrad,
 		Expr: x0.Mul(p0).Div(p1).RoundEven().Div(p0).Mul(p1),
 		Ref:  func(x, p []float64) float64 { return math.RoundToEven(x[0]*p[0]/p[1]) / p[0] * p[1] }})
 

@@ -17,16 +17,16 @@ type route struct {
 func (s *Scope) route(op string, dev device.Device) route {
 	r := routeOn(s.streamOf(dev))
 	if g := s.modes.capture; g != nil && r.graph != g {
-		s.astray(op, dev)
+		s.refuseRoute(op, dev)
 	}
 	return r
 }
 
-// astray panics if s records, with an error about work on dev that its graph cannot record.
-func (s *Scope) astray(op string, dev device.Device) {
+// refuseRoute panics if s records, with an error about work on dev that its graph cannot record.
+func (s *Scope) refuseRoute(op string, dev device.Device) {
 	why := "the stream of the work is none that is recorded: what came before it was not recorded"
 	hint := "do it before the capture or after a replay"
-	if g := s.modes.capture; g.first(dev) == nil {
+	if g := s.modes.capture; g.firstStream(dev) == nil {
 		why = fmt.Sprintf("work on %s is not recorded with that of %s", dev.Name(), g.dev.Name())
 		if dev.Info().Kind == g.dev.Info().Kind {
 			hint += "; to record it too, name the device: tensor.Capture(dev, f, tensor.Across(other))"
@@ -38,7 +38,7 @@ func (s *Scope) astray(op string, dev device.Device) {
 // source does what route does, for memory on dev that the host reads or that is copied from. A
 // capture on GPUs may read memory of the CPU too.
 func (s *Scope) source(op string, dev device.Device) route {
-	if isHost(dev) && s.modes.capture.first(dev) == nil {
+	if isHost(dev) && s.modes.capture.firstStream(dev) == nil {
 		return route{stream: s.streamOf(dev)}
 	}
 	return s.route(op, dev)
@@ -46,7 +46,7 @@ func (s *Scope) source(op string, dev device.Device) route {
 
 // routeOn returns the route of work on stream s.
 func routeOn(s device.Stream) route {
-	if captures.none() {
+	if captures.empty() {
 		return route{stream: s}
 	}
 	return route{s, recordedBy(s)}
@@ -63,11 +63,11 @@ func recordedBy(s device.Stream) *Graph {
 	return nil
 }
 
-// before reports whether the storage was allocated before the capture began.
-func (g *Graph) before(st *storage) bool { return st.epoch < g.number }
+// olderThanCapture reports whether the storage was allocated before the capture began.
+func (g *Graph) olderThanCapture(st *storage) bool { return st.epoch < g.number }
 
-// owns notes that recorded work allocates a storage.
-func (g *Graph) owns(st *storage) {
+// noteAllocation notes that recorded work allocates a storage.
+func (g *Graph) noteAllocation(st *storage) {
 	g.mu.Lock()
 	g.own = append(g.own, st)
 	g.mu.Unlock()
@@ -78,10 +78,10 @@ func (g *Graph) owns(st *storage) {
 func (g *Graph) touch(op string, st *storage, write bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.has(st.home) {
+	if g.isRecorded(st.home) {
 		return
 	}
-	if !g.before(st) && !g.adopted[st] {
+	if !g.olderThanCapture(st) && !g.adopted[st] {
 		e := newError(op, ErrCapture, nil, "an operand was made during the capture but not by recorded work, so that replays would not compute it again")
 		panic(g.refused(e.hint("start an expression over older tensors with In(s), or compute it before the capture")))
 	}
@@ -92,13 +92,13 @@ func (g *Graph) touch(op string, st *storage, write bool) {
 	g.outside[st] = old || write
 }
 
-// once panics if this goroutine captures and work that is not recorded is about to change memory
-// that is older than the capture. That change would happen once, and replays would not repeat it.
-// New memory may be written, for example to initialise an optimizer's state. A capture on GPUs does
-// not guard the CPU's memory.
-func (st *storage) once(op string) {
-	captures.each(func(g *Graph) bool { // ask only the innermost capture
-		if g.before(st) && (!isHost(st.dev) || g.first(st.dev) != nil) {
+// guardOlder panics if this goroutine captures and work that is not recorded is about to change
+// memory that is older than the capture. That change would happen once, and replays would not
+// repeat it. New memory may be written, for example to initialise an optimizer's state. A capture
+// on GPUs does not guard the CPU's memory.
+func (st *storage) guardOlder(op string) {
+	captures.forEach(func(g *Graph) bool { // ask only the innermost capture
+		if g.olderThanCapture(st) && (!isHost(st.dev) || g.firstStream(st.dev) != nil) {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			e := newError(op, ErrCapture, nil, "what it writes to would be changed now, once, and not by replays: the work is not in the scope of the capture")

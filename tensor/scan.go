@@ -25,8 +25,8 @@ func scanType(t dtype.Type) dtype.Type {
 
 // doubling combines each entry of x along an axis with all entries before it, or with all entries
 // after it if reverse is set. After step k an entry has been combined with the 2ᵏ-1 nearest
-// entries. far comes before near in the order of the scan. combine must be associative. x are the
-// parts of one value.
+// entries. far comes before near in the order of the scan. combine must be associative. The tensors
+// in x together represent one value.
 func doubling(x []*Tensor, axis int, reverse bool, combine func(far, near []*Tensor) []*Tensor) []*Tensor {
 	n := x[0].layout.Shape.At(axis)
 	part := func(start, n int) []*Tensor {
@@ -152,18 +152,18 @@ func recurrence(a, b *Tensor, axis int, reverse bool) *Tensor {
 	return Apply(scanFunc{device.ScanLinear, axis, reverse}, a, b)
 }
 
-// shifted returns x moved by one entry along an axis, towards its end, or towards its start if back
-// is set. v enters at one end, and an entry leaves at the other end.
-func (x *Tensor) shifted(axis int, back bool, v float64) *Tensor {
-	return x.shiftedIn(axis, back, func() *Tensor {
+// shifted returns x moved by one entry along an axis, towards the axis's end, or towards its start
+// if toStart is true. v enters at one end, and an entry leaves at the other end.
+func (x *Tensor) shifted(axis int, toStart bool, v float64) *Tensor {
+	return x.shiftedIn(axis, toStart, func() *Tensor {
 		return x.Scope().On(x.st.dev).Typed(x.dtype).Full(v, x.layout.Shape.With(axis, 1).Slice()...)
 	})
 }
 
 // follower does what shifted does, but repeats the entry at the edge instead of adding a number.
-func (x *Tensor) follower(axis int, back bool) *Tensor {
-	return x.shiftedIn(axis, back, func() *Tensor {
-		if back {
+func (x *Tensor) follower(axis int, toStart bool) *Tensor {
+	return x.shiftedIn(axis, toStart, func() *Tensor {
+		if toStart {
 			return x.Narrow(axis, x.layout.Shape.At(axis)-1, 1)
 		}
 		return x.Narrow(axis, 0, 1)
@@ -171,13 +171,13 @@ func (x *Tensor) follower(axis int, back bool) *Tensor {
 }
 
 // shiftedIn does what shifted does, but calls the function entry for the entry that is added.
-func (x *Tensor) shiftedIn(axis int, back bool, entry func() *Tensor) *Tensor {
+func (x *Tensor) shiftedIn(axis int, toStart bool, entry func() *Tensor) *Tensor {
 	n := x.layout.Shape.At(axis)
 	if n == 0 {
 		return x
 	}
 	edge := entry()
-	if back {
+	if toStart {
 		return Cat(axis, x.Narrow(axis, 1, n-1), edge)
 	}
 	return Cat(axis, edge, x.Narrow(axis, 0, n-1))
@@ -258,7 +258,7 @@ func (x *Tensor) LogCumSumExp(dim int) *Tensor {
 
 var (
 	// laterMax reports whether the second entry, which comes later, replaces the first as the
-	// greatest. NaN always replaces it.
+	// greatest. A later NaN always does.
 	laterMax = &Elementwise{Name: "cummax", Arity: 2, Result: Truth, Expr: x1.Ne(x1).Or(x1.Ge(x0)), NoGrad: true}
 	laterMin = &Elementwise{Name: "cummin", Arity: 2, Result: Truth, Expr: x1.Ne(x1).Or(x1.Le(x0)), NoGrad: true}
 )

@@ -7,11 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// scatterFunc adds elements into zeros, whose shape is the field to. It is the gradient of gather.
+// scatterFunc adds elements into zeros of the given shape. It is the gradient of gather.
 type scatterFunc struct {
-	axis int
-	to   shape.Dims
-	op   string // name of the op that the user called
+	axis  int
+	shape shape.Dims
+	op    string // name of the op that the user called
 	// distinct says that no two elements go to the same place.
 	distinct bool
 }
@@ -20,7 +20,7 @@ func (f scatterFunc) Name() string { return f.op }
 
 func (f scatterFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	g, index := in[0], in[1]
-	y := c.Scope().On(g.st.dev).Typed(g.dtype).Zeros(f.to.Slice()...)
+	y := c.Scope().On(g.st.dev).Typed(g.dtype).Zeros(f.shape.Slice()...)
 	y.scatterOp(f.op, c.Scope(), device.Scatter{Kind: device.ScatterAdd, Axis: f.axis, Distinct: f.distinct}, g, index)
 	if c.Needs(0) {
 		c.Save(index)
@@ -43,7 +43,7 @@ func (x *Tensor) scatter(op string, s *Scope, kind device.ScatterKind, axis int,
 // scatterOp does what scatter does, with the options in o.
 func (x *Tensor) scatterOp(op string, s *Scope, o device.Scatter, src, index *Tensor) {
 	o.Dst, o.Src, o.Index, o.Tag = x.operand(), src.operand(), index.operand(), lateTag(op, x, index, index)
-	own := scatterOps.of(o)
+	own := scatterOps.reuse(o)
 	launch(op, s, own, x, src, index)
 	scatterOps.put(own)
 }
@@ -106,10 +106,10 @@ type placement struct {
 	wrap       bool    // indices below 0 count from the end
 }
 
-// place checks the operands of a scatter along dim. index must have x's rank. In dimensions other
-// than dim the index's size is at most x's. In all dimensions it is at most src's, and src is cut
-// to the shape of index. src may be nil.
-func (x *Tensor) place(op string, dim int, index, src *Tensor) placement {
+// checkScatter checks the operands of a scatter along dim. index must have x's rank. In dimensions
+// other than dim the index's size is at most x's. In all dimensions it is at most src's, and src is
+// cut to the shape of index. src may be nil.
+func (x *Tensor) checkScatter(op string, dim int, index, src *Tensor) placement {
 	in := []*Tensor{x, index}
 	if src != nil {
 		in = append(in, src)
@@ -150,9 +150,9 @@ func (x *Tensor) place(op string, dim int, index, src *Tensor) placement {
 	return p
 }
 
-// placeRows does what place does, for an index that is a vector, or of rank 0, and selects whole
-// entries of the dimension.
-func (x *Tensor) placeRows(op string, dim int, index, src *Tensor) placement {
+// checkScatterRows does what checkScatter does, for an index that is a vector, or of rank 0, and
+// selects whole entries of the dimension.
+func (x *Tensor) checkScatterRows(op string, dim int, index, src *Tensor) placement {
 	in := []*Tensor{x, index, src}
 	youngest(op, in)
 	checkIndex(op, x, index)
@@ -166,11 +166,11 @@ func (x *Tensor) placeRows(op string, dim int, index, src *Tensor) placement {
 	if src.dtype != x.dtype {
 		panic(newError(op, ErrType, in, "source is "+src.dtype.String()+", the tensor "+x.dtype.String()).hint("use Cast"))
 	}
-	return placement{op, a, along(ix, a, want), from, false}
+	return placement{op, a, expandVector(ix, a, want), from, false}
 }
 
-// along expands the vector index over shape s, whose dimension a has the vector's size.
-func along(index *Tensor, a int, s shape.Dims) *Tensor {
+// expandVector expands the vector index over shape s, whose dimension a has the vector's size.
+func expandVector(index *Tensor, a int, s shape.Dims) *Tensor {
 	return index.reshape(onesOf(s.Rank()).With(a, index.Size())).expand(s)
 }
 
@@ -193,12 +193,12 @@ func (x *Tensor) scatterInPlace(kind device.ScatterKind, p placement) *Tensor {
 	})
 }
 
-// change runs an op on x in place. The parameter in holds its other operands. If no gradient is
-// recorded, the function direct writes x's memory. Otherwise x takes over the result of the
-// function computed.
-func (x *Tensor) change(op string, in []*Tensor, computed func() *Tensor, direct func(s *Scope)) *Tensor {
-	s := x.writable(op, in...)
-	if !wantsGrad(op, s, append([]*Tensor{x}, in...)) {
+// change runs an op on x in place. others are the op's other operands. If no gradient is recorded,
+// the function direct writes x's memory. Otherwise x takes over the result of the function
+// computed.
+func (x *Tensor) change(op string, others []*Tensor, computed func() *Tensor, direct func(s *Scope)) *Tensor {
+	s := x.writable(op, others...)
+	if !wantsGrad(op, s, append([]*Tensor{x}, others...)) {
 		direct(s)
 		x.st.version.Add(1)
 		return x
@@ -215,18 +215,18 @@ func (x *Tensor) change(op string, in []*Tensor, computed func() *Tensor, direct
 // place's gradient. x and src have one type. Indices are int64 or int32 and not negative. An index
 // out of range is an error, which a GPU reports at the next wait.
 func (x *Tensor) Scatter(dim int, index, src *Tensor) *Tensor {
-	return x.scattered(device.ScatterSet, x.place("scatter", dim, index, src))
+	return x.scattered(device.ScatterSet, x.checkScatter("scatter", dim, index, src))
 }
 
 // ScatterInPlace is [Tensor.Scatter] in place, torch's scatter_.
 func (x *Tensor) ScatterInPlace(dim int, index, src *Tensor) *Tensor {
-	return x.scatterInPlace(device.ScatterSet, x.place("scatter", dim, index, src))
+	return x.scatterInPlace(device.ScatterSet, x.checkScatter("scatter", dim, index, src))
 }
 
-// scalarPlacement does what place does, with the number v as the source.
+// scalarPlacement does what checkScatter does, with the number v as the source.
 func (x *Tensor) scalarPlacement(dim int, index *Tensor, v float64) placement {
-	p := x.place("scatter", dim, index, nil)
-	v = x.takes("scatter", v)
+	p := x.checkScatter("scatter", dim, index, nil)
+	v = x.fittedNumber("scatter", v)
 	p.src = p.index.numbers(x, v)
 	return p
 }
@@ -249,28 +249,28 @@ func (x *Tensor) ScatterAdd(dim int, index, src *Tensor) *Tensor {
 	if y := underAutocast("scatter_add", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].ScatterAdd(dim, in[1], in[2]) }, x, index, src); y != nil {
 		return y
 	}
-	return x.scattered(device.ScatterAdd, x.place("scatter_add", dim, index, src))
+	return x.scattered(device.ScatterAdd, x.checkScatter("scatter_add", dim, index, src))
 }
 
 // ScatterAddInPlace is [Tensor.ScatterAdd] in place, torch's scatter_add_.
 func (x *Tensor) ScatterAddInPlace(dim int, index, src *Tensor) *Tensor {
-	return x.scatterInPlace(device.ScatterAdd, x.place("scatter_add", dim, index, src))
+	return x.scatterInPlace(device.ScatterAdd, x.checkScatter("scatter_add", dim, index, src))
 }
 
 // IndexAdd returns x with alpha·src[j] added to entry index[j] of dimension dim, for each j in
 // order, as torch.index_add does. index is a vector. src has x's shape, except that dimension dim
 // has one entry for each index. The sum of bool is "or", and alpha counts as true unless it is 0.
 func (x *Tensor) IndexAdd(dim int, index, src *Tensor, alpha float64) *Tensor {
-	return x.scattered(device.ScatterAdd, x.placeRows("index_add", dim, index, src).times(alpha))
+	return x.scattered(device.ScatterAdd, x.checkScatterRows("index_add", dim, index, src).scaled(alpha))
 }
 
 // IndexAddInPlace is [Tensor.IndexAdd] in place, torch's index_add_.
 func (x *Tensor) IndexAddInPlace(dim int, index, src *Tensor, alpha float64) *Tensor {
-	return x.scatterInPlace(device.ScatterAdd, x.placeRows("index_add", dim, index, src).times(alpha))
+	return x.scatterInPlace(device.ScatterAdd, x.checkScatterRows("index_add", dim, index, src).scaled(alpha))
 }
 
-// times multiplies the source by alpha.
-func (p placement) times(alpha float64) placement {
+// scaled multiplies the source by alpha.
+func (p placement) scaled(alpha float64) placement {
 	if alpha != 1 {
 		switch t := p.src.dtype; {
 		case t == boolType && alpha != 0:
@@ -290,12 +290,12 @@ func (p placement) times(alpha float64) placement {
 // Shapes are those of [Tensor.IndexAdd]. If several values have the same entry, the last one wins,
 // but as in PyTorch each receives the entry's gradient.
 func (x *Tensor) IndexCopy(dim int, index, src *Tensor) *Tensor {
-	return x.scattered(device.ScatterSet, x.placeRows("index_copy", dim, index, src))
+	return x.scattered(device.ScatterSet, x.checkScatterRows("index_copy", dim, index, src))
 }
 
 // IndexCopyInPlace is [Tensor.IndexCopy] in place, torch's index_copy_.
 func (x *Tensor) IndexCopyInPlace(dim int, index, src *Tensor) *Tensor {
-	return x.scatterInPlace(device.ScatterSet, x.placeRows("index_copy", dim, index, src))
+	return x.scatterInPlace(device.ScatterSet, x.checkScatterRows("index_copy", dim, index, src))
 }
 
 func (x *Tensor) fillPlacement(dim int, index *Tensor, v float64) placement {
@@ -306,9 +306,9 @@ func (x *Tensor) fillPlacement(dim int, index *Tensor, v float64) placement {
 	if ix.Rank() != 1 {
 		fail(op, ErrShape, []*Tensor{x, index}, "the index must be a vector; shapes are %s", shapes([]*Tensor{x, index}))
 	}
-	v = x.takes(op, v)
+	v = x.fittedNumber(op, v)
 	places, wrap := ix.fromEnd(op, youngest(op, []*Tensor{x, index}), s.At(a), x)
-	p := placement{op: op, axis: a, index: along(places, a, s.With(a, ix.Size())), wrap: wrap}
+	p := placement{op: op, axis: a, index: expandVector(places, a, s.With(a, ix.Size())), wrap: wrap}
 	p.src = p.index.numbers(x, v)
 	return p
 }

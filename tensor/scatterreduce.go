@@ -118,11 +118,11 @@ func (x *Tensor) meanInto(p placement, self bool) *Tensor {
 // extreme. Equal extremes receive equal parts of the gradient. As in PyTorch an equal element of x
 // receives a part even if it does not count. Use ScatterReduce for example for means by group.
 func (x *Tensor) ScatterReduce(dim int, index, src *Tensor, reduce string, includeSelf bool) *Tensor {
-	return x.reduceInto(x.place("scatter_reduce", dim, index, src), reduce, includeSelf)
+	return x.reduceInto(x.checkScatter("scatter_reduce", dim, index, src), reduce, includeSelf)
 }
 
 // IndexReduce is [Tensor.ScatterReduce] for whole entries of a dimension, like torch.index_reduce:
 // src[j] is combined into entry index[j]. Shapes are those of [Tensor.IndexAdd].
 func (x *Tensor) IndexReduce(dim int, index, src *Tensor, reduce string, includeSelf bool) *Tensor {
-	return x.reduceInto(x.placeRows("index_reduce", dim, index, src), reduce, includeSelf)
+	return x.reduceInto(x.checkScatterRows("index_reduce", dim, index, src), reduce, includeSelf)
 }

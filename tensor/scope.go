@@ -28,7 +28,7 @@ type Scope struct {
 	modes    modes
 	opened   *scopeSite
 	closedAt *site
-	done     *site // the call of Do that closes the scope; nil if no call of Do closes it
+	closer   *site // the call of Do that closes the scope; nil if no call of Do closes it
 
 	mu       sync.Mutex
 	owned    []*Tensor
@@ -38,9 +38,8 @@ type Scope struct {
 	internal bool // an internal scope of the library, which is reused and has no ledger
 	ledger   *ledger
 	span     device.SpanID // a trace shows the scope's name as this span
-	// the vigil; nil after the first use of the scope, or if the scope sets neither NoGrad nor
-	// Autocast
-	vigil atomic.Pointer[vigil]
+	// nil after the first use of the scope, or if the scope sets neither NoGrad nor Autocast
+	watch atomic.Pointer[modeWatch]
 }
 
 // modes are inherited by child scopes.
@@ -166,7 +165,7 @@ func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 	}()
 	f(c)
 	if !c.isClosed() {
-		c.done = c.opened.at // to find the call of Do again would take as long as a small op
+		c.closer = c.opened.at // to find the call of Do again would take as long as a small op
 		c.Close()
 	}
 	done = true
@@ -195,7 +194,7 @@ func (s *Scope) open(loose bool, opts []Option) *Scope {
 	}
 	c.opened = &scopeSite{at: callSite(), name: c.modes.name, outer: s.opened}
 	c.ledger = &ledger{}
-	s.asked()
+	s.markUsed()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -247,7 +246,7 @@ func (s *Scope) isClosed() bool {
 // Device returns the device on which the scope creates tensors. It is the CPU unless the scope was
 // opened with [On].
 func (s *Scope) Device() device.Device {
-	s.asked()
+	s.markUsed()
 	if s.modes.dev != nil {
 		return s.modes.dev
 	}
@@ -256,13 +255,13 @@ func (s *Scope) Device() device.Device {
 
 // Generator returns the generator that random ops of the scope use.
 func (s *Scope) Generator() *Generator {
-	s.asked()
+	s.markUsed()
 	return s.modes.gen
 }
 
 // GradEnabled reports whether ops of the scope record a graph.
 func (s *Scope) GradEnabled() bool {
-	s.asked()
+	s.markUsed()
 	return !s.modes.noGrad
 }
 
@@ -271,14 +270,14 @@ func (s *Scope) streamOf(dev device.Device) device.Stream {
 	if st := s.modes.stream; st != nil && st.Device() == dev {
 		return st
 	}
-	if st := s.modes.capture.first(dev); st != nil {
+	if st := s.modes.capture.firstStream(dev); st != nil {
 		return st
 	}
 	return dev.DefaultStream()
 }
 
-// own makes s the owner of handle x. The flag fresh says that x's storage has no owner yet either.
-func (s *Scope) own(x *Tensor, fresh bool) {
+// addOwned makes s the owner of handle x. fresh says that x's storage has no owner yet either.
+func (s *Scope) addOwned(x *Tensor, fresh bool) {
 	// keep x's old scope alive: its ledger must not be queued before the storage is noted here
 	defer runtime.KeepAlive(x.scope)
 	x.scope = s
@@ -288,7 +287,7 @@ func (s *Scope) own(x *Tensor, fresh bool) {
 		}
 		return
 	}
-	s.asked()
+	s.markUsed()
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -297,7 +296,7 @@ func (s *Scope) own(x *Tensor, fresh bool) {
 	}
 	switch n := len(s.owned); {
 	case s.owned == nil:
-		s.owned = make([]*Tensor, 0, 8) // few scopes own less, and each growth allocates
+		s.owned = make([]*Tensor, 0, 8) // few scopes own fewer handles, and each growth allocates
 	case n == cap(s.owned) && n >= 256:
 		s.owned = compact(s.owned)
 	}
@@ -361,7 +360,7 @@ func (s *Scope) close(keep []*Tensor, force bool) {
 	p.mu.Lock()
 	p.children--
 	p.mu.Unlock()
-	if e := s.unheeded(); e != nil && !force {
+	if e := s.unusedModeError(); e != nil && !force {
 		panic(e)
 	}
 }
@@ -375,14 +374,14 @@ func (s *Scope) end(keep []*Tensor) {
 	defer s.endSpan() // frees below count for this span
 	switch {
 	case s.internal:
-	case s.done != nil:
-		s.closedAt = s.done
+	case s.closer != nil:
+		s.closedAt = s.closer
 	default:
 		s.closedAt = callSite()
 	}
 	storages := s.ledger.clear()
 	if len(keep) > 0 {
-		s.hand(keep)
+		s.moveToParent(keep)
 	}
 	for _, n := range nodes {
 		if n.scope == s {
@@ -408,9 +407,9 @@ func (s *Scope) end(keep []*Tensor) {
 	}
 }
 
-// hand moves the given tensors to the parent, together with the nodes and leaves of s that their
-// graph needs, and the leaves' gradients. The caller holds s.mu.
-func (s *Scope) hand(keep []*Tensor) {
+// moveToParent moves the given tensors to the parent, together with the nodes and leaves of s that
+// their graph needs, and the leaves' gradients. The caller holds s.mu.
+func (s *Scope) moveToParent(keep []*Tensor) {
 	p := s.parent
 	var stack []*node
 	seen := map[*node]bool{}
@@ -424,7 +423,7 @@ func (s *Scope) hand(keep []*Tensor) {
 	move = func(t *Tensor) {
 		mine := t.scope == s
 		if mine {
-			p.own(t, true)
+			p.addOwned(t, true)
 		}
 		push(t.node)
 		if t.leaf != nil {
@@ -446,7 +445,7 @@ func (s *Scope) hand(keep []*Tensor) {
 			// visit also saved tensors that are no operands, such as autocast's cast of a weight
 			push(n.saved[i].from.node)
 			if v := n.saved[i].packed; v != nil {
-				push(v.holds())
+				push(v.neededNode())
 				if b, ok := v.(*branch); ok && b.at.leaf != nil {
 					move(b.at.leaf)
 				}

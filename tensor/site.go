@@ -107,9 +107,9 @@ type lateOp struct {
 }
 
 // lateTag returns a tag for an op on x and index, whose index error a GPU may report later. It
-// notes the op under this tag. The last parameter is the index that the caller passed. The CPU
-// reports index errors immediately, so its ops have tag 0.
-func lateTag(op string, x, index, given *Tensor) uint32 {
+// notes the op under this tag. callerIndex is the index that the caller passed. The CPU reports
+// index errors immediately, so its ops have tag 0.
+func lateTag(op string, x, index, callerIndex *Tensor) uint32 {
 	if index.st.buf.Host() != nil {
 		return 0
 	}
@@ -117,7 +117,7 @@ func lateTag(op string, x, index, given *Tensor) uint32 {
 	late.Lock()
 	defer late.Unlock()
 	late.next++
-	late.ring[late.next%uint32(len(late.ring))] = lateOp{late.next, op, s, index.layout, [2]sketch{x.sketch(), given.sketch()}}
+	late.ring[late.next%uint32(len(late.ring))] = lateOp{late.next, op, s, index.layout, [2]sketch{x.sketch(), callerIndex.sketch()}}
 	return late.next
 }
 

@@ -199,12 +199,12 @@ func (x *Tensor) argsort(op string, a, k int, o device.Argsort) *Tensor {
 	return y
 }
 
-// taken returns the elements of x at positions along axis a. Gradients flow through it.
-func (x *Tensor) taken(op string, a int, at *Tensor) *Tensor {
+// takeAt returns the elements of x at the given positions along axis a. Gradients flow through it.
+func (x *Tensor) takeAt(op string, a int, positions *Tensor) *Tensor {
 	if x.Rank() == 0 {
 		return x.Clone()
 	}
-	return Apply(takenFunc{gatherFunc{a, op}}, x, at)
+	return Apply(takenFunc{gatherFunc{a, op}}, x, positions)
 }
 
 // Sort returns the elements along a dimension in ascending or descending order, and their positions
@@ -214,7 +214,7 @@ func (x *Tensor) Sort(dim int, descending bool) (values, indices *Tensor) {
 	x.use("sort")
 	a := x.axis("sort", dim)
 	indices = x.ordered("sort", a, x.length(a), descending)
-	return x.taken("sort", a, indices), indices
+	return x.takeAt("sort", a, indices), indices
 }
 
 // Argsort returns the positions, int64, that sort a dimension. They are [Tensor.Sort]'s second

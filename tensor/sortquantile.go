@@ -18,9 +18,9 @@ const (
 	Nearest
 )
 
-// quantile returns the quantiles q of x over dims, as the first dimension of the result. If the
-// flag skip is set, it ignores NaN.
-func (x *Tensor) quantile(op string, q []float64, how Interpolation, skip, single bool, dims []int) *Tensor {
+// quantile returns the quantiles q of x over dims, as the first dimension of the result. If skipNaN
+// is true, it ignores NaN.
+func (x *Tensor) quantile(op string, q []float64, how Interpolation, skipNaN, single bool, dims []int) *Tensor {
 	x.use(op)
 	in := []*Tensor{x}
 	if !x.dtype.IsFloat() {
@@ -68,12 +68,12 @@ func (x *Tensor) quantile(op string, q []float64, how Interpolation, skip, singl
 		}
 		nans := t.Detach().IsNaN().Sum(1, KeepDim) // NaN sorts after all numbers
 		var rank *Tensor
-		if skip {
+		if skipNaN {
 			rank = at.Mul(nans.RSubScalar(float64(n - 1)).ClampMin(0).Cast(t.dtype))
 		} else {
 			rank = Where(nans.GtScalar(0), m.Full(float64(n-1)), at.MulScalar(float64(n-1)))
 		}
-		y := sorted.between(rank, how).Cast(x.dtype)
+		y := sorted.atRanks(rank, how).Cast(x.dtype)
 		return y.T().reshape(out)
 	})
 }
@@ -81,8 +81,8 @@ func (x *Tensor) quantile(op string, q []float64, how Interpolation, skip, singl
 // halfOp is the weight of Midpoint: ½, or 0 if both elements are equal.
 var halfOp = &Elementwise{Name: "quantile", Arity: 2, Expr: x0.Eq(x1).Select(expr.C(0), expr.C(0.5)), NoGrad: true}
 
-// between returns the values of sorted rows at ranks that need not be whole numbers.
-func (x *Tensor) between(rank *Tensor, how Interpolation) *Tensor {
+// atRanks returns the values of sorted rows at ranks that need not be whole numbers.
+func (x *Tensor) atRanks(rank *Tensor, how Interpolation) *Tensor {
 	below, above := rank.Floor(), rank.Ceil()
 	switch how {
 	case Lower:

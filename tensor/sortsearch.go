@@ -211,20 +211,20 @@ func (x *Tensor) Histc(bins int, lo, hi float64) *Tensor {
 }
 
 type histcKey struct {
-	t     dtype.Type
-	known bool
+	t          dtype.Type
+	fixedRange bool
 }
 
 var histcPrograms cache[histcKey, *expr.Program]
 
 // histcProgram returns the program that computes the bin of each element X(0), of type t. Its
 // second result is 1 for an element in the range, and otherwise 0. Param(0) is the number of bins,
-// and Param(1) the last bin. The range is in Param(2) and Param(3) if known is true, otherwise in
-// X(1) and X(2).
-func histcProgram(t dtype.Type, known bool) *expr.Program {
-	return histcPrograms.get(histcKey{t, known}, func() *expr.Program {
+// and Param(1) the last bin. The range is in Param(2) and Param(3) if fixedRange is true, otherwise
+// in X(1) and X(2).
+func histcProgram(t dtype.Type, fixedRange bool) *expr.Program {
+	return histcPrograms.get(histcKey{t, fixedRange}, func() *expr.Program {
 		from, to, in := x1, x2, []dtype.Type{t, t, t}
-		if known {
+		if fixedRange {
 			from, to, in = expr.Param(2, t), expr.Param(3, t), in[:1]
 		}
 		width := to.Sub(from)

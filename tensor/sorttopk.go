@@ -37,11 +37,11 @@ func (x *Tensor) TopK(k, dim int, largest, sorted bool) (values, indices *Tensor
 	} else {
 		indices = x.ordered("topk", a, k, largest)
 	}
-	return x.taken("topk", a, indices), indices
+	return x.takeAt("topk", a, indices), indices
 }
 
-// oneOf resolves the dimension of an op that selects one element of each row.
-func (x *Tensor) oneOf(op string, dims []int) (a int, keep bool) {
+// oneDim resolves the dimension of an op that selects one element of each row.
+func (x *Tensor) oneDim(op string, dims []int) (a int, keep bool) {
 	dim, n := 0, 0
 	for _, d := range dims {
 		if d == KeepDim {
@@ -60,14 +60,14 @@ func (x *Tensor) oneOf(op string, dims []int) (a int, keep bool) {
 	return a, keep
 }
 
-// selected returns one element for each row along axis a, and the positions of these elements. The
-// last parameter holds the positions.
-func (x *Tensor) selected(op string, a int, keep bool, at *Tensor) (values, indices *Tensor) {
-	values = x.taken(op, a, at)
+// selected returns one element for each row along axis a, and its position. positions holds the
+// positions.
+func (x *Tensor) selected(op string, a int, keep bool, positions *Tensor) (values, indices *Tensor) {
+	values = x.takeAt(op, a, positions)
 	if keep || x.Rank() == 0 {
-		return values, at
+		return values, positions
 	}
-	return values.Squeeze(a), at.Squeeze(a)
+	return values.Squeeze(a), positions.Squeeze(a)
 }
 
 // Kthvalue returns the k-th least element, counted from 1, along one dimension, and its position,
@@ -75,7 +75,7 @@ func (x *Tensor) selected(op string, a int, keep bool, at *Tensor) (values, indi
 // the order of their positions. The gradient goes to the element.
 func (x *Tensor) Kthvalue(k int, dims ...int) (values, indices *Tensor) {
 	x.use("kthvalue")
-	a, keep := x.oneOf("kthvalue", dims)
+	a, keep := x.oneDim("kthvalue", dims)
 	if n := x.length(a); k < 1 || k > n {
 		fail("kthvalue", ErrValue, []*Tensor{x}, "k is %d, it must be from 1 to %d", k, n)
 	}
@@ -141,7 +141,7 @@ func (x *Tensor) median(op string, nan bool, dims []int) (values, indices *Tenso
 		at := flat.medianAt(op, 0, nan)
 		return Apply(sharedFunc{op}, flat, at), at.reshape(shape.Dims{})
 	}
-	a, keep := x.oneOf(op, dims)
+	a, keep := x.oneDim(op, dims)
 	return x.selected(op, a, keep, x.medianAt(op, a, nan))
 }
 
@@ -185,7 +185,7 @@ func (x *Tensor) NanMedian(dims ...int) (values, indices *Tensor) {
 // dimension. NaN equals no other NaN. The gradient goes to the element at the position.
 func (x *Tensor) Mode(dims ...int) (values, indices *Tensor) {
 	x.use("mode")
-	a, keep := x.oneOf("mode", dims)
+	a, keep := x.oneDim("mode", dims)
 	if x.Rank() == 0 {
 		return x.Clone(), x.Scope().On(x.st.dev).Typed(dtype.I64).Zeros()
 	}
@@ -210,5 +210,5 @@ func (x *Tensor) Mode(dims ...int) (values, indices *Tensor) {
 // view.
 func alongAxis(s *Scope, like *Tensor, a int) *Tensor {
 	sh := like.layout.Shape
-	return along(s.On(like.st.dev).Typed(dtype.I64).Arange(sh.At(a)), a, sh)
+	return expandVector(s.On(like.st.dev).Typed(dtype.I64).Arange(sh.At(a)), a, sh)
 }

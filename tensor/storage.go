@@ -32,18 +32,18 @@ type storage struct {
 	version atomic.Uint32
 	// recorded counts the in-place changes that gave their handle a new node in the graph. Other
 	// handles of the memory keep their old node.
-	recorded atomic.Uint32
-	freed    atomic.Bool
-	left     atomic.Bool // a leaf used this memory and now uses other memory
-	watched  atomic.Bool
-	shared   atomic.Bool // the storage was in the ledgers of several open scopes
-	lent     bool        // the program owns the memory, and must learn when it is no longer used
-	placed   bool        // the memory belongs to a captured graph
-	isPinned bool        // more.pinned is set, and does not change
+	recorded  atomic.Uint32
+	freed     atomic.Bool
+	abandoned atomic.Bool // a leaf used this memory and now uses other memory
+	watched   atomic.Bool
+	shared    atomic.Bool // the storage was in the ledgers of several open scopes
+	userOwned bool        // the program owns the memory, and must learn when it is no longer used
+	placed    bool        // the memory belongs to a captured graph
+	isPinned  bool        // more.pinned is set, and does not change
 }
 
-// A storageMore holds the fields that few storages need. Each result of an op has a storage, so
-// that a smaller one makes every op cheaper.
+// A storageMore holds the fields that few storages need. Each result of an op has a storage, so a
+// smaller storage makes every op cheaper.
 type storageMore struct {
 	users   []device.Stream // other streams that have read the memory since the last write
 	holds   []*Hold         // the holds for work that is not queued yet
@@ -93,8 +93,8 @@ func (st *storage) free() {
 	st.buf.Free()
 }
 
-// queue frees the memory without blocking. A garbage collector's cleanup calls it instead of free,
-// because it must not block.
+// queue frees the memory without blocking. A garbage collector's cleanup calls queue instead of
+// free, because a cleanup must not block.
 func (st *storage) queue() {
 	if !st.freed.Swap(true) {
 		st.buf.Queue()
@@ -103,7 +103,7 @@ func (st *storage) queue() {
 
 // plain reports whether the storage is ordinary Go memory, which needs no cleanup.
 func (st *storage) plain() bool {
-	return !st.lent && !st.placed && st.buf.Host() != nil && st.buf.Size() < device.PlainBytes
+	return !st.userOwned && !st.placed && st.buf.Host() != nil && st.buf.Size() < device.PlainBytes
 }
 
 // watch makes the garbage collector release the memory when the storage is unreachable. It is for
@@ -146,14 +146,14 @@ func (st *storage) read(op string, r route) {
 	more := st.extend()
 	more.users = append(more.users, s)
 	if st.home != s {
-		st.foreign(s)
+		st.usedBy(s)
 	}
 }
 
 func (st *storage) write(op string, r route) {
 	s := r.stream
-	if r.graph == nil && !captures.none() {
-		st.once(op)
+	if r.graph == nil && !captures.empty() {
+		st.guardOlder(op)
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -182,7 +182,7 @@ func (st *storage) write(op string, r route) {
 	}
 	st.writer = s
 	if st.home != s {
-		st.foreign(s)
+		st.usedBy(s)
 	}
 }
 
@@ -244,12 +244,12 @@ func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) 
 	}
 	st := &storage{dev: dev, buf: buf, home: to.stream, writer: to.stream, epoch: epoch.Load(), placed: to.graph != nil}
 	if to.graph != nil {
-		to.graph.owns(st)
+		to.graph.noteAllocation(st)
 	}
 	x := &Tensor{st: st, layout: shape.Dense(sh), dtype: t, op: op, made: made}
 	x.self = x
 	st.refs.Store(1)
-	s.own(x, true)
+	s.addOwned(x, true)
 	return x
 }
 

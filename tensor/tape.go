@@ -13,10 +13,10 @@ import (
 // from the generator of their scope, and so bypasses the tape. The tape recognises such an op
 // because it runs on the segment's goroutine.
 type tape struct {
-	kept kept[*tape] // an entry for the goroutine that computes the segment
+	binding binding[*tape] // binds the tape to the goroutine that computes the segment
 
 	mu    sync.Mutex
-	of    *Generator // the generator that the numbers come from
+	gen   *Generator // the generator that draws the numbers
 	draws []draw
 	seed  uint64 // seed and start: the generator's state before the first draw
 	start uint64
@@ -33,14 +33,14 @@ type draw struct {
 }
 
 // begin makes t record the draws of its goroutine, until stop.
-func (t *tape) begin() { tapes.keep(&t.kept, t, false) }
+func (t *tape) begin() { tapes.bind(&t.binding, t, false) }
 
-func (t *tape) stop() { t.kept.end() }
+func (t *tape) stop() { t.binding.end() }
 
-// hearing returns the tapes that record the draws of this goroutine, the innermost first. The last
-// tape in the list may be one that returns recorded draws.
-func hearing() (list []*tape) {
-	tapes.each(func(t *tape) bool {
+// activeTapes returns the tapes that record the draws of this goroutine, the innermost first. The
+// last tape in the list may be one that returns recorded draws.
+func activeTapes() (list []*tape) {
+	tapes.forEach(func(t *tape) bool {
 		list = append(list, t)
 		return !t.replay
 	})
@@ -49,14 +49,14 @@ func hearing() (list []*tape) {
 
 // replaying reports whether this goroutine computes a segment again.
 func replaying() bool {
-	list := hearing()
+	list := activeTapes()
 	return len(list) > 0 && list[len(list)-1].replay
 }
 
 // drawPast draws from g, which does not belong to a tape. The op that draws may still be part of a
 // segment.
 func drawPast(g *Generator, n int) (seed, offset uint64) {
-	list := hearing()
+	list := activeTapes()
 	if k := len(list) - 1; k >= 0 && list[k].replay {
 		seed, offset = list[k].draw(n)
 		list = list[:k]
@@ -74,18 +74,18 @@ func drawPast(g *Generator, n int) (seed, offset uint64) {
 // recordDraws returns a generator that draws from g and records the draws, until its tape is
 // stopped.
 func recordDraws(g *Generator) *Generator {
-	t := &tape{of: g}
+	t := &tape{gen: g}
 	t.seed, t.start = g.State()
 	t.begin()
 	return &Generator{tape: t}
 }
 
-// again returns a generator that repeats the draws in t, and a function that ends the use of the
-// generator. The flag over says that forward has reached the end of the segment.
-func (t *tape) again(over bool) (*Generator, func()) {
+// repeat returns a generator that repeats the draws in t, and a function to call when the generator
+// is no longer used. complete says that forward has reached the end of the segment.
+func (t *tape) repeat(complete bool) (*Generator, func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := &tape{of: t.of, draws: slices.Clone(t.draws), seed: t.seed, start: t.start, replay: true, open: !over}
+	r := &tape{gen: t.gen, draws: slices.Clone(t.draws), seed: t.seed, start: t.start, replay: true, open: !complete}
 	r.begin()
 	return &Generator{tape: r}, r.stop
 }
@@ -94,7 +94,7 @@ func (t *tape) draw(n int) (seed, offset uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.replay {
-		seed, offset = t.of.advance(n)
+		seed, offset = t.gen.advance(n)
 		t.draws = append(t.draws, draw{n, seed, offset})
 		return seed, offset
 	}
@@ -117,7 +117,7 @@ func (t *tape) state() (seed, offset uint64) {
 	defer t.mu.Unlock()
 	switch {
 	case !t.replay:
-		return t.of.State()
+		return t.gen.State()
 	case t.next < len(t.draws):
 		return t.draws[t.next].seed, t.draws[t.next].offset
 	case len(t.draws) > 0:
@@ -131,6 +131,6 @@ func (t *tape) setState(seed, offset uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.replay {
-		t.of.SetState(seed, offset)
+		t.gen.SetState(seed, offset)
 	}
 }

@@ -13,13 +13,13 @@ import (
 // A Tensor is a handle on a strided view of a storage. Use it by pointer only: ops refuse a copy of
 // the struct.
 type Tensor struct {
-	self   *Tensor // the struct's own address, to detect copies
-	st     *storage
-	layout shape.Layout
-	scope  *Scope
-	gone   string // why x was freed, if an error message should say so
-	op     string // the op that made x, for messages
-	made   *site  // call site of that op, nil if it was not recorded
+	self     *Tensor // the struct's own address, to detect copies
+	st       *storage
+	layout   shape.Layout
+	scope    *Scope
+	whyFreed string // why x was freed, if an error message should say so
+	op       string // the op that made x, for messages
+	made     *site  // call site of that op, nil if it was not recorded
 
 	freed atomic.Bool
 	// the storage's count of recorded writes when this handle joined the graph or was detached
@@ -50,8 +50,8 @@ func (x *Tensor) use(op string) {
 		if x.scope != nil && x.scope.parent != nil && x.scope.isClosed() {
 			panic(x.scope.closedError(op, x))
 		}
-		if x.gone != "" {
-			panic(newError(op, ErrFreed, []*Tensor{x}, "the tensor "+x.gone).hint("x.In(s) lends a tensor to a scope, s.From(x) gives it away"))
+		if x.whyFreed != "" {
+			panic(newError(op, ErrFreed, []*Tensor{x}, "the tensor "+x.whyFreed).hint("x.In(s) lends a tensor to a scope, s.From(x) gives it away"))
 		}
 		panic(newError(op, ErrFreed, []*Tensor{x}, "the tensor was freed").hint("Free it after its last use, or take a Clone before"))
 	}
@@ -60,9 +60,9 @@ func (x *Tensor) use(op string) {
 // detached marks a handle without a place in the graph. It reads whatever value the memory has.
 const detached = ^uint32(0)
 
-// current panics if an in-place op with a gradient has changed x's memory through another handle,
-// and x cannot move to the new value's place in the graph.
-func (x *Tensor) current(op string) {
+// mustBeCurrent panics if an in-place op with a gradient has changed x's memory through another
+// handle, and x cannot move to the new value's place in the graph.
+func (x *Tensor) mustBeCurrent(op string) {
 	if !x.synced() {
 		e := newError(op, ErrInPlace, []*Tensor{x}, "the memory was modified by an in-place operation with a gradient through another handle, of which this one does not know")
 		panic(e.hint("take it again from the tensor that was changed, or use an op that returns a new tensor"))
@@ -139,17 +139,17 @@ func (x *Tensor) handle(op string, s *Scope, l shape.Layout) *Tensor {
 	}
 	y.self = y
 	x.st.retain()
-	s.own(y, false)
+	s.addOwned(y, false)
 	return y
 }
 
 // In returns a handle of x in scope s, which must be inside of x's own scope. An expression over
-// the handle belongs to s. In only lends x, which stays valid and in its scope; s.From(x) gives x
+// the handle belongs to s. The call only lends x: x stays valid and in its scope. s.From(x) gives x
 // away. Gradients reach x through the handle. If x's scope is s, or is inside of s, In returns x
 // itself.
 func (x *Tensor) In(s *Scope) *Tensor {
 	x.use("in")
-	s.asked()
+	s.markUsed()
 	if x.scope == s {
 		return x
 	}

@@ -18,7 +18,7 @@ func NoTF32() Option { return func(m *modes) { m.tf32 = false } }
 
 // TF32 reports whether [AllowTF32] is on for s.
 func (s *Scope) TF32() bool {
-	s.asked()
+	s.markUsed()
 	return s.modes.tf32
 }
 

@@ -113,6 +113,6 @@ func (s *Scope) endSpan() {
 // set, beginning with s. It returns 0 if there is none. Programs that open spans of their own pass
 // it in [device.Span].
 func (s *Scope) Span() device.SpanID {
-	s.asked()
+	s.markUsed()
 	return s.modes.span
 }

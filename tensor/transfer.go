@@ -86,8 +86,9 @@ type ToOption func(*toFunc)
 
 // NonBlocking lets To return before the copy is done, if the copy is between a GPU and page-locked
 // memory ([Tensor.PinMemory]). A GPU tensor that is copied to the CPU then arrives in page-locked
-// memory. Other copies do not change. Unlike in PyTorch you need not wait for an event. An op that
-// reads the result, or overwrites x, waits for the copy, on any device and stream.
+// memory. NonBlocking has no effect on other copies. Unlike in PyTorch you need not wait for an
+// event. An op that reads the result, or overwrites x, waits for the copy, on any device and
+// stream.
 func NonBlocking() ToOption { return func(f *toFunc) { f.async = true } }
 
 // To returns x on device d, or x itself if it is there already. Gradients flow back to x's device.
@@ -142,8 +143,9 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tenso
 	return y
 }
 
-// copyInto copies x into y, which has x's size and type, is contiguous, and is new: only its home
-// stream has used its memory. If async is true, copyInto need not wait for the copy.
+// copyInto copies x into y. y has x's size and type, is contiguous, and is new: only the stream on
+// which its memory was allocated has used the memory. If async is true, copyInto need not wait for
+// the copy.
 func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 	d, n := y.st.dev, x.Size()*x.dtype.Size()
 	if n == 0 {

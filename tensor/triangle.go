@@ -60,7 +60,7 @@ func (x *Tensor) DiagEmbed(offset, dim1, dim2 int) *Tensor {
 	for _, i := range []int{min(a, b), max(a, b)} {
 		to = to.Insert(i, n)
 	}
-	return Apply(&intoFunc{op: op, to: to, of: diagonalOf(to, offset, a, b)}, x)
+	return Apply(&intoFunc{op: op, shape: to, region: diagonalOf(to, offset, a, b)}, x)
 }
 
 // Diag returns the matrix that has the vector x on its k-th diagonal. For a matrix x it returns a

@@ -9,13 +9,14 @@ import (
 	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
-// A vigil watches a scope that sets NoGrad or Autocast, until the scope is first used. An
+// A modeWatch watches a scope that sets NoGrad or Autocast, until the scope is first used. An
 // expression whose tensors are all older belongs to their scope, so the mode would silently have no
-// effect on it. The vigil remembers the first op that ran outside of the scope, on its goroutine,
-// and that the mode would have changed. Closing the scope reports that op. If there is no such op,
-// nothing is reported. For example, a function may return early, before it uses the scope.
-type vigil struct {
-	kept[*vigil] // an entry for the goroutine that opened the scope
+// effect on it. The watch remembers the first op that ran outside of the scope, on the scope's
+// goroutine, and that the mode would have changed. Closing the scope reports that op. If there is
+// no such op, nothing is reported. For example, a function may return early, before it uses the
+// scope.
+type modeWatch struct {
+	binding[*modeWatch] // binds the watch to the goroutine that opened the scope
 
 	depth    int // depth of the scope
 	opened   *scopeSite
@@ -23,8 +24,8 @@ type vigil struct {
 	cast     bool       // the scope was opened with Autocast or NoAutocast
 	autocast dtype.Type // if cast is true: the type of autocast; Invalid means off
 
-	// The lock of vigils.each guards the fields below.
-	hushed int // if not 0, the library runs ops of its own
+	// The fields below are used only within modeWatches.forEach, which holds a lock.
+	ignoring int // if not 0, the library runs ops of its own
 	// if not 0, the ops that run are parts of an op that has an autocast class as a whole
 	composed int
 	missed   *missed // the first op that the modes would have changed
@@ -37,61 +38,61 @@ type missed struct {
 	in      *scopeSite // the scope of the op; nil means the root scope
 }
 
-// watchModes begins a vigil over s if s sets one of the modes. s was opened in p.
+// watchModes begins a watch of s if s sets one of the modes. s was opened in p.
 func (s *Scope) watchModes(p *Scope, loose bool) {
 	noGrad, cast := s.modes.noGrad && !p.modes.noGrad, s.modes.autocast != p.modes.autocast
 	if !noGrad && !cast {
 		return
 	}
-	v := &vigil{depth: s.depth, opened: s.opened, noGrad: noGrad, cast: cast}
+	v := &modeWatch{depth: s.depth, opened: s.opened, noGrad: noGrad, cast: cast}
 	if cast {
 		v.autocast = s.modes.autocast
 	}
-	s.vigil.Store(v)
-	vigils.keep(&v.kept, v, loose)
+	s.watch.Store(v)
+	modeWatches.bind(&v.binding, v, loose)
 	if loose {
-		runtime.AddCleanup(s, (*vigil).end, v)
+		runtime.AddCleanup(s, (*modeWatch).end, v)
 	}
 }
 
-// asked notes that s is used, so its modes have an effect.
-func (s *Scope) asked() {
-	if v := s.vigil.Load(); v != nil {
-		s.vigil.Store(nil)
+// markUsed notes that s is used, so its modes have an effect.
+func (s *Scope) markUsed() {
+	if v := s.watch.Load(); v != nil {
+		s.watch.Store(nil)
 		v.end()
 	}
 }
 
-// around reports whether s is the scope of the vigil or inside of it.
-func (v *vigil) around(s *Scope) bool {
+// encloses reports whether s is the watched scope or inside of it.
+func (v *modeWatch) encloses(s *Scope) bool {
 	for s != nil && s.depth > v.depth {
 		s = s.parent
 	}
-	return s != nil && s.vigil.Load() == v
+	return s != nil && s.watch.Load() == v
 }
 
-// miss tells the vigils of this goroutine about an op in s. The last parameter is a function that
-// reports whether the modes of a vigil would have changed the op.
-func (s *Scope) miss(op, how string, would func(v *vigil) bool) {
-	vigils.each(func(v *vigil) bool {
-		if v.missed == nil && v.hushed == 0 && would(v) && !v.around(s) && v.here() {
+// noteMissed tells the watches of this goroutine about an op in s. would reports whether the modes
+// of a watched scope would have changed the op.
+func (s *Scope) noteMissed(op, how string, would func(v *modeWatch) bool) {
+	modeWatches.forEach(func(v *modeWatch) bool {
+		if v.missed == nil && v.ignoring == 0 && would(v) && !v.encloses(s) && v.onThisGoroutine() {
 			v.missed = &missed{op: op, how: how, at: deepSite(), in: s.opened}
 		}
 		return true
 	})
 }
 
-// hush makes this goroutine's vigils ignore ops until the returned function is called. The library
-// uses it for ops of its own, which have their own modes.
-func hush() func() { return hushed(func(v *vigil) *int { return &v.hushed }) }
+// ignoreOps makes this goroutine's watches ignore ops until the returned function is called. The
+// library uses it for ops of its own, which have their own modes.
+func ignoreOps() func() { return adjust(func(v *modeWatch) *int { return &v.ignoring }) }
 
-// hushCasts does what hush does, for autocast only. It is for the parts of a composed op. They have
-// no class of their own, but the graph that they record is the user's.
-func hushCasts() func() { return hushed(func(v *vigil) *int { return &v.composed }) }
+// ignoreCasts does what ignoreOps does, for autocast only. It is for the parts of a composed op.
+// These parts have no class of their own, but the graph that they record is the user's.
+func ignoreCasts() func() { return adjust(func(v *modeWatch) *int { return &v.composed }) }
 
-func hushed(count func(v *vigil) *int) func() {
+func adjust(count func(v *modeWatch) *int) func() {
 	add := func(n int) {
-		vigils.each(func(v *vigil) bool {
+		modeWatches.forEach(func(v *modeWatch) bool {
 			k := count(v)
 			*k = max(*k+n, 0)
 			return true
@@ -101,20 +102,20 @@ func hushed(count func(v *vigil) *int) func() {
 	return func() { add(-1) }
 }
 
-// missRecord tells the vigils that op recorded a graph in s.
+// missRecord tells the watches that op recorded a graph in s.
 func (s *Scope) missRecord(op string) {
-	if !vigils.none() && !s.modes.withGrad {
-		s.miss(op, "recorded a graph", func(v *vigil) bool { return v.noGrad })
+	if !modeWatches.empty() && !s.modes.withGrad {
+		s.noteMissed(op, "recorded a graph", func(v *modeWatch) bool { return v.noGrad })
 	}
 }
 
-// missCast tells the vigils that op in s computed in the types of its operands, without autocast.
+// missCast tells the watches that op in s computed in the types of its operands, without autocast.
 func (s *Scope) missCast(op string, class AutocastClass, in []*Tensor, fixed uint) {
 	// in an internal scope the op is part of another op, which has a class itself
-	if vigils.none() || s.internal {
+	if modeWatches.empty() || s.internal {
 		return
 	}
-	s.miss(op, "computed without autocast", func(v *vigil) bool {
+	s.noteMissed(op, "computed without autocast", func(v *modeWatch) bool {
 		if v.composed > 0 {
 			return false
 		}
@@ -128,22 +129,22 @@ func (s *Scope) missCast(op string, class AutocastClass, in []*Tensor, fixed uin
 	})
 }
 
-// missNoCast tells the vigils that autocast converted operands of an op in s.
+// missNoCast tells the watches that autocast converted operands of an op in s.
 func (s *Scope) missNoCast() {
-	if !vigils.none() {
-		s.miss("an op", "computed in "+s.modes.autocast.String(), func(v *vigil) bool { return v.cast && v.autocast == dtype.Invalid && v.composed == 0 })
+	if !modeWatches.empty() {
+		s.noteMissed("an op", "computed in "+s.modes.autocast.String(), func(v *modeWatch) bool { return v.cast && v.autocast == dtype.Invalid && v.composed == 0 })
 	}
 }
 
-// unheeded returns an error if s, which is closed now, was never used and its modes would have
-// changed an op. Otherwise it returns nil. It only considers scopes that the program itself opened.
-// A panic in progress takes precedence.
-func (s *Scope) unheeded() *Error {
-	v := s.vigil.Load()
+// unusedModeError returns an error if s, which is closed now, was never used and its modes would
+// have changed an op. Otherwise it returns nil. It only considers scopes that the program itself
+// opened. A panic in progress takes precedence.
+func (s *Scope) unusedModeError() *Error {
+	v := s.watch.Load()
 	if v == nil {
 		return nil
 	}
-	s.asked()
+	s.markUsed()
 	if v.missed == nil || !v.opened.at.outside() || unwinding() {
 		return nil
 	}
@@ -157,7 +158,7 @@ func (s *Scope) unheeded() *Error {
 		in = m.in.String()
 	}
 	e := newError("scope.close", ErrScope, nil, fmt.Sprintf("%s did nothing: %v that was opened with it at %s was not used, and %s ran %s and %s",
-		v.modes(), s.told(), v.opened.at, w, in, m.how))
+		v.modes(), s.shortText(), v.opened.at, w, in, m.how))
 	e.Site = v.opened.at.String()
 	e.hint("an expression belongs to the scope of its operands: begin it with x.In(s), which lends x to the scope s, or with s.From(x), which gives x away; " +
 		"nn.Infer(model, x) runs a whole model without a graph")
@@ -165,7 +166,7 @@ func (s *Scope) unheeded() *Error {
 }
 
 // modes returns the options that the scope was opened with, for messages.
-func (v *vigil) modes() string {
+func (v *modeWatch) modes() string {
 	var set []string
 	if v.noGrad {
 		set = append(set, "NoGrad")
@@ -179,8 +180,8 @@ func (v *vigil) modes() string {
 	return strings.Join(set, " and ")
 }
 
-// told returns what String returns, without the places where the scope was opened and closed.
-func (s *Scope) told() string {
+// shortText returns what String returns, without the places where the scope was opened and closed.
+func (s *Scope) shortText() string {
 	w := "the scope"
 	if s.opened.name != "" {
 		w += fmt.Sprintf(" %q", s.opened.name)

@@ -142,7 +142,7 @@ func TestModesThatDoSomething(t *testing.T) {
 	}
 }
 
-// This error does not replace a panic in progress.
+// The error for a mode without effect does not replace a panic in progress.
 func TestUnaskedScopeInPanic(t *testing.T) {
 	w := weights()
 	for name, f := range map[string]func(){
@@ -178,7 +178,7 @@ func TestUnaskedScopeInPanic(t *testing.T) {
 }
 
 // A scope that another goroutine opened and dropped is not blamed for the ops of a goroutine that
-// got the same address. It is also not kept alive.
+// got the same address. The scope is also not kept alive.
 func TestUnaskedScopeOfAnotherGoroutine(t *testing.T) {
 	w := weights()
 	open := make(chan *tensor.Scope)

@@ -76,7 +76,7 @@ func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 		checkGroup(op, p, dev, params, outs[k], ins[k])
 		together := multi && dense(ins[k]) && dense(outs[k])
 		if found != nil && !(together && finds) {
-			look(op, s, found, ins[k][0])
+			findInfinite(op, s, found, ins[k][0])
 		}
 		if !together {
 			runMap(op, s, p, outs[k], ins[k], bits)
@@ -143,8 +143,9 @@ var (
 	foundOp    = &Elementwise{Name: "found", Arity: 2, Expr: x0.Max(x1), NoGrad: true}
 )
 
-// look sets the tensor found to 1 if an element of x is infinite or NaN. It runs a reduction.
-func look(op string, s *Scope, found, x *Tensor) {
+// findInfinite sets the tensor found to 1 if an element of x is infinite or NaN. It runs a
+// reduction.
+func findInfinite(op string, s *Scope, found, x *Tensor) {
 	if x.Size() == 0 {
 		return
 	}

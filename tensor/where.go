@@ -22,11 +22,11 @@ func Where(cond, a, b *Tensor) *Tensor {
 	return whereOp.Apply([]*Tensor{cond, a, b})
 }
 
-// held returns v and x as tensors of one type, as number does. It panics if x's integer type cannot
-// hold v.
-func (x *Tensor) held(v float64) (n, same *Tensor) {
+// heldNumber returns v and x as tensors of one type, as number does. It panics if x's integer type
+// cannot hold v.
+func (x *Tensor) heldNumber(v float64) (n, same *Tensor) {
 	n, same = x.number("where", v)
-	return n.Fill(same.takes("where", v)), same
+	return n.Fill(same.fittedNumber("where", v)), same
 }
 
 // WhereScalar returns the elements of a where the bool tensor cond is true, and the number b
@@ -34,14 +34,14 @@ func (x *Tensor) held(v float64) (n, same *Tensor) {
 // number.
 func WhereScalar(cond, a *Tensor, b float64) *Tensor {
 	s := youngest("where", []*Tensor{cond, a})
-	return within(s, func(c *Scope) *Tensor { n, a := a.In(c).held(b); return Where(cond, a, n) })
+	return within(s, func(c *Scope) *Tensor { n, a := a.In(c).heldNumber(b); return Where(cond, a, n) })
 }
 
 // RWhereScalar returns the number a where the bool tensor cond is true, and the elements of b
 // elsewhere. b and cond are broadcast together.
 func RWhereScalar(cond *Tensor, a float64, b *Tensor) *Tensor {
 	s := youngest("where", []*Tensor{cond, b})
-	return within(s, func(c *Scope) *Tensor { n, b := b.In(c).held(a); return Where(cond, n, b) })
+	return within(s, func(c *Scope) *Tensor { n, b := b.In(c).heldNumber(a); return Where(cond, n, b) })
 }
 
 // WhereScalars returns the number a where the bool tensor cond is true, and b elsewhere. The result

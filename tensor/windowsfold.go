@@ -22,10 +22,10 @@ func foldGrid(op string, x *Tensor, o FoldOptions, height, width int) (g grid) {
 		fail(op, ErrValue, in, "no size of the kernel is given")
 	}
 	g.rank, g.in = 2, [3]int{height, width}
-	g.kernel = each(op, in, "kernel", 2, o.Kernel, 1, 1)
-	g.stride = each(op, in, "stride", 2, o.Stride, 1, 1)
-	g.before = each(op, in, "padding", 2, o.Padding, 0, 0)
-	g.dilation = each(op, in, "dilation", 2, o.Dilation, 1, 1)
+	g.kernel = sizesFor(op, in, "kernel", 2, o.Kernel, 1, 1)
+	g.stride = sizesFor(op, in, "stride", 2, o.Stride, 1, 1)
+	g.before = sizesFor(op, in, "padding", 2, o.Padding, 0, 0)
+	g.dilation = sizesFor(op, in, "dilation", 2, o.Dilation, 1, 1)
 	g.behind = g.before
 	for i := range 2 {
 		if g.in[i] < 1 || g.span(i) > g.wide(i) {

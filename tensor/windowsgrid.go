@@ -17,23 +17,23 @@ type grid struct {
 	out                          [3]int // number of windows
 }
 
-// each reads sizes: one size for all spatial dimensions, or one size for each dimension. If no size
-// is given, the parameter otherwise holds the size for all dimensions.
-func each(op string, x []*Tensor, what string, rank int, given []int, otherwise, least int) (v [3]int) {
+// sizesFor reads sizes: one size for all spatial dimensions, or one size for each dimension. If no
+// size is given, fallback is the size for all dimensions.
+func sizesFor(op string, x []*Tensor, what string, rank int, given []int, fallback, minimum int) (v [3]int) {
 	if len(given) > 1 && len(given) != rank {
 		fail(op, ErrValue, x, "%d sizes of %s for %d dimensions; give one for all, or one for each", len(given), what, rank)
 	}
 	for i := range rank {
 		switch {
 		case len(given) == 0:
-			v[i] = otherwise
+			v[i] = fallback
 		case len(given) == 1:
 			v[i] = given[0]
 		default:
 			v[i] = given[i]
 		}
-		if v[i] < least || v[i] > math.MaxInt32 {
-			fail(op, ErrValue, x, "%s %v: each must be at least %d and less than 2³¹", what, given, least)
+		if v[i] < minimum || v[i] > math.MaxInt32 {
+			fail(op, ErrValue, x, "%s %v: each must be at least %d and less than 2³¹", what, given, minimum)
 		}
 	}
 	return v
@@ -72,8 +72,8 @@ func (g *grid) disjoint() bool {
 	return true
 }
 
-// bare reports whether there is no padding.
-func (g *grid) bare() bool { return g.before == [3]int{} && g.behind == [3]int{} }
+// unpadded reports whether there is no padding.
+func (g *grid) unpadded() bool { return g.before == [3]int{} && g.behind == [3]int{} }
 
 // shaped returns the shape [n, c, …] with the given spatial sizes.
 func (g *grid) shaped(n, c int, spatial [3]int) shape.Dims {
@@ -139,7 +139,7 @@ func (g *grid) tap(l shape.Layout, k int) shape.Layout {
 // pad copies x, [n, c, …], into a new tensor of scope c whose padding is fill. Without padding it
 // returns x itself.
 func (g *grid) pad(op string, c *Scope, x *Tensor, fill float64) *Tensor {
-	if g.bare() {
+	if g.unpadded() {
 		return x
 	}
 	y := alloc(op, c, x.st.dev, x.dtype, g.padded(x.Dim(0), x.Dim(1))).fill(fill)
@@ -170,7 +170,7 @@ func (g *grid) addWindows(op string, c *Scope, y *Tensor, part func(k int) *Tens
 
 // cut returns the padded tensor y without its padding, or y itself if there is no padding.
 func (g *grid) cut(op string, c *Scope, y *Tensor) *Tensor {
-	if g.bare() {
+	if g.unpadded() {
 		return y
 	}
 	return y.handle(op, c, g.inner(y.layout))

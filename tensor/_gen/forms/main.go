@@ -65,7 +65,7 @@ func write(root string) error {
 	if err := save(filepath.Join(root, "tensor/optest/forms.go"), p.calls()); err != nil {
 		return err
 	}
-	return between(filepath.Join(root, "docs/from-pytorch/torch.Tensor.md"), rows)
+	return replaceMarked(filepath.Join(root, "docs/from-pytorch/torch.Tensor.md"), rows)
 }
 
 func save(file, text string) error {
@@ -76,8 +76,8 @@ func save(file, text string) error {
 	return os.WriteFile(file, out, 0o644)
 }
 
-// between replaces the text between the marks in a page.
-func between(file, rows string) error {
+// replaceMarked replaces the text between the marks in a page.
+func replaceMarked(file, rows string) error {
 	const begin, end = "<!-- forms -->\n", "<!-- end of forms -->\n"
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -107,7 +107,8 @@ type method struct {
 	operands []string // tensors, the receiver first
 	numbers  []string // the arguments after the operands
 	op       string   // the variable of the op
-	// op is a pair of ops, for floats and for integers, and its method apply chooses one
+	// the field op names a pair of ops, for floats and for integers; the pair's method apply
+	// chooses one
 	division bool
 }
 
@@ -186,9 +187,9 @@ func returned(comment, name string) string {
 	return strings.Replace(endText.ReplaceAllString(text, ""), ", broadcast together", "", 1)
 }
 
-// with returns the op of m with a number. The op's name begins with prefix. The result is "" if
-// there is no such op.
-func (s *source) with(m method, prefix string) string {
+// withNumber returns the op of m with a number. The op's name begins with prefix. The result is ""
+// if there is no such op.
+func (s *source) withNumber(m method, prefix string) string {
 	if m.division && prefix == "" {
 		return m.op
 	}
@@ -238,7 +239,7 @@ func (s *source) form(m method, ask string, done *table) (string, error) {
 	if whole {
 		params = "v int64"
 	}
-	by, other := s.with(m, ""), identifiers(m.doc, x, x, y, "v")
+	by, other := s.withNumber(m, ""), identifiers(m.doc, x, x, y, "v")
 	switch word {
 	case "Scalar":
 		body := fmt.Sprintf("%s.number(%s, v)", by, x)
@@ -259,7 +260,7 @@ func (s *source) form(m method, ask string, done *table) (string, error) {
 		return m.form(m.name+"Scalar", "returns "+other, rule, params, body), nil
 	case "RScalar":
 		body := fmt.Sprintf("%s.reversed(%q, v, (*Tensor).%s)", x, name, m.name)
-		if by := s.with(m, "r"); by != "" {
+		if by := s.withNumber(m, "r"); by != "" {
 			body = fmt.Sprintf("%s.number(%s, v)", by, x)
 		} else if whole {
 			body = fmt.Sprintf("%s.reversedWhole(%q, v, (*Tensor).%s)", x, name, m.name)
@@ -374,7 +375,7 @@ func (s *source) calls() string {
 		for _, ask := range m.asks {
 			word, how, _ := strings.Cut(ask, ":")
 			prefix, ok := strings.CutSuffix(word, "Scalar")
-			by := s.with(m, strings.ToLower(prefix))
+			by := s.withNumber(m, strings.ToLower(prefix))
 			if !ok || by == "" {
 				continue
 			}
