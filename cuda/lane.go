@@ -138,10 +138,10 @@ func (e *recordedEvent) joins(s *stream) bool {
 	}
 	r := l.r
 	r.mu.Lock()
-	// Edges that are already implied are not added. First, pieces of the mark that the lane already
-	// follows are left out. If no such piece exists, pieces of the lane that the mark already
-	// follows are left out. Every piece that a clock counts is in the field after, or precedes a
-	// piece in that field.
+	// Edges that are already implied are not added. A piece of the mark is left out if the lane
+	// already follows it. If none of them is left out, the pieces of the lane that the mark already
+	// follows are left out. Nothing gets lost: every piece that a clock counts is in deps, or
+	// precedes a piece in deps.
 	before := func(n int, clock []uint32) bool { return r.nodes[n].number <= clockCount(clock, r.nodes[n].lane) }
 	var after []int
 	for _, n := range e.after {

@@ -196,7 +196,7 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	}
 	blk, err := d.pool.Alloc(uint64(bytes), st.arena(), po)
 	if err != nil {
-		d.relent()
+		d.stopRefusing()
 		return nil, err
 	}
 	if t := device.Tracing(); t != nil {

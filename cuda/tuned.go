@@ -157,7 +157,7 @@ func (m *tunedProducts) full() bool {
 	return len(m.records) >= mostTuned
 }
 
-// all returns all records.
+// list returns all records.
 func (m *tunedProducts) list() (list []tunedRecord) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

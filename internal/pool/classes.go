@@ -32,8 +32,8 @@ func (c *Class) allocated(b *Block, requested uint64) {
 	c.Active.add(1)
 }
 
-// freed counts a block that its owner freed. idle counts the block when it waits for no event any
-// more.
+// freed counts a block that its owner freed. The method idle counts the block when it waits for no
+// event any more.
 func (c *Class) freed(b *Block) {
 	c.AllocatedBytes.sub(b.size)
 	c.RequestedBytes.sub(b.requested)
@@ -57,7 +57,8 @@ func (c *Class) joined(b *Block) {
 	c.InactiveSplit.sub(1)
 }
 
-// reserved counts a segment from the backing. returned counts a segment that was given back.
+// reserved counts a segment from the backing. The method returned counts a segment that was given
+// back.
 func (c *Class) reserved(bytes uint64) {
 	c.ReservedBytes.add(bytes)
 	c.Segments.add(1)

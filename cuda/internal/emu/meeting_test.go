@@ -11,17 +11,17 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// party is two devices, each with a stream and a word of memory.
-type party struct {
+// twoDevices is two devices, each with a stream and a word of memory.
+type twoDevices struct {
 	*rig
 	ctx   [2]cu.Context
 	queue [2]cu.Stream
 	word  [2]cu.DevicePtr
 }
 
-func newParty(t *testing.T, cfg Config) *party {
+func newParty(t *testing.T, cfg Config) *twoDevices {
 	r, other := newPair(t, cfg)
-	p := &party{rig: r, ctx: [2]cu.Context{r.ctx, other}}
+	p := &twoDevices{rig: r, ctx: [2]cu.Context{r.ctx, other}}
 	for i := range 2 {
 		r.ok(r.CtxSetCurrent(p.ctx[i]))
 		p.queue[i], p.word[i] = r.stream(), r.alloc(4)
@@ -30,19 +30,19 @@ func newParty(t *testing.T, cfg Config) *party {
 	return p
 }
 
-func (p *party) put(i int, v uint32) {
+func (p *twoDevices) put(i int, v uint32) {
 	p.Helper()
 	p.withContext(p.ctx[i], func() { p.ok(p.MemsetD32Async(p.word[i], v, 1, p.queue[i])) })
 }
 
-func (p *party) get(i int) (v uint32, err error) {
+func (p *twoDevices) get(i int) (v uint32, err error) {
 	var b [4]byte
 	p.withContext(p.ctx[i], func() { err = p.MemcpyDtoHAsync(unsafe.Pointer(&b[0]), p.word[i], 4, p.queue[i]) })
 	return binary.LittleEndian.Uint32(b[:]), err
 }
 
 // sum returns a meeting that sets both words to their sum.
-func (p *party) sum() *Meeting {
+func (p *twoDevices) sum() *Meeting {
 	return NewMeeting("sum", 2, 4, func(m *Shared) error {
 		var total uint32
 		for _, w := range p.word {

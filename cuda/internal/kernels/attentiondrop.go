@@ -5,9 +5,10 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// keptOwn reports which weights dropout keeps, for a thread that owns every 8th key from key on and
-// every 16th of n queries from j on. It draws a block of random numbers for each weight, and holds
-// the decisions as bits of one register.
+// keptOwn reports which weights dropout keeps, for the keys and queries of one thread. The thread
+// owns every 8th key, starting at the argument key. Of the n queries from index j on, it owns every
+// 16th. keptOwn draws a block of random numbers for each weight, and holds the decisions as bits of
+// one register.
 func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Value {
 	b, seed := w.Builder, w.seed
 	// The seed is loaded again for each tile. Otherwise the round keys of Philox, which depend on

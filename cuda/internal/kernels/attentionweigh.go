@@ -54,8 +54,8 @@ func (s weighingSpec) String() string {
 	return name
 }
 
-// weighing has the parameters of a weighing in a kernel. [weighing.of] moves its pointers to one
-// head of one sample.
+// weighing holds a kernel's parameters for turning scores into attention weights, see
+// [device.Weighing]. [weighing.moveToHead] moves its pointers to one head of one sample.
 type weighing struct {
 	*ptx.Builder
 	s                    weighingSpec
@@ -138,7 +138,7 @@ func (w *weighing) moveToHead(batch, head ptx.Value) {
 	}
 }
 
-// weighingRow has the parameters of a weighing for one query.
+// weighingRow holds the same parameters for one query.
 type weighingRow struct {
 	w     *weighing
 	i     ptx.Value // index of the query

@@ -208,7 +208,8 @@ func (s crossEntropySpec) buildGrad(b *ptx.Builder, rows, columns ptx.Value) {
 	b.IfElse(ok, func() {
 		if s.logs {
 			hot := class.Cvt(ptx.U32)
-			// 0 - g is +0 if g is 0: PyTorch adds to zeros.
+			// If g is 0, the subtraction 0 - g gives +0. PyTorch gets +0 too, because it adds -g to
+			// zeros.
 			zero := b.Const(t, real(0))
 			minus := zero.Sub(scale(w.row))
 			w.write(dx, w.loadAll(), func(i ptx.Value, _ []ptx.Value) ptx.Value { return i.Eq(hot).Select(minus, zero) })

@@ -89,8 +89,8 @@ func (s gemmSpec) shared() int {
 	return max(2*t.bk*(t.bm+4+t.bn+4), t.slices/2*t.bm*t.bn) * s.typ.Compute().Size()
 }
 
-// parks returns how many 32-bit words a thread keeps in shared memory in order to save registers.
-func (s gemmSpec) parks() int {
+// parkedWords returns how many 32-bit words a thread keeps in shared memory in order to save registers.
+func (s gemmSpec) parkedWords() int {
 	if s.parts {
 		return 4
 	}
@@ -99,14 +99,14 @@ func (s gemmSpec) parks() int {
 
 // dynamicShared returns the bytes of dynamic shared memory. It counts the parked words of 512
 // threads, the largest block.
-func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.parks()*512) }
+func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.parkedWords()*512) }
 
-// crowded reports whether a thread needs more than 128 registers. If it does, a multiprocessor
+// needsManyRegisters reports whether a thread needs more than 128 registers. If it does, a multiprocessor
 // cannot run two blocks. An operand that is read element by element needs many registers, because
 // each row has an address of its own. A thread then needs too many if the product's second factor,
 // too, is transposed, if the sum is over a part of k, or if the activation has two operands. It
 // also needs too many for a sum over a part of k together with an activation of two operands.
-func (s gemmSpec) crowded() bool {
+func (s gemmSpec) needsManyRegisters() bool {
 	alongK := func(l tileLoad) bool { return s.parts || l == vectorsAlongK || l == scalarsAlongK }
 	beside := s.with != dtype.Invalid && (s.parts || s.a == scalarsAlongK || s.b == scalarsAlongK)
 	return beside || alongK(s.a) && alongK(s.b) && !(s.a.vectors() && s.b.vectors())
@@ -217,8 +217,8 @@ func (p floatPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error
 	return append(list, l...), err
 }
 
-// factor returns the type in which both factors are multiplied, a 16-bit type if one of them has
-// that type.
+// factor returns the type in which the factors are multiplied. If one factor has a 16-bit type, it
+// is that type.
 func (o *ProductOperands) factor() dtype.Type {
 	if o.B.Type.IsHalf() {
 		return o.B.Type
@@ -547,7 +547,8 @@ func (q productParams) ofMatrix(matrix func() ptx.Value) productParams {
 	return q
 }
 
-// leaving returns the parameters with only the pointer to the results at a matrix of the batch.
+// leaving returns the parameters with only the pointer to the results moved to a matrix of the
+// batch.
 func (q productParams) leaving(matrix func() ptx.Value) productParams {
 	o := q.out
 	q.matrix, q.out = matrix, func() gemmOperand { return o().ofBatch(matrix()) }

@@ -46,7 +46,7 @@ func (o *ProductOperands) likeOut(p *Operand) bool {
 
 // activatedInTile reports whether a block can apply the activation before it stores its results.
 // The block activates results in shared memory, but float32 sums of 16-bit factors do not pass
-// through it. Pre must have the layout of Out, see likeOut.
+// through shared memory. Pre must have the layout of Out, see likeOut.
 func (o *ProductOperands) activatedInTile() bool {
 	return o.Out.Type == o.factor() && !o.tf32() && (o.Pre.Type == dtype.Invalid || o.likeOut(&o.Pre))
 }

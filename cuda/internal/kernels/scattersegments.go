@@ -12,8 +12,9 @@ import (
 )
 
 // A run consists of all positions that have the same index, which are neighbours after sorting. It
-// is divided into parts of partOf positions, which are combined at the same time. If a run has more
-// than one part, a second kernel combines the results of its parts.
+// is divided into parts, which are combined at the same time. The function partOf returns the
+// length of a part. If a run has more than one part, a second kernel combines the results of its
+// parts.
 //
 // The result of each part of such a run is stored in a slot of its own. The last part of a run may
 // be shorter than a whole part. In the sorted order, two whole parts start at least a part's length

@@ -179,7 +179,7 @@ func (b *blockRaces) fault(w *warp, in *inst, l int, r *region, off uint64, m *m
 	addr := r.base + off
 	line := int(w.cta.entry.code[m.pc].line)
 	w.faultAt(GlobalRace, in, l, addr, "it %s global byte %#x, %s, which %s %s at PTX line %d (%s), and nothing orders the two blocks", does, addr,
-		w.cta.launch.Mem.whereabouts(addr, 1), who, did, line, w.cta.entry.mod.line(line))
+		w.cta.launch.Mem.describeAccess(addr, 1), who, did, line, w.cta.entry.mod.line(line))
 }
 
 // trackGlobal checks an access of the lanes of m against the accesses of other blocks, before it is
