@@ -21,9 +21,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// twoHalves is a model of two halves that are computed on streams of their own. Its training step uses
-// all features: mixed precision with a loss scale, recomputation, dropout, batch normalisation,
-// gradients accumulated over two passes, clipping and an average of the weights.
+// twoHalves is a model of two halves that are computed on streams of their own. Its training step
+// uses all features: mixed precision with a loss scale, recomputation, dropout, batch
+// normalisation, gradients accumulated over two passes, clipping and an average of the weights.
 type twoHalves struct {
 	dev    *cuda.Device
 	a, b   *nn.Sequential

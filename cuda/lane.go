@@ -139,9 +139,9 @@ func (e *recordedEvent) joins(s *stream) bool {
 	r := l.r
 	r.mu.Lock()
 	// Edges that are already implied are not added. A piece of the mark is left out if the lane
-	// already follows it. If none of them is left out, the pieces of the lane that the mark already
-	// follows are left out. Nothing gets lost: every piece that a clock counts is in deps, or
-	// precedes a piece in deps.
+	// already follows that piece. If no piece of the mark is left out, those pieces of l.deps that
+	// the mark already follows are left out. No order gets lost: every piece that a clock counts is
+	// in deps, or precedes a piece in deps.
 	before := func(n int, clock []uint32) bool { return r.nodes[n].number <= clockCount(clock, r.nodes[n].lane) }
 	var after []int
 	for _, n := range e.after {

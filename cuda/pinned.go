@@ -334,8 +334,8 @@ func (d *Device) unlock() int {
 }
 
 // PinnedStats returns the counts of the driver's page-locked memory. Memory that was given back
-// while copies are pending counts as reserved, but no longer as allocated. So does the memory
-// through which the library copies pageable memory, up to 4 MiB a device.
+// while copies are pending counts as reserved, but no longer as allocated. The memory through which
+// the library copies pageable memory, up to 4 MiB a device, also counts as reserved only.
 func (d *Device) PinnedStats() device.Stats {
 	p := &d.p.pinned
 	p.mu.Lock()

@@ -116,7 +116,8 @@ func (c *fullDriver) ModuleLoadData(image []byte, o cu.JITOptions) (cu.Module, e
 }
 
 // If there is no memory for a kernel's code, the kernel is loaded after the pool has given its
-// cache back. If the memory is in use, the error is an out of memory, and a later load may succeed.
+// cache back. If the memory is in use, the error is device.ErrOutOfMemory, and a later load may
+// succeed.
 func TestCodeNeedsMemory(t *testing.T) {
 	api, err := newEmulator("emulate,mem=16MiB,segment=64KiB")
 	must(t, err)

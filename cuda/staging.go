@@ -158,8 +158,8 @@ func (d *Device) mark(c *chunk) {
 }
 
 // nextChunk returns a chunk that no copy reads any more: the oldest one, a new one, or the oldest
-// one after a wait. During the wait the ring's mu is not held. It returns nil if there is no
-// page-locked memory. The ring's mu is held.
+// one after a wait. It returns nil if there is no page-locked memory. The caller holds the ring's
+// mu, which nextChunk releases while it waits.
 func (d *Device) nextChunk() (*chunk, error) {
 	r := &d.staging
 	for {

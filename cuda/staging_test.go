@@ -129,8 +129,8 @@ func TestSmallUploadsAreCheap(t *testing.T) {
 	}
 }
 
-// copylessDriver is a driver that accepts copies from the host and does nothing. So the test counts only this
-// package's allocations.
+// copylessDriver is a driver that accepts copies from the host and does nothing. So the test counts
+// only this package's allocations.
 type copylessDriver struct{ cu.API }
 
 func (copylessDriver) MemcpyHtoDAsync(cu.DevicePtr, unsafe.Pointer, uint64, cu.Stream) error {

@@ -23,8 +23,8 @@ type span struct {
 	recorded   uint64 // the node that an op added to the graph
 	owner      any
 	stack      *stack
-	// stack of the goroutine that requested the work, if that is another one; nil if no other
-	// goroutine did, or if its stack is not known
+	// stack of the goroutine that requested the work, if that is not the goroutine of the span;
+	// otherwise, or if the stack is not known, nil
 	callers *stack
 	kind    device.SpanKind
 	loose   bool // the span may end on another goroutine, and in any order

@@ -391,8 +391,8 @@ func TestPackagesHaveExamples(t *testing.T) {
 	}
 }
 
-// TestExamplesCheck checks that the check counts only Examples that run. It must count a method for
-// its own type only, and names that an Example reaches indirectly.
+// TestExamplesCheck checks that the check counts only Examples that run. It must count a method
+// only for the method's own type. It must also count names that an Example reaches indirectly.
 func TestExamplesCheck(t *testing.T) {
 	e := newExports()
 	parse := func(text string) *ast.File {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// unlimitedBacking is a Backing with virtual memory of 2 MiB pages and no limit. It has no memory, and only
-// hands out addresses.
+// unlimitedBacking is a Backing with virtual memory of 2 MiB pages and no limit. It has no memory,
+// and only hands out addresses.
 type unlimitedBacking struct{ next uintptr }
 
 func (v *unlimitedBacking) take(size uint64) uintptr {

@@ -94,8 +94,8 @@ func (p *Pool) stepsLocked(r *request) error {
 			return err
 		}
 	}
-	p.hungry.Store(true)
-	defer p.hungry.Store(false)
+	p.ladderWaits.Store(true)
+	defer p.ladderWaits.Store(false)
 	for range collections {
 		before := p.stats.QueuedFrees
 		p.unlocked(p.o.GC)

@@ -190,8 +190,8 @@ func flat(v any) (out []any) {
 	return out
 }
 
-// weightedSum multiplies each result that has a gradient by its seed, and returns the sum. It returns
-// nil if no result has a gradient.
+// weightedSum multiplies each result that has a gradient by its seed, and returns the sum. It
+// returns nil if no result has a gradient.
 func weightedSum(outs []any) (total *tensor.Tensor) {
 	for k, o := range outs {
 		y, _ := o.(*tensor.Tensor)

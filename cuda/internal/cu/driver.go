@@ -131,8 +131,8 @@ func (d *driver) CtxStreamPriorityRange() (least, greatest int, err error) {
 }
 
 // heapBytes returns memory that C may write to. It lies on the heap, which does not move. If the
-// compiler saw that the slice does not escape, it would put it on the goroutine's stack. The stack
-// may move after the slice's address was taken and before the call.
+// compiler saw that the slice does not escape, the compiler would put the slice on the goroutine's
+// stack. The stack may move after the slice's address was taken and before the call.
 //
 //go:noinline
 func heapBytes(n int) []byte { return make([]byte, n) }

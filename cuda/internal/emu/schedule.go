@@ -87,8 +87,8 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // the capture stores the error
 		return o
 	}
-	// This loop comes before the append. So a call may still be refused, and its own operation has
-	// not run. Nothing can run if all queues wait for parts of a meeting that are not queued yet.
+	// This loop comes before the append, so that it cannot run o itself: the call may still be
+	// refused. Nothing can run if all queues wait for parts of a meeting that are not queued yet.
 	for d.pending >= d.cfg.QueueDepth && d.step() {
 	}
 	d.issue++

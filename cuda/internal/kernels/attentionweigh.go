@@ -146,8 +146,8 @@ type weighingRow struct {
 	block ptx.Value // first block of the row's random numbers
 }
 
-// row returns the parameters for query i. If there is no query i, the mask and the random numbers
-// of the last query stand for it.
+// row returns the parameters for query i. If there is no query i, it uses the mask and the random
+// numbers of the last query.
 func (w *weighing) row(i ptx.Value) weighingRow {
 	r := weighingRow{w: w, i: i}
 	at := i.Min(w.queries.Sub(num(1)))

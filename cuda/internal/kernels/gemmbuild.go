@@ -287,7 +287,7 @@ func (g *gemmBuilder) writeOut(c gemmOperand, row, col ptx.Value, acc [][]*ptx.V
 		g.If(r.Lt(g.m), func() {
 			line := c.p.At(r.Bitcast(ptx.S32).MulWide(c.stride1))
 			for j := 0; j < len(acc[i]); j += g.chunk {
-				g.leave(c, line, col.Add(num(j*8)), get(acc[i][j:j+g.chunk]), make([][]ptx.Value, g.chunk))
+				g.storeChunk(c, line, col.Add(num(j*8)), get(acc[i][j:j+g.chunk]), make([][]ptx.Value, g.chunk))
 			}
 		})
 	}

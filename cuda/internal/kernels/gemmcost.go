@@ -28,7 +28,7 @@ func (g *GPU) stepClocks(s tensorSpec) (clocks float64, bound string) {
 	copied := float64(s.staged())
 	moved := float64(f.bk * (f.bm*s.a.memory(s.typ).Size() + f.bn*s.b.memory(s.typ).Size()))
 	read := float64(f.warpsM * f.warpsN * (wm + wn) * f.bk * s.typ.Size())
-	if s.lates() {
+	if s.storesLater() {
 		read += float64(s.laterBytes())
 	}
 	clocks, bound = mma, "tensor cores"
@@ -54,7 +54,7 @@ func (s tensorSpec) slots() float64 {
 	if s.typ == dtype.F32 {
 		n += float64(s.tf32Slots())
 	}
-	if s.lates() {
+	if s.storesLater() {
 		n += 15 * laterPieces
 	}
 	for _, o := range []struct {
@@ -138,7 +138,7 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	if s.loop {
 		waits = 2 * latency
 	}
-	if s.lates() { // In shared memory the results wait for turns of the next tile.
+	if s.storesLater() { // In shared memory the results wait for turns of the next tile.
 		results := f.bm * f.bn * s.out.Size()
 		left := max(0, results-s.laterBytes()*ceilDiv(k, f.bk))
 		stores = float64(results)/64 + again*(float64(results)/128+float64(left)/64)
@@ -325,9 +325,9 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 
 // divisions lists ways to divide a product. The number of parts is chosen such that their blocks
 // fill all multiprocessors once, or several times. A product that is bound by memory may need only
-// a part of the multiprocessors. With blocks for these alone, it has fewer sums to join. For a
-// single matrix, some tiles may stay whole: as many as all multiprocessors share evenly, or one
-// less for each multiprocessor.
+// some of the multiprocessors. With blocks for only these, it has fewer sums to join. For a single
+// matrix, some tiles may stay whole: as many as all multiprocessors share evenly, or one less for
+// each multiprocessor.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}
 	if !split {

@@ -16,8 +16,8 @@ import (
 //
 // The last block sees everything that the tile's earlier blocks wrote, for three reasons. A barrier
 // orders the threads of a block before the thread that increments the counter. The atomic operation
-// of the increment releases and acquires at device scope. A second barrier orders it before the
-// threads that read (PTX ISA, "Memory Consistency Model", causality order).
+// of the increment releases and acquires at device scope. A second barrier orders that operation
+// before the reads of all threads (PTX ISA, "Memory Consistency Model", causality order).
 
 // A Counters function returns the address of [CounterWords] words of 32 bits, for the launches of
 // one stream. The launches of a stream run one after the other. The words are zero before the first
@@ -88,7 +88,7 @@ func (q productParts) join(b *ptx.Builder, thread ptx.Value, threads int, groups
 // all parts.
 func (q productParts) joined(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums) ptx.Value {
 	t := q.sums.Elem()
-	mine := q.leave(b, thread, threads, groups).At(thread.Mul(num(16 / t.Size())))
+	mine := q.storePart(b, thread, threads, groups).At(thread.Mul(num(16 / t.Size())))
 	b.Barrier()
 	b.Comment("who comes last has those of all parts, and leaves a zero for the next launch")
 	before, others := b.Var(b.U32(0)), q.count.Sub(num(1))
@@ -140,8 +140,8 @@ func eachVector(groups []partSums, threads int, p ptx.Ptr, f func(p ptx.Ptr, v [
 	}
 }
 
-// leave stores the sums of this part. It returns the address of the tile's first part.
-func (q productParts) leave(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums) ptx.Ptr {
+// storePart stores the sums of this part. It returns the address of the tile's first part.
+func (q productParts) storePart(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums) ptx.Ptr {
 	b.Comment("leave the sums of this part")
 	size := num(sizeOfPart(groups, threads))
 	first := q.sums.At(q.slot.Mul(q.count).MulWide(size))

@@ -51,8 +51,8 @@ func (o *ProductOperands) activatedInTile() bool {
 	return o.Out.Type == o.factor() && !o.tf32() && (o.Pre.Type == dtype.Invalid || o.likeOut(&o.Pre))
 }
 
-// activatedBehind plans a product whose activation is a separate launch.
-func activatedBehind(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
+// activatedSeparately plans a product whose activation is a separate launch.
+func activatedSeparately(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	sums := o
 	sums.Act, sums.Pre, sums.With = nil, Operand{}, Operand{}
 	if o.Pre.Type != dtype.Invalid {

@@ -28,7 +28,7 @@ type tensorBuilder struct {
 	out                 gemmOperand // results of the previous tile, at address outAt
 	outAt               *ptx.Var
 	act                 activation
-	beside              [][]*ptx.Var // pieces of the operand With, one for each step
+	withPieces          [][]*ptx.Var // pieces of the operand With, one for each step
 	rowSums             tensorSums
 	columnSums          tensorSums
 }

@@ -160,7 +160,7 @@ func (w *warp) loadGlobal(in *inst, m uint32) {
 			continue
 		}
 		for k := range x.n {
-			w.land(x, k, l, loadLE(r.data[off:], x.size))
+			w.storeLoaded(x, k, l, loadLE(r.data[off:], x.size))
 			off += uint64(x.size)
 		}
 	}

@@ -40,8 +40,8 @@ func (t *touch) apart() bool {
 	return t.list == 0 && (t.step >= uint64(t.size) || t.mask&(t.mask-1) == 0)
 }
 
-// sameBytesPerLane reports whether each lane touches equal bytes in both accesses, and none that a different
-// lane touches.
+// sameBytesPerLane reports whether each lane touches equal bytes in both accesses, and none that a
+// different lane touches.
 func (t *touch) sameBytesPerLane(o *touch) bool {
 	return t.warp == o.warp && t.lo == o.lo && t.step == o.step && t.size == o.size && t.apart() && o.apart()
 }
@@ -90,7 +90,7 @@ func (w *warp) touch(m uint32, total int, kind accessKind, write bool, same uint
 		}
 	}
 	if w.unseen {
-		g.look(w)
+		g.storeView(w)
 	}
 	t := touch{view: w.view, pc: w.pc + 1, mask: m, same: same, epoch: w.epoch(), base: w.base, warp: uint16(w.id), size: uint8(total), kind: kind, write: write}
 	a := &w.addr
@@ -120,8 +120,8 @@ func (w *warp) touch(m uint32, total int, kind accessKind, write bool, same uint
 	g.touches = append(g.touches, t)
 }
 
-// look stores a copy of the clocks, with what the warp has learned within the interval.
-func (g *globalLog) look(w *warp) {
+// storeView stores a copy of the clocks, with what the warp has learned within the interval.
+func (g *globalLog) storeView(w *warp) {
 	v := view{vc: slices.Clone(w.vc)}
 	if w.pair != nil {
 		p := *w.pair
@@ -181,7 +181,8 @@ func (g *globalLog) overlaps() bool {
 			return true
 		}
 	}
-	// The writes are now sorted, and do not overlap, except for twins, which are neighbours.
+	// The writes are now sorted. They do not overlap, except for neighbours in the list that write
+	// the same bytes in each lane.
 	for i := range g.touches {
 		t := &g.touches[i]
 		if t.write {

@@ -154,8 +154,8 @@ func warpMatrix(d *decoder) {
 	})
 }
 
-// element moves one element of each lane between memory and a register. The instruction describes
-// that move alone. Two functions do the move, one for global and one for shared memory.
+// element moves one element of each lane between memory and a register. The instruction single
+// describes only this move. Two functions do the move, one for global and one for shared memory.
 func (w *warp) element(single *inst, m uint32, global, shared func(*inst, uint32)) {
 	w.spread(single, m, func(sp space, m uint32) {
 		switch sp {
