@@ -89,7 +89,7 @@ func (l *lane) add(w recorded) {
 	}
 }
 
-// record is add for callers that do not hold r.mu.
+// record does the same as add, for callers that do not hold r.mu.
 func (l *lane) record(w recorded) {
 	l.r.mu.Lock()
 	l.add(w)

@@ -234,7 +234,8 @@ func (b *buffer) Free() {
 	}
 }
 
-// Queue is Free for cleanups of the garbage collector: it neither blocks nor allocates.
+// Queue does the same as Free. Cleanups of the garbage collector can call it, because it neither
+// blocks nor allocates.
 func (b *buffer) Queue() {
 	if !b.freed.Swap(true) {
 		if !b.held() {

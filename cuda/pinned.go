@@ -116,7 +116,7 @@ func (b *pinnedBuffer) Free() {
 	}
 }
 
-// Queue is Free, because Free neither blocks nor allocates.
+// Queue does the same as Free, which neither blocks nor allocates.
 func (b *pinnedBuffer) Queue() { b.Free() }
 
 // release adds a block to the list of blocks given back.

@@ -31,7 +31,7 @@ func fail(r Result, call string) error {
 	return &Error{Call: call, Result: r}
 }
 
-// failf is fail with a detail, which is formatted only if there is an error.
+// failf does the same as fail, and adds a detail, which is formatted only if there is an error.
 func failf(r Result, call, format string, args ...any) error {
 	if r == 0 {
 		return nil

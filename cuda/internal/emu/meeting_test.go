@@ -63,8 +63,8 @@ func (p *twoDevices) sum() *Meeting {
 	})
 }
 
-// TestMeeting checks that a part runs after the earlier work of its stream, that all parts run at
-// the same time, and that later work of either stream sees the effect, in whatever order the queues
+// TestMeeting checks that a part runs after the earlier work of its stream, and that all parts run
+// at the same time. Later work of either stream must see the effect, in whatever order the queues
 // run.
 func TestMeeting(t *testing.T) {
 	for seed := range uint64(20) {

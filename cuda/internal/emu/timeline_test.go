@@ -341,9 +341,8 @@ func TestHostsAreTheirOwn(t *testing.T) {
 	}
 }
 
-// TestEngines checks that operations of one engine take turns, that operations of different engines
-// run at the same time, and that a kernel that waits for a copy does not delay a kernel that is
-// ready.
+// TestEngines checks that operations of one engine take turns, and operations of different engines
+// run at the same time. A kernel that waits for a copy must not delay a kernel that is ready.
 func TestEngines(t *testing.T) {
 	const us, n = time.Microsecond, 1000
 	// 2 µs for a direct copy, 4 µs for a copy through the host

@@ -104,10 +104,11 @@ func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.park
 
 // needsManyRegisters reports whether a thread needs more than 128 registers. If it does, a
 // multiprocessor cannot run two blocks. Reading element by element needs many registers, because
-// each row has an address of its own. There are two cases. In the first, the activation has two
-// operands, and the sum is over a part of k or an operand is read element by element along k. In
-// the second, both operands are read along k or the sum is over a part of k, except if both
-// operands are read in vectors.
+// each row has an address of its own. A thread needs too many in these cases:
+//
+//   - The activation has two operands, and k is divided or an operand is read element by element
+//     along k.
+//   - An operand is not read in vectors, and k is divided or both operands are read along k.
 func (s gemmSpec) needsManyRegisters() bool {
 	alongK := func(l tileLoad) bool { return s.parts || l == vectorsAlongK || l == scalarsAlongK }
 	beside := s.with != dtype.Invalid && (s.parts || s.a == scalarsAlongK || s.b == scalarsAlongK)

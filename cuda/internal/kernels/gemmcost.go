@@ -107,8 +107,8 @@ func (g *GPU) resident(s tensorSpec) int {
 }
 
 // cost returns the seconds that the model predicts for a product with division d, and what bounds
-// it. The seconds are those of the multiprocessor with the most blocks, plus those for joining
-// parts. Memory bandwidth sets a lower bound.
+// it. This is the time of the multiprocessor with the most blocks, plus the time for joining parts.
+// Memory bandwidth sets a lower bound.
 func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float64, bound string) {
 	f, held := s.form, g.resident(s)
 	if held < 1 {
@@ -185,9 +185,9 @@ func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 	return tilesF/rate + read + 3*latency/g.Clock
 }
 
-// shareAdd is the number of clocks in which a warp adds four sums of a part to its own sums, if it
-// is alone on its scheduler. One turn of the loop adds shareAhead parts. A turn takes 56
-// instructions and one latency of shared memory.
+// shareAdd is the number of clocks in which a warp that is alone on its scheduler adds four sums of
+// a part to its own sums. One turn of the loop adds shareAhead parts. A turn takes 56 instructions
+// and one latency of shared memory.
 const shareAdd = 11
 
 // moved returns the bytes that memory must move. Each wave of blocks reads an operand once and
@@ -272,9 +272,9 @@ const costTolerance = 1.03
 
 // compare returns the cheapest form. Forms whose costs differ by less than the factor costTolerance
 // count as equal. Among equal forms it returns the one that joins for the shortest time. Joining
-// needs memory, and the model knows least about it: no published kernel that the model was compared
-// with joins parts. If these times are equal too, it returns the first form. Forms are sorted by
-// the bytes they read, and the divisions of a form by their parts.
+// needs memory, and the model is least certain about it: the published kernels that it was compared
+// with do not join parts. If these times are equal too, it returns the first form. Forms are sorted
+// by the bytes they read, and the divisions of a form by their parts.
 func (g *GPU) compare(p product) chosenForm {
 	var all []chosenForm
 	fastest := math.Inf(1)
@@ -368,9 +368,9 @@ type tensorPlan struct {
 	realignA, realignB bool
 }
 
-// choosePlan is choose for operands that may be copied first. An operand that would otherwise be
-// loaded element by element is copied if the copy costs less than such loads. share says that
-// blocks may share the joining of parts.
+// choosePlan does the same as choose, for operands that may be copied first. An operand that would
+// otherwise be loaded element by element is copied if the copy costs less than such loads. share
+// says that blocks may share the joining of parts.
 func (g *GPU) choosePlan(out, a, b Operand, split, share bool) (best tensorPlan) {
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	split = split && batch <= maxGridY

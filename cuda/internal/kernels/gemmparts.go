@@ -10,9 +10,9 @@ import (
 // tiles are divided, or only the last tiles. Undivided, the last tiles would occupy a few
 // multiprocessors while all others are idle. The whole product is one launch. Each block stores its
 // sums in scratch memory and increments the counter of its tile. The last block to do so adds the
-// sums of all parts in the order of the parts, so the result does not depend on which block is the
-// last. It then finishes the tile. No block waits for another, so the blocks need not run at the
-// same time.
+// sums of all parts in the order of the parts, and finishes the tile. So the result does not depend
+// on which block is the last. No block waits for another, so the blocks need not run at the same
+// time.
 //
 // The last block sees everything that the tile's earlier blocks wrote, for three reasons. A barrier
 // orders the threads of a block before the thread that increments the counter. The atomic operation
@@ -28,9 +28,9 @@ type Counters func() (addr uint64, err error)
 // CounterWords is the largest number of tiles of a product that may be divided along k.
 const CounterWords = 4096
 
-// division says how a product is divided among blocks. In each matrix, the first tiles are not
-// divided; their number is undivided. Each block of a later tile sums up chunk elements of k. The
-// field workers is the largest number of blocks of a kernel that loops over tiles.
+// division says how a product is divided among blocks. In each matrix the first tiles are not
+// divided. The field undivided is their number. Each block of a later tile sums up chunk elements
+// of k. The field workers is the largest number of blocks of a kernel that loops over tiles.
 type division struct{ undivided, chunk, workers int }
 
 // undivided returns the division in which no tile is divided.

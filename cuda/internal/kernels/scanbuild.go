@@ -239,8 +239,8 @@ func init() {
 	logAddExp[t] = expr.MustLower([]*expr.Expr{expr.X(0).LogAddExp(expr.X(1))}, []dtype.Type{t}, []dtype.Type{t, t}, -1)
 }
 
-// combine combines two partial results. The elements of earlier come before those of later. The
-// operation is associative.
+// combine combines two partial results. All elements of the argument earlier precede the elements
+// of the argument later. The operation is associative.
 func (w *scanWork) combine(earlier, later []ptx.Value) []ptx.Value {
 	switch w.kind {
 	case device.ScanSum:

@@ -131,9 +131,9 @@ func reciprocal32(mode rounding) f32Op {
 	}
 }
 
-// gross64 returns f for the approximations of .f64 with .ftz, whose results have only the upper 32
-// bits.
-func gross64(f func(float64) float64) f64Op {
+// upperHalf64 returns f for the approximations of .f64 with .ftz, whose results have only the upper
+// 32 bits.
+func upperHalf64(f func(float64) float64) f64Op {
 	return func(a, _, _ float64) float64 {
 		flush := func(x float64) float64 {
 			if math.Abs(x) < 0x1p-1022 {

@@ -211,8 +211,8 @@ func searchEnd(s []span, addr uint64) int {
 	return lo
 }
 
-// mergedWrites merges overlapping writes, which the method overlaps has sorted. It returns nil if a
-// part of the interval's accesses has been played back already.
+// mergedWrites merges overlapping writes, which [globalLog.overlaps] has sorted. It returns nil if
+// a part of the interval's accesses has been played back already.
 func (g *globalLog) mergedWrites() []span {
 	if g.played {
 		return nil

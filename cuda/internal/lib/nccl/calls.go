@@ -68,7 +68,7 @@ func (l *Library) CommAbort(c Comm) error { return l.call(commAbort, 0, uintptr(
 // GroupStart is ncclGroupStart: the calls that the thread makes from now on start together.
 func (l *Library) GroupStart() error { return l.call(groupStart, 0) }
 
-// GroupEnd is ncclGroupEnd. The error may be that of a call in the group. The states of the
+// GroupEnd is ncclGroupEnd. The error may come from a call in the group. The states of the
 // communicators say when the work has been queued.
 func (l *Library) GroupEnd() error { return l.call(groupEnd, 0) }
 
