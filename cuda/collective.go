@@ -147,7 +147,7 @@ func (c *communicator) failure(op string, rank int, err error) error {
 	return c.failureOf(op, rank, err.Error(), err)
 }
 
-// failureOf is failure with the given text as the reason.
+// failureOf does the same as failure, with the given text as the reason.
 func (c *communicator) failureOf(op string, rank int, reason string, err error) error {
 	e := &CollectiveError{Op: op, Rank: rank, Reason: reason, Err: err}
 	if rank >= 0 {

@@ -428,7 +428,7 @@ func TestNCCLFailures(t *testing.T) {
 }
 
 // TestNCCLAbort: calls of Collect and Close that hang end when another goroutine aborts the
-// communicator. So does work that is queued on the GPUs and never begins.
+// communicator. Work that is queued on the GPUs and never begins ends too.
 func TestNCCLAbort(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	k := &device.Collective{Kind: device.KindAllGather}

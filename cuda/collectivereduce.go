@@ -18,7 +18,7 @@ type reduction struct {
 	size    int // bytes of an element
 	op      nccl.RedOp
 	neutral uint64 // the bits of the neutral element, which changes no result
-	// for each rank: its input does not count, and neutral elements take its place
+	// for each rank, whether its input is left out; neutral elements then take its place
 	left    []bool
 	scalars [][8]byte    // each rank's factor before the sum; nil if all factors are 1
 	made    []nccl.RedOp // each rank's op of NCCL that multiplies by the factor and adds

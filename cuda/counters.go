@@ -57,7 +57,7 @@ func (d *Device) newCounters(s *stream) (cu.DevicePtr, error) {
 		p, err = d.api.MemAlloc(bytes)
 	}
 	if err != nil {
-		d.relent()
+		d.stopRefusing()
 		return 0, d.fault("", err)
 	}
 	if err := d.api.MemsetD32Async(p, 0, kernels.CounterWords, s.handle); err != nil {

@@ -90,8 +90,8 @@ func TestDividedProductsBeside(t *testing.T) {
 	}
 }
 
-// A divided product is one launch. If there is no memory for its counters, the error is an out of
-// memory, and a later call may succeed.
+// A divided product is one launch. If there is no memory for its counters, the error is
+// device.ErrOutOfMemory, and a later call may succeed.
 func TestDividedProductCounters(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	op, want := dividedProduct(t, d, nil, 1)

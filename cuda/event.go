@@ -228,8 +228,8 @@ func (e *Event) checkRecording(op string) error {
 
 // Elapsed returns the GPU's time between e and end, to about half a microsecond. (torch's
 // elapsed_time is in milliseconds.) Both events must have been made with [EnableTiming], recorded,
-// and be done; otherwise the error is a *[device.OperandError]. The time of an emulated GPU is that
-// of its cost model.
+// and be done; otherwise the error is a *[device.OperandError]. An emulated GPU returns the time of
+// its cost model.
 func (e *Event) Elapsed(end *Event) (time.Duration, error) {
 	const op = "elapsed"
 	if end == nil || end.d != e.d {

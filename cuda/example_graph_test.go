@@ -96,9 +96,9 @@ func Example_recording() {
 	// 8 16
 }
 
-// A recording can have two streams. The fork's work may run at the same time as that of the
-// recording's stream, until that stream waits for the fork. If it never waits, Finish returns an
-// error that names the fork.
+// A recording can have two streams. The work of the fork may run at the same time as the work of
+// the recording's stream, until the recording's stream waits for the fork. Without such a wait,
+// Finish returns an error that names the fork.
 func Example_fork() {
 	gpu := emulate("64MiB")
 	record := func(join bool) error {

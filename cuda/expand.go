@@ -42,7 +42,7 @@ func (d *Device) wantsExpandable() bool {
 }
 
 // SetExpandableSegments chooses how the pool takes memory from the driver from now on
-// (PYTORCH_CUDA_ALLOC_CONF= expandable_segments:True). If enabled, each stream has one range of
+// (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True). If enabled, each stream has one range of
 // addresses for small blocks and one for large blocks. A range grows by pages of 2 MiB (20 MiB for
 // large blocks if the GPU has 16 GiB or more). [Device.Empty] gives whole free pages back. Before
 // an allocation fails, the pool gives free pages back by itself. Programs whose sizes change from

@@ -21,10 +21,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// towers is a model of two halves that are computed on streams of their own. Its training step uses
-// all features: mixed precision with a loss scale, recomputation, dropout, batch normalisation,
-// gradients accumulated over two passes, clipping and an average of the weights.
-type towers struct {
+// twoHalves is a model of two halves that are computed on streams of their own. Its training step
+// uses all features: mixed precision with a loss scale, recomputation, dropout, batch
+// normalisation, gradients accumulated over two passes, clipping and an average of the weights.
+type twoHalves struct {
 	dev    *cuda.Device
 	a, b   *nn.Sequential
 	opt    optim.Optimizer
@@ -37,7 +37,7 @@ type towers struct {
 	at     func()          // called in the second half
 }
 
-func newTowers(t *testing.T, config string, streams int) *towers {
+func newTowers(t *testing.T, config string, streams int) *twoHalves {
 	t.Helper()
 	list, err := cuda.Emulate(config)
 	if err != nil {
@@ -46,8 +46,8 @@ func newTowers(t *testing.T, config string, streams int) *towers {
 	return newTowersOn(t, list[0], streams)
 }
 
-func newTowersOn(t *testing.T, dev *cuda.Device, streams int) *towers {
-	p := &towers{dev: dev, gen: tensor.NewGenerator(5), at: func() {}}
+func newTowersOn(t *testing.T, dev *cuda.Device, streams int) *twoHalves {
+	p := &twoHalves{dev: dev, gen: tensor.NewGenerator(5), at: func() {}}
 	tower := func() *nn.Sequential {
 		return nn.NewSequential(nn.NewLinear(6, 8), nn.NewBatchNorm1d(8), nn.GELU{}, nn.NewDropout(0.25), nn.NewLinear(8, 5))
 	}
@@ -79,7 +79,7 @@ func newTowersOn(t *testing.T, dev *cuda.Device, streams int) *towers {
 	return p
 }
 
-func (p *towers) step(s *tensor.Scope) {
+func (p *twoHalves) step(s *tensor.Scope) {
 	for i := range 2 {
 		s.Do(func(c *tensor.Scope) {
 			x, y := p.x.In(c).Narrow(0, 4*i, 4), p.y.In(c).Narrow(0, 4*i, 4)
@@ -105,7 +105,7 @@ func (p *towers) step(s *tensor.Scope) {
 	p.mean.Update()
 }
 
-func (p *towers) feed(k int) {
+func (p *twoHalves) feed(k int) {
 	tensor.Do(func(s *tensor.Scope) {
 		p.x.In(s).Copy(s.Arange(48).Float().AddScalar(float64(k)).SinInPlace().Reshape(8, 6).To(p.dev))
 		p.y.In(s).Copy(s.Arange(8).MulScalar(float64(k + 1)).RemainderScalar(5).To(p.dev))
@@ -113,7 +113,7 @@ func (p *towers) feed(k int) {
 	p.opt.SetLR(0.05 / (1 + 0.3*float64(k)))
 }
 
-func (p *towers) numbers() []float64 {
+func (p *twoHalves) numbers() []float64 {
 	v := []float64{p.loss.Item(), p.scaler.Value(), float64(p.scaler.Skipped()), float64(p.opt.Steps())}
 	for _, d := range []map[string]*tensor.Tensor{nn.StateDict(p.a), nn.StateDict(p.b), p.mean.Averages()} {
 		for _, n := range slices.Sorted(maps.Keys(d)) {
@@ -124,11 +124,11 @@ func (p *towers) numbers() []float64 {
 	return append(v, float64(offset))
 }
 
-func (p *towers) options() []tensor.Option {
+func (p *twoHalves) options() []tensor.Option {
 	return []tensor.Option{tensor.On(p.dev), tensor.WithGenerator(p.gen)}
 }
 
-func (p *towers) eager(t *testing.T, k int) {
+func (p *twoHalves) eager(t *testing.T, k int) {
 	t.Helper()
 	p.feed(k)
 	if err := tensor.Try(func() { tensor.Do(p.step, p.options()...) }); err != nil {
@@ -136,7 +136,7 @@ func (p *towers) eager(t *testing.T, k int) {
 	}
 }
 
-func (p *towers) capture(t *testing.T) *tensor.Graph {
+func (p *twoHalves) capture(t *testing.T) *tensor.Graph {
 	t.Helper()
 	g, err := tensor.Capture(p.dev, p.step, p.options()...)
 	if err != nil {
@@ -146,7 +146,7 @@ func (p *towers) capture(t *testing.T) *tensor.Graph {
 }
 
 // replay runs the k-th step as a replay.
-func (p *towers) replay(t *testing.T, g *tensor.Graph, k int) {
+func (p *twoHalves) replay(t *testing.T, g *tensor.Graph, k int) {
 	t.Helper()
 	p.feed(k)
 	if err := g.Replay(); err != nil {
@@ -154,8 +154,8 @@ func (p *towers) replay(t *testing.T, g *tensor.Graph, k int) {
 	}
 }
 
-// towered returns the numbers after n eager steps on one stream.
-func towered(t *testing.T, n int) []float64 {
+// eagerNumbers returns the numbers after n eager steps on one stream.
+func eagerNumbers(t *testing.T, n int) []float64 {
 	p := newTowers(t, "emulate,mem=32MiB", 0)
 	for k := range n {
 		p.eager(t, k)
@@ -172,7 +172,7 @@ func towered(t *testing.T, n int) []float64 {
 // profile are recorded.
 func TestForkedTraining(t *testing.T) {
 	const n = 6
-	want := towered(t, n)
+	want := eagerNumbers(t, n)
 	seeds := 2
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") == "1":
@@ -227,7 +227,7 @@ func TestForkedTraining(t *testing.T) {
 // middle of a fork. No memory stays allocated, and later steps work.
 func TestForkedCaptureFails(t *testing.T) {
 	const before = 5
-	want := towered(t, before+1)
+	want := eagerNumbers(t, before+1)
 	mishap := errors.New("a mishap")
 	for n := 0; ; n++ {
 		if testing.Short() && n > 1 {
@@ -346,7 +346,7 @@ func TestManyGraphs(t *testing.T) {
 // two.
 func TestForkedAtOnce(t *testing.T) {
 	const n = 3
-	want := towered(t, n)
+	want := eagerNumbers(t, n)
 	for _, devices := range []int{1, 2} {
 		if testing.Short() && devices == 2 {
 			continue
@@ -355,7 +355,7 @@ func TestForkedAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var all []*towers
+		var all []*twoHalves
 		for i := range 2 {
 			p := newTowersOn(t, list[i%devices], 2)
 			if devices == 1 && i == 1 {

@@ -89,7 +89,7 @@ func (l *lane) add(w recorded) {
 	}
 }
 
-// record is add for callers that do not hold r.mu.
+// record does the same as add, for callers that do not hold r.mu.
 func (l *lane) record(w recorded) {
 	l.r.mu.Lock()
 	l.add(w)
@@ -138,10 +138,10 @@ func (e *recordedEvent) joins(s *stream) bool {
 	}
 	r := l.r
 	r.mu.Lock()
-	// Edges that are already implied are not added. First, pieces of the mark that the lane already
-	// follows are left out. If no such piece exists, pieces of the lane that the mark already
-	// follows are left out. Every piece that a clock counts is in the field after, or precedes a
-	// piece in that field.
+	// Edges that are already implied are not added. A piece of the mark is left out if the lane
+	// already follows that piece. If no piece of the mark is left out, those pieces of l.deps that
+	// the mark already follows are left out. No order gets lost: every piece that a clock counts is
+	// in deps, or precedes a piece in deps.
 	before := func(n int, clock []uint32) bool { return r.nodes[n].number <= clockCount(clock, r.nodes[n].lane) }
 	var after []int
 	for _, n := range e.after {

@@ -82,7 +82,7 @@ func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
 		err = d.api.FuncSetAttribute(fn, cu.FuncMaxDynamicShared, k.DynShared)
 	}
 	if err == nil {
-		err = d.notice(k, fn)
+		err = d.noteLocalMemory(k, fn)
 	}
 	if err != nil {
 		_ = d.api.ModuleUnload(m) // only the first error is reported

@@ -82,8 +82,8 @@ func (t *scratch) measure(c *kernels.Choice) (r tunedRecord, ok bool) {
 	return r, true
 }
 
-// trials plans the forms, the first of which is the model's choice. All forms write their results
-// to one place in memory. They can, because they run one after the other.
+// trials plans the forms, the first of which is the model's choice. All forms can write their
+// results to one place in memory, because they run one after the other.
 func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measuredForm, err error) {
 	const nowhere = 1 << 40 // a placeholder address for plans that only count memory
 	need := 0

@@ -196,7 +196,7 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	}
 	blk, err := d.pool.Alloc(uint64(bytes), st.arena(), po)
 	if err != nil {
-		d.relent()
+		d.stopRefusing()
 		return nil, err
 	}
 	if t := device.Tracing(); t != nil {
@@ -234,7 +234,8 @@ func (b *buffer) Free() {
 	}
 }
 
-// Queue is Free for cleanups of the garbage collector: it neither blocks nor allocates.
+// Queue does the same as Free. Cleanups of the garbage collector can call it, because it neither
+// blocks nor allocates.
 func (b *buffer) Queue() {
 	if !b.freed.Swap(true) {
 		if !b.held() {

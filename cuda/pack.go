@@ -44,10 +44,10 @@ type packedCode struct {
 	image  []byte
 }
 
-// The file begins with the magic, the version and the number of kernels, 32 bits each. Then follow,
-// for each kernel, its name, its PTX and its codes; a code is capability, driver and image. Numbers
-// are little endian. The length of a text or image precedes it. The file ends with the SHA-256 of
-// everything before.
+// The file begins with the magic, the version and the number of kernels, 32 bits each. For each
+// kernel, its name, its PTX and its codes follow. A code consists of capability, driver and image.
+// Numbers are little endian. Each text and each image is preceded by its length. The file ends with
+// the SHA-256 of everything before.
 const (
 	packMagic   = "flambeau kernels"
 	packVersion = 1

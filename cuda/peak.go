@@ -38,8 +38,8 @@ func unitsOf(sm int, product string) (lanes, tensor int) {
 }
 
 // Peak returns the GPU's peak rates, computed from the clocks, multiprocessors and memory bus that
-// the driver reports. For an emulated GPU it returns those of the cost model. If the driver does
-// not report the memory's clock, as for some GPUs, Peak returns an error.
+// the driver reports. For an emulated GPU it returns the rates of the cost model. If the driver
+// does not report the memory's clock, as for some GPUs, Peak returns an error.
 func (d *Device) Peak() (device.Peak, error) {
 	if r, ok := d.api.(cu.Rated); ok {
 		warps, bytes := r.Rates()

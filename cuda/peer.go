@@ -44,7 +44,8 @@ func (d *Device) peerOf(peer *Device) *peerLink {
 	return p
 }
 
-// linked is peerOf for a copy; the error is the fault of a device that has failed.
+// linked returns the connection for a copy from another GPU, see peerOf. If one of the two GPUs has
+// failed, the error is that GPU's fault.
 func (d *Device) linked(from *Device) (*peerLink, error) {
 	if f := from.dead.Load(); f != nil {
 		return nil, f
@@ -80,8 +81,8 @@ func (d *Device) copyPeer(st *stream, dst uint64, peer *Device, src, n uint64, l
 	return d.faultOfTwo(peer, err)
 }
 
-// faultOfTwo is fault for a call that involves two GPUs. If the GPU that is not d has lost its
-// context, faultOfTwo returns that GPU's fault, and d can still be used.
+// faultOfTwo does the same as fault, for a call that involves two GPUs. If the GPU that is not d
+// has lost its context, faultOfTwo returns that GPU's fault, and d can still be used.
 func (d *Device) faultOfTwo(from *Device, err error) error {
 	var e *cu.Error
 	if errors.As(err, &e) && e.Result.Sticky() {

@@ -116,7 +116,7 @@ func (b *pinnedBuffer) Free() {
 	}
 }
 
-// Queue is Free, because Free neither blocks nor allocates.
+// Queue does the same as Free, which neither blocks nor allocates.
 func (b *pinnedBuffer) Queue() { b.Free() }
 
 // release adds a block to the list of blocks given back.
@@ -334,8 +334,8 @@ func (d *Device) unlock() int {
 }
 
 // PinnedStats returns the counts of the driver's page-locked memory. Memory that was given back
-// while copies are pending counts as reserved, but no longer as allocated. So does the memory
-// through which the library copies pageable memory, up to 4 MiB a device.
+// while copies are pending counts as reserved, but no longer as allocated. The memory through which
+// the library copies pageable memory, up to 4 MiB a device, also counts as reserved only.
 func (d *Device) PinnedStats() device.Stats {
 	p := &d.p.pinned
 	p.mu.Lock()

@@ -24,7 +24,7 @@ func gpu(op string, dev device.Device) (*Device, error) {
 		Reason: name + " is not a GPU; cuda.Open and device.Open(\"cuda:0\") return one"}
 }
 
-// mustGPU is gpu for functions without an error result: it panics with the *[device.OperandError].
+// mustGPU does the same as gpu, but panics with the *[device.OperandError] instead of returning it.
 func mustGPU(op string, dev device.Device) *Device {
 	d, err := gpu(op, dev)
 	if err != nil {

@@ -38,7 +38,7 @@ type recording struct {
 	s      *stream   // stream of the first lane
 	others []*stream // for each further device, the stream of its first lane
 	live   atomic.Bool
-	owner  atomic.Pointer[any] // the value of For, until the recording is over
+	owner  atomic.Pointer[any] // the value that For stored; nil when the recording is over
 
 	mu    sync.Mutex
 	lanes []*lane

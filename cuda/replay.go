@@ -361,7 +361,7 @@ func (g *replayer) destroy() {
 	defer d.leave()
 	api := d.api.(cu.Graphs)
 	if g.exec != 0 {
-		// The method fault makes a sticky fault end the device. Other errors are ignored.
+		// The call of d.fault makes a sticky fault end the device. Other errors are ignored.
 		_ = d.fault("", api.GraphExecDestroy(g.exec))
 	}
 	if g.graph != 0 {

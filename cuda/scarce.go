@@ -40,8 +40,8 @@ func (d *Device) FailAlloc(n int) error {
 	return nil
 }
 
-// relent tells an emulated driver that the pool has given up, so that it stops refusing.
-func (d *Device) relent() {
+// stopRefusing tells an emulated driver that the pool has given up. The driver then stops refusing.
+func (d *Device) stopRefusing() {
 	if s, ok := d.api.(cu.Scarce); ok {
 		s.Relent(d.h)
 	}

@@ -85,15 +85,15 @@ func TestSegmentOption(t *testing.T) {
 	}
 }
 
-// crowded is a driver without memory for code while the allocated bytes exceed limit.
-type crowded struct {
+// fullDriver is a driver without memory for code while the allocated bytes exceed limit.
+type fullDriver struct {
 	cu.API
 	limit, held uint64
 	sizes       map[cu.DevicePtr]uint64
 	refused     int
 }
 
-func (c *crowded) MemAlloc(n uint64) (cu.DevicePtr, error) {
+func (c *fullDriver) MemAlloc(n uint64) (cu.DevicePtr, error) {
 	p, err := c.API.MemAlloc(n)
 	if err == nil {
 		c.sizes[p] = n
@@ -102,12 +102,12 @@ func (c *crowded) MemAlloc(n uint64) (cu.DevicePtr, error) {
 	return p, err
 }
 
-func (c *crowded) MemFree(p cu.DevicePtr) error {
+func (c *fullDriver) MemFree(p cu.DevicePtr) error {
 	c.held -= c.sizes[p]
 	return c.API.MemFree(p)
 }
 
-func (c *crowded) ModuleLoadData(image []byte, o cu.JITOptions) (cu.Module, error) {
+func (c *fullDriver) ModuleLoadData(image []byte, o cu.JITOptions) (cu.Module, error) {
 	if c.held > c.limit {
 		c.refused++
 		return 0, &cu.Error{Call: "cuModuleLoadDataEx", Result: cu.ErrOutOfMemory}
@@ -116,11 +116,12 @@ func (c *crowded) ModuleLoadData(image []byte, o cu.JITOptions) (cu.Module, erro
 }
 
 // If there is no memory for a kernel's code, the kernel is loaded after the pool has given its
-// cache back. If the memory is in use, the error is an out of memory, and a later load may succeed.
+// cache back. If the memory is in use, the error is device.ErrOutOfMemory, and a later load may
+// succeed.
 func TestCodeNeedsMemory(t *testing.T) {
 	api, err := newEmulator("emulate,mem=16MiB,segment=64KiB")
 	must(t, err)
-	c := &crowded{API: api, limit: 1 << 20, sizes: map[cu.DevicePtr]uint64{}}
+	c := &fullDriver{API: api, limit: 1 << 20, sizes: map[cu.DevicePtr]uint64{}}
 	p, err := newPlatform(c)
 	must(t, err)
 	p.cubins = nil // with the cache, the code would be loaded twice and kept on disk

@@ -20,7 +20,7 @@ type scratch struct {
 func (t *scratch) alloc(bytes int) (uint64, error) {
 	b, err := t.d.pool.Alloc(uint64(bytes), t.s.arena(), pool.Origin{Op: "scratch memory of " + t.op, Dims: -1})
 	if err != nil {
-		t.d.relent()
+		t.d.stopRefusing()
 		return 0, err
 	}
 	t.blocks = append(t.blocks, b)

@@ -73,9 +73,9 @@ func ordered(list []Spill) []Spill {
 // dotted formats a compute capability times ten, such as "9.0".
 func dotted(sm int) string { return fmt.Sprintf("%d.%d", sm/10, sm%10) }
 
-// notice checks whether a kernel that has just been loaded uses local memory. The device's context
-// is current.
-func (d *Device) notice(k *kernels.Kernel, fn cu.Function) error {
+// noteLocalMemory checks whether a kernel that has just been loaded uses local memory. The device's
+// context is current.
+func (d *Device) noteLocalMemory(k *kernels.Kernel, fn cu.Function) error {
 	if k.Foreign {
 		return nil
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// spilling returns a device whose compiler gives kernels the local memory that the function local
-// returns. The list warned collects the device's warnings.
+// spilling returns a device on which a kernel gets as much local memory as local returns for it.
+// warned points to the list of the device's warnings.
 func spilling(t *testing.T, dir string, local func(kernel string) int) (d *Device, warned *[]Spill) {
 	t.Helper()
 	e, err := emu.New(emu.Config{Memory: 16 << 20, Spill: local})

@@ -20,11 +20,11 @@ const (
 	stagedSmall  = stagedChunk / 4
 )
 
-// staging is a device's ring of page-locked memory. CUDA does not promise that a copy from pageable
-// memory has read it when the call returns ("API synchronization behavior" in NVIDIA's reference of
-// the driver API). But the program may change its memory as soon as an upload has returned. So an
-// upload is first copied to the ring. The driver reads it from there, and then the ring's memory is
-// used again.
+// staging is a device's ring of page-locked memory. CUDA does not promise that pageable memory has
+// been read when the call of the copy returns ("API synchronization behavior" in NVIDIA's reference
+// of the driver API). But the program may change its memory as soon as an upload has returned. So
+// an upload is first copied to the ring. The driver reads it from there, and then the ring's memory
+// is used again.
 //
 // A small upload costs a copy within the host and one driver call, because a chunk is marked only
 // when it is full. Chunks are allocated when they are needed.
@@ -72,7 +72,7 @@ func (d *Device) stage(s *stream, dst uint64, b []byte) error {
 	return nil
 }
 
-// stageSmall is stage for an upload that shares a chunk.
+// stageSmall does the same as stage, for an upload that shares a chunk.
 func (d *Device) stageSmall(s *stream, to uint64, b []byte) error {
 	r := &d.staging
 	r.mu.Lock()
@@ -126,7 +126,7 @@ func (d *Device) sendPageable(s *stream, to uint64, b []byte) error {
 	return d.fault("", err)
 }
 
-// takeChunk is nextChunk for callers that do not hold the ring's mu.
+// takeChunk does the same as nextChunk, for callers that do not hold the ring's mu.
 func (d *Device) takeChunk() (*chunk, error) {
 	d.staging.mu.Lock()
 	defer d.staging.mu.Unlock()
@@ -158,8 +158,8 @@ func (d *Device) mark(c *chunk) {
 }
 
 // nextChunk returns a chunk that no copy reads any more: the oldest one, a new one, or the oldest
-// one after a wait. During the wait the ring's mu is not held. It returns nil if there is no
-// page-locked memory. The ring's mu is held.
+// one after a wait. It returns nil if there is no page-locked memory. The caller holds the ring's
+// mu, which nextChunk releases while it waits.
 func (d *Device) nextChunk() (*chunk, error) {
 	r := &d.staging
 	for {

@@ -118,7 +118,7 @@ func TestSmallUploadsAreCheap(t *testing.T) {
 	if after.Synchronisations != before.Synchronisations || after.HostAllocs != before.HostAllocs || after.HtoD.Count != before.HtoD.Count+2000 || after.PageableHtoD != 0 {
 		t.Errorf("2000 uploads: %+v, before %+v", after, before)
 	}
-	p, err := newPlatform(deaf{e})
+	p, err := newPlatform(copylessDriver{e})
 	must(t, err)
 	d, err = p.open(0)
 	must(t, err)
@@ -129,11 +129,13 @@ func TestSmallUploadsAreCheap(t *testing.T) {
 	}
 }
 
-// deaf is a driver that accepts copies from the host and does nothing. So the test counts only this
-// package's allocations.
-type deaf struct{ cu.API }
+// copylessDriver is a driver that accepts copies from the host and does nothing. So the test counts
+// only this package's allocations.
+type copylessDriver struct{ cu.API }
 
-func (deaf) MemcpyHtoDAsync(cu.DevicePtr, unsafe.Pointer, uint64, cu.Stream) error { return nil }
+func (copylessDriver) MemcpyHtoDAsync(cu.DevicePtr, unsafe.Pointer, uint64, cu.Stream) error {
+	return nil
+}
 
 // Several goroutines use more streams than there are chunks. At the same time further goroutines
 // empty the ring.

@@ -43,9 +43,9 @@ type tunedRecord struct {
 	PlannedSeconds float64      `json:"planned_seconds"`
 }
 
-// sound reports whether the record could come from a measurement. The product's text is printed, so
-// it must consist of printable characters.
-func (r *tunedRecord) sound() bool {
+// plausible reports whether the record could come from a measurement. The product's text is
+// printed, so it must consist of printable characters.
+func (r *tunedRecord) plausible() bool {
 	took := func(s float64) bool { return s >= 0 && s <= longest.Seconds() }
 	return r.Product != "" && !strings.ContainsFunc(r.Product, func(c rune) bool { return !unicode.IsPrint(c) }) && took(r.Seconds) && took(r.PlannedSeconds)
 }
@@ -157,7 +157,7 @@ func (m *tunedProducts) full() bool {
 	return len(m.records) >= mostTuned
 }
 
-// all returns all records.
+// list returns all records.
 func (m *tunedProducts) list() (list []tunedRecord) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,7 +219,7 @@ func (m *tunedProducts) file() (list []tunedRecord) {
 	}
 	for line := range bytes.Lines(rest) {
 		var r tunedRecord
-		if json.Unmarshal(line, &r) == nil && r.sound() && len(list) < mostTuned {
+		if json.Unmarshal(line, &r) == nil && r.plausible() && len(list) < mostTuned {
 			list = append(list, r)
 		}
 	}

@@ -19,12 +19,12 @@ type span struct {
 	parent     *span
 	start, end time.Duration // end is 0 while the span is open
 	shapes     []shape.Dims
-	node       uint64 // the node of a gradient's op
+	node       uint64 // for a gradient, the node of its op
 	recorded   uint64 // the node that an op added to the graph
 	owner      any
 	stack      *stack
-	// stack of another goroutine if that goroutine requested the work; nil if none did, or if it is
-	// not known
+	// stack of the goroutine that requested the work, if that is not the goroutine of the span;
+	// otherwise, or if the stack is not known, nil
 	callers *stack
 	kind    device.SpanKind
 	loose   bool // the span may end on another goroutine, and in any order
@@ -37,8 +37,8 @@ type place struct {
 	self, total sums
 	inner       *span // the call of a layer to which the span belongs
 	outer       *span // for a call of a layer, the enclosing call of a layer
-	// whether the span lies in a gradient, without a layer's call in between; then it belongs to a
-	// recomputed segment
+	// whether a gradient made the span, directly or through spans that are no calls of layers; such
+	// a span recomputes forward work
 	again bool
 }
 
@@ -104,7 +104,8 @@ type list[T any] struct {
 	full [][]T
 }
 
-// listPart is small, because memory that is zeroed just before its use is still in the cache.
+// listPart is the number of entries that a list allocates at once. It is small, so that memory
+// which was zeroed just before its use is still in the cache.
 const listPart = 32
 
 // add appends a new entry and returns it.

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// asks calls stacks.here in the same way as the tracer's methods.
+// asks calls stacks.callerStack in the same way as the tracer's methods.
 //
 //go:noinline
 func asks(s *stacks) *stack { return s.callerStack() }

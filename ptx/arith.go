@@ -149,8 +149,8 @@ func (v Value) nanPropagating(op string, o Operand) Value {
 // Ex2Approx returns 2^v within 2 ulp.
 func (v Value) Ex2Approx() Value { return v.approx("ex2.approx") }
 
-// Ex2ApproxFlushed is Ex2Approx with subnormal arguments and results flushed to 0 (`.ftz`). It
-// needs a quarter of the instructions.
+// Ex2ApproxFlushed does the same as Ex2Approx, with subnormal arguments and results flushed to 0
+// (`.ftz`). It needs a quarter of the instructions.
 func (v Value) Ex2ApproxFlushed() Value { return v.approx("ex2.approx.ftz") }
 
 // Lg2Approx returns log2(v) with relative error 2^-22. Near 1 the error is absolute.

@@ -23,8 +23,8 @@ type coalescer struct {
 	sets  map[*node]map[*register]bool
 }
 
-// usage is what the coalescer knows about a register. It is a field of the register. A map from
-// registers to usages took most of the time of building a kernel.
+// usage is what the coalescer knows about a register. It is a field of the register, because the
+// look-ups in a map from registers to usages took most of the time of building a kernel.
 type usage struct {
 	round   int     // the scan that gathered the fields below
 	home    *region // region of the definition

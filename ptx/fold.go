@@ -265,7 +265,7 @@ func evaluate(n *node, args []*register) (uint64, bool) {
 		}
 		return truth(!less)
 	case "cvt":
-		// n.t is the type of the result, n.t2 that of the operand.
+		// n.t is the result's type, and n.t2 is the operand's type.
 		if n.t2.IsSigned() {
 			return uint64(signed(args[0].bits, n.t2.Bits())), true
 		}

@@ -20,8 +20,8 @@ type Kernel struct {
 // in one *Error. A builder can be built once only.
 func (b *Builder) Build() (*Kernel, error) { return b.build(true) }
 
-// BuildPlain is Build without the optimizing passes. Instructions keep the order of the calls. It
-// serves to distinguish a wrong kernel from a wrong pass.
+// BuildPlain does the same as Build, without the optimizing passes. Instructions keep the order of
+// the calls. It serves to distinguish a wrong kernel from a wrong pass.
 func (b *Builder) BuildPlain() (*Kernel, error) { return b.build(false) }
 
 func (b *Builder) build(optimize bool) (*Kernel, error) {

@@ -310,10 +310,10 @@ func (p Ptr) atomicType(op AtomicOp) (Type, bool) {
 // Atomic applies op to the element and returns its former value.
 func (p Ptr) Atomic(op AtomicOp, o Operand) Value { return p.atomic("atom.", op, o) }
 
-// AtomicOrdered is Atomic on global memory, with an order that other blocks see (`.acq_rel.gpu`). A
-// thread that later applies AtomicOrdered to this element sees everything that the calling thread
-// did before its call. If a barrier precedes the call, the later thread also sees what all threads
-// of the caller's block did before the barrier.
+// AtomicOrdered does the same as Atomic, on global memory only, with an order that other blocks see
+// (`.acq_rel.gpu`). A thread that later applies AtomicOrdered to this element sees everything that
+// the calling thread did before its call. If a barrier precedes the call, the later thread also
+// sees what all threads of the caller's block did before the barrier.
 func (p Ptr) AtomicOrdered(op AtomicOp, o Operand) Value {
 	if p.space != Global {
 		p.b.fail("atom.acq_rel.gpu is for global memory, not %v", p.space)
@@ -392,9 +392,9 @@ func (p Ptr) CompareAndSwap(compare, swap Operand) Value {
 // other threads.
 func (p Ptr) CopyAsync(src Ptr, bytes int) { p.copyAsync(src, bytes, Value{}) }
 
-// CopyAsyncPartial is CopyAsync with a shorter source: it reads fewer bytes, and fills the
-// remaining bytes with zeros. The last argument, a u32, is the number of bytes to read, at most as
-// large as bytes.
+// CopyAsyncPartial does the same as CopyAsync, with a shorter source: it reads fewer bytes, and
+// fills the remaining bytes with zeros. The last argument, a u32, is the number of bytes to read,
+// at most as large as bytes.
 func (p Ptr) CopyAsyncPartial(src Ptr, bytes int, size Value) { p.copyAsync(src, bytes, size) }
 
 func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {

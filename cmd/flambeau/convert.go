@@ -75,8 +75,8 @@ func (c *convertCmd) Run(e *env) error {
 	return nil
 }
 
-// replaced returns the paths of files that the command would replace, for which it needs
-// --overwrite.
+// replaced returns the paths of existing files that the command would overwrite. The command
+// refuses to do so without --overwrite.
 func (c *convertCmd) replaced(format string) []string {
 	switch single, sharded := strings.CutSuffix(c.Out, ".index.json"); {
 	case format == formatSharded && sharded:

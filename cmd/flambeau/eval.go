@@ -30,7 +30,7 @@ type evalReport struct {
 	Device   string `json:"device"`
 	Model    string `json:"model"`
 	Samples  int    `json:"samples"`
-	Measured string `json:"measured"` // words about the samples that were measured
+	Measured string `json:"measured"` // text that describes the measured samples
 	Loss     number `json:"loss"`
 	// fraction of correctly predicted classes; absent for data without classes
 	Accuracy   *number `json:"accuracy,omitempty"`

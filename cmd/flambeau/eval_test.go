@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// measures runs eval and checks the output: it must describe the measured samples with the words of
-// want.
+// measures runs eval, and checks that the output describes the measured samples in the words of the
+// argument want.
 func measures(t *testing.T, want string, args ...string) {
 	t.Helper()
 	args = append([]string{"eval", "--device", "cpu"}, args...)
@@ -87,8 +87,8 @@ func TestEvalMeasuresAllOfIt(t *testing.T) {
 	measures(t, "all 55 pictures; whether some of them were trained on is not known: the weights do not say what they were trained on", bare, "--data", moved)
 }
 
-// TestEvalOfTables: a row is identified by its content, and equal rows are counted. If only a few
-// rows equal training rows, a table is not the training data.
+// TestEvalOfTables: a row is identified by its content, and equal rows are counted. A table is not
+// taken for the training data if only a few of its rows equal training rows.
 func TestEvalOfTables(t *testing.T) {
 	dir := t.TempDir()
 	// every row occurs at least two times

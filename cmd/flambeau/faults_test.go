@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// TestEachCallOfOutFails makes each call of the operating system with which train writes --out fail
-// once. The error names the file, the older file stays complete, and no other file remains beside
-// it.
+// TestEachCallOfOutFails: train writes --out with several system calls. In each run of the test
+// another one of these calls fails. The error names the file, the older file stays complete, and no
+// other file remains beside it.
 func TestEachCallOfOutFails(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(t.TempDir()) // the function rescue writes the weights to the working directory

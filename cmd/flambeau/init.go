@@ -33,7 +33,7 @@ func (c *trainCmd) begin(e *env, n *network) error {
 }
 
 // load loads the weights of a file into the model. If only the weights of the last layer do not
-// fit, because the classes differ, that layer keeps its random weights. The first result then says
+// fit, because the classes differ, that layer keeps its random weights. The result text then says
 // so.
 func (n *network) load(path string) (text string, err error) {
 	sd, was, err := loadWeights(path)
@@ -98,7 +98,7 @@ func otherOutputs(sd map[string]*tensor.Tensor, old *card, name string, n *netwo
 	return fmt.Sprintf("%d classes", weight.Dim(0))
 }
 
-// outputs returns words about the outputs of the last layer.
+// outputs describes the outputs of the last layer in words.
 func (c *card) outputs() string {
 	if c.Regression != nil {
 		return "a number"

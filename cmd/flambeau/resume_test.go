@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestResumeTellsWhatIsOther: a training may resume with other settings than it began with. It then
-// names those that affect its numbers.
+// TestResumeTellsWhatIsOther: a training may resume with other settings than it began with. The
+// command then names the settings that affect the numbers of the training.
 func TestResumeTellsWhatIsOther(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"train", "--device", "cpu", "--sched", "constant", "--checkpoint", dir}

@@ -8,8 +8,8 @@ import (
 )
 
 // TestVectorsChangeRoundingOnly: the width of the processor's vectors affects only the rounding of
-// products. With each width a training repeats its bits. The losses of all widths are equal, apart
-// from rounding. The comment of package cpu says so.
+// products. With each width, a repeated training gives the same bits. The losses of all widths are
+// equal, apart from rounding. The comment of package cpu says so.
 func TestVectorsChangeRoundingOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "w.safetensors")
 	run := func(godebug string) (losses []float64, weights []byte) {

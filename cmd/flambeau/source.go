@@ -115,8 +115,8 @@ func formOf(kind detect.Kind) string {
 	return "pictures"
 }
 
-// form returns the form of the data that the model was trained on, as formOf names it. It returns
-// "" if c is nil or does not say.
+// form returns formOf's word for the data that the model was trained on. It returns "" if c is nil,
+// or if the card does not say what the data was.
 func (c *card) form() string {
 	switch {
 	case c == nil:

@@ -20,9 +20,8 @@ import (
 )
 
 // best returns the shortest of up to twenty runs of a command, each in a process of its own. A run
-// takes longer if the machine has other load. After a run that takes at most the time enough, best
-// makes no further runs. The time of a run is its elapsed time, or its CPU time if the CPU time is
-// less.
+// takes longer if the machine has other load. best stops after a run that takes no longer than the
+// argument enough. The time of a run is its elapsed time, or its CPU time if the CPU time is less.
 func best(t *testing.T, enough time.Duration, command func() *exec.Cmd) time.Duration {
 	t.Helper()
 	least := time.Hour

@@ -109,11 +109,12 @@ func (s stepCost) exceeds(limit stepCost) (what []string) {
 
 // TestStepGates counts the cost of a training step of each of seven models, without running the
 // step. The cost must be at most the limit in testdata/stepgates.json, and bench/results/steps.md
-// must show it. If a step has become cheaper, or is intended to cost more,
+// must show it. If a step has become cheaper, or is intended to cost more, this command writes both
+// files:
 //
 //	go test ./cmd/flambeau -run TestStepGates -args -write
 //
-// writes both files. The diff of the files then shows the old numbers.
+// The diff of the files then shows the old numbers.
 func TestStepGates(t *testing.T) {
 	var now []stepCost
 	for _, amp := range []string{"none", "bf16"} {

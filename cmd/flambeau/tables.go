@@ -148,7 +148,8 @@ func readPart(e *env, f *detect.Found, train bool, c table.Config) (*table.Table
 	return t, nil
 }
 
-// config chooses how to read a table for training. about has lines of words about the choice.
+// config chooses how to read a table for training. The result about holds lines of output that
+// explain the choice.
 func (q request) config(f *detect.Found) (c table.Config, about []string, err error) {
 	d, err := table.Describe(f.Train, table.Config{Comma: f.Comma})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// cars writes a table whose price and class depend on a word and a number. In gaps of the rows the
-// number is missing.
+// cars writes a table whose price and class depend on a word and a number. The argument gaps is the
+// number of rows in which that number is missing.
 func cars(t *testing.T, path string, rows, gaps int) string {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))

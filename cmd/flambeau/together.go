@@ -100,7 +100,7 @@ func (n *network) replica(model any, dev device.Device) *network {
 	return c
 }
 
-// computation says how package train computes with the network.
+// computation returns the functions with which package train computes outputs and losses.
 func (n *network) computation() train.Computation {
 	switch r := n.card.Regression; {
 	case n.gpt != nil:

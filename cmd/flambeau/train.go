@@ -445,7 +445,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 		return nil, err
 	}
 	done, err := train.Fit(e.ctx, cfg)
-	if failed := stop(); !errors.Is(err, failed) { // add failed, unless Fit has reported it
+	if failed := stop(); !errors.Is(err, failed) { // report the error failed, unless Fit has reported it
 		err = errors.Join(err, failed)
 	}
 	var diverged *train.DivergedError

@@ -26,9 +26,8 @@ import (
 // file, the pixels and the class of a picture in IDX or CIFAR files, or the numbers of a row. So
 // eval recognises data that was moved, renamed, reordered or extended. It does not recognise
 // pictures that were compressed again. If the command has split the data, the hashes of all
-// training samples are stored. If the data came in two parts, it is sufficient to recognise the
-// data, so the hashes of only some training samples are stored. A text is identified by its
-// beginning.
+// training samples are stored. If the data came as a training and a test part, the hashes of some
+// training samples are enough to recognise it. A text is identified by its beginning.
 type trained struct {
 	Samples int `json:"samples"` // number of training samples; for a text, number of characters
 	// first six bytes of each sample's SHA-256, sorted, in base64
@@ -73,8 +72,8 @@ func rowsOf(t *table.Table) func(i int) ([]byte, error) {
 	}
 }
 
-// hashes returns the hashes of the samples with the given indexes. The indexes are those before
-// prepare changes the data.
+// hashes returns the hashes of the samples with the given indexes. The indexes count the samples as
+// they are before prepare changes the data.
 func (s *source) hashes(e *env, index []int) ([]uint64, error) {
 	out := make([]uint64, len(index))
 	errs := make([]error, runtime.GOMAXPROCS(0))

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
 )
 
-// For each diagnosis there is a machine with only that defect.
+// TestDiagnoses checks each diagnosis on a machine that has only this defect.
 func TestDiagnoses(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -256,8 +256,8 @@ func (e *exports) makes(o *usage, owner string) bool {
 	})
 }
 
-// unshown returns the names of a package that no Example with an output uses.
-func (e *exports) unshown(u *uses, pkg string) []string {
+// withoutExample returns the names of a package that no Example with an output uses.
+func (e *exports) withoutExample(u *uses, pkg string) []string {
 	names, methods := e.required(pkg)
 	return e.unused(u, names, methods)
 }
@@ -337,7 +337,7 @@ func TestNamesHaveExamples(t *testing.T) {
 		t.Errorf("%s: no Example with an output uses %s", where, name)
 	}
 	for _, pkg := range shownPackages {
-		for _, name := range e.unshown(u, pkg) {
+		for _, name := range e.withoutExample(u, pkg) {
 			complain("package "+pkg, name)
 		}
 	}
@@ -391,8 +391,8 @@ func TestPackagesHaveExamples(t *testing.T) {
 	}
 }
 
-// TestExamplesCheck checks that the check counts only Examples that run. It must count a method for
-// its own type only, and names that an Example reaches indirectly.
+// TestExamplesCheck checks that the check counts only Examples that run. It must count a method
+// only for the method's own type. It must also count names that an Example reaches indirectly.
 func TestExamplesCheck(t *testing.T) {
 	e := newExports()
 	parse := func(text string) *ast.File {
@@ -429,7 +429,7 @@ func (i internal) Wait() {}
 	} {
 		u := &uses{names: map[string]bool{}, bare: map[string]bool{}}
 		u.add([]*ast.File{parse(head + c.code)})
-		if got := strings.Join(e.unshown(u, "cuda"), " "); got != c.want {
+		if got := strings.Join(e.withoutExample(u, "cuda"), " "); got != c.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", c.code, got, c.want)
 		}
 	}

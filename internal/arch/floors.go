@@ -6,8 +6,8 @@ import "strings"
 // the path ends in "/...", and the packages that it may import.
 type floor struct {
 	path string
-	// The packages that this package may import. It may also import each package that one of these
-	// may import, but no further package of the module.
+	// on has the packages that the row's package may import. The row's package may also import
+	// whatever these packages may import, but no further package of the module.
 	on []string
 }
 

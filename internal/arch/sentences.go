@@ -174,8 +174,8 @@ var opening = []string{
 // linkTarget matches the end of a link in Markdown.
 var linkTarget = regexp.MustCompile(`\]\([^)]*\)`)
 
-// endsSentence reports whether a sentence ends with a word. The second argument is the word that
-// follows.
+// endsSentence reports whether the given word ends a sentence. The argument next is the word that
+// follows it.
 func endsSentence(word, next string) bool {
 	word = linkTarget.ReplaceAllString(word, "]")
 	body := strings.TrimRight(word, closers)

@@ -37,7 +37,7 @@ func torchNames(page string, titles []string) (words map[string]bool, patterns [
 }
 
 // TestTorchNamesAreListed checks that the pages list every name in PyTorch's modules for GPUs,
-// mixed precision, checkpointing and profiling. Next to it stands our name or the replacement.
+// mixed precision, checkpointing and profiling, next to our name or the replacement.
 func TestTorchNamesAreListed(t *testing.T) {
 	text, err := os.ReadFile("testdata/torchnames.json")
 	if err != nil {

@@ -68,8 +68,8 @@ func Create(path string) (*File, error) {
 	}
 }
 
-// maxBase is the maximum number of bytes of a file's name in the name of its temporary file, since
-// file systems allow names of 255 bytes.
+// maxBase limits how many bytes of a file's name go into the name of its temporary file. File
+// systems allow names of 255 bytes.
 const maxBase = 200
 
 func kind(m fs.FileMode) string {

@@ -12,8 +12,8 @@ var intercept atomic.Pointer[func(op, path string) error]
 
 // Intercept makes this package call f before each of its calls of the operating system, until
 // restore is called. op is lstat, open, chmod, write, sync, rename or remove. If f returns an
-// error, the call is not made and fails with that error. Only a write first writes half of its
-// bytes. Intercept is for tests of how callers behave on a system that fails.
+// error, the call is not made and fails with that error. In this case a write still writes the
+// first half of its bytes. Intercept is for tests of how callers behave on a system that fails.
 func Intercept(f func(op, path string) error) (restore func()) {
 	old := intercept.Swap(&f)
 	return func() { intercept.Store(old) }

@@ -91,8 +91,8 @@ func (p program) standard(function, file string) bool {
 	return true
 }
 
-// families holds first elements of package paths. They belong to those Go packages that start
-// goroutines or call functions passed to them. packages holds the full paths of these packages.
+// families holds the first elements of the paths of those Go packages that start goroutines or call
+// functions passed to them. packages holds the full paths of these packages.
 const (
 	families = " archive bufio bytes compress container context database encoding errors expvar flag fmt html image internal io iter log maps mime net os path reflect " +
 		"regexp runtime slices sort strings sync testing text time unique weak "

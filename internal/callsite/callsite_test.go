@@ -112,8 +112,8 @@ func TestGoroutine(t *testing.T) {
 	}
 }
 
-// TestReturns checks that return addresses tell one line of a function from another, that they are
-// the same each time, and that a short list gets the innermost ones.
+// TestReturns checks that return addresses tell one line of a function from another, and that they
+// are the same each time. A short list must get the innermost addresses.
 func TestReturns(t *testing.T) {
 	var seen [4][16]uintptr
 	var n [4]int

@@ -324,8 +324,8 @@ func (j *job) report(done, total int64, end bool) {
 	}
 }
 
-// differs reports whether the answer to a range request belongs to another version than r. Such an
-// answer may omit fields, which are first copied from r (RFC 9110, 15.3.7).
+// differs reports whether the answer to a range request belongs to another version than r. Fields
+// that such an answer omits are first copied from r (RFC 9110, 15.3.7).
 func (now *record) differs(r *record) bool {
 	if now.ETag == "" {
 		now.ETag = r.ETag

@@ -108,7 +108,7 @@ func TestKilled(t *testing.T) {
 }
 
 // TestOpenRefusesLinks: Open immediately refuses a lock file that is not a regular file. With a
-// link it would lock another file than the one at path.
+// link, Open would lock a file other than path.
 func TestOpenRefusesLinks(t *testing.T) {
 	dir := t.TempDir()
 	path, target := filepath.Join(dir, "lock"), filepath.Join(dir, "target")

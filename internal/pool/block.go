@@ -22,8 +22,8 @@ type Origin struct {
 	DType string
 	Shape [8]int
 	Dims  int // number of dimensions used in Shape; negative if the block is not a tensor
-	// Collected says that a cleanup of the garbage collector frees the block, and not its owner.
-	// Only such blocks count towards Options.GCRatio. If any are live, the first step of the
+	// Collected says that no owner frees the block: a cleanup of the garbage collector does. Only
+	// such blocks count towards Options.GCRatio. If any are live, the first step of the
 	// out-of-memory ladder is a garbage collection.
 	Collected bool
 	stack     *stack // stack of the allocation, only while a history is recorded

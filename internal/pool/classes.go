@@ -32,8 +32,8 @@ func (c *Class) allocated(b *Block, requested uint64) {
 	c.Active.add(1)
 }
 
-// freed counts a block that its owner freed. idle counts the block when it waits for no event any
-// more.
+// freed counts a block that its owner freed. [Class.idle] counts the block when it waits for no
+// event any more.
 func (c *Class) freed(b *Block) {
 	c.AllocatedBytes.sub(b.size)
 	c.RequestedBytes.sub(b.requested)
@@ -45,8 +45,8 @@ func (c *Class) idle(b *Block) {
 	c.Active.sub(1)
 }
 
-// divided counts a free block in a segment that also has other blocks. The method joined undoes
-// this count when the block is allocated, or joined with a neighbour.
+// divided counts a free block in a segment that also has other blocks. [Class.joined] undoes this
+// count when the block is allocated, or joined with a neighbour.
 func (c *Class) divided(b *Block) {
 	c.InactiveSplitBytes.add(b.size)
 	c.InactiveSplit.add(1)
@@ -57,7 +57,8 @@ func (c *Class) joined(b *Block) {
 	c.InactiveSplit.sub(1)
 }
 
-// reserved counts a segment from the backing. returned counts a segment that was given back.
+// reserved counts a segment from the backing. Its counterpart for a segment that is given back is
+// [Class.returned].
 func (c *Class) reserved(bytes uint64) {
 	c.ReservedBytes.add(bytes)
 	c.Segments.add(1)

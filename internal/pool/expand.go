@@ -271,8 +271,9 @@ type unmapping struct {
 	span
 }
 
-// carveLocked removes the whole free pages from those spaces for whose stream idle returns true. If
-// a free block is partly outside of these pages, that part stays a free block.
+// carveLocked removes the whole free pages from the spaces of idle streams. The argument idle
+// reports whether a stream is idle. If a free block is partly outside of these pages, that part
+// stays a free block.
 func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 	for _, s := range p.spaces {
 		if s.home.held {

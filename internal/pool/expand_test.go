@@ -277,8 +277,8 @@ func TestExpandHistory(t *testing.T) {
 	}
 }
 
-// TestHoldPages: a recording returns to its segments and pages, so they stay until its stream is
-// retired.
+// TestHoldPages: each replay of a recording uses its segments and pages again. So they stay until
+// the recording's stream is retired.
 func TestHoldPages(t *testing.T) {
 	for _, pages := range []bool{false, true} {
 		d := newFake(0)

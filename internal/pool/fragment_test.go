@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// vast is a Backing with virtual memory of 2 MiB pages and no limit. It has no memory, and only
-// hands out addresses.
-type vast struct{ next uintptr }
+// unlimitedBacking is a Backing with virtual memory of 2 MiB pages and no limit. It has no memory,
+// and only hands out addresses.
+type unlimitedBacking struct{ next uintptr }
 
-func (v *vast) take(size uint64) uintptr {
+func (v *unlimitedBacking) take(size uint64) uintptr {
 	a := v.next + 2<<20
 	v.next = a + uintptr(size+(2<<20)-1)/(2<<20)*(2<<20)
 	return a
@@ -19,17 +19,17 @@ type noEvent struct{}
 
 func (noEvent) Release() {}
 
-func (v *vast) Alloc(size uint64) (uintptr, error)      { return v.take(size), nil }
-func (*vast) Free(uintptr, uint64)                      {}
-func (*vast) Capacity() (free, total uint64)            { return 80 << 30, 80 << 30 }
-func (*vast) Record(StreamID) (Event, error)            { return noEvent{}, nil }
-func (*vast) Done(Event) bool                           { return true }
-func (*vast) Wait(Event)                                {}
-func (*vast) Granularity() uint64                       { return 2 << 20 }
-func (v *vast) Reserve(size uint64) (uintptr, error)    { return v.take(size), nil }
-func (*vast) Unreserve(uintptr, uint64)                 {}
-func (*vast) Map(addr uintptr, size, page uint64) error { return nil }
-func (*vast) Unmap(addr uintptr, size, page uint64)     {}
+func (v *unlimitedBacking) Alloc(size uint64) (uintptr, error)      { return v.take(size), nil }
+func (*unlimitedBacking) Free(uintptr, uint64)                      {}
+func (*unlimitedBacking) Capacity() (free, total uint64)            { return 80 << 30, 80 << 30 }
+func (*unlimitedBacking) Record(StreamID) (Event, error)            { return noEvent{}, nil }
+func (*unlimitedBacking) Done(Event) bool                           { return true }
+func (*unlimitedBacking) Wait(Event)                                {}
+func (*unlimitedBacking) Granularity() uint64                       { return 2 << 20 }
+func (v *unlimitedBacking) Reserve(size uint64) (uintptr, error)    { return v.take(size), nil }
+func (*unlimitedBacking) Unreserve(uintptr, uint64)                 {}
+func (*unlimitedBacking) Map(addr uintptr, size, page uint64) error { return nil }
+func (*unlimitedBacking) Unmap(addr uintptr, size, page uint64)     {}
 
 // transformer makes the allocations of training a transformer in 16 bits. The parameters and their
 // Adam moments stay allocated. Each step has another sequence length. The forward pass allocates
@@ -133,7 +133,7 @@ func (m *transformer) step(n uint64) {
 // tenth more memory than the peak of allocated bytes.
 func TestFragmentation(t *testing.T) {
 	need := func(o Options) (ratio float64, s Stats) {
-		p := New(&vast{next: 1 << 40}, o)
+		p := New(&unlimitedBacking{next: 1 << 40}, o)
 		m := &transformer{t: t, p: p, layers: 12, batch: 8, width: 768, heads: 12, vocab: 32_000}
 		r := rand.New(rand.NewPCG(1, 2))
 		m.build()

@@ -4,8 +4,8 @@ package pool
 // (see [Pool.Hold]) takes over unused segments of other streams before it asks for new segments. It
 // does not take over pages of expandable segments.
 type Adopter interface {
-	// Follow makes later work on stream wait for work on producer: for all that
-	// is already queued there. The pool holds its lock when it calls Follow.
+	// Follow makes later work on stream wait for all work that is already queued on producer. The
+	// pool holds its lock when it calls Follow.
 	Follow(stream, producer StreamID) error
 }
 

@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// quiet limits a wait of the ladder. When cleanups have begun to fill the queue, and then the queue
-// receives nothing for this time, the ladder goes on to more expensive steps. Before the ladder
-// fails it waits again, up to Options.CollectWait.
-const quiet = 2 * time.Millisecond
+// idleLimit limits a wait of the ladder. When cleanups have begun to fill the queue, and then the
+// queue receives nothing for this time, the ladder goes on to more expensive steps. Before the
+// ladder fails it waits again, up to Options.CollectWait.
+const idleLimit = 2 * time.Millisecond
 
 // collections is the largest number of garbage collections for one request. A collection may free
 // only blocks of other streams. Other goroutines may allocate these immediately and drop them
@@ -94,14 +94,14 @@ func (p *Pool) stepsLocked(r *request) error {
 			return err
 		}
 	}
-	p.hungry.Store(true)
-	defer p.hungry.Store(false)
+	p.ladderWaits.Store(true)
+	defer p.ladderWaits.Store(false)
 	for range collections {
 		before := p.stats.QueuedFrees
 		p.unlocked(p.o.GC)
 		p.stats.Collections++
 		deadline := time.Now().Add(p.o.CollectWait)
-		for _, pause := range []time.Duration{quiet, p.o.CollectWait} {
+		for _, pause := range []time.Duration{idleLimit, p.o.CollectWait} {
 			p.awaitLocked(r, deadline, pause)
 			if r.block != nil {
 				return nil
@@ -309,7 +309,7 @@ func (p *Pool) collectEarly() {
 		p.drainLocked()
 		before := p.stats.QueuedFrees
 		p.mu.Unlock()
-		time.Sleep(quiet)
+		time.Sleep(idleLimit)
 		p.mu.Lock()
 		p.drainLocked()
 		if p.stats.QueuedFrees == before || time.Now().After(deadline) {

@@ -220,10 +220,10 @@ type Pool struct {
 
 	ladderMu sync.Mutex // lock that is held during the ladder and during Empty; taken before mu
 	waiter   *request   // request on the ladder, guarded by mu
-	// channel of capacity 1; while hungry is set, a freed or queued block wakes the ladder through
-	// it
-	wake   chan struct{}
-	hungry atomic.Bool
+	// channel of capacity 1; while ladderWaits is set, a freed or queued block wakes the ladder
+	// through it
+	wake        chan struct{}
+	ladderWaits atomic.Bool
 
 	collectable     uint64 // number of bytes in live blocks whose Origin is Collected
 	collectableEver uint64 // number of bytes in all blocks ever allocated whose Origin is Collected

@@ -40,7 +40,7 @@ func (p *Pool) Queue(b *Block, gen uint64) {
 
 // signal wakes the goroutine that runs the out-of-memory ladder, if that goroutine waits.
 func (p *Pool) signal() {
-	if p.hungry.Load() {
+	if p.ladderWaits.Load() {
 		select {
 		case p.wake <- struct{}{}:
 		default:

@@ -56,8 +56,8 @@ func (a *args) unused() string {
 
 func (a *args) has(i int, name string) bool { return a.arg(i, name) != nil }
 
-// wrong is a panic: a value has a type that the adapter does not expect. The call then counts as
-// refused.
+// wrong is the value of a panic: an argument has a type that the adapter does not expect. The call
+// then counts as refused.
 type wrong string
 
 func typed[T any](v any, what string) T {
@@ -210,9 +210,9 @@ func (a *args) text(i int, name, or string) string {
 
 // ints returns a list of whole numbers; a single number is a list of one. It returns nil if the
 // argument is missing.
-func (a *args) ints(i int, name string) []int { return wholes(a.arg(i, name)) }
+func (a *args) ints(i int, name string) []int { return toInts(a.arg(i, name)) }
 
-func wholes(v any) []int {
+func toInts(v any) []int {
 	switch v := v.(type) {
 	case nil:
 		return nil

@@ -137,7 +137,7 @@ func place(v any) any {
 		}
 		return tensor.Range(from, to, step)
 	case []any, tuple:
-		return wholes(v)
+		return toInts(v)
 	}
 	return v
 }

@@ -41,7 +41,7 @@ var products = map[string]call{
 			return x.TensorDot(y, left, right)
 		default:
 			l := items(d)
-			return x.TensorDot(y, wholes(l[0]), wholes(l[1]))
+			return x.TensorDot(y, toInts(l[0]), toInts(l[1]))
 		}
 	},
 	"einsum": func(a *args) any {

@@ -92,7 +92,7 @@ func softmaxes(f func(x T, dim int) T) call {
 	return func(a *args) any { return f(a.cast(2, a.x()), a.int(1, "dim", 0)) }
 }
 
-// dropouts returns a call of f. If a sample does not state the mode, training is its mode.
+// dropouts returns a call of f. The argument training is the mode of samples that do not state one.
 func dropouts(f func(x T, p float64) T, training bool) call {
 	return func(a *args) any {
 		a.ignored("inplace")
@@ -142,7 +142,7 @@ func convs(f func(x, w, b T, o tensor.ConvOptions) T) call {
 				panic(wrong("padding " + p))
 			}
 		default:
-			o.Padding = wholes(p)
+			o.Padding = toInts(p)
 		}
 		return f(a.x(), a.T(1, "weight"), a.opt(2, "bias"), o)
 	}

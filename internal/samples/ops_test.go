@@ -20,8 +20,8 @@ var ways = []variant{
 	{name: "permuted", form: permuted, order: 1},
 }
 
-// lies holds the entries whose results depend on the memory layout.
-var lies = map[string]bool{
+// layoutDependent holds the entries whose results depend on the memory layout.
+var layoutDependent = map[string]bool{
 	"as_strided": true, "as_strided.partial_views": true, "as_strided_copy": true,
 	"as_strided_scatter": true,
 	"view":               true, "view_as": true, "view_copy": true,
@@ -137,7 +137,7 @@ func (w *walk) row(t *testing.T, f call, r *row, ways []variant) {
 		ways = ways[:1]
 	}
 	for _, how := range ways {
-		if how.form != nil && lies[r.Op] {
+		if how.form != nil && layoutDependent[r.Op] {
 			continue
 		}
 		var opts []tensor.Option

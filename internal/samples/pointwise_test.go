@@ -169,7 +169,7 @@ func signs(x T) T {
 	return x.OnesLike().CopySign(x)
 }
 
-// floating returns x. If x holds integers, it returns x converted to float32.
+// floating returns x, converted to float32 if x holds integers.
 func floating(x T) T {
 	if x.Type().IsFloat() {
 		return x

@@ -21,8 +21,8 @@ func pair(f func(x T, dims ...int) (values, indices T)) call {
 	}
 }
 
-// orWhole adapts a reduction as the function pair does. Without a dimension argument, the call
-// returns only the values.
+// orWhole adapts a reduction as [pair] does. Without a dimension argument, the call returns only
+// the values.
 func orWhole(f func(x T, dims ...int) (values, indices T)) call {
 	return func(a *args) any {
 		v, i := f(a.x(), a.dims(1)...)

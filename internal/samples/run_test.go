@@ -111,7 +111,7 @@ func runs(f call, r *row, w variant, opts ...tensor.Option) (out outcome) {
 			if w.order < 1 || len(r.Grads) == 0 || r.Random {
 				return
 			}
-			total := weighed(outs)
+			total := weightedSum(outs)
 			// no result has a gradient, so all of PyTorch's gradients must be zero
 			if total == nil {
 				for k, want := range r.Grads {
@@ -142,7 +142,7 @@ func runs(f call, r *row, w variant, opts ...tensor.Option) (out outcome) {
 				list = append(list, g)
 			}
 			seconds := make([]*tensor.Tensor, len(m.leaves))
-			if total := weighed(list); total != nil {
+			if total := weightedSum(list); total != nil {
 				seconds = tensor.Gradients(total, m.leaves, tensor.AllowUnused())
 			}
 			for k, want := range r.Seconds {
@@ -190,9 +190,9 @@ func flat(v any) (out []any) {
 	return out
 }
 
-// weighed multiplies each result that has a gradient by its seed, and returns the sum. It returns
-// nil if no result has a gradient.
-func weighed(outs []any) (total *tensor.Tensor) {
+// weightedSum multiplies each result that has a gradient by its seed, and returns the sum. It
+// returns nil if no result has a gradient.
+func weightedSum(outs []any) (total *tensor.Tensor) {
 	for k, o := range outs {
 		y, _ := o.(*tensor.Tensor)
 		if y == nil || !y.Type().IsFloat() || !y.NeedsGrad() {

@@ -90,7 +90,8 @@ func TestWholeFolder(t *testing.T) {
 	}
 }
 
-// TestRowsOfSize: a row's message can state the largest allowed error.
+// TestRowsOfSize: the message of an exception can be a factor or a bound, and then excuses errors
+// up to that size.
 func TestRowsOfSize(t *testing.T) {
 	const off = "element 3 is 3e-07, want 0: off by 3e-07, 1e-07 is allowed"
 	for msg, want := range map[string]bool{

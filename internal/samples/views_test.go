@@ -282,7 +282,7 @@ var splits call = func(a *args) any {
 		case int:
 			return a.x().Split(v, a.int(2, "dim", 0))
 		default:
-			return a.x().SplitSizes(wholes(v), a.int(2, "dim", 0))
+			return a.x().SplitSizes(toInts(v), a.int(2, "dim", 0))
 		}
 	}
 	panic(wrong("no sizes"))
@@ -313,7 +313,7 @@ func tensorSplit(x T, split any, dim int) any {
 			at = append(at, int(i))
 		}
 	default:
-		at = wholes(v)
+		at = toInts(v)
 	}
 	var out []T
 	from := 0

@@ -31,7 +31,7 @@ func fail(r Result, call string) error {
 	return &Error{Call: call, Result: r}
 }
 
-// failf is fail with a detail, which is formatted only if there is an error.
+// failf does the same as fail, and adds a detail, which is formatted only if there is an error.
 func failf(r Result, call, format string, args ...any) error {
 	if r == 0 {
 		return nil
@@ -131,8 +131,8 @@ func (d *driver) CtxStreamPriorityRange() (least, greatest int, err error) {
 }
 
 // heapBytes returns memory that C may write to. It lies on the heap, which does not move. If the
-// compiler saw that the slice does not escape, it would put it on the goroutine's stack. The stack
-// may move after the slice's address was taken and before the call.
+// compiler saw that the slice does not escape, the compiler would put the slice on the goroutine's
+// stack. The stack may move after the slice's address was taken and before the call.
 //
 //go:noinline
 func heapBytes(n int) []byte { return make([]byte, n) }

@@ -86,9 +86,9 @@ type memsetNodeParams struct {
 // calls that are unsafe during a capture.
 const captureThreadLocal = 1
 
-// graphArgs is memory to which arguments of graph calls point. It must lie on the heap for the time
-// of the call. A call takes only its address, as a number. If the compiler saw this, it would put
-// the memory on the goroutine's stack. A stack moves when it grows.
+// graphArgs is memory to which arguments of graph calls point. It must lie on the heap during the
+// call, because a goroutine's stack moves when it grows. A call takes its address as a number, so
+// the compiler would otherwise choose the stack.
 type graphArgs struct {
 	kernel kernelNodeParams
 	extra  [5]uintptr

@@ -121,7 +121,7 @@ func OpenLibrary(name string) (*Library, []string) {
 // heap, because Go moves stacks.
 func Call(fn uintptr, args ...uintptr) uint32 { return uint32(CallWord(fn, args...)) }
 
-// CallWord is [Call] for a function with a result of 64 bits, such as a pointer.
+// CallWord does the same as [Call], for a function with a result of 64 bits, such as a pointer.
 func CallWord(fn uintptr, args ...uintptr) uintptr {
 	b := getBlock(fn)
 	copy(b.a[:], args)

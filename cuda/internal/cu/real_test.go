@@ -11,9 +11,9 @@ import (
 )
 
 // TestRealDriver checks that NVIDIA's own library has every function that is bound here, and that
-// this package explains its answers on a machine without a GPU. FLAMBEAU_TEST_LIBCUDA is the folder
-// in which the loader finds the library, and FLAMBEAU_TEST_DRIVER is its release (.ci/run
-// reallibs).
+// this package explains the library's answers on a machine without a GPU. FLAMBEAU_TEST_LIBCUDA is
+// the folder in which the loader finds the library, and FLAMBEAU_TEST_DRIVER is its release
+// (.ci/run reallibs).
 func TestRealDriver(t *testing.T) {
 	dir, release := os.Getenv("FLAMBEAU_TEST_LIBCUDA"), os.Getenv("FLAMBEAU_TEST_DRIVER")
 	if dir == "" {

@@ -16,10 +16,10 @@ type structBlock struct {
 // argument is a *structBlock (structcall_linux_amd64.s).
 var structStubAddr uintptr
 
-// CallStruct is [Call] for a function that takes a struct of [StructBytes] bytes by value. The
-// second argument is the struct's index among the function's arguments, counted from 0. There are
-// up to 6 arguments besides the struct. By the System V ABI the struct lies on the stack and
-// occupies no register. So it does not change the registers of these arguments.
+// CallStruct does the same as [Call], for a function that takes a struct of [StructBytes] bytes by
+// value. The second argument is the struct's index among the function's arguments, counted from 0.
+// There are up to 6 arguments besides the struct. By the System V ABI the struct lies on the stack
+// and occupies no register. So it does not change the registers of these arguments.
 func CallStruct(fn uintptr, at int, s *[StructBytes]byte, others ...uintptr) uint32 {
 	b := newStructBlock()
 	b.fn, b.s = fn, *s

@@ -35,7 +35,7 @@ type Config struct {
 
 	Workers int // goroutines that run the blocks of a kernel, default GOMAXPROCS
 	// instructions that a warp may execute before its kernel counts as an endless loop; the default
-	// is that of package ptxvm
+	// is the one in package ptxvm
 	MaxSteps int64
 	// operations that may be pending; a further call first runs some of them; default 1024
 	QueueDepth int

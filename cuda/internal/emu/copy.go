@@ -134,10 +134,10 @@ func (d *Driver) MemcpyDtoHAsync(dst unsafe.Pointer, src cu.DevicePtr, n uint64,
 	h := d.hostAt(dst, n)
 	if dev.mem == nil {
 		if h == nil {
-			return valueless(call, fmt.Sprintf("%d bytes at %#x", n, uint64(src)))
+			return metaError(call, fmt.Sprintf("%d bytes at %#x", n, uint64(src)))
 		}
 		d.counters.DtoH.add(n)
-		s.hollow = true
+		s.afterMetaCopy = true
 		d.enqueue(s, &op{Op: Op{Kind: KindCopyDtoH, Bytes: n}, run: func() (time.Duration, error) { return d.cfg.Cost.link(n), nil }})
 		return s.ctx.dead
 	}

@@ -74,7 +74,7 @@
 //     no virtual time.
 //
 // If a condition is not met, the goroutine that calls first gets the engine or the link first. If
-// one goroutine drives two devices and waits for one of them, the wait does not delay work that it
+// one goroutine drives two devices, a wait for one of them does not delay work that the goroutine
 // later submits to the second device. In an adversarial schedule the order of the calls decides
 // what the seed draws. So the goroutines' turns affect times, and the order of operations that no
 // event orders. They do not affect the values that a program computes, if its events are right.

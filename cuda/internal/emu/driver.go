@@ -241,7 +241,8 @@ func (d *Driver) streamOf(call string, h cu.Stream) (*stream, error) {
 	return s, s.ctx.dead
 }
 
-// streamHere is streamOf for a call whose stream must belong to the current context. d.mu is held.
+// streamHere does the same as streamOf, but the stream must belong to the current context. d.mu is
+// held.
 func (d *Driver) streamHere(call string, h cu.Stream) (*stream, error) {
 	ctx, err := d.currentContext(call)
 	if err != nil {

@@ -105,8 +105,8 @@ func (c *calendar) reserve(ready, cost time.Duration) (start, end time.Duration)
 		if cost == 0 {
 			return start, end
 		}
-		// The operation has used this span from the moment from to its end. So only a span before
-		// from may be left in its place.
+		// The operation has used this span up to its end. So at most the beginning of the span is
+		// left in its place.
 		i += len(left)
 	}
 	from := max(c.end, ready)

@@ -158,8 +158,8 @@ func (d *Driver) GraphAddKernelNode(h cu.Graph, after []cu.GraphNode, l cu.Graph
 	return d.addNode(call, h, after, func(*graph) (work, error) { return d.kernelNode(call, l) })
 }
 
-// kernelNode is kernelWork in the context of the launched function, which may differ from the
-// graph's context.
+// kernelNode returns the work of a node that launches a kernel, see kernelWork. It runs in the
+// context of the launched function, which may differ from the graph's context.
 func (d *Driver) kernelNode(call string, l cu.GraphKernel) (work, error) {
 	f, err := d.functionOf(call, l.Func)
 	if err != nil {

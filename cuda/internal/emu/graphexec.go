@@ -203,7 +203,7 @@ func (d *Driver) GraphLaunch(h cu.GraphExec, st cu.Stream) error {
 	e.lastOp = d.enqueue(s, join)
 	for _, l := range lanes {
 		l.closed = true
-		d.reap(l)
+		d.removeClosed(l)
 	}
 	return s.ctx.dead
 }

@@ -14,10 +14,10 @@ import (
 func TestGraphOfTwoDevices(t *testing.T) {
 	const n, us = 64, time.Microsecond
 	for seed := range uint64(seeds) {
-		var seen []moment
+		var seen []timelineOp
 		r, other := newPair(t, Config{Memory: 4 << 20, Seed: seed, Workers: 1,
 			Cost:     Cost{Copy: us, CopyBytes: 1e9, PeerBytes: 1e9},
-			Timeline: func(o Op, start, end time.Duration) { seen = append(seen, moment{o, start, end}) }})
+			Timeline: func(o Op, start, end time.Duration) { seen = append(seen, timelineOp{o, start, end}) }})
 		direct := seed%2 == 0
 		x, s := r.alloc(4*n), r.stream()
 		r.ok(r.MemsetD32Async(x, 5, n, s))
@@ -50,7 +50,7 @@ func TestGraphOfTwoDevices(t *testing.T) {
 		if !direct {
 			took *= 2
 		}
-		kinds := map[Kind][]moment{}
+		kinds := map[Kind][]timelineOp{}
 		for _, m := range seen {
 			kinds[m.Kind] = append(kinds[m.Kind], m)
 		}

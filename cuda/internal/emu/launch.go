@@ -18,8 +18,8 @@ func (d *Driver) LaunchKernel(h cu.Function, grid, block cu.Dim3, dynShared uint
 	return d.launch("cuLaunchKernel", cu.GraphKernel{Func: h, Grid: grid, Block: block, Shared: dynShared, Params: params}, cu.LaunchAttributes{}, st)
 }
 
-// LaunchKernelEx is LaunchKernel with attributes. Overlap and Priority have no effect, because
-// emulated kernels do not overlap. Clusters of more than one block are refused.
+// LaunchKernelEx does the same as LaunchKernel, with attributes. Overlap and Priority have no
+// effect, because emulated kernels do not overlap. Clusters of more than one block are refused.
 func (d *Driver) LaunchKernelEx(l cu.GraphKernel, a cu.LaunchAttributes, st cu.Stream) error {
 	return d.launch("cuLaunchKernelEx", l, a, st)
 }

@@ -71,9 +71,9 @@ func (d *Driver) Cancel(m *Meeting) {
 	}
 }
 
-// gathered reports whether o, at the head of its stream, need not wait for a part of its meeting in
-// another stream.
-func (o *op) gathered() bool {
+// meetingReady reports whether o, at the head of its stream, need not wait for a part of its
+// meeting in another stream.
+func (o *op) meetingReady() bool {
 	m := o.meeting
 	if m == nil {
 		return true
@@ -89,8 +89,8 @@ func (o *op) gathered() bool {
 	return true
 }
 
-// hold makes a meeting take place. d.mu is held.
-func (d *Driver) hold(m *Meeting) {
+// runMeeting makes a meeting take place. d.mu is held.
+func (d *Driver) runMeeting(m *Meeting) {
 	// All parts start when the last one is ready.
 	var start time.Duration
 	for _, o := range m.parts {
@@ -126,7 +126,7 @@ func (d *Driver) hold(m *Meeting) {
 		if d.cfg.Timeline != nil {
 			d.cfg.Timeline(o.Op, start, end)
 		}
-		d.reap(s)
+		d.removeClosed(s)
 	}
 	if err != nil {
 		for _, o := range m.parts {
@@ -148,9 +148,9 @@ func (e *MeetingError) Error() string {
 	return fmt.Sprintf("emu: %s on device %d can never be done: %s", e.Name, e.Device, e.Why)
 }
 
-// strand is called when no operation can run. It ends the contexts in which a part of a meeting
-// waits at the head of a stream, and reports whether there were any. d.mu is held.
-func (d *Driver) strand() bool {
+// endDeadlocked is called when no operation can run. It ends the contexts in which a part of a
+// meeting waits at the head of a stream, and reports whether there were any. d.mu is held.
+func (d *Driver) endDeadlocked() bool {
 	why := map[*context]error{}
 	for _, s := range d.streams {
 		if len(s.queue) == 0 || s.queue[0].meeting == nil || why[s.ctx] != nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// party is two devices, each with a stream and a word of memory.
-type party struct {
+// twoDevices is two devices, each with a stream and a word of memory.
+type twoDevices struct {
 	*rig
 	ctx   [2]cu.Context
 	queue [2]cu.Stream
 	word  [2]cu.DevicePtr
 }
 
-func newParty(t *testing.T, cfg Config) *party {
+func newTwoDevices(t *testing.T, cfg Config) *twoDevices {
 	r, other := newPair(t, cfg)
-	p := &party{rig: r, ctx: [2]cu.Context{r.ctx, other}}
+	p := &twoDevices{rig: r, ctx: [2]cu.Context{r.ctx, other}}
 	for i := range 2 {
 		r.ok(r.CtxSetCurrent(p.ctx[i]))
 		p.queue[i], p.word[i] = r.stream(), r.alloc(4)
@@ -30,19 +30,19 @@ func newParty(t *testing.T, cfg Config) *party {
 	return p
 }
 
-func (p *party) put(i int, v uint32) {
+func (p *twoDevices) put(i int, v uint32) {
 	p.Helper()
 	p.withContext(p.ctx[i], func() { p.ok(p.MemsetD32Async(p.word[i], v, 1, p.queue[i])) })
 }
 
-func (p *party) get(i int) (v uint32, err error) {
+func (p *twoDevices) get(i int) (v uint32, err error) {
 	var b [4]byte
 	p.withContext(p.ctx[i], func() { err = p.MemcpyDtoHAsync(unsafe.Pointer(&b[0]), p.word[i], 4, p.queue[i]) })
 	return binary.LittleEndian.Uint32(b[:]), err
 }
 
 // sum returns a meeting that sets both words to their sum.
-func (p *party) sum() *Meeting {
+func (p *twoDevices) sum() *Meeting {
 	return NewMeeting("sum", 2, 4, func(m *Shared) error {
 		var total uint32
 		for _, w := range p.word {
@@ -63,12 +63,12 @@ func (p *party) sum() *Meeting {
 	})
 }
 
-// TestMeeting checks that a part runs after the earlier work of its stream, that all parts run at
-// the same time, and that later work of either stream sees the effect, in whatever order the queues
+// TestMeeting checks that a part runs after the earlier work of its stream, and that all parts run
+// at the same time. Later work of either stream must see the effect, in whatever order the queues
 // run.
 func TestMeeting(t *testing.T) {
 	for seed := range uint64(20) {
-		p := newParty(t, Config{Memory: 4 << 20, Seed: seed, QueueDepth: 1 + int(seed%3)})
+		p := newTwoDevices(t, Config{Memory: 4 << 20, Seed: seed, QueueDepth: 1 + int(seed%3)})
 		want := [2]uint32{}
 		for k := range uint32(5) {
 			for i := range 2 {
@@ -95,7 +95,7 @@ func TestMeeting(t *testing.T) {
 
 // TestMeetingTakesTheTimeOfTheLast checks that all parts end together, when the slowest ends.
 func TestMeetingTakesTheTimeOfTheLast(t *testing.T) {
-	p := newParty(t, Config{Memory: 4 << 20, Latency: func(o Op) time.Duration {
+	p := newTwoDevices(t, Config{Memory: 4 << 20, Latency: func(o Op) time.Duration {
 		if o.Kind == KindMemset && o.Device == 1 {
 			return time.Second
 		}
@@ -117,7 +117,7 @@ func TestMeetingTakesTheTimeOfTheLast(t *testing.T) {
 // TestMeetingNobodyComesTo waits for a part whose partner is not queued. The error names the
 // partner. It also tests two meetings whose parts wait behind each other.
 func TestMeetingNobodyComesTo(t *testing.T) {
-	p := newParty(t, Config{Memory: 4 << 20})
+	p := newTwoDevices(t, Config{Memory: 4 << 20})
 	p.put(0, 1)
 	p.ok(p.Meet(p.sum(), []int{0}, p.queue[:1]))
 	err := p.StreamSynchronize(p.queue[0])
@@ -129,7 +129,7 @@ func TestMeetingNobodyComesTo(t *testing.T) {
 		t.Errorf("the other device: %v", err)
 	}
 
-	p = newParty(t, Config{Memory: 4 << 20, Seed: 3})
+	p = newTwoDevices(t, Config{Memory: 4 << 20, Seed: 3})
 	a, b := p.sum(), p.sum()
 	p.ok(p.Meet(a, []int{0}, p.queue[:1]))
 	p.ok(p.Meet(b, []int{0, 1}, p.queue[:]))
@@ -142,7 +142,7 @@ func TestMeetingNobodyComesTo(t *testing.T) {
 // TestCancelledMeeting checks that work behind a cancelled meeting runs, and that the meeting has
 // no effect.
 func TestCancelledMeeting(t *testing.T) {
-	p := newParty(t, Config{Memory: 4 << 20})
+	p := newTwoDevices(t, Config{Memory: 4 << 20})
 	p.put(0, 5)
 	p.put(1, 6)
 	m := p.sum()
@@ -159,7 +159,7 @@ func TestCancelledMeeting(t *testing.T) {
 // TestMeetingChecks checks that memory without values is not summed, that wrong or captured streams
 // are refused, and that a part is not queued twice.
 func TestMeetingChecks(t *testing.T) {
-	p := newParty(t, Config{Memory: 4 << 20})
+	p := newTwoDevices(t, Config{Memory: 4 << 20})
 	p.put(0, 1)
 	p.withContext(p.ctx[1], func() { p.BlockAllocated(p.queue[1], p.word[1], 4, 4, "a block") })
 	p.ok(p.Meet(p.sum(), []int{0, 1}, p.queue[:]))
@@ -170,7 +170,7 @@ func TestMeetingChecks(t *testing.T) {
 		}
 	}
 
-	p = newParty(t, Config{Memory: 4 << 20})
+	p = newTwoDevices(t, Config{Memory: 4 << 20})
 	m := p.sum()
 	if err := p.Meet(m, []int{0}, []cu.Stream{4711}); !errors.Is(err, cu.ErrInvalidHandle) {
 		t.Errorf("no stream: %v", err)
@@ -190,7 +190,7 @@ func TestMeetingChecks(t *testing.T) {
 
 // TestMeetingsOfMeta checks that meetings in meta mode take their time and touch no memory.
 func TestMeetingsOfMeta(t *testing.T) {
-	p := newParty(t, Config{Meta: true, Memory: 1 << 30})
+	p := newTwoDevices(t, Config{Meta: true, Memory: 1 << 30})
 	m := NewMeeting("nothing", 2, 1<<20, func(*Shared) error { panic("an effect") })
 	p.ok(p.Meet(m, []int{0, 1}, p.queue[:]))
 	p.ok(p.StreamSynchronize(p.queue[1]))

@@ -95,11 +95,11 @@ func (d *Driver) deviceAt(p cu.DevicePtr) *device {
 // hostBlock is page-locked host memory. It is Go memory, which does not move, and the driver keeps
 // it alive.
 type hostBlock struct {
-	buf    []byte
-	flags  cu.HostAllocFlags
-	mapped map[int]uint64 // device address, by the device's ordinal
-	freed  bool
-	hollow bool // the memory is hollow, see hollowMin
+	buf        []byte
+	flags      cu.HostAllocFlags
+	mapped     map[int]uint64 // device address, by the device's ordinal
+	freed      bool
+	unreserved bool // the system reserves no memory for the block, see unreservedMin
 }
 
 const pageSize = 4096
@@ -124,10 +124,10 @@ func (d *Driver) MemHostAlloc(n uint64, f cu.HostAllocFlags) (unsafe.Pointer, er
 	case d.cfg.NoHost != nil && d.cfg.NoHost():
 		return nil, fail(call, cu.ErrOutOfMemory, "%d bytes are refused: a test has asked for that", n)
 	}
-	h := &hostBlock{flags: f, mapped: map[int]uint64{}, hollow: d.cfg.Meta && n >= hollowMin}
-	if h.hollow {
+	h := &hostBlock{flags: f, mapped: map[int]uint64{}, unreserved: d.cfg.Meta && n >= unreservedMin}
+	if h.unreserved {
 		var err error
-		if h.buf, err = hollow(n); err != nil {
+		if h.buf, err = mapUnreserved(n); err != nil {
 			return nil, &cu.Error{Call: call, Result: cu.ErrOutOfMemory, Detail: fmt.Sprintf("%d bytes", n), Cause: err}
 		}
 	} else {
@@ -178,7 +178,7 @@ func (d *Driver) MemFreeHost(p unsafe.Pointer) error {
 	}
 	h.freed = true
 	d.hosts = slices.DeleteFunc(d.hosts, func(o *hostBlock) bool { return o == h })
-	if h.hollow {
+	if h.unreserved {
 		if err := unmap(h.buf); err != nil {
 			return &cu.Error{Call: "cuMemFreeHost", Result: cu.ErrInvalidValue, Cause: err}
 		}

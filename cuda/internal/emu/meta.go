@@ -72,11 +72,11 @@ func (m *metaMemory) check(addr, n uint64) error {
 	return fmt.Errorf("emu: bytes [%#x,%#x) are not mapped", addr, addr+n)
 }
 
-// valueless returns the error of a call that would deliver a value to the host.
-func valueless(call, what string) error {
+// metaError returns the error of a call that would deliver a value to the host in meta mode.
+func metaError(call, what string) error {
 	return &cu.Error{Call: call, Result: cu.ErrNotSupported, Detail: what, Cause: ErrMeta}
 }
 
-// hollowMin is the size from which page-locked memory of meta mode is hollow. It then reads as
-// zeros, and a page exists only after somebody has written it.
-const hollowMin = 64 << 10
+// unreservedMin is the size from which the system reserves no memory for page-locked memory of meta
+// mode. Such memory reads as zeros, and a page exists only after somebody has written it.
+const unreservedMin = 64 << 10

@@ -177,8 +177,8 @@ func (d *Driver) ModuleGetFunction(h cu.Module, name string) (cu.Function, error
 	return f, nil
 }
 
-// spilt returns the local memory that Config.Spill gives a kernel.
-func (d *Driver) spilt(kernel string) int {
+// configuredSpill returns the local memory that Config.Spill gives a kernel.
+func (d *Driver) configuredSpill(kernel string) int {
 	if d.cfg.Spill == nil {
 		return 0
 	}
@@ -223,7 +223,7 @@ func (d *Driver) FuncAttribute(h cu.Function, a cu.FuncAttr) (int, error) {
 	case cu.FuncConstBytes:
 		return 0, nil
 	case cu.FuncLocalBytes:
-		return f.entry.Local + d.spilt(f.entry.Name), nil
+		return f.entry.Local + d.configuredSpill(f.entry.Name), nil
 	case cu.FuncNumRegs:
 		return assumedRegs, nil
 	case cu.FuncPTXVersion:

@@ -52,28 +52,28 @@ type op struct {
 	// operations that must be done before this one, besides the earlier ones of its queue
 	after []*op
 	// the operation's effect; nil for records and waits. An error ends the context.
-	run    func() (time.Duration, error)
-	submit time.Duration // time of the device's host at the call
-	end    time.Duration // virtual time of completion, valid once done
-	done   bool
-	hollow bool // see the field hollow of stream
+	run           func() (time.Duration, error)
+	submit        time.Duration // time of the device's host at the call
+	end           time.Duration // virtual time of completion, valid once done
+	done          bool
+	afterMetaCopy bool // see the field afterMetaCopy of stream
 
 	meeting *Meeting // the meeting that the operation is a part of; nil once the meeting is over
 }
 
 // stream is a queue of operations of one context.
 type stream struct {
-	handle   cu.Stream
-	ctx      *context
-	blocking bool // takes part in the ordering of the legacy default stream
-	weight   int  // how often an adversarial schedule picks the stream
-	queue    []*op
-	last     *op  // the newest operation, done or not
-	hollow   bool // in meta mode: the stream has copied memory without values to page-locked memory
-	clock    time.Duration
-	closed   bool     // the stream was destroyed, and is removed when its queue is empty
-	capture  *capture // if not nil, it receives the work that is queued on the stream
-	by       *device  // for a graph's launch: the device whose host submits; if nil, that of ctx
+	handle        cu.Stream
+	ctx           *context
+	blocking      bool // takes part in the ordering of the legacy default stream
+	weight        int  // how often an adversarial schedule picks the stream
+	queue         []*op
+	last          *op  // the newest operation, done or not
+	afterMetaCopy bool // in meta mode: the stream has copied to page-locked memory
+	clock         time.Duration
+	closed        bool     // the stream was destroyed, and is removed when its queue is empty
+	capture       *capture // if not nil, it receives the work that is queued on the stream
+	by            *device  // for a graph's launch: the device that submits it; if nil, ctx's device
 }
 
 // weights are the weights that a stream may get in an adversarial schedule. Streams with the
@@ -87,8 +87,8 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // the capture stores the error
 		return o
 	}
-	// This loop comes before the append. So a call may still be refused, and its own operation has
-	// not run. Nothing can run if all queues wait for parts of a meeting that are not queued yet.
+	// This loop comes before the append, so that it cannot run o itself: the call may still be
+	// refused. Nothing can run if all queues wait for parts of a meeting that are not queued yet.
 	for d.pending >= d.cfg.QueueDepth && d.step() {
 	}
 	d.issue++
@@ -96,7 +96,7 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 	if s.by != nil {
 		by = s.by
 	}
-	o.stream, o.issue, o.submit, o.hollow = s, d.issue, by.host, s.hollow
+	o.stream, o.issue, o.submit, o.afterMetaCopy = s, d.issue, by.host, s.afterMetaCopy
 	o.Device, o.Stream = s.ctx.dev.ordinal, s.handle
 	if o.Kind != KindCopyPeer {
 		o.From, o.To = o.Device, o.Device
@@ -131,7 +131,7 @@ func (s *stream) ready() bool {
 			return false
 		}
 	}
-	return s.queue[0].gathered()
+	return s.queue[0].meetingReady()
 }
 
 // step picks one operation, runs it, and reports whether there was one. If queues run in the order
@@ -165,7 +165,7 @@ func (d *Driver) step() bool {
 // finish runs operations until the given function returns true. d.mu is held.
 func (d *Driver) finish(done func() bool) {
 	for !done() {
-		if !d.step() && !d.strand() {
+		if !d.step() && !d.endDeadlocked() {
 			// Each wait is for an operation that was issued earlier. So there is always a queue
 			// whose first operation is ready, or waits at a meeting.
 			panic("emu: no operation can run: the order of the queues is broken")
@@ -199,13 +199,13 @@ func (d *Driver) await(o *op) {
 func (d *Driver) execute(s *stream) {
 	o := s.queue[0]
 	if o.meeting != nil {
-		d.hold(o.meeting)
+		d.runMeeting(o.meeting)
 		return
 	}
 	s.queue[0] = nil
 	s.queue = s.queue[1:]
 	d.pending--
-	defer d.reap(s)
+	defer d.removeClosed(s)
 	o.done = true
 	start := max(s.clock, o.submit)
 	for _, a := range o.after {
@@ -240,8 +240,8 @@ func (d *Driver) execute(s *stream) {
 	}
 }
 
-// reap removes a destroyed stream whose work is done. d.mu is held.
-func (d *Driver) reap(s *stream) {
+// removeClosed removes a destroyed stream whose work is done. d.mu is held.
+func (d *Driver) removeClosed(s *stream) {
 	if s.closed && len(s.queue) == 0 {
 		d.removeStream(s)
 	}

@@ -47,7 +47,7 @@ func (d *Driver) StreamDestroy(h cu.Stream) error {
 		return err
 	}
 	s.closed = true
-	d.reap(s)
+	d.removeClosed(s)
 	return nil
 }
 
@@ -204,8 +204,8 @@ func (d *Driver) EventSynchronize(h cu.Event) error {
 	d.counters.Synchronisations++
 	if e.point != nil {
 		d.await(e.point)
-		if e.point.hollow && e.ctx.dead == nil {
-			return valueless(call, "an event behind a copy to pinned memory")
+		if e.point.afterMetaCopy && e.ctx.dead == nil {
+			return metaError(call, "an event behind a copy to pinned memory")
 		}
 	}
 	return e.ctx.dead

@@ -12,13 +12,13 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// moment is one operation of a timeline.
-type moment struct {
+// timelineOp is one operation of a timeline.
+type timelineOp struct {
 	Op
 	start, end time.Duration
 }
 
-func (m moment) String() string {
+func (m timelineOp) String() string {
 	return fmt.Sprintf("%v %s of %d bytes, %d to %d, from %v to %v",
 		m.Kind, m.Name, m.Bytes, m.From, m.To, m.start, m.end)
 }
@@ -66,12 +66,12 @@ func (k *rank) follow(later, earlier cu.Stream) cu.Event {
 
 // ranks runs a program for each device, on goroutines that take turns at random. It returns the
 // operations of each device and stream (0: a, 1: b), with their times.
-func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]moment, d *Driver) {
+func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]timelineOp, d *Driver) {
 	t.Helper()
 	const size = 1 << 20
 	cfg.Devices, cfg.Memory = max(2, cfg.Devices), 8<<20
-	var all []moment
-	cfg.Timeline = func(o Op, start, end time.Duration) { all = append(all, moment{o, start, end}) }
+	var all []timelineOp
+	cfg.Timeline = func(o Op, start, end time.Duration) { all = append(all, timelineOp{o, start, end}) }
 	d, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]moment,
 		})
 	}
 	wg.Wait()
-	list = make([][2][]moment, cfg.Devices)
+	list = make([][2][]timelineOp, cfg.Devices)
 	for i, k := range group {
 		if k.failure != nil {
 			t.Fatalf("device %d: %v", i, k.failure)
@@ -147,9 +147,9 @@ func planted(latencies ...time.Duration) func(Op) time.Duration {
 
 // TestPipeline runs kernels on one stream. On a second stream it copies their results, after waits
 // for events. Two devices do this at once. A device takes the time of all its kernels or of all its
-// copies, whichever is longer. To that one piece of the shorter kind is added. The test fails if a
-// copy occupies the engine for kernels. It also fails if a copy waits for the copies or the host of
-// the second device.
+// copies, whichever is longer, and in addition the time of one piece of the other kind. The test
+// fails if a copy occupies the engine for kernels. It also fails if a copy waits for the copies or
+// the host of the second device.
 func TestPipeline(t *testing.T) {
 	const pieces, bytes = 50, 1 << 20
 	for _, c := range []struct {
@@ -277,7 +277,7 @@ func TestTimesAreOfNoInterleaving(t *testing.T) {
 
 // checkExclusive checks that each stream does one thing after the other, and that a device takes at
 // least the time of its kernels in all streams.
-func checkExclusive(t *testing.T, list [][2][]moment, latency func(Op) time.Duration) {
+func checkExclusive(t *testing.T, list [][2][]timelineOp, latency func(Op) time.Duration) {
 	t.Helper()
 	for i, streams := range list {
 		var busy, last time.Duration
@@ -305,9 +305,9 @@ func checkExclusive(t *testing.T, list [][2][]moment, latency func(Op) time.Dura
 // waits.
 func TestHostsAreTheirOwn(t *testing.T) {
 	us := time.Microsecond
-	var last moment
+	var last timelineOp
 	r, other := newPair(t, Config{Memory: 4 << 20, Latency: func(Op) time.Duration { return 1000 * us },
-		Timeline: func(o Op, start, end time.Duration) { last = moment{o, start, end} }})
+		Timeline: func(o Op, start, end time.Duration) { last = timelineOp{o, start, end} }})
 	clocks := func(what string, want0, want1 time.Duration) {
 		t.Helper()
 		if a, b := r.NowOf(0), r.NowOf(1); a != want0 || b != want1 || r.Now() != max(a, b) {
@@ -341,9 +341,8 @@ func TestHostsAreTheirOwn(t *testing.T) {
 	}
 }
 
-// TestEngines checks that operations of one engine take turns, that operations of different engines
-// run at the same time, and that a kernel that waits for a copy does not delay a kernel that is
-// ready.
+// TestEngines checks that operations of one engine take turns, and operations of different engines
+// run at the same time. A kernel that waits for a copy must not delay a kernel that is ready.
 func TestEngines(t *testing.T) {
 	const us, n = time.Microsecond, 1000
 	// 2 µs for a direct copy, 4 µs for a copy through the host

@@ -33,8 +33,8 @@ func newVirtual() *virtual {
 	return &virtual{ranges: map[uint64]uint64{}, handles: map[cu.MemHandle]*physical{}, mapped: map[uint64]*physical{}}
 }
 
-// granularity returns the default size of pages. It is that of hardware, or less if the memory
-// would have fewer than 32 pages.
+// granularity returns the default size of pages. It is the page size of hardware, or less if the
+// memory would have fewer than 32 pages.
 func granularity(memory uint64) uint64 {
 	g := uint64(2 << 20)
 	for memory < 1<<30 && g > 64<<10 && g > memory/32 {

@@ -129,8 +129,8 @@ func launchAttention(s attentionShape, f attentionForm, o AttentionOperands, out
 }
 
 // keyTiles returns how many tiles of keys are read for one head, summed over its blocks of queries.
-// A block has rows queries. If causal, a block skips the tiles that none of its queries sees. A
-// sample whose length is less than keys reads fewer tiles than that.
+// A block has rows queries. If causal, a block skips the tiles that none of its queries sees. The
+// number is an upper limit: a sample whose length is less than keys reads fewer tiles.
 func keyTiles(causal bool, queries, keys, rows, tile int) int {
 	n := 0
 	for first := 0; first < queries; first += rows {

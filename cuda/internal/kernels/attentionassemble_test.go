@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// weighings returns the weighings whose attention kernels differ in the number of registers they
-// need.
+// weighings returns values of AttentionWeighing whose attention kernels differ in the number of
+// registers that they need.
 func weighings(batch, heads, queries, keys int, typ dtype.Type) []AttentionWeighing {
 	lengths, numbers := fake(dtype.I64, batch), fake(dtype.I64, 2)
 	w := AttentionWeighing{Scale: 0.1}

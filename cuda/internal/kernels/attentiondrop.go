@@ -5,9 +5,10 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// keptOwn reports which weights dropout keeps, for a thread that owns every 8th key from key on and
-// every 16th of n queries from j on. It draws a block of random numbers for each weight, and holds
-// the decisions as bits of one register.
+// keptOwn reports which weights dropout keeps, for the keys and queries of one thread. The thread
+// owns every 8th key, starting at the argument key. Of the n queries from index j on, it owns every
+// 16th. keptOwn draws a block of random numbers for each weight, and holds the decisions as bits of
+// one register.
 func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Value {
 	b, seed := w.Builder, w.seed
 	// The seed is loaded again for each tile. Otherwise the round keys of Philox, which depend on
@@ -84,9 +85,9 @@ func (r weighingRow) keptAlong(lane, j ptx.Value, n int) func(n, e int) ptx.Valu
 	return func(n, e int) ptx.Value { return kept(n/2, 8*(n%2)+e, column.Shl(num(1))) }
 }
 
-// keptAcross is keptAlong for accumulators whose rows are 16 keys and whose columns are n queries
-// from j on. The returned function takes the number of a fragment of 8 queries, and the element e
-// of the fragment, 0 to 3.
+// keptAcross does the same as keptAlong, for accumulators whose rows are 16 keys and whose columns
+// are n queries from j on. The returned function takes the number of a fragment of 8 queries, and
+// the element e of the fragment, 0 to 3.
 func (w *weighing) keptAcross(lane, j, key ptx.Value, n int) func(n, e int) ptx.Value {
 	column, line := lane.And(num(3)), lane.Shr(num(2)).And(num(3))
 	key = key.Add(line.Shr(num(1)).Shl(num(3))).Add(lane.Shr(num(4)).Shl(num(2)))

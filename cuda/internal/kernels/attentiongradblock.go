@@ -57,8 +57,8 @@ func (s attentionGrad) kernelName(own, other int) string {
 }
 
 // tilePairs returns how many pairs of tiles are computed for one head of queries. A pair is a tile
-// of "own rows" and a tile of "other rows", with the given numbers of rows. A sample whose length
-// is less than keys has fewer pairs than that.
+// of "own rows" and a tile of "other rows", with the given numbers of rows. The number is an upper
+// limit: a sample whose length is less than keys has fewer pairs.
 func (s attentionGrad) tilePairs(queries, keys, own, other int) int {
 	if !s.byKey {
 		return keyTiles(s.w.causal, queries, keys, own, other)

@@ -23,19 +23,21 @@ func gradFloatFor(s attentionGrad) gradFloat {
 	switch {
 	case wide <= 64 && plain:
 		return gradFloat{s, 8, 32, 1}
-	case wide <= 64 && s.crowded():
+	case wide <= 64 && s.needsManyRegisters():
 		return gradFloat{s, 4, 16, 1}
 	case wide <= 128:
 		return gradFloat{s, 4, 32, 1}
-	case wide > 192 && s.byKey, s.crowded():
+	case wide > 192 && s.byKey, s.needsManyRegisters():
 		return gradFloat{s, 4, 16, 2}
 	}
 	return gradFloat{s, 4, 16, 1}
 }
 
-// crowded reports whether weighing needs many registers. It does if own rows are keys, and there
-// are dropout and a mask.
-func (s attentionGrad) crowded() bool { return s.byKey && s.w.drop && s.w.mask != dtype.Invalid }
+// needsManyRegisters reports whether the computation of the weights needs many registers. It does
+// if the own rows are keys, and there are both dropout and a mask.
+func (s attentionGrad) needsManyRegisters() bool {
+	return s.byKey && s.w.drop && s.w.mask != dtype.Invalid
+}
 
 func (s gradFloat) kernel() (*Kernel, error) { return kernelOf(s) }
 func (s gradFloat) tile() (own, other int)   { return 8 * s.rows, s.other }
@@ -53,7 +55,7 @@ func (s gradFloat) tiles() (x1, x2, y1, y2 headTile) {
 	}
 	own := func(columns int) headTile {
 		least := 32
-		if s.crowded() {
+		if s.needsManyRegisters() {
 			least = 64
 		}
 		return headTileOf(8*s.rows, max(columns, least), dtype.F32)

@@ -82,8 +82,8 @@ func splitAttention(s attentionShape, o AttentionOperands, chunk int, scratch Sc
 }
 
 // attentionCombine describes a kernel that adds up the partial results of the pieces of the keys.
-// Each is weighted by its piece's part of the query's sum of exponentials. A block has one query,
-// and a thread has every 128th value.
+// The weight of a piece is its share of the query's sum of exponentials. A block has one query, and
+// a thread has every 128th value.
 type attentionCombine struct {
 	out headRows
 	lse bool

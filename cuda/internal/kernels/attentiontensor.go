@@ -14,8 +14,8 @@ import (
 // of the second product's first operand.
 type attentionTensor struct {
 	attentionShape
-	// fold is true if the factor of the exponent includes the scale: the scale is positive, and
-	// nothing is added to the scores.
+	// fold is true if the factor of the exponent includes the scale. That is possible if the scale
+	// is positive and nothing is added to the scores.
 	fold  bool
 	warps int
 	high  int // a warp has 16·high queries

@@ -171,7 +171,7 @@ type headMover struct {
 	row, piece ptx.Value
 }
 
-// mover prepares to move tiles of o. The pointer of o must be at a head, see [headOperand.of].
+// mover prepares to move tiles of o. The pointer of o must be at a head, see [headOperand.atHead].
 func (t headTile) mover(b *ptx.Builder, o headOperand, threads int) *headMover {
 	across := min(32, t.pieces()&-t.pieces())
 	m := &headMover{b: b, t: t, o: o, threads: threads, line: o.line, across: across, down: threads / across}

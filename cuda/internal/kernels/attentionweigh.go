@@ -54,8 +54,8 @@ func (s weighingSpec) String() string {
 	return name
 }
 
-// weighing has the parameters of a weighing in a kernel. [weighing.of] moves its pointers to one
-// head of one sample.
+// weighing holds a kernel's parameters for turning scores into attention weights, see
+// [device.Weighing]. [weighing.moveToHead] moves its pointers to one head of one sample.
 type weighing struct {
 	*ptx.Builder
 	s                    weighingSpec
@@ -138,7 +138,7 @@ func (w *weighing) moveToHead(batch, head ptx.Value) {
 	}
 }
 
-// weighingRow has the parameters of a weighing for one query.
+// weighingRow holds the same parameters for one query.
 type weighingRow struct {
 	w     *weighing
 	i     ptx.Value // index of the query
@@ -146,8 +146,8 @@ type weighingRow struct {
 	block ptx.Value // first block of the row's random numbers
 }
 
-// row returns the parameters for query i. If there is no query i, the mask and the random numbers
-// of the last query stand for it.
+// row returns the parameters for query i. If there is no query i, it uses the mask and the random
+// numbers of the last query.
 func (w *weighing) row(i ptx.Value) weighingRow {
 	r := weighingRow{w: w, i: i}
 	at := i.Min(w.queries.Sub(num(1)))

@@ -208,7 +208,8 @@ func (s crossEntropySpec) buildGrad(b *ptx.Builder, rows, columns ptx.Value) {
 	b.IfElse(ok, func() {
 		if s.logs {
 			hot := class.Cvt(ptx.U32)
-			// 0 - g is +0 if g is 0: PyTorch adds to zeros.
+			// If g is 0, the subtraction 0 - g gives +0. PyTorch gets +0 too, because it adds -g to
+			// zeros.
 			zero := b.Const(t, real(0))
 			minus := zero.Sub(scale(w.row))
 			w.write(dx, w.loadAll(), func(i ptx.Value, _ []ptx.Value) ptx.Value { return i.Eq(hot).Select(minus, zero) })
@@ -233,11 +234,12 @@ func (s crossEntropySpec) buildPick(b *ptx.Builder, rows, columns ptx.Value) {
 	ignore, fault := b.Param("ignore", ptx.S64), declareFault(b)
 	row := b.BlockID(0).Mad(num(rowThreads), b.ThreadID(0))
 	b.ReturnIf(row.Ge(rows))
-	s.lose(b, loss, target, row, columns, ignore, fault, func(class ptx.Value) ptx.Value { return x.atRow(row).load(b, class).Neg() })
+	s.storeLoss(b, loss, target, row, columns, ignore, fault, func(class ptx.Value) ptx.Value { return x.atRow(row).load(b, class).Neg() })
 }
 
-// lose stores a row's loss, which f computes for the class. It reports a target that is no class.
-func (s crossEntropySpec) lose(b *ptx.Builder, loss, target rowOperand, row, columns, ignore ptx.Value, fault faultParams, f func(class ptx.Value) ptx.Value) {
+// storeLoss stores a row's loss, which f computes for the class. It reports a target that is no
+// class.
+func (s crossEntropySpec) storeLoss(b *ptx.Builder, loss, target rowOperand, row, columns, ignore ptx.Value, fault faultParams, f func(class ptx.Value) ptx.Value) {
 	class := target.atRow(row).p.Load()
 	result := b.Var(b.Const(computing(s.typ.Compute()), real(0)))
 	b.If(class.Ne(ignore), func() {
@@ -271,6 +273,6 @@ func (s crossEntropySpec) buildLoss(b *ptx.Builder, rows, columns ptx.Value) {
 		b.Comment("the loss of the row")
 		tops.atRow(w.row).p.Store(top)
 		rests.atRow(w.row).p.Store(rest)
-		s.lose(b, loss, target, w.row, columns, ignore, fault, func(class ptx.Value) ptx.Value { return x.load(b, class).Sub(top).Sub(rest).Neg() })
+		s.storeLoss(b, loss, target, w.row, columns, ignore, fault, func(class ptx.Value) ptx.Value { return x.load(b, class).Sub(top).Sub(rest).Neg() })
 	})
 }

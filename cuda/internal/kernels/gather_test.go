@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// reach returns the row-major position of an element of a tensor with shape dims. Its coordinates
-// are those of the element at row-major position i of shape index, except along axis. Along axis
-// the coordinate is position.
+// reach returns the row-major position of an element of a tensor with shape dims. Along axis, the
+// element's coordinate is position. In all other dimensions it has the coordinates of the element
+// at row-major position i of shape index.
 func reach(dims, index shape.Dims, axis, i, position int) int {
 	out, stride := 0, 1
 	for d := index.Rank() - 1; d >= 0; d-- {
@@ -223,8 +223,8 @@ func TestIndexGolden(t *testing.T) {
 	}
 }
 
-// Contributions to an element are combined in order. Those of a long run are first combined in
-// parts. Plain loops that combine in this order give the same bits.
+// Contributions to an element are combined in order. The contributions of a long run are combined
+// in parts first. Plain loops that combine in this order give the same bits.
 func TestScatterParts(t *testing.T) {
 	defer func(n int) { partLeast = n }(partLeast)
 	partLeast = 16

@@ -89,8 +89,9 @@ func (s gemmSpec) shared() int {
 	return max(2*t.bk*(t.bm+4+t.bn+4), t.slices/2*t.bm*t.bn) * s.typ.Compute().Size()
 }
 
-// parks returns how many 32-bit words a thread keeps in shared memory in order to save registers.
-func (s gemmSpec) parks() int {
+// parkedWords returns how many 32-bit words a thread keeps in shared memory in order to save
+// registers.
+func (s gemmSpec) parkedWords() int {
 	if s.parts {
 		return 4
 	}
@@ -99,14 +100,16 @@ func (s gemmSpec) parks() int {
 
 // dynamicShared returns the bytes of dynamic shared memory. It counts the parked words of 512
 // threads, the largest block.
-func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.parks()*512) }
+func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.parkedWords()*512) }
 
-// crowded reports whether a thread needs more than 128 registers. If it does, a multiprocessor
-// cannot run two blocks. An operand that is read element by element needs many registers, because
-// each row has an address of its own. A thread then needs too many if the product's second factor,
-// too, is transposed, if the sum is over a part of k, or if the activation has two operands. It
-// also needs too many for a sum over a part of k together with an activation of two operands.
-func (s gemmSpec) crowded() bool {
+// needsManyRegisters reports whether a thread needs more than 128 registers. If it does, a
+// multiprocessor cannot run two blocks. Reading element by element needs many registers, because
+// each row has an address of its own. A thread needs too many in these cases:
+//
+//   - The activation has two operands, and k is divided or an operand is read element by element
+//     along k.
+//   - An operand is not read in vectors, and k is divided or both operands are read along k.
+func (s gemmSpec) needsManyRegisters() bool {
 	alongK := func(l tileLoad) bool { return s.parts || l == vectorsAlongK || l == scalarsAlongK }
 	beside := s.with != dtype.Invalid && (s.parts || s.a == scalarsAlongK || s.b == scalarsAlongK)
 	return beside || alongK(s.a) && alongK(s.b) && !(s.a.vectors() && s.b.vectors())
@@ -151,7 +154,7 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 		out, a, b = o.Out, o.A, o.B
 	}
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
-	if behind := o.sumsBehind(scratch); behind != (sumsSpec{}) {
+	if behind := o.separateSums(scratch); behind != (sumsSpec{}) {
 		list, err := o.summed(behind, scratch)
 		if err != nil {
 			return nil, err
@@ -164,7 +167,7 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	}
 	vector := scratch != nil && (m == 1 || n == 1) && k >= 32 && a.Type == b.Type
 	if o.Act != nil && (vector || !o.activatedInTile()) {
-		return activatedBehind(g, o, scratch)
+		return activatedSeparately(g, o, scratch)
 	}
 	if vector {
 		return vectorMatMul(o, scratch)
@@ -217,8 +220,8 @@ func (p floatPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error
 	return append(list, l...), err
 }
 
-// factor returns the type in which both factors are multiplied, a 16-bit type if one of them has
-// that type.
+// factor returns the type in which the factors are multiplied. If one factor has a 16-bit type, it
+// is that type.
 func (o *ProductOperands) factor() dtype.Type {
 	if o.B.Type.IsHalf() {
 		return o.B.Type
@@ -542,13 +545,14 @@ type productParams struct {
 
 // ofMatrix returns the parameters with all pointers at a matrix of the batch.
 func (q productParams) ofMatrix(matrix func() ptx.Value) productParams {
-	q = q.leaving(matrix)
+	q = q.withResultsAt(matrix)
 	q.a, q.b = q.a.ofBatch(matrix()), q.b.ofBatch(matrix())
 	return q
 }
 
-// leaving returns the parameters with only the pointer to the results at a matrix of the batch.
-func (q productParams) leaving(matrix func() ptx.Value) productParams {
+// withResultsAt returns the parameters with only the pointer to the results moved to a matrix of
+// the batch.
+func (q productParams) withResultsAt(matrix func() ptx.Value) productParams {
 	o := q.out
 	q.matrix, q.out = matrix, func() gemmOperand { return o().ofBatch(matrix()) }
 	return q

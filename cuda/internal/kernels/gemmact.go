@@ -56,7 +56,7 @@ func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.V
 			}
 			values := mine.At(i.Mul(num(threads * g.chunk))).LoadVec(g.chunk)
 			g.If(r.Lt(g.m), func() {
-				g.leave(c, c.p.At(r.Bitcast(ptx.S32).MulWide(c.stride1)), k, values, beside)
+				g.storeChunk(c, c.p.At(r.Bitcast(ptx.S32).MulWide(c.stride1)), k, values, beside)
 			})
 		})
 	}
@@ -77,9 +77,9 @@ func (g *gemmBuilder) loadWith(row, col ptx.Value) (list [][]ptx.Value) {
 	return list
 }
 
-// leave stores a chunk of a row's results, which begins at column col. It stores the activated
+// storeChunk stores a chunk of a row's results, which begins at column col. It stores the activated
 // results, and if Pre is wanted also the results before the activation.
-func (g *gemmBuilder) leave(c gemmOperand, line ptx.Ptr, col ptx.Value, values []ptx.Value, withValues [][]ptx.Value) {
+func (g *gemmBuilder) storeChunk(c gemmOperand, line ptx.Ptr, col ptx.Value, values []ptx.Value, withValues [][]ptx.Value) {
 	store := func(to ptx.Ptr, values, withValues []ptx.Value) {
 		if g.s.pre {
 			storeVector(g.Builder, to.AtByte(g.act.pre), g.s.out, values)

@@ -48,7 +48,7 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	var parked ptx.Ptr
 	waiting := func(pair int) ptx.Ptr { return parked.At(b.ThreadID(0).Mul(num(2))).At(num(pair * 2 * g.threads)) }
 	if s.large() {
-		if parked = b.Shared("parked", ptx.U32, s.parks()*g.threads); s.parts {
+		if parked = b.Shared("parked", ptx.U32, s.parkedWords()*g.threads); s.parts {
 			waiting(1).StoreVec(q.parts.slot, q.parts.part)
 		}
 	}
@@ -57,7 +57,7 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 
 	if s.tune.blocks > 0 {
 		b.MinBlocks(s.tune.blocks)
-	} else if t == largeTile && s.crowded() {
+	} else if t == largeTile && s.needsManyRegisters() {
 		b.MinBlocks(1)
 	} else if t == largeTile || t == doubleTile {
 		b.MinBlocks(2)
@@ -287,7 +287,7 @@ func (g *gemmBuilder) writeOut(c gemmOperand, row, col ptx.Value, acc [][]*ptx.V
 		g.If(r.Lt(g.m), func() {
 			line := c.p.At(r.Bitcast(ptx.S32).MulWide(c.stride1))
 			for j := 0; j < len(acc[i]); j += g.chunk {
-				g.leave(c, line, col.Add(num(j*8)), get(acc[i][j:j+g.chunk]), make([][]ptx.Value, g.chunk))
+				g.storeChunk(c, line, col.Add(num(j*8)), get(acc[i][j:j+g.chunk]), make([][]ptx.Value, g.chunk))
 			}
 		})
 	}

@@ -190,8 +190,8 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 			return nil, false
 		}
 	}
-	// Parts need memory. These bounds refuse forms from files that no planner makes, because such
-	// forms could need any amount of memory.
+	// A form in a file could ask for parts that need any amount of memory. These bounds refuse
+	// forms that no planner makes.
 	divides := func(tiles, most int) bool {
 		rest, parts := batch*(tiles-d.undivided), d.parts(k)
 		return parts == 1 || d.undivided < tiles && rest <= CounterWords && parts <= k/128 && rest*parts <= most

@@ -28,7 +28,7 @@ func (g *GPU) stepClocks(s tensorSpec) (clocks float64, bound string) {
 	copied := float64(s.staged())
 	moved := float64(f.bk * (f.bm*s.a.memory(s.typ).Size() + f.bn*s.b.memory(s.typ).Size()))
 	read := float64(f.warpsM * f.warpsN * (wm + wn) * f.bk * s.typ.Size())
-	if s.lates() {
+	if s.storesLater() {
 		read += float64(s.laterBytes())
 	}
 	clocks, bound = mma, "tensor cores"
@@ -54,7 +54,7 @@ func (s tensorSpec) slots() float64 {
 	if s.typ == dtype.F32 {
 		n += float64(s.tf32Slots())
 	}
-	if s.lates() {
+	if s.storesLater() {
 		n += 15 * laterPieces
 	}
 	for _, o := range []struct {
@@ -107,8 +107,8 @@ func (g *GPU) resident(s tensorSpec) int {
 }
 
 // cost returns the seconds that the model predicts for a product with division d, and what bounds
-// it. The seconds are those of the multiprocessor with the most blocks, plus those for joining
-// parts. Memory bandwidth sets a lower bound.
+// it. This is the time of the multiprocessor with the most blocks, plus the time for joining parts.
+// Memory bandwidth sets a lower bound.
 func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float64, bound string) {
 	f, held := s.form, g.resident(s)
 	if held < 1 {
@@ -138,7 +138,7 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	if s.loop {
 		waits = 2 * latency
 	}
-	if s.lates() { // In shared memory the results wait for turns of the next tile.
+	if s.storesLater() { // In shared memory the results wait for turns of the next tile.
 		results := f.bm * f.bn * s.out.Size()
 		left := max(0, results-s.laterBytes()*ceilDiv(k, f.bk))
 		stores = float64(results)/64 + again*(float64(results)/128+float64(left)/64)
@@ -185,9 +185,9 @@ func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 	return tilesF/rate + read + 3*latency/g.Clock
 }
 
-// shareAdd is the number of clocks in which a warp adds four sums of a part to its own sums, if it
-// is alone on its scheduler. One turn of the loop adds shareAhead parts. A turn takes 56
-// instructions and one latency of shared memory.
+// shareAdd is the number of clocks in which a warp that is alone on its scheduler adds four sums of
+// a part to its own sums. One turn of the loop adds shareAhead parts. A turn takes 56 instructions
+// and one latency of shared memory.
 const shareAdd = 11
 
 // moved returns the bytes that memory must move. Each wave of blocks reads an operand once and
@@ -272,9 +272,9 @@ const costTolerance = 1.03
 
 // compare returns the cheapest form. Forms whose costs differ by less than the factor costTolerance
 // count as equal. Among equal forms it returns the one that joins for the shortest time. Joining
-// needs memory, and the model knows least about it: no published kernel that the model was compared
-// with joins parts. If these times are equal too, it returns the first form. Forms are sorted by
-// the bytes they read, and the divisions of a form by their parts.
+// needs memory, and the model is least certain about it: the published kernels that it was compared
+// with do not join parts. If these times are equal too, it returns the first form. Forms are sorted
+// by the bytes they read, and the divisions of a form by their parts.
 func (g *GPU) compare(p product) chosenForm {
 	var all []chosenForm
 	fastest := math.Inf(1)
@@ -325,9 +325,9 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 
 // divisions lists ways to divide a product. The number of parts is chosen such that their blocks
 // fill all multiprocessors once, or several times. A product that is bound by memory may need only
-// a part of the multiprocessors. With blocks for these alone, it has fewer sums to join. For a
-// single matrix, some tiles may stay whole: as many as all multiprocessors share evenly, or one
-// less for each multiprocessor.
+// some of the multiprocessors. With blocks for only these, it has fewer sums to join. For a single
+// matrix, some tiles may stay whole: as many as all multiprocessors share evenly, or one less for
+// each multiprocessor.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}
 	if !split {
@@ -368,9 +368,9 @@ type tensorPlan struct {
 	realignA, realignB bool
 }
 
-// choosePlan is choose for operands that may be copied first. An operand that would otherwise be
-// loaded element by element is copied if the copy costs less than such loads. share says that
-// blocks may share the joining of parts.
+// choosePlan does the same as choose, for operands that may be copied first. An operand that would
+// otherwise be loaded element by element is copied if the copy costs less than such loads. share
+// says that blocks may share the joining of parts.
 func (g *GPU) choosePlan(out, a, b Operand, split, share bool) (best tensorPlan) {
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	split = split && batch <= maxGridY

@@ -127,10 +127,10 @@ func modelledProducts() []modelled {
 
 // convolution returns the products with which package tensor computes a convolution of 64 images
 // (tensor/convproduct.go). The matrix of an image's columns has a row for each element of a window.
-// Memory for it is bounded by the memory of inputs and outputs. This decides how many images are
-// handled together. If an image has many places, each image is a matrix of a batch. Gradients of
-// elements in several windows are added in float32. Gradients of the weight from several parts of
-// the images are also added in float32.
+// Memory for it is bounded by the memory of inputs and outputs. This bound decides how many images
+// are handled together. If a window has many positions in an image, each image is a matrix of a
+// batch. Gradients of elements in several windows are added in float32. Gradients of the weight
+// from several parts of the images are also added in float32.
 func convolution(name string, side, in, out, kernel int) []modelled {
 	const images = 64
 	places, k, input := side*side, in*kernel*kernel, in*side*side

@@ -10,14 +10,14 @@ import (
 // tiles are divided, or only the last tiles. Undivided, the last tiles would occupy a few
 // multiprocessors while all others are idle. The whole product is one launch. Each block stores its
 // sums in scratch memory and increments the counter of its tile. The last block to do so adds the
-// sums of all parts in the order of the parts, so the result does not depend on which block is the
-// last. It then finishes the tile. No block waits for another, so the blocks need not run at the
-// same time.
+// sums of all parts in the order of the parts, and finishes the tile. So the result does not depend
+// on which block is the last. No block waits for another, so the blocks need not run at the same
+// time.
 //
 // The last block sees everything that the tile's earlier blocks wrote, for three reasons. A barrier
 // orders the threads of a block before the thread that increments the counter. The atomic operation
-// of the increment releases and acquires at device scope. A second barrier orders it before the
-// threads that read (PTX ISA, "Memory Consistency Model", causality order).
+// of the increment releases and acquires at device scope. A second barrier orders that operation
+// before the reads of all threads (PTX ISA, "Memory Consistency Model", causality order).
 
 // A Counters function returns the address of [CounterWords] words of 32 bits, for the launches of
 // one stream. The launches of a stream run one after the other. The words are zero before the first
@@ -28,9 +28,9 @@ type Counters func() (addr uint64, err error)
 // CounterWords is the largest number of tiles of a product that may be divided along k.
 const CounterWords = 4096
 
-// division says how a product is divided among blocks. In each matrix, the first tiles are not
-// divided; their number is undivided. Each block of a later tile sums up chunk elements of k. The
-// field workers is the largest number of blocks of a kernel that loops over tiles.
+// division says how a product is divided among blocks. In each matrix the first tiles are not
+// divided. The field undivided is their number. Each block of a later tile sums up chunk elements
+// of k. The field workers is the largest number of blocks of a kernel that loops over tiles.
 type division struct{ undivided, chunk, workers int }
 
 // undivided returns the division in which no tile is divided.
@@ -88,7 +88,7 @@ func (q productParts) join(b *ptx.Builder, thread ptx.Value, threads int, groups
 // all parts.
 func (q productParts) joined(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums) ptx.Value {
 	t := q.sums.Elem()
-	mine := q.leave(b, thread, threads, groups).At(thread.Mul(num(16 / t.Size())))
+	mine := q.storePart(b, thread, threads, groups).At(thread.Mul(num(16 / t.Size())))
 	b.Barrier()
 	b.Comment("who comes last has those of all parts, and leaves a zero for the next launch")
 	before, others := b.Var(b.U32(0)), q.count.Sub(num(1))
@@ -140,8 +140,8 @@ func eachVector(groups []partSums, threads int, p ptx.Ptr, f func(p ptx.Ptr, v [
 	}
 }
 
-// leave stores the sums of this part. It returns the address of the tile's first part.
-func (q productParts) leave(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums) ptx.Ptr {
+// storePart stores the sums of this part. It returns the address of the tile's first part.
+func (q productParts) storePart(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums) ptx.Ptr {
 	b.Comment("leave the sums of this part")
 	size := num(sizeOfPart(groups, threads))
 	first := q.sums.At(q.slot.Mul(q.count).MulWide(size))

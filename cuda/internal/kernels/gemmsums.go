@@ -26,7 +26,7 @@ func (s gemmSpec) sumsFit() bool {
 }
 
 // declareSums declares the parameters and the sums. Each thread gets a vector of 16 bytes, and uses
-// the first floatSums.per elements of it. thread is the thread's number in its slice.
+// the first floatSums.perThread elements of it. thread is the thread's number in its slice.
 func (g *gemmBuilder) declareSums(thread ptx.Value, threads int, tileM, tileN ptx.Value, shared ptx.Ptr) {
 	t, name, n, other := g.s.tile, "sums", g.s.tile.bm, tileN
 	ldA, ldB := t.bm+4, t.bn+4

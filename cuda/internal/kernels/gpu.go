@@ -42,8 +42,8 @@ var nominalGPUs = []GPU{
 }
 
 // GPUOf describes a device by its compute capability (times ten), its product name and its number
-// of multiprocessors. With cores 0 the number is that of the product in nominalGPUs. A capability
-// between two listed ones counts as the lower of these two.
+// of multiprocessors. If cores is 0, the number comes from nominalGPUs. A capability between two
+// listed capabilities counts as the lower one.
 func GPUOf(sm int, name string, cores int) *GPU {
 	g := nominalGPUs[0]
 	for _, n := range nominalGPUs {

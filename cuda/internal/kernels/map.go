@@ -96,7 +96,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 			s.scalar |= 1 << k
 			vectorize = vectorize && k >= len(outs)
 		case sp.innerStride(k) == 1:
-		case k+1 != len(outs) && sp.besides(all, k): // both are results, or both are inputs
+		case k+1 != len(outs) && sp.interleaved(all, k): // both are results, or both are inputs
 			s.paired |= 1 << k
 			s.dense, v = false, min(v, 8/all[k].Type.Size())
 			k++
@@ -106,7 +106,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 	}
 	n := sp.elements()
 	inner := sp.size[s.rank-1]
-	// A dense kernel computes the elements that fill no vector one by one.
+	// If a dense kernel has elements left that do not fill a vector, it computes them one by one.
 	if vectorize && v > 1 && (s.dense || inner%v == 0) && p.Cost() <= 400 {
 		if aligned(all, sp, s, v) {
 			s.vector = v
@@ -195,9 +195,9 @@ func programType(p *expr.Program, k int) dtype.Type {
 	return p.In[k-len(p.Out)]
 }
 
-// besides reports whether the elements of operands k and k+1 are neighbours in memory, like the
+// interleaved reports whether the elements of operands k and k+1 are neighbours in memory, like the
 // real and imaginary parts of complex numbers.
-func (s space) besides(all []Operand, k int) bool {
+func (s space) interleaved(all []Operand, k int) bool {
 	return k+1 < len(all) && s.innerStride(k) == 2 && all[k].Type == all[k+1].Type && slices.Equal(s.stride[k], s.stride[k+1]) &&
 		all[k+1].start() == all[k].start()+uint64(all[k].Type.Size())
 }
@@ -276,7 +276,7 @@ type mapBuilder struct {
 	strides  [][]ptx.Value
 	params   []ptx.Value
 	id, step ptx.Value
-	see      func(x ptx.Value) // if not nil, see is called with each element of operand 0
+	inspect  func(x ptx.Value) // if not nil, see is called with each element of operand 0
 }
 
 // operandType returns the element type of operand k. The operands' order is outputs first, then
@@ -317,9 +317,9 @@ func (m *mapBuilder) load(v int, at func(k int) ptx.Ptr, scalars []ptx.Value) []
 
 // compute computes and stores the results of v elements that load has read.
 func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in [][]ptx.Value) {
-	if m.see != nil {
+	if m.inspect != nil {
 		for _, x := range in[0] {
-			m.see(x)
+			m.inspect(x)
 		}
 	}
 	result := make([][]ptx.Value, len(m.p.Out))

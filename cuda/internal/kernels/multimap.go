@@ -129,7 +129,7 @@ func (s multiSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	var bad *ptx.Var
 	if s.finite {
 		bad = b.Var(b.U32(0))
-		m.see = func(x ptx.Value) { // x - x is NaN if x is infinite or NaN
+		m.inspect = func(x ptx.Value) { // x - x is NaN if x is infinite or NaN
 			bad.Set(bad.Get().Or(x.Sub(x).IsNaN().Select(b.U32(oneBits), b.U32(0))))
 		}
 	}

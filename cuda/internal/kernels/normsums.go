@@ -283,7 +283,7 @@ func (s normSumsSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			w.gradient(dx.At(start), weight, h, z, more, r, n)
 		}
 	})
-	w.leave(partial, sums)
+	w.storePart(partial, sums)
 	return [3]int{threads, 1, 1}
 }
 
@@ -382,8 +382,8 @@ func (w *normSumsWork) reduceRow(list []ptx.Value) []ptx.Value {
 	return list
 }
 
-// leave stores the block's part of the sums in partial.
-func (w *normSumsWork) leave(partial ptx.Ptr, sums [2][]*ptx.Var) {
+// storePart stores the block's part of the sums in partial.
+func (w *normSumsWork) storePart(partial ptx.Ptr, sums [2][]*ptx.Var) {
 	var list [][]*ptx.Var
 	for _, v := range sums {
 		if v != nil {

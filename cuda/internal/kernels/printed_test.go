@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestPrintedKernels writes the golden kernels, and those of [gates] and [codeGates], into the
-// folder that FLAMBEAU_PRINT_PTX names. Each family is planned for large operands. Older drivers
-// have older compilers. With these, `.ci/run ptxas` compiles the kernels of the folder.
+// TestPrintedKernels writes the golden kernels, and the kernels of [gates] and [codeGates], into
+// the folder that FLAMBEAU_PRINT_PTX names. Each family is planned for large operands. `.ci/run
+// ptxas` compiles the kernels of the folder with the compilers of older drivers.
 func TestPrintedKernels(t *testing.T) {
 	folder := os.Getenv("FLAMBEAU_PRINT_PTX")
 	if folder == "" || folder == "0" || folder == "1" {

@@ -46,13 +46,13 @@ func (o *ProductOperands) likeOut(p *Operand) bool {
 
 // activatedInTile reports whether a block can apply the activation before it stores its results.
 // The block activates results in shared memory, but float32 sums of 16-bit factors do not pass
-// through it. Pre must have the layout of Out, see likeOut.
+// through shared memory. Pre must have the layout of Out, see likeOut.
 func (o *ProductOperands) activatedInTile() bool {
 	return o.Out.Type == o.factor() && !o.tf32() && (o.Pre.Type == dtype.Invalid || o.likeOut(&o.Pre))
 }
 
-// activatedBehind plans a product whose activation is a separate launch.
-func activatedBehind(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
+// activatedSeparately plans a product whose activation is a separate launch.
+func activatedSeparately(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	sums := o
 	sums.Act, sums.Pre, sums.With = nil, Operand{}, Operand{}
 	if o.Pre.Type != dtype.Invalid {

@@ -91,7 +91,7 @@ func TestTensorActWith(t *testing.T) {
 		if odd := c.orders != "NN"; s.odd != odd {
 			t.Fatalf("%d: every second row: %v, want %v", i, s.odd, odd)
 		}
-		if o.besideInPieces(s.store) != c.pieces {
+		if o.withInPieces(s.store) != c.pieces {
 			t.Errorf("%d: in pieces: %v, want %v", i, !c.pieces, c.pieces)
 		}
 		s.form = c.form

@@ -29,11 +29,11 @@ func (o *ProductOperands) summing() sumsSpec {
 	return sumsSpec{o.Sums.Type != dtype.Invalid, o.ColumnSums.Type != dtype.Invalid}
 }
 
-// sumsBehind returns the sums that need launches of their own. These are all sums if the blocks
-// cannot compute any: in a product with a vector, and where blocks round factors. If sums of rows
-// and of columns are wanted, those of columns get a launch, because a kernel has registers for only
-// one kind.
-func (o *ProductOperands) sumsBehind(scratch Scratch) sumsSpec {
+// separateSums returns the sums that need launches of their own. These are all sums if the blocks
+// of the product cannot compute any: in a product with a vector, and where blocks round factors. If
+// sums of rows and sums of columns are wanted, the sums of columns get a launch, because a kernel
+// has registers for only one kind.
+func (o *ProductOperands) separateSums(scratch Scratch) sumsSpec {
 	m, n, s := o.Out.Shape.At(1), o.Out.Shape.At(2), o.summing()
 	switch {
 	case m < 2 || n < 2 || scratch == nil || o.tf32() || o.A.Type != o.B.Type:

@@ -253,7 +253,7 @@ func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialVal
 	for i := range vars {
 		vars[i] = b.Var(r.identity())
 		if r.s.pairs() {
-			places[i] = b.Var(r.nowhere())
+			places[i] = b.Var(r.noPosition())
 		}
 	}
 	step := func(k int, at ptx.Value) {
@@ -317,8 +317,8 @@ func wrap(t dtype.Type, v ptx.Value) ptx.Value {
 	return v.Bitcast(ptx.U32).Cvt(storage(t)).Cvt(ptx.S32)
 }
 
-// nowhere returns the position, or the count, of an accumulator that has no value yet.
-func (r *reduceBuilder) nowhere() ptx.Value {
+// noPosition returns the position, or the count, of an accumulator that has no value yet.
+func (r *reduceBuilder) noPosition() ptx.Value {
 	if r.s.counts {
 		return r.Const(indexType(r.s.wide), num(0))
 	}

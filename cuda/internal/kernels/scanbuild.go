@@ -239,8 +239,8 @@ func init() {
 	logAddExp[t] = expr.MustLower([]*expr.Expr{expr.X(0).LogAddExp(expr.X(1))}, []dtype.Type{t}, []dtype.Type{t, t}, -1)
 }
 
-// combine combines two partial results. The elements of earlier come before those of later. The
-// operation is associative.
+// combine combines two partial results. All elements of the argument earlier precede the elements
+// of the argument later. The operation is associative.
 func (w *scanWork) combine(earlier, later []ptx.Value) []ptx.Value {
 	switch w.kind {
 	case device.ScanSum:
@@ -357,8 +357,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 	}
 	w.For(from, to, num(w.group*w.perThread), func(tile ptx.Value, _ ptx.Loop) {
 		first := lane.Mad(num(w.perThread), tile)
-		// A vector that begins beyond the end would reach out of the column. Threads there read the
-		// last vector, and their values are not used.
+		// A thread whose vector begins beyond the end reads the last vector instead, because its
+		// own vector would reach out of the column. Its values are not used.
 		place := first
 		if w.vector > 1 {
 			place = first.Min(w.n.Sub(num(w.perThread)))

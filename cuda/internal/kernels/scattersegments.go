@@ -12,12 +12,13 @@ import (
 )
 
 // A run consists of all positions that have the same index, which are neighbours after sorting. It
-// is divided into parts of partOf positions, which are combined at the same time. If a run has more
-// than one part, a second kernel combines the results of its parts.
-//
+// is divided into parts, which are combined at the same time. The function partOf returns the
+// length of a part. If a run has more than one part, a second kernel combines the results of its
+// parts.
 // The result of each part of such a run is stored in a slot of its own. The last part of a run may
 // be shorter than a whole part. In the sorted order, two whole parts start at least a part's length
-// apart. So do two short parts. So the slot is 2·(start / length), plus 1 for a short part.
+// apart, and so do two short parts. The slot is therefore 2·(start / length), plus 1 for a short
+// part.
 
 // partOf returns the number of positions in a part, for n sorted positions. It is about the square
 // root of n, so that the longest run has as many parts as a part has positions. Tests lower

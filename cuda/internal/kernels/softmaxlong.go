@@ -181,8 +181,8 @@ func (w *longRows) inGroups(v [][]ptx.Value, f func(v [][]ptx.Value)) {
 }
 
 // read loads all vectors of the row, and passes a few of them at a time to visit. A vector beyond
-// the end is replaced by the value neutral. It keeps as many of the first vectors as there is room
-// for.
+// the end is replaced by the value neutral. read keeps as many of the first vectors as there is
+// room for.
 func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral ptx.Value, visit func(v [][]ptx.Value)) {
 	w.atEnds(func(i ptx.Value) {
 		v := load(i)

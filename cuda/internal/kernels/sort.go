@@ -258,7 +258,7 @@ func Argsort(out, x Operand, descending bool, scratch Scratch) ([]Launch, error)
 	a := sortPlan{sortSource: sortSource{typ: x.Type, descending: descending}, rows: rows, n: n, x: x}
 	to := sortTarget{k: k, out: out}
 	if a.n > sortRun && k <= selectMost && k <= a.n/8 {
-		return a.best(to, scratch)
+		return a.selectFirst(to, scratch)
 	}
 	return a.sort(to, scratch)
 }

@@ -10,9 +10,9 @@ import (
 
 // Long rows are sorted by digits of 8 bits, the lowest digit first. Each pass is stable. A pass
 // reads and writes each element once: a block sorts a tile, and learns from the blocks of the
-// earlier tiles how many elements with each digit come before its own elements. The method is that
-// of D. Merrill, M. Garland: Single-pass parallel prefix scan with decoupled look-back, 2016, and
-// A. Adinets, D. Merrill: Onesweep, 2022, arXiv:2206.01784.
+// earlier tiles how many elements with each digit come before its own elements. The method is by D.
+// Merrill, M. Garland: Single-pass parallel prefix scan with decoupled look-back, 2016, and A.
+// Adinets, D. Merrill: Onesweep, 2022, arXiv:2206.01784.
 //
 // A block draws a ticket when it starts, and waits only for blocks with lower tickets. Blocks with
 // lower tickets have started too, and the block with the lowest ticket waits for nobody. So every

@@ -27,8 +27,8 @@ func (s selectSpec) name() string {
 	return fmt.Sprintf("sort_select_%s_%d", s.source.name(), s.items)
 }
 
-// best plans the search for the first elements of each row, and their sorting.
-func (a *sortPlan) best(to sortTarget, scratch Scratch) ([]Launch, error) {
+// selectFirst plans the search for the first elements of each row, and their sorting.
+func (a *sortPlan) selectFirst(to sortTarget, scratch Scratch) ([]Launch, error) {
 	var list []Launch
 	from := *a
 	for from.n > sortRun {

@@ -5,9 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// besideInPieces reports whether the elements of With that belong to 16 bytes of results can be
+// withInPieces reports whether the elements of With that belong to 16 bytes of results can be
 // loaded in one access. The argument store says how the results are stored.
-func (o *ProductOperands) besideInPieces(store tensorStore) bool {
+func (o *ProductOperands) withInPieces(store tensorStore) bool {
 	switch store {
 	case storePieces:
 		return o.With.inPieces(8)
@@ -17,10 +17,10 @@ func (o *ProductOperands) besideInPieces(store tensorStore) bool {
 	return false
 }
 
-// leave stores rounded results: a single result, or words of two results. It stores the activated
-// results, and if Pre is wanted also the results before the activation. withValues has the elements
-// of With that belong to the results.
-func (g *tensorBuilder) leave(dst ptx.Ptr, withValues []ptx.Value, v ...ptx.Value) {
+// storeRounded stores rounded results: a single result, or words of two results. It stores the
+// activated results, and if Pre is wanted also the results before the activation. withValues has
+// the elements of With that belong to the results.
+func (g *tensorBuilder) storeRounded(dst ptx.Ptr, withValues []ptx.Value, v ...ptx.Value) {
 	store := func(dst ptx.Ptr) {
 		if len(v) > 1 {
 			dst.StoreVec(v...)
@@ -58,30 +58,30 @@ func (g *tensorBuilder) unitsInFlight(steps, limit int) int {
 	return min(steps, limit)
 }
 
-// besideAhead is how many pieces of With a thread has in flight. Meanwhile it activates as many
+// withPiecesAhead is how many pieces of With a thread has in flight while it activates as many
 // earlier pieces.
-const besideAhead = 4
+const withPiecesAhead = 4
 
-// askBeside loads the elements of With for the pieces that a thread stores, beginning with the row
-// of the block that the argument names. In place of pieces beyond an edge it loads pieces at the
-// edge. Results beyond an edge are never stored.
-func (g *tensorBuilder) askBeside(first ptx.Value) {
+// loadWithPieces loads the elements of With for the pieces that a thread stores, beginning with row
+// first of the block. In place of pieces beyond an edge it loads pieces at the edge. Results beyond
+// an edge are never stored.
+func (g *tensorBuilder) loadWithPieces(first ptx.Value) {
 	if g.s.with == dtype.Invalid || g.s.store != storePieces {
 		return
 	}
 	row, col, step := g.piece()
-	set := len(g.beside) > 0
-	for i := range g.unitsInFlight(g.s.form.bm/step, besideAhead) {
+	set := len(g.withPieces) > 0
+	for i := range g.unitsInFlight(g.s.form.bm/step, withPiecesAhead) {
 		r := g.tileM.Add(row).Add(first).Add(num(i * step)).Min(g.m.Sub(num(1)))
 		for k, v := range g.act.loadWith(r, g.tileN.Add(col).Min(g.n.Sub(num(8))), 8) {
 			if set {
-				g.beside[i][k].Set(v)
+				g.withPieces[i][k].Set(v)
 				continue
 			}
 			if k == 0 {
-				g.beside = append(g.beside, nil)
+				g.withPieces = append(g.withPieces, nil)
 			}
-			g.beside[i] = append(g.beside[i], g.Var(v))
+			g.withPieces[i] = append(g.withPieces[i], g.Var(v))
 		}
 	}
 }

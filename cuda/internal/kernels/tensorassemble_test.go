@@ -26,7 +26,7 @@ func loadsOf(f tensorForm) []tensorSpec {
 	return slices.DeleteFunc(list, func(s tensorSpec) bool { return !s.fits() })
 }
 
-// tf32LoadsOf is loadsOf for tf32.
+// tf32LoadsOf does the same as loadsOf, for tf32.
 func tf32LoadsOf(f tensorForm) []tensorSpec {
 	var list []tensorSpec
 	load := func(alongK bool, vector int, ragged bool) tensorLoad {

@@ -28,7 +28,7 @@ type tensorBuilder struct {
 	out                 gemmOperand // results of the previous tile, at address outAt
 	outAt               *ptx.Var
 	act                 activation
-	beside              [][]*ptx.Var // pieces of the operand With, one for each step
+	withPieces          [][]*ptx.Var // pieces of the operand With, one for each step
 	rowSums             tensorSums
 	columnSums          tensorSums
 }
@@ -169,7 +169,7 @@ func (g *tensorBuilder) fill(loads []*tensorCopier) {
 	}
 }
 
-// multiplyAll adds the products of all tiles. Before that, the method fill has begun to copy the
+// multiplyAll adds the products of all tiles. [tensorBuilder.fill] must have begun to copy the
 // first tiles. Fragments of the next step are read before the fragments of this step are
 // multiplied. So the tensor cores do not wait for shared memory.
 func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragmentReader) {

@@ -359,7 +359,7 @@ func (p tensorPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, erro
 // finishing returns s with the bias, the sums and the activation of o.
 func (s tensorSpec) finishing(o ProductOperands) tensorSpec {
 	s.bias, s.sums, s.actSpec = o.Bias.Type, o.summing(), o.acting()
-	if s.with != dtype.Invalid && !o.besideInPieces(s.store) {
+	if s.with != dtype.Invalid && !o.withInPieces(s.store) {
 		s.store = storeElements
 	}
 	// a kernel with sums does not loop, because each tile has sums of its own

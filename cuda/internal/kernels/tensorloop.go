@@ -31,10 +31,10 @@ func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bo
 	return s, d, s.loops() && 0 < d.workers && d.workers < batch*s.tiles(m, n)
 }
 
-// lates reports whether results are stored while the next tile is multiplied. Until then the
+// storesLater reports whether results are stored while the next tile is multiplied. Until then the
 // results wait in shared memory of their own. If copies move less than 16 bytes, there are no
 // registers for this.
-func (s tensorSpec) lates() bool {
+func (s tensorSpec) storesLater() bool {
 	return s.loop && s.store == storePieces && s.out != dtype.F32 && s.act == "" && s.a.vector == 8 && s.b.vector == 8
 }
 
@@ -82,7 +82,7 @@ func (g *tensorBuilder) loopTiles(q productParams) {
 	tiles, workers := q.matrices.Mul(each), b.GridDim(0)
 	lastMatrix := b.Var(b.U32(0))
 	g.lastM, g.lastN = b.Var(b.U32(0)), b.Var(b.U32(0))
-	late := g.s.lates()
+	late := g.s.storesLater()
 	if late {
 		g.later, g.out = b.Var(b.U32(uint32(f.bm))), q.out() // there are no results yet
 		g.outAt = b.Var(g.out.p.Address())
@@ -98,7 +98,7 @@ func (g *tensorBuilder) loopTiles(q productParams) {
 		b.If(id.Ge(workers), func() {
 			b.Comment("the results of the tile before")
 			g.tileM, g.tileN = g.lastM.Get(), g.lastN.Get()
-			before := q.leaving(lastMatrix.Get)
+			before := q.withResultsAt(lastMatrix.Get)
 			g.complete(before)
 			if late {
 				g.later.Set(b.U32(0))

@@ -98,7 +98,7 @@ func (g *tensorBuilder) storePair(c gemmOperand, line ptx.Ptr, k, lo, hi ptx.Val
 // pieces.
 func (g *tensorBuilder) writeOut(c gemmOperand) {
 	b, s := g.Builder, g.s
-	g.askBeside(b.U32(0))
+	g.loadWithPieces(b.U32(0))
 	b.Comment("the results go through shared memory")
 	t, pitch := storage(s.typ), s.pitch()
 	row, col := g.warpM.Add(g.lane.Shr(num(2))), g.warpN.Add(g.lane.And(num(3)).Shl(num(1)))
@@ -107,7 +107,7 @@ func (g *tensorBuilder) writeOut(c gemmOperand) {
 		for h := range 2 {
 			to := at.At(num((i*16 + h*8) * pitch))
 			if s.store == storeShifted {
-				to = to.At(g.late(c, row.Add(num(i*16+h*8))))
+				to = to.At(g.rowShift(c, row.Add(num(i*16+h*8))))
 			}
 			for j, v := range g.acc[i] {
 				w := b.Pack2(t, v[2*h].Get(), v[2*h+1].Get())
@@ -121,7 +121,7 @@ func (g *tensorBuilder) writeOut(c gemmOperand) {
 			}
 		}
 	}
-	if s.lates() { // storeLater stores the results, after the barriers of the next tile
+	if s.storesLater() { // storeLater stores the results, after the barriers of the next tile
 		return
 	}
 	b.Barrier()
@@ -135,9 +135,9 @@ func (g *tensorBuilder) writeOut(c gemmOperand) {
 	}
 }
 
-// late returns the distance, in elements, from a multiple of 16 bytes to the start of a row of the
-// block.
-func (g *tensorBuilder) late(c gemmOperand, row ptx.Value) ptx.Value {
+// rowShift returns the distance, in elements, from a multiple of 16 bytes to the start of a row of
+// the block.
+func (g *tensorBuilder) rowShift(c gemmOperand, row ptx.Value) ptx.Value {
 	line := c.p.At(g.tileM.Add(row).Bitcast(ptx.S32).MulWide(c.stride1)).At(g.tileN)
 	return line.Address().Shr(num(1)).Cvt(ptx.U32).And(num(7))
 }
@@ -161,7 +161,7 @@ func (g *tensorBuilder) storeElements(c gemmOperand) {
 			r, k, at, col := place(i)
 			b.If(g.hasRow(r, at).And(col.Lt(g.n)), func() {
 				p := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1)).At(col.Bitcast(ptx.S32).MulWide(c.stride2))
-				g.leave(p, beside[i], g.results.As(t).At(r.Mul(num(g.s.pitch())).Add(k)).Load())
+				g.storeRounded(p, beside[i], g.results.As(t).At(r.Mul(num(g.s.pitch())).Add(k)).Load())
 			})
 		}
 	})
@@ -179,14 +179,14 @@ func (g *tensorBuilder) storePieces(c gemmOperand) {
 		return
 	}
 	// The activation's code is long, so it is emitted as few times as possible.
-	together := g.unitsInFlight(f.bm/step, besideAhead)
+	together := g.unitsInFlight(f.bm/step, withPiecesAhead)
 	b.For(b.U32(0), b.U32(uint32(f.bm)), num(together*step), func(first ptx.Value, _ ptx.Loop) {
 		beside := make([][]ptx.Value, together)
-		for i := range g.beside {
-			beside[i] = get(g.beside[i])
+		for i := range g.withPieces {
+			beside[i] = get(g.withPieces[i])
 		}
-		if next := first.Add(num(together * step)); len(g.beside) > 0 && together*step < f.bm {
-			b.If(next.Lt(num(f.bm)), func() { g.askBeside(next) })
+		if next := first.Add(num(together * step)); len(g.withPieces) > 0 && together*step < f.bm {
+			b.If(next.Lt(num(f.bm)), func() { g.loadWithPieces(next) })
 		}
 		for i := range beside {
 			rows(first.Add(num(i*step)), beside[i])
@@ -200,7 +200,7 @@ func (g *tensorBuilder) storePiece(c gemmOperand, r, piece ptx.Value, beside []p
 	at, k := g.tileM.Add(r), g.tileN.Add(piece)
 	g.If(g.hasRow(r, at).And(k.Lt(g.n)), func() {
 		line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
-		g.leave(line.At(k).As(ptx.B32), beside, from.As(ptx.B32).LoadVec(4)...)
+		g.storeRounded(line.At(k).As(ptx.B32), beside, from.As(ptx.B32).LoadVec(4)...)
 	})
 }
 
@@ -222,7 +222,7 @@ func (g *tensorBuilder) storeShifted(c gemmOperand) {
 		r, piece := e.Div(num(pieces)), e.Rem(num(pieces))
 		at := g.tileM.Add(r)
 		b.If(g.hasRow(r, at), func() {
-			late := g.late(c, r)
+			late := g.rowShift(c, r)
 			line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1)).At(g.tileN)
 			from := g.results.As(t).At(r.Mul(num(g.s.pitch())).Add(piece.Shl(num(3))))
 			// start is the column of the piece's first element within the row; it is negative
@@ -231,11 +231,11 @@ func (g *tensorBuilder) storeShifted(c gemmOperand) {
 			end, col := count.Bitcast(ptx.S32), g.tileN.Bitcast(ptx.S32)
 			whole := start.Ge(num(0)).And(start.Add(num(8)).Le(end))
 			b.IfElse(whole, func() {
-				g.leave(line.At(start).As(ptx.B32), g.act.loadWith(at, col.Add(start), 8), from.As(ptx.B32).LoadVec(4)...)
+				g.storeRounded(line.At(start).As(ptx.B32), g.act.loadWith(at, col.Add(start), 8), from.As(ptx.B32).LoadVec(4)...)
 			}, func() {
 				low, high := b.S32(0).Sub(start).Max(num(0)), end.Sub(start).Min(num(8))
 				b.For(low, high, num(1), func(i ptx.Value, _ ptx.Loop) {
-					g.leave(line.At(start.Add(i)), g.act.loadWith(at, col.Add(start).Add(i), 1), from.At(i).Load())
+					g.storeRounded(line.At(start.Add(i)), g.act.loadWith(at, col.Add(start).Add(i), 1), from.At(i).Load())
 				})
 			})
 		})

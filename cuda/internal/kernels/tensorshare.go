@@ -50,7 +50,7 @@ func (s tensorSpec) sharedVectors() int { return s.partBytes() / 16 }
 // joinTogether joins the parts of a tile, with all blocks of the tile.
 func (g *tensorBuilder) joinTogether(q productParams) {
 	b, p := g.Builder, q.parts
-	from := p.leave(b, g.ThreadID(0), g.s.form.threads(), g.partSums())
+	from := p.storePart(b, g.ThreadID(0), g.s.form.threads(), g.partSums())
 	b.Barrier()
 	rank, helpers := g.arrive(p)
 	b.If(rank.Lt(helpers), func() {

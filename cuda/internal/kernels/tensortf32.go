@@ -98,8 +98,8 @@ func turnedRows(length int, k ptx.Value) ptx.Value {
 	return k.And(num(3)).Shl(num(1))
 }
 
-// wordReader is [tensorBuilder.reader] for rows of words along the outer dimension. ldmatrix cannot
-// transpose words, so each lane reads its own words.
+// wordReader does the same as [tensorBuilder.reader], for rows of words along the outer dimension.
+// ldmatrix cannot transpose words, so each lane reads its own words.
 func (g *tensorBuilder) wordReader(length int, start ptx.Value, base int, operandB bool) func(stage ptx.Value, step, i int) []ptx.Value {
 	outer, k := g.lane.Shr(num(2)), g.lane.And(num(3))
 	return func(stage ptx.Value, step, i int) []ptx.Value {

@@ -2,8 +2,8 @@ package ptxvm
 
 import "math"
 
-// This file has the functions with the .approx modifier. The bounds of their errors are those of
-// the PTX ISA, section "Floating Point Instructions".
+// This file has the functions with the .approx modifier. The PTX ISA gives their error bounds in
+// section "Floating Point Instructions".
 
 // exp2Coef are the Taylor coefficients of 2^f, ln2^k/k!. For |f| <= 1/2 the remainder is below
 // 2^-29, far less than the 2 ulp of ex2.approx.

@@ -66,9 +66,9 @@ func (k knowledge) learn(block uint32, epochs []uint32) {
 
 // beyond is what a warp knows of blocks that are not its own.
 type beyond struct {
-	seen   knowledge
-	met    knowledge // knowledge that the warp has read but not acquired; a fence acquires it
-	fenced []uint32  // the warp's clocks at its last fence; nil before its first fence
+	seen       knowledge
+	unacquired knowledge // knowledge that the warp has read but not acquired; a fence acquires it
+	fenced     []uint32  // the warp's clocks at its last fence; nil before its first fence
 }
 
 func newBlockRaces(l *Launch) *blockRaces {
@@ -86,8 +86,8 @@ func (b *blockRaces) begin(c *cta, index uint64) {
 func (w *warp) fenceBlocks() {
 	w.fenced = append(w.fenced[:0], w.vc...)
 	w.vc[w.id]++ // later accesses are not ordered by the fence
-	w.seen.add(w.met)
-	w.met = nil
+	w.seen.add(w.unacquired)
+	w.unacquired = nil
 }
 
 // synchronise executes an atomic or an ordered access to a word.
@@ -98,7 +98,7 @@ func (b *blockRaces) synchronise(w *warp, x *extra, addr uint64, reads, writes b
 	if reads && x.acquire {
 		w.seen.add(b.released[addr])
 	} else if reads {
-		w.met.add(b.released[addr])
+		w.unacquired.add(b.released[addr])
 	}
 	if !writes || !x.release && w.fenced == nil {
 		return
@@ -179,7 +179,7 @@ func (b *blockRaces) fault(w *warp, in *inst, l int, r *region, off uint64, m *m
 	addr := r.base + off
 	line := int(w.cta.entry.code[m.pc].line)
 	w.faultAt(GlobalRace, in, l, addr, "it %s global byte %#x, %s, which %s %s at PTX line %d (%s), and nothing orders the two blocks", does, addr,
-		w.cta.launch.Mem.whereabouts(addr, 1), who, did, line, w.cta.entry.mod.line(line))
+		w.cta.launch.Mem.describeAccess(addr, 1), who, did, line, w.cta.entry.mod.line(line))
 }
 
 // trackGlobal checks an access of the lanes of m against the accesses of other blocks, before it is

@@ -35,8 +35,9 @@ var blockCases = []blockCase{
 	{"cp.async of another block's result", "add.u32 %r2, %r0, 1;\n st.global.u32 [%rd2], %r2;\n setp.eq.u32 %p1, %r0, 0;\n@%p1 ret;\n cp.async.ca.shared.global [%s], [%rd2+-4], 4; // HERE", true},
 }
 
-// blockWarpCases are bodies for blocks of two warps. Thread 32 writes and reads, and thread 0
-// counts.
+// blockWarpCases are bodies for blocks of two warps. Thread 32 of each block stores the block's
+// word, and thread 32 of block 3 then reads the word of block 0. Thread 0 increments the counter
+// that orders the blocks.
 var blockWarpCases = []blockCase{
 	{"one counts for all", lead + "bar.sync 0;\n" + count + "bar.sync 0;\n" + follow, false},
 	{"by a reduction at the barrier", lead + "bar.sync 0;\n" + count + "bar.red.or.pred %p1, 0, %p2;\n" + follow, false},

@@ -31,7 +31,7 @@ func rootRcp(d *decoder) {
 	case t == F64 && mode > 1 && !ftz:
 		d.alu(liftF64(func(a, _, _ float64) float64 { return divide64(rounding(mode-1))(1, a, 0) }))
 	case t == F64 && mode == 1 && !root && ftz:
-		d.alu(liftF64(gross64(func(x float64) float64 { return 1 / x })))
+		d.alu(liftF64(upperHalf64(func(x float64) float64 { return 1 / x })))
 	default:
 		d.fail("%s: there is no such form (a rounding, or .approx for .f32, or rcp.approx.ftz.f64)", d.stmt.op)
 	}
@@ -67,7 +67,7 @@ func approximate(d *decoder) {
 			return 1 / math.Sqrt(x)
 		}
 		if ftz {
-			d.alu(liftF64(gross64(f)))
+			d.alu(liftF64(upperHalf64(f)))
 		} else {
 			d.alu(liftF64(func(a, _, _ float64) float64 { return f(a) }))
 		}

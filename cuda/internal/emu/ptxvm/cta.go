@@ -273,13 +273,13 @@ func (c *cta) deadlock() {
 				what = fmt.Sprintf("%d threads", b.want)
 			}
 			w.fault(Deadlock, w.barInst, bits.TrailingZeros32(w.live), "barrier %d expects %s and has %d threads of %d warps, and no warp can run any more (%s)",
-				w.barrier, what, b.threads, bits.OnesCount32(b.arrived), c.whereabouts())
+				w.barrier, what, b.threads, bits.OnesCount32(b.arrived), c.waitingWarps())
 		}
 	}
 }
 
-// whereabouts says where each warp of a deadlocked block waits.
-func (c *cta) whereabouts() string {
+// waitingWarps says where each warp of a deadlocked block waits.
+func (c *cta) waitingWarps() string {
 	var s []string
 	for i, w := range c.warps {
 		if w.state == warpDone {

@@ -206,14 +206,14 @@ func literal(o operand, t Type) (bits uint64, ok bool) {
 	return 0, false
 }
 
-// ParseDeclarations is [Parse] for kernels that will not run. It reads the declarations of memory
-// in their bodies, but skips the instructions, so it does not find mistakes in them. Parameters,
-// threads and memory of an [Entry] are what they are with Parse.
+// ParseDeclarations does the same as [Parse], for kernels that will not run. It reads the
+// declarations of memory in their bodies, but skips the instructions, so it does not find mistakes
+// in them. Parameters, threads and memory of an [Entry] are what they are with Parse.
 func ParseDeclarations(ptx string) (*Module, error) { return parse(ptx, true) }
 
-// passes skips an instruction, a label or a declaration of registers, and reports whether there was
-// one.
-func (p *parser) passes() bool {
+// skipStatement skips an instruction, a label or a declaration of registers, and reports whether
+// there was one.
+func (p *parser) skipStatement() bool {
 	switch {
 	case p.cur.kind == tkWord && p.cur.text[0] == '.' && p.cur.text != ".reg":
 		return false

@@ -132,7 +132,7 @@ func (d *decoder) typ() Type {
 	panic("unreachable")
 }
 
-// typIn is [decoder.typ] with a list of allowed types.
+// typIn does the same as [decoder.typ], with a list of allowed types.
 func (d *decoder) typIn(list ...Type) Type {
 	t := d.typ()
 	if slices.Contains(list, t) {

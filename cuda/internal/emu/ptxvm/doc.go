@@ -43,6 +43,6 @@
 // instructions they do not, because these are .aligned, so that a divided warp there is a mistake.
 // Races on global memory between threads of one block are always found. Races between blocks are
 // found only on request (Launch.CheckBlocks). Acquire and release order is not tracked within a
-// block. An access with .acquire or .release is itself never a race. But the data that it guards
-// counts as a race unless a barrier orders its accesses.
+// block. An access with .acquire or .release is itself never a race. But accesses to the data that
+// it guards count as a race unless a barrier orders them.
 package ptxvm

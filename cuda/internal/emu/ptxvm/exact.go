@@ -87,8 +87,8 @@ func (f *format) root(a float64, mode rounding) (v uint64, ok bool) {
 	// these 250 bits are the first bits of the true root
 	r.SetMode(big.ToZero).SetPrec(250)
 	q := new(big.Float).SetPrec(600).Mul(r, r)
-	// This would mean that r was rounded up beyond the true root. That is impossible for float64,
-	// whose roots have at most 53 bits, or infinitely many.
+	// If this holds, r was rounded up beyond the true root. That is impossible for float64, whose
+	// roots have at most 53 bits, or infinitely many.
 	if q.Cmp(x) > 0 {
 		panic("ptxvm: square root")
 	}
@@ -131,9 +131,9 @@ func reciprocal32(mode rounding) f32Op {
 	}
 }
 
-// gross64 returns f for the approximations of .f64 with .ftz, whose results have only the upper 32
-// bits.
-func gross64(f func(float64) float64) f64Op {
+// upperHalf64 returns f for the approximations of .f64 with .ftz, whose results have only the upper
+// 32 bits.
+func upperHalf64(f func(float64) float64) f64Op {
 	return func(a, _, _ float64) float64 {
 		flush := func(x float64) float64 {
 			if math.Abs(x) < 0x1p-1022 {

@@ -111,7 +111,7 @@ func (d *device) read(addr uint64, n, size int) []uint64 {
 }
 
 // table runs an entry whose thread i reads row i of the inputs. It compares the results of each row
-// with those that the function want returns for the row.
+// with the results of want for that row.
 func table(t *testing.T, module, entry string, size int, inputs [][]uint64, same func(j int, got, want uint64) bool, want func(row []uint64) []uint64) {
 	t.Helper()
 	d := newDevice(t)

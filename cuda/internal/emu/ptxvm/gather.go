@@ -15,25 +15,25 @@ func (d *decoder) gather(mask int32, f func(w *warp, in *inst, m uint32)) {
 }
 
 // gathered reports whether the instruction can be executed now. If not, it has switched to another
-// group. It also returns true if waiting would be useless. The instruction then reports which lanes
-// are missing.
+// group. If waiting would be useless, it returns true, and the instruction reports which lanes are
+// missing.
 func (w *warp) gathered(in *inst, m uint32) bool {
 	var want uint32
 	r := &w.r[in.x.members]
 	for rest := m; rest != 0; rest &= rest - 1 {
 		want |= uint32(r[bits.TrailingZeros32(rest)&31])
 	}
-	if missing := want & w.live &^ m; missing != 0 && w.others(missing) {
+	if missing := want & w.live &^ m; missing != 0 && w.runMissing(missing) {
 		return false
 	}
 	w.parked = false
 	return true
 }
 
-// others makes a group run that has some of the missing lanes, and reports whether there is such a
-// group. Some missing lanes may only wait to leave the kernel together with lanes of further
-// groups. These missing lanes leave it now.
-func (w *warp) others(missing uint32) bool {
+// runMissing makes a group run that has some of the missing lanes, and reports whether there is
+// such a group. Missing lanes that only wait to leave the kernel together with lanes of further
+// groups leave it now.
+func (w *warp) runMissing(missing uint32) bool {
 	above := w.mask
 	for i := len(w.stack) - 1; i >= 0 && w.stack[i].depth == w.depth; i-- {
 		f := w.stack[i]

@@ -75,9 +75,9 @@ func (w *warp) globalFault(in *inst, l int, k FaultKind, addr uint64, size int) 
 	case Misaligned:
 		w.misaligned(in, l, addr, size, "global")
 	case UninitialisedMemory:
-		w.faultAt(k, in, l, addr, "global byte %#x has never been written: it lies %s", addr, w.cta.launch.Mem.whereabouts(addr, uint64(size)))
+		w.faultAt(k, in, l, addr, "global byte %#x has never been written: it lies %s", addr, w.cta.launch.Mem.describeAccess(addr, uint64(size)))
 	}
-	w.faultAt(k, in, l, addr, "%d bytes at global address %#x: %s", size, addr, w.cta.launch.Mem.whereabouts(addr, uint64(size)))
+	w.faultAt(k, in, l, addr, "%d bytes at global address %#x: %s", size, addr, w.cta.launch.Mem.describeAccess(addr, uint64(size)))
 }
 
 // coalesce counts the 32-byte sectors of a request that writes or reads them.
@@ -160,7 +160,7 @@ func (w *warp) loadGlobal(in *inst, m uint32) {
 			continue
 		}
 		for k := range x.n {
-			w.land(x, k, l, loadLE(r.data[off:], x.size))
+			w.storeLoaded(x, k, l, loadLE(r.data[off:], x.size))
 			off += uint64(x.size)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 const (
 	maxTouches = 4096 // the detector plays back a list of touches when it has this length
-	racePieces = 64   // words of global memory with one history
+	racePieces = 64   // number of words of global memory that share one history
 	keepPieces = 1024 // histories kept for the next interval
 )
 
@@ -40,9 +40,9 @@ func (t *touch) apart() bool {
 	return t.list == 0 && (t.step >= uint64(t.size) || t.mask&(t.mask-1) == 0)
 }
 
-// twin reports whether each lane touches equal bytes in both accesses, and none that a different
-// lane touches.
-func (t *touch) twin(o *touch) bool {
+// sameBytesPerLane reports whether each lane touches equal bytes in both accesses, and none that a
+// different lane touches.
+func (t *touch) sameBytesPerLane(o *touch) bool {
 	return t.warp == o.warp && t.lo == o.lo && t.step == o.step && t.size == o.size && t.apart() && o.apart()
 }
 
@@ -82,7 +82,7 @@ func (g *globalLog) setup(nwarps int) {
 func (w *warp) touch(m uint32, total int, kind accessKind, write bool, same uint32) {
 	g := &w.cta.global
 	if len(g.touches) == maxTouches {
-		g.play(w.cta, nil)
+		g.replayTouches(w.cta, nil)
 		clear(g.views)
 		g.views = g.views[:0]
 		for _, o := range w.cta.warps {
@@ -90,7 +90,7 @@ func (w *warp) touch(m uint32, total int, kind accessKind, write bool, same uint
 		}
 	}
 	if w.unseen {
-		g.look(w)
+		g.storeView(w)
 	}
 	t := touch{view: w.view, pc: w.pc + 1, mask: m, same: same, epoch: w.epoch(), base: w.base, warp: uint16(w.id), size: uint8(total), kind: kind, write: write}
 	a := &w.addr
@@ -120,8 +120,8 @@ func (w *warp) touch(m uint32, total int, kind accessKind, write bool, same uint
 	g.touches = append(g.touches, t)
 }
 
-// look stores a copy of what the warp has learned within the interval.
-func (g *globalLog) look(w *warp) {
+// storeView stores a copy of the clocks, with what the warp has learned within the interval.
+func (g *globalLog) storeView(w *warp) {
 	v := view{vc: slices.Clone(w.vc)}
 	if w.pair != nil {
 		p := *w.pair
@@ -134,7 +134,7 @@ func (g *globalLog) look(w *warp) {
 // end checks the interval and closes it.
 func (g *globalLog) end(c *cta) {
 	if g.played || g.written > 0 && g.overlaps() {
-		g.play(c, g.hulls())
+		g.replayTouches(c, g.mergedWrites())
 	}
 	g.drop(c)
 }
@@ -177,18 +177,19 @@ func (g *globalLog) overlaps() bool {
 	}
 	for i, s := range g.writes {
 		t := &g.touches[s.touch]
-		if !t.apart() || i > 0 && g.writes[i-1].hi > s.lo && !t.twin(&g.touches[g.writes[i-1].touch]) {
+		if !t.apart() || i > 0 && g.writes[i-1].hi > s.lo && !t.sameBytesPerLane(&g.touches[g.writes[i-1].touch]) {
 			return true
 		}
 	}
-	// The writes are now sorted, and do not overlap, except for twins, which are neighbours.
+	// The writes are now sorted. They do not overlap, except for neighbours in the list that write
+	// the same bytes in each lane.
 	for i := range g.touches {
 		t := &g.touches[i]
 		if t.write {
 			continue
 		}
 		for k := searchEnd(g.writes, t.lo); k < len(g.writes) && g.writes[k].lo < t.hi; k++ {
-			if !t.twin(&g.touches[g.writes[k].touch]) {
+			if !t.sameBytesPerLane(&g.touches[g.writes[k].touch]) {
 				return true
 			}
 		}
@@ -210,9 +211,9 @@ func searchEnd(s []span, addr uint64) int {
 	return lo
 }
 
-// hulls merges overlapping writes. The writes must be sorted, which the method suspect does. hulls
-// returns nil if a part of the interval's accesses has been played back already.
-func (g *globalLog) hulls() []span {
+// mergedWrites merges overlapping writes, which [globalLog.overlaps] has sorted. It returns nil if
+// a part of the interval's accesses has been played back already.
+func (g *globalLog) mergedWrites() []span {
 	if g.played {
 		return nil
 	}
@@ -227,9 +228,9 @@ func (g *globalLog) hulls() []span {
 	return h
 }
 
-// play moves the touches into the pieces and empties the list. If the list of spans is not nil, it
-// drops touches outside of the spans.
-func (g *globalLog) play(c *cta, within []span) {
+// replayTouches records the touches in the histories of the pieces, and empties the list of
+// touches. If within is not nil, it drops touches outside of these spans.
+func (g *globalLog) replayTouches(c *cta, within []span) {
 	for i := range g.touches {
 		t := &g.touches[i]
 		if within != nil {
@@ -273,7 +274,7 @@ func (g *globalLog) playLanes(c *cta, t *touch) {
 		}
 		if a != nil {
 			f := c.warps[t.warp].unordered(GlobalRace, &c.entry.code[t.pc-1], l, a, addr)
-			f.Msg = "it " + does + " global memory, " + c.launch.Mem.whereabouts(addr, uint64(t.size)) + ", which the other thread " + did + "; " + f.Msg
+			f.Msg = "it " + does + " global memory, " + c.launch.Mem.describeAccess(addr, uint64(t.size)) + ", which the other thread " + did + "; " + f.Msg
 			panic(f)
 		}
 	}

@@ -116,9 +116,8 @@ func TestFunctionOfTwoEntries(t *testing.T) {
 	}
 }
 
-// TestMbarrierMisuse checks two kinds of arrivals: those for which an object has no room, and those
-// which it does not expect. They are faults, and do not change the counts of the object that they
-// do not concern.
+// TestMbarrierMisuse checks that two kinds of arrivals are faults: arrivals that an object does not
+// expect, and arrivals that exceed the largest count of an object.
 func TestMbarrierMisuse(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
 		// the copy adds an expected arrival and arrives once: 1 + 1 - 1

@@ -18,7 +18,7 @@ const (
 	kTable              // the instruction brx.idx
 	kCall               // the instruction call
 	kReturn             // end of a function
-	// calls the function run when the lanes that the instruction needs have gathered
+	// calls the field run too, but only when the lanes that the instruction needs have gathered
 	kSync
 	kNop
 )

@@ -215,7 +215,8 @@ func sadInt[T integers](d, a, b, c *lanes) {
 	}
 }
 
-// byType returns that one of its arguments which belongs to an integer type.
+// byType returns the lane operation of an integer type t. The other arguments are the operations by
+// type.
 func byType(t Type, u16, s16, u32, s32, u64, s64 laneFn) laneFn {
 	switch t {
 	case U16:

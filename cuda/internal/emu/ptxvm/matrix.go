@@ -176,7 +176,7 @@ func matrixMultiply(d *decoder) {
 	d.run(func(w *warp, in *inst, m uint32) { w.mma(in, m, half) })
 }
 
-// mma multiplies a 16×k tile by a k×8 tile. The layout of elements is that of the ISA, "Matrix
+// mma multiplies a 16×k tile by a k×8 tile. The elements have the layout of the ISA, "Matrix
 // Fragments for mma.m16n8k16", with g = lane/4 and t = lane%4. A 32-bit register of a holds row g
 // (+8 for odd registers) and columns 2t, 2t+1 (+8 for the upper half of the registers).
 func (w *warp) mma(in *inst, m uint32, half bool) {

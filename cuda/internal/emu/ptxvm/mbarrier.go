@@ -109,7 +109,7 @@ func mbarrier(d *decoder) {
 				}
 				if now&1 != asked&1 {
 					done |= 1 << l
-					w.learn(w.cta.shared.phases[off])
+					w.mergeClocks(w.cta.shared.phases[off])
 				}
 				return v
 			})
@@ -174,9 +174,9 @@ func (w *warp) arriveAt(in *inst, m uint32, n int32, drop bool) {
 	}
 }
 
-// learn takes the clocks of warps that have arrived. It orders this warp's later accesses after the
-// accesses that those warps made before they arrived.
-func (w *warp) learn(vc []uint32) {
+// mergeClocks takes the clocks of warps that have arrived. It orders this warp's later accesses
+// after the accesses that those warps made before they arrived.
+func (w *warp) mergeClocks(vc []uint32) {
 	e := w.vc[w.id]
 	for i, t := range vc {
 		w.vc[i] = max(w.vc[i], t)

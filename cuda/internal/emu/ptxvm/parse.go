@@ -51,7 +51,7 @@ type operand struct {
 // Parse parses PTX text and decodes every entry. The error is a *ParseError.
 func Parse(ptx string) (*Module, error) { return parse(ptx, false) }
 
-// parse is Parse, or [ParseDeclarations] if brief.
+// parse implements Parse and, if brief is true, [ParseDeclarations].
 func parse(ptx string, brief bool) (m *Module, err error) {
 	defer func() {
 		switch e := recover().(type) {
@@ -257,7 +257,7 @@ func (p *parser) body(sc *scope) {
 		case p.accept("{"):
 			p.body(p.child(sc))
 			p.expect("}")
-		case p.brief && p.passes():
+		case p.brief && p.skipStatement():
 		case p.accept(".reg"):
 			p.registers(sc)
 		case p.accept(".shared"):

@@ -31,7 +31,8 @@ func (m *Memory) peer(addr uint64) *Peer {
 	return nil
 }
 
-// reach is find for a kernel, which may be allowed to access memory of peers.
+// reach does what find does, for an access of a kernel. The kernel may have access to memory of
+// peers.
 func (m *Memory) reach(addr uint64) *region {
 	if r := m.find(addr); r != nil {
 		return r
@@ -46,8 +47,8 @@ func (m *Memory) reach(addr uint64) *region {
 	return nil
 }
 
-// whereabouts is describe for an address that a kernel has used.
-func (m *Memory) whereabouts(addr, size uint64) string {
+// describeAccess does what describe does, for an address that a kernel has used.
+func (m *Memory) describeAccess(addr, size uint64) string {
 	p := m.peer(addr)
 	switch {
 	case p == nil:

@@ -99,7 +99,7 @@ func (w *warp) loadShared(in *inst, m uint32) {
 		w.sharedReady(in, l, off, total)
 		w.trackRead(in, l, off, total, pc, k)
 		for e := range x.n {
-			w.land(x, e, l, loadLE(s.data[off+e*x.size:], x.size))
+			w.storeLoaded(x, e, l, loadLE(s.data[off+e*x.size:], x.size))
 		}
 	}
 	w.landed(x, m)

@@ -107,8 +107,8 @@ func put(b []byte, size int, v uint64) {
 	}
 }
 
-// land stores element k of a load in lane l of its register.
-func (w *warp) land(x *extra, k, l int, v uint64) {
+// storeLoaded stores element k of a load in lane l of its register.
+func (w *warp) storeLoaded(x *extra, k, l int, v uint64) {
 	s := x.vec[k]
 	if s < 0 {
 		return
@@ -157,7 +157,7 @@ func (w *warp) loadImage(in *inst, m uint32, img []byte, what string) {
 			w.misaligned(in, l, a, total, what)
 		}
 		for k := range x.n {
-			w.land(x, k, l, loadLE(img[int(a)+k*x.size:], x.size))
+			w.storeLoaded(x, k, l, loadLE(img[int(a)+k*x.size:], x.size))
 		}
 	}
 	if same {
@@ -199,7 +199,7 @@ func (w *warp) loadLocal(in *inst, m uint32) {
 		l := bits.TrailingZeros32(rest)
 		at := w.localSpan(in, l, total)
 		for k := range x.n {
-			w.land(x, k, l, loadLE(w.local[at+k*x.size:], x.size))
+			w.storeLoaded(x, k, l, loadLE(w.local[at+k*x.size:], x.size))
 		}
 		if !shadowHas(w.localInit[at:at+total], total, 1) {
 			w.padding(in, l, at)
@@ -234,7 +234,7 @@ func (w *warp) padding(in *inst, l, at int) {
 }
 
 // storable faults unless the stored registers are written or hold padding, which a store may copy.
-// Other instructions use [warp.need].
+// All other instructions use [warp.requireWritten].
 func (w *warp) storable(in *inst, m uint32) {
 	for _, s := range in.x.vec {
 		if bad := m &^ w.wm[s]; bad != 0 && (w.junk == nil || bad&^w.junk[s] != 0) {

@@ -64,7 +64,7 @@ func (w *warp) fault(k FaultKind, in *inst, lane int, format string, args ...any
 	w.faultAt(k, in, lane, 0, format, args...)
 }
 
-// faultAt is fault with an address.
+// faultAt does the same as fault, and also reports an address.
 func (w *warp) faultAt(k FaultKind, in *inst, lane int, addr uint64, format string, args ...any) {
 	f := &Fault{Kind: k, Kernel: w.cta.entry.Name, CTA: w.cta.id, Addr: addr, Msg: fmt.Sprintf(format, args...)}
 	f.Line, f.Source = int(in.line), w.cta.entry.mod.line(int(in.line))

@@ -154,8 +154,8 @@ func warpMatrix(d *decoder) {
 	})
 }
 
-// element moves one element of each lane between memory and a register. The instruction describes
-// that move alone. Two functions do the move, one for global and one for shared memory.
+// element moves one element of each lane between memory and a register. The instruction single
+// describes only this move. Two functions do the move, one for global and one for shared memory.
 func (w *warp) element(single *inst, m uint32, global, shared func(*inst, uint32)) {
 	w.spread(single, m, func(sp space, m uint32) {
 		switch sp {
@@ -309,8 +309,8 @@ func product(ta, tb, tc, td tile, a, b, c []uint64, sat bool) []uint64 {
 	return out
 }
 
-// multiplyOther decodes mma.sync of bytes and of float64. ok is false for other types. The layout
-// is that of "Matrix Fragments" in the ISA, with g = lane/4, t = lane%4 and e elements in a
+// multiplyOther decodes mma.sync of bytes and of float64. ok is false for other types. The elements
+// have the layout of the ISA, "Matrix Fragments", with g = lane/4, t = lane%4 and e elements in a
 // register. Register q of the factor A has row g, or g+8 for odd q if there are 16 rows. Its
 // columns begin at e·t, and 4e later for each further pair of registers. Register q of the factor B
 // has column g. Its rows have the numbers of the columns of the corresponding register of A.

@@ -54,8 +54,8 @@ func TestUnavailable(t *testing.T) {
 }
 
 // TestReal checks that NVIDIA's own library accepts the descriptions of products that are made
-// here, and that it refuses calls that need a GPU if there is none. FLAMBEAU_CUBLASLT_LIBRARY is
-// the library's path, and FLAMBEAU_CUBLASLT_VERSION the version in its header (.ci/run cublaslt).
+// here. Without a GPU, it must refuse calls that need one. FLAMBEAU_CUBLASLT_LIBRARY is the
+// library's path, and FLAMBEAU_CUBLASLT_VERSION the version in its header (.ci/run cublaslt).
 func TestReal(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_CUBLASLT_LIBRARY")
 	if path == "" {

@@ -18,8 +18,8 @@ type Matrix struct {
 }
 
 // Product is D = op(A)·op(B) for each matrix of a batch, with op(A) [M, K], op(B) [K, N], D [M, N],
-// and sums in float32. A bias has M elements. To each sum, the element for its row is added before
-// rounding. Product is comparable.
+// and sums in float32. A bias has M elements. Before rounding, element i of the bias is added to
+// each sum in row i. Product is comparable.
 type Product struct {
 	M, N, K, Batch int
 	TransA, TransB bool // A is [K, M] in memory, B is [N, K]

@@ -17,9 +17,9 @@ func (l *Library) GetUniqueID() (*UniqueID, error) {
 }
 
 // CommInitRank is ncclCommInitRankConfig, non-blocking, for the device whose context is current.
-// The caller becomes the rank with the given number, of as many ranks as world says. The library
-// writes the communicator to comm, which must lie on the heap. It may write there until the state
-// is no longer [InProgress].
+// The caller becomes the rank with the given number. The argument world is the number of all ranks.
+// The library writes the communicator to comm, which must lie on the heap. It may write there until
+// the state is no longer [InProgress].
 func (l *Library) CommInitRank(comm *Comm, world int, id *UniqueID, rank int) error {
 	c := nonBlocking()
 	r := Result(cu.CallStruct(l.fn[commInitRankConfig], 2, (*[cu.StructBytes]byte)(id),
@@ -68,7 +68,7 @@ func (l *Library) CommAbort(c Comm) error { return l.call(commAbort, 0, uintptr(
 // GroupStart is ncclGroupStart: the calls that the thread makes from now on start together.
 func (l *Library) GroupStart() error { return l.call(groupStart, 0) }
 
-// GroupEnd is ncclGroupEnd. The error may be that of a call in the group. The states of the
+// GroupEnd is ncclGroupEnd. The error may come from a call in the group. The states of the
 // communicators say when the work has been queued.
 func (l *Library) GroupEnd() error { return l.call(groupEnd, 0) }
 

@@ -1,8 +1,8 @@
 //go:build !nogpu && linux && (amd64 || arm64)
 
-// Package cublaslttest loads the strict cublasLt, a library that needs no GPU. A C compiler makes
-// it of the sources in testdata of package cublaslt. A test implements the machine on which the
-// library works.
+// Package cublaslttest loads the strict cublasLt. This replacement of the library checks every
+// call, and needs no GPU. A C compiler builds it from the sources in testdata of package cublaslt.
+// A test implements the [Machine] on which the library works.
 package cublaslttest
 
 import (

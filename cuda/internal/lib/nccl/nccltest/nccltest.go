@@ -1,7 +1,8 @@
 //go:build !nogpu && linux && (amd64 || arm64)
 
-// Package nccltest loads the strict NCCL, a library that needs no GPU. A C compiler makes it of the
-// sources in testdata of package nccl. A test implements the machine on which the library works.
+// Package nccltest loads the strict NCCL. This replacement of the library checks every call, and
+// needs no GPU. A C compiler builds it from the sources in testdata of package nccl. A test
+// implements the [Machine] on which the library works.
 package nccltest
 
 import (
@@ -51,7 +52,7 @@ type Machine interface {
 	StreamDevice(s uint64) int         // device of the stream; -1 if there is no such stream
 	MemoryDevice(at, bytes uint64) int // device of the memory; -1 if it is not of one device
 	Issue(ops []Op) error              // queues the work that a group has started
-	Cancel(clique int)                 // drops the clique's work that has not run yet
+	Cancel(clique int)                 // drops work of a clique (the ranks of a communicator) that has not run yet
 }
 
 // Strict is the loaded library.

@@ -14,19 +14,19 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nccl"
 )
 
-// desk is a machine on which nothing runs. Memory from 1000 to 1999 belongs to device 1.
-type desk struct{ current int }
+// idleMachine is a machine on which nothing runs. Memory from 1000 to 1999 belongs to device 1.
+type idleMachine struct{ current int }
 
-func (d *desk) CurrentDevice() int                { return d.current }
-func (d *desk) StreamDevice(s uint64) int         { return int(s / 1000) }
-func (d *desk) MemoryDevice(at, bytes uint64) int { return int(at / 1000) }
-func (d *desk) Issue([]Op) error                  { return nil }
-func (d *desk) Cancel(int)                        {}
+func (d *idleMachine) CurrentDevice() int                { return d.current }
+func (d *idleMachine) StreamDevice(s uint64) int         { return int(s / 1000) }
+func (d *idleMachine) MemoryDevice(at, bytes uint64) int { return int(at / 1000) }
+func (d *idleMachine) Issue([]Op) error                  { return nil }
+func (d *idleMachine) Cancel(int)                        {}
 
 // pair is two connected ranks.
 type pair struct {
 	*Strict
-	*desk
+	*idleMachine
 	c [2]nccl.Comm
 }
 
@@ -136,12 +136,12 @@ func TestStrictRefuses(t *testing.T) {
 	}
 	if name := os.Getenv("FLAMBEAU_NCCL_MISUSE"); name != "" {
 		runtime.LockOSThread()
-		d := new(desk)
+		d := new(idleMachine)
 		s, err := Load(path, d)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &pair{Strict: s, desk: d}
+		p := &pair{Strict: s, idleMachine: d}
 		p.join()
 		misuses[name](p)
 		return // the library did not end the program
