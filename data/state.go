@@ -109,7 +109,7 @@ func (l *Loader) Skipped() int {
 	return l.skipped
 }
 
-// begin marks the beginning of a loop. It returns its position, its seed and its number.
+// begin marks the beginning of a loop. It returns the loop's position, seed and number.
 func (l *Loader) begin() (from place, seed uint64, turn int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

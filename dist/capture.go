@@ -81,7 +81,7 @@ func (g *Group) Capture(f func(s *tensor.Scope), opts ...tensor.Option) (*Graph,
 type capture struct {
 	turns
 	refused error           // the reason why the capture could not begin
-	graph   *tensor.Graph   // set before the channel opened is closed
+	graph   *tensor.Graph   // valid once the channel opened is closed
 	scopes  []*tensor.Scope // the ranks' scopes
 	opened  chan struct{}
 	others  sync.WaitGroup // ranks other than 0 that are recording

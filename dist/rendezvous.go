@@ -560,8 +560,8 @@ func (c *core) late(sl *slot, k *call) error {
 		c.mu.Unlock()
 		return nil
 	}
-	// if the missing rank has not joined an earlier call of this rank either, report the earlier
-	// call
+	// if the missing rank has not called an earlier collective either, report that earlier
+	// collective
 	for _, o := range c.open() {
 		if mine := o.calls[k.rank]; mine != nil && o.calls[missing[0]] == nil && c.participates(o, missing[0]) {
 			k = mine

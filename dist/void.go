@@ -180,7 +180,7 @@ func (c *core) awaitStep(k *call) error {
 		if !v.known[k.rank] {
 			key, side := c.key(k)
 			before := key.number < v.cut
-			if key.message { // the rank at the other end may also be in the step before
+			if key.message { // the rank at the other end may also be in the previous step
 				before = c.slots[key] != nil || !v.known[[2]int{key.dst, key.src}[side]]
 			}
 			if before {
@@ -218,7 +218,7 @@ func (c *core) await(k *call, v *voided) error {
 }
 
 // unaware returns an error for a rank that would wait forever. It waits until another rank learns
-// that a step is void, but that rank has returned from its function. c.mu is held.
+// that a step is void, but the other rank has returned from its function. c.mu is held.
 func (c *core) unaware(rank int, k *call, other int) *Error {
 	return c.fault(rank, ErrLeft, k, fmt.Sprintf("rank %d, on %s, returned from its function and never learns that a step is void: %v", other, c.world.devices[other].Name(), c.voided.err))
 }

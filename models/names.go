@@ -34,10 +34,10 @@ func plain(name string) string {
 	return strings.NewReplacer("-", "", "_", "", " ", "", "/", "", ".", "").Replace(strings.ToLower(name))
 }
 
-// otherNames maps further accepted names, in plain form, to the names in PretrainedNames. The
-// further names are torchvision's model names ("resnet50"), its entries DEFAULT, names and
-// addresses of files, and Hugging Face's repositories with their owners. A model name and DEFAULT
-// both mean the newest weights.
+// otherNames maps further accepted names, in the form that simplified returns, to the names in
+// PretrainedNames. The further names are torchvision's model names ("resnet50"), its entries
+// DEFAULT, names and addresses of files, and Hugging Face's repositories with their owners. A model
+// name and DEFAULT both mean the newest weights.
 func otherNames() map[string]string {
 	all := map[string]string{}
 	keys := PretrainedNames()

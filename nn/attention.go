@@ -21,9 +21,9 @@ type MultiheadOptions struct {
 }
 
 // Masks say which queries attend to which keys, as in torch. In a bool mask, true means that the
-// query does not attend to the key. A floating-point mask is added to the scores. (In
-// [tensor.ScaledDotProductAttention], as in torch's, true means the opposite.) The zero value masks
-// nothing.
+// query does not attend to the key. A floating-point mask is added to the scores. (In torch's
+// scaled_dot_product_attention, and in [tensor.ScaledDotProductAttention], true means the
+// opposite.) The zero value masks nothing.
 type Masks struct {
 	// Mask is [queries, keys], or [n·heads, queries, keys] with one mask for each sequence and
 	// head.

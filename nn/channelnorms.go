@@ -26,7 +26,7 @@ type ChannelNorm struct {
 	Eps      float64 // 1e-5 by default
 
 	lazy *lazy
-	sync tensor.BatchRanks // ranks whose batches a BatchNorm joins; nil for a batch on its own
+	sync tensor.BatchRanks // ranks whose batches a BatchNorm joins to one batch; nil means only the layer's own batch
 }
 
 func newChannelNorm(channels int, o layerOptions) ChannelNorm {
@@ -218,8 +218,8 @@ func instanceOptions(layer string, opts []Option) layerOptions {
 }
 
 // instances applies an instance normalisation to a batch of the given rank. An input with one
-// dimension less is a batch of one instance. It updates the running statistics. As in torch it does
-// not count batches, so with [CumulativeAverage] the running statistics do not change.
+// dimension less is a batch of one instance. instances updates the running statistics. As in torch
+// it does not count batches, so with [CumulativeAverage] the running statistics do not change.
 func (n *ChannelNorm) instances(x *tensor.Tensor, rank int) *tensor.Tensor {
 	checkRank("instance_norm", x, rank-1, rank)
 	ready(n, x, x.Dim(1-rank))

@@ -11,8 +11,8 @@ import (
 )
 
 // Clone returns an independent copy of a model: torch's copy.deepcopy. Parameters and buffers are
-// copied on the devices and in the scopes of the originals. The copies have no gradients and no
-// hooks of their own, and require a gradient where the original does. A computed tensor that a
+// copied on the devices and in the scopes of the originals. The copied tensors have no gradients
+// and no tensor hooks, and require a gradient where the original does. A computed tensor that a
 // field holds is copied without its graph. If the model holds a tensor or layer in two places, the
 // copy holds a single copy of it in both places.
 //
@@ -47,7 +47,7 @@ func Clone[M any](m M) M {
 // not change m. torch.func.functional_call(m, params, x) is nn.Replace(m, params).Forward(x).
 //
 // Gradients flow to the tensors from which the new tensors were computed. So a tensor computed from
-// parameters can replace a parameter. Uses are steps of gradient descent that are themselves
+// parameters can replace a parameter. Examples are steps of gradient descent that are themselves
 // differentiated, and weights that another network computes. Replace does not check shapes, since
 // the layers do.
 //

@@ -10,7 +10,7 @@ import (
 )
 
 // Base is a struct that every layer embeds. It holds the training flag and the hooks. The zero
-// value is in training mode and has no hooks. It also works in a layer from outside this package,
+// value is in training mode and has no hooks. Base also works in a layer from outside this package,
 // if the layer's Forward begins with Enter:
 //
 //	func (m *Net) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
@@ -24,8 +24,8 @@ import (
 // hook receives the tensor as the previous hook left it. The function that a registration returns
 // removes the hook.
 //
-// A tensor that a hook receives belongs to the call of the layer. If another layer made that call,
-// the tensor may be freed when that layer returns. s.From(y.Detach()) keeps it in scope s.
+// A tensor that a hook receives belongs to the call of the layer. If an outer layer made that call,
+// the tensor may be freed when the outer layer returns. s.From(y.Detach()) keeps it in scope s.
 type Base struct {
 	evaluating bool
 	known      uint32 // 1 if mark is set
@@ -172,7 +172,7 @@ func (k *moduleHooks) enter(x, y **tensor.Tensor) func() {
 	}
 }
 
-// passage is an op that returns its operand unchanged, and calls gradHook with its gradient.
+// hookOp is an op that returns its operand unchanged, and calls gradHook with its gradient.
 type passage struct {
 	name     string
 	gradHook func(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor
@@ -190,7 +190,7 @@ func (p *passage) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 type backCall struct {
 	pre   []*preHook
 	hooks []*backwardHook
-	input bool // true if a passage receives the input's gradient too
+	input bool // true if a hookOp receives the input's gradient too
 
 	mu sync.Mutex
 	// the result's gradient, for each run of Backward in progress

@@ -51,8 +51,8 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 
 // layerType returns the receiver type of a method on the call stack, such as Linear for
 // (*Linear).Forward. The argument skip says how many frames up the method is. layerType also
-// returns whether the receiver is a pointer. It is needed because a Base does not know the layer
-// that embeds it.
+// returns whether the receiver is a pointer. layerType is needed because a Base does not know the
+// layer that embeds it.
 func layerType(skip int) (name string, pointer bool) {
 	var pc [1]uintptr
 	if runtime.Callers(skip+1, pc[:]) == 0 {

@@ -201,7 +201,8 @@ func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar flo
 	case w < 0.5:
 		return "ema", old.Add(value.Sub(old).Mul(p)), w
 	}
-	// As torch does, start from the value here. It is nearer to the result than the old average is.
+	// As torch does, start from the value here. The value is nearer to the result than the old
+	// average is.
 	return "ema back", value.Sub(value.Sub(old).Mul(p)), a.decay
 }
 

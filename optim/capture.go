@@ -298,8 +298,8 @@ func (r *recorded) add(list []*replayed) (params []*tensor.Tensor) {
 }
 
 // checkSteps raises an error for several steps in one capture, if the scalars of a step depend on
-// whether the device leaves out an earlier step. The host does not know this when it queues the
-// replay.
+// whether the device leaves out an earlier step. The host does not know the device's decision when
+// it queues the replay.
 func (m *multi[C, P]) checkSteps(r *recorded, params []*tensor.Tensor, unless bool) {
 	if r.steps > 1 && (unless || r.unless) {
 		why := ""

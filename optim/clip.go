@@ -69,9 +69,9 @@ func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	return o.measured(op, params, nil)
 }
 
-// measured computes the norm. It passes the norm to use, unless use is nil. The norm belongs to the
-// scope in the options. If the options have none, it belongs to the scope of a capture, or else to
-// the youngest scope of the gradients.
+// measured computes the norm. It passes the norm to the function use, unless use is nil. The norm
+// belongs to the scope in the options. If the options have none, it belongs to the scope of a
+// capture, or else to the youngest scope of the gradients.
 func (o *clipOptions) measured(op string, params []*tensor.Tensor, use func(s *tensor.Scope, tensors []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
 	var tensors, grads []*tensor.Tensor
 	for _, p := range params {
@@ -188,8 +188,8 @@ func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tenso
 }
 
 // run runs the launch. Just before, it frees the reserved memory, so that the launch can allocate
-// it for its table. Once the launch is queued, the next packed launch can use this memory. So
-// several packed launches can run one after another without running out of memory.
+// this memory for its table. Once the launch is queued, the next packed launch can use this memory.
+// So several packed launches can run one after another without running out of memory.
 func (l *launch) run(name string) {
 	if l.reserve != nil {
 		l.reserve.Free()

@@ -328,8 +328,8 @@ func (q *search) gradient(s *tensor.Scope) *tensor.Tensor {
 	return g
 }
 
-// setting prepares a launch. It writes the elements of vector v to the parameters. If the argument
-// add is true, it adds t·v to them instead. The launch belongs to v's scope.
+// setting prepares a launch that writes the elements of vector v to the parameters. If the argument
+// add is true, the launch adds t·v to the parameters instead. The launch belongs to v's scope.
 func (q *search) setting(v *tensor.Tensor, add bool, t float64) *launch {
 	p := q.o.groups[0].Params[0]
 	l := &launch{dev: p.Device(), t: p.Type(), scalars: []float64{t}}

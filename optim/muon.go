@@ -195,8 +195,9 @@ func muonProgram(t dtype.Type, unless bool) *expr.Program {
 	})
 }
 
-// gather allocates the tensors of the turns, and returns the launches that compute their momenta.
-// It calls pack for each launch with the first turn of the launch. pack provides the scalars.
+// gather allocates the tensors of the given steps, and returns the launches that compute their
+// momenta. It calls pack for each launch, with the first of the launch's steps. pack provides the
+// scalars.
 func (o *Muon) gather(s *tensor.Scope, turns []*matrixStep, pack func(*launch, *matrixStep)) (list []*launch) {
 	first := map[*launch]*matrixStep{}
 	for _, t := range turns {

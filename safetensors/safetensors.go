@@ -283,7 +283,7 @@ func (s *saver) remove(list []string, but map[string]bool) error {
 	return nil
 }
 
-// forget removes an index and the files that the index names, except files whose names are in but.
+// forget removes an index and the files that the index names, except the files named in keep.
 func (s *saver) forget(index string, but map[string]bool) error {
 	old := s.listed(index)
 	if err := atomicfile.Remove(index); err != nil && !os.IsNotExist(err) {

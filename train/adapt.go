@@ -190,9 +190,9 @@ func (a *Adapt) Step(opt interface {
 
 // Do runs a change. If memory runs out, the change must leave everything as it was. Examples are
 // the Step of every optimizer of package optim, clipping, averages, and your own code with this
-// property. If memory runs out, Do empties the caches. If enough memory may then be free, it runs
-// the change once more. If this does not help, Do returns a *[MemoryError], whose field What is
-// argument what. Other panics pass through.
+// property. After such a failure Do empties the caches. If enough memory may then be free, it runs
+// the change once more. If this does not help, Do returns a *[MemoryError], whose field What is the
+// argument name. Other panics pass through.
 func (a *Adapt) Do(name string, change func()) error {
 	for again := false; ; again = true {
 		err := outOfMemory(change)
@@ -210,8 +210,8 @@ func (a *Adapt) Do(name string, change func()) error {
 }
 
 // Backward adds the gradients of a batch's loss to the gradients of the parameters. It returns the
-// loss as a tensor of one number on the device. This tensor belongs to a, and the next call
-// overwrites it. f computes the loss of the batch, or of a part of it. The part's tensors belong to
+// loss as a tensor of one number on the device. The Adapt owns this tensor, and overwrites it in
+// the next call. f computes the loss of the batch, or of a part of it. The part's tensors belong to
 // s, a scope on the device.
 //
 // Backward takes ownership of the batch and frees its tensors. To keep tensors, pass handles:
@@ -331,7 +331,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	return a.loss, nil
 }
 
-// failed counts a failure of memory.
+// failed counts an out-of-memory failure.
 func (a *Adapt) failed() {
 	a.stats.Failures++
 	if a.short != nil {

@@ -219,9 +219,9 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	return at, true
 }
 
-// replay makes a step as a replay, when it gets the last batch of the step. It keeps the batches
-// before. It frees the batches of a replay and notes their losses. It returns false if the batch
-// has to run eagerly.
+// replay runs a step as a replay when it gets the last batch of the step. Until then it keeps the
+// step's earlier batches. After the replay it frees the batches and notes their losses. It returns
+// false if the batch has to run eagerly.
 func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
 	g := &t.captured
 	if t.batches == 1 {
@@ -375,8 +375,8 @@ func (t *trainer) eagerly(reason string) {
 	t.print("steps run eagerly: " + reason)
 }
 
-// spare frees the memory of the captured steps, because memory is short without it. It returns
-// false if no step is captured.
+// spare frees the memory of the captured steps when memory has run out. It returns false if no step
+// is captured.
 func (t *trainer) spare() bool {
 	if !t.captured.on {
 		return false

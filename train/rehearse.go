@@ -65,7 +65,7 @@ func rehearseIn(ctx context.Context, in *tensor.Scope, dev device.Device, step f
 }
 
 // unrehearsed returns why a step on a copy of the model would have side effects. It returns "" if
-// it would have none.
+// the step would have none.
 func (t *trainer) unrehearsed() string {
 	switch {
 	case t.c.given && t.c.Replica == nil:
@@ -116,7 +116,8 @@ func (t *trainer) rehearse(ctx context.Context, b *data.Batch, n int) {
 // rehearseOn rehearses on one of the training's devices.
 func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Batch, n, devices int) (err error) {
 	defer func() {
-		// The program has panicked. It will panic again in the real step, which reports the panic.
+		// The program's code has panicked. It will panic again in the real step, which reports the
+		// panic.
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the rehearsal has failed: %v", r)
 		}

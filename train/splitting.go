@@ -47,8 +47,8 @@ func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *d
 }
 
 // tellSplit logs how the first split has changed the results. It is called after the split has
-// succeeded. By then the generator's state shows whether random numbers were drawn since it had
-// seed and offset.
+// succeeded. By then the generator's state shows whether random numbers were drawn since the
+// generator had the given seed and offset.
 func (a *Adapt) tellSplit(seed, offset uint64) {
 	if !a.telling {
 		return

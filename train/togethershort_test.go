@@ -51,8 +51,8 @@ func TestTogetherFailuresLoseNothing(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			// of is the greatest number of requests that a step makes to the driver of device i.
-			// It is larger for the first device, which also makes the optimizer's step.
+			// maxRequests is the greatest number of requests that a step makes to the driver of
+			// device i. It is larger for the first device, which also makes the optimizer's step.
 			i, of := rng.IntN(n), 14
 			if i == 0 {
 				of = 40

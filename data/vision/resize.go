@@ -272,9 +272,9 @@ func column(sum []float32, src []float32, stride int, k kernel) {
 	}
 }
 
-// downBytes is down for bytes, in integers. Weights are rounded to multiples of 2⁻²¹, which changes
-// the result by less than a thousandth of a level. The sum of the absolute weights is below 2, so
-// nothing overflows.
+// downBytes is the function column for bytes, in integers. Weights are rounded to multiples of
+// 2⁻²¹, which changes the result by less than a thousandth of a level. The sum of the absolute
+// weights is below 2, so nothing overflows.
 func downBytes(sum []float32, src []uint8, stride int, k kernel, acc []int32) {
 	const one = 1 << 21
 	n := len(sum)
