@@ -112,7 +112,7 @@ func NewGPT(c GPTConfig, opts ...nn.Option) *GPT {
 	if c.Eps == 0 {
 		c.Eps = 1e-5
 	}
-	h := homeOf(opts)
+	h := placementOf(opts)
 	const std = 0.02
 	residual := std / math.Sqrt(float64(2*c.Layers))
 	m := &GPT{Config: c, WTE: &table{h.normal(std, c.Vocab, c.Width)}, WPE: &table{h.normal(std, c.Context, c.Width)}}

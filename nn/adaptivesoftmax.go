@@ -56,9 +56,9 @@ func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ..
 const adaptiveOp = "adaptive_log_softmax"
 
 // Forward returns the logarithm of each target's probability, [n], and the negative mean of these
-// logarithms. x is [n, features] and target is int64 [n]. For a single row both omit n. For each
-// cluster, Forward reads from the device the number of targets in the cluster. A target that is not
-// a class is an index error.
+// logarithms. x is [n, features] and target is int64 [n]. For a single row, x and target omit n.
+// For each cluster, Forward reads from the device the number of targets in the cluster. A target
+// that is not a class is an index error.
 func (l *AdaptiveLogSoftmaxWithLoss) Forward(x, target *tensor.Tensor) (output, loss *tensor.Tensor) {
 	defer l.Enter(&x, &output)()
 	requireUsable(adaptiveOp, x, target)

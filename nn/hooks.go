@@ -153,7 +153,7 @@ func (k *moduleHooks) enter(x, y **tensor.Tensor) func() {
 	if len(backPre) > 0 || len(backward) > 0 {
 		call = &backCall{pre: backPre, hooks: backward, grads: map[*tensor.Scope]*tensor.Tensor{}}
 		if call.input = len(backward) > 0 && (*x).NeedsGrad() && (*x).Scope().GradEnabled(); call.input {
-			*x = tensor.Apply(&passage{"backward_hook", call.atInput}, *x)
+			*x = tensor.Apply(&hookOp{"backward_hook", call.atInput}, *x)
 		}
 	}
 	in := *x // Forward may assign another tensor to the variable
@@ -167,22 +167,22 @@ func (k *moduleHooks) enter(x, y **tensor.Tensor) func() {
 			}
 		}
 		if call != nil && (*y).NeedsGrad() && (*y).Scope().GradEnabled() {
-			*y = tensor.Apply(&passage{"backward_hook", call.atResult}, *y)
+			*y = tensor.Apply(&hookOp{"backward_hook", call.atResult}, *y)
 		}
 	}
 }
 
 // hookOp is an op that returns its operand unchanged, and calls gradHook with its gradient.
-type passage struct {
+type hookOp struct {
 	name     string
 	gradHook func(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor
 }
 
-func (p *passage) Name() string { return p.name }
+func (p *hookOp) Name() string { return p.name }
 
-func (p *passage) Forward(_ *tensor.Context, in []*tensor.Tensor) *tensor.Tensor { return in[0] }
+func (p *hookOp) Forward(_ *tensor.Context, in []*tensor.Tensor) *tensor.Tensor { return in[0] }
 
-func (p *passage) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
+func (p *hookOp) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{p.gradHook(c, g)}
 }
 

@@ -53,7 +53,7 @@ func (l *Linear) fill(in int, z *lazy) {
 // Forward maps x of shape [..., in] to [..., out].
 func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
-	l.takes(x)
+	l.checkInput(x)
 	return x.Linear(l.Weight, l.Bias)
 }
 
@@ -64,12 +64,12 @@ func (l *Linear) ForwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.T
 		return act(l.Forward(x))
 	}
 	defer l.Enter(&x, &out)()
-	l.takes(x)
+	l.checkInput(x)
 	return x.LinearAct(l.Weight, l.Bias, act)
 }
 
-// takes checks an input. If the layer is lazy, it also makes the parameters for this input.
-func (l *Linear) takes(x *tensor.Tensor) {
+// checkInput checks an input. If the layer is lazy, it also makes the parameters for this input.
+func (l *Linear) checkInput(x *tensor.Tensor) {
 	if l.lazy != nil {
 		requireUsable("linear", x)
 		if x.Rank() == 0 {

@@ -17,12 +17,12 @@ var (
 		Grad: []*expr.Expr{g2.Mul(x1.Neg().Mul(product.Sigmoid())), g2.Mul(x0.Neg().Mul(product.Sigmoid()))}})
 	// shortfall is the amount by which the score X(1) of the right class falls short of the score
 	// X(0) of another class plus the margin. lackingOp is 1 where shortfall is positive.
-	lacks         = p0.Sub(x1).Add(x0)
+	shortfall     = p0.Sub(x1).Add(x0)
 	multiMarginOp = tensor.Declare(&tensor.Elementwise{Name: "multi_margin_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.1, 4}, {-4, -0.1}}, Params: []float64{1.5},
-		Expr: lacks.Gt(zero).Select(lacks, zero), Ref: func(x, p []float64) float64 { return math.Max(p[0]-x[1]+x[0], 0) },
-		Grad: []*expr.Expr{lacks.Gt(zero).Select(g2, zero), lacks.Gt(zero).Select(g2.Neg(), zero)}})
+		Expr: shortfall.Gt(zero).Select(shortfall, zero), Ref: func(x, p []float64) float64 { return math.Max(p[0]-x[1]+x[0], 0) },
+		Grad: []*expr.Expr{shortfall.Gt(zero).Select(g2, zero), shortfall.Gt(zero).Select(g2.Neg(), zero)}})
 	lackingOp = tensor.Declare(&tensor.Elementwise{Name: "lacking", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.1, 4}, {-4, -0.1}}, Params: []float64{1.5},
-		Expr: lacks.Gt(zero).Select(unit, zero), Ref: func([]float64, []float64) float64 { return 1 }, NoGrad: true})
+		Expr: shortfall.Gt(zero).Select(unit, zero), Ref: func([]float64, []float64) float64 { return 1 }, NoGrad: true})
 	multiLabelOp = tensor.Declare(&tensor.Elementwise{Name: "multilabel_soft_margin_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}, {0, 1}},
 		Expr: bceLogitsOp.Expr, Ref: bceLogitsOp.Ref,
 		Grad: []*expr.Expr{g2.Neg().Mul(x1).Mul(x0.Neg().Sigmoid()).Add(g2.Mul(unit.Sub(x1)).Mul(x0.Sigmoid())), g2.Mul(x0.Neg())}})

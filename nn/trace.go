@@ -95,9 +95,9 @@ func typeOfMethod(name string) (typ string, pointer bool) {
 }
 
 // ModuleNames names the layers of a model for profile.Options. A key is the pointer that a span has
-// as its owner. The value is a name such as "layers.0", or root for the model itself. A layer whose
-// Forward works on a copy, such as [ReLU], gets no name. It appears under the layer that contains
-// it.
+// as its owner. The value is a name such as "layers.0", or the argument root for the model itself.
+// A layer whose Forward works on a copy, such as [ReLU], gets no name. It appears under the layer
+// that contains it.
 func ModuleNames(m any, root string) map[any]string {
 	names := map[any]string{}
 	for name, l := range Modules(m) {

@@ -321,8 +321,8 @@ func (m *multi[C, P]) checkSteps(r *recorded, params []*tensor.Tensor, unless bo
 }
 
 // stateAt returns the state of parameter k before this step of the replay that is being queued. If
-// the device may leave out steps, it returns the state before the replay. Then the rows of scalars
-// cover the later steps.
+// the device may leave out steps, stateAt returns the state before the replay. Then the rows of
+// scalars cover the later steps.
 func (l *replayed) stateAt(k int, unless bool) *state {
 	st, at := l.changes[k].st, l.places[k]
 	if at.earlier == 0 || unless {

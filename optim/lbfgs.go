@@ -33,8 +33,8 @@ func (c *LBFGSConfig) options() []option {
 }
 
 func (c *LBFGSConfig) complete() {
-	either(&c.ToleranceGrad, 1e-7)
-	either(&c.ToleranceChange, 1e-9)
+	setDefault(&c.ToleranceGrad, 1e-7)
+	setDefault(&c.ToleranceChange, 1e-9)
 	if c.MaxIter == 0 {
 		c.MaxIter = 20
 	}
@@ -161,7 +161,7 @@ func (m *memory) vectors() (out []*tensor.Tensor) {
 	return out
 }
 
-// drop frees the vectors of m that are not in the second memory.
+// drop frees the vectors of m that are not in other.
 func (m *memory) drop(other *memory) {
 	kept := other.vectors()
 	for _, t := range m.vectors() {

@@ -24,10 +24,10 @@ func (c *RpropConfig) options() []option {
 }
 
 func (c *RpropConfig) complete() {
-	either(&c.EtaMinus, 0.5)
-	either(&c.EtaPlus, 1.2)
-	either(&c.MinStep, 1e-6)
-	either(&c.MaxStep, 50)
+	setDefault(&c.EtaMinus, 0.5)
+	setDefault(&c.EtaPlus, 1.2)
+	setDefault(&c.MinStep, 1e-6)
+	setDefault(&c.MaxStep, 50)
 }
 
 func (c *RpropConfig) check() string {

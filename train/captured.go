@@ -28,8 +28,8 @@ const (
 	CaptureAlways                  // the program's own code is captured too
 )
 
-// eagerSteps is the number of eager steps with equal shapes before a step is captured. They make
-// the optimizer's state, and show that the shapes come again.
+// eagerSteps is the number of eager steps with equal shapes before a step is captured. The eager
+// steps make the optimizer's state, and show that the shapes come again.
 const eagerSteps = 3
 
 // mostCaptured is the number of shapes of batches whose steps are captured. It is what a
@@ -43,7 +43,7 @@ type captured struct {
 	off    bool             // no step is captured any more, and the log says why
 	shapes []batchShape
 	guard  []guarded // the model's settings that the captured steps depend on
-	// number of shapes of these shapes whose steps are replays
+	// number of entries of shapes whose steps are replays
 	replayed int
 	check    bool // the program may have changed settings since the last step
 	// earlier batches of a step that is to be a replay, and the index of their shape in shapes
@@ -183,7 +183,7 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	if team != nil && t.adapt.ranks(b, n) < team.world() {
 		return 0, false // a device gets no samples
 	}
-	if g.check || g.shapes == nil || team != nil && !team.settled() {
+	if g.check || g.shapes == nil || team != nil && !team.inSync() {
 		g.check = false
 		if now := t.guards(); !slices.Equal(now, g.guard) {
 			t.uncapture()
@@ -302,8 +302,8 @@ func (t *trainer) forget() {
 	t.captured.held = nil
 }
 
-// repeats reports whether a step whose replay has failed is to run eagerly. Then nothing of the
-// step was done.
+// repeats reports whether a step whose replay has failed is to run eagerly. This is so only if
+// nothing of the step was done.
 func (t *trainer) repeats(err error) bool {
 	var within *device.ReplayError // a part of the step was done, so it cannot be repeated
 	var changed *optim.Error

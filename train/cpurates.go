@@ -140,7 +140,7 @@ type timing struct {
 
 // timer is a tracer that records the times of primitives.
 type timer struct {
-	deaf
+	ignoringTracer
 	dev device.Device
 
 	mu   sync.Mutex

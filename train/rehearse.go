@@ -134,9 +134,9 @@ func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Bat
 	if bar != nil {
 		bar = bar.part()
 	}
-	err = rehearseIn(ctx, scopeOf(b), dev, func(s *tensor.Scope) { t.act(s, b, per, n) }, func(done, of int) {
-		if all = of; bar != nil {
-			bar.Step(done, of, "kernels")
+	err = rehearseIn(ctx, scopeOf(b), dev, func(s *tensor.Scope) { t.stepOnCopy(s, b, per, n) }, func(done, total int) {
+		if all = total; bar != nil {
+			bar.Step(done, total, "kernels")
 		}
 	})
 	if bar != nil {
@@ -148,9 +148,10 @@ func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Bat
 	return err
 }
 
-// act makes a step of a copy of the model in scope s, which is on a device without memory. The step
-// computes one part of batch b. The batch has n samples, and the part has partSize samples.
-func (t *trainer) act(s *tensor.Scope, b *data.Batch, partSize, n int) {
+// stepOnCopy makes a step of a copy of the model in scope s, which is on a device without memory.
+// The step computes one part of batch b. The batch has n samples, and the part has partSize
+// samples.
+func (t *trainer) stepOnCopy(s *tensor.Scope, b *data.Batch, partSize, n int) {
 	copies := map[*tensor.Tensor]*tensor.Tensor{}
 	c, err := t.replica(t.c.Model, s.Device(), func(x *tensor.Tensor) *tensor.Tensor {
 		copies[x] = s.Typed(x.Type()).Empty(x.Shape().Slice()...)
