@@ -10,10 +10,10 @@ import (
 )
 
 // AdaptiveLogSoftmaxWithLoss is a softmax over many classes whose frequencies differ much (E. Grave
-// et al., arXiv:1609.04309). It is torch's layer of the same name. Classes are numbered by falling
-// frequency. The head scores the classes below the first cutoff, and gives each cluster of rarer
-// classes one score. The classes inside a cluster are scored only for rows whose target is in that
-// cluster. [NewAdaptiveLogSoftmaxWithLoss] makes such a layer.
+// et al., arXiv:1609.04309). AdaptiveLogSoftmaxWithLoss is torch's layer of the same name. Classes
+// are numbered by falling frequency. The head scores the classes below the first cutoff, and gives
+// each cluster of rarer classes one score. The classes inside a cluster are scored only for rows
+// whose target is in that cluster. [NewAdaptiveLogSoftmaxWithLoss] makes such a layer.
 type AdaptiveLogSoftmaxWithLoss struct {
 	Base
 	Head *Linear // the head scores the classes below the first cutoff, and each cluster

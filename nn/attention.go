@@ -36,7 +36,7 @@ type Masks struct {
 }
 
 // CausalMask returns the mask that lets each of n queries i attend only to keys 0 … i. The mask is
-// 0 on and below the diagonal and -Inf above, and has the maker's type. It is torch's
+// 0 on and below the diagonal and -Inf above, and has the maker's type. CausalMask is torch's
 // generate_square_subsequent_mask. The field Causal of [Masks] has the same effect without a mask
 // in memory.
 func CausalMask(m tensor.Maker, n int) *tensor.Tensor { return m.Full(math.Inf(-1), n, n).Triu(1) }

@@ -27,7 +27,7 @@ func NewLinear(in, out int, opts ...Option) *Linear {
 
 // NewLazyLinear returns a layer with the given number of output features, torch's LazyLinear. Its
 // first input determines the number of input features. Before its first input or a [LoadStateDict],
-// the layer has no parameters. It accepts the options of [NewLinear].
+// the layer has no parameters. NewLazyLinear accepts the options of [NewLinear].
 func NewLazyLinear(out int, opts ...Option) *Linear {
 	return &Linear{lazy: &lazy{o: options("LazyLinear", opts, biased...), out: out}}
 }
@@ -87,8 +87,8 @@ type Bilinear struct {
 }
 
 // NewBilinear returns a layer for two inputs, with in1 and in2 features. Its result has the given
-// number of output features. As in torch, weight and bias are uniform in ±1/√in1. It panics with an
-// *[Error] if in1 or in2 is not positive.
+// number of output features. As in torch, weight and bias are uniform in ±1/√in1. NewBilinear
+// panics with an *[Error] if in1 or in2 is not positive.
 func NewBilinear(in1, in2, out int, opts ...Option) *Bilinear {
 	if in1 <= 0 || in2 <= 0 {
 		panic(wrong("Bilinear", fmt.Sprintf("the inputs have %d and %d features, each must have at least one", in1, in2)))

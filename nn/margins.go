@@ -29,7 +29,7 @@ var (
 )
 
 // SoftMarginLoss is log(1 + e^(-y·x)) for labels y that are 1 or -1. The computation does not
-// overflow. Its zero value has torch's defaults.
+// overflow. The zero value of the struct has torch's defaults.
 type SoftMarginLoss struct{ Reduction Reduction }
 
 // Forward returns the loss for scores x and labels y, floating point tensors that broadcast.
@@ -152,7 +152,7 @@ func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 }
 
 // MultiLabelMarginLoss is Σ max(0, 1 - x[t] + x[c]) / classes for scores x. The sum is over all
-// pairs of a right class t and a wrong class c. Its zero value has torch's defaults.
+// pairs of a right class t and a wrong class c. The zero value of the struct has torch's defaults.
 type MultiLabelMarginLoss struct{ Reduction Reduction }
 
 // Forward returns the loss for scores [n, classes] or [classes]. target is int64 with the shape of
@@ -261,7 +261,8 @@ var (
 )
 
 // MarginRankingLoss is max(0, -y·(x1 - x2) + Margin). The label y is 1 if x1 should be greater than
-// x2, and -1 if x1 should be less than x2. Its zero value has torch's defaults.
+// x2, and -1 if x1 should be less than x2. The zero value of the struct has torch's
+// defaults.
 type MarginRankingLoss struct {
 	Margin    float64
 	Reduction Reduction
@@ -296,7 +297,7 @@ func (l HingeEmbeddingLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 }
 
 // CosineEmbeddingLoss is 1 - cos(x1, x2) where the label is 1 and max(0, cos(x1, x2) - Margin)
-// where the label is -1. Its zero value has torch's defaults.
+// where the label is -1. The zero value of the struct has torch's defaults.
 type CosineEmbeddingLoss struct {
 	Margin    float64
 	Reduction Reduction

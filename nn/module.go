@@ -14,8 +14,8 @@
 //
 // A model's parameters are *tensor.Tensor fields with a tag such as `nn:"weight"`, or slices of
 // tensors, that require a gradient (RequiresGrad). Parameters that require no gradient are frozen:
-// optimizers do not change them. Its buffers are fields with a tag such as
-// `nn:"running_mean,buffer"`. Its layers are exported fields that hold structs, pointers to
+// optimizers do not change them. A model's buffers are fields with a tag such as
+// `nn:"running_mean,buffer"`. A model's layers are exported fields that hold structs, pointers to
 // structs, slices of these, or interface values. The functions of this package find layers,
 // parameters and buffers by reflection, in the order of the fields.
 //

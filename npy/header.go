@@ -114,7 +114,7 @@ func (p *literal) space() {
 	}
 }
 
-// skip skips optional white space and then s. It reports whether s was there.
+// skip skips optional white space and then s. It reports whether it found s.
 func (p *literal) skip(s string) bool {
 	p.space()
 	if !strings.HasPrefix(p.text[p.at:], s) {

@@ -45,8 +45,8 @@ type AverageOption func(*Averaged)
 func AverageBuffers() AverageOption { return func(a *Averaged) { a.buffers = true } }
 
 // NewEMA returns the exponential moving average of a model. The first update copies the model's
-// values. Each later update computes a ← decay·a + (1-decay)·w for the average a of the value w. It
-// is torch's AveragedModel with get_ema_multi_avg_fn(decay).
+// values. Each later update computes a ← decay·a + (1-decay)·w for the average a of the value w.
+// The average is torch's AveragedModel with get_ema_multi_avg_fn(decay).
 func NewEMA(model any, decay float64, opts ...AverageOption) *Averaged {
 	if !(decay >= 0 && decay <= 1) {
 		panic(&Error{"EMA", fmt.Sprintf("the decay is %v, it must be in [0, 1]", decay)})
@@ -56,8 +56,8 @@ func NewEMA(model any, decay float64, opts ...AverageOption) *Averaged {
 
 // NewSWA returns the plain average of a model over the updates, for stochastic weight averaging (P.
 // Izmailov et al., arXiv:1803.05407). After n updates, the next one computes a ← a + (w-a)/(n+1)
-// for the average a of the value w. It is torch's AveragedModel with default arguments. [UpdateBN]
-// recomputes the statistics of batch normalisations for the averaged weights.
+// for the average a of the value w. The average is torch's AveragedModel with default arguments.
+// [UpdateBN] recomputes the statistics of batch normalisations for the averaged weights.
 func NewSWA(model any, opts ...AverageOption) *Averaged {
 	return newAveraged(&Averaged{name: "SWA", plain: true}, model, opts)
 }

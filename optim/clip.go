@@ -44,8 +44,8 @@ func clipOptionsOf(op string, opts []ClipOption) clipOptions {
 
 // ClipGradNorm scales the gradients of params by one factor, so that their norm is at most limit.
 // The norm is that of all gradients concatenated to one vector. ClipGradNorm returns the norm
-// before scaling. It is torch.nn.utils.clip_grad_norm_, and the factor is min(1, limit/(norm +
-// 1e-6)). It waits for the device only with [ErrorIfNonfinite].
+// before scaling. ClipGradNorm is torch.nn.utils.clip_grad_norm_, and the factor is min(1,
+// limit/(norm + 1e-6)). ClipGradNorm waits for the device only with [ErrorIfNonfinite].
 //
 // For 16-bit gradients the norm is computed in float32 (torch rounds it to their type). It is
 // computed in float64 if a gradient is float64. The result is on the device of the first gradient.
@@ -61,8 +61,8 @@ func ClipGradNorm(params []*tensor.Tensor, limit float64, opts ...ClipOption) *t
 }
 
 // GradNorm returns the norm of the gradients of params, concatenated to one vector. It returns the
-// same number as [ClipGradNorm] but changes nothing. It is torch.nn.utils.get_total_norm of the
-// gradients.
+// same number as [ClipGradNorm] but changes nothing. GradNorm is torch.nn.utils.get_total_norm of
+// the gradients.
 func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	const op = "grad_norm"
 	o := clipOptionsOf(op, opts)

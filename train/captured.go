@@ -63,7 +63,8 @@ func shapeOf(b *data.Batch) batchShape {
 	return batchShape{x: b.X.Shape(), y: b.Y.Shape(), tx: b.X.Type(), ty: b.Y.Type(), n: len(b.Index)}
 }
 
-// same reports whether f and g are the same shape of batches.
+// same reports whether f and g describe batches of the same shape. It ignores steps and
+// replayed.
 func (f batchShape) same(g batchShape) bool {
 	f.steps, f.replayed, g.steps, g.replayed = 0, false, 0, false
 	return f == g

@@ -140,7 +140,7 @@ func (q *Sequential) begin() {
 func (q *Sequential) restart() { q.begin() }
 
 // Chained steps several schedules together. Each schedule starts from the rate that the previous
-// ones have set. It is torch's ChainedScheduler.
+// ones have set. Chained is torch's ChainedScheduler.
 type Chained struct {
 	opt  Optimizer
 	list []member
