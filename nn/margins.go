@@ -261,8 +261,8 @@ var (
 )
 
 // MarginRankingLoss is max(0, -y·(x1 - x2) + Margin). The label y is 1 if x1 should be greater than
-// x2, and -1 if x1 should be less than x2. The zero value of the struct has torch's
-// defaults.
+// x2, and -1 if x1 should be less than x2. The zero value of the struct has
+// torch's defaults.
 type MarginRankingLoss struct {
 	Margin    float64
 	Reduction Reduction

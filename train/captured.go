@@ -322,8 +322,8 @@ func (t *trainer) repeats(err error) bool {
 }
 
 // wholeStep computes the gradients of a step's batches and makes the optimizer's step. It returns
-// the losses of several batches. [Adapt] keeps the loss of a single batch. The work is captured. x
-// has the inputs and the targets of each batch.
+// the losses if there are several batches. For a single batch it returns none, because [Adapt]
+// keeps the loss. The work is captured. x has the inputs and the targets of each batch.
 func (t *trainer) wholeStep(s *tensor.Scope, x ...*tensor.Tensor) (losses []*tensor.Tensor) {
 	n, done := t.captured.shapes[t.captured.form].n, false
 	defer func() {
