@@ -208,7 +208,7 @@ func (g *GradScaler) Scale(loss *tensor.Tensor) *tensor.Tensor {
 		misuse("grad_scaler.scale", "the loss is nil", "")
 	}
 	if g.scale == nil {
-		g.settle(loss.Device())
+		g.allocate(loss.Device())
 	}
 	if graph := tensor.Capturing(loss); graph != nil {
 		graph.Adopt(g.scale, g.tracker)
@@ -216,8 +216,8 @@ func (g *GradScaler) Scale(loss *tensor.Tensor) *tensor.Tensor {
 	return loss.Mul(g.scaleOn(loss.Device()))
 }
 
-// settle allocates the scaler's tensors on device d.
-func (g *GradScaler) settle(d device.Device) {
+// allocate allocates the scaler's tensors on device d.
+func (g *GradScaler) allocate(d device.Device) {
 	m := tensor.Root().On(d)
 	g.home, g.scale, g.tracker = d, m.Typed(dtype.F32).Full(g.begin), m.Typed(dtype.I64).Full(float64(g.tracked))
 }

@@ -62,8 +62,8 @@ func (g *GradScaler) settingsOn(graph *tensor.Graph, d device.Device) *tensor.Te
 	return g.slots
 }
 
-// learn makes the host learn, for each step or replay, whether it was skipped. The host learns this
-// later.
+// learn requests, for each step or replay, the device's report whether it was skipped. The report
+// arrives later.
 func (g *GradScaler) learn(graph *tensor.Graph, all *tensor.Tensor) {
 	if graph == nil {
 		g.watch.add(&g.settings, all.ItemLater())

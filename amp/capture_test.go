@@ -337,7 +337,7 @@ func capture(p *scaled, f func(s *tensor.Scope)) (err error) {
 	return err
 }
 
-// steps is an optimizer without StepUnless, for which the host decides.
+// steps is an optimizer without StepUnless. So the host decides whether it makes a step.
 type steps struct{ params []*tensor.Tensor }
 
 func (s *steps) Params() []*tensor.Tensor { return s.params }

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// trainStep makes a step for w. If withV is true, it is a step for w and v. amp says whether the
-// step uses the scaler.
+// trainStep makes a step for w. If withV is true, it is a step for w and v. The argument amp is
+// true if the step uses the scaler.
 func (p *scaled) trainStep(s *tensor.Scope, amp, withV bool) {
 	x := p.x.In(s)
 	loss := p.w.In(s).Mul(x).Square().Sum()
@@ -32,8 +32,8 @@ func (p *scaled) trainStep(s *tensor.Scope, amp, withV bool) {
 }
 
 // TestCapturedSeveralSteps checks captures with several steps of one optimizer and updates of an
-// average between them. The scalars advance within a replay. With a scaler, a combination works
-// only if the device can choose its scalars.
+// average between them. The scalars advance within a replay. With a scaler, a combination of steps
+// works only if the device can choose their scalars.
 func TestCapturedSeveralSteps(t *testing.T) {
 	for _, c := range []struct {
 		rule string

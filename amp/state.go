@@ -67,7 +67,7 @@ func (g *GradScaler) LoadStateDict(tree map[string]any) error {
 	if msg := s.check(); msg != "" {
 		return &StateError{Msg: msg}
 	}
-	g.watch.settle(&g.settings)
+	g.watch.waitAll(&g.settings)
 	g.settings = s
 	g.watch = watch{scale: float32(s.begin), tracked: s.tracked}
 	g.slots.Free()

@@ -155,7 +155,7 @@ func (g *GradScaler) UpdateTo(scale float64) {
 		e.Hint = "call Update in the capture, and UpdateTo between replays"
 		panic(e)
 	}
-	g.watch.settle(&g.settings)
+	g.watch.waitAll(&g.settings)
 	g.scale.Fill(scale)
 	g.watch.scale = float32(scale)
 	g.renew()
@@ -205,7 +205,7 @@ func (g *GradScaler) SetBackoffFactor(v float64) { g.set(func(s *settings) { s.b
 func (g *GradScaler) SetGrowthInterval(n int) { g.set(func(s *settings) { s.interval = n }) }
 
 func (g *GradScaler) set(change func(*settings)) {
-	g.watch.settle(&g.settings) // earlier updates used the old settings
+	g.watch.waitAll(&g.settings) // earlier updates used the old settings
 	s := g.settings
 	s.tracked = 0
 	change(&s)

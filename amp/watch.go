@@ -48,8 +48,8 @@ func (w *watch) catchUp(s *settings, limit int) {
 	}
 }
 
-// settle waits for all reports.
-func (w *watch) settle(s *settings) {
+// waitAll waits for all reports.
+func (w *watch) waitAll(s *settings) {
 	for len(w.coming) > 0 {
 		w.next(s)
 	}
@@ -81,6 +81,6 @@ func (w *watch) next(s *settings) {
 // Skipped returns the number of updates that have found an infinity or NaN, since the scaler was
 // made or its state was loaded. It waits for the device.
 func (g *GradScaler) Skipped() int {
-	g.watch.settle(&g.settings)
+	g.watch.waitAll(&g.settings)
 	return g.watch.total
 }

@@ -191,7 +191,8 @@ func TestGrad(t *testing.T) {
 	})
 }
 
-// scaled returns the function x³·k. Its VJP takes 3x² times the second argument for the derivative.
+// scaled returns the function x³·k. Its VJP uses 3x²·by as the derivative, which is right if by
+// equals k.
 func scaled(k, by float64) *autograd.Func {
 	return &autograd.Func{Name: "scaled",
 		Forward: func(c *tensor.Context, in []*tt) *tt { c.Save(in[0]); return in[0].PowScalar(3).MulScalar(k) },

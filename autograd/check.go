@@ -55,9 +55,9 @@ var ErrNondeterministic = errors.New("autograd: the function is not deterministi
 //
 // Differences need float64. So inputs must be float64, on any device; inputs of integer type are
 // held fixed. f must compute in float64 too, and be deterministic (dropout is not). It must be
-// smooth around the inputs: at a kink, such as 0 of relu, the difference is neither side's slope.
-// Check calls f twice for every element of the inputs, so use small inputs. The inputs' gradients
-// and graphs do not change.
+// smooth around the inputs: at a kink, such as 0 of relu, the difference is the slope of neither
+// side. Check calls f twice for every element of the inputs, so use small inputs. The inputs'
+// gradients and graphs do not change.
 func Check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o CheckOptions) (err error) {
 	if o.Eps == 0 {
 		o.Eps = 1e-6

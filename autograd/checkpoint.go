@@ -129,7 +129,8 @@ func chain(fns []func(x *tensor.Tensor) *tensor.Tensor, x *tensor.Tensor, s *ten
 }
 
 // SaveOnCPU makes the ops of a scope keep their saved values in the CPU's memory instead of their
-// GPU's. Backward copies a value back when it needs it. It is torch.autograd.graph.save_on_cpu.
+// GPU's. Backward copies a value back when it needs the value. SaveOnCPU is
+// torch.autograd.graph.save_on_cpu.
 //
 //	s.Do(func(s *tensor.Scope) { loss = model.Loss(x.In(s)); … }, autograd.SaveOnCPU(true))
 //

@@ -16,8 +16,8 @@ type Func struct {
 	// gradient says that the operand has none.
 	Backward func(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor
 	// OnceDifferentiable says that Backward cannot be differentiated, for example because it is not
-	// written with tensor ops. A second derivative through it is then an error instead of a wrong
-	// number. It is torch's once_differentiable.
+	// written with tensor ops. A second derivative through the Func is then an error instead of a
+	// wrong number. The field is torch's once_differentiable.
 	OnceDifferentiable bool
 	// Autocast says how mixed precision treats the operands: torch.amp.custom_fwd and custom_bwd.
 	Autocast tensor.AutocastClass

@@ -88,7 +88,7 @@ func TestAnEarlierStepStays(t *testing.T) {
 	}
 }
 
-// JSON would replace these bytes by other characters.
+// Text that is not UTF-8 is an error, because JSON would replace its bytes by other characters.
 func TestTextThatIsNotUTF8(t *testing.T) {
 	for want, tree := range map[string]map[string]any{
 		`a/0: the string "\xff" is not UTF-8`: {"a": []any{"\xff"}},

@@ -51,9 +51,9 @@ type holder struct {
 
 // A lock is the lock of a directory.
 type lock struct {
-	path string
-	f    *os.File // the lock file; nil if the file system has no locks
-	none error    // the reason why there is no lock; nil if there is a lock
+	path        string
+	f           *os.File // the lock file; nil if the file system has no locks
+	unavailable error    // the reason why there is no lock; nil if there is a lock
 }
 
 // acquire locks the directory. It waits at most for the time patience.
@@ -80,7 +80,7 @@ func (l *lock) acquire(patience time.Duration) error {
 			continue
 		case err != nil: // the file system has no locks
 			filelock.Remove(f, l.path)
-			l.none = err
+			l.unavailable = err
 			return nil
 		}
 		l.f = f

@@ -131,7 +131,7 @@ func (s *Store) Removed() []string { return s.removed }
 // Unlocked returns the reason why the directory could not be locked, such as a network file system
 // without locks. It returns nil if the directory is locked. Without a lock, a second training in
 // the directory is not detected, and both would remove each other's files.
-func (s *Store) Unlocked() error { return s.lock.none }
+func (s *Store) Unlocked() error { return s.lock.unavailable }
 
 // Save copies a tree to host memory and starts writing it to a file named by info.Step. When Save
 // returns, the training may continue and change the tensors. If the previous save is still being

@@ -237,7 +237,7 @@ func (c collator) unfit(v any) error {
 	return fmt.Errorf("the value to pad with, %v, cannot be in a %T", c.padValue, v)
 }
 
-// nested collates the parts of nested values under one key. If it fails, it frees the parts in
+// nested collates the parts of nested values under one key. If nested fails, it frees the parts in
 // done, which were collated before.
 func (c collator) nested(key string, done any, values []any) (any, error) {
 	v, err := c.values(values)

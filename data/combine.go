@@ -55,8 +55,8 @@ func (c *Concat) Get(i int) (Sample, error) {
 
 // mapped is a dataset with a function applied to its samples.
 type mapped struct {
-	of Dataset
-	f  func(s Sample, rng *rand.Rand) (Sample, error)
+	base Dataset
+	f    func(s Sample, rng *rand.Rand) (Sample, error)
 }
 
 // Map returns ds with f applied to every sample. Several goroutines may call f at the same time.
@@ -66,14 +66,14 @@ func Map(ds Dataset, f func(s Sample, rng *rand.Rand) (Sample, error)) RandDatas
 	return &mapped{ds, f}
 }
 
-func (m *mapped) Len() int { return m.of.Len() }
+func (m *mapped) Len() int { return m.base.Len() }
 
 func (m *mapped) Get(i int) (Sample, error) {
 	return m.GetRand(i, rand.New(rand.NewPCG(streamSeed(0, 0, i))))
 }
 
 func (m *mapped) GetRand(i int, rng *rand.Rand) (Sample, error) {
-	s, err := GetRand(m.of, i, rng)
+	s, err := GetRand(m.base, i, rng)
 	if err != nil {
 		return s, err
 	}

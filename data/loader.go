@@ -145,15 +145,15 @@ func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 			}
 			switch {
 			case res.err != nil:
-				l.saw(turn, place{from.epoch, r.nextBatch}, len(res.skipped))
+				l.recordProgress(turn, place{from.epoch, r.nextBatch}, len(res.skipped))
 				yield(nil, res.err)
 				return
 			case res.end:
-				l.saw(turn, place{epoch: from.epoch + 1}, len(res.skipped))
+				l.recordProgress(turn, place{epoch: from.epoch + 1}, len(res.skipped))
 				return
 			}
 			r.nextBatch++
-			l.saw(turn, place{from.epoch, r.nextBatch}, len(res.skipped))
+			l.recordProgress(turn, place{from.epoch, r.nextBatch}, len(res.skipped))
 			held = nil
 			if res.b != nil && !yield(res.b, nil) {
 				return
@@ -190,7 +190,7 @@ type run struct {
 	l          *Loader
 	epoch      int
 	seed       uint64
-	apart      bool // the sampler may draw a sample several times in an epoch
+	repeats    bool // the sampler may draw a sample several times in an epoch
 	firstBatch int  // number of the loop's first batch in the epoch
 	nextBatch  int  // number of the batch that the loop receives next
 
@@ -221,7 +221,7 @@ func (l *Loader) start(from place, seed uint64) *run {
 		jobs = l.streamJobs(from.epoch)
 	} else {
 		s := l.sampler(seed)
-		r.apart = repeats(s)
+		r.repeats = repeats(s)
 		jobs = datasetJobs(s, from.epoch)
 	}
 	r.wg.Go(func() { r.deal(jobs) })

@@ -109,7 +109,7 @@ func (l *Loader) Skipped() int {
 	return l.skipped
 }
 
-// begin marks the beginning of a loop. It returns its position, its seed and its number.
+// begin marks the beginning of a loop. It returns the loop's position, seed and number.
 func (l *Loader) begin() (from place, seed uint64, turn int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,9 +120,9 @@ func (l *Loader) begin() (from place, seed uint64, turn int) {
 	return from, l.seed, l.turn
 }
 
-// saw records how far a loop has come. It ignores a loop that is not the latest loop, or that began
-// before a state was loaded.
-func (l *Loader) saw(turn int, p place, skipped int) {
+// recordProgress records how far a loop has come. It ignores a loop that is not the latest loop, or
+// that began before a state was loaded.
+func (l *Loader) recordProgress(turn int, p place, skipped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.skipped += skipped

@@ -142,7 +142,7 @@ func (w *worker) sample(j *job, k int) (s Sample, err error) {
 	err = guard(func() (err error) {
 		if w.random {
 			of := i
-			if w.r.apart {
+			if w.r.repeats {
 				of = j.start + k
 			}
 			w.pcg.Seed(streamSeed(w.r.seed, w.r.epoch, of))

@@ -81,7 +81,7 @@ func (g *Group) Capture(f func(s *tensor.Scope), opts ...tensor.Option) (*Graph,
 type capture struct {
 	turns
 	refused error           // the reason why the capture could not begin
-	graph   *tensor.Graph   // set before the channel opened is closed
+	graph   *tensor.Graph   // valid once the channel opened is closed
 	scopes  []*tensor.Scope // the ranks' scopes
 	opened  chan struct{}
 	others  sync.WaitGroup // ranks other than 0 that are recording
@@ -119,7 +119,7 @@ func (c *core) newCapture(values []any) *capture {
 	cores := slices.Clone(c.world.cores)
 	c.world.mu.Unlock()
 	for _, o := range cores {
-		if t.lacks(o) >= 0 {
+		if t.absentMember(o) >= 0 {
 			continue
 		}
 		o.mu.Lock()
@@ -190,7 +190,7 @@ func (t *capture) record(g *Group, f func(s *tensor.Scope), opts []tensor.Option
 		if err != nil {
 			t.fail(g.rank, err)
 		}
-		t.leave(g.rank)
+		t.markFinished(g.rank)
 	}()
 	if e := t.await(g.rank); e != nil {
 		err = e
@@ -281,7 +281,7 @@ func (t *capture) refuses(c *core, k *call) error {
 	if err := t.broken(); err != nil {
 		return c.fault(k.rank, err, k, "the capture has failed")
 	}
-	if r := t.lacks(c); r >= 0 {
+	if r := t.absentMember(c); r >= 0 {
 		return c.fault(k.rank, tensor.ErrCapture, k, fmt.Sprintf("rank %d, which comes to it too, takes no part in the capture", c.members[r]))
 	}
 	return nil

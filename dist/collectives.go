@@ -38,7 +38,7 @@ func (w *Work) Done() bool {
 }
 
 // Wait blocks until all ranks have called the collective and its work is queued. On the CPU it
-// blocks until the work is done. It panics with an *[Error] if that cannot happen any more.
+// blocks until the work is done. Wait panics with an *[Error] if that cannot happen any more.
 func (w *Work) Wait() {
 	if err := w.err(); err != nil {
 		panic(err)

@@ -35,8 +35,8 @@ func lists(t testing.TB, worlds ...int) map[string]DeviceList {
 }
 
 // forEach runs f on every list. With -short it leaves out GPUs, because CI runs the race detector
-// with -short, and it makes the emulator slow. Tests that call lists directly use GPUs also with
-// -short.
+// with -short, and the race detector makes the emulator slow. Tests that call lists directly use
+// GPUs also with -short.
 func forEach(t *testing.T, worlds []int, f func(t *testing.T, l DeviceList)) {
 	for name, l := range lists(t, worlds...) {
 		if testing.Short() && strings.HasPrefix(name, "cuda") {

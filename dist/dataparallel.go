@@ -163,7 +163,7 @@ func (d *Parallel[M]) Call(f func(m M, x ...*tensor.Tensor) []*tensor.Tensor, x 
 	c.scatter(x, parts)
 	models := make([]M, len(parts))
 	for i, r := range c.replicas {
-		models[i] = nn.Replace(d.Module, r.stand(params))
+		models[i] = nn.Replace(d.Module, r.copiesByName(params))
 	}
 	c.forward(func(i int, x []*tensor.Tensor) []*tensor.Tensor { return f(models[i], x...) })
 	y := c.gather()

@@ -38,8 +38,8 @@ func (c *replicated) devices() []device.Device {
 	return out
 }
 
-// stand returns a map from the names of the model's tensors to the replica's copies of them.
-func (r *replica) stand(params []nn.Param) map[string]*tensor.Tensor {
+// copiesByName returns a map from the names of the model's tensors to the replica's copies of them.
+func (r *replica) copiesByName(params []nn.Param) map[string]*tensor.Tensor {
 	with := map[string]*tensor.Tensor{}
 	for j, t := range r.tensors {
 		if t != nil {

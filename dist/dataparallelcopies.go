@@ -80,9 +80,9 @@ func (b *bundle) piece(flat *tensor.Tensor, k int, x *tensor.Tensor) *tensor.Ten
 	return flat.Narrow(0, b.starts[k], x.Size()).View(x.Shape().Slice()...)
 }
 
-// carry copies tensors to dev, in scope s. The scope records no graph. For a nil tensor the result
-// is nil.
-func carry(s *tensor.Scope, list []*tensor.Tensor, dev device.Device) []*tensor.Tensor {
+// copyToDevice copies tensors to dev, in scope s. The scope records no graph. For a nil tensor the
+// result is nil.
+func copyToDevice(s *tensor.Scope, list []*tensor.Tensor, dev device.Device) []*tensor.Tensor {
 	out := make([]*tensor.Tensor, len(list))
 	for _, b := range bundlesOf(list) {
 		flat := b.pack(s, list)

@@ -66,7 +66,7 @@ func (c *replicated) gather() []*tensor.Tensor {
 	if len(f.results) == 0 {
 		onEach(c.devices(), false, func(i int) {
 			if i > 0 {
-				c.home.Do(func(s *tensor.Scope) { settle(s, c.replicas[i].dev) }, tensor.NoGrad())
+				c.home.Do(func(s *tensor.Scope) { waitForDevice(s, c.replicas[i].dev) }, tensor.NoGrad())
 			}
 		})
 		c.end()
@@ -89,7 +89,8 @@ func (c *replicated) gather() []*tensor.Tensor {
 	return y
 }
 
-// apply records the function in the graph. The replicas' tensors live as long as its node.
+// apply records the function in the graph. The replicas' tensors live as long as the function's
+// node.
 func (f *gathered) apply() []*tensor.Tensor {
 	c := f.call
 	first := c.replicas[0].out
@@ -243,10 +244,10 @@ func (f *gathered) prepare(c *tensor.Context, i int, g []*tensor.Tensor) *replic
 	return w
 }
 
-// settle waits for the work on dev, in scope s, which records no graph. A program that reads a
-// result waits only for the first device. Without settle, it would not see late errors of the other
-// devices, such as an index outside its axis.
-func settle(s *tensor.Scope, dev device.Device) {
+// waitForDevice waits for the work on dev, in scope s, which records no graph. A program that reads
+// a result waits only for the first device. Without settle, it would not see late errors of the
+// other devices, such as an index outside its axis.
+func waitForDevice(s *tensor.Scope, dev device.Device) {
 	one := s.On(dev).Empty(1)
 	defer one.Free()
 	tensor.Raw(opDataParallel, []*tensor.Tensor{one}, nil, func(st device.Stream, _, _ []device.View) error { return st.Synchronize() })
@@ -258,7 +259,7 @@ func (w *replicaPass) backward(c *tensor.Context, s *tensor.Scope, main device.D
 	if w.dev != main {
 		// Wait only for the work of this device. Waiting for the first device would take longer,
 		// because its work needs the results of all devices.
-		settle(s, w.dev)
+		waitForDevice(s, w.dev)
 	}
 	y, g := make([]*tensor.Tensor, len(w.y)), make([]*tensor.Tensor, len(w.y))
 	for k := range y {
@@ -268,7 +269,7 @@ func (w *replicaPass) backward(c *tensor.Context, s *tensor.Scope, main device.D
 	}
 	w.out = c.Gradients(y, g, w.leaves)
 	if w.dev != main {
-		w.out = carry(s, w.out, main)
+		w.out = copyToDevice(s, w.out, main)
 	}
 	var keep []*tensor.Tensor
 	for k, d := range w.out {
@@ -335,7 +336,7 @@ func (f *gathered) parts(s *tensor.Scope, o operand, found []*tensor.Tensor) *te
 	return tensor.Cat(0, list...)
 }
 
-// gatheredOne is gathered for a call with a single result.
+// gatheredOne is the type gathered for a call with a single result.
 type gatheredOne struct{ f *gathered }
 
 func (o gatheredOne) Name() string { return o.f.Name() }

@@ -260,7 +260,7 @@ func TestDDPUnusedEverywhere(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := nn.To(newLinears(12, 6, 6), g.Device())
-			// a weighted mean of equal numbers is rounded, so it may differ from them
+			// a weighted mean of equal numbers is rounded, so it may differ from these numbers
 			g.NewReducer(m).Weigh(float64(g.Rank()) + 0.7)
 			use := func(all bool) {
 				g.Do(func(s *tensor.Scope) {

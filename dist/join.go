@@ -47,26 +47,26 @@ type drain struct {
 
 // leaving notes that a rank's f has returned. It must be called before the rank retires from any
 // core. As soon as the rank has retired from one core, the other ranks may reduce there without it.
-// They may finish before it has retired from all cores.
+// The other ranks may finish before this rank has retired from all cores.
 func (c *core) leaving(rank int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.resting().last = rank
+	c.currentDrain().last = rank
 }
 
-// resting returns the core's rest. If there is no rest yet, it begins one.
-func (c *core) resting() *drain {
-	if c.rest == nil {
-		c.rest = &drain{done: make(chan struct{})}
+// currentDrain returns the core's drain. If there is none yet, it begins one.
+func (c *core) currentDrain() *drain {
+	if c.drain == nil {
+		c.drain = &drain{done: make(chan struct{})}
 	}
-	return c.rest
+	return c.drain
 }
 
-// retire notes that a rank has no more data, and releases the calls that wait for it. When no rank
-// has data any more, it resets all cores.
+// retire notes that a rank has no more data, and releases the calls that wait for this rank. When
+// no rank has data any more, it resets all cores.
 func (c *core) retire(rank int, cores []*core) *drain {
 	c.mu.Lock()
-	at := c.resting()
+	at := c.currentDrain()
 	c.joined[rank] = true
 	c.renew()
 	if cores != nil && !slices.Contains(c.joined, false) {
@@ -78,7 +78,7 @@ func (c *core) retire(rank int, cores []*core) *drain {
 			for r := range o.next {
 				o.next[r] = most
 			}
-			o.rest = nil
+			o.drain = nil
 			o.mu.Unlock()
 		}
 		close(at.done)
@@ -86,7 +86,7 @@ func (c *core) retire(rank int, cores []*core) *drain {
 	}
 	for _, sl := range c.open() {
 		if !sl.key.message {
-			c.settle(sl)
+			c.markReady(sl)
 		} else if err := c.absent(sl); err != nil {
 			defer c.world.fail(c.members[sl.first.rank], err)
 		}
@@ -95,7 +95,7 @@ func (c *core) retire(rank int, cores []*core) *drain {
 	return at
 }
 
-// ended waits for the end of a rest, and returns the rank that had data last.
+// ended waits for the end of a drain, and returns the rank that had data last.
 func (c *core) ended(at *drain, k *call) int {
 	select {
 	case <-at.done:

@@ -221,7 +221,7 @@ func (n *reduction) End(failed error) {
 	var anywhere []bool
 	r.attempt(func() { lowest, anywhere = n.agree() })
 	// The other ranks have finished the step, so it cannot become void any more.
-	if err := tensor.Try(func() { n.settle(lowest, anywhere) }); err != nil {
+	if err := tensor.Try(func() { n.publish(lowest, anywhere) }); err != nil {
 		r.g.core.raise(r.g.rank, err)
 		panic(err)
 	}
@@ -263,9 +263,9 @@ func (n *reduction) agree() (lowest int, anywhere []bool) {
 	return lowest, anywhere
 }
 
-// settle gives all ranks the averaged gradients, and the buffers of one rank. The argument lowest
+// publish gives all ranks the averaged gradients, and the buffers of one rank. The argument lowest
 // is the number of that rank.
-func (n *reduction) settle(lowest int, anywhere []bool) {
+func (n *reduction) publish(lowest int, anywhere []bool) {
 	r := n.r
 	n.share(lowest)
 	for _, b := range r.buckets {

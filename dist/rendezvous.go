@@ -32,7 +32,7 @@ type core struct {
 	// counts of messages sent and received so far, by sender and receiver
 	pairs   map[[2]int][2]uint64
 	joined  []bool // ranks without data, which take no part in collectives
-	rest    *drain
+	drain   *drain
 	voided  *voided
 	steps   int // number of void steps so far
 	ready   []*slot
@@ -215,7 +215,7 @@ func (c *core) call(k *call) *slot {
 		c.mu.Unlock()
 		panic(c.raise(k.rank, err))
 	}
-	c.settle(sl)
+	c.markReady(sl)
 	c.issue() // issue unlocks c.mu
 	return sl
 }
@@ -340,7 +340,7 @@ func (c *core) missing(rank int) {
 		if first = slices.Index(v.known, true); first < 0 {
 			first = slices.Index(c.members, v.err.Rank)
 		}
-		err = c.unaware(first, nil, rank)
+		err = c.neverInformed(first, nil, rank)
 	}
 	c.mu.Unlock()
 	if err != nil {
@@ -348,8 +348,9 @@ func (c *core) missing(rank int) {
 	}
 }
 
-// settle moves a slot to the ready list if all its ranks have called the collective. c.mu is held.
-func (c *core) settle(sl *slot) {
+// markReady moves a slot to the ready list if all its ranks have called the collective. c.mu is
+// held.
+func (c *core) markReady(sl *slot) {
 	if len(c.missingFrom(sl)) > 0 {
 		return
 	}
@@ -560,8 +561,8 @@ func (c *core) late(sl *slot, k *call) error {
 		c.mu.Unlock()
 		return nil
 	}
-	// if the missing rank has not joined an earlier call of this rank either, report the earlier
-	// call
+	// if the missing rank has not called an earlier collective either, report that earlier
+	// collective
 	for _, o := range c.open() {
 		if mine := o.calls[k.rank]; mine != nil && o.calls[missing[0]] == nil && c.participates(o, missing[0]) {
 			k = mine

@@ -118,7 +118,7 @@ func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g 
 			ended = nil
 			late = time.After(w.grace)
 		case <-late:
-			return w.lingering()
+			return w.failureWithStacks()
 		}
 	}
 	if err := w.closeGraphs(); err != nil {
@@ -196,8 +196,9 @@ func (w *world) aborted() error {
 	return fmt.Errorf("%w: %w", ErrAborted, w.err)
 }
 
-// lingering returns the failure, with the stacks of the ranks that have not returned after it.
-func (w *world) lingering() error {
+// failureWithStacks returns the failure, with the stacks of the ranks that have not returned after
+// it.
+func (w *world) failureWithStacks() error {
 	w.mu.Lock()
 	err := w.err
 	var ranks []int

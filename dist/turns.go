@@ -34,9 +34,9 @@ func (t *turns) begin(c *core) {
 // not in that group.
 func (t *turns) rankIn(c *core, rank int) int { return slices.Index(t.core.members, c.members[rank]) }
 
-// lacks returns the index of a rank of group c that does not take part in the capture. It returns
-// -1 if there is none.
-func (t *turns) lacks(c *core) int {
+// absentMember returns the index of a rank of group c that does not take part in the capture. It
+// returns -1 if there is none.
+func (t *turns) absentMember(c *core) int {
 	return slices.IndexFunc(c.members, func(m int) bool { return !slices.Contains(t.core.members, m) })
 }
 
@@ -79,8 +79,8 @@ func (t *turns) pass(rank int) {
 	}
 }
 
-// leave notes that a rank has finished.
-func (t *turns) leave(rank int) {
+// markFinished notes that a rank has finished.
+func (t *turns) markFinished(rank int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.out[rank], t.idle = true, 0

@@ -146,7 +146,7 @@ func (e *StepError) errorFor(rank int) error {
 
 // renew begins a new step if all ranks know that the last step is void. c.mu is held.
 func (c *core) renew() {
-	if c.voided == nil || len(c.unknowing()) > 0 {
+	if c.voided == nil || len(c.uninformed()) > 0 {
 		return
 	}
 	most := slices.Max(c.next)
@@ -162,8 +162,8 @@ func (c *core) renew() {
 	c.steps++
 }
 
-// unknowing lists the ranks that do not know yet that the step is void. c.mu is held.
-func (c *core) unknowing() (ranks []int) {
+// uninformed lists the ranks that do not know yet that the step is void. c.mu is held.
+func (c *core) uninformed() (ranks []int) {
 	for r, known := range c.voided.known {
 		if !known && !c.joined[r] {
 			ranks = append(ranks, r)
@@ -180,7 +180,7 @@ func (c *core) awaitStep(k *call) error {
 		if !v.known[k.rank] {
 			key, side := c.key(k)
 			before := key.number < v.cut
-			if key.message { // the rank at the other end may also be in the step before
+			if key.message { // the rank at the other end may also be in the previous step
 				before = c.slots[key] != nil || !v.known[[2]int{key.dst, key.src}[side]]
 			}
 			if before {
@@ -197,9 +197,9 @@ func (c *core) awaitStep(k *call) error {
 
 // await waits until all ranks know of a void step. c.mu is held, and unlocked while await waits.
 func (c *core) await(k *call, v *voided) error {
-	late := c.ofWorld(c.unknowing())
+	late := c.ofWorld(c.uninformed())
 	if at := c.world.returned(late); at >= 0 {
-		return c.raise(k.rank, c.unaware(k.rank, k, at))
+		return c.raise(k.rank, c.neverInformed(k.rank, k, at))
 	}
 	c.mu.Unlock()
 	defer c.mu.Lock()
@@ -217,9 +217,9 @@ func (c *core) await(k *call, v *voided) error {
 	return c.raise(k.rank, err)
 }
 
-// unaware returns an error for a rank that would wait forever. It waits until another rank learns
-// that a step is void, but that rank has returned from its function. c.mu is held.
-func (c *core) unaware(rank int, k *call, other int) *Error {
+// neverInformed returns an error for a rank that would wait forever. It waits until another rank
+// learns that a step is void, but the other rank has returned from its function. c.mu is held.
+func (c *core) neverInformed(rank int, k *call, other int) *Error {
 	return c.fault(rank, ErrLeft, k, fmt.Sprintf("rank %d, on %s, returned from its function and never learns that a step is void: %v", other, c.world.devices[other].Name(), c.voided.err))
 }
 

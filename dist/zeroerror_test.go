@@ -28,8 +28,8 @@ func fails(t *testing.T, name string, kind error, what string, f func(g *Group))
 	}
 }
 
-// stubborn is an optimizer that is no Sharder, such as one of another package.
-type stubborn struct{ optim.Optimizer }
+// unshardable is an optimizer that is no Sharder, such as one of another package.
+type unshardable struct{ optim.Optimizer }
 
 func TestZeROErrors(t *testing.T) {
 	adam := func(list ...*tensor.Tensor) optim.Optimizer { return optim.NewAdam(list, optim.AdamConfig{LR: 0.1}) }
@@ -54,7 +54,7 @@ func TestZeROErrors(t *testing.T) {
 		NewZeRO(g, adam(param(g, 2), tensor.Root().Ones(3).RequiresGrad()))
 	})
 	fails(t, "no sharder", tensor.ErrValue, "a dist.stubborn cannot be shared by ranks", func(g *Group) {
-		NewZeRO(g, stubborn{adam(param(g, 2))})
+		NewZeRO(g, unshardable{adam(param(g, 2))})
 	})
 	fails(t, "type", tensor.ErrType, "parameter 0 is float64 of shape [2] now", func(g *Group) {
 		p := param(g, 2)

@@ -147,15 +147,15 @@ type bertPooler struct {
 const bertStd = 0.02 // standard deviation of initial weights
 
 // NewBERT returns a model with BERT's initial weights. Weights are normal with standard deviation
-// 0.02, and biases are 0. It panics with an *[Error] if the configuration is invalid. The options
-// are those of a layer: [nn.In], [nn.Typed].
+// 0.02, and biases are 0. NewBERT panics with an *[Error] if the configuration is invalid. The
+// options are those of a layer: [nn.In], [nn.Typed].
 func NewBERT(c BERTConfig, opts ...nn.Option) *BERT {
 	c = c.full()
-	h := homeOf(opts)
+	h := placementOf(opts)
 	return &BERT{h.bert(c), &bertPooler{Dense: h.linear(c.Width, c.Width, bertStd)}}
 }
 
-func (h home) bert(c BERTConfig) bertBody {
+func (h placement) bert(c BERTConfig) bertBody {
 	m := bertBody{Config: c, Encoder: &bertEncoder{}, Embeddings: &bertEmbeddings{
 		Words:     &table{h.normal(bertStd, c.Vocab, c.Width)},
 		Positions: &table{h.normal(bertStd, c.Context, c.Width)},

@@ -28,7 +28,7 @@ type bertGuess struct {
 // configuration is invalid.
 func NewMaskedLM(c BERTConfig, opts ...nn.Option) *MaskedLM {
 	c = c.full()
-	h := homeOf(opts)
+	h := placementOf(opts)
 	body := h.bert(c)
 	return &MaskedLM{Bert: &body, Cls: &bertCls{&bertGuess{
 		&bertOutput{Dense: h.linear(c.Width, c.Width, bertStd), Norm: h.norm(c.Width, c.Eps)}, h.zeros(c.Vocab)}}}
@@ -97,7 +97,7 @@ func NewSequenceClassifier(c BERTConfig, classes int, opts ...nn.Option) *Sequen
 	if classes < 1 {
 		panic(wrong("bert", "%d classes", classes))
 	}
-	return &SequenceClassifier{Bert: NewBERT(c, opts...), Classifier: homeOf(opts).linear(c.Width, classes, bertStd)}
+	return &SequenceClassifier{Bert: NewBERT(c, opts...), Classifier: placementOf(opts).linear(c.Width, classes, bertStd)}
 }
 
 // Forward returns the logits of the classes, [batch, classes], for token ids [batch, length].

@@ -62,7 +62,7 @@ type CNN struct {
 	Classifier *nn.Sequential
 }
 
-// NewCNN returns a model for images with this number of channels, of any size from 4×4 up. It
+// NewCNN returns a model for images with this number of channels, of any size from 4×4 up. NewCNN
 // panics with an *[Error] if channels or classes are not positive.
 func NewCNN(channels, classes int, opts ...nn.Option) *CNN {
 	if channels < 1 || classes < 1 {

@@ -149,8 +149,8 @@ func (r goldenRun) tolerance() float64 {
 	return 1e-5
 }
 
-// check compares the results, the loss and the gradients with the file. In the file, parameters'
-// names have the prefix.
+// check compares the results, the loss and the gradients with the file. In the file, the names of
+// the parameters begin with prefix.
 func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt) {
 	r.t.Helper()
 	loss.Backward()

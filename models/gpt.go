@@ -100,7 +100,7 @@ type gptMLP struct {
 
 // NewGPT returns a model with GPT-2's initial weights. Weights are normal with standard deviation
 // 0.02, and all biases are zero. In layers that end a residual branch, the standard deviation is
-// 0.02/√(2·layers). It panics with an *[Error] if the configuration is invalid. The options are
+// 0.02/√(2·layers). NewGPT panics with an *[Error] if the configuration is invalid. The options are
 // those of a layer: [nn.In], [nn.Typed].
 func NewGPT(c GPTConfig, opts ...nn.Option) *GPT {
 	if err := c.Check(); err != nil {
@@ -112,7 +112,7 @@ func NewGPT(c GPTConfig, opts ...nn.Option) *GPT {
 	if c.Eps == 0 {
 		c.Eps = 1e-5
 	}
-	h := homeOf(opts)
+	h := placementOf(opts)
 	const std = 0.02
 	residual := std / math.Sqrt(float64(2*c.Layers))
 	m := &GPT{Config: c, WTE: &table{h.normal(std, c.Vocab, c.Width)}, WPE: &table{h.normal(std, c.Context, c.Width)}}

@@ -96,9 +96,9 @@ func (c curveCase) train(dev device.Device, low dtype.Type, each func(step int, 
 	return r
 }
 
-// apart returns the distance between the final weights of two trainings. It is divided by the
-// distance from the initial to the final weights of the first training.
-func apart(a, b curve) float64 {
+// relativeDistance returns the distance between the final weights of two trainings. It is divided
+// by the distance from the initial to the final weights of the first training.
+func relativeDistance(a, b curve) float64 {
 	var off, way float64
 	for i, list := range a.after {
 		for j, v := range list {
@@ -162,7 +162,7 @@ func TestTrainingOnGPUEqualsCPU(t *testing.T) {
 			name := c.name + ", " + modeName(low)
 			want := c.train(cpu, low, func(_ int, loss func() float64) { loss() })
 			got, trace := c.traced(t, name, gpus[0], low)
-			worst, off := 0.0, apart(want, got)
+			worst, off := 0.0, relativeDistance(want, got)
 			for k, w := range want.losses {
 				worst = max(worst, math.Abs(got.losses[k]-w)/w)
 			}

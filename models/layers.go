@@ -11,14 +11,14 @@ import (
 
 // A home says where a model makes its parameters. homeOf finds this out from a layer that it makes
 // with the constructor's options.
-type home struct {
+type placement struct {
 	make tensor.Maker
 	opts []nn.Option
 }
 
-func homeOf(opts []nn.Option) home {
+func placementOf(opts []nn.Option) placement {
 	probe := nn.NewLayerNorm([]int{1}, opts...)
-	h := home{probe.Weight.Scope().On(probe.Weight.Device()).Typed(probe.Weight.Type()), opts}
+	h := placement{probe.Weight.Scope().On(probe.Weight.Device()).Typed(probe.Weight.Type()), opts}
 	probe.Weight.Free()
 	if probe.Bias != nil {
 		probe.Bias.Free()
@@ -32,24 +32,24 @@ func appendOptions(opts []nn.Option, extra ...nn.Option) []nn.Option {
 }
 
 // normal returns a parameter with normally distributed values of mean 0.
-func (h home) normal(std float64, dims ...int) *tensor.Tensor {
+func (h placement) normal(std float64, dims ...int) *tensor.Tensor {
 	w := h.make.Empty(dims...)
 	initial.Normal(w, 0, std)
 	return w.RequiresGrad()
 }
 
 // zeros returns a parameter of zeros.
-func (h home) zeros(dims ...int) *tensor.Tensor {
+func (h placement) zeros(dims ...int) *tensor.Tensor {
 	return h.make.Zeros(dims...).RequiresGrad()
 }
 
 // linear returns a layer whose weight is normal and whose bias is 0.
-func (h home) linear(in, out int, std float64) *nn.Linear {
+func (h placement) linear(in, out int, std float64) *nn.Linear {
 	return &nn.Linear{Weight: h.normal(std, out, in), Bias: h.zeros(out)}
 }
 
 // norm returns a layer norm over the last dimension.
-func (h home) norm(width int, eps float64) *nn.LayerNorm {
+func (h placement) norm(width int, eps float64) *nn.LayerNorm {
 	l := nn.NewLayerNorm([]int{width}, h.opts...)
 	l.Eps = eps
 	return l
@@ -67,7 +67,7 @@ type conv1D struct {
 	Bias   *tensor.Tensor `nn:"bias"`   // the bias, [out]
 }
 
-func (h home) conv1D(in, out int, std float64) *conv1D {
+func (h placement) conv1D(in, out int, std float64) *conv1D {
 	return &conv1D{Weight: h.normal(std, in, out), Bias: h.zeros(out)}
 }
 

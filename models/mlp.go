@@ -18,8 +18,8 @@ type MLP struct {
 }
 
 // NewMLP returns a model whose layer i maps sizes[i] to sizes[i+1] features. dropout is the
-// probability that training drops a feature. It panics with an *[Error] for fewer than two sizes, a
-// size that is not positive, or a dropout that is not a probability.
+// probability that training drops a feature. NewMLP panics with an *[Error] for fewer than two
+// sizes, a size that is not positive, or a dropout that is not a probability.
 func NewMLP(sizes []int, dropout float64, opts ...nn.Option) *MLP {
 	if len(sizes) < 2 {
 		panic(wrong("mlp", "%d sizes; it needs those of the input and of the output at least", len(sizes)))

@@ -18,40 +18,41 @@ func canonical(name string) (string, error) {
 		return name, nil
 	}
 	all := otherNames()
-	if to, ok := all[plain(name)]; ok {
+	if to, ok := all[simplified(name)]; ok {
 		return to, nil
 	}
 	known := strings.Join(PretrainedNames(), ", ")
-	as := plain(name)
+	as := simplified(name)
 	if near := didyoumean.Nearest(as, slices.Sorted(maps.Keys(all)), len(as)/4+1); near != "" {
 		return "", wrong("pretrained", "there are no weights %q; did you mean %q? Known are %s", name, all[near], known)
 	}
 	return "", wrong("pretrained", "there are no weights %q; known are %s", name, known)
 }
 
-// plain returns a name in lower case without separators. ViT-B/16 and vit_b_16 both become vitb16.
-func plain(name string) string {
+// simplified returns a name in lower case without separators. ViT-B/16 and vit_b_16 both become
+// vitb16.
+func simplified(name string) string {
 	return strings.NewReplacer("-", "", "_", "", " ", "", "/", "", ".", "").Replace(strings.ToLower(name))
 }
 
-// otherNames maps further accepted names, in plain form, to the names in PretrainedNames. The
-// further names are torchvision's model names ("resnet50"), its entries DEFAULT, names and
-// addresses of files, and Hugging Face's repositories with their owners. A model name and DEFAULT
-// both mean the newest weights.
+// otherNames maps further accepted names, in the form that simplified returns, to the names in
+// PretrainedNames. The further names are torchvision's model names ("resnet50"), its entries
+// DEFAULT, names and addresses of files, and Hugging Face's repositories with their owners. A model
+// name and DEFAULT both mean the newest weights.
 func otherNames() map[string]string {
 	all := map[string]string{}
 	keys := PretrainedNames()
 	slices.Sort(keys) // IMAGENET1K_V2 must come after V1
 	for _, key := range keys {
-		all[plain(key)] = key
+		all[simplified(key)] = key
 		if p, ok := published[key]; ok {
-			all[plain(p.repository)] = key
+			all[simplified(p.repository)] = key
 			continue
 		}
 		addr := torchvisionWeights[key]
-		all[plain(addr)], all[plain(path.Base(addr))] = key, key
+		all[simplified(addr)], all[simplified(path.Base(addr))] = key, key
 		model, _, _ := strings.Cut(key, "_Weights.")
-		all[plain(model)], all[plain(model+"_Weights.DEFAULT")] = key, key
+		all[simplified(model)], all[simplified(model+"_Weights.DEFAULT")] = key, key
 	}
 	return all
 }

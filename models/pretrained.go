@@ -103,7 +103,7 @@ func Pretrained(ctx context.Context, name, dir string, progress ...func(done, to
 		if err != nil {
 			return nil, err
 		}
-		return today(sd), nil
+		return currentNames(sd), nil
 	}
 	file, err := fromHub(ctx, name, "model.safetensors", dir, progress)
 	if err != nil {
@@ -117,9 +117,9 @@ func Pretrained(ctx context.Context, name, dir string, progress ...func(done, to
 	return f.Tensors()
 }
 
-// today renames the tensors of torchvision's older files to its current names. torchvision renames
-// them too when it loads such files (torchvision/models/vision_transformer.py, MLPBlock).
-func today(sd map[string]*tensor.Tensor) map[string]*tensor.Tensor {
+// currentNames renames the tensors of torchvision's older files to its current names. torchvision
+// renames them too when it loads such files (torchvision/models/vision_transformer.py, MLPBlock).
+func currentNames(sd map[string]*tensor.Tensor) map[string]*tensor.Tensor {
 	out := make(map[string]*tensor.Tensor, len(sd))
 	rename := strings.NewReplacer(".mlp.linear_1.", ".mlp.0.", ".mlp.linear_2.", ".mlp.3.")
 	for name, x := range sd {

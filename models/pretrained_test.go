@@ -217,7 +217,7 @@ func TestOlderNames(t *testing.T) {
 	if err := nn.LoadStateDict(m, old); err == nil {
 		t.Error("the old names are others")
 	}
-	if err := nn.LoadStateDict(m, today(old)); err != nil {
+	if err := nn.LoadStateDict(m, currentNames(old)); err != nil {
 		t.Error(err)
 	}
 }

@@ -61,7 +61,7 @@ func ViTB16() ViTConfig {
 }
 
 // NewViT returns a model with torchvision's initial weights. The weights of the head are zeros, so
-// all logits are 0 until the head is trained. Images have three channels. It panics with an
+// all logits are 0 until the head is trained. Images have three channels. NewViT panics with an
 // *[Error] if the configuration is invalid.
 func NewViT(c ViTConfig, opts ...nn.Option) *ViT {
 	if c.Hidden == 0 {

@@ -11,12 +11,13 @@ import (
 // leave such a setting at zero, such as LeakyReLU{}. To set such a setting to zero, call the
 // constructor.
 
-// made is true in a layer that a constructor made. Zeros in its settings are intended.
+// made is true in a layer that a constructor made. Zeros in the settings of such a layer are
+// intended.
 type made bool
 
-// unset raises an error for a layer written as a literal with a setting of 0, if torch's default is
-// another number. The argument constructor is a call that makes a layer with torch's default, and
-// the error names it.
+// unset raises an error if a setting of a layer is 0, unless a constructor made the layer. It is
+// for settings whose default in torch is not 0. The argument constructor is a call that makes a
+// layer with torch's default, and the error names it.
 func (m made) unset(op, field string, value float64, constructor string, operands ...*tensor.Tensor) {
 	if value == 0 && !bool(m) {
 		hinted(op, tensor.ErrValue, field+" of the literal is 0", constructor+" has torch's default", operands...)
@@ -264,7 +265,7 @@ func (l Threshold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 }
 
 // Softmax is exp(x)/Σ exp(x) along dimension Dim. The Dim of the zero value is 0, which usually is
-// the batch dimension. NewSoftmax(-1) goes along the last dimension. Both also hold for all other
+// the batch dimension. NewSoftmax(-1) goes along the last dimension. The same holds for all other
 // activations that have a Dim.
 type Softmax struct {
 	Base

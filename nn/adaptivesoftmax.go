@@ -10,10 +10,10 @@ import (
 )
 
 // AdaptiveLogSoftmaxWithLoss is a softmax over many classes whose frequencies differ much (E. Grave
-// et al., arXiv:1609.04309). It is torch's layer of the same name. Classes are numbered by falling
-// frequency. The head scores the classes below the first cutoff, and gives each cluster of rarer
-// classes one score. The classes inside a cluster are scored only for rows whose target is in that
-// cluster. [NewAdaptiveLogSoftmaxWithLoss] makes such a layer.
+// et al., arXiv:1609.04309). AdaptiveLogSoftmaxWithLoss is torch's layer of the same name. Classes
+// are numbered by falling frequency. The head scores the classes below the first cutoff, and gives
+// each cluster of rarer classes one score. The classes inside a cluster are scored only for rows
+// whose target is in that cluster. [NewAdaptiveLogSoftmaxWithLoss] makes such a layer.
 type AdaptiveLogSoftmaxWithLoss struct {
 	Base
 	Head *Linear // the head scores the classes below the first cutoff, and each cluster
@@ -56,9 +56,9 @@ func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ..
 const adaptiveOp = "adaptive_log_softmax"
 
 // Forward returns the logarithm of each target's probability, [n], and the negative mean of these
-// logarithms. x is [n, features] and target is int64 [n]. For a single row both omit n. For each
-// cluster, Forward reads from the device the number of targets in the cluster. A target that is not
-// a class is an index error.
+// logarithms. x is [n, features] and target is int64 [n]. For a single row, x and target omit n.
+// For each cluster, Forward reads from the device the number of targets in the cluster. A target
+// that is not a class is an index error.
 func (l *AdaptiveLogSoftmaxWithLoss) Forward(x, target *tensor.Tensor) (output, loss *tensor.Tensor) {
 	defer l.Enter(&x, &output)()
 	requireUsable(adaptiveOp, x, target)

@@ -21,9 +21,9 @@ type MultiheadOptions struct {
 }
 
 // Masks say which queries attend to which keys, as in torch. In a bool mask, true means that the
-// query does not attend to the key. A floating-point mask is added to the scores. (In
-// [tensor.ScaledDotProductAttention], as in torch's, true means the opposite.) The zero value masks
-// nothing.
+// query does not attend to the key. A floating-point mask is added to the scores. (In torch's
+// scaled_dot_product_attention, and in [tensor.ScaledDotProductAttention], true means the
+// opposite.) The zero value masks nothing.
 type Masks struct {
 	// Mask is [queries, keys], or [n·heads, queries, keys] with one mask for each sequence and
 	// head.
@@ -36,7 +36,7 @@ type Masks struct {
 }
 
 // CausalMask returns the mask that lets each of n queries i attend only to keys 0 … i. The mask is
-// 0 on and below the diagonal and -Inf above, and has the maker's type. It is torch's
+// 0 on and below the diagonal and -Inf above, and has the maker's type. CausalMask is torch's
 // generate_square_subsequent_mask. The field Causal of [Masks] has the same effect without a mask
 // in memory.
 func CausalMask(m tensor.Maker, n int) *tensor.Tensor { return m.Full(math.Inf(-1), n, n).Triu(1) }

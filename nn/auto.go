@@ -8,8 +8,8 @@ import (
 )
 
 // DeviceOf returns the device that holds the parameters and buffers of a model, or nil for a model
-// without any. If they are on several devices, it panics with a *[tensor.Error]. The error names
-// the first tensor, and a tensor on another device.
+// without any. If these tensors are on several devices, DeviceOf panics with a *[tensor.Error]. The
+// error names the first tensor, and a tensor on another device.
 func DeviceOf(m any) device.Device {
 	var first Param
 	visit(m, &visitor{quick: true, lazy: func(string, lazyLayer) {}, param: func(p Param) {

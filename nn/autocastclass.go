@@ -14,7 +14,7 @@ func (*multiMarginFunc) Autocast() tensor.AutocastClass     { return tensor.Auto
 func (multiLabelMarginFunc) Autocast() tensor.AutocastClass { return tensor.AutocastHigh }
 func (*ctcFunc) Autocast() tensor.AutocastClass             { return tensor.AutocastOff }
 func (*frequencyFunc) Autocast() tensor.AutocastClass       { return tensor.AutocastOff }
-func (*passage) Autocast() tensor.AutocastClass             { return tensor.AutocastOff }
+func (*hookOp) Autocast() tensor.AutocastClass              { return tensor.AutocastOff }
 
 // autocastOn reports whether autocast is on for an op with these operands. An operand may be nil.
 func autocastOn(operands ...*tensor.Tensor) bool {

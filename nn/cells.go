@@ -134,7 +134,7 @@ func (l *LSTMCell) Forward(x, h, c *tensor.Tensor) (nextH, nextC *tensor.Tensor)
 	return s.h, s.c
 }
 
-// A cell is the elementwise part of one step of a recurrent layer, which follows the matrix
+// A cell is the elementwise part of one step of a recurrent layer. This part follows the matrix
 // products. The operand x holds the products of the input, one block for each gate. The operand t
 // holds the products of the previous state.
 type cell uint8

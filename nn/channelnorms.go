@@ -26,7 +26,7 @@ type ChannelNorm struct {
 	Eps      float64 // 1e-5 by default
 
 	lazy *lazy
-	sync tensor.BatchRanks // ranks whose batches a BatchNorm joins; nil for a batch on its own
+	sync tensor.BatchRanks // ranks whose batches a BatchNorm joins to one batch; nil means only the layer's own batch
 }
 
 func newChannelNorm(channels int, o layerOptions) ChannelNorm {
@@ -146,7 +146,7 @@ func NewBatchNorm1d(channels int, opts ...Option) *BatchNorm1d {
 func (l *BatchNorm1d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
 // NewLazyBatchNorm1d returns a layer whose first input determines the number of channels: see
-// [NewLazyLinear]. It accepts the options of [NewBatchNorm1d].
+// [NewLazyLinear]. NewLazyBatchNorm1d accepts the options of [NewBatchNorm1d].
 func NewLazyBatchNorm1d(opts ...Option) *BatchNorm1d {
 	return &BatchNorm1d{lazyChannelNorm(batchOptions("LazyBatchNorm1d", opts))}
 }
@@ -173,7 +173,7 @@ func NewBatchNorm2d(channels int, opts ...Option) *BatchNorm2d {
 func (l *BatchNorm2d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
 // NewLazyBatchNorm2d returns a layer whose first input determines the number of channels: see
-// [NewLazyLinear]. It accepts the options of [NewBatchNorm2d].
+// [NewLazyLinear]. NewLazyBatchNorm2d accepts the options of [NewBatchNorm2d].
 func NewLazyBatchNorm2d(opts ...Option) *BatchNorm2d {
 	return &BatchNorm2d{lazyChannelNorm(batchOptions("LazyBatchNorm2d", opts))}
 }
@@ -200,7 +200,7 @@ func NewBatchNorm3d(channels int, opts ...Option) *BatchNorm3d {
 func (l *BatchNorm3d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
 // NewLazyBatchNorm3d returns a layer whose first input determines the number of channels: see
-// [NewLazyLinear]. It accepts the options of [NewBatchNorm3d].
+// [NewLazyLinear]. NewLazyBatchNorm3d accepts the options of [NewBatchNorm3d].
 func NewLazyBatchNorm3d(opts ...Option) *BatchNorm3d {
 	return &BatchNorm3d{lazyChannelNorm(batchOptions("LazyBatchNorm3d", opts))}
 }
@@ -218,8 +218,8 @@ func instanceOptions(layer string, opts []Option) layerOptions {
 }
 
 // instances applies an instance normalisation to a batch of the given rank. An input with one
-// dimension less is a batch of one instance. It updates the running statistics. As in torch it does
-// not count batches, so with [CumulativeAverage] the running statistics do not change.
+// dimension less is a batch of one instance. instances updates the running statistics. As in torch
+// it does not count batches, so with [CumulativeAverage] the running statistics do not change.
 func (n *ChannelNorm) instances(x *tensor.Tensor, rank int) *tensor.Tensor {
 	checkRank("instance_norm", x, rank-1, rank)
 	ready(n, x, x.Dim(1-rank))
@@ -242,7 +242,7 @@ func NewInstanceNorm1d(channels int, opts ...Option) *InstanceNorm1d {
 }
 
 // NewLazyInstanceNorm1d returns a layer whose first input determines the number of channels: see
-// [NewLazyLinear]. It accepts the options of [NewInstanceNorm1d].
+// [NewLazyLinear]. NewLazyInstanceNorm1d accepts the options of [NewInstanceNorm1d].
 func NewLazyInstanceNorm1d(opts ...Option) *InstanceNorm1d {
 	return &InstanceNorm1d{lazyChannelNorm(instanceOptions("LazyInstanceNorm1d", opts))}
 }
@@ -263,7 +263,7 @@ func NewInstanceNorm2d(channels int, opts ...Option) *InstanceNorm2d {
 }
 
 // NewLazyInstanceNorm2d returns a layer whose first input determines the number of channels: see
-// [NewLazyLinear]. It accepts the options of [NewInstanceNorm2d].
+// [NewLazyLinear]. NewLazyInstanceNorm2d accepts the options of [NewInstanceNorm2d].
 func NewLazyInstanceNorm2d(opts ...Option) *InstanceNorm2d {
 	return &InstanceNorm2d{lazyChannelNorm(instanceOptions("LazyInstanceNorm2d", opts))}
 }
@@ -284,7 +284,7 @@ func NewInstanceNorm3d(channels int, opts ...Option) *InstanceNorm3d {
 }
 
 // NewLazyInstanceNorm3d returns a layer whose first input determines the number of channels: see
-// [NewLazyLinear]. It accepts the options of [NewInstanceNorm3d].
+// [NewLazyLinear]. NewLazyInstanceNorm3d accepts the options of [NewInstanceNorm3d].
 func NewLazyInstanceNorm3d(opts ...Option) *InstanceNorm3d {
 	return &InstanceNorm3d{lazyChannelNorm(instanceOptions("LazyInstanceNorm3d", opts))}
 }
@@ -304,8 +304,8 @@ type GroupNorm struct {
 	Eps    float64 // 1e-5 by default
 }
 
-// NewGroupNorm returns a layer with weight 1 and bias 0. It panics with an *[Error] if groups does
-// not divide channels.
+// NewGroupNorm returns a layer with weight 1 and bias 0. NewGroupNorm panics with an *[Error] if
+// groups does not divide channels.
 func NewGroupNorm(groups, channels int, opts ...Option) *GroupNorm {
 	if groups <= 0 || channels <= 0 || channels%groups != 0 {
 		panic(wrong("GroupNorm", fmt.Sprintf("%d channels cannot be %d groups of one size", channels, groups)))

@@ -10,8 +10,8 @@ import (
 
 // Checkpointing is embedded in a layer that can recompute its forward pass in Backward instead of
 // keeping the tensors that its gradients need. Such a layer passes its computation to Checkpoint.
-// [SetCheckpointing] switches recomputation on in all such layers of a model. The zero value is
-// off.
+// [SetCheckpointing] switches recomputation on in all such layers of a model. In the zero value
+// recomputation is off.
 type Checkpointing struct{ enabled bool }
 
 // SetCheckpointing switches recomputation on or off.

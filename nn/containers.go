@@ -198,8 +198,8 @@ func passesOn(l Module) bool {
 		return false
 	}
 	t := reflect.TypeOf(l)
-	// Every layer of an inner chain must pass this check, since its first or last layer may return
-	// its own input, as Identity does.
+	// Every layer of an inner chain must pass this check, since the inner chain's first or last
+	// layer may return its own input, as Identity does.
 	if s, ok := l.(*Sequential); ok {
 		return !slices.ContainsFunc(s.Layers, func(l Module) bool { return !passesOn(l) })
 	}

@@ -110,8 +110,8 @@ func NewConv1d[K Sizes](in, out int, kernel K, opts ...Option) *Conv1d {
 }
 
 // NewLazyConv1d returns a layer with the given number of output channels. Its first input
-// determines the number of input channels: see [NewLazyLinear]. It accepts the options of
-// [NewConv1d].
+// determines the number of input channels: see [NewLazyLinear]. NewLazyConv1d accepts the options
+// of [NewConv1d].
 func NewLazyConv1d[K Sizes](out int, kernel K, opts ...Option) *Conv1d {
 	o := options("LazyConv1d", opts, convolution...)
 	return &Conv1d{Options: o.convolution(), PaddingMode: o.paddingMode, lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -152,9 +152,9 @@ type Conv2d struct {
 
 // NewConv2d returns a layer with the given numbers of input and output channels. The kernel is one
 // size for all dimensions, such as 3, or a size for each dimension, such as []int{3, 5}. As in
-// torch, weight and bias are uniform in ±1/√(in/groups·size of the kernel). It accepts the options
-// [Stride], [Padding], [SamePadding], [PaddingMode], [Dilation], [Groups], [NoBias], [In] and
-// [Typed].
+// torch, weight and bias are uniform in ±1/√(in/groups·size of the kernel). NewConv2d accepts the
+// options [Stride], [Padding], [SamePadding], [PaddingMode], [Dilation], [Groups], [NoBias], [In]
+// and [Typed].
 func NewConv2d[K Sizes](in, out int, kernel K, opts ...Option) *Conv2d {
 	o := options("Conv2d", opts, convolution...)
 	l := &Conv2d{Options: o.convolution(), PaddingMode: o.paddingMode}
@@ -163,8 +163,8 @@ func NewConv2d[K Sizes](in, out int, kernel K, opts ...Option) *Conv2d {
 }
 
 // NewLazyConv2d returns a layer with the given number of output channels. Its first input
-// determines the number of input channels: see [NewLazyLinear]. It accepts the options of
-// [NewConv2d].
+// determines the number of input channels: see [NewLazyLinear]. NewLazyConv2d accepts the options
+// of [NewConv2d].
 func NewLazyConv2d[K Sizes](out int, kernel K, opts ...Option) *Conv2d {
 	o := options("LazyConv2d", opts, convolution...)
 	return &Conv2d{Options: o.convolution(), PaddingMode: o.paddingMode, lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -212,8 +212,8 @@ func NewConv3d[K Sizes](in, out int, kernel K, opts ...Option) *Conv3d {
 }
 
 // NewLazyConv3d returns a layer with the given number of output channels. Its first input
-// determines the number of input channels: see [NewLazyLinear]. It accepts the options of
-// [NewConv3d].
+// determines the number of input channels: see [NewLazyLinear]. NewLazyConv3d accepts the options
+// of [NewConv3d].
 func NewLazyConv3d[K Sizes](out int, kernel K, opts ...Option) *Conv3d {
 	o := options("LazyConv3d", opts, convolution...)
 	return &Conv3d{Options: o.convolution(), PaddingMode: o.paddingMode, lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -260,8 +260,8 @@ func NewConvTranspose1d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTra
 }
 
 // NewLazyConvTranspose1d returns a layer with the given number of output channels. Its first input
-// determines the number of input channels: see [NewLazyLinear]. It accepts the options of
-// [NewConvTranspose1d].
+// determines the number of input channels: see [NewLazyLinear]. NewLazyConvTranspose1d accepts the
+// options of [NewConvTranspose1d].
 func NewLazyConvTranspose1d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose1d {
 	o := options("LazyConvTranspose1d", opts, transposed...)
 	return &ConvTranspose1d{Options: o.transposed(), lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -299,8 +299,8 @@ type ConvTranspose2d struct {
 
 // NewConvTranspose2d returns a layer with the given numbers of input and output channels. The
 // kernel is one size for all dimensions, or a size for each dimension. As in torch, weight and bias
-// are uniform in ±1/√(out/groups·size of the kernel). It accepts the options [Stride], [Padding],
-// [OutputPadding], [Dilation], [Groups], [NoBias], [In] and [Typed].
+// are uniform in ±1/√(out/groups·size of the kernel). NewConvTranspose2d accepts the options
+// [Stride], [Padding], [OutputPadding], [Dilation], [Groups], [NoBias], [In] and [Typed].
 func NewConvTranspose2d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose2d {
 	o := options("ConvTranspose2d", opts, transposed...)
 	l := &ConvTranspose2d{Options: o.transposed()}
@@ -309,8 +309,8 @@ func NewConvTranspose2d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTra
 }
 
 // NewLazyConvTranspose2d returns a layer with the given number of output channels. Its first input
-// determines the number of input channels: see [NewLazyLinear]. It accepts the options of
-// [NewConvTranspose2d].
+// determines the number of input channels: see [NewLazyLinear]. NewLazyConvTranspose2d accepts the
+// options of [NewConvTranspose2d].
 func NewLazyConvTranspose2d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose2d {
 	o := options("LazyConvTranspose2d", opts, transposed...)
 	return &ConvTranspose2d{Options: o.transposed(), lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -356,8 +356,8 @@ func NewConvTranspose3d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTra
 }
 
 // NewLazyConvTranspose3d returns a layer with the given number of output channels. Its first input
-// determines the number of input channels: see [NewLazyLinear]. It accepts the options of
-// [NewConvTranspose3d].
+// determines the number of input channels: see [NewLazyLinear]. NewLazyConvTranspose3d accepts the
+// options of [NewConvTranspose3d].
 func NewLazyConvTranspose3d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose3d {
 	o := options("LazyConvTranspose3d", opts, transposed...)
 	return &ConvTranspose3d{Options: o.transposed(), lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}

@@ -11,8 +11,8 @@ import (
 )
 
 // Clone returns an independent copy of a model: torch's copy.deepcopy. Parameters and buffers are
-// copied on the devices and in the scopes of the originals. The copies have no gradients and no
-// hooks of their own, and require a gradient where the original does. A computed tensor that a
+// copied on the devices and in the scopes of the originals. The copied tensors have no gradients
+// and no tensor hooks, and require a gradient where the original does. A computed tensor that a
 // field holds is copied without its graph. If the model holds a tensor or layer in two places, the
 // copy holds a single copy of it in both places.
 //
@@ -47,7 +47,7 @@ func Clone[M any](m M) M {
 // not change m. torch.func.functional_call(m, params, x) is nn.Replace(m, params).Forward(x).
 //
 // Gradients flow to the tensors from which the new tensors were computed. So a tensor computed from
-// parameters can replace a parameter. Uses are steps of gradient descent that are themselves
+// parameters can replace a parameter. Examples are steps of gradient descent that are themselves
 // differentiated, and weights that another network computes. Replace does not check shapes, since
 // the layers do.
 //
@@ -126,10 +126,10 @@ func follows(t reflect.Type) bool {
 	return t.Kind() != reflect.Interface && holdsModule(t)
 }
 
-// concerns reports whether values of type t may refer to a part of a model.
-func concerns(t reflect.Type) bool { return concernsBut(t, map[reflect.Type]bool{}) }
+// mayRefer reports whether values of type t may refer to a part of a model.
+func mayRefer(t reflect.Type) bool { return mayReferBut(t, map[reflect.Type]bool{}) }
 
-func concernsBut(t reflect.Type, seen map[reflect.Type]bool) bool {
+func mayReferBut(t reflect.Type, seen map[reflect.Type]bool) bool {
 	if seen[t] {
 		return false
 	}
@@ -140,13 +140,13 @@ func concernsBut(t reflect.Type, seen map[reflect.Type]bool) bool {
 	case reflect.Interface:
 		return true
 	case reflect.Slice, reflect.Array, reflect.Map:
-		return concernsBut(t.Elem(), seen)
+		return mayReferBut(t.Elem(), seen)
 	case reflect.Struct:
 		if t == baseType {
 			return true
 		}
 		for i := range t.NumField() {
-			if concernsBut(t.Field(i).Type, seen) {
+			if mayReferBut(t.Field(i).Type, seen) {
 				return true
 			}
 		}
@@ -157,7 +157,7 @@ func concernsBut(t reflect.Type, seen map[reflect.Type]bool) bool {
 // value returns the copy's counterpart of v, which is at path in the model.
 func (c *copier) value(path string, v reflect.Value) reflect.Value {
 	t := v.Type()
-	if !concerns(t) {
+	if !mayRefer(t) {
 		return v
 	}
 	switch t.Kind() {
@@ -182,7 +182,7 @@ func (c *copier) value(path string, v reflect.Value) reflect.Value {
 		}
 		return c.copies[at]
 	case reflect.Interface:
-		if e := v.Elem(); e.IsValid() && concerns(e.Type()) && (e.Kind() != reflect.Struct || follows(e.Type())) {
+		if e := v.Elem(); e.IsValid() && mayRefer(e.Type()) && (e.Kind() != reflect.Struct || follows(e.Type())) {
 			n := reflect.New(t).Elem()
 			n.Set(c.value(path, e))
 			return n
@@ -260,7 +260,7 @@ func (c *copier) copyContents(path string, n reflect.Value) {
 	for i := range n.NumField() {
 		f, d := n.Field(i), n.Type().Field(i)
 		switch at := join(path, d.Name); {
-		case !concerns(d.Type):
+		case !mayRefer(d.Type):
 		case d.IsExported() && d.Type.Kind() == reflect.Struct:
 			c.copyContents(at, f)
 		case d.IsExported():
@@ -293,9 +293,9 @@ func (c *copier) refers(v reflect.Value) bool {
 		}
 	case reflect.Interface:
 		e := v.Elem()
-		return e.IsValid() && concerns(e.Type()) && (e.Kind() != reflect.Struct || follows(e.Type())) && c.refers(e)
+		return e.IsValid() && mayRefer(e.Type()) && (e.Kind() != reflect.Struct || follows(e.Type())) && c.refers(e)
 	case reflect.Slice, reflect.Array:
-		if concerns(t.Elem()) {
+		if mayRefer(t.Elem()) {
 			for i := range v.Len() {
 				if c.refers(v.Index(i)) {
 					return true
@@ -303,7 +303,7 @@ func (c *copier) refers(v reflect.Value) bool {
 			}
 		}
 	case reflect.Map:
-		if concerns(t.Elem()) {
+		if mayRefer(t.Elem()) {
 			for each := v.MapRange(); each.Next(); {
 				if c.refers(each.Value()) {
 					return true
@@ -315,7 +315,7 @@ func (c *copier) refers(v reflect.Value) bool {
 			return false
 		}
 		for i := range v.NumField() {
-			if concerns(v.Field(i).Type()) && c.refers(v.Field(i)) {
+			if mayRefer(v.Field(i).Type()) && c.refers(v.Field(i)) {
 				return true
 			}
 		}

@@ -160,8 +160,8 @@ type LinearCrossEntropyOptions struct {
 }
 
 // LinearCrossEntropy returns the reduction of the cross-entropy of the logits x·weightᵀ + bias. The
-// default reduction is the mean. It is torch's linear_cross_entropy, with options that keep the
-// logits of all rows from existing at the same time.
+// default reduction is the mean. LinearCrossEntropy is torch's linear_cross_entropy, with options
+// that keep the logits of all rows from existing at the same time.
 //
 // The rows are divided into parts. For each part, the forward pass computes the logits, reduces
 // them to losses, and frees them. Backward computes each part's logits again, and adds up the

@@ -10,7 +10,7 @@ import (
 )
 
 // ctcStepOp is log(e^X(0) + e^X(1) + e^X(2)) + X(3). If the first three operands are all -Inf, no
-// path leads there, and the result is -Inf.
+// path of classes ends here, and the result is -Inf.
 var ctcStepOp = func() *tensor.Elementwise {
 	most, nothing := x0.Max(x1).Max(x2), expr.C(math.Inf(-1))
 	e, y := expr.X(3), expr.Y()
@@ -130,7 +130,7 @@ type ctcPaths struct {
 	classes *tensor.Tensor // the class at each place, [n, l]
 	// the logarithm of the probability of each place's class at each time, [time, n, l]
 	emission *tensor.Tensor
-	skip     *tensor.Tensor // 0 where a path may skip the place before, else -Inf: [n, l]
+	skip     *tensor.Tensor // 0 where a path may skip the previous place, else -Inf: [n, l]
 	ends     *tensor.Tensor // true where a path may end, bool [n, l]
 	lastStep *tensor.Tensor // index of the input's last time step, [n, 1]
 	times, l int

@@ -178,9 +178,9 @@ func (d *FeatureAlphaDropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 }
 
 // StochasticDepth sets whole samples to zero with probability P in training, and scales the
-// remaining samples by 1/(1-P). It is torchvision.ops.StochasticDepth (G. Huang et al., Deep
-// Networks with Stochastic Depth, arXiv:1603.09382). At the end of the inner path of a residual
-// block, it makes the block skip that path for the dropped samples.
+// remaining samples by 1/(1-P). StochasticDepth is torchvision.ops.StochasticDepth (G. Huang et
+// al., Deep Networks with Stochastic Depth, arXiv:1603.09382). At the end of the inner path of a
+// residual block, it makes the block skip that path for the dropped samples.
 type StochasticDepth struct {
 	Base
 	P     float64

@@ -14,7 +14,7 @@ import (
 // child. Operands may be nil. All other tensors that f allocates are freed with the child, unless a
 // gradient needs them.
 func inChild(f func(c *tensor.Scope) *tensor.Tensor, operands ...*tensor.Tensor) *tensor.Tensor {
-	return contained(tensor.Youngest(slices.DeleteFunc(operands, func(x *tensor.Tensor) bool { return x == nil })...), f)
+	return runInChild(tensor.Youngest(slices.DeleteFunc(operands, func(x *tensor.Tensor) bool { return x == nil })...), f)
 }
 
 // Table is the part that embedding layers have in common: rows of learnt numbers, which are looked

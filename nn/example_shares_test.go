@@ -22,8 +22,8 @@ func (s *skipping) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return s.Inner.Forward(x)
 }
 
-// A copy of this model draws from the model's own source of random numbers, which advances the
-// model's numbers too.
+// A copy of this model shares the model's source of random numbers. So every number that the copy
+// draws changes the numbers that the model draws later.
 func ExampleShares() {
 	m := &skipping{Inner: nn.NewLinear(2, 2)}
 	fmt.Printf("%q\n", nn.Shares(m))

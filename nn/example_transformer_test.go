@@ -59,8 +59,8 @@ func ExampleTransformerDecoderLayer() {
 	// Output: [3, 2, 8]
 }
 
-// The example applies the transformer of the paper to a source of five steps and a target of three
-// steps.
+// The example applies a whole transformer, an encoder and a decoder. The source has five steps, and
+// the target has three.
 func ExampleTransformer() {
 	m := nn.NewTransformer(8, 2, 1, 1, nn.TransformerOptions{FeedForward: 16})
 	y := m.Forward(tensor.Ones(5, 2, 8), tensor.Ones(3, 2, 8), nn.Masks{}, nn.Masks{Causal: true}, nn.Masks{})

@@ -142,8 +142,8 @@ func TestGoldenIsComplete(t *testing.T) {
 	}
 }
 
-// The table test walks the declared losses. It covers all element types and layouts, and compares
-// with references and with central differences.
+// The test checks the losses that are declared with [tensor.Declare], in all element types and
+// layouts. It compares them with reference functions and with central differences.
 func TestLossesAreWalked(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A logSum is a logarithm v with a bound on its rounding errors. The bound sum counts the absolute
-// values of the logarithms that were added to compute v. For the logarithm of a sum of
-// probabilities, it is the mean of the parts' sums, weighted by their probabilities, plus 1 for the
-// rounding of the result.
+// A logSum is a logarithm v with a bound on its rounding errors. The bound is the field sum. It
+// adds up the absolute values of the logarithms that were added to compute v. For the logarithm of
+// a sum of probabilities, it is the mean of the parts' sums, weighted by their probabilities, plus
+// 1 for the rounding of the result.
 type logSum struct{ v, sum float64 }
 
 func (a logSum) times(b logSum) logSum {

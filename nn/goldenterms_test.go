@@ -24,7 +24,8 @@ type sums struct {
 	by    *tt // the divisor of the mean; nil means the number of losses
 }
 
-// lossSums maps each loss to a function that computes its sums, from the operands in float64.
+// lossSums maps each loss to a function that computes the sums of the loss, from the operands in
+// float64.
 var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 	// x - y is a single rounded difference, so a function of x - y has no sums. Only the gradients
 	// of broadcast operands are sums.

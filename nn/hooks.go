@@ -10,7 +10,7 @@ import (
 )
 
 // Base is a struct that every layer embeds. It holds the training flag and the hooks. The zero
-// value is in training mode and has no hooks. It also works in a layer from outside this package,
+// value is in training mode and has no hooks. Base also works in a layer from outside this package,
 // if the layer's Forward begins with Enter:
 //
 //	func (m *Net) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
@@ -24,8 +24,8 @@ import (
 // hook receives the tensor as the previous hook left it. The function that a registration returns
 // removes the hook.
 //
-// A tensor that a hook receives belongs to the call of the layer. If another layer made that call,
-// the tensor may be freed when that layer returns. s.From(y.Detach()) keeps it in scope s.
+// A tensor that a hook receives belongs to the call of the layer. If an outer layer made that call,
+// the tensor may be freed when the outer layer returns. s.From(y.Detach()) keeps it in scope s.
 type Base struct {
 	evaluating bool
 	known      uint32 // 1 if mark is set
@@ -153,7 +153,7 @@ func (k *moduleHooks) enter(x, y **tensor.Tensor) func() {
 	if len(backPre) > 0 || len(backward) > 0 {
 		call = &backCall{pre: backPre, hooks: backward, grads: map[*tensor.Scope]*tensor.Tensor{}}
 		if call.input = len(backward) > 0 && (*x).NeedsGrad() && (*x).Scope().GradEnabled(); call.input {
-			*x = tensor.Apply(&passage{"backward_hook", call.atInput}, *x)
+			*x = tensor.Apply(&hookOp{"backward_hook", call.atInput}, *x)
 		}
 	}
 	in := *x // Forward may assign another tensor to the variable
@@ -167,22 +167,22 @@ func (k *moduleHooks) enter(x, y **tensor.Tensor) func() {
 			}
 		}
 		if call != nil && (*y).NeedsGrad() && (*y).Scope().GradEnabled() {
-			*y = tensor.Apply(&passage{"backward_hook", call.atResult}, *y)
+			*y = tensor.Apply(&hookOp{"backward_hook", call.atResult}, *y)
 		}
 	}
 }
 
-// passage is an op that returns its operand unchanged, and calls gradHook with its gradient.
-type passage struct {
+// hookOp is an op that returns its operand unchanged, and calls gradHook with its gradient.
+type hookOp struct {
 	name     string
 	gradHook func(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor
 }
 
-func (p *passage) Name() string { return p.name }
+func (p *hookOp) Name() string { return p.name }
 
-func (p *passage) Forward(_ *tensor.Context, in []*tensor.Tensor) *tensor.Tensor { return in[0] }
+func (p *hookOp) Forward(_ *tensor.Context, in []*tensor.Tensor) *tensor.Tensor { return in[0] }
 
-func (p *passage) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
+func (p *hookOp) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{p.gradHook(c, g)}
 }
 
@@ -190,7 +190,7 @@ func (p *passage) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 type backCall struct {
 	pre   []*preHook
 	hooks []*backwardHook
-	input bool // true if a passage receives the input's gradient too
+	input bool // true if a hookOp receives the input's gradient too
 
 	mu sync.Mutex
 	// the result's gradient, for each run of Backward in progress

@@ -27,7 +27,7 @@ func NewLinear(in, out int, opts ...Option) *Linear {
 
 // NewLazyLinear returns a layer with the given number of output features, torch's LazyLinear. Its
 // first input determines the number of input features. Before its first input or a [LoadStateDict],
-// the layer has no parameters. It accepts the options of [NewLinear].
+// the layer has no parameters. NewLazyLinear accepts the options of [NewLinear].
 func NewLazyLinear(out int, opts ...Option) *Linear {
 	return &Linear{lazy: &lazy{o: options("LazyLinear", opts, biased...), out: out}}
 }
@@ -53,7 +53,7 @@ func (l *Linear) fill(in int, z *lazy) {
 // Forward maps x of shape [..., in] to [..., out].
 func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
-	l.takes(x)
+	l.checkInput(x)
 	return x.Linear(l.Weight, l.Bias)
 }
 
@@ -64,12 +64,12 @@ func (l *Linear) ForwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.T
 		return act(l.Forward(x))
 	}
 	defer l.Enter(&x, &out)()
-	l.takes(x)
+	l.checkInput(x)
 	return x.LinearAct(l.Weight, l.Bias, act)
 }
 
-// takes checks an input. If the layer is lazy, it also makes the parameters for this input.
-func (l *Linear) takes(x *tensor.Tensor) {
+// checkInput checks an input. If the layer is lazy, it also makes the parameters for this input.
+func (l *Linear) checkInput(x *tensor.Tensor) {
 	if l.lazy != nil {
 		requireUsable("linear", x)
 		if x.Rank() == 0 {
@@ -87,8 +87,8 @@ type Bilinear struct {
 }
 
 // NewBilinear returns a layer for two inputs, with in1 and in2 features. Its result has the given
-// number of output features. As in torch, weight and bias are uniform in ±1/√in1. It panics with an
-// *[Error] if in1 or in2 is not positive.
+// number of output features. As in torch, weight and bias are uniform in ±1/√in1. NewBilinear
+// panics with an *[Error] if in1 or in2 is not positive.
 func NewBilinear(in1, in2, out int, opts ...Option) *Bilinear {
 	if in1 <= 0 || in2 <= 0 {
 		panic(wrong("Bilinear", fmt.Sprintf("the inputs have %d and %d features, each must have at least one", in1, in2)))

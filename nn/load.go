@@ -122,8 +122,9 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 	})
 }
 
-// match finds the tensor of sd for each tensor of a model with these params and tied names. It
-// returns the model's tensors in the model's order, and records in e what does not fit.
+// match finds, for each tensor of a model, the tensor of sd. params are the model's tensors, and
+// tied has their further names. match returns the model's tensors in the model's order, and records
+// in e what does not fit.
 func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor, e *StateError) (order []*tensor.Tensor, from map[*tensor.Tensor]*tensor.Tensor) {
 	own := map[string]*tensor.Tensor{} // the model's tensors, under each of their names
 	for _, p := range params {

@@ -15,21 +15,21 @@ var (
 		Expr: product.Max(zero).Add(product.Abs().Neg().Exp().Log1p()),
 		Ref:  func(x, _ []float64) float64 { return math.Log1p(math.Exp(-x[0] * x[1])) },
 		Grad: []*expr.Expr{g2.Mul(x1.Neg().Mul(product.Sigmoid())), g2.Mul(x0.Neg().Mul(product.Sigmoid()))}})
-	// The formula lacks is the amount by which the score X(1) of the right class falls short of the
-	// score X(0) of another class plus the margin. lackingOp is 1 where lacks is positive.
-	lacks         = p0.Sub(x1).Add(x0)
+	// shortfall is the amount by which the score X(1) of the right class falls short of the score
+	// X(0) of another class plus the margin. lackingOp is 1 where shortfall is positive.
+	shortfall     = p0.Sub(x1).Add(x0)
 	multiMarginOp = tensor.Declare(&tensor.Elementwise{Name: "multi_margin_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.1, 4}, {-4, -0.1}}, Params: []float64{1.5},
-		Expr: lacks.Gt(zero).Select(lacks, zero), Ref: func(x, p []float64) float64 { return math.Max(p[0]-x[1]+x[0], 0) },
-		Grad: []*expr.Expr{lacks.Gt(zero).Select(g2, zero), lacks.Gt(zero).Select(g2.Neg(), zero)}})
+		Expr: shortfall.Gt(zero).Select(shortfall, zero), Ref: func(x, p []float64) float64 { return math.Max(p[0]-x[1]+x[0], 0) },
+		Grad: []*expr.Expr{shortfall.Gt(zero).Select(g2, zero), shortfall.Gt(zero).Select(g2.Neg(), zero)}})
 	lackingOp = tensor.Declare(&tensor.Elementwise{Name: "lacking", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.1, 4}, {-4, -0.1}}, Params: []float64{1.5},
-		Expr: lacks.Gt(zero).Select(unit, zero), Ref: func([]float64, []float64) float64 { return 1 }, NoGrad: true})
+		Expr: shortfall.Gt(zero).Select(unit, zero), Ref: func([]float64, []float64) float64 { return 1 }, NoGrad: true})
 	multiLabelOp = tensor.Declare(&tensor.Elementwise{Name: "multilabel_soft_margin_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}, {0, 1}},
 		Expr: bceLogitsOp.Expr, Ref: bceLogitsOp.Ref,
 		Grad: []*expr.Expr{g2.Neg().Mul(x1).Mul(x0.Neg().Sigmoid()).Add(g2.Mul(unit.Sub(x1)).Mul(x0.Sigmoid())), g2.Mul(x0.Neg())}})
 )
 
 // SoftMarginLoss is log(1 + e^(-y·x)) for labels y that are 1 or -1. The computation does not
-// overflow. Its zero value has torch's defaults.
+// overflow. The zero value of the struct has torch's defaults.
 type SoftMarginLoss struct{ Reduction Reduction }
 
 // Forward returns the loss for scores x and labels y, floating point tensors that broadcast.
@@ -152,7 +152,7 @@ func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 }
 
 // MultiLabelMarginLoss is Σ max(0, 1 - x[t] + x[c]) / classes for scores x. The sum is over all
-// pairs of a right class t and a wrong class c. Its zero value has torch's defaults.
+// pairs of a right class t and a wrong class c. The zero value of the struct has torch's defaults.
 type MultiLabelMarginLoss struct{ Reduction Reduction }
 
 // Forward returns the loss for scores [n, classes] or [classes]. target is int64 with the shape of
@@ -261,7 +261,8 @@ var (
 )
 
 // MarginRankingLoss is max(0, -y·(x1 - x2) + Margin). The label y is 1 if x1 should be greater than
-// x2, and -1 if x1 should be less than x2. Its zero value has torch's defaults.
+// x2, and -1 if x1 should be less than x2. The zero value of the struct has
+// torch's defaults.
 type MarginRankingLoss struct {
 	Margin    float64
 	Reduction Reduction
@@ -296,7 +297,7 @@ func (l HingeEmbeddingLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 }
 
 // CosineEmbeddingLoss is 1 - cos(x1, x2) where the label is 1 and max(0, cos(x1, x2) - Margin)
-// where the label is -1. Its zero value has torch's defaults.
+// where the label is -1. The zero value of the struct has torch's defaults.
 type CosineEmbeddingLoss struct {
 	Margin    float64
 	Reduction Reduction

@@ -22,8 +22,8 @@ type mark struct {
 }
 
 type layerName struct {
-	path string // the layer's path in the model; "" for the model itself
-	told string // the name in messages: "encoder.layers.3 (nn.TransformerEncoderLayer)"
+	path  string // the layer's path in the model; "" for the model itself
+	label string // the name in messages: "encoder.layers.3 (nn.TransformerEncoderLayer)"
 }
 
 // marked returns the mark of the layer, or nil if there is none.
@@ -40,8 +40,8 @@ var marking sync.Mutex
 
 // markAt marks the layer v, which a walk found at path. A walk may begin at a part of a model, so
 // the layer keeps its deepest path. Among equally deep paths it keeps the latest. If the argument
-// several is true, the walk may find one layer at several paths. Then the layer keeps the first.
-// The copy of a marked layer's struct gets no mark.
+// several is true, the walk may find one layer at several paths. Then the layer keeps the first
+// path. The copy of a marked layer's struct gets no mark.
 func markAt(path string, v reflect.Value, several bool) {
 	b := promoted(v)
 	if b == nil {
@@ -53,12 +53,12 @@ func markAt(path string, v reflect.Value, several bool) {
 			return
 		}
 	}
-	n := &layerName{path: path, told: v.Type().String()}
+	n := &layerName{path: path, label: v.Type().String()}
 	if v.Type().Name() != "" {
-		n.told, _, _ = strings.Cut(n.told, "[") // the type's name without type arguments
+		n.label, _, _ = strings.Cut(n.label, "[") // the type's name without type arguments
 	}
 	if path != "" {
-		n.told = path + " (" + n.told + ")"
+		n.label = path + " (" + n.label + ")"
 	}
 	if m != nil {
 		m.name.Store(n)
@@ -109,7 +109,7 @@ func depth(path string) int {
 // earlier layer, so it gets no name.
 func (m *mark) annotate(r any) {
 	if e, ok := r.(*tensor.Error); ok && e.Layer == "" && !late(e) {
-		e.Layer = m.name.Load().told
+		e.Layer = m.name.Load().label
 	}
 }
 

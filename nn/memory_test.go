@@ -103,9 +103,8 @@ func layersThatKeep(in nn.Option) map[string]struct {
 	return all
 }
 
-// When Forward returns, a layer holds no intermediate tensors that no gradient needs, whatever the
-// scope of the call. The number of live bytes of the device equals that after a call in a separate
-// scope.
+// When Forward returns, a layer holds only tensors that a gradient needs, whatever the scope of the
+// call. The number of live bytes of the device equals that after a call in a separate scope.
 func TestLayersFreeWhatTheyMake(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=1GiB")
 	if err != nil {

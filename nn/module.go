@@ -14,8 +14,8 @@
 //
 // A model's parameters are *tensor.Tensor fields with a tag such as `nn:"weight"`, or slices of
 // tensors, that require a gradient (RequiresGrad). Parameters that require no gradient are frozen:
-// optimizers do not change them. Its buffers are fields with a tag such as
-// `nn:"running_mean,buffer"`. Its layers are exported fields that hold structs, pointers to
+// optimizers do not change them. A model's buffers are fields with a tag such as
+// `nn:"running_mean,buffer"`. A model's layers are exported fields that hold structs, pointers to
 // structs, slices of these, or interface values. The functions of this package find layers,
 // parameters and buffers by reflection, in the order of the fields.
 //
@@ -144,7 +144,7 @@ func planOf(t reflect.Type) *fieldPlan {
 		}
 		d := field{index: i, name: name}
 		if name == "" {
-			d.name = snake(f.Name)
+			d.name = snakeCase(f.Name)
 		}
 		switch {
 		case (isTensor || f.Type == reflect.SliceOf(tensorType)) && tagged:
@@ -248,8 +248,8 @@ func holds(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// snake turns Fc1 into fc1 and LayerNorm into layer_norm.
-func snake(s string) string {
+// snakeCase turns Fc1 into fc1 and LayerNorm into layer_norm.
+func snakeCase(s string) string {
 	var b strings.Builder
 	r := []rune(s)
 	for i, c := range r {
@@ -405,7 +405,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 				w.strays = append(w.strays, stray{name, "has no nn tag, so it would not be trained; tag it with its name, or nn:\"-\"", t})
 			}
 		case fieldAny:
-			w.loose(name, fv, f.hidden)
+			w.walkInterfaces(name, fv, f.hidden)
 		case fieldModule:
 			if f.embedded || f.inline {
 				name = path
@@ -432,14 +432,14 @@ func (w *visitor) structure(path string, v reflect.Value) {
 	}
 }
 
-// loose walks the layers in an interface value, or in a list or a map of interfaces.
-func (w *visitor) loose(path string, v reflect.Value, hidden bool) {
+// walkInterfaces walks the layers in an interface value, or in a list or a map of interfaces.
+func (w *visitor) walkInterfaces(path string, v reflect.Value, hidden bool) {
 	switch v.Kind() {
 	case reflect.Interface:
 		switch e := v.Elem(); {
 		case !e.IsValid():
 		case !holdsModule(e.Type()):
-			w.loose(path, e, hidden)
+			w.walkInterfaces(path, e, hidden)
 		case hidden:
 			panic(w.wrong(path, notExported))
 		default:
@@ -458,7 +458,7 @@ func (w *visitor) loose(path string, v reflect.Value, hidden bool) {
 			defer delete(w.seen, at)
 		}
 		for i := range v.Len() {
-			w.loose(join(path, strconv.Itoa(i)), v.Index(i), hidden)
+			w.walkInterfaces(join(path, strconv.Itoa(i)), v.Index(i), hidden)
 		}
 	case reflect.Map:
 		if !mayHold(v.Type()) {

@@ -112,7 +112,7 @@ func In(s *tensor.Scope) Option {
 func Typed(t dtype.Type) Option { return Option{"Typed", func(o *layerOptions) { o.t = t }} }
 
 // SkipInit makes a layer's parameters without memory and without values. Use it for a model whose
-// weights will be loaded. It is torch's nn.utils.skip_init, or torch's device "meta".
+// weights will be loaded. SkipInit is torch's nn.utils.skip_init, or torch's device "meta".
 // [LoadStateDict] gives each parameter its memory. Until then every use of a parameter's values
 // raises [tensor.ErrDevice] or [device.ErrNoValues], so no program can use a part that has not been
 // loaded. Buffers are made as usual, and no random number is drawn.

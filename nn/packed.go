@@ -128,7 +128,7 @@ func PackPaddedSequence(x *tensor.Tensor, lengths []int, o PackOptions) *PackedS
 			}
 		}
 	}
-	p.Data = contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
+	p.Data = runInChild(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		return x.In(c).Flatten(0, 1).IndexSelect(0, indexOf(c, x, rows))
 	})
 	return p
@@ -280,7 +280,7 @@ func placeOf(o PadOptions, t, b, steps, n int) int {
 
 // spread copies row i of data into row rows[i] of a padded result.
 func spread(data *tensor.Tensor, rows []int, o PadOptions, steps, n int) *tensor.Tensor {
-	return contained(data.Scope(), func(c *tensor.Scope) *tensor.Tensor {
+	return runInChild(data.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		dims := data.Shape().Slice()
 		dims[0] = steps * n
 		y := c.On(data.Device()).Typed(data.Type()).Full(o.Value, dims...)

@@ -6,9 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Pad is the part that padding layers have in common. Pads are pairs of sizes, before and behind.
-// The first pair is for the last dimension. A layer that pads with zeros or a constant also accepts
-// negative sizes, which cut elements off.
+// Pad is the part that padding layers have in common. Pads are pairs of sizes: elements added
+// before the input, and after it. The first pair is for the last dimension. A layer that pads with
+// zeros or a constant also accepts negative sizes, which cut elements off.
 type Pad struct {
 	Base
 	Pads  []int

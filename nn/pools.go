@@ -9,7 +9,7 @@ type MaxPool1d struct {
 }
 
 // NewMaxPool1d returns a layer whose windows have one size for all dimensions, or a size for each.
-// It accepts the options [Stride], [Padding], [Dilation] and [CeilMode].
+// NewMaxPool1d accepts the options [Stride], [Padding], [Dilation] and [CeilMode].
 func NewMaxPool1d[K Sizes](kernel K, opts ...Option) MaxPool1d {
 	return MaxPool1d{Options: maxPool("MaxPool1d", kernel, opts)}
 }
@@ -27,7 +27,7 @@ type MaxPool2d struct {
 }
 
 // NewMaxPool2d returns a layer whose windows have one size for all dimensions, or a size for each.
-// It accepts the options [Stride], [Padding], [Dilation] and [CeilMode].
+// NewMaxPool2d accepts the options [Stride], [Padding], [Dilation] and [CeilMode].
 func NewMaxPool2d[K Sizes](kernel K, opts ...Option) MaxPool2d {
 	return MaxPool2d{Options: maxPool("MaxPool2d", kernel, opts)}
 }
@@ -45,7 +45,7 @@ type MaxPool3d struct {
 }
 
 // NewMaxPool3d returns a layer whose windows have one size for all dimensions, or a size for each.
-// It accepts the options [Stride], [Padding], [Dilation] and [CeilMode].
+// NewMaxPool3d accepts the options [Stride], [Padding], [Dilation] and [CeilMode].
 func NewMaxPool3d[K Sizes](kernel K, opts ...Option) MaxPool3d {
 	return MaxPool3d{Options: maxPool("MaxPool3d", kernel, opts)}
 }
@@ -63,7 +63,7 @@ type AvgPool1d struct {
 }
 
 // NewAvgPool1d returns a layer whose windows have one size for all dimensions, or a size for each.
-// It accepts the options [Stride], [Padding], [CeilMode], [ExcludePadding] and [Divisor].
+// NewAvgPool1d accepts the options [Stride], [Padding], [CeilMode], [ExcludePadding] and [Divisor].
 func NewAvgPool1d[K Sizes](kernel K, opts ...Option) AvgPool1d {
 	return AvgPool1d{Options: avgPool("AvgPool1d", kernel, opts, average)}
 }
@@ -81,7 +81,7 @@ type AvgPool2d struct {
 }
 
 // NewAvgPool2d returns a layer whose windows have one size for all dimensions, or a size for each.
-// It accepts the options [Stride], [Padding], [CeilMode], [ExcludePadding] and [Divisor].
+// NewAvgPool2d accepts the options [Stride], [Padding], [CeilMode], [ExcludePadding] and [Divisor].
 func NewAvgPool2d[K Sizes](kernel K, opts ...Option) AvgPool2d {
 	return AvgPool2d{Options: avgPool("AvgPool2d", kernel, opts, average)}
 }
@@ -99,7 +99,7 @@ type AvgPool3d struct {
 }
 
 // NewAvgPool3d returns a layer whose windows have one size for all dimensions, or a size for each.
-// It accepts the options [Stride], [Padding], [CeilMode], [ExcludePadding] and [Divisor].
+// NewAvgPool3d accepts the options [Stride], [Padding], [CeilMode], [ExcludePadding] and [Divisor].
 func NewAvgPool3d[K Sizes](kernel K, opts ...Option) AvgPool3d {
 	return AvgPool3d{Options: avgPool("AvgPool3d", kernel, opts, average)}
 }
@@ -269,7 +269,7 @@ type LPPool1d struct {
 }
 
 // NewLPPool1d returns a layer whose windows have one size for all dimensions, or a size for each.
-// It accepts the options [Stride] and [CeilMode].
+// NewLPPool1d accepts the options [Stride] and [CeilMode].
 func NewLPPool1d[K Sizes](p float64, kernel K, opts ...Option) LPPool1d {
 	return LPPool1d{P: p, Options: avgPool("LPPool1d", kernel, opts, power)}
 }
@@ -288,7 +288,7 @@ type LPPool2d struct {
 }
 
 // NewLPPool2d returns a layer whose windows have one size for all dimensions, or a size for each.
-// It accepts the options [Stride] and [CeilMode].
+// NewLPPool2d accepts the options [Stride] and [CeilMode].
 func NewLPPool2d[K Sizes](p float64, kernel K, opts ...Option) LPPool2d {
 	return LPPool2d{P: p, Options: avgPool("LPPool2d", kernel, opts, power)}
 }

@@ -88,7 +88,7 @@ func (f *recurrence) ends() []stretch {
 	return list
 }
 
-// joined merges stretches that are contiguous if their previous states are contiguous too.
+// joined merges stretches that are contiguous, if their previous states are contiguous too.
 func joined(list []stretch) []stretch {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b stretch) int { return cmp.Compare(a.at, b.at) })

@@ -10,9 +10,9 @@ import (
 
 // WeightNorm is a layer whose weight is stored as length and direction: weight = G·V/‖V‖. Each
 // slice along Dim has its own norm and its own G (T. Salimans, D. P. Kingma, "Weight
-// Normalization", 2016). It is torch.nn.utils.parametrizations.weight_norm, with torch's names in
-// state dicts. The layer's own weight field is nil. [WeightNorm.Weight] computes the weight anew in
-// each call.
+// Normalization", 2016). WeightNorm is torch.nn.utils.parametrizations.weight_norm, with torch's
+// names in state dicts. The layer's own weight field is nil. [WeightNorm.Weight] computes the
+// weight anew in each call.
 type WeightNorm[L Module] struct {
 	Base
 	Layer L `nn:",inline"` // the layer without its weight
@@ -90,9 +90,9 @@ func (m *WeightNorm[L]) Remove() L {
 // one more step of the power method (T. Miyato et al., "Spectral Normalization for Generative
 // Adversarial Networks", 2018).
 //
-// It is torch.nn.utils.parametrizations.spectral_norm, with torch's names in state dicts. The
-// layer's own weight field is nil. [SpectralNorm.Weight] computes the weight anew in each call. A
-// weight with one dimension is divided by its norm, and has no u and v.
+// SpectralNorm is torch.nn.utils.parametrizations.spectral_norm, with torch's names in state dicts.
+// The layer's own weight field is nil. [SpectralNorm.Weight] computes the weight anew in each call.
+// A weight with one dimension is divided by its norm, and has no u and v.
 type SpectralNorm[L Module] struct {
 	Base
 	Layer L `nn:",inline"` // the layer without its weight
@@ -107,7 +107,7 @@ type SpectralNorm[L Module] struct {
 
 // NewSpectralNorm divides the weight of a layer by its largest singular value. Afterwards the layer
 // belongs to the wrapper. u and v begin as random vectors, improved by 15 steps of the power
-// method. It panics with an *[Error] if the layer has no parameter named "weight".
+// method. NewSpectralNorm panics with an *[Error] if the layer has no parameter named "weight".
 func NewSpectralNorm[L Module](layer L) *SpectralNorm[L] {
 	f := weightOf(layer)
 	w := f.Interface().(*tensor.Tensor)

@@ -24,8 +24,8 @@ type Unfold struct {
 	Options tensor.FoldOptions
 }
 
-// NewUnfold returns a layer whose windows have one size for both dimensions, or a size for each. It
-// accepts the options [Stride], [Padding] and [Dilation].
+// NewUnfold returns a layer whose windows have one size for both dimensions, or a size for each.
+// NewUnfold accepts the options [Stride], [Padding] and [Dilation].
 func NewUnfold[K Sizes](kernel K, opts ...Option) *Unfold {
 	return &Unfold{Options: windows("Unfold", kernel, opts)}
 }

@@ -30,7 +30,7 @@ func sharedField(path string, v reflect.Value, pkg string) string {
 		at := join(path, d.Name)
 		switch f.Kind() {
 		case reflect.Map:
-			if own := d.IsExported() && concerns(d.Type); !f.IsNil() && !own {
+			if own := d.IsExported() && mayRefer(d.Type); !f.IsNil() && !own {
 				return at
 			}
 		case reflect.Pointer, reflect.Interface:

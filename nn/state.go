@@ -107,8 +107,8 @@ func (e *StateError) unusable() bool {
 }
 
 // surplus returns a prefix that every name in the list longer has, such as DataParallel's
-// "module.". Without this prefix, the two lists must share as many names as the list with fewer
-// names has. surplus returns "" if there is no such prefix.
+// "module.". Once the prefix is removed, one of the two lists must contain all names of the other.
+// surplus returns "" if there is no such prefix.
 func surplus(longer, shorter []string) string {
 	if len(longer) == 0 || len(shorter) == 0 {
 		return ""

@@ -51,8 +51,8 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 
 // layerType returns the receiver type of a method on the call stack, such as Linear for
 // (*Linear).Forward. The argument skip says how many frames up the method is. layerType also
-// returns whether the receiver is a pointer. It is needed because a Base does not know the layer
-// that embeds it.
+// returns whether the receiver is a pointer. layerType is needed because a Base does not know the
+// layer that embeds it.
 func layerType(skip int) (name string, pointer bool) {
 	var pc [1]uintptr
 	if runtime.Callers(skip+1, pc[:]) == 0 {
@@ -95,9 +95,9 @@ func typeOfMethod(name string) (typ string, pointer bool) {
 }
 
 // ModuleNames names the layers of a model for profile.Options. A key is the pointer that a span has
-// as its owner. The value is a name such as "layers.0", or root for the model itself. A layer whose
-// Forward works on a copy, such as [ReLU], gets no name. It appears under the layer that contains
-// it.
+// as its owner. The value is a name such as "layers.0", or the argument root for the model itself.
+// A layer whose Forward works on a copy, such as [ReLU], gets no name. It appears under the layer
+// that contains it.
 func ModuleNames(m any, root string) map[any]string {
 	names := map[any]string{}
 	for name, l := range Modules(m) {

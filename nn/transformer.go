@@ -53,8 +53,8 @@ func (o TransformerOptions) feed(x *tensor.Tensor, first *Linear, drop *Dropout,
 	return second.Forward(drop.Forward(first.ForwardAct(x, act)))
 }
 
-// contained runs f in a child of s, and moves its result into s.
-func contained(s *tensor.Scope, f func(c *tensor.Scope) *tensor.Tensor) (y *tensor.Tensor) {
+// runInChild runs f in a child of s, and moves its result into s.
+func runInChild(s *tensor.Scope, f func(c *tensor.Scope) *tensor.Tensor) (y *tensor.Tensor) {
 	s.Do(func(c *tensor.Scope) {
 		y = f(c)
 		c.Close(y)
@@ -66,7 +66,7 @@ func contained(s *tensor.Scope, f func(c *tensor.Scope) *tensor.Tensor) (y *tens
 // result is in x's scope. f must read its operand only in one linear layer, because the norm may
 // return 16 bits: see [LayerNorm.ForwardLow].
 func (o TransformerOptions) residual(x *tensor.Tensor, norm *LayerNorm, drop *Dropout, f func(x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
-	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
+	return runInChild(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		x := x.In(c)
 		if o.NormFirst {
 			return drop.Add(x, f(norm.ForwardLow(x)))
@@ -132,7 +132,7 @@ func (l *TransformerEncoderLayer) forward(x *tensor.Tensor, m Masks) *tensor.Ten
 }
 
 func (l *TransformerEncoderLayer) compute(x *tensor.Tensor, m Masks) *tensor.Tensor {
-	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
+	return runInChild(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		x := l.Options.residual(x.In(c), l.Norm1, l.Dropout1, func(x *tensor.Tensor) *tensor.Tensor {
 			r, _ := l.SelfAttn.Forward(x, x, x, AttendOptions{Masks: m})
 			return r
@@ -185,7 +185,7 @@ func (l *TransformerDecoderLayer) Forward(x, memory *tensor.Tensor, self, cross 
 }
 
 func (l *TransformerDecoderLayer) compute(x, memory *tensor.Tensor, self, cross Masks) *tensor.Tensor {
-	return contained(tensor.Youngest(x, memory), func(c *tensor.Scope) *tensor.Tensor {
+	return runInChild(tensor.Youngest(x, memory), func(c *tensor.Scope) *tensor.Tensor {
 		x := l.Options.residual(x.In(c), l.Norm1, l.Dropout1, func(x *tensor.Tensor) *tensor.Tensor {
 			r, _ := l.SelfAttn.Forward(x, x, x, AttendOptions{Masks: self})
 			return r
@@ -232,7 +232,7 @@ func (e *TransformerEncoder) ForwardMasked(x *tensor.Tensor, m Masks) (y *tensor
 
 func (e *TransformerEncoder) forward(x *tensor.Tensor, m Masks) *tensor.Tensor {
 	requireUsable("transformer_encoder", x)
-	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
+	return runInChild(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		return e.Norm.Forward(stacked(x.In(c), e.Layers, func(l *TransformerEncoderLayer, x *tensor.Tensor) *tensor.Tensor { return l.ForwardMasked(x, m) }))
 	})
 }
@@ -259,7 +259,7 @@ func NewTransformerDecoder(features, heads, layers int, o TransformerOptions, op
 func (d *TransformerDecoder) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
 	defer d.Enter(&x, &y)()
 	requireUsable("transformer_decoder", x, memory)
-	return contained(tensor.Youngest(x, memory), func(c *tensor.Scope) *tensor.Tensor {
+	return runInChild(tensor.Youngest(x, memory), func(c *tensor.Scope) *tensor.Tensor {
 		return d.Norm.Forward(stacked(x.In(c), d.Layers, func(l *TransformerDecoderLayer, x *tensor.Tensor) *tensor.Tensor {
 			return l.Forward(x, memory, self, cross)
 		}))
@@ -295,7 +295,7 @@ func NewTransformer(features, heads, encoders, decoders int, o TransformerOption
 func (t *Transformer) Forward(x, y *tensor.Tensor, encoder, self, cross Masks) (out *tensor.Tensor) {
 	defer t.Enter(&x, &out)()
 	requireUsable("transformer", x, y)
-	return contained(tensor.Youngest(x, y), func(c *tensor.Scope) *tensor.Tensor {
+	return runInChild(tensor.Youngest(x, y), func(c *tensor.Scope) *tensor.Tensor {
 		return t.Decoder.Forward(y.In(c), t.Encoder.ForwardMasked(x.In(c), encoder), self, cross)
 	})
 }

@@ -5,43 +5,43 @@ import "github.com/flambeau-go/flambeau/tensor"
 // This file has the pools that also return the positions of the maxima, torch's
 // return_indices=True. It also has the layers that use the positions.
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
-// int64, for a MaxUnpool layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
+// a MaxUnpool layer needs. The positions are int64.
 func (l MaxPool1d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool1dIndices(l.Options)
 }
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
-// int64, for a MaxUnpool layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
+// a MaxUnpool layer needs. The positions are int64.
 func (l MaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool2dIndices(l.Options)
 }
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
-// int64, for a MaxUnpool layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
+// a MaxUnpool layer needs. The positions are int64.
 func (l MaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool3dIndices(l.Options)
 }
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
-// int64, for a MaxUnpool layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
+// a MaxUnpool layer needs. The positions are int64.
 func (l AdaptiveMaxPool1d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool1d(l.Size)
 }
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
-// int64, for a MaxUnpool layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
+// a MaxUnpool layer needs. The positions are int64.
 func (l AdaptiveMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool2d(l.Size...)
 }
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
-// int64, for a MaxUnpool layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
+// a MaxUnpool layer needs. The positions are int64.
 func (l AdaptiveMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool3d(l.Size...)
@@ -52,8 +52,8 @@ type MaxUnpool1d struct {
 	Options tensor.MaxPoolOptions // the options of the pool
 }
 
-// NewMaxUnpool1d returns a layer that undoes a pool with these windows. It accepts the options of
-// [NewMaxPool1d].
+// NewMaxUnpool1d returns a layer that undoes a pool with these windows. NewMaxUnpool1d accepts the
+// options of [NewMaxPool1d].
 func NewMaxUnpool1d[K Sizes](kernel K, opts ...Option) MaxUnpool1d {
 	return MaxUnpool1d{Options: maxPool("MaxUnpool1d", kernel, opts)}
 }
@@ -69,8 +69,8 @@ type MaxUnpool2d struct {
 	Options tensor.MaxPoolOptions // the options of the pool
 }
 
-// NewMaxUnpool2d returns a layer that undoes a pool with these windows. It accepts the options of
-// [NewMaxPool2d].
+// NewMaxUnpool2d returns a layer that undoes a pool with these windows. NewMaxUnpool2d accepts the
+// options of [NewMaxPool2d].
 func NewMaxUnpool2d[K Sizes](kernel K, opts ...Option) MaxUnpool2d {
 	return MaxUnpool2d{Options: maxPool("MaxUnpool2d", kernel, opts)}
 }
@@ -86,8 +86,8 @@ type MaxUnpool3d struct {
 	Options tensor.MaxPoolOptions // the options of the pool
 }
 
-// NewMaxUnpool3d returns a layer that undoes a pool with these windows. It accepts the options of
-// [NewMaxPool3d].
+// NewMaxUnpool3d returns a layer that undoes a pool with these windows. NewMaxUnpool3d accepts the
+// options of [NewMaxPool3d].
 func NewMaxUnpool3d[K Sizes](kernel K, opts ...Option) MaxUnpool3d {
 	return MaxUnpool3d{Options: maxPool("MaxUnpool3d", kernel, opts)}
 }
@@ -119,8 +119,8 @@ func (l FractionalMaxPool2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
-// int64, for a MaxUnpool layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
+// a MaxUnpool layer needs. The positions are int64.
 func (l FractionalMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool2d(l.Options)
@@ -147,8 +147,8 @@ func (l FractionalMaxPool3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
-// int64, for a MaxUnpool layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
+// a MaxUnpool layer needs. The positions are int64.
 func (l FractionalMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool3d(l.Options)
@@ -162,7 +162,7 @@ type LPPool3d struct {
 }
 
 // NewLPPool3d returns a layer whose windows have one size for all dimensions, or a size for each.
-// It accepts the options [Stride] and [CeilMode].
+// NewLPPool3d accepts the options [Stride] and [CeilMode].
 func NewLPPool3d[K Sizes](p float64, kernel K, opts ...Option) LPPool3d {
 	return LPPool3d{P: p, Options: avgPool("LPPool3d", kernel, opts, power)}
 }

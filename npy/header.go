@@ -62,7 +62,8 @@ func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 	if _, err := io.ReadFull(r, head[8:8+wide]); err != nil {
 		return bad(8, "the file ends in its header")
 	}
-	// In version 1 this number has two bytes. The next two bytes are 0.
+	// The length of the header's text is at head[8:]. In version 1 it has only two bytes, and the
+	// next two bytes of head are 0.
 	n := int64(binary.LittleEndian.Uint32(head[8:]))
 	at := int64(8 + wide)
 	if n > maxHeader || n > size-at {
@@ -113,7 +114,7 @@ func (p *literal) space() {
 	}
 }
 
-// skip skips optional white space and then s. It reports whether s was there.
+// skip skips optional white space and then s. It reports whether it found s.
 func (p *literal) skip(s string) bool {
 	p.space()
 	if !strings.HasPrefix(p.text[p.at:], s) {

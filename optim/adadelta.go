@@ -23,8 +23,8 @@ func (c *AdadeltaConfig) options() []option {
 }
 
 func (c *AdadeltaConfig) complete() {
-	either(&c.Rho, 0.9)
-	either(&c.Eps, 1e-6)
+	setDefault(&c.Rho, 0.9)
+	setDefault(&c.Eps, 1e-6)
 }
 
 func (c *AdadeltaConfig) check() string {

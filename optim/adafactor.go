@@ -35,9 +35,9 @@ func (c *AdafactorConfig) options() []option {
 }
 
 func (c *AdafactorConfig) complete() {
-	either(&c.Beta2Decay, -0.8)
-	either(&c.Eps2, 1e-3)
-	either(&c.D, 1)
+	setDefault(&c.Beta2Decay, -0.8)
+	setDefault(&c.Eps2, 1e-3)
+	setDefault(&c.D, 1)
 }
 
 func (c *AdafactorConfig) check() string {

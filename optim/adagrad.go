@@ -22,7 +22,7 @@ func (c *AdagradConfig) options() []option {
 }
 
 func (c *AdagradConfig) complete() {
-	either(&c.Eps, 1e-10)
+	setDefault(&c.Eps, 1e-10)
 }
 
 func (c *AdagradConfig) check() string {

@@ -32,9 +32,9 @@ func (c *AdamConfig) options() []option {
 }
 
 func (c *AdamConfig) complete() {
-	either(&c.Beta1, 0.9)
-	either(&c.Beta2, 0.999)
-	either(&c.Eps, 1e-8)
+	setDefault(&c.Beta1, 0.9)
+	setDefault(&c.Beta2, 0.999)
+	setDefault(&c.Eps, 1e-8)
 }
 
 func (c *AdamConfig) check() string {

@@ -23,9 +23,9 @@ func (c *ASGDConfig) options() []option {
 }
 
 func (c *ASGDConfig) complete() {
-	either(&c.Lambd, 1e-4)
-	either(&c.Alpha, 0.75)
-	either(&c.T0, 1e6)
+	setDefault(&c.Lambd, 1e-4)
+	setDefault(&c.Alpha, 0.75)
+	setDefault(&c.T0, 1e6)
 }
 
 func (c *ASGDConfig) check() string {

@@ -45,8 +45,8 @@ type AverageOption func(*Averaged)
 func AverageBuffers() AverageOption { return func(a *Averaged) { a.buffers = true } }
 
 // NewEMA returns the exponential moving average of a model. The first update copies the model's
-// values. Each later update computes a ← decay·a + (1-decay)·w for the average a of the value w. It
-// is torch's AveragedModel with get_ema_multi_avg_fn(decay).
+// values. Each later update computes a ← decay·a + (1-decay)·w for the average a of the value w.
+// The average is torch's AveragedModel with get_ema_multi_avg_fn(decay).
 func NewEMA(model any, decay float64, opts ...AverageOption) *Averaged {
 	if !(decay >= 0 && decay <= 1) {
 		panic(&Error{"EMA", fmt.Sprintf("the decay is %v, it must be in [0, 1]", decay)})
@@ -56,8 +56,8 @@ func NewEMA(model any, decay float64, opts ...AverageOption) *Averaged {
 
 // NewSWA returns the plain average of a model over the updates, for stochastic weight averaging (P.
 // Izmailov et al., arXiv:1803.05407). After n updates, the next one computes a ← a + (w-a)/(n+1)
-// for the average a of the value w. It is torch's AveragedModel with default arguments. [UpdateBN]
-// recomputes the statistics of batch normalisations for the averaged weights.
+// for the average a of the value w. The average is torch's AveragedModel with default arguments.
+// [UpdateBN] recomputes the statistics of batch normalisations for the averaged weights.
 func NewSWA(model any, opts ...AverageOption) *Averaged {
 	return newAveraged(&Averaged{name: "SWA", plain: true}, model, opts)
 }
@@ -97,7 +97,7 @@ type pairing struct {
 // In a capture each replay is an update. There, call Update after the step, or between Backward and
 // the step. A call before Backward is an error, because this update would not be captured.
 func (a *Averaged) Update() {
-	a.apart("Update")
+	a.requireNotInWith("Update")
 	values := make([]*tensor.Tensor, len(a.list))
 	for i, e := range a.list {
 		values[i] = e.Tensor
@@ -201,7 +201,8 @@ func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar flo
 	case w < 0.5:
 		return "ema", old.Add(value.Sub(old).Mul(p)), w
 	}
-	// As torch does, start from the value here. It is nearer to the result than the old average is.
+	// As torch does, start from the value here. The value is nearer to the result than the old
+	// average is.
 	return "ema back", value.Sub(value.Sub(old).Mul(p)), a.decay
 }
 
@@ -210,7 +211,7 @@ func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar flo
 // model. While f runs, all other methods of the Averaged panic. With holds a buffer as large as the
 // largest tensor until f has returned. So the second exchange cannot run out of memory.
 func (a *Averaged) With(f func()) {
-	a.apart("With")
+	a.requireNotInWith("With")
 	over := map[pairing]*tensor.Tensor{}
 	defer func() {
 		for _, t := range over {
@@ -244,8 +245,8 @@ func (a *Averaged) place(over map[pairing]*tensor.Tensor) {
 	}
 }
 
-// apart panics while With runs, because the averages are then in the model.
-func (a *Averaged) apart(method string) {
+// requireNotInWith panics while With runs, because the averages are then in the model.
+func (a *Averaged) requireNotInWith(method string) {
 	if a.swapped {
 		panic(&Error{a.name, method + " within With, where the averages are in the model; call it before or after"})
 	}
@@ -267,7 +268,7 @@ func (a *Averaged) swap(over map[pairing]*tensor.Tensor) {
 // to load them into another model with nn.LoadStateDict, or to write a file. The tensors share
 // memory with the averages.
 func (a *Averaged) Averages() map[string]*tensor.Tensor {
-	a.apart("Averages")
+	a.requireNotInWith("Averages")
 	out := map[string]*tensor.Tensor{}
 	for _, e := range a.list {
 		if !e.Transient {
@@ -281,7 +282,7 @@ func (a *Averaged) Averages() map[string]*tensor.Tensor {
 // prefix "module.", and there is an additional "n_averaged". The tensors share memory with the
 // averages.
 func (a *Averaged) StateDict() map[string]any {
-	a.apart("StateDict")
+	a.requireNotInWith("StateDict")
 	out := map[string]any{"n_averaged": tensor.From(a.n)}
 	for _, e := range a.list {
 		if !e.Transient {
@@ -294,7 +295,7 @@ func (a *Averaged) StateDict() map[string]any {
 // LoadStateDict loads averages from a tree made by StateDict or by torch, and converts them to the
 // types of the model. An error is a *[StateError]. In this case nothing was changed.
 func (a *Averaged) LoadStateDict(tree map[string]any) error {
-	a.apart("LoadStateDict")
+	a.requireNotInWith("LoadStateDict")
 	bad := func(path, format string, args ...any) error {
 		return &StateError{Optimizer: a.name, Path: path, Msg: fmt.Sprintf(format, args...)}
 	}

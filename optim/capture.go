@@ -298,8 +298,8 @@ func (r *recorded) add(list []*replayed) (params []*tensor.Tensor) {
 }
 
 // checkSteps raises an error for several steps in one capture, if the scalars of a step depend on
-// whether the device leaves out an earlier step. The host does not know this when it queues the
-// replay.
+// whether the device leaves out an earlier step. The host does not know the device's decision when
+// it queues the replay.
 func (m *multi[C, P]) checkSteps(r *recorded, params []*tensor.Tensor, unless bool) {
 	if r.steps > 1 && (unless || r.unless) {
 		why := ""
@@ -321,8 +321,8 @@ func (m *multi[C, P]) checkSteps(r *recorded, params []*tensor.Tensor, unless bo
 }
 
 // stateAt returns the state of parameter k before this step of the replay that is being queued. If
-// the device may leave out steps, it returns the state before the replay. Then the rows of scalars
-// cover the later steps.
+// the device may leave out steps, stateAt returns the state before the replay. Then the rows of
+// scalars cover the later steps.
 func (l *replayed) stateAt(k int, unless bool) *state {
 	st, at := l.changes[k].st, l.places[k]
 	if at.earlier == 0 || unless {

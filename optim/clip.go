@@ -44,8 +44,8 @@ func clipOptionsOf(op string, opts []ClipOption) clipOptions {
 
 // ClipGradNorm scales the gradients of params by one factor, so that their norm is at most limit.
 // The norm is that of all gradients concatenated to one vector. ClipGradNorm returns the norm
-// before scaling. It is torch.nn.utils.clip_grad_norm_, and the factor is min(1, limit/(norm +
-// 1e-6)). It waits for the device only with [ErrorIfNonfinite].
+// before scaling. ClipGradNorm is torch.nn.utils.clip_grad_norm_, and the factor is min(1,
+// limit/(norm + 1e-6)). ClipGradNorm waits for the device only with [ErrorIfNonfinite].
 //
 // For 16-bit gradients the norm is computed in float32 (torch rounds it to their type). It is
 // computed in float64 if a gradient is float64. The result is on the device of the first gradient.
@@ -61,17 +61,17 @@ func ClipGradNorm(params []*tensor.Tensor, limit float64, opts ...ClipOption) *t
 }
 
 // GradNorm returns the norm of the gradients of params, concatenated to one vector. It returns the
-// same number as [ClipGradNorm] but changes nothing. It is torch.nn.utils.get_total_norm of the
-// gradients.
+// same number as [ClipGradNorm] but changes nothing. GradNorm is torch.nn.utils.get_total_norm of
+// the gradients.
 func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	const op = "grad_norm"
 	o := clipOptionsOf(op, opts)
 	return o.measured(op, params, nil)
 }
 
-// measured computes the norm. It passes the norm to use, unless use is nil. The norm belongs to the
-// scope in the options. If the options have none, it belongs to the scope of a capture, or else to
-// the youngest scope of the gradients.
+// measured computes the norm. It passes the norm to the function use, unless use is nil. The norm
+// belongs to the scope in the options. If the options have none, it belongs to the scope of a
+// capture, or else to the youngest scope of the gradients.
 func (o *clipOptions) measured(op string, params []*tensor.Tensor, use func(s *tensor.Scope, tensors []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
 	var tensors, grads []*tensor.Tensor
 	for _, p := range params {
@@ -188,8 +188,8 @@ func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tenso
 }
 
 // run runs the launch. Just before, it frees the reserved memory, so that the launch can allocate
-// it for its table. Once the launch is queued, the next packed launch can use this memory. So
-// several packed launches can run one after another without running out of memory.
+// this memory for its table. Once the launch is queued, the next packed launch can use this memory.
+// So several packed launches can run one after another without running out of memory.
 func (l *launch) run(name string) {
 	if l.reserve != nil {
 		l.reserve.Free()

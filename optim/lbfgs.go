@@ -33,8 +33,8 @@ func (c *LBFGSConfig) options() []option {
 }
 
 func (c *LBFGSConfig) complete() {
-	either(&c.ToleranceGrad, 1e-7)
-	either(&c.ToleranceChange, 1e-9)
+	setDefault(&c.ToleranceGrad, 1e-7)
+	setDefault(&c.ToleranceChange, 1e-9)
 	if c.MaxIter == 0 {
 		c.MaxIter = 20
 	}
@@ -161,7 +161,7 @@ func (m *memory) vectors() (out []*tensor.Tensor) {
 	return out
 }
 
-// drop frees the vectors of m that are not in the second memory.
+// drop frees the vectors of m that are not in other.
 func (m *memory) drop(other *memory) {
 	kept := other.vectors()
 	for _, t := range m.vectors() {
@@ -328,8 +328,8 @@ func (q *search) gradient(s *tensor.Scope) *tensor.Tensor {
 	return g
 }
 
-// setting prepares a launch. It writes the elements of vector v to the parameters. If the argument
-// add is true, it adds t·v to them instead. The launch belongs to v's scope.
+// setting prepares a launch that writes the elements of vector v to the parameters. If the argument
+// add is true, the launch adds t·v to the parameters instead. The launch belongs to v's scope.
 func (q *search) setting(v *tensor.Tensor, add bool, t float64) *launch {
 	p := q.o.groups[0].Params[0]
 	l := &launch{dev: p.Device(), t: p.Type(), scalars: []float64{t}}

@@ -19,8 +19,8 @@ func (c *LionConfig) options() []option {
 }
 
 func (c *LionConfig) complete() {
-	either(&c.Beta1, 0.9)
-	either(&c.Beta2, 0.99)
+	setDefault(&c.Beta1, 0.9)
+	setDefault(&c.Beta2, 0.99)
 }
 
 func (c *LionConfig) check() string {

@@ -33,8 +33,8 @@ func (c *MuonConfig) options() []option {
 }
 
 func (c *MuonConfig) complete() {
-	either(&c.Momentum, 0.95)
-	either(&c.Eps, 1e-7)
+	setDefault(&c.Momentum, 0.95)
+	setDefault(&c.Eps, 1e-7)
 	if c.Iterations == 0 {
 		c.Iterations = 5
 	}
@@ -195,11 +195,12 @@ func muonProgram(t dtype.Type, unless bool) *expr.Program {
 	})
 }
 
-// gather allocates the tensors of the turns, and returns the launches that compute their momenta.
-// It calls pack for each launch with the first turn of the launch. pack provides the scalars.
-func (o *Muon) gather(s *tensor.Scope, turns []*matrixStep, pack func(*launch, *matrixStep)) (list []*launch) {
+// gather allocates the tensors of the given steps, and returns the launches that compute their
+// momenta. It calls pack for each launch, with the first of the launch's steps. pack provides the
+// scalars.
+func (o *Muon) gather(s *tensor.Scope, steps []*matrixStep, pack func(*launch, *matrixStep)) (list []*launch) {
 	first := map[*launch]*matrixStep{}
-	for _, t := range turns {
+	for _, t := range steps {
 		p := t.p
 		m := p.Scope().On(p.Device()).Typed(p.Type())
 		if t.st == nil || t.st.tensors[0] == nil {

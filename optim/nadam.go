@@ -25,10 +25,10 @@ func (c *NAdamConfig) options() []option {
 }
 
 func (c *NAdamConfig) complete() {
-	either(&c.Beta1, 0.9)
-	either(&c.Beta2, 0.999)
-	either(&c.Eps, 1e-8)
-	either(&c.MomentumDecay, 4e-3)
+	setDefault(&c.Beta1, 0.9)
+	setDefault(&c.Beta2, 0.999)
+	setDefault(&c.Eps, 1e-8)
+	setDefault(&c.MomentumDecay, 4e-3)
 }
 
 func (c *NAdamConfig) check() string {

@@ -232,8 +232,8 @@ func (g *Group) SetOption(name string, v any) error {
 	return &Error{g.optimizer, fmt.Sprintf("there is no option %q", name)}
 }
 
-// either sets *p to v if *p is zero.
-func either(p *float64, v float64) {
+// setDefault sets *p to v if *p is zero.
+func setDefault(p *float64, v float64) {
 	if *p == 0 {
 		*p = v
 	}

@@ -15,27 +15,27 @@ import (
 )
 
 // A strayer is a tracer that counts the work of a device.
-type strayer struct {
+type workCounter struct {
 	dev device.Device
 	mu  sync.Mutex
 	ops map[string]int
 }
 
-func (c *strayer) Wants() device.TraceWants             { return device.TraceWants{Memory: true} }
-func (c *strayer) Begin(device.Span) (id device.SpanID) { return 0 }
-func (c *strayer) End(device.SpanID)                    {}
-func (c *strayer) Recorded(uint64)                      {}
-func (c *strayer) Copy(device.CopyEvent)                {}
-func (c *strayer) Sync(device.SyncEvent)                {}
-func (c *strayer) Kernel(k device.KernelEvent)          { c.note(k.Device, k.Primitive) }
+func (c *workCounter) Wants() device.TraceWants             { return device.TraceWants{Memory: true} }
+func (c *workCounter) Begin(device.Span) (id device.SpanID) { return 0 }
+func (c *workCounter) End(device.SpanID)                    {}
+func (c *workCounter) Recorded(uint64)                      {}
+func (c *workCounter) Copy(device.CopyEvent)                {}
+func (c *workCounter) Sync(device.SyncEvent)                {}
+func (c *workCounter) Kernel(k device.KernelEvent)          { c.note(k.Device, k.Primitive) }
 
-func (c *strayer) Memory(m device.MemoryEvent) {
+func (c *workCounter) Memory(m device.MemoryEvent) {
 	if !m.Freed {
 		c.note(m.Device, m.Origin.Op)
 	}
 }
 
-func (c *strayer) note(d device.Device, what string) {
+func (c *workCounter) note(d device.Device, what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if d == c.dev {
@@ -111,7 +111,7 @@ func TestTrainingOnRanks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &strayer{dev: host, ops: map[string]int{}}
+	c := &workCounter{dev: host, ops: map[string]int{}}
 	var got [2][]float64
 	var errs [2]error
 	var wg sync.WaitGroup

@@ -24,8 +24,8 @@ func (c *RMSpropConfig) options() []option {
 }
 
 func (c *RMSpropConfig) complete() {
-	either(&c.Alpha, 0.99)
-	either(&c.Eps, 1e-8)
+	setDefault(&c.Alpha, 0.99)
+	setDefault(&c.Eps, 1e-8)
 }
 
 func (c *RMSpropConfig) check() string {

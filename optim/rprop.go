@@ -24,10 +24,10 @@ func (c *RpropConfig) options() []option {
 }
 
 func (c *RpropConfig) complete() {
-	either(&c.EtaMinus, 0.5)
-	either(&c.EtaPlus, 1.2)
-	either(&c.MinStep, 1e-6)
-	either(&c.MaxStep, 50)
+	setDefault(&c.EtaMinus, 0.5)
+	setDefault(&c.EtaPlus, 1.2)
+	setDefault(&c.MinStep, 1e-6)
+	setDefault(&c.MaxStep, 50)
 }
 
 func (c *RpropConfig) check() string {
@@ -39,7 +39,7 @@ func (c *RpropConfig) clone() config { d := *c; return &d }
 func (c *RpropConfig) rate() float64 { return c.LR }
 
 // Rprop uses only the sign of the gradient, and keeps a step size for each element. The step size
-// grows while the sign stays the same and shrinks when the sign changes. It is torch.optim.Rprop
+// grows while the sign stays the same and shrinks when the sign changes. Rprop is torch.optim.Rprop
 // (M. Riedmiller, H. Braun, "A Direct Adaptive Method for Faster Backpropagation Learning: The
 // RPROP Algorithm", 1993). When the sign changes, the element is not updated in that step.
 type Rprop struct {

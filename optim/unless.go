@@ -236,8 +236,8 @@ func differs(t dtype.Type) *expr.Program {
 	})
 }
 
-// learn makes each replay report whether its step was left out. When a replay is queued, it calls
-// plan. When the host knows that the step was done, it calls the function that plan returned.
+// learn makes each replay report whether its step was left out. When the host queues a replay, it
+// calls plan. When the host knows that the step was done, it calls the function that plan returned.
 func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Tensor, plan func() (done func())) {
 	told := g.Scope().On(unless.Device()).Typed(unless.Type()).Empty(1).Copy(unless.Detach().Reshape(1))
 	a := b.ahead[unless.Device()]

@@ -271,9 +271,9 @@ func (s *saver) listed(index string) []string {
 	return list
 }
 
-func (s *saver) remove(list []string, but map[string]bool) error {
+func (s *saver) remove(list []string, keep map[string]bool) error {
 	for _, name := range list {
-		if but[name] {
+		if keep[name] {
 			continue
 		}
 		if err := atomicfile.Remove(filepath.Join(filepath.Dir(s.path), name)); err != nil && !os.IsNotExist(err) {
@@ -283,13 +283,13 @@ func (s *saver) remove(list []string, but map[string]bool) error {
 	return nil
 }
 
-// forget removes an index and the files that the index names, except files whose names are in but.
-func (s *saver) forget(index string, but map[string]bool) error {
+// forget removes an index and the files that the index names, except the files named in keep.
+func (s *saver) forget(index string, keep map[string]bool) error {
 	old := s.listed(index)
 	if err := atomicfile.Remove(index); err != nil && !os.IsNotExist(err) {
 		return err
 	}
-	return s.remove(old, but)
+	return s.remove(old, keep)
 }
 
 // file writes one file.

@@ -341,7 +341,8 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 	}
 }
 
-// metadata refuses views with marks that mean that their elements must be read in another way.
+// metadata refuses a view whose metadata says that its elements must be converted when they are
+// read, such as a negated view.
 func (u *unpickler) metadata(v any) {
 	d, ok := v.(*Dict)
 	if !ok {

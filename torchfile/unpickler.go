@@ -313,7 +313,7 @@ func (u *unpickler) reduce(f any, args any) any {
 	return g.call(u, a.items)
 }
 
-// run runs the pickle to its end and returns its value. Afterwards at is the offset after the
+// run runs the pickle to its end and returns its value. Afterwards pos is the offset after the
 // pickle.
 func (u *unpickler) run() any {
 	for {

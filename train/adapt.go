@@ -86,19 +86,19 @@ const (
 //
 // Use an Adapt from one goroutine only.
 type Adapt struct {
-	c      AdaptConfig
-	params []*tensor.Tensor
-	keep   keeper
-	loss   *tensor.Tensor
-	plan   plan
-	told   bool // the log already says how splitting changes results
-	whole  bool // the log already says that a batch cannot be split
-	pairs  bool // whether a part needs two samples, because of batch normalisation
-	anew   bool // whether checkpointing is on, so that Backward recomputes activations
-	stats  AdaptStats
+	c           AdaptConfig
+	params      []*tensor.Tensor
+	keep        keeper
+	loss        *tensor.Tensor
+	plan        plan
+	splitLogged bool // the log already says how splitting changes results
+	wholeLogged bool // the log already says that a batch cannot be split
+	pairs       bool // whether a part needs two samples, because of batch normalisation
+	recomputes  bool // whether checkpointing is on, so that Backward recomputes activations
+	stats       AdaptStats
 
-	changes []string // sentences that say how the first split changes results
-	telling bool     // whether the changes must still be logged
+	changes        []string // sentences that say how the first split changes results
+	changesPending bool     // whether the changes must still be logged
 
 	// short is called when memory has run out, before caches are emptied. It may be nil.
 	short func()
@@ -168,7 +168,7 @@ func (a *Adapt) Close() {
 // Stats returns the present counts.
 func (a *Adapt) Stats() AdaptStats {
 	s := a.stats
-	s.Most, s.Checkpointing = a.plan.current(), a.anew
+	s.Most, s.Checkpointing = a.plan.current(), a.recomputes
 	return s
 }
 
@@ -190,9 +190,9 @@ func (a *Adapt) Step(opt interface {
 
 // Do runs a change. If memory runs out, the change must leave everything as it was. Examples are
 // the Step of every optimizer of package optim, clipping, averages, and your own code with this
-// property. If memory runs out, Do empties the caches. If enough memory may then be free, it runs
-// the change once more. If this does not help, Do returns a *[MemoryError], whose field What is
-// argument what. Other panics pass through.
+// property. After such a failure Do empties the caches. If enough memory may then be free, it runs
+// the change once more. If this does not help, Do returns a *[MemoryError], whose field What is the
+// argument name. Other panics pass through.
 func (a *Adapt) Do(name string, change func()) error {
 	for again := false; ; again = true {
 		err := outOfMemory(change)
@@ -202,7 +202,7 @@ func (a *Adapt) Do(name string, change func()) error {
 		a.failed()
 		spared := a.spare != nil && a.spare()
 		a.c.Device.Empty()
-		if !spared && (again || !roomy(err)) {
+		if !spared && (again || !retryMayHelp(err)) {
 			return a.memoryError(name, 0, err)
 		}
 		a.stats.Redone++
@@ -210,8 +210,8 @@ func (a *Adapt) Do(name string, change func()) error {
 }
 
 // Backward adds the gradients of a batch's loss to the gradients of the parameters. It returns the
-// loss as a tensor of one number on the device. This tensor belongs to a, and the next call
-// overwrites it. f computes the loss of the batch, or of a part of it. The part's tensors belong to
+// loss as a tensor of one number on the device. The Adapt owns this tensor, and overwrites it in
+// the next call. f computes the loss of the batch, or of a part of it. The part's tensors belong to
 // s, a scope on the device.
 //
 // Backward takes ownership of the batch and frees its tensors. To keep tensors, pass handles:
@@ -292,7 +292,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 			a.stats.Redone++
 		case probe:
 			k, probe = a.plan.failed(per, size), false
-		case !again && roomy(err):
+		case !again && retryMayHelp(err):
 			again = true
 			a.stats.Redone++
 		case k >= a.mostParts(per) && a.checkpoint():
@@ -331,7 +331,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	return a.loss, nil
 }
 
-// failed counts a failure of memory.
+// failed counts an out-of-memory failure.
 func (a *Adapt) failed() {
 	a.stats.Failures++
 	if a.short != nil {
@@ -480,10 +480,10 @@ func (a *Adapt) merge(s *tensor.Scope, held []*tensor.Tensor) {
 // because checkpointing was off and a part of the model can recompute. Afterwards batches are whole
 // again until a batch does not fit.
 func (a *Adapt) checkpoint() bool {
-	if a.anew || a.c.Keep || nn.SetCheckpointing(a.c.Model, true) == 0 {
+	if a.recomputes || a.c.Keep || nn.SetCheckpointing(a.c.Model, true) == 0 {
 		return false
 	}
-	a.anew = true
+	a.recomputes = true
 	a.plan.most, a.plan.bad, a.plan.steps = 0, 0, 0
 	a.say("out of memory with a single sample: from now on activations are computed again instead of kept (checkpointing)")
 	return true
@@ -492,7 +492,7 @@ func (a *Adapt) checkpoint() bool {
 // state returns the state for a checkpoint.
 func (a *Adapt) state() map[string]any {
 	sd := a.plan.state()
-	sd["checkpointing"] = a.anew
+	sd["checkpointing"] = a.recomputes
 	return sd
 }
 
@@ -505,17 +505,17 @@ func (a *Adapt) load(sd map[string]any) error {
 	if err := a.plan.load(sd); err != nil {
 		return err
 	}
-	if on && !a.anew {
+	if on && !a.recomputes {
 		nn.SetCheckpointing(a.c.Model, true)
-		a.anew = true
+		a.recomputes = true
 	}
 	return nil
 }
 
 // sayWhole logs, once, that a batch is computed whole although it has more than Most samples.
 func (a *Adapt) sayWhole(why string) {
-	if a.c.Most > 0 && !a.whole {
-		a.whole = true
+	if a.c.Most > 0 && !a.wholeLogged {
+		a.wholeLogged = true
 		a.say(fmt.Sprintf("more than %d samples are computed at once: %s", a.c.Most, why))
 	}
 }
@@ -545,10 +545,10 @@ func outOfMemory(f func()) (err error) {
 	return nil
 }
 
-// roomy reports whether the failed allocation may succeed at a second attempt. This is so if the
-// device had enough memory, but fragmented or held by other programs for a short time. For an error
-// without numbers it returns true.
-func roomy(err error) bool {
+// retryMayHelp reports whether the failed allocation may succeed at a second attempt. This is so if
+// the device had enough memory, but fragmented or held by other programs for a short time. For an
+// error without numbers it returns true.
+func retryMayHelp(err error) bool {
 	var e device.ShortageError
 	if !errors.As(err, &e) {
 		return true

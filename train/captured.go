@@ -28,8 +28,8 @@ const (
 	CaptureAlways                  // the program's own code is captured too
 )
 
-// eagerSteps is the number of eager steps with equal shapes before a step is captured. They make
-// the optimizer's state, and show that the shapes come again.
+// eagerSteps is the number of eager steps with equal shapes before a step is captured. The eager
+// steps make the optimizer's state, and show that the shapes come again.
 const eagerSteps = 3
 
 // mostCaptured is the number of shapes of batches whose steps are captured. It is what a
@@ -43,7 +43,7 @@ type captured struct {
 	off    bool             // no step is captured any more, and the log says why
 	shapes []batchShape
 	guard  []guarded // the model's settings that the captured steps depend on
-	// number of shapes of these shapes whose steps are replays
+	// number of entries of shapes whose steps are replays
 	replayed int
 	check    bool // the program may have changed settings since the last step
 	// earlier batches of a step that is to be a replay, and the index of their shape in shapes
@@ -63,7 +63,8 @@ func shapeOf(b *data.Batch) batchShape {
 	return batchShape{x: b.X.Shape(), y: b.Y.Shape(), tx: b.X.Type(), ty: b.Y.Type(), n: len(b.Index)}
 }
 
-// same reports whether f and g are the same shape of batches.
+// same reports whether f and g describe batches of the same shape. It ignores steps and
+// replayed.
 func (f batchShape) same(g batchShape) bool {
 	f.steps, f.replayed, g.steps, g.replayed = 0, false, 0, false
 	return f == g
@@ -183,7 +184,7 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	if team != nil && t.adapt.ranks(b, n) < team.world() {
 		return 0, false // a device gets no samples
 	}
-	if g.check || g.shapes == nil || team != nil && !team.settled() {
+	if g.check || g.shapes == nil || team != nil && !team.inSync() {
 		g.check = false
 		if now := t.guards(); !slices.Equal(now, g.guard) {
 			t.uncapture()
@@ -219,9 +220,9 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	return at, true
 }
 
-// replay makes a step as a replay, when it gets the last batch of the step. It keeps the batches
-// before. It frees the batches of a replay and notes their losses. It returns false if the batch
-// has to run eagerly.
+// replay runs a step as a replay when it gets the last batch of the step. Until then it keeps the
+// step's earlier batches. After the replay it frees the batches and notes their losses. It returns
+// false if the batch has to run eagerly.
 func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
 	g := &t.captured
 	if t.batches == 1 {
@@ -302,8 +303,8 @@ func (t *trainer) forget() {
 	t.captured.held = nil
 }
 
-// repeats reports whether a step whose replay has failed is to run eagerly. Then nothing of the
-// step was done.
+// repeats reports whether a step whose replay has failed is to run eagerly. This is so only if
+// nothing of the step was done.
 func (t *trainer) repeats(err error) bool {
 	var within *device.ReplayError // a part of the step was done, so it cannot be repeated
 	var changed *optim.Error
@@ -321,8 +322,8 @@ func (t *trainer) repeats(err error) bool {
 }
 
 // wholeStep computes the gradients of a step's batches and makes the optimizer's step. It returns
-// the losses of several batches. [Adapt] keeps the loss of a single batch. The work is captured. x
-// has the inputs and the targets of each batch.
+// the losses if there are several batches. For a single batch it returns none, because [Adapt]
+// keeps the loss. The work is captured. x has the inputs and the targets of each batch.
 func (t *trainer) wholeStep(s *tensor.Scope, x ...*tensor.Tensor) (losses []*tensor.Tensor) {
 	n, done := t.captured.shapes[t.captured.form].n, false
 	defer func() {
@@ -375,8 +376,8 @@ func (t *trainer) eagerly(reason string) {
 	t.print("steps run eagerly: " + reason)
 }
 
-// spare frees the memory of the captured steps, because memory is short without it. It returns
-// false if no step is captured.
+// spare frees the memory of the captured steps when memory has run out. It returns false if no step
+// is captured.
 func (t *trainer) spare() bool {
 	if !t.captured.on {
 		return false

@@ -11,7 +11,8 @@ import (
 
 // On several devices a captured step is one graph of all ranks, or none. Rank 0 sends two jobs for
 // each batch. In the first, every rank copies its samples to the graph's memory. Only if that has
-// worked on all ranks, the second job replays the graph. Without a graph it makes one before.
+// worked on all ranks, the second job replays the graph. If there is no graph yet, the second job
+// captures it first.
 
 // wholeJob says what a rank does for a captured step.
 type wholeJob struct {

@@ -31,7 +31,7 @@ func calling(c train.Config, calls *atomic.Int64) train.Config {
 	return c
 }
 
-// dropping has batch normalisation and dropout.
+// dropping returns a model with batch normalisation and dropout.
 func dropping() *nn.Sequential {
 	m := normalised(dtype.F32)
 	m.Layers = append(m.Layers[:5:5], nn.NewDropout(0.4), m.Layers[5])

@@ -91,14 +91,14 @@ type Scores struct {
 	Support   int64   // number of samples of the class
 }
 
-func scores(tp, guessed, is int64) Scores {
+func scores(tp, guessed, actual int64) Scores {
 	part := func(a, b int64) float64 {
 		if b == 0 {
 			return 0
 		}
 		return float64(a) / float64(b)
 	}
-	return Scores{part(tp, guessed), part(tp, is), part(2*tp, guessed+is), is}
+	return Scores{part(tp, guessed), part(tp, actual), part(2*tp, guessed+actual), actual}
 }
 
 // PerClass returns the scores of every class, as scikit-learn's precision_recall_fscore_support
@@ -165,9 +165,9 @@ func (c *Confusion) Value() float64 { return c.Average(Micro).Recall }
 // A ClassMetric is an averaged precision, recall or F1 score.
 type ClassMetric struct {
 	*Confusion
-	name string
-	of   func(Scores) float64
-	a    Average
+	name  string
+	score func(Scores) float64
+	a     Average
 }
 
 // NewPrecision returns the averaged precision over this number of classes. Its name is
@@ -190,4 +190,4 @@ func NewF1(classes int, a Average) *ClassMetric {
 func (m *ClassMetric) Name() string { return m.name }
 
 // Value returns the averaged score.
-func (m *ClassMetric) Value() float64 { return m.of(m.Average(m.a)) }
+func (m *ClassMetric) Value() float64 { return m.score(m.Average(m.a)) }

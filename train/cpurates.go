@@ -16,9 +16,9 @@ import (
 )
 
 // cpuRates are measured times of primitives. A matrix product has a rate for each operation. Any
-// other primitive has a rate for each byte. A map has a rate for each operation in addition. Rates
-// depend on the size, because small operands fit into the caches, and several cores share large
-// work.
+// other primitive has a rate for each byte. An elementwise primitive, called a map, also has a rate
+// for each operation. Rates depend on the size, because small operands fit into the caches, and
+// several cores share large work.
 type cpuRates struct {
 	// seconds outside of primitives in a step, divided by the number of its primitives
 	start float64
@@ -140,7 +140,7 @@ type timing struct {
 
 // timer is a tracer that records the times of primitives.
 type timer struct {
-	deaf
+	ignoringTracer
 	dev device.Device
 
 	mu   sync.Mutex

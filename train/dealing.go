@@ -43,8 +43,8 @@ func dealt(n, ranks, rank int) (lo, hi int) {
 	return ceil(n*rank, ranks), ceil(n*(rank+1), ranks)
 }
 
-// seedOf returns the seed of a rank's generator, whose offset is the same on all ranks. Rank 0 has
-// the training's own seed.
+// seedOf returns the seed of a rank's generator. The generators of all ranks have the same offset.
+// Rank 0 has the training's own seed.
 func seedOf(seed uint64, rank int) uint64 {
 	if rank == 0 {
 		return seed

@@ -153,10 +153,10 @@ type Config struct {
 	// step. The program that started it must stop it.
 	Profile interface{ Step() error }
 
-	// MemorySnapshot is the name of a file for the history of the device's memory. It ends in .html
-	// for a browser, or in .pickle for PyTorch's viewer. The history ends when memory first runs
-	// out, or with the training. It marks parameters. See package profile/memsnap. Without a name,
-	// no history is kept.
+	// MemorySnapshot is the name of a file for the history of the device's memory. The name ends in
+	// .html for a browser, or in .pickle for PyTorch's viewer. The history ends when memory first
+	// runs out, or with the training. The file marks parameters. See package profile/memsnap.
+	// Without a name, no history is kept.
 	MemorySnapshot string
 
 	TensorBoard string // directory for event files; "" means no event files

@@ -13,9 +13,9 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// From some step on the disk is full. The training goes on to its end. It says immediately, and
-// only once, what could not be written, and returns that error. A resumed training continues from
-// the last checkpoint that was written.
+// From some step on the disk is full. The training goes on to its end. The log says immediately,
+// and only once, what could not be written, and Fit returns that error. A resumed training
+// continues from the last checkpoint that was written.
 func TestFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

@@ -110,12 +110,12 @@ func TestFailuresLoseNothing(t *testing.T) {
 		return all, r.Step, log.String()
 	}
 	for _, half := range []bool{false, true} {
-		failLoses(t, half, failures, fit)
+		compareWithFailures(t, half, failures, fit)
 	}
 }
 
-// failLoses compares a training with failures to a training without failures.
-func failLoses(t *testing.T, half bool, failures int, fit func(dev *cuda.Device, half bool, failures, steps int) (string, int, string)) {
+// compareWithFailures compares a training with failures to a training without failures.
+func compareWithFailures(t *testing.T, half bool, failures int, fit func(dev *cuda.Device, half bool, failures, steps int) (string, int, string)) {
 	t.Helper()
 	const spec = "mem=8MiB,segment=1KiB"
 	if half {

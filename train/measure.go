@@ -52,7 +52,7 @@ func (c *Config) measure(b *data.Batch, limit int, mean *MeanMetric) (int, error
 		spared := c.spare != nil && c.spare()
 		c.Device.Empty()
 		// First repeat the whole part, since the sum over smaller parts is rounded differently.
-		if spared || !again && roomy(failed) {
+		if spared || !again && retryMayHelp(failed) {
 			again = again || !spared
 			continue
 		}

@@ -39,10 +39,10 @@ type job struct {
 
 // An outcome is the result of a job on one rank. If a job fails on one rank, it fails on all.
 type outcome struct {
-	rank int
-	err  error // an out-of-memory error
-	lone bool  // a part has one sample, and batch normalisation needs more
-	void bool  // another rank has failed
+	rank        int
+	err         error // an out-of-memory error
+	lone        bool  // a part has one sample, and batch normalisation needs more
+	otherFailed bool  // another rank has failed
 
 	// results of an evaluation, on rank 0's device; nil if the rank has no samples or the model
 	// returns none
@@ -152,7 +152,7 @@ func (m *member) work(j *job) (out outcome) {
 	})
 	m.g.AllReduce(m.loss, dist.Sum)
 	var void *dist.StepError
-	if out.void = errors.As(err, &void); !out.void {
+	if out.otherFailed = errors.As(err, &void); !out.otherFailed {
 		out.err = err
 	}
 	return out
@@ -166,9 +166,9 @@ func (m *member) prepare(j *job) {
 	}
 	m.c.Generator.SetState(seedOf(j.seed, m.g.Rank()), j.offset)
 	m.a.c.Reduction, m.a.pairs = j.reduction, j.pairs
-	if j.checkpointing && !m.a.anew {
+	if j.checkpointing && !m.a.recomputes {
 		nn.SetCheckpointing(m.c.Model, true)
-		m.a.anew = true
+		m.a.recomputes = true
 	}
 	if j.flags != nil {
 		setFlags(m.layers, j.flags)

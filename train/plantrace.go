@@ -52,21 +52,22 @@ type change struct {
 	freed bool
 }
 
-// deaf is a tracer that ignores all events. Tracers that handle only some events embed it.
-type deaf struct{}
+// ignoringTracer is a tracer that ignores all events. Tracers that handle only some events embed
+// it.
+type ignoringTracer struct{}
 
-func (deaf) Wants() device.TraceWants        { return device.TraceWants{} }
-func (deaf) Begin(device.Span) device.SpanID { return 0 }
-func (deaf) End(device.SpanID)               {}
-func (deaf) Recorded(uint64)                 {}
-func (deaf) Kernel(device.KernelEvent)       {}
-func (deaf) Copy(device.CopyEvent)           {}
-func (deaf) Sync(device.SyncEvent)           {}
-func (deaf) Memory(device.MemoryEvent)       {}
+func (ignoringTracer) Wants() device.TraceWants        { return device.TraceWants{} }
+func (ignoringTracer) Begin(device.Span) device.SpanID { return 0 }
+func (ignoringTracer) End(device.SpanID)               {}
+func (ignoringTracer) Recorded(uint64)                 {}
+func (ignoringTracer) Kernel(device.KernelEvent)       {}
+func (ignoringTracer) Copy(device.CopyEvent)           {}
+func (ignoringTracer) Sync(device.SyncEvent)           {}
+func (ignoringTracer) Memory(device.MemoryEvent)       {}
 
 // planTrace traces the work of one device.
 type planTrace struct {
-	deaf
+	ignoringTracer
 	dev     device.Device
 	machine *Machine
 	report  *Report

@@ -75,7 +75,7 @@ func (p *Progress) part() *Progress {
 	return &Progress{w: p.w, terminal: p.terminal, width: p.width, start: now, drawn: now}
 }
 
-// lineEvery is the time between two lines that tell prints if there is no terminal.
+// lineEvery is the time between two lines that update prints if there is no terminal.
 var lineEvery = 10 * time.Second
 
 // update is Step on a terminal. Elsewhere it prints a line from time to time.

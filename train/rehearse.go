@@ -65,7 +65,7 @@ func rehearseIn(ctx context.Context, in *tensor.Scope, dev device.Device, step f
 }
 
 // unrehearsed returns why a step on a copy of the model would have side effects. It returns "" if
-// it would have none.
+// the step would have none.
 func (t *trainer) unrehearsed() string {
 	switch {
 	case t.c.given && t.c.Replica == nil:
@@ -116,7 +116,8 @@ func (t *trainer) rehearse(ctx context.Context, b *data.Batch, n int) {
 // rehearseOn rehearses on one of the training's devices.
 func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Batch, n, devices int) (err error) {
 	defer func() {
-		// The program has panicked. It will panic again in the real step, which reports the panic.
+		// The program's code has panicked. It will panic again in the real step, which reports the
+		// panic.
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the rehearsal has failed: %v", r)
 		}
@@ -133,9 +134,9 @@ func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Bat
 	if bar != nil {
 		bar = bar.part()
 	}
-	err = rehearseIn(ctx, scopeOf(b), dev, func(s *tensor.Scope) { t.act(s, b, per, n) }, func(done, of int) {
-		if all = of; bar != nil {
-			bar.Step(done, of, "kernels")
+	err = rehearseIn(ctx, scopeOf(b), dev, func(s *tensor.Scope) { t.stepOnCopy(s, b, per, n) }, func(done, total int) {
+		if all = total; bar != nil {
+			bar.Step(done, total, "kernels")
 		}
 	})
 	if bar != nil {
@@ -147,9 +148,10 @@ func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Bat
 	return err
 }
 
-// act makes a step of a copy of the model in scope s, which is on a device without memory. The step
-// computes one part of batch b. The batch has n samples, and the part has partSize samples.
-func (t *trainer) act(s *tensor.Scope, b *data.Batch, partSize, n int) {
+// stepOnCopy makes a step of a copy of the model in scope s, which is on a device without memory.
+// The step computes one part of batch b. The batch has n samples, and the part has partSize
+// samples.
+func (t *trainer) stepOnCopy(s *tensor.Scope, b *data.Batch, partSize, n int) {
 	copies := map[*tensor.Tensor]*tensor.Tensor{}
 	c, err := t.replica(t.c.Model, s.Device(), func(x *tensor.Tensor) *tensor.Tensor {
 		copies[x] = s.Typed(x.Type()).Empty(x.Shape().Slice()...)

@@ -192,13 +192,13 @@ func TestFitGoesOnUnrehearsed(t *testing.T) {
 			})
 		},
 		"would share the field kept": func(c *train.Config) {
-			c.Model = &keeps{Inner: c.Model.(nn.Module), kept: map[int]*tensor.Tensor{}}
+			c.Model = &cachingLayer{Inner: c.Model.(nn.Module), kept: map[int]*tensor.Tensor{}}
 		},
 		"would share the field Rand": func(c *train.Config) {
-			c.Model = &keeps{Inner: c.Model.(nn.Module), Rand: rand.New(rand.NewPCG(1, 2))}
+			c.Model = &cachingLayer{Inner: c.Model.(nn.Module), Rand: rand.New(rand.NewPCG(1, 2))}
 		},
 		"there are no values": func(c *train.Config) {
-			c.Model = nn.NewSequential(c.Model.(nn.Module), reads{})
+			c.Model = nn.NewSequential(c.Model.(nn.Module), readingLayer{})
 		},
 		"the rehearsal has failed: out of order": func(c *train.Config) {
 			c.Replica = func(any, device.Device) train.Computation { panic("out of order") }
@@ -214,15 +214,15 @@ func TestFitGoesOnUnrehearsed(t *testing.T) {
 	}
 }
 
-// keeps is a layer with its own random numbers. It caches a constant for each width.
-type keeps struct {
+// cachingLayer is a layer with its own random numbers. It caches a constant for each width.
+type cachingLayer struct {
 	nn.Base
 	Inner nn.Module
 	Rand  *rand.Rand
 	kept  map[int]*tensor.Tensor
 }
 
-func (k *keeps) Forward(x *tensor.Tensor) *tensor.Tensor {
+func (k *cachingLayer) Forward(x *tensor.Tensor) *tensor.Tensor {
 	if k.Rand != nil {
 		return k.Inner.Forward(x.MulScalar(k.Rand.Float64()))
 	}
@@ -233,7 +233,7 @@ func (k *keeps) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return k.Inner.Forward(x.Mul(k.kept[n]))
 }
 
-// reads is a layer that returns its input after it has read values of the input.
-type reads struct{ nn.Base }
+// readingLayer is a layer that returns its input after it has read values of the input.
+type readingLayer struct{ nn.Base }
 
-func (reads) Forward(x *tensor.Tensor) *tensor.Tensor { x.Detach().Sum().Item(); return x }
+func (readingLayer) Forward(x *tensor.Tensor) *tensor.Tensor { x.Detach().Sum().Item(); return x }

@@ -66,7 +66,7 @@ func (t *trainer) openStore() error {
 		delete(parts, "scaler") // the scaler begins with its initial scale
 	}
 	set := t.options()
-	schedule, _ := library(t.c.Schedule)
+	schedule, _ := describeSchedule(t.c.Schedule)
 	err = checkpoint.Restore(parts, l.Tree)
 	// A half-restored state is useless. But restoring can be repeated if it ran out of memory.
 	if errors.Is(err, device.ErrOutOfMemory) {
@@ -98,7 +98,7 @@ func (t *trainer) openStore() error {
 	if text := overruled(set, t.options()); text != "" {
 		t.print("settings of the optimizer are those of the checkpoint: " + text + "; OnStep can change them")
 	}
-	if now, _ := library(t.c.Schedule); now != schedule {
+	if now, _ := describeSchedule(t.c.Schedule); now != schedule {
 		t.print(fmt.Sprintf("the schedule is that of the checkpoint: %s and not %s", now, schedule))
 	}
 	return nil

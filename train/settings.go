@@ -42,17 +42,17 @@ func scheduleKind(schedule any) string {
 	if schedule == nil {
 		return "none"
 	}
-	if name, ok := library(schedule); ok {
+	if name, ok := describeSchedule(schedule); ok {
 		name, _, _ = strings.Cut(name, "(")
 		return name
 	}
 	return fmt.Sprintf("%T", schedule)
 }
 
-// library returns the description of a schedule of package sched, and true. The description changes
-// only if the program changes the schedule's settings. For any other schedule library returns
-// false.
-func library(schedule any) (string, bool) {
+// describeSchedule returns the description of a schedule of package sched, and true. The
+// description changes only if the program changes the schedule's settings. For any other schedule
+// library returns false.
+func describeSchedule(schedule any) (string, bool) {
 	s, ok := schedule.(fmt.Stringer)
 	if !ok || !strings.HasPrefix(fmt.Sprintf("%T", s), "*sched.") {
 		return "", false

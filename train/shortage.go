@@ -71,7 +71,7 @@ func size(n int) string {
 // operation. If it is empty, the operation is the gradients of a single sample of a batch of n
 // samples.
 func (a *Adapt) memoryError(name string, n int, err error) *MemoryError {
-	e := &MemoryError{What: name, Samples: n, Checkpointed: a.anew, Err: err}
+	e := &MemoryError{What: name, Samples: n, Checkpointed: a.recomputes, Err: err}
 	if name == "" {
 		e.What = "the gradients of a single sample"
 		if n > 1 {
@@ -88,7 +88,7 @@ func (a *Adapt) memoryError(name string, n int, err error) *MemoryError {
 	} else {
 		e.Advice = append(e.Advice, "smaller samples: shorter sequences, smaller images")
 		switch {
-		case a.anew:
+		case a.recomputes:
 		case a.c.Keep:
 			e.Advice = append(e.Advice, "activations computed again instead of kept: nn.SetCheckpointing")
 		default:

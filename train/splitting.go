@@ -16,10 +16,10 @@ import (
 // splitting changes the results. If the reduction is unknown, it determines the reduction too.
 // tellSplit logs the changes.
 func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor, seed, offset uint64) {
-	if a.told {
+	if a.splitLogged {
 		return
 	}
-	a.told, a.telling = true, true
+	a.splitLogged, a.changesPending = true, true
 	var changes []string
 	if names := layersOf(a.c.Model, overBatch); names != "" {
 		changes = append(changes, names+" normalises over each part")
@@ -47,13 +47,13 @@ func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *d
 }
 
 // tellSplit logs how the first split has changed the results. It is called after the split has
-// succeeded. By then the generator's state shows whether random numbers were drawn since it had
-// seed and offset.
+// succeeded. By then the generator's state shows whether random numbers were drawn since the
+// generator had the given seed and offset.
 func (a *Adapt) tellSplit(seed, offset uint64) {
-	if !a.telling {
+	if !a.changesPending {
 		return
 	}
-	a.telling = false
+	a.changesPending = false
 	if s, o := a.c.Generator.State(); s != seed || o != offset {
 		names := layersOf(a.c.Model, drops)
 		if names == "" {

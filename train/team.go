@@ -87,7 +87,7 @@ func (t *team) copyGrads() error {
 // plan makes a job for a batch.
 func (t *team) plan(b *data.Batch, n, ranks, k int, weight float64) *job {
 	a := t.t.adapt
-	j := &job{b: b, n: n, ranks: ranks, k: k, pairs: a.pairs, weight: weight, reduction: a.c.Reduction, checkpointing: a.anew,
+	j := &job{b: b, n: n, ranks: ranks, k: k, pairs: a.pairs, weight: weight, reduction: a.c.Reduction, checkpointing: a.recomputes,
 		again: t.again, params: t.again || t.moved, buffers: t.again || t.moved}
 	j.seed, j.offset = a.c.Generator.State()
 	j.drop, t.drop = t.drop, false
@@ -113,9 +113,9 @@ func (t *team) plan(b *data.Batch, n, ranks, k int, weight float64) *job {
 	return j
 }
 
-// settled reports whether the other ranks' models have the modes of rank 0's model, and require the
+// inSync reports whether the other ranks' models have the modes of rank 0's model, and require the
 // same gradients.
-func (t *team) settled() bool {
+func (t *team) inSync() bool {
 	return slices.Equal(t.trainedNow(), t.trained) && slices.Equal(flagsOf(t.me.layers), t.flags)
 }
 
@@ -128,9 +128,9 @@ func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, e
 	void := false
 	for _, o := range outcomes {
 		lone = lone || o.lone
-		void = void || o.void
+		void = void || o.otherFailed
 		// Prefer an error that repeating the attempt will not resolve.
-		if o.err != nil && (err == nil || roomy(err) && !roomy(o.err)) {
+		if o.err != nil && (err == nil || retryMayHelp(err) && !retryMayHelp(o.err)) {
 			err = o.err
 		}
 	}

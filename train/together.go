@@ -140,16 +140,16 @@ func (t *trainer) runTogether(ctx context.Context) (r *Result, failed error) {
 	done := make(chan outcome, len(jobs))
 	// The trainer checks ctx itself, between steps, so dist.Run gets a context without
 	// cancellation.
-	err = dist.Run(context.WithoutCancel(ctx), dist.On(t.c.devices...), func(of context.Context, g *dist.Group) error {
+	err = dist.Run(context.WithoutCancel(ctx), dist.On(t.c.devices...), func(runCtx context.Context, g *dist.Group) error {
 		if g.Rank() > 0 {
-			return serve(of, g, copies[g.Rank()-1], jobs[g.Rank()], done)
+			return serve(runCtx, g, copies[g.Rank()-1], jobs[g.Rank()], done)
 		}
 		defer func() {
 			for _, c := range jobs {
 				close(c)
 			}
 		}()
-		if err := tensor.Try(func() { r, failed = t.lead(ctx, of, g, jobs, done) }); err != nil {
+		if err := tensor.Try(func() { r, failed = t.lead(ctx, runCtx, g, jobs, done) }); err != nil {
 			failed = err
 		}
 		return nil
@@ -164,11 +164,11 @@ func (t *trainer) runTogether(ctx context.Context) (r *Result, failed error) {
 }
 
 // lead runs the loop as rank 0.
-func (t *trainer) lead(ctx, of context.Context, g *dist.Group, jobs []chan *job, done chan outcome) (*Result, error) {
+func (t *trainer) lead(ctx, runCtx context.Context, g *dist.Group, jobs []chan *job, done chan outcome) (*Result, error) {
 	m := newMember(g, &t.c, t.adapt)
 	m.update = func(s *tensor.Scope) { t.wholeUpdate(s, 1) }
 	defer func() { t.broken = errors.Join(t.broken, m.close()) }()
-	t.adapt.team = newTeam(t, m, of, jobs, done)
+	t.adapt.team = newTeam(t, m, runCtx, jobs, done)
 	t.c.team = t.adapt.team
 	defer func() { t.adapt.team, t.adapt.loss, t.c.team = nil, nil, nil }()
 	var names []string

@@ -51,13 +51,13 @@ func TestTogetherFailuresLoseNothing(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			// of is the greatest number of requests that a step makes to the driver of device i.
-			// It is larger for the first device, which also makes the optimizer's step.
-			i, of := rng.IntN(n), 14
+			// maxRequests is the greatest number of requests that a step makes to the driver of
+			// device i. It is larger for the first device, which also makes the optimizer's step.
+			i, maxRequests := rng.IntN(n), 14
 			if i == 0 {
-				of = 40
+				maxRequests = 40
 			}
-			if err := gpus[i].FailAlloc(1 + rng.IntN(of)); err != nil {
+			if err := gpus[i].FailAlloc(1 + rng.IntN(maxRequests)); err != nil {
 				t.Error(err)
 			}
 		}

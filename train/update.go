@@ -28,7 +28,7 @@ func (t *trainer) newAdapt(defaultLoss bool) (*Adapt, error) {
 		if nn.SetCheckpointing(t.c.Model, true) == 0 {
 			return nil, &Error{"Checkpointing", fmt.Sprintf("no part of a %T knows how; see nn.SetCheckpointing and autograd.Checkpoint", t.c.Model)}
 		}
-		a.anew = true
+		a.recomputes = true
 	}
 	a.spare = t.spare
 	t.c.spare = t.spare

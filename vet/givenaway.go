@@ -69,18 +69,18 @@ func (f *flow) block(list []ast.Stmt) {
 	}
 }
 
-// apart walks code that may not run, or may run several times. What the code gives away is not
-// marked as gone afterwards. An assignment in the code removes the mark from its variable.
-func (f *flow) apart(n ast.Node, walk func()) {
-	f.forget(n)
+// walkConditional walks code that may not run, or may run several times. What the code gives away
+// is not marked as gone afterwards. An assignment in the code removes the mark from its variable.
+func (f *flow) walkConditional(n ast.Node, walk func()) {
+	f.clearMarks(n)
 	before := maps.Clone(f.gone)
 	walk()
 	f.gone = before
-	f.forget(n)
+	f.clearMarks(n)
 }
 
-// forget removes the mark "gone" from variables that some statement in n assigns.
-func (f *flow) forget(n ast.Node) {
+// clearMarks removes the mark "gone" from variables that some statement in n assigns.
+func (f *flow) clearMarks(n ast.Node) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.AssignStmt:
@@ -117,33 +117,33 @@ func (f *flow) stmt(s ast.Stmt) {
 	case *ast.BlockStmt:
 		f.block(s.List)
 	case *ast.LabeledStmt:
-		f.apart(s, func() { f.stmt(s.Stmt) })
+		f.walkConditional(s, func() { f.stmt(s.Stmt) })
 	case *ast.IfStmt:
 		f.stmt(s.Init)
 		f.expr(s.Cond)
-		f.apart(s, func() { f.stmt(s.Body) })
-		f.apart(s, func() { f.stmt(s.Else) })
+		f.walkConditional(s, func() { f.stmt(s.Body) })
+		f.walkConditional(s, func() { f.stmt(s.Else) })
 	case *ast.ForStmt:
 		f.stmt(s.Init)
-		f.apart(s, func() { f.stmt(s.Body) })
+		f.walkConditional(s, func() { f.stmt(s.Body) })
 	case *ast.RangeStmt:
 		f.expr(s.X)
-		f.apart(s, func() { f.stmt(s.Body) })
+		f.walkConditional(s, func() { f.stmt(s.Body) })
 	case *ast.SwitchStmt, *ast.TypeSwitchStmt, *ast.SelectStmt:
 		ast.Inspect(s, func(n ast.Node) bool {
 			switch c := n.(type) {
 			case *ast.CaseClause:
-				f.apart(c, func() { f.block(c.Body) })
+				f.walkConditional(c, func() { f.block(c.Body) })
 				return false
 			case *ast.CommClause:
-				f.apart(c, func() { f.block(c.Body) })
+				f.walkConditional(c, func() { f.block(c.Body) })
 				return false
 			case *ast.FuncLit:
 				return false
 			}
 			return true
 		})
-		f.forget(s)
+		f.clearMarks(s)
 	case *ast.AssignStmt:
 		for _, e := range s.Rhs {
 			f.expr(e)
@@ -205,7 +205,7 @@ func (f *flow) expr(e ast.Expr) {
 		// the same expression gave the tensor away before; f.used reports tensors given away
 		// earlier
 		if f.gone[k] != nil {
-			f.tell(call.Args[0], k)
+			f.reportUse(call.Args[0], k)
 		}
 		if f.root(k) {
 			f.gone[k] = call
@@ -214,7 +214,7 @@ func (f *flow) expr(e ast.Expr) {
 	// a function literal may assign its variables at any time
 	ast.Inspect(e, func(n ast.Node) bool {
 		if lit, ok := n.(*ast.FuncLit); ok {
-			f.forget(lit)
+			f.clearMarks(lit)
 		}
 		return true
 	})
@@ -233,7 +233,7 @@ func (f *flow) literal(lit *ast.FuncLit) {
 		return true
 	})
 	if returns {
-		f.apart(lit, func() { f.block(lit.Body.List) })
+		f.walkConditional(lit, func() { f.block(lit.Body.List) })
 	} else {
 		f.block(lit.Body.List)
 	}
@@ -249,11 +249,11 @@ func (f *flow) gives(call *ast.CallExpr) bool {
 		return false
 	}
 	s := f.variable(on)
-	return s != nil && f.young(s)
+	return s != nil && f.neverRoot(s)
 }
 
-// young reports whether a variable always holds a scope that is not the root scope.
-func (u *unit) young(s *types.Var) bool {
+// neverRoot reports whether a variable always holds a scope that is not the root scope.
+func (u *unit) neverRoot(s *types.Var) bool {
 	for _, o := range u.opened {
 		if o.scope == s {
 			return !u.assigned(s)
@@ -284,12 +284,12 @@ func (u *unit) key(e ast.Expr) (tensorKey, bool) {
 func (f *flow) checkOperands(call *ast.CallExpr) {
 	for _, e := range f.live(call) {
 		if k, ok := f.key(e); ok && f.gone[k] != nil {
-			f.tell(e, k)
+			f.reportUse(e, k)
 		}
 	}
 }
 
-func (f *flow) tell(e ast.Expr, k tensorKey) {
+func (f *flow) reportUse(e ast.Expr, k tensorKey) {
 	if f.told[e] {
 		return
 	}

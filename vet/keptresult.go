@@ -102,8 +102,8 @@ func (u *unit) kept(v *types.Var, uses []use) {
 }
 
 // step returns the opening whose function literal is the innermost function around a use. It
-// returns nil if the literal is not inside v's function, or if it closes its scope itself, which
-// may keep tensors.
+// returns nil if the literal is not inside v's function, or if the literal itself closes the scope,
+// because closing may keep tensors.
 func (u *unit) step(use use, v *types.Var) *opening {
 	lit, _ := body(use.stack)
 	o := u.literals[lit]

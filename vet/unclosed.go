@@ -24,7 +24,7 @@ func unclosed(u *unit) {
 		if v, lost := u.holder(o); lost {
 			u.report(o.call, nil, "this scope is never closed: keep it in a variable and close it, "+
 				"or use Do, which closes it")
-		} else if v != nil && !u.leaves(v) {
+		} else if v != nil && !u.mayBeClosed(v) {
 			u.report(o.call, nil, "the scope %s is never closed: write defer %s.Close() after this line, "+
 				"or use Do, which closes it", v.Name(), v.Name())
 		}
@@ -112,9 +112,9 @@ func (u *unit) assigned(v *types.Var) bool {
 	return false
 }
 
-// leaves reports whether a scope is closed, or may be closed by other code. If another function
-// literal uses the scope, that literal may close it.
-func (u *unit) leaves(v *types.Var) bool {
+// mayBeClosed reports whether a scope is closed, or may be closed by other code. If another
+// function literal uses the scope, that literal may close it.
+func (u *unit) mayBeClosed(v *types.Var) bool {
 	home, _ := body(u.uses[v][0].stack)
 	for _, use := range u.uses[v][1:] {
 		if in, _ := body(use.stack); in != home && u.literals[in] == nil {

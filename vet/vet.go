@@ -83,7 +83,7 @@ func ignored(pass *analysis.Pass) []span {
 		file := pass.Fset.File(f.FileStart)
 		for _, group := range f.Comments {
 			for _, c := range group.List {
-				if !takesBack(c.Text, pass.Analyzer.Name) {
+				if !suppresses(c.Text, pass.Analyzer.Name) {
 					continue
 				}
 				if d := documents[group]; d != nil {
@@ -105,9 +105,9 @@ func ignored(pass *analysis.Pass) []span {
 	return spans
 }
 
-// takesBack reports whether a comment suppresses the reports of the named analyzer. The comment
+// suppresses reports whether a comment suppresses the reports of the named analyzer. The comment
 // must give a reason.
-func takesBack(comment, name string) bool {
+func suppresses(comment, name string) bool {
 	text, ok := strings.CutPrefix(comment, "//flambeau:ignore ")
 	names, reason, _ := strings.Cut(strings.TrimSpace(text), " ")
 	return ok && strings.TrimSpace(reason) != "" && slices.Contains(strings.Split(names, ","), name)

@@ -4,7 +4,7 @@
 // [Load] returns the [Set], a data.Dataset. [Set.Split] divides it into digits to train on and
 // digits to test with.
 //
-// They are the test set of "Optical Recognition of Handwritten Digits" by E. Alpaydin and C.
+// The digits are the test set of "Optical Recognition of Handwritten Digits" by E. Alpaydin and C.
 // Kaynak, UCI Machine Learning Repository, 1998, DOI 10.24432/C50P49, licensed CC BY 4.0
 // (https://creativecommons.org/licenses/by/4.0/).
 package digits

@@ -66,8 +66,8 @@ type Config struct {
 
 	// Categories lists, by column name, the words of the columns that hold words. All other inputs
 	// are numbers. If a row has a word that is not listed, all features of the column are 0 and
-	// [Table].Unknown reports the word. They are also 0 for a missing word, if Missing is Mean,
-	// Zero or NaN.
+	// [Table].Unknown reports the word. The features are also 0 for a missing word, if Missing is
+	// Mean, Zero or NaN.
 	Categories map[string][]string
 	// Fill gives, by column name, the number that Mean uses instead of the mean of the column's
 	// values.

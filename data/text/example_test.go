@@ -103,7 +103,7 @@ func ExampleNewBlocks() {
 	// Output: [10 11 12 13 14 15] [11 12 13 14 15 16] <nil>
 }
 
-// Pad makes one batch and a mask of sequences of different lengths.
+// From sequences of different lengths Pad makes one batch, and a mask of the padding.
 func ExamplePad() {
 	tensor.Do(func(s *tensor.Scope) {
 		ids, mask, err := text.Pad(s, [][]int{{7, 8, 9}, {5}}, 0)

@@ -47,9 +47,9 @@ type Decode struct {
 // Read decodes a picture to bytes, [3,H,W] or [1,H,W]. The formats are PNG, JPEG, GIF (its first
 // frame), WebP, BMP, TIFF (its first page), PPM and PGM. Read drops transparency, as Pillow's
 // convert("RGB") does. The pixels equal Pillow's, except that those of a JPEG differ by a few
-// levels, because decoders round differently. From 16-bit values Read takes the upper 8 bits, and
-// Pillow clips them. If a picture claims too many pixels, Read returns an error before it decodes
-// anything.
+// levels, because decoders round differently. For 16-bit values, Read takes the upper 8 bits, while
+// Pillow clips the values. If a picture claims too many pixels, Read returns an error before it
+// decodes anything.
 func (d Decode) Read(r io.Reader) (*Image, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {

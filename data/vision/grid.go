@@ -31,7 +31,8 @@ type Grid struct {
 
 // MakeGrid arranges a batch of pictures [N,C,H,W] in rows, as one picture [C,h,w] with the type,
 // device and scope of x. A tensor [C,H,W] or [H,W] is one picture and gets no padding. One channel
-// becomes three. It corresponds to torchvision.utils.make_grid. Gradients do not flow through it.
+// becomes three. MakeGrid corresponds to torchvision.utils.make_grid. Gradients do not flow through
+// MakeGrid.
 func MakeGrid(x *tensor.Tensor, how ...Grid) (grid *tensor.Tensor) {
 	const op = "make_grid"
 	var g Grid

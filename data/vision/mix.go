@@ -18,7 +18,7 @@ func Mixup(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mix
 	lambda := beta(rng, alpha)
 	x.Scope().Do(func(s *tensor.Scope) {
 		x, y := x.In(s), y.In(s)
-		mixed, target = weighed(x, lambda), weighed(y.OneHot(classes).Float(), lambda)
+		mixed, target = mixWithPrevious(x, lambda), mixWithPrevious(y.OneHot(classes).Float(), lambda)
 		s.Close(mixed, target)
 	}, tensor.NoGrad())
 	return mixed, target
@@ -42,7 +42,7 @@ func CutMix(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mi
 			part := func(t *tensor.Tensor) *tensor.Tensor { return t.Narrow(-2, r.top, r.h).Narrow(-1, r.left, r.w) }
 			part(mixed).Copy(part(x).Roll([]int{1}, []int{0}))
 		}
-		target = weighed(y.OneHot(classes).Float(), lambda)
+		target = mixWithPrevious(y.OneHot(classes).Float(), lambda)
 		s.Close(mixed, target)
 	}, tensor.NoGrad())
 	return mixed, target
@@ -57,8 +57,8 @@ func checkMix(op string, x, y *tensor.Tensor, alpha float64) {
 	}
 }
 
-// weighed returns λ·t + (1−λ)·t', where t' is t rolled by one along the batch.
-func weighed(t *tensor.Tensor, lambda float64) *tensor.Tensor {
+// mixWithPrevious returns λ·t + (1−λ)·t', where t' is t rolled by one along the batch.
+func mixWithPrevious(t *tensor.Tensor, lambda float64) *tensor.Tensor {
 	return t.Roll([]int{1}, []int{0}).MulScalar(1 - lambda).Add(t.MulScalar(lambda))
 }
 

@@ -98,7 +98,7 @@ func (m *Image) resample(r rect, h, w int, how Interpolation) *Image {
 	} else {
 		acc := make([]int32, r.w)
 		filter(out.U8, m.U8, m, r, rows, cols, func(sum []float32, src []uint8, stride int, k kernel) {
-			downBytes(sum, src, stride, k, acc)
+			columnBytes(sum, src, stride, k, acc)
 		}, bytesOf)
 	}
 	return out
@@ -272,10 +272,10 @@ func column(sum []float32, src []float32, stride int, k kernel) {
 	}
 }
 
-// downBytes is down for bytes, in integers. Weights are rounded to multiples of 2⁻²¹, which changes
-// the result by less than a thousandth of a level. The sum of the absolute weights is below 2, so
-// nothing overflows.
-func downBytes(sum []float32, src []uint8, stride int, k kernel, acc []int32) {
+// columnBytes is the function column for bytes, in integers. Weights are rounded to multiples of
+// 2⁻²¹, which changes the result by less than a thousandth of a level. The sum of the absolute
+// weights is below 2, so nothing overflows.
+func columnBytes(sum []float32, src []uint8, stride int, k kernel, acc []int32) {
 	const one = 1 << 21
 	n := len(sum)
 	acc = acc[:n]

@@ -95,19 +95,19 @@ func fan(op string, w *tensor.Tensor, mode []Fan) int {
 	return in
 }
 
-// hollow reports whether w has no memory, as on a device without memory.
-func hollow(w *tensor.Tensor) bool { return w != nil && w.Device().Info().Meta }
+// lacksMemory reports whether w has no memory, as on a device without memory.
+func lacksMemory(w *tensor.Tensor) bool { return w != nil && w.Device().Info().Meta }
 
 // Uniform draws values from [lo, hi).
 func Uniform(w *tensor.Tensor, lo, hi float64) {
-	if !hollow(w) {
+	if !lacksMemory(w) {
 		w.UniformInPlace(lo, hi)
 	}
 }
 
 // Normal draws values from the normal distribution.
 func Normal(w *tensor.Tensor, mean, std float64) {
-	if !hollow(w) {
+	if !lacksMemory(w) {
 		w.NormalInPlace(mean, std)
 	}
 }
@@ -115,7 +115,7 @@ func Normal(w *tensor.Tensor, mean, std float64) {
 // TruncNormal draws values from the normal distribution restricted to [lo, hi]. torch's defaults
 // are mean 0, deviation 1 and ±2.
 func TruncNormal(w *tensor.Tensor, mean, std, lo, hi float64) {
-	if !hollow(w) {
+	if !lacksMemory(w) {
 		w.TruncNormalInPlace(mean, std, lo, hi)
 	}
 }
@@ -233,7 +233,7 @@ func Sparse(w *tensor.Tensor, sparsity, std float64) {
 }
 
 func noGrad(w *tensor.Tensor, f func(*tensor.Tensor)) {
-	if hollow(w) {
+	if lacksMemory(w) {
 		return
 	}
 	w.Scope().Do(func(s *tensor.Scope) { f(w.In(s)) }, tensor.NoGrad())

@@ -118,7 +118,7 @@ func (q *Sequential) Step() {
 func (q *Sequential) LastLR() []float64 { return append([]float64(nil), q.last...) }
 
 func (q *Sequential) plan() []setting {
-	return []setting{wholes("_milestones", &q.milestones), whole("last_epoch", &q.lastEpoch), reals("_last_lr", &q.last), trees(q.list)}
+	return []setting{integerEntries("_milestones", &q.milestones), integerEntry("last_epoch", &q.lastEpoch), reals("_last_lr", &q.last), trees(q.list)}
 }
 
 // StateDict returns the state as a tree with torch's names. Its entry "_schedulers" has the states
@@ -140,7 +140,7 @@ func (q *Sequential) begin() {
 func (q *Sequential) restart() { q.begin() }
 
 // Chained steps several schedules together. Each schedule starts from the rate that the previous
-// ones have set. It is torch's ChainedScheduler.
+// ones have set. Chained is torch's ChainedScheduler.
 type Chained struct {
 	opt  Optimizer
 	list []member

@@ -120,7 +120,7 @@ func NewOneCycle(opt Optimizer, c OneCycleConfig) *LR {
 	if c.Linear {
 		anneal = "linear"
 	}
-	l.settings = []setting{whole("total_steps", &c.Steps), phasesOf(&phases), text("_anneal_func_type", &anneal, "cos", "linear"),
+	l.settings = []setting{integerEntry("total_steps", &c.Steps), phasesOf(&phases), text("_anneal_func_type", &anneal, "cos", "linear"),
 		flag("cycle_momentum", &cycled)}
 	if cycled {
 		l.settings = append(l.settings, flag("use_beta1", &m.beta))

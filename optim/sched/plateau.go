@@ -141,10 +141,10 @@ func (p *Plateau) plan() []setting {
 			}
 		}, ""
 	}}
-	return []setting{real("factor", &p.factor), only, reals("min_lrs", &p.least), whole("patience", &p.patience), whole("cooldown", &p.cooldown),
-		real("eps", &p.eps), whole("last_epoch", &p.lastEpoch), reals("_last_lr", &p.last), text("mode", &p.mode, "min", "max"),
+	return []setting{real("factor", &p.factor), only, reals("min_lrs", &p.least), integerEntry("patience", &p.patience), integerEntry("cooldown", &p.cooldown),
+		real("eps", &p.eps), integerEntry("last_epoch", &p.lastEpoch), reals("_last_lr", &p.last), text("mode", &p.mode, "min", "max"),
 		real("threshold", &p.threshold), text("threshold_mode", &p.thresholdMode, "rel", "abs"), real("mode_worse", &p.worst), real("best", &p.best),
-		whole("cooldown_counter", &p.waiting), whole("num_bad_epochs", &p.bad)}
+		integerEntry("cooldown_counter", &p.waiting), integerEntry("num_bad_epochs", &p.bad)}
 }
 
 // StateDict returns the state as a tree with torch's names.

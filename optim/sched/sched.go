@@ -169,7 +169,7 @@ func NewStep(opt Optimizer, size int, gamma float64) *LR {
 		fail(l.name, "%d steps between changes", size)
 	}
 	l.finite("gamma", gamma)
-	l.settings = []setting{whole("step_size", &size), real("gamma", &gamma)}
+	l.settings = []setting{integerEntry("step_size", &size), real("gamma", &gamma)}
 	l.next = func(l *LR, _ int, lr float64) float64 {
 		if l.lastEpoch == 0 || l.lastEpoch%size != 0 {
 			return lr
@@ -207,7 +207,7 @@ func NewConstant(opt Optimizer, factor float64, steps int) *LR {
 	if !(factor >= 0 && factor <= 1) {
 		fail(l.name, "the factor %v is not in [0, 1]", factor)
 	}
-	l.settings = []setting{real("factor", &factor), whole("total_iters", &steps)}
+	l.settings = []setting{real("factor", &factor), integerEntry("total_iters", &steps)}
 	l.next = func(l *LR, i int, lr float64) float64 {
 		switch {
 		case l.lastEpoch == 0:
@@ -241,7 +241,7 @@ func NewLinear(opt Optimizer, start, end float64, steps int) *LR {
 	if steps <= 0 {
 		fail(l.name, "a line of %d steps", steps)
 	}
-	l.settings = []setting{real("start_factor", &start), real("end_factor", &end), whole("total_iters", &steps)}
+	l.settings = []setting{real("start_factor", &start), real("end_factor", &end), integerEntry("total_iters", &steps)}
 	l.next = func(l *LR, _ int, lr float64) float64 {
 		switch {
 		case l.lastEpoch == 0:
@@ -280,7 +280,7 @@ func NewPolynomial(opt Optimizer, steps int, power float64) *LR {
 		fail(l.name, "a fall of %d steps", steps)
 	}
 	l.finite("power", power)
-	l.settings = []setting{whole("total_iters", &steps), real("power", &power)}
+	l.settings = []setting{integerEntry("total_iters", &steps), real("power", &power)}
 	l.next = func(l *LR, _ int, lr float64) float64 {
 		if l.initial || l.lastEpoch > steps {
 			return lr
@@ -346,7 +346,7 @@ func NewCosineAnnealing(opt Optimizer, steps int, etaMin float64) *LR {
 	if steps <= 0 {
 		fail(l.name, "half a period of %d steps", steps)
 	}
-	l.settings = []setting{whole("T_max", &steps), real("eta_min", &etaMin)}
+	l.settings = []setting{integerEntry("T_max", &steps), real("eta_min", &etaMin)}
 	at := func(t int) float64 { return 1 + exact.Cos(math.Pi*float64(t)/float64(steps)) }
 	l.closed = func(l *LR, base float64) float64 { return etaMin + float64((base-etaMin)*at(l.lastEpoch))/2 }
 	l.next = func(l *LR, i int, lr float64) float64 {
@@ -373,7 +373,7 @@ func NewCosineWarmRestarts(opt Optimizer, t0, tMult int, etaMin float64) *LR {
 		fail(l.name, "a first period of %d steps that becomes %d times as long", t0, tMult)
 	}
 	now, period := -1, t0
-	l.settings = []setting{whole("T_0", &t0), whole("T_i", &period), whole("T_mult", &tMult), real("eta_min", &etaMin), whole("T_cur", &now)}
+	l.settings = []setting{integerEntry("T_0", &t0), integerEntry("T_i", &period), integerEntry("T_mult", &tMult), real("eta_min", &etaMin), integerEntry("T_cur", &now)}
 	l.count = func() {
 		if l.lastEpoch < 0 {
 			now, period, l.lastEpoch = 0, t0, 0

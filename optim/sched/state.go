@@ -38,7 +38,7 @@ func integer(v any) (int, bool) {
 	return int(f), true
 }
 
-func whole(name string, p *int) setting {
+func integerEntry(name string, p *int) setting {
 	return setting{name, func() any { return int64(*p) }, func(v any) (func(), string) {
 		n, ok := integer(v)
 		if !ok {
@@ -107,8 +107,8 @@ func reals(name string, p *[]float64) setting {
 	}}
 }
 
-// wholes returns the entry of a list of integers.
-func wholes(name string, p *[]int) setting {
+// integerEntries returns the entry of a list of integers.
+func integerEntries(name string, p *[]int) setting {
 	get := func() any {
 		out := make([]any, len(*p))
 		for i, v := range *p {
@@ -166,7 +166,7 @@ func counter(name string, p *[]int) setting {
 
 // plan lists the entries of the state, including torch's internal entries.
 func (l *LR) plan() []setting {
-	return append([]setting{reals("base_lrs", &l.base), whole("last_epoch", &l.lastEpoch), whole("_step_count", &l.stepCount), reals("_last_lr", &l.last),
+	return append([]setting{reals("base_lrs", &l.base), integerEntry("last_epoch", &l.lastEpoch), integerEntry("_step_count", &l.stepCount), reals("_last_lr", &l.last),
 		constant("_is_initial", false), constant("_get_lr_called_within_step", false)}, l.settings...)
 }
 

@@ -21,15 +21,16 @@ func (q *Sequential) String() string {
 // String lists the schedules.
 func (c *Chained) String() string { return fmt.Sprintf("%s(%v)", c.title(), c.list) }
 
-// place has the names of entries that describe the progress of a schedule. These are no settings.
-var place = map[string]bool{"T_cur": true, "T_i": true, "last_epoch": true, "best": true, "cooldown_counter": true, "num_bad_epochs": true, "mode_worse": true,
+// progressKeys has the names of entries that describe the progress of a schedule. These are no
+// settings.
+var progressKeys = map[string]bool{"T_cur": true, "T_i": true, "last_epoch": true, "best": true, "cooldown_counter": true, "num_bad_epochs": true, "mode_worse": true,
 	"default_min_lr": true, "lr_lambdas": true}
 
 // words formats settings, without torch's internal entries.
 func words(plan []setting) string {
 	var list []string
 	for _, s := range plan {
-		if place[s.name] || strings.HasPrefix(s.name, "_") {
+		if progressKeys[s.name] || strings.HasPrefix(s.name, "_") {
 			continue
 		}
 		v := s.get()
