@@ -371,7 +371,7 @@ func (x *Tensor) detachedIn(s *Scope) *Tensor {
 	return y
 }
 
-// RequiresGrad makes the leaf x collect a gradient, and returns it. x must be floating point. A
+// RequiresGrad makes the leaf x collect a gradient, and returns x. x must be floating point. A
 // result that has a place in the graph stays as it is.
 func (x *Tensor) RequiresGrad() *Tensor {
 	x.use("requires_grad")

@@ -126,7 +126,8 @@ func TestOverwrittenResults(t *testing.T) {
 }
 
 // The error for a bad index names its position in the index that the caller gave, even if the op
-// expands the index. Its operands are the caller's index and table, also if a GPU reports it later.
+// expands the index. The error's operands are the caller's index and table, also if a GPU reports
+// the error later.
 func TestIndexPosition(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate")
 	if err != nil {

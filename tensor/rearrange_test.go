@@ -231,7 +231,7 @@ func TestProdGradient(t *testing.T) {
 	}
 }
 
-// torch.any and torch.all return uint8 for uint8.
+// torch.any and torch.all return uint8 for operands of type uint8.
 func TestTruthOfBytes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]uint8{0, 7})
