@@ -214,7 +214,7 @@ func (e *engine) bring(g *Tensor) *Tensor {
 	return g
 }
 
-// step runs hooks on the complete gradient of a node or a leaf, and passes it on.
+// step runs hooks on the complete gradient of a node or a leaf, and passes the gradient on.
 func (e *engine) step(t *task) {
 	g := t.g
 	t.g = nil

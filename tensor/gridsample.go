@@ -242,8 +242,8 @@ var (
 )
 
 // gridOps are functions of a coordinate in a dimension of size p0, for each padding, without and
-// with aligned corners. position is the padded position, slope its derivative, and pad maps an unpadded
-// position.
+// with aligned corners. position is the padded position, slope its derivative, and pad maps an
+// unpadded position.
 var gridOps = func() (ops [3][2]struct{ position, slope, pad *Elementwise }) {
 	for p := range ops {
 		for i := range ops[p] {

@@ -10,7 +10,7 @@ import (
 // is the stream for the scope's device. It is torch.cuda.current_stream. For a GPU the stream is a
 // cuda.Stream.
 func (s *Scope) Stream(d ...device.Device) device.Stream {
-	dev := s.Device() // call it even if d is given, because it marks s as used
+	dev := s.Device() // called even if d is given, because Device marks s as used
 	if len(d) > 0 {
 		dev = d[0]
 	}
