@@ -226,8 +226,8 @@ func (x *Tensor) fill(v float64) *Tensor {
 
 // From returns a tensor with the values of v. v is a slice of any element type with the given shape
 // (by default one dimension), a nested slice, a single number, or a tensor. A slice is copied. A
-// tensor of the root scope is given away: it belongs to the maker's scope from then on, and is
-// copied if the maker has another device. Its old handle is freed. To lend a tensor instead, call
+// tensor of the root scope moves: it belongs to the maker's scope from then on, and is copied if
+// the maker has another device. Its old handle is freed. To use a tensor without moving it, call
 // [Tensor.In]. Go's int becomes int64. If an element type was chosen, the values are converted to
 // it.
 func (m Maker) From(v any, dims ...int) *Tensor {

@@ -326,7 +326,7 @@ func apply(f Function, in []*Tensor) *Tensor {
 	y := f.Forward(c, inner)
 	y.use(op)
 	keep := c.keep
-	// the result is an operand or belongs to another scope: make a handle of its own
+	// the result is an operand or belongs to another scope: make a new handle of it
 	if y.scope != c.scope || contains(inner, y) {
 		y = y.handle(op, c.scope, y.layout)
 	}
