@@ -119,7 +119,8 @@ func ExampleGraph_Feed() {
 }
 
 // decay opens a scope of its own, as an optimizer's step does. It finds the captured graph by its
-// operand, and opens its scope in the graph's scope. Operations returns how much one replay runs.
+// operand, and opens its scope in the graph's scope. Operations returns how many operations one
+// replay runs.
 func ExampleCapturing() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -170,8 +170,8 @@ func (f sharedFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // returns the median of the flattened tensor and its position. Add [KeepDim] to keep the dimension.
 // For an even number of elements the median is the lower of the two middle elements. If a row
 // contains NaN, Median returns the first NaN. For a tensor without elements it returns NaN at
-// position 0. The gradient goes to the element at that position. Without a dimension all elements
-// equal to the median share the gradient evenly.
+// position 0. The gradient goes to the element at the returned position. Without a dimension all
+// elements equal to the median share the gradient evenly.
 func (x *Tensor) Median(dims ...int) (values, indices *Tensor) { return x.median("median", true, dims) }
 
 // NanMedian is [Tensor.Median] without regard to NaN. If a row contains only NaN, the result is
