@@ -34,7 +34,8 @@ const readFreely = 64 << 20
 func (x *Tensor) readable(op string, elementBytes int) {
 	n := x.Size()
 	if !x.layout.Contiguous() {
-		elementBytes += x.dtype.Size() // bytes makes a dense copy first, in host memory if x is on the CPU
+		// x.bytes makes a dense copy first, in host memory if x is on the CPU.
+		elementBytes += x.dtype.Size()
 	}
 	if n <= readFreely/elementBytes {
 		return

@@ -123,8 +123,8 @@ func TestAnyScheduleGivesTheSame(t *testing.T) {
 	t.Logf("%d schedules", n)
 }
 
-// The test above notices a wrong order of work. It fails in some schedule if streams do not wait
-// for each other, and also if memory is reused while other streams may read it.
+// TestAnyScheduleGivesTheSame notices a wrong order of work. It fails in some schedule if streams
+// do not wait for each other, and also if memory is reused while other streams may read it.
 func TestSchedulesFindMissingOrder(t *testing.T) {
 	want, err := runOnGPU(t, 0)
 	if err != nil {

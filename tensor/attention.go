@@ -214,8 +214,8 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 //
 // On other devices the weights of all queries and keys are in memory while the op or its gradient
 // is computed. For a short time there are even two copies. The weights are freed between the
-// forward pass and the backward pass. All this also holds for float64, for a mask that requires a
-// gradient, and for second derivatives.
+// forward pass and the backward pass. The same holds on every device for float64, for a mask that
+// requires a gradient, and for second derivatives.
 func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	const op = "scaled_dot_product_attention"
 	if y := underAutocast(op, AutocastLow, func(in []*Tensor) *Tensor {

@@ -13,7 +13,7 @@ type castCache struct {
 	scope *Scope
 	mu    sync.Mutex
 	casts map[castKey]*cachedCast
-	group *castGroup // the leaves whose casts were asked for
+	group *castGroup // the leaves whose casts were needed
 }
 
 type castKey struct {
@@ -25,7 +25,7 @@ type cachedCast struct {
 	source  *storage
 	version uint32
 	cast    *Tensor
-	// an op asked for this cast; false if it was only made together with another leaf's cast
+	// an op needed this cast; false if it was only made together with another leaf's cast
 	asked bool
 }
 

@@ -11,8 +11,9 @@ import (
 
 // Backward computes the gradients of x with respect to every leaf that x was computed from, and
 // adds each to the gradient of its leaf. x must be a scalar unless [GradOutput] is given. Backward
-// also adds to the gradients of results that retain theirs ([Tensor.RetainGrad]). It frees what the
-// graph saved as soon as it has used it. A leaf's gradient lives in the leaf's own scope.
+// also adds to the gradients of results that retain theirs ([Tensor.RetainGrad]). It frees each
+// value that the graph saved as soon as the value has been used. A leaf's gradient lives in the
+// leaf's own scope.
 func (x *Tensor) Backward(opts ...GradOption) {
 	o := optionsOf("backward", opts)
 	switch {
@@ -213,7 +214,7 @@ func (e *engine) bring(g *Tensor) *Tensor {
 	return g
 }
 
-// step runs hooks on the complete gradient of a node or a leaf, and passes it on.
+// step runs hooks on the complete gradient of a node or a leaf, and passes the gradient on.
 func (e *engine) step(t *task) {
 	g := t.g
 	t.g = nil

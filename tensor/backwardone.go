@@ -6,7 +6,7 @@ import "container/heap"
 // need the 1 as a tensor saves the launch that would fill the tensor.
 
 // A fromOne is a [Function] whose result has one element. It has a second VJP for the gradient 1.
-// Its method fromOne returns nil if it needs the gradient as a tensor after all.
+// This VJP, the method fromOne, returns nil if it needs the gradient as a tensor after all.
 type fromOne interface {
 	fromOne(c *Context) []*Tensor
 }
@@ -31,7 +31,7 @@ func (e *engine) ones(y *Tensor) *Tensor {
 	return e.scope.On(y.st.dev).Typed(y.dtype).Full(1, y.Shape().Slice()...)
 }
 
-// makeOne makes a tensor of t's gradient, if this gradient is a 1 without a tensor.
+// makeOne makes the tensor for t's gradient if the gradient is a 1 that has no tensor yet.
 func (e *engine) makeOne(t *task) {
 	if n := t.at.node; t.one {
 		t.one, t.g = false, e.scope.On(n.dev).Typed(n.dtype).Full(1, n.shape.Slice()...)

@@ -31,7 +31,7 @@ func (p part) layoutIn(l shape.Layout) shape.Layout {
 }
 
 // viewPart returns a view of a part of x. Backward passes the view's gradient to [engine.sendPart],
-// unless a second gradient needs the recorded op.
+// unless the gradients must be differentiable.
 func (x *Tensor) viewPart(op string, p part) *Tensor { return x.regionOf(op, p.layoutIn, &p) }
 
 // A partial is a gradient that arrives in parts along one axis. As long as possible it holds the
@@ -43,10 +43,11 @@ type partial struct {
 	last    *node    // the node whose gradient arrived last
 	runs    [][2]int // the ranges of indices that have arrived, sorted and without overlap
 	held    []piece  // pieces that have arrived, while whole is nil
-	// whole has the pieces that have arrived in their places. Its other elements are undefined.
+	// whole is the gradient so far: the pieces that have arrived are at their places. Other
+	// elements are undefined.
 	whole *Tensor
-	// plus says to add 0 to the written elements, which turns -0 into 0. PyTorch adds the zeros of
-	// the other parts there.
+	// plus says to add 0 to the written elements, which turns -0 into 0. PyTorch adds the zeros
+	// that pad the other parts' gradients.
 	plus bool
 }
 
@@ -87,7 +88,8 @@ func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 	q, x := t.partial, piece{p.start, p.n, g}
 	q.last = n
 	if q.whole == nil && (len(q.held) == 0 || q.inSameMemory(x)) {
-		// copy g if its memory is larger than the whole gradient: a view would keep all of it alive
+		// copy g if its memory is larger than the whole gradient: a view would keep all of the
+		// memory alive
 		if len(q.held) == 0 && g.st.buf.Size() > q.operand.shape.Size()*q.operand.dtype.Size() {
 			x.g = e.bring(g.In(s).Clone())
 			g.Free()

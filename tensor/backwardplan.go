@@ -1,7 +1,7 @@
 package tensor
 
-// A task collects the gradient of a node's result or of a leaf. It processes the gradient once it
-// is complete.
+// A task collects the gradient of a node's result or of a leaf. The engine processes the task once
+// the gradient is complete.
 type task struct {
 	at edge
 	// order is the task's priority: a higher order comes first. So a task comes after all tasks

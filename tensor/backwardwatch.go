@@ -12,8 +12,8 @@ type BackwardWatcher interface {
 	// reached[i] says whether leaf i is one of them; at least one is. The callee may keep the
 	// slice.
 	//
-	// s is a scope of the run, which ends after End returns. It records no graph, unless the run
-	// has the option [CreateGraph], and autocast is off in it.
+	// s is a scope that ends after End returns. It records no graph, unless the run has the option
+	// [CreateGraph]. Autocast is off in it.
 	//
 	// The BackwardRun that Begin returns is told what happens later in this run. If Begin returns
 	// nil, there are no further calls.

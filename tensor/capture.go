@@ -93,7 +93,7 @@ var epoch atomic.Uint64
 //   - work on another device
 //   - waiting for events and streams that are not recorded
 //   - results that replays would not compute again
-//   - changes of older tensors that would happen now and not in replays
+//   - changes of older tensors that would happen during the capture and not in replays
 //
 // If all tensors of an expression are older than the graph's scope s, the expression must begin
 // with w.In(s), where w is its first tensor.
@@ -106,11 +106,11 @@ var epoch atomic.Uint64
 // Work on other devices is recorded too, if opts name them: see [Across].
 //
 // The device must be able to record ([device.Recorder]). On the CPU a graph is a list of primitives
-// with the memory placed, and Replay runs the list. Elementwise ops become one where one reads the
-// result of the other, with the same bits, and ops that nobody needs are dropped. Replay returns
-// when the work is done, and stops at the first error, which names the line that recorded the op. A
-// capture on a GPU may read memory of the CPU. A change of such memory is not refused: it happens
-// once, during the capture. A capture on the CPU treats the CPU's memory like a GPU's.
+// with the memory placed, and Replay runs the list. If an elementwise op reads the result of
+// another, the two become one op, with the same bits. Ops that nobody needs are dropped. Replay
+// returns when the work is done, and stops at the first error, which names the line that recorded
+// the op. A capture on a GPU may read memory of the CPU. A change of such memory is not refused: it
+// happens once, during the capture. A capture on the CPU treats the CPU's memory like a GPU's.
 func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error) {
 	const op = "capture"
 	if dev == nil || f == nil {
@@ -433,8 +433,8 @@ func (s *Scope) Capture() *Graph {
 }
 
 // Capturing returns the graph that is recording the latest value of one of these tensors, or nil if
-// there is none. An op that opens a scope of its own, such as an optimizer's step, then opens it in
-// the graph's scope. Nil tensors are ignored.
+// there is none. A function that opens a scope of its own, such as an optimizer's step, must then
+// open it in the graph's scope. Nil tensors are ignored.
 func Capturing(x ...*Tensor) *Graph {
 	if captures.empty() {
 		return nil
@@ -471,7 +471,7 @@ func CapturingGrads(x ...*Tensor) *Graph {
 	return nil
 }
 
-// noteLeaf notes that a leaf gets a gradient, so that a failed capture can remove it.
+// noteLeaf notes that a leaf gets a gradient, so that a failed capture can remove the gradient.
 func (g *Graph) noteLeaf(leaf *Tensor) {
 	if g != nil && g.live.Load() {
 		g.mu.Lock()
@@ -489,7 +489,8 @@ func (g *Graph) refused(e *Error) *Error {
 	return e
 }
 
-// noted keeps the error of a device that could not record, for the end of the capture.
+// noted keeps e until the end of the capture, if e is the error of a device that could not record
+// work.
 func noted(e *Error) *Error {
 	var r *device.RecordError
 	if errors.As(e.Err, &r) {

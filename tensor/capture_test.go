@@ -48,7 +48,7 @@ func opened(t testing.TB, name string) device.Device {
 	return d
 }
 
-// launches returns how many launches dev has counted. The CPU has none.
+// launches returns how many launches dev has counted: 0 on the CPU, which counts none.
 func launches(dev device.Device) int {
 	if d, ok := dev.(*cuda.Device); ok {
 		return int(d.Counters().Launches)

@@ -56,7 +56,7 @@ func (g *Graph) firstStream(dev device.Device) device.Stream {
 }
 
 // streamOf returns the stream on dev that orders replays with other work. Replays run after the
-// work that was queued on this stream before them, and later work on it waits for them.
+// work that was queued on this stream before them. Later work on this stream waits for the replays.
 func (g *Graph) streamOf(dev device.Device) device.Stream {
 	for _, s := range g.firsts {
 		if s.Device() == dev {

@@ -69,9 +69,9 @@ type Exclusive struct {
 
 var exclusives atomic.Uint64
 
-// Exclude makes g take turns with all other graphs that have the same x. Only one of them at a time
-// runs its replay, from the first [Graph.Check] until all its work is queued. That work runs before
-// the work of the next graph.
+// Exclude makes g take turns with all other graphs for which Exclude was called with the same x.
+// Only one of them at a time runs its replay, from the first [Graph.Check] until all its work is
+// queued. That work runs before the work of the next graph.
 func (g *Graph) Exclude(x *Exclusive) {
 	x.id.CompareAndSwap(0, exclusives.Add(1))
 	g.mu.Lock()

@@ -44,8 +44,8 @@ type common struct {
 	lock   *sharedLock // the lock; nil if no graph writes, or if there is only one graph
 }
 
-// share makes g take turns with other graphs that use its memory. It waits for a replay of these
-// graphs that is being queued.
+// share makes g take turns with other graphs that use its memory. While a replay of one of these
+// graphs is being queued, share waits.
 func (g *Graph) share() *sharer {
 	own := &sharer{}
 	sharing.Lock()
@@ -94,7 +94,7 @@ func (o *sharer) pass(p lockUse) {
 	o.locks = slices.Insert(o.locks, at, p)
 }
 
-// leave removes the graph from the lists of sharing.
+// leave removes the graph from the lists in the variable sharing.
 func (o *sharer) leave() {
 	sharing.Lock()
 	defer sharing.Unlock()

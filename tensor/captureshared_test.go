@@ -236,8 +236,8 @@ func testNestedCapture(t *testing.T, open func(seed int) (dev, other device.Devi
 	}
 }
 
-// TestUnfinishedGraph: the graph that Scope.Capture returns is not usable before the capture ends,
-// nor after a failure. Its methods return errors that say so.
+// TestUnfinishedGraph: the graph that Scope.Capture returns is usable neither before the capture
+// ends nor after a failure. Its methods return errors that say so.
 func TestUnfinishedGraph(t *testing.T) { recorders(t, testUnfinishedGraph) }
 
 func testUnfinishedGraph(t *testing.T, open func(seed int) device.Device) {

@@ -12,7 +12,7 @@ import (
 // streams follows from the reads and writes of each tensor's memory, as between streams outside of
 // a capture.
 
-// route replaces the stream of a scope that is being opened by a stream that is recorded.
+// route gives a new scope, whose modes are m, a recorded stream in place of its stream.
 func (g *Graph) route(m *modes) {
 	first := g.firstStream(m.dev)
 	if first == nil {

@@ -17,9 +17,9 @@ type convolution struct {
 	op                        string // name of the op that the user called
 }
 
-// manyPlaces is the number of windows from which on the matrix product of a single sample is large
-// enough. With fewer windows the columns of several samples form one matrix, and the result is
-// copied into the order of samples.
+// manyPlaces is the least number of windows for which each sample has a matrix product of its own.
+// With fewer windows the columns of several samples form one matrix, and the result is copied into
+// the order of samples.
 const manyPlaces = 512
 
 // These constants limit the memory of the columns that exist at one time. The limit is a fraction
@@ -149,8 +149,8 @@ func (v *convolution) rows(y *Tensor) *Tensor {
 }
 
 // forward returns the convolution of x with w, plus bias unless bias is nil. With a bias, 16-bit
-// results are float32 until the bias is added, so that they are rounded once. Where they come from
-// matrix products, only one part of the batch is in float32 at a time.
+// results are float32 until the bias is added, so that they are rounded once. If the results come
+// from matrix products, only one part of the batch is in float32 at a time.
 func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 	n := x.Dim(0)
 	t := x.dtype

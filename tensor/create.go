@@ -150,8 +150,8 @@ func (s *Scope) Eye(n int, columns ...int) *Tensor { return s.Typed(dtype.Invali
 // From returns a tensor with the values of v on the scope's device; see [Maker.From]. If v is a
 // tensor, it is given to s and its old handle is freed. To lend a tensor x instead, call x.In(s).
 // If the scope was opened without [On], From refuses a tensor on a GPU, such as a batch of a loader
-// with a Device. So From does not silently copy it back to the CPU. To choose the device, use
-// s.On(d).From(x), x.CPU() or a scope with On.
+// with a Device. So From does not silently copy such a batch back to the CPU. To choose the device,
+// use s.On(d).From(x), x.CPU() or a scope with On.
 func (s *Scope) From(v any, dims ...int) *Tensor {
 	if t, ok := v.(*Tensor); ok && s.modes.dev == nil {
 		if t.use("from"); t.st.dev != hostDevice() {
@@ -226,8 +226,8 @@ func (x *Tensor) fill(v float64) *Tensor {
 
 // From returns a tensor with the values of v. v is a slice of any element type with the given shape
 // (by default one dimension), a nested slice, a single number, or a tensor. A slice is copied. A
-// tensor of the root scope is given away: it belongs to the maker's scope from then on, and is
-// copied if the maker has another device. Its old handle is freed. To lend a tensor instead, call
+// tensor of the root scope moves: it belongs to the maker's scope from then on, and is copied if
+// the maker has another device. Its old handle is freed. To use a tensor without moving it, call
 // [Tensor.In]. Go's int becomes int64. If an element type was chosen, the values are converted to
 // it.
 func (m Maker) From(v any, dims ...int) *Tensor {

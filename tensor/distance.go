@@ -19,8 +19,8 @@ type distanceKind struct {
 	// gradient of a row's element X(1). X(2) is the other row's element, X(0) the gradient of the
 	// distance, and X(3) the distance.
 	gradient *Elementwise
-	// weight is a function of the distance X(0) and its gradient X(1). If it is not nil, its values
-	// take the gradient's place.
+	// weight, if it is not nil, is a function of the distance X(0) and the distance's gradient
+	// X(1). Its values replace that gradient.
 	weight    *Elementwise
 	programs  cache[dtype.Type, *device.Reduction]
 	numParams int
@@ -29,7 +29,7 @@ type distanceKind struct {
 var (
 	rowsDiff = x0.Sub(x1)
 	rowsGap  = rowsDiff.Abs()
-	// the same for the gradient
+	// the same over the operands of the field gradient
 	gradDiff = x1.Sub(x2)
 	gradGap  = gradDiff.Abs()
 	// the sign of the difference, or the difference itself where it is 0 or NaN
@@ -147,7 +147,7 @@ func (f cdistFunc) VJP(c *Context, g *Tensor) []*Tensor {
 			grads[i] = c.scope.On(to.dev).Typed(to.dtype).Zeros(to.shape.Slice()...)
 		case i == 0:
 			grads[i] = f.sumOver(k.gradient, g, c.Saved(0), c.Saved(1), distance)
-		default: // y's rows take the place of x's. The gradient's layout decides the order of the sum
+		default: // exchange x and y; copy g, because its layout decides the order of the sum
 			grads[i] = f.sumOver(k.gradient, g.T().Contiguous(), c.Saved(1), c.Saved(0), distance.T())
 		}
 	}

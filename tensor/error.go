@@ -194,8 +194,8 @@ func check(op string, err error, operands ...*Tensor) {
 	}
 }
 
-// deviceError wraps an error of a driver. A late index error, and an error of a replay on the CPU,
-// get the call site of the op that caused them.
+// deviceError wraps an error of a driver. An index error that a GPU reports late, and an error of a
+// replay on the CPU, get the call site of the op that caused them.
 func deviceError(op string, err error, operands []*Tensor) *Error {
 	if r, ok := err.(*device.ReplayError); ok {
 		e := deviceError(op, r.Err, operands)

@@ -89,7 +89,8 @@ func ExampleCapture_streams() {
 	// tensor([33., 33., 33.], device='cuda:0')
 }
 
-// Feed passes a number from the host to each replay. So a schedule can reach a captured step.
+// Feed passes a number from the host to each replay. For example, a captured step can
+// receive its learning rate.
 func ExampleGraph_Feed() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -118,7 +119,8 @@ func ExampleGraph_Feed() {
 }
 
 // decay opens a scope of its own, as an optimizer's step does. It finds the captured graph by its
-// operand, and opens its scope in the graph's scope. Operations returns how much one replay runs.
+// operand, and opens its scope in the graph's scope. Operations returns how many operations one
+// replay runs.
 func ExampleCapturing() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -168,7 +170,8 @@ func ExampleCapturingGrads() {
 	// <nil> tensor([1.5000, 1.5000], device='cuda:0')
 }
 
-// Check adds a check before every replay. Here it refuses to continue without new inputs.
+// Check adds a check before every replay. The check in this example
+// refuses to continue without new inputs.
 func ExampleGraph_Check() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -120,8 +120,9 @@ func ExampleTensor_Version() {
 	fmt.Println(err.(*tensor.Error).Msg)
 	fmt.Println(errors.Is(err, tensor.ErrInPlace))
 	// Output:
-	// 1 a value needed for its gradient was modified by an in-place operation: it is at version 1,
-	// saved at version 0 true
+	// 1
+	// a value needed for its gradient was modified by an in-place operation: it is at version 1, saved at version 0
+	// true
 }
 
 // snake is the activation x + sin²x (L. Ziyin et al., arXiv:2006.08195), declared as a formula. Its

@@ -99,8 +99,8 @@ func ExampleTensor_Half() {
 	fmt.Println(x.Float(), x.Half(), x.BFloat16(), x.Long())
 	fmt.Println(x.Item(), x.Half().Item(), x.BFloat16().Double().Item())
 	// Output:
-	// tensor(0.3333) tensor(0.3333, dtype=torch.float16) tensor(0.3340, dtype=torch.bfloat16)
-	// tensor(0) 0.3333333333333333 0.333251953125 0.333984375
+	// tensor(0.3333) tensor(0.3333, dtype=torch.float16) tensor(0.3340, dtype=torch.bfloat16) tensor(0)
+	// 0.3333333333333333 0.333251953125 0.333984375
 }
 
 // A maker makes random tensors of several distributions.

@@ -183,7 +183,8 @@ func ExampleTensor_Cast() {
 	// tensor([        -1,          1, 2147483647], dtype=torch.int32)
 }
 
-// In-place methods change the tensor itself and every view of it. They return it for chaining.
+// In-place methods change the tensor itself and every view of it. They return the
+// tensor for chaining.
 func ExampleTensor_AddInPlace() {
 	total := tensor.Zeros(2)
 	for i := range 3 {

@@ -199,7 +199,7 @@ func TestForkedCaptures(t *testing.T) {
 	}
 }
 
-// TestForkedCapturesFindMissingOrder: the test above notices if waits are missing or memory is
+// TestForkedCapturesFindMissingOrder: TestForkedCaptures notices if waits are missing or memory is
 // reused too early.
 func TestForkedCapturesFindMissingOrder(t *testing.T) {
 	for name, missing := range map[string][2]bool{"waits": {true, false}, "uses": {false, true}} {

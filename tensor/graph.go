@@ -326,7 +326,7 @@ func apply(f Function, in []*Tensor) *Tensor {
 	y := f.Forward(c, inner)
 	y.use(op)
 	keep := c.keep
-	// the result is an operand or belongs to another scope: make a handle of its own
+	// the result is an operand or belongs to another scope: make a new handle of it
 	if y.scope != c.scope || contains(inner, y) {
 		y = y.handle(op, c.scope, y.layout)
 	}
@@ -371,7 +371,7 @@ func (x *Tensor) detachedIn(s *Scope) *Tensor {
 	return y
 }
 
-// RequiresGrad makes the leaf x collect a gradient, and returns it. x must be floating point. A
+// RequiresGrad makes the leaf x collect a gradient, and returns x. x must be floating point. A
 // result that has a place in the graph stays as it is.
 func (x *Tensor) RequiresGrad() *Tensor {
 	x.use("requires_grad")

@@ -21,8 +21,7 @@ func (x *Tensor) synced() bool {
 	case r == n:
 		return true
 	case r == detached && (b == nil || b.st != x.st || b.recorded.Load() == detached):
-		// If x is detached and the condition above is false, the base has joined a graph since x
-		// was detached.
+		// A detached x needs no update, unless its base has joined a graph since x was detached.
 		return true
 	}
 	if b == nil || b.st != x.st || x.freed.Load() || x.scope.modes.noGrad || !b.scope.encloses(x.scope) {

@@ -140,7 +140,7 @@ func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) 
 	if f.Mode == GridBicubic { // padding maps the elements that are read, not the position
 		place = &gridOps[GridZeros][aligned]
 	}
-	at := place.at.Apply([]*Tensor{x}, float64(n))
+	at := place.position.Apply([]*Tensor{x}, float64(n))
 	slope = place.slope.Apply([]*Tensor{x}, float64(n))
 	first := at.Floor()
 	u := at.Sub(first)
@@ -242,9 +242,9 @@ var (
 )
 
 // gridOps are functions of a coordinate in a dimension of size p0, for each padding, without and
-// with aligned corners. at is the padded position, slope its derivative, and pad maps an unpadded
-// position.
-var gridOps = func() (ops [3][2]struct{ at, slope, pad *Elementwise }) {
+// with aligned corners. position is the padded position, slope its derivative, and pad maps an
+// unpadded position.
+var gridOps = func() (ops [3][2]struct{ position, slope, pad *Elementwise }) {
 	for p := range ops {
 		for i := range ops[p] {
 			low, slope, span := expr.C(-0.5), p0.Mul(expr.C(0.5)), p0
@@ -256,7 +256,7 @@ var gridOps = func() (ops [3][2]struct{ at, slope, pad *Elementwise }) {
 			op := func(e *expr.Expr, grad ...*expr.Expr) *Elementwise {
 				return &Elementwise{Name: "grid_sample", Arity: 1, Params: []float64{4}, Expr: e, Grad: grad, NoGrad: grad == nil}
 			}
-			ops[p][i].at, ops[p][i].slope, ops[p][i].pad = op(to, x1.Mul(slope.Mul(sign))), op(slope.Mul(sign)), op(at)
+			ops[p][i].position, ops[p][i].slope, ops[p][i].pad = op(to, x1.Mul(slope.Mul(sign))), op(slope.Mul(sign)), op(at)
 		}
 	}
 	return ops

@@ -16,8 +16,8 @@ import (
 //
 // release, which may be nil, is called once when nothing uses the tensor and its views any more.
 // Any goroutine may call it, and it must not block. As long as the tensor is reachable, release
-// stays reachable too, even if the tensor was freed. So memory that lives as long as a value that
-// release refers to is never unmapped too early.
+// stays reachable too, even if the tensor was freed. So if release refers to a value that keeps mem
+// mapped, mem is not unmapped too early.
 //
 // Memory that is not aligned to its elements is copied, and so is memory for bools with bytes other
 // than 0 and 1. release is then called immediately. FromMemory panics if mem does not have the size

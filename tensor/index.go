@@ -78,7 +78,7 @@ type indexPlan struct {
 	parts []indexPart
 	// The method combine sets the fields below.
 	order   []int      // the view's dimensions, with the indexed dimensions next to each other
-	axis, n int        // the indexed dimensions in order: position of the first, and their number
+	axis, n int        // order[axis : axis+n] are the indexed dimensions
 	place   int        // position of the common shape in the result
 	common  shape.Dims // common shape of the index tensors
 	wrap    bool       // numbers below 0 in the combined index count from the end

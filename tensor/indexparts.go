@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// combine makes one index out of all index tensors. For each entry of their common shape it holds
-// the row-major position in the dimensions that they index. combine copies the counts of masks to
-// the host. operands are those of the op whose gradients may need the index.
+// combine makes one index out of all index tensors. For each entry of the tensors' common shape,
+// this index holds the row-major position in the indexed dimensions. combine copies the counts of
+// masks to the host. operands are the operands of the op whose gradient may need the index.
 func (p *indexPlan) combine(c *Scope, operands ...*Tensor) *Tensor {
 	for k := range p.parts {
 		switch q := &p.parts[k]; {

@@ -9,8 +9,9 @@ import (
 // blendOp is the sum of two elements with weights.
 var blendOp = &Elementwise{Name: "interpolate", Arity: 4, Expr: x0.Mul(x1).Add(x2.Mul(expr.X(3)))}
 
-// blendFunc resizes an axis to m elements. Each is a blend of two elements of its operand. On
-// small tensors the launches decide the time, so both elements are gathered by one.
+// blendFunc resizes an axis to m elements. Each element of the result is a blend of two elements of
+// the operand. One launch gathers both, because on small tensors the number of launches decides the
+// time.
 type blendFunc struct {
 	op      string
 	axis, m int

@@ -108,7 +108,7 @@ func TestDroppedScopeSparesSharedStorage(t *testing.T) {
 	settles(t, base)
 }
 
-// A scope that ends before its child panics. The child can still be closed, and no goroutine waits
+// Closing a scope before its child panics. The child can still be closed, and no goroutine waits
 // forever.
 //
 //flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped

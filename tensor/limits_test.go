@@ -126,7 +126,8 @@ func TestOverwrittenResults(t *testing.T) {
 }
 
 // The error for a bad index names its position in the index that the caller gave, even if the op
-// expands the index. Its operands are the caller's index and table, also if a GPU reports it later.
+// expands the index. The error's operands are the caller's index and table, also if a GPU reports
+// the error later.
 func TestIndexPosition(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate")
 	if err != nil {
@@ -169,7 +170,8 @@ func TestIndexPosition(t *testing.T) {
 	}
 }
 
-// A limit that becomes 0 in the tensor's type keeps -0, as a limit of 0 does.
+// A limit that becomes 0 in the tensor's type leaves elements of -0 unchanged, as a limit of 0
+// does.
 func TestLimitsThatRoundToZero(t *testing.T) {
 	for _, lo := range []float64{0, 1e-60, math.Copysign(0, -1), -1e-60} {
 		x := From([]float32{float32(math.Copysign(0, -1)), 0})

@@ -31,7 +31,7 @@ func factor64(n int, a []float64) factored {
 	return f
 }
 
-// solve sets b to the X for which the matrix times X is b.
+// solve replaces b by the X for which the matrix times X is b.
 func (f factored) solve(b blas64.General) {
 	exchange(b, f.pivots)
 	solveTriangle(f.lu, b, false, true)

@@ -99,7 +99,7 @@ func TestDetOfSingular(t *testing.T) {
 			x := s.From(rows).RequiresGrad()
 			n := len(rows)
 			weight := s.Typed(dtype.F64).ArangeStep(1, float64(n*n+1), 1).Reshape(n, n)
-			// value returns the sum of the gradient of det times weight
+			// value returns the sum of all elements of (gradient of det) · weight
 			value := func(x *tensor.Tensor) float64 {
 				g := tensor.Gradients(x.RequiresGrad().Det(), []*tensor.Tensor{x})[0]
 				return g.Mul(weight).Sum().Item()

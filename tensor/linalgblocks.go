@@ -69,8 +69,8 @@ func hostView(a blas64.General) device.View {
 		Layout: shape.Layout{Shape: shape.Of(1, a.Rows, a.Cols), Strides: shape.Of(0, a.Stride, 1)}}
 }
 
-// solveTriangle sets b to the X for which a·X = b. It reads one triangle of a. If unit is true, it
-// takes the diagonal as 1 and does not read it.
+// solveTriangle replaces b by the X for which a·X = b. It reads one triangle of a. If unit is true,
+// it takes the diagonal as 1 and does not read it.
 func solveTriangle(a, b blas64.General, upper, unit bool) {
 	n := a.Rows
 	if n <= hostBlock {
@@ -154,7 +154,7 @@ func factorSymmetric(a blas64.General) bool {
 	return factorSymmetric(rest)
 }
 
-// solveRight sets b to the X for which X·lᵀ = b. It reads the lower triangle of l.
+// solveRight replaces b by the X for which X·lᵀ = b. It reads the lower triangle of l.
 func solveRight(l, b blas64.General) {
 	n := l.Rows
 	if n <= hostBlock {

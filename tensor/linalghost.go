@@ -32,7 +32,7 @@ var hostNumbers = sync.Pool{New: func() any { return new([]float64) }}
 
 // onHost runs f on each matrix of a batch. Each operand and each result has the shape of the batch
 // followed by the shape of a matrix, a vector or a scalar. All operands are float64. f receives the
-// elements in row-major order and may overwrite them. It returns a message if it fails, otherwise
+// elements in row-major order and may overwrite them. If f fails it returns a message, otherwise
 // "". The results have no place in the graph and belong to s.
 func onHost(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, f func(in, out [][]float64) string) []*Tensor {
 	if !slices.Contains(hostOps, op) {

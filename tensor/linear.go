@@ -121,7 +121,8 @@ type linearFunc struct {
 	// in Forward: the cast of the leaf w that the product reads; nil without autocast
 	low *Tensor
 
-	// The activation that follows. It is nil once [linearFunc.activated] has added it to the graph.
+	// The activation after the layer, if there is one. It is nil once [linearFunc.activated] has
+	// added the activation to the graph.
 	act  *Elementwise
 	done bool // Forward has applied act in the product's launch
 	// act's result, in the scope around Forward's; nil if Forward returned act's result

@@ -9,9 +9,9 @@ import (
 )
 
 // LinearAct returns act(x.Linear(weight, bias)): a linear layer with its activation. If act is one
-// of the methods below and the device can, the activation is applied in the product's launch. It is
-// applied to the rounded sums, so the result has the same bits as the two ops. Pass the method
-// itself:
+// of the methods below and the device supports this, the activation is applied in the product's
+// launch. It is applied to the rounded sums, so the result has the same bits as the two ops. Pass
+// the method itself:
 //
 //	x.LinearAct(w, b, (*tensor.Tensor).Gelu)
 //

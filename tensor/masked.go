@@ -48,7 +48,7 @@ func listTrue(list, mask []byte) {
 	}
 	out := unsafe.Slice((*int64)(unsafe.Pointer(&list[0])), n)
 	for i, k := 0, 0; k < n; i++ {
-		out[k] = int64(i) // stays if the byte is not 0
+		out[k] = int64(i) // overwritten later if mask[i] is 0
 		if mask[i] != 0 {
 			k++
 		}

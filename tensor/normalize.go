@@ -482,8 +482,8 @@ func (f *normalizeFunc) normalize(x, weight, bias *Tensor, n, groups, channels, 
 	if _, ok := x.layout.View(as); !ok || f.kind != normRows || len(running) > 0 {
 		return f.normalizeBy(f, x, weight, bias, n, groups, channels, inner, running...)
 	}
-	// If f itself reshapes, x is its operand, and its VJP can add to the gradient that x already
-	// has.
+	// If f itself reshapes x, then x is f's operand. So f's VJP can add to the gradient that x
+	// already has.
 	f.weight, f.bias, f.viewShape = weight != nil, bias != nil, as
 	return Apply(f, present(x, weight, bias)...)
 }

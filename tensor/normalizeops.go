@@ -30,11 +30,12 @@ func trailing(op string, in []*Tensor, normalized []int) int {
 	return n
 }
 
-// LayerNorm normalises the last dimensions of x, whose shape is normalized, to mean 0 and variance
-// 1. It then scales and shifts each of their elements: (x - mean)/√(variance + eps)·weight + bias.
-// The variance is the mean square distance from the mean (J. L. Ba, J. R. Kiros, G. E. Hinton,
-// arXiv:1607.06450). weight and bias have the shape normalized, or are nil. 16-bit floats are
-// computed in float32, and weight and bias may be float32 for them. torch's eps is 1e-5.
+// LayerNorm normalises x over its last dimensions to mean 0 and variance 1. The parameter
+// normalized is the shape of these dimensions. LayerNorm then scales and shifts each element: (x -
+// mean)/√(variance + eps)·weight + bias. The variance is the mean square distance from the mean (J.
+// L. Ba, J. R. Kiros, G. E. Hinton, arXiv:1607.06450). weight and bias have the shape normalized,
+// or are nil. 16-bit floats are computed in float32, and weight and bias may be float32 for them.
+// torch's eps is 1e-5.
 func (x *Tensor) LayerNorm(normalized []int, weight, bias *Tensor, eps float64) *Tensor {
 	return x.layerNorm(dtype.Invalid, normalized, weight, bias, eps)
 }
@@ -88,11 +89,11 @@ func rowsOf(x *Tensor, skip int) int {
 	return n
 }
 
-// RMSNorm divides the last dimensions of x, whose shape is normalized, by their root mean square:
-// x/√(mean(x²) + eps)·weight (B. Zhang, R. Sennrich, arXiv:1910.07467). weight is as for
-// [Tensor.LayerNorm]; torch also accepts other types and promotes them. A negative eps means
-// torch's default: the distance from 1 to the next number of the type in which x is computed. That
-// is 2⁻⁵² for float64, and 2⁻²³ for other types.
+// RMSNorm divides x by its root mean square over the last dimensions: x/√(mean(x²) + eps)·weight
+// (B. Zhang, R. Sennrich, arXiv:1910.07467). normalized and weight are as for [Tensor.LayerNorm];
+// torch also accepts other types and promotes them. A negative eps means torch's default: the
+// distance from 1 to the next number of the type in which x is computed. That is 2⁻⁵² for float64,
+// and 2⁻²³ for other types.
 func (x *Tensor) RMSNorm(normalized []int, weight *Tensor, eps float64) *Tensor {
 	return x.rmsNorm(dtype.Invalid, normalized, weight, eps)
 }

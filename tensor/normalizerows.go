@@ -124,8 +124,8 @@ func (f *normalizeFunc) fastGradients(c *Context, wants rowGradients, g, x, w, m
 	return dx, dw, db, true
 }
 
-// flat returns x as a vector operand without a buffer. x is contiguous, or the caller makes it so
-// later. For a nil x, flat returns an absent operand.
+// flat returns x as a vector operand without a buffer. x is contiguous, or the caller makes x
+// contiguous later. For a nil x, flat returns an absent operand.
 func (x *Tensor) flat() device.View {
 	if x == nil {
 		return device.View{}

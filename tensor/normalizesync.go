@@ -24,9 +24,9 @@ type BatchRanks interface {
 // ranks. The gradient of x is the gradient of the sum of all ranks' losses. The gradients of weight
 // and bias are this rank's part: the caller must sum them over the ranks.
 //
-// There is one collective forward, and one backward if x requires a gradient. x must require a
-// gradient on all ranks or on none. A rank does not know the sizes of the other parts. So a whole
-// batch of one value per channel is not an error: its variance is 0.
+// There is one collective in the forward pass, and one in the backward pass if x requires a
+// gradient. x must require a gradient on all ranks or on none. A rank does not know the sizes of
+// the other parts. So a whole batch of one value per channel is not an error: its variance is 0.
 func (x *Tensor) SyncBatchNorm(ranks BatchRanks, runningMean, runningVar, weight, bias *Tensor, momentum, eps float64) *Tensor {
 	const op = "sync_batch_norm"
 	in := normInput(op, x, weight, bias, runningMean, runningVar)

@@ -57,7 +57,7 @@ func (x *Tensor) checkLimits(op string, lo, hi float64) {
 	}
 }
 
-// modular returns the whole number v as arithmetic in x's type uses it. Integer types of 32 bits or
+// modular reduces the whole number v as arithmetic in x's type does: integer types of 32 bits or
 // less compute modulo 2³².
 func (x *Tensor) modular(v float64) float64 {
 	if integral(x.dtype) && x.dtype.Size() <= 4 && v == math.Trunc(v) && math.Abs(v) < 1<<63 {

@@ -35,7 +35,8 @@ type offloadKey struct {
 	layout  shape.Layout
 }
 
-// An offloaded value is on the CPU. While Backward needs it, it is on its device as well.
+// An offloaded value is on the CPU. While Backward needs the value, a copy is on the value's device
+// as well.
 type offloaded struct {
 	offloader *offloader
 	key       offloadKey

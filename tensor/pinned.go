@@ -36,10 +36,10 @@ func (f pinFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g} }
 // PinMemory returns a copy of x in memory that is page-locked for GPU d, as torch's pin_memory
 // does. x must be on the CPU or a rank of it, and the copy is there too. If x is already
 // page-locked it returns x itself. All GPUs of d's driver can use the copy. By default d is a GPU
-// that the program has opened, or else "cuda:0". To with [NonBlocking] copies from such memory
-// while the host and other streams continue. The memory comes from a cache, and returns to it when
-// the copies that use it are done. If there is no GPU it panics with an error that says what is
-// missing.
+// that the program has opened, or else "cuda:0". [Tensor.To] with [NonBlocking] copies from such
+// memory while the host and other streams continue. The memory comes from a cache, and returns to
+// it when the copies that use it are done. If there is no GPU it panics with an error that says
+// what is missing.
 func (x *Tensor) PinMemory(d ...device.Device) *Tensor {
 	x.use("pin_memory")
 	if x.IsPinned() {

@@ -95,8 +95,9 @@ func (x *Tensor) AvgPool3d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_poo
 
 // LPPool1d returns the p-norm (Σ xᵖ)^(1/p) of each window of x. As in
 // torch.nn.functional.lp_pool1d, x itself is raised to the power, not its absolute value. o may
-// only have Kernel, Stride and CeilMode. A window that extends beyond the end counts with its mean
-// times the size of the kernel. The gradient of a window of zeros is NaN, as in torch.
+// only have Kernel, Stride and CeilMode. If a window extends beyond the end, its sum is the mean of
+// the existing terms times the size of the kernel. The gradient of a window of zeros is NaN, as in
+// torch.
 func (x *Tensor) LPPool1d(p float64, o AvgPoolOptions) *Tensor { return x.lpPool("lp_pool1d", 1, p, o) }
 
 // LPPool2d is [Tensor.LPPool1d] in two dimensions.

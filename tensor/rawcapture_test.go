@@ -12,7 +12,8 @@ import (
 )
 
 // TestRawInCapture: ops that a program queues in Raw are recorded, also on the CPU. Access to the
-// memory itself would happen once, so it is refused with the name of the op.
+// memory itself would happen during the capture and not in replays. Therefore the op refuses the
+// access, with its name in the error.
 func TestRawInCapture(t *testing.T) {
 	dev := newRank(t)
 	x, y := tensor.Root().On(dev).Full(2, 3), tensor.Root().On(dev).Zeros(3)

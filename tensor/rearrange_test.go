@@ -50,7 +50,8 @@ func TestViewsShareStorage(t *testing.T) {
 	}
 }
 
-// Ops that copy in torch, and ranges with a negative step, do not share storage.
+// The results of ops that copy in torch, and of ranges with a negative step, do not share storage
+// with the operand.
 func TestCopiesDoNotShareStorage(t *testing.T) {
 	for name, f := range map[string]func(x *tt) *tt{
 		"Slice": func(x *tt) *tt { return x.Slice(0, tensor.End, -tensor.End, -1) }, "Flip": func(x *tt) *tt { return x.Flip() }, "Roll": func(x *tt) *tt { return x.Roll([]int{0}, []int{0}) },
@@ -231,7 +232,7 @@ func TestProdGradient(t *testing.T) {
 	}
 }
 
-// torch.any and torch.all return uint8 for uint8.
+// torch.any and torch.all return uint8 for operands of type uint8.
 func TestTruthOfBytes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]uint8{0, 7})

@@ -131,7 +131,8 @@ func newSegment(f func(x []*Tensor) []*Tensor, home *Scope, x []*Tensor) *segmen
 	return g
 }
 
-// release drops the operands when nothing needs them any more: live counts the values that do.
+// release drops the operands when no value of the segment needs them any more. live counts these
+// values.
 func (g *segment) release() {
 	if g.live.Add(-1) == 0 {
 		g.in.drop()
@@ -153,8 +154,8 @@ func (g *segment) captured(t *Tensor) bool {
 	return !slices.Contains(g.operandMemory, t.st)
 }
 
-// lasting returns the scope around the outermost internal scope that encloses s, or s if there is
-// none. The library reuses internal scopes when they have ended.
+// lasting returns s, or the nearest enclosing scope that is neither an internal scope nor inside of
+// one. The library reuses internal scopes when they have ended.
 func (s *Scope) lasting() *Scope {
 	out := s
 	for c := s; c != nil; c = c.parent {

@@ -83,7 +83,8 @@ func (r *Reduction) resultType(t dtype.Type) (acc, result dtype.Type) {
 func (r *Reduction) program(x *Tensor) (*device.Reduction, dtype.Type) {
 	acc, result := r.resultType(x.dtype)
 	finish := r.Finish
-	// float64, because every factor rounds, and a product of some factors may overflow
+	// use float64, because every multiplication rounds, and a product of some of the factors may
+	// overflow
 	if r.Kind == device.Prod && acc.IsFloat() && finish == nil {
 		acc, finish = dtype.F64, expr.X(0)
 	}

@@ -20,9 +20,9 @@ var prodOp = declareReduction(&Reduction{Name: "prod", Autocast: AutocastHigh, K
 // gradient of each element is the product of the other elements, also where elements are 0.
 func (x *Tensor) Prod(dims ...int) *Tensor { return Apply(&prodFunc{dims}, x) }
 
-// fewFactors is the greatest number of factors for which a first gradient multiplies the other
-// factors, for each element. The result is then right for infinite factors and extreme products
-// too. With more factors, the gradient divides by the element.
+// Up to fewFactors factors, a first gradient multiplies, for each element, all other elements. That
+// is right for infinite factors and extreme products too. With more factors, the gradient divides
+// the whole product by the element.
 const fewFactors = 16
 
 // prodFunc adds a gradient to prod.

@@ -42,11 +42,11 @@ var (
 func (x *Tensor) CountNonzero(dims ...int) *Tensor { return countNonzeroOp.Apply(x, dims...) }
 
 // Any returns whether any element is not 0, over dims, or over all dimensions if dims is empty. For
-// no elements the result is false. The type is bool, but uint8 for uint8, as in torch.
+// no elements the result is false. It has type bool, or uint8 if x has type uint8, as in torch.
 func (x *Tensor) Any(dims ...int) *Tensor { return x.truth(anyOp, dims) }
 
 // All returns whether no element is 0, over dims, or over all dimensions if dims is empty. For no
-// elements the result is true. The type is bool, but uint8 for uint8, as in torch.
+// elements the result is true. It has type bool, or uint8 if x has type uint8, as in torch.
 func (x *Tensor) All(dims ...int) *Tensor { return x.truth(allOp, dims) }
 
 func (x *Tensor) truth(r *Reduction, dims []int) *Tensor {

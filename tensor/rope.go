@@ -26,9 +26,9 @@ type RoPEOptions struct {
 	// features
 	Positions *Tensor
 	// Cos and Sin are the cosines and sines of the angles, from [Tensor.RoPEAngles] or from the
-	// model itself. Base, Offset and Positions must then be unset. They have the type in which the
-	// input is computed, and one value for each pair of rotated features. They broadcast with [...,
-	// length, features/2].
+	// model itself. Base, Offset and Positions must then be unset. Cos and Sin have the type in
+	// which the input is computed, and one value for each pair of rotated features. They broadcast
+	// with [..., length, features/2].
 	Cos, Sin *Tensor
 }
 

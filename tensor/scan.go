@@ -54,8 +54,8 @@ func doubling(x []*Tensor, axis int, reverse bool, combine func(far, near []*Ten
 	return x
 }
 
-// fusedOp combines the terms of a linear recurrence: near's factor times far's term, plus near's
-// term.
+// fusedOp combines the terms of two entries of a linear recurrence, near and far: near's factor
+// times far's term, plus near's term.
 var fusedOp = &Elementwise{Name: "recurrence", Arity: 3, Expr: x0.Mul(x1).Add(x2), NoGrad: true}
 
 // scanned computes a scan in one pass on the device. It returns nil if the device cannot.

@@ -174,7 +174,7 @@ func expandVector(index *Tensor, a int, s shape.Dims) *Tensor {
 	return index.reshape(onesOf(s.Rank()).With(a, index.Size())).expand(s)
 }
 
-// scattered returns x after scatter p of this kind.
+// scattered returns x with the elements of p set or added, as kind says.
 func (x *Tensor) scattered(kind device.ScatterKind, p placement) *Tensor {
 	return Apply(scatterIntoFunc{kind, p.axis, p.op, p.wrap}, x.lifted(), p.src, p.index).reshape(x.layout.Shape)
 }

@@ -150,8 +150,8 @@ func Root() *Scope { return root }
 func NewScope(opts ...Option) *Scope { return root.New(opts...) }
 
 // Do runs f with a new scope below the root scope and closes it, also when f panics. Inside of
-// another scope s use s.Do: its scope is inside of s and inherits the modes of s, as nested
-// contexts do in PyTorch.
+// another scope s use s.Do: the new scope is then inside of s and inherits the modes of s, as
+// nested contexts do in PyTorch.
 func Do(f func(s *Scope), opts ...Option) { root.Do(f, opts...) }
 
 // Do runs f with a new child of s and closes it, also when f panics.
@@ -319,9 +319,9 @@ func compact(owned []*Tensor) []*Tensor {
 	return live
 }
 
-// Close frees everything that s owns, except the given tensors. They move to the parent scope, with
-// the part of the graph that they need. To cut the graph off, keep x.Detach(). Close panics if s is
-// closed already or has open children.
+// Close frees everything that s owns, except the given tensors. These move to the parent scope,
+// with the part of the graph that they need. To leave the graph behind, pass x.Detach() instead of
+// x. Close panics if s is closed already or has open children.
 func (s *Scope) Close(keep ...*Tensor) { s.close(keep, false) }
 
 // abandon closes s during a panic. Open children do not matter then.

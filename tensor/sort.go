@@ -111,9 +111,10 @@ func argsortRows(op string, s *Scope, x *Tensor, k int, descending bool) *Tensor
 	return y
 }
 
-// network sorts rows in place by Batcher's odd-even merges. The tensors in list are the parts of
+// network sorts rows in place by Batcher's odd-even merges. The tensors in list together represent
 // one value, and the number of columns is a power of 2. Each step orders disjoint pairs of elements
-// at one distance, which are views (K. E. Batcher: Sorting networks and their applications, 1968).
+// at one distance: two views hold the first and the second elements (K. E. Batcher: Sorting
+// networks and their applications, 1968).
 func network(op string, s *Scope, list []*Tensor, order *expr.Program) {
 	rows, width := list[0].layout.Shape.At(0), list[0].layout.Shape.At(1)
 	for p := 1; p < width; p *= 2 {

@@ -10,10 +10,11 @@ type Interpolation uint8
 
 // The ways to compute a value between two elements.
 const (
-	Linear   Interpolation = iota // a mean of both elements, weighted by the distances of the rank
-	Lower                         // the lower element
-	Higher                        // the higher element
-	Midpoint                      // the mean of both elements
+	// a mean of both elements, where the element nearer to the rank has the greater weight
+	Linear   Interpolation = iota
+	Lower                  // the lower element
+	Higher                 // the higher element
+	Midpoint               // the mean of both elements
 	// the nearer element; at equal distance, the element of even rank
 	Nearest
 )

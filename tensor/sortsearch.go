@@ -236,7 +236,8 @@ func histcProgram(t dtype.Type, fixedRange bool) *expr.Program {
 }
 
 // countable reduces integers to one number: the complement of the least one if that is negative,
-// otherwise the greatest one minus 2^63. So one copy to the host tells both.
+// otherwise the greatest one minus 2^63. So one copy to the host tells the greatest number, or that
+// a number is negative.
 var countable = &Reduction{Name: "bincount", Kind: device.Max, Count: true, Map: countableKey(x0.Cvt(dtype.I64))}
 
 func countableKey(x *expr.Expr) *expr.Expr {

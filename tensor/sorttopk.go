@@ -60,7 +60,7 @@ func (x *Tensor) oneDim(op string, dims []int) (a int, keep bool) {
 	return a, keep
 }
 
-// selected returns one element for each row along axis a, and its position. positions holds the
+// selected returns one element for each row along axis a, and its position, which is an element of
 // positions.
 func (x *Tensor) selected(op string, a int, keep bool, positions *Tensor) (values, indices *Tensor) {
 	values = x.takeAt(op, a, positions)
@@ -72,7 +72,7 @@ func (x *Tensor) selected(op string, a int, keep bool, positions *Tensor) (value
 
 // Kthvalue returns the k-th least element, counted from 1, along one dimension, and its position,
 // int64. Add [KeepDim] to keep the dimension. NaN is the greatest. Equal elements are counted in
-// the order of their positions. The gradient goes to the element.
+// the order of their positions. The gradient goes to the element at that position.
 func (x *Tensor) Kthvalue(k int, dims ...int) (values, indices *Tensor) {
 	x.use("kthvalue")
 	a, keep := x.oneDim("kthvalue", dims)
@@ -170,8 +170,8 @@ func (f sharedFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // returns the median of the flattened tensor and its position. Add [KeepDim] to keep the dimension.
 // For an even number of elements the median is the lower of the two middle elements. If a row
 // contains NaN, Median returns the first NaN. For a tensor without elements it returns NaN at
-// position 0. The gradient goes to the element. Without a dimension all elements equal to the
-// median share the gradient evenly.
+// position 0. The gradient goes to the element at the returned position. Without a dimension all
+// elements equal to the median share the gradient evenly.
 func (x *Tensor) Median(dims ...int) (values, indices *Tensor) { return x.median("median", true, dims) }
 
 // NanMedian is [Tensor.Median] without regard to NaN. If a row contains only NaN, the result is

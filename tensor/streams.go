@@ -10,7 +10,7 @@ import (
 // is the stream for the scope's device. It is torch.cuda.current_stream. For a GPU the stream is a
 // cuda.Stream.
 func (s *Scope) Stream(d ...device.Device) device.Stream {
-	dev := s.Device() // call it even if d is given, because it marks s as used
+	dev := s.Device() // called even if d is given, because Device marks s as used
 	if len(d) > 0 {
 		dev = d[0]
 	}
@@ -23,7 +23,8 @@ func (s *Scope) Stream(d ...device.Device) device.Stream {
 // RecordStream notes that work on stream st uses x's memory. It is for work that no op queues, and
 // is torch's record_stream. Work queued on st from now on waits for earlier writes to x. Later
 // writes to x, and later owners of its memory, wait for the work that is queued on st by then. Ops
-// need no RecordStream. Nor does [Raw], on the stream that it passes to its function.
+// need no RecordStream. Work that [Raw] queues, on the stream that it passes to its function, needs
+// none either.
 func (x *Tensor) RecordStream(st device.Stream) {
 	const op = "record_stream"
 	x.use(op)

@@ -7,8 +7,8 @@ import (
 )
 
 // A tape records which random numbers a checkpointed segment drew, and returns the same numbers
-// when the segment is computed again. Between the two, other code may draw from the generator. Its
-// draws do not matter. Recomputing does not advance the generator. Draws from the generator of the
+// when the segment is computed again. In between, other code may draw from the generator, which
+// does not matter. Recomputing does not advance the generator. Draws from the generator of the
 // segment's scope go through the tape. An op whose operands are all older than that scope draws
 // from the generator of their scope, and so bypasses the tape. The tape recognises such an op
 // because it runs on the segment's goroutine.
@@ -32,7 +32,7 @@ type draw struct {
 	seed, offset uint64
 }
 
-// begin makes t record the draws of its goroutine, until stop.
+// begin makes t record the draws of its goroutine, until t.stop is called.
 func (t *tape) begin() { tapes.bind(&t.binding, t, false) }
 
 func (t *tape) stop() { t.binding.end() }

@@ -144,9 +144,9 @@ func (x *Tensor) handle(op string, s *Scope, l shape.Layout) *Tensor {
 }
 
 // In returns a handle of x in scope s, which must be inside of x's own scope. An expression over
-// the handle belongs to s. The call only lends x: x stays valid and in its scope. s.From(x) gives x
-// away. Gradients reach x through the handle. If x's scope is s, or is inside of s, In returns x
-// itself.
+// the handle belongs to s. The call does not move x: x stays valid and in its own scope. s.From(x)
+// moves x to s. Gradients reach x through the handle. If x's scope is s, or is inside of s, In
+// returns x itself.
 func (x *Tensor) In(s *Scope) *Tensor {
 	x.use("in")
 	s.markUsed()
