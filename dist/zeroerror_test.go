@@ -53,7 +53,7 @@ func TestZeROErrors(t *testing.T) {
 	fails(t, "device", tensor.ErrDevice, "parameter 1, of shape [3], is on cpu", func(g *Group) {
 		NewZeRO(g, adam(param(g, 2), tensor.Root().Ones(3).RequiresGrad()))
 	})
-	fails(t, "no sharder", tensor.ErrValue, "a dist.stubborn cannot be shared by ranks", func(g *Group) {
+	fails(t, "no sharder", tensor.ErrValue, "a dist.unshardable cannot be shared by ranks", func(g *Group) {
 		NewZeRO(g, unshardable{adam(param(g, 2))})
 	})
 	fails(t, "type", tensor.ErrType, "parameter 0 is float64 of shape [2] now", func(g *Group) {
