@@ -91,7 +91,7 @@ func (b *attentionBlocks) scores(w *attentionWorker, p, q []float32, c block) {
 	}
 }
 
-// unseenScores holds the score -Inf, which keys get that a query does not see.
+// unseenScores holds the score -Inf, for keys that a query must not see.
 var unseenScores = func() (x [maxBlock]float32) {
 	for i := range x {
 		x[i] = float32(math.Inf(-1))
@@ -210,11 +210,12 @@ func (w *attentionWorker) release() {
 
 func ptr(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
 
-// headRows returns the memory of consecutive rows of a sample's head: rows from to from+rows-1.
-func headRows(v *device.View, sample, head, from, rows int) []float32 {
+// headRows returns the memory of some rows of a sample's head: the rows number first to
+// first+rows-1.
+func headRows(v *device.View, sample, head, first, rows int) []float32 {
 	if rows == 0 || v.Shape.At(3) == 0 {
 		return nil
 	}
-	at0 := unsafe.Add(pointer(v), (sample*v.Strides.At(0)+head*v.Strides.At(1)+from*v.Strides.At(2))*4)
+	at0 := unsafe.Add(pointer(v), (sample*v.Strides.At(0)+head*v.Strides.At(1)+first*v.Strides.At(2))*4)
 	return at[float32](at0, (rows-1)*v.Strides.At(2)+(v.Shape.At(3)-1)*v.Strides.At(3)+1)
 }

@@ -81,7 +81,7 @@ type columnTile struct {
 
 // fold combines the rows row, row+per, … to the first row of results, the rows row+1, row+1+per, …
 // to the second row, and so on.
-func (t *columnTile) fold(row, rows, depth int, to unsafe.Pointer) {
+func (t *columnTile) fold(row, rows, depth int, results unsafe.Pointer) {
 	in, l, w := t.rank-2, t.pl.folded.loop, t.w
 	most := max(1, t.pl.foldUnit()/(t.cols*depth))
 	for rows > 0 {
@@ -97,12 +97,12 @@ func (t *columnTile) fold(row, rows, depth int, to unsafe.Pointer) {
 			w.strides = append(w.strides, t.per*t.loaded(l, i).stride[in])
 		}
 		w.strides = append(w.strides, 0)
-		w.reg[len(w.reg)-1] = to
+		w.reg[len(w.reg)-1] = results
 		t.reduction.fold.RunColumns(w.reg, w.strides, t.cols, min(rows, most), depth)
 		if rows -= most; rows <= 0 {
 			break // a pointer to the next row would be behind the memory
 		}
 		row += most
-		to = unsafe.Add(to, most*t.cols*t.size)
+		results = unsafe.Add(results, most*t.cols*t.size)
 	}
 }

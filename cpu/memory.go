@@ -22,7 +22,7 @@ type memory struct {
 // reserved is the number of bytes that the pools of all devices have taken from the system.
 var reserved atomic.Uint64
 
-// Alloc allocates like [hostmem.Memory], and keeps to the limit that all devices share.
+// Alloc allocates like [hostmem.Memory], but not more than the limit that all devices share.
 func (m *memory) Alloc(size uint64) (uintptr, error) {
 	for limit := initialLimit(); ; {
 		held := reserved.Load()

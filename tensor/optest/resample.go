@@ -18,14 +18,14 @@ func keys(t float64) float64 {
 	return 0
 }
 
-// resampleRef resizes the spatial dimensions of x. to holds the new sizes. The weights follow the
-// definition of each mode. cubic is the kernel of the cubic mode: the function keys, or its
+// resampleRef resizes the spatial dimensions of x. newSizes holds the new sizes. The weights follow
+// the definition of each mode. cubic is the kernel of the cubic mode: the function keys, or its
 // absolute value if the caller needs the sum of the absolute values of terms.
-func resampleRef(mode tensor.InterpolateMode, to []int, scale []float64, align bool, cubic func(t float64) float64) func(x array) array {
+func resampleRef(mode tensor.InterpolateMode, newSizes []int, scale []float64, align bool, cubic func(t float64) float64) func(x array) array {
 	return func(x array) array {
 		y := x
 		for d := 2; d < len(x.dims); d++ {
-			n, m := x.dims[d], to[d-2]
+			n, m := x.dims[d], newSizes[d-2]
 			dims := slices.Clone(y.dims)
 			dims[d] = m
 			before := y

@@ -74,8 +74,8 @@ func TestSampling(t *testing.T) {
 			if !slices.Equal(drawn.Shape().Slice(), []int{n}) || drawn.Type() != dtype.I64 || drawn.Scope() != s {
 				t.Errorf("%v: %v %v", ty, drawn.Shape(), drawn.Type())
 			}
-			// Samples are drawn without replacement. The first of a pair has the probability of its
-			// weight, the second has its share of the remaining weight.
+			// Samples are drawn without replacement. The probability of the first sample is its
+			// weight. The probability of the second sample is its share of the remaining weight.
 			pairs := p.Unsqueeze(0).Expand(n/4, 4).Multinomial(3, false)
 			first, second := map[float64]float64{}, map[float64]float64{}
 			v := pairs.Floats()

@@ -53,8 +53,8 @@ func dropped(x array, dim int) array {
 // rounding rounds the elements of x, so that many are equal.
 func rounding(x array) array { return x.apply(math.RoundToEven) }
 
-// even rounds the elements of a tensor like [rounding]. It leaves bool as it is: PyTorch and this
-// library do not round bool.
+// even rounds the elements of a tensor like [rounding]. It does not change bool, which PyTorch and
+// this library do not round.
 func even(x *tt) *tt {
 	if x.Type() == dtype.Bool {
 		return x

@@ -224,8 +224,8 @@ func elementwise(c *ctx, k kernel, l lowering) {
 	c.RET()
 }
 
-// writeISA writes the assembly of one instruction set, its declarations and its table. It leaves
-// out the kernels whose names are in without.
+// writeISA writes the assembly of one instruction set, its declarations and its table. It omits the
+// kernels that the map without lists.
 func writeISA(dir string, s *isa, without map[string]bool) {
 	b := build.NewContext()
 	b.ConstraintExpr("!noasm")

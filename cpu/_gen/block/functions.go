@@ -124,7 +124,7 @@ func (t *translator) constant(bits uint32) operand.Mem {
 	return m
 }
 
-// own returns a register that holds value v and that instruction i may overwrite.
+// own returns a register that holds value v. Instruction i may overwrite this register.
 func (t *translator) own(v int32, i int) reg.VecVirtual {
 	x := t.vec(v)
 	if t.isConst(v) || t.last[t.root[v]] == i {
@@ -349,8 +349,8 @@ func (t *translator) logic(in expr.Instr) value {
 	return value{}
 }
 
-// writeFunctions emits the functions of one instruction set, except those whose names are in
-// without. It returns the Go text of their table.
+// writeFunctions emits the functions of one instruction set, except those that the map without
+// lists. It returns the Go text of their table.
 func writeFunctions(c *ctx, without map[string]bool) string {
 	var b bytes.Buffer
 	pool := map[uint64]operand.Mem{}

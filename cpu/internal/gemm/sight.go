@@ -252,8 +252,7 @@ func (l *inputLayout) sortColumns(win *windowKernel, row, in []float32, first in
 	}
 }
 
-// pick copies every step-th element of the row in, beginning with element at. Elements outside the
-// row are zeros.
+// pick sets to[j] to in[at+j·step], or to 0 if that element is outside the row in.
 func (l *inputLayout) pick(to, in []float32, at int) {
 	for j := range to {
 		to[j] = 0

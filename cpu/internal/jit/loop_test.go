@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// can reports whether this machine can run loops. CI has such machines. If the machine cannot run
-// loops, the function can logs a message and returns false.
-func can(t testing.TB) bool {
+// canRun reports whether this machine can run loops. CI has such machines. On other machines it
+// logs a message and returns false.
+func canRun(t testing.TB) bool {
 	x := &cpu.X86
 	if err := Why(); err != nil || !x.HasAVX512F || !x.HasAVX512DQ || !x.HasAVX512BW || !x.HasAVX512VL || !x.HasBMI2 {
 		t.Logf("loops do not run here (%v), so they were NOT run", err)
@@ -237,7 +237,7 @@ func bothNaN(t dtype.Type, a, b uint64) bool {
 
 // TestEveryInstruction: every instruction gives the same result as the interpreter, in every type.
 func TestEveryInstruction(t *testing.T) {
-	if !can(t) {
+	if !canRun(t) {
 		return
 	}
 	r := rand.New(rand.NewPCG(1, 2))
@@ -308,7 +308,7 @@ func TestEveryInstruction(t *testing.T) {
 // TestFewRegisters compiles a program with more pointers, masks and values than there are
 // registers.
 func TestFewRegisters(t *testing.T) {
-	if !can(t) {
+	if !canRun(t) {
 		return
 	}
 	r := rand.New(rand.NewPCG(3, 4))
@@ -341,7 +341,7 @@ func TestFewRegisters(t *testing.T) {
 
 // TestFault: a fault panics with the name of the program, and the goroutine continues.
 func TestFault(t *testing.T) {
-	if !can(t) {
+	if !canRun(t) {
 		return
 	}
 	p := expr.MustLower([]*expr.Expr{expr.Call("tanh", expr.X(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
