@@ -53,11 +53,11 @@ func (b *attentionBlocks) cut(rows int) {
 }
 
 // seenKeys returns an upper bound of the number of keys that a query of a sample sees. The bound
-// holds for the queries before number `before`.
-func (b *attentionBlocks) seenKeys(sample, before int) int {
+// holds for the given number of first queries.
+func (b *attentionBlocks) seenKeys(sample, queries int) int {
 	n := b.keys
 	if b.Causal {
-		n = min(n, before)
+		n = min(n, queries)
 	}
 	if !b.Lengths.Absent() {
 		n = int(max(0, min(int64(n), *(*int64)(element(&b.Lengths, sample)))))

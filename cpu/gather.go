@@ -127,7 +127,7 @@ func (g *indexed) run(lo, hi int) {
 }
 
 // share finds the innermost dimensions, after the axis, along which the index does not change. The
-// elements of both other views must be contiguous along them. An example are the columns of an
+// elements of both other views must be contiguous along them. Examples are the columns of an
 // embedding's table.
 func (g *indexed) share(a, b *device.View) {
 	g.shared, g.suffix = 1, g.index.Shape.Rank()

@@ -78,7 +78,7 @@ var _ device.Borrower = (*Device)(nil)
 // Borrow returns a buffer on the caller's memory. If the function release is not nil, it is called
 // once, when the buffer is freed or queued. The call may come from any goroutine, and must not
 // block. The buffer keeps a reference to release. So everything that release refers to stays
-// reachable as long as the buffer.
+// reachable as long as the buffer is reachable.
 func (d *Device) Borrow(mem []byte, release func()) device.Buffer {
 	if release == nil {
 		release = func() {}

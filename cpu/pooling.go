@@ -212,7 +212,7 @@ func (t *poolTask) disjoint(i int) bool {
 	return t.out[i] == 1 || t.stride[i] > t.dilation[i]*(t.kernel[i]-1)
 }
 
-// addTo adds each element of from to the element of dst with the same index.
+// addTo adds each element of src to the element of dst with the same index.
 func addTo(dst, src []float32) {
 	if len(dst) < 32 {
 		src = src[:len(dst)]

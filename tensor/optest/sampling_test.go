@@ -48,8 +48,8 @@ func TestSampling(t *testing.T) {
 			for name, x := range map[string]*tt{"TruncNormal": m.TruncNormal(1, 2, -1, 3, n), "TruncNormalInPlace": m.Empty(n).TruncNormalInPlace(1, 2, -1, 3)} {
 				v := x.Floats()
 				mean, std := moments(v)
-				// Within one deviation, the variance is 1 - 2φ(1)/(2Φ(1)-1) = 0.2911 of the whole
-				// variance.
+				// The variance of a normal number that is limited to one deviation is 1 -
+				// 2φ(1)/(2Φ(1)-1) = 0.2911 of the variance without a limit.
 				if slices.Min(v) < -1 || slices.Max(v) > 3 || math.Abs(mean-1) > 0.03 || math.Abs(std-2*math.Sqrt(0.2911)) > 0.03 {
 					t.Errorf("%s %v: from %v to %v, mean %v, deviation %v", name, ty, slices.Min(v), slices.Max(v), mean, std)
 				}
@@ -131,8 +131,8 @@ func TestSameSamples(t *testing.T) {
 	}
 }
 
-// Drawing into a result is recorded as Fill is: the gradient of the old values is 0. A leaf may be
-// drawn into, a view of a leaf may not.
+// An op that draws random numbers into a result is recorded like Fill: the gradient of the old
+// values is 0. The result may be a leaf, but not a view of a leaf.
 func TestDrawingOverResults(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		for name, c := range map[string]struct {

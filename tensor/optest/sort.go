@@ -78,8 +78,8 @@ func pairRows(op, method string, in []int, dim int, keep bool, call func(x *tt) 
 		return shaped(rowsOf(x, dim, func(v []float64) []float64 { return floatsOf(at(v)) }))
 	}
 	first := one(op, method, in, func(x *tt) *tt { y, _ := call(x); return y }, values)
-	// If a row is repeated, the gradient cannot be compared with differences, because the elements
-	// of a column are equal.
+	// If the layout repeats rows, all elements along dimension 0 are equal. Then central
+	// differences do not give the gradient.
 	first.noGrad = dim == 0
 	first.kernels = op == "sort" && dim == 1 && len(in) == 2 && in[1] > 0
 	second := one(op+" index", method, in, func(x *tt) *tt { _, i := call(x); return i }, indices)

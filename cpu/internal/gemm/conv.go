@@ -317,9 +317,8 @@ func (j *columns) task(i, k0, k1 int) {
 	}
 }
 
-// cut divides places of a unit, from place from up to but not including place to, into panels. For
-// each panel it lists the pieces from which it is packed, and the runs in which its results are
-// stored.
+// cut divides the places start … stop-1 of a unit into panels. For each panel it lists the pieces
+// from which it is packed, and the runs in which its results are stored.
 func (j *columns) cut(l *columnLocal, layout *inputLayout, u *unit, start, stop int) {
 	width, lanes := j.kern.width, j.win.lanes
 	l.pieces, l.runs, l.panel = l.pieces[:0], l.runs[:0], l.panel[:0]

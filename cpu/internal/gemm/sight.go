@@ -152,8 +152,8 @@ func (s *windowGrid) layout(u *unit, reach int) (l inputLayout) {
 	return l
 }
 
-// locate sets the address in l to channels c0 … c1-1 of group g. If l describes a copy, locate
-// writes the copy to buf, which it grows if necessary. It returns buf.
+// locate makes l refer to channels c0 … c1-1 of group g. If l describes a copy, locate fills the
+// copy in buf, which it grows if necessary. It returns buf.
 func (s *windowGrid) locate(l *inputLayout, win *windowKernel, u *unit, g, c0, c1 int, buf []float32) []float32 {
 	if !l.copied {
 		l.data = s.src
