@@ -210,12 +210,11 @@ func (w *attentionWorker) release() {
 
 func ptr(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
 
-// headRows returns the memory of some rows of a sample's head: the rows number first to
-// first+rows-1.
-func headRows(v *device.View, sample, head, first, rows int) []float32 {
+// headRows returns the memory of some rows of a sample's head: the rows firstRow … firstRow+rows-1.
+func headRows(v *device.View, sample, head, firstRow, rows int) []float32 {
 	if rows == 0 || v.Shape.At(3) == 0 {
 		return nil
 	}
-	at0 := unsafe.Add(pointer(v), (sample*v.Strides.At(0)+head*v.Strides.At(1)+first*v.Strides.At(2))*4)
+	at0 := unsafe.Add(pointer(v), (sample*v.Strides.At(0)+head*v.Strides.At(1)+firstRow*v.Strides.At(2))*4)
 	return at[float32](at0, (rows-1)*v.Strides.At(2)+(v.Shape.At(3)-1)*v.Strides.At(3)+1)
 }

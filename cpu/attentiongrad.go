@@ -85,19 +85,19 @@ func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, fi
 	return parts[from : from+n*cols], cols, 1
 }
 
-// add adds the sums of all parts, for n rows from row first on, and stores the result in the
+// add adds the sums of all parts, for n rows from firstRow on, and stores the result in the
 // gradient.
-func (t *attentionGradTask) add(d *device.View, parts []float32, pair, first, n int) {
+func (t *attentionGradTask) add(d *device.View, parts []float32, pair, firstRow, n int) {
 	if d.Absent() || d.Size() == 0 {
 		return
 	}
 	cols := d.Shape.At(3)
-	sum, _, _ := t.sums(d, parts, 0, pair, first, n)
+	sum, _, _ := t.sums(d, parts, 0, pair, firstRow, n)
 	for p := 1; p < t.parts; p++ {
-		x, _, _ := t.sums(d, parts, p, pair, first, n)
+		x, _, _ := t.sums(d, parts, p, pair, firstRow, n)
 		ops[expr.OpAdd][dtype.F32](ptr(sum), ptr(sum), ptr(x), ptr(x), n*cols)
 	}
-	out, row, col := headRows(d, pair/t.shared, pair%t.shared, first, n), d.Strides.At(2), d.Strides.At(3)
+	out, row, col := headRows(d, pair/t.shared, pair%t.shared, firstRow, n), d.Strides.At(2), d.Strides.At(3)
 	for i := range n {
 		spread(ptr(out[i*row:]), ptr(sum[i*cols:]), 4, 4*col, cols)
 	}

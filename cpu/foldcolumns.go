@@ -40,9 +40,9 @@ func (r *reduction) chooseColumns() {
 	r.fold = pl.foldOf(r.kind, r.ct, foldKey{reads: jit.Reads{Once: once}, columns: true})
 }
 
-// foldTile stores the combination of n rows of a tile in acc.sum. The tile begins at row first of
-// the k-th group, and at column c0. The rows form wide rows of per rows each.
-func (r *reduction) foldTile(w *runner, acc *accumulator, k, c0, cols, first, n, per int) {
+// foldTile stores the combination of n rows of a tile in acc.sum. The tile begins at row firstRow
+// of the k-th group, and at column c0. The rows form wide rows of per rows each.
+func (r *reduction) foldTile(w *runner, acc *accumulator, k, c0, cols, firstRow, n, per int) {
 	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
 	t := columnTile{reduction: r, w: w, c0: c0, cols: cols, per: per}
 	for d := r.rank - 3; d >= 0; d-- {
@@ -57,9 +57,9 @@ func (r *reduction) foldTile(w *runner, acc *accumulator, k, c0, cols, first, n,
 		if i == 0 {
 			to = sum
 		}
-		t.fold(first+i, rest, depth+1, to)
+		t.fold(firstRow+i, rest, depth+1, to)
 		if depth > 0 {
-			t.fold(first+i+rest, per-rest, depth, unsafe.Add(to, rest*cols*r.size))
+			t.fold(firstRow+i+rest, per-rest, depth, unsafe.Add(to, rest*cols*r.size))
 		}
 		if m := per; i > 0 {
 			if depth == 0 {

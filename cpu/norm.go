@@ -253,8 +253,8 @@ var gradientFormulas = sync.OnceValue(func() (list [8]normGradientFormulas) {
 	return list
 })
 
-// join adds the sums of the parts pairwise, for a block of columns that begins at column first.
-func (n *normGradTask) join(which, first, parts int) {
+// join adds the sums of the parts pairwise, for a block of columns that begins at column firstCol.
+func (n *normGradTask) join(which, firstCol, parts int) {
 	v := &n.o.DWeight
 	if which == 1 {
 		v = &n.o.DBias
@@ -262,8 +262,8 @@ func (n *normGradTask) join(which, first, parts int) {
 	if v.Absent() {
 		return
 	}
-	t, count := v.Type, min(maxBlock, v.Size()-first)
-	to := unsafe.Add(pointer(v), first*t.Size())
+	t, count := v.Type, min(maxBlock, v.Size()-firstCol)
+	to := unsafe.Add(pointer(v), firstCol*t.Size())
 	if parts == 0 {
 		clear(at8(to, count*t.Size()))
 		return
@@ -271,11 +271,11 @@ func (n *normGradTask) join(which, first, parts int) {
 	add := ops[expr.OpAdd][t]
 	for step := 1; step < parts; step *= 2 {
 		for p := 0; p+step < parts; p += 2 * step {
-			a, b := unsafe.Add(n.sum(p, which), first*t.Size()), unsafe.Add(n.sum(p+step, which), first*t.Size())
+			a, b := unsafe.Add(n.sum(p, which), firstCol*t.Size()), unsafe.Add(n.sum(p+step, which), firstCol*t.Size())
 			add(a, a, b, b, count)
 		}
 	}
-	copy(at8(to, count*t.Size()), at8(unsafe.Add(n.sum(0, which), first*t.Size()), count*t.Size()))
+	copy(at8(to, count*t.Size()), at8(unsafe.Add(n.sum(0, which), firstCol*t.Size()), count*t.Size()))
 }
 
 // column returns the address of the element of row lo in a view with one element for each row.

@@ -90,14 +90,14 @@ func drawRun[T uint32 | uint64](d expr.Draw, numbers []T, seed, offset uint64, i
 	}
 }
 
-// drawBlocks draws whole blocks directly into out, if the numbers are exactly the words of the
+// drawBlocks draws whole blocks directly into numbers, if the numbers are exactly the words of the
 // blocks in order. It returns how many numbers it has drawn.
-func drawBlocks[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index int64) int {
+func drawBlocks[T uint32 | uint64](d expr.Draw, numbers []T, seed, offset uint64, index int64) int {
 	first := d.Word(index)
-	if len(out) == 0 || first%4 != 0 || d.Word(index+int64(len(out)-1)) < first { // the counter wraps
+	if len(numbers) == 0 || first%4 != 0 || d.Word(index+int64(len(numbers)-1)) < first { // the counter wraps
 		return 0
 	}
-	switch x := any(out).(type) {
+	switch x := any(numbers).(type) {
 	case []uint32:
 		if whole := len(x) &^ 3; d == (expr.Draw{}) {
 			asm.Philox(x[:whole], seed, offset+first/4)

@@ -154,14 +154,14 @@ func sortRows() []row {
 	return rows
 }
 
-// quantileRef returns the quantile q of a row, with the interpolation how.
-func quantileRef(q float64, how tensor.Interpolation) func(v []float64) float64 {
+// quantileRef returns the quantile q of a row, with the given mode of interpolation.
+func quantileRef(q float64, mode tensor.Interpolation) func(v []float64) float64 {
 	return func(v []float64) float64 {
 		v = slices.Clone(v)
 		slices.Sort(v)
 		rank := q * float64(len(v)-1)
 		lo, hi, w := math.Floor(rank), math.Ceil(rank), rank-math.Floor(rank)
-		switch how {
+		switch mode {
 		case tensor.Lower:
 			hi = lo
 		case tensor.Higher:

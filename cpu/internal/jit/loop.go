@@ -247,15 +247,15 @@ func (c *compiler) number(i int) int {
 }
 
 // address returns the memory operand at the i-th address, whose elements have the given size. If
-// once is true, the address is the same for all elements.
-func (c *compiler) address(i, size int, once bool) operand {
+// repeated is true, the address is the same for all elements.
+func (c *compiler) address(i, size int, repeated bool) operand {
 	m := memory(spare, 0)
 	if i < directPointers || c.held() {
 		m.base = pointers[i]
 	} else {
 		c.load(spare, regs, int32(8*c.number(i)))
 	}
-	if !once {
+	if !repeated {
 		m.index = at
 		for s := size; s > 1; s /= 2 {
 			m.scale++

@@ -55,9 +55,9 @@ func beforeFault(t testing.TB, n int) []byte {
 	return m[size-n-guard : size]
 }
 
-// prepare makes the loop of a program over rows of n elements. If bit i of once is set, operand i
-// has one element for each row.
-func prepare(tb testing.TB, p *expr.Program, r *rand.Rand, rows, n int, once uint64) *program {
+// prepare makes the loop of a program over rows of n elements. If bit i of repeated is set, operand
+// i has one element for each row.
+func prepare(tb testing.TB, p *expr.Program, r *rand.Rand, rows, n int, repeated uint64) *program {
 	l := &Loop{Name: p.Name(), Code: p.Code}
 	q := &program{Program: p, loop: l, rows: rows, n: n}
 	offset := 0
@@ -67,7 +67,7 @@ func prepare(tb testing.TB, p *expr.Program, r *rand.Rand, rows, n int, once uin
 	for i, c := range p.Code {
 		switch c.Op {
 		case expr.OpX:
-			l.Loads = append(l.Loads, Load{Value: int32(i), Type: p.In[c.Imm], Once: once>>c.Imm&1 == 1, Reg: int(c.Imm)})
+			l.Loads = append(l.Loads, Load{Value: int32(i), Type: p.In[c.Imm], Once: repeated>>c.Imm&1 == 1, Reg: int(c.Imm)})
 		case expr.OpParam:
 			l.Same = append(l.Same, Same{int32(i), offset})
 			offset += 64
