@@ -263,7 +263,7 @@ func (l *inputLayout) pick(dst, src []float32, index int) {
 	}
 }
 
-// tap returns the distance of a tap from its place in memory.
+// tap returns the memory offset of a tap relative to its place.
 func (s *windowGrid) tap(l *inputLayout, t [3]int) int {
 	x := t[2] - s.lo[2]
 	return (t[0]-s.lo[0])*l.row[0] + (t[1]-s.lo[1])*l.row[1] + x%l.step*l.phase + x/l.step
