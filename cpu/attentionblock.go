@@ -53,11 +53,11 @@ func (b *attentionBlocks) cut(rows int) {
 }
 
 // seenKeys returns an upper bound of the number of keys that a query of a sample sees. The bound
-// holds for the queries before number `before`.
-func (b *attentionBlocks) seenKeys(sample, before int) int {
+// holds for the given number of first queries.
+func (b *attentionBlocks) seenKeys(sample, queries int) int {
 	n := b.keys
 	if b.Causal {
-		n = min(n, before)
+		n = min(n, queries)
 	}
 	if !b.Lengths.Absent() {
 		n = int(max(0, min(int64(n), *(*int64)(element(&b.Lengths, sample)))))
@@ -91,7 +91,7 @@ func (b *attentionBlocks) scores(w *attentionWorker, p, q []float32, c block) {
 	}
 }
 
-// unseenScores holds the score -Inf, which keys get that a query does not see.
+// unseenScores holds the score -Inf, for keys that a query must not see.
 var unseenScores = func() (x [maxBlock]float32) {
 	for i := range x {
 		x[i] = float32(math.Inf(-1))
@@ -210,11 +210,11 @@ func (w *attentionWorker) release() {
 
 func ptr(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
 
-// headRows returns the memory of consecutive rows of a sample's head: rows from to from+rows-1.
-func headRows(v *device.View, sample, head, from, rows int) []float32 {
+// headRows returns the memory of some rows of a sample's head: the rows firstRow … firstRow+rows-1.
+func headRows(v *device.View, sample, head, firstRow, rows int) []float32 {
 	if rows == 0 || v.Shape.At(3) == 0 {
 		return nil
 	}
-	at0 := unsafe.Add(pointer(v), (sample*v.Strides.At(0)+head*v.Strides.At(1)+from*v.Strides.At(2))*4)
+	at0 := unsafe.Add(pointer(v), (sample*v.Strides.At(0)+head*v.Strides.At(1)+firstRow*v.Strides.At(2))*4)
 	return at[float32](at0, (rows-1)*v.Strides.At(2)+(v.Shape.At(3)-1)*v.Strides.At(3)+1)
 }

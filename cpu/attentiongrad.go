@@ -74,29 +74,30 @@ func (d *Device) attentionGrad(o *device.AttentionGrad) error {
 }
 
 // sums returns the memory in which a unit sums a gradient of keys or values, and the strides of
-// that memory. first is the number of the unit's first key. If there is only one part, the memory
-// is the gradient itself.
-func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, first, n int) (at []float32, row, col int) {
+// that memory. firstKey is the number of the unit's first key. If there is only one part, the
+// memory is the gradient itself.
+func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, firstKey, n int) (at []float32, row, col int) {
 	if t.parts == 1 {
-		return headRows(d, pair/t.shared, pair%t.shared, first, n), d.Strides.At(2), d.Strides.At(3)
+		return headRows(d, pair/t.shared, pair%t.shared, firstKey, n), d.Strides.At(2), d.Strides.At(3)
 	}
 	cols := d.Shape.At(3)
-	from := part*d.Size() + (pair*t.keys+first)*cols
+	from := part*d.Size() + (pair*t.keys+firstKey)*cols
 	return parts[from : from+n*cols], cols, 1
 }
 
-// add adds n rows of the sums of all parts, and stores the result in the gradient.
-func (t *attentionGradTask) add(d *device.View, parts []float32, pair, from, n int) {
+// add adds the sums of all parts, for n rows from firstRow on, and stores the result in the
+// gradient.
+func (t *attentionGradTask) add(d *device.View, parts []float32, pair, firstRow, n int) {
 	if d.Absent() || d.Size() == 0 {
 		return
 	}
 	cols := d.Shape.At(3)
-	sum, _, _ := t.sums(d, parts, 0, pair, from, n)
+	sum, _, _ := t.sums(d, parts, 0, pair, firstRow, n)
 	for p := 1; p < t.parts; p++ {
-		x, _, _ := t.sums(d, parts, p, pair, from, n)
+		x, _, _ := t.sums(d, parts, p, pair, firstRow, n)
 		ops[expr.OpAdd][dtype.F32](ptr(sum), ptr(sum), ptr(x), ptr(x), n*cols)
 	}
-	out, row, col := headRows(d, pair/t.shared, pair%t.shared, from, n), d.Strides.At(2), d.Strides.At(3)
+	out, row, col := headRows(d, pair/t.shared, pair%t.shared, firstRow, n), d.Strides.At(2), d.Strides.At(3)
 	for i := range n {
 		spread(ptr(out[i*row:]), ptr(sum[i*cols:]), 4, 4*col, cols)
 	}

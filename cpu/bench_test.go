@@ -266,8 +266,8 @@ func BenchmarkChannelSum(b *testing.B) {
 	rate(b, 4*x.Size())
 }
 
-// BenchmarkForkJoin measures the cost of sharing two units of work, without the work itself. Each
-// unit takes the time unit. Between two calls, the caller does other work for the time gap.
+// BenchmarkForkJoin measures the cost of sharing two units of work, without the work itself. unit
+// is the time for a unit of work. Between two calls, the caller does other work for the time gap.
 func BenchmarkForkJoin(b *testing.B) {
 	for _, unit := range []time.Duration{0, 2 * time.Microsecond, 10 * time.Microsecond} {
 		for _, gap := range []time.Duration{0, 10 * time.Microsecond, 200 * time.Microsecond} {

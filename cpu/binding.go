@@ -236,7 +236,7 @@ func (a *access) offset(c *cursor, rank int) int {
 }
 
 // next moves c from the end of a run along the innermost dimension to the start of the next run. It
-// returns the difference between the offsets in a of the two runs' first elements.
+// returns the difference between a's offsets at the starts of the two runs.
 func (b *binding) next(c *cursor, a *access) int {
 	d := 0
 	for k := b.rank - 2; k >= 0; k-- {

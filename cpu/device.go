@@ -182,8 +182,8 @@ func (d *Device) NewStream(int) (device.Stream, error) {
 	return d.newStream(), nil
 }
 
-// stream is a queue of work. It is always empty, because work runs at once, unless a recording
-// records the work.
+// stream is a queue of work. Work runs at once, so the queue is always empty. While a stream is
+// recorded, its work goes to the recording instead.
 type stream struct {
 	dev host
 	id  uint64

@@ -260,8 +260,9 @@ type accumulator struct {
 
 var accumulators = sync.Pool{New: func() any { return new(accumulator) }}
 
-// tile reduces n consecutive positions of a tile of columns, beginning at position from.
-func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n int) {
+// tile reduces n consecutive rows of a tile of columns, beginning with row startRow of the reduced
+// positions.
+func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, startRow, n int) {
 	c0 := tile * r.cols
 	cols := min(r.cols, r.inner-c0)
 	to := (chunk*r.outer+k)*r.inner + c0
@@ -269,7 +270,7 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 	sum := unsafe.Pointer(&acc.sum)
 	if r.arg {
 		pos := acc.pos[:cols]
-		if r.size == 4 && r.argWords(w, acc, at, from, n, cols) {
+		if r.size == 4 && r.argWords(w, acc, at, startRow, n, cols) {
 			for c := range pos {
 				pos[c] = int64(acc.at[c])
 			}
@@ -278,15 +279,15 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 			return
 		}
 		for i := range n {
-			v := r.evaluate(w, at(from+i), cols)
+			v := r.evaluate(w, at(startRow+i), cols)
 			if i == 0 {
 				copy(at8(sum, cols*r.size), at8(v, cols*r.size))
 				for c := range pos {
-					pos[c] = int64(from)
+					pos[c] = int64(startRow)
 				}
 				continue
 			}
-			updateArg(r.ct, r.kind, sum, v, pos, int64(from+i))
+			updateArg(r.ct, r.kind, sum, v, pos, int64(startRow+i))
 		}
 		copy(r.part[to*r.size:], at8(sum, cols*r.size))
 		copy(r.pos[to:], pos)
@@ -299,9 +300,9 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 		per = max(1, min(r.pl.block/cols, n))
 	}
 	if r.fold != nil {
-		r.foldTile(w, acc, k, c0, cols, from, n, per)
+		r.foldTile(w, acc, k, c0, cols, startRow, n, per)
 	} else {
-		r.addTile(w, acc, at, cols, from, n, per)
+		r.addTile(w, acc, at, cols, startRow, n, per)
 	}
 	for per > 1 { // fold a wide row: add its upper half to its lower half, repeatedly
 		half := (per + 1) / 2

@@ -40,9 +40,9 @@ func (r *reduction) chooseColumns() {
 	r.fold = pl.foldOf(r.kind, r.ct, foldKey{reads: jit.Reads{Once: once}, columns: true})
 }
 
-// foldTile stores the combination of n rows of a tile in acc.sum. The tile begins at row from of
-// the k-th group, and at column c0. The rows form wide rows of per rows each.
-func (r *reduction) foldTile(w *runner, acc *accumulator, k, c0, cols, from, n, per int) {
+// foldTile stores the combination of n rows of a tile in acc.sum. The tile begins at row firstRow
+// of the k-th group, and at column c0. The rows form wide rows of per rows each.
+func (r *reduction) foldTile(w *runner, acc *accumulator, k, c0, cols, firstRow, n, per int) {
 	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
 	t := columnTile{reduction: r, w: w, c0: c0, cols: cols, per: per}
 	for d := r.rank - 3; d >= 0; d-- {
@@ -57,9 +57,9 @@ func (r *reduction) foldTile(w *runner, acc *accumulator, k, c0, cols, from, n, 
 		if i == 0 {
 			to = sum
 		}
-		t.fold(from+i, rest, depth+1, to)
+		t.fold(firstRow+i, rest, depth+1, to)
 		if depth > 0 {
-			t.fold(from+i+rest, per-rest, depth, unsafe.Add(to, rest*cols*r.size))
+			t.fold(firstRow+i+rest, per-rest, depth, unsafe.Add(to, rest*cols*r.size))
 		}
 		if m := per; i > 0 {
 			if depth == 0 {
@@ -81,7 +81,7 @@ type columnTile struct {
 
 // fold combines the rows row, row+per, … to the first row of results, the rows row+1, row+1+per, …
 // to the second row, and so on.
-func (t *columnTile) fold(row, rows, depth int, to unsafe.Pointer) {
+func (t *columnTile) fold(row, rows, depth int, results unsafe.Pointer) {
 	in, l, w := t.rank-2, t.pl.folded.loop, t.w
 	most := max(1, t.pl.foldUnit()/(t.cols*depth))
 	for rows > 0 {
@@ -97,12 +97,12 @@ func (t *columnTile) fold(row, rows, depth int, to unsafe.Pointer) {
 			w.strides = append(w.strides, t.per*t.loaded(l, i).stride[in])
 		}
 		w.strides = append(w.strides, 0)
-		w.reg[len(w.reg)-1] = to
+		w.reg[len(w.reg)-1] = results
 		t.reduction.fold.RunColumns(w.reg, w.strides, t.cols, min(rows, most), depth)
 		if rows -= most; rows <= 0 {
 			break // a pointer to the next row would be behind the memory
 		}
 		row += most
-		to = unsafe.Add(to, most*t.cols*t.size)
+		results = unsafe.Add(results, most*t.cols*t.size)
 	}
 }

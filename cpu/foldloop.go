@@ -126,9 +126,9 @@ func (r *reduction) chooseFold() {
 func (pl *plan) foldUnit() int { return unitOfAProgram / max(1, len(pl.folded.loop.Steps)) }
 
 // foldRows reduces rows of n values each. The first row begins at element p. It stores the results
-// at address to. If the operands are not read in place, all rows together have at most as many
-// elements as a block.
-func (r *reduction) foldRows(w *runner, p, n, rows int, to unsafe.Pointer) {
+// at the address results. If the operands are not read in place, all rows together have at most as
+// many elements as a block.
+func (r *reduction) foldRows(w *runner, p, n, rows int, results unsafe.Pointer) {
 	if !r.inPlace {
 		r.load(w, p, n*rows)
 	}
@@ -160,7 +160,7 @@ func (r *reduction) foldRows(w *runner, p, n, rows int, to unsafe.Pointer) {
 		w.strides = append(w.strides, n*size)
 	}
 	w.strides = append(w.strides, r.size)
-	w.reg[len(w.reg)-1] = to
+	w.reg[len(w.reg)-1] = results
 	r.fold.Run(w.reg, w.strides, n, rows)
 }
 

@@ -31,7 +31,7 @@ func (d *Device) gather(o *device.Gather) error {
 	}
 	g.share(g.out, g.src)
 	row := g.shared
-	if last := g.last(); row == 1 && last >= 0 {
+	if last := g.lastDim(); row == 1 && last >= 0 {
 		row = o.Out.Shape.At(last)
 	}
 	rows := o.Out.Size() / row
@@ -39,9 +39,9 @@ func (d *Device) gather(o *device.Gather) error {
 	return g.fault(o.Tag)
 }
 
-// last returns the innermost dimension along which the index has several elements. If there is
+// lastDim returns the innermost dimension along which the index has several elements. If there is
 // none, it returns the first dimension.
-func (g *indexed) last() int {
+func (g *indexed) lastDim() int {
 	k := g.index.Shape.Rank() - 1
 	for k > 0 && g.index.Shape.At(k) == 1 {
 		k--
@@ -83,7 +83,7 @@ func (g *indexed) run(lo, hi int) {
 	size := g.out.Type.Size()
 	out, src, index := pointer(g.out), pointer(g.src), pointer(g.index)
 	is := g.index.Type.Size()
-	outer := g.last() // number of outer dimensions; their coordinates identify a row
+	outer := g.lastDim() // number of outer dimensions; their coordinates identify a row
 	if g.shared > 1 {
 		outer = g.suffix
 	}
@@ -127,7 +127,7 @@ func (g *indexed) run(lo, hi int) {
 }
 
 // share finds the innermost dimensions, after the axis, along which the index does not change. The
-// elements of both other views must be contiguous along them. An example are the columns of an
+// elements of both other views must be contiguous along them. Examples are the columns of an
 // embedding's table.
 func (g *indexed) share(a, b *device.View) {
 	g.shared, g.suffix = 1, g.index.Shape.Rank()

@@ -173,13 +173,13 @@ func fused[K float32 | float64](a, b, c K) K {
 	return K(math.FMA(float64(a), float64(b), float64(c)))
 }
 
-// padGrid maps place at to a place inside a dimension of the given size, as the padding mode says.
-// sign is the derivative of the result with respect to at.
-func padGrid[K float32 | float64](s *device.GridSampling, at, size K) (to, sign K) {
+// padGrid maps a place to a place inside a dimension of the given size, as the padding mode says.
+// sign is the derivative of the result with respect to the place.
+func padGrid[K float32 | float64](s *device.GridSampling, place, size K) (inside, sign K) {
 	sign = 1
 	switch s.Padding {
 	case device.GridZeros:
-		return at, 1
+		return place, 1
 	case device.GridReflection:
 		low, span := K(-0.5), size
 		if s.AlignCorners {
@@ -188,7 +188,7 @@ func padGrid[K float32 | float64](s *device.GridSampling, at, size K) (to, sign 
 		if span == 0 {
 			return 0, 0
 		}
-		far := at - low
+		far := place - low
 		if far < 0 {
 			far, sign = -far, -1
 		}
@@ -196,15 +196,15 @@ func padGrid[K float32 | float64](s *device.GridSampling, at, size K) (to, sign 
 		if far > span {
 			far, sign = 2*span-far, -sign
 		}
-		at = far + low
+		place = far + low
 	}
 	switch {
-	case !(at > 0):
+	case !(place > 0):
 		return 0, 0
-	case at >= size-1:
+	case place >= size-1:
 		return size - 1, 0
 	}
-	return at, sign
+	return place, sign
 }
 
 // gridInner is Keys' kernel of cubic interpolation with a = -¾ (R. Keys, Cubic Convolution

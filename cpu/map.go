@@ -62,7 +62,7 @@ func (d *Device) mapAll(b *binding) {
 	d.workers.parallel(b.blocks(), (b.blocks()-1)/parts+1, b)
 }
 
-// pace returns the measured speed of the plan for operands like these.
+// pace returns the pace of the plan on the kind of operands that b has.
 func (b *binding) pace() *pace {
 	if b.across >= 0 || b.whole > 0 {
 		return &b.pl.scattered

@@ -22,7 +22,7 @@ type memory struct {
 // reserved is the number of bytes that the pools of all devices have taken from the system.
 var reserved atomic.Uint64
 
-// Alloc allocates like [hostmem.Memory], and keeps to the limit that all devices share.
+// Alloc allocates like [hostmem.Memory], but not more than the limit that all devices share.
 func (m *memory) Alloc(size uint64) (uintptr, error) {
 	for limit := initialLimit(); ; {
 		held := reserved.Load()
@@ -78,7 +78,7 @@ var _ device.Borrower = (*Device)(nil)
 // Borrow returns a buffer on the caller's memory. If the function release is not nil, it is called
 // once, when the buffer is freed or queued. The call may come from any goroutine, and must not
 // block. The buffer keeps a reference to release. So everything that release refers to stays
-// reachable as long as the buffer.
+// reachable as long as the buffer is reachable.
 func (d *Device) Borrow(mem []byte, release func()) device.Buffer {
 	if release == nil {
 		release = func() {}
@@ -215,20 +215,20 @@ func (b *buffer) Queue() {
 	}
 }
 
-// bytesOf returns n bytes of buf, a buffer of the device, from byte off on.
-func (d *Device) bytesOf(op, arg string, buf device.Buffer, off, n int) ([]byte, error) {
-	if reason := device.OutsideBytes(d, buf, off, n); reason != "" {
+// bytesOf returns the n bytes of buf, a buffer of the device, that begin at the given offset.
+func (d *Device) bytesOf(op, arg string, buf device.Buffer, offset, n int) ([]byte, error) {
+	if reason := device.OutsideBytes(d, buf, offset, n); reason != "" {
 		return nil, operandError(d.name, op, arg, reason)
 	}
-	return buf.(*buffer).mem[off : off+n], nil
+	return buf.(*buffer).mem[offset : offset+n], nil
 }
 
-// Upload copies src to dst, from byte off of dst on.
-func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
+// Upload copies src to the bytes of dst that begin at the given offset.
+func (d *Device) Upload(s device.Stream, dst device.Buffer, offset int, src []byte) error {
 	if err := refused(s, "upload", uploadsOnce); err != nil {
 		return err
 	}
-	m, err := d.bytesOf("upload", "dst", dst, off, len(src))
+	m, err := d.bytesOf("upload", "dst", dst, offset, len(src))
 	if err == nil {
 		if t := device.Tracing(); t != nil {
 			defer d.tracedCopy(t, s, "upload", len(src))()
@@ -238,12 +238,12 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 	return err
 }
 
-// Download fills dst with the bytes of src from byte off on.
-func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
+// Download fills dst with the bytes of src that begin at the given offset.
+func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, offset int) error {
 	if err := refused(s, "download", hostWaits); err != nil {
 		return err
 	}
-	m, err := d.bytesOf("download", "src", src, off, len(dst))
+	m, err := d.bytesOf("download", "src", src, offset, len(dst))
 	if err == nil {
 		if t := device.Tracing(); t != nil {
 			defer d.tracedCopy(t, s, "download", len(dst))()

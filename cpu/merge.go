@@ -161,8 +161,8 @@ func (m *merger) operand(v device.View) int {
 	return i
 }
 
-// follow returns the operands of map i, with strides so that they are read in the order in which v
-// reads the result out.
+// follow returns views of the operands of map i. Their elements are in the order in which v reads
+// the result out.
 func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	producer := m.producer
 	// A program that uses the position prevents a reduction from merging dimensions. That would

@@ -8,8 +8,7 @@ import (
 
 var _ device.Device = (*meta)(nil)
 
-// Owns returns "" if b is a usable buffer of this device. Otherwise it returns the reason why b is
-// not usable.
+// Owns returns "" if b is a usable buffer of this device. Otherwise it returns the reason.
 func (d *meta) Owns(b device.Buffer) (reason string) {
 	own, ok := b.(*metaBuffer)
 	if !ok || own == nil {
@@ -70,7 +69,7 @@ func (d *meta) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src devi
 func (d *meta) Supports(op device.Op) bool { return supports(op) }
 
 // Run allocates the memory that the CPU needs for op, and frees it again. On a stream of a
-// recording it only notes op.
+// recording it only records op.
 func (d *meta) Run(s device.Stream, op device.Op, told *device.KernelEvent) error {
 	if !supports(op) {
 		return unsupported(op)

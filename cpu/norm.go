@@ -147,10 +147,10 @@ func (n *normGradTask) run(lo, hi int) {
 	}
 }
 
-// sum returns the address of sums of part p: the sums of g·z if which is 0, and the sums of g if
-// which is 1.
-func (n *normGradTask) sum(p, which int) unsafe.Pointer {
-	return unsafe.Add(n.sums, (2*p+which)*n.o.X.Shape.At(1)*n.o.X.Type.Compute().Size())
+// sum returns the address of sums of part p: the sums of g·z for kind 0, and the sums of g for kind
+// 1.
+func (n *normGradTask) sum(p, kind int) unsafe.Pointer {
+	return unsafe.Add(n.sums, (2*p+kind)*n.o.X.Shape.At(1)*n.o.X.Type.Compute().Size())
 }
 
 // rows computes the gradient of some rows. It adds the terms of these rows to the sums.
@@ -253,8 +253,8 @@ var gradientFormulas = sync.OnceValue(func() (list [8]normGradientFormulas) {
 	return list
 })
 
-// join adds the sums of the parts pairwise, for a block of columns that begins at column from.
-func (n *normGradTask) join(which, from, parts int) {
+// join adds the sums of the parts pairwise, for a block of columns that begins at column firstCol.
+func (n *normGradTask) join(which, firstCol, parts int) {
 	v := &n.o.DWeight
 	if which == 1 {
 		v = &n.o.DBias
@@ -262,8 +262,8 @@ func (n *normGradTask) join(which, from, parts int) {
 	if v.Absent() {
 		return
 	}
-	t, count := v.Type, min(maxBlock, v.Size()-from)
-	to := unsafe.Add(pointer(v), from*t.Size())
+	t, count := v.Type, min(maxBlock, v.Size()-firstCol)
+	to := unsafe.Add(pointer(v), firstCol*t.Size())
 	if parts == 0 {
 		clear(at8(to, count*t.Size()))
 		return
@@ -271,11 +271,11 @@ func (n *normGradTask) join(which, from, parts int) {
 	add := ops[expr.OpAdd][t]
 	for step := 1; step < parts; step *= 2 {
 		for p := 0; p+step < parts; p += 2 * step {
-			a, b := unsafe.Add(n.sum(p, which), from*t.Size()), unsafe.Add(n.sum(p+step, which), from*t.Size())
+			a, b := unsafe.Add(n.sum(p, which), firstCol*t.Size()), unsafe.Add(n.sum(p+step, which), firstCol*t.Size())
 			add(a, a, b, b, count)
 		}
 	}
-	copy(at8(to, count*t.Size()), at8(unsafe.Add(n.sum(0, which), from*t.Size()), count*t.Size()))
+	copy(at8(to, count*t.Size()), at8(unsafe.Add(n.sum(0, which), firstCol*t.Size()), count*t.Size()))
 }
 
 // column returns the address of the element of row lo in a view with one element for each row.

@@ -56,17 +56,17 @@ func (d *Device) maxPoolGrad(o *device.MaxPoolGrad) {
 	})
 }
 
-// addToMaxima adds each window's gradient to the element that was the maximum of the window. from
-// holds the gradients, and to holds the sums. For each window, near holds the distance of the
-// maximum from the beginning of the window.
-func addToMaxima[T uint8 | int16 | int32](t *poolTask, to, from []float32, near []T) {
+// addToMaxima adds each window's gradient, an element of grads, to the element of sums that was the
+// maximum of the window. For each window, distances holds the distance of the maximum from the
+// beginning of the window.
+func addToMaxima[T uint8 | int16 | int32](t *poolTask, sums, grads []float32, distances []T) {
 	cols, step := t.out[2], t.stride[2]
 	for z := range t.out[0] {
 		for y := range t.out[1] {
 			begin := ((z*t.stride[0]-t.before[0])*t.in[1]+y*t.stride[1]-t.before[1])*t.in[2] - t.before[2]
-			row := from[(z*t.out[1]+y)*cols:][:cols]
-			for x, k := range near[(z*t.out[1]+y)*cols:][:cols] {
-				to[begin+int(k)] += row[x]
+			row := grads[(z*t.out[1]+y)*cols:][:cols]
+			for x, k := range distances[(z*t.out[1]+y)*cols:][:cols] {
+				sums[begin+int(k)] += row[x]
 				begin += step
 			}
 		}
@@ -212,18 +212,18 @@ func (t *poolTask) disjoint(i int) bool {
 	return t.out[i] == 1 || t.stride[i] > t.dilation[i]*(t.kernel[i]-1)
 }
 
-// addTo adds each element of from to the element of dst with the same index.
-func addTo(dst, from []float32) {
+// addTo adds each element of src to the element of dst with the same index.
+func addTo(dst, src []float32) {
 	if len(dst) < 32 {
-		from = from[:len(dst)]
+		src = src[:len(dst)]
 		for i := range dst {
-			dst[i] += from[i]
+			dst[i] += src[i]
 		}
 		return
 	}
 	for lo := 0; lo < len(dst); lo += channelBlock {
 		hi := min(lo+channelBlock, len(dst))
-		asm.AddF32(dst[lo:hi], dst[lo:hi], from[lo:hi])
+		asm.AddF32(dst[lo:hi], dst[lo:hi], src[lo:hi])
 	}
 }
 

@@ -68,36 +68,36 @@ func (w *drawnWords) draw(seed, counter uint64, blocks int) []uint32 {
 	return w.words[:4*blocks]
 }
 
-// drawRun fills out with the random numbers of consecutive elements, of which the first has the
+// drawRun fills numbers with the random numbers of consecutive elements. The first element has the
 // given index.
-func drawRun[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index int64) {
-	if whole := drawBlocks(d, out, seed, offset, index); whole > 0 {
-		out, index = out[whole:], index+int64(whole)
+func drawRun[T uint32 | uint64](d expr.Draw, numbers []T, seed, offset uint64, index int64) {
+	if whole := drawBlocks(d, numbers, seed, offset, index); whole > 0 {
+		numbers, index = numbers[whole:], index+int64(whole)
 	}
-	if len(out) == 0 {
+	if len(numbers) == 0 {
 		return
 	}
 	w := randomWords.Get().(*drawnWords)
 	defer randomWords.Put(w)
-	for len(out) > 0 {
-		n := min(len(out), randomRun)
+	for len(numbers) > 0 {
+		n := min(len(numbers), randomRun)
 		first, last := d.Word(index)/4, d.Word(index+int64(n-1))/4
 		if last < first { // the counter overflows
 			n, last = 1, first
 		}
-		pick(d, out[:n], w.draw(seed, offset+first, int(last-first+1)), index, 4*first)
-		out, index = out[n:], index+int64(n)
+		pick(d, numbers[:n], w.draw(seed, offset+first, int(last-first+1)), index, 4*first)
+		numbers, index = numbers[n:], index+int64(n)
 	}
 }
 
-// drawBlocks draws whole blocks directly into out, if the numbers are exactly the words of the
+// drawBlocks draws whole blocks directly into numbers, if the numbers are exactly the words of the
 // blocks in order. It returns how many numbers it has drawn.
-func drawBlocks[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index int64) int {
+func drawBlocks[T uint32 | uint64](d expr.Draw, numbers []T, seed, offset uint64, index int64) int {
 	first := d.Word(index)
-	if len(out) == 0 || first%4 != 0 || d.Word(index+int64(len(out)-1)) < first { // the counter wraps
+	if len(numbers) == 0 || first%4 != 0 || d.Word(index+int64(len(numbers)-1)) < first { // the counter wraps
 		return 0
 	}
-	switch x := any(out).(type) {
+	switch x := any(numbers).(type) {
 	case []uint32:
 		if whole := len(x) &^ 3; d == (expr.Draw{}) {
 			asm.Philox(x[:whole], seed, offset+first/4)
@@ -112,9 +112,9 @@ func drawBlocks[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, in
 	return 0
 }
 
-// pick fills out with the random numbers of consecutive elements, of which the first has the given
-// index. words holds consecutive words, and first is the number of words[0].
-func pick[T uint32 | uint64](d expr.Draw, out []T, words []uint32, index int64, first uint64) {
+// pick fills numbers with the random numbers of consecutive elements. The first element has the
+// given index. words holds consecutive words, and words[0] has the number firstWord.
+func pick[T uint32 | uint64](d expr.Draw, numbers []T, words []uint32, index int64, firstWord uint64) {
 	draw := func(words []uint32) T {
 		if unsafe.Sizeof(T(0)) == 8 {
 			return T(uint64(words[1])<<32 | uint64(words[0]))
@@ -122,31 +122,31 @@ func pick[T uint32 | uint64](d expr.Draw, out []T, words []uint32, index int64, 
 		return T(words[0])
 	}
 	if d.Clear == 0 {
-		words = words[d.Word(index)-first:]
-		for i := range out {
-			out[i] = draw(words[i<<(d.Shift&1):])
+		words = words[d.Word(index)-firstWord:]
+		for i := range numbers {
+			numbers[i] = draw(words[i<<(d.Shift&1):])
 		}
 		return
 	}
 	if index%2 != 0 { // this element uses the second number of a pair
-		out[0] = draw(words[d.Word(index)-first:])
-		out, index = out[1:], index+1
+		numbers[0] = draw(words[d.Word(index)-firstWord:])
+		numbers, index = numbers[1:], index+1
 	}
-	if len(out) == 0 {
+	if len(numbers) == 0 {
 		return
 	}
-	if x, ok := any(out).([]uint32); ok && d.Shift == 0 && d.Clear == 1 {
-		pickPairs(x, words[uint64(index)-first:], d.Add&1)
+	if x, ok := any(numbers).([]uint32); ok && d.Shift == 0 && d.Clear == 1 {
+		pickPairs(x, words[uint64(index)-firstWord:], d.Add&1)
 		return
 	}
-	words = words[d.Word(index)-first:]
+	words = words[d.Word(index)-firstWord:]
 	step := 2 << d.Shift
-	for i := range len(out) / 2 {
+	for i := range len(numbers) / 2 {
 		v := draw(words[i*step:])
-		out[2*i], out[2*i+1] = v, v
+		numbers[2*i], numbers[2*i+1] = v, v
 	}
-	if i := len(out) - 1; i%2 == 0 {
-		out[i] = draw(words[i/2*step:])
+	if i := len(numbers) - 1; i%2 == 0 {
+		numbers[i] = draw(words[i/2*step:])
 	}
 }
 

@@ -46,8 +46,8 @@ type item struct {
 	callers  []uintptr // the stack that queued the work, for errors of replays
 }
 
-// arenas counts the arenas of recordings. The number of an arena begins at 1, because ordinary work
-// uses arena 0.
+// arenas counts the arenas of recordings. Their numbers begin at 1, because ordinary work uses
+// arena 0.
 var arenas atomic.Uint64
 
 // host is a CPU device with or without memory: *Device or *meta.

@@ -69,11 +69,11 @@ func TestRecording(t *testing.T) {
 	}
 	g, err := r.Finish()
 	must(t, err)
-	// three maps become one; the feed and the copy stay
+	// three maps become one; the feed and the copy remain
 	if n, all := g.Operations(), g.(*replayer).Recorded(); n != 3 || all != 5 {
 		t.Errorf("%d operations of %d", n, all)
 	}
-	other := floatsOn(t, d, nil, 1<<16) // comes from the pool as well
+	other := floatsOn(t, d, nil, 1<<16) // this memory comes from the pool too
 	for k := range 3 {
 		must(t, g.Replay(func(feed int, to []byte) {
 			if feed != 0 || len(to) != 16 {
@@ -162,7 +162,8 @@ func (d *Device) refusedWith(others ...device.Device) error {
 	return err
 }
 
-// TestReplayStops: a replay ends at its first error, which has the stack of the recorded op.
+// TestReplayStops: a replay ends at its first error. The error contains the stack of the recorded
+// op.
 func TestReplayStops(t *testing.T) {
 	d := newDevice(1)
 	table, out, after := floatsOn(t, d, nil, 4, 1, 2, 3, 4), floatsOn(t, d, nil, 2), floatsOn(t, d, nil, 2, 7, 7)

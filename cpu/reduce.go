@@ -392,9 +392,9 @@ func (r *reduction) shortRows(w *runner, lo, hi int) {
 	}
 }
 
-// row reduces n consecutive positions of one row, beginning at position from.
-func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
-	p := k*r.reduc + from
+// row reduces n consecutive positions of one row, beginning at position startPos.
+func (r *reduction) row(w *runner, acc *accumulator, k, chunk, startPos, n int) {
+	p := k*r.reduc + startPos
 	to := chunk*r.outer + k
 	blk := r.pl.block
 	if r.arg {
@@ -404,7 +404,7 @@ func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 			m = r.clipToRun(p+i, min(blk, n-i))
 			b, a := foldArg(r.ct, r.kind, r.evaluate(w, p+i, m), m)
 			if at < 0 || beats(r.ct, r.kind, b, best) {
-				best, at = b, from+i+a
+				best, at = b, startPos+i+a
 			}
 		}
 		writeBits(r.value(to), r.size, best)

@@ -75,13 +75,12 @@ func scanUnit[T float64 | int64](t *scanTask, w *scanSpace, typ dtype.Type, u in
 	scanColumns[T](t, w, typ, u/t.blocks, j, min(t.lanes, t.inner-j))
 }
 
-// fetch reads n elements that are stride apart. It converts them to the type to, which is float64
-// or int64.
-func (w *scanSpace) fetch(dst unsafe.Pointer, to dtype.Type, v *device.View, offset, stride, n int) {
+// fetch reads n elements that are stride apart. It converts them to typ, which is float64 or int64.
+func (w *scanSpace) fetch(dst unsafe.Pointer, typ dtype.Type, v *device.View, offset, stride, n int) {
 	size, t := v.Type.Size(), v.Type.Compute()
 	src := unsafe.Add(pointer(v), offset*size)
 	p := unsafe.Pointer(&w.raw)
-	if t == to && v.Type == t {
+	if t == typ && v.Type == t {
 		p = dst
 	}
 	gather(p, src, size, stride*size, n)
@@ -89,16 +88,16 @@ func (w *scanSpace) fetch(dst unsafe.Pointer, to dtype.Type, v *device.View, off
 		load(unsafe.Pointer(&w.computed), p, nil, nil, n)
 		p = unsafe.Pointer(&w.computed)
 	}
-	if cast := casts[t][to]; cast != nil && t != to {
+	if cast := casts[t][typ]; cast != nil && t != typ {
 		cast(dst, p, nil, nil, n)
 	}
 }
 
-// put writes n numbers to elements that are stride apart. The numbers have the type from, which is
+// put writes n numbers to elements that are stride apart. The numbers have the type typ, which is
 // float64 or int64.
-func (w *scanSpace) put(v *device.View, offset, stride, n int, src unsafe.Pointer, from dtype.Type) {
+func (w *scanSpace) put(v *device.View, offset, stride, n int, src unsafe.Pointer, typ dtype.Type) {
 	size, t := v.Type.Size(), v.Type.Compute()
-	if cast := casts[from][t]; cast != nil && t != from {
+	if cast := casts[typ][t]; cast != nil && t != typ {
 		cast(unsafe.Pointer(&w.computed), src, nil, nil, n)
 		src = unsafe.Pointer(&w.computed)
 	}

@@ -64,8 +64,8 @@ func (w *fixedList) sum(v device.View) device.View {
 	return out
 }
 
-// TestShortenedLists: each list loses the items that it should lose, and no others. The results
-// keep their bits.
+// TestShortenedLists: each list loses the items that it should lose, and no others. The bits of the
+// results do not change.
 func TestShortenedLists(t *testing.T) {
 	x, y := expr.X(0), expr.X(1)
 	double, add := x.Mul(expr.C(2.3)), x.Add(y)

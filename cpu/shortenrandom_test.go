@@ -214,7 +214,7 @@ func (w *randomList) visible() (all []byte) {
 	return all
 }
 
-// ownerOf describes the tensor that has byte i of the bytes of visible.
+// ownerOf describes the tensor to which byte i of the result of visible belongs.
 func (w *randomList) ownerOf(i int) string {
 	for _, v := range slices.Concat(w.older, w.live) {
 		if n := len(v.Buf.(*buffer).mem); i >= n {

@@ -74,7 +74,7 @@ func (w *randomList) mapThenReduce(dims shape.Dims) {
 // TestShortenedReductions: a reduction that computes the map of its operand gives the same bits as
 // the two items. The order of additions stays the same for all layouts and kinds, even with a
 // second operand in any order of dimensions. Values are rounded to 16 bits if the map would store
-// them so.
+// 16 bits.
 func TestShortenedReductions(t *testing.T) {
 	d, merged, lists := newDevice(2), 0, uint64(300)
 	if testing.Short() {

@@ -56,12 +56,12 @@ func rowsLoop(n, size, step int) (*jit.Code, int) {
 	return nil, 0
 }
 
-// stepsLoop returns the result of which, or nil if loops are not in use.
-func stepsLoop(which func() *jit.Code) *jit.Code {
+// stepsLoop returns the result of loop, or nil if loops are not in use.
+func stepsLoop(loop func() *jit.Code) *jit.Code {
 	if asm.Active() != "avx512" || !fusing() {
 		return nil
 	}
-	return which()
+	return loop()
 }
 
 // gatherSteps gathers n words of 32 bits with a loop. It returns false if it has copied nothing.

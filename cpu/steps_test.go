@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestSteps: copies, maps and sums give the same bits for operands with strides as for contiguous
+// TestSteps: copies, maps and sums give the same bits for strided operands and for contiguous
 // copies. The operands have every second element, reversed elements or repeated elements.
 func TestSteps(t *testing.T) {
 	d := Get()

@@ -17,10 +17,10 @@ type walk struct {
 	at      [3]int // offsets of the views at the current position
 }
 
-// dim adds an inner dimension of n positions. by holds the views' strides in bytes.
-func (w *walk) dim(n int, by [3]int) {
+// dim adds an inner dimension of n positions. strides holds the views' strides in bytes.
+func (w *walk) dim(n int, strides [3]int) {
 	if n != 1 {
-		w.dims[w.rank], w.steps[w.rank] = n, by
+		w.dims[w.rank], w.steps[w.rank] = n, strides
 		w.rank++
 	}
 }

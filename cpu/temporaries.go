@@ -60,8 +60,8 @@ func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 	return t, nil
 }
 
-// distinctBatch returns the shape of a batch of matrices, or of a batch of one matrix if the batch
-// repeats one.
+// distinctBatch returns the shape of v, a batch of matrices. If the batch repeats one matrix, the
+// shape has only one.
 func distinctBatch(v *device.View) shape.Dims {
 	if v.Strides.At(0) == 0 {
 		return v.Shape.With(0, 1)

@@ -57,8 +57,8 @@ type Device interface {
 	Supports(op Op) bool
 	// Run queues op on s, a stream of the device. Only the function [Run] calls it, after it has
 	// checked op. For an op that the device does not support, the error wraps
-	// errors.ErrUnsupported. event is the one that [Run] reports to the tracer, nil if there is no
-	// tracer. A device that launches kernels adds its launches to event.
+	// errors.ErrUnsupported. event is the event that [Run] reports to the tracer, or nil if there
+	// is no tracer. A device that launches kernels adds its launches to event.
 	Run(s Stream, op Op, event *KernelEvent) error
 
 	// Stats counts the memory in use. Empty gives cached memory back to the system and returns the

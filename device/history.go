@@ -170,7 +170,8 @@ type MemoryOwner struct {
 	Scope string // the names of the enclosing scopes (tensor.Named), joined by slashes
 	Type  string // name of the element type: "float32"
 	Shape []int
-	// the line that requested the memory: "train.go:31", or words about the scope; "" if unknown
+	// the line that requested the memory: "train.go:31", or a description of the scope; "" if
+	// unknown
 	Where string
 	Stack int // index of the allocation's stack
 }

@@ -27,8 +27,9 @@ type Tracer interface {
 	// set.
 	Begin(s Span) SpanID
 	End(id SpanID)
-	// Recorded says that the innermost op of the calling goroutine has become node number node of
-	// the graph. The span of the node's backward work has this number in its field Node.
+	// Recorded says that the innermost op of the calling goroutine has become a node of the graph,
+	// with the given number. The span of the node's backward work has this number in its field
+	// Node.
 	Recorded(node uint64)
 	Kernel(k KernelEvent)
 	Copy(c CopyEvent)

@@ -102,7 +102,8 @@ func (l *lowerer) append(p *Program, leaf func(Instr) int32) []int32 {
 	return id
 }
 
-// stored returns the instruction whose value equals instruction id, stored as type t and loaded.
+// stored returns the instruction that gives the value of instruction id after it was stored as type
+// t and loaded again.
 func (l *lowerer) stored(id int32, t dtype.Type) int32 {
 	c := l.p.Code[id]
 	if c.Op == OpX && l.p.In[c.Imm] == t {

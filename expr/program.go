@@ -383,7 +383,8 @@ func (l *lowerer) emitNew(e *Expr, t dtype.Type) int32 {
 	return l.emitArith(e, t)
 }
 
-// emitCvt emits conversions to narrow integers, which wrap inside an int32.
+// emitCvt emits a conversion. A narrow integer type is computed in int32, so its values are wrapped
+// with further instructions.
 func (l *lowerer) emitCvt(e *Expr, t dtype.Type) int32 {
 	if e.typ.IsHalf() {
 		fail("%v is a storage type: values are rounded to it when they are stored", e.typ)

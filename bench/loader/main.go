@@ -26,7 +26,7 @@ type benchCase struct {
 	size    int  // number of elements in a sample
 	batch   int
 	workers int
-	torch   string // number of workers in PyTorch, in words
+	torch   string // number of PyTorch's workers, as text
 }
 
 const samples = 8192

@@ -25,7 +25,7 @@ func (r *rig) sizes() []int {
 	return []int{1, 33}
 }
 
-// testMapPrimitives runs every operation of expressions in every type for which it is defined.
+// testMapPrimitives runs every operation of package expr in every type for which it is defined.
 func testMapPrimitives(r *rig) {
 	x, y, z := expr.X(0), expr.X(1), expr.X(2)
 	type prim struct {

@@ -13,7 +13,7 @@ import (
 )
 
 // If the values are the unit matrix, the result shows which weights Dropout set to 0. The gradients
-// and the second gradients equal those of a product with the same weights.
+// and the second gradients equal the gradients of a product with the same weights.
 func TestAttentionDropout(t *testing.T) {
 	const p = 0.4
 	tensor.Do(func(s *tensor.Scope) {
@@ -98,9 +98,9 @@ func TestAttentionMasks(t *testing.T) {
 	}, tensor.Seed(6))
 }
 
-// The kernels of a GPU need memory that is linear in the length. For float64 there is no kernel.
-// There the scores of all queries and keys are in memory at most twice, and only during a forward
-// or backward pass.
+// The kernels of a GPU need memory that is linear in the length. float64 has no kernel, so the
+// scores of all queries and keys are in memory at most twice, and only during a forward or backward
+// pass.
 func TestAttentionMemory(t *testing.T) {
 	devices, err := cuda.Emulate("emulate,mem=256MiB,mode=meta")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // autocastCase describes an op as autocast treats it. floats marks the floating point operands,
-// which autocast casts. It does not change the other operands.
+// which autocast casts. Autocast does not change other operands.
 type autocastCase struct {
 	name   string // name of the method or function, as in _golden/amp.py
 	op     string

@@ -33,8 +33,8 @@ var dropouts = []struct {
 	{"FeatureAlphaDropout of vectors", (*tt).FeatureAlphaDropout, []int{70, 60}, 2, true},
 }
 
-// Every kind drops units with the given probability. A dropped element has the value of the
-// formula. Gradients and second gradients use the same mask.
+// Every kind drops units with the given probability. A dropped element gets the value that the
+// formula of the kind says. Gradients and second gradients use the same mask.
 func TestDropouts(t *testing.T) {
 	const p = 0.3
 	for _, c := range dropouts {

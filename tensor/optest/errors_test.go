@@ -17,7 +17,7 @@ import (
 // line is the source line of the latest mistake.
 var line int
 
-// here stores the number of its caller's line in line. The mistake is on that line.
+// here stores the number of its caller's line in the variable line. The mistake is on that line.
 func here() { _, _, line, _ = runtime.Caller(1) }
 
 // The test makes typical mistakes. Each error must name the op, its operands and the caller's line.

@@ -10,7 +10,7 @@ import (
 )
 
 // part reads FLAMBEAU_TEST_PART. For example, "3/12" selects the fourth of twelve parts of the ops.
-// Several processes, each with one part, compile the about ten thousand kernels of the walk in
+// Several processes, each with one part, compile the walk's kernels, about ten thousand, in
 // parallel.
 func part(t *testing.T) func(op string) bool {
 	v := os.Getenv("FLAMBEAU_TEST_PART")

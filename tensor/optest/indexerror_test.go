@@ -72,9 +72,9 @@ func TestIndexMistakes(t *testing.T) {
 	}
 }
 
-// Indexing with ints, ranges, Ellipsis and NewAxis returns views that share memory, also of views.
-// Indexing with tensors returns copies. Every form of assignment writes the memory itself and
-// raises the version.
+// Indexing with ints, ranges, Ellipsis and NewAxis returns views that share memory, including views
+// of views. Indexing with tensors returns copies. Every form of assignment writes the memory itself
+// and raises the version.
 func TestIndexViewsAndAssignments(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {

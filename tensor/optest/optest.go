@@ -44,8 +44,8 @@ type Options struct {
 	// function first converts are walked in the contiguous layout only.
 	Sparse bool
 	// FirstOrder compares second derivatives with those on the CPU. The default is to compare them
-	// with central differences, which need many small runs. FirstOrder is for emulated devices. On
-	// them second derivatives are composed of the same ops as on the CPU.
+	// with central differences, which need many small runs. FirstOrder is for emulated devices, on
+	// which second derivatives are composed of the same ops as on the CPU.
 	FirstOrder bool
 	// Only, if set, selects the ops by name.
 	Only func(op string) bool

@@ -121,8 +121,8 @@ func scanRows() []row {
 					return y
 				})
 			})
-			// If a row is repeated, the gradient cannot be compared with differences, because the
-			// elements of a column are equal.
+			// If the layout repeats rows, all elements along dimension 0 are equal. Then central
+			// differences do not give the gradient.
 			r.kernels, r.noGrad = composed, c.dim == 0
 			rows = append(rows, r)
 			r = one(e.op+" index", e.method, c.in, func(x *tt) *tt { _, i := e.call(x); return i }, func(x array) array { return rowsOf(x, c.dim, at) })

@@ -85,7 +85,7 @@ func same(t *rapid.T, what string, x *tt, a array) {
 	}
 }
 
-// A chain of views has the same values as its copy, also as an operand of ops.
+// A chain of views has the same values as its copy, even if it is an operand of ops.
 func TestViewsReadAsCopies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {

@@ -9,12 +9,12 @@ import (
 // elimination, Cholesky decomposition, Gram-Schmidt orthogonalisation, and Jacobi rotations.
 
 // eachMatrix applies f to the m×n matrices in the last two dimensions. Each result has the
-// dimensions that own(m, n) returns.
-func eachMatrix(x array, own func(m, n int) []int, f func(m, n int, a []float64) []float64) array {
+// dimensions that resultDims(m, n) returns.
+func eachMatrix(x array, resultDims func(m, n int) []int, f func(m, n int, a []float64) []float64) array {
 	r := len(x.dims)
 	m, n := x.dims[r-2], x.dims[r-1]
 	batch := x.dims[:r-2]
-	y := array{dims: append(slices.Clone(batch), own(m, n)...)}
+	y := array{dims: append(slices.Clone(batch), resultDims(m, n)...)}
 	for b := range size(batch) {
 		y.v = append(y.v, f(m, n, slices.Clone(x.v[b*m*n:(b+1)*m*n]))...)
 	}

@@ -18,14 +18,14 @@ func keys(t float64) float64 {
 	return 0
 }
 
-// resampleRef resizes the spatial dimensions of x. to holds the new sizes. The weights follow the
-// definition of each mode. cubic is the kernel of the cubic mode: the function keys, or its
+// resampleRef resizes the spatial dimensions of x. newSizes holds the new sizes. The weights follow
+// the definition of each mode. cubic is the kernel of the cubic mode: the function keys, or its
 // absolute value if the caller needs the sum of the absolute values of terms.
-func resampleRef(mode tensor.InterpolateMode, to []int, scale []float64, align bool, cubic func(t float64) float64) func(x array) array {
+func resampleRef(mode tensor.InterpolateMode, newSizes []int, scale []float64, align bool, cubic func(t float64) float64) func(x array) array {
 	return func(x array) array {
 		y := x
 		for d := 2; d < len(x.dims); d++ {
-			n, m := x.dims[d], to[d-2]
+			n, m := x.dims[d], newSizes[d-2]
 			dims := slices.Clone(y.dims)
 			dims[d] = m
 			before := y
@@ -73,8 +73,8 @@ func resampleRef(mode tensor.InterpolateMode, to []int, scale []float64, align b
 }
 
 // smoothRef resizes like resampleRef, with antialiasing. It divides a sum by the sum of the
-// weights. It applies the function each only to the weights of the first sum.
-func smoothRef(o tensor.InterpolateOptions, to []int, each func(w float64) float64) func(x array) array {
+// weights. It applies factor only to the weights of the first sum.
+func smoothRef(o tensor.InterpolateOptions, newSizes []int, factor func(w float64) float64) func(x array) array {
 	filter := func(t float64) float64 { return math.Max(0, 1-math.Abs(t)) }
 	if o.Mode == tensor.InterpolateCubic { // Keys' kernel with a = -½
 		filter = func(t float64) float64 {
@@ -90,7 +90,7 @@ func smoothRef(o tensor.InterpolateOptions, to []int, each func(w float64) float
 	return func(x array) array {
 		y := x
 		for d := 2; d < len(x.dims); d++ {
-			n, m := x.dims[d], to[d-2]
+			n, m := x.dims[d], newSizes[d-2]
 			step := float64(n) / float64(m)
 			switch {
 			case o.AlignCorners:
@@ -112,7 +112,7 @@ func smoothRef(o tensor.InterpolateOptions, to []int, each func(w float64) float
 					from[d] = j
 					total += w
 					if w != 0 {
-						sum += each(w) * before.at(from...)
+						sum += factor(w) * before.at(from...)
 					}
 				}
 				return sum / total

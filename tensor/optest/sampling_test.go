@@ -48,8 +48,8 @@ func TestSampling(t *testing.T) {
 			for name, x := range map[string]*tt{"TruncNormal": m.TruncNormal(1, 2, -1, 3, n), "TruncNormalInPlace": m.Empty(n).TruncNormalInPlace(1, 2, -1, 3)} {
 				v := x.Floats()
 				mean, std := moments(v)
-				// Within one deviation, the variance is 1 - 2φ(1)/(2Φ(1)-1) = 0.2911 of the whole
-				// variance.
+				// The variance of a normal number that is limited to one deviation is 1 -
+				// 2φ(1)/(2Φ(1)-1) = 0.2911 of the variance without a limit.
 				if slices.Min(v) < -1 || slices.Max(v) > 3 || math.Abs(mean-1) > 0.03 || math.Abs(std-2*math.Sqrt(0.2911)) > 0.03 {
 					t.Errorf("%s %v: from %v to %v, mean %v, deviation %v", name, ty, slices.Min(v), slices.Max(v), mean, std)
 				}
@@ -74,8 +74,8 @@ func TestSampling(t *testing.T) {
 			if !slices.Equal(drawn.Shape().Slice(), []int{n}) || drawn.Type() != dtype.I64 || drawn.Scope() != s {
 				t.Errorf("%v: %v %v", ty, drawn.Shape(), drawn.Type())
 			}
-			// Samples are drawn without replacement. The first of a pair has the probability of its
-			// weight, the second has its share of the remaining weight.
+			// Samples are drawn without replacement. The probability of the first sample is its
+			// weight. The probability of the second sample is its share of the remaining weight.
 			pairs := p.Unsqueeze(0).Expand(n/4, 4).Multinomial(3, false)
 			first, second := map[float64]float64{}, map[float64]float64{}
 			v := pairs.Floats()
@@ -131,8 +131,8 @@ func TestSameSamples(t *testing.T) {
 	}
 }
 
-// Drawing into a result is recorded as Fill is: the gradient of the old values is 0. A leaf may be
-// drawn into, a view of a leaf may not.
+// An op that draws random numbers into a result is recorded like Fill: the gradient of the old
+// values is 0. The result may be a leaf, but not a view of a leaf.
 func TestDrawingOverResults(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		for name, c := range map[string]struct {

@@ -21,8 +21,8 @@ func placedIndex(x *tt, a array) *tt {
 // truths makes a bool tensor, like placedIndex.
 func truths(x *tt, a array) *tt { return placedIndex(x, a).NeScalar(0) }
 
-// fullIndex expands a vector of indices along the axis to an index of shape dims, except in the
-// axis.
+// fullIndex broadcasts a vector of indices along the axis to the sizes of all other dimensions in
+// dims.
 func fullIndex(index array, axis int, dims []int) array {
 	ones, to := make([]int, len(dims)), append([]int(nil), dims...)
 	for i := range ones {

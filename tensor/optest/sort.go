@@ -53,8 +53,8 @@ func dropped(x array, dim int) array {
 // rounding rounds the elements of x, so that many are equal.
 func rounding(x array) array { return x.apply(math.RoundToEven) }
 
-// even rounds the elements of a tensor like [rounding]. It leaves bool as it is: PyTorch and this
-// library do not round bool.
+// even rounds the elements of a tensor like [rounding]. It does not change bool, which PyTorch and
+// this library do not round.
 func even(x *tt) *tt {
 	if x.Type() == dtype.Bool {
 		return x
@@ -78,8 +78,8 @@ func pairRows(op, method string, in []int, dim int, keep bool, call func(x *tt) 
 		return shaped(rowsOf(x, dim, func(v []float64) []float64 { return floatsOf(at(v)) }))
 	}
 	first := one(op, method, in, func(x *tt) *tt { y, _ := call(x); return y }, values)
-	// If a row is repeated, the gradient cannot be compared with differences, because the elements
-	// of a column are equal.
+	// If the layout repeats rows, all elements along dimension 0 are equal. Then central
+	// differences do not give the gradient.
 	first.noGrad = dim == 0
 	first.kernels = op == "sort" && dim == 1 && len(in) == 2 && in[1] > 0
 	second := one(op+" index", method, in, func(x *tt) *tt { _, i := call(x); return i }, indices)
@@ -154,14 +154,14 @@ func sortRows() []row {
 	return rows
 }
 
-// quantileRef returns the quantile q of a row, with the interpolation how.
-func quantileRef(q float64, how tensor.Interpolation) func(v []float64) float64 {
+// quantileRef returns the quantile q of a row, with the given mode of interpolation.
+func quantileRef(q float64, mode tensor.Interpolation) func(v []float64) float64 {
 	return func(v []float64) float64 {
 		v = slices.Clone(v)
 		slices.Sort(v)
 		rank := q * float64(len(v)-1)
 		lo, hi, w := math.Floor(rank), math.Ceil(rank), rank-math.Floor(rank)
-		switch how {
+		switch mode {
 		case tensor.Lower:
 			hi = lo
 		case tensor.Higher:

@@ -224,9 +224,9 @@ func elementwise(c *ctx, k kernel, l lowering) {
 	c.RET()
 }
 
-// writeISA writes the assembly of one instruction set, its declarations and its table. It leaves
-// out the kernels whose names are in without.
-func writeISA(dir string, s *isa, without map[string]bool) {
+// writeISA writes the assembly of one instruction set, its declarations and its table. It omits the
+// kernels whose names are in excluded.
+func writeISA(dir string, s *isa, excluded map[string]bool) {
 	b := build.NewContext()
 	b.ConstraintExpr("!noasm")
 	c := &ctx{Context: b, isa: s}
@@ -257,7 +257,7 @@ func writeISA(dir string, s *isa, without map[string]bool) {
 	}
 	philox(c)
 	table.WriteString("return k\n}()\n")
-	table.WriteString(writeFunctions(c, without))
+	table.WriteString(writeFunctions(c, excluded))
 	for name := range s.lowers {
 		known := false
 		for _, k := range kernels {
@@ -287,14 +287,14 @@ func writeISA(dir string, s *isa, without map[string]bool) {
 			fatal(err)
 		}
 		if large := tooLarge(text); !c.wide() && len(large) > 0 {
-			if without != nil {
+			if excluded != nil {
 				fatal(fmt.Errorf("%s: still too large: %q", s.name, large))
 			}
-			without = map[string]bool{}
+			excluded = map[string]bool{}
 			for _, name := range large {
-				without[name] = true
+				excluded[name] = true
 			}
-			writeISA(dir, s, without)
+			writeISA(dir, s, excluded)
 			return
 		}
 		write(filepath.Join(dir, out.name), text)

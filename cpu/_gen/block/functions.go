@@ -124,7 +124,7 @@ func (t *translator) constant(bits uint32) operand.Mem {
 	return m
 }
 
-// own returns a register that holds value v and that instruction i may overwrite.
+// own returns a register that holds value v. Instruction i may overwrite this register.
 func (t *translator) own(v int32, i int) reg.VecVirtual {
 	x := t.vec(v)
 	if t.isConst(v) || t.last[t.root[v]] == i {
@@ -350,14 +350,14 @@ func (t *translator) logic(in expr.Instr) value {
 }
 
 // writeFunctions emits the functions of one instruction set, except those whose names are in
-// without. It returns the Go text of their table.
-func writeFunctions(c *ctx, without map[string]bool) string {
+// excluded. It returns the Go text of their table.
+func writeFunctions(c *ctx, excluded map[string]bool) string {
 	var b bytes.Buffer
 	pool := map[uint64]operand.Mem{}
 	fmt.Fprintf(&b, "\n// functions%s are the named functions with a kernel of their own.\nvar functions%s = map[string]function{\n", c.isa.name, c.isa.name)
 	for _, name := range functions {
 		k := kernel{name: name + "Function", dst: "float32", src: []string{"float32"}, args: []string{"a"}, loop: fmt.Sprintf("dst[i] = %s(a[i]) by the formula of package expr", name)}
-		if without[lower(k.name)+c.isa.name] {
+		if excluded[lower(k.name)+c.isa.name] {
 			continue
 		}
 		p := program(name)

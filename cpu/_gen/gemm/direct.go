@@ -12,8 +12,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// directs writes the kernels that read both factors in place. They are for products that are too
-// small or too narrow for packing.
+// directs writes the kernels that read both factors in place. They are used for products that are
+// too small or too narrow for packing.
 func directs(dir string) {
 	b := build.NewContext()
 	b.ConstraintExpr("!noasm")

@@ -1,5 +1,6 @@
 // Command gemm writes the kernels of package gemm. For each height of a tile there is a loop over k
-// that keeps the tile of C in registers. There are also the transposing copies that pack operands.
+// that keeps the tile of C in registers. It also writes the kernels that transpose operands while
+// packing them.
 //
 //	go run ./gemm -dir ../internal/gemm
 package main

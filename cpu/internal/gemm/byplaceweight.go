@@ -102,15 +102,15 @@ func (j *weightByPlace) pack(i int) {
 	j.packChannels(j.b[i*in*j.images*j.kern.width:], j.x[(i/j.columns*j.channels+c)*in:], j.Channels, in, min(j.kern.width, j.channels-c), j.kern.width, n0, n1)
 }
 
-// packChannels packs h channels of the images n0 … n1-1 as rows of the given width. all is the
-// total number of channels of an image.
-func (j *weightByPlace) packChannels(dst, src []float32, all, places, h, width, n0, n1 int) {
+// packChannels packs h channels of the images n0 … n1-1 as rows of the given width. total is the
+// number of channels of an image.
+func (j *weightByPlace) packChannels(dst, src []float32, total, places, h, width, n0, n1 int) {
 	var rows [64]int
 	for r := range width {
 		rows[r] = min(r, h-1) * places
 	}
 	for n := n0; n < n1; n++ {
-		from := src[(j.image+n)*all*places:]
+		from := src[(j.image+n)*total*places:]
 		if places == 1 {
 			copy(dst[n*width:][:width], from[:h])
 			continue

@@ -249,8 +249,8 @@ func (j *columns) pack(i int) {
 }
 
 // run is a range of n places of a panel whose results are contiguous. lane is the panel's column
-// for the first place, and at is the index of its result.
-type run struct{ lane, n, at int }
+// for the first place, and index is the index of its result.
+type run struct{ lane, n, index int }
 
 // columnLocal is the memory of one task.
 type columnLocal struct {
@@ -317,24 +317,23 @@ func (j *columns) task(i, k0, k1 int) {
 	}
 }
 
-// cut divides places of a unit, from place from up to but not including place to, into panels. For
-// each panel it lists the pieces from which it is packed, and the runs in which its results are
-// stored.
-func (j *columns) cut(l *columnLocal, layout *inputLayout, u *unit, from, to int) {
+// cut divides the places start … stop-1 of a unit into panels. For each panel it lists the pieces
+// from which it is packed, and the runs in which its results are stored.
+func (j *columns) cut(l *columnLocal, layout *inputLayout, u *unit, start, stop int) {
 	width, lanes := j.kern.width, j.win.lanes
 	l.pieces, l.runs, l.panel = l.pieces[:0], l.runs[:0], l.panel[:0]
 	n := u.sizes()
-	left := to - from
+	left := stop - start
 	// row is the position within a row of places
-	row, y, z, image := from%n[2], from/n[2]%n[1], from/(n[2]*n[1])%n[0], from/size(n)
+	row, y, z, image := start%n[2], start/n[2]%n[1], start/(n[2]*n[1])%n[0], start/size(n)
 	for left > 0 {
 		w := min(width, left)
 		left -= w
 		l.panel = append(l.panel, columnPanel{len(l.pieces) / 2, len(l.runs), w})
-		from, begun, next, end := 0, 0, -1, -1
+		start, begun, next, end := 0, 0, -1, -1
 		flush := func(lane int) {
 			for at := begun; at < lane; at += lanes {
-				l.pieces = append(l.pieces, from+at-begun, at)
+				l.pieces = append(l.pieces, start+at-begun, at)
 			}
 		}
 		for lane := 0; lane < w; {
@@ -344,16 +343,16 @@ func (j *columns) cut(l *columnLocal, layout *inputLayout, u *unit, from, to int
 				if next >= 0 {
 					flush(lane)
 				}
-				from, begun = at, lane
+				start, begun = at, lane
 			}
 			next = at + m
-			to := (u.image+image)*j.groups*j.m*j.dstChannel + j.dstAt + (u.from[0]+z)*j.dstStep[0] + (u.from[1]+y)*j.dstStep[1] + (u.from[2]+row)*j.dstStep[2]
-			if to == end && j.dstStep[2] == 1 {
+			stop := (u.image+image)*j.groups*j.m*j.dstChannel + j.dstAt + (u.from[0]+z)*j.dstStep[0] + (u.from[1]+y)*j.dstStep[1] + (u.from[2]+row)*j.dstStep[2]
+			if stop == end && j.dstStep[2] == 1 {
 				l.runs[len(l.runs)-1].n += m
 			} else {
-				l.runs = append(l.runs, run{lane, m, to})
+				l.runs = append(l.runs, run{lane, m, stop})
 			}
-			end = to + m*j.dstStep[2]
+			end = stop + m*j.dstStep[2]
 			lane += m
 			if row += m; row == n[2] {
 				row, y = 0, y+1
@@ -385,7 +384,7 @@ func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel i
 		line := 0
 		if len(runs) == 1 && j.dstStep[2] == 1 && w == kern.width {
 			// the kernel adds, so it may add to the result itself
-			at := runs[0].at + channel*j.dstChannel
+			at := runs[0].index + channel*j.dstChannel
 			for r := 0; r < h && !add; r++ {
 				clear(j.dst[at+r*j.dstChannel:][:w])
 			}
@@ -399,7 +398,7 @@ func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel i
 		if add {
 			how = 1
 		}
-		kern.micro[h](kc, a, b, kern.width, &j.dst[runs[0].at+channel*j.dstChannel], j.dstChannel, w, how)
+		kern.micro[h](kc, a, b, kern.width, &j.dst[runs[0].index+channel*j.dstChannel], j.dstChannel, w, how)
 		return
 	default:
 		kern.micro[h](kc, a, b, kern.width, &l.tile[0], kern.width, kern.width, 0)
@@ -408,7 +407,7 @@ func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel i
 	for r := range h {
 		row := l.tile[r*kern.width:]
 		for _, q := range runs {
-			from, at := row[q.lane:q.lane+q.n], q.at+(channel+r)*j.dstChannel
+			from, at := row[q.lane:q.lane+q.n], q.index+(channel+r)*j.dstChannel
 			switch {
 			case step == 1 && add:
 				to := j.dst[at : at+len(from)]

@@ -20,7 +20,7 @@ func dots[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T],
 
 const dotWork = 1 << 15 // number of elements of B in a task
 
-// dotTask is task i. It handles tileB columns of B.
+// dotTask runs task i, which handles tileB columns of B.
 func (j *job[E, T]) dotTask(pool *pool[E, T], i int) {
 	kern := j.kern
 	l := pool.local()

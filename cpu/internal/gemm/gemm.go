@@ -76,9 +76,9 @@ func BF16(par Parallel, m, n, k int, a []uint16, ars, acs int, b []uint16, brs, 
 	multiply(par, &poolBF16, activeBF16(), nil, m, n, k, operand[uint16]{a, ars, acs}, operand[uint16]{b, brs, bcs}, result[float32]{c: operand[float32]{c, crs, ccs}, accumulate: accumulate})
 }
 
-// BF16Rounded computes C = A·B + bias for matrices of bfloat16. The sums are those of [BF16], which
-// begin with the bias, and are rounded to nearest even once. bias has an element for each column of
-// C, or is nil.
+// BF16Rounded computes C = A·B + bias for matrices of bfloat16. The sums are computed as by [BF16],
+// but begin with the bias. They are rounded to nearest even once. bias has an element for each
+// column of C, or is nil.
 func BF16Rounded(par Parallel, m, n, k int, a []uint16, ars, acs int, b []uint16, brs, bcs int, bias []float32, c []uint16, crs, ccs int) {
 	r := result[float32]{low: operand[uint16]{c, crs, ccs}, rounds: true}
 	if bias != nil {

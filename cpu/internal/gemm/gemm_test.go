@@ -218,7 +218,7 @@ func TestMisusePanics(t *testing.T) {
 	}
 }
 
-// raceEnabled is set in builds with the race detector.
+// raceEnabled is true in builds with the race detector.
 var raceEnabled bool
 
 func TestNoAllocation(t *testing.T) {

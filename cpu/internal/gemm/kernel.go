@@ -35,7 +35,7 @@ type kernel[E factor, T float] struct {
 	// lists may be nil.
 	dots, dots1 []dotKernel[E, T]
 	dotWidth    int
-	// direct computes a batch of products without packing A. It reports false if it has done
+	// direct computes a batch of products without packing A. It returns false if it has computed
 	// nothing. It may be nil.
 	direct func(par Parallel, batch int, apart [3]int, m, n, k int, a, b operand[E], c operand[T], accumulate bool) bool
 }

@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// groupLimit limits m, n and k of a group of the product, which is packed as a whole. For pairs it
-// limits the number of pairs of k. For float32 and bfloat16, B has at most 16 MiB in a group, and A
-// about as much.
+// groupLimit limits m, n and k of a group, a part of the product that is packed at once. If panels
+// hold pairs, it limits the number of pairs along k. In float32 and bfloat16, the part of B in a
+// group has at most 16 MiB, and the part of A about as much.
 const groupLimit = 2048
 
 // job is one product in the blocked algorithm, with its packing buffers. Its methods pack and tile

@@ -41,24 +41,24 @@ func (u *unit) sizes() [3]int {
 	return [3]int{u.to[0] - u.from[0], u.to[1] - u.from[1], u.to[2] - u.from[2]}
 }
 
-// restrict narrows u to the images and rows that contain its places from … to-1. It returns the
+// restrict narrows u to the images and rows that contain its places start … stop-1. It returns the
 // numbers of these places in the narrowed unit.
-func (u *unit) restrict(from, to int) (newFrom, newTo int) {
+func (u *unit) restrict(start, stop int) (newFrom, newTo int) {
 	n := u.sizes()
 	whole := size(n)
 	if u.images > 1 {
-		image := from / whole
-		u.image, u.images = u.image+image, ceil(to, whole)-image
-		return from - image*whole, to - image*whole
+		image := start / whole
+		u.image, u.images = u.image+image, ceil(stop, whole)-image
+		return start - image*whole, stop - image*whole
 	}
 	for a := range 2 {
 		if whole /= n[a]; n[a] > 1 {
-			row := from / whole
-			u.from[a], u.to[a] = u.from[a]+row, u.from[a]+ceil(to, whole)
-			return from - row*whole, to - row*whole
+			row := start / whole
+			u.from[a], u.to[a] = u.from[a]+row, u.from[a]+ceil(stop, whole)
+			return start - row*whole, stop - row*whole
 		}
 	}
-	return from, to
+	return start, stop
 }
 
 // division says how the places are divided into units.
@@ -152,8 +152,8 @@ func (s *windowGrid) layout(u *unit, reach int) (l inputLayout) {
 	return l
 }
 
-// locate sets the address in l to channels c0 … c1-1 of group g. If l describes a copy, locate
-// writes the copy to buf, which it grows if necessary. It returns buf.
+// locate makes l refer to channels c0 … c1-1 of group g. If l describes a copy, locate fills the
+// copy in buf, which it grows if necessary. It returns buf.
 func (s *windowGrid) locate(l *inputLayout, win *windowKernel, u *unit, g, c0, c1 int, buf []float32) []float32 {
 	if !l.copied {
 		l.data = s.src
@@ -252,19 +252,18 @@ func (l *inputLayout) sortColumns(win *windowKernel, row, in []float32, first in
 	}
 }
 
-// pick copies every step-th element of the row in, beginning with element at. Elements outside the
-// row are zeros.
-func (l *inputLayout) pick(to, in []float32, at int) {
-	for j := range to {
-		to[j] = 0
-		if uint(at) < uint(len(in)) {
-			to[j] = in[at]
+// pick sets dst[j] to src[index+j·step], or to 0 if that element is outside src.
+func (l *inputLayout) pick(dst, src []float32, index int) {
+	for j := range dst {
+		dst[j] = 0
+		if uint(index) < uint(len(src)) {
+			dst[j] = src[index]
 		}
-		at += l.step
+		index += l.step
 	}
 }
 
-// tap returns the distance of a tap from its place in memory.
+// tap returns the memory offset of a tap relative to its place.
 func (s *windowGrid) tap(l *inputLayout, t [3]int) int {
 	x := t[2] - s.lo[2]
 	return (t[0]-s.lo[0])*l.row[0] + (t[1]-s.lo[1])*l.row[1] + x%l.step*l.phase + x/l.step

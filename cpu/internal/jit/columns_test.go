@@ -13,7 +13,7 @@ import (
 
 // TestColumns: a loop that combines columns combines the elements of a column in order.
 func TestColumns(t *testing.T) {
-	if !can(t) {
+	if !canRun(t) {
 		return
 	}
 	r := rand.New(rand.NewPCG(9, 10))

@@ -4,9 +4,9 @@
 // payload and sign of a NaN that arithmetic creates may differ.
 //
 // Go calls a loop in the same way as assembly. The loop does not use the goroutine's stack. The
-// loop calls no function, keeps RBP, and ends with VZEROUPPER. Go restores R14 after a call of
-// assembly. The goroutine cannot be preempted during a call, so a call should take at most about
-// 100 µs.
+// loop calls no function, does not change RBP, and ends with VZEROUPPER. Go restores R14 after a
+// call of assembly. The goroutine cannot be preempted during a call, so a call should take at most
+// about 100 µs.
 //
 // The compiler makes one pass over the instructions for whole vectors, and another pass for the
 // remaining elements of a row:

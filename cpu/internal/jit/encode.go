@@ -150,15 +150,15 @@ func (a *assembler) vex(o opcode, long byte, reg, vvvv uint8, src operand, opt o
 	}
 }
 
-// modrm writes the bytes that address src. after is the number of bytes of the instruction after
-// these.
-func (a *assembler) modrm(reg byte, src operand, after int) {
+// modrm writes the bytes that address src. following is the number of bytes of the instruction that
+// follow these bytes.
+func (a *assembler) modrm(reg byte, src operand, following int) {
 	switch {
 	case !src.memory:
 		a.bytes(3<<6 | reg<<3 | src.reg&7)
 	case src.constant >= 0:
 		a.bytes(reg<<3 | 5)
-		a.fixups = append(a.fixups, fixup{len(a.code), len(a.code) + 4 + after, src.constant})
+		a.fixups = append(a.fixups, fixup{len(a.code), len(a.code) + 4 + following, src.constant})
 		a.word(0)
 	default:
 		mod := byte(2) // the address has a displacement of 32 bits

@@ -37,7 +37,7 @@ func folded(k FoldKind, t dtype.Type, x []uint64, lanes int) uint64 {
 
 // TestFolds: folds of rows combine values in the promised order, in loops with and without stores.
 func TestFolds(t *testing.T) {
-	if !can(t) {
+	if !canRun(t) {
 		return
 	}
 	r := rand.New(rand.NewPCG(7, 8))

@@ -5,8 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Loop describes the loop that [Compile] compiles. A value has the number of its instruction in
-// Code.
+// Loop describes the loop that [Compile] compiles. The number of a value is the index of its
+// instruction in Code.
 type Loop struct {
 	Name string
 	AVX2 bool // the code is for processors without AVX-512; all types have at most 32 bits
@@ -247,15 +247,15 @@ func (c *compiler) number(i int) int {
 }
 
 // address returns the memory operand at the i-th address, whose elements have the given size. If
-// once is true, the address is the same for all elements.
-func (c *compiler) address(i, size int, once bool) operand {
+// repeated is true, the address is the same for all elements.
+func (c *compiler) address(i, size int, repeated bool) operand {
 	m := memory(spare, 0)
 	if i < directPointers || c.held() {
 		m.base = pointers[i]
 	} else {
 		c.load(spare, regs, int32(8*c.number(i)))
 	}
-	if !once {
+	if !repeated {
 		m.index = at
 		for s := size; s > 1; s /= 2 {
 			m.scale++
@@ -392,8 +392,8 @@ func isInt(t dtype.Type) bool {
 	return t == dtype.I32 || t == dtype.U32 || t == dtype.I64 || t == dtype.U64
 }
 
-// hoist chooses the values that stay in registers through all iterations. It takes the values that
-// are used most often, and leaves enough registers for the values of an iteration.
+// hoist chooses the values that stay in registers through all iterations. These are the values that
+// are used most often. Enough registers remain for the values of an iteration.
 func (c *compiler) hoist() {
 	var list []int32
 	busiest := 0

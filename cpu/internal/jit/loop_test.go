@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// can reports whether this machine can run loops. CI has such machines. If the machine cannot run
-// loops, the function can logs a message and returns false.
-func can(t testing.TB) bool {
+// canRun reports whether this machine can run loops. CI has such machines. On other machines it
+// logs a message and returns false.
+func canRun(t testing.TB) bool {
 	x := &cpu.X86
 	if err := Why(); err != nil || !x.HasAVX512F || !x.HasAVX512DQ || !x.HasAVX512BW || !x.HasAVX512VL || !x.HasBMI2 {
 		t.Logf("loops do not run here (%v), so they were NOT run", err)
@@ -55,9 +55,9 @@ func beforeFault(t testing.TB, n int) []byte {
 	return m[size-n-guard : size]
 }
 
-// prepare makes the loop of a program over rows of n elements. If bit i of once is set, operand i
-// has one element for each row.
-func prepare(tb testing.TB, p *expr.Program, r *rand.Rand, rows, n int, once uint64) *program {
+// prepare makes the loop of a program over rows of n elements. If bit i of repeated is set, operand
+// i has one element for each row.
+func prepare(tb testing.TB, p *expr.Program, r *rand.Rand, rows, n int, repeated uint64) *program {
 	l := &Loop{Name: p.Name(), Code: p.Code}
 	q := &program{Program: p, loop: l, rows: rows, n: n}
 	offset := 0
@@ -67,7 +67,7 @@ func prepare(tb testing.TB, p *expr.Program, r *rand.Rand, rows, n int, once uin
 	for i, c := range p.Code {
 		switch c.Op {
 		case expr.OpX:
-			l.Loads = append(l.Loads, Load{Value: int32(i), Type: p.In[c.Imm], Once: once>>c.Imm&1 == 1, Reg: int(c.Imm)})
+			l.Loads = append(l.Loads, Load{Value: int32(i), Type: p.In[c.Imm], Once: repeated>>c.Imm&1 == 1, Reg: int(c.Imm)})
 		case expr.OpParam:
 			l.Same = append(l.Same, Same{int32(i), offset})
 			offset += 64
@@ -237,7 +237,7 @@ func bothNaN(t dtype.Type, a, b uint64) bool {
 
 // TestEveryInstruction: every instruction gives the same result as the interpreter, in every type.
 func TestEveryInstruction(t *testing.T) {
-	if !can(t) {
+	if !canRun(t) {
 		return
 	}
 	r := rand.New(rand.NewPCG(1, 2))
@@ -308,7 +308,7 @@ func TestEveryInstruction(t *testing.T) {
 // TestFewRegisters compiles a program with more pointers, masks and values than there are
 // registers.
 func TestFewRegisters(t *testing.T) {
-	if !can(t) {
+	if !canRun(t) {
 		return
 	}
 	r := rand.New(rand.NewPCG(3, 4))
@@ -341,7 +341,7 @@ func TestFewRegisters(t *testing.T) {
 
 // TestFault: a fault panics with the name of the program, and the goroutine continues.
 func TestFault(t *testing.T) {
-	if !can(t) {
+	if !canRun(t) {
 		return
 	}
 	p := expr.MustLower([]*expr.Expr{expr.Call("tanh", expr.X(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)

@@ -149,8 +149,8 @@ func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
 	c.vector(p.forSize(size), c.length(size), c.result(i, true), x, y, options{})
 }
 
-// plain reports whether value i is a constant other than NaN. The order of operands matters unless
-// one is such a constant: if both are NaN, an instruction returns the first one.
+// plain reports whether value i is a constant other than NaN. Operands may be exchanged only if one
+// of them is such a constant. If both are NaN, an instruction returns the first one.
 func (c *compiler) plain(i int32) bool {
 	v, known := c.known(i)
 	return known && v == v

@@ -263,11 +263,11 @@ func (c *compiler) temp() uint8 {
 	return r
 }
 
-// result returns a register for the value that the current instruction computes. If last is true,
-// no step after the one that writes the result reads an operand. Only then may the register be that
-// of an operand.
-func (c *compiler) result(i int32, last bool) uint8 {
-	if last {
+// result returns a register for the value that the current instruction computes. final says that no
+// operand is read after the result is written. Only then may the result use the register of an
+// operand.
+func (c *compiler) result(i int32, final bool) uint8 {
+	if final {
 		c.freeAfter(c.step)
 	}
 	v := &c.values[i]

@@ -13,7 +13,7 @@ import (
 // TestSteps: loads of every second element and loads in reverse order give the interpreter's
 // results, and read no element beyond the last one.
 func TestSteps(t *testing.T) {
-	if !can(t) {
+	if !canRun(t) {
 		return
 	}
 	r := rand.New(rand.NewPCG(11, 12))

@@ -26,9 +26,9 @@ type Call struct {
 }
 
 // Find returns the calls in p that are not inside another call, sorted by Root. It finds only
-// functions for which has returns true, and whose kernel was generated from the function's current
-// formula. Values between Arg and Root may have other uses: see [Live].
-func Find(p *expr.Program, has func(name string) bool) []Call {
+// functions for which hasKernel returns true, and whose kernel was generated from the function's
+// current formula. Values between Arg and Root may have other uses: see [Live].
+func Find(p *expr.Program, hasKernel func(name string) bool) []Call {
 	var found []Call
 	inside := make([]bool, len(p.Code)) // for each value, whether it belongs to a call found before
 	for v := len(p.Code) - 1; v >= 0; v-- {
@@ -36,7 +36,7 @@ func Find(p *expr.Program, has func(name string) bool) []Call {
 			continue
 		}
 		for _, f := range patterns() {
-			if made := asm.Formula(f.name); !has(f.name) || made != "" && made != f.key {
+			if made := asm.Formula(f.name); !hasKernel(f.name) || made != "" && made != f.key {
 				continue
 			}
 			m := matcher{pattern: f.code, code: p.Code, at: make([]int32, len(f.code)), arg: -1}

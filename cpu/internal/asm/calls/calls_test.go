@@ -54,7 +54,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: found %q, want %q", c.name, got, c.want)
 		}
 	}
-	// Find skips functions for which has returns false, and functions in double precision.
+	// Find skips functions for which hasKernel returns false, and functions in double precision.
 	p := lower(t, call("exp", x), dtype.F32)
 	if found := Find(p, func(string) bool { return false }); len(found) != 0 {
 		t.Errorf("found %v for a caller without kernels", found)
