@@ -9,6 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/internal/pool"
 	"github.com/flambeau-go/flambeau/internal/pool/hostmem"
+	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
 // memory is the pool's backing. Its events are always done, because a method returns when its work
@@ -128,7 +129,7 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 	b := &buffer{dev: d, mem: unsafe.Slice((*byte)(p), bytes), block: blk, gen: blk.Generation()}
 	if r != nil {
-		b.life = &lifetime{r, alive}
+		b.life = &lifetime{r, worklist.Alive}
 	}
 	if t := device.Tracing(); t != nil {
 		b.told(t, false, false, o)

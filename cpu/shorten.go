@@ -1,31 +1,20 @@
 package cpu
 
 import (
-	"math"
-	"slices"
+	"unsafe"
 
+	"github.com/flambeau-go/flambeau/cpu/internal/jit"
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
-// The list of a recording becomes shorter once, when the recording ends:
-//
-//   - A map that repeats an earlier one, whose operands and results nobody has written since, is
-//     dropped.
-//   - A map is computed within the map or the reduction that reads its result: see [list.merge].
-//   - A map whose results nobody reads is dropped.
-//
-// What happens to memory is decided by ranges of addresses, so views that share memory need no
-// special care. A range may be larger than the memory that a view uses. This can only prevent a
-// change of the list.
+// The list of a recording becomes shorter once, when the recording ends: see package worklist.
 
 // lifetime says for which part of a list the memory of a buffer holds the buffer's values.
 type lifetime struct {
 	r   *recording
-	end int // number of the items that came before the buffer was freed; alive until then
+	end int // number of the items that came before the buffer was freed; worklist.Alive until then
 }
-
-// alive is the end of memory that is not freed in the recording.
-const alive = math.MaxInt
 
 // over notes that the buffer is freed.
 func (l *lifetime) over() {
@@ -39,156 +28,45 @@ func (l *lifetime) over() {
 	}
 }
 
-// farthest is the largest distance between items that are compared, which bounds the time.
-const farthest = 512
+// mostCode bounds the instructions of a merged program.
+const mostCode = 384
 
-// list is a recorded list that becomes shorter.
-type list struct {
-	items   []item
-	effects []effects
-	ends    [][]int // for each result of a map: the item before which its memory is freed
-	gone    []bool
-	savings
-}
-
-// savings counts the items that a list has lost.
-type savings struct {
-	repeated, merged, unread int
-}
-
-func newList(r *recording, items []item) *list {
-	l := &list{items: items, effects: make([]effects, len(items)), ends: make([][]int, len(items)), gone: make([]bool, len(items))}
+// shortened returns a list that leaves the same bits as items, with fewer of them.
+func (r *recording) shortened(items []item) ([]item, worklist.Savings) {
+	list := make([]worklist.Item, len(items))
 	for i := range items {
-		l.effects[i] = effectsOf(&items[i])
-		if m, ok := items[i].op.(*device.Map); ok {
-			for k := range m.Outs {
-				end := alive
-				if life := m.Outs[k].Buf.(*buffer).life; life != nil && life.r == r {
-					end = life.end
-				}
-				l.ends[i] = append(l.ends[i], end)
-			}
-		}
+		list[i] = r.work(&items[i])
 	}
-	return l
+	list, saved := worklist.Shorten(list, worklist.Limits{MostPointers: jit.MostPointers, MostCode: mostCode})
+	short := make([]item, len(list))
+	for i := range list {
+		short[i] = items[list[i].Number]
+		short[i].op = list[i].Op
+	}
+	return short, saved
 }
 
-// shorten returns the list with fewer items.
-func (l *list) shorten() []item {
-	for j := range l.items {
-		l.repeats(j)
+// work describes an item.
+func (r *recording) work(it *item) worklist.Item {
+	if it.op == nil {
+		return worklist.Item{Reads: []worklist.Span{bytesSpan(it.src)}, Writes: []worklist.Span{bytesSpan(it.dst)}}
 	}
-	for j := range l.items {
-		for l.mergeInto(j) {
+	w := worklist.Of(it.op, nil)
+	m, ok := it.op.(*device.Map)
+	if w.Fails = !ok; w.Fails {
+		return w
+	}
+	for k := range m.Outs {
+		end := worklist.Alive
+		if life := m.Outs[k].Buf.(*buffer).life; life != nil && life.r == r {
+			end = life.end
 		}
+		w.Ends = append(w.Ends, end)
 	}
-	for i := len(l.items) - 1; i >= 0; i-- {
-		if m := l.mapAt(i); m != nil && !l.anyNeeded(i, len(m.Outs)) {
-			l.gone[i] = true
-			l.unread++
-		}
-	}
-	var rest []item
-	for i := range l.items {
-		if !l.gone[i] {
-			rest = append(rest, l.items[i])
-		}
-	}
-	return rest
+	return w
 }
 
-// anyNeeded reports whether one of the n results of item i is needed.
-func (l *list) anyNeeded(i, n int) bool {
-	for k := range n {
-		if l.needed(i, k, -1) {
-			return true
-		}
-	}
-	return false
-}
-
-// mapAt returns the map that item i is, or nil.
-func (l *list) mapAt(i int) *device.Map {
-	if m, ok := l.items[i].op.(*device.Map); ok && !l.gone[i] && len(m.Outs) > 0 && m.Outs[0].Size() > 0 {
-		return m
-	}
-	return nil
-}
-
-// repeats drops map j if an earlier item has left the same results in the same memory.
-func (l *list) repeats(j int) {
-	m := l.mapAt(j)
-	if m == nil || meetAny(l.effects[j].reads, l.effects[j].writes) {
-		return
-	}
-	for i := j - 1; i >= max(0, j-farthest); i-- {
-		if l.gone[i] {
-			continue
-		}
-		if o := l.mapAt(i); o != nil && sameMap(o, m) {
-			l.gone[j] = true
-			l.repeated++
-			for k := range l.ends[i] { // the values now live as long as those of j
-				l.ends[i][k] = max(l.ends[i][k], l.ends[j][k])
-			}
-			return
-		}
-		if meetAny(l.effects[i].writes, l.effects[j].reads) || meetAny(l.effects[i].writes, l.effects[j].writes) {
-			return
-		}
-	}
-}
-
-func sameMap(a, b *device.Map) bool {
-	n := len(a.Program.Params)
-	return a.Program.Key() == b.Program.Key() && slices.Equal(a.Params[:n], b.Params[:n]) &&
-		slices.EqualFunc(a.Outs, b.Outs, equalViews) && slices.EqualFunc(a.Ins, b.Ins, equalViews)
-}
-
-func equalViews(v, w device.View) bool { return sameView(&v, &w) }
-
-// writer returns the last item before j that writes into a range, or -1.
-func (l *list) writer(j int, s span) int {
-	for i := j - 1; i >= max(0, j-farthest); i-- {
-		if !l.gone[i] && meetsAny(s, l.effects[i].writes) {
-			return i
-		}
-	}
-	return -1
-}
-
-// reads and writes report whether an item between i and j, without these two, reads or writes a
-// part of the ranges.
-func (l *list) reads(i, j int, s []span) bool {
-	return l.between(i, j, func(e *effects) bool { return meetAny(s, e.reads) })
-}
-
-func (l *list) writes(i, j int, s []span) bool {
-	return l.between(i, j, func(e *effects) bool { return meetAny(s, e.writes) })
-}
-
-// fails reports whether an item between i and j may return an error.
-func (l *list) fails(i, j int) bool {
-	for k := i + 1; k < j; k++ {
-		if _, ok := l.items[k].op.(*device.Map); !ok && l.items[k].op != nil && !l.gone[k] {
-			return true
-		}
-	}
-	return false
-}
-
-func (l *list) between(i, j int, f func(e *effects) bool) bool {
-	for k := i + 1; k < min(j, len(l.items)); k++ {
-		if !l.gone[k] && f(&l.effects[k]) {
-			return true
-		}
-	}
-	return false
-}
-
-// needed reports whether result k of map i is read after i by another item than j, or may be read
-// after a replay.
-func (l *list) needed(i, k, j int) bool {
-	end, s := l.ends[i][k], []span{l.effects[i].writes[k]}
-	return end == alive || l.reads(i, min(end, max(j, i+1)), s) || l.reads(max(i, j), end, s)
+func bytesSpan(b []byte) worklist.Span {
+	lo := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	return worklist.Span{Lo: lo, Hi: lo + uintptr(len(b))}
 }

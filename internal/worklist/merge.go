@@ -1,15 +1,11 @@
-package cpu
+package worklist
 
 import (
 	"slices"
 
-	"github.com/flambeau-go/flambeau/cpu/internal/jit"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/expr"
 )
-
-// mostCode bounds the instructions of a merged program.
-const mostCode = 384
 
 // reader is a map or a reduction that reads results of a map.
 type reader struct {
@@ -25,7 +21,7 @@ func (l *list) readerAt(j int) (r reader, ok bool) {
 		return reader{m.Program, m.Ins, m.Params[:len(m.Program.Params)], m.Outs, nil}, true
 	}
 	// A reduction does not round the values of its map to halves, as a map's store does.
-	if o, is := l.items[j].op.(*device.Reduce); is && o.Ins[0].Size() > 0 && !o.Map.Out[0].IsHalf() {
+	if o, is := l.items[j].Op.(*device.Reduce); is && o.Ins[0].Size() > 0 && !o.Map.Out[0].IsHalf() {
 		return reader{o.Map, o.Ins, o.Params, []device.View{o.Out}, o}, true
 	}
 	return r, false
@@ -40,7 +36,7 @@ func (l *list) mergeInto(j int) bool {
 	}
 	var tried []int
 	for k := range r.ins {
-		i := l.writer(j, spanOf(&r.ins[k]))
+		i := l.writer(j, SpanOf(&r.ins[k]))
 		if i < 0 || slices.Contains(tried, i) || l.mapAt(i) == nil {
 			continue
 		}
@@ -79,22 +75,27 @@ func (l *list) merge(i, j int, r *reader) bool {
 		}
 	}
 	p := r.program.Inlined(&m.how)
-	if len(p.Code) > mostCode {
+	if len(p.Code) > l.MostCode {
 		return false
 	}
 	params := slices.Concat(r.params, m.made.Params[:len(m.made.Program.Params)])
-	merged := item{callers: l.items[j].callers}
+	var op device.Op = &device.Map{Program: p, Outs: m.outs, Ins: m.ins, Params: params}
 	if o := r.reduces; o != nil {
-		merged.op = &device.Reduce{Reduction: &device.Reduction{Kind: o.Kind, Map: p, Finish: o.Finish}, Out: o.Out, Ins: m.ins, Params: params}
-	} else {
-		merged.op = &device.Map{Program: p, Outs: m.outs, Ins: m.ins, Params: params}
+		n := &device.Reduce{Reduction: &device.Reduction{Kind: o.Kind, Map: p, Finish: o.Finish}, Out: o.Out, Ins: m.ins, Params: params}
+		if l.SameOrder != nil && !l.SameOrder(o, n) {
+			return false
+		}
+		op = n
 	}
+	merged, reader := Of(op, l.items[j].Scratch), &l.items[j]
+	merged.Ends, merged.Fails, merged.Place = m.ends, reader.Fails, at
+	merged.Number, merged.Parts = reader.Number, slices.Concat(l.items[i].Parts, reader.Parts)
 	l.gone[i], l.gone[j] = true, true
 	if at == j {
 		l.lasts(i, j)
 	}
-	l.items[at], l.effects[at], l.ends[at], l.gone[at] = merged, effectsOf(&merged), m.ends, false
-	l.merged++
+	l.items[at], l.gone[at] = merged, false
+	l.Merged++
 	return true
 }
 
@@ -102,9 +103,9 @@ func (l *list) merge(i, j int, r *reader) bool {
 // are freed.
 func (l *list) lasts(i, j int) {
 	for k := range i {
-		for n, end := range l.ends[k] {
-			if end <= j && meetsAny(l.effects[k].writes[n], l.effects[i].reads) {
-				l.ends[k][n] = j + 1
+		for n, end := range l.items[k].Ends {
+			if end <= j && meetsAny(l.items[k].Writes[n], l.items[i].Reads) {
+				l.items[k].Ends[n] = j + 1
 			}
 		}
 	}
@@ -113,9 +114,9 @@ func (l *list) lasts(i, j int) {
 // moves reports whether item k, which is i or j, can move to the place of the other one. What it
 // changes for other work must not move beyond an item that may fail, because a replay stops there.
 func (l *list) moves(k, i, j int) bool {
-	e := &l.effects[k]
-	return !l.writes(i, j, e.reads) && !l.writes(i, j, e.writes) && !l.reads(i, j, e.writes) &&
-		(!slices.Contains(l.ends[k], alive) || !l.fails(i, j))
+	it := &l.items[k]
+	return !l.writes(i, j, it.Reads) && !l.writes(i, j, it.Writes) && !l.reads(i, j, it.Writes) &&
+		(!slices.Contains(it.Ends, Alive) || !l.fails(i, j))
 }
 
 // operands collects the operands of the new item. It returns false if an operand of j is not the
@@ -127,7 +128,7 @@ func (m *merger) operands() bool {
 	linked := false
 	for k := range r.ins {
 		v := &r.ins[k]
-		out := slices.IndexFunc(made.Outs, func(o device.View) bool { return spanOf(&o).meets(spanOf(v)) })
+		out := slices.IndexFunc(made.Outs, func(o device.View) bool { return SpanOf(&o).Meets(SpanOf(v)) })
 		if out < 0 {
 			m.how.Operands[k] = m.operand(*v)
 			continue
@@ -151,7 +152,7 @@ func (m *merger) operands() bool {
 
 // operand returns the number of an operand of the new item, which it adds if necessary.
 func (m *merger) operand(v device.View) int {
-	i := slices.IndexFunc(m.ins, func(w device.View) bool { return sameView(&v, &w) })
+	i := slices.IndexFunc(m.ins, func(w device.View) bool { return SameView(&v, &w) })
 	if i < 0 {
 		i = len(m.ins)
 		m.ins = append(m.ins, v)
@@ -166,7 +167,7 @@ func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	if made.Program.UsesIndex() && (!sameOrder(out, v) || m.r.reduces != nil && !v.Contiguous()) {
 		return nil, false
 	}
-	if sameView(out, v) {
+	if SameView(out, v) {
 		return made.Ins, m.r.reduces == nil || m.alongside(made.Ins, v)
 	}
 	ins, ok := reindexed(out, v, made.Ins)
@@ -192,13 +193,13 @@ func (m *merger) alongside(ins []device.View, v *device.View) bool {
 // results collects the results of the new item: those of j, and those of map i that are read later.
 func (m *merger) results() bool {
 	its := m.r.outs
-	m.outs, m.ends = slices.Clone(its), slices.Clone(m.list.ends[m.j])
+	m.outs, m.ends = slices.Clone(its), slices.Clone(m.items[m.j].Ends)
 	for k := range m.made.Outs {
 		out := m.made.Outs[k]
-		s := spanOf(&out)
-		if over := slices.IndexFunc(its, func(o device.View) bool { return spanOf(&o).meets(s) }); over >= 0 {
-			t := spanOf(&its[over])
-			if t.lo > s.lo || t.hi < s.hi || !fills(&its[over]) {
+		s := SpanOf(&out)
+		if over := slices.IndexFunc(its, func(o device.View) bool { return SpanOf(&o).Meets(s) }); over >= 0 {
+			t := SpanOf(&its[over])
+			if t.Lo > s.Lo || t.Hi < s.Hi || !fills(&its[over]) {
 				return false
 			}
 			continue // j overwrites it
@@ -216,7 +217,7 @@ func (m *merger) results() bool {
 			return false
 		}
 		m.how.Keep = append(m.how.Keep, k)
-		m.outs, m.ends = append(m.outs, out), append(m.ends, m.list.ends[m.i][k])
+		m.outs, m.ends = append(m.outs, out), append(m.ends, m.items[m.i].Ends[k])
 	}
 	return true
 }
@@ -235,14 +236,14 @@ func (m *merger) inOrder(k int) bool {
 // fits reports whether one loop can have all operands and results, and whether it may write results
 // while it reads operands: a result is the same view as an operand, or shares no memory with it.
 func (m *merger) fits() bool {
-	before := max(len(m.made.Ins)+len(m.made.Outs), len(m.r.ins)+len(m.r.outs), jit.MostPointers)
+	before := max(len(m.made.Ins)+len(m.made.Outs), len(m.r.ins)+len(m.r.outs), m.MostPointers)
 	if len(m.ins)+len(m.outs) > before {
 		return false
 	}
 	for i := range m.outs {
-		s := spanOf(&m.outs[i])
+		s := SpanOf(&m.outs[i])
 		for k := range m.ins {
-			if spanOf(&m.ins[k]).meets(s) && (m.r.reduces != nil || !sameView(&m.ins[k], &m.outs[i]) && !m.inPlace(&m.ins[k], &m.outs[i])) {
+			if SpanOf(&m.ins[k]).Meets(s) && (m.r.reduces != nil || !SameView(&m.ins[k], &m.outs[i]) && !m.inPlace(&m.ins[k], &m.outs[i])) {
 				return false
 			}
 		}
@@ -255,5 +256,5 @@ func (m *merger) fits() bool {
 func (m *merger) inPlace(in, out *device.View) bool {
 	v := *in
 	v.Type = out.Type
-	return in.Type.Size() == out.Type.Size() && sameView(&v, out)
+	return in.Type.Size() == out.Type.Size() && SameView(&v, out)
 }
