@@ -9,6 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/internal/pool"
 	"github.com/flambeau-go/flambeau/internal/pool/hostmem"
+	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
 // memory is the pool's source of memory. Its events have always happened, because a method returns
@@ -129,7 +130,7 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 	b := &buffer{dev: d, mem: unsafe.Slice((*byte)(p), bytes), block: blk, gen: blk.Generation()}
 	if r != nil {
-		b.life = &lifetime{r, neverFreed}
+		b.life = &lifetime{r, worklist.Alive}
 	}
 	if t := device.Tracing(); t != nil {
 		b.report(t, false, false, o)

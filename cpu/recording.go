@@ -8,6 +8,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/internal/pool"
+	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
 var (
@@ -287,9 +288,7 @@ func (r *recording) Finish() (device.Replayer, error) {
 	}
 	g := &replayer{r: r, d: r.d, items: r.items, feeds: r.feeds, recorded: len(r.items)}
 	if _, ok := r.d.(*Device); ok {
-		l := newList(r, r.items)
-		g.items = l.shorten()
-		g.saved = l.savings
+		g.items, g.saved = r.shortened(r.items)
 	}
 	if len(r.mains) > 1 {
 		g.d = Get()
@@ -311,7 +310,7 @@ type replayer struct {
 	done  bool
 
 	recorded int // number of items of the recording
-	saved    savings
+	saved    worklist.Savings
 }
 
 // Operations returns the number of primitives, copies and feeds of a replay.

@@ -7,6 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/internal/worklist"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -71,7 +72,7 @@ func TestShortenedLists(t *testing.T) {
 	double, add := x.Mul(expr.C(2.3)), x.Add(y)
 	for name, c := range map[string]struct {
 		record func(w *fixedList)
-		want   savings
+		want   worklist.Savings
 	}{
 		"a chain": {func(w *fixedList) {
 			a := w.newMap(dtype.F32, double, w.x)
@@ -79,53 +80,53 @@ func TestShortenedLists(t *testing.T) {
 			w.free(a)
 			w.keep(w.newMap(dtype.F32, x.Max(expr.C(0)), b))
 			w.free(b)
-		}, savings{merged: 2}},
+		}, worklist.Savings{Merged: 2}},
 		"rounded between": {func(w *fixedList) {
 			a := w.newMap(dtype.BF16, double, w.x)
 			w.keep(w.newMap(dtype.F32, add, a, w.y))
 			w.free(a)
-		}, savings{merged: 1}},
+		}, worklist.Savings{Merged: 1}},
 		"read later too": {func(w *fixedList) {
 			a := w.newMap(dtype.F32, double, w.x)
 			w.keep(w.newMap(dtype.F32, add, a, w.y))
 			w.keep(a)
-		}, savings{merged: 1}},
+		}, worklist.Savings{Merged: 1}},
 		"read transposed later too": {func(w *fixedList) {
 			a := w.newMap(dtype.F32, x, w.x)
 			w.keep(w.newMap(dtype.F32, add, transposed(a), w.y))
 			w.keep(a)
-		}, savings{}},
+		}, worklist.Savings{}},
 		"in place": {func(w *fixedList) {
 			a := w.newMap(dtype.F32, double, w.x)
 			w.mapTo(a, add, a, w.y)
 			w.mapTo(w.y, add, a, w.y)
 			w.free(a)
-		}, savings{merged: 2}},
+		}, worklist.Savings{Merged: 2}},
 		"the operand is written between, so the reader moves": {func(w *fixedList) {
 			a := w.newMap(dtype.F32, double, w.x)
 			w.mapTo(w.x, double, w.y)
 			w.keep(w.newMap(dtype.F32, add, a, a))
 			w.free(a)
-		}, savings{merged: 1}},
+		}, worklist.Savings{Merged: 1}},
 		"the reader needs what is written between": {func(w *fixedList) {
 			a := w.newMap(dtype.F32, double, w.x)
 			must(w.t, w.d.CopyFrom(w.s, w.x.Buf, 0, w.y.Buf, 0, w.x.Buf.Size()))
 			w.keep(w.newMap(dtype.F32, add, a, w.x))
 			w.free(a)
-		}, savings{}},
+		}, worklist.Savings{}},
 		"what is written between is written by the new item": {func(w *fixedList) {
 			a := w.newMap(dtype.F32, double, w.x)
 			w.mapTo(w.x, add, w.x, w.y)
 			w.keep(w.newMap(dtype.F32, add, a, w.x))
 			w.free(a)
-		}, savings{merged: 2}},
+		}, worklist.Savings{Merged: 2}},
 		"half of the result is overwritten by the reader": {func(w *fixedList) {
 			a := w.newMap(dtype.F32, double, w.x)
 			half := a
 			half.Layout = a.Narrow(2, 0, 4, 1)
 			w.mapTo(half, double, half)
 			w.keep(a)
-		}, savings{}},
+		}, worklist.Savings{}},
 		"the reader writes around a result": {func(w *fixedList) {
 			all := w.newMap(dtype.F32, expr.C(1))
 			middle, around, from := all, all, w.x
@@ -137,34 +138,34 @@ func TestShortenedLists(t *testing.T) {
 			w.mapTo(around, double, a)
 			w.free(a)
 			w.keep(all)
-		}, savings{}},
+		}, worklist.Savings{}},
 		"positions of a transposed result": {func(w *fixedList) {
 			a := w.newMap(dtype.I64, expr.Index(dtype.I64))
 			w.keep(w.newMap(dtype.F32, x.Cvt(dtype.F32).Add(y), transposed(a), w.y))
 			w.free(a)
-		}, savings{}},
+		}, worklist.Savings{}},
 		"positions in order": {func(w *fixedList) {
 			a := w.newMap(dtype.I64, expr.Index(dtype.I64))
 			w.keep(w.newMap(dtype.F32, x.Cvt(dtype.F32).Add(y), a, w.y))
 			w.free(a)
-		}, savings{merged: 1}},
+		}, worklist.Savings{Merged: 1}},
 		"a transposing copy": {func(w *fixedList) {
 			a := w.newMap(dtype.F32, x, transposed(w.x))
 			w.keep(w.newMap(dtype.F32, add, a, w.y))
 			w.free(a)
-		}, savings{merged: 1}},
+		}, worklist.Savings{Merged: 1}},
 		"a cast, read transposed": {func(w *fixedList) {
 			a := w.newMap(dtype.F16, x, w.x)
 			w.keep(w.newMap(dtype.F16, x, transposed(a)))
 			w.free(a)
-		}, savings{merged: 1}},
+		}, worklist.Savings{Merged: 1}},
 		"a part of a copy": {func(w *fixedList) {
 			a := w.newMap(dtype.F32, x, transposed(w.x))
 			part := a
 			part.Layout = a.Narrow(0, 1, 2, 1).Narrow(2, 3, 5, 1)
 			w.keep(w.newMap(dtype.F32, double, part))
 			w.free(a)
-		}, savings{merged: 1}},
+		}, worklist.Savings{Merged: 1}},
 		"computed for each of many readers": {func(w *fixedList) {
 			row := w.x
 			row.Layout = row.Narrow(0, 1, 1, 1)
@@ -173,7 +174,7 @@ func TestShortenedLists(t *testing.T) {
 			wide.Layout, _ = a.Expand(w.shape)
 			w.keep(w.newMap(dtype.F32, add, wide, w.y))
 			w.free(a)
-		}, savings{}},
+		}, worklist.Savings{}},
 		"a constant for each of many readers": {func(w *fixedList) {
 			a := w.dense(w.s, dtype.F32, shape.Of(1))
 			w.mapTo(a, expr.C(3))
@@ -181,12 +182,12 @@ func TestShortenedLists(t *testing.T) {
 			wide.Layout, _ = a.Expand(w.shape)
 			w.keep(w.newMap(dtype.F32, add, wide, w.y))
 			w.free(a)
-		}, savings{merged: 1}},
+		}, worklist.Savings{Merged: 1}},
 		"a sum": {func(w *fixedList) {
 			a := w.newMap(dtype.F32, x.Mul(y), w.x, w.y)
 			w.keep(w.sum(a))
 			w.free(a)
-		}, savings{merged: 1}},
+		}, worklist.Savings{Merged: 1}},
 		"scalars of the map and of the sum": {func(w *fixedList) {
 			one := []dtype.Type{dtype.F32}
 			lower := func(e *expr.Expr) *expr.Program { return expr.MustLower([]*expr.Expr{e}, one, one, -1) }
@@ -197,37 +198,37 @@ func TestShortenedLists(t *testing.T) {
 			w.run(&device.Reduce{Reduction: &device.Reduction{Kind: device.Sum, Map: lower(x), Finish: scaled}, Out: out, Ins: []device.View{a}, Params: of(0.25)})
 			w.free(a)
 			w.keep(out)
-		}, savings{merged: 1}},
+		}, worklist.Savings{Merged: 1}},
 		"a sum in another order": {func(w *fixedList) {
 			a := w.newMap(dtype.F32, x, transposed(w.x))
 			w.keep(w.sum(a))
 			w.free(a)
-		}, savings{}},
+		}, worklist.Savings{}},
 		"a repeated map": {func(w *fixedList) {
 			a := w.newMap(dtype.F32, double, w.x)
 			w.keep(w.sum(transposed(a)))
 			w.free(a)
 			b := w.newMap(dtype.F32, double, w.x)
 			w.keep(b)
-		}, savings{repeated: 1}},
+		}, worklist.Savings{Repeated: 1}},
 		"nobody reads": {func(w *fixedList) {
 			a := w.newMap(dtype.F32, double, w.x)
 			b := w.newMap(dtype.F32, double, a)
 			w.free(a, b)
 			w.keep(w.newMap(dtype.F32, x, w.y))
-		}, savings{merged: 1, unread: 1}},
+		}, worklist.Savings{Merged: 1, Unread: 1}},
 		"both results, in two orders": {func(w *fixedList) {
 			a, b := w.dense(w.s, dtype.F32, w.shape), w.dense(w.s, dtype.F32, w.shape)
 			p := expr.MustLower([]*expr.Expr{x, x}, []dtype.Type{dtype.F32, dtype.F32}, []dtype.Type{dtype.F32}, -1)
 			w.run(&device.Map{Program: p, Outs: []device.View{a, b}, Ins: []device.View{w.x}})
 			w.keep(w.newMap(dtype.F32, add, a, transposed(b)))
 			w.free(a, b)
-		}, savings{}},
+		}, worklist.Savings{}},
 		"an op between that may fail": {func(w *fixedList) {
 			w.mapTo(w.x, double, w.x)
 			w.keep(w.sum(w.y))
 			w.mapTo(w.x, double, w.x)
-		}, savings{}},
+		}, worklist.Savings{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixedList(t)
@@ -249,7 +250,7 @@ func TestShortenedLong(t *testing.T) {
 		a = b
 	}
 	w.keep(a)
-	if got := w.compare(2); got.merged < 2000 || slices.Max([]int{got.repeated, got.unread}) > 0 {
+	if got := w.compare(2); got.Merged < 2000 || slices.Max([]int{got.Repeated, got.Unread}) > 0 {
 		t.Errorf("saved %+v", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/internal/worklist"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -161,7 +162,7 @@ func (w *randomList) step() {
 			out.Layout = out.Narrow(k, n/2, n-n/2, 1)
 		}
 		ins := []device.View{out, w.source(out.Shape)}
-		if spanOf(&ins[1]).overlaps(spanOf(&out)) && !equalViews(ins[1], out) {
+		if worklist.SpanOf(&ins[1]).Meets(worklist.SpanOf(&out)) && !worklist.SameView(&ins[1], &out) {
 			ins[1] = out
 		}
 		p := w.program([]dtype.Type{out.Type}, ins)
@@ -221,7 +222,7 @@ func (w *randomList) ownerOf(i int) string {
 			i -= n
 			continue
 		}
-		return fmt.Sprintf("%x %v at byte %d", spanOf(&v), v.Type, i)
+		return fmt.Sprintf("%x %v at byte %d", worklist.SpanOf(&v), v.Type, i)
 	}
 	return "none"
 }
@@ -247,8 +248,8 @@ func (w *randomList) begin(seed uint64) {
 }
 
 // compare ends the recording. It compares replays of the whole list with replays of the shortened
-// list, and returns the savings of the shortened list.
-func (w *randomList) compare(seed uint64) savings {
+// list, and returns what the latter has saved.
+func (w *randomList) compare(seed uint64) worklist.Savings {
 	t := w.t
 	t.Helper()
 	whole := &replayer{r: w.r, d: w.r.d, items: slices.Clone(w.r.items)}
@@ -256,7 +257,7 @@ func (w *randomList) compare(seed uint64) savings {
 	must(t, err)
 	g := rec.(*replayer)
 	s := g.saved
-	if g.Recorded() != len(whole.items) || g.Operations() != g.Recorded()-s.merged-s.repeated-s.unread {
+	if g.Recorded() != len(whole.items) || g.Operations() != g.Recorded()-s.All() {
 		t.Fatalf("seed %d: %d of %d items are left after %+v", seed, g.Operations(), g.Recorded(), s)
 	}
 	for k := range uint64(2) {
@@ -285,7 +286,7 @@ func (w *randomList) compare(seed uint64) savings {
 func TestShortenedRandomly(t *testing.T) {
 	was := unfused
 	defer func() { unfused = was }()
-	var sum savings
+	var sum worklist.Savings
 	devices := [2]*Device{newDevice(1), newDevice(2)}
 	const seeds = 800
 	for seed := range uint64(seeds) {
@@ -295,9 +296,9 @@ func TestShortenedRandomly(t *testing.T) {
 			w.step()
 		}
 		got := w.compare(seed)
-		sum.merged, sum.repeated, sum.unread = sum.merged+got.merged, sum.repeated+got.repeated, sum.unread+got.unread
+		sum.Merged, sum.Repeated, sum.Unread = sum.Merged+got.Merged, sum.Repeated+got.Repeated, sum.Unread+got.Unread
 	}
-	if sum.merged < seeds || sum.repeated < seeds/20 || sum.unread < seeds/8 {
+	if sum.Merged < seeds || sum.Repeated < seeds/20 || sum.Unread < seeds/8 {
 		t.Errorf("too little was saved: %+v", sum)
 	}
 }
@@ -313,7 +314,7 @@ func listing(items []item) (text string) {
 		text += fmt.Sprintf("%d %s", i, it.op.Name())
 		for k := 0; it.op.Operand(k).View != nil; k++ {
 			o := it.op.Operand(k)
-			text += fmt.Sprintf(" %s=%x %v%v%v", o.Name, spanOf(o.View), o.View.Type, o.View.Shape, o.View.Strides)
+			text += fmt.Sprintf(" %s=%x %v%v%v", o.Name, worklist.SpanOf(o.View), o.View.Type, o.View.Shape, o.View.Strides)
 		}
 		text += "\n"
 		if m, ok := it.op.(*device.Map); ok {

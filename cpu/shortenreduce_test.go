@@ -90,7 +90,7 @@ func TestShortenedReductions(t *testing.T) {
 		for range 3 {
 			w.mapThenReduce(dims)
 		}
-		merged += w.compare(seed).merged
+		merged += w.compare(seed).Merged
 	}
 	if merged < int(lists)/10 {
 		t.Errorf("%d maps of %d lists were merged", merged, lists)
@@ -125,7 +125,7 @@ func TestShortenedReductionsInOrder(t *testing.T) {
 		w.run(&device.Reduce{Reduction: sum, Out: out, Ins: []device.View{turnedY}})
 		y.Buf.Free()
 		w.live = append(w.live, out)
-		if got := w.compare(1); got.merged != 0 {
+		if got := w.compare(1); got.Merged != 0 {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

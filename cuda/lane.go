@@ -84,8 +84,9 @@ func (l *lane) add(w recorded) {
 	w.lane, w.number, w.deps = l.index, l.clock[l.index], l.deps
 	l.deps = []int{len(l.r.nodes)}
 	l.r.nodes = append(l.r.nodes, w)
-	if w.kind != recordedBlock && w.kind != recordedFreed {
+	if !w.kind.marks() {
 		l.lastPiece = w.number
+		l.r.pieces++
 	}
 }
 

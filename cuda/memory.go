@@ -8,6 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/internal/pool"
+	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
 // backing provides the device's pool with segments and events. A pool.StreamID is the driver's
@@ -171,6 +172,7 @@ type buffer struct {
 	freed atomic.Bool
 	// in a recording: the set of lanes that use the buffer, besides the buffer's own lane
 	lanes atomic.Uint64
+	life  *lifetime // of memory that a recording allocated, else nil
 }
 
 var _ device.Buffer = (*buffer)(nil)
@@ -202,7 +204,11 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	if t := device.Tracing(); t != nil {
 		d.reportMemory(t, blk.Addr(), bytes, false, false, o)
 	}
-	return &buffer{dev: d, block: blk, gen: blk.Generation(), size: bytes, addr: blk.Addr()}, nil
+	b := &buffer{dev: d, block: blk, gen: blk.Generation(), size: bytes, addr: blk.Addr()}
+	if l := st.rec.Load(); l != nil {
+		b.life = &lifetime{l.r, worklist.Alive}
+	}
+	return b, nil
 }
 
 func (b *buffer) Device() device.Device { return b.dev }
@@ -225,6 +231,7 @@ func (b *buffer) Use(s device.Stream) {
 // Free gives the memory back. A second call is ignored.
 func (b *buffer) Free() {
 	if !b.freed.Swap(true) {
+		b.life.over()
 		if !b.held() {
 			b.dev.pool.Free(b.block, b.gen)
 		}
@@ -238,6 +245,7 @@ func (b *buffer) Free() {
 // blocks nor allocates.
 func (b *buffer) Queue() {
 	if !b.freed.Swap(true) {
+		b.life.over()
 		if !b.held() {
 			b.dev.pool.Queue(b.block, b.gen)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/internal/pool"
+	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
 var (
@@ -43,42 +44,53 @@ type recording struct {
 	mu    sync.Mutex
 	lanes []*lane
 	nodes []recorded
-	marks map[uint64]recorded // blocks that are in use
-	hosts []*pinnedBlock      // page-locked blocks that replays copy from or to
+	// number of the nodes that are work, and not the begin or the end of a block
+	pieces int
+	marks  map[uint64]recorded // blocks that are in use
+	hosts  []*pinnedBlock      // page-locked blocks that replays copy from or to
 }
 
 // recorded is one piece of work.
 type recorded struct {
-	kind    recordedKind
-	lane    int
-	number  uint32 // the piece's position in its lane, from 1
-	deps    []int  // indexes of the earlier pieces, of any lane, that this piece directly follows
-	launch  kernels.Launch
-	dst     uint64
-	src     uint64
-	n       uint64
-	bytes   []byte         // bytes of a recordedConstant
-	host    unsafe.Pointer // page-locked memory of the program
-	label   string         // label of a block
-	product *productCall
-	link    *peerLink // link of a copy from another device
-	size    uint64    // requested size of a block
+	kind   recordedKind
+	lane   int
+	number uint32 // the piece's position in its lane, from 1
+	deps   []int  // indexes of the earlier pieces, of any lane, that this piece directly follows
+	// launches are those of an op, or of a kernel of the program if op is nil.
+	launches []kernels.Launch
+	op       device.Op
+	scratch  []worklist.Span // memory of the launches besides the operands, in the order of its allocation
+	dst      uint64
+	src      uint64
+	n        uint64
+	bytes    []byte         // bytes of a recordedConstant
+	host     unsafe.Pointer // page-locked memory of the program
+	label    string         // label of a block
+	product  *productCall
+	link     *peerLink // link of a copy from another device
+	size     uint64    // requested size of a block
 }
 
 type recordedKind uint8
 
 const (
-	recordedLaunch   recordedKind = iota
-	recordedProduct               // product by a library
-	recordedMove                  // copy of n bytes on the device
-	recordedPeer                  // copy of n bytes from another device
-	recordedConstant              // copy of constant bytes from the host
-	recordedFeed                  // copy of n bytes from the host, which each replay provides
-	recordedHost                  // copy of n bytes from page-locked memory of the program
-	recordedSave                  // copy of n bytes to page-locked memory of the program
-	recordedBlock                 // begin of a block of n bytes
+	recordedLaunch   recordedKind = iota // launches of kernels
+	recordedProduct                      // product by a library
+	recordedMove                         // copy of n bytes on the device
+	recordedPeer                         // copy of n bytes from another device
+	recordedConstant                     // copy of constant bytes from the host
+	recordedFeed                         // copy of n bytes from the host, which each replay provides
+	recordedHost                         // copy of n bytes from page-locked memory of the program
+	recordedSave                         // copy of n bytes to page-locked memory of the program
+	recordedBlock                        // begin of a block of n bytes
 	recordedFreed
+	recordedTakeover // begin of a block whose memory the work at this place still uses
 )
+
+// marks reports whether a piece is no work, but the begin or the end of a block.
+func (k recordedKind) marks() bool {
+	return k == recordedBlock || k == recordedFreed || k == recordedTakeover
+}
 
 // privateArena is the bit that marks the name of an arena that is not a stream's.
 const privateArena pool.StreamID = 1 << 63
@@ -216,13 +228,23 @@ func (s *stream) refuse(op, why string) error {
 
 const hostWaits = "the host would wait for work that does not run yet"
 
-// launches records planned launches.
-func (l *lane) launches(list []kernels.Launch) error {
-	for _, k := range list {
-		k.Params = bytes.Clone(k.Params)
-		l.record(recorded{kind: recordedLaunch, launch: k})
+// launches records planned launches of an op that uses some scratch memory. op is nil if the
+// launches are not those of an op.
+func (l *lane) launches(op device.Op, list []kernels.Launch, scratch []*pool.Block) {
+	if len(list) == 0 {
+		return
 	}
-	return nil
+	w := recorded{kind: recordedLaunch, launches: slices.Clone(list)}
+	for i := range w.launches {
+		w.launches[i].Params = bytes.Clone(list[i].Params)
+	}
+	if op != nil {
+		w.op = op.Clone()
+	}
+	for _, b := range scratch {
+		w.scratch = append(w.scratch, worklist.Span{Lo: b.Addr(), Hi: b.Addr() + uintptr(b.Size())})
+	}
+	l.record(w)
 }
 
 // move records a copy on the device.

@@ -63,7 +63,7 @@ func testRecording(t *testing.T, d *Device) {
 	check(t, d, nil, out, 0, 0, 0, 0)
 	g, err := r.Finish()
 	must(t, err)
-	if n := g.Operations(); n != 7 { // a feed, a table, three maps, one multi-map and a copy
+	if n := g.Operations(); n != 6 { // a feed, a table, two maps, one multi-map and a copy
 		t.Errorf("%d operations", n)
 	}
 	for k := 1; k <= 10; k++ {

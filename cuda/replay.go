@@ -24,6 +24,8 @@ type replayer struct {
 	r      *recording
 	ops    int
 	feed   []feed
+	whole  int    // number of operations that were recorded
+	why    string // why the list did not become shorter; empty if it could
 	sent   []peerCopy
 	host   *pinnedBuffer // host memory that the graph reads; nil if it reads none
 	stride int           // bytes of one turn
@@ -63,9 +65,9 @@ func (r *recording) Finish() (device.Replayer, error) {
 	if !r.finish() {
 		return nil, &device.RecordError{Device: r.d.name, Op: "finish", Why: "the recording is over"}
 	}
-	g := &replayer{r: r}
+	g := &replayer{r: r, whole: operations(r.nodes)}
 	if err == nil {
-		err = g.build()
+		err = g.make()
 	}
 	if err != nil {
 		g.destroy()
@@ -76,11 +78,44 @@ func (r *recording) Finish() (device.Replayer, error) {
 	return g, nil
 }
 
-// build creates the driver's graph.
-func (g *replayer) build() error {
+// make creates the driver's graph of a shorter list. If the driver refuses a kernel of that list,
+// it creates the graph of the recorded one.
+func (g *replayer) make() error {
+	nodes, why, err := g.r.shortened()
+	if why == "" {
+		if err == nil {
+			err = g.build(nodes)
+		}
+		if err == nil {
+			return nil
+		}
+		whole := g.whole
+		g.destroy()
+		*g = replayer{r: g.r, whole: whole}
+		why = "the shorter list failed: " + err.Error()
+	}
+	g.why = why
+	return g.build(g.r.nodes)
+}
+
+// operations returns the number of kernels, copies and fills of a list.
+func operations(list []recorded) (n int) {
+	for i := range list {
+		switch w := &list[i]; {
+		case w.kind == recordedLaunch:
+			n += len(w.launches)
+		case !w.kind.marks():
+			n++
+		}
+	}
+	return n
+}
+
+// build creates the driver's graph of a list.
+func (g *replayer) build(list []recorded) error {
 	d := g.r.d
 	constants := 0
-	for _, w := range g.r.nodes {
+	for _, w := range list {
 		switch w.kind {
 		case recordedConstant:
 			constants += aligned(len(w.bytes))
@@ -121,14 +156,14 @@ func (g *replayer) build() error {
 		return nil
 	}
 	// nodes that a successor of a piece depends on, by the piece's index
-	nodes := make([][]cu.GraphNode, len(g.r.nodes))
+	nodes := make([][]cu.GraphNode, len(list))
 	var host []byte
 	if g.host != nil {
 		host = g.host.Host()
 	}
 	constant, fed := 0, 0
-	for i := range g.r.nodes {
-		w := &g.r.nodes[i]
+	for i := range list {
+		w := &list[i]
 		after := dependencies(nodes, w.deps)
 		if err := change(g.r.lanes[w.lane].s.dev); err != nil {
 			return err
@@ -137,17 +172,19 @@ func (g *replayer) build() error {
 		name := ""
 		switch w.kind {
 		case recordedLaunch:
-			k := d.form(w.launch.Kernel)
-			name = k.Name
-			fn, err := d.function(k)
-			if err != nil {
-				return err
-			}
-			at := w.launch.Grid
-			n, err = api.GraphAddKernelNode(g.graph, after, cu.GraphKernel{Func: fn, Grid: cu.Dim3{X: at[0], Y: at[1], Z: at[2]},
-				Block: cu.Dim3{X: k.Block[0], Y: k.Block[1], Z: k.Block[2]}, Shared: uint32(k.DynShared), Params: w.launch.Params})
-			if err != nil {
-				return d.fault(name, err)
+			for _, l := range w.launches {
+				k := d.form(l.Kernel)
+				name = k.Name
+				fn, err := d.function(k)
+				if err != nil {
+					return err
+				}
+				n, err = api.GraphAddKernelNode(g.graph, after, cu.GraphKernel{Func: fn, Grid: cu.Dim3{X: l.Grid[0], Y: l.Grid[1], Z: l.Grid[2]},
+					Block: cu.Dim3{X: k.Block[0], Y: k.Block[1], Z: k.Block[2]}, Shared: uint32(k.DynShared), Params: l.Params})
+				if err != nil {
+					return d.fault(name, err)
+				}
+				after = []cu.GraphNode{n}
 			}
 		case recordedProduct:
 			name = productName
@@ -171,27 +208,27 @@ func (g *replayer) build() error {
 			n = f.node
 			g.feed = append(g.feed, f)
 			fed += aligned(f.n)
-		case recordedBlock, recordedFreed:
+		case recordedBlock, recordedFreed, recordedTakeover:
 			if marker == nil {
 				nodes[i] = after
 				continue
 			}
-			n, err = marker.GraphAddBlockNode(g.graph, after, cu.DevicePtr(w.dst), w.size, w.n, w.label, w.kind == recordedFreed)
+			n, err = marker.GraphAddBlockNode(g.graph, after, cu.DevicePtr(w.dst), w.size, w.n, w.label, blockMarks[w.kind])
 		}
 		if err != nil {
 			return d.fault(name, err)
 		}
-		if w.kind != recordedBlock && w.kind != recordedFreed {
-			g.ops++
-		}
 		nodes[i] = []cu.GraphNode{n}
 	}
+	g.ops = operations(list)
 	if err := change(g.r.d); err != nil {
 		return err
 	}
 	g.exec, err = api.GraphInstantiate(g.graph)
 	return d.fault("", err)
 }
+
+var blockMarks = map[recordedKind]cu.BlockMark{recordedBlock: cu.BlockBegins, recordedFreed: cu.BlockEnds, recordedTakeover: cu.BlockTakesOver}
 
 // dependencies returns the nodes that a successor of these pieces depends on.
 func dependencies(nodes [][]cu.GraphNode, pieces []int) []cu.GraphNode {
@@ -220,6 +257,12 @@ func (g *replayer) copyOf(f feed, turn int) cu.GraphCopy {
 
 // Operations returns the number of kernels, copies and fills.
 func (g *replayer) Operations() int { return g.ops }
+
+// Recorded returns the number of kernels, copies and fills that were queued.
+func (g *replayer) Recorded() int { return g.whole }
+
+// Unshortened returns why no list with fewer operations was sought, or "".
+func (g *replayer) Unshortened() string { return g.why }
 
 // Replay launches the graph, after fill has written the data of each feed.
 func (g *replayer) Replay(fill func(feed int, to []byte)) error {

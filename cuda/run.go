@@ -53,6 +53,13 @@ func (d *Device) Run(s device.Stream, op device.Op, told *device.KernelEvent) er
 	if err != nil {
 		return err
 	}
+	if l := st.rec.Load(); l != nil {
+		l.launches(op, list, t.blocks)
+		if told != nil {
+			d.tellRecorded(list, told)
+		}
+		return nil
+	}
 	return d.launch(st, list, told)
 }
 

@@ -196,13 +196,8 @@ func (d *Device) launch(s *stream, list []kernels.Launch, event *device.KernelEv
 	event.Recorded = s.Recording()
 	event.Launches = make([]device.LaunchEvent, len(list))
 	for i := range list {
-		l := &list[i]
 		e := &event.Launches[i]
-		k := d.form(l.Kernel)
-		e.Kernel, e.Shared, e.Tensor, e.TF32 = k.Name, k.DynShared, l.Tensor, l.TF32
-		for a := range 3 {
-			e.Grid[a], e.Block[a] = int(l.Grid[a]), int(k.Block[a])
-		}
+		d.describe(e, &list[i])
 		var err error
 		if e.Time, err = d.timed(s, func() error {
 			e.Start = device.Now()
@@ -214,6 +209,27 @@ func (d *Device) launch(s *stream, list []kernels.Launch, event *device.KernelEv
 		}
 	}
 	return nil
+}
+
+// describe fills in what is known about a launch before it runs.
+func (d *Device) describe(e *device.LaunchEvent, l *kernels.Launch) {
+	k := d.form(l.Kernel)
+	e.Kernel, e.Shared, e.Tensor, e.TF32 = k.Name, k.DynShared, l.Tensor, l.TF32
+	for a := range 3 {
+		e.Grid[a], e.Block[a] = int(l.Grid[a]), int(k.Block[a])
+	}
+}
+
+// tellRecorded adds a LaunchEvent for each launch of an op that was recorded.
+func (d *Device) tellRecorded(list []kernels.Launch, event *device.KernelEvent) {
+	event.Recorded = true
+	event.Launches = make([]device.LaunchEvent, len(list))
+	for i := range list {
+		e := &event.Launches[i]
+		d.describe(e, &list[i])
+		e.Start = device.Now()
+		e.End = e.Start
+	}
 }
 
 // replayAs runs a function that launches a graph, and reports the launch to the tracer as one

@@ -222,7 +222,10 @@ func TestGraph(t *testing.T) {
 	dev := emulate(t)
 	x := tensor.Root().On(dev).Ones(300)
 	p := recorded(t, profile.Options{Memory: true}, func(*profile.Profile) {
-		g, err := tensor.Capture(dev, func(s *tensor.Scope) { x.In(s).Square().AddScalar(1) })
+		g, err := tensor.Capture(dev, func(s *tensor.Scope) {
+			x.In(s).Square()
+			x.In(s).AddScalar(1)
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -105,6 +105,9 @@ var epoch atomic.Uint64
 //
 // Work on other devices is recorded too, if opts name them: see [Across].
 //
+// Elementwise ops become one where one reads the result of the other, with the same bits, and ops
+// that nobody needs are dropped. On GPUs this is done if all work is on one stream.
+//
 // The device must be able to record ([device.Recorder]). On the CPU a graph is a list of primitives
 // with the memory placed, and Replay runs the list. If an elementwise op reads the result of
 // another, the two become one op, with the same bits. Ops that nobody needs are dropped. Replay
@@ -349,7 +352,7 @@ func (g *Graph) deserted() bool {
 }
 
 // String returns the number of operations of a replay, and the device. If a replay runs fewer
-// operations than were recorded, it returns both numbers.
+// operations than were recorded, it returns both numbers. If fewer were not sought, it says why.
 func (g *Graph) String() string {
 	switch {
 	case g.live.Load():
@@ -361,11 +364,14 @@ func (g *Graph) String() string {
 	if r, ok := g.replay.(interface{ Recorded() int }); ok && r.Recorded() > n {
 		recorded = fmt.Sprintf(", of %d recorded", r.Recorded())
 	}
+	if r, ok := g.replay.(interface{ Unshortened() string }); ok && r.Unshortened() != "" {
+		recorded = ", all that were recorded: " + r.Unshortened()
+	}
 	return fmt.Sprintf("Graph(%d operations on %s%s)", n, g.dev.Name(), recorded)
 }
 
 // Operations returns the number of kernels, copies and fills that a replay runs. It is 0 until the
-// capture is over. On the CPU it may be less than what was recorded: see [Capture].
+// capture is over. It may be less than what was recorded: see [Capture].
 func (g *Graph) Operations() int {
 	if g.shares == nil {
 		return 0

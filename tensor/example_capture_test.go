@@ -119,8 +119,8 @@ func ExampleGraph_Feed() {
 }
 
 // decay opens a scope of its own, as an optimizer's step does. It finds the captured graph by its
-// operand, and opens its scope in the graph's scope. Operations returns how many operations one
-// replay runs.
+// operand, and opens its scope in the graph's scope. One replay runs one operation: the kernel that
+// multiplies computes the square too.
 func ExampleCapturing() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -136,10 +136,10 @@ func ExampleCapturing() {
 		log.Fatal(err)
 	}
 	defer g.Close()
-	fmt.Println(w, g.Operations(), "operations")
+	fmt.Println(w, g.Operations(), "operation")
 	fmt.Println(g.Replay(), w)
 	// Output:
-	// tensor([0.5000, 0.5000], device='cuda:0') 2 operations
+	// tensor([0.5000, 0.5000], device='cuda:0') 1 operation
 	// <nil> tensor([0.1250, 0.1250], device='cuda:0')
 }
 

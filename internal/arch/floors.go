@@ -22,12 +22,13 @@ var floors = []floor{
 	{"device/devicetest", []string{"device"}},
 	{"internal/pool", []string{"device", "internal/callsite"}},
 	{"internal/pool/hostmem", []string{"internal/pool"}},
+	{"internal/worklist", []string{"device"}},
 
-	{"cpu", []string{"internal/pool/hostmem", "cpu/internal/..."}},
+	{"cpu", []string{"internal/pool/hostmem", "internal/worklist", "cpu/internal/..."}},
 	{"cpu/internal/...", []string{"shape", "expr"}},
 
 	{"ptx", []string{"expr"}},
-	{"cuda", []string{"internal/pool", "internal/atomicfile", "internal/filelock", "ptx", "cuda/internal/cu", "cuda/internal/emu/...", "cuda/internal/kernels", "cuda/internal/lib/..."}},
+	{"cuda", []string{"internal/pool", "internal/worklist", "internal/atomicfile", "internal/filelock", "ptx", "cuda/internal/cu", "cuda/internal/emu/...", "cuda/internal/kernels", "cuda/internal/lib/..."}},
 	{"cuda/doctor", []string{"cuda"}},
 	{"cuda/internal/cu", nil},
 	{"cuda/internal/emu/...", []string{"cuda/internal/cu"}},

@@ -65,9 +65,21 @@ type Graphs interface {
 // a graph. Each launch of the graph then allocates and frees these blocks anew, in the graph's
 // order.
 type GraphMarker interface {
-	// GraphAddBlockNode adds a node that does BlockAllocated, or BlockFreed if freed is true.
-	GraphAddBlockNode(g Graph, after []GraphNode, ptr DevicePtr, requested, rounded uint64, label string, freed bool) (GraphNode, error)
+	// GraphAddBlockNode adds a node that marks a block.
+	GraphAddBlockNode(g Graph, after []GraphNode, ptr DevicePtr, requested, rounded uint64, label string, mark BlockMark) (GraphNode, error)
 }
+
+// BlockMark says what a node of a graph does with a block.
+type BlockMark uint8
+
+const (
+	BlockBegins BlockMark = iota // the node does BlockAllocated
+	BlockEnds                    // the node does BlockFreed
+	// The node makes the requested bytes accessible. Bytes that were accessible before keep their
+	// contents, because the kernel that reads the last values of one block writes the first values
+	// of the other.
+	BlockTakesOver
+)
 
 // GraphKernel is a launch with its arguments, see LaunchKernel.
 type GraphKernel struct {

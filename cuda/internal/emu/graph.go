@@ -368,7 +368,7 @@ func (d *Driver) GraphAddDependencies(h cu.Graph, from, to []cu.GraphNode) error
 }
 
 // GraphAddBlockNode adds a node that marks a pool's block each time it runs, see cu.GraphMarker.
-func (d *Driver) GraphAddBlockNode(h cu.Graph, after []cu.GraphNode, ptr cu.DevicePtr, requested, rounded uint64, label string, freed bool) (cu.GraphNode, error) {
+func (d *Driver) GraphAddBlockNode(h cu.Graph, after []cu.GraphNode, ptr cu.DevicePtr, requested, rounded uint64, label string, mark cu.BlockMark) (cu.GraphNode, error) {
 	const call = "GraphAddBlockNode"
 	return d.addNode(call, h, after, func(g *graph) (work, error) {
 		dev := d.deviceAt(ptr)
@@ -381,13 +381,17 @@ func (d *Driver) GraphAddBlockNode(h cu.Graph, after []cu.GraphNode, ptr cu.Devi
 		return work{Op: Op{Kind: KindMark, Bytes: rounded}, ctx: dev.ctx, run: func() (time.Duration, error) {
 			switch {
 			case dev.mem == nil:
-			case freed:
+			case mark == cu.BlockEnds:
 				dev.mem.MarkFreed(uint64(ptr), rounded)
 			default:
 				if _, err := dev.mem.Bytes(uint64(ptr), rounded); err != nil {
 					return 0, &cu.Error{Call: "cuGraphLaunch", Result: cu.ErrIllegalAddress, Cause: fmt.Errorf("emu: the memory of a graph's block was freed: %w", err)}
 				}
-				dev.mem.MarkAllocated(uint64(ptr), requested, rounded, label)
+				if mark == cu.BlockTakesOver {
+					dev.mem.MarkTakenOver(uint64(ptr), requested, rounded, label)
+				} else {
+					dev.mem.MarkAllocated(uint64(ptr), requested, rounded, label)
+				}
 			}
 			return 0, nil
 		}}, nil

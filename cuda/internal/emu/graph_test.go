@@ -194,12 +194,12 @@ func TestGraphBlocks(t *testing.T) {
 	x, s := r.alloc(512), r.stream()
 	build := func(written bool) cu.GraphExec {
 		g := must(r.GraphCreate())(r)
-		tail := must(r.GraphAddBlockNode(g, nil, x, 256, 512, "temporary", false))(r)
+		tail := must(r.GraphAddBlockNode(g, nil, x, 256, 512, "temporary", cu.BlockBegins))(r)
 		if written {
 			tail = must(r.GraphAddFillNode(g, []cu.GraphNode{tail}, x, 1, 4, 64, r.ctx))(r)
 		}
 		tail = r.kernelNode(g, r.affineNode(x, 64, 1, 1), tail)
-		must(r.GraphAddBlockNode(g, []cu.GraphNode{tail}, x, 0, 512, "", true))(r)
+		must(r.GraphAddBlockNode(g, []cu.GraphNode{tail}, x, 0, 512, "", cu.BlockEnds))(r)
 		return must(r.GraphInstantiate(g))(r)
 	}
 	e := build(true)

@@ -111,7 +111,43 @@ func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, sc
 	return planReduce(r, out, Operand{}, ins, params, scratch, reduceTune{})
 }
 
+// SameOrder reports whether two reductions of equally many elements to the same result combine them
+// in orders that give the same bits.
+func SameOrder(r, other *device.Reduction, out Operand, ins, otherIns []Operand) bool {
+	if acc := r.Map.Out[0].Compute(); !acc.IsFloat() || r.Kind == device.ArgMax || r.Kind == device.ArgMin {
+		return true
+	}
+	p, err := newReduction(r, out, Operand{}, ins, nil, reduceTune{})
+	q, otherErr := newReduction(other, out, Operand{}, otherIns, nil, reduceTune{})
+	if err != nil || otherErr != nil || p.o != q.o || p.n != q.n {
+		return false
+	}
+	return p.o == 0 || p.order() == q.order()
+}
+
+// order is what the order of a reduction's combinations depends on.
+type order struct {
+	form                       reduceForm
+	vector, chunk, cut, unroll int
+}
+
+// order chooses the form and the chunks, and returns them.
+func (p *reduction) order() order {
+	form := p.divide()
+	s := p.spec(firstStage, form)
+	return order{form, p.vector, p.chunk, p.cut, s.chains(p.r.Map)}
+}
+
 func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params []uint64, scratch Scratch, tune reduceTune) ([]Launch, error) {
+	p, err := newReduction(r, out, count, ins, params, tune)
+	if err != nil || p.o == 0 {
+		return nil, err
+	}
+	return p.plan(scratch)
+}
+
+// newReduction describes a reduction over collapsed spaces.
+func newReduction(r *device.Reduction, out, count Operand, ins []Operand, params []uint64, tune reduceTune) (*reduction, error) {
 	results := 1
 	if count.Addr != 0 {
 		results = 2
@@ -155,14 +191,11 @@ func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params [
 	p.kept = newSpace(pick(keptDims, dims), keptStrides...).atLeastRank1()
 	p.red = newSpace(pick(redDims, dims), redStrides...).atLeastRank1()
 	p.o, p.n = p.kept.elements(), p.red.elements()
-	if p.o == 0 {
-		return nil, nil
-	}
 	p.wide = p.kept.wide() || p.o*p.n > narrowLimit
 	for k := range p.red.stride {
 		p.wide = p.wide || p.kept.reach(k+1)+p.red.reach(k) > narrowLimit
 	}
-	return p.plan(scratch)
+	return p, nil
 }
 
 // pick returns the sizes of the dimensions in the list, taken from the shape src.
@@ -193,8 +226,8 @@ const (
 	wantedBlocks  = 264
 )
 
-// plan chooses the form and the chunks, and returns the launches.
-func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
+// divide chooses the form, the vectors and the chunks.
+func (p *reduction) divide() reduceForm {
 	redInner, keptInner := p.red.innerStride(0), p.kept.innerStride(1)
 	form := blockPerRow
 	switch {
@@ -208,6 +241,12 @@ func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 	}
 	p.vector, p.uniform = p.vectors(form)
 	p.chunk, p.cut = p.chunks(form)
+	return form
+}
+
+// plan chooses the form and the chunks, and returns the launches.
+func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
+	form := p.divide()
 	if p.cut == 1 {
 		l, err := p.launch(wholeReduction, form, p.o, p.n)
 		return []Launch{l}, err
@@ -272,10 +311,15 @@ func (p *reduction) pairs() bool {
 
 func (p *reduction) counts() bool { return p.count.Addr != 0 }
 
+// spec returns the specification of the kernel that applies the map.
+func (p *reduction) spec(stage reduceStage, form reduceForm) reduceSpec {
+	return reduceSpec{mapping: programIDOf(p.r.Map), kind: p.r.Kind, form: form, stage: stage, out: p.out.Type,
+		keptRank: p.kept.rank(), redRank: p.red.rank(), wide: p.wide, vector: p.vector, uniform: p.uniform, unroll: p.tune.unroll, counts: p.counts()}
+}
+
 // launch packs a kernel's parameters in the order in which reduceBuilder declares them.
 func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch, error) {
-	s := reduceSpec{mapping: programIDOf(p.r.Map), kind: p.r.Kind, form: form, stage: stage, out: p.out.Type,
-		keptRank: p.kept.rank(), redRank: p.red.rank(), wide: p.wide, vector: p.vector, uniform: p.uniform, unroll: p.tune.unroll, counts: p.counts()}
+	s := p.spec(stage, form)
 	programs := [2]*expr.Program{p.r.Map, p.r.Finish}
 	if stage == firstStage {
 		s.out, programs[1] = p.r.Map.Out[0], nil

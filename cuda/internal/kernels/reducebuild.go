@@ -58,24 +58,7 @@ func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 			b.MinBlocks(2) // computing the map in 64 bits needs more registers too
 		}
 	}
-	r.unroll = chains
-	if s.stage != lastStage {
-		r.unroll = 2 * chains
-		for i, t := range r.mapping.In {
-			if i == 0 || !s.counts {
-				r.unroll = min(r.unroll, loadsInFlight(t))
-			}
-		}
-	}
-	if s.vector > 1 {
-		r.unroll = 2
-		if s.form != columns && (r.mapping.Cost() > cheapMap || s.isArg()) {
-			r.unroll = 1 // the map's code appears once for each element of a vector
-		}
-	}
-	if s.unroll > 0 {
-		r.unroll = s.unroll
-	}
+	r.unroll = s.chains(r.mapping)
 	r.reg = computing(r.acc)
 	if r.acc == dtype.Bool {
 		r.reg = ptx.U32
@@ -91,6 +74,29 @@ func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 		return [3]int{columnWidth, columnHeight, 1}
 	}
 	return [3]int{reduceThreads, 1, 1}
+}
+
+// chains returns the number of independent accumulators of a thread for each element of a vector.
+func (s reduceSpec) chains(mapping *expr.Program) int {
+	n := chains
+	if s.stage != lastStage {
+		n = 2 * chains
+		for i, t := range mapping.In {
+			if i == 0 || !s.counts {
+				n = min(n, loadsInFlight(t))
+			}
+		}
+	}
+	if s.vector > 1 {
+		n = 2
+		if s.form != columns && (mapping.Cost() > cheapMap || s.isArg()) {
+			n = 1 // the map's code appears once for each element of a vector
+		}
+	}
+	if s.unroll > 0 {
+		n = s.unroll
+	}
+	return n
 }
 
 // declare declares the parameters in the order in which reduction.launch packs them.

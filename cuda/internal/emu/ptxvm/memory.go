@@ -216,6 +216,20 @@ func (m *Memory) MarkAllocated(addr, requested, rounded uint64, label string) {
 	r.mu.Unlock()
 }
 
+// MarkTakenOver does what MarkAllocated does, but bytes that are addressable already stay as they
+// are.
+func (m *Memory) MarkTakenOver(addr, requested, rounded uint64, label string) {
+	r, off := m.mustSpan(addr, rounded)
+	for i := off; i < off+requested; i++ {
+		if r.shadow[i]&shAddressable == 0 {
+			r.data[i], r.shadow[i] = poison, shAddressable
+		}
+	}
+	r.mu.Lock()
+	r.blocks[addr] = block{addr: addr, requested: requested, rounded: rounded, label: label}
+	r.mu.Unlock()
+}
+
 // MarkFreed is called by a pool that frees a block. None of its bytes is addressable until the next
 // MarkAllocated.
 func (m *Memory) MarkFreed(addr, rounded uint64) {

@@ -1,4 +1,4 @@
-package cpu
+package worklist
 
 import (
 	"slices"
@@ -7,14 +7,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// reindexed returns views of a map's operands with the shape of the view v, which reads the map's
-// result out. If element i of v reads element j of out, element i of the new views holds the
-// operands of element j. reindexed returns false if no strides describe such views.
+// reindexed returns views of a map's operands that have the shape of the view v, which reads the
+// map's result out. Element i of these views are the operands of the element of out that element i
+// of v reads. It returns false if no strides describe such views.
 //
-// out has no gaps. So its strides form a number system with mixed radices, and an offset has
-// exactly one coordinate in each dimension. Each dimension of v is a step along one dimension of
-// out. The steps along a dimension must stay within its size together, so that none carries into
-// another dimension.
+// The result has no gaps. So its strides are a number system with mixed radices, and a position has
+// one coordinate in each dimension. A dimension of v moves along one dimension of out. The sum of
+// all moves along it stays below its size, so no move carries into another dimension.
 func reindexed(out, v *device.View, ins []device.View) ([]device.View, bool) {
 	strides := []shape.Dims{out.Strides}
 	for i := range ins {

@@ -1,0 +1,134 @@
+package cuda
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/worklist"
+)
+
+// The list of a recording becomes shorter once, when the recording ends: see package worklist. Only
+// the list of a single stream does, because its order is the only one.
+
+// lifetime says for which part of a list the memory of a buffer holds the buffer's values.
+type lifetime struct {
+	r   *recording
+	end int // number of the pieces that came before the buffer was freed; worklist.Alive until then
+}
+
+// over notes that the buffer is freed.
+func (l *lifetime) over() {
+	if l == nil {
+		return
+	}
+	l.r.mu.Lock()
+	defer l.r.mu.Unlock()
+	if l.r.live.Load() {
+		l.end = l.r.pieces
+	}
+}
+
+const (
+	mostPointers = 12  // operands and results of a merged map
+	mostCode     = 192 // instructions of a merged program; more might need too many registers
+)
+
+// shortened returns a list that leaves the same bits as the recorded one, with fewer launches. If
+// there can be none, it returns the reason.
+func (r *recording) shortened() (list []recorded, why string, err error) {
+	switch {
+	case len(r.others) > 0:
+		return nil, "the work of several devices may run at the same time", nil
+	case len(r.lanes) > 1:
+		return nil, "the work of several streams may run at the same time", nil
+	}
+	var items []worklist.Item
+	var at []int // the node of each item
+	for n := range r.nodes {
+		if w := &r.nodes[n]; !w.kind.marks() {
+			items, at = append(items, r.work(w)), append(at, n)
+		}
+	}
+	items, _ = worklist.Shorten(items, worklist.Limits{MostPointers: mostPointers, MostCode: mostCode, SameOrder: sameOrder})
+	b := blocksOf(r.nodes)
+	var pieces []placedNode
+	for i := range items {
+		it := &items[i]
+		w := r.nodes[at[it.Number]]
+		if len(it.Parts) > 1 {
+			if err := w.merged(it.Op); err != nil {
+				return nil, "", err
+			}
+			for _, p := range it.Parts {
+				b.uses(&r.nodes[at[p]], at[p], at[it.Place], it)
+			}
+		}
+		pieces = append(pieces, placedNode{nodePlace{at[it.Place], atNode}, w})
+	}
+	pieces = append(pieces, b.marks()...)
+	slices.SortStableFunc(pieces, func(p, q placedNode) int { return p.compare(q.nodePlace) })
+	for i, p := range pieces {
+		w := p.recorded
+		if w.deps = nil; i > 0 {
+			w.deps = []int{i - 1}
+		}
+		list = append(list, w)
+	}
+	return list, "", nil
+}
+
+// work describes a piece of work.
+func (r *recording) work(w *recorded) worklist.Item {
+	to := []worklist.Span{{Lo: uintptr(w.dst), Hi: uintptr(w.dst + w.n)}}
+	from := []worklist.Span{{Lo: uintptr(w.src), Hi: uintptr(w.src + w.n)}}
+	switch {
+	case w.kind == recordedMove:
+		return worklist.Item{Reads: from, Writes: to}
+	case w.kind == recordedConstant, w.kind == recordedFeed, w.kind == recordedHost:
+		return worklist.Item{Writes: to}
+	case w.kind == recordedSave:
+		return worklist.Item{Reads: from}
+	case w.kind != recordedLaunch, w.op == nil:
+		return worklist.Item{Reads: []worklist.Span{worklist.Anywhere}, Writes: []worklist.Span{worklist.Anywhere}}
+	}
+	it := worklist.Of(w.op, w.scratch)
+	if m, ok := w.op.(*device.Map); ok {
+		for k := range m.Outs {
+			end := worklist.Alive
+			if life := m.Outs[k].Buf.(*buffer).life; life != nil && life.r == r {
+				end = life.end
+			}
+			it.Ends = append(it.Ends, end)
+		}
+	}
+	return it
+}
+
+// sameOrder reports whether two reductions combine their values in one order.
+func sameOrder(a, b *device.Reduce) bool {
+	return kernels.SameOrder(a.Reduction, b.Reduction, operand(&a.Out), operands(a.Ins), operands(b.Ins))
+}
+
+var errScratch = errors.New("a merged reduction needs more scratch memory")
+
+// merged makes op the work of w. A reduction has the scratch memory of the recorded one.
+func (w *recorded) merged(op device.Op) (err error) {
+	spare := w.scratch
+	w.op = op
+	switch o := op.(type) {
+	case *device.Map:
+		w.launches, err = kernels.Map(o.Program, operands(o.Outs), operands(o.Ins), o.Params)
+	case *device.Reduce:
+		w.launches, err = kernels.Reduce(o.Reduction, operand(&o.Out), operands(o.Ins), o.Params, func(bytes int) (uint64, error) {
+			if len(spare) == 0 || uintptr(bytes) > spare[0].Hi-spare[0].Lo {
+				return 0, errScratch
+			}
+			s := spare[0]
+			spare = spare[1:]
+			return uint64(s.Lo), nil
+		})
+	}
+	return err
+}

@@ -1,0 +1,144 @@
+package cuda
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/internal/worklist"
+)
+
+// The emulator checks that work uses only blocks that have begun and not ended. Work that moved may
+// need a block earlier, or longer. So the begins and ends of blocks move with it.
+
+// nodePlace is a place in a list: before, at, or after the node with a number.
+type nodePlace struct {
+	node int
+	when int
+}
+
+const (
+	beforeNode = iota
+	atNode
+	afterNode
+)
+
+func (p nodePlace) compare(q nodePlace) int {
+	return cmp.Or(cmp.Compare(p.node, q.node), cmp.Compare(p.when, q.when))
+}
+
+// placedNode is a piece of a list with its place.
+type placedNode struct {
+	nodePlace
+	recorded
+}
+
+// markedBlock is a block of a recording.
+type markedBlock struct {
+	span       worklist.Span
+	begin, end recorded
+	from, to   nodePlace // of the nodes begin and end; never: the block does not end
+	first      int       // the recorded place of begin
+	last       int       // the recorded place of end
+	moved      bool
+	group      *markedBlock // blocks that share memory at the same time have one group
+}
+
+const never = math.MaxInt
+
+// blockList holds the blocks of a recording.
+type blockList struct {
+	blocks []*markedBlock // in the order of their begins
+	// ends without a begin: those of whole segments, which the recording took over
+	segments []recorded
+}
+
+func blocksOf(nodes []recorded) *blockList {
+	list := new(blockList)
+	open := map[uint64]*markedBlock{}
+	for n := range nodes {
+		switch w := nodes[n]; w.kind {
+		case recordedBlock:
+			b := &markedBlock{span: worklist.Span{Lo: uintptr(w.dst), Hi: uintptr(w.dst + w.n)}, begin: w,
+				from: nodePlace{n, atNode}, to: nodePlace{never, atNode}, first: n, last: never}
+			b.group, open[w.dst] = b, b
+			list.blocks = append(list.blocks, b)
+		case recordedFreed:
+			if b := open[w.dst]; b != nil {
+				b.end, b.to, b.last = w, nodePlace{n, atNode}, n
+				delete(open, w.dst)
+			} else {
+				list.segments = append(list.segments, w)
+			}
+		}
+	}
+	return list
+}
+
+// uses extends the blocks that the recorded work w at node n used, and that a merged item at node
+// to still uses.
+func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
+	own := worklist.Of(w.op, nil)
+	for _, s := range slices.Concat(own.Reads, own.Writes) {
+		if !slices.ContainsFunc(slices.Concat(it.Reads, it.Writes), s.Meets) {
+			continue
+		}
+		for _, b := range list.blocks {
+			if b.first > n || b.last < n || !b.span.Meets(s) {
+				continue
+			}
+			if p := (nodePlace{to, beforeNode}); p.compare(b.from) < 0 {
+				b.from, b.moved = p, true
+			}
+			if p := (nodePlace{to, afterNode}); p.compare(b.to) > 0 {
+				b.to, b.moved = p, true
+			}
+		}
+	}
+}
+
+// marks returns the begins and ends of the blocks. If blocks share memory at the same time, the
+// first one begins, the others take its memory over, and only the last one ends.
+func (list *blockList) marks() (marks []placedNode) {
+	for _, a := range list.blocks {
+		if !a.moved {
+			continue
+		}
+		for _, b := range list.blocks {
+			if a != b && a.span.Meets(b.span) && a.from.compare(b.to) < 0 && b.from.compare(a.to) < 0 {
+				b.top().group = a.top()
+			}
+		}
+	}
+	for _, w := range list.segments {
+		marks = append(marks, placedNode{nodePlace{-1, atNode}, w})
+	}
+	began, last := map[*markedBlock]bool{}, map[*markedBlock]nodePlace{}
+	for _, b := range list.blocks {
+		if t := b.top(); b.to.compare(last[t]) > 0 {
+			last[t] = b.to
+		}
+	}
+	sorted := slices.SortedStableFunc(slices.Values(list.blocks), func(a, b *markedBlock) int { return a.from.compare(b.from) })
+	for _, b := range sorted {
+		t := b.top()
+		w := b.begin
+		if began[t] {
+			w.kind = recordedTakeover
+		}
+		began[t] = true
+		marks = append(marks, placedNode{b.from, w})
+		if b.to.node != never && b.to == last[t] {
+			marks = append(marks, placedNode{b.to, b.end})
+		}
+	}
+	return marks
+}
+
+// top returns the block that stands for the group of b.
+func (b *markedBlock) top() *markedBlock {
+	for b.group != b {
+		b = b.group
+	}
+	return b
+}

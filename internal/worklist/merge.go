@@ -1,0 +1,260 @@
+package worklist
+
+import (
+	"slices"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// reader is a map or a reduction that reads results of a map.
+type reader struct {
+	program *expr.Program
+	ins     []device.View
+	params  []uint64
+	outs    []device.View
+	reduces *device.Reduce // nil: it is a map
+}
+
+func (l *list) readerAt(j int) (r reader, ok bool) {
+	if m := l.mapAt(j); m != nil {
+		return reader{m.Program, m.Ins, m.Params[:len(m.Program.Params)], m.Outs, nil}, true
+	}
+	// A reduction does not round the values of its map to halves, as a map's store does.
+	if o, is := l.items[j].Op.(*device.Reduce); is && o.Ins[0].Size() > 0 && !o.Map.Out[0].IsHalf() {
+		return reader{o.Map, o.Ins, o.Params, []device.View{o.Out}, o}, true
+	}
+	return r, false
+}
+
+// mergeInto computes one map, whose result item j reads, within j. It returns false if there is no
+// such map.
+func (l *list) mergeInto(j int) bool {
+	r, ok := l.readerAt(j)
+	if !ok || l.gone[j] {
+		return false
+	}
+	var tried []int
+	for k := range r.ins {
+		i := l.writer(j, SpanOf(&r.ins[k]))
+		if i < 0 || slices.Contains(tried, i) || l.mapAt(i) == nil {
+			continue
+		}
+		if tried = append(tried, i); l.merge(i, j, &r) {
+			return true
+		}
+	}
+	return false
+}
+
+// merger joins map i with item j.
+type merger struct {
+	*list
+	i, j int
+	made *device.Map // map i
+	r    *reader
+	how  expr.Inline
+	ins  []device.View // operands of the new item
+	outs []device.View // results of the new item
+	ends []int
+}
+
+// merge computes map i within item j, which reads its results. The new item has the operands of
+// both, and the results of map i that other items read. It takes the place of j, or else the place
+// of i. Nobody may write the operands between the two places, or use the results of the one that
+// moves.
+func (l *list) merge(i, j int, r *reader) bool {
+	m := &merger{list: l, i: i, j: j, made: l.mapAt(i), r: r}
+	if !m.operands() || !m.results() || !m.fits() {
+		return false
+	}
+	at := j
+	if !l.moves(i, i, j) {
+		if at = i; r.reduces != nil || !l.moves(j, i, j) {
+			return false
+		}
+	}
+	p := r.program.Inlined(&m.how)
+	if len(p.Code) > l.MostCode {
+		return false
+	}
+	params := slices.Concat(r.params, m.made.Params[:len(m.made.Program.Params)])
+	var op device.Op = &device.Map{Program: p, Outs: m.outs, Ins: m.ins, Params: params}
+	if o := r.reduces; o != nil {
+		n := &device.Reduce{Reduction: &device.Reduction{Kind: o.Kind, Map: p, Finish: o.Finish}, Out: o.Out, Ins: m.ins, Params: params}
+		if l.SameOrder != nil && !l.SameOrder(o, n) {
+			return false
+		}
+		op = n
+	}
+	merged, reader := Of(op, l.items[j].Scratch), &l.items[j]
+	merged.Ends, merged.Fails, merged.Place = m.ends, reader.Fails, at
+	merged.Number, merged.Parts = reader.Number, slices.Concat(l.items[i].Parts, reader.Parts)
+	l.gone[i], l.gone[j] = true, true
+	if at == j {
+		l.lasts(i, j)
+	}
+	l.items[at], l.gone[at] = merged, false
+	l.Merged++
+	return true
+}
+
+// lasts notes that the operands of item i are read by item j instead, maybe after their buffers
+// are freed.
+func (l *list) lasts(i, j int) {
+	for k := range i {
+		for n, end := range l.items[k].Ends {
+			if end <= j && meetsAny(l.items[k].Writes[n], l.items[i].Reads) {
+				l.items[k].Ends[n] = j + 1
+			}
+		}
+	}
+}
+
+// moves reports whether item k, which is i or j, can move to the place of the other one. What it
+// changes for other work must not move beyond an item that may fail, because a replay stops there.
+func (l *list) moves(k, i, j int) bool {
+	it := &l.items[k]
+	return !l.writes(i, j, it.Reads) && !l.writes(i, j, it.Writes) && !l.reads(i, j, it.Writes) &&
+		(!slices.Contains(it.Ends, Alive) || !l.fails(i, j))
+}
+
+// operands collects the operands of the new item. It returns false if an operand of j is not the
+// result of map i in an order that the new item can follow.
+func (m *merger) operands() bool {
+	made, r := m.made, m.r
+	own := made.Ins
+	m.how = expr.Inline{Program: made.Program, Operands: make([]int, len(r.ins)), Scalars: len(r.params)}
+	linked := false
+	for k := range r.ins {
+		v := &r.ins[k]
+		out := slices.IndexFunc(made.Outs, func(o device.View) bool { return SpanOf(&o).Meets(SpanOf(v)) })
+		if out < 0 {
+			m.how.Operands[k] = m.operand(*v)
+			continue
+		}
+		ins, ok := m.follow(&made.Outs[out], v)
+		if !ok || linked && !slices.EqualFunc(ins, own, equalViews) {
+			return false
+		}
+		m.how.Operands[k], own, linked = ^out, ins, true
+		// They take the place of v. The order of a reduction's sum is that of the first of its
+		// operands with the most dimensions that move.
+		for i := range own {
+			m.operand(own[i])
+		}
+	}
+	for i := range own {
+		m.how.Own = append(m.how.Own, m.operand(own[i]))
+	}
+	return len(m.ins) > 0 || r.reduces == nil
+}
+
+// operand returns the number of an operand of the new item, which it adds if necessary.
+func (m *merger) operand(v device.View) int {
+	i := slices.IndexFunc(m.ins, func(w device.View) bool { return SameView(&v, &w) })
+	if i < 0 {
+		i = len(m.ins)
+		m.ins = append(m.ins, v)
+	}
+	return i
+}
+
+// follow returns the operands of map i in the order in which v reads its result out.
+func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
+	made := m.made
+	// With a position, a reduction cannot merge dimensions, which its order depends on.
+	if made.Program.UsesIndex() && (!sameOrder(out, v) || m.r.reduces != nil && !v.Contiguous()) {
+		return nil, false
+	}
+	if SameView(out, v) {
+		return made.Ins, m.r.reduces == nil || m.alongside(made.Ins, v)
+	}
+	ins, ok := reindexed(out, v, made.Ins)
+	if !ok || m.r.reduces != nil && !m.alongside(ins, v) {
+		return nil, false
+	}
+	// A value must not be computed twice, as windows that overlap would do. And a computation
+	// should read neighbours.
+	last := v.Shape.Rank() - 1
+	apart := last >= 0 && v.Strides.At(last) > 1 && v.Shape.At(last) > 1
+	if made.Program.Cost() > 0 && (apart || !v.Contiguous() && v.Overlaps()) {
+		return nil, false
+	}
+	return ins, true
+}
+
+// alongside reports whether a reduction traverses the operands as it traverses v, so that it
+// combines values in the same order.
+func (m *merger) alongside(ins []device.View, v *device.View) bool {
+	return len(ins) > 0 && !slices.ContainsFunc(ins, func(w device.View) bool { return !sameStrides(&w, v) })
+}
+
+// results collects the results of the new item: those of j, and those of map i that are read later.
+func (m *merger) results() bool {
+	its := m.r.outs
+	m.outs, m.ends = slices.Clone(its), slices.Clone(m.items[m.j].Ends)
+	for k := range m.made.Outs {
+		out := m.made.Outs[k]
+		s := SpanOf(&out)
+		if over := slices.IndexFunc(its, func(o device.View) bool { return SpanOf(&o).Meets(s) }); over >= 0 {
+			t := SpanOf(&its[over])
+			if t.Lo > s.Lo || t.Hi < s.Hi || !fills(&its[over]) {
+				return false
+			}
+			continue // j overwrites it
+		}
+		if !m.needed(m.i, k, m.j) {
+			continue
+		}
+		if out.Shape != its[0].Shape {
+			if !out.Contiguous() || out.Size() != its[0].Size() {
+				return false
+			}
+			out.Shape, out.Strides = its[0].Shape, its[0].Shape.Contiguous()
+		}
+		if m.r.reduces != nil || !m.inOrder(k) {
+			return false
+		}
+		m.how.Keep = append(m.how.Keep, k)
+		m.outs, m.ends = append(m.outs, out), append(m.ends, m.items[m.i].Ends[k])
+	}
+	return true
+}
+
+// inOrder reports whether j reads the results of map i in their own order. Then the new item can
+// store result k.
+func (m *merger) inOrder(k int) bool {
+	for i, n := range m.how.Operands {
+		if n < 0 && !sameOrder(&m.made.Outs[^n], &m.r.ins[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// fits reports whether one loop can have all operands and results, and whether it may write results
+// while it reads operands: a result is the same view as an operand, or shares no memory with it.
+func (m *merger) fits() bool {
+	before := max(len(m.made.Ins)+len(m.made.Outs), len(m.r.ins)+len(m.r.outs), m.MostPointers)
+	if len(m.ins)+len(m.outs) > before {
+		return false
+	}
+	for i := range m.outs {
+		s := SpanOf(&m.outs[i])
+		for k := range m.ins {
+			if SpanOf(&m.ins[k]).Meets(s) && (m.r.reduces != nil || !SameView(&m.ins[k], &m.outs[i]) && !m.inPlace(&m.ins[k], &m.outs[i])) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// inPlace reports whether an operand and a result of two types of one size are the same memory in
+// the same order.
+func (m *merger) inPlace(in, out *device.View) bool {
+	v := *in
+	v.Type = out.Type
+	return in.Type.Size() == out.Type.Size() && SameView(&v, out)
+}

@@ -1,0 +1,205 @@
+// Package worklist makes a recorded list of work shorter. The drivers share it.
+//
+//   - A map that repeats an earlier one, whose operands and results nobody has written since, is
+//     dropped.
+//   - A map is computed within the map or the reduction that reads its result.
+//   - A map whose results nobody reads is dropped.
+//
+// What happens to memory is decided by ranges of addresses, so views that share memory need no
+// special care. A range may be larger than the memory that a view uses. This can only prevent a
+// change of the list.
+package worklist
+
+import (
+	"math"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// Item is one piece of recorded work.
+type Item struct {
+	Op     device.Op // nil: other work, which stays as it is
+	Reads  []Span    // A map and a reduction do not read what they write. Other work may do so.
+	Writes []Span
+	// Ends says how long the memory of each result of a map holds the result: it is the number of
+	// items that come before the memory is freed, or Alive.
+	Ends  []int
+	Fails bool // the item may return an error, and the items after it do not run then
+	// Scratch is the memory that an op uses besides its operands. It belongs to Reads and Writes.
+	Scratch []Span
+
+	// Shorten sets these fields: the numbers of items in the list that it was given.
+	Number int   // the item; if it is merged, the one that reads the results of the others
+	Parts  []int // the items that are merged, or the item alone
+	Place  int   // the item whose place it has
+}
+
+// Of returns an item for an op that uses some scratch memory.
+func Of(op device.Op, scratch []Span) Item {
+	it := Item{Op: op, Scratch: scratch}
+	it.Reads, it.Writes = effects(op)
+	it.Reads, it.Writes = append(it.Reads, scratch...), append(it.Writes, scratch...)
+	return it
+}
+
+// Alive is the end of memory that is not freed in the recording.
+const Alive = math.MaxInt
+
+// Limits are the bounds of a driver.
+type Limits struct {
+	MostPointers int // operands and results of a map, beyond those that a recorded map has
+	MostCode     int // instructions of a merged program
+	// SameOrder reports whether the reduction merged combines its values in the order of the
+	// recorded one. If it is nil, all do whose operands have the strides of the recorded ones.
+	SameOrder func(recorded, merged *device.Reduce) bool
+}
+
+// Savings counts the items that a list has lost.
+type Savings struct {
+	Repeated, Merged, Unread int
+}
+
+// All returns the number of items that a list has lost.
+func (s Savings) All() int { return s.Repeated + s.Merged + s.Unread }
+
+// farthest is the largest distance between items that are compared, which bounds the time.
+const farthest = 512
+
+// list is a recorded list that becomes shorter.
+type list struct {
+	items []Item
+	gone  []bool
+	Limits
+	Savings
+}
+
+// Shorten returns a list of fewer items, which leaves the same bits in all memory that is alive. It
+// changes the items that it is given.
+func Shorten(items []Item, limits Limits) ([]Item, Savings) {
+	for i := range items {
+		items[i].Number, items[i].Parts, items[i].Place = i, []int{i}, i
+	}
+	l := &list{items: items, gone: make([]bool, len(items)), Limits: limits}
+	return l.shorten(), l.Savings
+}
+
+// shorten returns the list with fewer items.
+func (l *list) shorten() []Item {
+	for j := range l.items {
+		l.repeats(j)
+	}
+	for j := range l.items {
+		for l.mergeInto(j) {
+		}
+	}
+	for i := len(l.items) - 1; i >= 0; i-- {
+		if m := l.mapAt(i); m != nil && !l.anyNeeded(i, len(m.Outs)) {
+			l.gone[i] = true
+			l.Unread++
+		}
+	}
+	var rest []Item
+	for i := range l.items {
+		if !l.gone[i] {
+			rest = append(rest, l.items[i])
+		}
+	}
+	return rest
+}
+
+// anyNeeded reports whether one of the n results of item i is needed.
+func (l *list) anyNeeded(i, n int) bool {
+	for k := range n {
+		if l.needed(i, k, -1) {
+			return true
+		}
+	}
+	return false
+}
+
+// mapAt returns the map that item i is, or nil.
+func (l *list) mapAt(i int) *device.Map {
+	if m, ok := l.items[i].Op.(*device.Map); ok && !l.gone[i] && len(m.Outs) > 0 && m.Outs[0].Size() > 0 {
+		return m
+	}
+	return nil
+}
+
+// repeats drops map j if an earlier item has left the same results in the same memory.
+func (l *list) repeats(j int) {
+	m := l.mapAt(j)
+	if m == nil || meetAny(l.items[j].Reads, l.items[j].Writes) {
+		return
+	}
+	for i := j - 1; i >= max(0, j-farthest); i-- {
+		if l.gone[i] {
+			continue
+		}
+		if o := l.mapAt(i); o != nil && sameMap(o, m) {
+			l.gone[j] = true
+			l.Repeated++
+			for k := range l.items[i].Ends { // the values now live as long as those of j
+				l.items[i].Ends[k] = max(l.items[i].Ends[k], l.items[j].Ends[k])
+			}
+			return
+		}
+		if meetAny(l.items[i].Writes, l.items[j].Reads) || meetAny(l.items[i].Writes, l.items[j].Writes) {
+			return
+		}
+	}
+}
+
+func sameMap(a, b *device.Map) bool {
+	n := len(a.Program.Params)
+	return a.Program.Key() == b.Program.Key() && slices.Equal(a.Params[:n], b.Params[:n]) &&
+		slices.EqualFunc(a.Outs, b.Outs, equalViews) && slices.EqualFunc(a.Ins, b.Ins, equalViews)
+}
+
+func equalViews(v, w device.View) bool { return SameView(&v, &w) }
+
+// writer returns the last item before j that writes into a range, or -1.
+func (l *list) writer(j int, s Span) int {
+	for i := j - 1; i >= max(0, j-farthest); i-- {
+		if !l.gone[i] && meetsAny(s, l.items[i].Writes) {
+			return i
+		}
+	}
+	return -1
+}
+
+// reads and writes report whether an item between i and j, without these two, reads or writes a
+// part of the ranges.
+func (l *list) reads(i, j int, s []Span) bool {
+	return l.between(i, j, func(it *Item) bool { return meetAny(s, it.Reads) })
+}
+
+func (l *list) writes(i, j int, s []Span) bool {
+	return l.between(i, j, func(it *Item) bool { return meetAny(s, it.Writes) })
+}
+
+// fails reports whether an item between i and j may return an error.
+func (l *list) fails(i, j int) bool {
+	for k := i + 1; k < j; k++ {
+		if l.items[k].Fails && !l.gone[k] {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *list) between(i, j int, f func(it *Item) bool) bool {
+	for k := i + 1; k < min(j, len(l.items)); k++ {
+		if !l.gone[k] && f(&l.items[k]) {
+			return true
+		}
+	}
+	return false
+}
+
+// needed reports whether result k of map i is read after i by another item than j, or may be read
+// after a replay.
+func (l *list) needed(i, k, j int) bool {
+	end, s := l.items[i].Ends[k], []Span{l.items[i].Writes[k]}
+	return end == Alive || l.reads(i, min(end, max(j, i+1)), s) || l.reads(max(i, j), end, s)
+}
