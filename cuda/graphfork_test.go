@@ -154,7 +154,7 @@ func (p *twoHalves) replay(t *testing.T, g *tensor.Graph, k int) {
 	}
 }
 
-// eagerNumbers returns the numbers after n eager steps on one stream.
+// eagerNumbers returns everything that n eager steps on one stream have changed.
 func eagerNumbers(t *testing.T, n int) []float64 {
 	p := newTowers(t, "emulate,mem=32MiB", 0)
 	for k := range n {
