@@ -50,8 +50,8 @@ type Device struct {
 
 var _ device.Device = (*Device)(nil)
 
-// newDevice opens device i: its primary context, which it shares with other libraries of the
-// process, its default stream and its pool.
+// newDevice opens device i. It creates the default stream and the pool, in the primary context that
+// all libraries of the process share.
 func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 	d := &Device{p: p, api: p.api, streams: &streamPool{}, name: deviceName(i), sm: 10*capability[0] + capability[1]}
 	d.staging.freed.L = &d.staging.mu

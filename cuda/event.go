@@ -184,8 +184,8 @@ func (e *Event) Wait() error {
 	return nil
 }
 
-// holdUp makes later work of s wait for the mark.
-func (e *Event) holdUp(s *stream) error {
+// delayStream makes later work of s wait for the mark.
+func (e *Event) delayStream(s *stream) error {
 	if e == nil {
 		return nil
 	}

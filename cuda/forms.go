@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 )
 
-// takes reports whether the device and its driver can run the kernel's code.
-func (d *Device) takes(k *kernels.Kernel) bool {
+// canRun reports whether the device and its driver can run the kernel's code.
+func (d *Device) canRun(k *kernels.Kernel) bool {
 	return (k.Target == d.sm || !k.Exact && k.Target < d.sm) && k.Version <= d.ptx
 }
 
@@ -15,9 +15,9 @@ func (d *Device) takes(k *kernels.Kernel) bool {
 // for the highest target. If two forms have that target, form prefers the exact one, which only
 // this target can run. If the device can run none of them, form returns k.
 func (d *Device) form(k *kernels.Kernel) *kernels.Kernel {
-	best, takes := k, len(k.Forms) > 0 && d.takes(k)
+	best, takes := k, len(k.Forms) > 0 && d.canRun(k)
 	for _, f := range k.Forms {
-		if d.takes(f) && (!takes || f.Target > best.Target || f.Target == best.Target && f.Exact && !best.Exact) {
+		if d.canRun(f) && (!takes || f.Target > best.Target || f.Target == best.Target && f.Exact && !best.Exact) {
 			best, takes = f, true
 		}
 	}

@@ -37,21 +37,21 @@ type twoHalves struct {
 	at     func()          // called in the second half
 }
 
-func newTowers(t *testing.T, config string, streams int) *twoHalves {
+func newTwoHalves(t *testing.T, config string, streams int) *twoHalves {
 	t.Helper()
 	list, err := cuda.Emulate(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newTowersOn(t, list[0], streams)
+	return newTwoHalvesOn(t, list[0], streams)
 }
 
-func newTowersOn(t *testing.T, dev *cuda.Device, streams int) *twoHalves {
+func newTwoHalvesOn(t *testing.T, dev *cuda.Device, streams int) *twoHalves {
 	p := &twoHalves{dev: dev, gen: tensor.NewGenerator(5), at: func() {}}
-	tower := func() *nn.Sequential {
+	newHalf := func() *nn.Sequential {
 		return nn.NewSequential(nn.NewLinear(6, 8), nn.NewBatchNorm1d(8), nn.GELU{}, nn.NewDropout(0.25), nn.NewLinear(8, 5))
 	}
-	both := nn.NewSequential(tower(), tower())
+	both := nn.NewSequential(newHalf(), newHalf())
 	tensor.Do(func(s *tensor.Scope) {
 		for _, w := range nn.Parameters(both) {
 			w.In(s).NormalInPlace(0, 0.3)
@@ -154,9 +154,9 @@ func (p *twoHalves) replay(t *testing.T, g *tensor.Graph, k int) {
 	}
 }
 
-// eagerNumbers returns the numbers after n eager steps on one stream.
+// eagerNumbers returns everything that n eager steps on one stream have changed.
 func eagerNumbers(t *testing.T, n int) []float64 {
-	p := newTowers(t, "emulate,mem=32MiB", 0)
+	p := newTwoHalves(t, "emulate,mem=32MiB", 0)
 	for k := range n {
 		p.eager(t, k)
 	}
@@ -185,7 +185,7 @@ func TestForkedTraining(t *testing.T) {
 			if os.Getenv("FLAMBEAU_SOAK") != "1" && streams != 1+seed%2 {
 				continue
 			}
-			p := newTowers(t, fmt.Sprintf("emulate,mem=32MiB,segment=4KiB,seed=%d", seed), streams)
+			p := newTwoHalves(t, fmt.Sprintf("emulate,mem=32MiB,segment=4KiB,seed=%d", seed), streams)
 			if err := p.dev.SetExpandableSegments(seed%3 == 1); err != nil {
 				t.Fatal(err)
 			}
@@ -236,7 +236,7 @@ func TestForkedCaptureFails(t *testing.T) {
 		if os.Getenv("FLAMBEAU_SOAK") != "1" && n > 2 {
 			n *= 4
 		}
-		p := newTowers(t, fmt.Sprintf("emulate,mem=32MiB,segment=1KiB,seed=%d", n), 2)
+		p := newTwoHalves(t, fmt.Sprintf("emulate,mem=32MiB,segment=1KiB,seed=%d", n), 2)
 		for k := range before {
 			p.eager(t, k)
 		}
@@ -293,7 +293,7 @@ func TestManyGraphs(t *testing.T) {
 	if testing.Short() {
 		n = 5
 	}
-	p := newTowers(t, "emulate,mem=64MiB,segment=4KiB,seed=4", 2)
+	p := newTwoHalves(t, "emulate,mem=64MiB,segment=4KiB,seed=4", 2)
 	p.eager(t, 0)
 	p.eager(t, 1)
 	p.numbers()
@@ -357,7 +357,7 @@ func TestForkedAtOnce(t *testing.T) {
 		}
 		var all []*twoHalves
 		for i := range 2 {
-			p := newTowersOn(t, list[i%devices], 2)
+			p := newTwoHalvesOn(t, list[i%devices], 2)
 			if devices == 1 && i == 1 {
 				p.sides = all[0].sides
 			}

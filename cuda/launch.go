@@ -60,7 +60,7 @@ func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
 			fmt.Fprintf(d.p.print, "// %s, %v threads, %d bytes of dynamic shared memory\n%s\n", k.Name, k.Block, k.DynShared, k.PTX)
 		}
 	}
-	if !d.takes(k) {
+	if !d.canRun(k) {
 		exactly := ""
 		if k.Exact {
 			exactly = "exactly "

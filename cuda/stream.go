@@ -23,7 +23,7 @@ type stream struct {
 	// for a further stream of a recording: the recording's first stream on this device; otherwise
 	// nil
 	main *stream
-	// slots of the streams whose work this stream comes after: its own, and those it waited for
+	// slots of this stream and of the streams for which this stream has waited
 	mask atomic.Uint64
 }
 
@@ -179,7 +179,7 @@ func (s *stream) Record() (device.Event, error) {
 // belongs to another driver, the host waits for it now.
 func (s *stream) Wait(e device.Event) error {
 	if x, ok := e.(*Event); ok {
-		return x.holdUp(s)
+		return x.delayStream(s)
 	}
 	if m, ok := e.(*recordedEvent); ok && m.joins(s) {
 		return nil

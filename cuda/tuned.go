@@ -53,9 +53,9 @@ func (r *tunedRecord) plausible() bool {
 // tunedProducts holds the measurements for one kind of GPU, and the JSON Lines file that keeps
 // them.
 //
-// A bad file never causes a failure: a form from it is used only if the planner offers that form
-// for the product. The file is replaced as a whole, but it keeps the records that other processes
-// have added to it.
+// A bad file never causes a failure: a form from a file is used only if the planner offers that
+// form for the product. The file is replaced as a whole, but it keeps the records that other
+// processes have added to it.
 type tunedProducts struct {
 	path string // path of the file; empty if there is no file
 	head tunedHead

@@ -326,8 +326,8 @@ func TestTuningDamaged(t *testing.T) {
 	}
 }
 
-// On a full disk, measurements serve only the process. That is reported once, and no temporary file
-// is left.
+// On a full disk, only this process uses its measurements. The failure is reported once, and no
+// temporary file is left.
 func TestTuningFullDisk(t *testing.T) {
 	r := rig(t, t.TempDir(), fastTile, TuningOn)
 	var told []string

@@ -84,8 +84,8 @@ var newer = []struct {
 	{"setmaxnreg.", 80, SM90a},
 }
 
-// require raises the kernel's version and target to those that an instruction needs. If Target has
-// set them, it reports a problem instead.
+// require raises the kernel's version and target to what an instruction needs. If Target has set
+// version and target, require reports a problem instead.
 func (b *Builder) require(op string) {
 	for _, row := range newer {
 		if len(op) < len(row.prefix) || op[:len(row.prefix)] != row.prefix {

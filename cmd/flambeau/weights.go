@@ -56,8 +56,8 @@ type weights struct {
 	text     int // total length in bytes of the names that flatten has made
 }
 
-// maxNames limits the field text of weights. In a hostile file, long names could be nested in long
-// names.
+// maxNames limits the length of all names together, see weights.text. In a hostile file, long names
+// could be nested in long names.
 const maxNames = 64 << 20
 
 // readWeights maps a file. The names are in the order of the file or, if it has no order, sorted.

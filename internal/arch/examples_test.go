@@ -321,7 +321,7 @@ func (e *exports) unshownOf(u *uses, page string) []string {
 }
 
 // TestNamesHaveExamples checks the packages for GPUs, mixed precision and profiling, and the
-// sections of the page on PyTorch about them. Every name in these packages and sections must occur
+// sections about them in the page on PyTorch. Every name in these packages and sections must occur
 // in an Example with an output, which go test runs. Examples for a GPU run on an emulated GPU.
 func TestNamesHaveExamples(t *testing.T) {
 	e, u := publicNames(t), exampleUses(t)

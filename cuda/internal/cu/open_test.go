@@ -111,8 +111,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestBindPrefersGetProcAddress checks that bind asks the driver's own resolver first. It uses
-// exported names for functions that the resolver lacks.
+// TestBindPrefersGetProcAddress checks that bind asks the driver's own resolver first. For
+// functions that the resolver lacks, bind must use exported names.
 func TestBindPrefersGetProcAddress(t *testing.T) {
 	f := newFake(t, 12040)
 	f.exports["cuGetProcAddress_v2"] = true

@@ -54,8 +54,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestCurrentContext checks that the current context belongs to the thread, that calls need it, and
-// that it ends with the last release.
+// TestCurrentContext checks that the current context belongs to the thread, that calls need a
+// current context, and that the context ends with the last release.
 func TestCurrentContext(t *testing.T) {
 	r := newRig(t, Config{})
 	other := make(chan error)

@@ -156,7 +156,8 @@ func (d *Driver) hostAt(p unsafe.Pointer, n uint64) *hostBlock {
 	return h
 }
 
-// MemFreeHost frees page-locked memory. A copy that still uses it ends its context when it runs.
+// MemFreeHost frees page-locked memory. If a pending copy uses the memory, the copy ends its
+// context when its turn comes.
 func (d *Driver) MemFreeHost(p unsafe.Pointer) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -128,8 +128,8 @@ func (d *Driver) LinkPTX(name string, ptx []byte, opts cu.JITOptions) ([]byte, e
 	return fmt.Appendf(nil, "%s%d\n%s", cubinMagic, d.cfg.SM, text), nil
 }
 
-// ModuleUnload removes a module and its functions. A launch that is still pending ends its context
-// when its turn comes.
+// ModuleUnload removes a module and its functions. If a launch of such a function is pending, the
+// launch ends its context when its turn comes.
 func (d *Driver) ModuleUnload(h cu.Module) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

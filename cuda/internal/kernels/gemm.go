@@ -89,8 +89,7 @@ func (s gemmSpec) shared() int {
 	return max(2*t.bk*(t.bm+4+t.bn+4), t.slices/2*t.bm*t.bn) * s.typ.Compute().Size()
 }
 
-// parkedWords returns how many 32-bit words a thread keeps in shared memory in order to save
-// registers.
+// parkedWords returns how many 32-bit words a thread keeps in shared memory to save registers.
 func (s gemmSpec) parkedWords() int {
 	if s.parts {
 		return 4
@@ -104,11 +103,9 @@ func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.park
 
 // needsManyRegisters reports whether a thread needs more than 128 registers. If it does, a
 // multiprocessor cannot run two blocks. Reading element by element needs many registers, because
-// each row has an address of its own. A thread needs too many in these cases:
-//
-//   - The activation has two operands, and k is divided or an operand is read element by element
-//     along k.
-//   - An operand is not read in vectors, and k is divided or both operands are read along k.
+// each row has an address. A thread needs too many if the activation has two operands, and k is
+// divided or an operand is read element by element along k. It also needs too many if an operand is
+// not read in vectors, and k is divided or both operands are read along k.
 func (s gemmSpec) needsManyRegisters() bool {
 	alongK := func(l tileLoad) bool { return s.parts || l == vectorsAlongK || l == scalarsAlongK }
 	beside := s.with != dtype.Invalid && (s.parts || s.a == scalarsAlongK || s.b == scalarsAlongK)

@@ -11,8 +11,8 @@ import (
 // devices of compute capability 8.0 and 9.0 (Luo and others, 2024, arXiv:2402.13499, section 4).
 const latency = 800
 
-// launchSeconds is the cost of one more kernel, which copies an operand first. Two events on a
-// stream without host work between them are some microseconds apart.
+// launchSeconds is the cost of one more launch, for a kernel that copies an operand before the
+// product. Two events on a stream without host work between them are some microseconds apart.
 const launchSeconds = 3e-6
 
 // stepClocks returns the clocks that a multiprocessor needs for one step of k of one block, and

@@ -83,7 +83,7 @@ func TestNorm(t *testing.T) {
 		{typ: f32, rows: 3, columns: 1, n: plain},
 		{typ: f32, rows: 9, columns: 33, weight: true, bias: true, n: plain},
 		{typ: f32, rows: 9, columns: 64, weight: true, bias: true, n: plain},
-		// a warp computes a row of the result, and a block a row of the gradient
+		// a warp computes a row of the result, and a block computes a row of the gradient
 		{typ: f32, rows: 2, columns: 1024, weight: true, bias: true, n: plain},
 		{typ: f32, rows: 2, columns: 1028, n: plain},
 		{typ: f32, rows: 2, columns: 8192, weight: true, n: rms},

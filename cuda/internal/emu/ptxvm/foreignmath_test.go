@@ -7,7 +7,7 @@ import (
 )
 
 // Functions that CUDA's library builds from ordinary arithmetic must have at most the error that
-// its documentation gives, in units in the last place. That shows that the arithmetic is right.
+// CUDA's documentation gives, in units in the last place. That shows that the arithmetic is right.
 // Functions that use instructions of the hardware must have at most the error that the
 // documentation gives for these instructions.
 func TestForeignMaths(t *testing.T) {

@@ -84,7 +84,7 @@ var misuses = map[string]func(b *productFixture){
 }
 
 // TestStrictRefuses checks that the strict library ends a program that does what NVIDIA's
-// documentation forbids, and says what the program did. Each program is this test in a process of
+// documentation forbids, and says what the program did. The test runs each program in a process of
 // its own.
 func TestStrictRefuses(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_CUBLASLT_STRICT")

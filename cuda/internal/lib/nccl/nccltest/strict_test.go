@@ -127,7 +127,7 @@ func (p *pair) swap(r, n int) error {
 }
 
 // TestStrictRefuses checks that the strict library ends a program that does what NVIDIA's
-// documentation forbids, and says what the program did. Each program is this test in a process of
+// documentation forbids, and says what the program did. The test runs each program in a process of
 // its own.
 func TestStrictRefuses(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_NCCL_STRICT")
