@@ -12,7 +12,7 @@ import (
 // groupSize is the approximate number of elements in a group of rows. The fused row operations work
 // on groups of rows. So short rows share the cost of calling the functions, which are plans of
 // package expr's formulas.
-const groupSize = 4096
+const groupSize = 8192
 
 // sameBlock is the number of copies of a row's value that the block primitives need at a time.
 const sameBlock = 256
