@@ -93,9 +93,9 @@ func TestReductionsOfManyOperands(t *testing.T) {
 	}
 }
 
-// TestReductionsOfRuns: a reduction of several dimensions, between which others stay, gives the same
-// bits however its runs are read. The operands have gaps between their runs, or the same runs for
-// several positions.
+// TestReductionsOfRuns: a reduction of several dimensions, between which others stay, gives the
+// same bits however its runs are read. The operands have gaps between their runs, or the same runs
+// for several positions.
 func TestReductionsOfRuns(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(5, 6))
