@@ -88,7 +88,7 @@ func (pl *plan) foldOf(k device.ReduceKind, t dtype.Type, key foldKey) *jit.Code
 
 // chooseFold decides whether loops reduce the rows, and whether they read the operands in place.
 func (r *reduction) chooseFold() {
-	r.fold, r.inPlace = nil, false
+	r.fold, r.inPlace, r.runs = nil, false, false
 	if r.inner != 1 {
 		r.chooseColumns()
 		return
@@ -119,6 +119,44 @@ func (r *reduction) chooseFold() {
 			r.fold = loop
 		}
 	}
+	r.runs = !r.inPlace && r.readsRuns()
+}
+
+// readsRuns reports whether a block is a run along the innermost dimension, whose elements are
+// neighbours in all operands.
+func (r *reduction) readsRuns() bool {
+	pl, last := r.pl, r.rank-1
+	if n := r.dims[last]; r.rank == 1 || n < pl.block/4 || n > pl.block || len(pl.index) > 0 {
+		return false
+	}
+	for i := range pl.loads {
+		if pl.loads[i].conv != nil {
+			return false
+		}
+	}
+	for i, l := range pl.folded.loop.Loads {
+		if pl.p.Code[l.Value].Op != expr.OpX {
+			return false // a kernel computes it before the loop
+		}
+		if a := r.loaded(pl.folded.loop, i); a.inner != a.size {
+			return false
+		}
+	}
+	return true
+}
+
+// foldRuns does what foldRows does, for runs in place. The first one begins at the coordinates c.
+func (r *reduction) foldRuns(w *runner, c *cursor, runs int, to unsafe.Pointer) {
+	l := r.pl.folded.loop
+	w.strides = w.strides[:0]
+	for i := range l.Loads {
+		a := r.loaded(l, i)
+		w.reg[l.Loads[i].Reg] = unsafe.Add(a.base, a.offset(c, r.rank))
+		w.strides = append(w.strides, a.stride[r.rank-2])
+	}
+	w.strides = append(w.strides, r.size)
+	w.reg[len(w.reg)-1] = to
+	r.fold.Run(w.reg, w.strides, r.dims[r.rank-1], runs)
 }
 
 // foldUnit returns how many elements one call of a loop may reduce. A long program gets fewer
@@ -174,7 +212,13 @@ func (r *reduction) foldRow(w *runner, acc *accumulator, p, n, to int) {
 			m = min(blk, n-i)
 			blocks = min(len(acc.folded), (n-i)/m, max(1, r.pl.foldUnit()/m))
 		}
-		r.foldRows(w, p+i, m, blocks, unsafe.Pointer(&acc.folded))
+		if r.runs && m == r.dims[r.rank-1] {
+			at := r.locate(p + i)
+			blocks = min(len(acc.folded), (n-i)/m, r.dims[r.rank-2]-at[r.rank-2], max(1, r.pl.foldUnit()/m))
+			r.foldRuns(w, &at, blocks, unsafe.Pointer(&acc.folded))
+		} else {
+			r.foldRows(w, p+i, m, blocks, unsafe.Pointer(&acc.folded))
+		}
 		for k := range blocks {
 			c.push(r, readBits(unsafe.Add(unsafe.Pointer(&acc.folded), k*r.size), r.size))
 		}

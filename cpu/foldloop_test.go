@@ -93,6 +93,42 @@ func TestReductionsOfManyOperands(t *testing.T) {
 	}
 }
 
+// TestReductionsOfRuns: a reduction of several dimensions, between which others stay, gives the
+// same bits however its runs are read. The operands have gaps between their runs, or the same runs
+// for several positions.
+func TestReductionsOfRuns(t *testing.T) {
+	d := Get()
+	rnd := rand.New(rand.NewPCG(5, 6))
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I64} {
+		p := expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.X(1))}, []dtype.Type{typ}, []dtype.Type{typ, typ}, -1)
+		for _, s := range [][]int{{4, 6, 256}, {3, 5, 300}, {9, 2, 1024}, {150, 2, 260}, {3, 2, 1100}, {5, 3, 255}} {
+			for gaps := range 2 {
+				x, y := newView(t, d, typ, s[0], s[1]+gaps, s[2]+gaps), newView(t, d, typ, s[0], s[2])
+				for _, v := range []device.View{x, y} {
+					for i := range v.Size() {
+						b := expr.Store(typ, expr.Encode(typ.Compute(), rnd.Float64()*8-4))
+						writeBits(unsafe.Add(pointer(&v), i*typ.Size()), typ.Size(), b)
+					}
+				}
+				x.Layout = x.Narrow(1, 0, s[1], 1).Narrow(2, gaps, s[2], 1)
+				y.Layout = shape.Layout{Shape: x.Shape, Strides: shape.Of(s[2], 0, 1)}
+				for kind := device.Sum; kind <= device.Min; kind++ {
+					var want []byte
+					inEachWay(func() {
+						out := newView(t, d, typ, 1, s[1], 1)
+						do(t, d, &device.Reduce{Reduction: &device.Reduction{Kind: kind, Map: p}, Out: out, Ins: views(x, y)})
+						if want == nil {
+							want = bytes.Clone(out.Buf.Host())
+						} else if !bytes.Equal(want, out.Buf.Host()) {
+							t.Errorf("%v: reduction %d of %v differs, with gaps %d", typ, kind, s, gaps)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
 // TestSumsOfLongPrograms: the order of sums does not depend on how many values a plan keeps in
 // memory.
 func TestSumsOfLongPrograms(t *testing.T) {

@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"slices"
-	"sync"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
@@ -25,9 +24,8 @@ type fusedBody struct {
 	// loop that computes the whole body; nil if the body has several steps
 	whole *jit.Loop
 	plain *jit.Code // machine code of whole, if all operands have neighbours in rows
-	// machine code of whole for operands with other strides, made on demand: a map of jit.Reads to
-	// *jit.Code
-	variants sync.Map
+	// machine code of whole for operands with other strides, made on demand
+	variants lookup[jit.Reads, *jit.Code]
 }
 
 // fusing reports whether plans are fused. The processor and the system must allow it, and
@@ -318,14 +316,14 @@ func (pl *plan) loopFor(r jit.Reads) *jit.Code {
 	if r == (jit.Reads{}) {
 		return pl.fused.plain
 	}
-	if c, ok := pl.fused.variants.Load(r); ok {
-		return c.(*jit.Code)
+	if c, ok := pl.fused.variants.load(r); ok {
+		return c
 	}
 	c, err := jit.Compile(pl.fused.whole.With(r))
 	if err != nil || c.Spill() > pl.fused.plain.Spill() {
 		return nil
 	}
-	pl.fused.variants.Store(r, c)
+	pl.fused.variants.store(r, c)
 	return c
 }
 

@@ -50,6 +50,7 @@ type reduction struct {
 
 	fold    *jit.Code // loop that reduces rows; nil: mapped values are computed first
 	inPlace bool      // the loop reads the operands in place
+	runs    bool      // the loop reads runs along the innermost dimension in place, one for each block
 
 	part []byte  // combined values, in the layout [chunk][outer][inner]
 	pos  []int64 // positions for ArgMax and ArgMin, in the same layout as part

@@ -11,7 +11,7 @@ import (
 
 // groupSize is the approximate number of elements in a group of rows. The fused row operations work
 // on groups of rows. So short rows share the cost of the calls.
-const groupSize = 4096
+const groupSize = 8192
 
 // sameBlock is the number of copies of a row's value that the block primitives need at a time.
 const sameBlock = 256

@@ -164,14 +164,20 @@ func scanFourRows[T float64 | int64](x *[maxBlock]T, state *[scanRows]T, n int, 
 	a := x[:n]
 	b, c, d := x[scanPart:][:len(a)], x[2*scanPart:][:len(a)], x[3*scanPart:][:len(a)]
 	p, q, r, s := state[0], state[1], state[2], state[3]
-	if reverse {
+	switch {
+	case !reverse && !product: // the loop decides nothing for each element
+		for k := range a {
+			p, q, r, s = p+a[k], q+b[k], r+c[k], s+d[k]
+			a[k], b[k], c[k], d[k] = p, q, r, s
+		}
+	case reverse:
 		for k := len(a) - 1; k >= 0; k-- {
 			p, q, r, s = link(p, a[k], product), link(q, b[k], product), link(r, c[k], product), link(s, d[k], product)
 			a[k], b[k], c[k], d[k] = p, q, r, s
 		}
-	} else {
+	default:
 		for k := range a {
-			p, q, r, s = link(p, a[k], product), link(q, b[k], product), link(r, c[k], product), link(s, d[k], product)
+			p, q, r, s = p*a[k], q*b[k], r*c[k], s*d[k]
 			a[k], b[k], c[k], d[k] = p, q, r, s
 		}
 	}
@@ -187,8 +193,15 @@ func scanOneRow[T float64 | int64](x []T, s T, reverse, product bool) T {
 		}
 		return s
 	}
-	for k := range x {
-		s = link(s, x[k], product)
+	if !product {
+		for k, v := range x {
+			s += v
+			x[k] = s
+		}
+		return s
+	}
+	for k, v := range x {
+		s *= v
 		x[k] = s
 	}
 	return s

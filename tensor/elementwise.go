@@ -25,7 +25,7 @@ const (
 
 // An Elementwise declares an op that computes each element of its result from one element of each
 // operand. Its implementation on every device, its gradient and its tests all follow from the
-// declaration.
+// declaration. The result of transposed operands is transposed in memory as they are.
 type Elementwise struct {
 	Name   string
 	Arity  int
@@ -163,6 +163,9 @@ func (e *Elementwise) apply(in []*Tensor, params []float64) *Tensor {
 	common, result := e.resultType(in)
 	p := e.program(in, common, result)
 	y := alloc(e.called(), s, dev, result, sh)
+	if e != cloneOp {
+		y.follow(in)
+	}
 	run(e.called(), s, p, y, in, params)
 	if !e.NoGrad && result.IsFloat() && wantsGrad(e.called(), s, in) {
 		f := &elementwiseFunc{op: e, params: params}
@@ -172,6 +175,31 @@ func (e *Elementwise) apply(in []*Tensor, params []float64) *Tensor {
 		y.inspect(e.called(), s.modes.anomaly, in)
 	}
 	return y
+}
+
+// follow gives y, which has no values yet, the strides of the operands of its shape, if all of them
+// have the same ones and are in memory without gaps. So the work runs through memory, and no
+// element moves. Operands that are broadcast do not matter.
+func (y *Tensor) follow(in []*Tensor) {
+	var order *shape.Layout
+	for _, t := range in {
+		switch l := &t.layout; {
+		case l.Shape != y.layout.Shape:
+		case l.Contiguous():
+			return
+		case l.Overlaps():
+		case order != nil && l.Strides != order.Strides:
+			return
+		default:
+			order = l
+		}
+	}
+	if order == nil {
+		return
+	}
+	if lo, hi, _ := order.Span(); lo == order.Offset && hi-lo+1 == y.Size() {
+		y.layout.Strides = order.Strides
+	}
 }
 
 // broadcast returns the common shape of the given operands.

@@ -129,9 +129,29 @@ func runMap(op string, s *Scope, p *expr.Program, outs, ins []*Tensor, bits []ui
 	for i, x := range ins {
 		x.expandInto(&m.Ins[i], &outs[0].layout.Shape)
 	}
+	if !m.Outs[0].Contiguous() && !p.UsesIndex() {
+		sortDims(m)
+	}
 	var some [8]*Tensor
 	launch(op, s, m, append(append(some[:0], outs...), ins...)...)
 	putMap(m)
+}
+
+// sortDims puts the dimensions of all views of m in the order in which the first result has them in
+// memory, the innermost last. If a map's views are contiguous in this order, devices need no loops
+// over dimensions.
+func sortDims(m *device.Map) {
+	var space [shape.MaxRank]int
+	strides, order := m.Outs[0].Strides, space[:m.Outs[0].Shape.Rank()]
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return strides.At(b) - strides.At(a) })
+	for _, list := range [][]device.View{m.Outs, m.Ins} {
+		for i := range list {
+			list[i].Layout = list[i].Permute(order)
+		}
+	}
 }
 
 // runPart runs p on x and writes the part of y that has the given layout. It makes no handle of the

@@ -69,6 +69,52 @@ func TestCopiesDoNotShareStorage(t *testing.T) {
 	}
 }
 
+// The result of an elementwise op is in memory as the operands of its shape are, if they agree and
+// have no gaps. Its values and gradients are those of contiguous operands.
+func TestResultsFollowOperands(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		turn := func(x *tt) *tt { return x.Permute(2, 0, 1) } // [3, 4, 5] to [5, 3, 4]
+		x, y := s.Randn(3, 4, 5).RequiresGrad(), s.Randn(3, 4, 5).RequiresGrad()
+		row, dense := s.Randn(4).RequiresGrad(), s.Randn(5, 3, 4)
+		for _, c := range []struct {
+			name    string
+			f       func(x, y *tt) *tt
+			follows bool
+		}{
+			{"one operand", func(x, _ *tt) *tt { return x.Exp() }, true},
+			{"a number", func(x, _ *tt) *tt { return x.MulScalar(3) }, true},
+			{"two operands", func(x, y *tt) *tt { return x.Mul(y) }, true},
+			{"a row", func(x, _ *tt) *tt { return row.Mul(x) }, true},
+			{"a number for all", func(x, y *tt) *tt { return x.Mul(y.Select(0, 0).Select(0, 0).Select(0, 0).Expand(5, 3, 4)) }, true},
+			{"a condition", func(x, y *tt) *tt { return tensor.Where(x.Gt(y), x, y) }, true},
+			{"another order", func(x, _ *tt) *tt { return x.Mul(dense) }, false},
+			{"gaps", func(x, y *tt) *tt { return x.Narrow(0, 0, 2).Mul(y.Narrow(0, 0, 2)) }, false},
+			{"reversed", func(x, _ *tt) *tt { return x.Flip(1) }, false},
+			{"Clone", func(x, _ *tt) *tt { return x.Clone() }, false},
+			{"Contiguous", func(x, _ *tt) *tt { return x.Contiguous() }, false},
+		} {
+			a, b := turn(x), turn(y)
+			got, want := c.f(a, b), c.f(a.Contiguous(), b.Contiguous())
+			if follows := got.Strides() == a.Strides(); follows != c.follows || !follows && !got.IsContiguous() {
+				t.Errorf("%s: the result has strides %v", c.name, got.Strides())
+			}
+			if !slices.Equal(got.Floats(), want.Floats()) {
+				t.Errorf("%s: %v, want %v", c.name, got, want)
+			}
+			g := s.Randn(got.Shape().Slice()...)
+			gx, wx := tensor.Gradients(got, []*tt{x}, tensor.GradOutput(g))[0], tensor.Gradients(want, []*tt{x}, tensor.GradOutput(g))[0]
+			if !slices.Equal(gx.Floats(), wx.Floats()) {
+				t.Errorf("%s: gradient %v, want %v", c.name, gx, wx)
+			}
+			before := got.Floats()
+			got.Detach().MulScalarInPlace(2) // in place, the elements stay where they are
+			if after := got.Floats(); after[7] != 2*before[7] {
+				t.Errorf("%s: %v doubled is %v", c.name, before[7], after[7])
+			}
+		}
+	})
+}
+
 func TestSliceIsPythons(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for n := range 5 {

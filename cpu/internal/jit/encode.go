@@ -248,6 +248,14 @@ func (a *assembler) jump(condition byte) (here func()) {
 	return func() { binary.LittleEndian.PutUint32(a.code[at:], uint32(len(a.code)-at-4)) }
 }
 
+// jumpAlways does what jump does, without a condition.
+func (a *assembler) jumpAlways() (here func()) {
+	a.bytes(0xe9)
+	at := len(a.code)
+	a.word(0)
+	return func() { binary.LittleEndian.PutUint32(a.code[at:], uint32(len(a.code)-at-4)) }
+}
+
 // jumpBack writes a jump to an earlier place.
 func (a *assembler) jumpBack(condition byte, to int) {
 	a.bytes(0x0f, condition)

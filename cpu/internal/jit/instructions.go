@@ -68,6 +68,7 @@ var (
 	maskAnd, maskAndNot       = opcode{1, 0, 0, 0x41}, opcode{1, 0, 0, 0x42}
 	maskOr, maskXor, maskXnor = opcode{1, 0, 0, 0x45}, opcode{1, 0, 0, 0x47}, opcode{1, 0, 0, 0x46}
 	maskNot, maskTest         = opcode{1, 0, 0, 0x44}, opcode{1, 0, 0, 0x98}
+	maskTestByte              = opcode{1, 1, 0, 0x98}
 	maskMove, maskStore       = opcode{1, 0, 0, 0x90}, opcode{1, 0, 0, 0x91}
 	maskFromInt               = opcode{1, 0, 0, 0x92}
 	// store the upper 256 bits of 512, and the upper 128 bits of 256; the field reg is the source

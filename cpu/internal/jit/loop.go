@@ -122,8 +122,11 @@ type compiler struct {
 	spilled      int    // number of spill slots
 	accumulators []uint8
 	chains       map[int32]chain
-	inner        []bool   // for each instruction, whether it is an inner one of a chain
-	orders       [2]uint8 // registers with lists of lanes: see fillOrders
+	inner        []bool    // for each instruction, whether it is an inner one of a chain
+	short        *shortcut // nil: there is none
+	shorter      bool      // the compiler writes the body of the shortcut
+	depart       func()    // ends the jump from the body of the shortcut to the whole body
+	orders       [2]uint8  // registers with lists of lanes: see fillOrders
 	ordered      [2]bool
 	// registers that only the current instruction uses
 	temps, tempMasks []uint8
@@ -270,6 +273,10 @@ func (c *compiler) iterate(tail bool) {
 		c.column(tail)
 		return
 	}
+	if c.short != nil && !tail {
+		c.bodies()
+		return
+	}
 	c.body(tail)
 }
 
@@ -293,6 +300,9 @@ func (c *compiler) body(tail bool) {
 	for k, i := range c.Steps {
 		c.step = k
 		c.emit(i, c.Code[i])
+		if c.shorter && i == c.short.when {
+			c.guess()
+		}
 		c.endInstruction()
 	}
 	c.step = len(c.Steps)
@@ -307,9 +317,16 @@ func (c *compiler) body(tail bool) {
 	}
 }
 
-// analyse finds where each value comes from and where it is used. It also chooses the values that
-// stay in registers.
+// analyse finds where values come from and where they are used. It chooses the shortcut, and the
+// values that stay in registers.
 func (c *compiler) analyse() {
+	c.trace()
+	c.findShortcut()
+	c.hoist()
+}
+
+// trace finds where each value comes from and where it is used.
+func (c *compiler) trace() {
 	for i := range c.values {
 		v := &c.values[i]
 		*v = value{root: int32(i), reg: -1, slot: -1, load: -1}
@@ -372,7 +389,6 @@ func (c *compiler) analyse() {
 			c.lanes = 8
 		}
 	}
-	c.hoist()
 }
 
 // SameBits reports whether an instruction only reads the bits of its operand as another type.
@@ -422,7 +438,7 @@ func (c *compiler) hoist() {
 	for room > 0 && len(list) > 0 {
 		best := 0
 		for k, i := range list {
-			if len(c.values[i].uses) > len(c.values[list[best]].uses) {
+			if c.weight(i) > c.weight(list[best]) {
 				best = k
 			}
 		}
@@ -430,4 +446,13 @@ func (c *compiler) hoist() {
 		list = append(list[:best], list[best+1:]...)
 		room--
 	}
+}
+
+// weight returns how much it helps to keep value i in a register.
+func (c *compiler) weight(i int32) int {
+	n := len(c.values[i].uses)
+	if c.short != nil {
+		n += shortWeight * len(c.short.values[i].uses)
+	}
+	return n
 }
