@@ -73,17 +73,20 @@ func (d *Device) pickLosses(o *device.CrossEntropy, bad *atomic.Int64) {
 	x, t := &o.X, o.Loss.Type
 	cols, size := uint64(x.Shape.At(1)), x.Type.Size()
 	sign := expr.Encode(t, math.Copysign(0, -1))
+	from, targets, losses := pointer(x), pointer(&o.Target), pointer(&o.Loss)
+	row, col, target, loss := x.Strides.At(0)*size, x.Strides.At(1)*size, o.Target.Strides.At(0)*8, o.Loss.Strides.At(0)*t.Size()
 	d.workers.parallel(x.Shape.At(0), inlineWork/8, each(func(i int) {
-		c, b := *(*int64)(element(&o.Target, i)), uint64(0)
+		c, b := *(*int64)(unsafe.Add(targets, i*target)), uint64(0)
 		switch {
 		case c == o.Ignore:
-		case uint64(c) < cols:
-			p := unsafe.Add(pointer(x), (i*x.Strides.At(0)+int(c)*x.Strides.At(1))*size)
-			b = expr.Load(x.Type, readBits(p, size)) ^ sign
-		default:
+		case uint64(c) >= cols:
 			storeMin(bad, int64(i))
+		case x.Type == dtype.F32: // nothing is converted
+			b = uint64(*(*uint32)(unsafe.Add(from, i*row+int(c)*col))) ^ sign
+		default:
+			b = expr.Load(x.Type, readBits(unsafe.Add(from, i*row+int(c)*col), size)) ^ sign
 		}
-		writeBits(element(&o.Loss, i), t.Size(), b)
+		writeBits(unsafe.Add(losses, i*loss), t.Size(), b)
 	}))
 }
 
@@ -99,8 +102,9 @@ func init() {
 
 func (d *Device) meanOfTargets(o *device.CrossEntropy) error {
 	t, n := o.Mean.Type, int64(0)
+	targets, stride := pointer(&o.Target), o.Target.Strides.At(0)*8
 	for i := range o.Target.Size() {
-		if *(*int64)(element(&o.Target, i)) != o.Ignore {
+		if *(*int64)(unsafe.Add(targets, i*stride)) != o.Ignore {
 			n++
 		}
 	}

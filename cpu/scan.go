@@ -7,6 +7,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 )
 
 // scanLanes is the largest number of neighbouring columns that are scanned together.
@@ -49,6 +50,8 @@ func (d *Device) scan(o *device.Scan) {
 type scanSpace struct {
 	raw, computed   [maxBlock]uint64 // buffers of the methods fetch and put
 	x, b, positions [maxBlock]uint64
+	logs            [scanLanes]logSum // sums of the rows or columns
+	formulas        *rowWorker        // it computes the formulas of sums of exponentials
 }
 
 var scanSpaces = sync.Pool{New: func() any { return new(scanSpace) }}
@@ -56,6 +59,10 @@ var scanSpaces = sync.Pool{New: func() any { return new(scanSpace) }}
 func (t *scanTask) run(lo, hi int) {
 	w := scanSpaces.Get().(*scanSpace)
 	defer scanSpaces.Put(w)
+	if t.Kind == device.ScanLogSumExp {
+		w.formulas = newRowWorker(dtype.F64, 1, 1)
+		defer func() { w.formulas.release(); w.formulas = nil }()
+	}
 	for u := lo; u < hi; u++ {
 		if t.Ins[0].Type.IsFloat() {
 			scanUnit[float64](t, w, dtype.F64, u)
@@ -78,18 +85,24 @@ func scanUnit[T float64 | int64](t *scanTask, w *scanSpace, typ dtype.Type, u in
 // fetch reads n elements that are stride apart. It converts them to typ, which is float64 or int64.
 func (w *scanSpace) fetch(dst unsafe.Pointer, typ dtype.Type, v *device.View, offset, stride, n int) {
 	size, t := v.Type.Size(), v.Type.Compute()
-	src := unsafe.Add(pointer(v), offset*size)
-	p := unsafe.Pointer(&w.raw)
-	if t == typ && v.Type == t {
-		p = dst
+	p := unsafe.Add(pointer(v), offset*size)
+	load, cast := loads[v.Type], casts[t][typ]
+	if stride != 1 {
+		raw := unsafe.Pointer(&w.raw)
+		if load == nil && cast == nil {
+			raw = dst
+		}
+		gather(raw, p, size, stride*size, n)
+		p = raw
 	}
-	gather(p, src, size, stride*size, n)
-	if load := loads[v.Type]; load != nil {
+	if load != nil {
 		load(unsafe.Pointer(&w.computed), p, nil, nil, n)
 		p = unsafe.Pointer(&w.computed)
 	}
-	if cast := casts[t][typ]; cast != nil && t != typ {
+	if cast != nil {
 		cast(dst, p, nil, nil, n)
+	} else if p != dst {
+		copy(at8(dst, n*8), at8(p, n*8))
 	}
 }
 
@@ -97,15 +110,27 @@ func (w *scanSpace) fetch(dst unsafe.Pointer, typ dtype.Type, v *device.View, of
 // float64 or int64.
 func (w *scanSpace) put(v *device.View, offset, stride, n int, src unsafe.Pointer, typ dtype.Type) {
 	size, t := v.Type.Size(), v.Type.Compute()
-	if cast := casts[typ][t]; cast != nil && t != typ {
-		cast(unsafe.Pointer(&w.computed), src, nil, nil, n)
-		src = unsafe.Pointer(&w.computed)
+	dst := unsafe.Add(pointer(v), offset*size)
+	store, cast := stores[v.Type], casts[typ][t]
+	last := dst // where the last conversion writes
+	if stride != 1 {
+		last = unsafe.Pointer(&w.raw)
 	}
-	if store := stores[v.Type]; store != nil {
-		store(unsafe.Pointer(&w.raw), src, nil, nil, n)
-		src = unsafe.Pointer(&w.raw)
+	if cast != nil {
+		to := last
+		if store != nil {
+			to = unsafe.Pointer(&w.computed)
+		}
+		cast(to, src, nil, nil, n)
+		src = to
 	}
-	spread(unsafe.Add(pointer(v), offset*size), src, size, stride*size, n)
+	if store != nil {
+		store(last, src, nil, nil, n)
+		src = last
+	}
+	if src != dst {
+		spread(dst, src, size, stride*size, n)
+	}
 }
 
 // positions reports whether the results are the positions of the greatest or least elements.
@@ -143,11 +168,17 @@ func scanSomeRows[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Ty
 			scanFourRows((*[maxBlock]T)(xp), &state, m, t.Reverse, product)
 		case t.Kind == device.ScanSum || product:
 			state[0] = scanOneRow(at[T](xp, m), state[0], t.Reverse, product)
+		case t.Kind == device.ScanLogSumExp:
+			space.logSums(rows, m, done == 0, t.Reverse)
 		default:
 			for r := range rows {
 				at := r * scanPart
 				x, b, places := (*[maxBlock]T)(xp)[at:at+m], (*[maxBlock]T)(bp)[at:at+m], (*[maxBlock]int64)(pp)[at:at+m]
-				scanRow(t, x, b, places, low, &state[r], &best[r], done == 0)
+				if t.positions() {
+					extremes(x, places, low, &state[r], &best[r], done == 0, t.Reverse, t.Kind == device.ScanMin)
+				} else {
+					recur(x, b, &state[r], t.Reverse, done == 0)
+				}
 			}
 		}
 		result, from := xp, typ
@@ -164,103 +195,118 @@ func scanFourRows[T float64 | int64](x *[maxBlock]T, state *[scanRows]T, n int, 
 	a := x[:n]
 	b, c, d := x[scanPart:][:len(a)], x[2*scanPart:][:len(a)], x[3*scanPart:][:len(a)]
 	p, q, r, s := state[0], state[1], state[2], state[3]
-	switch {
-	case !reverse && !product: // the loop decides nothing for each element
+	switch { // a loop of its own for each case takes half the time
+	case product && reverse:
+		for k := len(a) - 1; k >= 0; k-- {
+			p, q, r, s = p*a[k], q*b[k], r*c[k], s*d[k]
+			a[k], b[k], c[k], d[k] = p, q, r, s
+		}
+	case product:
 		for k := range a {
-			p, q, r, s = p+a[k], q+b[k], r+c[k], s+d[k]
+			p, q, r, s = p*a[k], q*b[k], r*c[k], s*d[k]
 			a[k], b[k], c[k], d[k] = p, q, r, s
 		}
 	case reverse:
 		for k := len(a) - 1; k >= 0; k-- {
-			p, q, r, s = link(p, a[k], product), link(q, b[k], product), link(r, c[k], product), link(s, d[k], product)
+			p, q, r, s = p+a[k], q+b[k], r+c[k], s+d[k]
 			a[k], b[k], c[k], d[k] = p, q, r, s
 		}
 	default:
 		for k := range a {
-			p, q, r, s = p*a[k], q*b[k], r*c[k], s*d[k]
+			p, q, r, s = p+a[k], q+b[k], r+c[k], s+d[k]
 			a[k], b[k], c[k], d[k] = p, q, r, s
 		}
 	}
 	*state = [scanRows]T{p, q, r, s}
 }
 
-// scanOneRow replaces the elements of one row by their cumulative sums or products.
+// scanOneRow does what scanFourRows does, for one row.
 func scanOneRow[T float64 | int64](x []T, s T, reverse, product bool) T {
-	if reverse {
+	switch {
+	case product:
+		k, step := direction(len(x), reverse)
+		for range x {
+			s *= x[k]
+			x[k] = s
+			k += step
+		}
+	case reverse:
 		for k := len(x) - 1; k >= 0; k-- {
-			s = link(s, x[k], product)
+			s += x[k]
 			x[k] = s
 		}
-		return s
-	}
-	if !product {
+	default:
 		for k, v := range x {
 			s += v
 			x[k] = s
 		}
-		return s
-	}
-	for k, v := range x {
-		s *= v
-		x[k] = s
 	}
 	return s
 }
 
-func link[T float64 | int64](s, v T, product bool) T {
-	if product {
-		return s * v
+// direction returns the index at which a scan of n elements begins, and the step to the next.
+func direction(n int, reverse bool) (first, step int) {
+	if reverse {
+		return n - 1, -1
 	}
-	return s + v
+	return 0, 1
 }
 
-// scanRow scans a part of one row. low is the lowest position of the part.
-func scanRow[T float64 | int64](t *scanTask, x, b []T, places []int64, low int, state *T, best *int64, start bool) {
-	k, step := 0, 1
-	if t.Reverse {
-		k, step = len(x)-1, -1
+// extremes sets places to the positions of the greatest or least elements of a part of a row so
+// far. The parameter low is the position of the part's element that comes first in memory. start
+// says that the scan begins here.
+func extremes[T float64 | int64](x []T, places []int64, low int, state *T, best *int64, start, reverse, least bool) {
+	k, step := direction(len(x), reverse)
+	if start {
+		*state, *best = x[k], int64(low+k)
 	}
-	if !t.positions() {
+	s, at := *state, *best
+	places = places[:len(x)]
+	switch {
+	case least:
 		for range x {
-			*state = next(t.Kind, *state, x[k], b[k], start)
-			x[k], start = *state, false
+			if v := x[k]; v <= s || v != v {
+				s, at = v, int64(low+k)
+			}
+			places[k] = at
 			k += step
 		}
-		return
-	}
-	s, at, least := *state, *best, t.Kind == device.ScanMin
-	places = places[:len(x)]
-	for range x {
-		v := x[k]
-		worse := v < s
-		if least {
-			worse = v > s
+	case reverse:
+		for k := len(x) - 1; k >= 0; k-- {
+			if v := x[k]; v >= s || v != v {
+				s, at = v, int64(low+k)
+			}
+			places[k] = at
 		}
-		if start || !worse && (v != v || s == s) { // after a NaN, only another NaN is better
-			s, at, start = v, int64(low+k), false
+	default:
+		for k, v := range x {
+			if v >= s || v != v {
+				s, at = v, int64(low+k)
+			}
+			places[k] = at
 		}
-		places[k] = at
-		k += step
 	}
 	*state, *best = s, at
 }
 
-// next returns the state of a scan after element v. s is the state before v. start says that v is
-// the first element.
-func next[T float64 | int64](kind device.ScanKind, s, v, b T, start bool) T {
-	switch {
-	case kind == device.ScanProd && start:
-		return v
-	case kind == device.ScanProd:
-		return s * v
-	case kind == device.ScanLogSumExp && start:
-		return T(logAddExp(math.Inf(-1), float64(v)))
-	case kind == device.ScanLogSumExp:
-		return T(logAddExp(float64(s), float64(v)))
-	case start:
+// recur replaces the factors x of a part of a row by the states of the linear recurrence with the
+// terms b. start says that the scan begins here.
+func recur[T float64 | int64](x, b []T, state *T, reverse, start bool) {
+	k, step := direction(len(x), reverse)
+	for range x {
+		*state = recurred(*state, x[k], b[k], start)
+		x[k], start = *state, false
+		k += step
+	}
+}
+
+// recurred returns the state of a linear recurrence after the state s, the factor a and the term b.
+// start says that there is no state before.
+func recurred[T float64 | int64](s, a, b T, start bool) T {
+	if start {
 		return b
 	}
-	s = T(v * s) // round the product before the addition
+	s = T(a * s) // round the product before the sum
 	return s + b
 }
 
@@ -288,6 +334,15 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 				state[k] += v
 				x[k] = state[k]
 			}
+		case t.Kind == device.ScanProd:
+			for k, v := range x {
+				if done > 0 {
+					v *= state[k]
+				}
+				state[k], x[k] = v, v
+			}
+		case t.Kind == device.ScanLogSumExp:
+			space.logSumsAcross(w, done == 0)
 		case t.positions():
 			for k, v := range x {
 				if s := state[k]; done == 0 || v != v || t.Kind == device.ScanMax && v >= s || t.Kind == device.ScanMin && v <= s {
@@ -296,7 +351,7 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 			}
 		default:
 			for k, v := range x {
-				state[k] = next(t.Kind, state[k], v, b[k], done == 0)
+				state[k] = recurred(state[k], v, b[k], done == 0)
 				x[k] = state[k]
 			}
 		}
@@ -308,16 +363,102 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 	}
 }
 
-// logAddExp returns log(eᵃ + eᵇ).
-func logAddExp(a, b float64) float64 {
-	switch {
-	case a != a || b != b:
-		return math.NaN()
-	case a < b:
-		a, b = b, a
+// logSum is a sum of exponentials: eᵐ·(1 + rest), where m is the greatest exponent. So the
+// exponentials and logarithms of a block are two formulas, and wait for nothing.
+type logSum struct{ most, rest float64 }
+
+// noLogSum is the sum of no exponentials.
+var noLogSum = logSum{most: math.Inf(-1)}
+
+var (
+	expOf    = &formula{e: expr.Call("exp", expr.X(0))}
+	logOfSum = &formula{e: expr.X(0).Add(expr.Call("log1p", expr.X(1)))}
+)
+
+// exponents replaces each element of a part of a row by minus its distance to the greatest element
+// before it, and sets most to the greatest element so far.
+func (s *logSum) exponents(x, most []float64, reverse bool) {
+	k, step := direction(len(x), reverse)
+	m := s.most
+	most = most[:len(x)]
+	for range x {
+		switch v := x[k]; {
+		case v > m:
+			x[k], m = m-v, v
+		case v == m && math.IsInf(v, 0):
+			x[k] = math.Inf(-1)
+		default: // also for NaN
+			x[k] = v - m
+		}
+		most[k] = m
+		k += step
 	}
-	if math.IsInf(a, 0) {
-		return a
+}
+
+// rests replaces each power of e by the rest of the sum so far. most has the greatest elements.
+func (s *logSum) rests(x, most []float64, reverse bool) {
+	k, step := direction(len(x), reverse)
+	m, rest := s.most, s.rest
+	most = most[:len(x)]
+	for range x {
+		if most[k] > m {
+			m, rest = most[k], (rest+1)*x[k]
+		} else {
+			rest += x[k]
+		}
+		x[k] = rest
+		k += step
 	}
-	return a + math.Log1p(math.Exp(b-a))
+	s.most, s.rest = m, rest
+}
+
+// logSums replaces each element of some rows of w.x by the logarithm of the sum of the exponentials
+// so far. start says that the scan begins here.
+func (w *scanSpace) logSums(rows, m int, start, reverse bool) {
+	if start {
+		for r := range rows {
+			w.logs[r] = noLogSum
+		}
+	}
+	x, most := at[float64](unsafe.Pointer(&w.x), maxBlock), at[float64](unsafe.Pointer(&w.b), maxBlock)
+	each := func(f func(s *logSum, x, most []float64, reverse bool)) {
+		for r := range rows {
+			f(&w.logs[r], x[r*scanPart:][:m], most[r*scanPart:][:m], reverse)
+		}
+	}
+	each((*logSum).exponents)
+	w.compute(expOf, rows, m)
+	each((*logSum).rests)
+	w.compute(logOfSum, rows, m)
+}
+
+// logSumsAcross does what logSums does, for one element of each of m columns.
+func (w *scanSpace) logSumsAcross(m int, start bool) {
+	x, most := at[float64](unsafe.Pointer(&w.x), m), at[float64](unsafe.Pointer(&w.b), m)
+	if start {
+		for k := range m {
+			w.logs[k] = noLogSum
+		}
+	}
+	for k := range m {
+		w.logs[k].exponents(x[k:k+1], most[k:k+1], false)
+	}
+	w.compute(expOf, 1, m)
+	for k := range m {
+		w.logs[k].rests(x[k:k+1], most[k:k+1], false)
+	}
+	w.compute(logOfSum, 1, m)
+}
+
+// compute replaces m elements of each of some rows of w.x by a formula of them.
+func (w *scanSpace) compute(f *formula, rows, m int) {
+	w.formulas.cols = m
+	x := rowOperand{unsafe.Pointer(&w.x), dtype.F64, scanPart * 8, 8}
+	if f == expOf {
+		w.formulas.compute(f, rows, x, x)
+		return
+	}
+	most := x
+	most.p = unsafe.Pointer(&w.b)
+	w.formulas.compute(f, rows, x, most, x)
 }

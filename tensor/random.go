@@ -20,11 +20,12 @@ const (
 	dropoutAddKind
 	reluDropoutKind
 	truncatedKind
+	placeKind
 )
 
 // String returns the word for k in the names of kernels.
 func (k randomKind) String() string {
-	return [...]string{"uniform", "normal", "bernoulli", "randint", "dropout", "alpha_dropout", "dropout_add", "relu_dropout", "truncated_normal"}[k]
+	return [...]string{"uniform", "normal", "bernoulli", "randint", "dropout", "alpha_dropout", "dropout_add", "relu_dropout", "truncated_normal", "multinomial"}[k]
 }
 
 type randomKey struct {
@@ -77,6 +78,10 @@ func randomProgram(k randomKey) *expr.Program {
 			// to 2⁵³.
 			u := expr.RandomUniform(dtype.F64, seed, offset, index)
 			e = u.Mul(expr.Param(3, dtype.F64)).Floor().Add(expr.Param(2, dtype.F64)).Cvt(dtype.I64)
+		case placeKind:
+			// an integer in [0, X(0)), or -1 for 0
+			u := expr.RandomUniform(dtype.F64, seed, offset, index)
+			e = u.Mul(expr.X(0).Cvt(dtype.F64)).Floor().Cvt(dtype.I64).Min(expr.X(0).Sub(expr.C(1)))
 		case dropoutKind, dropoutAddKind, reluDropoutKind:
 			keep := expr.RandomKeeps(seed, offset, index, expr.Param(2, dtype.U32))
 			if k.kind == dropoutKind {

@@ -2,9 +2,12 @@ package tensor
 
 import (
 	"math"
+	mathbits "math/bits"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
 )
 
 // normalCDF returns Φ(x), the cumulative distribution function of the standard normal distribution.
@@ -74,8 +77,10 @@ func (x *Tensor) Bernoulli() (y *Tensor) {
 // result. A class of probability 0 is drawn only when a row has no other class left. torch refuses
 // such a row, but the check would have to wait for the device.
 //
-// Multinomial draws the class with the greatest pᵢ/Eᵢ, for exponential random numbers E. With
-// replacement that needs memory for rows·n·classes numbers, without it for rows·classes numbers.
+// A single draw, and draws without replacement, take the class with the greatest pᵢ/Eᵢ, for
+// exponential random numbers E. Several draws with replacement search the running sums of the
+// probabilities. They round a probability down to a multiple of the row's greatest one times
+// 2⁻⁵²·classes. So the sums are exact, and the same on every device.
 func (x *Tensor) Multinomial(n int, replacement bool) (y *Tensor) {
 	x.use("multinomial")
 	in := []*Tensor{x}
@@ -97,17 +102,14 @@ func (x *Tensor) Multinomial(n int, replacement bool) (y *Tensor) {
 		if rank == 1 {
 			p = p.Unsqueeze(0)
 		}
-		if p.dtype.Size() < 4 {
-			p = p.Float()
-		}
-		if replacement {
-			p = p.Unsqueeze(1).Expand(p.layout.Shape.At(0), n, classes)
-		}
-		// E is -log(1-u), at least 2⁻³⁰.
-		key := p.Div(p.RandLike().Neg().Log1p().Neg().ClampMin(0x1p-30))
-		if replacement {
-			y = key.Argmax(-1)
+		if replacement && n > 1 {
+			y = p.drawSeveral(n)
 		} else {
+			if p.dtype.Size() < 4 {
+				p = p.Float()
+			}
+			// E is -log(1-u), at least 2⁻³⁰.
+			key := p.Div(p.RandLike().Neg().Log1p().Neg().ClampMin(0x1p-30))
 			index := c.On(p.st.dev).Typed(dtype.I64).Arange(classes)
 			drawn := make([]*Tensor, n)
 			for k := range drawn {
@@ -124,4 +126,39 @@ func (x *Tensor) Multinomial(n int, replacement bool) (y *Tensor) {
 		c.Close(y)
 	}, NoGrad())
 	return y
+}
+
+type sharesKey dtype.Type
+
+var sharesPrograms cache[sharesKey, *expr.Program]
+
+// sharesProgram returns the program that computes the share of each probability X(0) of type t: an
+// integer in proportion to it. It is Param(0) for the row's greatest probability, X(1).
+func sharesProgram(t dtype.Type) *expr.Program {
+	return sharesPrograms.get(sharesKey(t), func() *expr.Program {
+		p, most := x0.Cvt(dtype.F64), x1.Cvt(dtype.F64)
+		part := p.Eq(most).Select(expr.C(1), p.Div(most)) // an infinity has all of the row
+		// neither NaN nor a negative number is a probability
+		part = p.Gt(expr.C(0)).And(part.Gt(expr.C(0))).Select(part, expr.C(0))
+		share := part.Mul(expr.Param(0, dtype.F64)).Floor().Cvt(dtype.I64)
+		return expr.MustLower([]*expr.Expr{share.Named("multinomial")}, []dtype.Type{dtype.I64}, []dtype.Type{t, t}, -1)
+	})
+}
+
+// drawSeveral draws n classes for each row of the matrix x of probabilities. It searches the
+// running sums of the rows' shares for random integers below the rows' sums.
+func (x *Tensor) drawSeveral(n int) *Tensor {
+	const op = "multinomial"
+	c, rows, classes := x.scope, x.layout.Shape.At(0), x.layout.Shape.At(1)
+	shares := alloc(op, c, x.st.dev, dtype.I64, x.layout.Shape)
+	// no sum exceeds 2⁵², so a float64 holds it exactly
+	run(op, c, sharesProgram(x.dtype), shares, []*Tensor{x, x.Amax(-1, KeepDim)}, []float64{math.Ldexp(1, 52-mathbits.Len(uint(classes)))})
+	sums := scanned(op, c, device.ScanSum, dtype.I64, 1, false, []*Tensor{shares})
+	if sums == nil {
+		sums = shares.CumSum(1)
+	}
+	places := alloc(op, c, x.st.dev, dtype.I64, shape.Of(rows, n))
+	seed, offset := c.modes.gen.Draw(places.Size())
+	places.draw(op, c, placeKind, seed, offset, []*Tensor{sums.Narrow(1, classes-1, 1)})
+	return Apply(searchFunc{op, true}, sums, places)
 }

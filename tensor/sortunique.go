@@ -1,6 +1,9 @@
 package tensor
 
 import (
+	"bytes"
+	"unsafe"
+
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
@@ -42,6 +45,84 @@ func (x *Tensor) newRuns() *Tensor {
 // uniqueResult has the parts of a result. Parts that were not requested are nil.
 type uniqueResult struct{ values, inverse, counts *Tensor }
 
+// parts returns the parts that are not nil.
+func (r uniqueResult) parts() []*Tensor {
+	list := []*Tensor{r.values}
+	for _, t := range []*Tensor{r.inverse, r.counts} {
+		if t != nil {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// runsHere returns the runs of equal elements of the vector x, in memory of the host. order is nil,
+// or has the positions of x's elements in the tensor that the inverse is for. One pass for each
+// result takes less time than the launches of the composition.
+func (x *Tensor) runsHere(op string, order *Tensor, o UniqueOptions) (r uniqueResult) {
+	c, dev, n := x.scope, x.st.dev, x.Size()
+	x = x.Contiguous()
+	fresh := alloc(op, c, dev, boolType, shape.Of(n))
+	mask := hostElements[byte](fresh)
+	if mask[0] = 1; n > 1 {
+		in := []*Tensor{x.Narrow(0, 1, n-1), x.Narrow(0, 0, n-1)}
+		run(op, c, neOp.program(in, x.dtype, boolType), fresh.Narrow(0, 1, n-1), in, nil)
+	}
+	runs := shape.Of(bytes.Count(mask, []byte{1}))
+	r.values = alloc(op, c, dev, x.dtype, runs)
+	switch x.dtype.Size() {
+	case 1:
+		compress(hostElements[uint8](r.values), hostElements[uint8](x), mask)
+	case 2:
+		compress(hostElements[uint16](r.values), hostElements[uint16](x), mask)
+	case 4:
+		compress(hostElements[uint32](r.values), hostElements[uint32](x), mask)
+	default:
+		compress(hostElements[uint64](r.values), hostElements[uint64](x), mask)
+	}
+	if o.Inverse {
+		r.inverse = alloc(op, c, dev, dtype.I64, shape.Of(n))
+		inverse, k := hostElements[int64](r.inverse), int64(-1)
+		if order == nil {
+			for i, m := range mask {
+				k += int64(m)
+				inverse[i] = k
+			}
+		} else {
+			for i, at := range hostElements[int64](order.Contiguous()) {
+				k += int64(mask[i])
+				inverse[at] = k
+			}
+		}
+	}
+	if o.Counts {
+		r.counts = alloc(op, c, dev, dtype.I64, runs)
+		counts := hostElements[int64](r.counts)
+		listTrue(r.counts.st.buf.Host(), mask) // the starts
+		for i := range counts[1:] {
+			counts[i] = counts[i+1] - counts[i]
+		}
+		counts[len(counts)-1] = int64(n) - counts[len(counts)-1]
+	}
+	return r
+}
+
+// compress copies the elements of src whose bytes in mask are 1. dst has their number.
+func compress[T any](dst, src []T, mask []byte) {
+	src = src[:len(mask)]
+	for i, k := 0, 0; k < len(dst); i++ {
+		dst[k] = src[i] // stays if the byte is 1
+		k += int(mask[i])
+	}
+}
+
+// hostElements returns the elements of the contiguous x, whose memory is the host's.
+func hostElements[T any](x *Tensor) []T {
+	var e T
+	p := unsafe.Pointer(unsafe.SliceData(x.st.buf.Host()))
+	return unsafe.Slice((*T)(unsafe.Add(p, x.layout.Offset*int(unsafe.Sizeof(e)))), x.Size())
+}
+
 // distinct finds the distinct rows of a matrix, or elements of a vector, in sorted order. If
 // consecutive is true, it only compares neighbours.
 func (x *Tensor) distinct(op string, consecutive bool, o UniqueOptions) uniqueResult {
@@ -61,6 +142,11 @@ func (x *Tensor) distinct(op string, consecutive bool, o UniqueOptions) uniqueRe
 			order = x.lexical(op)
 			sorted = x.indexSelect(op, 0, order)
 		}
+		if isHost(x.st.dev) && !c.modes.composed && x.Rank() == 1 {
+			r = sorted.runsHere(op, order, o)
+			c.close(r.parts(), false)
+			return r
+		}
 		fresh := sorted.newRuns()
 		starts := fresh.truePositions(op)
 		r.values = sorted.indexSelect(op, 0, starts)
@@ -74,18 +160,13 @@ func (x *Tensor) distinct(op string, consecutive bool, o UniqueOptions) uniqueRe
 			r.counts = counted(starts, n)
 		}
 	}
-	kept := []*Tensor{r.values}
 	if !o.Inverse {
 		r.inverse = nil
-	} else {
-		kept = append(kept, r.inverse)
 	}
 	if !o.Counts {
 		r.counts = nil
-	} else {
-		kept = append(kept, r.counts)
 	}
-	c.close(kept, false)
+	c.close(r.parts(), false)
 	return r
 }
 

@@ -172,3 +172,39 @@ func contains(err, kind error, words ...string) bool {
 	}
 	return errors.Is(err, kind)
 }
+
+// Long rows and columns of LogCumSumExp are exact, whatever comes before: small and large numbers,
+// infinities, NaN. The reference is the sum of the exponentials beside the greatest.
+func TestLogCumSumExpOfAll(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	both(t, func(t *testing.T, s *tensor.Scope) {
+		rows := s.Typed(dtype.F64).Randn(7, 600).MulScalar(20).Floats()
+		copy(rows[600:], []float64{-inf, -inf, -1e-20, -50, 3, inf, 2, inf, -inf})
+		copy(rows[1200:], []float64{800, -800, 1e300, 5, 1e300, nan, 1, inf})
+		copy(rows[1800:], []float64{inf, -inf, 1, inf, nan})
+		x := s.From(rows).Reshape(7, 600)
+		want := make([]float64, len(rows))
+		for i := range want {
+			before := rows[i/600*600 : i+1]
+			most := slices.Max(before) // NaN if there is one
+			rest := 0.0
+			for _, v := range before {
+				rest += math.Exp(v - most)
+			}
+			if want[i] = most + math.Log1p(rest-1); math.IsInf(most, 0) {
+				want[i] = most
+			}
+		}
+		for name, y := range map[string]*tt{"rows": x.LogCumSumExp(1), "columns": x.T().Contiguous().LogCumSumExp(0).T(), "float32": x.Float().LogCumSumExp(1)} {
+			for i, v := range y.Floats() {
+				limit := 1e-13 * max(1, math.Abs(want[i]))
+				if name == "float32" {
+					limit = 1e-6 * max(1, math.Abs(want[i]))
+				}
+				if same := v == want[i] || v != v && want[i] != want[i] || math.IsInf(v, 1) && want[i] > math.MaxFloat32; !same && !(math.Abs(v-want[i]) <= limit) {
+					t.Fatalf("%s: element %d is %v, want %v", name, i, v, want[i])
+				}
+			}
+		}
+	})
+}

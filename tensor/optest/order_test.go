@@ -3,6 +3,7 @@ package optest
 import (
 	"errors"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -139,5 +140,63 @@ func TestSortMistakes(t *testing.T) {
 				c.check(t)
 			}
 		})
+	}
+}
+
+// The runs of equal elements that the host finds are those of the composition: of all types,
+// strided, with NaN and zeros of both signs.
+func TestRunsOnTheHost(t *testing.T) {
+	nan, zero := math.NaN(), math.Copysign(0, -1)
+	all := func(o ...tensor.Option) (out []*tt) {
+		tensor.Do(func(s *tensor.Scope) {
+			v := s.From([]float64{3, 3, zero, 0, nan, nan, 1, 1, 1, 0, zero, 7, 3, 3, 3, 1})
+			x := []*tt{v, v.Slice(0, 0, 16, 2), v.Narrow(0, 5, 11), v.Narrow(0, 4, 1), v.Reshape(4, 4).T(), s.Zeros(1).Expand(5)}
+			for _, ty := range dtype.Types()[1:] {
+				x = append(x, v.NanToNum(2, 5, -5).Cast(ty))
+			}
+			for _, x := range x {
+				for k := range 4 {
+					o := tensor.UniqueOptions{Inverse: k&1 != 0, Counts: k&2 != 0}
+					for _, f := range []func(tensor.UniqueOptions, ...int) (a, b, c *tt){x.Unique, x.UniqueConsecutive} {
+						values, inverse, counts := f(o)
+						if (inverse != nil) != o.Inverse || (counts != nil) != o.Counts {
+							t.Fatalf("%v: results %v %v", o, inverse, counts)
+						}
+						for _, y := range []*tt{values, inverse, counts} {
+							if y != nil {
+								out = append(out, tensor.FromBytes(y.Type(), y.Bytes(), y.Shape().Slice()...))
+							}
+						}
+					}
+				}
+			}
+		}, o...)
+		return out
+	}
+	here, composed := all(), all(tensor.Composed())
+	for i := range here {
+		sameBits(t, "result "+strconv.Itoa(i), here[i], composed[i])
+	}
+}
+
+// The host counts what the composition counts, in vectors of all integer types and strides.
+func TestBincountOnTheHost(t *testing.T) {
+	all := func(o ...tensor.Option) (out []*tt) {
+		tensor.Do(func(s *tensor.Scope) {
+			for _, ty := range []dtype.Type{dtype.I64, dtype.I32, dtype.I16, dtype.I8, dtype.U8} {
+				x := s.From([]int64{3, 0, 5, 3, 3, 9, 1, 0}).Cast(ty)
+				for _, x := range []*tt{x, x.Slice(0, 1, 8, 2), x.Narrow(0, 3, 4), x.Narrow(0, 0, 0), s.Typed(ty).Full(7, 1).Expand(4)} {
+					for _, n := range []int{0, 20} {
+						y := x.Bincount(nil, n)
+						out = append(out, tensor.FromBytes(y.Type(), y.Bytes(), y.Shape().Slice()...))
+					}
+				}
+			}
+		}, o...)
+		return out
+	}
+	here, composed := all(), all(tensor.Composed())
+	for i := range here {
+		sameBits(t, "counts "+strconv.Itoa(i), here[i], composed[i])
 	}
 }
