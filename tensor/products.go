@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
@@ -78,20 +77,8 @@ func (dotFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	if c.Needs(0) || c.Needs(1) {
 		c.Save(in...)
 	}
-	x, y, s := in[0], in[1], c.Scope()
-	if t := x.dtype; (t == dtype.F32 || t == dtype.F64) && x.Size() > 0 && s.modes.autocast == dtype.Invalid && !s.modes.composed {
-		// one reduction, where a product of matrices has views and copies
-		z := alloc("dot", s, x.st.dev, t, shape.Dims{})
-		p := dotPrograms.get(t, func() *device.Reduction {
-			return &device.Reduction{Kind: device.Sum, Map: expr.MustLower([]*expr.Expr{x0.Mul(x1).Named("dot")}, []dtype.Type{t}, []dtype.Type{t, t}, -1)}
-		})
-		runReduce("dot", s, p, z, shape.Of(1), in, x.layout.Shape, nil)
-		return z
-	}
-	return x.MatMul(y)
+	return in[0].MatMul(in[1])
 }
-
-var dotPrograms cache[dtype.Type, *device.Reduction]
 
 func (dotFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	grads := make([]*Tensor, 2)
