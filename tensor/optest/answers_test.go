@@ -177,7 +177,7 @@ func contains(err, kind error, words ...string) bool {
 // infinities, NaN. The reference is the sum of the exponentials beside the greatest.
 func TestLogCumSumExpOfAll(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		rows := s.Typed(dtype.F64).Randn(7, 600).MulScalar(20).Floats()
 		copy(rows[600:], []float64{-inf, -inf, -1e-20, -50, 3, inf, 2, inf, -inf})
 		copy(rows[1200:], []float64{800, -800, 1e300, 5, 1e300, nan, 1, inf})
