@@ -176,7 +176,7 @@ func TestDrawingOverResults(t *testing.T) {
 func TestSeveralDraws(t *testing.T) {
 	const n = 1 << 14
 	inf, nan := math.Inf(1), math.NaN()
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		for _, c := range []struct{ p, want []float64 }{
 			{[]float64{0, 1e-30, 0, 3e-30, 0}, []float64{0, 0.25, 0, 0.75, 0}},
 			{[]float64{1e30, 0, 1e30, 2e30}, []float64{0.25, 0, 0.25, 0.5}},
