@@ -37,6 +37,7 @@ func (gatherFunc) Autocast() AutocastClass           { return AutocastOff }
 func (namedFunc) Autocast() AutocastClass            { return AutocastOff }
 func (stopFunc) Autocast() AutocastClass             { return AutocastOff }
 func (gluFunc) Autocast() AutocastClass              { return AutocastOff }
+func (triangleFunc) Autocast() AutocastClass         { return AutocastOff }
 func (indexPutFunc) Autocast() AutocastClass         { return AutocastOff }
 func (inverseFunc) Autocast() AutocastClass          { return AutocastOff }
 func (detFunc) Autocast() AutocastClass              { return AutocastOff }

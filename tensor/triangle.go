@@ -1,44 +1,86 @@
 package tensor
 
 import (
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// cutOp declares an op that sets elements to 0 where column - row is on one side of p0. Operand 1
-// is the row, and operand 2 is the column.
-func cutOp(name string, side func(d, k *expr.Expr) *expr.Expr) *Elementwise {
-	out := side(x2.Sub(x1), expr.Param(0, dtype.I64))
-	zero := expr.C(0)
-	return &Elementwise{Name: name, Arity: 3, Expr: out.Select(zero, x0), Fixed: 6, Grad: []*expr.Expr{out.Select(zero, expr.X(3)), nil, nil}}
+// cutPrograms holds programs that set elements X(0) to 0 where column - row is on one side of
+// Param(0). X(1) is the row, and X(2) is the column.
+var cutPrograms cache[cutKey, *expr.Program]
+
+type cutKey struct {
+	t     dtype.Type
+	upper bool
 }
 
-var (
-	trilOp = cutOp("tril", (*expr.Expr).Gt)
-	triuOp = cutOp("triu", (*expr.Expr).Lt)
-)
-
-// triangle returns x with zeros in one triangle of the last two dimensions, by trilOp or triuOp.
-func (x *Tensor) triangle(op *Elementwise, k int) *Tensor {
-	x.use(op.Name)
-	if x.Rank() < 2 {
-		fail(op.Name, ErrShape, []*Tensor{x}, "needs a matrix or a batch of them, this has shape %v", x.Shape())
-	}
-	return within(x.scope, func(c *Scope) *Tensor {
-		rows, columns := x.Dim(-2), x.Dim(-1)
-		at := c.On(x.st.dev).Typed(dtype.I64).Arange(max(rows, columns))
-		return op.Apply([]*Tensor{x.In(c), at.Narrow(0, 0, rows).Unsqueeze(1), at.Narrow(0, 0, columns)}, float64(k))
+func cutProgram(k cutKey) *expr.Program {
+	return cutPrograms.get(k, func() *expr.Program {
+		d, p, op := x2.Sub(x1), expr.Param(0, dtype.I64), triangleFunc{upper: k.upper}
+		out := d.Gt(p)
+		if k.upper {
+			out = d.Lt(p)
+		}
+		e := out.Select(expr.C(0), x0).Named(op.Name())
+		return expr.MustLower([]*expr.Expr{e}, []dtype.Type{k.t}, []dtype.Type{k.t, dtype.I64, dtype.I64}, -1)
 	})
+}
+
+// triangleFunc returns the operand with zeros in one triangle of the last two dimensions.
+type triangleFunc struct {
+	upper bool // keep the upper triangle
+	k     int
+}
+
+func (f triangleFunc) Name() string {
+	if f.upper {
+		return "triu"
+	}
+	return "tril"
+}
+
+func (f triangleFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x, s, sh := in[0], c.Scope(), in[0].layout.Shape
+	y := alloc(f.Name(), s, x.st.dev, x.dtype, sh)
+	rows, columns := x.Dim(-2), x.Dim(-1)
+	at := s.On(x.st.dev).Typed(dtype.I64).Arange(max(rows, columns))
+	defer at.Free()
+	m := mapOps.get()
+	m.Program = cutProgram(cutKey{x.dtype, f.upper})
+	m.Params = encode(m.Program, []float64{float64(f.k)})
+	m.Outs, m.Ins = room(m.Outs, 1), room(m.Ins, 3)
+	m.Outs[0], m.Ins[0] = y.operand(), x.operand()
+	var still shape.Dims
+	for range sh.Rank() {
+		still = still.Append(0)
+	}
+	for i := range 2 { // the positions along the last two dimensions
+		m.Ins[1+i] = device.View{Type: dtype.I64, Layout: shape.Layout{Shape: sh, Strides: still.With(sh.Rank()-2+i, 1), Offset: at.layout.Offset}}
+	}
+	launch(f.Name(), s, m, y, x, at, at)
+	putMap(m)
+	return y
+}
+
+func (f triangleFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{Apply(f, g)} }
+
+func (x *Tensor) triangle(f triangleFunc) *Tensor {
+	x.use(f.Name())
+	if x.Rank() < 2 {
+		fail(f.Name(), ErrShape, []*Tensor{x}, "needs a matrix or a batch of them, this has shape %v", x.Shape())
+	}
+	return Apply(f, x)
 }
 
 // Tril returns the lower triangles of the matrices in the last two dimensions. Elements with column
 // - row > k become 0.
-func (x *Tensor) Tril(k int) *Tensor { return x.triangle(trilOp, k) }
+func (x *Tensor) Tril(k int) *Tensor { return x.triangle(triangleFunc{k: k}) }
 
 // Triu returns the upper triangles of the matrices in the last two dimensions. Elements with column
 // - row < k become 0.
-func (x *Tensor) Triu(k int) *Tensor { return x.triangle(triuOp, k) }
+func (x *Tensor) Triu(k int) *Tensor { return x.triangle(triangleFunc{upper: true, k: k}) }
 
 // DiagEmbed returns zeros with x's last dimension on a diagonal of the result's dimensions dim1 and
 // dim2. On the diagonal the index in dim2 is the index in dim1 plus offset.
