@@ -4,6 +4,7 @@ import (
 	"math"
 	mathbits "math/bits"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
@@ -151,9 +152,12 @@ func (x *Tensor) drawSeveral(n int) *Tensor {
 	shares := alloc(op, c, x.st.dev, dtype.I64, x.layout.Shape)
 	// no sum exceeds 2⁵², so a float64 holds it exactly
 	run(op, c, sharesProgram(x.dtype), shares, []*Tensor{x, x.Amax(-1, KeepDim)}, []float64{math.Ldexp(1, 52-mathbits.Len(uint(classes)))})
-	sums := shares.CumSum(1)
+	sums := scanned(op, c, device.ScanSum, dtype.I64, 1, false, []*Tensor{shares})
+	if sums == nil {
+		sums = shares.CumSum(1)
+	}
 	places := alloc(op, c, x.st.dev, dtype.I64, shape.Of(rows, n))
 	seed, offset := c.modes.gen.Draw(places.Size())
 	places.draw(op, c, placeKind, seed, offset, []*Tensor{sums.Narrow(1, classes-1, 1)})
-	return sums.search(op, places, true)
+	return Apply(searchFunc{op, true}, sums, places)
 }
