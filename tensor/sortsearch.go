@@ -97,13 +97,23 @@ func (x *Tensor) search(op string, values *Tensor, right bool) *Tensor {
 	if last < 0 || last > 0 && (vs.Rank() != x.Rank() || vs.Remove(last) != x.layout.Shape.Remove(last)) {
 		fail(op, ErrShape, in, "the sorted tensor must be a vector, or equal the values in all dimensions but the last; shapes are %s", shapes(in))
 	}
-	return within(s, func(c *Scope) *Tensor {
-		n := x.layout.Shape.At(last)
-		rows := x.layout.Shape.Remove(last).Size()
-		columns := vs.Size()
-		if last > 0 {
-			columns = vs.At(last)
+	n, rows, columns := x.layout.Shape.At(last), x.layout.Shape.Remove(last).Size(), vs.Size()
+	if last > 0 {
+		columns = vs.At(last)
+	}
+	from, ok := x.layout.View(shape.Of(rows, n))
+	wanted, ok2 := values.layout.View(shape.Of(rows, columns))
+	if ok && ok2 && n > 0 && vs.Size() > 0 { // no handles of flat views are needed
+		o := searchOps.supported(s, x.st.dev, device.Search{Out: resultOf(dtype.I64, wanted.Shape),
+			Sorted: device.View{Type: x.dtype, Layout: from}, Values: device.View{Type: x.dtype, Layout: wanted}, Right: right})
+		if o != nil {
+			y := alloc(op, s, x.st.dev, dtype.I64, vs)
+			launch(op, s, o, y, x, values)
+			searchOps.put(o)
+			return y
 		}
+	}
+	return within(s, func(c *Scope) *Tensor {
 		sorted := x.In(c).Detach().reshape(shape.Of(rows, n))
 		return Apply(searchFunc{op, right}, sorted, values.In(c).Detach().reshape(shape.Of(rows, columns))).reshape(vs)
 	})
@@ -239,6 +249,18 @@ func histcProgram(t dtype.Type, known bool) *expr.Program {
 // otherwise the greatest one minus 2^63. So one copy to the host tells both.
 var countable = &Reduction{Name: "bincount", Kind: device.Max, Count: true, Map: countableKey(x0.Cvt(dtype.I64))}
 
+// greatestCountable is countable on the host.
+func greatestCountable(list []int64) int64 {
+	least, most := int64(math.MaxInt64), int64(0)
+	for _, v := range list {
+		least, most = min(least, v), max(most, v)
+	}
+	if least < 0 {
+		return ^least
+	}
+	return most ^ math.MinInt64
+}
+
 func countableKey(x *expr.Expr) *expr.Expr {
 	return x.Lt(expr.Bits(dtype.I64, 0)).Select(x.Not(), x.Xor(expr.Bits(dtype.I64, 1<<63)))
 }
@@ -269,8 +291,17 @@ func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 	return within(s, func(c *Scope) *Tensor {
 		c.modes.noGrad = true
 		index, n := x.detachedIn(c), minLength
+		here := isHost(x.st.dev) && !c.modes.composed && weights == nil
+		if here { // the host counts, without launches
+			index = index.Cast(dtype.I64).Contiguous()
+		}
 		if x.Size() > 0 {
-			key := int64(element(dtype.I64, countable.Apply(index).bytes(op)))
+			var key int64
+			if here {
+				key = greatestCountable(hostElements[int64](index))
+			} else {
+				key = int64(element(dtype.I64, countable.Apply(index).bytes(op)))
+			}
 			if v := float64(key ^ math.MinInt64); key >= 0 {
 				fail(op, ErrIndex, in, "the number %v is negative", float64(^key))
 			} else if v < 1<<40 {
@@ -284,6 +315,14 @@ func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 		}
 		index.fits(op, shape.Of(n))
 		t := dtype.I64
+		if here {
+			y := c.On(x.st.dev).Typed(t).Zeros(n)
+			counts := hostElements[int64](y)
+			for _, v := range hostElements[int64](index) {
+				counts[v]++
+			}
+			return y
+		}
 		var add *Tensor
 		if weights != nil && x.Size() > 0 { // without elements the result is int64, as in PyTorch
 			if t = dtype.F64; weights.dtype == dtype.F32 {
