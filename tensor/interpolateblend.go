@@ -4,6 +4,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
 )
 
 // blendOp is the sum of two elements with weights.
@@ -33,21 +34,33 @@ func (a *axisSampler) linear() linearCoordinates {
 
 func (f blendFunc) Name() string { return f.op }
 
-// half returns one half of the axis: k is 0 for the elements before the coordinates, otherwise 1.
-func (f blendFunc) half(s *Scope, x *Tensor, k int) *Tensor {
-	return x.handle(f.op, s, x.layout.Narrow(f.axis, k*f.m, f.m, 1))
+// half returns one half of the axis as an operand: k is 0 for the elements before the coordinates,
+// otherwise 1. The operand has the given shape.
+func (f blendFunc) half(x *Tensor, k int, sh shape.Dims) device.View {
+	l, _ := x.layout.Narrow(f.axis, k*f.m, f.m, 1).Expand(sh)
+	return device.View{Type: x.dtype, Layout: l}
 }
 
 func (f blendFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x, s := in[0], c.Scope()
-	twice := onesOf(x.Rank()).With(f.axis, 2*f.m)
+	once := onesOf(x.Rank()).With(f.axis, f.m)
+	twice := once.With(f.axis, 2*f.m)
 	index, weight := alloc(f.op, s, x.st.dev, dtype.I64, twice), alloc(f.op, s, x.st.dev, x.dtype, twice)
-	u, t := f.half(s, weight, 0), f.half(s, weight, 1)
-	runMap(f.op, s, f.by.p, []*Tensor{f.half(s, index, 0), f.half(s, index, 1), u, t}, nil, encode(f.by.p, f.by.params[:]))
+	m := mapOps.get()
+	m.Program, m.Params = f.by.p, encode(f.by.p, f.by.params[:])
+	m.Outs = append(m.Outs[:0], f.half(index, 0, once), f.half(index, 1, once), f.half(weight, 0, once), f.half(weight, 1, once))
+	m.Ins = m.Ins[:0]
+	launch(f.op, s, m, index, index, weight, weight)
+	putMap(m)
 	both := gathered(f.op, s, device.Gather{Axis: f.axis}, x, index.expand(x.layout.Shape.With(f.axis, 2*f.m)), index)
 	y := alloc(f.op, s, x.st.dev, x.dtype, x.layout.Shape.With(f.axis, f.m))
-	parts := []*Tensor{f.half(s, both, 0), u, f.half(s, both, 1), t}
-	run(f.op, s, blendOp.program(parts, x.dtype, x.dtype), y, parts, nil)
+	sh := y.layout.Shape
+	m = mapOps.get()
+	m.Program = blendOp.program([]*Tensor{both, weight, both, weight}, x.dtype, x.dtype)
+	m.Outs = append(m.Outs[:0], y.operand())
+	m.Ins = append(m.Ins[:0], f.half(both, 0, sh), f.half(weight, 0, sh), f.half(both, 1, sh), f.half(weight, 1, sh))
+	launch(f.op, s, m, y, both, weight, both, weight)
+	putMap(m)
 	if c.Needs(0) {
 		c.Save(index, weight)
 	}
