@@ -27,10 +27,13 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 	if c.cs != 1 {
 		return false
 	}
-	rows, cols := m, n
+	rows, cols, widest := m, n, d.vector
+	if a.cs == 1 { // packing A would take about as long as the whole product
+		widest = 2 * d.vector
+	}
 	switch {
 	case m*n*k <= directWork:
-	case b.cs != 1 || m > 1 && n > d.vector:
+	case b.cs != 1 || m > 1 && n > widest:
 		return false
 	case m == 1:
 		cols = max(1, directWork/(k*rowVectors*d.vector)) * rowVectors * d.vector
