@@ -7,8 +7,8 @@
 //	             line of JSON; "drop" forgets the operands made so far
 //
 // The time of a call includes its scope, and allocating and freeing its results. As in a program,
-// several calls share a scope: sixteen calls with up to 1K elements, or four with up to 256K.
-// "backward" measures the op and the gradients of its operands.
+// several calls share a scope: sixteen calls with up to 1K elements. "backward" measures the op and
+// the gradients of its operands.
 package main
 
 import (
@@ -187,7 +187,9 @@ func list() {
 	}
 }
 
-// batch returns how many calls of the case share a scope.
+// batch returns how many calls of the case share a scope. Their results are alive together, while
+// PyTorch's loop frees each result before the next call. So calls with large results do not share a
+// scope: four results of 64K elements fill the second-level cache.
 func (c *bench) batch(size byte) int {
 	elements := 0
 	for _, o := range operands(c.in, size) {
@@ -197,11 +199,8 @@ func (c *bench) batch(size byte) int {
 		}
 		elements += n
 	}
-	switch {
-	case elements <= 1<<10:
+	if elements <= 1<<10 && (size == 't' || size == 'f') {
 		return 16
-	case elements <= 1<<18:
-		return 4
 	}
 	return 1
 }
