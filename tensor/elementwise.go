@@ -41,7 +41,7 @@ type Elementwise struct {
 	// float32, or where torch chooses the value at a kink. Without Grad the gradient is
 	// g·Diff(Expr).
 	Grad []*expr.Expr
-	// Params are sample values of the run-time scalars for tests. The op has as many scalars.
+	// Params are sample values of the op's run-time scalars, one for each, for tests.
 	Params []float64
 	// Fixed has a bit for each operand that keeps its own type, such as a condition. Other operands
 	// are converted to the promoted type.
