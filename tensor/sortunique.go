@@ -32,7 +32,7 @@ func fromPlaces(op string, c *Scope, places, values *Tensor) *Tensor {
 }
 
 // newRuns reports which entries of a vector, or which rows of a matrix, differ from the previous
-// entry or row. The first always does.
+// entry or row. The result for the first one is true.
 func (x *Tensor) newRuns() *Tensor {
 	n := x.Dim(0)
 	differ := x.Narrow(0, 1, n-1).Ne(x.Narrow(0, 0, n-1))
@@ -56,9 +56,9 @@ func (r uniqueResult) parts() []*Tensor {
 	return list
 }
 
-// runsHere returns the runs of equal elements of the vector x, in memory of the host. order is nil,
-// or has the positions of x's elements in the tensor that the inverse is for. One pass for each
-// result takes less time than the launches of the composition.
+// runsHere returns the runs of equal elements of the vector x, in memory of the host. If x is
+// sorted, order has the positions of its elements before sorting. Otherwise order is nil. One pass
+// for each result takes less time than the launches of the composition.
 func (x *Tensor) runsHere(op string, order *Tensor, o UniqueOptions) (r uniqueResult) {
 	c, dev, n := x.scope, x.st.dev, x.Size()
 	x = x.Contiguous()
@@ -107,7 +107,7 @@ func (x *Tensor) runsHere(op string, order *Tensor, o UniqueOptions) (r uniqueRe
 	return r
 }
 
-// compress copies the elements of src whose bytes in mask are 1. dst has their number.
+// compress copies the elements of src whose bytes in mask are 1. The length of dst is their number.
 func compress[T any](dst, src []T, mask []byte) {
 	src = src[:len(mask)]
 	for i, k := 0, 0; k < len(dst); i++ {
