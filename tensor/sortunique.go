@@ -18,7 +18,8 @@ type UniqueOptions struct {
 	Counts bool
 }
 
-// counted returns the distance from each start to the next start, and from the last start to n.
+// counted returns the lengths of the runs that begin at the given starts: the distance from each
+// start to the next start, and from the last start to n.
 func counted(starts *Tensor, n int) *Tensor {
 	end := starts.Scope().On(starts.st.dev).Typed(dtype.I64).Full(float64(n), 1)
 	return Cat(0, starts.Narrow(0, 1, starts.Size()-1), end).Sub(starts)
