@@ -177,9 +177,9 @@ func (e *Elementwise) apply(in []*Tensor, params []float64) *Tensor {
 	return y
 }
 
-// follow gives y, which has no values yet, the strides of the operands of its shape, if all of them
-// have the same ones and are in memory without gaps. So the work runs through memory, and no
-// element moves. Operands that are broadcast do not matter.
+// follow sets the strides of y, which has no values yet, to the strides of the operands that have
+// y's shape. It does so only if these operands have equal strides and lie in memory without gaps.
+// So the work runs through memory, and no element moves. Operands that are broadcast do not count.
 func (y *Tensor) follow(in []*Tensor) {
 	var order *shape.Layout
 	for _, t := range in {
