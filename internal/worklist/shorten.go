@@ -1,6 +1,7 @@
 // Package worklist makes a recorded list of work shorter. The drivers share it.
 //
-//   - A map that repeats an earlier one is dropped, unless its operands or results were written since.
+//   - A map that repeats an earlier one is dropped, unless its operands or results were written
+//     since.
 //   - A map is computed within the map or the reduction that reads its result.
 //   - A map whose results nobody reads is dropped.
 //
