@@ -65,8 +65,8 @@ func (d *Device) finish(o *device.Reduce, t dtype.Type, l shape.Layout, values [
 	b.release()
 }
 
-// widen changes the strides of an access to elements in computing form, of the given size. Truth
-// values are wider in that form than in memory.
+// widen changes the strides of an access: its elements now have the given size. They are in
+// computing form, which is wider than memory for truth values.
 func (b *binding) widen(a *access, size int) {
 	for k := range b.rank {
 		a.stride[k] = a.stride[k] / a.size * size

@@ -131,8 +131,8 @@ func planFor(p *expr.Program, scalars uint64, f form) *plan {
 	return pl
 }
 
-// specialized returns the plan for these params. If a param in a minimum or maximum is neither NaN
-// nor 0, a loop computes it in one instruction, otherwise in about six.
+// specialized returns the plan for these params. A loop computes a minimum or maximum with a param
+// in one instruction if the param is neither NaN nor 0, otherwise in about six.
 func (pl *plan) specialized(params []uint64) *plan {
 	if len(pl.limits) == 0 {
 		return pl

@@ -363,8 +363,8 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 	}
 }
 
-// logSum is a sum of exponentials: eᵐ·(1 + rest), where m is the greatest exponent. So the
-// exponentials and logarithms of a block are two formulas, and wait for nothing.
+// logSum is a sum of exponentials: eᵐ·(1 + rest), where m is the greatest exponent. In this form
+// the exponentials of a block are computed together, and the logarithms as well.
 type logSum struct{ most, rest float64 }
 
 // noLogSum is the sum of no exponentials.
@@ -395,7 +395,8 @@ func (s *logSum) exponents(x, most []float64, reverse bool) {
 	}
 }
 
-// rests replaces each power of e by the rest of the sum so far. most has the greatest elements.
+// rests replaces each power of e by the rest of the sum so far. most has the greatest element so
+// far, for each of them.
 func (s *logSum) rests(x, most []float64, reverse bool) {
 	k, step := direction(len(x), reverse)
 	m, rest := s.most, s.rest

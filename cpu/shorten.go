@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
-// The list of a recording becomes shorter once, when the recording ends: see package worklist.
+// When a recording ends, its list becomes shorter: see package worklist.
 
-// lifetime says for which part of a list the memory of a buffer holds the buffer's values.
+// lifetime says how long the memory of a buffer holds the buffer's values.
 type lifetime struct {
 	r   *recording
 	end int // number of the items that came before the buffer was freed; worklist.Alive until then

@@ -96,7 +96,7 @@ func (w *randomList) filled(dims shape.Dims) device.View {
 
 func (w *randomList) run(op device.Op) { must(w.t, device.Run(w.d, w.s, op)) }
 
-// program returns a random program on the views. Its values stay small.
+// program returns a random program for these operands. The values stay small.
 func (w *randomList) program(outs []dtype.Type, ins []device.View) *expr.Program {
 	types := make([]dtype.Type, len(ins))
 	for i := range ins {
@@ -248,7 +248,7 @@ func (w *randomList) begin(seed uint64) {
 }
 
 // compare ends the recording. It compares replays of the whole list with replays of the shortened
-// list, and returns what the latter has saved.
+// list, and returns the savings.
 func (w *randomList) compare(seed uint64) worklist.Savings {
 	t := w.t
 	t.Helper()

@@ -71,10 +71,9 @@ func (w *randomList) mapThenReduce(dims shape.Dims) {
 	w.live = append(w.live, out)
 }
 
-// TestShortenedReductions: a reduction that computes the map of its operand gives the same bits as
-// the two items. The order of additions stays the same for all layouts and kinds, even with a
-// second operand in any order of dimensions. Values are rounded to 16 bits if the map would store
-// 16 bits.
+// TestShortenedReductions: if a map is merged into the reduction of its result, the bits stay the
+// same. The order of additions is kept for all layouts and kinds, even with a second operand in any
+// order of dimensions. Values are rounded to 16 bits if the map would store 16 bits.
 func TestShortenedReductions(t *testing.T) {
 	d, merged, lists := newDevice(2), 0, uint64(300)
 	if testing.Short() {
@@ -97,10 +96,9 @@ func TestShortenedReductions(t *testing.T) {
 	}
 }
 
-// TestShortenedReductionsInOrder: some maps are not merged into a reduction. One kind are maps
-// whose values depend on their position, if the reduction reads them in another order. Merging
-// would change the order of additions. The other kind are maps that round to 16 bits, because the
-// reduction would not round.
+// TestShortenedReductionsInOrder: two kinds of maps are not merged into a reduction. For a map
+// whose values depend on their position, read in another order, merging would change the order of
+// additions. For a map that rounds to 16 bits, the rounding would be lost.
 func TestShortenedReductionsInOrder(t *testing.T) {
 	f := []dtype.Type{dtype.F32}
 	position := expr.X(0).Mul(expr.C(1.1)).Add(expr.Index(dtype.I64).Cvt(dtype.F32).Mul(expr.C(1e-5)))

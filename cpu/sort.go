@@ -115,9 +115,8 @@ func (s *sortSpace) pack(t *sortTask, row int) {
 	}
 }
 
-// upperBitsDiffer reports whether the upper bits of nearly all keys differ. It looks at a sample of
-// the keys. Then the words may leave out the lower bits, because only few words have equal upper
-// bits.
+// upperBitsDiffer reports whether the upper bits of nearly all keys of a sample differ. If so, the
+// words may leave out the lower bits, because only few words have equal upper bits.
 func (s *sortSpace) upperBitsDiffer(least uint64) bool {
 	var sample [64]uint64
 	step := len(s.keys) / len(sample)

@@ -47,7 +47,7 @@ type workerPool struct {
 }
 
 // job is one parallel call. Workers may join as long as there are references to the job. Jobs are
-// reused. So a worker that comes too late joins the next call, or none.
+// reused, so a worker that comes too late may join a later call.
 type job struct {
 	t          task
 	n          int

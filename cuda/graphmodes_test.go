@@ -15,9 +15,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCaptureAmongModes: replays between eager steps and an emptied cache compute the same bits as
-// eager steps. That holds with pages or segments, mixed precision around or inside the step,
-// recomputation, a memory history and a profile.
+// TestCaptureAmongModes: replays compute the same bits as eager steps, even if eager steps run or
+// the cache is emptied between them. This holds with pages or segments, mixed precision around or
+// inside the step, recomputation, a memory history and a profile.
 func TestCaptureAmongModes(t *testing.T) {
 	type setting struct {
 		step func(s *tensor.Scope)

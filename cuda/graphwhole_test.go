@@ -146,9 +146,10 @@ func TestCapturedWhole(t *testing.T) {
 	}
 }
 
-// TestCaptureFailsAnywhere: a capture that fails has no lasting effect. It fails at each request
-// for memory, or by a panic between its stages, before the first step or after several. Later steps
-// and a later capture compute what they would without the failure, and no memory is kept.
+// TestCaptureFailsAnywhere: a capture that fails has no lasting effect. The test makes each request
+// for memory fail, or panics between the stages of the capture, before the first step or after
+// several. Later steps and a later capture compute what they would without the failure, and no
+// memory is kept.
 func TestCaptureFailsAnywhere(t *testing.T) {
 	// A capture fails at each request with FLAMBEAU_SOAK, and otherwise at some requests only.
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"

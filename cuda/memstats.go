@@ -191,7 +191,7 @@ func memorySummary(m map[string]int64, index int, abbreviated bool) string {
 	return b.String()
 }
 
-// scaled prints v in ten columns. It chooses the unit that suits the second argument.
+// scaled prints v in ten columns, in the unit that suits the number like.
 func scaled(v, like int64, bytes bool) string {
 	units, step, from := []string{" ", "K", "M"}, int64(1000), 750e3
 	if bytes {

@@ -272,9 +272,9 @@ func describe(u *cu.Unavailable) (reason, help string) {
 	return u.Text + detail, ""
 }
 
-// notFound names the driver's library. The doctor lists the places that were searched. Each element
-// of attempts is "path: the loader's answer". If a file exists but could not be loaded, notFound
-// reports that file.
+// notFound says that the driver's library was not found. It names only the library, because the
+// doctor lists the places that were searched. If a file exists but could not be loaded, notFound
+// reports that file. Each element of attempts is "path: the loader's answer".
 func notFound(attempts []string) string {
 	library := "its library"
 	for i, t := range attempts {

@@ -56,7 +56,7 @@ type recorded struct {
 	lane   int
 	number uint32 // the piece's position in its lane, from 1
 	deps   []int  // indexes of the earlier pieces, of any lane, that this piece directly follows
-	// launches are those of an op, or of a kernel of the program if op is nil.
+	// the launches of an op, or of a kernel of the program if op is nil
 	launches []kernels.Launch
 	op       device.Op
 	scratch  []worklist.Span // memory of the launches besides the operands, in the order of its allocation
@@ -84,7 +84,7 @@ const (
 	recordedSave                         // copy of n bytes to page-locked memory of the program
 	recordedBlock                        // begin of a block of n bytes
 	recordedFreed
-	recordedTakeover // begin of a block whose memory the work at this place still uses
+	recordedTakeover // begin of a block in memory of a block that has not ended
 )
 
 // marks reports whether a piece is no work, but the begin or the end of a block.
@@ -92,7 +92,7 @@ func (k recordedKind) marks() bool {
 	return k == recordedBlock || k == recordedFreed || k == recordedTakeover
 }
 
-// privateArena is the bit that marks the name of an arena that is not a stream's.
+// privateArena is the bit in the name of an arena that belongs to a lane.
 const privateArena pool.StreamID = 1 << 63
 
 // NewRecording starts a recording, with a new stream on d and one on each of the given further
@@ -228,8 +228,8 @@ func (s *stream) refuse(op, why string) error {
 
 const hostWaits = "the host would wait for work that does not run yet"
 
-// launches records planned launches of an op that uses some scratch memory. op is nil if the
-// launches are not those of an op.
+// launches records the launches of an op, and the scratch memory that they use. op is nil if they
+// are not those of an op.
 func (l *lane) launches(op device.Op, list []kernels.Launch, scratch []*pool.Block) {
 	if len(list) == 0 {
 		return

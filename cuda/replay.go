@@ -12,20 +12,20 @@ import (
 
 var _ device.Replayer = (*replayer)(nil)
 
-// turns limits how many replays may be queued with their own copy of the feeds. The next replay
-// waits for the oldest of them.
+// turns is how many replays may be queued, each with a copy of the feeds. The next replay waits for
+// the oldest of them.
 const turns = 4
 
 // replayer is the graph made from a recording. The host memory that the graph reads lies in one
-// page-locked block: the constants, then the feeds of each turn. Before a launch, the nodes that
-// copy the feeds are changed to read from the turn's place. Launches that are queued already keep
-// their addresses.
+// page-locked block: the constants, then one copy of the feeds for each turn. Before a launch, the
+// nodes that copy the feeds are changed to read the copy of this turn. Launches that are queued
+// already keep their addresses.
 type replayer struct {
 	r      *recording
 	ops    int
 	feed   []feed
 	whole  int    // number of operations that were recorded
-	why    string // why the list did not become shorter; empty if it could
+	why    string // why the list did not become shorter; empty if it did
 	sent   []peerCopy
 	host   *pinnedBuffer // host memory that the graph reads; nil if it reads none
 	stride int           // bytes of one turn
@@ -78,8 +78,8 @@ func (r *recording) Finish() (device.Replayer, error) {
 	return g, nil
 }
 
-// make creates the driver's graph of a shorter list. If the driver refuses a kernel of that list,
-// it creates the graph of the recorded one.
+// make creates the driver's graph of the shorter list. If the driver refuses a kernel of that list,
+// make creates the graph of the recorded list.
 func (g *replayer) make() error {
 	nodes, why, err := g.r.shortened()
 	if why == "" {
@@ -258,10 +258,10 @@ func (g *replayer) copyOf(f feed, turn int) cu.GraphCopy {
 // Operations returns the number of kernels, copies and fills.
 func (g *replayer) Operations() int { return g.ops }
 
-// Recorded returns the number of kernels, copies and fills that were queued.
+// Recorded returns the number of kernels, copies and fills that were recorded.
 func (g *replayer) Recorded() int { return g.whole }
 
-// Unshortened returns why no list with fewer operations was sought, or "".
+// Unshortened returns why the graph has all recorded operations, or "" if the list became shorter.
 func (g *replayer) Unshortened() string { return g.why }
 
 // Replay launches the graph, after fill has written the data of each feed.

@@ -9,10 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
-// The list of a recording becomes shorter once, when the recording ends: see package worklist. Only
-// the list of a single stream does, because its order is the only one.
+// When a recording ends, its list becomes shorter: see package worklist. This requires a list of a
+// single stream, because pieces of several streams have no fixed order.
 
-// lifetime says for which part of a list the memory of a buffer holds the buffer's values.
+// lifetime says how long the memory of a buffer holds the buffer's values.
 type lifetime struct {
 	r   *recording
 	end int // number of the pieces that came before the buffer was freed; worklist.Alive until then
@@ -106,14 +106,15 @@ func (r *recording) work(w *recorded) worklist.Item {
 	return it
 }
 
-// sameOrder reports whether two reductions combine their values in one order.
+// sameOrder reports whether two reductions combine their values in the same order.
 func sameOrder(a, b *device.Reduce) bool {
 	return kernels.SameOrder(a.Reduction, b.Reduction, operand(&a.Out), operands(a.Ins), operands(b.Ins))
 }
 
 var errScratch = errors.New("a merged reduction needs more scratch memory")
 
-// merged makes op the work of w. A reduction has the scratch memory of the recorded one.
+// merged replaces the work of w by op. A reduction uses the scratch memory of the recorded
+// reduction.
 func (w *recorded) merged(op device.Op) (err error) {
 	spare := w.scratch
 	w.op = op

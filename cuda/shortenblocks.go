@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
-// The emulator checks that work uses only blocks that have begun and not ended. Work that moved may
-// need a block earlier, or longer. So the begins and ends of blocks move with it.
+// The emulator checks that work uses a block only between the nodes that begin and end the block. A
+// merged item may use a block at an earlier or later place, so the begin or the end moves too.
 
 // nodePlace is a place in a list: before, at, or after the node with a number.
 type nodePlace struct {
@@ -37,11 +37,11 @@ type placedNode struct {
 type markedBlock struct {
 	span       worklist.Span
 	begin, end recorded
-	from, to   nodePlace // of the nodes begin and end; never: the block does not end
+	from, to   nodePlace // places of the nodes begin and end; to.node is never if the block does not end
 	first      int       // the recorded place of begin
 	last       int       // the recorded place of end
 	moved      bool
-	group      *markedBlock // blocks that share memory at the same time have one group
+	group      *markedBlock // blocks that share memory at the same time are one group; see top
 }
 
 const never = math.MaxInt
@@ -49,7 +49,7 @@ const never = math.MaxInt
 // blockList holds the blocks of a recording.
 type blockList struct {
 	blocks []*markedBlock // in the order of their begins
-	// ends without a begin: those of whole segments, which the recording took over
+	// the ends of whole segments that the recording took over; they have no begin
 	segments []recorded
 }
 
@@ -75,8 +75,8 @@ func blocksOf(nodes []recorded) *blockList {
 	return list
 }
 
-// uses extends the blocks that the recorded work w at node n used, and that a merged item at node
-// to still uses.
+// uses extends the life of blocks that the recorded work w at node n used, if the merged item it,
+// at node to, still uses them.
 func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
 	own := worklist.Of(w.op, nil)
 	for _, s := range slices.Concat(own.Reads, own.Writes) {

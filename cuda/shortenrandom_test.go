@@ -79,7 +79,7 @@ func (w *randomList) source(dims shape.Dims) device.View {
 
 func (w *randomList) run(op device.Op) { w.t.Helper(); must(w.t, device.Run(w.d, w.s, op)) }
 
-// program returns a random program of the views. The values stay small.
+// program returns a random program for these operands. The values stay small.
 func (w *randomList) program(outs []dtype.Type, ins []device.View) *expr.Program {
 	types := make([]dtype.Type, len(ins))
 	for i := range ins {
@@ -205,7 +205,7 @@ func (w *randomList) visible() (all [][]byte) {
 }
 
 // compare ends the recording. It compares replays of the whole list with replays of the shortened
-// list, and returns how many operations both have.
+// list, and returns the numbers of operations.
 func (w *randomList) compare(seed uint64) (whole, short int) {
 	t, r := w.t, w.r
 	t.Helper()
@@ -238,7 +238,7 @@ func (w *randomList) compare(seed uint64) (whole, short int) {
 	return graphs[0].ops, graphs[1].ops
 }
 
-// listing shows a list for a reader.
+// listing describes a list as text.
 func listing(list []recorded) (text string) {
 	for i := range list {
 		w := &list[i]

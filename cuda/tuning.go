@@ -119,8 +119,8 @@ func (t *scratch) chooser() kernels.Chooser {
 	return t.choose
 }
 
-// tuner returns the device whose measurements count. For a rehearsal that is the device that it
-// rehearses. So the rehearsal and the device use the same kernels.
+// tuner returns the device whose measurements count. For a rehearsal this is the real device, so
+// that both use the same kernels.
 func (d *Device) tuner() *Device {
 	for d.rehearses != nil {
 		d = d.rehearses

@@ -106,7 +106,7 @@ type carrier struct {
 	comm    device.Communicator
 }
 
-// newCapture begins a capture. All ranks have called Capture.
+// newCapture begins a capture. It runs after all ranks have called Capture.
 func (c *core) newCapture(values []any) *capture {
 	t := &capture{scopes: make([]*tensor.Scope, len(c.members)), opened: make(chan struct{}), ended: make(chan struct{}),
 		carriers: map[*core]*carrier{}, guards: map[*Reducer]bool{}}

@@ -136,8 +136,7 @@ func dedent(code string) string {
 	return strings.TrimRight(strings.ReplaceAll("\n"+code, "\n\t", "\n")[1:], "\n")
 }
 
-// TestLinks checks that the targets of links in the pages exist. They are files, and headings of
-// pages.
+// TestLinks checks that the files and headings to which links in the pages point exist.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	n := 0

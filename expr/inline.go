@@ -6,10 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Inline says how a new program computes operands of a program, the reader, that are results of
-// another program.
+// Inline says how to build a new program from two programs: Program, and a reader, some of whose
+// operands are results of Program.
 type Inline struct {
-	// Program computes the operands.
+	// Program computes some operands of the reader.
 	Program *Program
 	// Operands holds, for each operand of the reader, its number in the new program. A negative
 	// number ^k stands for result k of Program
@@ -23,11 +23,11 @@ type Inline struct {
 	Keep []int
 }
 
-// Inlined returns a new program that computes the results of p. It also computes some operands of
-// p, as n says. Its results have the same bits as if both programs ran one after the other. A value
-// that n.Program would store is rounded or wraps like the stored type. The payload of a NaN may
-// differ. If n.Program uses the position of an element, positions and shapes must be the same in
-// both programs.
+// Inlined returns a new program with the results of p, the reader of n. It computes n.Program too.
+// Its results have the same bits as if both programs ran one after the other. A value that
+// n.Program would store is rounded or wraps like the stored type. The payload of a NaN may differ.
+// If n.Program uses the position of an element, positions and shapes must be the same in both
+// programs.
 func (p *Program) Inlined(n *Inline) *Program {
 	q := n.Program
 	l := &lowerer{p: &Program{}, y: -1, seen: map[Instr]int32{}, memo: map[emitKey]int32{},

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A home says where a model makes its parameters. homeOf finds this out from a layer that it makes
-// with the constructor's options.
+// placement says where a model makes its parameters. placementOf finds this out from a layer that
+// it makes with the constructor's options.
 type placement struct {
 	make tensor.Maker
 	opts []nn.Option

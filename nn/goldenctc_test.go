@@ -8,10 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A logSum is a logarithm v with a bound on its rounding errors. The bound is the field sum. It
-// adds up the absolute values of the logarithms that were added to compute v. For the logarithm of
-// a sum of probabilities, it is the mean of the parts' sums, weighted by their probabilities, plus
-// 1 for the rounding of the result.
+// logSum is a logarithm v with sum, a bound on v's rounding error. The logarithm of a product adds
+// the values and the bounds of its factors. The logarithm of a sum of probabilities has the mean of
+// their bounds, weighted by the probabilities, plus 1 for its own rounding.
 type logSum struct{ v, sum float64 }
 
 func (a logSum) times(b logSum) logSum {

@@ -175,8 +175,7 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 // differentiable computes what VJP does and records it in the graph, as the gradient of the
 // composition.
 func (f *recurrence) differentiable(c *tensor.Context, in []*tensor.Tensor, g *tensor.Tensor) []*tensor.Tensor {
-	// A view of each operand keeps the gradients of the operands apart, even if one operand was
-	// computed from another operand.
+	// One operand may be computed from another. Views keep the gradients of the operands apart.
 	alone := make([]*tensor.Tensor, len(in))
 	var wanted []*tensor.Tensor
 	for i, x := range in {

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A strayer is a tracer that counts the work of a device.
+// workCounter is a tracer that counts the work of a device.
 type workCounter struct {
 	dev device.Device
 	mu  sync.Mutex

@@ -43,8 +43,8 @@ func TestComputedAgain(t *testing.T) {
 }
 
 // A model that recomputes activations makes steps in float16. One step is skipped because it
-// overflows, and some steps are replays of a captured step. The memory of a step sums to zero, self
-// is at most total, and the layers sum to the whole.
+// overflows, and some steps are replays of a captured step. The memory of each step must add up to
+// 0, self times must not exceed total times, and the layers must add up to the whole.
 func TestInterplay(t *testing.T) {
 	for _, dev := range []device.Device{open(t), emulate(t)} {
 		m := nn.To(nn.NewSequential(nn.NewLinear(16, 32), nn.ReLU{}, nn.NewLinear(32, 8)), dev)

@@ -80,8 +80,8 @@ func (p *projection) alloc(op string, s *Scope, dev device.Device, t dtype.Type)
 	return d
 }
 
-// partOf follows views from e back to the node that took a part of a tensor. It returns that node,
-// or nil if there is none.
+// partOf goes back from e through the nodes of views. It returns the first node that takes a part
+// of a tensor, or nil if there is none.
 func (e edge) partOf() *node {
 	for e.node != nil {
 		v, ok := e.node.f.(*viewFunc)

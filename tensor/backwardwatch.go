@@ -8,9 +8,8 @@ import (
 
 // A BackwardWatcher is told about runs of Backward: see [WatchBackward].
 type BackwardWatcher interface {
-	// Begin is called before the first VJP of a run. It is then known to which leaves the run adds.
-	// reached[i] says whether leaf i is one of them; at least one is. The callee may keep the
-	// slice.
+	// Begin is called before the first VJP of a run. reached[i] says whether the run adds to the
+	// gradient of leaf i. At least one entry is true. The callee may keep the slice.
 	//
 	// s is a scope that ends after End returns. It records no graph, unless the run has the option
 	// [CreateGraph]. Autocast is off in it.

@@ -108,10 +108,10 @@ func (v *convolution) chunks(c *Scope, step, n int, f func(c *Scope, at, n int))
 	}
 }
 
-// columns returns the columns of samples x, [n, channels, in…], in type t, without a gradient. With
-// batchFirst they are [n, channels·taps, places], otherwise [groups, channels of a group·taps,
-// n·places]. Here taps is the number of elements of a window, and places is the number of windows.
-// The columns are a view of x if possible.
+// columns returns the columns of samples x, [n, channels, in…], in type t, without a gradient.
+// Their shape is [n, channels·taps, places] if batchFirst is true, otherwise [groups,
+// channels/groups·taps, n·places]. Here taps is the number of elements of a window, and places is
+// the number of windows. The columns are a view of x if possible.
 func (v *convolution) columns(c *Scope, x *Tensor, t dtype.Type, batchFirst bool) *Tensor {
 	n := x.Dim(0)
 	padded := v.pad(v.op, c, x, 0)

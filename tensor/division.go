@@ -12,9 +12,9 @@ import (
 // int64. A tensor's integer divisor may be 0, but no error can be raised without waiting for the
 // device. So on every device the quotient is then 0, and the remainder is the dividend.
 
-// quotient returns ⌊x/y⌋ and x - y·⌊x/y⌋ for integers, exactly, in int64. A quotient of two int64
-// that is computed in float64 is off by less than 2¹². The remainder, computed in wrapping
-// arithmetic, is then so small that a second division of it is off by at most 1.
+// quotient returns ⌊x/y⌋ and x - y·⌊x/y⌋ for integers, exactly, in int64. It first divides in
+// float64, with an error of less than 2¹², and computes the remainder in wrapping arithmetic. This
+// remainder is so small that dividing it in float64 again leaves an error of at most 1.
 func quotient(x, y *expr.Expr) (q, r *expr.Expr) {
 	x, y = x.Cvt(dtype.I64), y.Cvt(dtype.I64)
 	divide := func(a *expr.Expr) *expr.Expr {

@@ -41,7 +41,7 @@ type Elementwise struct {
 	// float32, or where torch chooses the value at a kink. Without Grad the gradient is
 	// g·Diff(Expr).
 	Grad []*expr.Expr
-	// Params are sample values of the run-time scalars for tests. The op has as many scalars.
+	// Params are sample values of the op's run-time scalars, one for each, for tests.
 	Params []float64
 	// Fixed has a bit for each operand that keeps its own type, such as a condition. Other operands
 	// are converted to the promoted type.
@@ -177,9 +177,9 @@ func (e *Elementwise) apply(in []*Tensor, params []float64) *Tensor {
 	return y
 }
 
-// follow gives y, which has no values yet, the strides of the operands of its shape, if all of them
-// have the same ones and are in memory without gaps. So the work runs through memory, and no
-// element moves. Operands that are broadcast do not matter.
+// follow sets the strides of y, which has no values yet, to the strides of the operands that have
+// y's shape. It does so only if these operands have equal strides and lie in memory without gaps.
+// So the work runs through memory, and no element moves. Operands that are broadcast do not count.
 func (y *Tensor) follow(in []*Tensor) {
 	var order *shape.Layout
 	for _, t := range in {

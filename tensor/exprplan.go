@@ -72,7 +72,7 @@ func (b *exprBuilder) wrong(p *exprProblem) *exprValue {
 	return &exprValue{fixed: true, number: func([]float64) float64 { return 0 }}
 }
 
-// planOf makes the op of a text for these operands.
+// planOf compiles the text of an expression for the given operands.
 func planOf(text *exprText, given map[string]exprOperand, float dtype.Type) (*exprPlan, *exprProblem) {
 	b := &exprBuilder{text: text, float: float, given: given, plan: &exprPlan{}}
 	for _, name := range text.names {

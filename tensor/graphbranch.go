@@ -40,9 +40,9 @@ func (c *Context) SaveBranch(y ...*Tensor) {
 // call of f.
 func (c *Context) AtEnd(f func()) { c.extra = append(c.extra, &ending{f}) }
 
-// Branch returns, in VJP, the i-th of the results that were passed to [Context.SaveBranch]. It has
-// its place in the graph, but its elements are undefined. Pass it to [Context.Gradients] as a
-// start.
+// Branch returns, in VJP, the i-th of the results that were passed to [Context.SaveBranch]. The
+// result has its place in the branch's graph, but its elements are undefined. Pass it to
+// [Context.Gradients], as a branch y.
 func (c *Context) Branch(i int) *Tensor {
 	const op = "branch"
 	if c.n == nil {

@@ -81,8 +81,8 @@ func (p *indexPlan) put(s *Scope, x, value, index *Tensor, add bool) {
 	to.store(p.op, s, c)
 }
 
-// value returns the tensor to be written. It also returns a mask if the plan's only index is a mask
-// and one number is written: then the number of places need not be known.
+// value returns the tensor to be written. If the plan's only index is a mask and v is one number,
+// it also returns the mask. Then the caller need not know how many places the mask selects.
 func (p *indexPlan) value(s *Scope, v any, add bool) (value, mask *Tensor) {
 	m := s.On(p.x.st.dev).Typed(p.x.dtype)
 	number := func(v float64) *Tensor {

@@ -35,8 +35,8 @@ func (a *axisSampler) linear() linearCoordinates {
 
 func (f blendFunc) Name() string { return f.op }
 
-// half returns one half of the axis as an operand: k is 0 for the elements before the coordinates,
-// otherwise 1. The operand has the given shape.
+// half returns one half of x's axis as an operand of the given shape. For k = 0 it has the elements
+// before the coordinates, for k = 1 the elements after them.
 func (f blendFunc) half(x *Tensor, k int, sh shape.Dims) device.View {
 	l, _ := x.layout.Narrow(f.axis, k*f.m, f.m, 1).Expand(sh)
 	return device.View{Type: x.dtype, Layout: l}

@@ -12,9 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A loss that outlives the scope of autocast has second derivatives. A linear layer has saved the
-// cast weight. The loss keeps the cast weight alive, although the layer's operand is the weight
-// itself.
+// A loss has second derivatives even after the scope of autocast has ended. They use the weight
+// that autocast has cast, so the loss must keep it alive.
 func TestKeptLinearUnderAutocast(t *testing.T) {
 	type tt = tensor.Tensor
 	second := func(s *tensor.Scope, x, w *tt, f func(x, w *tt) *tt) (numbers []float64) {

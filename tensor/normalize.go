@@ -383,7 +383,7 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	p := normTypes{x: x.dtype, w: typeOrNone(w), rms: f.rms}.programs()
 	plain := normTypes{x: x.dtype, rms: f.rms}.programs()
 	outer := []int{0, 3}
-	// for a batch, dx needs means that follow from dw and db
+	// for batch norm, dx needs two means, which are computed from dw and db
 	batch := f.kind == normBatch
 	if needW || batch {
 		dw = f.fold(s, plain.product, x, outer, present(g, x, mean, rstd))

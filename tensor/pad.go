@@ -116,8 +116,8 @@ func (x *Tensor) PadReflect(pads ...int) *Tensor {
 }
 
 // PadReplicate pads x with repetitions of its first and last entries. For pads see [Tensor.Pad]. A
-// dimension without entries cannot be padded. A negative size removes entries. As in torch the
-// repeated entries are still the first and the last of x itself.
+// dimension without entries cannot be padded. A negative size removes entries. As in torch, the
+// removed entries can still be repeated at the other end.
 func (x *Tensor) PadReplicate(pads ...int) *Tensor {
 	p := x.paddings("pad_replicate", pads)
 	p.check("pad_replicate", x, "there is no entry to repeat, or it is too often", func(n int) int {

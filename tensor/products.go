@@ -13,8 +13,8 @@ import (
 var addProductOp = &Elementwise{Name: "addmm", Arity: 2, Expr: p0.Eq(expr.C(0)).Select(expr.C(0), p0.Mul(x0)).Add(p1.Mul(x1)),
 	NoGrad: true, Params: []float64{1, 1}}
 
-// addProductFunc is beta·x + alpha·a·b. As in torch its gradients are scaled by alpha last: if
-// alpha is 0, the zeros have the sign of the product.
+// addProductFunc is beta·x + alpha·a·b. As in torch, its gradients are multiplied by alpha last. So
+// if alpha is 0, a gradient of 0 has the sign of the product.
 type addProductFunc struct {
 	op          string
 	beta, alpha float64

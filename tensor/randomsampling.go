@@ -79,8 +79,8 @@ func (x *Tensor) Bernoulli() (y *Tensor) {
 //
 // A single draw, and draws without replacement, take the class with the greatest pᵢ/Eᵢ, for
 // exponential random numbers E. Several draws with replacement search the running sums of the
-// probabilities. They round a probability down to a multiple of the row's greatest one times
-// 2⁻⁵²·classes. So the sums are exact, and the same on every device.
+// probabilities. Each probability is rounded down to a multiple of 2⁻⁵²·classes times the row's
+// greatest one. So the sums are exact, and the same on every device.
 func (x *Tensor) Multinomial(n int, replacement bool) (y *Tensor) {
 	x.use("multinomial")
 	in := []*Tensor{x}
@@ -132,12 +132,13 @@ type sharesKey dtype.Type
 
 var sharesPrograms cache[sharesKey, *expr.Program]
 
-// sharesProgram returns the program that computes the share of each probability X(0) of type t: an
-// integer in proportion to it. It is Param(0) for the row's greatest probability, X(1).
+// sharesProgram returns the program that computes a share for each probability X(0) of type t.
+// Shares are integers in proportion to the probabilities. The row's greatest probability, X(1), has
+// the share Param(0).
 func sharesProgram(t dtype.Type) *expr.Program {
 	return sharesPrograms.get(sharesKey(t), func() *expr.Program {
 		p, most := x0.Cvt(dtype.F64), x1.Cvt(dtype.F64)
-		part := p.Eq(most).Select(expr.C(1), p.Div(most)) // an infinity has all of the row
+		part := p.Eq(most).Select(expr.C(1), p.Div(most)) // an infinite probability has the greatest share
 		// neither NaN nor a negative number is a probability
 		part = p.Gt(expr.C(0)).And(part.Gt(expr.C(0))).Select(part, expr.C(0))
 		share := part.Mul(expr.Param(0, dtype.F64)).Floor().Cvt(dtype.I64)
@@ -145,8 +146,9 @@ func sharesProgram(t dtype.Type) *expr.Program {
 	})
 }
 
-// drawSeveral draws n classes for each row of the matrix x of probabilities. It searches the
-// running sums of the rows' shares for random integers below the rows' sums.
+// drawSeveral draws n classes for each row of the matrix x of probabilities. For each draw it takes
+// a random integer below the sum of the row's shares, and searches it in the running sums of the
+// shares.
 func (x *Tensor) drawSeveral(n int) *Tensor {
 	const op = "multinomial"
 	c, rows, classes := x.scope, x.layout.Shape.At(0), x.layout.Shape.At(1)

@@ -188,8 +188,8 @@ func (v slotValue) drop() {
 	v.segment.release()
 }
 
-// A recomputation holds the values that one run computed again for a segment. It is the packer of
-// the scope in which the segment is computed again.
+// A recomputation holds the values that one run computed again for a segment. The method pack gets
+// them from the scope in which the segment is computed again.
 type recomputation struct {
 	segment *segment
 	e       *engine

@@ -202,9 +202,9 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		// compute y again in the wider type, because exp would amplify the rounding error of the
 		// result
 		y := Apply(f, x)
-		// the last entry follows itself: this makes its power 1, with a finite derivative
+		// the last entry is its own follower, so that fall is 1 there, with a finite derivative
 		next := y.follower(f.axis, back)
-		// for equal infinities the result is 1 too
+		// fall is also 1 if an entry and its follower are the same infinity
 		fall := y.Sub(next).MaskedFill(y.Eq(next), 0).Exp()
 		u := recurrence(fall, g.Cast(x.dtype), f.axis, back)
 		return []*Tensor{x.Sub(y).Exp().Mul(u).Cast(t).AddScalar(0)}

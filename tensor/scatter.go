@@ -194,8 +194,8 @@ func (x *Tensor) scatterInPlace(kind device.ScatterKind, p placement) *Tensor {
 }
 
 // change runs an op on x in place. others are the op's other operands. If no gradient is recorded,
-// the function direct writes x's memory. Otherwise x takes over the result of the function
-// computed.
+// it calls direct, which writes x's memory. Otherwise it calls computed, and x takes over the
+// result.
 func (x *Tensor) change(op string, others []*Tensor, computed func() *Tensor, direct func(s *Scope)) *Tensor {
 	s := x.writable(op, others...)
 	if !wantsGrad(op, s, append([]*Tensor{x}, others...)) {

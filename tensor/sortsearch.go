@@ -245,12 +245,12 @@ func histcProgram(t dtype.Type, fixedRange bool) *expr.Program {
 	})
 }
 
-// countable reduces integers to one number: the complement of the least one if that is negative,
-// otherwise the greatest one minus 2^63. So one copy to the host tells the greatest number, or that
-// a number is negative.
+// countable reduces integers to one key, so that a single copy to the host suffices. If a number is
+// negative, the key is the complement of the least number. Otherwise the key is the greatest number
+// minus 2^63, which is negative.
 var countable = &Reduction{Name: "bincount", Kind: device.Max, Count: true, Map: countableKey(x0.Cvt(dtype.I64))}
 
-// greatestCountable is countable on the host.
+// greatestCountable returns the key of countable, computed on the host.
 func greatestCountable(list []int64) int64 {
 	least, most := int64(math.MaxInt64), int64(0)
 	for _, v := range list {

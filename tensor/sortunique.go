@@ -18,7 +18,8 @@ type UniqueOptions struct {
 	Counts bool
 }
 
-// counted returns the distance from each start to the next start, and from the last start to n.
+// counted returns the lengths of the runs that begin at the given starts: the distance from each
+// start to the next start, and from the last start to n.
 func counted(starts *Tensor, n int) *Tensor {
 	end := starts.Scope().On(starts.st.dev).Typed(dtype.I64).Full(float64(n), 1)
 	return Cat(0, starts.Narrow(0, 1, starts.Size()-1), end).Sub(starts)
@@ -32,7 +33,7 @@ func fromPlaces(op string, c *Scope, places, values *Tensor) *Tensor {
 }
 
 // newRuns reports which entries of a vector, or which rows of a matrix, differ from the previous
-// entry or row. The first always does.
+// entry or row. The result for the first one is true.
 func (x *Tensor) newRuns() *Tensor {
 	n := x.Dim(0)
 	differ := x.Narrow(0, 1, n-1).Ne(x.Narrow(0, 0, n-1))
@@ -56,9 +57,9 @@ func (r uniqueResult) parts() []*Tensor {
 	return list
 }
 
-// runsHere returns the runs of equal elements of the vector x, in memory of the host. order is nil,
-// or has the positions of x's elements in the tensor that the inverse is for. One pass for each
-// result takes less time than the launches of the composition.
+// runsHere returns the runs of equal elements of the vector x, in memory of the host. If x is
+// sorted, order has the positions of its elements before sorting. Otherwise order is nil. One pass
+// for each result takes less time than the launches of the composition.
 func (x *Tensor) runsHere(op string, order *Tensor, o UniqueOptions) (r uniqueResult) {
 	c, dev, n := x.scope, x.st.dev, x.Size()
 	x = x.Contiguous()
@@ -107,7 +108,7 @@ func (x *Tensor) runsHere(op string, order *Tensor, o UniqueOptions) (r uniqueRe
 	return r
 }
 
-// compress copies the elements of src whose bytes in mask are 1. dst has their number.
+// compress copies the elements of src whose bytes in mask are 1. The length of dst is their number.
 func compress[T any](dst, src []T, mask []byte) {
 	src = src[:len(mask)]
 	for i, k := 0, 0; k < len(dst); i++ {

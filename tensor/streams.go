@@ -20,11 +20,10 @@ func (s *Scope) Stream(d ...device.Device) device.Stream {
 	return s.source("scope.stream", dev).stream
 }
 
-// RecordStream notes that work on stream st uses x's memory. It is for work that no op queues, and
-// is torch's record_stream. Work queued on st from now on waits for earlier writes to x. Later
-// writes to x, and later owners of its memory, wait for the work that is queued on st by then. Ops
-// need no RecordStream. Work that [Raw] queues, on the stream that it passes to its function, needs
-// none either.
+// RecordStream notes that work on stream st uses x's memory, as torch's record_stream does. Work
+// queued on st after the call waits for earlier writes to x. Later writes to x, and later owners of
+// its memory, wait for all work on st that is queued before them. Ops, and work that [Raw] queues
+// on the stream that it passes to its function, need no RecordStream.
 func (x *Tensor) RecordStream(st device.Stream) {
 	const op = "record_stream"
 	x.use(op)

@@ -369,7 +369,7 @@ func deepNet(dev device.Device) *nn.Sequential {
 }
 
 // If a single sample does not fit, checkpointing is switched on. If checkpointing is forbidden, the
-// result is a typed error with the numbers and advice. It changes nothing.
+// result is a typed error with the numbers and advice, and nothing is changed.
 func TestLastResorts(t *testing.T) {
 	large := emulate(t, "mem=4MiB,segment=16KiB")
 	run := func(dev *cuda.Device, keep bool) (*nn.Sequential, *train.Adapt, string, error) {

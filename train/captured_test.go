@@ -194,8 +194,8 @@ func (g widening) Batches() iter.Seq2[*data.Batch, error] {
 	}
 }
 
-// TestFitSparesMemory: captured steps keep their memory. If it is needed for other steps, they run
-// eagerly from then on, and no batch is divided.
+// TestFitSparesMemory: captured steps keep their memory. If other steps need this memory, the
+// captured steps run eagerly from then on, and no batch is divided.
 func TestFitSparesMemory(t *testing.T) {
 	dev, err := device.Open("cpu:3")
 	if err != nil {

@@ -104,8 +104,8 @@ func (m *member) close() (err error) {
 	return err
 }
 
-// work does a job. It returns out-of-memory errors, its own and those of other ranks. Any other
-// failure is a panic.
+// work does a job. It returns an error if this rank or another one ran out of memory. It panics on
+// any other failure.
 func (m *member) work(j *job) (out outcome) {
 	out.rank = m.g.Rank()
 	if j.drop {

@@ -91,8 +91,8 @@ func (p *plan) halve(n, size int) (k int) {
 	return ceil(n, p.most)
 }
 
-// good records that a batch of n samples was computed in k parts. A part may have at
-// most a certain number of samples. good returns this number before and after the call.
+// good records that a batch of n samples was computed in k parts. It returns the limit on the
+// samples of a part, before and after the call.
 func (p *plan) good(n, k int, probe bool) (before, now int) {
 	before = p.current()
 	p.steps++

@@ -51,7 +51,7 @@ func scheduleKind(schedule any) string {
 
 // describeSchedule returns the description of a schedule of package sched, and true. The
 // description changes only if the program changes the schedule's settings. For any other schedule
-// library returns false.
+// it returns false.
 func describeSchedule(schedule any) (string, bool) {
 	s, ok := schedule.(fmt.Stringer)
 	if !ok || !strings.HasPrefix(fmt.Sprintf("%T", s), "*sched.") {

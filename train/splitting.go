@@ -70,9 +70,9 @@ func (a *Adapt) tellSplit(seed, offset uint64) {
 	}
 }
 
-// computePart is compute for a part of a batch of n samples. The default loss is a mean over the
-// targets that are not ignored. So computePart scales the loss of a part. The losses of the parts,
-// weighted by their samples, then add up to the loss of the batch.
+// computePart does what compute does, for a part of a batch of n samples. The default loss is a
+// mean over the targets that are not ignored. So computePart scales the loss of each part: the
+// losses of all parts, weighted by their samples, then add up to the loss of the batch.
 func (c *Config) computePart(s *tensor.Scope, part, whole *data.Batch, n int) (output, target, loss *tensor.Tensor) {
 	if len(part.Index) == n || !c.plain || c.Compute != nil || part.X == nil || part.Y == nil || part.Y.Type().IsFloat() {
 		return c.compute(s, part)

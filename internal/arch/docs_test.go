@@ -66,7 +66,7 @@ type exports struct {
 	consts     map[string]bool
 	interfaces map[string]bool
 	methods    map[string]map[string]bool // methods by package.Type
-	// by package.Type: each package.Function, .Method and .Field that yields this type, also as a
+	// for each package.Type, the functions, methods and fields that yield this type, also as a
 	// pointer or in a slice
 	makers map[string][]string
 }

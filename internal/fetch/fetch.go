@@ -259,7 +259,8 @@ func (j *job) present() (bool, error) {
 	return true, nil
 }
 
-// recordFrom is the size in bytes above which a record replaces reading a file again.
+// recordFrom is a size in bytes. For files of this size and above, a record says that the file was
+// checked, so that it is not read again.
 const recordFrom = 32 << 20
 
 // remember writes the record of a checked file, if a record is useful. It returns no error: without

@@ -27,7 +27,7 @@ func (l *list) readerAt(j int) (r reader, ok bool) {
 	return r, false
 }
 
-// mergeInto computes one map, whose result item j reads, within j. It returns false if there is no
+// mergeInto merges one map whose result item j reads into item j. It returns false if there is no
 // such map.
 func (l *list) mergeInto(j int) bool {
 	r, ok := l.readerAt(j)
@@ -51,7 +51,7 @@ func (l *list) mergeInto(j int) bool {
 type merger struct {
 	*list
 	i, j int
-	made *device.Map // map i
+	made *device.Map // the map of item i
 	r    *reader
 	how  expr.Inline
 	ins  []device.View // operands of the new item
@@ -60,9 +60,9 @@ type merger struct {
 }
 
 // merge computes map i within item j, which reads its results. The new item has the operands of
-// both, and the results of map i that other items read. It takes the place of j, or else the place
-// of i. Nobody may write the operands between the two places, or use the results of the one that
-// moves.
+// both, and the results of map i that other items read. It takes the place of j, or of i if j's
+// place is impossible. Between the two places, no item may write the operands, or use the results
+// of the item that moves.
 func (l *list) merge(i, j int, r *reader) bool {
 	m := &merger{list: l, i: i, j: j, made: l.mapAt(i), r: r}
 	if !m.operands() || !m.results() || !m.fits() {
@@ -99,7 +99,7 @@ func (l *list) merge(i, j int, r *reader) bool {
 	return true
 }
 
-// lasts notes that the operands of item i are read by item j instead, maybe after their buffers
+// lasts notes that item j, instead of item i, reads the operands of i, maybe after their buffers
 // are freed.
 func (l *list) lasts(i, j int) {
 	for k := range i {
@@ -111,16 +111,17 @@ func (l *list) lasts(i, j int) {
 	}
 }
 
-// moves reports whether item k, which is i or j, can move to the place of the other one. What it
-// changes for other work must not move beyond an item that may fail, because a replay stops there.
+// moves reports whether item k, which is i or j, can move to the place of the other one. A result
+// that can be read after a replay must not move beyond an item that may fail, because the replay
+// stops there.
 func (l *list) moves(k, i, j int) bool {
 	it := &l.items[k]
 	return !l.writes(i, j, it.Reads) && !l.writes(i, j, it.Writes) && !l.reads(i, j, it.Writes) &&
 		(!slices.Contains(it.Ends, Alive) || !l.fails(i, j))
 }
 
-// operands collects the operands of the new item. It returns false if an operand of j is not the
-// result of map i in an order that the new item can follow.
+// operands collects the operands of the new item. It returns false if j reads a result of map i in
+// an order in which the new item cannot compute it.
 func (m *merger) operands() bool {
 	made, r := m.made, m.r
 	own := made.Ins
@@ -138,8 +139,8 @@ func (m *merger) operands() bool {
 			return false
 		}
 		m.how.Operands[k], own, linked = ^out, ins, true
-		// They take the place of v. The order of a reduction's sum is that of the first of its
-		// operands with the most dimensions that move.
+		// They take the place of v among the operands. This matters for a reduction: its order is
+		// that of its first operand with the most strides other than 0.
 		for i := range own {
 			m.operand(own[i])
 		}
@@ -160,10 +161,11 @@ func (m *merger) operand(v device.View) int {
 	return i
 }
 
-// follow returns the operands of map i in the order in which v reads its result out.
+// follow returns the operands of map i in the order in which v reads the map's result out.
 func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	made := m.made
-	// With a position, a reduction cannot merge dimensions, which its order depends on.
+	// A reduction whose map uses the position cannot merge dimensions, and its order depends on
+	// whether it does.
 	if made.Program.UsesIndex() && (!sameOrder(out, v) || m.r.reduces != nil && !v.Contiguous()) {
 		return nil, false
 	}
@@ -174,8 +176,8 @@ func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	if !ok || m.r.reduces != nil && !m.alongside(ins, v) {
 		return nil, false
 	}
-	// A value must not be computed twice, as windows that overlap would do. And a computation
-	// should read neighbours.
+	// If windows overlap, a value would be computed several times. And computing takes longer if
+	// neighbours in v are apart in memory.
 	last := v.Shape.Rank() - 1
 	apart := last >= 0 && v.Strides.At(last) > 1 && v.Shape.At(last) > 1
 	if made.Program.Cost() > 0 && (apart || !v.Contiguous() && v.Overlaps()) {
@@ -222,8 +224,8 @@ func (m *merger) results() bool {
 	return true
 }
 
-// inOrder reports whether j reads the results of map i in their own order. Then the new item can
-// store result k.
+// inOrder reports whether j reads the results of map i in the order in which i writes them. Then
+// the new item can store result k.
 func (m *merger) inOrder(k int) bool {
 	for i, n := range m.how.Operands {
 		if n < 0 && !sameOrder(&m.made.Outs[^n], &m.r.ins[i]) {

@@ -8,12 +8,13 @@ import (
 )
 
 // reindexed returns views of a map's operands that have the shape of the view v, which reads the
-// map's result out. Element i of these views are the operands of the element of out that element i
-// of v reads. It returns false if no strides describe such views.
+// map's result out. Element i of v is some element of out. Element i of the returned views are the
+// operands from which the map computes this element. It returns false if no strides describe such
+// views.
 //
-// The result has no gaps. So its strides are a number system with mixed radices, and a position has
-// one coordinate in each dimension. A dimension of v moves along one dimension of out. The sum of
-// all moves along it stays below its size, so no move carries into another dimension.
+// The result out has no gaps, so its strides are a number system with mixed radices: each position
+// has one coordinate in each dimension. A dimension of v moves along one dimension of out. The sum
+// of all moves along a dimension stays below its size, so no move carries into another dimension.
 func reindexed(out, v *device.View, ins []device.View) ([]device.View, bool) {
 	strides := []shape.Dims{out.Strides}
 	for i := range ins {

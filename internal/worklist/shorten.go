@@ -1,13 +1,12 @@
 // Package worklist makes a recorded list of work shorter. The drivers share it.
 //
-//   - A map that repeats an earlier one, whose operands and results nobody has written since, is
-//     dropped.
+//   - A map that repeats an earlier one is dropped, unless its operands or results were written
+//     since.
 //   - A map is computed within the map or the reduction that reads its result.
 //   - A map whose results nobody reads is dropped.
 //
-// What happens to memory is decided by ranges of addresses, so views that share memory need no
-// special care. A range may be larger than the memory that a view uses. This can only prevent a
-// change of the list.
+// The package compares ranges of addresses, so views that share memory need no special care. A
+// range may be larger than the memory that a view uses. This can only prevent a change of the list.
 package worklist
 
 import (
@@ -19,11 +18,11 @@ import (
 
 // Item is one piece of recorded work.
 type Item struct {
-	Op     device.Op // nil: other work, which stays as it is
+	Op     device.Op // nil for other work, which stays as it is
 	Reads  []Span    // A map and a reduction do not read what they write. Other work may do so.
 	Writes []Span
-	// Ends says how long the memory of each result of a map holds the result: it is the number of
-	// items that come before the memory is freed, or Alive.
+	// Ends says, for each result of a map, how many items come before its memory is freed, or
+	// Alive.
 	Ends  []int
 	Fails bool // the item may return an error, and the items after it do not run then
 	// Scratch is the memory that an op uses besides its operands. It belongs to Reads and Writes.
@@ -32,7 +31,7 @@ type Item struct {
 	// Shorten sets these fields: the numbers of items in the list that it was given.
 	Number int   // the item; if it is merged, the one that reads the results of the others
 	Parts  []int // the items that are merged, or the item alone
-	Place  int   // the item whose place it has
+	Place  int   // the item whose place in the list it takes
 }
 
 // Of returns an item for an op that uses some scratch memory.
@@ -43,24 +42,24 @@ func Of(op device.Op, scratch []Span) Item {
 	return it
 }
 
-// Alive is the end of memory that is not freed in the recording.
+// Alive is the entry of Ends for memory that is not freed in the recording.
 const Alive = math.MaxInt
 
-// Limits are the bounds of a driver.
+// Limits are a driver's limits for merged items.
 type Limits struct {
-	MostPointers int // operands and results of a map, beyond those that a recorded map has
+	MostPointers int // operands and results of a merged map, if no recorded map has more
 	MostCode     int // instructions of a merged program
-	// SameOrder reports whether the reduction merged combines its values in the order of the
-	// recorded one. If it is nil, all do whose operands have the strides of the recorded ones.
+	// SameOrder reports whether the reduction merged combines its values in the same order as the
+	// reduction recorded. If it is nil, equal strides of the operands are enough.
 	SameOrder func(recorded, merged *device.Reduce) bool
 }
 
-// Savings counts the items that a list has lost.
+// Savings counts the items that Shorten removed.
 type Savings struct {
 	Repeated, Merged, Unread int
 }
 
-// All returns the number of items that a list has lost.
+// All returns the number of items that Shorten removed.
 func (s Savings) All() int { return s.Repeated + s.Merged + s.Unread }
 
 // farthest is the largest distance between items that are compared, which bounds the time.
@@ -74,8 +73,8 @@ type list struct {
 	Savings
 }
 
-// Shorten returns a list of fewer items, which leaves the same bits in all memory that is alive. It
-// changes the items that it is given.
+// Shorten returns a list of fewer items. Both lists leave the same bits in all memory that is
+// alive. Shorten overwrites the given items.
 func Shorten(items []Item, limits Limits) ([]Item, Savings) {
 	for i := range items {
 		items[i].Number, items[i].Parts, items[i].Place = i, []int{i}, i
@@ -118,7 +117,7 @@ func (l *list) anyNeeded(i, n int) bool {
 	return false
 }
 
-// mapAt returns the map that item i is, or nil.
+// mapAt returns the map of item i, or nil if the item is no map.
 func (l *list) mapAt(i int) *device.Map {
 	if m, ok := l.items[i].Op.(*device.Map); ok && !l.gone[i] && len(m.Outs) > 0 && m.Outs[0].Size() > 0 {
 		return m
@@ -168,8 +167,8 @@ func (l *list) writer(j int, s Span) int {
 	return -1
 }
 
-// reads and writes report whether an item between i and j, without these two, reads or writes a
-// part of the ranges.
+// reads and writes report whether an item after i and before j reads or writes a part of the
+// ranges.
 func (l *list) reads(i, j int, s []Span) bool {
 	return l.between(i, j, func(it *Item) bool { return meetAny(s, it.Reads) })
 }
@@ -178,7 +177,7 @@ func (l *list) writes(i, j int, s []Span) bool {
 	return l.between(i, j, func(it *Item) bool { return meetAny(s, it.Writes) })
 }
 
-// fails reports whether an item between i and j may return an error.
+// fails reports whether an item after i and before j may return an error.
 func (l *list) fails(i, j int) bool {
 	for k := i + 1; k < j; k++ {
 		if l.items[k].Fails && !l.gone[k] {
@@ -197,7 +196,7 @@ func (l *list) between(i, j int, f func(it *Item) bool) bool {
 	return false
 }
 
-// needed reports whether result k of map i is read after i by another item than j, or may be read
+// needed reports whether an item other than j reads result k of map i, or whether it may be read
 // after a replay.
 func (l *list) needed(i, k, j int) bool {
 	end, s := l.items[i].Ends[k], []Span{l.items[i].Writes[k]}

@@ -54,7 +54,8 @@ func parts(c golden.Case) (x []array, out, seed array) {
 	return x, arrayOf(c.Out[0].F64), seed
 }
 
-// goldenTerms maps ops to functions that return their terms. Other files add to the map in init.
+// goldenTerms has, for some ops, the function that computes the terms of a golden case. Other files
+// add to it in init.
 var goldenTerms = map[string]func(c golden.Case) terms{}
 
 // caseTerms returns the terms of a golden case.

@@ -118,8 +118,7 @@ func (r *row) operands(t dtype.Type) []array {
 	return in
 }
 
-// place puts the operands on the device. If a layout repeats entries, place changes the arrays of
-// operands to match.
+// place puts the operands on the device. Like put, it changes the arrays of expanded operands.
 func (r *row) place(w *walk, s *tensor.Scope, in []array, t dtype.Type, lay layout) (x, leaves []*tt, at []int) {
 	for k := range in {
 		if _, ok := r.index[k]; ok {

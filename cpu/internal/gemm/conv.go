@@ -369,8 +369,7 @@ func (j *columns) cut(l *columnLocal, layout *inputLayout, u *unit, start, stop 
 	l.panel = append(l.panel, columnPanel{len(l.pieces) / 2, len(l.runs), 0})
 }
 
-// multiply computes a tile: h rows, of which the first belongs to the given output channel, times a
-// panel of columns.
+// multiply computes a tile of h output channels, from the given one on, and the columns of a panel.
 func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel int, a, b *float32, add bool) {
 	kern := j.kern
 	runs := l.runs[panel[0].run:panel[1].run]

@@ -2,9 +2,9 @@ package gemm
 
 import "unsafe"
 
-// pack copies a panel: dst[p*ldd+r] = src[r*rs+p*ks] for r < h and p < k; with pairs it is
-// dst[p/2*2*ldd+2*r+p%2], and an odd k gets a row of zeros. The elements of dst
-// between h and ldd get arbitrary values: kernels may compute with them but do not store the
+// pack copies a panel: dst[p*ldd+r] = src[r*rs+p*ks] for r < h and p < k. For kernels with pairs,
+// the index in dst is p/2*2*ldd+2*r+p%2, and a row of zeros follows an odd k. Elements of dst
+// between h and ldd get arbitrary values. Kernels may compute with them but do not store the
 // results.
 func (kern *kernel[E, T]) pack(dst []E, ldd int, src []E, rs, ks, h, k int) {
 	switch {

@@ -9,8 +9,8 @@ import (
 
 // A program computes both sides of a choice. One side may be long and rarely needed, such as the
 // reduction of large arguments of a sine. A loop with a shortcut has a second, shorter body without
-// that side. It runs while all lanes are below a large number. Otherwise the whole body starts
-// again with the same elements, because the shorter one has stored nothing yet.
+// that side. The shorter body runs while all lanes are below a large number. Otherwise the whole
+// body starts again with the same elements, because the shorter one has stored nothing yet.
 
 // shortcut is the shorter body of a loop.
 type shortcut struct {
@@ -22,7 +22,8 @@ type shortcut struct {
 }
 
 const (
-	// A shortcut leaves out at least this many instructions. Fewer cost less than a wrong guess.
+	// A shortcut leaves out at least this many instructions. For fewer, a wrong guess would cost
+	// more than a right one saves.
 	leastSaved = 24
 	// Arguments from this size on are taken to be rare.
 	leastLimit = 1 << 16
@@ -68,8 +69,7 @@ func (c *compiler) findShortcut() {
 	c.short.values, c.short.chains, c.short.within = q.values, q.chains, q.inner
 }
 
-// likely reports whether instruction i of the loop compares floats, and asks whether one is below a
-// large number.
+// likely reports whether instruction i of the loop tests if a float is below a large number.
 func (c *compiler) likely(i int32) bool {
 	in := c.Code[i]
 	if in.Op != expr.OpLt || !c.Code[in.A].Type.IsFloat() || !slices.Contains(c.Steps, i) {
@@ -122,7 +122,7 @@ func (l *Loop) needed(code []expr.Instr, values []int32) (steps []int32) {
 	return steps
 }
 
-// swap exchanges the body that the compiler writes with the shorter one.
+// swap makes the compiler write the other of the two bodies.
 func (c *compiler) swap() {
 	s := c.short
 	c.Loop, s.loop = s.loop, c.Loop
@@ -132,7 +132,7 @@ func (c *compiler) swap() {
 	c.shorter = !c.shorter
 }
 
-// bodies writes the shorter body, and behind it the whole body.
+// bodies writes the shorter body, followed by the whole body.
 func (c *compiler) bodies() {
 	for i := range c.values {
 		if v := &c.values[i]; v.hoisted {
@@ -148,7 +148,7 @@ func (c *compiler) bodies() {
 	done()
 }
 
-// guess writes the jump to the whole body. It follows the comparison, whose result is in a mask
+// guess writes the jump to the whole body. It comes after the comparison, whose result is in a mask
 // register. The test of a mask sets the carry flag if all lanes are set.
 func (c *compiler) guess() {
 	k := uint8(c.values[c.short.when].reg)

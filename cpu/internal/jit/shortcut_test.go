@@ -50,8 +50,8 @@ func traced(l *Loop) *compiler {
 	return c
 }
 
-// TestNoShortcut: a choice between short sides, a comparison with a small number, and one that is
-// not "less than" have none.
+// TestNoShortcut: a loop has no shortcut for a choice between short sides, a comparison with a
+// small number, or a comparison other than "less than".
 func TestNoShortcut(t *testing.T) {
 	x := expr.X(0)
 	long := x.Log().Add(x.Exp()).Log()

@@ -111,10 +111,9 @@ type library struct {
 
 // bind resolves all functions and returns the exported names of those that are missing.
 //
-// It prefers cuGetProcAddress, in the form with a status, which drivers have from API 12.0 on. It
-// passes the version Minimum to cuGetProcAddress, and gets the functions with that version's
-// signatures. A newer driver may export these functions under names with another suffix. On an
-// older driver bind looks up the exported names.
+// It uses cuGetProcAddress_v2, which drivers have from API 12.0 on, and asks it for version
+// Minimum. The functions then have that version's signatures, even if a newer driver exports them
+// under names with another suffix. If this fails, bind looks up the exported names.
 func (s *symbols) bind(lib *library) (missing []string) {
 	getProc := lib.lookup("cuGetProcAddress_v2")
 	for _, row := range symbolTable {

@@ -15,7 +15,7 @@ import (
 // DriverVersion is the version that the emulated driver reports, CUDA 12.4.
 const DriverVersion cu.Version = 12040
 
-// The newest PTX that a driver of that version compiles is 8.4.
+// These are the newest version of PTX that a driver of version DriverVersion compiles: 8.4.
 const (
 	maxPTXMajor = 8
 	maxPTXMinor = 4

@@ -114,8 +114,8 @@ func TestMeetingTakesTheTimeOfTheLast(t *testing.T) {
 	}
 }
 
-// TestMeetingNobodyComesTo waits for a part whose partner is not queued. The error names the
-// partner. It also tests two meetings whose parts wait behind each other.
+// TestMeetingNobodyComesTo: waiting for a part whose partner is not queued fails, and the error
+// names the partner. So does waiting for two meetings whose parts wait for each other.
 func TestMeetingNobodyComesTo(t *testing.T) {
 	p := newTwoDevices(t, Config{Memory: 4 << 20})
 	p.put(0, 1)

@@ -42,11 +42,10 @@ func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
 // of 4.
 type keptGroup struct{ block, key ptx.Value }
 
-// keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight. The
-// function that keptBits returns tests one bit of a group: the number of the bit is the sum of the
-// function's last two arguments. Four lanes share the work: their lane numbers differ only in the
-// bits with the values laneStep and 2·laneStep. rank is this lane's number among the four. The lane
-// draws bits 4·rank to 4·rank+3 of each group.
+// keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight. Four
+// lanes share the work. Their lane numbers differ only in the bits with the values laneStep and
+// 2·laneStep. rank is this lane's number among the four. The lane draws bits 4·rank to 4·rank+3 of
+// each group. The returned function reports whether bit number bit+more of a group is set.
 func (w *weighing) keptBits(laneStep int, rank ptx.Value, groups []keptGroup) func(group, bit int, more ptx.Value) ptx.Value {
 	b := w.Builder
 	words := make([]ptx.Value, ceilDiv(len(groups), 2))

@@ -116,8 +116,8 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	return g
 }
 
-// owned returns the two operands whose rows the block owns. It also returns two numbers of rows:
-// how many are read, and how many dk and dv, or dq, have.
+// owned returns the two operands whose rows the block owns. limit is the number of their rows that
+// are read. there is the number of rows of the results: dk and dv, or dq.
 func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	w := *g.w
 	w.moveToHead(g.batch, g.head)

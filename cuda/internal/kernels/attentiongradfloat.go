@@ -7,9 +7,10 @@ import (
 )
 
 // gradFloat computes one launch of attention's gradient in float32 by multiply-adds. As in
-// [attentionFloat], 16 threads share some own rows. Through shared memory, the threads of a warp
-// exchange first the weights and then the gradients of the scores. Two operands have "other rows".
-// While the block multiplies a tile of one of them, it copies a tile of the second.
+// [attentionFloat], 16 threads share some of the block's "own rows". Through shared memory, the
+// threads of a warp exchange first the weights and then the gradients of the scores. Two operands
+// have "other rows". While the block multiplies a tile of one operand, it copies a tile of the
+// other.
 type gradFloat struct {
 	attentionGrad
 	rows  int // own rows of a thread, each 8 after the previous one

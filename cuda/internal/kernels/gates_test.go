@@ -347,8 +347,8 @@ func gates(t *testing.T) []gate {
 		{name: "RMS norm gradient and sums, bfloat16", plan: sums(h, h, 4096, rms, true), wide: 0.1},
 		{name: "RMS norm, bfloat16", plan: norm(h, h, 1024, rms, false), wide: 0.99},
 		{name: "RMS norm gradient, bfloat16", plan: norm(h, h, 1024, rms, true), wide: 0.9},
-		// If weights are read in accesses of 16 bytes, elements of half the size are read in
-		// accesses of 8. This also holds for the sums above.
+		// The weights are read in accesses of 16 bytes. The elements have half their size, so they
+		// are read in accesses of 8 bytes. This also holds for the cases of sums above.
 		{name: "RMS norm, bfloat16 by float32", plan: norm(h, f, 1024, rms, false), wide: 0.49},
 		// a vector of elements has one weight, and a warp reads weights at one or two addresses
 		{name: "group norm", plan: norm(f, f, 512, groups, false), wide: 0.6},

@@ -185,9 +185,9 @@ func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 	return tilesF/rate + read + 3*latency/g.Clock
 }
 
-// shareAdd is the number of clocks in which a warp that is alone on its scheduler adds four sums of
-// a part to its own sums. One turn of the loop adds shareAhead parts. A turn takes 56 instructions
-// and one latency of shared memory.
+// shareAdd is the number of clocks in which a warp adds four sums of a part to its own sums, if no
+// other warp is on its scheduler. One turn of the loop adds shareAhead parts. A turn takes 56
+// instructions and one latency of shared memory.
 const shareAdd = 11
 
 // moved returns the bytes that memory must move. Each wave of blocks reads an operand once and

@@ -266,9 +266,9 @@ sums are read.
 | --- | --- | --- | --- | --- |
 `
 
-// TestProductModel writes a table of the planner's choice for each product of two networks, with
-// the model's shares of both bounds. If a share changes, the test fails until -update accepts the
-// new page.
+// TestProductModel writes a table of the planner's choice for each product of two networks. It
+// shows how close the choice comes to two bounds on its time. If a number changes, the test fails
+// until -update accepts the new page.
 func TestProductModel(t *testing.T) {
 	var b strings.Builder
 	fmt.Fprintf(&b, productPage, "`")

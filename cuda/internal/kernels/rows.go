@@ -68,8 +68,8 @@ func cacheBytes(t dtype.Type, n, kinds, group int) int {
 	return t.Size() * n * kinds * max(1, rowThreads/group)
 }
 
-// chunks calls f for each piece of vector i, of up to 16 bytes. In the cache, each piece of a
-// vector lies in a plane of its own, so that neighbouring lanes have no bank conflicts.
+// chunks calls f for each piece of vector i. A piece has up to 16 bytes. In the cache, each piece
+// of a vector lies in a plane of its own, so that neighbouring lanes have no bank conflicts.
 func (w *rowWork) chunks(i ptx.Value, f func(p ptx.Ptr, first, n int)) {
 	n := min(w.vector, 16/w.kind.Size())
 	for first := 0; first < w.kinds*w.vector; first += n {

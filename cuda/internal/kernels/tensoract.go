@@ -17,9 +17,9 @@ func (o *ProductOperands) withInPieces(store tensorStore) bool {
 	return false
 }
 
-// storeRounded stores rounded results: a single result, or words of two results. It stores the
-// activated results, and if Pre is wanted also the results before the activation. withValues has
-// the elements of With that belong to the results.
+// storeRounded stores rounded results: one result, or several words of two results. It stores the
+// results of the activation, and if Pre is wanted also its operands. withValues has the elements of
+// With that belong to the results.
 func (g *tensorBuilder) storeRounded(dst ptx.Ptr, withValues []ptx.Value, v ...ptx.Value) {
 	store := func(dst ptx.Ptr) {
 		if len(v) > 1 {

@@ -362,7 +362,7 @@ func (s tensorSpec) finishing(o ProductOperands) tensorSpec {
 	if s.with != dtype.Invalid && !o.withInPieces(s.store) {
 		s.store = storeElements
 	}
-	// a kernel with sums does not loop, because each tile has sums of its own
+	// a kernel with sums cannot loop over tiles, because the sums are of one tile
 	s.loop = s.loop && s.loops() && s.sums == (sumsSpec{})
 	s.share = s.share && s.plain()
 	return s

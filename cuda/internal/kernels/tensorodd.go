@@ -8,8 +8,8 @@ import "github.com/flambeau-go/flambeau/ptx"
 // instruction must be shifted by the same number of elements.
 
 // oddRows makes this block compute with every second row of the left operand, whose rows lie along
-// k. For rows that begin at odd elements, the sum over k begins one index earlier. At that index
-// both operands are zero.
+// k: either the rows that begin at even elements, or those at odd elements. At odd elements, the
+// sum over k begins one index earlier, where both operands count as zero.
 func (g *tensorBuilder) oddRows(q *productParams) {
 	b, f := g.Builder, g.s.form
 	b.Comment("the rows of this block begin at even elements, or at odd ones")

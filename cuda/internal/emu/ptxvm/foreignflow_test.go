@@ -373,7 +373,7 @@ func TestForeignMemory(t *testing.T) {
 
 const anyConst = 0x1234_5678_9abc_def0
 
-// wrapSum computes what C computes for sums of 32 bits.
+// wrapSum keeps the lower 32 bits of the sums, as C does.
 func wrapSum(rows [][]uint64) [][]uint64 {
 	for _, r := range rows {
 		for _, j := range []int{1, 10} {
