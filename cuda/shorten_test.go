@@ -136,6 +136,18 @@ func TestShortenedLists(t *testing.T) {
 			a.Buf.Free()
 			w.keep(out)
 		}, 4, 4},
+		"repeated after its memory was freed": {func(w *fixedList) {
+			from := w.old(dtype.F32)
+			a := w.made(dtype.F32, double, from)
+			w.sum(a)
+			a.Buf.Free()
+			b := w.made(dtype.F32, double, from)
+			if b.Buf.Addr() != a.Buf.Addr() {
+				w.t.Error("freed memory was not used again")
+			}
+			w.sum(b)
+			b.Buf.Free()
+		}, 4, 3},
 		"launches of unknown memory between": {func(w *fixedList) {
 			a := w.made(dtype.F32, double, w.old(dtype.F32))
 			b := w.dense(w.s, dtype.F32, w.shape)
