@@ -65,6 +65,15 @@ func (r *recording) shortened() (list []recorded, why string, err error) {
 				b.uses(&r.nodes[at[p]], at[p], at[it.Place], it)
 			}
 		}
+		for k, end := range it.Ends {
+			to := nodePlace{never, atNode}
+			if end != worklist.Alive {
+				to = nodePlace{at[end-1], afterNode}
+			}
+			for _, p := range it.Parts {
+				b.lasts(&r.nodes[at[p]], at[p], it.Writes[k], to)
+			}
+		}
 		pieces = append(pieces, placedNode{nodePlace{at[it.Place], atNode}, w})
 	}
 	pieces = append(pieces, b.marks()...)

@@ -9,6 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/internal/worklist"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -122,6 +123,31 @@ func TestShortenedLists(t *testing.T) {
 			w.sum(a)
 			a.Buf.Free()
 		}, 2, 2},
+		"within a sum whose scratch memory has the memory of an operand": {func(w *fixedList) {
+			w.shape = shape.Of(1, 8192)
+			v, from := w.dense(w.s, dtype.F32, w.shape), w.old(dtype.F32)
+			must(w.t, w.d.CopyFrom(w.s, v.Buf, 0, from.Buf, 0, v.Buf.Size()))
+			a, out := w.made(dtype.F32, double, v), w.dense(w.s, dtype.F32, shape.Of(1, 1))
+			v.Buf.Free()
+			w.run(&device.Reduce{Reduction: &device.Reduction{Kind: device.Sum, Map: lower(x, 1)}, Out: out, Ins: views(a)})
+			if s := w.r.nodes[len(w.r.nodes)-2].scratch; len(s) != 1 || !s[0].Meets(worklist.SpanOf(&v)) {
+				w.t.Error("freed memory was not used again")
+			}
+			a.Buf.Free()
+			w.keep(out)
+		}, 4, 4},
+		"repeated after its memory was freed": {func(w *fixedList) {
+			from := w.old(dtype.F32)
+			a := w.made(dtype.F32, double, from)
+			w.sum(a)
+			a.Buf.Free()
+			b := w.made(dtype.F32, double, from)
+			if b.Buf.Addr() != a.Buf.Addr() {
+				w.t.Error("freed memory was not used again")
+			}
+			w.sum(b)
+			b.Buf.Free()
+		}, 4, 3},
 		"launches of unknown memory between": {func(w *fixedList) {
 			a := w.made(dtype.F32, double, w.old(dtype.F32))
 			b := w.dense(w.s, dtype.F32, w.shape)

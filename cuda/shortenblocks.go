@@ -83,10 +83,7 @@ func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
 		if !slices.ContainsFunc(slices.Concat(it.Reads, it.Writes), s.Meets) {
 			continue
 		}
-		for _, b := range list.blocks {
-			if b.first > n || b.last < n || !b.span.Meets(s) {
-				continue
-			}
+		for _, b := range list.at(n, s) {
 			if p := (nodePlace{to, beforeNode}); p.compare(b.from) < 0 {
 				b.from, b.moved = p, true
 			}
@@ -95,6 +92,29 @@ func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
 			}
 		}
 	}
+}
+
+// lasts extends the blocks in which the recorded work w at node n wrote a result, up to a place. A
+// result lives longer than its block if work was dropped that repeats w.
+func (list *blockList) lasts(w *recorded, n int, result worklist.Span, to nodePlace) {
+	if !slices.ContainsFunc(worklist.Of(w.op, nil).Writes, result.Meets) {
+		return
+	}
+	for _, b := range list.at(n, result) {
+		if to.compare(b.to) > 0 {
+			b.to, b.moved = to, true
+		}
+	}
+}
+
+// at returns the blocks that held a part of a range when node n was recorded.
+func (list *blockList) at(n int, s worklist.Span) (found []*markedBlock) {
+	for _, b := range list.blocks {
+		if b.first <= n && n <= b.last && b.span.Meets(s) {
+			found = append(found, b)
+		}
+	}
+	return found
 }
 
 // marks returns the begins and ends of the blocks. If blocks share memory at the same time, the

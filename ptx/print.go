@@ -260,10 +260,11 @@ func operand(r *register, t Type) string {
 	if t.IsSigned() {
 		return fmt.Sprint(signed(r.bits, t.Bits()))
 	}
-	if r.bits < 1<<16 {
-		return fmt.Sprint(r.bits)
+	bits := r.bits & mask(t.Bits()) // a store of a byte takes the low byte
+	if bits < 1<<16 {
+		return fmt.Sprint(bits)
 	}
-	return fmt.Sprintf("0x%x", r.bits)
+	return fmt.Sprintf("0x%x", bits)
 }
 
 func (a *address) String() string {

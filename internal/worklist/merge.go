@@ -237,9 +237,13 @@ func (m *merger) inOrder(k int) bool {
 
 // fits reports whether one loop can have all operands and results, and whether it may write results
 // while it reads operands: a result is the same view as an operand, or shares no memory with it.
+// The scratch memory of j may be that of an operand of map i, which was freed before j.
 func (m *merger) fits() bool {
 	before := max(len(m.made.Ins)+len(m.made.Outs), len(m.r.ins)+len(m.r.outs), m.MostPointers)
 	if len(m.ins)+len(m.outs) > before {
+		return false
+	}
+	if meetAny(spans(m.ins), m.items[m.j].Scratch) {
 		return false
 	}
 	for i := range m.outs {

@@ -335,3 +335,17 @@ func TestDivisor(t *testing.T) {
 		}
 	}
 }
+
+// TestMapTurnsWhatFits: a tile of each transposed operand lies in shared memory, until there is no
+// room left.
+func TestMapTurnsWhatFits(t *testing.T) {
+	for _, n := range []int{5, 6, 8} {
+		e, types, turned := expr.X(0), []dtype.Type{dtype.F64}, []shape.Layout{strided([]int{40, 33}, []int{1, 40})}
+		for i := 1; i < n; i++ {
+			e = e.Mul(expr.C(0.5)).Add(expr.X(i))
+			types, turned = append(types, dtype.F64), append(turned, turned[0])
+		}
+		p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F64}, types, -1)
+		mapCase(t, fmt.Sprintf("%d transposed operands", n), p, []shape.Layout{dense(40, 33)}, turned, 0, nil)
+	}
+}

@@ -26,13 +26,15 @@ func (s tileSpec) name() string {
 
 const (
 	tileSide   = 32
-	tileHeight = 8 // threads of a block along the tile's second side
+	tileHeight = 8            // threads of a block along the tile's second side
+	tilePitch  = tileSide + 1 // no bank conflicts when reading along columns
+	mostShared = 48 << 10     // bytes of shared memory that a kernel may declare
 )
 
 // tileSpecFor returns the specification for a map over the space. The first outs operands of the
 // space are the results. It returns false if a kernel without turned inputs is better.
 func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
-	last := sp.rank() - 1
+	last, shared := sp.rank()-1, 0
 	s := tileSpec{program: programIDOf(p), rank: sp.rank(), axis: -1}
 	if sp.rank() < 2 || sp.size[last] < tileSide/2 || p.UsesIndex() {
 		return s, false
@@ -47,10 +49,17 @@ func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 		if stride[last] == 0 || stride[last] == 1 {
 			continue
 		}
+		// an input for which there is no shared memory left is read across its rows
+		tile := tileSide * tilePitch * p.In[k-outs].Size()
+		if shared+tile > mostShared {
+			continue
+		}
 		for d := range last {
 			if stride[d] == 1 && sp.size[d] >= tileSide/2 && (s.axis < 0 || s.axis == d) {
 				s.axis = d
 				s.turned |= 1 << (k - outs)
+				shared += tile
+				break
 			}
 		}
 	}
@@ -131,19 +140,18 @@ func (s tileSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 		return base[k].At(dot(b, []ptx.Value{a, l}, strides[k][s.rank-2:], false))
 	}
 	tx, ty := b.ThreadID(0), b.ThreadID(1)
-	const pitch = tileSide + 1 // no bank conflicts when reading along columns
 	shared := make([]ptx.Ptr, len(p.In))
 	for i, t := range p.In {
 		if s.turned>>i&1 == 0 {
 			continue
 		}
 		b.Comment("operand %d, along its own rows", i)
-		shared[i] = b.Shared(fmt.Sprintf("tile%d", i), storage(t), tileSide*pitch)
+		shared[i] = b.Shared(fmt.Sprintf("tile%d", i), storage(t), tileSide*tilePitch)
 		for j := 0; j < tileSide; j += tileHeight {
 			row := ty.Add(num(j))
 			a, l := a0.Add(tx), l0.Add(row)
 			b.If(a.Lt(na).And(l.Lt(nl)), func() {
-				shared[i].At(row.Mad(num(pitch), tx)).Store(at(outs+i, a, l).Load())
+				shared[i].At(row.Mad(num(tilePitch), tx)).Store(at(outs+i, a, l).Load())
 			})
 		}
 	}
@@ -156,7 +164,7 @@ func (s tileSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 			x := make([]ptx.Value, len(p.In))
 			for i, t := range p.In {
 				if s.turned>>i&1 != 0 {
-					x[i] = widen(t, shared[i].At(tx.Mad(num(pitch), column)).Load())
+					x[i] = widen(t, shared[i].At(tx.Mad(num(tilePitch), column)).Load())
 				} else {
 					x[i] = loadVector(b, at(outs+i, a, l), t, 1)[0]
 				}

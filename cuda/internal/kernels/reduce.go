@@ -112,17 +112,23 @@ func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, sc
 }
 
 // SameOrder reports whether two reductions of equally many elements to the same result combine them
-// in orders that give the same bits.
+// in orders that give the same bits. The other one must not need more scratch memory.
 func SameOrder(r, other *device.Reduction, out Operand, ins, otherIns []Operand) bool {
-	if acc := r.Map.Out[0].Compute(); !acc.IsFloat() || r.Kind == device.ArgMax || r.Kind == device.ArgMin {
-		return true
-	}
 	p, err := newReduction(r, out, Operand{}, ins, nil, reduceTune{})
 	q, otherErr := newReduction(other, out, Operand{}, otherIns, nil, reduceTune{})
 	if err != nil || otherErr != nil || p.o != q.o || p.n != q.n {
 		return false
 	}
-	return p.o == 0 || p.order() == q.order()
+	if p.o == 0 {
+		return true
+	}
+	same := p.order() == q.order()
+	if acc := r.Map.Out[0].Compute(); !acc.IsFloat() || p.arg() {
+		_, has := p.room()
+		_, needs := q.room()
+		return needs <= has
+	}
+	return same
 }
 
 // order is what the order of a reduction's combinations depends on.
@@ -251,18 +257,12 @@ func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 		l, err := p.launch(wholeReduction, form, p.o, p.n)
 		return []Launch{l}, err
 	}
-	acc := p.r.Map.Out[0].Compute()
-	size := max(acc.Size(), 4)
-	bytes := p.o * p.cut * size
-	total := (bytes + 255) / 256 * 256
-	if p.pairs() {
-		total += p.o * p.cut * 8
-	}
+	position, total := p.room()
 	var err error
 	if p.partial, err = scratch(total); err != nil {
 		return nil, err
 	}
-	p.position = p.partial + uint64((bytes+255)/256*256)
+	p.position = p.partial + uint64(position)
 	first, err := p.launch(firstStage, form, p.o, p.n)
 	if err != nil {
 		return nil, err
@@ -273,6 +273,20 @@ func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 	}
 	second, err := p.launch(lastStage, last, p.o, p.cut)
 	return []Launch{first, second}, err
+}
+
+// room returns the size of the scratch memory, 0 if there is one chunk. The positions begin at the
+// offset position.
+func (p *reduction) room() (position, total int) {
+	if p.cut == 1 {
+		return 0, 0
+	}
+	size := max(p.r.Map.Out[0].Compute().Size(), 4)
+	position = (p.o*p.cut*size + 255) / 256 * 256
+	if total = position; p.pairs() {
+		total += p.o * p.cut * 8
+	}
+	return position, total
 }
 
 // chunks returns how many elements a group of threads combines, and the number of groups for one
@@ -305,9 +319,9 @@ func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 }
 
 // pairs reports whether each partial value has a position or a count beside it.
-func (p *reduction) pairs() bool {
-	return p.r.Kind == device.ArgMax || p.r.Kind == device.ArgMin || p.counts()
-}
+func (p *reduction) pairs() bool { return p.arg() || p.counts() }
+
+func (p *reduction) arg() bool { return p.r.Kind == device.ArgMax || p.r.Kind == device.ArgMin }
 
 func (p *reduction) counts() bool { return p.count.Addr != 0 }
 

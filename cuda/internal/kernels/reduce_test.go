@@ -298,3 +298,33 @@ func TestReduceGolden(t *testing.T) {
 		t.Error("no error for shapes that do not fit")
 	}
 }
+
+// TestSameOrderNeedsNoMoreScratch: sums of integers do not depend on their order, but a map within
+// a sum may change the chunks, and so the scratch memory.
+func TestSameOrderNeedsNoMoreScratch(t *testing.T) {
+	cast := expr.MustLower([]*expr.Expr{expr.X(0).Cvt(dtype.I64)}, []dtype.Type{dtype.I64}, []dtype.Type{dtype.U8}, -1)
+	plain := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{dtype.I64}, []dtype.Type{dtype.I64}, -1)
+	same := 0
+	for _, n := range []int{64, 8192} {
+		dims := shape.Of(n, 256)
+		out := Operand{Addr: 1 << 20, Type: dtype.I64, Layout: shape.Dense(dims.With(0, 1))}
+		need := func(p *expr.Program, in dtype.Type) (*device.Reduction, []Operand, int) {
+			r, ins, most := &device.Reduction{Kind: device.Sum, Map: p}, []Operand{{Addr: 1 << 30, Type: in, Layout: shape.Dense(dims)}}, 0
+			_, err := Reduce(r, out, ins, nil, func(bytes int) (uint64, error) { most = bytes; return 1 << 25, nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r, ins, most
+		}
+		r, ins, has := need(plain, dtype.I64)
+		other, otherIns, needs := need(cast, dtype.U8)
+		if SameOrder(r, other, out, ins, otherIns) {
+			if same++; needs > has {
+				t.Errorf("%d rows: %d bytes of scratch memory, more than %d", n, needs, has)
+			}
+		}
+	}
+	if same != 1 {
+		t.Errorf("%d sums take their map in, want 1", same)
+	}
+}
