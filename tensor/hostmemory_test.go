@@ -136,3 +136,34 @@ func ExampleFromMemory() {
 	// tensor([[9, 2, 3],
 	//         [0, 0, 0]], dtype=torch.uint8) [9 2 3 0 0 0]
 }
+
+// Ops that the host computes wait for work that still writes their operand, such as a collective.
+func TestHostOpsAwaitHolds(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		for name, f := range map[string]func(x *tt) *tt{
+			"bincount": func(x *tt) *tt { return x.Bincount(nil, 0) },
+			"unique_consecutive": func(x *tt) *tt {
+				y, _, _ := x.UniqueConsecutive(tensor.UniqueOptions{})
+				return y
+			},
+		} {
+			x := s.From([]int64{1})
+			var h *tensor.Hold
+			h = x.Hold("test", true, nil, t, func() error {
+				v, err := h.On(nil)
+				if err == nil {
+					v.Buf.Host()[0] = 2
+					h.Done()
+				}
+				return err
+			})
+			y := f(x)
+			if name == "bincount" {
+				y = y.Argmax()
+			}
+			if v := y.Item(); v != 2 {
+				t.Errorf("%s: %v, before the held work was done", name, v)
+			}
+		}
+	})
+}

@@ -295,6 +295,7 @@ func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 		here := isHost(x.st.dev) && !c.modes.composed && weights == nil
 		if here { // the host counts, without launches
 			index = index.Cast(dtype.I64).Contiguous()
+			index.awaitWrites(op)
 		}
 		if x.Size() > 0 {
 			var key int64

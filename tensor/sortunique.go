@@ -63,6 +63,7 @@ func (r uniqueResult) parts() []*Tensor {
 func (x *Tensor) runsHere(op string, order *Tensor, o UniqueOptions) (r uniqueResult) {
 	c, dev, n := x.scope, x.st.dev, x.Size()
 	x = x.Contiguous()
+	x.awaitWrites(op)
 	fresh := alloc(op, c, dev, boolType, shape.Of(n))
 	mask := hostElements[byte](fresh)
 	if mask[0] = 1; n > 1 {
@@ -117,7 +118,12 @@ func compress[T any](dst, src []T, mask []byte) {
 	}
 }
 
-// hostElements returns the elements of the contiguous x, whose memory is the host's.
+// awaitWrites waits until x, whose memory is the host's, has its values. Another driver, or a hold,
+// may still write them.
+func (x *Tensor) awaitWrites(op string) { x.st.read(op, x.scope.source(op, x.st.dev)) }
+
+// hostElements returns the elements of the contiguous x, whose memory is the host's. The caller
+// calls awaitWrites first, unless the CPU has computed x.
 func hostElements[T any](x *Tensor) []T {
 	var e T
 	p := unsafe.Pointer(unsafe.SliceData(x.st.buf.Host()))
