@@ -148,8 +148,8 @@ func (c *compiler) bodies() {
 	done()
 }
 
-// guess writes the jump to the whole body. It comes after the comparison, whose result is in a mask
-// register. The test of a mask sets the carry flag if all lanes are set.
+// guess writes the jump to the whole body, after the code of the comparison. The comparison leaves
+// its result in a mask register. Testing a mask sets the carry flag if all lanes are set.
 func (c *compiler) guess() {
 	k := uint8(c.values[c.short.when].reg)
 	test := maskTest
