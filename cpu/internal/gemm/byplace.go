@@ -73,8 +73,8 @@ func (c *Conv) pair(f func(q, t, p int)) {
 	}
 }
 
-// spans lists the pairs of offsets for each key below n. For a place q of the result, a tap t and a
-// place p of the input, keyOf returns the key and the pair.
+// spans returns n lists of pairs of offsets, one list for each key. keyOf returns the key and the
+// pair for place q of the result, tap t and place p of the input.
 func (c *Conv) spans(n int, keyOf func(q, t, p int) (key, a, b int)) (l pairs) {
 	l.begin = make([]int, n+2)
 	c.pair(func(q, t, p int) {

@@ -298,8 +298,8 @@ func (s *windowGrid) offsets(l *inputLayout, n int, tapFirst bool, list []int) [
 	return list
 }
 
-// lines lists the offsets of the rows of places of a unit, and returns the length of a row. If all
-// places of an image are contiguous, they form one row.
+// lines returns the offsets of the rows of a unit, and the number of places in a row. If all places
+// of an image are contiguous, they form one row.
 func (s *windowGrid) lines(l *inputLayout, u *unit, list []int) ([]int, int) {
 	n := u.sizes()
 	cols := n[2]

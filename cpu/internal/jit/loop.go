@@ -80,8 +80,8 @@ const (
 )
 
 // These are the registers of a loop. The addresses are in the registers of the list pointers. If
-// there are more addresses than these registers, no address is stored in regs. Then each access
-// loads the addresses from the seventh on into spare.
+// there are more addresses than these, only the first directPointers addresses have a register.
+// Each access to another address first loads it into spare.
 const (
 	regs    = rdi
 	arena   = rsi

@@ -27,7 +27,7 @@ const (
 	leastSaved = 24
 	// Arguments from this size on are taken to be rare.
 	leastLimit = 1 << 16
-	// weight of a use in the shorter body, when registers are given to constants
+	// When registers are given to constants, a use in the shorter body counts this many times.
 	shortWeight = 8
 )
 

@@ -63,7 +63,7 @@ func (d *Driver) link(src, dst int) *calendar {
 
 // calendar is the free time of an engine or a link. Each call reserves time for one operation, from
 // the moment at which the operation is ready. So an operation that waits for an event does not
-// delay the operations of later calls: they may use the free time before it begins.
+// delay the operations of later calls. They may use the free time before the waiting one begins.
 type calendar struct {
 	idle []span        // free spans before end, in order of time
 	end  time.Duration // all time from the moment end on is free

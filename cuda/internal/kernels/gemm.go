@@ -217,8 +217,8 @@ func (p floatPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error
 	return append(list, l...), err
 }
 
-// factor returns the type in which the factors are multiplied. If one factor has a 16-bit type, it
-// is that type.
+// factor returns the type in which the factors are multiplied: the 16-bit type if one factor has
+// one.
 func (o *ProductOperands) factor() dtype.Type {
 	if o.B.Type.IsHalf() {
 		return o.B.Type
@@ -540,15 +540,15 @@ type productParams struct {
 	tile   ptx.Value        // number of the block's tile
 }
 
-// ofMatrix returns the parameters with all pointers at a matrix of the batch.
+// ofMatrix returns the parameters with the results and the operands at a matrix of the batch.
 func (q productParams) ofMatrix(matrix func() ptx.Value) productParams {
 	q = q.withResultsAt(matrix)
 	q.a, q.b = q.a.ofBatch(matrix()), q.b.ofBatch(matrix())
 	return q
 }
 
-// withResultsAt returns the parameters with only the pointer to the results moved to a matrix of
-// the batch.
+// withResultsAt returns the parameters with the results at a matrix of the batch. The operands do
+// not move.
 func (q productParams) withResultsAt(matrix func() ptx.Value) productParams {
 	o := q.out
 	q.matrix, q.out = matrix, func() gemmOperand { return o().ofBatch(matrix()) }

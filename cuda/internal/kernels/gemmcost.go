@@ -356,7 +356,7 @@ func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division
 	return list
 }
 
-// mostEach is the largest number of blocks of parts for each multiprocessor.
+// mostEach is the largest number of blocks for parts of tiles, per multiprocessor.
 const mostEach = 16
 
 // tensorPlan is the plan of a product on tensor cores.

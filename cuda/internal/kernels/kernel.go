@@ -136,7 +136,7 @@ func (p *packer) u64(v uint64) {
 	*p = binary.LittleEndian.AppendUint64(*p, v)
 }
 
-// index packs an index, in the width in which the kernel has indices.
+// index packs an index: 64 bits if the kernel has wide indices, 32 bits otherwise.
 func (p *packer) index(wide bool, v int) {
 	if wide {
 		p.u64(uint64(v))

@@ -43,8 +43,8 @@ func rowVectors(list ...Operand) rowForm {
 
 // rowEnds are the columns of an odd row that belong to no vector. Some lie before the first
 // multiple of 32 bytes, where the vectors begin, so that a warp's vectors fill whole sectors. The
-// remaining columns of the row's ends lie after the last vector. Together they are fewer than the
-// lanes of a warp. Each thread keeps at most one of these columns, in a register.
+// others lie after the last vector. Together they are fewer than the lanes of a warp. Each thread
+// keeps at most one of these columns, in a register.
 type rowEnds struct {
 	start     ptx.Value // the first vector's first column
 	column    ptx.Value // this thread's column

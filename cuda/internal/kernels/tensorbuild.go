@@ -307,7 +307,7 @@ func (g *tensorBuilder) reader(alongK bool, length int, start ptx.Value, base in
 	if g.s.typ == dtype.F32 && !alongK {
 		return g.wordReader(length, start, base, operandB)
 	}
-	// bits of the number of the matrix whose row this lane addresses
+	// Each lane addresses a row of one of four matrices. These are the bits of the matrix's number.
 	low, high := g.lane.Shr(num(3)).And(num(1)), g.lane.Shr(num(4))
 	outerBit, kBit := low, high
 	if operandB {

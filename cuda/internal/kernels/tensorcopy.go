@@ -90,9 +90,10 @@ func (c *tensorCopier) async() bool { return !c.g.s.singly(c.how) }
 // advance moves on to the next tile.
 func (c *tensorCopier) advance() { c.src.Set(c.src.Get().Add(c.tileStep)) }
 
-// fetch starts to copy one part of a tile into the stage at a byte offset. There are parts parts,
-// and the tile begins at index k. Some elements go through registers. The caller must later call
-// the returned function, which moves these elements into shared memory.
+// fetch starts to copy one part of a tile into the stage at a byte offset. A tile
+// is copied in the given number of parts, and begins at index k. Some elements go through
+// registers. The caller must later call the returned function, which moves these elements into
+// shared memory.
 func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func()) {
 	b, g, size := c.g.Builder, c.g, c.g.s.typ.Size()
 	type unit struct {
