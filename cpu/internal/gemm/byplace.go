@@ -40,7 +40,8 @@ const (
 	placeResult = 1 << 15 // limit of the elements of a task's result, which stay in the cache
 )
 
-// pairs lists, for each key, the spans of the key's sum. A span is a pair of offsets.
+// pairs holds a list for each key: the spans that are summed up for this key. A span is a pair of
+// offsets.
 type pairs struct{ begin, list []int }
 
 func (p *pairs) get(key int) []int { return p.list[p.begin[key]:p.begin[key+1]] }

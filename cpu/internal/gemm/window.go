@@ -20,9 +20,9 @@ type windowKernel struct {
 	pieces []func(dst, src *float32, offs *int, k int, list *int, n int)
 	// taps sets dst[i] to Σ w[p]·src[offs[p]+i] over p < k, for i < n, a multiple of lanes.
 	taps func(dst, src *float32, offs *int, w *float32, k, n int)
-	// padRows sets dst[r*width+left+i] to src[r*distance+i] for r < rows and i < n. It sets lanes
-	// elements after these to 0, and up to lanes elements before them. It reads fewer than lanes
-	// elements past the end of a row of src.
+	// padRows sets dst[r*width+left+i] to src[r*distance+i] for r < rows and i < n. It sets a
+	// vector of elements after these to 0, and at most a vector of elements before them. It reads
+	// less than a vector past the end of a row of src.
 	padRows func(dst, src *float32, rows, width, left, n, distance int)
 	// halves sets even[i] to src[2i] and odd[i] to src[2i+1], for i < n. n is a multiple of 8. The
 	// function may be nil.

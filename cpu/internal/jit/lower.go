@@ -165,7 +165,7 @@ func (c *compiler) known(i int32) (v float64, is bool) {
 	return expr.Decode(c.Code[i].Type, c.Code[root].Imm), true
 }
 
-// limit reports whether value i is a param that is neither NaN nor 0.
+// limit reports whether value i is a param that cannot be NaN or 0, see [Loop].
 func (c *compiler) limit(i int32) bool { return c.Limited && c.Code[i].Op == expr.OpParam }
 
 // extreme writes the minimum or maximum of floats. The processor's instruction returns its second

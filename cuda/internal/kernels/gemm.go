@@ -547,8 +547,8 @@ func (q productParams) ofMatrix(matrix func() ptx.Value) productParams {
 	return q
 }
 
-// withResultsAt returns the parameters with the results at a matrix of the batch. The operands do
-// not move.
+// withResultsAt returns the parameters with the results at a matrix of the batch. The pointers to
+// the operands stay as they are.
 func (q productParams) withResultsAt(matrix func() ptx.Value) productParams {
 	o := q.out
 	q.matrix, q.out = matrix, func() gemmOperand { return o().ofBatch(matrix()) }

@@ -111,7 +111,7 @@ func kernelOf[S spec](s S, programs ...*expr.Program) (*Kernel, error) {
 	return actual.(*Kernel), nil
 }
 
-// roomForRegisters asks for four blocks a multiprocessor. With up to 256 threads in a block, each
+// roomForRegisters asks for four blocks per multiprocessor. With up to 256 threads in a block, each
 // thread then has 64 registers. Without the hint the assembler makes room for more blocks than
 // these kernels need. On some architectures it spills registers for that.
 func roomForRegisters(b *ptx.Builder) { b.MinBlocks(4) }

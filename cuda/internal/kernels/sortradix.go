@@ -145,8 +145,8 @@ func (a *sortPlan) radix(dst sortTarget, scratch Scratch) ([]Launch, error) {
 	return list, nil
 }
 
-// next returns the plan for sorting n elements of each row, which an earlier kernel has picked. The
-// argument picked says where they are stored.
+// next returns the plan for sorting the n elements that an earlier kernel has picked from each row.
+// The argument picked says where these elements are stored.
 func (a *sortPlan) next(picked sortTarget, n int) sortPlan {
 	t := dtype.I32
 	if a.wide() {

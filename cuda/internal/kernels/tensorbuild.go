@@ -264,8 +264,8 @@ func (g *tensorBuilder) fragmentVars() fragments {
 	return fragments{list(len(g.acc), 4), list(len(g.acc[0]), 2)}
 }
 
-// multiply adds the products of a step. It reverses the direction along the columns from row to
-// row, so that each instruction shares a fragment with the previous one.
+// multiply adds the products of a step. It goes through the columns forwards in one row and
+// backwards in the next, so that each instruction shares a fragment with the previous one.
 func (g *tensorBuilder) multiply(f fragments) {
 	x, y := g.factors(f.a), g.factors(f.b)
 	for i := range g.acc {
