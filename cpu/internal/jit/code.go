@@ -44,8 +44,8 @@ func (c *Code) RunColumns(reg []unsafe.Pointer, strides []int, n, rows, depth in
 	c.Run(reg, append(strides, depth), n, rows)
 }
 
-// restoreFaults runs deferred. It restores how the goroutine handles faults. If there was a fault,
-// it adds the name of the program to the panic.
+// restoreFaults must be called by defer. It restores how the goroutine handles faults. If there was
+// a fault, it adds the name of the program to the panic.
 func (c *Code) restoreFaults(panics bool) {
 	debug.SetPanicOnFault(panics)
 	if e := recover(); e != nil {

@@ -241,8 +241,8 @@ func (c *compiler) fma(i int32, in expr.Instr) {
 	c.vector(fma231.forSize(size), length, r, x, y, options{})
 }
 
-// shift writes a shift. If the count is at least the width, the result is 0, or all bits are the
-// sign.
+// shift writes a shift. If the count is at least the width, all bits of the result are 0. After an
+// arithmetic shift to the right, they all equal the sign bit instead.
 func (c *compiler) shift(i int32, in expr.Instr, signed bool) {
 	size := in.Type.Size()
 	length := c.length(size)

@@ -103,9 +103,11 @@ func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.park
 
 // needsManyRegisters reports whether a thread needs more than 128 registers. If it does, a
 // multiprocessor cannot run two blocks. Reading element by element needs many registers, because
-// each row has an address. A thread needs too many if the activation has two operands, and k is
-// divided or an operand is read element by element along k. It also needs too many if an operand is
-// not read in vectors, and k is divided or both operands are read along k.
+// each row has an address. There are two such cases:
+//
+//   - the activation has two operands, and k is divided or an operand is read element by element
+//     along k
+//   - an operand is not read in vectors, and k is divided or both operands are read along k
 func (s gemmSpec) needsManyRegisters() bool {
 	alongK := func(l tileLoad) bool { return s.parts || l == vectorsAlongK || l == scalarsAlongK }
 	beside := s.with != dtype.Invalid && (s.parts || s.a == scalarsAlongK || s.b == scalarsAlongK)
@@ -346,7 +348,7 @@ func init() {
 	}
 }
 
-// productForm is a kernel for products, with its tile.
+// productForm is a way to compute a product: a family of kernels and the size of a tile.
 type productForm interface {
 	tiles(m, n int) int // blocks for one matrix of results
 	kernel(programs ...*expr.Program) (*Kernel, error)
