@@ -70,7 +70,8 @@ type division struct {
 }
 
 // divide divides the places into units of about want places or fewer. If a unit has whole images,
-// divide tries numbers of images up to the limit and chooses the cheapest.
+// divide tries the numbers of images that have about want/4 to want places, and chooses the
+// cheapest.
 func (s *windowGrid) divide(want int, cost func(images, units int) int) (d division) {
 	whole := size(s.places)
 	d.parts = 1

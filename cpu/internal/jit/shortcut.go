@@ -31,7 +31,7 @@ const (
 	shortWeight = 8
 )
 
-// findShortcut looks for the comparison whose result lets the loop leave out most instructions.
+// findShortcut looks for the comparison that lets the loop leave out the most instructions.
 // Loops for AVX2 and loops over columns have no shortcut.
 func (c *compiler) findShortcut() {
 	if !c.wide || c.columns() || len(c.Steps) < leastSaved {
