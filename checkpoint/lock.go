@@ -56,7 +56,8 @@ type lock struct {
 	unavailable error    // the reason why there is no lock; nil if there is a lock
 }
 
-// acquire locks the directory. It waits at most for the time patience.
+// acquire locks the directory. If another process holds the lock, it waits for it, at most as long
+// as patience says.
 func (l *lock) acquire(patience time.Duration) error {
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		f, err := filelock.Open(l.path, 0o666)

@@ -67,8 +67,8 @@ func (d *Device) losses(o *device.CrossEntropy, bad *atomic.Int64) {
 	})
 }
 
-// pickLosses computes the losses like losses, but from logarithms of probabilities instead of
-// logits.
+// pickLosses does the same as the method losses, for operands that are logarithms of probabilities
+// instead of logits.
 func (d *Device) pickLosses(o *device.CrossEntropy, bad *atomic.Int64) {
 	x, t := &o.X, o.Loss.Type
 	cols, size := uint64(x.Shape.At(1)), x.Type.Size()

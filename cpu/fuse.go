@@ -13,8 +13,8 @@ import (
 // On processors with AVX-512 or AVX2, the body of a plan is made of loops that are compiled at run
 // time (package jit). A loop keeps the values between its instructions in registers. It converts
 // stored types as it loads and stores them. An instruction that package jit does not support, such
-// as a random number, runs as a kernel. The loops before and after the kernel pass values to it and
-// from it in slots of memory.
+// as a random number, runs as a kernel. The loop before the kernel stores the kernel's operands in
+// slots of memory, and the loop after it reads the result there.
 //
 // If one loop is the whole body, it can also run on the operands' own memory, and compute many rows
 // in one call: see [binding.chooseLoop].

@@ -10,8 +10,8 @@ import (
 // costs some microseconds. One unit is about one instruction on one element.
 const inlineWork = 1 << 15
 
-// elementwise runs a [device.Map], given by its fields. So a map that the driver itself needs is
-// not allocated on the heap.
+// elementwise runs a [device.Map]. It takes the fields of the map as arguments, so the driver can
+// call it without allocating a Map.
 func (d *Device) elementwise(p *expr.Program, outs, ins []device.View, params []uint64) {
 	if len(outs) == 0 || outs[0].Size() == 0 {
 		return
@@ -62,7 +62,7 @@ func (d *Device) mapAll(b *binding) {
 	d.workers.parallel(b.blocks(), (b.blocks()-1)/parts+1, b)
 }
 
-// pace returns the pace of the plan on the kind of operands that b has.
+// pace returns the plan's pace for scattered operands or for dense ones, whichever b has.
 func (b *binding) pace() *pace {
 	if b.across >= 0 || b.whole > 0 {
 		return &b.pl.scattered

@@ -12,8 +12,8 @@ import (
 
 func TestConformance(t *testing.T) { devicetest.Run(t, emulated(t, "emulate,mem=64MiB")) }
 
-// Runs the conformance suite on the oldest capability, with streams that run late and memory that
-// grows by pages.
+// The conformance suite passes on the oldest compute capability, with streams that run late and
+// memory that grows by pages.
 func TestConformanceUnderAdversarialOrder(t *testing.T) {
 	devicetest.Run(t, emulated(t, "emulate,mem=64MiB,sm=80,seed=1,expandable=on"))
 }

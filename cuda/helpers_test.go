@@ -22,8 +22,8 @@ func emulated(t testing.TB, spec string) *Device {
 	return list[0]
 }
 
-// hardware returns the first GPU, nil if there is none. FLAMBEAU_TEST_GPU=1 says that there is one;
-// if it is missing then, the test fails.
+// hardware returns the first GPU, or nil if there is none. If FLAMBEAU_TEST_GPU=1 is set and there
+// is none, the test fails.
 func hardware(t testing.TB) *Device {
 	t.Helper()
 	d, err := Open(0)

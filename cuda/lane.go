@@ -120,7 +120,7 @@ type recordedEvent struct {
 	clock []uint32
 }
 
-// mark returns a mark after the work recorded so far.
+// mark returns an event that comes after all work recorded in the lane so far.
 func (l *lane) mark() *recordedEvent {
 	l.r.mu.Lock()
 	defer l.r.mu.Unlock()

@@ -130,7 +130,8 @@ func (p *pinnedPool) release(b *pinnedBlock) {
 	}
 }
 
-// settle moves blocks that were given back to the lists idle and late. p.mu is held.
+// settle empties the list of released blocks. A block whose copies are done goes to the list idle,
+// any other to the list late. p.mu is held.
 func (p *pinnedPool) settle() {
 	for b := p.queued.Swap(nil); b != nil; {
 		next := b.next

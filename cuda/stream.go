@@ -32,7 +32,7 @@ var (
 	_ device.Event  = (*event)(nil)
 )
 
-// idleStream is a stream of the driver without a Go value.
+// idleStream is a stream of the driver whose Go value is garbage.
 type idleStream struct {
 	priority int
 	handle   cu.Stream

@@ -169,7 +169,7 @@ func TestDataParallelMemory(t *testing.T) {
 	if n := allocated(devices); !slices.Equal(n, before) {
 		t.Errorf("%v bytes, there were %v", n, before)
 	}
-	// Backward also frees the memory of a step without a scope.
+	// Backward also frees the memory of a step in the root scope.
 	dp.Forward(tensor.Ones(6, 2, 4, 4)).Square().Mean().Backward()
 	if n := allocated(devices); n[1] != 0 || n[2] != 0 {
 		t.Errorf("%v bytes are in use behind a step of the root scope", n)

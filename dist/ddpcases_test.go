@@ -49,7 +49,7 @@ func (c *course[M]) train(m M, dev func() []tensor.Option, rank, lo, hi int) {
 	}
 }
 
-// check trains on lists of two ranks, and compares the weights with those of one process.
+// check trains with two ranks, and compares the weights with those of one process.
 func (c *course[M]) check(t *testing.T) {
 	t.Helper()
 	one := c.model()

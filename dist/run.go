@@ -196,8 +196,7 @@ func (w *world) aborted() error {
 	return fmt.Errorf("%w: %w", ErrAborted, w.err)
 }
 
-// failureWithStacks returns the failure, with the stacks of the ranks that have not returned after
-// it.
+// failureWithStacks returns the failure, with the stacks of the ranks that have not returned since.
 func (w *world) failureWithStacks() error {
 	w.mu.Lock()
 	err := w.err

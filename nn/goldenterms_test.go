@@ -78,8 +78,8 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 		cos := x[0].Mul(x[1]).Abs().Sum(-1).Div(n) // a sum of products
 		by := func(v, other *tt) *tt {
 			first, second := other.Abs().Div(n.Unsqueeze(-1)), cos.Div(length(v)).Unsqueeze(-1).Mul(v.Abs())
-			// The first term has one rounded sum, n. The second term has three: cos, its divisor n,
-			// and the length of v.
+			// The factors count the rounded sums in a term. The first term has one, n. The second
+			// has three: cos, its divisor n, and the length of v.
 			return first.MulScalar(2).Add(second.MulScalar(3))
 		}
 		return sums{loss: cos.AddScalar(max(1, math.Abs(a.Float("margin")))), grads: map[int]*tt{0: by(x[0], x[1]), 1: by(x[1], x[0])}, dim: -1}

@@ -274,8 +274,8 @@ func (f *File) closedError(name string) error {
 	return &Error{Path: f.path, Tensor: name, Offset: -1, Msg: "the file has been closed", Err: fs.ErrClosed}
 }
 
-// giveBack releases the pages of a tensor when the tensor is no longer in use. It refers to m so
-// that the file stays mapped while a tensor uses it.
+// giveBack releases the pages of a tensor when the tensor is no longer in use. The argument m keeps
+// the file mapped until then.
 func (f *File) giveBack(p *shard, m *filemap.Map, name string, mem []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

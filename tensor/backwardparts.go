@@ -105,7 +105,8 @@ func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 	return true
 }
 
-// inSameMemory reports whether x lies in the memory of the held pieces, at its place in the whole.
+// inSameMemory reports whether piece x lies in the same memory as the held pieces, at its place in
+// the whole gradient.
 func (q *partial) inSameMemory(x piece) bool {
 	from, ok := q.base(q.held[0])
 	at, also := q.base(x)

@@ -105,15 +105,14 @@ var epoch atomic.Uint64
 //
 // Work on other devices is recorded too, if opts name them: see [Across].
 //
-// Elementwise ops become one where one reads the result of the other, with the same bits, and ops
+// If an elementwise op reads the result of another, the two become one op, with the same bits. Ops
 // that nobody needs are dropped. On GPUs this is done if all work is on one stream.
 //
 // The device must be able to record ([device.Recorder]). On the CPU a graph is a list of primitives
-// with the memory placed, and Replay runs the list. If an elementwise op reads the result of
-// another, the two become one op, with the same bits. Ops that nobody needs are dropped. Replay
-// returns when the work is done, and stops at the first error, which names the line that recorded
-// the op. A capture on a GPU may read memory of the CPU. A change of such memory is not refused: it
-// happens once, during the capture. A capture on the CPU treats the CPU's memory like a GPU's.
+// whose memory has been assigned. Replay runs the list and returns when the work is done. It stops
+// at the first error, which names the line that recorded the op. A capture on a GPU may read and
+// change memory of the CPU. The change happens once, during the capture. A capture on the CPU
+// treats the CPU's memory like a GPU's.
 func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error) {
 	const op = "capture"
 	if dev == nil || f == nil {

@@ -35,8 +35,9 @@ type standIn struct {
 	seed, offset uint64
 }
 
-// generator returns the stand-in of gen, or gen itself if nothing is captured. Generators that a
-// scope's Seed made have no stand-in: they start at the same number in every run.
+// generator returns the generator that replaces gen in the capture, or gen itself if nothing is
+// captured. A generator made by a scope's Seed is not replaced, because it starts at the same
+// number in every run.
 func (g *Graph) generator(gen *Generator) *Generator {
 	if gen == nil || g == nil || !g.live.Load() {
 		return gen

@@ -113,7 +113,7 @@ func TestNotCompiled(t *testing.T) {
 }
 
 // TestCompiledWithinCapture: the work of a compiled function belongs to the capture that calls it.
-// Goroutines may call it at the same time, and old forms are closed.
+// Goroutines may call the function at the same time. Old graphs of the function are closed.
 func TestCompiledWithinCapture(t *testing.T) {
 	dev := newRank(t)
 	before := dev.Stats().Allocated
@@ -155,8 +155,8 @@ func TestCompiledWithinCapture(t *testing.T) {
 	}
 }
 
-// TestCompiledPanics: a function that panics with a value of the program in its capture can be
-// captured again.
+// TestCompiledPanics: if a function panics while it is captured, Call panics with the same value.
+// The function can be captured later.
 func TestCompiledPanics(t *testing.T) {
 	fails := true
 	c := tensor.Compile(func(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tensor {

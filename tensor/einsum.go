@@ -159,7 +159,7 @@ func (f factor) ordered(names []byte) *Tensor {
 // contract returns the product of two factors, summed over the dimensions for which keep returns
 // false. sizes holds the size of each name.
 func (f factor) contract(g factor, keep func(c byte) bool, sizes *[256]int, all []*Tensor) factor {
-	// a dimension that has size 1 in one factor is summed over in the other factor alone
+	// if a dimension has size 1 in one factor, only the other factor is summed over it
 	shared := func(c byte) bool {
 		i, j := f.axisNamed(c), g.axisNamed(c)
 		return keep(c) || i >= 0 && j >= 0 && f.x.Dim(i) == g.x.Dim(j)

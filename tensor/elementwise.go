@@ -78,8 +78,8 @@ type vjpPart struct {
 	pass  bool         // the gradient is g itself
 	x     []int        // which operands of the original op are the operands of this op
 	usesY bool         // the original op's result is the next operand
-	// gFirst computes what op computes, but has g as its first operand. It is nil unless op has
-	// exactly one operand besides g, and accepts any types.
+	// gFirst computes the same as op, with g as its first operand. Only an op of g and one other
+	// operand, which accepts operands of any types, has it. For all others it is nil.
 	gFirst *Elementwise
 }
 

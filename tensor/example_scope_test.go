@@ -157,7 +157,7 @@ func ExampleRandn() {
 	// tensor([0, 1, 2, 3]) tensor([0.0000, 0.5000, 1.0000]) tensor(2.)
 }
 
-// ManualSeed restarts the generator that is used outside of scopes with a seed of their own.
+// ManualSeed restarts the generator of all scopes that have no seed or generator of their own.
 func ExampleManualSeed() {
 	tensor.ManualSeed(1)
 	a := tensor.Root().Rand(2)

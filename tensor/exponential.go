@@ -185,8 +185,8 @@ func (x *Tensor) LogAddExp(y *Tensor) *Tensor { return logAddExpOp.Apply([]*Tens
 //tensor:forms Scalar RScalar
 func (x *Tensor) XLogY(y *Tensor) *Tensor { return xlogyOp.Apply([]*Tensor{x, y}) }
 
-// Entr returns -x·log(x), which the probability x contributes to an entropy. It is 0 at 0 and -Inf
-// below. The gradient, -1 - log(x), is +Inf at 0 and NaN below. It is torch.special.entr.
+// Entr returns -x·log(x), the term of a probability x in an entropy. It is 0 at 0 and -Inf below.
+// The gradient, -1 - log(x), is +Inf at 0 and NaN below. Entr is torch.special.entr.
 func (x *Tensor) Entr() *Tensor { return entrOp.Apply([]*Tensor{x}) }
 
 // Ndtr returns ½·erfc(-x/√2), the probability that a standard normal number is at most x. Where the

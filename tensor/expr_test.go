@@ -217,7 +217,7 @@ func FuzzExpr(f *testing.F) {
 }
 
 // An expression refuses ops that are not elementwise, and its error names a method to call instead.
-// Each method exists, and none of these ops is one that an expression knows.
+// Each of these methods exists. No op is both refused and known.
 func TestExprWholes(t *testing.T) {
 	methods := reflect.TypeFor[*tensor.Tensor]()
 	for name, method := range tensor.ExprWholes {

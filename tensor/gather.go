@@ -47,8 +47,9 @@ func (f gatherFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(scatterFunc{f.axis, to.shape, "scatter_add", false}, g, c.Saved(0)), nil}
 }
 
-// namedFunc is a gatherFunc for an index that is a view of callerIndex, the index that the caller
-// passed. If wrap is true, indices below 0 count from the end.
+// namedFunc is a gatherFunc that reports errors in terms of callerIndex, the index that the caller
+// passed. The index operand is a view of callerIndex. If wrap is true, indices below 0 count from
+// the end.
 type namedFunc struct {
 	gatherFunc
 	callerIndex *Tensor

@@ -142,7 +142,7 @@ func (p *indexPlan) isAll() bool {
 	return len(p.flips) == 0
 }
 
-// view applies all of the plan except the index tensors, with a gradient.
+// view returns x with all of the plan applied except the index tensors. It is differentiable.
 func (p *indexPlan) view(x *Tensor) *Tensor {
 	y := x.region(p.op, p.steps.region)
 	if len(p.flips) > 0 {

@@ -193,8 +193,8 @@ func (x *Tensor) IndexPut(value any, accumulate bool, ix ...any) *Tensor {
 	return p.changed(x, value, accumulate)
 }
 
-// checkValue checks value together with the plan's operands, if value is a tensor, and returns
-// them.
+// checkValue returns the plan's operands. If value is a tensor, checkValue appends it and checks
+// all operands together.
 func (p *indexPlan) checkValue(value any) (in []*Tensor) {
 	in = p.operands()
 	if t, ok := value.(*Tensor); ok {

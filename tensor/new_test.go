@@ -70,8 +70,8 @@ func ExampleTensor_New() {
 	// Output: [0 1 2] int64 float16
 }
 
-// The functions of the package and the methods of a scope do what the methods of a maker with its
-// defaults do. They return the same numbers of the same type, in the same scope.
+// The functions of the package and the methods of a scope return the same numbers as a maker with
+// default settings, with the same type and in the same scope.
 func TestMadeWithoutMaker(t *testing.T) {
 	s := tensor.NewScope()
 	defer s.Close()

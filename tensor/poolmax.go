@@ -331,7 +331,8 @@ func (f maxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // method needs neither indices nor sorting.
 func (f maxFunc) byTaps() bool { return f.g.taps() <= fewTaps }
 
-// maxTapOp adds a gradient, operand 2, where the maximum of a window is its element number p0.
+// maxTapOp adds the gradient X(2) of a window to X(0) if X(1), the position of the window's maximum
+// in the window, equals p0.
 var maxTapOp = &Elementwise{Name: "max_pool", Arity: 3, Expr: x1.Eq(p0).Select(x0.Add(x2), x0), Fixed: 2, NoGrad: true}
 
 // spread adds g to the elements that were maxima. offsets holds the position of each maximum in its

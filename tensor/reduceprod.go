@@ -20,9 +20,9 @@ var prodOp = declareReduction(&Reduction{Name: "prod", Autocast: AutocastHigh, K
 // gradient of each element is the product of the other elements, also where elements are 0.
 func (x *Tensor) Prod(dims ...int) *Tensor { return Apply(&prodFunc{dims}, x) }
 
-// Up to fewFactors factors, a first gradient multiplies, for each element, all other elements. That
-// is right for infinite factors and extreme products too. With more factors, the gradient divides
-// the whole product by the element.
+// With at most fewFactors factors, the first gradient of an element is computed as the product of
+// the others. This is right for infinite factors and extreme products too. With more factors, the
+// gradient is the whole product divided by the element.
 const fewFactors = 16
 
 // prodFunc adds a gradient to prod.

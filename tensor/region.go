@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A region maps the layout of a tensor to the layout of a part of it. All elements of the part are
-// different elements of the tensor. Slices and diagonals are regions.
+// A region maps the layout of a tensor to the layout of a part, such as a slice or a diagonal. No
+// element of the tensor is in the part twice.
 type region func(l shape.Layout) shape.Layout
 
 // region returns the view of a part of x. Its gradient is written into zeros at the place of the

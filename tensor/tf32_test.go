@@ -147,8 +147,8 @@ func TestTF32Gradients(t *testing.T) {
 	}
 }
 
-// Under autocast products have 16 bits, and the permission changes no bit. Products that autocast
-// leaves in float32 use tf32.
+// Under autocast products have 16-bit operands, so AllowTF32 changes no bit. Products that are not
+// autocast use tf32.
 func TestTF32UnderAutocast(t *testing.T) {
 	dev := gpu(t, 1)
 	run := func(opts ...tensor.Option) (numbers []float64) {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A tracer is told about ops by spans around them. A span is opened and closed on the goroutine
-// that computes. What drivers report on this goroutine in between belongs to the span. A scope may
+// A tracer gets a span for each op. A span is opened and closed on the goroutine that computes.
+// Events that drivers report on this goroutine in the meantime belong to the span. A scope may
 // be opened on one goroutine and used on another. So each span itself says which named scope is the
 // innermost around it.
 

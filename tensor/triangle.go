@@ -78,8 +78,8 @@ func (x *Tensor) triangle(f triangleFunc) *Tensor {
 // - row > k become 0.
 func (x *Tensor) Tril(k int) *Tensor { return x.triangle(triangleFunc{k: k}) }
 
-// Triu returns the upper triangles of the matrices in the last two dimensions. Elements with column
-// - row < k become 0.
+// Triu returns the upper triangles of the matrices in the last two dimensions. Elements whose
+// column is less than row + k become 0.
 func (x *Tensor) Triu(k int) *Tensor { return x.triangle(triangleFunc{upper: true, k: k}) }
 
 // DiagEmbed returns zeros with x's last dimension on a diagonal of the result's dimensions dim1 and

@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// idleLimit limits how long the ladder waits for cleanups. Once they have begun to fill the queue,
-// the ladder goes on to more expensive steps when the queue receives nothing for this time. Before
-// the ladder fails it waits again, up to Options.CollectWait.
+// idleLimit is how long the ladder waits for another release after cleanups have queued the first.
+// If none arrives in this time, the ladder tries more expensive steps. Before the ladder fails it
+// waits again, up to Options.CollectWait.
 const idleLimit = 2 * time.Millisecond
 
 // collections is the largest number of garbage collections for one request. A collection may free

@@ -91,7 +91,7 @@ func sameStrides(v, w *device.View) bool {
 	return true
 }
 
-// sameOrder reports whether two views of the same elements have them at the same positions.
+// sameOrder reports whether two views of the same elements list these in the same order.
 func sameOrder(v, w *device.View) bool {
 	return SameView(v, w) || v.Type == w.Type && start(v) == start(w) && v.Size() == w.Size() &&
 		v.Contiguous() && w.Contiguous()

@@ -21,8 +21,8 @@ type Item struct {
 	Op     device.Op // nil for other work, which stays as it is
 	Reads  []Span    // A map and a reduction do not read what they write. Other work may do so.
 	Writes []Span
-	// Ends says, for each result of a map, how many items come before its memory is freed, or
-	// Alive.
+	// Ends says, for each result of a map, after how many items of the list its memory is freed. It
+	// is Alive if the memory is not freed.
 	Ends  []int
 	Fails bool // the item may return an error, and the items after it do not run then
 	// Scratch is the memory that an op uses besides its operands. It belongs to Reads and Writes.

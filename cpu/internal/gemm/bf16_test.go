@@ -147,7 +147,7 @@ func dotModel(a, b []uint16) float32 {
 	return sums[0]
 }
 
-// rounded is BF16 for float32 operands. It copies them to bfloat16 with the same strides.
+// rounded rounds a and b to bfloat16, in place, and multiplies the rounded operands with BF16.
 func rounded(par Parallel, m, n, k int, a []float32, ars, acs int, b []float32, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
 	var low [2][]uint16
 	for i, x := range [][]float32{a, b} {

@@ -40,7 +40,8 @@ const (
 	placeResult = 1 << 15 // limit of the elements of a task's result, which stay in the cache
 )
 
-// pairs lists, for each key, the spans of the key's sum. A span is a pair of offsets.
+// pairs holds a list for each key: the spans that are summed up for this key. A span is a pair of
+// offsets.
 type pairs struct{ begin, list []int }
 
 func (p *pairs) get(key int) []int { return p.list[p.begin[key]:p.begin[key+1]] }
@@ -73,8 +74,8 @@ func (c *Conv) pair(f func(q, t, p int)) {
 	}
 }
 
-// spans lists the pairs of offsets for each key below n. For a place q of the result, a tap t and a
-// place p of the input, keyOf returns the key and the pair.
+// spans returns n lists of pairs of offsets, one list for each key. keyOf returns the key and the
+// pair for place q of the result, tap t and place p of the input.
 func (c *Conv) spans(n int, keyOf func(q, t, p int) (key, a, b int)) (l pairs) {
 	l.begin = make([]int, n+2)
 	c.pair(func(q, t, p int) {

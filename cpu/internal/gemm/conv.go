@@ -117,9 +117,10 @@ const (
 	packRow = 16
 	// limit of the elements of A that stay in the second-level cache together with the copied input
 	fewWeights = 1 << 17
-	// number of places up to which A is read in place
+	// With at most this many places, A is read where it is, without packing.
 	fewPlaces = 128
-	// limit of the elements of all columns of a block of k, if tasks for different rows share them
+	// Tasks for different rows share the packed columns of a block of k only if these have at most
+	// this many elements.
 	sharedColumns = 1 << 19
 	// number of tasks that pack the shared columns of a unit; each copies the input that it needs
 	shareSplit = 4
@@ -145,8 +146,8 @@ func (j *columns) split(units int) int {
 	return min(j.panelsA, ceil(minTasks, units*j.groups))
 }
 
-// rows returns the first row of panel p of A, and its number of rows. These numbers differ by at
-// most one.
+// rows returns the first row of panel p of A, and its number of rows. All panels have about the
+// same number of rows: the numbers differ by at most one.
 func (j *columns) rows(p int) (row, h int) {
 	h, longer := j.m/j.panelsA, j.m%j.panelsA
 	if p < longer {

@@ -182,8 +182,8 @@ func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kern
 
 const (
 	plainWork = 64 // up to this number of multiplications, packing takes longer than it saves
-	// from this number of multiplications on, several goroutines are faster: some microseconds on
-	// one core
+	// From this number of multiplications on, several goroutines are faster than one. One core
+	// needs some microseconds for them.
 	parallelWork = 250000
 	// number of rows of A up to which B is read in place, if A and B are contiguous along k
 	fewRows = 16

@@ -37,7 +37,7 @@ type job[E factor, T float] struct {
 	fused      bool
 	bufA, bufB []E
 	to         target[T] // memory of the sums, except for tasks that have their own: see tile
-	// memory for the sums of field to, if results are rounded only after several groups of k
+	// memory for the field to, if results are rounded only after several groups of k
 	sums           []T
 	packFn, tileFn func(int) // the tasks as function values, created once
 	dotsFn         func(int)

@@ -119,8 +119,9 @@ func TestRandomProducts(t *testing.T) {
 	}
 }
 
-// randomLayout returns strides of a matrix, the distance of two matrices of a batch, and the number
-// of elements. A factor may repeat rows or columns, and a batch may repeat it.
+// randomLayout returns strides of a matrix, the distance between the matrices of a batch, and the
+// number of elements. For a factor a stride or the distance may be 0, so that rows, columns or
+// matrices repeat.
 func randomLayout(r *rand.Rand, batch, rows, cols int, factor bool) (rs, cs, apart, n int) {
 	kind := r.IntN(5)
 	if !factor {

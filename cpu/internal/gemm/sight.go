@@ -70,7 +70,8 @@ type division struct {
 }
 
 // divide divides the places into units of about want places or fewer. If a unit has whole images,
-// divide tries numbers of images up to the limit and chooses the cheapest.
+// divide tries the numbers of images that have about want/4 to want places, and chooses the
+// cheapest.
 func (s *windowGrid) divide(want int, cost func(images, units int) int) (d division) {
 	whole := size(s.places)
 	d.parts = 1
@@ -298,8 +299,8 @@ func (s *windowGrid) offsets(l *inputLayout, n int, tapFirst bool, list []int) [
 	return list
 }
 
-// lines lists the offsets of the rows of places of a unit, and returns the length of a row. If all
-// places of an image are contiguous, they form one row.
+// lines returns the offsets of the rows of a unit, and the number of places in a row. If all places
+// of an image are contiguous, they form one row.
 func (s *windowGrid) lines(l *inputLayout, u *unit, list []int) ([]int, int) {
 	n := u.sizes()
 	cols := n[2]

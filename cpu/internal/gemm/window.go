@@ -15,14 +15,14 @@ type windowKernel struct {
 	window []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
 	// half[h] is like window[h], but the width is lanes. The list may be nil.
 	half []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
-	// pieces[n] copies, in the order of p < k and then of i < n, lanes elements from
-	// src[offs[p]+list[2i]] to dst[p*width+list[2i+1]]. pieces[0] does so for any n.
+	// pieces[n] copies one vector for each p < k and i < n, from src[offs[p]+list[2i]] to
+	// dst[p*width+list[2i+1]]. The outer loop is over p. pieces[0] does so for any n.
 	pieces []func(dst, src *float32, offs *int, k int, list *int, n int)
 	// taps sets dst[i] to Σ w[p]·src[offs[p]+i] over p < k, for i < n, a multiple of lanes.
 	taps func(dst, src *float32, offs *int, w *float32, k, n int)
-	// padRows sets dst[r*width+left+i] to src[r*distance+i] for r < rows and i < n. It sets lanes
-	// elements after these to 0, and up to lanes elements before them. It reads fewer than lanes
-	// elements past the end of a row of src.
+	// padRows sets dst[r*width+left+i] to src[r*distance+i] for r < rows and i < n. It sets a
+	// vector of elements after these to 0, and at most a vector of elements before them. It reads
+	// less than a vector past the end of a row of src.
 	padRows func(dst, src *float32, rows, width, left, n, distance int)
 	// halves sets even[i] to src[2i] and odd[i] to src[2i+1], for i < n. n is a multiple of 8. The
 	// function may be nil.

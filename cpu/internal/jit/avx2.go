@@ -12,7 +12,7 @@ import (
 // These spill slots have a special purpose.
 const (
 	countSlot = 0 // number of elements of a row
-	foldSlot  = 1 // values after the last whole vector, to be combined as one vector
+	foldSlot  = 1 // the values after the last whole vector, which are combined as a vector
 )
 
 // scratch is a register for addresses and counts. Go restores its value after a call of assembly.

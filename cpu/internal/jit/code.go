@@ -33,10 +33,9 @@ func (c *Code) Run(reg []unsafe.Pointer, strides []int, n, rows int) {
 }
 
 // RunColumns runs a loop that combines columns. It computes rows of n results each. A result
-// combines depth ≥ 1 elements of its column. strides has two entries for each load and for the
-// result. The first entries of all come first: they say how the addresses grow from one row of
-// results to the next. The second entries say how the addresses grow from one element of a column
-// to the next.
+// combines depth ≥ 1 elements of its column. strides has two halves, each with one entry
+// for each load and one for the result. The first half says how the addresses grow from one row of
+// results to the next, and the second half from one element of a column to the next.
 func (c *Code) RunColumns(reg []unsafe.Pointer, strides []int, n, rows, depth int) {
 	k := len(strides) / 2
 	for _, step := range strides[k:] {
@@ -45,8 +44,8 @@ func (c *Code) RunColumns(reg []unsafe.Pointer, strides []int, n, rows, depth in
 	c.Run(reg, append(strides, depth), n, rows)
 }
 
-// restoreFaults runs deferred. It restores how the goroutine handles faults. If there was a fault,
-// it adds the name of the program to the panic.
+// restoreFaults must be called by defer. It restores how the goroutine handles faults. If there was
+// a fault, it adds the name of the program to the panic.
 func (c *Code) restoreFaults(panics bool) {
 	debug.SetPanicOnFault(panics)
 	if e := recover(); e != nil {

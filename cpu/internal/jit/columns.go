@@ -13,8 +13,8 @@ func (c *compiler) holdSteps() {
 }
 
 // column writes the loop over the rows of one vector of columns, and the store of the combined
-// values. Its strides and the number of rows come after the strides from one row of results to the
-// next.
+// values. The list strides holds the strides from one row of results to the next, then those of
+// this loop, then those back to the first row, and then the number of rows.
 func (c *compiler) column(tail bool) {
 	c.tail = tail
 	c.beginFold()

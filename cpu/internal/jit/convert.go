@@ -80,7 +80,8 @@ func (c *compiler) truncate(i int32, in expr.Instr, from, to dtype.Type) {
 	c.vector(moveVector.forSize(b), c.length(b), r, 0, register(r), options{mask: k, zero: true})
 }
 
-// masked returns the options of an access to elements.
+// masked returns the options of an access to elements: the mask of the tail after the last whole
+// vector. zero says that lanes outside of the mask become 0.
 func (c *compiler) masked(zero bool) options {
 	if c.tail && c.wide {
 		return options{mask: tailMask, zero: zero}

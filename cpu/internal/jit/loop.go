@@ -80,8 +80,8 @@ const (
 )
 
 // These are the registers of a loop. The addresses are in the registers of the list pointers. If
-// there are more addresses than these registers, no address is stored in regs. Then each access
-// loads the addresses from the seventh on into spare.
+// there are more addresses than these, only the first directPointers addresses have a register.
+// Each access to another address first loads it into spare.
 const (
 	regs    = rdi
 	arena   = rsi
@@ -238,7 +238,7 @@ func (c *compiler) addresses() int {
 // held reports whether each address has its own register.
 func (c *compiler) held() bool { return c.addresses() <= len(pointers) }
 
-// number returns the number in reg of the i-th address.
+// number returns the position of the i-th address in the list at the register regs.
 func (c *compiler) number(i int) int {
 	if i < len(c.Loads) {
 		return c.Loads[i].Reg
@@ -249,7 +249,7 @@ func (c *compiler) number(i int) int {
 	return c.Fold.Reg
 }
 
-// address returns the memory operand at the i-th address, whose elements have the given size. If
+// address returns the memory operand at the i-th address. size is the size of an element there. If
 // repeated is true, the address is the same for all elements.
 func (c *compiler) address(i, size int, repeated bool) operand {
 	m := memory(spare, 0)

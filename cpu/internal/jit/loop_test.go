@@ -40,7 +40,8 @@ type program struct {
 
 const guard = 64 // number of bytes before each operand and result, which a loop must not write
 
-// beforeFault returns n bytes. The guard is before them, and a page without access follows them.
+// beforeFault returns the guard and n bytes after it. The next page of memory cannot be accessed,
+// so a loop that goes beyond the n bytes faults.
 func beforeFault(t testing.TB, n int) []byte {
 	page := unix.Getpagesize()
 	size := (guard + n + page - 1) / page * page

@@ -165,7 +165,7 @@ func (c *compiler) known(i int32) (v float64, is bool) {
 	return expr.Decode(c.Code[i].Type, c.Code[root].Imm), true
 }
 
-// limit reports whether value i is a param that is neither NaN nor 0.
+// limit reports whether value i is a param that cannot be NaN or 0, see [Loop].
 func (c *compiler) limit(i int32) bool { return c.Limited && c.Code[i].Op == expr.OpParam }
 
 // extreme writes the minimum or maximum of floats. The processor's instruction returns its second
@@ -241,8 +241,8 @@ func (c *compiler) fma(i int32, in expr.Instr) {
 	c.vector(fma231.forSize(size), length, r, x, y, options{})
 }
 
-// shift writes a shift. If the count is at least the width, the result is 0, or all bits are the
-// sign.
+// shift writes a shift. If the count is at least the width, all bits of the result are 0. After an
+// arithmetic shift to the right, they all equal the sign bit instead.
 func (c *compiler) shift(i int32, in expr.Instr, signed bool) {
 	size := in.Type.Size()
 	length := c.length(size)

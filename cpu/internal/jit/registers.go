@@ -83,8 +83,8 @@ func (c *compiler) take(v int32) int8 {
 	return int8(victim)
 }
 
-// takeMask is take for mask registers. K0 cannot select lanes, and the last mask register is
-// tailMask.
+// takeMask does what take does, for mask registers. It leaves out two: K0 cannot select lanes, and
+// the last mask register is tailMask.
 func (c *compiler) takeMask(v int32) int8 {
 	far, victim := int32(-1), -1
 	for r := 1; r < tailMask; r++ {

@@ -27,11 +27,11 @@ const (
 	leastSaved = 24
 	// Arguments from this size on are taken to be rare.
 	leastLimit = 1 << 16
-	// weight of a use in the shorter body, when registers are given to constants
+	// When registers are given to constants, a use in the shorter body counts this many times.
 	shortWeight = 8
 )
 
-// findShortcut looks for the comparison whose result lets the loop leave out most instructions.
+// findShortcut looks for the comparison that lets the loop leave out the most instructions.
 // Loops for AVX2 and loops over columns have no shortcut.
 func (c *compiler) findShortcut() {
 	if !c.wide || c.columns() || len(c.Steps) < leastSaved {
@@ -148,8 +148,8 @@ func (c *compiler) bodies() {
 	done()
 }
 
-// guess writes the jump to the whole body. It comes after the comparison, whose result is in a mask
-// register. The test of a mask sets the carry flag if all lanes are set.
+// guess writes the jump to the whole body, after the code of the comparison. The comparison leaves
+// its result in a mask register. Testing a mask sets the carry flag if all lanes are set.
 func (c *compiler) guess() {
 	k := uint8(c.values[c.short.when].reg)
 	test := maskTest

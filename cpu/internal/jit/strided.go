@@ -151,7 +151,7 @@ func (c *compiler) gatherSteps(step int, base gpr, r uint8) {
 		m.index, m.scale = spare, 2
 	}
 	c.address64(spare, m)
-	// the index is a vector register; its highest bit is encoded with that of vvvv
+	// The index is a vector register. The highest bit of its number is encoded in a field of vvvv.
 	m = operand{memory: true, base: spare, index: gpr(from & 15), scale: 2, constant: -1}
 	c.vector(gatherWords, length, r, from&16, m, options{mask: left})
 }

@@ -45,9 +45,9 @@ type Config struct {
 	// call the driver
 	Latency func(op Op) time.Duration
 
-	// Spill lets a test pretend that the compiler spilled registers. It returns the bytes of local
-	// memory a thread that the kernel gets in addition to those that its text declares. It may be
-	// nil, and must not call the driver.
+	// Spill lets a test pretend that the compiler spilled registers. It returns how many bytes of
+	// local memory each thread of the kernel gets, beyond those that the kernel's text declares.
+	// Spill may be nil, and must not call the driver.
 	Spill func(kernel string) int
 
 	// NoHost reports whether page-locked memory is refused now, for tests of a shortage. It may be

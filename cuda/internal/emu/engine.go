@@ -61,10 +61,9 @@ func (d *Driver) link(src, dst int) *calendar {
 	return l
 }
 
-// calendar is the free time of an engine or a link. Operations occupy it in the order of the calls,
-// each from the moment at which it is ready. So an operation that still waits for an event does not
-// delay an operation that is ready. A later operation first uses the time before the waiting
-// operation begins, and then the time after it ends.
+// calendar is the free time of an engine or a link. Each call reserves time for one operation, from
+// the moment at which the operation is ready. So an operation that waits for an event does not
+// delay the operations of later calls. They may use the free time before the waiting one begins.
 type calendar struct {
 	idle []span        // free spans before end, in order of time
 	end  time.Duration // all time from the moment end on is free

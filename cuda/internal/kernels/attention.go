@@ -22,7 +22,7 @@ type attentionForm interface {
 	tensor() int // number of tensor-core operations for one query and one tile of keys
 }
 
-// attentionShape holds the properties of the operands that both forms need.
+// attentionShape holds the properties of the operands that every attentionForm needs.
 type attentionShape struct {
 	q, k, v, out headRows
 	w            weighingSpec

@@ -5,10 +5,10 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// keptOwn reports which weights dropout keeps, for the keys and queries of one thread. The thread
-// owns every 8th key, starting at the argument key. Of the n queries from index j on, it owns every
-// 16th. keptOwn draws a block of random numbers for each weight, and holds the decisions as bits of
-// one register.
+// keptOwn decides which weights dropout keeps, for the keys and queries of one thread. The thread
+// owns every 8th key from the argument key on, and every 16th of the n queries from index j on.
+// keptOwn draws a block of random numbers for each weight. It holds the decisions as bits of one
+// register. The returned function reports the decision for a key and a query, by their numbers.
 func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Value {
 	b, seed := w.Builder, w.seed
 	// The seed is loaded again for each tile. Otherwise the round keys of Philox, which depend on
@@ -37,9 +37,9 @@ func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
 	return i.Min(w.queries.Sub(num(1))).MadWide(w.rowBlocks(), w.block)
 }
 
-// keptGroup is a group of 16 weights of one row. This lane draws four of them. block is the first
-// block of random numbers of the row. key is the key of the first of these four weights, a multiple
-// of 4.
+// keptGroup is a group of 16 weights of one row, of which this lane draws four. block is the first
+// block of random numbers of the row. key is the key of the first weight that this lane draws, a
+// multiple of 4.
 type keptGroup struct{ block, key ptx.Value }
 
 // keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight. Four

@@ -197,7 +197,7 @@ func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, t
 // addWeighted adds the n rows of the tile at p to each of a thread's rows of acc. Each row of the
 // tile is first multiplied by a weight. The pointer weightRow leads to the weights for row 0 of
 // acc. The weights for each further row lie 8·pitch elements later. A thread has every 16th piece
-// of four columns. The number of its first piece is the argument piece.
+// of four columns, starting at the argument piece.
 func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, weightRow ptx.Ptr, pitch, n int, t headTile, p ptx.Ptr, piece ptx.Value) {
 	b.For(b.U32(0), b.U32(uint32(n)), num(4), func(offset ptx.Value, _ ptx.Loop) {
 		var weights [][]ptx.Value

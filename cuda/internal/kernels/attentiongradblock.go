@@ -74,7 +74,7 @@ func (s attentionGrad) tilePairs(queries, keys, own, other int) int {
 	return n
 }
 
-// gradBlock holds the parameters that both forms share and the position of the block.
+// gradBlock holds the parameters that every gradForm needs, and the position of the block.
 type gradBlock struct {
 	*ptx.Builder
 	attentionGrad
@@ -187,7 +187,7 @@ func (g *gradPass) loadNumbers(query ptx.Value, p ptx.Ptr) {
 }
 
 // gradRow is the weighing of one query. lse is the logarithm of the sum of the query's
-// exponentials, in the scale that the form needs. delta is the query's sum of g·out.
+// exponentials, scaled as the gradForm needs it. delta is the query's sum of g·out.
 type gradRow struct {
 	weighingRow
 	lse, delta ptx.Value

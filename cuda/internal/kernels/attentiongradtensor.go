@@ -69,8 +69,8 @@ func (s gradTensor) tensor() int {
 	return 2 * s.other * n
 }
 
-// tiles returns the tiles of the two operands with "own rows", and of the two operands with "other
-// rows".
+// tiles returns four tiles: x1 and x2 of "own rows", and y1 and y2 of "other rows". x1 and y1 have
+// the columns of q. x2 and y2 have the columns of v.
 func (s gradTensor) tiles() (x1, x2, y1, y2 headTile) {
 	t := s.q.typ
 	return headTileOf(s.rows(), s.q.columns, t), headTileOf(s.rows(), s.v.columns, t),

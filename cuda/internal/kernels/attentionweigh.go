@@ -138,7 +138,7 @@ func (w *weighing) moveToHead(batch, head ptx.Value) {
 	}
 }
 
-// weighingRow holds the same parameters for one query.
+// weighingRow holds the parameters of a weighing for one query.
 type weighingRow struct {
 	w     *weighing
 	i     ptx.Value // index of the query
@@ -188,7 +188,7 @@ func (r weighingRow) unseen(j, score ptx.Value) ptx.Value {
 	return r.sees(j).Select(score, r.w.F32(float32(math.Inf(-1))))
 }
 
-// lastKey returns an index of a key. No query up to number i sees that key or a later one.
+// lastKey returns the first index of a key that no query up to number i sees.
 func (w *weighing) lastKey(i ptx.Value) ptx.Value {
 	if !w.s.causal {
 		return w.limit

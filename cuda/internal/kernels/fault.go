@@ -39,7 +39,8 @@ func (p *packer) packFault(record uint64, tag uint32) {
 	p.u32(tag)
 }
 
-// report records an index, unless the record already has one. The values are s64.
+// report stores an index fault in the record, unless the record already has one. The arguments
+// index, bound and position have type s64.
 func (f faultParams) report(b *ptx.Builder, index, bound, position ptx.Value) {
 	b.If(f.record.CompareAndSwap(num(0), num(1)).Eq(num(0)), func() {
 		f.record.At(num(1)).Store(f.tag)

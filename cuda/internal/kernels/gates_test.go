@@ -261,7 +261,7 @@ func gates(t *testing.T) []gate {
 		{name: "elementwise, turned in tiles", plan: func(m *machine) ([]Launch, error) {
 			return Map(identity(t, f), []Operand{m.tensor(f, dense(64, 96), 0)}, []Operand{m.random(m.tensor(f, strided([]int{64, 96}, []int{1, 64}), 0))}, nil)
 		}},
-		// Threads also read the table of addresses, and not in accesses of 16 bytes.
+		// Threads also read the table of addresses, in accesses of less than 16 bytes.
 		{name: "optimizer step", wide: 0.9, plan: func(m *machine) ([]Launch, error) {
 			p := sgd(t)
 			slots := m.fill(m.tensor(dtype.I64, dense(len(p.Params)), 0), func(int) uint64 { return expr.Encode(f, 0.5) })
@@ -277,7 +277,7 @@ func gates(t *testing.T) []gate {
 			return MultiMap(p, at.start(), blocks, slots, Operand{})
 		}},
 
-		// Threads also read the table of addresses, and not in accesses of 16 bytes.
+		// Threads also read the table of addresses, in accesses of less than 16 bytes.
 		{name: "gradients unscaled", wide: 0.85, plan: func(m *machine) ([]Launch, error) {
 			p := unscale(t, f)
 			slots := m.fill(m.tensor(dtype.I64, dense(1), 0), func(int) uint64 { return expr.Encode(f, 0.5) })
@@ -347,7 +347,7 @@ func gates(t *testing.T) []gate {
 		{name: "RMS norm gradient and sums, bfloat16", plan: sums(h, h, 4096, rms, true), wide: 0.1},
 		{name: "RMS norm, bfloat16", plan: norm(h, h, 1024, rms, false), wide: 0.99},
 		{name: "RMS norm gradient, bfloat16", plan: norm(h, h, 1024, rms, true), wide: 0.9},
-		// The weights are read in accesses of 16 bytes. The elements have half their size, so they
+		// Weights are read in accesses of 16 bytes. Elements are half as large as weights, so they
 		// are read in accesses of 8 bytes. This also holds for the cases of sums above.
 		{name: "RMS norm, bfloat16 by float32", plan: norm(h, f, 1024, rms, false), wide: 0.49},
 		// a vector of elements has one weight, and a warp reads weights at one or two addresses

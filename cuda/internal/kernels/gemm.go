@@ -103,9 +103,11 @@ func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.park
 
 // needsManyRegisters reports whether a thread needs more than 128 registers. If it does, a
 // multiprocessor cannot run two blocks. Reading element by element needs many registers, because
-// each row has an address. A thread needs too many if the activation has two operands, and k is
-// divided or an operand is read element by element along k. It also needs too many if an operand is
-// not read in vectors, and k is divided or both operands are read along k.
+// each row has an address. There are two such cases:
+//
+//   - the activation has two operands, and k is divided or an operand is read element by element
+//     along k
+//   - an operand is not read in vectors, and k is divided or both operands are read along k
 func (s gemmSpec) needsManyRegisters() bool {
 	alongK := func(l tileLoad) bool { return s.parts || l == vectorsAlongK || l == scalarsAlongK }
 	beside := s.with != dtype.Invalid && (s.parts || s.a == scalarsAlongK || s.b == scalarsAlongK)
@@ -217,8 +219,8 @@ func (p floatPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error
 	return append(list, l...), err
 }
 
-// factor returns the type in which the factors are multiplied. If one factor has a 16-bit type, it
-// is that type.
+// factor returns the type in which the factors are multiplied: the 16-bit type if one factor has
+// one.
 func (o *ProductOperands) factor() dtype.Type {
 	if o.B.Type.IsHalf() {
 		return o.B.Type
@@ -346,7 +348,7 @@ func init() {
 	}
 }
 
-// productForm is a kernel for products, with its tile.
+// productForm is a way to compute a product: a family of kernels and the size of a tile.
 type productForm interface {
 	tiles(m, n int) int // blocks for one matrix of results
 	kernel(programs ...*expr.Program) (*Kernel, error)
@@ -540,15 +542,15 @@ type productParams struct {
 	tile   ptx.Value        // number of the block's tile
 }
 
-// ofMatrix returns the parameters with all pointers at a matrix of the batch.
+// ofMatrix returns the parameters with the results and the operands at a matrix of the batch.
 func (q productParams) ofMatrix(matrix func() ptx.Value) productParams {
 	q = q.withResultsAt(matrix)
 	q.a, q.b = q.a.ofBatch(matrix()), q.b.ofBatch(matrix())
 	return q
 }
 
-// withResultsAt returns the parameters with only the pointer to the results moved to a matrix of
-// the batch.
+// withResultsAt returns the parameters with the results at a matrix of the batch. The pointers to
+// the operands stay as they are.
 func (q productParams) withResultsAt(matrix func() ptx.Value) productParams {
 	o := q.out
 	q.matrix, q.out = matrix, func() gemmOperand { return o().ofBatch(matrix()) }

@@ -179,7 +179,7 @@ func TestMatMulSumsFloats(t *testing.T) {
 	}
 }
 
-// nearSums compares Sums, of the rows of A, and ColumnSums, of the columns of B, with sums in
+// nearSums compares Sums (of the rows of A) and ColumnSums (of the columns of B) with sums in
 // float64.
 func (m *machine) nearSums(what string, o ProductOperands) {
 	m.t.Helper()

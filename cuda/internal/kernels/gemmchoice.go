@@ -26,7 +26,8 @@ type Form struct {
 	CopyB bool `json:"copy_b,omitempty"`
 }
 
-// String returns a text such as "128x128x32, k by 512 behind 264 tiles".
+// String returns a text such as "128x128x32, k by 512 behind 264 tiles": the tile, the chunk, and
+// the number of undivided tiles.
 func (f Form) String() string {
 	s := fmt.Sprintf("%dx%dx%d", f.Tile[0], f.Tile[1], f.Tile[2])
 	if f.Chunk > 0 {
@@ -190,8 +191,8 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 			return nil, false
 		}
 	}
-	// A form in a file could ask for parts that need any amount of memory. These bounds refuse
-	// forms that no planner makes.
+	// A form that is read from a file could need any amount of memory for parts. These bounds
+	// refuse forms that no planner makes.
 	divides := func(tiles, most int) bool {
 		rest, parts := batch*(tiles-d.undivided), d.parts(k)
 		return parts == 1 || d.undivided < tiles && rest <= CounterWords && parts <= k/128 && rest*parts <= most

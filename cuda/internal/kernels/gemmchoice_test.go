@@ -118,7 +118,7 @@ func TestChosenForms(t *testing.T) {
 }
 
 // For every shape and storage order, each form that is worth measuring can be written to a file and
-// read back. A form in a file that does not fit is refused.
+// read back. If a form in a file does not fit the product, it is refused.
 func TestChoicesTake(t *testing.T) {
 	sizes, seen := []int{2, 16, 33, 200, 1000}, map[string]Product{}
 	for _, g := range []*GPU{a100, GPUOf(89, "", 16)} {

@@ -73,8 +73,8 @@ func (s tensorSpec) slots() float64 {
 	return n
 }
 
-// fits reports whether a form has enough registers for its copies. Many small copies need registers
-// that the sums occupy. Copies that pass through registers need even more of them.
+// fits reports whether the sums leave enough registers for the copies. Many small copies need many
+// registers. Copies that pass through registers need even more.
 func (s tensorSpec) fits() bool {
 	f := s.form
 	if s.singly(s.a) || s.singly(s.b) {
@@ -325,9 +325,9 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 
 // divisions lists ways to divide a product. The number of parts is chosen such that their blocks
 // fill all multiprocessors once, or several times. A product that is bound by memory may need only
-// some of the multiprocessors. With blocks for only these, it has fewer sums to join. For a single
-// matrix, some tiles may stay whole: as many as all multiprocessors share evenly, or one less for
-// each multiprocessor.
+// some of the multiprocessors. If it has blocks for only these, fewer sums have to be joined. For a
+// single matrix, some tiles may stay whole: the most that all multiprocessors share evenly, or one
+// less per multiprocessor.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}
 	if !split {
@@ -356,7 +356,7 @@ func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division
 	return list
 }
 
-// mostEach is the largest number of blocks of parts for each multiprocessor.
+// mostEach is the largest number of blocks for parts of tiles, per multiprocessor.
 const mostEach = 16
 
 // tensorPlan is the plan of a product on tensor cores.

@@ -51,7 +51,7 @@ func GPUOf(sm int, name string, cores int) *GPU {
 			g = n
 		}
 	}
-	// A product that is not a GeForce adds in float32 at the full rate.
+	// A GPU that is not a GeForce adds in float32 at the full rate.
 	if g.Tensor == 256 && name != "" && !strings.Contains(name, "GeForce") {
 		g.Tensor = 512
 	}

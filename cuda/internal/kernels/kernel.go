@@ -111,7 +111,7 @@ func kernelOf[S spec](s S, programs ...*expr.Program) (*Kernel, error) {
 	return actual.(*Kernel), nil
 }
 
-// roomForRegisters asks for four blocks a multiprocessor. With up to 256 threads in a block, each
+// roomForRegisters asks for four blocks per multiprocessor. With up to 256 threads in a block, each
 // thread then has 64 registers. Without the hint the assembler makes room for more blocks than
 // these kernels need. On some architectures it spills registers for that.
 func roomForRegisters(b *ptx.Builder) { b.MinBlocks(4) }
@@ -136,7 +136,7 @@ func (p *packer) u64(v uint64) {
 	*p = binary.LittleEndian.AppendUint64(*p, v)
 }
 
-// index packs an index, in the width in which the kernel has indices.
+// index packs an index: 64 bits if the kernel has wide indices, 32 bits otherwise.
 func (p *packer) index(wide bool, v int) {
 	if wide {
 		p.u64(uint64(v))

@@ -453,8 +453,8 @@ func (w *normSumsWork) storePart(partial ptx.Ptr, sums [2][]*ptx.Var) {
 	}
 }
 
-// normPartsSpec describes the kernel that adds up the parts of the sums. The lanes of a warp add up
-// neighbouring sums. Eight threads work on each sum.
+// normPartsSpec describes the kernel that adds up the partial sums of the gradients. Eight threads
+// work on each result, and the lanes of a warp work on neighbouring results.
 type normPartsSpec struct{ acc dtype.Type }
 
 func (s normPartsSpec) name() string { return "norm_grad_sums_" + s.acc.String() }

@@ -108,9 +108,9 @@ func (a *activation) loadWith(row, col ptx.Value, n int) []ptx.Value {
 	return loadStored(a.with.p.At(row.Bitcast(ptx.S32).MulWide(a.with.stride1)).At(col), a.s.with, n)
 }
 
-// apply applies the activation to values, which are results of the product. They are rounded, and
-// are in their computing type. withValues has the elements of the operand With that belong to these
-// results. The activated values have the same bits as the results of a [Map] launch.
+// apply applies the activation to values, which are rounded results of the product in their
+// computing type. withValues has the elements of the operand With that belong to these results. The
+// activated values have the same bits as the results of a [Map] launch.
 func (a *activation) apply(values, withValues []ptx.Value) []ptx.Value {
 	if a.f == nil {
 		return values

@@ -48,7 +48,7 @@ type reduceSpec struct {
 	out               dtype.Type
 	keptRank, redRank int
 	wide              bool
-	// elements of one access, along the row, or in the column form along the results
+	// number of elements of one access: along the row, or along the results in the column form
 	vector  int
 	uniform uint16 // bit k: operand k has one value for a whole vector
 	// vectors that a thread loads together; if 0, the builder chooses the number

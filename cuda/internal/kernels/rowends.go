@@ -43,8 +43,8 @@ func rowVectors(list ...Operand) rowForm {
 
 // rowEnds are the columns of an odd row that belong to no vector. Some lie before the first
 // multiple of 32 bytes, where the vectors begin, so that a warp's vectors fill whole sectors. The
-// remaining columns of the row's ends lie after the last vector. Together they are fewer than the
-// lanes of a warp. Each thread keeps at most one of these columns, in a register.
+// others lie after the last vector. Together they are fewer than the lanes of a warp. Each thread
+// keeps at most one of these columns, in a register.
 type rowEnds struct {
 	start     ptx.Value // the first vector's first column
 	column    ptx.Value // this thread's column
@@ -59,7 +59,7 @@ func (w *rowWork) access(f rowForm, x rowOperand) {
 	if v == 1 {
 		return
 	}
-	// the code of a function of a column's values is emitted unroll·v times
+	// The code for one column is emitted unroll·v times, so wide vectors are unrolled less.
 	w.vector, w.unroll = v, max(1, min(2, 8/v))
 	if !f.odd {
 		w.columns = w.columns.Div(num(v))
@@ -77,7 +77,7 @@ func (w *rowWork) access(f rowForm, x rowOperand) {
 	}
 }
 
-// atEnds runs f for the thread's column at an end of the row, if it has one.
+// atEnds runs f for the thread's column of rowEnds, if the thread has such a column.
 func (w *rowWork) atEnds(f func(i ptx.Value)) {
 	if w.ends == nil {
 		return

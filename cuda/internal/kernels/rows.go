@@ -43,8 +43,8 @@ func cachedColumns(t dtype.Type, columns int) int {
 }
 
 // inCache reserves shared memory for a cache of n columns of each of the block's rows. The cache
-// holds kinds operands, as elements of t. A kernel that uses vectors must call access before it
-// calls inCache.
+// holds operands with elements of type t, and kinds is the number of operands. A kernel that uses
+// vectors must call access before it calls inCache.
 func (w *rowWork) inCache(t dtype.Type, n, kinds int) {
 	for w.ends != nil && len(w.ends.kept) < kinds {
 		w.ends.kept = append(w.ends.kept, w.Var(w.Const(computing(t.Compute()), real(0))))

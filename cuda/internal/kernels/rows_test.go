@@ -105,9 +105,8 @@ func TestSoftmax(t *testing.T) {
 	}
 }
 
-// Tests rows that are kept in shared memory, of each size of cache. Rows have the least and the
-// greatest length for a size, and are read in vectors or one by one. The elements of the first row
-// are -∞.
+// Tests rows that are cached in shared memory. For each size of the cache, rows have the least and
+// the greatest length, and are read in vectors or one by one. The elements of the first row are -∞.
 func TestSoftmaxKept(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16} {
 		for _, columns := range []int{8, 255, 256, 257, 264, 1024, 1025, 4096, 4097, 4104, 8191, 8192} {

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// scanOperand has the parameters of an operand. After a move, its pointer is at a column.
+// scanOperand has the pointer and the strides of an operand.
 type scanOperand struct {
 	t      dtype.Type
 	p      ptx.Ptr

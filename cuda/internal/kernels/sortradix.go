@@ -24,8 +24,8 @@ const (
 	sortWarps = rowThreads / 32
 )
 
-// radixItems is the number of elements of a tile that a thread has. With 64-bit keys a thread has
-// half as many. Tests lower it. A tile has fewer elements than radixPrefix.
+// radixItems is the number of elements of a tile that each thread has. With 64-bit keys it is half
+// as many. Tests lower it. A tile must have fewer elements than radixPrefix.
 var radixItems = 16
 
 const radixPrefix = 1 << 13
@@ -145,8 +145,8 @@ func (a *sortPlan) radix(dst sortTarget, scratch Scratch) ([]Launch, error) {
 	return list, nil
 }
 
-// next returns the plan for sorting n elements of each row, which an earlier kernel has picked. The
-// argument picked says where they are stored.
+// next returns the plan for sorting the n elements that an earlier kernel has picked from each row.
+// The argument picked says where these elements are stored.
 func (a *sortPlan) next(picked sortTarget, n int) sortPlan {
 	t := dtype.I32
 	if a.wide() {
@@ -208,8 +208,9 @@ func digitTotals(b *ptx.Builder, counters ptx.Ptr) (part [sortWarps]ptx.Value, t
 	return part, total
 }
 
-// startDigits replaces each warp's count of elements with this thread's digit. The new value is the
-// place in the block where these elements start. For warp 0 it is the argument start.
+// startDigits overwrites the counts of elements that have this thread's digit, one count for each
+// warp. The new value is the place in the block where the warp's elements start. For warp 0 this is
+// the argument start.
 func startDigits(b *ptx.Builder, counters ptx.Ptr, part [sortWarps]ptx.Value, start ptx.Value) {
 	for w, n := range part {
 		counters.At(num(w * digits)).At(b.ThreadID(0)).Store(start)

@@ -13,8 +13,8 @@ import (
 // whose higher digits equal those of the key. The elements found in all parts form a shorter row,
 // which is treated in the same way. A row that is short enough is sorted.
 
-// selectMost is the largest number of elements that are found in this way. It is half of the
-// smallest part.
+// selectMost is the largest number of first elements that can be found without sorting the row. It
+// is half of the smallest part.
 const selectMost = 1 << 10
 
 // selectSpec describes a kernel that finds the first elements of a part of a row.

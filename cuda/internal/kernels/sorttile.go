@@ -25,7 +25,7 @@ func (s tileSort) name() string {
 }
 
 // tile returns the kernel with which one block sorts a whole row by digits. ok is false if there is
-// no such kernel. The second result is the number of a word's bits that hold the position.
+// no such kernel. place is how many bits of a word hold the position.
 func (a *sortPlan) tile() (s tileSort, place int, ok bool) {
 	s = tileSort{source: a.sortSource, items: 2 * radixItems}
 	place = bits.Len(uint(a.n - 1))

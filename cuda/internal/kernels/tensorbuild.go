@@ -264,8 +264,8 @@ func (g *tensorBuilder) fragmentVars() fragments {
 	return fragments{list(len(g.acc), 4), list(len(g.acc[0]), 2)}
 }
 
-// multiply adds the products of a step. It reverses the direction along the columns from row to
-// row, so that each instruction shares a fragment with the previous one.
+// multiply adds the products of a step. It goes through the columns forwards in one row and
+// backwards in the next, so that each instruction shares a fragment with the previous one.
 func (g *tensorBuilder) multiply(f fragments) {
 	x, y := g.factors(f.a), g.factors(f.b)
 	for i := range g.acc {
@@ -307,7 +307,7 @@ func (g *tensorBuilder) reader(alongK bool, length int, start ptx.Value, base in
 	if g.s.typ == dtype.F32 && !alongK {
 		return g.wordReader(length, start, base, operandB)
 	}
-	// bits of the number of the matrix whose row this lane addresses
+	// Each lane addresses a row of one of four matrices. These are the bits of the matrix's number.
 	low, high := g.lane.Shr(num(3)).And(num(1)), g.lane.Shr(num(4))
 	outerBit, kBit := low, high
 	if operandB {

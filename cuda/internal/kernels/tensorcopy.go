@@ -31,8 +31,9 @@ type tensorCopier struct {
 	firstTile  bool // fetch copies the first tile along k, where the rows begin
 }
 
-// copier prepares to copy tiles of an operand, whose size along the outer dimension is length. Each
-// tile is stored base bytes into a stage. Elements outside of the matrix become zero.
+// copier prepares to copy tiles of an operand. A tile has length elements along the outer
+// dimension, and is stored at offset base (in bytes) of a stage. Elements outside of the matrix
+// become zero.
 func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStride, first, count ptx.Value, length, base int) *tensorCopier {
 	b, bk, p := g.Builder, g.s.form.bk, o.p
 	size, from := g.s.typ.Size(), how.memory(g.s.typ).Size()
@@ -89,9 +90,10 @@ func (c *tensorCopier) async() bool { return !c.g.s.singly(c.how) }
 // advance moves on to the next tile.
 func (c *tensorCopier) advance() { c.src.Set(c.src.Get().Add(c.tileStep)) }
 
-// fetch starts to copy one part of a tile into the stage at a byte offset. There are parts parts,
-// and the tile begins at index k. Some elements go through registers. The caller must later call
-// the returned function, which moves these elements into shared memory.
+// fetch starts to copy one part of a tile into the stage at a byte offset. A tile
+// is copied in the given number of parts, and begins at index k. Some elements go through
+// registers. The caller must later call the returned function, which moves these elements into
+// shared memory.
 func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func()) {
 	b, g, size := c.g.Builder, c.g, c.g.s.typ.Size()
 	type unit struct {

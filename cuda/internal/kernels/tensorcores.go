@@ -290,7 +290,7 @@ func (s tensorSpec) dynamicShared() int { return beyondStatic(s.shared(), 0) }
 
 // oddRows reports whether the rows of the operand a begin at even and odd elements in turn. If they
 // do, the rows at even elements can be copied in pairs from their start. The rows at odd elements
-// can be copied in pairs from the element before. There is no such form for few rows.
+// can be copied in pairs from the element before. Forms for few rows do not support this.
 func oddRows(a Operand, alongK bool) bool {
 	row, along := 1, 2
 	if !alongK {

@@ -42,8 +42,8 @@ func (s tensorSpec) storesLater() bool {
 // over k.
 const laterPieces = 2
 
-// laterBytes is how many bytes of results a block stores in each turn of the next tile's loop over
-// k.
+// laterBytes returns how many bytes of a tile's results the block stores in each step of k of the
+// next tile.
 func (s tensorSpec) laterBytes() int { return laterPieces * 16 * s.form.threads() }
 
 // storeLater stores some pieces of the previous tile's results, if any are left.

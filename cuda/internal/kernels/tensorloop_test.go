@@ -104,8 +104,8 @@ func TestTensorLoopPlanned(t *testing.T) {
 	}
 }
 
-// A product also loops without scratch memory. With sums of rows its kernel cannot loop, and has a
-// block for each tile.
+// Blocks loop over tiles even if there is no scratch memory. A kernel that also sums up rows cannot
+// loop, and has a block for each tile.
 func TestTensorLoopNot(t *testing.T) {
 	h100 := GPUOf(90, "", 0)
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 8192, 3072), A: fake(dtype.BF16, 1, 8192, 768), B: fake(dtype.BF16, 1, 768, 3072)}

@@ -73,8 +73,8 @@ func span(o Operand) int {
 	return n
 }
 
-// traffics lists the kernels of a GPT-2 step whose speed is limited by memory bandwidth, with few
-// of its rows.
+// traffics lists the kernels of a GPT-2 step whose speed is limited by memory bandwidth. The
+// operands have fewer rows than in a real step.
 func traffics(t *testing.T) []traffic {
 	const rows, width, vocab = 64, 768, 50257
 	f, h, whole := dtype.F32, dtype.BF16, dtype.I64

@@ -86,8 +86,8 @@ func TestEveryFunction(t *testing.T) {
 	}
 }
 
-// TestLive computes programs from calls and from the primitives that Live marks. It compares the
-// bits with those of a run of all primitives.
+// TestLive evaluates programs in two ways: with calls and only the primitives that Live marks, and
+// with all primitives. Both must give the same bits.
 func TestLive(t *testing.T) {
 	x := expr.X(0)
 	e := expr.Call("exp", x.Mul(expr.C(0.25)))

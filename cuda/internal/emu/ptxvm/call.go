@@ -14,8 +14,9 @@ type activation struct {
 	preds, predW []uint32
 }
 
-// maxStack bounds the bytes of a thread's stack that functions need, for local memory and, counted
-// separately, for registers. On hardware the program sets that limit (CU_LIMIT_STACK_SIZE).
+// maxStack bounds the bytes of a thread's stack that calls of functions need. It holds for local
+// memory, and separately for registers. On hardware the program sets that limit
+// (CU_LIMIT_STACK_SIZE).
 const maxStack = 64 << 10
 
 // call makes the lanes of m execute a function. Lanes outside of m wait. In a call by address, the
