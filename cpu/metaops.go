@@ -24,7 +24,7 @@ func (d *meta) checkBytes(op, arg string, b device.Buffer, off, n int) error {
 	return nil
 }
 
-// Upload checks the buffer and reports a copy. It does not read src.
+// Upload checks the buffer. It does not read src.
 func (d *meta) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
 	if err := refused(s, "upload", uploadsOnce); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (d *meta) Download(s device.Stream, dst []byte, src device.Buffer, off int)
 	return fmt.Errorf("cpu: %w", device.ErrNoValues)
 }
 
-// CopyFrom checks the buffers and reports a copy.
+// CopyFrom checks the buffers and tells the tracer of a copy. It copies nothing.
 func (d *meta) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
 	if err := d.checkBytes("copy", "dst", dst, dstOff, size); err != nil {
 		return err

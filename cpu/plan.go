@@ -384,7 +384,7 @@ func (pl *plan) allocate(uniform []bool) {
 }
 
 // place computes the offsets of slots in the arena, for the given number of slots with elements of
-// w bytes. It adds two slots for conversions after them.
+// w bytes. After these slots it adds two that serve conversions.
 func (pl *plan) place(slots, w int) {
 	stage, stage2 := slots, slots+1
 	slots += 2

@@ -51,8 +51,8 @@ func DeviceCount() int {
 	return n
 }
 
-// Open returns GPU i. Each call with this index returns the same value. The first call creates its
-// context, which takes NVIDIA's driver some time. The error is a *[device.UnavailableError].
+// Open returns GPU i. Each call with this index returns the same value. The first call creates the
+// GPU's context, which takes NVIDIA's driver some time. The error is a *[device.UnavailableError].
 func Open(i int) (*Device, error) {
 	p, u := current()
 	if u != nil {

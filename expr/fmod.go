@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// reduceBy returns the remainder of r by y > 0, or that remainder minus y, if n steps are enough.
+// reduceBy returns the remainder of r/y, or that remainder minus y, for y > 0 and enough steps n.
 // Each step replaces r by r - q·y, where q is r/y rounded to 53 bits and truncated. Let u be the
 // smaller one of the units in the last place of r and y. Then r and y are multiples of u, and so is
 // the new r, which is smaller. So the fused multiply-add is exact. Each step shrinks the quotient

@@ -16,7 +16,7 @@ type Inline struct {
 	Operands []int
 	// Own holds, for each operand of Program, its number in the new program
 	Own []int
-	// Scalars is the number of scalars of the reader. The scalars of Program follow them
+	// Scalars is the number of scalars of the reader. In the new program, those of Program follow
 	Scalars int
 	// Keep lists results of Program that the new program also returns, after the results of the
 	// reader

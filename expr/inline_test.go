@@ -27,7 +27,7 @@ func randomBits(r *rand.Rand, t dtype.Type) uint64 {
 }
 
 // TestInlined: a program that computes its operand gives the same bits as two programs, one of
-// which stores the operand. The stored type rounds or wraps.
+// which stores the operand. Both round or wrap the operand to the stored type.
 func TestInlined(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))
 	x, y := X(0), X(1)

@@ -19,8 +19,8 @@ func TestCheckpointing(t *testing.T) {
 		parts int
 		loss  func(s *tensor.Scope) *tt
 	}
-	// modelsOf returns models of the given size. The test computes small models, and only counts
-	// the memory of large models.
+	// modelsOf returns models of the given size. The test runs small models. For large models it
+	// only counts the memory.
 	modelsOf := func(s *tensor.Scope, layers, width, batch, length, image int) map[string]model {
 		in := nn.In(s)
 		tokens := s.Typed(dtype.I64).Zeros(batch, length)

@@ -96,8 +96,8 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// Replace makes a model with other tensors: gradients flow through them, the model does not change,
-// and all other tensors are shared.
+// Replace returns a copy with some tensors replaced, and gradients flow through the replacements.
+// The original does not change. The copy shares all other tensors with it.
 func TestReplace(t *testing.T) {
 	m := newEverything()
 	x := tensor.Root().Randn(3, 2)

@@ -16,10 +16,9 @@ type config interface {
 	clone() config
 }
 
-// An option connects torch's name of an option with its place in a configuration. The place is a
-// *float64, *int, *bool, *string (torch's None is ""), a list of *float64 (a tuple in torch),
-// negated or noneOr. For an option of torch that has no effect here, the place is a value of type
-// fixed.
+// An option connects torch's name of an option with its place in a configuration. The type of the
+// place is *float64, *int, *bool, *string (torch's None is ""), []*float64 (torch's tuple),
+// [negated] or [noneOr]. For an option of torch that has no effect here, the type is [fixed].
 type option struct {
 	name  string
 	place any

@@ -38,9 +38,8 @@ func (e *engine) makeOne(t *task) {
 	}
 }
 
-// spares reports whether only the VJP of t's node uses the gradient 1, and can do without the
-// tensor. A hook, a retained gradient, an input of the run, and a recorded graph all need the
-// tensor.
+// spares reports whether t's gradient 1 needs no tensor. The VJP of t's node must be able to do
+// without one. A hook, a retained gradient, an input of the run, and a recorded graph need one.
 func (e *engine) spares(t *task) bool {
 	grad, _, retain := t.at.node.hooks.Load().list()
 	_, ok := t.at.node.f.(fromOne)

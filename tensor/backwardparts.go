@@ -195,7 +195,7 @@ func (q *partial) put(s *Scope, x piece) {
 	x.g.Free()
 }
 
-// region returns a view of a range of indices of the whole.
+// region returns a view of q.whole with the indices [from, to) of the axis.
 func (q *partial) region(s *Scope, from, to int) *Tensor {
 	return q.whole.handle(q.last.op+".grad", s, q.whole.layout.Narrow(q.axis, from, to-from, 1))
 }

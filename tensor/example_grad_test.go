@@ -33,7 +33,7 @@ func ExampleGradOutput() {
 	// tensor([2., 0., 6.])
 }
 
-// A graph serves one Backward. RetainGraph keeps it for another one.
+// Backward frees the graph. With RetainGraph the graph stays for another Backward.
 func ExampleRetainGraph() {
 	x := tensor.From(3.0).RequiresGrad()
 	y := x.Square()

@@ -19,7 +19,7 @@ type blendFunc struct {
 	coords  linearCoordinates
 }
 
-// linearCoordinates holds a program of [coordinateLinear] and its numbers.
+// linearCoordinates holds a program of kind [coordinateLinear] and the numbers for its params.
 type linearCoordinates struct {
 	p      *expr.Program
 	params [4]float64

@@ -234,8 +234,7 @@ func TestActivationsGradientAlone(t *testing.T) {
 	}
 }
 
-// A run may ask for the gradient of an activation's result or of its operand. Then it receives that
-// gradient.
+// Gradients can return the gradient of an activation's result or of its operand.
 func TestActivationsGradientAsked(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {

@@ -89,7 +89,7 @@ func (x *Tensor) numbers(like *Tensor, v float64) *Tensor {
 }
 
 // lifted returns x, or a vector of one element if x has rank 0. torch's ops along a dimension
-// accept both.
+// accept rank 0 too.
 func (x *Tensor) lifted() *Tensor {
 	if x.Rank() == 0 {
 		return x.reshape(shape.Of(1))

@@ -134,7 +134,7 @@ func network(op string, s *Scope, list []*Tensor, order *expr.Program) {
 	}
 }
 
-// orderFunc returns the positions of the first k elements of each row in order.
+// orderFunc sorts each row and returns the positions of the first k elements.
 type orderFunc struct {
 	op         string
 	k          int

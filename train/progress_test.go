@@ -28,8 +28,7 @@ func fewSteps(t *testing.T, steps int) Config {
 	return Config{Model: m, Optimizer: optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.1}), Train: loader, Epochs: 1}
 }
 
-// The progress line shows the loss even if the training has fewer steps than losses are collected
-// on the device.
+// The progress line shows the loss even if the training has fewer than ReadEvery steps.
 func TestLossOnTheLineOfShortRuns(t *testing.T) {
 	tr, err := newTrainer(fewSteps(t, 3))
 	if err != nil {

@@ -96,7 +96,7 @@ func (u *unit) modesOf(o *opening) string {
 	return strings.Join(names, " and ") + " do"
 }
 
-// computes reports whether a block has a call with tensors after a position.
+// computes reports whether block b has a call with tensors after the position from.
 func (u *unit) computes(b *ast.BlockStmt, from int) bool {
 	found := false
 	ast.Inspect(b, func(n ast.Node) bool {

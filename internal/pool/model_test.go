@@ -270,7 +270,7 @@ func (m *model) stats() {
 		m.fatalf("collectable %d, model %d", s.CollectableBytes, collectable)
 	}
 	recount(m.t, m.p, s)
-	// A block must be pending exactly as long as some foreign stream has not finished its work.
+	// Each pending block must have a foreign stream with unfinished work on it.
 	var waiting uint64
 	seen := map[uintptr]bool{}
 	for _, seg := range m.p.Snapshot() {

@@ -140,7 +140,7 @@ func caseTerms(c golden.Case) terms {
 		for i, v := range p.v { // the gradient is exp(x - lse), so the rounding of lse counts
 			g[i] = scale * v * (1 + below.v[i])
 		}
-		// With label smoothing, the target that is subtracted from p is a sum too.
+		// The gradient is p minus the target. With label smoothing, the target is a sum of terms.
 		if s := c.Args.Float("label_smoothing"); s > 0 {
 			each(x[0].dims, func(i int, idx []int) {
 				g[i] += scale * s / float64(x[0].dims[dim])

@@ -170,7 +170,8 @@ func TestHooks(t *testing.T) {
 	})
 }
 
-// Several goroutines may register, remove and run hooks, and refresh views, at the same time.
+// Several goroutines may register, remove and run hooks at the same time. They may also use a view
+// whose base was changed in place.
 func TestHooksAtOnce(t *testing.T) {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	y := x.MulScalar(1)

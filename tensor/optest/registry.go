@@ -15,7 +15,7 @@ var noValue = map[string]string{
 }
 
 // functions lists the ops that are functions of package tensor instead of methods, because
-// reflection cannot list functions. Files with their own rows add to it in init.
+// reflection cannot list functions. Files with table rows of their own add names in init.
 var functions = []string{"Where", "Cat", "Stack", "HStack", "VStack", "Meshgrid", "MeshgridXY", "Einsum"}
 
 // Unwalked returns the names that no row of the tables calls. It examines the declared elementwise

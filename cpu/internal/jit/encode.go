@@ -303,8 +303,8 @@ func (a *assembler) finish() []byte {
 	return a.code
 }
 
-// entry returns the number of bytes that a constant occupies. AVX-512 can repeat one element in
-// memory for all lanes. For AVX2 the constant is a whole vector.
+// entry returns the number of bytes that a constant occupies. For AVX-512 it is one element, which
+// an instruction broadcasts to all lanes. For AVX2 it is a whole vector.
 func (a *assembler) entry() int {
 	if a.wide {
 		return 8

@@ -21,9 +21,9 @@ import (
 type gate struct {
 	name string
 	plan func(m *machine) ([]Launch, error)
-	// wide is the least share of the bytes of global memory that move in accesses of 16 bytes. It
-	// is 0 for kernels that access their elements one by one. In these kernels neighbouring threads
-	// access neighbouring elements, so whole sectors are used nevertheless.
+	// wide is a lower limit. Of all bytes moved from or to global memory, this share must move in
+	// accesses of 16 bytes. It is 0 for kernels that access their elements one by one. There
+	// neighbouring threads access neighbouring elements, so whole sectors are used nevertheless.
 	wide float64
 	// spread is the number of sectors that an access may touch beyond the number that its bytes
 	// need. 0 allows none. A case with another value gives the reason.

@@ -116,8 +116,8 @@ func TestFunctionOfTwoEntries(t *testing.T) {
 	}
 }
 
-// TestMbarrierMisuse checks that two kinds of arrivals are faults: arrivals that an object does not
-// expect, and arrivals that exceed the largest count of an object.
+// TestMbarrierMisuse checks that two kinds of arrivals are faults: those that an mbarrier does not
+// expect, and those that exceed its largest count.
 func TestMbarrierMisuse(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
 		// the copy adds an expected arrival and arrives once: 1 + 1 - 1
