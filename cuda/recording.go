@@ -59,6 +59,7 @@ type recorded struct {
 	// the launches of an op, or of a kernel of the program if op is nil
 	launches []kernels.Launch
 	op       device.Op
+	joined   bool            // op does the work of several recorded pieces
 	scratch  []worklist.Span // memory of the launches besides the operands, in the order of its allocation
 	dst      uint64
 	src      uint64

@@ -78,16 +78,16 @@ func (r *recording) Finish() (device.Replayer, error) {
 	return g, nil
 }
 
-// make creates the driver's graph of the shorter list. If the driver refuses a kernel of that list,
-// make creates the graph of the recorded list.
+// make creates the driver's graph of the shorter list. If the driver refuses a merged kernel of that
+// list, make creates the graph of the recorded list. Any other error would hold for both lists.
 func (g *replayer) make() error {
 	nodes, why, err := g.r.shortened()
 	if why == "" {
 		if err == nil {
 			err = g.build(nodes)
 		}
-		if err == nil {
-			return nil
+		if _, refused := errors.AsType[*mergeError](err); !refused {
+			return err
 		}
 		whole := g.whole
 		g.destroy()
@@ -176,6 +176,9 @@ func (g *replayer) build(list []recorded) error {
 				k := d.form(l.Kernel)
 				name = k.Name
 				fn, err := d.function(k)
+				if err != nil && w.joined {
+					err = &mergeError{err}
+				}
 				if err != nil {
 					return err
 				}

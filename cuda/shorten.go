@@ -122,11 +122,22 @@ func sameOrder(a, b *device.Reduce) bool {
 
 var errScratch = errors.New("a merged reduction needs more scratch memory")
 
+// A mergeError is the reason why a merged kernel cannot run. The recorded kernels may still run.
+type mergeError struct{ err error }
+
+func (e *mergeError) Error() string { return e.err.Error() }
+func (e *mergeError) Unwrap() error { return e.err }
+
 // merged replaces the work of w by op. A reduction uses the scratch memory of the recorded
 // reduction.
 func (w *recorded) merged(op device.Op) (err error) {
+	defer func() {
+		if err != nil {
+			err = &mergeError{err}
+		}
+	}()
 	spare := w.scratch
-	w.op = op
+	w.op, w.joined = op, true
 	switch o := op.(type) {
 	case *device.Map:
 		w.launches, err = kernels.Map(o.Program, operands(o.Outs), operands(o.Ins), o.Params)

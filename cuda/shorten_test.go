@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -229,4 +230,34 @@ func TestShortenedKernelsRefused(t *testing.T) {
 	must(t, g.Replay(nil))
 	check(t, d, r.Stream(), x, 8, 16)
 	must(t, g.Close())
+}
+
+// fullOnce is a driver without memory for the first graph.
+type fullOnce struct {
+	*emu.Driver
+	refused *int
+}
+
+func (f fullOnce) GraphInstantiate(g cu.Graph) (cu.GraphExec, error) {
+	if *f.refused++; *f.refused > 1 {
+		return f.Driver.GraphInstantiate(g)
+	}
+	return 0, &cu.Error{Call: "cuGraphInstantiate", Result: cu.ErrOutOfMemory}
+}
+
+// TestShortenedFails: only a refused kernel makes Finish try the recorded list. Finish reports any
+// other error.
+func TestShortenedFails(t *testing.T) {
+	d := emulated(t, "emulate,mem=16MiB")
+	refused := 0
+	x := floats(t, d, nil, 1, 2)
+	d.api = fullOnce{d.api.(*emu.Driver), &refused}
+	r, err := d.NewRecording()
+	must(t, err)
+	for range 2 {
+		must(t, apply(d, r.Stream(), double, views(x), views(x)))
+	}
+	if _, err := r.Finish(); !errors.Is(err, cu.ErrOutOfMemory) || refused != 1 {
+		t.Errorf("%v after %d graphs", err, refused)
+	}
 }
