@@ -78,8 +78,8 @@ func (r *recording) Finish() (device.Replayer, error) {
 	return g, nil
 }
 
-// make creates the driver's graph of the shorter list. If the driver refuses a merged kernel of that
-// list, make creates the graph of the recorded list. Any other error would hold for both lists.
+// make creates the driver's graph of the shorter list. If the driver refuses a merged kernel, make
+// creates the graph of the recorded list. Any other error would hold for both lists.
 func (g *replayer) make() error {
 	nodes, why, err := g.r.shortened()
 	if why == "" {
