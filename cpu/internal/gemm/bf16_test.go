@@ -160,11 +160,29 @@ func rounded(par Parallel, m, n, k int, a []float32, ars, acs int, b []float32, 
 	BF16(par, m, n, k, low[0], ars, acs, low[1], brs, bcs, c, crs, ccs, accumulate)
 }
 
-func TestBF16(t *testing.T) {
+// bothBF16 calls f for the kernels of VDPBF16PS, then for those of AMX.
+func bothBF16(t *testing.T, f func(t *testing.T)) {
 	if !HasBF16() {
 		t.Log("the processor has no VDPBF16PS: it was NOT tested")
 		return
 	}
+	for _, tiles := range []bool{false, true} {
+		name := map[bool]string{false: "VDPBF16PS", true: "AMX"}[tiles]
+		if tiles && !hasTiles() {
+			t.Log("the processor or the system has no AMX: it was NOT tested")
+			return
+		}
+		t.Run(name, func(t *testing.T) {
+			withoutTiles = !tiles
+			defer func() { withoutTiles = false }()
+			f(t)
+		})
+	}
+}
+
+func TestBF16(t *testing.T) { bothBF16(t, testBF16) }
+
+func testBF16(t *testing.T) {
 	testAll(t, []string{asm.Active()}, rounded, 0x1p-24)
 	r := rand.New(rand.NewPCG(9, 1))
 	sizes := []int{1, 7, 17, 63, 65, 129}
@@ -183,11 +201,9 @@ func TestBF16(t *testing.T) {
 
 // TestBF16Rounded compares rounded results with the sums of BF16, bit for bit, for one worker and
 // for many.
-func TestBF16Rounded(t *testing.T) {
-	if !HasBF16() {
-		t.Log("the processor has no VDPBF16PS: it was NOT tested")
-		return
-	}
+func TestBF16Rounded(t *testing.T) { bothBF16(t, testBF16Rounded) }
+
+func testBF16Rounded(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	for i, s := range [][3]int{{1, 1, 1}, {3, 5, 0}, {0, 3, 2}, {1, 65, 400}, {65, 1, 17}, {4, 3, 300}, {9, 130, 63}, {130, 9, 65}, {129, 129, 129}, {63, 65, 1700},
 		{400, 300, 7}, {20, 40, 5000}, {200, 9, 4100}, {2100, 17, 9}, {9, 2100, 7}, {2100, 33, 3900}} {
@@ -232,11 +248,9 @@ func TestBF16Rounded(t *testing.T) {
 
 // TestBF16NotFinite puts NaN and infinities at two places: at the end of an odd k, where a pair is
 // half empty, and in rows behind those of the product, which kernels must not read.
-func TestBF16NotFinite(t *testing.T) {
-	if !HasBF16() {
-		t.Log("the processor has no VDPBF16PS: it was NOT tested")
-		return
-	}
+func TestBF16NotFinite(t *testing.T) { bothBF16(t, testBF16NotFinite) }
+
+func testBF16NotFinite(t *testing.T) {
 	for _, value := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
 		for _, s := range [][3]int{{1, 40, 129}, {15, 33, 17}, {47, 77, 91}, {3, 5, 7}} {
 			for l := range 4 {

@@ -60,8 +60,10 @@ func TestStaysInside(t *testing.T) {
 							}
 						}()
 						F32(Serial, m, n, k, a, ars, acs, b, brs, bcs, c, n, 1, i == 0)
-						if HasBF16() {
-							BF16(Serial, m, n, k, low, ars, acs, with, brs, bcs, c, n, 1, i == 0)
+						for _, withoutTiles = range []bool{true, false} {
+							if HasBF16() {
+								BF16(Serial, m, n, k, low, ars, acs, with, brs, bcs, c, n, 1, i == 0)
+							}
 						}
 					}()
 				}

@@ -17,11 +17,18 @@
 //     AVX512_BF16. It adds two neighbouring products along k to a sum, the second product first. It
 //     rounds to nearest even after each addition. It treats subnormal factors and sums as zeros,
 //     and its results are never subnormal. Without the instruction there is no BF16.
+//   - With AMX, BF16 computes all but small products by TDPBF16PS, in steps of 32 elements along k.
+//     A step has a sum of the products of the even elements along k, and one of the odd elements.
+//     Both begin with zero, and each product is fused with its addition. The two sums are added,
+//     and their sum is added to the result, which begins with zero, C or the bias. Zeros fill the
+//     last step. Subnormal numbers are treated as by VDPBF16PS. So the bits of such a product
+//     depend on k and on the elements, but not on blocks. Whether a product is small depends on
+//     its shape alone, and it does not change if the product is transposed.
 //   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework
 //     for Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused, so that
-//     repeated calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k. With
-//     AVX-512, small and narrow products read A in place, and B too if its rows are contiguous.
-//     The bits are the same.
+//     repeated calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k. The
+//     tiles of AMX read A in place if its rows are contiguous. With AVX-512, small and narrow
+//     products read A in place, and B too if its rows are contiguous. The bits are the same.
 //   - Misuse (a negative size, a slice too short) panics with a message that names the operand.
 //
 // Convolutions of float32 ([Conv]) are products with a matrix of columns (im2col) that is never
@@ -145,7 +152,8 @@ func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kern
 	// Tiles are written row by row. So if the columns of C are contiguous, Cᵀ = Bᵀ·Aᵀ is computed
 	// instead. A product with a vector is transposed too, so that m = 1. So is a product that is so
 	// narrow that most of a tile would be empty.
-	narrow := n < kern.width && m > n && k >= 64 && 2*m*kern.width > 3*n*ceil(m, kern.width)*kern.width
+	tiled := kern.tiled != nil && min(m, n) >= tiledRows && m*n >= tiledResult && k >= tiledDepth
+	narrow := !tiled && n < kern.width && m > n && k >= 64 && 2*m*kern.width > 3*n*ceil(m, kern.width)*kern.width
 	if rs, cs := c.distances(); cs != 1 && rs == 1 || n == 1 && m > 1 || narrow {
 		m, n, a, b, c = n, m, b.transposed(), a.transposed(), c.transposed()
 		apart[0], apart[1] = apart[1], apart[0]
@@ -172,6 +180,8 @@ func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kern
 			}
 		case simple:
 			tiny(m, n, k, a, b, c)
+		case tiled:
+			kern.tiled(par, m, n, k, a, b, c)
 		case few:
 			dots(par, pool, kern, m, n, k, a, b, &c)
 		default:
@@ -187,6 +197,9 @@ const (
 	parallelWork = 250000
 	// number of rows of A up to which B is read in place, if A and B are contiguous along k
 	fewRows = 16
+	// Tiles of AMX are used if the product has at least this many rows and columns, elements of the
+	// result, and elements along k. For smaller products the packing of B takes too long.
+	tiledRows, tiledResult, tiledDepth = 4, 128, 16
 	// Dot products are used if k is at least this number times the number of rows of A. For a
 	// smaller k, it takes too long to add up the lanes of each sum.
 	dotDepth = 16

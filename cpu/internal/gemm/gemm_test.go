@@ -231,8 +231,10 @@ func TestNoAllocation(t *testing.T) {
 	for _, s := range [][3]int{{200, 200, 200}, {1, 200, 200}, {3, 200, 200}, {4, 4, 4}} {
 		if n := testing.AllocsPerRun(50, func() {
 			F32(Serial, s[0], s[1], s[2], x, s[2], 1, x, 1, s[2], c, s[1], 1, false)
-			if HasBF16() {
-				BF16(Serial, s[0], s[1], s[2], low, s[2], 1, low, 1, s[2], c, s[1], 1, false)
+			for _, withoutTiles = range []bool{true, false} {
+				if HasBF16() {
+					BF16(Serial, s[0], s[1], s[2], low, s[2], 1, low, 1, s[2], c, s[1], 1, false)
+				}
 			}
 		}); n >= 1 {
 			t.Errorf("%v: %v allocations a product", s, n)

@@ -38,6 +38,8 @@ type kernel[E factor, T float] struct {
 	// direct computes a batch of products without packing A. It returns false if it has computed
 	// nothing. It may be nil.
 	direct func(par Parallel, batch int, apart [3]int, m, n, k int, a, b operand[E], c operand[T], accumulate bool) bool
+	// tiled computes a product by the tiles of AMX. It may be nil.
+	tiled func(par Parallel, m, n, k int, a, b operand[E], c result[T])
 }
 
 type (

@@ -50,11 +50,24 @@ var bf16 = kernelBF16{height: 14, width: 32, stride: 16, block: 768, masked: tru
 // activeBF16 returns the kernel of bfloat16. It returns nil if the variant in use or the processor
 // has none.
 func activeBF16() *kernelBF16 {
-	if cpu.X86.HasAVX512BF16 && asm.Active() == "avx512" {
-		return &bf16
+	switch {
+	case !cpu.X86.HasAVX512BF16 || asm.Active() != "avx512":
+		return nil
+	case hasTiles() && !withoutTiles:
+		return &bf16Tiles
 	}
-	return nil
+	return &bf16
 }
+
+// withoutTiles is true in tests of VDPBF16PS on processors that have AMX.
+var withoutTiles bool
+
+// bf16Tiles computes products by the tiles of AMX, except small ones.
+var bf16Tiles = func() kernelBF16 {
+	kern := bf16
+	kern.tiled = tiled
+	return kern
+}()
 
 var (
 	copy256 = []func(dst, src *byte, distance, k int){1: copyRows32AVX2, 2: copyRows64AVX2}

@@ -6,3 +6,9 @@ var kernels32 map[string]*kernel32
 var kernels64 map[string]*kernel64
 
 func activeBF16() *kernelBF16 { return nil }
+
+// hasTiles reports whether this process may use the tiles of AMX.
+func hasTiles() bool { return false }
+
+// withoutTiles is for tests on processors that have AMX.
+var withoutTiles bool
