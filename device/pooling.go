@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Window says how the windows of a pooling op move over planes of one to three dimensions. For the
-// window at place p, element k lies at p·Stride + k·Dilation - Before in the plane. Elements
-// outside the plane are left out.
+// Window says how the windows of a [Fold] or of a pooling op move over planes of one to three
+// dimensions. For the window at place p, element k lies at p·Stride + k·Dilation - Before in the
+// plane. Elements outside the plane are left out.
 type Window struct {
 	Rank                             int
 	Kernel, Stride, Dilation, Before [3]int
@@ -38,30 +38,6 @@ func (o *SumWindows) Work() Work { return o.work(&o.X, &o.Y) }
 
 // Clone copies the op.
 func (o *SumWindows) Clone() Op { c := *o; return &c }
-
-// AddWindows is the gradient of [SumWindows]. It sets each element of DX, [planes, in…], to the sum
-// of G, [planes, out…], over the windows that contain the element.
-type AddWindows struct {
-	DX, G View
-	Window
-}
-
-// Name returns "window sums gradient".
-func (*AddWindows) Name() string { return "window sums gradient" }
-
-// Operand returns operand i: the result comes first, then the input.
-func (o *AddWindows) Operand(i int) Operand {
-	return nth(i, Operand{"dx", &o.DX, true}, Operand{"g", &o.G, false})
-}
-
-// Check checks the shapes and types of the operands.
-func (o *AddWindows) Check() (arg, reason string) { return o.check(o.Operand(0), o.Operand(1)) }
-
-// Work counts an addition for each element of each window.
-func (o *AddWindows) Work() Work { return o.work(&o.DX, &o.G) }
-
-// Clone copies the op.
-func (o *AddWindows) Clone() Op { c := *o; return &c }
 
 // MaxPoolGrad sets DX, [planes, in…], to the gradient of the maximum of each window. G, [planes,
 // out…], is the gradient of these maxima. Near has the shape of G and says where each maximum lies:
@@ -112,6 +88,11 @@ func (w *Window) check(x, y Operand) (arg, reason string) {
 	if w.Rank < 1 || w.Rank > 3 || s.Rank() != w.Rank+1 || to.Rank() != w.Rank+1 || s.At(0) != to.At(0) {
 		return y.Name, fmt.Sprintf("shapes %v and %v for planes of %d dimensions", *s, *to, w.Rank)
 	}
+	return w.checkSizes()
+}
+
+// checkSizes checks the numbers of the window.
+func (w *Window) checkSizes() (arg, reason string) {
 	for i := range w.Rank {
 		if w.Kernel[i] < 1 || w.Stride[i] < 1 || w.Dilation[i] < 1 || w.Before[i] < 0 {
 			return "window", fmt.Sprintf("kernel %v, stride %v, dilation %v, padding %v",
