@@ -41,6 +41,15 @@ var foldGradients = []struct {
 	{"means", [][]int{{2, 3, 9, 8}}, func(in []*tensor.Tensor) *tensor.Tensor {
 		return in[0].AvgPool2d(tensor.AvgPoolOptions{Kernel: []int{3}, Stride: []int{2}, Padding: []int{1}})
 	}},
+	{"maxima", [][]int{{2, 3, 9, 8}}, func(in []*tensor.Tensor) *tensor.Tensor {
+		return in[0].MaxPool2d(tensor.MaxPoolOptions{Kernel: []int{3}, Stride: []int{2}, Padding: []int{1}})
+	}},
+	{"maxima, dilated", [][]int{{2, 3, 40}}, func(in []*tensor.Tensor) *tensor.Tensor {
+		return in[0].MaxPool1d(tensor.MaxPoolOptions{Kernel: []int{4}, Stride: []int{1}, Dilation: []int{3}, Padding: []int{2}})
+	}},
+	{"maxima of single windows", [][]int{{2, 2, 4, 6, 4}}, func(in []*tensor.Tensor) *tensor.Tensor {
+		return in[0].MaxPool3d(tensor.MaxPoolOptions{Kernel: []int{2}})
+	}},
 	{"unfold", [][]int{{3, 17, 4}}, func(in []*tensor.Tensor) *tensor.Tensor { return in[0].Unfold(1, 5, 2) }},
 	{"unfold2d", [][]int{{2, 3, 8, 7}}, func(in []*tensor.Tensor) *tensor.Tensor {
 		return in[0].Unfold2d(tensor.FoldOptions{Kernel: []int{3, 2}, Padding: []int{1}, Dilation: []int{1, 2}, Stride: []int{2, 1}})

@@ -31,7 +31,9 @@ func (o *SumWindows) Operand(i int) Operand {
 }
 
 // Check checks the shapes and types of the operands.
-func (o *SumWindows) Check() (arg, reason string) { return o.check(o.Operand(1), o.Operand(0)) }
+func (o *SumWindows) Check() (arg, reason string) {
+	return o.check(o.Operand(1), o.Operand(0), dtype.F32)
+}
 
 // Work counts an addition for each element of each window.
 func (o *SumWindows) Work() Work { return o.work(&o.X, &o.Y) }
@@ -43,7 +45,8 @@ func (o *SumWindows) Clone() Op { c := *o; return &c }
 // out…], is the gradient of these maxima. Near has the shape of G and says where each maximum lies:
 // the distance from the beginning of the window, in elements of the plane. Near is uint8, int16 or
 // int32. If several windows have their maximum in the same element, their gradients are added in
-// the order of the windows. DX and G are contiguous float32.
+// the order of the windows, in the computing type. DX and G are contiguous, of one floating point
+// type. An element of DX is rounded once.
 type MaxPoolGrad struct {
 	DX, G, Near View
 	Window
@@ -63,7 +66,11 @@ func (o *MaxPoolGrad) Check() (arg, reason string) {
 	if t := n.Type; n.Shape != o.G.Shape || !n.Contiguous() || t != dtype.U8 && t != dtype.I16 && t != dtype.I32 {
 		return "near", fmt.Sprintf("distances %v of %v for windows %v", n.Shape, t, o.G.Shape)
 	}
-	return o.check(o.Operand(0), o.Operand(1))
+	t := o.DX.Type
+	if !t.IsFloat() {
+		return "dx", fmt.Sprintf("of %v, which has no gradients", t)
+	}
+	return o.check(o.Operand(0), o.Operand(1), t)
 }
 
 // Work counts an addition for each window.
@@ -77,12 +84,12 @@ func (o *MaxPoolGrad) Work() Work {
 // Clone copies the op.
 func (o *MaxPoolGrad) Clone() Op { c := *o; return &c }
 
-// check checks that planes x and the results y of their windows fit together.
-func (w *Window) check(x, y Operand) (arg, reason string) {
+// check checks that planes x and the results y of their windows fit together, and have type t.
+func (w *Window) check(x, y Operand, t dtype.Type) (arg, reason string) {
 	s, to := &x.View.Shape, &y.View.Shape
 	for _, o := range [...]Operand{x, y} {
-		if o.View.Type != dtype.F32 || !o.View.Contiguous() {
-			return o.Name, sparse(o.View, dtype.F32, o.View.Shape)
+		if o.View.Type != t || !o.View.Contiguous() {
+			return o.Name, sparse(o.View, t, o.View.Shape)
 		}
 	}
 	if w.Rank < 1 || w.Rank > 3 || s.Rank() != w.Rank+1 || to.Rank() != w.Rank+1 || s.At(0) != to.At(0) {
