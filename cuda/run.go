@@ -149,15 +149,15 @@ func shapeOf(v *device.View) kernels.Operand {
 	return kernels.Operand{Type: v.Type, Layout: v.Layout}
 }
 
-// normGradOperands converts the operands of o for the kernels. The function operand converts one
-// view.
+// normGradOperands converts the operands of o for the kernels. It calls operand to convert
+// each view.
 func normGradOperands(o *device.NormGrad, operand func(*device.View) kernels.Operand) kernels.NormOperands {
 	return kernels.NormOperands{Out: operand(&o.DX), DWeight: operand(&o.DWeight), DBias: operand(&o.DBias), Grad: operand(&o.G), X: operand(&o.X),
 		Mean: operand(&o.Mean), Rstd: operand(&o.Rstd), Weight: operand(&o.Weight), Add: operand(&o.Add)}
 }
 
-// attentionOperands converts the operands of o for the kernels. The function operand converts one
-// view.
+// attentionOperands converts the operands of o for the kernels. It calls operand to convert
+// each view.
 func attentionOperands(o *device.Attention, operand func(*device.View) kernels.Operand) kernels.AttentionOperands {
 	return kernels.AttentionOperands{Out: operand(&o.Out), LSE: operand(&o.LSE), Q: operand(&o.Q), K: operand(&o.K), V: operand(&o.V),
 		AttentionWeighing: attentionWeighing(&o.Weighing, operand)}
