@@ -88,7 +88,10 @@ func TestKernelsDoNotDependOnWorkers(t *testing.T) {
 		window := device.Window{Rank: 2, Kernel: [3]int{5, 4}, Stride: [3]int{2, 3}, Dilation: [3]int{1, 1}, Before: [3]int{2, 1}}
 		planes := some(60, 40, 41)
 		do(t, d, &device.SumWindows{Y: f32(60, 20, 14), X: planes, Window: window})
-		do(t, d, &device.AddWindows{DX: f32(60, 40, 41), G: some(60, 20, 14), Window: window})
+		do(t, d, &device.Fold{Y: f32(60, 1, 40, 41), X: some(60, 1, 5, 4, 20, 14), Window: window})
+		numbers := some(60, 1, 1, 1, 20, 14)
+		numbers.Layout, _ = numbers.Expand(shape.Of(60, 1, 5, 4, 20, 14))
+		do(t, d, &device.Fold{Y: f32(60, 1, 40, 41), X: numbers, Window: window})
 
 		x, weight := some(6, 30, 1500), some(30)
 		mean, rstd := f32(30), f32(30)

@@ -70,8 +70,9 @@ func (b *binding) pace() *pace {
 	return &b.pl.dense
 }
 
-// choose decides how the elements are traversed: in tiles or in blocks. If a run along the
-// innermost dimension is long enough to be used in place, blocks end at the ends of runs.
+// choose decides how the elements are traversed: in tiles, by a loop on the operands' own memory,
+// or in blocks. If the innermost dimension is long enough, each block ends where a row ends, so
+// that operands can be used in place.
 func (b *binding) choose() {
 	b.loop = nil
 	if b.chooseTiles(); b.across >= 0 || b.chooseLoop() {

@@ -130,41 +130,6 @@ func (d *Device) sumWindows(o *device.SumWindows) {
 	})
 }
 
-// addWindows is the gradient of sumWindows. It first expands a row of gradients to a row of input
-// elements. It then adds that row to all input rows that the windows cover.
-func (d *Device) addWindows(o *device.AddWindows) {
-	d.windows(&o.Window, &o.DX, &o.DX, &o.G, func(t *poolTask, _ int, to, from, row []float32) {
-		if t.whole() {
-			for i := range to {
-				to[i] = from[0]
-			}
-			return
-		}
-		clear(to)
-		apart := t.disjoint(0) && t.disjoint(1) // each input row gets values from one output row
-		var space [64]int
-		lines := space[:0]
-		for z := range t.out[0] {
-			for y := range t.out[1] {
-				clear(row)
-				for p, v := range from[:t.out[2]] {
-					for x, hi, step := t.window(p); x < hi; x += step {
-						row[x] += v
-					}
-				}
-				from = from[t.out[2]:]
-				if lines = t.lines(z, y, lines); apart {
-					repeat(to, row, lines)
-					continue
-				}
-				for _, at := range lines {
-					addTo(to[at:at+len(row)], row)
-				}
-			}
-		}
-	})
-}
-
 // addLines sets row to the sum of the rows of a plane that begin at the offsets lines. It adds
 // eight columns of a short row at a time. The last eight may overlap columns that are done already.
 func addLines(row, plane []float32, lines []int) {

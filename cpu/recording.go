@@ -30,7 +30,7 @@ type recording struct {
 	d     host
 	mains []*stream // the first stream of each device; the stream of d comes first
 	arena pool.StreamID
-	owner atomic.Pointer[any] // the value that For has stored
+	owner atomic.Pointer[any] // user of the recording, set by the method For; nil if not set
 
 	mu      sync.Mutex
 	live    bool

@@ -21,8 +21,7 @@ func supports(op device.Op) bool {
 		return true
 	case *device.NormGrad:
 		return !o.Sums() || o.Period == 1 && o.Inner == 1
-	case *device.ChannelNorm, *device.ChannelNormGrad, *device.Convolution, *device.SumWindows,
-		*device.AddWindows:
+	case *device.ChannelNorm, *device.ChannelNormGrad, *device.Convolution, *device.SumWindows:
 		return single(op)
 	case *device.Attention:
 		return attentionTypes(&o.Q, &o.Mask)
@@ -30,6 +29,9 @@ func supports(op device.Op) bool {
 		return attentionTypes(&o.Q, &o.Mask)
 	case *device.MaxPoolGrad:
 		return o.G.Type == dtype.F32
+	case *device.Fold:
+		t := o.Y.Type
+		return o.W.Absent() && t == o.X.Type && t == t.Compute()
 	case *device.MultiMap:
 		return o.Found.Absent()
 	case *device.GridSample, *device.GridSampleGrad:
@@ -90,8 +92,11 @@ func (d *Device) Run(s device.Stream, op device.Op, told *device.KernelEvent) er
 		d.convolution(o)
 	case *device.SumWindows:
 		d.sumWindows(o)
-	case *device.AddWindows:
-		d.addWindows(o)
+	case *device.Fold:
+		if !supports(op) {
+			return unsupported(op)
+		}
+		d.foldWindows(o)
 	case *device.MaxPoolGrad:
 		d.maxPoolGrad(o)
 	case *device.Scan:

@@ -110,19 +110,21 @@ func (j *job) await() {
 
 // workAndWake does the work of [job.work] for a caller whose workers sleep. It wakes up to n
 // workers if that pays. This is the case if the rest of the job takes longer than waking them. It
-// is also the case if calls come so often that the woken workers find more work after the job.
+// is also the case if calls follow one another so closely that a woken worker spins until the next
+// call.
 func (c *workerPool) workAndWake(j *job, n int) {
 	now := clock()
-	often := now-time.Duration(c.lastAsleep.Swap(int64(now))) < spinTime()
-	if often && !spinForbidden(now) {
+	soon := now-time.Duration(c.lastAlone.Load()) < spinTime()
+	if soon && !spinForbidden(now) {
 		c.wakeSome(now, n)
-	} else if j.runNext() {
+	} else if j.runNext(false) {
 		done := clock()
-		if took := done - now; took*time.Duration(j.untaken.Load()) > spinTime() {
+		if took := done - now; took*time.Duration(j.untaken.left()) > spinTime() {
 			c.wakeSome(done, n)
 		}
 	}
-	j.work()
+	j.work(false)
+	c.lastAlone.Store(int64(clock()))
 }
 
 // waiter decides how a worker waits for jobs.

@@ -41,9 +41,9 @@ type workerPool struct {
 	posted   atomic.Int64          // number of jobs in posts
 	spinners atomic.Int64          // number of workers that look at posts all the time
 	// number of workers that wait on wake, without those that wakeSome has chosen
-	asleep     atomic.Int64
-	wake       chan time.Duration // wakeSome sends the current time to the worker that it wakes
-	lastAsleep atomic.Int64       // when a caller last found workers asleep, in ns on clock
+	asleep    atomic.Int64
+	wake      chan time.Duration // wakeSome sends the current time to the worker that it wakes
+	lastAlone atomic.Int64       // when the last call that found workers asleep ended, in ns on clock
 }
 
 // job is one parallel call. Workers may join as long as there are references to the job. Jobs are
@@ -52,7 +52,7 @@ type job struct {
 	t          task
 	n          int
 	grain      int
-	untaken    atomic.Int64 // number of ranges that no goroutine has taken; below 0 if there are none
+	untaken    rangeEnds    // ranges that no goroutine has taken
 	unfinished atomic.Int64 // number of ranges that are not finished
 	refs       atomic.Int64 // number of goroutines that use the job
 	phase      atomic.Int32 // one of the phases begun, awaited and ended
@@ -70,6 +70,36 @@ const (
 )
 
 type panicValue struct{ value any }
+
+// rangeEnds holds numbers of ranges: the first one in the lower half, and one more than the last
+// one in the upper half.
+type rangeEnds struct{ atomic.Uint64 }
+
+func (e *rangeEnds) set(n int) { e.Store(uint64(n) << 32) }
+
+// left returns how many ranges there are.
+func (e *rangeEnds) left() int {
+	v := e.Load()
+	return int(v>>32) - int(uint32(v))
+}
+
+// take removes the first or the last range. It returns false if there is none.
+func (e *rangeEnds) take(last bool) (k int, ok bool) {
+	for {
+		v := e.Load()
+		first, end := uint32(v), uint32(v>>32)
+		if first == end {
+			return 0, false
+		}
+		k, next := int(first), v+1
+		if last {
+			k, next = int(end)-1, v-1<<32
+		}
+		if e.CompareAndSwap(v, next) {
+			return k, true
+		}
+	}
+}
 
 func newWorkerPool(size int) *workerPool {
 	c := &workerPool{posts: make([]atomic.Pointer[job], max(8, size, runtime.NumCPU())), wake: make(chan time.Duration, max(size, runtime.NumCPU()))}
@@ -105,6 +135,7 @@ func (c *workerPool) parallel(n, grain int, t task) {
 	if n <= 0 {
 		return
 	}
+	grain = max(grain, n>>31) // rangeEnds has 32 bits for a number of ranges
 	ranges := (n + grain - 1) / grain
 	size := c.size()
 	if ranges == 1 || size == 1 {
@@ -116,7 +147,7 @@ func (c *workerPool) parallel(n, grain int, t task) {
 	}
 	j := c.jobs.Get().(*job)
 	j.t, j.n, j.grain = t, n, grain
-	j.untaken.Store(int64(ranges))
+	j.untaken.set(ranges)
 	j.unfinished.Store(int64(ranges))
 	j.panicked.Store(nil)
 	j.phase.Store(begun)
@@ -125,7 +156,7 @@ func (c *workerPool) parallel(n, grain int, t task) {
 	if missing := min(ranges, size) - 1 - int(c.spinners.Load()); post != nil && missing > 0 && c.asleep.Load() > 0 {
 		c.workAndWake(j, missing)
 	} else {
-		j.work()
+		j.work(false)
 	}
 	if post != nil {
 		post.Store(nil)
@@ -213,7 +244,7 @@ func (c *workerPool) workLoop() {
 			return
 		}
 		if j := w.next(); j != nil {
-			j.work()
+			j.work(true)
 			c.release(j)
 		}
 	}
@@ -232,7 +263,7 @@ func (c *workerPool) leave() bool {
 
 // join adds a reference to the job. It returns false if the job has no ranges left or has ended.
 func (j *job) join() bool {
-	if j.untaken.Load() <= 0 {
+	if j.untaken.left() == 0 {
 		return false
 	}
 	for n := j.refs.Load(); n > 0; n = j.refs.Load() {
@@ -243,20 +274,20 @@ func (j *job) join() bool {
 	return false
 }
 
-// work runs ranges until none is left.
-func (j *job) work() {
-	for j.runNext() {
+// work runs ranges until none is left. The caller takes the first ones, a worker the last ones. So
+// the same thread tends to work on the same memory in each call, and finds it in its cache.
+func (j *job) work(worker bool) {
+	for j.runNext(worker) {
 	}
 }
 
 // runNext runs a range of the job. It returns false if no range is left.
-func (j *job) runNext() bool {
-	k := int(j.untaken.Add(-1))
-	if k < 0 {
+func (j *job) runNext(worker bool) bool {
+	k, ok := j.untaken.take(worker)
+	if !ok {
 		return false
 	}
-	lo := ((j.n-1)/j.grain - k) * j.grain
-	j.runOne(lo, min(lo+j.grain, j.n))
+	j.runOne(k*j.grain, min((k+1)*j.grain, j.n))
 	return true
 }
 

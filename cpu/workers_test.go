@@ -223,7 +223,7 @@ func TestTruce(t *testing.T) {
 	w := waiter{workers: c, shortWaits: maxShortWaits}
 	c.post(&job{}).Load().refs.Store(1)
 	measured.noSpinUntil.Store(int64(time.Since(processStart) + time.Hour))
-	if c.posts[0].Load().untaken.Store(1); w.spin(clock()) != nil {
+	if c.posts[0].Load().untaken.set(1); w.spin(clock()) != nil {
 		t.Error("a worker spins during a truce")
 	}
 }
@@ -257,10 +257,10 @@ func TestWhoIsWoken(t *testing.T) {
 			measured.waking.Store(int64(50 * time.Microsecond))
 			measured.noSpinUntil.Store(0)
 			j := &job{t: each(func(int) { wait(unit) }), n: 3, grain: 1}
-			j.untaken.Store(3)
+			j.untaken.set(3)
 			j.unfinished.Store(3)
 			began := clock()
-			c.lastAsleep.Store(int64(began - apart))
+			c.lastAlone.Store(int64(began - apart))
 			c.workAndWake(j, 1)
 			// if a call took longer, the machine was busy with something else
 			if took := clock() - began; took < 3*unit+20*time.Microsecond || try == 100 {

@@ -13,7 +13,7 @@ func (d *Device) Supports(op device.Op) bool {
 	switch o := op.(type) {
 	case *device.Map, *device.Reduce, *device.MultiMap,
 		*device.Softmax, *device.SoftmaxGrad, *device.CrossEntropy, *device.CrossEntropyGrad,
-		*device.Norm, *device.Scan, *device.Search, *device.GridSample:
+		*device.Norm, *device.Scan, *device.Search, *device.GridSample, *device.Fold, *device.MaxPoolGrad:
 		return true
 	case *device.Gather:
 		return !o.Wrap
@@ -122,6 +122,10 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 		return kernels.Argsort(operand(&o.Out), operand(&o.X), o.Descending, t.alloc)
 	case *device.Search:
 		return kernels.Search(operand(&o.Out), operand(&o.Sorted), operand(&o.Values), o.Right)
+	case *device.Fold:
+		return kernels.Fold(operand(&o.Y), operand(&o.X), operand(&o.W), o.Window, o.Add)
+	case *device.MaxPoolGrad:
+		return kernels.MaxPoolGrad(operand(&o.DX), operand(&o.G), operand(&o.Near), o.Window)
 	case *device.GridSample:
 		return kernels.GridSample(operand(&o.Out), operand(&o.X), operand(&o.Grid), o.GridSampling)
 	case *device.GridSampleGrad:
@@ -145,15 +149,15 @@ func shapeOf(v *device.View) kernels.Operand {
 	return kernels.Operand{Type: v.Type, Layout: v.Layout}
 }
 
-// normGradOperands converts the operands of o for the kernels. The function operand converts one
-// view.
+// normGradOperands converts the operands of o for the kernels. It calls operand to convert
+// each view.
 func normGradOperands(o *device.NormGrad, operand func(*device.View) kernels.Operand) kernels.NormOperands {
 	return kernels.NormOperands{Out: operand(&o.DX), DWeight: operand(&o.DWeight), DBias: operand(&o.DBias), Grad: operand(&o.G), X: operand(&o.X),
 		Mean: operand(&o.Mean), Rstd: operand(&o.Rstd), Weight: operand(&o.Weight), Add: operand(&o.Add)}
 }
 
-// attentionOperands converts the operands of o for the kernels. The function operand converts one
-// view.
+// attentionOperands converts the operands of o for the kernels. It calls operand to convert
+// each view.
 func attentionOperands(o *device.Attention, operand func(*device.View) kernels.Operand) kernels.AttentionOperands {
 	return kernels.AttentionOperands{Out: operand(&o.Out), LSE: operand(&o.LSE), Q: operand(&o.Q), K: operand(&o.K), V: operand(&o.V),
 		AttentionWeighing: attentionWeighing(&o.Weighing, operand)}

@@ -87,7 +87,8 @@ func TestUploadHasReadItsSource(t *testing.T) {
 	}
 }
 
-// A copy that is not staged is detected. This is the mistake that the late mode should find.
+// The emulated driver can copy pageable memory late. It then reports a copy that is not staged, if
+// the program has changed the memory meanwhile.
 func TestDirectPageableCopyIsFound(t *testing.T) {
 	_, d := late(t, emu.Config{Memory: 16 << 20})
 	x := empty(t, d, nil, 64)

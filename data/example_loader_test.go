@@ -117,7 +117,8 @@ func ExampleCollate() {
 	// tensor([0, 1])
 }
 
-// CollateValues collates one value of each sample. Collate collates all values.
+// CollateValues makes one batch of the values that the caller took from the samples, one value of
+// each. Collate does this for X and for Y of the samples.
 func ExampleCollateValues() {
 	v, err := data.CollateValues([]any{[]any{1.5, "a"}, []any{2.5, "b"}})
 	fmt.Println(v, err)

@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Window says how the windows of a pooling op move over planes of one to three dimensions. For the
-// window at place p, element k lies at p·Stride + k·Dilation - Before in the plane. Elements
-// outside the plane are left out.
+// Window says how the windows of a [Fold] or of a pooling op move over planes of one to three
+// dimensions. For the window at place p, element k lies at p·Stride + k·Dilation - Before in the
+// plane. Elements outside the plane are left out.
 type Window struct {
 	Rank                             int
 	Kernel, Stride, Dilation, Before [3]int
@@ -31,7 +31,9 @@ func (o *SumWindows) Operand(i int) Operand {
 }
 
 // Check checks the shapes and types of the operands.
-func (o *SumWindows) Check() (arg, reason string) { return o.check(o.Operand(1), o.Operand(0)) }
+func (o *SumWindows) Check() (arg, reason string) {
+	return o.check(o.Operand(1), o.Operand(0), dtype.F32)
+}
 
 // Work counts an addition for each element of each window.
 func (o *SumWindows) Work() Work { return o.work(&o.X, &o.Y) }
@@ -39,35 +41,12 @@ func (o *SumWindows) Work() Work { return o.work(&o.X, &o.Y) }
 // Clone copies the op.
 func (o *SumWindows) Clone() Op { c := *o; return &c }
 
-// AddWindows is the gradient of [SumWindows]. It sets each element of DX, [planes, in…], to the sum
-// of G, [planes, out…], over the windows that contain the element.
-type AddWindows struct {
-	DX, G View
-	Window
-}
-
-// Name returns "window sums gradient".
-func (*AddWindows) Name() string { return "window sums gradient" }
-
-// Operand returns operand i: the result comes first, then the input.
-func (o *AddWindows) Operand(i int) Operand {
-	return nth(i, Operand{"dx", &o.DX, true}, Operand{"g", &o.G, false})
-}
-
-// Check checks the shapes and types of the operands.
-func (o *AddWindows) Check() (arg, reason string) { return o.check(o.Operand(0), o.Operand(1)) }
-
-// Work counts an addition for each element of each window.
-func (o *AddWindows) Work() Work { return o.work(&o.DX, &o.G) }
-
-// Clone copies the op.
-func (o *AddWindows) Clone() Op { c := *o; return &c }
-
 // MaxPoolGrad sets DX, [planes, in…], to the gradient of the maximum of each window. G, [planes,
 // out…], is the gradient of these maxima. Near has the shape of G and says where each maximum lies:
 // the distance from the beginning of the window, in elements of the plane. Near is uint8, int16 or
 // int32. If several windows have their maximum in the same element, their gradients are added in
-// the order of the windows. DX and G are contiguous float32.
+// the order of the windows, in the computing type. DX and G are contiguous, of one floating point
+// type. An element of DX is rounded once.
 type MaxPoolGrad struct {
 	DX, G, Near View
 	Window
@@ -87,7 +66,11 @@ func (o *MaxPoolGrad) Check() (arg, reason string) {
 	if t := n.Type; n.Shape != o.G.Shape || !n.Contiguous() || t != dtype.U8 && t != dtype.I16 && t != dtype.I32 {
 		return "near", fmt.Sprintf("distances %v of %v for windows %v", n.Shape, t, o.G.Shape)
 	}
-	return o.check(o.Operand(0), o.Operand(1))
+	t := o.DX.Type
+	if !t.IsFloat() {
+		return "dx", fmt.Sprintf("of %v, which has no gradients", t)
+	}
+	return o.check(o.Operand(0), o.Operand(1), t)
 }
 
 // Work counts an addition for each window.
@@ -101,17 +84,22 @@ func (o *MaxPoolGrad) Work() Work {
 // Clone copies the op.
 func (o *MaxPoolGrad) Clone() Op { c := *o; return &c }
 
-// check checks that planes x and the results y of their windows fit together.
-func (w *Window) check(x, y Operand) (arg, reason string) {
+// check checks that planes x and the results y of their windows fit together, and have type t.
+func (w *Window) check(x, y Operand, t dtype.Type) (arg, reason string) {
 	s, to := &x.View.Shape, &y.View.Shape
 	for _, o := range [...]Operand{x, y} {
-		if o.View.Type != dtype.F32 || !o.View.Contiguous() {
-			return o.Name, sparse(o.View, dtype.F32, o.View.Shape)
+		if o.View.Type != t || !o.View.Contiguous() {
+			return o.Name, sparse(o.View, t, o.View.Shape)
 		}
 	}
 	if w.Rank < 1 || w.Rank > 3 || s.Rank() != w.Rank+1 || to.Rank() != w.Rank+1 || s.At(0) != to.At(0) {
 		return y.Name, fmt.Sprintf("shapes %v and %v for planes of %d dimensions", *s, *to, w.Rank)
 	}
+	return w.checkSizes()
+}
+
+// checkSizes checks the numbers of the window.
+func (w *Window) checkSizes() (arg, reason string) {
 	for i := range w.Rank {
 		if w.Kernel[i] < 1 || w.Stride[i] < 1 || w.Dilation[i] < 1 || w.Before[i] < 0 {
 			return "window", fmt.Sprintf("kernel %v, stride %v, dilation %v, padding %v",

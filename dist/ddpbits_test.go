@@ -76,10 +76,10 @@ func kits(typ dtype.Type, dropout float64) map[string]kit {
 	}
 }
 
-// drill says how a kit is trained.
+// drill has a model with its loss, and the settings of a training of this model.
 type drill struct {
 	kit
-	steps, parts int // numbers of steps, and of parts of a batch whose gradients add up
+	steps, parts int // number of steps, and of the parts into which each batch is cut
 	bf16         bool
 	sharded      bool // the optimizer is ZeRO with AdamW
 	synced       bool // batch norms over all ranks

@@ -16,7 +16,8 @@ type Inline struct {
 	Operands []int
 	// Own holds, for each operand of Program, its number in the new program
 	Own []int
-	// Scalars is the number of scalars of the reader. In the new program, those of Program follow
+	// Scalars is the number of scalars of the reader. The scalars of the new program are the
+	// reader's, and then those of Program
 	Scalars int
 	// Keep lists results of Program that the new program also returns, after the results of the
 	// reader

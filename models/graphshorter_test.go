@@ -13,7 +13,7 @@ import (
 
 // graphOperations limits the operations of the graph of a training step with AdamW, in float32 and
 // under autocast to bfloat16. Lower the limits when a change needs fewer operations.
-var graphOperations = map[string][2]int{"lenet": {365, 388}, "cnn": {165, 171}, "chargpt, dropout": {128, 145}}
+var graphOperations = map[string][2]int{"lenet": {157, 171}, "cnn": {120, 126}, "chargpt, dropout": {128, 145}}
 
 // The graph of a training step has fewer operations than were recorded. With -v the test prints
 // both numbers.

@@ -33,6 +33,7 @@ func (*reluDropoutFunc) Autocast() AutocastClass     { return AutocastOff }
 func (*alphaDropoutFunc) Autocast() AutocastClass    { return AutocastOff }
 func (*unfold2dFunc) Autocast() AutocastClass        { return AutocastOff }
 func (*foldFunc) Autocast() AutocastClass            { return AutocastOff }
+func (*unfoldGradFunc) Autocast() AutocastClass      { return AutocastOff }
 func (gatherFunc) Autocast() AutocastClass           { return AutocastOff }
 func (namedFunc) Autocast() AutocastClass            { return AutocastOff }
 func (stopFunc) Autocast() AutocastClass             { return AutocastOff }

@@ -28,9 +28,10 @@ const manyPlaces = 512
 // launches. A smaller fraction would divide a GPU's step into many small launches. It would save
 // nothing, because a model's peak of memory is not in a convolution.
 //
-// A step of ResNet-18 with 32 images was measured on a GPU. With the fraction 3/4 it has 2900
-// operations. With the fraction 1/2 it has 4300, and the same peak of memory. With the fraction 1
-// it has 2300, but under autocast its peak is 1.02 times PyTorch's (models/cudapeak_test.go).
+// A step of ResNet-18 with 32 images was planned for a GPU. With the fraction 3/4 it has 1727
+// launches. With the fraction 1/2 it has 2489, and nearly the same peak of memory. With the
+// fraction 1 it has 1381, but a step of LeNet has a peak of 1.17 times PyTorch's
+// (models/peak_test.go).
 //
 // With a few large images, the columns of one sample may need more memory than all inputs and
 // outputs. Then a GPU makes the columns for a part of the sample's windows.
@@ -226,20 +227,6 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	if bias != nil || !v.disjoint() {
 		t = t.Compute()
 	}
-	if v.depthwise() {
-		return inComputeType(g, w, bias, func(g, w *Tensor) *Tensor {
-			y := alloc(v.op, c, g.st.dev, g.dtype, v.shaped(n, v.channels, v.in))
-			if y.Size() == 0 || g.Size() == 0 {
-				return y.fill(0)
-			}
-			wide := y
-			if !v.unpadded() {
-				wide = alloc(v.op, c, g.st.dev, g.dtype, v.padded(n, v.channels))
-			}
-			v.addTaps(v.op, c, wide.fill(0), g, func(k int) *Tensor { return v.ofTap(w, k) })
-			return v.cut(v.op, c, wide).Contiguous()
-		})
-	}
 	y := alloc(v.op, c, g.st.dev, g.dtype, v.shaped(n, v.channels, v.in))
 	switch {
 	case y.Size() == 0:
@@ -249,31 +236,40 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 			withBias(y, bias)
 		}
 		return y
+	case v.depthwise():
+		out := y
+		if bias != nil && t != y.dtype {
+			out = alloc(v.op, c, g.st.dev, t, y.layout.Shape)
+		}
+		v.fold(v.op, c, out, v.repeated(v.op, c, g), w.reshape(shape.Of(v.channels).Append(v.list(v.kernel).Slice()...)), false)
+		if bias != nil {
+			withBias(out, bias)
+		}
+		if out != y {
+			y.store(v.op, c, out)
+		}
+		return y
 	}
 	a := v.inType(c, v.matrices(w), factorType(g.dtype, t)).T()
 	step, rows := v.atOnce(g.st.dev, t, n)
 	v.chunks(c, step, n, func(c *Scope, at, n int) {
 		from, to := v.inType(c, g.In(c).Narrow(0, at, n), a.dtype), y.In(c).Narrow(0, at, n)
-		wide := to
-		switch {
-		case !v.unpadded():
-			wide = alloc(v.op, c, g.st.dev, t, v.padded(n, v.channels))
-		case t != y.dtype:
-			wide = alloc(v.op, c, g.st.dev, t, y.layout.Shape.With(0, n))
-		}
-		if !v.single() {
-			wide.fill(0)
+		out := to
+		if t != y.dtype && (bias != nil || rows < v.out[0]) {
+			out = alloc(v.op, c, g.st.dev, t, to.layout.Shape)
 		}
 		if rows == v.out[0] {
-			v.spread(c, from, a, wide)
+			v.spread(c, from, a, t, &v.grid, out, false)
 		} else {
-			v.bands(c, rows, func(c *Scope, b *convolution, to, at int) {
-				b.spread(c, from.In(c).Narrow(2, at, b.out[0]), a, wide.In(c).Narrow(2, to, b.in[0]))
+			out.fill(0)
+			v.bands(c, rows, func(c *Scope, b *convolution, element, at int) {
+				if g, first := v.bandOf(b, element); g.in[0] > 0 {
+					b.spread(c, from.In(c).Narrow(2, at, b.out[0]), a, t, &g, out.In(c).Narrow(2, first, g.in[0]), true)
+				}
 			})
 		}
-		if wide != to {
-			out := v.cut(v.op, c, wide)
-			if t != y.dtype && bias != nil {
+		if out != to {
+			if bias != nil {
 				withBias(out, bias)
 			}
 			to.store(v.op, c, out)
@@ -285,35 +281,45 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	return y
 }
 
-// spread adds the products of a with g to the tensor wide. a is the transposed weight as matrices,
-// the products are columns, and wide has padded samples. All columns are in memory at once. If each
-// window is a single element, spread overwrites wide instead.
-func (v *convolution) spread(c *Scope, g, a, wide *Tensor) {
-	n, t := g.Dim(0), wide.dtype
+// bandOf returns the grid of a band's windows over the elements that they cover, without the
+// padding. element is the element of the padded sample at which the band begins in the first
+// dimension. first is the first of the covered elements in this dimension.
+func (v *convolution) bandOf(b *convolution, element int) (g grid, first int) {
+	g = v.grid
+	begin := element - v.before[0]
+	first = min(max(begin, 0), v.in[0])
+	g.out[0], g.in[0] = b.out[0], min(begin+b.in[0], v.in[0])-first
+	g.before[0] = first - begin
+	g.behind[0] = b.in[0] - g.before[0] - g.in[0]
+	return g, first
+}
+
+// spread sets out, [n, channels, in…], to the products of a with g, each at its place. If add is
+// set, it adds them to out. a is the transposed weight as matrices, and the products are columns of
+// type t. The windows of the columns move over out as to says. All columns are in memory at once.
+func (v *convolution) spread(c *Scope, g, a *Tensor, t dtype.Type, to *grid, out *Tensor, add bool) {
+	n := g.Dim(0)
+	kernel, places := v.list(v.kernel).Slice(), v.list(v.out).Slice()
 	if v.batchFirst() {
 		b := g.reshape(shape.Of(n, v.outputs, v.places()))
 		a := a.expand(shape.Of(n, a.Dim(1), a.Dim(2)))
-		if v.single() {
-			multiplyAdd(v.op, c, wide.reshape(shape.Of(n, v.channels, v.places())), a, b, nil)
+		if to.single() {
+			multiplyAdd(v.op, c, out.reshape(shape.Of(n, v.channels, v.places())), a, b, nil)
 			return
 		}
 		columns := alloc(v.op, c, g.st.dev, t, shape.Of(n, v.channels*v.taps(), v.places()))
 		multiplyAdd(v.op, c, columns, a, b, nil)
-		v.addWindows(v.op, c, wide, func(k int) *Tensor {
-			return columns.reshape(shape.Of(n, v.channels, v.taps(), v.places())).Select(2, k).reshape(v.shaped(n, v.channels, v.out))
-		})
+		to.fold(v.op, c, out, columns.reshape(shape.Of(n, v.channels).Append(kernel...).Append(places...)), nil, add)
 		return
 	}
 	columns := alloc(v.op, c, g.st.dev, t, shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places()))
 	multiplyAdd(v.op, c, columns, a, v.rows(g), nil)
-	if v.single() {
-		wide.store(v.op, c, columns.reshape(v.shaped(v.channels, n, v.in)).Transpose(0, 1))
+	if to.single() {
+		out.store(v.op, c, columns.reshape(v.shaped(v.channels, n, v.in)).Transpose(0, 1))
 		return
 	}
-	v.addWindows(v.op, c, wide, func(k int) *Tensor {
-		t := columns.reshape(shape.Of(v.channels, v.taps(), n, v.places())).Select(1, k).Transpose(0, 1)
-		return t.Unflatten(2, v.list(v.out).Slice()...)
-	})
+	windows := shape.Of(v.channels).Append(kernel...).Append(n).Append(places...)
+	to.fold(v.op, c, out, columns.reshape(windows).MoveAxis(1+v.rank, 0), nil, add)
 }
 
 // gradient returns the gradient of the weight from the operand x and g, the gradient of the result.

@@ -86,7 +86,7 @@ type division struct{ float, integer, floatScalar, integerScalar *Elementwise }
 func declareDivision(name string, float func(x, y *expr.Expr) *expr.Expr, integer func(x, y *expr.Expr) *expr.Expr,
 	ref func(a, b float64) float64, dx *expr.Expr, negDy func(x, y *expr.Expr) *expr.Expr) division {
 	whole := expr.Param(0, dtype.I64)
-	// sample ranges that let a gradient test keep away from the jumps
+	// x and y are drawn from these ranges in tests, so that a test of gradients can avoid the jumps
 	by := [][2]float64{{-3.9, 3.9}, {0.5, 3.9}}
 	first := func(g *expr.Expr) *expr.Expr {
 		if dx == nil {

@@ -85,8 +85,8 @@ type vjpPart struct {
 
 var declared []*Elementwise
 
-// Declare declares an elementwise op. The table test runs all declared ops, the library's and a
-// program's own.
+// Declare declares an elementwise op. [Declared] then lists it, and package optest compares the
+// listed ops with their references.
 func Declare(e *Elementwise) *Elementwise {
 	declared = append(declared, e)
 	return e

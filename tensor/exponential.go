@@ -39,11 +39,14 @@ func logit(x float64) float64 {
 	return math.Log(x / (1 - x))
 }
 
-// logitExpr is log(x/(1-x)). Around ½ this formula loses accuracy, so there it is log(1 +
-// (2x-1)/(1-x)).
+// logitExpr is log(x/(1-x)). Around ½ this formula loses accuracy. There the expression is log(1 +
+// t), where t is (2x-1)/(1-x). It adds what rounding 1 + t to y has lost: (t-(y-1))/y.
 func logitExpr(x *expr.Expr) *expr.Expr {
-	near := x.Add(x).Sub(unit).Div(unit.Sub(x)).Log1p()
-	return x.Sub(expr.C(0.5)).Abs().Lt(expr.C(0.25)).Select(near, x.Div(unit.Sub(x)).Log())
+	near := x.Sub(expr.C(0.5)).Abs().Lt(expr.C(0.25))
+	t := near.Select(x.Add(x).Sub(unit), x).Div(unit.Sub(x))
+	y := near.Select(unit.Add(t), t)
+	lost := t.Sub(y.Sub(unit)).Div(y)
+	return y.Log().Add(near.Select(lost, zeroC))
 }
 
 // xNegative is x < 0, and expNegAbs is e^-|x|. They express the gradient of log(sigmoid(x)), which

@@ -288,6 +288,6 @@ var (
 	argsortOps          opPool[device.Argsort, *device.Argsort]
 	searchOps           opPool[device.Search, *device.Search]
 	sumWindowsOps       opPool[device.SumWindows, *device.SumWindows]
-	addWindowsOps       opPool[device.AddWindows, *device.AddWindows]
+	foldOps             opPool[device.Fold, *device.Fold]
 	maxPoolGradOps      opPool[device.MaxPoolGrad, *device.MaxPoolGrad]
 )

@@ -337,17 +337,9 @@ func (f *avgGradFunc) Name() string { return f.op + ".grad" }
 func (f *avgGradFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	g, s := in[0], c.Scope()
 	share := f.divide(s, g.Cast(g.dtype.Compute()))
-	if y := f.spreadWindows(f.op, s, share); y != nil {
-		return y.Cast(g.dtype)
-	}
-	y := alloc(f.op, s, g.st.dev, share.dtype, f.padded(g.Dim(0), g.Dim(1))).fill(0)
-	if f.disjoint() {
-		seen := y.handle(f.op, s, f.windows(y.layout, true))
-		seen.store(f.op, s, share.reshape(shape.Of(g.Dim(0), g.Dim(1)).Append(onesOf(f.rank).Slice()...).Append(f.list(f.out).Slice()...)))
-	} else {
-		f.addWindows(f.op, s, y, func(int) *Tensor { return share.handle(f.op, s, share.layout) })
-	}
-	return f.cut(f.op, s, y).Cast(g.dtype).Contiguous()
+	y := alloc(f.op, s, g.st.dev, g.dtype, f.shaped(g.Dim(0), g.Dim(1), f.in))
+	f.fold(f.op, s, y, f.repeated(f.op, s, share), nil, false)
+	return y
 }
 
 func (f *avgGradFunc) VJP(_ *Context, x *Tensor) []*Tensor {

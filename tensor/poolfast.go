@@ -10,11 +10,6 @@ func planes(x shape.Dims) shape.Dims {
 	return x.Remove(0).With(0, x.At(0)*x.At(1))
 }
 
-// window describes the grid's windows for a primitive.
-func (g *grid) window() device.Window {
-	return device.Window{Rank: g.rank, Kernel: g.kernel, Stride: g.stride, Dilation: g.dilation, Before: g.before}
-}
-
 // sumWindows returns the sums of the windows of x, [n, c, …]. It is nil if the device has no kernel
 // for them.
 func (g *grid) sumWindows(op string, s *Scope, x *Tensor) *Tensor {
@@ -32,26 +27,6 @@ func (g *grid) sumWindows(op string, s *Scope, x *Tensor) *Tensor {
 	launch(op, s, o, y, x)
 	sumWindowsOps.put(o)
 	return y
-}
-
-// spreadWindows returns, for each element of the input, the sum of the terms of the windows that
-// cover it. terms has one term for each window: [n, c, out…]. The result is nil if the device has
-// no kernel for these sums.
-func (g *grid) spreadWindows(op string, s *Scope, terms *Tensor) *Tensor {
-	if terms.Size() == 0 {
-		return nil
-	}
-	to := g.shaped(terms.Dim(0), terms.Dim(1), g.in)
-	o := addWindowsOps.supported(s, terms.st.dev, device.AddWindows{DX: resultOf(terms.dtype, planes(to)), G: resultOf(terms.dtype, planes(terms.layout.Shape)), Window: g.window()})
-	if o == nil {
-		return nil
-	}
-	terms = terms.Contiguous()
-	dx := alloc(op, s, terms.st.dev, terms.dtype, to)
-	o.G = terms.operandAs(planes(terms.layout.Shape))
-	launch(op, s, o, dx, terms)
-	addWindowsOps.put(o)
-	return dx
 }
 
 // byKernel returns the gradient of maxima by a kernel of the device, or nil if the device has none.

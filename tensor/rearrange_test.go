@@ -107,7 +107,7 @@ func TestResultsFollowOperands(t *testing.T) {
 				t.Errorf("%s: gradient %v, want %v", c.name, gx, wx)
 			}
 			before := got.Floats()
-			got.Detach().MulScalarInPlace(2) // in place, the elements stay where they are
+			got.Detach().MulScalarInPlace(2) // writes into the memory of got, in the order of its strides
 			if after := got.Floats(); after[7] != 2*before[7] {
 				t.Errorf("%s: %v doubled is %v", c.name, before[7], after[7])
 			}

@@ -71,8 +71,9 @@ func (v *modeWatch) encloses(s *Scope) bool {
 	return s != nil && s.watch.Load() == v
 }
 
-// noteMissed tells the watches of this goroutine about an op in s. would reports whether the modes
-// of a watched scope would have changed the op.
+// noteMissed tells the watches of this goroutine about an op in s. A watch notes the op if its
+// scope does not enclose s, and if its modes would have changed the op, as the function would
+// reports.
 func (s *Scope) noteMissed(op, how string, would func(v *modeWatch) bool) {
 	modeWatches.forEach(func(v *modeWatch) bool {
 		if v.missed == nil && v.ignoring == 0 && would(v) && !v.encloses(s) && v.onThisGoroutine() {

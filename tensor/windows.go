@@ -53,13 +53,35 @@ func (x *Tensor) Unfold(dim, size, step int) *Tensor {
 	l.Shape = l.Shape.With(a, count).Append(size)
 	l.Strides = l.Strides.With(a, along*step).Append(along)
 	return x.view("unfold", l, func(c *Context, g *Tensor) *Tensor {
-		rows := g.MoveAxis(-1, a+1)
-		flat := rows.layout.Shape.Remove(a+1).With(a, count*size)
-		index := positions(c.Scope(), g, shape.Of(count, size), shape.Of(step, 1), 0)
-		ones := shape.Dims{}
-		for range flat.Rank() {
-			ones = ones.Append(1)
-		}
-		return Apply(scatterFunc{a, to, "unfold.grad", false}, rows.reshape(flat), index.reshape(ones.With(a, count*size)).expand(flat))
+		return Apply(&unfoldGradFunc{a, size, step, to}, g)
 	})
+}
+
+// unfoldGradFunc is the gradient of windows of the given size along a dimension, of a tensor of
+// shape to.
+type unfoldGradFunc struct {
+	axis, size, step int
+	to               shape.Dims
+}
+
+func (f *unfoldGradFunc) Name() string { return "unfold.grad" }
+
+func (f *unfoldGradFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	g, s := in[0], c.Scope()
+	y := alloc(f.Name(), s, g.st.dev, g.dtype, f.to)
+	if f.size == 0 {
+		return y.fill(0)
+	}
+	// The dimensions before the axis are samples, and those behind it are a second dimension of
+	// windows of one element.
+	n, count := f.to.At(f.axis), g.Dim(f.axis)
+	before, behind := f.to.Head(f.axis).Size(), f.to.Tail(f.axis+1).Size()
+	v := grid{rank: 2, in: [3]int{n, behind}, kernel: [3]int{f.size, 1}, stride: [3]int{f.step, 1}, dilation: [3]int{1, 1}, out: [3]int{count, behind}}
+	x := g.reshape(shape.Of(before, 1, count, behind, f.size, 1)).Permute(0, 1, 4, 5, 2, 3)
+	v.fold(f.Name(), s, y.reshape(shape.Of(before, 1, n, behind)), x, nil, false)
+	return y
+}
+
+func (f *unfoldGradFunc) VJP(_ *Context, x *Tensor) []*Tensor {
+	return []*Tensor{x.Unfold(f.axis, f.size, f.step)}
 }

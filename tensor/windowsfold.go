@@ -3,6 +3,9 @@ package tensor
 import (
 	"fmt"
 
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -100,12 +103,128 @@ func (f *foldFunc) Name() string { return "fold" }
 func (f *foldFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	s, x := c.Scope(), in[0]
 	n := x.Dim(0)
-	y := alloc(f.Name(), s, x.st.dev, x.dtype.Compute(), f.padded(n, f.channels)).fill(0)
-	columns := x.reshape(shape.Of(n, f.channels, f.taps(), f.places()))
-	f.addWindows(f.Name(), s, y, func(k int) *Tensor { return columns.Select(2, k).reshape(f.shaped(n, f.channels, f.out)) })
-	return f.cut(f.Name(), s, y).Cast(x.dtype).Contiguous()
+	y := alloc(f.Name(), s, x.st.dev, x.dtype, f.shaped(n, f.channels, f.in))
+	windows := shape.Of(n, f.channels).Append(f.list(f.kernel).Slice()...).Append(f.list(f.out).Slice()...)
+	f.fold(f.Name(), s, y, x.reshape(windows), nil, false)
+	return y
 }
 
 func (f *foldFunc) VJP(_ *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(&unfold2dFunc{f.grid, f.channels}, g)}
+}
+
+// window describes the grid's windows for a primitive.
+func (g *grid) window() device.Window {
+	return device.Window{Rank: g.rank, Kernel: g.kernel, Stride: g.stride, Dilation: g.dilation, Before: g.before}
+}
+
+// fold sets y, [n, c, in…], to the sums of the elements of windows that lie there. If add is set,
+// it adds the sums to y. x holds the elements, [n, c, kernel…, out…]. If w, [c, kernel…], is not
+// nil, element k of a window is multiplied by w's element k. Elements in the padding are left out.
+// The elements of a sum are added in the order of k, in the type in which y is computed. y is
+// rounded once.
+func (g *grid) fold(op string, s *Scope, y, x, w *Tensor, add bool) {
+	if y.Size() == 0 {
+		return
+	}
+	o := device.Fold{Y: y.operand(), X: x.operand(), Window: g.window(), Add: add}
+	if w != nil {
+		o.W = w.operand()
+	}
+	if o := foldOps.supported(s, y.st.dev, o); o != nil {
+		launch(op, s, o, y, x, w)
+		foldOps.put(o)
+		y.st.version.Add(1)
+		return
+	}
+	t := y.dtype.Compute()
+	switch {
+	case t != y.dtype:
+		wide := alloc(op, s, y.st.dev, t, y.layout.Shape)
+		if add {
+			wide.store(op, s, y)
+		}
+		g.fold(op, s, wide, x, w, add)
+		y.store(op, s, wide)
+	case !g.unpadded():
+		wide := alloc(op, s, y.st.dev, t, g.padded(y.Dim(0), y.Dim(1))).fill(0)
+		in := g.cut(op, s, wide)
+		if add {
+			in.store(op, s, y)
+		}
+		g.addElements(op, s, wide, x, w)
+		y.store(op, s, in)
+	default:
+		if !add {
+			y.fill(0)
+		}
+		g.addElements(op, s, y, x, w)
+	}
+}
+
+// foldKey says which program adds an element of all windows.
+type foldKey struct {
+	from, to dtype.Type
+	weighted bool
+}
+
+var foldPrograms cache[foldKey, *expr.Program]
+
+func foldProgram(from, to dtype.Type, weighted bool) *expr.Program {
+	return foldPrograms.get(foldKey{from, to, weighted}, func() *expr.Program {
+		types := []dtype.Type{to, from}
+		e := expr.X(0).Add(expr.X(1))
+		if weighted {
+			types = append(types, from)
+			if e = expr.X(0).Add(expr.X(1).Mul(expr.X(2))); to.IsFloat() {
+				e = expr.X(1).FMA(expr.X(2), expr.X(0))
+			}
+		}
+		return expr.MustLower([]*expr.Expr{e}, []dtype.Type{to}, types, -1)
+	})
+}
+
+// addElements adds the elements of windows x to y, a padded tensor [n, c, …]. It adds element after
+// element of all windows. fold describes x and w.
+func (g *grid) addElements(op string, s *Scope, y, x, w *Tensor) {
+	p := foldProgram(x.dtype, y.dtype, w != nil)
+	for k := range g.taps() {
+		to, lx := y.handle(op, s, g.tap(y.layout, k)), x.layout
+		var lw shape.Layout
+		if w != nil {
+			lw = w.layout
+		}
+		for i, left := g.rank-1, k; i >= 0; i-- {
+			lx = lx.Select(2+i, left%g.kernel[i])
+			if w != nil {
+				lw = lw.Select(1+i, left%g.kernel[i])
+			}
+			left /= g.kernel[i]
+		}
+		from := x.handle(op, s, lx)
+		in := []*Tensor{to, from}
+		if w != nil {
+			for range g.rank {
+				lw = lw.Unsqueeze(1)
+			}
+			in = append(in, w.handle(op, s, lw))
+		}
+		run(op, s, p, to, in, nil)
+		for _, t := range in {
+			t.Free()
+		}
+	}
+	y.st.version.Add(1)
+}
+
+// repeated returns the windows of fold whose elements are all one number. terms holds the numbers,
+// [n, c, out…].
+func (g *grid) repeated(op string, s *Scope, terms *Tensor) *Tensor {
+	l := terms.layout
+	w := shape.Layout{Offset: l.Offset, Shape: l.Shape.Head(2), Strides: l.Strides.Head(2)}
+	for i := range g.rank {
+		w.Shape, w.Strides = w.Shape.Append(g.kernel[i]), w.Strides.Append(0)
+	}
+	w.Shape, w.Strides = w.Shape.Append(l.Shape.Tail(2).Slice()...), w.Strides.Append(l.Strides.Tail(2).Slice()...)
+	return terms.handle(op, s, w)
 }

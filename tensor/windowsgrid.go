@@ -155,19 +155,6 @@ func onesOf(n int) (s shape.Dims) {
 	return s
 }
 
-// addWindows adds part(k) to tap k of y, a padded tensor [n, c, …], for all taps. It is the adjoint
-// of windows. Taps are added one after the other, so that the order of additions is fixed.
-func (g *grid) addWindows(op string, c *Scope, y *Tensor, part func(k int) *Tensor) {
-	for k := range g.taps() {
-		to := y.handle(op, c, g.tap(y.layout, k))
-		from := part(k)
-		run(op, c, addProgram(y.dtype, from.dtype), to, []*Tensor{to, from}, nil)
-		to.Free()
-		from.Free()
-	}
-	y.st.version.Add(1)
-}
-
 // cut returns the padded tensor y without its padding, or y itself if there is no padding.
 func (g *grid) cut(op string, c *Scope, y *Tensor) *Tensor {
 	if g.unpadded() {

@@ -132,23 +132,3 @@ func (g *grid) longRun(l shape.Layout) int {
 func (g *grid) runs(s shape.Dims, n int) shape.Dims {
 	return s.Head(s.Rank() - 2).Append(n)
 }
-
-var addTapPrograms cache[tapKey, *expr.Program]
-
-// addTaps adds products to all taps of the padded y, [n, c, …], one tap after the other. The
-// products for tap k are values, [n, c, out…], times weight(k).
-func (g *grid) addTaps(op string, c *Scope, y, values *Tensor, weight func(k int) *Tensor) {
-	p := addTapPrograms.get(tapKey{from: values.dtype, to: y.dtype}, func() *expr.Program {
-		e := expr.X(1).FMA(expr.X(2), expr.X(0))
-		if !y.dtype.IsFloat() {
-			e = expr.X(0).Add(expr.X(1).Mul(expr.X(2)))
-		}
-		return expr.MustLower([]*expr.Expr{e}, []dtype.Type{y.dtype}, []dtype.Type{y.dtype, values.dtype, values.dtype}, -1)
-	})
-	for k := range g.taps() {
-		to := y.handle(op, c, g.tap(y.layout, k))
-		run(op, c, p, to, []*Tensor{to, values, weight(k)}, nil)
-		to.Free()
-	}
-	y.st.version.Add(1)
-}

@@ -45,7 +45,7 @@ func unusedModes(u *unit) {
 	}
 }
 
-// unusedNew checks a scope in a variable that is only used to close the scope.
+// unusedNew reports a scope whose variable has no use except calls of Close.
 func (u *unit) unusedNew(o *opening, modes string) {
 	v, _ := u.holder(o)
 	if v == nil {

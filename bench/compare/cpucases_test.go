@@ -45,7 +45,7 @@ func TestCasesOnCPU(t *testing.T) {
 }
 
 // The models of both sides have the same number of parameters, and their losses are about equal.
-// PyTorch's process can answer the rounds of this program.
+// Pairs of measurements work: PyTorch's process measures a case when this program asks for it.
 func TestCasesOnCPUBesidePyTorch(t *testing.T) {
 	python := pythonWithTorch(t)
 	said, err := exec.Command(python, "-W", "ignore", "torch_compare.py", "--trial", "cpu").Output()

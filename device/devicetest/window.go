@@ -98,51 +98,57 @@ func testConvolve(r *rig) {
 }
 
 func testPool(r *rig) {
-	if !r.supports("window sums", "window sums gradient", "max pool gradient") {
-		return
-	}
 	for i, w := range []window{
 		{n: 3, in: [2]int{6, 8}, kernel: [2]int{2, 2}, stride: [2]int{2, 2}, dilation: [2]int{1, 1}, out: [2]int{3, 4}},
 		{n: 2, in: [2]int{7, 40}, kernel: [2]int{3, 5}, stride: [2]int{2, 1}, dilation: [2]int{1, 2}, before: [2]int{1, 2}, out: [2]int{4, 36}},
 		{n: 2, in: [2]int{5, 6}, kernel: [2]int{5, 6}, stride: [2]int{1, 1}, dilation: [2]int{1, 1}, out: [2]int{1, 1}},
 		{n: 0, in: [2]int{5, 6}, kernel: [2]int{5, 6}, stride: [2]int{1, 1}, dilation: [2]int{1, 1}, out: [2]int{1, 1}},
 	} {
-		f := []form{contiguous, offset}[i%2]
-		what := fmt.Sprintf("pool %+v", w)
-		plane, places := w.in[0]*w.in[1], w.out[0]*w.out[1]
-		x, g := r.small(dtype.F32, shape.Of(w.n, w.in[0], w.in[1]), f), r.small(dtype.F32, shape.Of(w.n, w.out[0], w.out[1]), f)
-		y, dx, most := r.empty(dtype.F32, g.v.Shape, f), r.empty(dtype.F32, x.v.Shape, f), r.empty(dtype.F32, x.v.Shape, f)
-		c := device.Window{Rank: 2, Kernel: three(w.kernel), Stride: three(w.stride), Dilation: three(w.dilation), Before: three(w.before)}
-		fx, fg := x.floats(), g.floats()
-		sums, spread, reached, size := make([]float64, len(fg)), make([]float64, len(fx)), make([]float64, len(fx)), make([]float64, len(fg))
-		last := make([]int, len(fg)) // the last element of each window counts as its maximum
-		for n := range w.n {
-			w.forEach(func(place, _, at int) {
-				sums[n*places+place] += fx[n*plane+at]
-				size[n*places+place] += math.Abs(fx[n*plane+at])
-				spread[n*plane+at] += fg[n*places+place]
-				last[n*places+place] = at
-			})
+		for k, t := range []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16} {
+			r.testPool(w, t, []form{contiguous, offset}[i%2], []dtype.Type{dtype.U8, dtype.I16, dtype.I32}[(i+k)%3])
 		}
-		near := r.array([]dtype.Type{dtype.U8, dtype.I16, dtype.I32}[i%3], g.v.Shape, contiguous, func(k int) uint64 {
-			if k >= len(last) {
-				return 0
-			}
-			p := k % places
-			begin := (p/w.out[1]*w.stride[0]-w.before[0])*w.in[1] + p%w.out[1]*w.stride[1] - w.before[1]
-			return uint64(last[k] - begin)
-		})
-		for k, at := range last {
-			reached[k/places*plane+at] += fg[k]
-		}
-		r.run(what, &device.SumWindows{Y: y.v, X: x.v, Window: c})
-		r.run(what, &device.AddWindows{DX: dx.v, G: g.v, Window: c})
-		r.run(what, &device.MaxPoolGrad{DX: most.v, G: g.v, Near: near.v, Window: c})
-		y.close(what+", sums", sums, func(i int) float64 { return 4 * epsilon(dtype.F32) * size[i] })
-		dx.close(what+", spread", spread, func(int) float64 { return 1e-4 })
-		most.close(what+", maxima", reached, func(int) float64 { return 1e-4 })
-		r.end()
 	}
+}
+
+// testPool checks the pooling ops for windows w and type t. The distances of maxima have the given
+// type.
+func (r *rig) testPool(w window, t dtype.Type, f form, distances dtype.Type) {
+	what := fmt.Sprintf("pool of %v %+v", t, w)
+	plane, places := w.in[0]*w.in[1], w.out[0]*w.out[1]
+	x, g := r.small(t, shape.Of(w.n, w.in[0], w.in[1]), f), r.small(t, shape.Of(w.n, w.out[0], w.out[1]), f)
+	y, most := r.empty(t, g.v.Shape, f), r.empty(t, x.v.Shape, f)
+	c := device.Window{Rank: 2, Kernel: three(w.kernel), Stride: three(w.stride), Dilation: three(w.dilation), Before: three(w.before)}
+	fx, fg := x.floats(), g.floats()
+	sums, reached, size, reach := make([]float64, len(fg)), make([]float64, len(fx)), make([]float64, len(fg)), make([]float64, len(fx))
+	last := make([]int, len(fg)) // the last element of each window counts as its maximum
+	for n := range w.n {
+		w.forEach(func(place, _, at int) {
+			sums[n*places+place] += fx[n*plane+at]
+			size[n*places+place] += math.Abs(fx[n*plane+at])
+			last[n*places+place] = at
+		})
+	}
+	near := r.array(distances, g.v.Shape, contiguous, func(k int) uint64 {
+		if k >= len(last) {
+			return 0
+		}
+		p := k % places
+		begin := (p/w.out[1]*w.stride[0]-w.before[0])*w.in[1] + p%w.out[1]*w.stride[1] - w.before[1]
+		return uint64(last[k] - begin)
+	})
+	for k, at := range last {
+		reached[k/places*plane+at] += fg[k]
+		reach[k/places*plane+at] += math.Abs(fg[k])
+	}
+	if o := (&device.SumWindows{Y: y.v, X: x.v, Window: c}); t == dtype.F32 && r.dev.Supports(o) {
+		r.run(what, o)
+		y.close(what+", sums", sums, func(i int) float64 { return 4 * epsilon(t) * size[i] })
+	}
+	if o := (&device.MaxPoolGrad{DX: most.v, G: g.v, Near: near.v, Window: c}); r.dev.Supports(o) {
+		r.run(what, o)
+		most.close(what+", maxima", reached, func(i int) float64 { return 4 * epsilon(t) * reach[i] })
+	}
+	r.end()
 }
 
 func testChannelNorm(r *rig) {

@@ -34,10 +34,10 @@ type byPlace struct {
 }
 
 const (
-	// Limit of the elements of a chunk of the source. The chunk may be larger than the second-level
-	// cache, because the taps of a place are near each other.
+	// Largest number of elements of a chunk of the source. The chunk may be larger than the
+	// second-level cache, because the taps of a place are near each other.
 	placeSource = 1 << 19
-	placeResult = 1 << 15 // limit of the elements of a task's result, which stay in the cache
+	placeResult = 1 << 15 // target size of a task's result in elements: it stays in the cache
 )
 
 // pairs holds a list for each key: the spans that are summed up for this key. A span is a pair of

@@ -28,8 +28,8 @@ type weights struct {
 const (
 	weightPlaces = 512     // places in a unit
 	weightPanels = 4       // panels of the gradient that are packed at once
-	weightSums   = 1 << 21 // limit of the elements of all sums
-	weightSeen   = 1 << 16 // limit of the elements that are copied at once
+	weightSums   = 1 << 21 // largest number of elements of all sums
+	weightSeen   = 1 << 16 // largest product of a task's channels and a unit's places
 )
 
 var weightBuffers sync.Pool

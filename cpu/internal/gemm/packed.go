@@ -32,6 +32,9 @@ type job[E factor, T float] struct {
 	tileA, tileB int // panels in a tile task
 	tilesB       int
 	inPlace      bool // B is read in place, except its last, narrower panel
+	// If byRows is true, tile tasks pack the panels of A that they use, and B is read in place. So
+	// the threads share nothing that one of them has written.
+	byRows bool
 	// If fused is true, tile tasks pack the blocks of B that they use. This is so if there are few
 	// rows: then only one task uses each block, so nothing is packed twice.
 	fused      bool
@@ -101,8 +104,10 @@ func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T
 	j.kern, j.m, j.n, j.k, j.a, j.b, j.result = kern, m, n, k, a, b, *c
 	j.block = kern.blockOf(k)
 	groupK := max(1, groupLimit/kern.steps(j.block)) * j.block
-	j.inPlace = b.cs == 1 && m <= kern.height && !kern.pairs
-	j.fused = !j.inPlace && m <= tilePanelsA*kern.height
+	few := m <= kern.height
+	j.byRows = !few && n*k <= placeLimit && !kern.pairs
+	j.inPlace = b.cs == 1 && (few || j.byRows) && !kern.pairs
+	j.fused = !j.inPlace && !j.byRows && m <= tilePanelsA*kern.height
 	for n0 := 0; n0 < n; n0 += groupLimit {
 		j.n0, j.ng = n0, min(groupLimit, n-n0)
 		for m0 := 0; m0 < m; m0 += groupLimit {
@@ -130,6 +135,10 @@ const (
 	// number of tile tasks to aim for, if the tiles stay large enough
 	minTasks = 8
 	tileWork = 1 << 19 // least number of multiplications in a tile task
+	// A matrix B of up to this number of elements stays in the second-level cache, so it is read in
+	// place.
+	placeLimit = 1 << 16
+	rowsWork   = 1 << 18 // multiplications to aim for in a task of rows
 )
 
 // run packs and multiplies one group.
@@ -151,6 +160,14 @@ func (j *job[E, T]) run(par Parallel) {
 		if j.inPlace {
 			j.packTasksB = min(1, j.ng%kern.width)
 		}
+	}
+	if j.byRows {
+		if !j.inPlace && j.repackB {
+			par(j.packTasksB, j.packFn)
+		}
+		j.tileA, j.tileB, j.tilesB = max(1, rowsWork/(kern.height*j.ng*j.kg), j.panelsA/16), j.panelsB, 1
+		par(ceil(j.panelsA, j.tileA), j.tileFn)
+		return
 	}
 	par(j.packTasksB+ceil(j.panelsA, j.perPackA), j.packFn)
 
@@ -196,7 +213,6 @@ func (j *job[E, T]) blockB(p, k0, kc int) []E {
 
 // pack runs packing task i. The first tasks pack panels of B, and the later tasks pack panels of A.
 func (j *job[E, T]) pack(i int) {
-	kern := j.kern
 	if i < j.packTasksB {
 		first, last := i*j.perPackB, min((i+1)*j.perPackB, j.panelsB)
 		if j.inPlace {
@@ -212,13 +228,17 @@ func (j *job[E, T]) pack(i int) {
 	}
 	i -= j.packTasksB
 	for p := i * j.perPackA; p < min((i+1)*j.perPackA, j.panelsA); p++ {
-		row, h := j.rowsOf(p)
 		for k0 := 0; k0 < j.kg; k0 += j.block {
-			kc := min(j.block, j.kg-k0)
-			src := j.a.data[(j.m0+row)*j.a.rs+(j.k0+k0)*j.a.cs:]
-			kern.pack(j.blockA(p, k0, kc), kern.stride, src, j.a.rs, j.a.cs, h, kc)
+			j.packA(p, k0, min(j.block, j.kg-k0))
 		}
 	}
+}
+
+// packA packs one block of one panel of A.
+func (j *job[E, T]) packA(p, k0, kc int) {
+	row, h := j.rowsOf(p)
+	src := j.a.data[(j.m0+row)*j.a.rs+(j.k0+k0)*j.a.cs:]
+	j.kern.pack(j.blockA(p, k0, kc), j.kern.stride, src, j.a.rs, j.a.cs, h, kc)
 }
 
 // packB packs one block of one panel of B.
@@ -244,7 +264,8 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 	a1, b1 := min(a0+j.tileA, j.panelsA), min(b0+j.tileB, j.panelsB)
 	l := pool.local()
 	defer pool.locals.Put(l)
-	if j.fused {
+	narrow := j.byRows && j.inPlace && j.ng%kern.width != 0 // the last panel of B cannot be read in place
+	if j.fused || narrow {
 		l.panel = aligned(l.panel, kern.even(j.block)*kern.width)
 	}
 	to := j.to
@@ -270,10 +291,18 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 			}
 			continue
 		}
+		if narrow {
+			j.packB(l.panel, j.panelsB-1, k0, kc)
+		}
 		for pa := a0; pa < a1; pa++ {
+			if j.byRows {
+				j.packA(pa, k0, kc)
+			}
 			for pb := b0; pb < b1; pb++ {
 				if col := pb * kern.width; j.inPlace && col+kern.width <= j.ng {
 					j.multiply(l, &to, pa, pb, k0, kc, &j.b.data[(j.k0+k0)*j.b.rs+j.n0+col], j.b.rs)
+				} else if narrow {
+					j.multiply(l, &to, pa, pb, k0, kc, &l.panel[0], kern.width)
 				} else {
 					j.multiply(l, &to, pa, pb, k0, kc, &j.blockB(pb, k0, kc)[0], kern.width)
 				}

@@ -182,7 +182,8 @@ func (m *Meeting) missing() string {
 	return strings.Join(list, ", ")
 }
 
-// Shared is the memory of all devices, for the effect of a meeting or of [Driver.Foreign].
+// Shared is the memory of all devices. The function effect of [NewMeeting] and [Driver.Foreign]
+// receives it.
 type Shared struct {
 	d    *Driver
 	kind Kind

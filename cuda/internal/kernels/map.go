@@ -427,8 +427,8 @@ func (m *mapBuilder) buildDense() {
 	run(vectors.Mul(num(v)).Add(m.id), m.n, 1)
 }
 
-// buildStrided writes a kernel that walks the space with a stride of the grid. It splits each index
-// into coordinates.
+// buildStrided writes a kernel with a grid-stride loop over the elements, or over vectors of
+// elements. It splits each index into coordinates.
 func (m *mapBuilder) buildStrided() {
 	v := m.s.vector
 	end := m.n

@@ -39,8 +39,8 @@ type reduceOperand struct {
 // cheapMap is the greatest cost of a map for which a loop handles two vectors at once.
 const cheapMap = 8
 
-// partialValue is a running value of the combination. aux is its position for arg reductions, or
-// its count.
+// partialValue is the value v of the elements combined so far. In arg reductions aux is the
+// position of v. In reductions that count, aux is the number of elements counted so far.
 type partialValue struct{ v, aux ptx.Value }
 
 func (s reduceSpec) isArg() bool { return s.kind == device.ArgMax || s.kind == device.ArgMin }

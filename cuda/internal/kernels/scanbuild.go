@@ -368,7 +368,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 			list[e] = w.combine(list[e-1], list[e])
 		}
 		total := w.upTo(list[w.perThread-1], 32)
-		// whether there is a lane before this lane; such a lane has elements
+		// behind is false in lane 0. All other lanes have elements before them in the same warp:
+		// before is their total.
 		behind := w.LaneID().Ne(num(0))
 		before := selectAll(behind, shuffleAll(total, ptx.ShuffleUp, num(1)), start)
 		if w.group > 32 {

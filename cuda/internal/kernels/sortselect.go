@@ -7,11 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// The first few elements of a long row are found without sorting the row. A block finds the first
-// elements of a part of the row. It determines the key of the last wanted element digit by digit,
-// the highest digit first. For each digit it counts the values of that digit, among the elements
-// whose higher digits equal those of the key. The elements found in all parts form a shorter row,
-// which is treated in the same way. A row that is short enough is sorted.
+// If only the first few elements of a row in sorted order are wanted, a long row is not sorted.
+// Each block finds these elements of one part of the row. It determines the key of the last wanted
+// element digit by digit, the highest digit first. For each digit it counts the values of that
+// digit, among the elements whose higher digits equal those of the key. The elements found in all
+// parts form a shorter row, which is treated in the same way. A row that is short enough is sorted.
 
 // selectMost is the largest number of first elements that can be found without sorting the row. It
 // is half of the smallest part.

@@ -378,7 +378,7 @@ func (d *decoder) place(v *variable) {
 	}
 }
 
-// sharedKey identifies a shared variable that has an offset.
+// sharedKey identifies a shared variable by its name and its offset in shared memory.
 type sharedKey struct {
 	name   string
 	offset int

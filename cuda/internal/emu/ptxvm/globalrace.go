@@ -9,11 +9,11 @@ import (
 // Races on global memory between threads of one block are found as follows. Warps record the
 // accesses that they make. A barrier of all threads ends an interval: earlier accesses are ordered
 // before later ones. At that point the list of accesses is checked. For most lists, comparing the
-// ranges of the writes is enough. All further lists are played back into a history of each word.
-// The playback uses the clocks that the warps had, and the rules of shared memory (race.go).
+// ranges of the writes is enough. All further lists are replayed into histories of the words.
+// The replay uses the clocks that the warps had, and the rules of shared memory (race.go).
 
 const (
-	maxTouches = 4096 // the detector plays back a list of touches when it has this length
+	maxTouches = 4096 // when a list of touches has this length, the detector replays it
 	racePieces = 64   // number of words of global memory that share one history
 	keepPieces = 1024 // histories kept for the next interval
 )
@@ -61,11 +61,11 @@ type globalLog struct {
 	written int  // number of touches that write
 	ended   bool // a warp that touched memory has left the kernel, so no later barrier orders it
 
-	played   bool // the first touches of the interval were already played back into the pieces
+	played   bool // the first touches of the interval were already replayed into the pieces
 	pieces   map[uint64]*history
 	spare    []*history
 	readers  readers
-	clocks   clocks   // clocks of the touch that is played back
+	clocks   clocks   // clocks of the touch that replayTouches is recording
 	noClocks []uint32 // clocks of a warp that knows nothing of other warps
 }
 

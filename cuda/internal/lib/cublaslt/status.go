@@ -58,7 +58,7 @@ func (e *Error) Unwrap() error { return e.Status }
 
 // Unavailable says why the library cannot be called. That is a state of the machine.
 type Unavailable struct {
-	Tried   []string // if no library could be loaded: each name and path, with the loader's answer
+	Tried   []string // each name and path tried, with the loader's answer; nil if a library was loaded
 	Path    string   // path of the loaded library, "" if none
 	Version Version  // version of the loaded library, 0 if unknown
 	Missing []string // functions that the loaded library lacks

@@ -1,0 +1,92 @@
+package device
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Fold adds the elements of windows to planes, like torch's F.fold (col2im). Y has the shape [n,
+// channels, in…], and X has the shape [n, channels, kernel…, out…]. For the window at place p,
+// element k is X[n, c, k…, p…]. Fold sets each element of Y to the sum of the elements of X that
+// lie there. It begins with 0, and adds the elements of X in the order of k. So each step of k adds
+// at most one element.
+//
+// W may be absent. Otherwise it has the shape [channels, kernel…], and element k of a window is
+// multiplied by W[c, k…]. In floats the product and the addition are rounded once together.
+//
+// X and Y have any layout. W and X have one type, and its computing type is Y's computing type.
+// Bool is refused. Sums are in the computing type, and an element of Y is rounded once.
+//
+// If X has the stride 0 in all dimensions of the kernel, all elements of a window are one number.
+// For such float32 operands without W and Add, a device may add in another order. The order is the
+// same in each run.
+type Fold struct {
+	Y, X, W View
+	Window
+	Add bool // the sum begins with the element of Y instead of 0
+}
+
+// Name returns "fold".
+func (*Fold) Name() string { return "fold" }
+
+// Operand returns operand i: the result comes first, then the inputs.
+func (o *Fold) Operand(i int) Operand {
+	return nth(i, Operand{"y", &o.Y, true}, Operand{"x", &o.X, false}, Operand{"w", &o.W, false})
+}
+
+// Check checks the shapes and types of the operands.
+func (o *Fold) Check() (arg, reason string) {
+	y, x := &o.Y.Shape, &o.X.Shape
+	if o.Rank < 1 || o.Rank > 3 || y.Rank() != o.Rank+2 || x.Rank() != 2*o.Rank+2 || x.Head(2) != y.Head(2) {
+		return "x", fmt.Sprintf("shapes %v and %v for planes of %d dimensions", *x, *y, o.Rank)
+	}
+	if arg, reason := o.checkSizes(); reason != "" {
+		return arg, reason
+	}
+	want := shape.Of(y.At(1)) // the shape of W
+	for i := range o.Rank {
+		if want = want.Append(o.Kernel[i]); x.At(2+i) != o.Kernel[i] {
+			return "x", fmt.Sprintf("shape %v for windows of %v", *x, o.Kernel[:o.Rank])
+		}
+	}
+	to, from := o.Y.Type, o.X.Type
+	if to == dtype.Bool || from == dtype.Bool || to.Compute() != from.Compute() {
+		return "x", fmt.Sprintf("of %v, with sums of %v", from, to)
+	}
+	if !o.W.Absent() && (o.W.Shape != want || o.W.Type != from) {
+		return "w", wrong(&o.W, from, want)
+	}
+	return "", ""
+}
+
+// Work counts an addition for each element of X. Without Add, the first element of each sum needs
+// none. With W it counts a multiplication for each element of X too.
+func (o *Fold) Work() Work {
+	if o.Y.Size() == 0 {
+		return Work{}
+	}
+	n := o.X.Size()
+	if !o.Add {
+		n = max(0, n-o.Y.Size())
+	}
+	if !o.W.Absent() {
+		n += o.X.Size()
+	}
+	return Work{n, bytesOf(o.Y, o.X, o.W)}
+}
+
+// Clone copies the op.
+func (o *Fold) Clone() Op { c := *o; return &c }
+
+// One reports whether all elements of a window are one number: X has the stride 0 in the dimensions
+// of the kernel.
+func (o *Fold) One() bool {
+	for i := range o.Rank {
+		if o.Kernel[i] > 1 && o.X.Strides.At(2+i) != 0 {
+			return false
+		}
+	}
+	return true
+}
