@@ -63,7 +63,7 @@ const (
 	tileStep  = 32  // elements of a step along k
 	tileBlock = 512 // greatest length of a block of k: a panel of B stays in the first-level cache
 	// Rows and columns of C in a task. The rows of A in a block stay in the second-level cache.
-	tileRows, tileCols = 512, 512
+	tileRows, tileCols = 256, 256
 	tileGroupRows      = 2048 // rows of A that are packed at once
 	tileGroupK         = 4096 // length of k that is packed at once
 	tileTask           = 1 << 21
