@@ -86,6 +86,9 @@ func (t *foldTask[K]) run(lo, hi int) {
 				}
 			}
 		}
+		if t.x == nil { // there are no windows
+			continue
+		}
 		x := unsafe.Add(t.x, (n*t.xOuter[0]+c*t.xOuter[1])*size)
 		for k := range t.kernel[0] * t.kernel[1] * t.kernel[2] {
 			t.addElement(y, x, [3]int{k / t.kernel[2] / t.kernel[1], k / t.kernel[2] % t.kernel[1], k % t.kernel[2]}, size)

@@ -164,7 +164,7 @@ func TestOverhead(t *testing.T) {
 	case testing.Short(): // -short is also set for the race detector, which changes the ratio
 		most, pairs = 1.5, 400
 	}
-	// Workers that spin between two ops would add to the CPU time, but not to the cost of a profile.
+	// A worker that spins between two ops adds to the CPU time, but not to the cost of a profile.
 	d := tensor.Root().Device().(device.WorkerSharer)
 	defer d.SetWorkers(0)
 	d.SetWorkers(1)

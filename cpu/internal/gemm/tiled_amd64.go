@@ -247,6 +247,7 @@ func (j *tileJob) task(i int) {
 				if j.rounds && last && !odd {
 					t.low, t.lowRow = unsafe.Pointer(&j.low.data[(j.m0+row+r)*j.low.rs+col+q]), 2*j.low.rs
 				}
+				t.aAt, t.tailAt, t.fromAt, t.cAt, t.lowAt = 0, 0, 0, 0, 0
 				tilesBF16(t)
 				r += height * panels
 			}

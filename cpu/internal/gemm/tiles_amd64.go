@@ -37,7 +37,7 @@ type tileCall struct {
 	mask        int // has a bit for each column
 	rows        int // rows of a panel
 	panels      int
-	// the kernel's offsets of the current panel
+	// the kernel's offsets of the current panel; they begin with 0
 	aAt, tailAt, fromAt, cAt, lowAt int
 	tall, wide                      int // whether a panel has more than 16 rows, and more than 16 columns
 }

@@ -37,12 +37,6 @@ TEXT ·tilesBF16(SB), NOSPLIT, $0-8
 	MOVQ tileCall_aStep(R8), R13
 	MOVQ tileCall_mask(R8), AX
 	KMOVD AX, K1
-	XORQ AX, AX
-	MOVQ AX, tileCall_aAt(R8)
-	MOVQ AX, tileCall_tailAt(R8)
-	MOVQ AX, tileCall_fromAt(R8)
-	MOVQ AX, tileCall_cAt(R8)
-	MOVQ AX, tileCall_lowAt(R8)
 
 panel:
 	MOVQ tileCall_from(R8), AX
