@@ -262,6 +262,9 @@ func TestWhoIsWoken(t *testing.T) {
 			began := clock()
 			c.lastAlone.Store(int64(began - apart))
 			c.workAndWake(j, 1)
+			if last := time.Duration(c.lastAlone.Load()); last < began+3*unit {
+				t.Fatalf("the call ended %v after its beginning, by lastAlone %v", clock()-began, last-began)
+			}
 			// if a call took longer, the machine was busy with something else
 			if took := clock() - began; took < 3*unit+20*time.Microsecond || try == 100 {
 				return len(c.wake) == 1 && c.asleep.Load() == 0

@@ -72,5 +72,5 @@ func (t *tileCall) shape(h, w int) {
 // hasTiles reports whether this process may use the tiles of AMX. It asks the system once.
 var hasTiles = sync.OnceValue(func() bool {
 	x := &cpu.X86
-	return x.HasAMXTile && x.HasAMXBF16 && x.HasAMXInt8 && permitTiles()
+	return x.HasAMXTile && x.HasAMXBF16 && permitTiles()
 })
