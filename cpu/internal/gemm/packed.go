@@ -32,8 +32,8 @@ type job[E factor, T float] struct {
 	tileA, tileB int // panels in a tile task
 	tilesB       int
 	inPlace      bool // B is read in place, except its last, narrower panel
-	// If byRows is true, tile tasks pack the panels of A that they use, and B is read in place. So
-	// the threads share nothing that one of them has written.
+	// If byRows is true, tile tasks pack the panels of A that they use. B is read in place if its
+	// rows are contiguous. Then the threads share nothing that one of them has written.
 	byRows bool
 	// If fused is true, tile tasks pack the blocks of B that they use. This is so if there are few
 	// rows: then only one task uses each block, so nothing is packed twice.
@@ -135,8 +135,8 @@ const (
 	// number of tile tasks to aim for, if the tiles stay large enough
 	minTasks = 8
 	tileWork = 1 << 19 // least number of multiplications in a tile task
-	// A matrix B of up to this number of elements stays in the second-level cache, so it is read in
-	// place.
+	// A matrix B of up to this number of elements stays in the second-level cache. So a task may
+	// use all of it for each panel of A.
 	placeLimit = 1 << 16
 	rowsWork   = 1 << 18 // multiplications to aim for in a task of rows
 )
