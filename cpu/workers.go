@@ -43,7 +43,8 @@ type workerPool struct {
 	// number of workers that wait on wake, without those that wakeSome has chosen
 	asleep    atomic.Int64
 	wake      chan time.Duration // wakeSome sends the current time to the worker that it wakes
-	lastAlone atomic.Int64       // when the last call that found workers asleep ended, in ns on clock
+	waker     waker
+	lastAlone atomic.Int64 // when the last call that found workers asleep ended, in ns on clock
 }
 
 // job is one parallel call. Workers may join as long as there are references to the job. Jobs are
@@ -201,8 +202,17 @@ func (c *workerPool) find() *job {
 
 // wakeSome wakes up to n sleeping workers.
 func (c *workerPool) wakeSome(now time.Duration, n int) {
-	for ; n > 0 && c.choose(); n-- {
+	if n <= 0 || !c.choose() {
+		return
+	}
+	c.waker.before()
+	c.wake <- now
+	for n--; n > 0 && c.choose(); n-- {
 		c.wake <- now
+	}
+	wakeBystander()
+	if !spinForbidden(now) {
+		c.waker.after()
 	}
 }
 

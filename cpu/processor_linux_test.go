@@ -1,0 +1,70 @@
+package cpu
+
+import (
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestLeaveWakersProcessor: a worker that wakes up on its waker's processor moves to another one,
+// if this has happened often before. Afterwards its thread may use the same processors as before.
+func TestLeaveWakersProcessor(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	old := shared.Load()
+	defer shared.Store(old)
+	var all, after unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		shared.Store(oftenShared)
+		var w waker
+		w.before()
+		here := runningProcessor()
+		w.leave()
+		if err := unix.SchedGetaffinity(0, &after); err != nil || after != all {
+			t.Fatalf("the thread may use the processors %v, before %v, error %v", after, all, err)
+		}
+		// the system may move the thread at any time, so one attempt may fail
+		if now := runningProcessor(); here == w.processor.Load() && (now != here || all.Count() == 1) {
+			return
+		}
+	}
+	t.Errorf("the worker stays on its waker's processor, with %d processors", all.Count())
+}
+
+// TestSharedProcessorIsCounted: only workers that wake up on their waker's processor again and
+// again move.
+func TestSharedProcessorIsCounted(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	old := shared.Load()
+	defer shared.Store(old)
+	var one, all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.SchedSetaffinity(0, &all)
+	one.Set(int(runningProcessor())) // the thread cannot move
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+	shared.Store(0)
+	var w waker
+	w.before()
+	for i := range int32(2 * maxShared) {
+		if got, want := shared.Load(), min(i, maxShared); got != want {
+			t.Fatalf("after %d times: %d, want %d", i, got, want)
+		}
+		w.leave()
+	}
+	w.processor.Add(1)
+	for range 2 * maxShared {
+		w.leave()
+	}
+	if n := shared.Load(); n != 0 {
+		t.Errorf("%d after wakes on other processors, want 0", n)
+	}
+}
