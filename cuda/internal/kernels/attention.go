@@ -156,7 +156,8 @@ type attentionBlock struct {
 	w           *weighing
 	batch, head ptx.Value
 	firstQuery  ptx.Value // the block's first query
-	// keys that the block reads; each is seen by some query of the block
+	// the block reads the keys from begin up to end; each of them is seen by some query of the
+	// block
 	begin, end   ptx.Value
 	q, k, v, out headOperand
 	lse          ptx.Ptr // LSE of the block's head

@@ -319,7 +319,7 @@ func TestAttentionSpecial(t *testing.T) {
 			}
 			none.check(t)
 		}
-		least := base // the least float32 in a mask does not hide a key, but -Inf does
+		least := base // the most negative float32 in a mask does not hide a key, but -Inf does
 		least.mask, least.maskDims = dtype.F32, [4]bool{false, false, true, true}
 		least.spoil = func(c attentionCase, q, k, v, mask Operand, m *machine) {
 			spoiled(m, mask, -math.MaxFloat32, func(row, column int) bool { return row == 2 })

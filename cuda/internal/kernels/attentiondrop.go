@@ -8,7 +8,8 @@ import (
 // keptOwn decides which weights dropout keeps, for the keys and queries of one thread. The thread
 // owns every 8th key from the argument key on, and every 16th of the n queries from index j on.
 // keptOwn draws a block of random numbers for each weight. It holds the decisions as bits of one
-// register. The returned function reports the decision for a key and a query, by their numbers.
+// register. The returned function reports the decision for key number r and query number n of the
+// thread.
 func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Value {
 	b, seed := w.Builder, w.seed
 	// The seed is loaded again for each tile. Otherwise the round keys of Philox, which depend on

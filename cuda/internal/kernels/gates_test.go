@@ -21,7 +21,7 @@ import (
 type gate struct {
 	name string
 	plan func(m *machine) ([]Launch, error)
-	// wide is a lower limit. Of all bytes moved from or to global memory, this share must move in
+	// wide is the least share of the bytes moved from or to global memory that must move in
 	// accesses of 16 bytes. It is 0 for kernels that access their elements one by one. There
 	// neighbouring threads access neighbouring elements, so whole sectors are used nevertheless.
 	wide float64

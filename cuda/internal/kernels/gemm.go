@@ -219,8 +219,8 @@ func (p floatPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error
 	return append(list, l...), err
 }
 
-// factor returns the type in which the factors are multiplied: the 16-bit type if one factor has
-// one.
+// factor returns the type in which the factors are multiplied. If one factor has a 16-bit type, it
+// is that type.
 func (o *ProductOperands) factor() dtype.Type {
 	if o.B.Type.IsHalf() {
 		return o.B.Type

@@ -276,7 +276,7 @@ type mapBuilder struct {
 	strides  [][]ptx.Value
 	params   []ptx.Value
 	id, step ptx.Value
-	inspect  func(x ptx.Value) // if not nil, see is called with each element of operand 0
+	inspect  func(x ptx.Value) // if not nil, compute calls it with each element of operand 0
 }
 
 // operandType returns the element type of operand k. The operands' order is outputs first, then

@@ -202,7 +202,7 @@ type normSumsWork struct {
 	inside  ptx.Value // whether the thread has the last vector
 	at      []ptx.Value
 	shared  ptx.Ptr
-	turn    *ptx.Var // which half of shared the next row uses
+	turn    *ptx.Var // which half of the shared memory the next row uses
 }
 
 func (s normSumsSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {

@@ -111,8 +111,9 @@ func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, sc
 	return planReduce(r, out, Operand{}, ins, params, scratch, reduceTune{})
 }
 
-// SameOrder reports whether two reductions of equally many elements to the same result combine them
-// in orders that give the same bits. The other one must not need more scratch memory.
+// SameOrder reports whether two reductions of equally many elements to the same result combine the
+// elements in orders that give the same bits. If every order gives the same bits, as for sums of
+// integers, it reports whether the reduction other needs no more scratch memory than r.
 func SameOrder(r, other *device.Reduction, out Operand, ins, otherIns []Operand) bool {
 	p, err := newReduction(r, out, Operand{}, ins, nil, reduceTune{})
 	q, otherErr := newReduction(other, out, Operand{}, otherIns, nil, reduceTune{})

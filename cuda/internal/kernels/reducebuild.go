@@ -209,8 +209,8 @@ func (r *reduceBuilder) columns() {
 		}
 	})
 	b.Barrier()
-	// result is the result that this thread stores. lane is the result's vector, and element is its
-	// element of that vector.
+	// The thread stores the result whose number is result. In shared memory this result lies in the
+	// vector of lane number lane, where it has the number element.
 	result, lane, element := o, tx32, b.U32(0)
 	active := inside.And(ty.Eq(num(0)))
 	if v > 1 {

@@ -10,7 +10,7 @@ import (
 )
 
 // rowWork is the common part of kernels that process one row at a time (softmax, cross-entropy). A
-// row has a warp or a block.
+// warp or a block processes a row.
 type rowWork struct {
 	*ptx.Builder
 	group   int // threads of a row
@@ -19,7 +19,7 @@ type rowWork struct {
 	columns ptx.Value
 	lane    ptx.Value
 	row     ptx.Value
-	shared  ptx.Ptr // memory for one value of each warp, if a row has a block
+	shared  ptx.Ptr // memory for one value of each warp, if a block processes a row
 	cached  int     // columns of each operand's row that fit shared memory; 0 if there is no cache
 	cache   ptx.Ptr // the row's cache; a thread reads only what it has stored itself
 	kinds   int     // number of operands in the cache

@@ -108,7 +108,7 @@ func orderOf(sp space, count, bound int) scatterOrder {
 	if int64(bound) >= 1<<32-1 {
 		return byLines
 	}
-	shared, uniform := true, true // uniform: neighbouring lines of indices have one distance
+	shared, uniform := true, true // uniform: neighbouring lines of indices are equally far apart
 	for d, st := range sp.stride[2] {
 		shared = shared && st == 0
 		if d > 0 {

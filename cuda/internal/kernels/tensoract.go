@@ -17,8 +17,8 @@ func (o *ProductOperands) withInPieces(store tensorStore) bool {
 	return false
 }
 
-// storeRounded stores rounded results: one result, or several words of two results. It stores the
-// results of the activation, and if Pre is wanted also its operands. withValues has the elements of
+// storeRounded stores rounded results: one result, or several words of two results. It stores them
+// with the activation applied, and if Pre is wanted also without. withValues has the elements of
 // With that belong to the results.
 func (g *tensorBuilder) storeRounded(dst ptx.Ptr, withValues []ptx.Value, v ...ptx.Value) {
 	store := func(dst ptx.Ptr) {

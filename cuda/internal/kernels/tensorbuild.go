@@ -22,8 +22,8 @@ type tensorBuilder struct {
 	// 1 if this block or this sum has the rows of a that begin at odd elements, else 0
 	odd ptx.Value
 	acc [][][]*ptx.Var
-	// first row and column of the tile before, and the first row of its results that is not stored
-	// yet; used if blocks loop
+	// first row and column of the previous tile, and the first row of its results that is not
+	// stored yet; used if blocks loop
 	lastM, lastN, later *ptx.Var
 	out                 gemmOperand // results of the previous tile, at address outAt
 	outAt               *ptx.Var

@@ -110,7 +110,8 @@ func (s tensorSpec) operations(m, n, k, chunk int) int {
 	steps, up := 0, func(k int) int { return ceilDiv(k, s.form.bk) }
 	for ; k > 0; k -= chunk {
 		switch c := min(k, chunk); {
-		case s.odd && s.a.alongK: // a tile of odd rows sums one more k than a tile of even rows
+		case s.odd && s.a.alongK:
+			// for odd rows, a tile sums over one more element of k than for even rows
 			steps += up(c) + up(c+1)
 		case s.odd:
 			steps += 2 * (up((c+1)/2) + up(c/2))

@@ -40,8 +40,8 @@ func (t *touch) apart() bool {
 	return t.list == 0 && (t.step >= uint64(t.size) || t.mask&(t.mask-1) == 0)
 }
 
-// sameBytesPerLane reports whether each lane touches equal bytes in both accesses, and none that a
-// different lane touches.
+// sameBytesPerLane reports whether each lane touches the same bytes in both accesses, and no bytes
+// that another lane touches.
 func (t *touch) sameBytesPerLane(o *touch) bool {
 	return t.warp == o.warp && t.lo == o.lo && t.step == o.step && t.size == o.size && t.apart() && o.apart()
 }
