@@ -14,8 +14,8 @@ type Value struct {
 // Type returns the type of v.
 func (v Value) Type() Type { return v.t }
 
-// Operand is a further operand of an operation, besides its receiver: a [Value], a [*Var] (read at
-// the call), or an untyped constant [Int] or [Float].
+// Operand is an operand of an operation besides the receiver: a [Value], a [*Var] (read at the
+// call), or an untyped constant [Int] or [Float].
 type Operand interface {
 	as(b *Builder, t Type) Value
 }

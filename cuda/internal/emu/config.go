@@ -194,7 +194,7 @@ func Parse(spec string) (Config, error) {
 	return c.withDefaults(), nil
 }
 
-// String returns the form that Parse reads: the devices, mem and sm, and then every further setting
+// String returns the form that Parse reads: the devices, mem and sm, and then every other setting
 // that is not at its default.
 func (c Config) String() string {
 	c = c.withDefaults()

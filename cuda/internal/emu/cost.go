@@ -66,7 +66,7 @@ func (c Cost) kernel(warpInstructions, memoryBytes uint64) time.Duration {
 }
 
 // peer returns the time of a copy between devices. A copy that is not direct takes the time of a
-// copy to the host and of one from the host.
+// copy to the host and of a copy from the host.
 func (c Cost) peer(bytes uint64, direct bool) time.Duration {
 	if direct {
 		return c.Copy + perSecond(bytes, c.PeerBytes)

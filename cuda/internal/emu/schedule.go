@@ -135,8 +135,8 @@ func (s *stream) ready() bool {
 }
 
 // step picks one operation, runs it, and reports whether there was one. If queues run in the order
-// of the calls it is the oldest operation, whose dependencies are older and therefore done. d.mu is
-// held.
+// of the calls, step picks the oldest operation. Its dependencies are older still, and therefore
+// done. d.mu is held.
 func (d *Driver) step() bool {
 	var pick *stream
 	total := 0

@@ -264,8 +264,8 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// spoiled writes v to some elements of o. pick chooses them by their row and column, the indices of
-// the last two dimensions.
+// spoiled writes v to some elements of o. The function pick chooses them by their row and column,
+// the indices of the last two dimensions.
 func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) {
 	n, c := o.Shape.At(2), o.Shape.At(3)
 	forEach(o, func(i int, addr uint64) {

@@ -7,11 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// attentionGrad holds the properties of the operands that both forms need for one launch of the
-// gradient. In the launch for dk and dv a block owns a tile of rows of k and v, and goes through
-// the rows of q and g in tiles. In the launch for dq a block owns rows of q and g, and goes through
-// the rows of k and v. Comments call the rows that a block owns "own rows", and the rows that it
-// goes through "other rows".
+// attentionGrad holds the properties of the operands that every gradForm needs for one launch of
+// the gradient. In the launch for dk and dv a block owns a tile of rows of k and v, and goes
+// through the rows of q and g in tiles. In the launch for dq a block owns rows of q and g, and goes
+// through the rows of k and v. Comments call the rows that a block owns "own rows", and the rows
+// that it goes through "other rows".
 type attentionGrad struct {
 	q, k, v, g headRows
 	d1, d2     headRows // dk and dv, or dq in d1; absent results have the type Invalid

@@ -221,7 +221,8 @@ func (g *gemmBuilder) fragment(p ptx.Ptr, chunks, distance int) []ptx.Value {
 }
 
 // addSlices adds the sums of the slices in pairs, through shared memory. At the end the first slice
-// has the results. thread is the number of this thread among the n threads of its slice.
+// has the results. The argument thread is the number of this thread among the n threads of its
+// slice.
 func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][]*ptx.Var) {
 	b, size := g.Builder, len(acc)*len(acc[0])*n
 	for half := g.s.tile.slices / 2; half > 0; half /= 2 {

@@ -66,8 +66,8 @@ func declareParts(b *ptx.Builder, sum ptx.Type, k ptx.Value) (q productParts, ti
 	return q, one.Select(id, whole.Add(number)), start, one.Select(k, k.Sub(start).Min(chunk))
 }
 
-// partSums are sums of a thread, in whole vectors of 16 bytes. guard emits the code of its argument
-// so that only the threads that own these sums run it.
+// partSums are sums of a thread, in whole vectors of 16 bytes. The function guard emits the code of
+// its argument so that only the threads that own these sums run it.
 type partSums struct {
 	guard func(do func())
 	list  []*ptx.Var
@@ -77,7 +77,7 @@ func everywhere(do func()) { do() }
 
 // join stores the sums of this part. In the last block of the tile it replaces them by the sums
 // over all parts and calls finish. The block of an undivided tile stores no sums and only calls
-// finish. thread is this thread's number among the threads that own sums.
+// finish. The argument thread is this thread's number among the threads that own sums.
 func (q productParts) join(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums, finish func()) {
 	done := b.Var(b.U32(1))
 	b.If(q.part.Lt(q.count), func() { done.Set(q.joined(b, thread, threads, groups).Select(b.U32(1), num(0))) })

@@ -519,9 +519,9 @@ func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 	}
 }
 
-// element computes element j of a vector from the loaded operands x. position is the index at which
-// the result's elements begin. c has the vector's coordinates in the reduced dimensions. Both are
-// needed only if the map uses the index.
+// element computes element j of a vector from the loaded operands x. The argument position is the
+// index at which the result's elements begin. c has the vector's coordinates in the reduced
+// dimensions. Both are needed only if the map uses the index.
 func (r *reduceBuilder) element(x [][]ptx.Value, j int, position ptx.Value, c []ptx.Value) partialValue {
 	b := r.Builder
 	values := lower(b, r.mapping, environment{

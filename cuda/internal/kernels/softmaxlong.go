@@ -158,9 +158,9 @@ type longRows struct {
 	retained ptx.Value     // vectors with lower numbers are in registers or shared memory
 }
 
-// A vectorBatch is several vectors that a thread processes together. index has their numbers: each
-// is greater than the previous one by the number of the block's threads. In place of a vector
-// beyond the end, index has the row's last vector, and valid is false.
+// A vectorBatch is several vectors that a thread processes together. The field index has their
+// numbers: each is greater than the previous one by the number of the block's threads. In place of
+// a vector beyond the end, index has the row's last vector, and valid is false.
 type vectorBatch struct{ index, valid []ptx.Value }
 
 func (w *longRows) turn(i, end ptx.Value, n int) (t vectorBatch) {

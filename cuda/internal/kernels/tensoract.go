@@ -50,7 +50,7 @@ func (g *tensorBuilder) storeRounded(dst ptx.Ptr, withValues []ptx.Value, v ...p
 }
 
 // unitsInFlight returns how many pieces or elements of With a thread loads before it uses the first
-// one. steps is the number of steps in which the thread stores its results.
+// one. The argument steps is the number of steps in which the thread stores its results.
 func (g *tensorBuilder) unitsInFlight(steps, limit int) int {
 	if g.s.with == dtype.Invalid {
 		return 1

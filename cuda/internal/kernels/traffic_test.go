@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A traffic is a kernel whose speed is limited by memory bandwidth, on rows of GPT-2's lengths.
-// operands are everything that it must read or write. An operand that is read and written is listed
-// twice.
+// A traffic is a kernel whose speed is limited by memory bandwidth, on rows of GPT-2's lengths. The
+// field operands lists everything that the kernel must read or write. An operand that is read and
+// written is listed twice.
 type traffic struct {
 	name string
 	plan func(m *machine) (operands []Operand, list []Launch, err error)

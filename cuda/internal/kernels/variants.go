@@ -11,8 +11,8 @@ import (
 )
 
 // A Variant is one way to compute an operation. The first Variant of a list is the planner's
-// choice. The further Variants differ from it in choices that affect only speed. So a measurement
-// on a GPU can find the best Variant. Results are the same, up to the order of sums.
+// choice. The other Variants differ from it in choices that affect only speed. So a measurement on
+// a GPU can find the best Variant. Results are the same, up to the order of sums.
 type Variant struct {
 	Name     string
 	Launches []Launch

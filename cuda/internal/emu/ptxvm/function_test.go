@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// calling are modules with functions, lists of targets and further things that few kernels have.
-// Each stores to out[tid].
+// calling are modules with functions, lists of targets and other things that few kernels have. Each
+// stores to out[tid].
 var calling = map[string]string{
 	"table": `
 .visible .entry k(.param .u64 out)

@@ -31,7 +31,7 @@ func (w *warp) gathered(in *inst, m uint32) bool {
 }
 
 // runMissing makes a group run that has some of the missing lanes, and reports whether there is
-// such a group. Missing lanes that only wait to leave the kernel together with lanes of further
+// such a group. Missing lanes that only wait to leave the kernel together with lanes of other
 // groups leave it now.
 func (w *warp) runMissing(missing uint32) bool {
 	above := w.mask

@@ -9,8 +9,8 @@ import (
 // Races on global memory between threads of one block are found as follows. Warps record the
 // accesses that they make. A barrier of all threads ends an interval: earlier accesses are ordered
 // before later ones. At that point the list of accesses is checked. For most lists, comparing the
-// ranges of the writes is enough. All further lists are replayed into histories of the words.
-// The replay uses the clocks that the warps had, and the rules of shared memory (race.go).
+// ranges of the writes is enough. All other lists are replayed into histories of the words. The
+// replay uses the clocks that the warps had, and the rules of shared memory (race.go).
 
 const (
 	maxTouches = 4096 // when a list of touches has this length, the detector replays it
