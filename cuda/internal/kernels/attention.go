@@ -100,7 +100,7 @@ func Attention(g *GPU, o AttentionOperands, scratch Scratch) ([]Launch, error) {
 }
 
 // launchAttention plans the launch of a form. The argument chunk is the number of keys that each
-// block goes through. It writes its results to the operands out and lse.
+// block goes through. The blocks write their results to the operands out and lse.
 func launchAttention(s attentionShape, f attentionForm, o AttentionOperands, out, lse Operand, chunk int) ([]Launch, error) {
 	batch, heads, queries, keys := o.Q.Shape.At(0), o.Q.Shape.At(1), o.Q.Shape.At(2), o.K.Shape.At(2)
 	rows, tile := f.tile()

@@ -38,7 +38,7 @@ func (c attentionCase) String() string {
 		c.shared, c.queries, c.keys, c.features, c.values, c.form, c.causal, c.lengths, c.mask, c.maskDims, c.drop, c.scale)
 }
 
-// headLayout returns a layout of [batch, heads, length, columns].
+// headLayout returns the layout of [batch, heads, length, columns] that form names.
 func headLayout(form string, b, h, n, c int) shape.Layout {
 	d := []int{b, h, n, c}
 	switch form {

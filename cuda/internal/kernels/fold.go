@@ -178,8 +178,9 @@ func (s foldSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 
 // covering returns a function that goes through the windows that cover position p of the padded
 // plane, along one dimension. For each such window it calls f with k, the number of the window's
-// element at p, and with place, the number of the window. Windows end before the number a.out. If k
-// would belong to a window before the first one, the unsigned place wraps, and is too large.
+// element at p, and with place, the number of the window. The number of a window is less than
+// a.out. If k would belong to a window before the first one, the unsigned place wraps to a number
+// that is not.
 func (s foldSpec) covering(b *ptx.Builder, a *foldAxis, p ptx.Value) func(f func(k, place ptx.Value)) {
 	zero := b.Const(p.Type(), num(0))
 	switch s.steps {

@@ -211,7 +211,8 @@ func multiplyAdd(x, y, z ptx.Value) ptx.Value {
 	return x.Mad(y, z)
 }
 
-// fragment reads chunks of 16 bytes that lie distance elements apart.
+// fragment reads chunks of 16 bytes. The argument distance is the number of elements from one chunk
+// to the next.
 func (g *gemmBuilder) fragment(p ptx.Ptr, chunks, distance int) []ptx.Value {
 	var list []ptx.Value
 	for c := range chunks {

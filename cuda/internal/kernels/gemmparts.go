@@ -29,8 +29,9 @@ type Counters func() (addr uint64, err error)
 const CounterWords = 4096
 
 // division says how a product is divided among blocks. In each matrix the first tiles are not
-// divided. The field undivided is their number. Each block of a later tile sums up chunk elements
-// of k. The field workers is the largest number of blocks of a kernel that loops over tiles.
+// divided. The field undivided is their number. The field chunk is the number of elements of k that
+// each block of a later tile sums up. The field workers is the largest number of blocks of a kernel
+// that loops over tiles.
 type division struct{ undivided, chunk, workers int }
 
 // undivided returns the division in which no tile is divided.

@@ -15,7 +15,7 @@ type floatSums struct {
 	thread             ptx.Value // number of the thread in its slice
 	threads, perThread int       // threads of a slice, and sums of a thread
 	src                ptx.Ptr   // the thread's first element in the first buffer
-	ld, buffer         int       // elements from one k, and from one buffer, to the next
+	ld, buffer         int       // elements from one index of k, and from one buffer, to the next
 	list               []*ptx.Var
 }
 

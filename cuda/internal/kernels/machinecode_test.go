@@ -253,8 +253,8 @@ func (c *machineCode) inFlight() int {
 	if !looped {
 		walk(c.code)
 	}
-	// These variables describe asynchronous copies. The number of bytes that one turn of the loop
-	// copies is copies. The number of turns that a wait may leave in flight is left.
+	// The variable copies is the number of bytes that one turn of the loop copies asynchronously.
+	// The variable left is the number of turns whose copies a wait may leave in flight.
 	copies, left := 0, 0
 	for _, i := range c.loop {
 		if strings.HasPrefix(i.op, "LDGSTS") {

@@ -121,7 +121,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		}
 	}
 	if s.vector == 1 && !s.dense {
-		s.scalar = 0 // only kernels with vectors use scalar
+		s.scalar = 0 // only kernels with vectors use the field scalar
 	}
 	k, err := kernelOf(s, p)
 	if err != nil {
@@ -238,7 +238,7 @@ func (s mapSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	case s.tune.blocks > 0:
 		b.MinBlocks(s.tune.blocks)
 	case s.vector >= 8 && cost > 20:
-		b.MinBlocks(2) // eight long computations run at once; see roomForRegisters
+		b.MinBlocks(2) // eight long computations at once need many registers
 	case cost > 60, dividesDoubles(p):
 		roomForRegisters(b)
 	}
@@ -351,10 +351,10 @@ func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in 
 	}
 }
 
-// stride loops over the indices start, start+step, … below end. As long as count indices are left
-// it handles that many at a time, and after that single indices. For each index it calls emit,
-// which returns two functions. The first of these loads the element or vector, and the second
-// computes it from the loaded values.
+// stride loops over the indices start, start+step, … below end. As long as at least count indices
+// are left, it handles count indices at a time, and after that single indices. For each index it
+// calls emit, which returns two functions. The first of these loads the element or vector, and the
+// second computes it from the loaded values.
 func (m *mapBuilder) stride(start, end, step ptx.Value, count int, emit func(i ptx.Value) (load func() [][]ptx.Value, compute func(in [][]ptx.Value))) {
 	next := start
 	if count > 1 {

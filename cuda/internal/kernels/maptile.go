@@ -27,7 +27,7 @@ func (s tileSpec) name() string {
 const (
 	tileSide   = 32
 	tileHeight = 8            // threads of a block along the tile's second side
-	tilePitch  = tileSide + 1 // no bank conflicts when reading along columns
+	tilePitch  = tileSide + 1 // one more element, against bank conflicts along columns
 	mostShared = 48 << 10     // bytes of shared memory that a kernel may declare
 )
 

@@ -70,7 +70,7 @@ func (s maxPoolGradSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	coords := declareCoordinates(b, "d", 1+r, s.wide)
 	dx, g, near := b.Pointer("dx", storage(s.typ)), b.Pointer("g", storage(s.typ)), b.Pointer("near", storage(s.near))
 	axes := make([]foldAxis, r)
-	along := make([]ptx.Value, r) // strides of a plane
+	along := make([]ptx.Value, r) // stride of each dimension within a plane
 	for i := range axes {
 		a := &axes[i]
 		suffix := fmt.Sprint(i)

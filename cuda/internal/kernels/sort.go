@@ -16,8 +16,8 @@ import (
 type sortSource struct {
 	typ        dtype.Type
 	descending bool
-	index      bool // indices are sorted; those outside of the bound have the bound as key
-	picked     bool // arrays of keys, with the size of typ, and of positions are sorted
+	index      bool // indices are sorted; an index outside of the bound has the bound as its key
+	picked     bool // arrays are sorted: keys with the size of typ, with their positions
 }
 
 func (s sortSource) name() string {
@@ -168,10 +168,10 @@ type sortPlan struct {
 	sortSource
 	rows, n int
 	x       Operand // an operand of rank 2
-	// pickedAt is used if an earlier kernel picked the source
+	// pickedAt says where the arrays lie if the field picked is true
 	pickedAt sortTarget
 	keyBits  int // bits of a key
-	// bound is used if the source is indices
+	// bound is the bound of the indices if the field index is true
 	bound int
 	// inner is the number of positions after the axis of the scatter, for reports of a wrong index.
 	// Row r holds the indices at outer position r/inner and inner position r%inner.

@@ -62,9 +62,9 @@ func (g *tensorBuilder) unitsInFlight(steps, limit int) int {
 // earlier pieces.
 const withPiecesAhead = 4
 
-// loadWithPieces loads the elements of With for the pieces that a thread stores, beginning with row
-// first of the block. In place of pieces beyond an edge it loads pieces at the edge. Results beyond
-// an edge are never stored.
+// loadWithPieces loads the elements of With for the pieces that a thread stores, beginning with the
+// block's row number first. In place of pieces beyond an edge it loads pieces at the edge. Results
+// beyond an edge are never stored.
 func (g *tensorBuilder) loadWithPieces(first ptx.Value) {
 	if g.s.with == dtype.Invalid || g.s.store != storePieces {
 		return
