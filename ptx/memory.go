@@ -138,7 +138,7 @@ func (p Ptr) MovedTo(address Operand) Ptr {
 }
 
 // SelectPtr returns the first pointer where the predicate v is true, and the second where it is
-// false. Both pointers must have one space and one element type.
+// false. Both pointers must have the same space and the same element type.
 func (v Value) SelectPtr(yes, no Ptr) Ptr {
 	b := v.b
 	if yes.space != no.space || yes.elem != no.elem || yes.space == ParamSpace {

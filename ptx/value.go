@@ -136,7 +136,7 @@ func (b *Builder) check(op string, values ...Value) bool {
 	return true
 }
 
-// sameType checks that all values are of one type.
+// sameType checks that all values have the same type.
 func (b *Builder) sameType(op string, values ...Value) bool {
 	if !b.check(op, values...) {
 		return false

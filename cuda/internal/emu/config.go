@@ -29,8 +29,8 @@ type Config struct {
 	Pageable Pageable // when copies read and write pageable memory, see the package comment
 
 	Expandable bool // pools grow by pages of virtual memory
-	// size of these pages, a power of two from 4 KiB to 1 GiB; the default is 2 MiB, or less if a
-	// device has less than 1 GiB of memory
+	// size of the pages of Expandable, a power of two from 4 KiB to 1 GiB; the default is 2 MiB, or
+	// less if a device has less than 1 GiB of memory
 	Granularity uint64
 
 	Workers int // goroutines that run the blocks of a kernel, default GOMAXPROCS

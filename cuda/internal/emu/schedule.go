@@ -115,7 +115,7 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 	s.queue = append(s.queue, o)
 	s.last = o
 	d.pending++
-	if d.rng != nil && d.rng.IntN(4) == 0 { // hardware may also start early
+	if d.rng != nil && d.rng.IntN(4) == 0 { // hardware may also start work at once
 		d.step()
 	}
 	return o
@@ -176,7 +176,7 @@ func (d *Driver) finish(done func() bool) {
 // drain runs operations until the queues of ctx are empty, and moves the clock of the host as await
 // does. d.mu is held.
 func (d *Driver) drain(ctx *context) {
-	for _, s := range slices.Clone(d.streams) { // removes streams whose work is done
+	for _, s := range slices.Clone(d.streams) { // await removes streams
 		if s.ctx == ctx && s.last != nil {
 			d.await(s.last)
 		}

@@ -71,8 +71,8 @@ func sinApprox(x float32) float32 {
 
 func cosApprox(x float32) float32 { return canon(float32(math.Cos(turns(x)))) }
 
-// tanhApprox keeps 12 significant bits. The ISA allows a relative error of 2^-11, and tests should
-// notice that the result is not accurate.
+// tanhApprox keeps only 12 significant bits, so that tests notice that the result is not accurate.
+// The ISA allows a relative error of 2^-11.
 func tanhApprox(x float32) float32 {
 	if x != x {
 		return nan32()

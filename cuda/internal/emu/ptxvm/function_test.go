@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// calling are modules with functions, lists of targets and other things that few kernels have. Each
-// stores to out[tid].
+// calling lists modules with functions, lists of targets and other things that few kernels have.
+// Each stores to out[tid].
 var calling = map[string]string{
 	"table": `
 .visible .entry k(.param .u64 out)
@@ -128,7 +128,7 @@ func TestCalling(t *testing.T) {
 	}
 }
 
-// TestCallingAssembles: the real assembler accepts the modules in calling too.
+// TestCallingAssembles checks that the real assembler accepts the modules of the map calling too.
 func TestCallingAssembles(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {

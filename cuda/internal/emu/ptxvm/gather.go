@@ -7,7 +7,7 @@ import "math/bits"
 // of the second group may leave the kernel, as after "if (i >= n) return", or reach that
 // instruction.
 
-// gather makes the instruction wait for the lanes that register slot mask names.
+// gather makes the instruction wait for the lanes that the register in slot mask names.
 func (d *decoder) gather(mask int32, f func(w *warp, in *inst, m uint32)) {
 	d.run(f)
 	d.in.kind = kSync

@@ -78,7 +78,8 @@ func (g *globalLog) setup(nwarps int) {
 	g.readers.nwarps, g.noClocks, g.pieces = nwarps, make([]uint32, nwarps), map[uint64]*history{}
 }
 
-// touch records an access of the lanes of m at w.addr. Each lane accesses total bytes.
+// touch records an access of the lanes of m at w.addr. The argument total is the number of bytes
+// that each lane accesses.
 func (w *warp) touch(m uint32, total int, kind accessKind, write bool, same uint32) {
 	g := &w.cta.global
 	if len(g.touches) == maxTouches {

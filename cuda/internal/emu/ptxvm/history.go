@@ -117,7 +117,7 @@ func (h *history) readCell(k *clocks, c *cell, lane int, pc int32, kind accessKi
 }
 
 // writeCell checks a write and records it. The last argument says that the write does not change
-// the bytes: two writes of one value are no race.
+// the bytes: two writes of the same value are no race.
 func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessKind, same bool) (bad *access, did string) {
 	clash := func(a *access) bool {
 		return a.pc != 0 && !(kind == strong && a.kind == strong) && !k.ordered(lane, int(a.warp), a.lanes, a.epoch)
