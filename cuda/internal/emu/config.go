@@ -56,8 +56,8 @@ type Config struct {
 
 	// Timeline is called for each operation that has run, with its start and its end in virtual
 	// time. Operations of one stream are reported in their order. Operations of several streams are
-	// reported in the order in which they ran. It may be nil, is never called concurrently, and
-	// must not call the driver.
+	// reported in the order in which they ran. Timeline may be nil, is never called concurrently,
+	// and must not call the driver.
 	Timeline func(op Op, start, end time.Duration)
 }
 

@@ -87,8 +87,9 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // the capture stores the error
 		return o
 	}
-	// This loop comes before the append, so that it cannot run o itself: the call may still be
-	// refused. Nothing can run if all queues wait for parts of a meeting that are not queued yet.
+	// The loop makes room by running older operations. It comes before o is appended, because o
+	// must not run yet: the call may still be refused. If all queues wait for parts of a meeting
+	// that are not queued yet, nothing can run.
 	for d.pending >= d.cfg.QueueDepth && d.step() {
 	}
 	d.issue++

@@ -10,8 +10,8 @@ import (
 
 // headTile is a tile of rows in shared memory. A row is one token of a head, with its number of
 // elements rounded up to a multiple of 16. The 16-byte pieces of a row are swizzled, so that piece
-// number i of eight neighbouring rows lies in eight different groups of banks. Then neither copies
-// nor ldmatrix have bank conflicts.
+// number i of eight neighbouring rows lies in eight different groups of banks. Then copies and
+// ldmatrix have no bank conflicts.
 type headTile struct {
 	rows, width int // width is the number of elements of a row
 	size        int // bytes of an element: 2 or 4

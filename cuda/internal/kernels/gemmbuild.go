@@ -337,9 +337,9 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, start, count, outerStride
 	}
 	bytes := func(k int) ptx.Value { return kStride.MulWide(num(k * g.s.typ.Size())).Bitcast(ptx.U64) }
 	l.step = bytes(bk)
-	// outer and l.kStart are the position of the thread's first unit. The function distance returns
-	// how far a later unit of the thread is from its first unit. The number of threads is chosen so
-	// that all threads have equal distances.
+	// The variables outer and l.kStart are the position of the thread's first unit. The function
+	// distance returns how far a later unit of the thread is from its first unit. The number of
+	// threads is chosen so that all threads have equal distances.
 	v, thread := l.vector, b.ThreadID(0)
 	last := count.Sub(num(1))
 	var outer ptx.Value

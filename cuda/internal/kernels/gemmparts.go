@@ -52,7 +52,7 @@ type productParts struct {
 }
 
 // declareParts declares the parameters in the order in which launchParts packs them. It returns the
-// block's tile, and where the block's part of k starts, and how long that part is.
+// block's tile, and the start and the length of the block's part of k.
 func declareParts(b *ptx.Builder, sum ptx.Type, k ptx.Value) (q productParts, tile, start, length ptx.Value) {
 	chunk, whole, rest := b.Param("chunk", ptx.U32), b.Param("whole", ptx.U32), b.Param("rest", ptx.U32)
 	q.count = b.Param("parts", ptx.U32)

@@ -74,7 +74,7 @@ func (g *gemmBuilder) addSums(buffer ptx.Value, steps int) {
 	})
 }
 
-// storeSums stores the sums. row and col are the first row and column of the block.
+// storeSums stores the sums. The arguments row and col are the first row and column of the block.
 func (g *gemmBuilder) storeSums(row, col ptx.Value) {
 	r := &g.sums
 	if r.list == nil {

@@ -149,7 +149,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 // manyBlocks is more blocks than a large GPU runs at once.
 const manyBlocks = 2048
 
-// vectorsInFlight returns how many vectors a thread reads before it computes the first. With a
+// vectorsInFlight returns how many vectors a thread reads before it computes the first one. With a
 // single operand, one vector for each thread is not enough to keep memory busy. For a long
 // computation it returns 1, because the assembler would place the loads one after the other anyway.
 func (s mapSpec) vectorsInFlight(p *expr.Program) int {

@@ -14,8 +14,8 @@ type activation struct {
 	preds, predW []uint32
 }
 
-// maxStack bounds the bytes of a thread's stack that calls of functions need. It holds for local
-// memory, and separately for registers. On hardware the program sets that limit
+// maxStack bounds the bytes of a thread's stack that calls of functions need. The bound applies to
+// local memory, and separately to registers. On hardware the program sets that limit
 // (CU_LIMIT_STACK_SIZE).
 const maxStack = 64 << 10
 

@@ -142,8 +142,8 @@ func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessK
 }
 
 // readQuick records a read of one word by several lanes if no search is needed. No search is needed
-// if the last write is ordered before the whole warp, and if only this warp has read the word
-// later, in its current epoch. readQuick reports whether it has recorded the read.
+// under two conditions: the last write is ordered before all lanes of the warp, and all reads after
+// it are by this warp in its current epoch. readQuick reports whether it has recorded the read.
 func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind accessKind) bool {
 	if c.w.pc != 0 {
 		if int(c.w.warp) != k.self {
