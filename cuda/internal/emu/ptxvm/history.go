@@ -142,8 +142,9 @@ func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessK
 }
 
 // readQuick records a read of one word by several lanes if no search is needed. No search is needed
-// under two conditions: the last write is ordered before all lanes of the warp, and all reads after
-// it are by this warp in its current epoch. readQuick reports whether it has recorded the read.
+// under two conditions. The last write must be ordered before the reads of all these lanes. And the
+// cell must have a set of readers already, or all its recorded reads must be by this warp.
+// readQuick reports whether it has recorded the read.
 func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind accessKind) bool {
 	if c.w.pc != 0 {
 		if int(c.w.warp) != k.self {
