@@ -4,7 +4,7 @@ import "fmt"
 
 // Arch is a generation of devices for which a kernel is written, see [Builder.Target]. Code for a
 // generation runs on devices of this generation and of later ones. Code for an exact generation,
-// whose name ends in a, runs on that generation alone.
+// whose name ends in "a", runs on that generation alone.
 type Arch uint16
 
 // exactArch marks the exact generations. The lower bits are the compute capability times ten.
@@ -54,10 +54,10 @@ func (a Arch) String() string {
 }
 
 // Target says for which devices the kernel is written. The kernel may use the instructions of these
-// devices. It prints their `.target`, and the lowest `.version` that has this target. A call that
-// needs an instruction which these devices lack is reported as a problem. Target must be called
-// first, before parameters are declared. Without a call of Target, the kernel is for the lowest
-// target that has its instructions. That is never an exact target.
+// devices. The kernel prints their `.target`, and the lowest `.version` that has this target. A
+// call that needs an instruction which these devices lack is reported as a problem. Target must be
+// called first, before parameters are declared. Without a call of Target, the kernel is for the
+// lowest target that has its instructions. That is never an exact target.
 func (b *Builder) Target(a Arch) {
 	version, ok := archVersions[a]
 	switch {

@@ -15,9 +15,8 @@ func (t Type) in(set int) bool {
 		set&preds != 0 && t == Pred
 }
 
-// apply emits the instruction op, or floatOp for floats. The operands are v and the further
-// arguments. All operands must have v's type, and the set of kinds must contain the kind of that
-// type.
+// apply emits the instruction op, or floatOp for floats. The operands are v and others. All
+// operands must have v's type, and the set of kinds must contain the kind of that type.
 func (v Value) apply(op, floatOp string, set int, others ...Operand) Value {
 	b := v.b
 	if b == nil {
@@ -144,7 +143,8 @@ func (v Value) nanPropagating(op string, o Operand) Value {
 	return v.apply(op, op+".NaN", floats, o)
 }
 
-// These are fast approximations of float32. Each has the error bound of its instruction.
+// The methods below are fast approximations for float32. Each has the error bound of its
+// instruction.
 
 // Ex2Approx returns 2^v within 2 ulp.
 func (v Value) Ex2Approx() Value { return v.approx("ex2.approx") }

@@ -45,7 +45,7 @@ type position struct {
 	index int
 }
 
-// scan records definitions and uses. path is the chain of enclosing nodes.
+// scan records definitions and uses. The argument path is the chain of enclosing nodes.
 func (c *coalescer) scan(r *region, path []position) {
 	for i, n := range r.nodes {
 		here := append(path, position{r, i})

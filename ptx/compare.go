@@ -3,8 +3,8 @@ package ptx
 // Relation is a comparison.
 type Relation uint8
 
-// The relations. If an operand is a NaN, NotEqual and Unordered are true, and each of the further
-// relations is false. Unordered exists for floats only.
+// The relations. If an operand is a NaN, NotEqual and Unordered are true, and every other relation
+// is false. Unordered exists for floats only.
 const (
 	Equal Relation = iota
 	NotEqual

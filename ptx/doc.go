@@ -11,7 +11,7 @@
 // [Var] is a variable that changes over time: [Var.Set] sets it, and [Var.Get] returns a snapshot
 // that later Sets do not change.
 //
-// Both operands of an operation have one [Type]. There are no implicit conversions. Untyped
+// Both operands of an operation have the same [Type]. There are no implicit conversions. Untyped
 // constants ([Int], [Float]) get the type of the value that they are combined with.
 //
 // # Arithmetic

@@ -138,7 +138,7 @@ func (p Ptr) MovedTo(address Operand) Ptr {
 }
 
 // SelectPtr returns the first pointer where the predicate v is true, and the second where it is
-// false. Both pointers must have one space and one element type.
+// false. Both pointers must have the same space and the same element type.
 func (v Value) SelectPtr(yes, no Ptr) Ptr {
 	b := v.b
 	if yes.space != no.space || yes.elem != no.elem || yes.space == ParamSpace {
@@ -392,9 +392,8 @@ func (p Ptr) CompareAndSwap(compare, swap Operand) Value {
 // other threads.
 func (p Ptr) CopyAsync(src Ptr, bytes int) { p.copyAsync(src, bytes, Value{}) }
 
-// CopyAsyncPartial does the same as CopyAsync, with a shorter source: it reads fewer bytes, and
-// fills the remaining bytes with zeros. The last argument, a u32, is the number of bytes to read,
-// at most as large as bytes.
+// CopyAsyncPartial does the same as CopyAsync, with a shorter source: it reads size bytes, and
+// fills the remaining bytes with zeros. size is a u32, and at most bytes.
 func (p Ptr) CopyAsyncPartial(src Ptr, bytes int, size Value) { p.copyAsync(src, bytes, size) }
 
 func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
@@ -427,8 +426,8 @@ func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
 // CommitGroup.
 func (b *Builder) CommitGroup() { b.effect("cp.async.commit_group", "") }
 
-// WaitGroup waits for all groups of the thread except the newest ones. pending is the number of the
-// newest groups, which may still be unfinished.
+// WaitGroup waits for the groups of the thread, except the newest ones. The argument pending is the
+// number of newest groups that may still be unfinished.
 func (b *Builder) WaitGroup(pending int) {
 	if pending < 0 {
 		b.fail("cp.async.wait_group: %d groups", pending)

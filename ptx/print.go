@@ -88,7 +88,7 @@ func (p *printer) label(format string, label int) {
 	p.indent = saved
 }
 
-// guard returns the predicate before an instruction that runs only if cond holds.
+// guard returns the text before an instruction that runs only if the predicate cond holds.
 func guard(cond *register, negate bool) string {
 	switch {
 	case cond == nil:

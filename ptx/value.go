@@ -14,8 +14,8 @@ type Value struct {
 // Type returns the type of v.
 func (v Value) Type() Type { return v.t }
 
-// Operand is a further operand of an operation, besides its receiver: a [Value], a [*Var] (read at
-// the call), or an untyped constant [Int] or [Float].
+// Operand is an operand of an operation besides the receiver: a [Value], a [*Var] (read at the
+// call), or an untyped constant [Int] or [Float].
 type Operand interface {
 	as(b *Builder, t Type) Value
 }
@@ -136,7 +136,7 @@ func (b *Builder) check(op string, values ...Value) bool {
 	return true
 }
 
-// sameType checks that all values are of one type.
+// sameType checks that all values have the same type.
 func (b *Builder) sameType(op string, values ...Value) bool {
 	if !b.check(op, values...) {
 		return false

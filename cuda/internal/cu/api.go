@@ -10,8 +10,8 @@ import (
 // the current context of the calling thread.
 //
 // Some parts of the driver are not here: graphs (see [Graphs]), virtual memory (see
-// [VirtualMemory]), clusters and tensor maps. These are further interfaces, which an implementation
-// may satisfy in addition. So no implementation has a method that it cannot support.
+// [VirtualMemory]), clusters and tensor maps. They have interfaces of their own, which an
+// implementation may satisfy in addition. So no implementation has a method that it cannot support.
 type API interface {
 	// Init is cuInit. It is called by Open and may be called again.
 	Init() error
@@ -165,11 +165,11 @@ type API interface {
 //
 // Both calls take effect in the order of stream s, which owns the block. Accesses enqueued before
 // BlockFreed may still use the block. Accesses enqueued after it may not. This is enough for a pool
-// that, before it frees a block, waits for all further streams that use the block.
+// that, before it frees a block, waits for all other streams that use the block.
 type Checker interface {
 	// BlockAllocated says that [ptr, ptr+requested) may be accessed from now on and that
-	// [ptr+requested, ptr+rounded) may not. The contents count as uninitialised. label names the
-	// owner in error messages.
+	// [ptr+requested, ptr+rounded) may not. The contents count as uninitialised. The argument label
+	// names the owner in error messages.
 	BlockAllocated(s Stream, ptr DevicePtr, requested, rounded uint64, label string)
 	// BlockFreed says that [ptr, ptr+rounded) may no longer be accessed.
 	BlockFreed(s Stream, ptr DevicePtr, rounded uint64)

@@ -55,7 +55,7 @@ func TestLaunchArguments(t *testing.T) {
 }
 
 // libcAbs returns the address of a C function. That function returns its first argument's absolute
-// value and ignores all further arguments.
+// value and ignores all other arguments.
 func libcAbs(t testing.TB) uintptr {
 	h, err := purego.Dlopen("libc.so.6", purego.RTLD_NOW)
 	if err != nil {

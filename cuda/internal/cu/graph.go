@@ -130,7 +130,7 @@ func (a *graphArgs) copyOf(c *GraphCopy) uintptr {
 
 // addNode calls a C function that adds a node, and returns the node's handle. The C function's
 // arguments are a pointer to the handle, the graph, the nodes that precede the new one, their
-// number, and the further arguments.
+// number, and the remaining arguments.
 func addNode(fn uintptr, g Graph, after []GraphNode, rest ...uintptr) (GraphNode, Result) {
 	b := getBlock(fn)
 	defer putBlock(b)

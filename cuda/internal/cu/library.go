@@ -11,8 +11,8 @@ type Library struct {
 	found  map[string]uintptr
 }
 
-// NewLibrary returns a library. lookup returns the address of a symbol, or 0 for a symbol that the
-// library lacks.
+// NewLibrary returns a library. The function lookup returns the address of a symbol, or 0 for a
+// symbol that the library lacks.
 func NewLibrary(path string, lookup func(name string) uintptr) *Library {
 	return &Library{Path: path, lookup: lookup, found: map[string]uintptr{}}
 }

@@ -77,8 +77,8 @@ func (u *Unavailable) Unwrap() error {
 	return u.Result
 }
 
-// NewUnavailable returns an Unavailable with the explanation of a reason. detail says what was
-// found on this machine.
+// NewUnavailable returns an Unavailable with the explanation of a reason. The argument detail says
+// what was found on this machine.
 func NewUnavailable(r Reason, detail string) *Unavailable {
 	u := &Unavailable{Reason: r, Detail: detail}
 	switch r {

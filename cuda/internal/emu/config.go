@@ -29,8 +29,8 @@ type Config struct {
 	Pageable Pageable // when copies read and write pageable memory, see the package comment
 
 	Expandable bool // pools grow by pages of virtual memory
-	// size of these pages, a power of two from 4 KiB to 1 GiB; the default is 2 MiB, or less if a
-	// device has less than 1 GiB of memory
+	// size of the pages of Expandable, a power of two from 4 KiB to 1 GiB; the default is 2 MiB, or
+	// less if a device has less than 1 GiB of memory
 	Granularity uint64
 
 	Workers int // goroutines that run the blocks of a kernel, default GOMAXPROCS
@@ -56,8 +56,8 @@ type Config struct {
 
 	// Timeline is called for each operation that has run, with its start and its end in virtual
 	// time. Operations of one stream are reported in their order. Operations of several streams are
-	// reported in the order in which they ran. It may be nil, is never called concurrently, and
-	// must not call the driver.
+	// reported in the order in which they ran. Timeline may be nil, is never called concurrently,
+	// and must not call the driver.
 	Timeline func(op Op, start, end time.Duration)
 }
 
@@ -194,7 +194,7 @@ func Parse(spec string) (Config, error) {
 	return c.withDefaults(), nil
 }
 
-// String returns the form that Parse reads: the devices, mem and sm, and then every further setting
+// String returns the form that Parse reads: the devices, mem and sm, and then every other setting
 // that is not at its default.
 func (c Config) String() string {
 	c = c.withDefaults()

@@ -12,7 +12,8 @@ func (d *Driver) addDefaultStream(ctx *context) {
 	d.streams = append(d.streams, ctx.defaultStream)
 }
 
-// weight draws the weight of a new stream in an adversarial schedule.
+// weight returns the weight of a new stream. In an adversarial schedule it is drawn at random, see
+// weights.
 func (d *Driver) weight() int {
 	if d.rng == nil {
 		return 1

@@ -66,7 +66,7 @@ func (c Cost) kernel(warpInstructions, memoryBytes uint64) time.Duration {
 }
 
 // peer returns the time of a copy between devices. A copy that is not direct takes the time of a
-// copy to the host and of one from the host.
+// copy to the host and of a copy from the host.
 func (c Cost) peer(bytes uint64, direct bool) time.Duration {
 	if direct {
 		return c.Copy + perSecond(bytes, c.PeerBytes)
@@ -77,8 +77,8 @@ func (c Cost) peer(bytes uint64, direct bool) time.Duration {
 // link returns the time of a copy between host and device.
 func (c Cost) link(bytes uint64) time.Duration { return c.Copy + perSecond(bytes, c.CopyBytes) }
 
-// local returns the time of a copy or a fill within a device. A copy counts its bytes twice, as
-// they are read and written.
+// local returns the time of a copy or a fill within a device. For a copy, the argument counts each
+// byte twice, because the byte is read and written.
 func (c Cost) local(bytes uint64) time.Duration { return c.Copy + perSecond(bytes, c.MemoryBytes) }
 
 var _ cu.Rated = (*Driver)(nil)

@@ -15,7 +15,8 @@ import (
 // DriverVersion is the version that the emulated driver reports, CUDA 12.4.
 const DriverVersion cu.Version = 12040
 
-// These are the newest version of PTX that a driver of version DriverVersion compiles: 8.4.
+// maxPTXMajor and maxPTXMinor are the newest version of PTX that a driver of version DriverVersion
+// compiles: 8.4.
 const (
 	maxPTXMajor = 8
 	maxPTXMinor = 4

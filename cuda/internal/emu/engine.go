@@ -19,10 +19,10 @@ const (
 //
 // A copy between devices occupies the link from the source to the destination. There is a link for
 // each ordered pair of devices: NVLink is full duplex, and a copy to one peer does not slow down a
-// copy to a second peer. (Behind a switch it would. But a model of that would make the copies of
-// two ranks share a link, and their times would depend on which rank called first.) A copy through
-// the host occupies the link between the host and the device in whose stream it is, like copies
-// between host and device.
+// copy to a second peer. (Behind a switch it would slow it down. But a model of that would make the
+// copies of two ranks share a link, and their times would depend on which rank called first.) A
+// copy through the host occupies the link between the host and the device in whose stream it is,
+// like copies between host and device.
 //
 // Kernels take turns too, although hardware runs small kernels at the same time. Small kernels
 // share the device, so two at once take about as long as one after the other.

@@ -108,13 +108,13 @@ func (d *Driver) setWork(call string, h cu.GraphExec, n cu.GraphNode, build func
 	return nil
 }
 
-// GraphExecKernelNodeSetParams changes a launch, for later launches of the graph.
+// GraphExecKernelNodeSetParams changes a kernel node for later launches of the graph.
 func (d *Driver) GraphExecKernelNodeSetParams(h cu.GraphExec, n cu.GraphNode, l cu.GraphKernel) error {
 	const call = "cuGraphExecKernelNodeSetParams"
 	return d.setWork(call, h, n, func(*graphExec) (work, error) { return d.kernelNode(call, l) })
 }
 
-// GraphExecCopyNodeSetParams changes a copy, for later launches of the graph.
+// GraphExecCopyNodeSetParams changes a copy node for later launches of the graph.
 func (d *Driver) GraphExecCopyNodeSetParams(h cu.GraphExec, n cu.GraphNode, c cu.GraphCopy, ctx cu.Context) error {
 	const call = "cuGraphExecMemcpyNodeSetParams"
 	return d.setWork(call, h, n, func(*graphExec) (work, error) { return d.copyWork(call, c, ctx) })
@@ -143,7 +143,7 @@ func (d *Driver) GraphExecDestroy(h cu.GraphExec) error {
 	return e.ctx.dead
 }
 
-// GraphLaunch queues the nodes. A chain of nodes is one queue, and further queues may overtake it.
+// GraphLaunch queues the nodes. A chain of nodes is one queue, and other queues may overtake it.
 func (d *Driver) GraphLaunch(h cu.GraphExec, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

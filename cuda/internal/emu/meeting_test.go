@@ -114,8 +114,9 @@ func TestMeetingTakesTheTimeOfTheLast(t *testing.T) {
 	}
 }
 
-// TestMeetingNobodyComesTo: waiting for a part whose partner is not queued fails, and the error
-// names the partner. So does waiting for two meetings whose parts wait for each other.
+// TestMeetingNobodyComesTo checks that waiting for a part fails if its partner is not queued, and
+// that the error names the partner. Waiting for two meetings must fail too if their parts wait for
+// each other.
 func TestMeetingNobodyComesTo(t *testing.T) {
 	p := newTwoDevices(t, Config{Memory: 4 << 20})
 	p.put(0, 1)

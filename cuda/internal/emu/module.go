@@ -28,7 +28,7 @@ type function struct {
 }
 
 // cubinMagic is the start of the result of LinkPTX. It begins like an ELF file, as a real cubin
-// does. The capability follows on that line. The PTX text begins on the next line.
+// does. The capability follows on the same line. The PTX text begins on the next line.
 const cubinMagic = "\x7fELF flambeau emulated cubin sm_"
 
 // ModuleLoadData parses PTX text, or a result of LinkPTX. It returns ErrInvalidPTX with the
@@ -264,8 +264,8 @@ func (d *Driver) FuncSetAttribute(h cu.Function, a cu.FuncAttr, value int) error
 	return fail(call, cu.ErrInvalidValue, "attribute %d cannot be set", a)
 }
 
-// OccupancyMaxActiveBlocks computes the number from threads, shared memory and the limit of blocks.
-// It assumes the number of registers that FuncAttribute returns.
+// OccupancyMaxActiveBlocks computes how many blocks fit a multiprocessor, from its limits of
+// threads, shared memory and blocks. It assumes the number of registers that FuncAttribute returns.
 func (d *Driver) OccupancyMaxActiveBlocks(h cu.Function, blockThreads int, dynShared uint64) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -171,7 +171,8 @@ func TestPeerCopyPaths(t *testing.T) {
 			r.ok(r.CtxSynchronize())
 		})
 		here, s, a, b := r.alloc(4096), r.stream(), r.event(), r.event()
-		r.ok(r.MemsetD8Async(here, 1, 4096, s)) // half of the copied bytes are uninitialised again
+		// The fill initialises all bytes. The copy makes half of them uninitialised again.
+		r.ok(r.MemsetD8Async(here, 1, 4096, s))
 		r.ok(r.EventRecord(a, s))
 		r.ok(r.MemcpyPeerAsync(here, r.ctx, there, other, 4096, s))
 		r.ok(r.EventRecord(b, s))

@@ -16,7 +16,8 @@ type shortage struct {
 	begun bool
 }
 
-// RefuseMemory plans a refusal, or with n = 0 cancels it.
+// RefuseMemory plans that requests for memory are refused, from the n-th request after this call
+// on, see cu.Scarce. n = 0 cancels the plan.
 func (d *Driver) RefuseMemory(dev cu.Device, n uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

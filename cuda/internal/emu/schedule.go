@@ -87,8 +87,9 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // the capture stores the error
 		return o
 	}
-	// This loop comes before the append, so that it cannot run o itself: the call may still be
-	// refused. Nothing can run if all queues wait for parts of a meeting that are not queued yet.
+	// The loop makes room by running older operations. It comes before o is appended, because o
+	// must not run yet: the call may still be refused. If all queues wait for parts of a meeting
+	// that are not queued yet, nothing can run.
 	for d.pending >= d.cfg.QueueDepth && d.step() {
 	}
 	d.issue++
@@ -115,7 +116,7 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 	s.queue = append(s.queue, o)
 	s.last = o
 	d.pending++
-	if d.rng != nil && d.rng.IntN(4) == 0 { // hardware may also start early
+	if d.rng != nil && d.rng.IntN(4) == 0 { // hardware may also start work at once
 		d.step()
 	}
 	return o
@@ -135,8 +136,8 @@ func (s *stream) ready() bool {
 }
 
 // step picks one operation, runs it, and reports whether there was one. If queues run in the order
-// of the calls it is the oldest operation, whose dependencies are older and therefore done. d.mu is
-// held.
+// of the calls, step picks the oldest operation. Its dependencies are older still, and therefore
+// done. d.mu is held.
 func (d *Driver) step() bool {
 	var pick *stream
 	total := 0
@@ -176,7 +177,7 @@ func (d *Driver) finish(done func() bool) {
 // drain runs operations until the queues of ctx are empty, and moves the clock of the host as await
 // does. d.mu is held.
 func (d *Driver) drain(ctx *context) {
-	for _, s := range slices.Clone(d.streams) { // removes streams whose work is done
+	for _, s := range slices.Clone(d.streams) { // await removes streams
 		if s.ctx == ctx && s.last != nil {
 			d.await(s.last)
 		}

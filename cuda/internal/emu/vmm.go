@@ -120,7 +120,7 @@ func (d *Driver) MemAddressFree(p cu.DevicePtr, n uint64) error {
 	return nil
 }
 
-// MemCreate counts memory against the device's limit.
+// MemCreate allocates memory that has no address yet. The memory counts against the device's limit.
 func (d *Driver) MemCreate(n uint64, o cu.Device) (cu.MemHandle, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// tool finds ptxas or nvdisasm. It takes the program that the environment variable names, or one in
-// the PATH. It also looks for ptxas in the user's cache, but not for nvdisasm. The tests with
-// nvdisasm read all machine code. They take longer than all remaining tests of this package
-// together, so they run only if the variable is set. Where FLAMBEAU_PTXAS_REQUIRED is 1 (as in
-// continuous integration) a missing tool fails the test.
+// tool returns the path of ptxas or nvdisasm: the program that the environment variable names, or
+// else one in the PATH. For ptxas it also tries the user's cache. It does not try the cache for
+// nvdisasm, because the tests with nvdisasm take longer than all other tests of this package
+// together. If there is no such program, tool returns "", or fails the test if
+// FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration).
 func tool(t *testing.T, name, variable string) string {
 	candidates := []string{os.Getenv(variable), name}
 	if dir, err := os.UserCacheDir(); err == nil && name == "ptxas" {

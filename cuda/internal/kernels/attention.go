@@ -99,8 +99,8 @@ func Attention(g *GPU, o AttentionOperands, scratch Scratch) ([]Launch, error) {
 	return launchAttention(s, f, o, o.Out, o.LSE, keys)
 }
 
-// launchAttention plans the launch of a form. Each block goes through chunk keys. It writes its
-// results to the operands out and lse.
+// launchAttention plans the launch of a form. The argument chunk is the number of keys that each
+// block goes through. The blocks write their results to the operands out and lse.
 func launchAttention(s attentionShape, f attentionForm, o AttentionOperands, out, lse Operand, chunk int) ([]Launch, error) {
 	batch, heads, queries, keys := o.Q.Shape.At(0), o.Q.Shape.At(1), o.Q.Shape.At(2), o.K.Shape.At(2)
 	rows, tile := f.tile()
@@ -129,8 +129,9 @@ func launchAttention(s attentionShape, f attentionForm, o AttentionOperands, out
 }
 
 // keyTiles returns how many tiles of keys are read for one head, summed over its blocks of queries.
-// A block has rows queries. If causal, a block skips the tiles that none of its queries sees. The
-// number is an upper limit: a sample whose length is less than keys reads fewer tiles.
+// The argument rows is the number of queries of a block. If causal, a block skips the tiles that
+// none of its queries sees. The number is an upper limit: a sample whose length is less than keys
+// reads fewer tiles.
 func keyTiles(causal bool, queries, keys, rows, tile int) int {
 	n := 0
 	for first := 0; first < queries; first += rows {
@@ -150,13 +151,14 @@ func chooseAttention(s attentionShape, o AttentionOperands, heads, queries int) 
 	return attentionTensorFor(s, o.Scale, heads, queries, o.few())
 }
 
-// attentionBlock holds the parameters that both forms share, for the batch sample and head that the
-// block computes.
+// attentionBlock holds the parameters that every attentionForm needs, for the batch sample and head
+// that the block computes.
 type attentionBlock struct {
 	w           *weighing
 	batch, head ptx.Value
 	firstQuery  ptx.Value // the block's first query
-	// keys that the block reads; each is seen by some query of the block
+	// the block reads the keys from begin up to end; each of them is seen by some query of the
+	// block
 	begin, end   ptx.Value
 	q, k, v, out headOperand
 	lse          ptx.Ptr // LSE of the block's head

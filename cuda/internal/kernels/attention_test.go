@@ -38,7 +38,7 @@ func (c attentionCase) String() string {
 		c.shared, c.queries, c.keys, c.features, c.values, c.form, c.causal, c.lengths, c.mask, c.maskDims, c.drop, c.scale)
 }
 
-// headLayout returns a layout of [batch, heads, length, columns].
+// headLayout returns the layout of [batch, heads, length, columns] that form names.
 func headLayout(form string, b, h, n, c int) shape.Layout {
 	d := []int{b, h, n, c}
 	switch form {
@@ -264,8 +264,8 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// spoiled writes v to some elements of o. pick chooses them by their row and column, the indices of
-// the last two dimensions.
+// spoiled writes v to some elements of o. The function pick chooses them by their row and column,
+// the indices of the last two dimensions.
 func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) {
 	n, c := o.Shape.At(2), o.Shape.At(3)
 	forEach(o, func(i int, addr uint64) {
@@ -319,7 +319,7 @@ func TestAttentionSpecial(t *testing.T) {
 			}
 			none.check(t)
 		}
-		least := base // the least float32 in a mask does not hide a key, but -Inf does
+		least := base // the most negative float32 in a mask does not hide a key, but -Inf does
 		least.mask, least.maskDims = dtype.F32, [4]bool{false, false, true, true}
 		least.spoil = func(c attentionCase, q, k, v, mask Operand, m *machine) {
 			spoiled(m, mask, -math.MaxFloat32, func(row, column int) bool { return row == 2 })

@@ -8,7 +8,8 @@ import (
 // keptOwn decides which weights dropout keeps, for the keys and queries of one thread. The thread
 // owns every 8th key from the argument key on, and every 16th of the n queries from index j on.
 // keptOwn draws a block of random numbers for each weight. It holds the decisions as bits of one
-// register. The returned function reports the decision for a key and a query, by their numbers.
+// register. The returned function reports the decision for key number r and query number n of the
+// thread.
 func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Value {
 	b, seed := w.Builder, w.seed
 	// The seed is loaded again for each tile. Otherwise the round keys of Philox, which depend on
@@ -37,15 +38,16 @@ func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
 	return i.Min(w.queries.Sub(num(1))).MadWide(w.rowBlocks(), w.block)
 }
 
-// keptGroup is a group of 16 weights of one row, of which this lane draws four. block is the first
-// block of random numbers of the row. key is the key of the first weight that this lane draws, a
-// multiple of 4.
+// keptGroup is a group of 16 weights of one row, of which this lane draws four. The field block is
+// the first block of random numbers of the row. The field key is the key of the first weight that
+// this lane draws, a multiple of 4.
 type keptGroup struct{ block, key ptx.Value }
 
 // keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight. Four
 // lanes share the work. Their lane numbers differ only in the bits with the values laneStep and
-// 2·laneStep. rank is this lane's number among the four. The lane draws bits 4·rank to 4·rank+3 of
-// each group. The returned function reports whether bit number bit+more of a group is set.
+// 2·laneStep. The argument rank is this lane's number among the four. The lane draws bits 4·rank to
+// 4·rank+3 of each group. The returned function reports whether bit number bit+more of a group is
+// set.
 func (w *weighing) keptBits(laneStep int, rank ptx.Value, groups []keptGroup) func(group, bit int, more ptx.Value) ptx.Value {
 	b := w.Builder
 	words := make([]ptx.Value, ceilDiv(len(groups), 2))

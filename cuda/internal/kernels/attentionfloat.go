@@ -14,7 +14,7 @@ import (
 // piece of four values. The weights pass between the threads through shared memory, within a warp.
 type attentionFloat struct {
 	attentionShape
-	rows int // queries of a thread, each 8 after the previous one
+	rows int // number of queries of a thread; they are 8 rows apart
 	keys int // keys of a tile
 }
 

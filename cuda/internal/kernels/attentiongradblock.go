@@ -7,11 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// attentionGrad holds the properties of the operands that both forms need for one launch of the
-// gradient. In the launch for dk and dv a block owns a tile of rows of k and v, and goes through
-// the rows of q and g in tiles. In the launch for dq a block owns rows of q and g, and goes through
-// the rows of k and v. Comments call the rows that a block owns "own rows", and the rows that it
-// goes through "other rows".
+// attentionGrad holds the properties of the operands that every gradForm needs for one launch of
+// the gradient. In the launch for dk and dv a block owns a tile of rows of k and v, and goes
+// through the rows of q and g in tiles. In the launch for dq a block owns rows of q and g, and goes
+// through the rows of k and v. Comments call the rows that a block owns "own rows", and the rows
+// that it goes through "other rows".
 type attentionGrad struct {
 	q, k, v, g headRows
 	d1, d2     headRows // dk and dv, or dq in d1; absent results have the type Invalid
@@ -116,8 +116,9 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	return g
 }
 
-// owned returns the two operands whose rows the block owns. limit is the number of their rows that
-// are read. there is the number of rows of the results: dk and dv, or dq.
+// owned returns the two operands whose rows the block owns, and two numbers of rows. limit is how
+// many rows of these operands are read. The value there is how many rows the results have: dk and
+// dv, or dq.
 func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	w := *g.w
 	w.moveToHead(g.batch, g.head)
@@ -171,8 +172,8 @@ type gradPass struct {
 	start, end ptx.Value
 }
 
-// loadNumbers starts to copy lse and delta of a tile of queries, to shared memory at p. The number
-// of the tile's first query is the argument query. In shared memory delta lies behind lse.
+// loadNumbers starts to copy lse and delta of a tile of queries, to shared memory at p. The
+// argument query is the number of the tile's first query. In shared memory delta lies behind lse.
 func (g *gradPass) loadNumbers(query ptx.Value, p ptx.Ptr) {
 	thread := g.ThreadID(0)
 	g.If(thread.Lt(num(g.other)), func() {

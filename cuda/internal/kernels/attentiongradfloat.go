@@ -13,7 +13,7 @@ import (
 // other.
 type gradFloat struct {
 	attentionGrad
-	rows  int // own rows of a thread, each 8 after the previous one
+	rows  int // number of own rows of a thread; they are 8 rows apart
 	other int // number of rows in a tile of "other rows"
 	parts int // the results' columns are divided into parts, one for each block
 }

@@ -101,7 +101,7 @@ type gradWriter struct {
 	lane, warpRow  ptx.Value // warpRow is the warp's first row in the tile
 	shared, stages ptx.Ptr
 
-	sum1, sum2 [][]*ptx.Var // indexed [8 columns][element of the fragment]
+	sum1, sum2 [][]*ptx.Var // indexed [group of 8 columns][element of the fragment]
 	part       int
 }
 

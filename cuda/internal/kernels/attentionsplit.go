@@ -58,9 +58,10 @@ func splitKeys(g *GPU, blocks, keys, tile int) int {
 	return ceilDiv(ceilDiv(keys, pieces), tile) * tile
 }
 
-// splitAttention plans attention in which each block goes through chunk keys. The blocks store
-// partial results in float32, and the logarithm of each query's sum of exponentials. If a query
-// sees no key of a piece, the logarithm is -Inf.
+// splitAttention plans attention in which blocks divide the keys. The argument chunk is the number
+// of keys that each block goes through. The blocks store partial results in float32, and the
+// logarithm of each query's sum of exponentials. If a query sees no key of a piece, the logarithm
+// is -Inf.
 func splitAttention(s attentionShape, o AttentionOperands, chunk int, scratch Scratch) ([]Launch, error) {
 	n, rows, values := ceilDiv(o.K.Shape.At(2), chunk), o.Out.Shape.Head(3).Size(), o.Out.Shape.At(3)
 	pieces := Operand{Type: dtype.F32, Layout: shape.Dense(o.Out.Shape)}

@@ -93,7 +93,7 @@ type attentionWriter struct {
 	a    attentionBlock
 	lane ptx.Value
 	rows []attentionRow // rows[2t+h] is row 16t + 8h + lane/4 of the warp
-	acc  [][][]*ptx.Var // sums of the results: [t][8 values][element of the fragment]
+	acc  [][][]*ptx.Var // sums of the results: [t][group of 8 values][element of the fragment]
 	// factor of a score in the exponent of 2: log₂e, or log₂e times the weighing's scale if fold is
 	// set
 	scale ptx.Value

@@ -10,8 +10,8 @@ import (
 
 // headTile is a tile of rows in shared memory. A row is one token of a head, with its number of
 // elements rounded up to a multiple of 16. The 16-byte pieces of a row are swizzled, so that piece
-// number i of eight neighbouring rows lies in eight different groups of banks. Then neither copies
-// nor ldmatrix have bank conflicts.
+// number i of eight neighbouring rows lies in eight different groups of banks. Then copies and
+// ldmatrix have no bank conflicts.
 type headTile struct {
 	rows, width int // width is the number of elements of a row
 	size        int // bytes of an element: 2 or 4
@@ -38,10 +38,10 @@ func (t headTile) offset(row, piece ptx.Value) ptx.Value {
 }
 
 // fragments returns a function that reads operands of [ptx.Builder.MMA] with ldmatrix from the tile
-// of 16-bit elements at p. An operand has 16 outer elements by 16 elements of k. step is the
-// operand's number along k, and i is its number along the outer dimension. If alongK is true, the
-// tile's rows are the outer dimension, its columns are k, and the argument start is a row.
-// Otherwise the rows are k, the columns are the outer dimension, and the argument start is a
+// of 16-bit elements at p. An operand has 16 outer elements by 16 elements of k. The argument step
+// is the operand's number along k, and i is its number along the outer dimension. If alongK is
+// true, the tile's rows are the outer dimension, its columns are k, and the argument start is a
+// row. Otherwise the rows are k, the columns are the outer dimension, and the argument start is a
 // column.
 //
 // For the first operand of MMA the four registers are the matrices (outer, k) = (0,0), (8,0),

@@ -63,7 +63,7 @@ type weighing struct {
 	scale                ptx.Value // the scale, as a float32
 	limit                ptx.Value // number of keys of the sample
 	lengths              ptx.Ptr
-	perSample            ptx.Value // distance from one sample's length to the next
+	perSample            ptx.Value // elements of lengths from one sample to the next
 	mask                 headOperand
 	seed, offset         ptx.Value // state of the random number generator
 	// a weight is dropped if its random bits are not greater than this bound
@@ -188,7 +188,8 @@ func (r weighingRow) unseen(j, score ptx.Value) ptx.Value {
 	return r.sees(j).Select(score, r.w.F32(float32(math.Inf(-1))))
 }
 
-// lastKey returns the first index of a key that no query up to number i sees.
+// lastKey returns the end of the keys that queries up to number i see: none of them sees a key with
+// this index or a greater one.
 func (w *weighing) lastKey(i ptx.Value) ptx.Value {
 	if !w.s.causal {
 		return w.limit

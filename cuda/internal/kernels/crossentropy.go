@@ -18,7 +18,7 @@ type crossEntropySpec struct {
 	group int
 	one   bool // g is absent and counts as 1
 	count bool // g is divided by a count, which the kernel loads
-	logs  bool // x has logarithms of probabilities; the kernel has no top and no rest
+	logs  bool // x has logarithms of probabilities; the kernel has no operands top and rest
 }
 
 func (s crossEntropySpec) name() string {

@@ -13,9 +13,10 @@ import (
 type foldSteps uint8
 
 const (
-	foldUnit    foldSteps = iota // all strides of the windows are 1
-	foldStrided                  // all dilations are 1: only every stride-th k has such a window
-	foldAny                      // each k is tried
+	foldUnit foldSteps = iota // all strides of the windows are 1
+	// all dilations are 1: only every stride-th element of a window can lie at the position
+	foldStrided
+	foldAny // every element of a window is tried
 )
 
 func (s foldSteps) String() string { return [...]string{"unit", "strided", "any"}[s] }
@@ -100,7 +101,7 @@ func Fold(y, x, w Operand, win device.Window, add bool) ([]Launch, error) {
 	return []Launch{l}, err
 }
 
-// foldAxis has the numbers of one dimension of the windows.
+// foldAxis has the parameters of one dimension of the windows.
 type foldAxis struct {
 	kernel, out, before, dilation ptx.Value
 	stride                        coordinates
@@ -175,9 +176,11 @@ func (s foldSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// covering returns a function that calls f for each element k of the windows along one dimension,
-// if k lies at the position p of the padded plane for a window. place is that window's place. Where
-// k lies before the first window, the unsigned place wraps, and is too large.
+// covering returns a function that goes through the windows that cover position p of the padded
+// plane, along one dimension. For each such window it calls f with k, the number of the window's
+// element at p, and with place, the number of the window. The number of a window is less than
+// a.out. If k would belong to a window before the first one, the unsigned place wraps to a number
+// that is not.
 func (s foldSpec) covering(b *ptx.Builder, a *foldAxis, p ptx.Value) func(f func(k, place ptx.Value)) {
 	zero := b.Const(p.Type(), num(0))
 	switch s.steps {
@@ -189,7 +192,8 @@ func (s foldSpec) covering(b *ptx.Builder, a *foldAxis, p ptx.Value) func(f func
 			})
 		}
 	case foldStrided:
-		first := a.stride.split(p) // the place of the last window that begins at or before p, and its k
+		// first is the number of the last window that begins at or before p, and its element at p.
+		first := a.stride.split(p)
 		return func(f func(k, place ptx.Value)) {
 			place := b.Var(first[0])
 			b.For(first[1], a.kernel, a.stride.size[0], func(k ptx.Value, _ ptx.Loop) {

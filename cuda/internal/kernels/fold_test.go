@@ -41,7 +41,7 @@ func TestFold(t *testing.T) {
 			r := c.w.Rank
 			windows := append(append(append([]int{}, c.y[:2]...), c.w.Kernel[:r]...), c.out...)
 			y, x := m.random(m.tensor(c.to, dense(c.y...), i%2)), m.tensor(c.from, dense(windows...), 0)
-			if i%3 == 0 { // windows in another order, as a product of several samples makes them
+			if i%3 == 0 { // the order in which a product of several samples writes the windows
 				x = m.tensor(c.from, shape.Dense(x.Shape.With(0, c.y[1]).With(1, c.y[0])).Transpose(0, 1), 1)
 			}
 			m.random(x)

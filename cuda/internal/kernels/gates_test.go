@@ -21,7 +21,7 @@ import (
 type gate struct {
 	name string
 	plan func(m *machine) ([]Launch, error)
-	// wide is a lower limit. Of all bytes moved from or to global memory, this share must move in
+	// wide is the least share of the bytes moved from or to global memory that must move in
 	// accesses of 16 bytes. It is 0 for kernels that access their elements one by one. There
 	// neighbouring threads access neighbouring elements, so whole sectors are used nevertheless.
 	wide float64
@@ -350,7 +350,7 @@ func gates(t *testing.T) []gate {
 		// Weights are read in accesses of 16 bytes. Elements are half as large as weights, so they
 		// are read in accesses of 8 bytes. This also holds for the cases of sums above.
 		{name: "RMS norm, bfloat16 by float32", plan: norm(h, f, 1024, rms, false), wide: 0.49},
-		// a vector of elements has one weight, and a warp reads weights at one or two addresses
+		// all elements of a vector share a weight, and a warp reads weights at one or two addresses
 		{name: "group norm", plan: norm(f, f, 512, groups, false), wide: 0.6},
 		{name: "group norm gradient", plan: norm(f, f, 512, groups, true), wide: 0.6},
 

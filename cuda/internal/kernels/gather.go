@@ -10,7 +10,7 @@ import (
 )
 
 // gatherSpec describes a kernel that picks elements along an axis by index. The kernel does not
-// interpret the bits of elements, so all types of one size share it.
+// interpret the bits of elements, so all types of the same size share it.
 type gatherSpec struct {
 	size   int // bytes of an element
 	index  dtype.Type

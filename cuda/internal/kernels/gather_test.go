@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// reach returns the row-major position of an element of a tensor with shape dims. Along axis, the
-// element's coordinate is position. In all other dimensions it has the coordinates of the element
+// reach returns the row-major position of an element of a tensor with shape dims. The element's
+// coordinate along axis is position. In all other dimensions it has the coordinates of the element
 // at row-major position i of shape index.
 func reach(dims, index shape.Dims, axis, i, position int) int {
 	out, stride := 0, 1

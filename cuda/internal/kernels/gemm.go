@@ -132,8 +132,8 @@ func MatMul(g *GPU, out, a, b Operand) ([]Launch, error) {
 
 // MatMulSplit plans a product like MatMul, and also adds a bias and applies an activation. It may
 // divide the sum over k among blocks, if the result alone has too few blocks to occupy the device.
-// Products with a vector are reductions, which read each element of the matrix once, coalesced. If
-// scratch is nil, nothing is divided.
+// Products with a vector are reductions, which read each element of the matrix once, in coalesced
+// accesses. If scratch is nil, nothing is divided.
 func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -219,8 +219,8 @@ func (p floatPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error
 	return append(list, l...), err
 }
 
-// factor returns the type in which the factors are multiplied: the 16-bit type if one factor has
-// one.
+// factor returns the type in which the factors are multiplied. If one factor has a 16-bit type, it
+// is that type.
 func (o *ProductOperands) factor() dtype.Type {
 	if o.B.Type.IsHalf() {
 		return o.B.Type
@@ -326,8 +326,8 @@ var products = map[dtype.Type]*expr.Program{}
 // identities has, for each type, the program that copies elements unchanged.
 var identities = map[dtype.Type]*expr.Program{}
 
-// biased has the programs that add a bias to a sum. The key is the types of the result, the sum and
-// the bias.
+// biased has the programs that add a bias to a sum. The key has the types of the result, the sum
+// and the bias.
 var biased = map[[3]dtype.Type]*expr.Program{}
 
 func init() {
@@ -422,7 +422,7 @@ func launchParts(f productForm, o ProductOperands, d division, partial, counters
 			p.u32(uint32(o.Bias.Strides.At(0)))
 		}
 		if o.Pre.Type != dtype.Invalid {
-			p.u64(o.Pre.start() - out.start()) // Pre and the result have one layout
+			p.u64(o.Pre.start() - out.start()) // Pre and the result have the same layout
 		}
 		if o.With.Type != dtype.Invalid {
 			matrix(o.With)

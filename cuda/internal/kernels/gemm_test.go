@@ -12,7 +12,7 @@ import (
 )
 
 // naive is the reference product of stored bits: float64 sums for floats, and wrapping sums for
-// integers. size has the sums of absolute products, for the error bound.
+// integers. The result size has the sums of absolute products, for the error bound.
 func naive(o Operand, a, b []uint64) (sum, size []float64, exact []uint64) {
 	batch, m, n := o.Shape.At(0), o.Shape.At(1), o.Shape.At(2)
 	k := len(a) / max(batch*m, 1)

@@ -17,8 +17,8 @@ func (s gemmSpec) finishing(o ProductOperands) gemmSpec {
 // writeActivated applies the activation to a thread's results and stores them. The results start at
 // row, col. Each thread first stores several rows at its own places in shared memory, where the
 // tiles were. A loop then activates one chunk at a time. So the long text of an activation appears
-// only once, in the loop, and not for every register. thread is this thread's number among the
-// threads that have results.
+// only once, in the loop, and not for every register. The argument thread is this thread's number
+// among the threads that have results.
 func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.Value, threads int, row, col ptx.Value, acc [][]*ptx.Var) {
 	g.Comment("store the activated results")
 	if g.s.with != dtype.Invalid {

@@ -211,7 +211,8 @@ func multiplyAdd(x, y, z ptx.Value) ptx.Value {
 	return x.Mad(y, z)
 }
 
-// fragment reads chunks of 16 bytes that lie distance elements apart.
+// fragment reads chunks of 16 bytes. The argument distance is the number of elements from one chunk
+// to the next.
 func (g *gemmBuilder) fragment(p ptx.Ptr, chunks, distance int) []ptx.Value {
 	var list []ptx.Value
 	for c := range chunks {
@@ -221,7 +222,8 @@ func (g *gemmBuilder) fragment(p ptx.Ptr, chunks, distance int) []ptx.Value {
 }
 
 // addSlices adds the sums of the slices in pairs, through shared memory. At the end the first slice
-// has the results. thread is the number of this thread among the n threads of its slice.
+// has the results. The argument thread is the number of this thread among the n threads of its
+// slice.
 func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][]*ptx.Var) {
 	b, size := g.Builder, len(acc)*len(acc[0])*n
 	for half := g.s.tile.slices / 2; half > 0; half /= 2 {
@@ -335,9 +337,9 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, start, count, outerStride
 	}
 	bytes := func(k int) ptx.Value { return kStride.MulWide(num(k * g.s.typ.Size())).Bitcast(ptx.U64) }
 	l.step = bytes(bk)
-	// outer and l.kStart are the position of the thread's first unit. The function distance returns
-	// how far a later unit of the thread is from its first unit. The number of threads is chosen so
-	// that all threads have equal distances.
+	// The variables outer and l.kStart are the position of the thread's first unit. The function
+	// distance returns how far a later unit of the thread is from its first unit. The number of
+	// threads is chosen so that all threads have equal distances.
 	v, thread := l.vector, b.ThreadID(0)
 	last := count.Sub(num(1))
 	var outer ptx.Value

@@ -236,8 +236,8 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 // mostParts is the largest number of parts into which k is divided.
 const mostParts = 64
 
-// mostForms is how many forms of a product are measured at most. A form is measured only if the
-// model predicts that it takes at most likely (1.6) times as long as the best form.
+// mostForms is how many forms of a product are measured at most. The factor likely is 1.6: a form
+// is measured only if the model predicts that it takes at most 1.6 times as long as the best form.
 const (
 	mostForms = 12
 	likely    = 1.6

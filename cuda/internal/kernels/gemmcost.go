@@ -222,9 +222,9 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	return a*againA + b*againB + out
 }
 
-// product has everything that the choice of a form depends on. spec is the kernel's specification
-// without a form. If share is set, the blocks of a tile may share the joining. The result of the
-// choice is a chosenForm.
+// product has everything that the choice of a form depends on. The field spec is the kernel's
+// specification without a form. If share is set, the blocks of a tile may share the joining. The
+// result of the choice is a chosenForm.
 type product struct {
 	spec           tensorSpec
 	batch, m, n, k int
@@ -271,10 +271,10 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 const costTolerance = 1.03
 
 // compare returns the cheapest form. Forms whose costs differ by less than the factor costTolerance
-// count as equal. Among equal forms it returns the one that joins for the shortest time. Joining
-// needs memory, and the model is least certain about it: the published kernels that it was compared
-// with do not join parts. If these times are equal too, it returns the first form. Forms are sorted
-// by the bytes they read, and the divisions of a form by their parts.
+// count as equal. Among equal forms it returns the form that spends the least time on joining
+// parts. Joining needs memory, and the model is least certain about it: the published kernels that
+// it was compared with do not join parts. If these times are equal too, it returns the first form.
+// Forms are sorted by the bytes they read, and the divisions of a form by their parts.
 func (g *GPU) compare(p product) chosenForm {
 	var all []chosenForm
 	fastest := math.Inf(1)
@@ -369,8 +369,8 @@ type tensorPlan struct {
 }
 
 // choosePlan does the same as choose, for operands that may be copied first. An operand that would
-// otherwise be loaded element by element is copied if the copy costs less than such loads. share
-// says that blocks may share the joining of parts.
+// otherwise be loaded element by element is copied if the copy costs less than such loads. The
+// argument share says that blocks may share the joining of parts.
 func (g *GPU) choosePlan(out, a, b Operand, split, share bool) (best tensorPlan) {
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	split = split && batch <= maxGridY
@@ -384,7 +384,7 @@ func (g *GPU) choosePlan(out, a, b Operand, split, share bool) (best tensorPlan)
 	return best
 }
 
-// realignment says which operands are copied first, and what the copies cost. spec is the
+// realignment says which operands are copied first, and what the copies cost. The field spec is the
 // specification of the remaining product, without a form.
 type realignment struct {
 	a, b    bool

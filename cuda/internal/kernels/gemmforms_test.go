@@ -201,7 +201,7 @@ func TestTensorRealigned(t *testing.T) {
 		{"NN", [4]int{1, 8192, 768, 50257}, 1, "k2ro"}, // the gradient of logits times the weights
 		// the gradient of logits, transposed, times the activations
 		{"TN", [4]int{1, 50257, 768, 8192}, 1, "o2ro"},
-		{"N0", [4]int{8, 1024, 1025, 768}, 2, "kor"}, // one matrix for a batch
+		{"N0", [4]int{8, 1024, 1025, 768}, 2, "kor"}, // one matrix serves the batch
 		{"NN", [4]int{1, 64, 65, 64}, 1, "ko1"},      // too small to pay for another launch
 	} {
 		x := fake(dtype.BF16, c.d[0], c.d[1], c.d[3])

@@ -17,8 +17,8 @@ func inWholeCopies(f tensorForm) tensorSpec {
 	return tensorSpec{typ: dtype.BF16, out: dtype.BF16, form: f, a: tensorLoad{true, 8, false, false}, b: tensorLoad{false, 8, false, false}, store: storePieces}
 }
 
-// publishedKernels lists kernels of projects besides this one. They use mma.sync, and their rates
-// are published.
+// publishedKernels lists kernels of other projects. They use mma.sync, and their rates are
+// published.
 func publishedKernels() []struct {
 	name    string
 	gpu     *GPU
@@ -111,7 +111,7 @@ func modelledProducts() []modelled {
 	}
 	list = append(list, modelled{"GPT-2", "scores", "NT", 96, 1024, 1024, 64, false, false}, modelled{"GPT-2", "weighted", "NN", 96, 1024, 64, 1024, false, false},
 		modelled{"GPT-2", "scores, dK", "TN", 96, 1024, 64, 1024, false, false})
-	for _, rows := range []int{8, 32, 64} { // tokens of sequences that each grow by one
+	for _, rows := range []int{8, 32, 64} { // one new token for each of so many sequences
 		list = append(list, modelled{"GPT-2", fmt.Sprintf("up, %d rows", rows), "NT", 1, rows, 3072, 768, true, false}, modelled{"GPT-2", fmt.Sprintf("head, %d rows", rows), "NT", 1, rows, 50257, 768, false, false})
 	}
 	list = append(list, modelled{"a layer of 8192", "16 rows", "NT", 1, 16, 8192, 8192, false, false}, modelled{"a layer of 8192", "64 rows", "NT", 1, 64, 8192, 8192, false, false})

@@ -29,8 +29,9 @@ type Counters func() (addr uint64, err error)
 const CounterWords = 4096
 
 // division says how a product is divided among blocks. In each matrix the first tiles are not
-// divided. The field undivided is their number. Each block of a later tile sums up chunk elements
-// of k. The field workers is the largest number of blocks of a kernel that loops over tiles.
+// divided. The field undivided is their number. The field chunk is the number of elements of k that
+// each block of a later tile sums up. The field workers is the largest number of blocks of a kernel
+// that loops over tiles.
 type division struct{ undivided, chunk, workers int }
 
 // undivided returns the division in which no tile is divided.
@@ -51,7 +52,7 @@ type productParts struct {
 }
 
 // declareParts declares the parameters in the order in which launchParts packs them. It returns the
-// block's tile, and where the block's part of k starts, and how long that part is.
+// block's tile, and the start and the length of the block's part of k.
 func declareParts(b *ptx.Builder, sum ptx.Type, k ptx.Value) (q productParts, tile, start, length ptx.Value) {
 	chunk, whole, rest := b.Param("chunk", ptx.U32), b.Param("whole", ptx.U32), b.Param("rest", ptx.U32)
 	q.count = b.Param("parts", ptx.U32)
@@ -66,8 +67,8 @@ func declareParts(b *ptx.Builder, sum ptx.Type, k ptx.Value) (q productParts, ti
 	return q, one.Select(id, whole.Add(number)), start, one.Select(k, k.Sub(start).Min(chunk))
 }
 
-// partSums are sums of a thread, in whole vectors of 16 bytes. guard emits the code of its argument
-// so that only the threads that own these sums run it.
+// partSums are sums of a thread, in whole vectors of 16 bytes. The function guard emits the code of
+// its argument so that only the threads that own these sums run it.
 type partSums struct {
 	guard func(do func())
 	list  []*ptx.Var
@@ -77,7 +78,7 @@ func everywhere(do func()) { do() }
 
 // join stores the sums of this part. In the last block of the tile it replaces them by the sums
 // over all parts and calls finish. The block of an undivided tile stores no sums and only calls
-// finish. thread is this thread's number among the threads that own sums.
+// finish. The argument thread is this thread's number among the threads that own sums.
 func (q productParts) join(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums, finish func()) {
 	done := b.Var(b.U32(1))
 	b.If(q.part.Lt(q.count), func() { done.Set(q.joined(b, thread, threads, groups).Select(b.U32(1), num(0))) })

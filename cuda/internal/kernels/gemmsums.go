@@ -15,7 +15,7 @@ type floatSums struct {
 	thread             ptx.Value // number of the thread in its slice
 	threads, perThread int       // threads of a slice, and sums of a thread
 	src                ptx.Ptr   // the thread's first element in the first buffer
-	ld, buffer         int       // elements from one k, and from one buffer, to the next
+	ld, buffer         int       // elements from one index of k, and from one buffer, to the next
 	list               []*ptx.Var
 }
 
@@ -26,7 +26,8 @@ func (s gemmSpec) sumsFit() bool {
 }
 
 // declareSums declares the parameters and the sums. Each thread gets a vector of 16 bytes, and uses
-// the first floatSums.perThread elements of it. thread is the thread's number in its slice.
+// the first floatSums.perThread elements of it. The argument thread is the thread's number in its
+// slice.
 func (g *gemmBuilder) declareSums(thread ptx.Value, threads int, tileM, tileN ptx.Value, shared ptx.Ptr) {
 	t, name, n, other := g.s.tile, "sums", g.s.tile.bm, tileN
 	ldA, ldB := t.bm+4, t.bn+4
@@ -54,8 +55,8 @@ func (g *gemmBuilder) declareSums(thread ptx.Value, threads int, tileM, tileN pt
 	g.sums = r
 }
 
-// addSums adds the tile in a buffer to the sums. steps is the number of elements of k that each
-// slice has in the tile.
+// addSums adds the tile in a buffer to the sums. The argument steps is the number of elements of k
+// that each slice has in the tile.
 func (g *gemmBuilder) addSums(buffer ptx.Value, steps int) {
 	r := &g.sums
 	if r.list == nil {
@@ -73,7 +74,7 @@ func (g *gemmBuilder) addSums(buffer ptx.Value, steps int) {
 	})
 }
 
-// storeSums stores the sums. row and col are the first row and column of the block.
+// storeSums stores the sums. The arguments row and col are the first row and column of the block.
 func (g *gemmBuilder) storeSums(row, col ptx.Value) {
 	r := &g.sums
 	if r.list == nil {

@@ -25,7 +25,7 @@ type Kernel struct {
 	Foreign      bool      // the user's program made this kernel, not the library
 	Exact        bool      // runs on devices of the capability Target only
 	Overlap      bool      // the kernel itself waits for the launches queued before it
-	// kernels for further targets, with the results of this kernel; their launch shapes differ from
+	// kernels for other targets, with the results of this kernel; their launch shapes differ from
 	// its shape at most in DynShared
 	Forms []*Kernel
 }

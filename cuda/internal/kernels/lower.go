@@ -107,7 +107,7 @@ type environment struct {
 	x      func(i int) ptx.Value      // element of operand i, in its computing type
 	params []ptx.Value                // run-time scalars
 	index  func(t ptx.Type) ptx.Value // the element's position as S64 or U32
-	at     *place                     // the position in parts, if these are known
+	at     *place                     // the position as base + add, see place; nil if add is not known
 }
 
 // lower emits a program and returns its results, in the computing types of p.Out.

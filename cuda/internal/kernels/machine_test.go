@@ -41,8 +41,8 @@ func newMachine(t *testing.T) *machine {
 // scratch is a Scratch that allocates memory of the machine.
 func (m *machine) scratch(bytes int) (uint64, error) { return m.mem.Alloc(uint64(bytes)) }
 
-// counters is a Counters function of the machine. run checks that the counters are zero after each
-// launch.
+// counters is a Counters function of the machine. The method run checks that the counters are zero
+// after each launch.
 func (m *machine) counters() (uint64, error) {
 	if m.counts == 0 {
 		o := m.tensor(dtype.I32, dense(CounterWords), 0)

@@ -24,9 +24,10 @@ type codeGate struct {
 	slots float64
 }
 
-// memorySlots is the number of issue slots that a multiprocessor has while it moves 32 bytes at its
-// share of the memory's full speed. These are one byte for each thread of a warp. Full speed is 4.8
-// TB/s. The GPU has 132 multiprocessors of four schedulers at 1.98 GHz.
+// memorySlots is the number of issue slots that a multiprocessor has in the time in which it moves
+// 32 bytes (one byte for each thread of a warp), if all multiprocessors share the full speed of
+// memory evenly. Full speed is 4.8 TB/s. The GPU has 132 multiprocessors of four schedulers at 1.98
+// GHz.
 const memorySlots = 4 * multiprocessors * 1.98e9 * 32 / 4.8e12
 
 // turned returns a fake operand with stride 1 in the first of its last two dimensions.

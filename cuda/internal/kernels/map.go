@@ -121,7 +121,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		}
 	}
 	if s.vector == 1 && !s.dense {
-		s.scalar = 0 // only kernels with vectors use scalar
+		s.scalar = 0 // only kernels with vectors use the field scalar
 	}
 	k, err := kernelOf(s, p)
 	if err != nil {
@@ -149,7 +149,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 // manyBlocks is more blocks than a large GPU runs at once.
 const manyBlocks = 2048
 
-// vectorsInFlight returns how many vectors a thread reads before it computes the first. With a
+// vectorsInFlight returns how many vectors a thread reads before it computes the first one. With a
 // single operand, one vector for each thread is not enough to keep memory busy. For a long
 // computation it returns 1, because the assembler would place the loads one after the other anyway.
 func (s mapSpec) vectorsInFlight(p *expr.Program) int {
@@ -238,7 +238,7 @@ func (s mapSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	case s.tune.blocks > 0:
 		b.MinBlocks(s.tune.blocks)
 	case s.vector >= 8 && cost > 20:
-		b.MinBlocks(2) // eight long computations run at once; see roomForRegisters
+		b.MinBlocks(2) // eight long computations at once need many registers
 	case cost > 60, dividesDoubles(p):
 		roomForRegisters(b)
 	}
@@ -276,7 +276,7 @@ type mapBuilder struct {
 	strides  [][]ptx.Value
 	params   []ptx.Value
 	id, step ptx.Value
-	inspect  func(x ptx.Value) // if not nil, see is called with each element of operand 0
+	inspect  func(x ptx.Value) // if not nil, compute calls it with each element of operand 0
 }
 
 // operandType returns the element type of operand k. The operands' order is outputs first, then
@@ -351,10 +351,10 @@ func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in 
 	}
 }
 
-// stride loops over the indices start, start+step, … below end. As long as count indices are left
-// it handles that many at a time, and after that single indices. For each index it calls emit,
-// which returns two functions. The first of these loads the element or vector, and the second
-// computes it from the loaded values.
+// stride loops over the indices start, start+step, … below end. As long as at least count indices
+// are left, it handles count indices at a time, and after that single indices. For each index it
+// calls emit, which returns two functions. The first of these loads the element or vector, and the
+// second computes it from the loaded values.
 func (m *mapBuilder) stride(start, end, step ptx.Value, count int, emit func(i ptx.Value) (load func() [][]ptx.Value, compute func(in [][]ptx.Value))) {
 	next := start
 	if count > 1 {

@@ -75,7 +75,8 @@ func TestMapTypes(t *testing.T) {
 
 // With one operand, a thread reads two vectors before it computes either of them. With the usual
 // grid, a test of that would need millions of elements. Here few blocks stride over thousands of
-// elements. The tested lengths leave every number of vectors and of single elements at the end.
+// elements. The tested lengths leave every possible number of vectors and of single elements for
+// the end.
 func TestMapPairs(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {
 		p := program(t, []dtype.Type{typ}, []dtype.Type{typ}, x0.Mul(x0))
@@ -336,8 +337,8 @@ func TestDivisor(t *testing.T) {
 	}
 }
 
-// TestMapTurnsWhatFits: a tile of each transposed operand lies in shared memory, until there is no
-// room left.
+// TestMapTurnsWhatFits checks that a tile of each transposed operand lies in shared memory, until
+// there is no room left.
 func TestMapTurnsWhatFits(t *testing.T) {
 	for _, n := range []int{5, 6, 8} {
 		e, types, turned := expr.X(0), []dtype.Type{dtype.F64}, []shape.Layout{strided([]int{40, 33}, []int{1, 40})}

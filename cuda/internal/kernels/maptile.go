@@ -27,12 +27,13 @@ func (s tileSpec) name() string {
 const (
 	tileSide   = 32
 	tileHeight = 8            // threads of a block along the tile's second side
-	tilePitch  = tileSide + 1 // no bank conflicts when reading along columns
+	tilePitch  = tileSide + 1 // one more element, against bank conflicts along columns
 	mostShared = 48 << 10     // bytes of shared memory that a kernel may declare
 )
 
-// tileSpecFor returns the specification for a map over the space. The first outs operands of the
-// space are the results. It returns false if a kernel without turned inputs is better.
+// tileSpecFor returns the specification for a map over the space. The first operands of the space
+// are the results, and outs is their number. It returns false if a kernel without turned inputs is
+// better.
 func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 	last, shared := sp.rank()-1, 0
 	s := tileSpec{program: programIDOf(p), rank: sp.rank(), axis: -1}

@@ -11,7 +11,7 @@ import (
 
 // maxPoolGradSpec describes a kernel for the gradient of maxima. A thread computes one element of
 // the result. It goes through the windows that cover the element, in their order, and adds the
-// gradients of those whose maximum the element was.
+// gradient of each window whose maximum is this element.
 type maxPoolGradSpec struct {
 	typ, near dtype.Type
 	rank      int
@@ -70,7 +70,7 @@ func (s maxPoolGradSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	coords := declareCoordinates(b, "d", 1+r, s.wide)
 	dx, g, near := b.Pointer("dx", storage(s.typ)), b.Pointer("g", storage(s.typ)), b.Pointer("near", storage(s.near))
 	axes := make([]foldAxis, r)
-	along := make([]ptx.Value, r) // strides of a plane
+	along := make([]ptx.Value, r) // stride of each dimension within a plane
 	for i := range axes {
 		a := &axes[i]
 		suffix := fmt.Sprint(i)
@@ -82,8 +82,9 @@ func (s maxPoolGradSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.For(id, n, step, func(i ptx.Value, _ ptx.Loop) {
 		at := coords.split(i)
 		sum := b.Var(b.Bits(computing(s.typ.Compute()), 0))
-		// each goes through the windows along dimension d. window is the number of the window in
-		// the dimensions before d. distance is the element's distance from the window's beginning.
+		// The function each goes through the windows along dimension d. In the dimensions before d
+		// the window is already chosen: the argument window is its number there, and distance is
+		// the element's distance from its beginning.
 		var each func(d int, window, distance ptx.Value)
 		each = func(d int, window, distance ptx.Value) {
 			if d == r {
@@ -96,7 +97,8 @@ func (s maxPoolGradSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			a := &axes[d]
 			p := at[1+d].Add(a.before)
 			b.For(b.Const(it, num(0)), a.kernel, num(1), func(back ptx.Value, _ ptx.Loop) {
-				// the last element of a window belongs to the first window
+				// The first window that covers the element has it as its last element. So the loop
+				// goes through the elements of a window backwards.
 				begin := a.kernel.Sub(num(1)).Sub(back).Mul(a.dilation)
 				b.If(begin.Le(p), func() {
 					place := a.stride.split(p.Sub(begin))

@@ -34,7 +34,7 @@ func (s multiSpec) name() string {
 // The table begins with two words (64-bit, little-endian) for each block: the position of its
 // group's record in the table, in words, and the first element that the block computes. Then the
 // table has a record for each group: the number of elements, whether all addresses allow vectors,
-// and the addresses, those of the outputs first.
+// and the addresses, first of the outputs and then of the inputs.
 func MultiMapTable(p *expr.Program, outs, ins [][]Operand) (table []byte, blocks int, err error) {
 	const op = "multimap"
 	if len(outs) != len(ins) {

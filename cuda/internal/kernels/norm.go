@@ -380,7 +380,8 @@ func apply(v []ptx.Value, f func(k int) ptx.Value) []ptx.Value {
 	return out
 }
 
-// values loads the thread's values with load. It keeps as many of them as it has registers for.
+// values loads the thread's values with the function load. It keeps as many of them as it has
+// registers for.
 func (w *normWork) values(load func(i ptx.Value) []ptx.Value) rowValues {
 	v := rowValues{w: w, load: load}
 	for _, i := range w.at {

@@ -56,7 +56,7 @@ const (
 	normValues, oddValues = 32, 24
 	// normParts is the largest number of parts into which a sum is divided.
 	normParts = 1024
-	// normWarps is the number of warps in a block whose warps have one row each.
+	// normWarps is the number of warps of a block if each warp processes a row of its own.
 	normWarps = 4
 )
 
@@ -88,7 +88,7 @@ func NormGradReason(o NormOperands, n device.RowNorm) string {
 }
 
 // normRoom returns how many columns of a row a thread can have. If elements are read one by one and
-// g has another type than t, it is fewer, because converting needs registers.
+// g has another type than t, the number is smaller, because converting needs registers.
 func normRoom(t, g dtype.Type, vector int) int {
 	if vector == 1 && g != t {
 		return oddValues - 2
@@ -202,7 +202,7 @@ type normSumsWork struct {
 	inside  ptx.Value // whether the thread has the last vector
 	at      []ptx.Value
 	shared  ptx.Ptr
-	turn    *ptx.Var // which half of shared the next row uses
+	turn    *ptx.Var // which half of the shared memory the next row uses
 }
 
 func (s normSumsSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
@@ -382,7 +382,7 @@ func (w *normSumsWork) reduceRow(list []ptx.Value) []ptx.Value {
 	return list
 }
 
-// storePart stores the block's part of the sums in partial.
+// storePart stores the block's part of the sums in the memory at partial.
 func (w *normSumsWork) storePart(partial ptx.Ptr, sums [2][]*ptx.Var) {
 	var list [][]*ptx.Var
 	for _, v := range sums {
@@ -407,7 +407,7 @@ func (w *normSumsWork) storePart(partial ptx.Ptr, sums [2][]*ptx.Var) {
 		return
 	}
 	w.Comment("the sums of the block's warps, a vector of each lane at a time")
-	// In one step each lane of a warp stores chunk values, side by side in one plane. The gap
+	// In one step each lane of a warp stores a chunk of values, side by side in one plane. The gap
 	// between planes prevents bank conflicts of neighbouring lanes.
 	width, threads, chunk := 32*s.vector, 32*normWarps, min(s.vector, 16/acc.Size())
 	plane := 32 * chunk

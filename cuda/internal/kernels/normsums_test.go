@@ -46,7 +46,7 @@ func TestNormSums(t *testing.T) {
 		{typ: f32, rows: 130, columns: 768, n: layer, add: true},
 		{typ: f32, g: bf16, rows: 100, columns: 768, n: layer, add: true},
 		{typ: f32, g: f16, rows: 5, columns: 1000, n: rms, noDB: true},
-		{typ: f32, rows: 50, columns: 1028, n: layer, add: true}, // a block has one row at a time
+		{typ: f32, rows: 50, columns: 1028, n: layer, add: true}, // one row at a time
 		{typ: f32, rows: 3, columns: 1025, n: layer, noDX: true},
 		{typ: f32, rows: 3, columns: 6144, n: layer},
 		{typ: f32, rows: 5, columns: 256, n: layer, noDX: true, odd: true},

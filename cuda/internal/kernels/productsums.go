@@ -29,10 +29,10 @@ func (o *ProductOperands) summing() sumsSpec {
 	return sumsSpec{o.Sums.Type != dtype.Invalid, o.ColumnSums.Type != dtype.Invalid}
 }
 
-// separateSums returns the sums that need launches of their own. These are all sums if the blocks
-// of the product cannot compute any: in a product with a vector, and where blocks round factors. If
-// sums of rows and sums of columns are wanted, the sums of columns get a launch, because a kernel
-// has registers for only one kind.
+// separateSums returns the sums that need launches of their own. All sums need launches if the
+// blocks of the product can compute none: in a product with a vector, and where blocks round
+// factors. Otherwise a kernel has registers for one kind of sums. So if sums of rows and of columns
+// are wanted, the sums of columns get a launch.
 func (o *ProductOperands) separateSums(scratch Scratch) sumsSpec {
 	m, n, s := o.Out.Shape.At(1), o.Out.Shape.At(2), o.summing()
 	switch {

@@ -28,8 +28,8 @@ func philox(b *ptx.Builder, seed, counter ptx.Value) [4]ptx.Value {
 }
 
 // A place is an element's position in a program's space: base + add, where base is a multiple of
-// vector. add and vector are known when the kernel is built. So neighbouring elements can use one
-// drawn block.
+// vector. The fields add and vector are known when the kernel is built. So neighbouring elements
+// can use the same drawn block.
 type place struct {
 	base        ptx.Value
 	add, vector int // vector is a power of two, and greater than add

@@ -95,7 +95,7 @@ type reduction struct {
 	o, n       int   // number of results, and number of elements that make one result
 	wide       bool
 	scalars    []uint64
-	partial    uint64 // address of partial values; position has their positions (for arg) or counts
+	partial    uint64 // address of partial values; position: address of their positions or counts
 	position   uint64
 	chunk, cut int // elements of a chunk, and number of chunks
 	vector     int // elements of one access
@@ -111,8 +111,9 @@ func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, sc
 	return planReduce(r, out, Operand{}, ins, params, scratch, reduceTune{})
 }
 
-// SameOrder reports whether two reductions of equally many elements to the same result combine them
-// in orders that give the same bits. The other one must not need more scratch memory.
+// SameOrder reports whether two reductions of equally many elements to the same result combine the
+// elements in orders that give the same bits. If every order gives the same bits, as for sums of
+// integers, it reports whether the reduction other needs no more scratch memory than r.
 func SameOrder(r, other *device.Reduction, out Operand, ins, otherIns []Operand) bool {
 	p, err := newReduction(r, out, Operand{}, ins, nil, reduceTune{})
 	q, otherErr := newReduction(other, out, Operand{}, otherIns, nil, reduceTune{})
@@ -275,8 +276,8 @@ func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 	return []Launch{first, second}, err
 }
 
-// room returns the size of the scratch memory, 0 if there is one chunk. The positions begin at the
-// offset position.
+// room returns the size of the scratch memory, 0 if there is one chunk. The result position is the
+// offset at which the positions begin.
 func (p *reduction) room() (position, total int) {
 	if p.cut == 1 {
 		return 0, 0
@@ -421,9 +422,9 @@ func mergeParams(a, b []dtype.Type) []dtype.Type {
 }
 
 // vectors returns how many neighbouring elements of each operand a thread of the given form reads
-// in one access, or 1 if the layouts do not allow more. In uniform it marks the operands that have
-// one value for all of these elements. The neighbours lie along the row that is combined, or along
-// the results in the column form.
+// in one access, or 1 if the layouts do not allow more. The bits of uniform mark the operands that
+// have one value for all of these elements. The neighbours lie along the row that is combined, or
+// along the results in the column form.
 func (p *reduction) vectors(form reduceForm) (v int, uniform uint16) {
 	v = vectorLength(p.ins)
 	if p.counts() {
@@ -518,9 +519,9 @@ func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 	}
 }
 
-// element computes element j of a vector from the loaded operands x. position is the index at which
-// the result's elements begin. c has the vector's coordinates in the reduced dimensions. Both are
-// needed only if the map uses the index.
+// element computes element j of a vector from the loaded operands x. The argument position is the
+// index at which the result's elements begin. The argument c has the vector's coordinates in the
+// reduced dimensions. Both are needed only if the map uses the index.
 func (r *reduceBuilder) element(x [][]ptx.Value, j int, position ptx.Value, c []ptx.Value) partialValue {
 	b := r.Builder
 	values := lower(b, r.mapping, environment{

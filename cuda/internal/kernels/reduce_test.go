@@ -299,8 +299,9 @@ func TestReduceGolden(t *testing.T) {
 	}
 }
 
-// TestSameOrderNeedsNoMoreScratch: sums of integers do not depend on their order, but a map within
-// a sum may change the chunks, and so the scratch memory.
+// TestSameOrderNeedsNoMoreScratch checks that SameOrder is false if the second reduction needs more
+// scratch memory. Sums of integers do not depend on their order, but a map within a sum may change
+// the chunks, and so the scratch memory.
 func TestSameOrderNeedsNoMoreScratch(t *testing.T) {
 	cast := expr.MustLower([]*expr.Expr{expr.X(0).Cvt(dtype.I64)}, []dtype.Type{dtype.I64}, []dtype.Type{dtype.U8}, -1)
 	plain := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{dtype.I64}, []dtype.Type{dtype.I64}, -1)

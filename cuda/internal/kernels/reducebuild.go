@@ -39,8 +39,8 @@ type reduceOperand struct {
 // cheapMap is the greatest cost of a map for which a loop handles two vectors at once.
 const cheapMap = 8
 
-// partialValue is the value v of the elements combined so far. In arg reductions aux is the
-// position of v. In reductions that count, aux is the number of elements counted so far.
+// partialValue is the value v of the elements combined so far. In ArgMax and ArgMin reductions aux
+// is the position of v. In reductions that count, aux is the number of elements counted so far.
 type partialValue struct{ v, aux ptx.Value }
 
 func (s reduceSpec) isArg() bool { return s.kind == device.ArgMax || s.kind == device.ArgMin }
@@ -149,7 +149,7 @@ func (r *reduceBuilder) rows(group int) {
 			block, warp = block.Cvt(ptx.U64), warp.Cvt(ptx.U64)
 		}
 		id, lane = block.Mad(num(reduceThreads/32), warp), b.LaneID()
-		b.ReturnIf(id.Ge(r.results.Mul(r.cut))) // whole warps return
+		b.ReturnIf(id.Ge(r.results.Mul(r.cut))) // all lanes of a warp return together
 	} else {
 		id, lane = b.BlockID(0), b.ThreadID(0)
 		if r.s.wide {
@@ -209,8 +209,8 @@ func (r *reduceBuilder) columns() {
 		}
 	})
 	b.Barrier()
-	// result is the result that this thread stores. lane is the result's vector, and element is its
-	// element of that vector.
+	// The thread stores the result whose number is result. In shared memory this result lies in the
+	// vector of lane number lane, where it has the number element.
 	result, lane, element := o, tx32, b.U32(0)
 	active := inside.And(ty.Eq(num(0)))
 	if v > 1 {

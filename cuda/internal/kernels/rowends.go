@@ -20,7 +20,7 @@ func (f rowForm) String() string {
 	return fmt.Sprintf("v%d", f.vector)
 }
 
-// rowVectors returns how the rows of operands of one type can be read. Rows that begin at any
+// rowVectors returns how the rows of operands of the same type can be read. Rows that begin at any
 // address can be read in vectors on one condition: corresponding rows of all operands must have the
 // same distance from a multiple of 16 bytes.
 func rowVectors(list ...Operand) rowForm {

@@ -10,16 +10,16 @@ import (
 )
 
 // rowWork is the common part of kernels that process one row at a time (softmax, cross-entropy). A
-// row has a warp or a block.
+// warp or a block processes a row.
 type rowWork struct {
 	*ptx.Builder
 	group   int // threads of a row
 	unroll  int // loads that a thread has in flight together
-	vector  int // columns of a load; columns and the indices below count vectors
+	vector  int // columns of one load; the field columns and all indices count vectors
 	columns ptx.Value
 	lane    ptx.Value
 	row     ptx.Value
-	shared  ptx.Ptr // memory for one value of each warp, if a row has a block
+	shared  ptx.Ptr // memory for one value of each warp, if a block processes a row
 	cached  int     // columns of each operand's row that fit shared memory; 0 if there is no cache
 	cache   ptx.Ptr // the row's cache; a thread reads only what it has stored itself
 	kinds   int     // number of operands in the cache
@@ -131,8 +131,8 @@ func newRows(b *ptx.Builder, group int, t dtype.Type, rows, columns ptx.Value) *
 	return w
 }
 
-// forEach runs load, and afterwards visit, for the columns of this thread. It issues several loads
-// before it first calls visit.
+// forEach runs the function load, and afterwards the function visit, for the columns of this
+// thread. It issues several loads before it first calls visit.
 func (w *rowWork) forEach(load func(i ptx.Value) []ptx.Value, visit func(i ptx.Value, v []ptx.Value)) {
 	tail := w.unrolled()
 	w.For(w.lane, tail, num(w.unroll*w.group), func(i ptx.Value, _ ptx.Loop) {
@@ -329,7 +329,7 @@ func (w *rowWork) apply(v []ptx.Value, f func(v []ptx.Value) ptx.Value) []ptx.Va
 	return out
 }
 
-// write computes f of each column's index and operands, and stores the results to out.
+// write computes f of each column's index and operands, and stores the results in the operand out.
 func (w *rowWork) write(out rowOperand, load func(i ptx.Value) []ptx.Value, f func(i ptx.Value, v []ptx.Value) ptx.Value) {
 	w.forEach(load, func(i ptx.Value, v []ptx.Value) {
 		column, j := w.firstColumn(i), -1

@@ -54,7 +54,7 @@ func (s scanSpec) name() string {
 	return name + [...]string{"", "_totals", "_prefixes", "_segments"}[s.phase]
 }
 
-// Scan plans a scan along dimension 1 of operands that all have one shape of rank 3, see
+// Scan plans a scan along dimension 1 of operands that all have the same shape, of rank 3, see
 // [device.Scan].
 func Scan(kind device.ScanKind, out Operand, ins []Operand, reverse bool, scratch Scratch) ([]Launch, error) {
 	const op = "scan"

@@ -75,7 +75,7 @@ func TestScanSegments(t *testing.T) {
 	defer func(n int) { scanSplit = n }(scanSplit)
 	scanSplit = 4
 	scans(t, device.ScanSum, dtype.F32, [3]int{1, 9000, 1}, 0)
-	// this column has more segments than prefixes loads at once
+	// this column has more segments than the method prefixes loads at once
 	scans(t, device.ScanSum, dtype.F32, [3]int{1, 70000, 1}, 0)
 	scans(t, device.ScanSum, dtype.Bool, [3]int{1, 8200, 2}, 1)
 	scans(t, device.ScanMax, dtype.BF16, [3]int{1, 9001, 1}, 1)
@@ -96,7 +96,7 @@ func scans(t *testing.T, kind device.ScanKind, typ dtype.Type, d [3]int, skip in
 		x := m.random(m.tensor(typ, l, skip))
 		ins := []Operand{x}
 		var b []float64
-		// these factors let products neither vanish nor grow
+		// with these factors, products neither vanish nor overflow
 		if kind == device.ScanLinear || kind == device.ScanProd {
 			m.fill(x, func(i int) uint64 { return expr.Encode(typ, 1+math.Sin(float64(i*i))/8) })
 		}

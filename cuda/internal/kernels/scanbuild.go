@@ -368,8 +368,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 			list[e] = w.combine(list[e-1], list[e])
 		}
 		total := w.upTo(list[w.perThread-1], 32)
-		// behind is false in lane 0. All other lanes have elements before them in the same warp:
-		// before is their total.
+		// The value behind is false only in lane 0. Every other lane has elements before it in the
+		// same warp, and the value before is the total of these elements.
 		behind := w.LaneID().Ne(num(0))
 		before := selectAll(behind, shuffleAll(total, ptx.ShuffleUp, num(1)), start)
 		if w.group > 32 {

@@ -66,8 +66,8 @@ func Scatter(kind device.ScatterKind, dst, src, index Operand, axis int, distinc
 }
 
 // scatterAs returns the kind and the type that a kernel uses. Kernels that only move bits are
-// shared by all types of one size. The sum and the product of truth values are their maximum and
-// minimum as bytes.
+// shared by all types of the same size. The sum and the product of truth values are their maximum
+// and minimum as bytes.
 func scatterAs(kind device.ScatterKind, t dtype.Type) (device.ScatterKind, dtype.Type) {
 	if kind == device.ScatterSet {
 		return kind, map[int]dtype.Type{1: dtype.U8, 2: dtype.I16, 4: dtype.I32, 8: dtype.I64}[t.Size()]
@@ -108,7 +108,7 @@ func orderOf(sp space, count, bound int) scatterOrder {
 	if int64(bound) >= 1<<32-1 {
 		return byLines
 	}
-	shared, uniform := true, true // uniform: neighbouring lines of indices have one distance
+	shared, uniform := true, true // uniform: neighbouring lines of indices are equally far apart
 	for d, st := range sp.stride[2] {
 		shared = shared && st == 0
 		if d > 0 {

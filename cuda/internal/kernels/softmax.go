@@ -38,7 +38,7 @@ func (s softmaxSpec) name() string {
 }
 
 // Softmax plans out = softmax(x), or its logarithm, along the rows of rank-2 operands. All operands
-// have one floating-point type.
+// have the same floating-point type.
 func Softmax(out, x Operand, log bool) ([]Launch, error) {
 	return planSoftmax("softmax", softmaxSpec{log: log}, out, x)
 }
@@ -79,7 +79,8 @@ func launchSoftmax[S spec](s S, unit bool, blockRows int, list ...Operand) ([]La
 	return []Launch{l}, err
 }
 
-// checkRows checks that the operands have one floating-point type and one shape of rank 2.
+// checkRows checks that the operands have the same floating-point type and the same shape, of rank
+// 2.
 func checkRows(op string, list ...Operand) error {
 	out := list[0]
 	for _, o := range list {

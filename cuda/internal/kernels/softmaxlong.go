@@ -158,9 +158,9 @@ type longRows struct {
 	retained ptx.Value     // vectors with lower numbers are in registers or shared memory
 }
 
-// A vectorBatch is several vectors that a thread processes together. index has their numbers: each
-// is greater than the previous one by the number of the block's threads. In place of a vector
-// beyond the end, index has the row's last vector, and valid is false.
+// A vectorBatch is several vectors that a thread processes together. The field index has their
+// numbers: each is greater than the previous one by the number of the block's threads. In place of
+// a vector beyond the end, index has the row's last vector, and valid is false.
 type vectorBatch struct{ index, valid []ptx.Value }
 
 func (w *longRows) turn(i, end ptx.Value, n int) (t vectorBatch) {
@@ -180,9 +180,9 @@ func (w *longRows) inGroups(v [][]ptx.Value, f func(v [][]ptx.Value)) {
 	}
 }
 
-// read loads all vectors of the row, and passes a few of them at a time to visit. A vector beyond
-// the end is replaced by the value neutral. read keeps as many of the first vectors as there is
-// room for.
+// read loads all vectors of the row, and passes a few of them at a time to the function visit. A
+// vector beyond the end is replaced by the value neutral. The method read keeps as many of the
+// first vectors as there is room for.
 func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral ptx.Value, visit func(v [][]ptx.Value)) {
 	w.atEnds(func(i ptx.Value) {
 		v := load(i)
@@ -213,8 +213,9 @@ func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral pt
 	})
 }
 
-// secondPass computes f for each column and stores the results to out. f gets the values that
-// [longRows.read] has loaded for the column, and after them the values that extra loads.
+// secondPass computes f for each column and stores the results in the operand out. f gets the
+// values that [longRows.read] has loaded for the column, and after them the values that the
+// function extra loads.
 func (w *longRows) secondPass(out rowOperand, load, extra func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) {
 	store := func(i ptx.Value, v []ptx.Value) {
 		storeVector(w.Builder, out.element(w.firstColumn(i)), out.t, w.apply(v, f))

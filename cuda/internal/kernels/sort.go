@@ -16,8 +16,8 @@ import (
 type sortSource struct {
 	typ        dtype.Type
 	descending bool
-	index      bool // indices are sorted; those outside of the bound have the bound as key
-	picked     bool // arrays of keys, with the size of typ, and of positions are sorted
+	index      bool // indices are sorted; an index outside of the bound has the bound as its key
+	picked     bool // arrays are sorted: keys with the size of typ, with their positions
 }
 
 func (s sortSource) name() string {
@@ -168,10 +168,10 @@ type sortPlan struct {
 	sortSource
 	rows, n int
 	x       Operand // an operand of rank 2
-	// pickedAt is used if an earlier kernel picked the source
+	// pickedAt says where the arrays lie if the field picked is true
 	pickedAt sortTarget
 	keyBits  int // bits of a key
-	// bound is used if the source is indices
+	// bound is the bound of the indices if the field index is true
 	bound int
 	// inner is the number of positions after the axis of the scatter, for reports of a wrong index.
 	// Row r holds the indices at outer position r/inner and inner position r%inner.
@@ -205,8 +205,9 @@ func (a *sortPlan) bits() int {
 	return keyBits(a.typ)
 }
 
-// A sortTarget says where a sort stores its results. out gets the positions of the first k elements
-// of each row. Without out, the arrays at keys and order get all keys and their 32-bit positions.
+// A sortTarget says where a sort stores its results. The operand out gets the positions of the
+// first k elements of each row. Without out, the arrays at keys and order get all keys and their
+// 32-bit positions.
 type sortTarget struct {
 	k           int
 	out         Operand // has type I64 and rank 2
@@ -345,8 +346,8 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		b.For(b.U32(0), num(s.width), num(threads), func(i ptx.Value, _ ptx.Loop) { f(i.Add(lane)) })
 	}
 	// compareExchange compares v, which is element i, with the elements at the distances j, j/2, …,
-	// 1, and exchanges them where needed. All these distances are less than a warp. size is the
-	// length of the sorted runs in this stage.
+	// 1, and exchanges them where needed. All these distances are less than a warp. The argument
+	// size is the length of the sorted runs in this stage.
 	compareExchange := func(i ptx.Value, v []ptx.Value, size ptx.Value, j int) []ptx.Value {
 		for ; j > 0; j /= 2 {
 			other := shuffleAll(v, ptx.ShuffleXor, num(j))

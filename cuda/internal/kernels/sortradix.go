@@ -24,8 +24,8 @@ const (
 	sortWarps = rowThreads / 32
 )
 
-// radixItems is the number of elements of a tile that each thread has. With 64-bit keys it is half
-// as many. Tests lower it. A tile must have fewer elements than radixPrefix.
+// radixItems is the number of elements of a tile that each thread has. With 64-bit keys a thread
+// has half as many. Tests lower it. A tile must have fewer elements than radixPrefix.
 var radixItems = 16
 
 const radixPrefix = 1 << 13
@@ -155,7 +155,7 @@ func (a *sortPlan) next(picked sortTarget, n int) sortPlan {
 	return sortPlan{sortSource: sortSource{typ: t, picked: true}, rows: a.rows, n: n, pickedAt: picked, keyBits: a.bits()}
 }
 
-// digitOf returns the digit of a key that starts at bit shift.
+// digitOf returns the digit that starts at bit number shift of a key.
 func digitOf(key ptx.Value, shift ptx.Operand) ptx.Value {
 	d := key.Shr(shift)
 	if d.Type().Bits() == 64 {

@@ -24,8 +24,8 @@ func (s tileSort) name() string {
 	return name
 }
 
-// tile returns the kernel with which one block sorts a whole row by digits. ok is false if there is
-// no such kernel. place is how many bits of a word hold the position.
+// tile returns the kernel with which one block sorts a whole row by digits. The result place is the
+// number of bits of a word that hold the position. ok is false if there is no such kernel.
 func (a *sortPlan) tile() (s tileSort, place int, ok bool) {
 	s = tileSort{source: a.sortSource, items: 2 * radixItems}
 	place = bits.Len(uint(a.n - 1))

@@ -17,8 +17,8 @@ func (o *ProductOperands) withInPieces(store tensorStore) bool {
 	return false
 }
 
-// storeRounded stores rounded results: one result, or several words of two results. It stores the
-// results of the activation, and if Pre is wanted also its operands. withValues has the elements of
+// storeRounded stores rounded results: one result, or several words of two results. It stores them
+// with the activation applied, and if Pre is wanted also without. withValues has the elements of
 // With that belong to the results.
 func (g *tensorBuilder) storeRounded(dst ptx.Ptr, withValues []ptx.Value, v ...ptx.Value) {
 	store := func(dst ptx.Ptr) {
@@ -50,7 +50,7 @@ func (g *tensorBuilder) storeRounded(dst ptx.Ptr, withValues []ptx.Value, v ...p
 }
 
 // unitsInFlight returns how many pieces or elements of With a thread loads before it uses the first
-// one. steps is the number of steps in which the thread stores its results.
+// one. The argument steps is the number of steps in which the thread stores its results.
 func (g *tensorBuilder) unitsInFlight(steps, limit int) int {
 	if g.s.with == dtype.Invalid {
 		return 1
@@ -62,9 +62,9 @@ func (g *tensorBuilder) unitsInFlight(steps, limit int) int {
 // earlier pieces.
 const withPiecesAhead = 4
 
-// loadWithPieces loads the elements of With for the pieces that a thread stores, beginning with row
-// first of the block. In place of pieces beyond an edge it loads pieces at the edge. Results beyond
-// an edge are never stored.
+// loadWithPieces loads the elements of With for the pieces that a thread stores, beginning with the
+// block's row number first. In place of pieces beyond an edge it loads pieces at the edge. Results
+// beyond an edge are never stored.
 func (g *tensorBuilder) loadWithPieces(first ptx.Value) {
 	if g.s.with == dtype.Invalid || g.s.store != storePieces {
 		return

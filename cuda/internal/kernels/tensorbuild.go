@@ -19,11 +19,11 @@ type tensorBuilder struct {
 	lane         ptx.Value
 	tileM, tileN ptx.Value // first row and column of the block's tile
 	warpM, warpN ptx.Value // first row and column of the warp within the block
-	// 1 if this block or this sum has the rows of a that begin at odd elements, else 0
+	// 1 if this block multiplies the rows of a that begin at odd elements, else 0
 	odd ptx.Value
 	acc [][][]*ptx.Var
-	// first row and column of the tile before, and the first row of its results that is not stored
-	// yet; used if blocks loop
+	// first row and column of the previous tile, and the first row of its results that is not
+	// stored yet; used if blocks loop
 	lastM, lastN, later *ptx.Var
 	out                 gemmOperand // results of the previous tile, at address outAt
 	outAt               *ptx.Var
@@ -143,8 +143,8 @@ func (g *tensorBuilder) readers() (readA, readB fragmentReader) {
 	return g.reader(g.s.a.alongK, f.bm, g.warpM, 0, false), g.reader(g.s.b.alongK, f.bn, g.warpN, g.s.stagedA(), true)
 }
 
-// async reports whether one of the operands is copied asynchronously. Otherwise a barrier is
-// enough.
+// async reports whether one of the operands is copied asynchronously. If none is, a barrier is
+// enough to wait for the copies.
 func async(loads []*tensorCopier) bool { return loads[0].async() || loads[1].async() }
 
 func (g *tensorBuilder) commit(loads []*tensorCopier) {
@@ -280,8 +280,9 @@ func (g *tensorBuilder) multiply(f fragments) {
 	g.addSums(f)
 }
 
-// swizzle returns the byte offset of a row's 16-byte piece number c. A row has length elements of
-// 16 bits. Piece number c of eight neighbouring rows lies in eight different groups of banks.
+// swizzle returns the byte offset of a row's 16-byte piece number c. The argument length is the
+// number of 16-bit elements of a row. Piece number c of eight neighbouring rows lies in eight
+// different groups of banks.
 func swizzle(length int, row, c ptx.Value) ptx.Value {
 	pieces := length / 8
 	mask, per := min(pieces, 8)-1, max(1, 8/pieces)

@@ -31,9 +31,9 @@ type tensorCopier struct {
 	firstTile  bool // fetch copies the first tile along k, where the rows begin
 }
 
-// copier prepares to copy tiles of an operand. A tile has length elements along the outer
-// dimension, and is stored at offset base (in bytes) of a stage. Elements outside of the matrix
-// become zero.
+// copier prepares to copy tiles of an operand. The argument length is the size of a tile along the
+// outer dimension, and base is the tile's offset in a stage, in bytes. Elements outside of the
+// matrix become zero.
 func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStride, first, count ptx.Value, length, base int) *tensorCopier {
 	b, bk, p := g.Builder, g.s.form.bk, o.p
 	size, from := g.s.typ.Size(), how.memory(g.s.typ).Size()

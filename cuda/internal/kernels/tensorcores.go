@@ -104,13 +104,15 @@ const (
 	storePieces // rows of aligned 16-byte pieces; float32 results are stored in pairs
 )
 
-// operations returns the number of operations on tensor cores for a product in which each block
-// sums up chunk elements of k. This includes the zeros that fill the last stage of a sum.
+// operations returns the number of operations on tensor cores for a product. The argument chunk is
+// the number of elements of k that each block sums up. The result includes the operations on zeros
+// that fill the last stage of a sum.
 func (s tensorSpec) operations(m, n, k, chunk int) int {
 	steps, up := 0, func(k int) int { return ceilDiv(k, s.form.bk) }
 	for ; k > 0; k -= chunk {
 		switch c := min(k, chunk); {
-		case s.odd && s.a.alongK: // a tile of odd rows sums one more k than a tile of even rows
+		case s.odd && s.a.alongK:
+			// for odd rows, a tile sums over one more element of k than for even rows
 			steps += up(c) + up(c+1)
 		case s.odd:
 			steps += 2 * (up((c+1)/2) + up(c/2))

@@ -23,7 +23,8 @@ func (g *tensorBuilder) oddRows(q *productParams) {
 	q.a = g.everySecondRow(q.a, g.odd)
 }
 
-// everySecondRow returns every second row of an operand, beginning with row odd.
+// everySecondRow returns every second row of an operand, beginning with row 0, or with row 1 if odd
+// is 1.
 func (g *tensorBuilder) everySecondRow(o gemmOperand, odd ptx.Value) gemmOperand {
 	o.p = o.p.At(odd.Bitcast(ptx.S32).MulWide(o.stride1))
 	o.stride1 = o.stride1.Shl(num(1))

@@ -108,7 +108,7 @@ func (g *tensorBuilder) storeShare(src ptx.Ptr, c gemmOperand, parts, rank, help
 	each := b.U32(uint32(vectors - 1)).Div(helpers).Add(num(1))
 	begin := rank.Mul(each)
 	end := begin.Add(each).Min(num(vectors))
-	// as many vectors as shared memory has room for
+	// a step has as many vectors as shared memory has room for
 	step := b.U32(uint32(s.shared() / 16)).Div(parts).Min(each)
 	sums := g.shared.As(ptx.F32)
 	b.For(begin, end, step, func(at ptx.Value, _ ptx.Loop) {

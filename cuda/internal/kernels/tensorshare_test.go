@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// sharedProducts lists products whose blocks share the joining. They have odd sizes, a batch,
-// undivided tiles before the divided tiles, many parts, and each way to store.
+// sharedProducts lists products whose blocks share the joining. Among them are products with odd
+// sizes, a batch, undivided tiles before the divided tiles, many parts, and each way to store.
 func sharedProducts(m *machine) []struct {
 	o    ProductOperands
 	form tensorForm

@@ -73,8 +73,8 @@ func (g *tensorBuilder) factors(f [][]*ptx.Var) [][]ptx.Value {
 	return list
 }
 
-// place returns the pointer to an element of a tile whose rows have length elements. The rows lie
-// along k if alongK is true, and along the outer dimension otherwise.
+// place returns the pointer to an element of a tile. The argument length is the number of elements
+// of a row. The rows lie along k if alongK is true, and along the outer dimension otherwise.
 func (g *tensorBuilder) place(tile ptx.Ptr, alongK bool, length int, row, column ptx.Value) ptx.Ptr {
 	size := g.s.typ.Size()
 	each := 16 / size // elements of a 16-byte piece
@@ -105,7 +105,8 @@ func (g *tensorBuilder) wordReader(length int, start ptx.Value, base int, operan
 	return func(stage ptx.Value, step, i int) []ptx.Value {
 		v := make([]ptx.Value, 4)
 		for h := range 2 { // h is 0 for outer elements 0 to 7, and 1 for 8 to 15
-			// The swizzle exchanges pieces within 32 elements, so 32 elements are always 128 bytes.
+			// The swizzle exchanges pieces within 32 elements, so the same piece of the next 32
+			// elements lies 128 bytes later.
 			p := g.place(g.shared.At(num(base)), false, length, k, start.Add(outer).Add(num(i%2*16+h*8)))
 			p = p.At(stage).At(num(i / 2 * 128))
 			for q := range 2 { // q is 0 for k from 0 on, and 1 for k from 4 on

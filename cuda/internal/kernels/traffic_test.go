@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A traffic is a kernel whose speed is limited by memory bandwidth, on rows of GPT-2's lengths.
-// operands are everything that it must read or write. An operand that is read and written is listed
-// twice.
+// A traffic is a kernel whose speed is limited by memory bandwidth, on rows of GPT-2's lengths. The
+// field operands lists everything that the kernel must read or write. An operand that is read and
+// written is listed twice.
 type traffic struct {
 	name string
 	plan func(m *machine) (operands []Operand, list []Launch, err error)
@@ -287,8 +287,8 @@ func traffics(t *testing.T) []traffic {
 		// Counting reads 4 bytes of each key. Then come four passes. The first reads 4 bytes and
 		// writes 8, two read and write 8, and the last reads 8 and writes a position. That is 64
 		// bytes for each element, and the least possible number is 12. Communication of the tiles
-		// adds about 2 bytes. A run of elements with one digit may begin within a sector. Such a
-		// sector is written twice.
+		// adds about 2 bytes. A run of elements with the same digit may begin within a sector. Such
+		// a sector is written twice.
 		{name: "sorted, float32", limit: 7, loose: true, plan: func(m *machine) ([]Operand, []Launch, error) {
 			m.conflicts = true // bank conflicts: the digits decide where elements are stored
 			x, out := m.random(m.tensor(f, dense(1, 1<<16), 0)), m.tensor(whole, dense(1, 1<<16), 0)

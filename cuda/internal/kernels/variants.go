@@ -11,8 +11,8 @@ import (
 )
 
 // A Variant is one way to compute an operation. The first Variant of a list is the planner's
-// choice. The further Variants differ from it in choices that affect only speed. So a measurement
-// on a GPU can find the best Variant. Results are the same, up to the order of sums.
+// choice. The other Variants differ from it in choices that affect only speed. So a measurement on
+// a GPU can find the best Variant. Results are the same, up to the order of sums.
 type Variant struct {
 	Name     string
 	Launches []Launch
@@ -37,8 +37,8 @@ func (t productTune) String() string {
 	return nonZero("b", t.blocks) + nonZero("g", t.group) + nonZero("p", t.parts) + nonZero("s", t.stages)
 }
 
-// nonZero returns a letter and a number. The number 0 leaves the choice to the planner, so for 0
-// nonZero returns "".
+// nonZero returns a letter and a number, for the name of a kernel. For 0, which leaves the choice
+// to the planner, it returns "".
 func nonZero(letter string, n int) string {
 	if n == 0 {
 		return ""

@@ -55,8 +55,8 @@ func sqrtApprox(x float32) float32 { return canon(float32(math.Sqrt(float64(x)))
 
 // turns returns x modulo 2π for the sine and the cosine. The hardware multiplies x by 1/2π in
 // float32 before it looks up the sine. The absolute error of this product grows with |x|, within
-// the ISA's 2^-20.5 on [-2π,2π] and 2^-14.7 on [-100π,100π]. turns makes this error too, so that
-// tests notice kernels without range reduction.
+// the ISA's 2^-20.5 on [-2π,2π] and 2^-14.7 on [-100π,100π]. The function turns makes this error
+// too, so that tests notice kernels without range reduction.
 func turns(x float32) float64 {
 	y := float64(x * float32(1/(2*math.Pi)))
 	return 2 * math.Pi * (y - math.Floor(y))
@@ -71,8 +71,8 @@ func sinApprox(x float32) float32 {
 
 func cosApprox(x float32) float32 { return canon(float32(math.Cos(turns(x)))) }
 
-// tanhApprox keeps 12 significant bits. The ISA allows a relative error of 2^-11, and tests should
-// notice that the result is not accurate.
+// tanhApprox keeps only 12 significant bits, so that tests notice that the result is not accurate.
+// The ISA allows a relative error of 2^-11.
 func tanhApprox(x float32) float32 {
 	if x != x {
 		return nan32()

@@ -29,7 +29,7 @@ var handlers = map[string]func(*decoder){
 
 var int16up = []Type{U16, S16, U32, S32, U64, S64}
 
-// dab resolves the operands d, a and b, all of one type.
+// dab resolves the operands d, a and b, all of type t.
 func (d *decoder) dab(t Type) {
 	a := d.args(3)
 	d.in.d, d.in.a, d.in.b = d.dst(a[0], t), d.src(a[1], t), d.src(a[2], t)

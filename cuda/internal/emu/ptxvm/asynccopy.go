@@ -15,7 +15,7 @@ type asyncCopy struct {
 	pc    int32
 }
 
-// copyAsync decodes cp.async, its commit_group, wait_group and wait_all.
+// copyAsync decodes cp.async, and cp.async.commit_group, .wait_group and .wait_all.
 func copyAsync(d *decoder) {
 	if !d.modifier("async") {
 		d.fail("unknown or unsupported instruction %s", d.stmt.op)

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// atomicMemory decodes atom and red.
+// atomicMemory decodes the instructions atom and red.
 func atomicMemory(d *decoder) {
 	red := d.base == "red"
 	x := d.extra()
@@ -287,7 +287,8 @@ func (w *warp) atomicGlobal(in *inst, m uint32) {
 	}
 }
 
-// atomicShared uses no atomics, because a block runs on one goroutine.
+// atomicShared executes atom and red on shared memory. It needs no atomic operations of Go, because
+// a block runs on one goroutine.
 func (w *warp) atomicShared(in *inst, m uint32) {
 	x, s := in.x, &w.cta.shared
 	w.conflicts(m, x.size)

@@ -83,7 +83,7 @@ func (w *warp) arrive(in *inst, m uint32) {
 	c.tryRelease(int(id))
 }
 
-// uniform returns an operand that must have one value in all lanes of m.
+// uniform returns an operand that must have the same value in all lanes of m.
 func (w *warp) uniform(in *inst, m uint32, slot int32, what string) uint32 {
 	first := bits.TrailingZeros32(m)
 	v := uint32(w.r[slot][first])

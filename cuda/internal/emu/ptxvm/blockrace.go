@@ -14,7 +14,7 @@ import (
 // Barriers pass on the knowledge of warps within a block. The lanes of a warp are not
 // distinguished. An operation of block scope does not order blocks.
 //
-// Atomics and strong accesses do not race with each other. Two writes of one value do not race
+// Atomics and strong accesses do not race with each other. Two writes of the same value do not race
 // either.
 
 const racePage = 4096

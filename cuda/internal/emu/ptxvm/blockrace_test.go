@@ -10,8 +10,9 @@ type blockCase struct {
 	race       bool
 }
 
-// blockCases are bodies of kernels. %r0 is the block, %t the thread, %rd0 a buffer of zeros, %rd1
-// its word %t, and %rd2 the word of the block.
+// blockCases are bodies of kernels. %r0 is the number of the block, %t the number of the thread,
+// and %rd0 the address of a buffer of zeros. %rd1 is the address of the buffer's word number %t,
+// and %rd2 the address of word number %r0.
 var blockCases = []blockCase{
 	{"each block its own word", "st.global.u32 [%rd2], %r0;\n ld.global.u32 %r1, [%rd2];", false},
 	{"all blocks read", "ld.global.u32 %r1, [%rd0+128];\n st.global.u32 [%rd2], %r1;", false},

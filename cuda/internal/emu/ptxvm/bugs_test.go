@@ -28,8 +28,8 @@ func entry(name, body string) string {
 ` + body + "\n\tret;\n}\n"
 }
 
-// planted are bugs. Each must be found at the line marked HERE, in the given thread, with a message
-// that contains the words.
+// planted lists kernels with a bug. Each bug must be found at the line marked HERE, in the given
+// thread, with a message that contains the words.
 var planted = []struct {
 	name   string
 	body   string
@@ -101,7 +101,7 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// innocent are bodies in which nothing must be reported.
+// innocent lists bodies of kernels without a bug, for which no fault may be reported.
 var innocent = []struct {
 	name, body string
 	block      uint32

@@ -14,8 +14,8 @@ type activation struct {
 	preds, predW []uint32
 }
 
-// maxStack bounds the bytes of a thread's stack that calls of functions need. It holds for local
-// memory, and separately for registers. On hardware the program sets that limit
+// maxStack bounds the bytes of a thread's stack that calls of functions need. The bound applies to
+// local memory, and separately to registers. On hardware the program sets that limit
 // (CU_LIMIT_STACK_SIZE).
 const maxStack = 64 << 10
 
@@ -140,7 +140,7 @@ func (w *warp) moveLocal(to, from, n int) {
 	copy(w.localInit[to:to+n], w.localInit[from:from+n])
 }
 
-// save saves the registers of a function that calls itself, directly or through further functions.
+// save saves the registers of a function that calls itself, directly or through other functions.
 func (w *warp) save(a *activation) {
 	a.saved, a.preds = []lanes{}, []uint32{}
 	for _, s := range a.to.regs {
@@ -209,7 +209,7 @@ func (w *warp) assertFailed(in *inst, m uint32) {
 			}
 			switch args[i].size {
 			case 1, 2, 4, 8:
-			default: // the compiler passes no values of further sizes
+			default: // the compiler passes no values of other sizes
 				return 0
 			}
 			return loadLE(w.local[at+args[i].offset:], args[i].size)

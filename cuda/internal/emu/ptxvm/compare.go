@@ -255,7 +255,8 @@ func setPredicate(d *decoder) {
 	i.kind = kCmp
 }
 
-// setValue decodes set. It is like setp, but the destination is a register: all ones, or 1.0f.
+// setValue decodes set. It is like setp, but where the comparison holds it sets a register to all
+// ones, or to 1.0f.
 func setValue(d *decoder) {
 	if n := len(d.mods); n > 0 && slices.Contains([]string{"f16", "f16x2", "bf16", "bf16x2"}, d.mods[n-1]) {
 		setHalf(d)

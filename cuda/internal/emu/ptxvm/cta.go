@@ -35,7 +35,7 @@ type cta struct {
 const slice = 256
 
 // newCTA returns the state for running blocks of a launch. It reuses the state of an earlier launch
-// with this block and this size of shared memory, if there is one.
+// with the same dimensions of the block and the same size of shared memory, if there is one.
 func newCTA(l *Launch, globals map[*variable]uint64) *cta {
 	e := l.Entry
 	c, ok := e.pool.Get().(*cta)
@@ -225,8 +225,8 @@ func (c *cta) reset(index uint64) {
 	}
 }
 
-// run executes one block to its end and returns a fault of the kernel. It does not recover from a
-// panic that is no fault of the kernel. Such a panic is a bug.
+// run executes one block to its end. It returns the fault of the kernel, if there is one. Any other
+// panic is a bug of this package, and run does not recover from it.
 func (c *cta) run(index uint64) (f *Fault) {
 	defer func() {
 		switch e := recover().(type) {

@@ -208,7 +208,7 @@ func literal(o operand, t Type) (bits uint64, ok bool) {
 
 // ParseDeclarations does the same as [Parse], for kernels that will not run. It reads the
 // declarations of memory in their bodies, but skips the instructions, so it does not find mistakes
-// in them. Parameters, threads and memory of an [Entry] are what they are with Parse.
+// in them. Parameters, threads and memory of an [Entry] are the same as with Parse.
 func ParseDeclarations(ptx string) (*Module, error) { return parse(ptx, true) }
 
 // skipStatement skips an instruction, a label or a declaration of registers, and reports whether

@@ -87,8 +87,8 @@ func (f *format) root(a float64, mode rounding) (v uint64, ok bool) {
 	// these 250 bits are the first bits of the true root
 	r.SetMode(big.ToZero).SetPrec(250)
 	q := new(big.Float).SetPrec(600).Mul(r, r)
-	// If this holds, r was rounded up beyond the true root. That is impossible for float64, whose
-	// roots have at most 53 bits, or infinitely many.
+	// If q is greater than x, r was rounded up beyond the true root. That is impossible for
+	// float64, whose roots have at most 53 bits, or infinitely many.
 	if q.Cmp(x) > 0 {
 		panic("ptxvm: square root")
 	}

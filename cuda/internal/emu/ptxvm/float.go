@@ -245,8 +245,8 @@ func fmaNarrow(f *format, a, b, c float32) uint64 {
 }
 
 // toInt converts a float of type st to an integer of type t: it rounds to an integral value and
-// saturates. For NaN it returns 0. With an .f64 source or a 64-bit result it returns the value
-// whose top bit alone is set (PTX ISA, cvt).
+// saturates. For NaN it returns 0, unless the source is .f64 or the result has 64 bits. In these
+// cases it returns the value whose top bit alone is set (PTX ISA, cvt).
 func toInt(x float64, st, t Type, mode rounding) uint64 {
 	if x != x {
 		if st == F64 || t.Size() == 8 {

@@ -182,9 +182,9 @@ func liftF64(f f64Op) laneFn {
 	}
 }
 
-// narrowFloat describes arithmetic of the two 16-bit formats. It is computed in float32: one
-// operation on 8 or 11 bits, followed by one more rounding, equals a single rounding (24 >= 2p+2).
-// fma is the exception.
+// narrowFloat describes arithmetic of the two 16-bit formats. The arithmetic is done in float32:
+// one operation on 8 or 11 bits, followed by one more rounding, equals a single rounding (24 >=
+// 2p+2). fma is the exception.
 type narrowFloat struct {
 	f    *format
 	to   func(uint64) float32

@@ -212,7 +212,7 @@ func (d *device) expect(what string, out uint64, n int, want func(i, j int) (uin
 	}
 }
 
-// results allocates memory for the results of n rows. It counts as written.
+// results allocates memory for the results of n rows. The memory counts as written.
 func (d *device) results(n, outs int) uint64 { return d.words(make([]uint64, n*outs), 8, "results") }
 
 func rowsWant(rows [][]uint64) func(i, j int) (uint64, bool) {

@@ -190,7 +190,7 @@ func TestForeignTiles(t *testing.T) {
 			return 0, false
 		})
 
-		a, b := small(256, 5), small(128, 6) // b has 8 columns of 16
+		a, b := small(256, 5), small(128, 6) // b has 8 columns of 16 elements
 		r := rand.New(rand.NewPCG(7, 7))
 		var ka, kb []uint64
 		for range 512 {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// calling are modules with functions, lists of targets and further things that few kernels have.
+// calling lists modules with functions, lists of targets and other things that few kernels have.
 // Each stores to out[tid].
 var calling = map[string]string{
 	"table": `
@@ -128,7 +128,7 @@ func TestCalling(t *testing.T) {
 	}
 }
 
-// TestCallingAssembles: the real assembler accepts the modules in calling too.
+// TestCallingAssembles checks that the real assembler accepts the modules of the map calling too.
 func TestCallingAssembles(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {

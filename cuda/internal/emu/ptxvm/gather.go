@@ -7,7 +7,7 @@ import "math/bits"
 // of the second group may leave the kernel, as after "if (i >= n) return", or reach that
 // instruction.
 
-// gather makes the instruction wait for the lanes that register slot mask names.
+// gather makes the instruction wait for the lanes that the register in slot mask names.
 func (d *decoder) gather(mask int32, f func(w *warp, in *inst, m uint32)) {
 	d.run(f)
 	d.in.kind = kSync
@@ -31,7 +31,7 @@ func (w *warp) gathered(in *inst, m uint32) bool {
 }
 
 // runMissing makes a group run that has some of the missing lanes, and reports whether there is
-// such a group. Missing lanes that only wait to leave the kernel together with lanes of further
+// such a group. Missing lanes that only wait to leave the kernel together with lanes of other
 // groups leave it now.
 func (w *warp) runMissing(missing uint32) bool {
 	above := w.mask

@@ -114,8 +114,8 @@ func (w *warp) coalesce(m uint32, total int, writes bool) {
 	}
 }
 
-// Kernels may race on global memory (two blocks that set one flag). Such a race is not a bug of the
-// emulator, so Go's race detector does not check these functions.
+// Kernels may race on global memory (two blocks that set the same flag). Such a race is not a bug
+// of the emulator, so Go's race detector does not check these functions.
 
 //go:norace
 func (w *warp) loadGlobal(in *inst, m uint32) {

@@ -9,8 +9,8 @@ import (
 // Races on global memory between threads of one block are found as follows. Warps record the
 // accesses that they make. A barrier of all threads ends an interval: earlier accesses are ordered
 // before later ones. At that point the list of accesses is checked. For most lists, comparing the
-// ranges of the writes is enough. All further lists are replayed into histories of the words.
-// The replay uses the clocks that the warps had, and the rules of shared memory (race.go).
+// ranges of the writes is enough. All other lists are replayed into histories of the words. The
+// replay uses the clocks that the warps had, and the rules of shared memory (race.go).
 
 const (
 	maxTouches = 4096 // when a list of touches has this length, the detector replays it
@@ -40,8 +40,8 @@ func (t *touch) apart() bool {
 	return t.list == 0 && (t.step >= uint64(t.size) || t.mask&(t.mask-1) == 0)
 }
 
-// sameBytesPerLane reports whether each lane touches equal bytes in both accesses, and none that a
-// different lane touches.
+// sameBytesPerLane reports whether each lane touches the same bytes in both accesses, and no bytes
+// that another lane touches.
 func (t *touch) sameBytesPerLane(o *touch) bool {
 	return t.warp == o.warp && t.lo == o.lo && t.step == o.step && t.size == o.size && t.apart() && o.apart()
 }
@@ -78,7 +78,8 @@ func (g *globalLog) setup(nwarps int) {
 	g.readers.nwarps, g.noClocks, g.pieces = nwarps, make([]uint32, nwarps), map[uint64]*history{}
 }
 
-// touch records an access of the lanes of m at w.addr. Each lane accesses total bytes.
+// touch records an access of the lanes of m at w.addr. The argument total is the number of bytes
+// that each lane accesses.
 func (w *warp) touch(m uint32, total int, kind accessKind, write bool, same uint32) {
 	g := &w.cta.global
 	if len(g.touches) == maxTouches {

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// These are beginnings of bodies. %t is the thread, %rd0 a buffer of 64 words, and %rd1 its word
-// %t. Constants whose names begin with "word" set %rd2 to the address of that word.
+// These are beginnings of bodies. %t is the number of the thread, %rd0 the address of a buffer of
+// 64 words, and %rd1 the address of its word number %t. Constants whose names begin with "word" set
+// %rd2 to the address of the word that their names describe.
 const (
 	wordOtherLane = "xor.b32 %r1, %t, 1;\n mad.wide.u32 %rd2, %r1, 4, %rd0;\n "
 	wordOtherWarp = "xor.b32 %r1, %t, 32;\n mad.wide.u32 %rd2, %r1, 4, %rd0;\n "

@@ -117,7 +117,7 @@ func (h *history) readCell(k *clocks, c *cell, lane int, pc int32, kind accessKi
 }
 
 // writeCell checks a write and records it. The last argument says that the write does not change
-// the bytes: two writes of one value are no race.
+// the bytes: two writes of the same value are no race.
 func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessKind, same bool) (bad *access, did string) {
 	clash := func(a *access) bool {
 		return a.pc != 0 && !(kind == strong && a.kind == strong) && !k.ordered(lane, int(a.warp), a.lanes, a.epoch)
@@ -142,8 +142,9 @@ func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessK
 }
 
 // readQuick records a read of one word by several lanes if no search is needed. No search is needed
-// if the last write is ordered before the whole warp, and if only this warp has read the word
-// later, in its current epoch. readQuick reports whether it has recorded the read.
+// under two conditions. The last write must be ordered before the reads of all these lanes. And the
+// cell must have a set of readers already, or all its recorded reads must be by this warp.
+// readQuick reports whether it has recorded the read.
 func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind accessKind) bool {
 	if c.w.pc != 0 {
 		if int(c.w.warp) != k.self {

@@ -74,8 +74,8 @@ type extra struct {
 	atom    func(old, b, c uint64) uint64
 }
 
-// constSlot is a register slot with one value for all lanes. The value is constant, or an address
-// that is known at launch.
+// constSlot is a register slot with the same value in all lanes. The value is constant, or an
+// address that is known at launch.
 type constSlot struct {
 	slot   int32
 	val    uint64

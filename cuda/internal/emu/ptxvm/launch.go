@@ -19,7 +19,7 @@ type Launch struct {
 	DynShared uint32 // bytes of dynamic shared memory
 	Params    []byte // packed as for CU_LAUNCH_PARAM_BUFFER: each parameter at its Param.Offset
 	Mem       *Memory
-	SM        int   // compute capability of the device: 80, 90
+	SM        int   // compute capability of the device times ten: 80, 90
 	MaxSteps  int64 // instructions that a warp may execute, 0: 67 million
 	// Lines, if not nil, collects counters by line of the PTX text. Run adds to them.
 	Lines map[int]*LineStats

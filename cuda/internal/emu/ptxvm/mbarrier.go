@@ -137,8 +137,8 @@ func (w *warp) eachObject(in *inst, m uint32, live bool, f func(l, off int, v ui
 	}
 }
 
-// arriveAt counts arrivals of the lanes of m. Register slot n has the number of arrivals for each.
-// The last arrival begins the next phase.
+// arriveAt counts arrivals of the lanes of m. The register in slot n has the number of arrivals of
+// each lane. The last arrival begins the next phase.
 func (w *warp) arriveAt(in *inst, m uint32, n int32, drop bool) {
 	s := &w.cta.shared
 	if s.phases == nil {

@@ -59,7 +59,7 @@ type Entry struct {
 	bodies       map[*function]*body // the entry's copies of the functions that it may call
 	// slot with the address of a thread's frame in local memory; 0 if the entry calls nothing
 	base       int32
-	pool       sync.Pool // pool of *cta, for further launches
+	pool       sync.Pool // pool of *cta, for later launches
 	names      map[regKey]string
 	sharedVars []variable // shared variables with offsets, for messages
 	noted      map[sharedKey]bool

@@ -11,8 +11,8 @@ import "math/bits"
 // clocks is what one warp knows about the order of accesses.
 type clocks struct {
 	self int
-	// for each further warp of the block, the last epoch that happened before now; for this warp,
-	// the running epoch
+	// for each other warp of the block, the last epoch that happened before now; for this warp, the
+	// running epoch
 	vc   []uint32
 	base uint32 // every lane is ordered after all lanes' accesses in the warp's epochs up to base
 	// pair[i][j], if greater than base, is the last epoch in which lane j's accesses are ordered

@@ -106,7 +106,7 @@ func (w *warp) loadShared(in *inst, m uint32) {
 }
 
 // loadWords is the fast path for loads of one 32-bit word for each lane. It handles runs of lanes
-// with one address together, and returns the lanes that need the full checks.
+// with the same address together, and returns the lanes that need the full checks.
 func (w *warp) loadWords(in *inst, m uint32, pc int32, k accessKind) (left uint32) {
 	s := &w.cta.shared
 	d := &w.r[in.x.vec[0]]

@@ -17,8 +17,8 @@ func (w *warp) addresses(in *inst, m uint32) {
 	}
 }
 
-// spread calls f for each group of active lanes whose generic addresses lie in one space. During
-// the call w.addr has the lanes' addresses in that space.
+// spread calls f for each group of active lanes whose generic addresses lie in the same space.
+// During the call w.addr has the lanes' addresses in that space.
 func (w *warp) spread(in *inst, m uint32, f func(sp space, m uint32)) {
 	if in.x.space != spGeneric {
 		f(in.x.space, m)
@@ -144,7 +144,7 @@ func (w *warp) loadImage(in *inst, m uint32, img []byte, what string) {
 		same = w.addr[bits.TrailingZeros32(rest)&31] == w.addr[first&31]
 	}
 	group := m
-	if same { // all lanes read one element
+	if same { // all lanes read the same element
 		group = m & -m
 	}
 	for rest := group; rest != 0; rest &= rest - 1 {

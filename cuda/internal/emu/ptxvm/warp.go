@@ -19,7 +19,7 @@ type frame struct {
 	pc, rpc int32
 	mask    uint32
 	depth   int32 // number of calls in progress
-	parked  bool  // waits for lanes of a further group, see gather.go
+	parked  bool  // waits for lanes of another group, see gather.go
 }
 
 // warp is the state of 32 threads in lockstep.

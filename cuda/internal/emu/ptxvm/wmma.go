@@ -31,7 +31,7 @@ var wmmaShapes = map[string]map[Type][5]int{
 	"m8n8k4":    {F64: {8, 8, 4, 1, 1}},
 }
 
-// wmmaTile processes the shape of wmma.load or .store. matrix is "a", "b", "c" or "d".
+// wmmaTile processes the shape of wmma.load or .store. The argument matrix is "a", "b", "c" or "d".
 func (d *decoder) wmmaTile(matrix string, t Type) tile {
 	for name, types := range wmmaShapes {
 		if !d.modifier(name) {

@@ -12,9 +12,9 @@
 // being captured. The only memory that [Plan.Run] needs is the workspace that its caller passes.
 // One goroutine at a time uses a handle and its plans.
 //
-// Equal plans give equal bits if their operands are equal and their workspaces have one size. If
-// the library divides a product along k, it keeps the parts in the workspace, in float32, and adds
-// them in a separate step.
+// Equal plans give equal bits if their operands are equal and their workspaces have the same size.
+// If the library divides a product along k, it keeps the parts in the workspace, in float32, and
+// adds them in a separate step.
 //
 // Numbers of enumerations and layouts are those of cublasLt.h of 13.10. testdata/header.txt has
 // them as a C compiler sees them. .ci/run compares that file with the header.

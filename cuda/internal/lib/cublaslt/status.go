@@ -56,7 +56,8 @@ func (e *Error) Error() string {
 // Unwrap returns the status.
 func (e *Error) Unwrap() error { return e.Status }
 
-// Unavailable says why the library cannot be called. That is a state of the machine.
+// Unavailable says why the library cannot be called. That is a state of the machine, not a fault of
+// the program.
 type Unavailable struct {
 	Tried   []string // each name and path tried, with the loader's answer; nil if a library was loaded
 	Path    string   // path of the loaded library, "" if none

@@ -65,7 +65,8 @@ const (
 	// Max and Min ignore a NaN if another rank has a number.
 	Max RedOp = 2
 	Min RedOp = 3
-	// Avg multiplies each element by 1/ranks, rounds it to its type, and adds.
+	// Avg multiplies each element by 1/(number of ranks), rounds the product to its type, and adds
+	// up the products.
 	Avg RedOp = 4
 )
 

@@ -55,7 +55,8 @@ func (e *Error) Error() string {
 // Unwrap returns the result.
 func (e *Error) Unwrap() error { return e.Result }
 
-// Unavailable says why the library cannot be called. That is a state of the machine.
+// Unavailable says why the library cannot be called. That is a state of the machine, not a fault of
+// the program.
 type Unavailable struct {
 	Tried   []string // if no library could be loaded: each name and path, with the loader's answer
 	Path    string   // path of the loaded library, "" if none

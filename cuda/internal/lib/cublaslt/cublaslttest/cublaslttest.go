@@ -56,7 +56,7 @@ func Load(path string, m Machine) (*Strict, error) {
 	return &Strict{bound, l}, nil
 }
 
-// table is strict_machine of strict.h. Callbacks are never freed.
+// table is the struct strict_machine of strict.h. Callbacks are never freed.
 var table = &[4]uintptr{
 	purego.NewCallback(func() uintptr { return uintptr(machine.CurrentDevice()) }),
 	purego.NewCallback(func(s uintptr) uintptr { return uintptr(machine.StreamDevice(uint64(s))) }),

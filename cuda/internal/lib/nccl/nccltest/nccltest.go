@@ -79,7 +79,7 @@ func Load(path string, m Machine) (*Strict, error) {
 	return s, nil
 }
 
-// table is strict_machine of strict.h. Callbacks are never freed.
+// table is the struct strict_machine of strict.h. Callbacks are never freed.
 var table = &[5]uintptr{
 	purego.NewCallback(func() uintptr { return uintptr(machine.CurrentDevice()) }),
 	purego.NewCallback(func(s uintptr) uintptr { return uintptr(machine.StreamDevice(uint64(s))) }),
@@ -111,10 +111,11 @@ func heap(b []byte) *[64]byte {
 	return p
 }
 
-// Hang makes the next work never end.
+// Hang makes the work that is started next never end.
 func (s *Strict) Hang() { cu.Call(s.l.Function("strict_hang")) }
 
-// Fail makes the next work fail with r. The call that starts the work returns without an error.
+// Fail makes the work that is started next fail with r. The call that starts it returns without an
+// error.
 func (s *Strict) Fail(r nccl.Result) { cu.Call(s.l.Function("strict_fail"), uintptr(uint32(r))) }
 
 // Calls returns the number of calls so far.
