@@ -30,7 +30,7 @@ var ctcStepOp = func() *tensor.Elementwise {
 // that the target remains. The zero value has torch's defaults.
 type CTCLoss struct {
 	Blank int // the class of the blank
-	// makes the loss of a target that is too long for its input 0 instead of infinite
+	// gives a target that is too long for its input the loss 0 instead of infinity
 	ZeroInfinity bool
 	Reduction    Reduction // Mean divides each loss by its target's length first
 }

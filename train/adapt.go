@@ -371,8 +371,8 @@ func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(
 	return false
 }
 
-// A share gives the numbers of samples in a part of a batch, on the device that computes the part,
-// and in the whole batch.
+// A share has three numbers of samples: those in a part of a batch, those on the device that
+// computes the part, and those in the whole batch.
 type share struct{ part, device, batch int }
 
 // descend adds the gradient of a part's loss, multiplied by weight, and notes the loss. The flags

@@ -109,14 +109,16 @@ type Config struct {
 	Rehearse Rehearsing
 
 	// Capture says whether Fit captures steps ([tensor.Capture]) after a few steps of equal shapes.
-	// A replay has the bits of an eager step, and takes less time where steps are short. Host work
-	// of the step does not happen again in replays. So the zero value captures only if Forward,
-	// Loss, Optimizer and all layers are this library's own, without hooks. Log says once why steps
-	// are not captured. They are captured anew when a callback has changed the optimizer, or the
-	// mode of a layer, or a parameter's RequiresGrad. While a profiler traces, steps run eagerly.
-	// Captured steps keep their memory. If memory runs out, steps run eagerly from then on. A step
-	// that accumulates keeps its batches until the last has come. On several devices the step of
-	// all ranks is one graph, or none is captured.
+	// A replay has the bits of an eager step, and takes less time where steps are short. A replay
+	// does not repeat the host's work in a step. So the zero value captures only if Forward, Loss,
+	// Optimizer and all layers are this library's own, without hooks. Log says once why steps are
+	// not captured.
+	//
+	// Steps are captured anew when a callback has changed the optimizer, or the mode of a layer, or
+	// a parameter's RequiresGrad. While a profiler traces, steps run eagerly. Captured steps keep
+	// their memory. If memory runs out, steps run eagerly from then on. A step of several batches
+	// (Accumulate) keeps them until its last batch has come. On several devices, one graph has the
+	// steps of all ranks, or no step is captured.
 	Capture Capturing
 
 	// Checkpointing makes Backward recompute activations instead of keeping them, in the parts of
