@@ -1,7 +1,7 @@
 // Package checkpoint saves the state of a training in files. From them the training can continue
 // after a crash, a kill or a power cut.
 //
-// It has three parts:
+// The package has three parts:
 //
 //   - [Capture] makes a state of models, optimizers, schedulers, loaders and generators. [Restore]
 //     copies the state back.

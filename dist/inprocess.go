@@ -54,7 +54,7 @@ func (p *preferred) Close() error { return errors.Join(p.Communicator.Close(), p
 // in a ring.
 type inProcess struct {
 	devices []device.Device
-	host    device.Device // the CPU, which works for all ranks if they use host memory
+	host    device.Device // the CPU, which does the work of all ranks; nil if the ranks do not use host memory
 	room    []device.Buffer
 }
 

@@ -32,18 +32,18 @@ type CTCLoss struct {
 	Blank int // the class of the blank
 	// gives a target that is too long for its input the loss 0 instead of infinity
 	ZeroInfinity bool
-	Reduction    Reduction // Mean divides each loss by its target's length first
+	Reduction    Reduction // with Mean, each loss is first divided by the length of its target
 }
 
 // Forward returns the loss for logp, logarithms of probabilities, [time, n, classes] or [time,
 // classes]. targets are [n, length] or [length], int64 or int32. The targets of all inputs may also
 // be concatenated in a vector, [sum of the lengths]. Then Forward reads their lengths from the
 // device. inputLengths and targetLengths, [n] or [], are the numbers of valid times and classes.
-// They have the types of targets.
+// Both have the type of targets.
 //
 // As in torch, logp must come from a log-softmax. The gradient returned for logp is that of the
-// log-softmax's input. It is e^logp minus the probability of the class at that time, given the
-// target.
+// log-softmax's input. This gradient is e^logp minus the probability of the class at that time,
+// given the target.
 //
 // A class that does not exist is an index error. A GPU reports the error at the next wait. Lengths
 // are not checked, since the check would have to wait for the device. A length beyond the dimension

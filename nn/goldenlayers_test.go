@@ -54,8 +54,8 @@ func tableOf(a golden.Args, w *tt) (t nn.Table) {
 	return t
 }
 
-// absoluteTerms returns golden.Rule's terms for embeddings and bags. They are the results and
-// gradients for the absolute values of the operands. Other ops of this file compute no sums and
+// absoluteTerms returns golden.Rule's terms for embeddings and bags. These terms are the results
+// and gradients for the absolute values of the operands. Other ops of this file compute no sums and
 // need no terms.
 func absoluteTerms(c golden.Case) (out []float64, grads [][]float64) {
 	grads = make([][]float64, len(c.In))

@@ -70,7 +70,7 @@ func (f *recurrence) stretches() []stretch {
 }
 
 // ends returns where the last states of the sequences are. Each stretch has the last states of n
-// sequences, which begin with sequence lo. They are in n rows, which begin with row at.
+// sequences, which begin with sequence lo. These states are in n rows, which begin with row at.
 func (f *recurrence) ends() []stretch {
 	if f.reverse {
 		return []stretch{{at: 0, n: f.sizes[0]}}

@@ -476,9 +476,9 @@ func (a *Adapt) merge(s *tensor.Scope, held []*tensor.Tensor) {
 	}
 }
 
-// checkpoint switches checkpointing on, as the last resort. It reports whether this may help,
-// because checkpointing was off and a part of the model can recompute. Afterwards batches are whole
-// again until a batch does not fit.
+// checkpoint switches checkpointing on, as the last resort. It reports whether this may help. This
+// is so if checkpointing was off and a part of the model can recompute. Afterwards batches are
+// whole again until a batch does not fit.
 func (a *Adapt) checkpoint() bool {
 	if a.recomputes || a.c.Keep || nn.SetCheckpointing(a.c.Model, true) == 0 {
 		return false

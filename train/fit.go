@@ -41,7 +41,7 @@ const (
 
 // Config configures [Fit]. Model, Optimizer and Train are required, and either Steps or Epochs.
 type Config struct {
-	// Model is a model of package nn. Checkpoints contain its parameters and buffers. It is in
+	// Model is a model of package nn. Checkpoints contain its parameters and buffers. Model is in
 	// training mode between evaluations.
 	Model     any
 	Optimizer optim.Optimizer
@@ -53,7 +53,7 @@ type Config struct {
 	// Model is on the first device of the list, where it is stepped, evaluated and saved. See
 	// [Fit].
 	Devices dist.DeviceList
-	// Replica returns Forward and Loss, or Compute, for a copy of Model. It is needed if these
+	// Replica returns Forward and Loss, or Compute, for a copy of Model. Set Replica if these
 	// functions refer to Model itself, because such functions do not work on the copy's device. The
 	// copy is on another device of Devices, or on the memoryless device of a rehearsal (see
 	// Rehearse). Without Replica, Fit uses the copy's own Forward, and Loss.
@@ -74,9 +74,10 @@ type Config struct {
 	Epochs int // total number of epochs, with those before a resume; 0 means no limit
 	Steps  int // total number of steps of the optimizer; 0 means no limit
 
-	// Accumulate is the number of batches in one step; 0 means 1. Their gradients are weighted by
-	// their numbers of samples. So, for a loss that is a mean over samples, the step equals that of
-	// one large batch. The batches left over at the end of an epoch make a smaller step.
+	// Accumulate is the number of batches in one step; 0 means 1. The gradients of the batches are
+	// weighted by the batches' numbers of samples. So, for a loss that is a mean over samples, the
+	// step equals that of one large batch. The batches left over at the end of an epoch make a
+	// smaller step.
 	Accumulate int
 	// largest number of samples computed together; a larger batch is computed in parts. 0 means
 	// that a batch is split only after it did not fit
@@ -257,9 +258,9 @@ func (r *Result) LoadBest(model any) error {
 // A DivergedError reports a loss or a parameter that is NaN or infinite. Such a state is never
 // saved in a checkpoint.
 type DivergedError struct {
-	Step  int     // the step with this loss, or that computed this parameter
+	Step  int     // the step that had the loss, or that computed the parameter
 	Loss  float64 // loss of the step, if it was read
-	Param string  // name of the parameter; "" if it is the loss
+	Param string  // name of the parameter; "" if the loss is not finite
 }
 
 func (e *DivergedError) Error() string {
