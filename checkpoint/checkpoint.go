@@ -111,8 +111,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Write saves a tree to a file. Its tensors may be on any device. Write writes a temporary file in
-// the same directory, syncs it and renames it. The error is an *[Error].
+// Write saves a tree to a file. The tree's tensors may be on any device. Write writes a temporary
+// file in the same directory, syncs it and renames it. The error is an *[Error].
 func Write(path string, tree map[string]any, info Info) error {
 	s, err := copyTree(tree, info)
 	if err == nil {

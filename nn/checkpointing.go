@@ -64,7 +64,7 @@ type checkpointer interface{ SetCheckpointing(on bool) }
 //
 // The parts are the layers of transformers ([TransformerEncoderLayer], [TransformerDecoderLayer])
 // and the blocks of package models' GPT, BERT, ViT and ResNet. Each part keeps only its input.
-// [Sequential] is a part too, as is models' MLP, which is also a chain of layers.
+// [Sequential] and models' MLP are parts too. Both are chains of layers.
 //
 // A Sequential divides its layers into segments. A layer that contains layers is one segment,
 // unless it contains a part other than a Sequential. A run of n layers that contain no layers

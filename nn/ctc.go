@@ -155,8 +155,8 @@ func (f *ctcFunc) paths(logp, targets, inputs, lengths *tensor.Tensor) *ctcPaths
 	return p
 }
 
-// forward returns, for each time step, the logarithm of the probability of all paths that have
-// reached each place. After the last time step of an input these values stay the same.
+// forward returns, for each time step and place, the logarithm of the probability of all paths that
+// have reached the place. After the last time step of an input these values stay the same.
 func (p *ctcPaths) forward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	at := p.classes.Scope().On(p.classes.Device()).Typed(dtype.I64).Arange(p.l)

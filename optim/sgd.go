@@ -46,7 +46,7 @@ func (c *SGDConfig) rate() float64 { return c.LR }
 //	v ← μ·v + (1-d)·g, or v ← g in the first step
 //	p ← p - lr·v, or p ← p - lr·(g + μ·v) with Nesterov
 //
-// d is Dampening.
+// λ is WeightDecay, μ is Momentum, and d is Dampening.
 type SGD struct {
 	multi[SGDConfig, *SGDConfig]
 }

@@ -103,10 +103,10 @@ type Config struct {
 	// batch's shapes. The zero value rehearses on GPUs that are not emulated. Parameters, random
 	// numbers and the order of the data do not change.
 	//
-	// Fit skips the rehearsal, and Log says so, if it would have side effects. There are three such
-	// cases. The model has hooks. Forward, Loss or Compute is given without a Replica. Or a copy of
-	// the model would share state that Forward may change ([nn.Shares]). If the rehearsal fails,
-	// Log says so and the training goes on.
+	// Fit skips the rehearsal, and Log says so, if the rehearsal would have side effects. There are
+	// three such cases. The model has hooks. Forward, Loss or Compute is given without a Replica.
+	// Or a copy of the model would share state that Forward may change ([nn.Shares]). If the
+	// rehearsal fails, Log says so and the training goes on.
 	Rehearse Rehearsing
 
 	// Capture says whether Fit captures steps ([tensor.Capture]) after a few steps of equal shapes.

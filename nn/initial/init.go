@@ -43,7 +43,7 @@ const (
 )
 
 // Gain returns the factor for the standard deviation of weights: torch's calculate_gain. With this
-// factor the layer and the following function f together about preserve the variance.
+// factor the layer and the following function f together roughly preserve the variance.
 func Gain(f Nonlinearity) float64 {
 	switch f {
 	case Tanh:
