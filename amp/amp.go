@@ -272,7 +272,7 @@ func (g *GradScaler) stateOf(op string, opt Optimizer) *optimizerState {
 // Unscale divides the gradients of opt's parameters by the scale. The device also records whether a
 // gradient is infinite or NaN. Step calls Unscale if the program has not. Call Unscale yourself
 // only if the program uses the gradients between Backward and Step, for example to clip them. Call
-// it only once for each Step. As in torch, float16 gradients are an error. They come from
+// it only once for each Step. As in torch, float16 gradients are an error. Such gradients come from
 // parameters that are themselves float16.
 func (g *GradScaler) Unscale(opt Optimizer) {
 	const op = "grad_scaler.unscale"

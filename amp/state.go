@@ -19,8 +19,8 @@ func (e *StateError) Error() string {
 }
 
 // StateDict returns the state in torch's form: scale, growth_factor and backoff_factor (float64),
-// growth_interval and _growth_tracker (int64). It is empty for a scaler that is not enabled. It
-// waits for the device. Call it after Update.
+// growth_interval and _growth_tracker (int64). The tree is empty for a scaler that is not enabled.
+// StateDict waits for the device. Call it after Update.
 func (g *GradScaler) StateDict() map[string]any {
 	if g.off {
 		return map[string]any{}

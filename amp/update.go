@@ -51,7 +51,7 @@ func init() {
 }
 
 // unscale divides the gradients of opt by the scale, in one launch for each device and type. It
-// records in st.found whether a gradient is infinite or NaN.
+// records in st.foundInf whether a gradient is infinite or NaN.
 func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 	type place struct {
 		dev device.Device

@@ -63,7 +63,7 @@ func Grad(outputs, inputs, gradOutputs []*tensor.Tensor, opts ...tensor.GradOpti
 }
 
 // withLeaves makes a leaf for each input, and passes the leaves to f. f runs in a scope of its own.
-// Its results are moved to the scope of the inputs.
+// The results of f are moved to the scope of the inputs.
 func withLeaves(op string, inputs []*tensor.Tensor, f func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor) []*tensor.Tensor {
 	if len(inputs) == 0 {
 		misuse(op, tensor.ErrValue, "there are no inputs")

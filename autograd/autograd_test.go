@@ -151,7 +151,8 @@ func TestGrad(t *testing.T) {
 		h := x.Mul(w)
 		a, b := h.Square(), h.Sum()
 		g := autograd.Grad([]*tt{a, b}, []*tt{x, w, h}, []*tt{s.From([]float64{1, 10}), nil}, tensor.RetainGraph())
-		// the gradient by x is (2h·g + 1)·w, where g is the gradient of a
+		// by the chain rule, the gradient by x is (2h·g + 1)·w, where g is the given gradient of a,
+		// (1, 10)
 		near(t, "by x", g[0], 3*(2*3+1), 4*(2*8*10+1))
 		near(t, "by w", g[1], 1*(2*3+1), 2*(2*8*10+1))
 		near(t, "by h", g[2], 7, 161)

@@ -11,8 +11,8 @@ type segment interface {
 }
 
 // Checkpoint returns f(x…). It keeps x, but not the tensors that f's ops save for their gradients.
-// When Backward reaches these ops, it calls f once more. That takes time and saves memory. It is
-// torch.utils.checkpoint.checkpoint with use_reentrant=False.
+// When Backward reaches these ops, it calls f once more. That takes time and saves memory.
+// Checkpoint is torch.utils.checkpoint.checkpoint with use_reentrant=False.
 //
 // The second call gets the same operands, and the scope's modes from the first call (autocast,
 // device, stream, …). It draws the same random numbers, so gradients have the same bits as without

@@ -5,9 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Jacobian returns, for each input, the derivatives of f's result with respect to it. The shape of
-// such a tensor is the result's shape followed by the input's shape. It is nil for an integer
-// input. f runs once; each element of the result needs a backward pass.
+// Jacobian returns, for each input, the derivatives of f's result with respect to that input. The
+// shape of such a tensor is the result's shape followed by the input's shape. The result for an
+// integer input is nil. f runs once; each element of the result needs a backward pass.
 func Jacobian(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor) []*tensor.Tensor {
 	return withLeaves("jacobian", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		return spread(leaves, rows("jacobian", result("jacobian", f, leaves), wanted))
@@ -45,8 +45,8 @@ func rows(op string, y *tensor.Tensor, inputs []*tensor.Tensor) []*tensor.Tensor
 
 // Hessian returns the second derivatives of f's result, a scalar. Element [i][j] holds the
 // derivatives with respect to input i and input j. Its shape is the shape of input i followed by
-// that of input j. It is nil if input i or j is of integer type. Each element of the inputs needs a
-// backward pass.
+// that of input j. The element is nil if input i or j is of integer type. Each element of the
+// inputs needs a backward pass.
 func Hessian(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor) [][]*tensor.Tensor {
 	n := len(inputs)
 	flat := withLeaves("hessian", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {

@@ -1,7 +1,7 @@
 // Package checkpoint saves the state of a training in files. From them the training can continue
 // after a crash, a kill or a power cut.
 //
-// It has three parts:
+// The package has three parts:
 //
 //   - [Capture] makes a state of models, optimizers, schedulers, loaders and generators. [Restore]
 //     copies the state back.
@@ -111,8 +111,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Write saves a tree to a file. Its tensors may be on any device. Write writes a temporary file in
-// the same directory, syncs it and renames it. The error is an *[Error].
+// Write saves a tree to a file. The tree's tensors may be on any device. Write writes a temporary
+// file in the same directory, syncs it and renames it. The error is an *[Error].
 func Write(path string, tree map[string]any, info Info) error {
 	s, err := copyTree(tree, info)
 	if err == nil {

@@ -202,7 +202,7 @@ func (s *Store) prune(written string, step int) error {
 }
 
 // best returns the path of the checkpoint with the best metric. Among equal metrics the first one
-// counts. It returns "" if there is no such checkpoint.
+// counts. If there is no such checkpoint, best returns "".
 func (s *Store) best() string {
 	at := -1
 	for i, e := range s.list {
@@ -221,8 +221,8 @@ func (s *Store) best() string {
 }
 
 // Best returns the checkpoint with the best metric among those in the directory, as [Config].Best
-// says. ok is false if there is no such checkpoint, and always with [NoBest]. It waits for the save
-// in progress.
+// says. ok is false if there is no such checkpoint, and always with [NoBest]. Best waits for the
+// save in progress.
 func (s *Store) Best() (Entry, bool) {
 	s.drain()
 	return s.bestEntry()

@@ -155,7 +155,7 @@ func (c collator) values(values []any) (any, error) {
 	var t *tensor.Tensor
 	err := tensor.Try(func() { t = tensor.From(list.Interface()) })
 	if err != nil {
-		for i, v := range values { // a slice differs in its lengths from the first slice
+		for i, v := range values { // find the first slice whose lengths differ from those of the slice first
 			if a, b := lengths(reflect.ValueOf(v)), lengths(first); a != b {
 				return nil, odd(i, "has values of shape %s, the first %s", a, b)
 			}

@@ -7,7 +7,7 @@ import (
 
 // DistributedConfig configures a [DistributedSampler].
 type DistributedConfig struct {
-	Rank, World int  // number of this process and of all processes: 0 ≤ Rank < World
+	Rank, World int  // number of this process, and how many processes there are: 0 ≤ Rank < World
 	Shuffle     bool // whether the order is random; false by default, unlike in torch
 	Seed        uint64
 	DropLast    bool // leave out the last samples instead of repeating the first

@@ -126,7 +126,7 @@ func (l *Loader) Order(epoch int) []int {
 func (l *Loader) Batches() iter.Seq2[*Batch, error] { return l.BatchesContext(context.Background()) }
 
 // BatchesContext is Batches with a context. When ctx is done, the loop ends with an error that
-// wraps the context's cause. It first waits for samples that workers are making at that time.
+// wraps the context's cause. The loop first waits for samples that workers are making at that time.
 func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
 		from, seed, turn := l.begin()
@@ -257,8 +257,8 @@ func (r *run) end() {
 	}
 }
 
-// store stores the result of a batch. Its slot is free, because reserve has waited until it was
-// free.
+// store stores the result of a batch. The batch's slot is free, because reserve has waited for
+// that.
 func (r *run) store(number int, res result) { r.slots[number%len(r.slots)] <- res }
 
 // reserve waits until another batch may be prepared. It returns false if the loop is over.

@@ -37,7 +37,7 @@ func withoutPin(why string) string {
 // note names a setting that is ignored because it has no effect on this machine.
 func newMover(c *Config) (m *mover, note string, err error) {
 	m = &mover{dev: c.Device}
-	if m.dev != nil && m.dev.Info().Host { // page-locked memory does not speed this up
+	if m.dev != nil && m.dev.Info().Host { // page-locked memory would not make these copies faster
 		if c.Pin {
 			note = withoutPin("batches are on the CPU")
 		}

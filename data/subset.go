@@ -44,7 +44,7 @@ func random(ds Dataset) bool {
 }
 
 // GetRand returns sample i of ds. rng supplies random numbers if ds, or a dataset that ds wraps, is
-// a [RandDataset]. It is meant for datasets that wrap other datasets.
+// a [RandDataset]. GetRand is meant for datasets that wrap other datasets.
 func GetRand(ds Dataset, i int, rng *rand.Rand) (Sample, error) {
 	switch d := ds.(type) {
 	case Subset:

@@ -57,8 +57,8 @@ func (w *Work) waitQueued() error {
 	return err
 }
 
-// messages identifies the messages from one rank to another. It owns the holds on the tensors that
-// are sent.
+// messages identifies the messages from rank src to rank dst. It is the owner of the holds on the
+// tensors of these messages: see begin.
 type messages struct {
 	core     *core
 	src, dst int

@@ -42,7 +42,8 @@ type Parallel[M any] struct {
 // made as [nn.Replace] makes copies:
 //
 //   - Parameters and buffers are copied to the replica together. A tensor without an nn tag stays
-//     on devices[0]. Its use by a replica on another device is an error that names it.
+//     on devices[0]. If a replica on another device uses it, the call fails with an error that
+//     names the tensor.
 //   - The replica on devices[0] uses the buffers of the model itself, so running statistics are
 //     those of the first part. Changes that the other replicas make in place to their buffers and
 //     parameters are lost. So are changes that any replica makes to other fields of its layers.

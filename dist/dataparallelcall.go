@@ -25,7 +25,7 @@ type replicated struct {
 type replica struct {
 	dev     device.Device
 	modes   []tensor.Option
-	tensors []*tensor.Tensor // copies of the model's tensors; nil where its own tensor is used
+	tensors []*tensor.Tensor // copies of the model's tensors; nil where the model's own tensor is used
 	in      []*tensor.Tensor // the parts of the inputs for this device
 	out     []*tensor.Tensor
 }

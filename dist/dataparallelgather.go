@@ -245,8 +245,8 @@ func (f *gathered) prepare(c *tensor.Context, i int, g []*tensor.Tensor) *replic
 }
 
 // waitForDevice waits for the work on dev, in scope s, which records no graph. A program that reads
-// a result waits only for the first device. Without settle, it would not see late errors of the
-// other devices, such as an index outside its axis.
+// a result waits only for the first device. So without waitForDevice it would not see late errors
+// of the other devices, such as an index outside its axis.
 func waitForDevice(s *tensor.Scope, dev device.Device) {
 	one := s.On(dev).Empty(1)
 	defer one.Free()

@@ -110,12 +110,12 @@ type Reducer struct {
 	packed   [][]int
 	order    []int  // order in which gradients became ready; nil once the buckets are in this order
 	ordered  bool   // the buckets are in the order in which gradients became ready
-	unsynced []bool // whether runs without averaging have reached the leaf, by leaf
+	unsynced []bool // for each leaf: whether a Backward without averaging has reached it
 	weight   float64
 	weighted bool
 	quiet    int // depth of NoSync calls
 	running  *reduction
-	runs     int // number of runs that have begun
+	runs     int // number of Backward runs that have begun
 	remove   func()
 }
 

@@ -258,8 +258,8 @@ func TestDDPStopIteration(t *testing.T) {
 	})
 }
 
-// TestJoinLastRank: the rank whose batches ended last gives its model to all ranks. It may retire
-// from the group before a rank whose batches ended earlier.
+// TestJoinLastRank: the rank whose batches ended last gives its model to all ranks. That rank may
+// retire from the group before a rank whose batches ended earlier.
 func TestJoinLastRank(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		clone := g.Clone().core

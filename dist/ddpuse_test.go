@@ -401,8 +401,9 @@ func TestDDPClose(t *testing.T) {
 	})
 }
 
-// TestDDPNoSyncUnused corresponds to torch's test_ddp_shared_grad_acc_unused_params. Only runs
-// within NoSync have reached a parameter. The first run after NoSync averages its gradient.
+// TestDDPNoSyncUnused corresponds to torch's test_ddp_shared_grad_acc_unused_params. If only runs
+// within NoSync have reached a parameter, the first run after NoSync averages the parameter's
+// gradient.
 func TestDDPNoSyncUnused(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

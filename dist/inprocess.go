@@ -50,10 +50,11 @@ func (p *preferred) Close() error { return errors.Join(p.Communicator.Close(), p
 
 // inProcess moves data between devices of one process. It uses host memory, or copies from device
 // to device. Each rank combines one part of the elements, in the order of ranks, and copies it to
-// the other ranks. So each link carries 2·(W-1)/W of the bytes for W ranks, as in a ring.
+// the other ranks. So, for W ranks and operands of n bytes, each link carries 2·n·(W-1)/W bytes, as
+// in a ring.
 type inProcess struct {
 	devices []device.Device
-	host    device.Device // the CPU, which works for all ranks if they use host memory
+	host    device.Device // the CPU, which does the work of all ranks; nil if the ranks do not use host memory
 	room    []device.Buffer
 }
 

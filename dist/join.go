@@ -46,8 +46,9 @@ type drain struct {
 }
 
 // leaving notes that a rank's f has returned. It must be called before the rank retires from any
-// core. As soon as the rank has retired from one core, the other ranks may reduce there without it.
-// The other ranks may finish before this rank has retired from all cores.
+// core. Once the rank has retired from one core, the other ranks may reduce there without it. They
+// may even return from their f before this rank has retired from all cores, and the last to return
+// must be noted last.
 func (c *core) leaving(rank int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -33,7 +33,8 @@ func (r *Reducer) Reserve() {
 			least[b.flat.buffer.Type()] = b
 		}
 	}
-	// If ranks without samples are left out, averaging uses another kernel.
+	// Averaging uses another kernel if ranks without samples are left out. So average also with a
+	// weight of 0 on some ranks, for each number of such ranks.
 	for _, b := range r.buckets {
 		if least[b.flat.buffer.Type()] != b {
 			continue

@@ -169,7 +169,8 @@ func (w *world) fail(rank int, err error) {
 	if errors.As(err, &step) { // another rank has failed, and this rank is the first to report it
 		rank, err = step.Rank, step.Err
 	}
-	// the rank only reports the end of the program's context
+	// The rank may only have reported that the program's context has ended. Then no rank has
+	// failed.
 	cause := context.Cause(w.parent)
 	if cause != nil && (errors.Is(err, w.parent.Err()) || errors.Is(err, cause)) {
 		rank, err = -1, cause

@@ -30,8 +30,8 @@ func (t *turns) begin(c *core) {
 	t.wake[0] <- struct{}{}
 }
 
-// rankIn converts a rank of group c to a rank of the capture's group. It returns -1 if the rank is
-// not in that group.
+// rankIn converts a rank of group c to a rank of the capture's group, or to -1 if the rank is not
+// in the capture's group.
 func (t *turns) rankIn(c *core, rank int) int { return slices.Index(t.core.members, c.members[rank]) }
 
 // absentMember returns the index of a rank of group c that does not take part in the capture. It

@@ -217,8 +217,8 @@ func (c *core) await(k *call, v *voided) error {
 	return c.raise(k.rank, err)
 }
 
-// neverInformed returns an error for a rank that would wait forever. It waits until another rank
-// learns that a step is void, but the other rank has returned from its function. c.mu is held.
+// neverInformed returns an error for a rank that would wait forever. The rank waits until rank
+// other learns that a step is void, but rank other has returned from its function. c.mu is held.
 func (c *core) neverInformed(rank int, k *call, other int) *Error {
 	return c.fault(rank, ErrLeft, k, fmt.Sprintf("rank %d, on %s, returned from its function and never learns that a step is void: %v", other, c.world.devices[other].Name(), c.voided.err))
 }

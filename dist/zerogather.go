@@ -46,7 +46,7 @@ func (z *ZeRO) newGathering(s *tensor.Scope) *gathering {
 			continue
 		}
 		n := sp.width
-		if sp.dense { // else one round gathers all elements of the space
+		if sp.dense { // all elements of a space that is not dense are gathered in one round
 			n = min(n, max(1, z.room/(world*sp.typ.Size())))
 		}
 		var rooms [2]*tensor.Tensor

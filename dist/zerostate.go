@@ -23,9 +23,9 @@ type pieces struct {
 }
 
 // Consolidate copies the state of all ranks into host memory of the named ranks: torch's
-// consolidate_state_dict. If no rank is named, all ranks get it. All ranks call it with the same
-// list. The named ranks can then call StateDict without the other ranks, until the next Step or
-// LoadStateDict.
+// consolidate_state_dict. If no rank is named, all ranks get the state. All ranks call it with the
+// same list. The named ranks can then call StateDict without the other ranks, until the next Step
+// or LoadStateDict.
 func (z *ZeRO) Consolidate(ranks ...int) {
 	const op = "zero consolidate"
 	for _, r := range ranks {

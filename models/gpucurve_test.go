@@ -96,8 +96,8 @@ func (c curveCase) train(dev device.Device, low dtype.Type, each func(step int, 
 	return r
 }
 
-// relativeDistance returns the distance between the final weights of two trainings. It is divided
-// by the distance from the initial to the final weights of the first training.
+// relativeDistance returns the distance between the final weights of two trainings. This distance
+// is divided by the distance from the initial to the final weights of the first training.
 func relativeDistance(a, b curve) float64 {
 	var off, way float64
 	for i, list := range a.after {

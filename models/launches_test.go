@@ -13,7 +13,7 @@ import (
 )
 
 // blockLaunches limits the launches of a block of GPT-2 124M, 8×1024 tokens, forward and backward.
-// A change that needs fewer launches lowers the limits. The aim was 45.
+// A change that needs fewer launches lowers the limits.
 var blockLaunches = map[dtype.Type][2]int{dtype.BF16: {9, 17}, dtype.Invalid: {9, 17}}
 
 // modeName returns a name for an autocast mode.

@@ -19,7 +19,7 @@ import (
 type launched struct {
 	pass   string // the part of the step: "forward", "backward", "optimizer"
 	layer  string // the layer of the op or of the op's gradient, such as "h.1.attn"
-	op     string // the op with those around it, outermost first: "linear > matmul"
+	op     string // the op, after the ops that have called it: "linear > matmul"
 	kernel string
 	event  device.KernelEvent // the primitive to which the kernel belongs
 	first  bool               // whether this kernel is the primitive's first

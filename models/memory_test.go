@@ -10,8 +10,9 @@ import (
 )
 
 // The test measures the memory of a ResNet-50 for eight images, on a GPU without memory. In
-// evaluation it holds the results of the blocks and the tensors inside one block. In training it
-// holds the tensors that the gradients need. Afterwards it holds no memory.
+// evaluation the model holds the results of the blocks and the tensors inside one block. In
+// training it holds the tensors that the gradients need. Afterwards nothing of the step holds
+// memory.
 func TestResNetMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=16GiB")
 	if err != nil {

@@ -36,9 +36,9 @@ func simplified(name string) string {
 }
 
 // otherNames maps further accepted names, in the form that simplified returns, to the names in
-// PretrainedNames. The further names are torchvision's model names ("resnet50"), its entries
-// DEFAULT, names and addresses of files, and Hugging Face's repositories with their owners. A model
-// name and DEFAULT both mean the newest weights.
+// PretrainedNames. The further names are torchvision's model names ("resnet50"), the entries
+// DEFAULT of its enumerations, names and addresses of files, and Hugging Face's repositories with
+// their owners. A model name and DEFAULT both mean the newest weights.
 func otherNames() map[string]string {
 	all := map[string]string{}
 	keys := PretrainedNames()

@@ -27,8 +27,8 @@ func openVision(t *testing.T) *golden.File {
 	return f
 }
 
-// visionValue returns the values of tensor i, in the order of a model's sorted names. They are
-// those of _golden/vision_models.py.
+// visionValue returns the values of tensor i, in the order of a model's sorted names.
+// _golden/vision_models.py computes the same values.
 func visionValue(s *tensor.Scope, i int, name string, t *tt) *tt {
 	if strings.HasSuffix(name, "num_batches_tracked") {
 		return s.From([]int64{3}).Reshape()

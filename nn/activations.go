@@ -15,7 +15,7 @@ import (
 // intended.
 type made bool
 
-// unset raises an error if a setting of a layer is 0, unless a constructor made the layer. It is
+// unset raises an error if a setting of a layer is 0, unless a constructor made the layer. unset is
 // for settings whose default in torch is not 0. The argument constructor is a call that makes a
 // layer with torch's default, and the error names it.
 func (m made) unset(op, field string, value float64, constructor string, operands ...*tensor.Tensor) {

@@ -143,7 +143,7 @@ func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y
 		}
 		masks := o.Masks
 		a := tensor.AttentionOptions{Causal: o.Causal && extra == 0 && !o.NeedWeights}
-		masks.Causal = o.Causal && !a.Causal // the mask must be causal if the op is not
+		masks.Causal = o.Causal && !a.Causal // if the op is not causal, its mask must be
 		a.Mask = m.mask(c, q, n, keys, extra, masks)
 		if m.Training() {
 			a.Dropout = m.Options.Dropout

@@ -204,8 +204,10 @@ func operands(n int) []*expr.Expr {
 //   - rnn: x, t → h
 //   - lstm: x (4), t (4), c → i, f, g, o, c, h (S. Hochreiter, J. Schmidhuber, 1997, with the
 //     forget gate of F. Gers et al., 2000)
-//   - gru: x (3), t (3), h, b → r, z, n, q, h, with q = t + b of the new gate (K. Cho et al.,
-//     arXiv:1406.1078, with torch's place of r)
+//   - gru: x (3), t (3), h, b → r, z, n, q, h (K. Cho et al., arXiv:1406.1078)
+//
+// For gru, q is the new gate's block of t plus the bias b. As in torch, r multiplies q, while in
+// the paper r multiplies the previous state.
 //
 // The outputs before the new state are for the gradient. If keeps is false, the new state is the
 // only output.

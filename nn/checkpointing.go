@@ -63,8 +63,8 @@ type checkpointer interface{ SetCheckpointing(on bool) }
 // Face's gradient_checkpointing_enable.
 //
 // The parts are the layers of transformers ([TransformerEncoderLayer], [TransformerDecoderLayer])
-// and the blocks of package models' GPT, BERT, ViT and ResNet. Each keeps only its input.
-// [Sequential] is a part too, as is models' MLP, which is also a chain of layers.
+// and the blocks of package models' GPT, BERT, ViT and ResNet. Each part keeps only its input.
+// [Sequential] and models' MLP are parts too. Both are chains of layers.
 //
 // A Sequential divides its layers into segments. A layer that contains layers is one segment,
 // unless it contains a part other than a Sequential. A run of n layers that contain no layers
@@ -83,7 +83,7 @@ func SetCheckpointing(model any, enabled bool) int {
 	}
 	visit(model, &visitor{quick: true,
 		pre: func(_ string, v reflect.Value, embedded bool) {
-			if embedded { // the struct that embeds Checkpointing has its methods
+			if embedded { // an embedded Checkpointing is switched through the struct that embeds it
 				return
 			}
 			if c, ok := checkpointerOf(v); ok {

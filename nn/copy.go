@@ -16,10 +16,10 @@ import (
 // field holds is copied without its graph. If the model holds a tensor or layer in two places, the
 // copy holds a single copy of it in both places.
 //
-// The copied layers have the training flags and the hooks that the originals have now. The copy
-// shares functions, with the variables that they capture, and values behind pointers that are not
-// layers. Clone panics with an *[Error] if an unexported field holds a layer or a parameter of the
-// model. The copy's field would still refer to the original.
+// The copied layers have the training flags and the hooks that the originals have now. Both models
+// share functions, with the variables that these capture. They also share what a pointer points to,
+// unless it is a layer. Clone panics with an *[Error] if an unexported field holds a layer or a
+// parameter of the model. The copy's field would still refer to the original.
 //
 // To average weights, use optim.NewEMA. It needs no second model.
 func Clone[M any](m M) M {
@@ -87,8 +87,8 @@ func firstNames(names []string) string {
 }
 
 // A copier copies the structure of a model. It visits the same fields as the walk through a model.
-// It also visits fields that the walk skips if they hold a layer, so that no copy uses a layer of
-// the original.
+// If a field that the walk skips holds a layer, the copier visits that field too, so that no copy
+// uses a layer of the original.
 type copier struct {
 	tensors map[*tensor.Tensor]*tensor.Tensor // from a tensor of the model to the copy's tensor
 	// the function that copies a tensor that is not in tensors; nil if the copy shares that tensor

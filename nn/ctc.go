@@ -30,20 +30,20 @@ var ctcStepOp = func() *tensor.Elementwise {
 // that the target remains. The zero value has torch's defaults.
 type CTCLoss struct {
 	Blank int // the class of the blank
-	// makes the loss of a target that is too long for its input 0 instead of infinite
+	// gives a target that is too long for its input the loss 0 instead of infinity
 	ZeroInfinity bool
-	Reduction    Reduction // Mean divides each loss by its target's length first
+	Reduction    Reduction // with Mean, each loss is first divided by the length of its target
 }
 
 // Forward returns the loss for logp, logarithms of probabilities, [time, n, classes] or [time,
 // classes]. targets are [n, length] or [length], int64 or int32. The targets of all inputs may also
 // be concatenated in a vector, [sum of the lengths]. Then Forward reads their lengths from the
 // device. inputLengths and targetLengths, [n] or [], are the numbers of valid times and classes.
-// They have the types of targets.
+// Both have the type of targets.
 //
 // As in torch, logp must come from a log-softmax. The gradient returned for logp is that of the
-// log-softmax's input. It is e^logp minus the probability of the class at that time, given the
-// target.
+// log-softmax's input. This gradient is e^logp minus the probability of the class at that time,
+// given the target.
 //
 // A class that does not exist is an index error. A GPU reports the error at the next wait. Lengths
 // are not checked, since the check would have to wait for the device. A length beyond the dimension
@@ -155,8 +155,8 @@ func (f *ctcFunc) paths(logp, targets, inputs, lengths *tensor.Tensor) *ctcPaths
 	return p
 }
 
-// forward returns, for each time step, the logarithm of the probability of all paths that have
-// reached each place. After the last time step of an input these values stay the same.
+// forward returns, for each time step and place, the logarithm of the probability of all paths that
+// have reached the place. After the last time step of an input these values stay the same.
 func (p *ctcPaths) forward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	at := p.classes.Scope().On(p.classes.Device()).Typed(dtype.I64).Arange(p.l)

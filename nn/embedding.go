@@ -177,7 +177,7 @@ func (l *EmbeddingBag) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 // Bags is Forward with the further arguments of torch's forward. If x is a vector, bag i consists
 // of the elements from offsets[i] up to offsets[i+1]. offsets has an integer type, begins with 0
 // and never decreases. If x is a matrix, its rows are the bags and offsets is nil. weights multiply
-// the vectors. They have x's shape and the table's type, or are nil. Only BagSum accepts weights.
+// the vectors. weights has x's shape and the table's type, or is nil. Only BagSum accepts weights.
 //
 // Bags does not read offsets back from the device. Decreasing offsets make meaningless bags. A
 // first offset other than 0 is an index error. A GPU reports the error at the next wait. The

@@ -8,9 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// logSum is a logarithm v with sum, a bound on v's rounding error. The logarithm of a product adds
-// the values and the bounds of its factors. The logarithm of a sum of probabilities has the mean of
-// their bounds, weighted by the probabilities, plus 1 for its own rounding.
+// logSum is the logarithm v of a probability, and a bound sum on v's rounding error. For a product
+// of probabilities, the logarithms and the bounds are added. For a sum of probabilities, the bound
+// is 1, for the rounding of the sum itself, plus the mean of the bounds. The probabilities weight
+// this mean.
 type logSum struct{ v, sum float64 }
 
 func (a logSum) times(b logSum) logSum {

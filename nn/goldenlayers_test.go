@@ -54,9 +54,9 @@ func tableOf(a golden.Args, w *tt) (t nn.Table) {
 	return t
 }
 
-// absoluteTerms returns golden.Rule's terms for embeddings and bags. They are the results and
-// gradients for the absolute values of the operands. Other ops of this file compute no sums and
-// need no terms.
+// absoluteTerms returns golden.Rule's terms for embeddings and bags. The terms are the results and
+// gradients that follow if all operands are replaced by their absolute values. Other ops of this
+// file compute no sums and need no terms.
 func absoluteTerms(c golden.Case) (out []float64, grads [][]float64) {
 	grads = make([][]float64, len(c.In))
 	if c.Op != "embedding_layer" && (c.Op != "embedding_bag" || c.Args.Text("mode") == "max") || c.Out[0].Seed == nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sums are golden.Rule's terms: sums of the absolute values of the summands. A nil or absent field
-// means that there is only one summand, or that all summands have the same sign. Then nothing
-// cancels. If a factor of a summand is itself a rounded sum, the summand counts once more, as in a
-// product of sums.
+// sums has golden.Rule's terms for the results of a loss. The term of a result that is a sum of
+// numbers is the sum of their absolute values. A field is nil or absent if there is only one
+// summand, or if all summands have the same sign. Then nothing cancels. If a factor of a summand is
+// itself a rounded sum, the summand counts once more, as in a product of sums.
 type sums struct {
 	loss *tt // the sum for each loss, before the reduction
 	// for each operand, the terms of the losses' derivatives with respect to the operand's
@@ -43,15 +43,17 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 	"huber_loss": func(a golden.Args, x []*tt) sums {
 		return differences(a, x, nil, x[0].Sub(x[1]).Abs().ClampMax(a.Float("delta")))
 	},
-	"binary_cross_entropy": func(a golden.Args, x []*tt) sums { // for y it is log(1-x) - log x
+	"binary_cross_entropy": func(a golden.Args, x []*tt) sums { // the gradient for y is log(1-x) - log x
 		return sums{grads: map[int]*tt{1: x[0].Neg().Log1p().Neg().ClampMax(100).Add(x[0].Log().Neg().ClampMax(100))}}
 	},
 	"binary_cross_entropy_with_logits": func(a golden.Args, x []*tt) sums {
 		if len(x) < 3 { // without weights the gradient is σ(x) - y
 			return sums{grads: map[int]*tt{0: x[0].Sigmoid().Add(x[1].Abs())}}
 		}
-		// with p = posWeight, the gradient for x is 1 - y - ((p-1)·y + 1)·σ(-x), and for y it is -x
-		// - (p-1)·log σ(x)
+		// With p = posWeight, the gradients are
+		//
+		//	for x: 1 - y - ((p-1)·y + 1)·σ(-x)
+		//	for y: -x - (p-1)·log σ(x)
 		p := x[len(x)-1].SubScalar(1).Abs()
 		s := sums{grads: map[int]*tt{
 			0: x[1].RSubScalar(1).Abs().Add(p.Mul(x[1]).AddScalar(1).Mul(x[0].Neg().Sigmoid())),
@@ -72,7 +74,7 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 		active := x[2].Neg().Mul(x[0].Sub(x[1])).AddScalar(a.Float("margin")).GtScalar(0).Cast(dtype.F64)
 		return sums{loss: active.Mul(x[0].Sub(x[1]).Abs().AddScalar(a.Float("margin"))), grads: map[int]*tt{0: active, 1: active}}
 	},
-	"cosine_embedding_loss": func(a golden.Args, x []*tt) sums { // loss: 1 - cos or cos - margin
+	"cosine_embedding_loss": func(a golden.Args, x []*tt) sums { // the loss is 1 - cos, or cos - margin
 		length := func(v *tt) *tt { return v.Square().Sum(-1).AddScalar(1e-12) }
 		n := length(x[0]).Mul(length(x[1])).Sqrt()
 		cos := x[0].Mul(x[1]).Abs().Sum(-1).Div(n) // a sum of products

@@ -36,8 +36,8 @@ func Loose() LoadOption { return func(o *loadOptions) { o.loose = true } }
 // [safetensors.Open]: https://pkg.go.dev/github.com/flambeau-go/flambeau/safetensors#Open
 func Assign() LoadOption { return func(o *loadOptions) { o.assign = true } }
 
-// Report makes LoadStateDict write its findings into r, even if they are not an error. They are
-// torch's missing_keys and unexpected_keys.
+// Report makes LoadStateDict write its findings into r, even if they are not an error. The findings
+// are torch's missing_keys and unexpected_keys.
 func Report(r *StateError) LoadOption { return func(o *loadOptions) { o.report = r } }
 
 // A Tied layer has tensors to which files may give additional names: Hugging Face's

@@ -66,7 +66,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 		}
 		nn.Parameters(m)
 		nn.Count(m.Body)       // this walk over a part does not change names
-		nn.StateDict(m.Extras) // this walk over another part does not either
+		nn.StateDict(m.Extras) // nor does this walk over another part
 		for _, c := range []struct {
 			want string
 			f    func()

@@ -82,8 +82,8 @@ func TestAverageWithoutCount(t *testing.T) {
 	})
 }
 
-// The table has gradients for targets in edge cases. For divergences they equal PyTorch's. For the
-// Poisson loss of counts up to 1, they equal those without Stirling's term.
+// The table has gradients for targets in edge cases. The gradients of divergences equal PyTorch's.
+// The gradients of the Poisson loss for counts up to 1 equal those without Stirling's term.
 func TestTargetGradients(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		y := s.From([]float32{0, float32(math.Inf(1)), 2}).RequiresGrad()

@@ -97,8 +97,8 @@ func accept(layer string, opts []Option, takes []string) layerOptions {
 // NoBias makes a layer without a bias.
 func NoBias() Option { return Option{"NoBias", func(o *layerOptions) { o.noBias = true }} }
 
-// In makes a layer's parameters in scope s instead of the root scope. They are on the scope's
-// device, and the scope's generator draws their values.
+// In makes a layer's parameters in scope s instead of the root scope. The parameters are on the
+// scope's device, and the scope's generator draws their values.
 func In(s *tensor.Scope) Option {
 	return Option{"In", func(o *layerOptions) {
 		if s == nil {

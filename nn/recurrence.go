@@ -19,9 +19,11 @@ import (
 //
 // The result is a vector of three parts: the states of all rows, [rows, out], the last states, [n,
 // out], and for lstm the last c, [n, hidden]. The rows are in the order of the steps. No step has
-// more rows than the step before. One matrix product multiplies the inputs of all steps by w_ih.
-// Each step is a matrix product with the state and one kernel. The states, and the gates after
-// their activations, are saved for the gradient.
+// more rows than the step before.
+//
+// One matrix product multiplies the inputs of all steps by w_ih. Each step then multiplies the
+// state by w_hh, and runs one kernel that computes the cell. The states, and the gates after their
+// activations, are saved for the gradient.
 type recurrence struct {
 	cell    cell
 	sizes   []int // the number of rows of each step
@@ -68,7 +70,7 @@ func (f *recurrence) stretches() []stretch {
 }
 
 // ends returns where the last states of the sequences are. Each stretch has the last states of n
-// sequences, which begin with sequence lo. They are in n rows, which begin with row at.
+// sequences, which begin with sequence lo. These states are in n rows, which begin with row at.
 func (f *recurrence) ends() []stretch {
 	if f.reverse {
 		return []stretch{{at: 0, n: f.sizes[0]}}
@@ -226,7 +228,7 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 		*to = append(*to, t)
 		return func(v []device.View) device.View { return v[at] }
 	}
-	var states, inner, q *tensor.Tensor // lstm's c, the factor of w_hr, gru's q
+	var states, inner, q *tensor.Tensor // c of lstm, the factor of w_hr, and q of gru
 	if f.cell == lstmCell {
 		if states = lastC; keep {
 			states = m.Empty(rows, hidden)

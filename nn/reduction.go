@@ -20,8 +20,8 @@ const (
 	BatchMean
 )
 
-// reduce applies the reduction in r, or Mean if r is empty, and frees the losses. The caller must
-// not use loss afterwards. With the reduction None it returns loss itself.
+// reduce applies the reduction in r, or Mean if r is empty, and frees loss. The caller must not use
+// loss afterwards. With the reduction None, reduce returns loss itself.
 func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
 	how := Mean
 	if len(r) > 1 {

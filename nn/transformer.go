@@ -87,8 +87,8 @@ func stacked[L any](x *tensor.Tensor, layers []L, f func(l L, x *tensor.Tensor) 
 
 // TransformerEncoderLayer is self-attention and two linear layers, each with a norm and a residual
 // connection (A. Vaswani et al., arXiv:1706.03762). For NormFirst see R. Xiong et al.,
-// arXiv:2002.04745. Its parameters have torch's names. The results of its inner layers are freed
-// when Forward returns. A hook can keep result y in an older scope s with s.From(y.Detach()).
+// arXiv:2002.04745. The layer's parameters have torch's names. The results of its inner layers are
+// freed when Forward returns. A hook can keep result y in an older scope s with s.From(y.Detach()).
 type TransformerEncoderLayer struct {
 	Base
 	Checkpointing

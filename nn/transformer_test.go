@@ -48,8 +48,8 @@ func TestAttentionDerivatives(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
-// Causal attention with padded keys needs no mask of queries times keys, so its peak memory grows
-// linearly with the length. The results equal those with one combined mask.
+// Causal attention with padded keys needs no mask of the size queries times keys, so its peak
+// memory grows linearly with the length. The results equal those with one combined mask.
 func TestCausalWithPadding(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=1GiB")
 	if err != nil {

@@ -106,7 +106,7 @@ type FractionalMaxPool2d struct {
 }
 
 // NewFractionalMaxPool2d returns a layer whose windows have one size for all dimensions, or a size
-// for each. It needs one of the options [OutputSize] and [OutputRatio].
+// for each. The layer needs one of the options [OutputSize] and [OutputRatio].
 func NewFractionalMaxPool2d[K Sizes](kernel K, opts ...Option) FractionalMaxPool2d {
 	return FractionalMaxPool2d{Options: fractionalPool("FractionalMaxPool2d", kernel, opts)}
 }
@@ -134,7 +134,7 @@ type FractionalMaxPool3d struct {
 }
 
 // NewFractionalMaxPool3d returns a layer whose windows have one size for all dimensions, or a size
-// for each. It needs one of the options [OutputSize] and [OutputRatio].
+// for each. The layer needs one of the options [OutputSize] and [OutputRatio].
 func NewFractionalMaxPool3d[K Sizes](kernel K, opts ...Option) FractionalMaxPool3d {
 	return FractionalMaxPool3d{Options: fractionalPool("FractionalMaxPool3d", kernel, opts)}
 }

@@ -46,8 +46,9 @@ func TestGoldenVocabularies(t *testing.T) {
 	})
 }
 
-// The loss computed in parts equals the loss computed from all logits, for any number of rows. The
-// test covers classes and probabilities, batches of sequences, autocast, and second derivatives.
+// The loss computed in parts equals the loss computed from all logits, however many rows a part
+// has. The test covers classes and probabilities, batches of sequences, autocast, and second
+// derivatives.
 func TestLinearCrossEntropyInParts(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, low := range []bool{false, true} {

@@ -40,8 +40,12 @@ func (c *AdadeltaConfig) clone() config { d := *c; return &d }
 func (c *AdadeltaConfig) rate() float64 { return c.LR }
 
 // Adadelta is torch.optim.Adadelta (M. Zeiler, arXiv:1212.5701). It scales the gradient by the
-// running root mean square of the steps, divided by that of the gradients: v ← ρ·v + (1-ρ)·g²; Δ =
-// √(u+ε)/√(v+ε)·g; u ← ρ·u + (1-ρ)·Δ²; p ← p - lr·Δ.
+// running root mean square of the steps, divided by that of the gradients:
+//
+//	v ← ρ·v + (1-ρ)·g²
+//	Δ = √(u+ε)/√(v+ε)·g
+//	u ← ρ·u + (1-ρ)·Δ²
+//	p ← p - lr·Δ
 type Adadelta struct {
 	multi[AdadeltaConfig, *AdadeltaConfig]
 }

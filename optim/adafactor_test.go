@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The state of a matrix has the means of rows and columns, over the last two dimensions. It has the
-// parameter's type. A state that does not fit is an error. 16-bit parameters are updated on the CPU
-// and on a GPU.
+// The state of a matrix has the means of rows and columns, over the last two dimensions. The state
+// has the parameter's type. A state that does not fit is an error. 16-bit parameters are updated on
+// the CPU and on a GPU.
 func TestAdafactorState(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=16MiB")
 	for _, m := range []tensor.Maker{tensor.Root().Typed(dtype.F32), tensor.Root().Typed(dtype.BF16), tensor.Root().On(gpu).Typed(dtype.F16), tensor.Root().On(gpu).Typed(dtype.F32)} {

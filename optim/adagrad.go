@@ -36,8 +36,12 @@ func (c *AdagradConfig) rate() float64 { return c.LR }
 
 // Adagrad divides the gradient by the root of the sum of all squared gradients so far, as
 // torch.optim.Adagrad (J. Duchi et al., "Adaptive Subgradient Methods for Online Learning and
-// Stochastic Optimization", JMLR 2011): s ← s + g²; p ← p - lrₜ·g/(√s + ε). In step t, lrₜ is
-// lr/(1+(t-1)·LRDecay). As in torch, the constructor allocates the sums.
+// Stochastic Optimization", JMLR 2011). In step t the rule is
+//
+//	s ← s + g²
+//	p ← p - lr/(1+(t-1)·LRDecay) · g/(√s + ε)
+//
+// As in torch, the constructor allocates the sums s.
 type Adagrad struct {
 	multi[AdagradConfig, *AdagradConfig]
 }

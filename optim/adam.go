@@ -46,8 +46,11 @@ func (c *AdamConfig) clone() config { d := *c; return &d }
 func (c *AdamConfig) rate() float64 { return c.LR }
 
 // Adam is Adam or AdamW as in torch.optim (D. Kingma, J. Ba, arXiv:1412.6980; I. Loshchilov, F.
-// Hutter, arXiv:1711.05101): m ← m + (g-m)·(1-β₁); v ← β₂·v + (1-β₂)·g²; p ← p - lr/(1-β₁ᵗ) · m /
-// (√v/√(1-β₂ᵗ) + ε).
+// Hutter, arXiv:1711.05101). In step t the rule is
+//
+//	m ← m + (g-m)·(1-β₁)
+//	v ← β₂·v + (1-β₂)·g²
+//	p ← p - lr/(1-β₁ᵗ) · m / (√v/√(1-β₂ᵗ) + ε)
 type Adam struct {
 	multi[AdamConfig, *AdamConfig]
 	decoupled bool

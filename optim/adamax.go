@@ -36,7 +36,11 @@ func (c *AdamaxConfig) clone() config { d := *c; return &d }
 func (c *AdamaxConfig) rate() float64 { return c.LR }
 
 // Adamax is Adam with the infinity norm, as torch.optim.Adamax (D. Kingma, J. Ba, arXiv:1412.6980,
-// section 7): m ← m + (g-m)·(1-β₁); u ← max(β₂·u, |g| + ε); p ← p - lr/(1-β₁ᵗ)·m/u.
+// section 7). In step t the rule is
+//
+//	m ← m + (g-m)·(1-β₁)
+//	u ← max(β₂·u, |g| + ε)
+//	p ← p - lr/(1-β₁ᵗ)·m/u
 type Adamax struct {
 	multi[AdamaxConfig, *AdamaxConfig]
 }

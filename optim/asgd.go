@@ -37,9 +37,14 @@ func (c *ASGDConfig) clone() config { d := *c; return &d }
 func (c *ASGDConfig) rate() float64 { return c.LR }
 
 // ASGD is averaged stochastic gradient descent, as torch.optim.ASGD (B. Polyak, A. Juditsky,
-// "Acceleration of Stochastic Approximation by Averaging", 1992). A step is p ← p·(1-λ·η) - η·g; a
-// ← a + (p-a)·μ. The next step has η = lr/(1 + λ·lr·t)^α and μ = 1/max(1, t-t₀). The average a is
-// the state "ax". As in torch, η and μ are stored in float32.
+// "Acceleration of Stochastic Approximation by Averaging", 1992). Step t changes the parameter p
+// and the average a, which is the state "ax":
+//
+//	p ← p·(1-λ·η) - η·g
+//	a ← a + (p-a)·μ
+//
+// The next step has η = lr/(1 + λ·lr·t)^α and μ = 1/max(1, t-t₀). As in torch, η and μ are stored
+// in float32.
 type ASGD struct {
 	multi[ASGDConfig, *ASGDConfig]
 }

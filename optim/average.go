@@ -278,9 +278,9 @@ func (a *Averaged) Averages() map[string]*tensor.Tensor {
 	return out
 }
 
-// StateDict returns the averages as a tree with the names of torch's AveragedModel. These have the
-// prefix "module.", and there is an additional "n_averaged". The tensors share memory with the
-// averages.
+// StateDict returns the averages as a tree with the names of torch's AveragedModel. These names
+// have the prefix "module.", and the tree has the additional name "n_averaged". The tensors share
+// memory with the averages.
 func (a *Averaged) StateDict() map[string]any {
 	a.requireNotInWith("StateDict")
 	out := map[string]any{"n_averaged": tensor.From(a.n)}

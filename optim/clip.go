@@ -210,9 +210,9 @@ func expanded(x *tensor.Tensor) bool {
 }
 
 // shrink multiplies the gradients of the given parameters by min(1, limit/(total+1e-6)). The factor
-// stays on the device. A program writes it into the slots of a launch, and the launch reads it as a
-// Param. There is one launch for all dense gradients of a type. shrink allocates all memory before
-// it changes a gradient.
+// stays on the device. There an elementwise program writes the factor into the slots of a launch,
+// and the launch reads it as a Param. There is one launch for all dense gradients of a type. shrink
+// allocates all memory before it changes a gradient.
 func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit float64) {
 	type place struct {
 		dev device.Device

@@ -32,10 +32,13 @@ func (c *LionConfig) clone() config { d := *c; return &d }
 func (c *LionConfig) rate() float64 { return c.LR }
 
 // Lion uses the sign of an interpolation of momentum and gradient (X. Chen et al., "Symbolic
-// Discovery of Optimization Algorithms", arXiv:2302.06675, algorithm 2): p ← p·(1 - lr·λ) -
-// lr·sign(β₁·m + (1-β₁)·g); m ← β₂·m + (1-β₂)·g. PyTorch does not have Lion. The state has the
-// names of the usual implementations: "exp_avg" for the momentum, and "lr", "betas", "weight_decay"
-// in the groups.
+// Discovery of Optimization Algorithms", arXiv:2302.06675, algorithm 2):
+//
+//	p ← p·(1 - lr·λ) - lr·sign(β₁·m + (1-β₁)·g)
+//	m ← β₂·m + (1-β₂)·g
+//
+// PyTorch does not have Lion. The state has the names of the usual implementations: "exp_avg" for
+// the momentum, and "lr", "betas", "weight_decay" in the groups.
 type Lion struct {
 	multi[LionConfig, *LionConfig]
 }

@@ -252,7 +252,7 @@ func equal(a, b []float64) bool {
 	return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) })
 }
 
-// programs caches the lowered programs of rules. It is a map from programKey to *expr.Program.
+// programs caches the lowered programs of rules.
 var programs sync.Map // map from programKey to *expr.Program
 
 type programKey struct {

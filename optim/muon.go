@@ -70,11 +70,16 @@ func (c *MuonConfig) adjusted(a, b int) float64 {
 }
 
 // Muon updates matrices by their orthogonalised momentum, as torch.optim.Muon (K. Jordan,
-// kellerjordan.github.io/posts/muon). The factors of the rate are from J. Liu et al.,
-// arXiv:2502.16982, and J. Bernstein, "Deriving Muon". The rule is b ← b + (g-b)·(1-μ); u = g +
-// (b-g)·μ, or u = b with Plain; p ← p·(1-lr·λ) - lr·f·NS(u). f is the factor that
-// [MuonConfig].Adjust names. NS is a fixed number of iterations X ← a·X + (b·XXᵀ + c·(XXᵀ)²)·X in
-// bfloat16, which bring the singular values near 1.
+// kellerjordan.github.io/posts/muon). The rule is
+//
+//	b ← b + (g-b)·(1-μ)
+//	u = g + (b-g)·μ, or u = b with Plain
+//	p ← p·(1-lr·λ) - lr·f·NS(u)
+//
+// NS is a fixed number of iterations X ← a·X + (b·XXᵀ + c·(XXᵀ)²)·X in bfloat16, which bring the
+// singular values near 1. There a, b and c are the [MuonConfig].Coefficients. f is the factor that
+// [MuonConfig].Adjust names. These factors are from J. Liu et al., arXiv:2502.16982, and J.
+// Bernstein, "Deriving Muon".
 //
 // Use Muon for the matrices of hidden layers, and AdamW for biases, norms, embeddings and the last
 // layer.

@@ -41,9 +41,15 @@ func (c *NAdamConfig) clone() config { d := *c; return &d }
 func (c *NAdamConfig) rate() float64 { return c.LR }
 
 // NAdam is Adam with Nesterov's momentum, as torch.optim.NAdam (T. Dozat, "Incorporating Nesterov
-// Momentum into Adam", ICLR workshop 2016). Its rule is μₜ = β₁·(1 - 0.96^(t·ψ)/2); m ← m +
-// (g-m)·(1-β₁); v ← β₂·v + (1-β₂)·g²; d = √(v/(1-β₂ᵗ)) + ε; p ← p - lr·((1-μₜ)/(1-∏ᵢ₌₁ᵗμᵢ)·g +
-// μₜ₊₁/(1-∏ᵢ₌₁ᵗ⁺¹μᵢ)·m)/d. As in torch, the product of the μᵢ is stored in float32.
+// Momentum into Adam", ICLR workshop 2016). In step t the rule is
+//
+//	μₜ = β₁·(1 - 0.96^(t·ψ)/2)
+//	m ← m + (g-m)·(1-β₁)
+//	v ← β₂·v + (1-β₂)·g²
+//	d = √(v/(1-β₂ᵗ)) + ε
+//	p ← p - lr·((1-μₜ)/(1-∏ᵢ₌₁ᵗμᵢ)·g + μₜ₊₁/(1-∏ᵢ₌₁ᵗ⁺¹μᵢ)·m)/d
+//
+// As in torch, the product of the μᵢ is stored in float32.
 type NAdam struct {
 	multi[NAdamConfig, *NAdamConfig]
 }

@@ -38,9 +38,11 @@ func (c *RMSpropConfig) rate() float64 { return c.LR }
 
 // RMSprop divides the gradient by its running root mean square, as torch.optim.RMSprop (G. Hinton,
 // "Neural Networks for Machine Learning", lecture 6). The variant Centered is from A. Graves,
-// arXiv:1308.0850. The mean square is v ← α·v + (1-α)·g². The divisor is d = √v + ε. With Centered
-// it is d = √(v - ḡ²) + ε, where ḡ is the running mean of the gradient. The update is p ← p -
-// lr·g/d. With Momentum it is b ← μ·b + g/d; p ← p - lr·b.
+// arXiv:1308.0850. The rule is
+//
+//	v ← α·v + (1-α)·g²
+//	d = √v + ε, or √(v - ḡ²) + ε with Centered, where ḡ is the running mean of the gradient
+//	p ← p - lr·g/d, or b ← μ·b + g/d and p ← p - lr·b with Momentum
 type RMSprop struct {
 	multi[RMSpropConfig, *RMSpropConfig]
 }

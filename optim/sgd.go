@@ -40,9 +40,13 @@ func (c *SGDConfig) clone() config { d := *c; return &d }
 
 func (c *SGDConfig) rate() float64 { return c.LR }
 
-// SGD is stochastic gradient descent with momentum, as torch.optim.SGD. Its rule is g ← g + λ·p; v
-// ← μ·v + (1-d)·g (in the first step v ← g); p ← p - lr·v. With Nesterov the last part is p ← p -
-// lr·(g + μ·v).
+// SGD is stochastic gradient descent with momentum, as torch.optim.SGD. The rule is
+//
+//	g ← g + λ·p
+//	v ← μ·v + (1-d)·g, or v ← g in the first step
+//	p ← p - lr·v, or p ← p - lr·(g + μ·v) with Nesterov
+//
+// λ is WeightDecay, μ is Momentum, and d is Dampening.
 type SGD struct {
 	multi[SGDConfig, *SGDConfig]
 }

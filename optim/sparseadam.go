@@ -36,9 +36,14 @@ func (c *SparseAdamConfig) clone() config { d := *c; return &d }
 func (c *SparseAdamConfig) rate() float64 { return c.LR }
 
 // SparseAdam is Adam for the elements whose gradient is not 0, by the rule of
-// torch.optim.SparseAdam: m ← m + (g-m)·(1-β₁); v ← v + (g²-v)·(1-β₂); p ← p - lr·√(1-β₂ᵗ)/(1-β₁ᵗ)
-// · m/(√v + ε). Where the gradient is 0, p, m and v do not change. So a row of an embedding that
-// was not looked up does not change. t counts the steps of the whole parameter.
+// torch.optim.SparseAdam:
+//
+//	m ← m + (g-m)·(1-β₁)
+//	v ← v + (g²-v)·(1-β₂)
+//	p ← p - lr·√(1-β₂ᵗ)/(1-β₁ᵗ) · m/(√v + ε)
+//
+// t counts the steps of the whole parameter. Where the gradient is 0, p, m and v do not change. So
+// a row of an embedding that was not looked up does not change.
 //
 // torch's optimizer accepts only sparse gradients, and updates the rows that they list. In this
 // package gradients are dense. The two optimizers differ where a listed row contains a 0. torch

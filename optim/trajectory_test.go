@@ -17,8 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// makers has a function for each class in the golden file. It makes an optimizer with only the
-// learning rate set.
+// makers has a function for each class in the golden file. The function makes an optimizer with
+// only the learning rate set.
 var makers = map[string]func(lists [][]*tensor.Tensor, lr []float64) optim.Optimizer{
 	"SGD": func(l [][]*tensor.Tensor, lr []float64) optim.Optimizer {
 		return optim.NewSGDGroups(with(l, lr, func(v float64) optim.SGDConfig { return optim.SGDConfig{LR: v} })...)

@@ -371,8 +371,8 @@ func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(
 	return false
 }
 
-// A share gives the numbers of samples in a part of a batch, on the device that computes the part,
-// and in the whole batch.
+// A share has three numbers of samples: those in a part of a batch, those on the device that
+// computes the part, and those in the whole batch.
 type share struct{ part, device, batch int }
 
 // descend adds the gradient of a part's loss, multiplied by weight, and notes the loss. The flags
@@ -476,9 +476,9 @@ func (a *Adapt) merge(s *tensor.Scope, held []*tensor.Tensor) {
 	}
 }
 
-// checkpoint switches checkpointing on, as the last resort. It reports whether this may help,
-// because checkpointing was off and a part of the model can recompute. Afterwards batches are whole
-// again until a batch does not fit.
+// checkpoint switches checkpointing on, as the last resort. It reports whether this may help. This
+// is so if checkpointing was off and a part of the model can recompute. Afterwards batches are
+// whole again until a batch does not fit.
 func (a *Adapt) checkpoint() bool {
 	if a.recomputes || a.c.Keep || nn.SetCheckpointing(a.c.Model, true) == 0 {
 		return false

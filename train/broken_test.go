@@ -30,9 +30,9 @@ func (f fragile) Get(i int) (data.Sample, error) {
 	return f.Dataset.Get(i)
 }
 
-// A failure may end a training at any place: in a sample, a loss, an evaluation or a callback. It
-// may be an interruption, an error or any panic. The training reports the cause and releases its
-// directory. After a resume it ends with the bits of an uninterrupted training.
+// A failure may end a training at any place: in a sample, a loss, an evaluation or a callback. The
+// failure may be an interruption, an error or any panic. The training reports the cause and
+// releases its directory. After a resume it ends with the bits of an uninterrupted training.
 func TestBrokenOffAnywhere(t *testing.T) {
 	cpu := devices(t)[0]
 	seeds := 2

@@ -32,8 +32,9 @@ const (
 // steps make the optimizer's state, and show that the shapes come again.
 const eagerSteps = 3
 
-// mostCaptured is the number of shapes of batches whose steps are captured. It is what a
-// [tensor.Compiled] keeps: more shapes would be captured again and again.
+// mostCaptured is the number of shapes of batches whose steps are captured. A [tensor.Compiled]
+// keeps this number of graphs. With more shapes it would drop graphs and capture the same steps
+// again and again.
 const mostCaptured = 16
 
 // captured captures the steps of a training, and replays them.

@@ -148,7 +148,7 @@ func TestFitCapturesAnew(t *testing.T) {
 	}
 }
 
-// TestFitCapturesAdafactor: programs without scalars are captured too.
+// TestFitCapturesAdafactor: steps of Adafactor, whose programs have no scalars, are captured too.
 func TestFitCapturesAdafactor(t *testing.T) {
 	cpu, _ := device.Open("cpu")
 	run := func(how train.Capturing) string {

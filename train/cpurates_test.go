@@ -30,9 +30,9 @@ func stepTime(build builder, batch, steps int) float64 {
 }
 
 // The test estimates a step's time on the CPU from rates that it measures. The estimate is right
-// within a factor of 1.5. It measures rates and steps in turns, so that other load on the machine
-// affects both. On a busy machine a single measurement proves nothing. Without FLAMBEAU_SOAK the
-// test checks only that more samples take longer.
+// within a factor of 1.5. The test measures rates and steps in turns, so that other load on the
+// machine affects both. On a busy machine a single measurement proves nothing. Without
+// FLAMBEAU_SOAK the test checks only that more samples take longer.
 func TestPlanSecondsOnTheCPU(t *testing.T) {
 	const rounds, steps, factor = 15, 9, 1.5
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"

@@ -41,7 +41,7 @@ const (
 
 // Config configures [Fit]. Model, Optimizer and Train are required, and either Steps or Epochs.
 type Config struct {
-	// Model is a model of package nn. Checkpoints contain its parameters and buffers. It is in
+	// Model is a model of package nn. Checkpoints contain its parameters and buffers. Model is in
 	// training mode between evaluations.
 	Model     any
 	Optimizer optim.Optimizer
@@ -53,7 +53,7 @@ type Config struct {
 	// Model is on the first device of the list, where it is stepped, evaluated and saved. See
 	// [Fit].
 	Devices dist.DeviceList
-	// Replica returns Forward and Loss, or Compute, for a copy of Model. It is needed if these
+	// Replica returns Forward and Loss, or Compute, for a copy of Model. Set Replica if these
 	// functions refer to Model itself, because such functions do not work on the copy's device. The
 	// copy is on another device of Devices, or on the memoryless device of a rehearsal (see
 	// Rehearse). Without Replica, Fit uses the copy's own Forward, and Loss.
@@ -74,9 +74,10 @@ type Config struct {
 	Epochs int // total number of epochs, with those before a resume; 0 means no limit
 	Steps  int // total number of steps of the optimizer; 0 means no limit
 
-	// Accumulate is the number of batches in one step; 0 means 1. Their gradients are weighted by
-	// their numbers of samples. So, for a loss that is a mean over samples, the step equals that of
-	// one large batch. The batches left over at the end of an epoch make a smaller step.
+	// Accumulate is the number of batches in one step; 0 means 1. The gradients of the batches are
+	// weighted by the batches' numbers of samples. So, for a loss that is a mean over samples, the
+	// step equals that of one large batch. The batches left over at the end of an epoch make a
+	// smaller step.
 	Accumulate int
 	// largest number of samples computed together; a larger batch is computed in parts. 0 means
 	// that a batch is split only after it did not fit
@@ -102,21 +103,23 @@ type Config struct {
 	// batch's shapes. The zero value rehearses on GPUs that are not emulated. Parameters, random
 	// numbers and the order of the data do not change.
 	//
-	// Fit skips the rehearsal, and Log says so, if it would have side effects. There are three such
-	// cases. The model has hooks. Forward, Loss or Compute is given without a Replica. Or a copy of
-	// the model would share state that Forward may change ([nn.Shares]). If the rehearsal fails,
-	// Log says so and the training goes on.
+	// Fit skips the rehearsal, and Log says so, if the rehearsal would have side effects. There are
+	// three such cases. The model has hooks. Forward, Loss or Compute is given without a Replica.
+	// Or a copy of the model would share state that Forward may change ([nn.Shares]). If the
+	// rehearsal fails, Log says so and the training goes on.
 	Rehearse Rehearsing
 
 	// Capture says whether Fit captures steps ([tensor.Capture]) after a few steps of equal shapes.
-	// A replay has the bits of an eager step, and takes less time where steps are short. Host work
-	// of the step does not happen again in replays. So the zero value captures only if Forward,
-	// Loss, Optimizer and all layers are this library's own, without hooks. Log says once why steps
-	// are not captured. They are captured anew when a callback has changed the optimizer, or the
-	// mode of a layer, or a parameter's RequiresGrad. While a profiler traces, steps run eagerly.
-	// Captured steps keep their memory. If memory runs out, steps run eagerly from then on. A step
-	// that accumulates keeps its batches until the last has come. On several devices the step of
-	// all ranks is one graph, or none is captured.
+	// A replay has the bits of an eager step, and takes less time where steps are short. A replay
+	// does not repeat the host's work in a step. So the zero value captures only if Forward, Loss,
+	// Optimizer and all layers are this library's own, without hooks. Log says once why steps are
+	// not captured.
+	//
+	// Steps are captured anew when a callback has changed the optimizer, or the mode of a layer, or
+	// a parameter's RequiresGrad. While a profiler traces, steps run eagerly. Captured steps keep
+	// their memory. If memory runs out, steps run eagerly from then on. A step of several batches
+	// (Accumulate) keeps them until its last batch has come. On several devices, one graph has the
+	// steps of all ranks, or no step is captured.
 	Capture Capturing
 
 	// Checkpointing makes Backward recompute activations instead of keeping them, in the parts of
@@ -255,9 +258,9 @@ func (r *Result) LoadBest(model any) error {
 // A DivergedError reports a loss or a parameter that is NaN or infinite. Such a state is never
 // saved in a checkpoint.
 type DivergedError struct {
-	Step  int     // the step with this loss, or that computed this parameter
+	Step  int     // the step that had the loss, or that computed the parameter
 	Loss  float64 // loss of the step, if it was read
-	Param string  // name of the parameter; "" if it is the loss
+	Param string  // name of the parameter; "" if the loss is not finite
 }
 
 func (e *DivergedError) Error() string {

@@ -403,8 +403,8 @@ func TestDivergence(t *testing.T) {
 	}
 }
 
-// If no checkpoint can be written, the training goes on. It reports this immediately, and again at
-// the end.
+// If no checkpoint can be written, the training goes on. The training reports the failure
+// immediately, and again at the end.
 func TestCheckpointsThatCannotBeWritten(t *testing.T) {
 	c := setup(t, devices(t)[0])
 	dir := filepath.Join(t.TempDir(), "gone")

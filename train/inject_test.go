@@ -38,7 +38,7 @@ func stateBits(m any, opt optim.Optimizer, l *data.Loader, g *tensor.Generator) 
 
 // The allocations of a training fail at random points in forward, backward, clipping and the
 // optimizer's step. The training still makes every step, with the bits of a training without
-// failures. After a step it holds no more memory than that training.
+// failures. After a step it holds no more memory than a training without failures does.
 func TestFailuresLoseNothing(t *testing.T) {
 	failures := 50
 	switch {

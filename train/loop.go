@@ -24,7 +24,7 @@ type trainer struct {
 	stop     EarlyStopping
 	bestStep int
 	bestPath string // path of the best checkpoint, set when the store is closed
-	ended    Reason // StoppedEarly or StoppedByUs if it ends the training, else Finished
+	ended    Reason // reason to end the training: StoppedEarly or StoppedByUs; Finished as long as there is none
 
 	evaluated  int    // step of the latest evaluation; -1 before the first
 	unmeasured bool   // an evaluation was interrupted, so a resume begins with it

@@ -18,7 +18,7 @@ import (
 //
 // On a GPU the estimate is a lower bound, because real kernels do not reach the published peak
 // rates. Only launches may take less time than estimated, because their time was measured on
-// another GPU. They take less time when a graph is replayed (tensor.Capture), which matters for
+// another GPU. Launches take less time when a graph is replayed (tensor.Capture), which matters for
 // steps with many tiny kernels. A machine from [MeasureCPU] has measured rates, so its estimate is
 // no lower bound but an expected time.
 type Machine struct {

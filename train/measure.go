@@ -19,7 +19,7 @@ func (c *Config) modes() []tensor.Option {
 }
 
 // measure evaluates a batch in parts. limit is the largest number of samples in a part, where 0
-// means the whole batch. It returns the number of samples that fit, as the limit for the next
+// means the whole batch. measure returns the number of samples that fit, as the limit for the next
 // batch.
 func (c *Config) measure(b *data.Batch, limit int, mean *MeanMetric) (int, error) {
 	defer b.Free()

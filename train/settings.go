@@ -27,7 +27,7 @@ func (t *trainer) settings() map[string]any {
 		"Accumulate": int64(c.Accumulate), "MicroBatch": int64(c.MicroBatch), "ClipNorm": c.ClipNorm, "ClipValue": c.ClipValue, "Autocast": precision,
 		"Scaler": c.Scaler != nil, "Device": dev, "Epochs": int64(c.Epochs), "Steps": int64(c.Steps), "Schedule": scheduleKind(c.Schedule),
 	}
-	if c.TF32 { // absent if off, since older checkpoints lack it
+	if c.TF32 { // the setting is absent if TF32 is off, since older checkpoints lack it
 		all["TF32"] = true
 	}
 	// the setting is absent for one device, since older checkpoints lack it

@@ -10,7 +10,7 @@ import (
 
 // A MemoryError reports a lack of memory that could not be resolved. It says how much was
 // requested, how much is available, what holds the memory in use, and what to try. The failed
-// operation has changed nothing. It wraps [device.ErrOutOfMemory].
+// operation has changed nothing. A MemoryError wraps [device.ErrOutOfMemory].
 type MemoryError struct {
 	What         string // what ran out of memory, such as "the gradients of a single sample"
 	Samples      int    // samples in the batch; 0 if the number does not matter

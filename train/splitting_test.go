@@ -16,7 +16,7 @@ import (
 )
 
 // split computes a batch in parts. The argument limit is the largest number of samples in a part,
-// where 0 means the whole batch. It returns the gradients and the log.
+// where 0 means the whole batch. split returns the gradients and the log.
 func split(t *testing.T, m any, limit int, x, y *tensor.Tensor, g *tensor.Generator) (grads []float64, said string) {
 	t.Helper()
 	var log []string
@@ -41,7 +41,7 @@ func split(t *testing.T, m any, limit int, x, y *tensor.Tensor, g *tensor.Genera
 }
 
 // Layers that treat samples separately get the same update from parts, and Adapt logs nothing about
-// them. Its statements about other layers, and about random numbers, are true.
+// them. What Adapt logs about other layers, and about random numbers, is true.
 func TestWhatASplitChanges(t *testing.T) {
 	type layers = []nn.Module
 	frozen := nn.NewBatchNorm2d(2)

@@ -107,7 +107,7 @@ func (t *trainer) replica(model any, dev device.Device, copied func(x *tensor.Te
 }
 
 // copyTo returns a copy of a model. The function copied returns the copies of the parameters and
-// buffers. They are leaves, and require a gradient where the originals do.
+// buffers. These copies are leaves, and require a gradient where the originals do.
 func copyTo(model any, copied func(x *tensor.Tensor) *tensor.Tensor) any {
 	with := map[string]*tensor.Tensor{}
 	for _, p := range nn.Named(model) {

@@ -67,8 +67,8 @@ func normalised(typ dtype.Type) *nn.Sequential {
 		nn.NewLinear(12, 4, nn.Typed(typ)))
 }
 
-// deviceConfig returns the configuration of a training of model m on the devices in list, with
-// steps of 8 samples.
+// deviceConfig returns the configuration of a training of model m on the devices in list. The
+// training has 20 steps, each with a batch of the given size.
 func deviceConfig(t testing.TB, list []device.Device, m *nn.Sequential, set data.Dataset, batch int) train.Config {
 	t.Helper()
 	nn.To(seeded(m), list[0])

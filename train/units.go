@@ -39,7 +39,7 @@ func takesTF32(k *device.KernelEvent) bool {
 func (u *Units) count(k *device.KernelEvent) {
 	f := k.Work.FLOPs
 	switch n := issued(k); {
-	// The tensor cores did n operations. The others belong to a bias or an activation.
+	// The tensor cores did n operations. The other operations belong to a bias or an activation.
 	case n > 0:
 		u.Tensor += min(f, n)
 		u.Other += max(0, f-n)

@@ -117,7 +117,7 @@ func Pad(left, top, right, bottom int, mode PadMode, fill float32) Transform {
 type Crop struct {
 	H, W     int     // size of the result; a W of 0 means W = H
 	Padding  int     // number of pixels added on each side before cropping
-	IfNeeded bool    // pad both sides of an image that is too small; if false, it is an error
+	IfNeeded bool    // pad both sides of an image that is too small; if false, such an image is an error
 	Mode     PadMode // how added pixels are filled
 	Fill     float32
 }

@@ -38,9 +38,9 @@ type Decode struct {
 	// eleven in a picture with 16 bits per channel.
 	MaxPixels int
 	// Size is the shorter side to which a later [Resize] resizes. 0 means that the size is not
-	// known. If the shorter side of a picture is at least 2k times Size, the decoder reduces blocks
-	// of k·k pixels to their means. Here k is at least 2. This saves memory and time. The result is
-	// still at least twice as large as Size.
+	// known. The decoder may reduce blocks of k·k pixels to their means, which saves memory and
+	// time. It does so if the shorter side of the picture is at least 2k times Size for some k ≥ 2.
+	// So the result is still at least twice as large as Size.
 	Size int
 }
 

@@ -128,8 +128,8 @@ func turn[T pixel](dst, src []T, m *Image, sin, cos, cx, cy float64, nearest boo
 						inside += v
 					}
 				}
-				// The weights in sum add up to inside. torchvision's RandomRotation multiplies by
-				// inside once more, and so does this code.
+				// The weights in sum already add up to inside. torchvision's RandomRotation
+				// multiplies sum by inside once more, and so does this code.
 				row[c*w+x] = float32(sum*inside) + float32((1-inside)*fill)
 			}
 		}

@@ -132,8 +132,9 @@ func TestNetpbm(t *testing.T) {
 	}
 }
 
-// For a small file that claims many pixels, the error names file, size and limit. It comes before
-// memory is allocated. For a picture below the limit, the memory is in proportion to its pixels.
+// For a small file that claims many pixels, the error names file, size and limit. The error comes
+// before memory is allocated. For a picture below the limit, the memory is in proportion to its
+// pixels.
 func TestPixelLimit(t *testing.T) {
 	ihdr := binary.BigEndian.AppendUint32([]byte("IHDR"), 9000)
 	ihdr = append(binary.BigEndian.AppendUint32(ihdr, 9000), 8, 0, 0, 0, 0)

@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Mixup mixes each image x of a batch with the image x' before it: λ·x + (1−λ)·x'. It mixes the
-// first image with the last. It draws one λ for the batch from Beta(alpha, alpha). x is a batch
-// [N,C,H,W] of floating-point numbers, and y its classes [N] int64. Mixup mixes the targets in the
-// same way. They are float32 probabilities [N, classes], which nn.CrossEntropy accepts. The
+// Mixup mixes each image a of a batch with the image b before it: λ·a + (1−λ)·b. It mixes the first
+// image with the last. It draws one λ for the batch from Beta(alpha, alpha). x is the batch,
+// [N,C,H,W] floating-point numbers, and y has its classes, [N] int64. Mixup mixes the targets in
+// the same way. They are float32 probabilities [N, classes], which nn.CrossEntropy accepts. The
 // operands do not change. Source: Zhang et al., https://arxiv.org/abs/1710.09412.
 func Mixup(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mixed, target *tensor.Tensor) {
 	checkMix("mixup", x, y, alpha)

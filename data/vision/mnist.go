@@ -74,7 +74,7 @@ func MNISTNames(dir string) ([]string, error) {
 }
 
 // MNIST reads a set with MNIST's layout: MNIST itself, Fashion-MNIST, KMNIST, QMNIST's first form
-// and EMNIST. A set is four IDX files in a directory, which may be gzipped. They are named
+// and EMNIST. A set is four IDX files in a directory, which may be gzipped. The files are named
 // train-images-idx3-ubyte, train-labels-idx1-ubyte and t10k-… (or test-…), with '.' or '-' before
 // idx. MNIST looks for them in dir, dir/raw and dir/NAME/raw. train chooses the training set or the
 // test set. If a directory holds several sets (emnist-letters-train-…), name chooses one of them,

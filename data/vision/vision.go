@@ -1,5 +1,5 @@
-// Package vision provides a training loop with images. It reads data sets and folders of pictures,
-// and transforms them on the loader's goroutines.
+// Package vision supplies images for training. It reads data sets and folders of pictures, and
+// transforms the pictures on the loader's goroutines.
 //
 // A program opens a set ([MNIST], [CIFAR10], [ImageFolder]), applies transforms to it ([Apply]),
 // and passes it to a data.Loader. [Download] fetches published sets. [SaveImage] writes a batch as

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Initialisers overwrite a parameter in place, without a graph. Their spread depends on the
-// parameter's shape [out, in].
+// Initialisers overwrite a parameter in place, without a graph. The spread of the values depends on
+// the parameter's shape [out, in].
 func Example() {
 	w := tensor.Zeros(256, 512).RequiresGrad()
 	initial.KaimingNormal(w, initial.LeakyGain(0)) // standard deviation √(2/512)

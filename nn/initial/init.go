@@ -43,7 +43,7 @@ const (
 )
 
 // Gain returns the factor for the standard deviation of weights: torch's calculate_gain. With this
-// factor the layer and the following function f together about preserve the variance.
+// factor the layer and the following function f together roughly preserve the variance.
 func Gain(f Nonlinearity) float64 {
 	switch f {
 	case Tanh:
@@ -188,9 +188,10 @@ func Dirac(w *tensor.Tensor, groups int) {
 
 // Orthogonal sets the weight, [out, ...] flattened to a matrix [out, rest], to gain times a matrix
 // with orthonormal rows. If there are more rows than columns, the columns are orthonormal instead.
-// The matrix is drawn uniformly from all such matrices (F. Mezzadri, arXiv:math-ph/0609050). It is
-// the factor Q of the QR decomposition of a matrix of normal numbers. Each column of Q is
-// multiplied by the sign of R's diagonal element. The host computes the decomposition.
+// The matrix is drawn uniformly from all such matrices (F. Mezzadri, arXiv:math-ph/0609050). To
+// draw it, Orthogonal takes the factor Q of the QR decomposition of a matrix of normal numbers.
+// Each column of Q is multiplied by the sign of R's diagonal element. The host computes the
+// decomposition.
 func Orthogonal(w *tensor.Tensor, gain float64) {
 	requireNonNil("orthogonal", w)
 	if w.Rank() < 2 {
