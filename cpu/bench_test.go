@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -84,6 +85,10 @@ func BenchmarkMap(b *testing.B) {
 		run("exp", unaryProgram(expr.Call("exp", x)), 8, u)
 		run("tanh", unaryProgram(expr.Call("tanh", x)), 8, u)
 		run("gelu", unaryProgram(expr.Call("gelu", x)), 8, u)
+		for i := range n { // a masked weight of attention
+			at[float32](pointer(&u), n)[i] = float32(math.Inf(-1))
+		}
+		run("exp of -Inf", unaryProgram(expr.Call("exp", x)), 8, u)
 	}
 }
 

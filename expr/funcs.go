@@ -151,8 +151,21 @@ func (f format) expBelow(x *Expr) *Expr {
 	return p.Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t)).Mul(C(math.Ldexp(1, -s)))
 }
 
-// expBounds returns the arguments beyond which eˣ rounds to 0 or +Inf in the type.
-func (f format) expBounds() (lo, hi *Expr) { return C(pick(f, -105.0, -746)), C(pick(f, 89.0, 710)) }
+// expBounds returns bounds for arguments of expFull. Beyond them eˣ rounds to 0 or +Inf in the type.
+// For the lower one, a factor of [format.scale] is 0. With a higher bound, the product of the
+// factors would underflow. On many processors an operation that underflows takes 16 times as long,
+// and masks of attention consist of -Inf.
+func (f format) expBounds() (lo, hi *Expr) {
+	return C(pick(f, -176.0, -1418)), C(pick(f, 89.0, 710))
+}
+
+// belowBound returns the lower bound for arguments of [format.expBelow], by the same rule.
+func (f format) belowBound() *Expr { return C(pick(f, -105.5, -746.5)) }
+
+// exp2Bounds returns bounds for arguments of [format.exp2], by the same rule.
+func (f format) exp2Bounds() (lo, hi *Expr) {
+	return C(float64(-2 * f.bias)), C(pick(f, 140.0, 1100))
+}
 
 func init() {
 	Define(Func{
@@ -169,11 +182,11 @@ func init() {
 		Name: "sigmoid", Arity: 1,
 		// e is exp(-|x|), which cannot overflow. The result is 1/(1+e) for x ≥ 0, and e/(1+e)
 		// otherwise. r approximates 1/(1+e). The residual 1 - (1+e)·r corrects the roundings of 1+e
-		// and r.
+		// and r. From 40 on the result is 1. There a smaller e would only be slow, where it is
+		// subnormal.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
-			lo, _ := f.expBounds()
-			e := f.expBelow(x[0].Abs().Neg().Max(lo))
+			e := f.expBelow(x[0].Min(C(40)).Abs().Neg().Max(f.belowBound()))
 			r := f.inverse(e, pick(f, oneCoef32, oneCoef64), pick(f, 1, 2))
 			y := x[0].Lt(C(0)).Select(e, C(1)).Mul(r)
 			return y.FMA(residual(e, r), y)
@@ -229,7 +242,8 @@ func init() {
 		Name: "exp2", Arity: 1,
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
-			return f.exp2(x[0].Max(C(pick(f, -151.0, -1076))).Min(C(pick(f, 129.0, 1025))), nil)
+			lo, hi := f.exp2Bounds()
+			return f.exp2(x[0].Max(lo).Min(hi), nil)
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{y.Scale(math.Ln2)} },
 		Ref:  func(x []float64) float64 { return math.Exp2(x[0]) },

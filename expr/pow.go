@@ -65,7 +65,8 @@ func (f format) pow(x, y, low *Expr) *Expr {
 		p.lo = low.FMA(l.hi, p.lo)
 	}
 	p.lo = p.hi.Abs().Lt(C(4096)).Select(p.lo, C(0))
-	r := f.exp2(p.hi.Max(C(pick(f, -160.0, -1100))).Min(C(pick(f, 140.0, 1100))), p.lo)
+	lo, hi := f.exp2Bounds()
+	r := f.exp2(p.hi.Max(lo).Min(hi), p.lo)
 
 	h := y.Scale(0.5)
 	whole := y.Trunc().Eq(y)

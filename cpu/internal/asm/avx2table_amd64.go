@@ -686,7 +686,7 @@ var functionsAVX2 = map[string]function{
 			copy(dst[n:], t[:])
 		}
 	}},
-	"exp": {"f24109471cc3962b012bfe11", func(dst, a []float32) {
+	"exp": {"7d870f656894d8d77c48bb74", func(dst, a []float32) {
 		expFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -695,7 +695,7 @@ var functionsAVX2 = map[string]function{
 			copy(dst[n:], t[:])
 		}
 	}},
-	"exp2": {"b8f38e867bfeb3a24bad9fe3", func(dst, a []float32) {
+	"exp2": {"245cb4bff6df7682341d3b8a", func(dst, a []float32) {
 		exp2FunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -722,7 +722,7 @@ var functionsAVX2 = map[string]function{
 			copy(dst[n:], t[:])
 		}
 	}},
-	"gelu_tanh": {"8e3aff27be6cc0353c85bf10", func(dst, a []float32) {
+	"gelu_tanh": {"ba81324bd853dbd05fa5dd80", func(dst, a []float32) {
 		gelu_tanhFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -767,7 +767,7 @@ var functionsAVX2 = map[string]function{
 			copy(dst[n:], t[:])
 		}
 	}},
-	"logsigmoid": {"9d388c3bbd289083664f0071", func(dst, a []float32) {
+	"logsigmoid": {"317f7fd1b31e5e466fee1d24", func(dst, a []float32) {
 		logsigmoidFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -785,7 +785,7 @@ var functionsAVX2 = map[string]function{
 			copy(dst[n:], t[:])
 		}
 	}},
-	"sigmoid": {"f89dcf5e7da1537ac89787f2", func(dst, a []float32) {
+	"sigmoid": {"a33f8903992311f07582f3c8", func(dst, a []float32) {
 		sigmoidFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -803,7 +803,7 @@ var functionsAVX2 = map[string]function{
 			copy(dst[n:], t[:])
 		}
 	}},
-	"softplus": {"b919b20f428a1aac5d6cde44", func(dst, a []float32) {
+	"softplus": {"93d0d2f6cb46a97fa2a077ec", func(dst, a []float32) {
 		softplusFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
