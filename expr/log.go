@@ -109,7 +109,7 @@ func init() {
 			f := formatOf(t)
 			u := x[0].Add(C(1))
 			e, _ := f.logParts(u)
-			// the low bits hold e - bias - 2
+			// the low bits of n hold e - bias - 2
 			n := e.Add(C(math.Ldexp(1.5, f.mant) - float64(f.bias+2))).Bitcast(f.u)
 			// s is 2⁻ᵉ, which is subnormal for the largest x
 			s := n.Not().Add(C(1)).Shl(C(float64(f.mant))).Bitcast(f.t).Scale(0.25)

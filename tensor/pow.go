@@ -89,7 +89,8 @@ func (x *Tensor) PowScalarInPlace(p float64) *Tensor {
 	return x.inPlace(op, []*Tensor{x}, params...)
 }
 
-// powRounded is PowScalar as a step of a longer computation. It rounds once for x³ too.
+// powRounded does what PowScalar does, but rounds only once for p = 3 too. It is for steps of
+// longer computations.
 func (x *Tensor) powRounded(p float64) *Tensor {
 	if p == 3 {
 		op, params := x.powerOf(p)

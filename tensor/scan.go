@@ -24,9 +24,9 @@ func scanType(t dtype.Type) dtype.Type {
 }
 
 // doubling combines each entry of x along an axis with all entries before it, or with all entries
-// after it if reverse is set. After step k an entry has been combined with the 2ᵏ-1 nearest
-// entries. far comes before near in the order of the scan. combine must be associative. The tensors
-// in x together represent one value.
+// after it if reverse is set. After s steps an entry has been combined with the 2ˢ-1 nearest
+// entries. The function combine gets two values, of which far comes before near in the order of the
+// scan. It must be associative. The tensors in x together represent one value.
 func doubling(x []*Tensor, axis int, reverse bool, combine func(far, near []*Tensor) []*Tensor) []*Tensor {
 	n := x[0].layout.Shape.At(axis)
 	part := func(start, n int) []*Tensor {

@@ -17,9 +17,10 @@ import (
 // modes that PyTorch keeps in thread-locals: no-grad, default device, stream, generator, name.
 //
 // A mode affects only tensors that belong to the scope: x.In(s) lends the tensor x to the scope s,
-// s.From(x) moves x to it. If no op ran in a scope with [NoGrad] or [Autocast], its mode had no
-// effect. Closing the scope is then an error if, on the goroutine that opened it, an op outside of
-// it recorded a graph or computed in another type than the mode says.
+// s.From(x) moves x to it. If no op ran in a scope with [NoGrad] or [Autocast], the scope's mode
+// had no effect. Closing the scope is then an error if the mode would have changed another op. That
+// is an op that ran outside of the scope, on the goroutine that opened it, and that recorded a
+// graph or computed in another type than the mode says.
 //
 // Several goroutines may use a scope. Only one may close it.
 type Scope struct {
@@ -165,7 +166,7 @@ func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 	}()
 	f(c)
 	if !c.isClosed() {
-		c.closer = c.opened.at // to find the call of Do again would take as long as a small op
+		c.closer = c.opened.at // looking up the caller again would take as long as a small op
 		c.Close()
 	}
 	done = true

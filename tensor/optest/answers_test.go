@@ -174,7 +174,7 @@ func contains(err, kind error, words ...string) bool {
 }
 
 // Long rows and columns of LogCumSumExp are exact, whatever comes before: small and large numbers,
-// infinities, NaN. The reference is the sum of the exponentials beside the greatest.
+// infinities, NaN. The reference is the greatest element plus the logarithm of Σ exp(x - greatest).
 func TestLogCumSumExpOfAll(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {

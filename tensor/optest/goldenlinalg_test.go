@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// init adds the ops of _golden/linalg.py. Libraries choose different signs for the vectors. The
-// compared results do not depend on these signs.
+// init adds the ops of _golden/linalg.py. Libraries choose different signs for eigenvectors,
+// singular vectors and the columns of Q. The compared results do not depend on these signs.
 func init() {
 	type args = golden.Args
 	of := func(f func(a args, x *tt) *tt) goldenOp {
