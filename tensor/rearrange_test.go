@@ -279,7 +279,7 @@ func TestProdGradient(t *testing.T) {
 	}
 }
 
-// torch.any and torch.all return uint8 for operands of type uint8.
+// Any and All return uint8 for operands of type uint8, as torch.any and torch.all do.
 func TestTruthOfBytes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]uint8{0, 7})

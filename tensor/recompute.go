@@ -53,7 +53,7 @@ type slotValue struct {
 }
 
 // Recompute calls f with x and returns its results. It does not keep the values that f's ops save
-// for gradients. When the first VJP asks for one of these values, Recompute calls f again.
+// for gradients. When the first VJP asks for one of these values, Backward calls f again.
 // autograd.Checkpoint is built on Recompute, and its comment says more.
 func Recompute(f func(x []*Tensor) []*Tensor, x ...*Tensor) []*Tensor {
 	const op = "checkpoint"

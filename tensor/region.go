@@ -49,7 +49,7 @@ func sliced(axis, start, n, step int) region {
 	return func(l shape.Layout) shape.Layout { return l.Narrow(axis, start, n, step) }
 }
 
-// End as the stop of [Tensor.Slice] is the position behind the last index. -End, for a negative
+// End as the stop of [Tensor.Slice] is the position after the last index. -End, for a negative
 // step, is the position before the first.
 const End = math.MaxInt
 

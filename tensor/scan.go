@@ -11,8 +11,9 @@ func scanName(k device.ScanKind) string {
 	return [...]string{"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "recurrence"}[k]
 }
 
-// scanType returns the type in which a scan of type t is computed. It is wider, so that only the
-// rounding of the result counts, also for a long sum. PyTorch's CPU does the same.
+// scanType returns the type in which a scan of type t is computed. For float32 and 16-bit floats it
+// is wider than t, so that only the rounding of the result counts, also for a long sum. PyTorch's
+// CPU does the same.
 func scanType(t dtype.Type) dtype.Type {
 	switch {
 	case t == dtype.F32:

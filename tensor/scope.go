@@ -279,7 +279,7 @@ func (s *Scope) streamOf(dev device.Device) device.Stream {
 
 // addOwned makes s the owner of handle x. fresh says that x's storage has no owner yet either.
 func (s *Scope) addOwned(x *Tensor, fresh bool) {
-	// keep x's old scope alive: its ledger must not be queued before the storage is noted here
+	// keep x's old scope alive, so that its ledger is not queued before the storage is noted here
 	defer runtime.KeepAlive(x.scope)
 	x.scope = s
 	if s == root {
@@ -549,9 +549,9 @@ func youngest(op string, in []*Tensor) *Scope {
 
 var hostOnce = sync.OnceValues(func() (device.Device, error) { return device.Open("cpu") })
 
-// isHost reports whether a device is the CPU or a rank of it. Their memory is the host's, and their
-// work is done when a call returns. A rank is not the device cpu itself: its tensors stay on the
-// rank.
+// isHost reports whether a device is the CPU or a rank of the CPU. Both use the host's memory, and
+// their work is done when a call returns. But they are different devices: a tensor on a rank stays
+// on the rank.
 func isHost(d device.Device) bool {
 	_, ok := d.(*cpu.Device)
 	return ok

@@ -50,8 +50,8 @@ func gradient(x *tt, f func(x *tt) *tt, o ...tensor.GradOption) *tt {
 // full returns n copies of v, for answers.
 func full(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
 
-// The second derivative is finite even if the last running value is huge. No running value follows
-// the last one, so no factor of the gradient depends on it.
+// The second derivative of LogCumSumExp is finite even if the last running value is huge. No
+// running value follows the last one, so no factor of the gradient depends on it.
 func TestSecondDerivativeOfLogCumSumExp(t *testing.T) {
 	second := func(x ...float64) func(s *tensor.Scope) *tt {
 		return func(s *tensor.Scope) *tt {
