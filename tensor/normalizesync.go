@@ -48,8 +48,8 @@ type syncNormFunc struct {
 	ranks BatchRanks
 }
 
-// syncPrograms combine the statistics of all ranks, in one type. The count of a rank may be 0; its
-// mean and variance are then 0 too.
+// syncPrograms are the programs, for one element type, that combine the statistics of all ranks.
+// The count of a rank may be 0; its mean and variance are then 0 too.
 type syncPrograms struct {
 	total   *device.Reduction // operands: counts
 	mean    *device.Reduction // operands: counts, means, total

@@ -18,9 +18,9 @@ import (
 //
 // A mode affects only tensors that belong to the scope: x.In(s) lends the tensor x to the scope s,
 // s.From(x) moves x to it. If no op ran in a scope with [NoGrad] or [Autocast], the scope's mode
-// had no effect. Closing the scope is then an error if the mode would have changed another op. That
-// is an op that ran outside of the scope, on the goroutine that opened it, and that recorded a
-// graph or computed in another type than the mode says.
+// had no effect. Closing the scope is then an error if the mode would have changed an op outside of
+// the scope, on the goroutine that opened it. Such an op has recorded a graph, or computed in
+// another type than the mode says.
 //
 // Several goroutines may use a scope. Only one may close it.
 type Scope struct {
@@ -72,9 +72,9 @@ type modes struct {
 // An Option sets a mode of a scope.
 type Option func(*modes)
 
-// NoGrad makes a scope in which results record no graph. An expression whose tensors are all older
-// belongs to their scope. To make it part of this scope begin it with x.In(s). nn.Infer runs a
-// whole model in this way.
+// NoGrad makes a scope in which results record no graph. The mode does not affect an expression
+// whose tensors all belong to older scopes. To make such an expression part of this scope s, begin
+// it with x.In(s). nn.Infer runs a whole model in this way.
 func NoGrad() Option { return func(m *modes) { m.noGrad, m.withGrad = true, false } }
 
 // WithGrad undoes [NoGrad] for a child scope, as torch.enable_grad does.
