@@ -94,7 +94,7 @@ func (op Op) Arity() int {
 	return 2
 }
 
-// IsCompare reports whether op compares two values of one type into a Bool.
+// IsCompare reports whether op compares two values of the same type and returns a Bool.
 func (op Op) IsCompare() bool { return op >= OpEq && op <= OpGe }
 
 // An Expr is an immutable node. Make one with [X], [C] and the methods.

@@ -65,8 +65,8 @@ func poly(x *Expr, c []float64) *Expr {
 }
 
 // reduceExp returns r and n, where x = k·ln2 + r for an integer k, and |r| ≤ ln2/2. n is a bit
-// pattern whose low part is k + off. It is computed by adding 1.5·2^mant, which rounds to an
-// integer.
+// pattern whose low part is k + off. Adding 1.5·2^mant rounds x/ln2 to the integer k, because a sum
+// of that size has no bits for a fraction.
 func (f format) reduceExp(x *Expr, off int) (r, n *Expr) {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(off))
 	t := x.FMA(C(f.log2e[0]), magic)
@@ -144,7 +144,7 @@ func (f format) scale(p, n *Expr) *Expr {
 }
 
 // expBelow returns eˣ for x ≤ 0. It multiplies by the power of two 2ᵏ in two factors, 2^(k+s) and
-// 2^-s.
+// 2^-s, so that only the last product can be subnormal.
 func (f format) expBelow(x *Expr) *Expr {
 	s := f.mant + 2
 	p, n := f.power(x, f.bias+s)
@@ -210,7 +210,7 @@ func init() {
 			z := a.Mul(a)
 			near := z.Mul(poly(z, pick(f, tanhCoef32, tanhCoef64))).FMA(a, a)
 			r, n := f.reduceHalf(a.Neg().Max(C(-20)), f.bias)
-			// e becomes e⁻²ᵃ
+			// the variable e is exp(-2a)
 			e := poly(r, scaled(append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...), 2)).Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t))
 			far := e.Mul(f.inverse(e, pick(f, thirdCoef32, thirdCoef64), 1)).FMA(C(-2), C(1))
 			return f.copySign(a.Lt(C(0.55)).Select(near, far), x[0])

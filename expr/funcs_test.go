@@ -97,7 +97,8 @@ func ulps32(got float32, want float64) float64 {
 		}
 		if math.IsInf(float64(got), 0) && math.Signbit(float64(got)) == math.Signbit(want) && math.Abs(want) > 0x1.fffffep127 ||
 			math.IsInf(float64(w), 0) && !math.IsInf(want, 0) && got == got {
-			// the result was rounded across the threshold
+			// only one of got and want is infinite in float32: rounding crossed the limit of the
+			// type
 			return math.Abs(math.Min(math.Abs(float64(got)), 0x1p128)-math.Abs(want)) / 0x1p104
 		}
 		return math.Inf(1)

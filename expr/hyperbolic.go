@@ -122,7 +122,7 @@ func init() {
 			ul := twoSumError(w, C(1), u).Add(wl)
 			near := x[0].Lt(C(0x1p40))
 			e, m := f.splitBits(near.Select(u, x[0]).Bitcast(f.u))
-			// 1+w is 2ᵉ·m. If e = 0, then d is w itself.
+			// 1+w is 2ᵉ·(1+g). If e = 0, then g is w itself.
 			zero := e.Eq(C(0))
 			g := zero.Select(w, m.Sub(C(1)))
 			rest := near.Select(zero.Select(wl, ul).Div(u), C(0))

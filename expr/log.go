@@ -16,8 +16,8 @@ func (f format) logParts(x *Expr) (e, m *Expr) {
 	return f.splitBits(low.Select(x.Mul(C(math.Ldexp(1, up))).Bitcast(f.u).Sub(f.word(uint64(up)<<f.mant)), x.Bitcast(f.u)))
 }
 
-// splitBits is logParts for the bits of a normal x. For a subnormal x, the caller first changes the
-// bits to those that x would have with a larger exponent field.
+// splitBits is logParts for the bits of a normal x. For a subnormal x, the caller scales x and
+// subtracts the scale from the exponent field, as logParts does.
 func (f format) splitBits(bits *Expr) (e, m *Expr) {
 	root := f.word(pick[uint64](f, 0x3f3504f3, 0x3fe6a09e667f3bcd)) // root holds the bits of √½
 	if f.t == dtype.F32 {
@@ -109,7 +109,7 @@ func init() {
 			f := formatOf(t)
 			u := x[0].Add(C(1))
 			e, _ := f.logParts(u)
-			// the low bits hold e - bias - 2
+			// the low bits of n hold e - bias - 2
 			n := e.Add(C(math.Ldexp(1.5, f.mant) - float64(f.bias+2))).Bitcast(f.u)
 			// s is 2⁻ᵉ, which is subnormal for the largest x
 			s := n.Not().Add(C(1)).Shl(C(float64(f.mant))).Bitcast(f.t).Scale(0.25)

@@ -31,11 +31,11 @@ func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 	return near.Select(q, qBig), pair{near.Select(r.hi, rBig.hi), near.Select(r.lo, rBig.lo)}
 }
 
-// largeQuadrant is quadrant for large a: from 2¹⁶ on for float32, and from 2³⁰ on for float64. M is
-// the integer mantissa of a, of p bits. W is three words of 2/π. They begin p bits before the bit
-// of 2/π whose product with M has the unit 1. M·W is computed modulo the size of the three words.
-// It then holds the quadrant in two bits, followed by the fraction of a quadrant. The last word
-// contributes only its carry.
+// largeQuadrant is quadrant for large a: from 2¹⁶ on for float32, and from 2³⁰ on for float64. Let
+// a be M·2ᵏ, where M is the integer mantissa. W is three words of 2ᵏ·2/π, from the bit with value 2
+// on. The bits before that are left out, because their products with M are multiples of 4. M·W is
+// computed modulo the size of the three words. Its upper two bits are then the quadrant, and the
+// other bits are the fraction of a quadrant. The last word contributes only its carry.
 func (f format) largeQuadrant(a *Expr) (q *Expr, r pair) {
 	width := float64(pick(f, 32, 64))
 	first, table := pick(f, 16, 30), pick(f, twoOverPi32, twoOverPi64)

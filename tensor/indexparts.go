@@ -60,7 +60,7 @@ func (p *indexPlan) combine(c *Scope, operands ...*Tensor) *Tensor {
 
 // join computes the common shape of the index tensors, and its place in the result.
 func (p *indexPlan) join() {
-	// all indexed dimensions; the dimensions indexed by tensors of rank 1 or more
+	// covered lists all indexed dimensions; dims lists those that tensors of rank 1 or more index
 	var covered, dims []int
 	scalars := map[int]bool{}
 	for k, q := range p.parts {

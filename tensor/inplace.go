@@ -82,8 +82,8 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 	return x
 }
 
-// unwritten returns the operands of op, whose result is about to overwrite x. It copies the
-// operands that are in x's memory and that op's gradient needs.
+// unwritten prepares the operands of op, whose result will overwrite x. It returns the operands,
+// with copies of those that are in x's memory and that op's gradient needs.
 func (x *Tensor) unwritten(op *Elementwise, in []*Tensor) []*Tensor {
 	f := &elementwiseFunc{op: op}
 	mask, _ := f.neededValues(func(i int) bool { return in[i].needsGrad })

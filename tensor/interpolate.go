@@ -162,7 +162,8 @@ type axisSampler struct {
 	t     dtype.Type // type of coordinates and weights
 }
 
-// A coordinateKey stands for a program that computes from the coordinates of the result's elements.
+// A coordinateKey identifies a program. The program computes what kind says from the coordinate of
+// each element of the result.
 type coordinateKey struct {
 	t      dtype.Type
 	offset bool

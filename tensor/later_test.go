@@ -25,7 +25,8 @@ func hostAndGPU(t *testing.T) []device.Device {
 	return []device.Device{host, gpus[0]}
 }
 
-// The number is the value at the time of the call, whatever happens to the tensor afterwards.
+// ItemLater's number is the element's value at the time of the call, whatever happens to the tensor
+// afterwards.
 func TestItemLater(t *testing.T) {
 	for _, dev := range hostAndGPU(t) {
 		tensor.Do(func(s *tensor.Scope) {
@@ -44,8 +45,8 @@ func TestItemLater(t *testing.T) {
 	}
 }
 
-// An infinity or NaN in the first operand of any group is found, also in strided groups, and
-// nowhere else.
+// UpdateFinite finds an infinity or NaN in the first operand of any group, also of a strided group.
+// Without one, found stays 0.
 func TestUpdateFinite(t *testing.T) {
 	for _, dev := range hostAndGPU(t) {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {

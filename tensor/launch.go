@@ -12,10 +12,10 @@ import (
 )
 
 // launch queues a primitive for the op with this name. tensors are the operands of o in o's order,
-// nil for absent ones. launch sets their buffers in o. launch queues all primitives. Copies, [Raw]
-// and replays of graphs queue their work themselves. launch orders its work with the work of other
+// nil for absent ones. launch sets their buffers in o. It orders the work with the work of other
 // streams on the same memory. A capture that cannot record the work refuses it. launch panics with
-// an error of the device.
+// an error of the device. All primitives are queued by launch. Only copies, [Raw] and replays of
+// graphs queue their work themselves.
 func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	var dev device.Device
 	for i := 0; dev == nil; i++ {
@@ -117,8 +117,8 @@ func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params [
 	runMap(op, s, p, []*Tensor{y}, in, encode(p, params))
 }
 
-// runMap does what run does, for several results of one shape, and with scalars that are encoded as
-// bits.
+// runMap does what run does, for several results of the same shape, and with scalars that are
+// encoded as bits.
 func runMap(op string, s *Scope, p *expr.Program, outs, ins []*Tensor, bits []uint64) {
 	m := mapOps.get()
 	m.Program, m.Params = p, bits

@@ -263,7 +263,7 @@ func TestGradOutputIsLent(t *testing.T) {
 }
 
 // A user's op that breaks its contract leads to an error of the right kind, and leaves no memory in
-// use. Other gradients that a VJP may return are accepted.
+// use. Gradients of another type, scope or origin do not break it, and are accepted.
 func TestUserFunctionMistakes(t *testing.T) {
 	square := func(c *Context, in []*Tensor) *Tensor { c.Save(in[0]); return in[0].Square() }
 	for name, f := range map[string]struct {

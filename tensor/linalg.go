@@ -220,7 +220,8 @@ func (cofactorFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	})[0]
 }
 
-// VJP is exact for singular matrices. Only third derivatives need the inverse.
+// VJP is exact for singular matrices too. It needs the inverse only if its result is differentiated
+// again, for third derivatives of the determinant.
 func (cofactorFunc) VJP(c *Context, h *Tensor) []*Tensor {
 	x := c.Saved(0)
 	if !c.Scope().GradEnabled() {

@@ -8,13 +8,13 @@ import (
 )
 
 // TestLinAlgBlocks: equations and factorisations of any size have the backward error of float64.
-// The sizes lie on both sides of a block, and need no, one or several products.
+// Some sizes are below the size of a block and some above. They need no, one or several products.
 func TestLinAlgBlocks(t *testing.T) {
 	tensor.ManualSeed(3)
 	for _, n := range []int{1, 15, 16, 17, 31, 33, 64, 70, 130} {
 		s := tensor.NewScope()
 		size := func(x *tensor.Tensor) float64 { return x.Abs().Amax().Item() }
-		// small compares a·x with b, elements of float64
+		// small checks that the residual a·x - b is as small as rounding in float64 allows
 		small := func(name string, a, x, b *tensor.Tensor) {
 			t.Helper()
 			const eps = 0x1p-52
@@ -22,7 +22,7 @@ func TestLinAlgBlocks(t *testing.T) {
 				t.Errorf("%s of size %d: the residual is %v, more than %v", name, n, e, most)
 			}
 		}
-		// pivots are needed, because the diagonal is small
+		// the diagonal is small, so the factorisation must exchange rows
 		a, b := s.Randn(2, n, n).Double(), s.Randn(2, n, 9).Double()
 		a = a.Sub(a.Mul(s.Eye(n).Double()).MulScalar(1 - 1e-9))
 		if n == 1 {

@@ -14,8 +14,8 @@ import (
 
 // A decomposition is an op with several results, computed together. In the graph each result has a
 // Function of its own. Gradients are linear, so the gradients through the single results add up to
-// the gradient through all results. The routine chooses the signs of vectors and the bases of
-// subspaces.
+// the gradient through all results. The host's routine chooses the signs of vectors and the bases
+// of subspaces.
 type decomposition struct {
 	op string
 	// parts computes the results, without a graph.
@@ -308,7 +308,7 @@ func singularValues(job lapack.SVDJob, m, n int, a, u, vt, s []float64) string {
 	switch ok, nan := finite(a); {
 	case nan:
 		return "the singular values do not converge: the matrix has NaN in it"
-	case !ok: // torch reports this error too
+	case !ok: // infinities give NaN, as in torch
 		for _, v := range [][]float64{u, s, vt} {
 			fillWith(v, math.NaN())
 		}

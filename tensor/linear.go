@@ -9,11 +9,11 @@ import (
 )
 
 // Linear returns x·weightᵀ + bias, torch's F.linear. x is [..., in], weight [out, in], and bias
-// [out] or nil. x and weight have one type, which is also the result's type. For 16-bit floats the
-// bias may be float32. If the device can, it adds the bias in the product's launch, before the sums
-// are rounded. Under [Autocast] x and weight are cast to 16 bits, and a float32 bias stays float32.
-// The gradients of float32 parameters are then computed in float32, without rounding to 16 bits in
-// between.
+// [out] or nil. x and weight have the same type, which is also the result's type. For 16-bit floats
+// the bias may be float32. If the device can, it adds the bias in the product's launch, before the
+// sums are rounded. Under [Autocast] x and weight are cast to 16 bits, and a float32 bias stays
+// float32. The gradients of float32 parameters are then computed in float32, without rounding to 16
+// bits in between.
 func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
 	checkLinear("linear", x, weight, bias, 1)
 	return x.linear(weight, bias, false, nil)
@@ -125,7 +125,8 @@ type linearFunc struct {
 	// added the activation to the graph.
 	act  *Elementwise
 	done bool // Forward has applied act in the product's launch
-	// act's result, in the scope around Forward's; nil if Forward returned act's result
+	// act's result, in the scope that encloses Forward's scope; nil if Forward returned act's
+	// result
 	y *Tensor
 }
 

@@ -108,7 +108,7 @@ func (f *linearFunc) activatedProduct(c *Context, x, w, b *Tensor) *Tensor {
 }
 
 // activated applies f.act to r and returns the result. r is the result of f, and nothing else uses
-// it. The graph records the activation as an op of its own, even if one launch did both.
+// it. The graph records the activation as a separate op, even if one launch did both.
 func (f *linearFunc) activated(r *Tensor) *Tensor {
 	act, y := f.act, f.y
 	f.act, f.y = nil, nil

@@ -119,7 +119,8 @@ func TestLinearAct(t *testing.T) {
 	}
 }
 
-// Any other function is called with the result of the layer. nil is refused.
+// LinearAct calls a function that is no known activation with the result of the layer. It refuses
+// nil.
 func TestLinearActOfAFunction(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {
@@ -135,8 +136,8 @@ func TestLinearActOfAFunction(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// The product is kept only if the activation's gradient needs it. The second derivative equals the
-// second derivative of the two ops.
+// LinearAct keeps the product only if the activation's gradient needs it. The second derivative
+// equals the second derivative of the two ops.
 func TestLinearActKeeps(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {

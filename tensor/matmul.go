@@ -17,8 +17,8 @@ type matmulFunc struct {
 
 func (matmulFunc) Name() string { return "matmul" }
 
-// These are the two products of operands of one type. They are allocated once, because the
-// allocation takes about as long as a small product.
+// These are the two products whose result has the operands' type. They are allocated once, because
+// the allocation takes about as long as a small product.
 var rowsProduct, columnsProduct Function = matmulFunc{}, matmulFunc{columns: true}
 
 // productBy returns the product whose second operand is y.
@@ -142,7 +142,7 @@ func (f matmulFunc) secondGrad(a, g *Tensor) *Tensor {
 
 // MatMul returns the matrix product x·y, as torch.matmul does. Vectors are rows or columns, and two
 // vectors give their dot product. Dimensions before the last two are batches, which broadcast
-// together. Both operands have one element type. float32 is computed in IEEE float32 unless
+// together. Both operands have the same element type. float32 is computed in IEEE float32 unless
 // [AllowTF32] says otherwise. 16-bit floats accumulate in float32.
 func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	if y := underAutocast("matmul", AutocastLow, func(in []*Tensor) *Tensor { return in[0].MatMul(in[1]) }, x, y); y != nil {

@@ -45,8 +45,8 @@ func (x *Tensor) useStorageOf(y *Tensor) {
 // SetData makes the leaf x use the memory of y, so that both share it, as torch's x.data = y does.
 // The handle stays valid, so a model and its optimizer keep their tensors. Views of x keep the old
 // memory. y must have x's shape and type, be contiguous, and belong to x's scope or an enclosing
-// one. If x has a gradient, it must be on y's device. A [Graph] that uses x then refuses to be
-// replayed.
+// scope. If x has a gradient, the gradient must be on y's device. A [Graph] that uses x then
+// refuses to be replayed.
 func (x *Tensor) SetData(y *Tensor) {
 	const op = "set_data"
 	x.use(op)

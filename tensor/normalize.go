@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// normKind says over which dimensions of x, [n, groups, channels, inner], mean and variance are
-// computed.
+// normKind says over which dimensions of x mean and variance are computed. x has the shape [n,
+// groups, channels, inner].
 type normKind uint8
 
 const (
@@ -42,7 +42,7 @@ type normalizeFunc struct {
 
 func (f *normalizeFunc) Name() string { return f.op }
 
-// stats returns the number of the first operand after x, weight and bias.
+// stats returns the index of the first operand after x, weight and bias.
 func (f *normalizeFunc) stats() int {
 	n := 1
 	if f.weight {
@@ -77,8 +77,9 @@ type normPrograms struct {
 
 var normCache cache[normTypes, *normPrograms]
 
-// programs returns the programs for these types. The programs' operands have a fixed order: x,
-// mean, rstd, w, b forward, and g, w, x, mean, rstd, Σ backward. Absent operands are left out.
+// programs returns the programs for these types. The programs' operands have a fixed order. In the
+// forward pass they are x, mean, rstd, weight and bias. In the backward pass they are g, weight, x,
+// mean and rstd; p.gradient has two more means. Absent operands are left out.
 func (k normTypes) programs() *normPrograms {
 	return normCache.get(k, func() *normPrograms {
 		acc := k.x.Compute()

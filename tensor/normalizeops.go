@@ -40,9 +40,9 @@ func (x *Tensor) LayerNorm(normalized []int, weight, bias *Tensor, eps float64) 
 	return x.layerNorm(dtype.Invalid, normalized, weight, bias, eps)
 }
 
-// LayerNormAs is [Tensor.LayerNorm] followed by Cast to the floating point type t. From float32 to
-// 16 bits it is one pass. Use it for results that only products read: under [Autocast] these
-// products compute in the type that [Scope.Autocast] returns.
+// LayerNormAs is [Tensor.LayerNorm] followed by Cast to the floating point type t. If x is float32
+// and t has 16 bits, both are one pass over x. Use LayerNormAs for a result that only matrix
+// products read: under [Autocast] these products compute in the type that [Scope.Autocast] returns.
 func (x *Tensor) LayerNormAs(t dtype.Type, normalized []int, weight, bias *Tensor, eps float64) *Tensor {
 	floatResult("layer_norm", x, t)
 	return x.layerNorm(t, normalized, weight, bias, eps)

@@ -10,8 +10,8 @@ import (
 // BatchRanks are the ranks that [Tensor.SyncBatchNorm] works on, each with a part of a batch.
 // Package dist implements it. All ranks must call the same methods in the same order.
 type BatchRanks interface {
-	// Gather returns the vectors x of all ranks, concatenated. All vectors have one length. Gather
-	// has no gradient.
+	// Gather returns the vectors x of all ranks, concatenated. The vectors have the same length on
+	// all ranks. Gather has no gradient.
 	Gather(x *Tensor) *Tensor
 	// Sum returns the sum of x over all ranks. x has the same shape on all ranks. Gradients flow
 	// through it.
@@ -48,8 +48,8 @@ type syncNormFunc struct {
 	ranks BatchRanks
 }
 
-// syncPrograms combine the statistics of all ranks, in one type. The count of a rank may be 0; its
-// mean and variance are then 0 too.
+// syncPrograms are the programs, for one element type, that combine the statistics of all ranks.
+// The count of a rank may be 0; its mean and variance are then 0 too.
 type syncPrograms struct {
 	total   *device.Reduction // operands: counts
 	mean    *device.Reduction // operands: counts, means, total

@@ -89,8 +89,8 @@ func TestNumbersBeforeOperators(t *testing.T) {
 	})
 }
 
-// TestFactorOfIndexAdd: the error for a wrong alpha names index_add for both forms. For bool alpha
-// is true or false.
+// TestFactorOfIndexAdd: IndexAdd and IndexAddInPlace report a wrong alpha with the same op name,
+// index_add. For bool tensors any alpha except 0 counts as true.
 func TestFactorOfIndexAdd(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		index := s.Typed(dtype.I64).Zeros(1)

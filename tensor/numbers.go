@@ -87,9 +87,9 @@ func (e *Elementwise) numberInPlace(x *Tensor, v float64) *Tensor {
 	return x.inPlace(e, []*Tensor{x}, v)
 }
 
-// number returns v and x as tensors of one type, for op. As in torch, only the class of v affects
-// the type. A whole number turns bool into int64. A fraction, NaN or an infinity turns bool and
-// integers into float32.
+// number returns v and x as two tensors of the same type, for op. As in torch, only the class of v
+// affects the type. A whole number turns bool into int64. A fraction, NaN or an infinity turns bool
+// and integers into float32.
 func (x *Tensor) number(op string, v float64) (n, same *Tensor) {
 	x.use(op)
 	if !x.dtype.IsFloat() {

@@ -41,7 +41,8 @@ func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 			fail("pad", ErrShape, []*Tensor{x}, "sizes %d and %d leave %d elements of dimension %d", l, r, l+n+r, i)
 		}
 		to = to.With(i, l+n+r)
-		// first and last are the ends of the range of x that is left.
+		// first and last bound the range of x that remains after negative sizes have removed
+		// elements
 		first, last := max(0, -l), max(n-max(0, -r), max(0, -l))
 		if first > 0 || last < n {
 			y = y.region("pad", sliced(i, min(first, n), max(0, min(last, n)-first), 1))
@@ -62,8 +63,8 @@ func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 	}}, y)
 }
 
-// padBy pads every dimension with x's own entries. The formula of index maps positions -before …
-// size-1+behind to entries. Negative sizes leave out positions at the ends.
+// padBy pads every dimension with x's own entries. The function index returns the program that maps
+// positions -before … size-1+behind to entries. Negative sizes leave out positions at the ends.
 func (x *Tensor) padBy(op string, p padding, index func() *expr.Program) *Tensor {
 	return within(x.scope, func(c *Scope) *Tensor {
 		y := x.In(c)

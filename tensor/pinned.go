@@ -34,7 +34,7 @@ func (f pinFunc) Forward(c *Context, in []*Tensor) *Tensor {
 func (f pinFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g} }
 
 // PinMemory returns a copy of x in memory that is page-locked for GPU d, as torch's pin_memory
-// does. x must be on the CPU or a rank of it, and the copy is there too. If x is already
+// does. x must be on the CPU or on a rank of the CPU, and the copy is there too. If x is already
 // page-locked it returns x itself. All GPUs of d's driver can use the copy. By default d is a GPU
 // that the program has opened, or else "cuda:0". [Tensor.To] with [NonBlocking] copies from such
 // memory while the host and other streams continue. The memory comes from a cache, and returns to
@@ -74,15 +74,14 @@ func pinnedAllocator(op string, x *Tensor, d []device.Device) device.PinnedAlloc
 	return p
 }
 
-// IsPinned reports whether x is in page-locked memory. It is for results of PinMemory and their
-// views.
+// IsPinned reports whether x is in page-locked memory, as results of PinMemory and their views are.
 func (x *Tensor) IsPinned() bool {
 	x.use("is_pinned")
 	return x.st.pinned() != nil
 }
 
-// pinned returns the page-locked memory of another driver that st uses on the CPU. It is nil for
-// ordinary memory.
+// pinned returns the page-locked memory of st, which another device's driver has allocated and st
+// uses on the CPU. It is nil for ordinary memory.
 func (st *storage) pinned() device.Buffer {
 	if !st.isPinned {
 		return nil
@@ -101,7 +100,7 @@ func (st *storage) pinnedFor(d device.Device) device.PinnedAllocator {
 }
 
 // pinner returns the allocator that can copy x from its GPU to page-locked memory of d. It is nil
-// if d is neither the CPU nor a rank of it, if x is not on a GPU, or if x is empty.
+// if d is neither the CPU nor a rank of the CPU, if x is not on a GPU, or if x is empty.
 func (x *Tensor) pinner(d device.Device) device.PinnedAllocator {
 	if !isHost(d) || x.Size() == 0 {
 		return nil
@@ -123,7 +122,7 @@ func (x *Tensor) copyPinned(op string, s *Scope, host device.Device, p device.Pi
 }
 
 // allocPinned allocates a contiguous tensor in page-locked memory, with undefined contents, in
-// scope s. host is the CPU or a rank of it.
+// scope s. host is the CPU or a rank of the CPU.
 func allocPinned(op string, s *Scope, host device.Device, p device.PinnedAllocator, t dtype.Type, sh shape.Dims) *Tensor {
 	o := device.Origin{Op: op, Shape: sh, Type: t, Collected: s == root}
 	bytes, ok := denseBytes(t, sh)

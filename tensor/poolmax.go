@@ -337,9 +337,11 @@ var maxTapOp = &Elementwise{Name: "max_pool", Arity: 3, Expr: x1.Eq(p0).Select(x
 
 // spread adds g to the elements that were maxima. offsets holds the position of each maximum in its
 // window. spread processes the elements of the windows backwards. So the gradients of several
-// windows are added to one element in the order of the windows. With padding, and where several
-// windows add 16-bit floats, it works in another tensor's memory, on some of the samples at a time.
-// 16-bit floats are added there in float32 and rounded once.
+// windows are added to one element in the order of the windows.
+//
+// If there is padding, or several windows add 16-bit floats to one element, spread adds in a
+// temporary tensor, for some of the samples at a time. There 16-bit floats are added in float32 and
+// rounded once.
 func (f maxFunc) spread(s *Scope, offsets, g *Tensor, to shape.Dims) *Tensor {
 	op := f.op + ".grad"
 	dx := alloc(op, s, g.st.dev, g.dtype, to)

@@ -12,8 +12,8 @@ var (
 		Grad: []*expr.Expr{
 			// The gradient of x is g·y·x^(y-1). It is 0 for y = 0 and any x.
 			x1.Eq(expr.C(0)).Select(expr.C(0), x2.Mul(x1.Mul(x0.Pow(x1.Sub(expr.C(1)))))),
-			// The gradient is g·x^y·ln x, and 0 where x is 0 and y is not negative, as in torch.
-			// For x = 0 and y > 0, x^y is 0 for all y nearby. For y = 0 the value 0 is a
+			// The gradient of y is g·x^y·ln x, and 0 where x is 0 and y is not negative, as in
+			// torch. For x = 0 and y > 0, x^y is 0 for all y nearby. For y = 0 the value 0 is a
 			// convention.
 			x0.Eq(expr.C(0)).And(x1.Ge(expr.C(0))).Select(expr.C(0), x2.Mul(expr.Y().Mul(x0.Log()))),
 		}})
@@ -89,7 +89,8 @@ func (x *Tensor) PowScalarInPlace(p float64) *Tensor {
 	return x.inPlace(op, []*Tensor{x}, params...)
 }
 
-// powRounded is PowScalar as a step of a longer computation. It rounds once for x³ too.
+// powRounded does what PowScalar does, but rounds only once for p = 3 too. It is for steps of
+// longer computations.
 func (x *Tensor) powRounded(p float64) *Tensor {
 	if p == 3 {
 		op, params := x.powerOf(p)

@@ -109,8 +109,8 @@ func (p *printer) load(x *Tensor) {
 	}
 }
 
-// measure chooses the format and the width of a column. It considers values that are finite and not
-// zero.
+// measure chooses the format and the width of the columns. It considers values that are finite and
+// not zero.
 func (p *printer) measure() {
 	if !p.dtype.IsFloat() {
 		for _, b := range p.bits {

@@ -13,8 +13,9 @@ import (
 var addProductOp = &Elementwise{Name: "addmm", Arity: 2, Expr: p0.Eq(expr.C(0)).Select(expr.C(0), p0.Mul(x0)).Add(p1.Mul(x1)),
 	NoGrad: true, Params: []float64{1, 1}}
 
-// addProductFunc is beta·x + alpha·a·b. As in torch, its gradients are multiplied by alpha last. So
-// if alpha is 0, a gradient of 0 has the sign of the product.
+// addProductFunc is beta·x + alpha·a·b. As in torch, its gradients are first computed as products
+// and then multiplied by alpha. So if alpha is 0, a gradient is a zero with the sign of its
+// product.
 type addProductFunc struct {
 	op          string
 	beta, alpha float64
@@ -58,7 +59,7 @@ func (x *Tensor) Outer(y *Tensor) *Tensor {
 	return x.Unsqueeze(1).Mul(y)
 }
 
-// Dot returns Σ x[i]·y[i], a scalar, for vectors of one size and type.
+// Dot returns Σ x[i]·y[i], a scalar, for vectors of the same size and type.
 func (x *Tensor) Dot(y *Tensor) *Tensor {
 	vectors("dot", x, y)
 	if x.Dim(0) != y.Dim(0) {
@@ -158,7 +159,7 @@ func (x *Tensor) Kron(y *Tensor) *Tensor {
 	for i := range rank {
 		out = out.Append(a.At(i) * b.At(i))
 	}
-	// the blocks would have too many dimensions, so repeat both operands
+	// a product of blocks would have more than MaxRank dimensions, so repeat both operands
 	if 2*rank > shape.MaxRank {
 		return within(s, func(c *Scope) *Tensor {
 			p, times := x.In(c).reshape(a), make([]int, rank)
@@ -186,14 +187,14 @@ func (x *Tensor) Trace() *Tensor {
 		fail("trace", ErrType, []*Tensor{x}, "is not defined for bool")
 	}
 	return within(x.scope, func(c *Scope) *Tensor {
-		// torch's trace is a kernel of its own, which autocast leaves alone
+		// torch's trace is a separate kernel, which autocast does not change
 		c.modes.autocast = dtype.Invalid
 		return x.In(c).Diagonal(0, 0, 1).Sum()
 	})
 }
 
 // Cross returns the cross products of vectors of three elements along dim, as torch.linalg.cross
-// does. x and y have one rank and one type, and broadcast. torch's dim is -1.
+// does. x and y have the same rank and the same type, and broadcast. torch's dim is -1.
 func (x *Tensor) Cross(y *Tensor, dim int) *Tensor {
 	if y := underAutocast("cross", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].Cross(in[1], dim) }, x, y); y != nil {
 		return y

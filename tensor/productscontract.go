@@ -4,7 +4,7 @@ import "github.com/flambeau-go/flambeau/shape"
 
 // TensorDot returns the sums of products of x and y over pairs of dimensions: xDims of x and yDims
 // of y. The two dimensions of a pair have the same size, or one of them has size 1. The result has
-// the remaining dimensions of x, then the remaining dimensions of y. Both operands have one type.
+// the remaining dimensions of x, then the remaining dimensions of y. x and y have the same type.
 func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 	if y := underAutocast("tensordot", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].TensorDot(in[1], xDims, yDims) }, x, y); y != nil {
 		return y
@@ -69,7 +69,8 @@ func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 }
 
 // Inner returns the sums of products over the last dimensions of x and y, which have the same size
-// n. x is [..., n] and y is [..., n]. A tensor of rank 0 multiplies the other operand.
+// n. x is [..., n] and y is [..., n]. If one operand has rank 0, Inner multiplies each element of
+// the other operand by it.
 func (x *Tensor) Inner(y *Tensor) *Tensor {
 	const op = "inner"
 	in := []*Tensor{x, y}
@@ -105,9 +106,9 @@ func (x *Tensor) VecDot(y *Tensor, dim int) *Tensor {
 	return within(s, func(c *Scope) *Tensor { return x.In(c).Mul(y.In(c)).Sum(a) })
 }
 
-// MultiDot returns the product of two or more matrices of one type, in the order that needs the
-// fewest multiplications. As in torch.linalg.multi_dot, the first may be a row vector and the last
-// a column vector, both of rank 1.
+// MultiDot returns the product of two or more matrices of the same type, in the order that needs
+// the fewest multiplications. As in torch.linalg.multi_dot, the first may be a row vector and the
+// last a column vector, both of rank 1.
 func MultiDot(x ...*Tensor) *Tensor {
 	if y := underAutocast("multi_dot", AutocastLow, func(in []*Tensor) *Tensor { return MultiDot(in...) }, x...); y != nil {
 		return y

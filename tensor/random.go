@@ -79,7 +79,7 @@ func randomProgram(k randomKey) *expr.Program {
 			u := expr.RandomUniform(dtype.F64, seed, offset, index)
 			e = u.Mul(expr.Param(3, dtype.F64)).Floor().Add(expr.Param(2, dtype.F64)).Cvt(dtype.I64)
 		case placeKind:
-			// an integer in [0, X(0)), or -1 for 0
+			// an integer in [0, X(0)), or -1 if X(0) is 0
 			u := expr.RandomUniform(dtype.F64, seed, offset, index)
 			e = u.Mul(expr.X(0).Cvt(dtype.F64)).Floor().Cvt(dtype.I64).Min(expr.X(0).Sub(expr.C(1)))
 		case dropoutKind, dropoutAddKind, reluDropoutKind:
@@ -297,8 +297,9 @@ func (x *Tensor) redraw(op string, kind randomKind, params ...float64) *Tensor {
 	return x
 }
 
-// UniformInPlace overwrites x with random numbers in [lo, hi). x may be a leaf that requires a
-// gradient, which an initialiser fills. If x is a result, the gradient of its old elements is 0.
+// UniformInPlace overwrites x with random numbers in [lo, hi). x may also be a leaf that requires a
+// gradient, for example a parameter that is initialised. If x is a result, the gradient of its old
+// elements is 0.
 func (x *Tensor) UniformInPlace(lo, hi float64) *Tensor {
 	x.use("uniform")
 	checkInterval(x.dtype, lo, hi, x)

@@ -106,9 +106,10 @@ func (x *Tensor) Dropout(p float64) *Tensor {
 	return Apply(&dropoutFunc{p, dropoutScale(p), seed, offset}, x)
 }
 
-// AlphaDropout is the dropout for networks of [Tensor.Selu]. It replaces elements with probability
-// p by selu's least value. It then scales and shifts all elements so that a mean of 0 and a
-// variance of 1 are kept. See [Tensor.Dropout] for the random numbers. The result is 0 for p = 1.
+// AlphaDropout is the dropout for networks with the activation [Tensor.Selu]. It replaces elements
+// with probability p by selu's least value. It then scales and shifts all elements so that a mean
+// of 0 and a variance of 1 are kept. See [Tensor.Dropout] for the random numbers. The result is 0
+// for p = 1.
 func (x *Tensor) AlphaDropout(p float64) *Tensor {
 	if x.checkDropout("alpha_dropout", p) {
 		return x

@@ -13,7 +13,7 @@ import (
 type Generator struct {
 	seed   uint64
 	offset atomic.Uint64
-	// if not nil, the tape records the numbers of another generator, or draws them again
+	// if not nil, the generator draws through this tape, which records draws or repeats them
 	tape *tape
 }
 

@@ -36,7 +36,7 @@ func truncatedParams(mean, std, lo, hi float64, in ...*Tensor) []float64 {
 
 // TruncNormal returns random numbers of the normal distribution with this mean and standard
 // deviation, truncated to [lo, hi]. If the interval is far out in a tail, float32 cannot
-// distinguish probabilities there. Then many of the numbers are the limit itself.
+// distinguish probabilities there. Then many of the numbers equal a limit.
 func (m Maker) TruncNormal(mean, std, lo, hi float64, dims ...int) *Tensor {
 	p := truncatedParams(mean, std, lo, hi)
 	return m.float("trunc_normal", dims).fresh(truncatedKind, p...)
@@ -139,7 +139,7 @@ func sharesProgram(t dtype.Type) *expr.Program {
 	return sharesPrograms.get(sharesKey(t), func() *expr.Program {
 		p, most := x0.Cvt(dtype.F64), x1.Cvt(dtype.F64)
 		part := p.Eq(most).Select(expr.C(1), p.Div(most)) // an infinite probability has the greatest share
-		// neither NaN nor a negative number is a probability
+		// NaN and negative numbers are no probabilities, and get the share 0
 		part = p.Gt(expr.C(0)).And(part.Gt(expr.C(0))).Select(part, expr.C(0))
 		share := part.Mul(expr.Param(0, dtype.F64)).Floor().Cvt(dtype.I64)
 		return expr.MustLower([]*expr.Expr{share.Named("multinomial")}, []dtype.Type{dtype.I64}, []dtype.Type{t, t}, -1)

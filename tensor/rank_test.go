@@ -171,7 +171,8 @@ func TestPinnedMemoryOfRank(t *testing.T) {
 	}
 }
 
-// An index error is reported immediately, as on the CPU. Memory is read and written without a copy.
+// On a rank, an index error is reported immediately, as on the CPU. Memory is read and written
+// without a copy.
 func TestHostMemoryOfRank(t *testing.T) {
 	d := rank(t, "cpu:1")
 	tensor.Do(func(s *tensor.Scope) {

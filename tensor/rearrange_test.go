@@ -69,8 +69,9 @@ func TestCopiesDoNotShareStorage(t *testing.T) {
 	}
 }
 
-// The result of an elementwise op is in memory as the operands of its shape are, if they agree and
-// have no gaps. Its values and gradients are those of contiguous operands.
+// The result of an elementwise op has the strides of the operands that have its shape, if these
+// operands have the same strides and no gaps in memory. Otherwise the result is contiguous. Its
+// values and gradients are those of contiguous operands.
 func TestResultsFollowOperands(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		turn := func(x *tt) *tt { return x.Permute(2, 0, 1) } // [3, 4, 5] to [5, 3, 4]
@@ -278,7 +279,7 @@ func TestProdGradient(t *testing.T) {
 	}
 }
 
-// torch.any and torch.all return uint8 for operands of type uint8.
+// Any and All return uint8 for operands of type uint8, as torch.any and torch.all do.
 func TestTruthOfBytes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]uint8{0, 7})

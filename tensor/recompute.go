@@ -12,13 +12,13 @@ import (
 )
 
 // Recomputation works like torch.utils.checkpoint with use_reentrant=False. The graph of a segment
-// is recorded as usual. But the graph keeps only the number of each value that the ops save, not
-// the value. When Backward asks for the first of these values, the segment is computed again, in a
-// scope with a collector among its modes. The collector finds the values by their number. The
-// values belong to the run. The run releases each value when it passes the node that needs it, and
-// all values when it ends. So gradients also reach leaves that the segment captured. Segments may
-// be nested: the operands of an inner segment are values that the outer segment saved. A second
-// run, or a run that records a graph, computes the segment again.
+// is recorded as usual, so gradients also reach leaves that the segment captured. But the graph
+// keeps only the number of each value that the ops save, not the value. When a run of Backward asks
+// for the first of these values, the segment is computed again, in a scope with a collector among
+// its modes. The collector finds the values by their number. The computed values belong to this
+// run. The run releases each value when it passes the node that needs it, and all values when it
+// ends. A second run, or a run that records a graph, computes the segment again. Segments may be
+// nested: the operands of an inner segment are values that the outer segment saved.
 
 // A segment is one call of a checkpointed function.
 type segment struct {
@@ -53,7 +53,7 @@ type slotValue struct {
 }
 
 // Recompute calls f with x and returns its results. It does not keep the values that f's ops save
-// for gradients. When the first VJP asks for one of these values, Recompute calls f again.
+// for gradients. When the first VJP asks for one of these values, Backward calls f again.
 // autograd.Checkpoint is built on Recompute, and its comment says more.
 func Recompute(f func(x []*Tensor) []*Tensor, x ...*Tensor) []*Tensor {
 	const op = "checkpoint"
@@ -99,7 +99,7 @@ func Recompute(f func(x []*Tensor) []*Tensor, x ...*Tensor) []*Tensor {
 			fail(op, ErrScope, []*Tensor{y}, "result %d belongs to %v, not to the scope of the operands that the function was given", i, y.scope)
 		}
 		keep[i] = y
-		if y.scope != s { // y belongs to an older scope: return a handle of its own
+		if y.scope != s { // y belongs to an older scope, so return a new handle
 			keep[i] = y.handleWithGraph(home)
 		}
 	}

@@ -20,9 +20,10 @@ var prodOp = declareReduction(&Reduction{Name: "prod", Autocast: AutocastHigh, K
 // gradient of each element is the product of the other elements, also where elements are 0.
 func (x *Tensor) Prod(dims ...int) *Tensor { return Apply(&prodFunc{dims}, x) }
 
-// With at most fewFactors factors, the first gradient of an element is computed as the product of
-// the others. This is right for infinite factors and extreme products too. With more factors, the
-// gradient is the whole product divided by the element.
+// If a product has at most fewFactors factors, the gradient of a factor is computed as the product
+// of the other factors. This is right for infinite factors and extreme products too. With more
+// factors, the gradient is the whole product divided by the factor, unless the gradient is
+// differentiated again.
 const fewFactors = 16
 
 // prodFunc adds a gradient to prod.
@@ -68,8 +69,8 @@ func (f *prodFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // othersProduct returns, for each element, the product of the n-1 other elements of its group. A
-// group consists of the elements along the dimensions in mask. It needs n times x's memory. It
-// computes products again, so that it can be differentiated any number of times.
+// group consists of the elements along the dimensions in mask. The computation needs n times x's
+// memory. It uses Prod itself, so that it can be differentiated any number of times.
 func (x *Tensor) othersProduct(mask uint, n int) *Tensor {
 	// Move the reduced dimensions to the end and join them.
 	var p []int

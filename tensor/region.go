@@ -14,8 +14,8 @@ type region func(l shape.Layout) shape.Layout
 // part.
 func (x *Tensor) region(op string, r region) *Tensor { return x.regionOf(op, r, nil) }
 
-// regionOf does what region does, for a view that p describes as a part of x. p is nil for a view
-// that is no part.
+// regionOf does what region does. p describes the view as a part of x. p is nil if the view is not
+// such a part.
 func (x *Tensor) regionOf(op string, r region, p *part) *Tensor {
 	to := x.layout.Shape
 	return x.viewOf(op, r(x.layout), func(_ *Context, g *Tensor) *Tensor {
@@ -49,7 +49,7 @@ func sliced(axis, start, n, step int) region {
 	return func(l shape.Layout) shape.Layout { return l.Narrow(axis, start, n, step) }
 }
 
-// End as the stop of [Tensor.Slice] is the position behind the last index. -End, for a negative
+// End as the stop of [Tensor.Slice] is the position after the last index. -End, for a negative
 // step, is the position before the first.
 const End = math.MaxInt
 

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Saved values are rounded, and kept in half the memory.
+// The hooks round saved values to bfloat16, which needs half the memory.
 func ExampleSavedTensorsHooks() {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Full(3.0001, 1).RequiresGrad()

@@ -11,8 +11,9 @@ func scanName(k device.ScanKind) string {
 	return [...]string{"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "recurrence"}[k]
 }
 
-// scanType returns the type in which a scan of type t is computed. It is wider, so that only the
-// rounding of the result counts, also for a long sum. PyTorch's CPU does the same.
+// scanType returns the type in which a scan of type t is computed. For float32 and 16-bit floats it
+// is wider than t, so that only the rounding of the result counts, also for a long sum. PyTorch's
+// CPU does the same.
 func scanType(t dtype.Type) dtype.Type {
 	switch {
 	case t == dtype.F32:
@@ -24,9 +25,9 @@ func scanType(t dtype.Type) dtype.Type {
 }
 
 // doubling combines each entry of x along an axis with all entries before it, or with all entries
-// after it if reverse is set. After step k an entry has been combined with the 2ᵏ-1 nearest
-// entries. far comes before near in the order of the scan. combine must be associative. The tensors
-// in x together represent one value.
+// after it if reverse is set. After s steps an entry has been combined with the 2ˢ-1 nearest
+// entries. The function combine gets two values, of which far comes before near in the order of the
+// scan. It must be associative. The tensors in x together represent one value.
 func doubling(x []*Tensor, axis int, reverse bool, combine func(far, near []*Tensor) []*Tensor) []*Tensor {
 	n := x[0].layout.Shape.At(axis)
 	part := func(start, n int) []*Tensor {

@@ -208,12 +208,12 @@ func (x *Tensor) change(op string, others []*Tensor, computed func() *Tensor, di
 }
 
 // Scatter returns x with the elements of src written at the places that index selects along dim, as
-// torch.scatter does: y[i… with index[i…] in dimension dim] = src[i…]. index has x's rank. In every
-// dimension its size is at most src's. In every dimension except dim it is at most x's. Elements of
-// src beyond index's shape are ignored. If several elements have the same place, the last in
-// row-major order wins; PyTorch does not define that. But as in PyTorch each of them receives the
-// place's gradient. x and src have one type. Indices are int64 or int32 and not negative. An index
-// out of range is an error, which a GPU reports at the next wait.
+// torch.scatter does. For rank 2 and dim 0 the result is y[index[i, j], j] = src[i, j]. index has
+// x's rank. In every dimension its size is at most src's. In every dimension except dim it is at
+// most x's. Elements of src beyond index's shape are ignored. If several elements of src go to the
+// same place, the last in row-major order wins; PyTorch does not define that. But as in PyTorch
+// each of them receives the place's gradient. x and src have the same type. Indices are int64 or
+// int32 and not negative. An index out of range is an error, which a GPU reports at the next wait.
 func (x *Tensor) Scatter(dim int, index, src *Tensor) *Tensor {
 	return x.scattered(device.ScatterSet, x.checkScatter("scatter", dim, index, src))
 }
@@ -287,8 +287,8 @@ func (p placement) scaled(alpha float64) placement {
 }
 
 // IndexCopy returns x with entry index[j] of dimension dim set to src[j], as torch.index_copy does.
-// Shapes are those of [Tensor.IndexAdd]. If several values have the same entry, the last one wins,
-// but as in PyTorch each receives the entry's gradient.
+// Shapes are those of [Tensor.IndexAdd]. If index selects an entry several times, the last value
+// wins, but as in PyTorch each value receives the entry's gradient.
 func (x *Tensor) IndexCopy(dim int, index, src *Tensor) *Tensor {
 	return x.scattered(device.ScatterSet, x.checkScatterRows("index_copy", dim, index, src))
 }

@@ -5,8 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// scatterReduceFunc returns its first operand with the elements of the second multiplied into it,
-// or with the extremes of both.
+// scatterReduceFunc returns its first operand, combined with elements of the second operand: the
+// product of both, or the greater or lesser of both.
 type scatterReduceFunc struct {
 	kind device.ScatterKind
 	axis int
@@ -115,8 +115,9 @@ func (x *Tensor) meanInto(p placement, self bool) *Tensor {
 // along dim, as torch.scatter_reduce does. reduce is "sum", "prod", "mean", "amax" or "amin". If
 // includeSelf is false, an element of x counts only if index does not select its place. Shapes and
 // types are those of [Tensor.Scatter]. A mean of integers is rounded down. NaN counts as the
-// extreme. Equal extremes receive equal parts of the gradient. As in PyTorch an equal element of x
-// receives a part even if it does not count. Use ScatterReduce for example for means by group.
+// extreme. Equal extremes receive equal parts of the gradient. As in PyTorch, an element of x that
+// equals the extreme receives a part even if includeSelf is false. Use ScatterReduce for example
+// for means by group.
 func (x *Tensor) ScatterReduce(dim int, index, src *Tensor, reduce string, includeSelf bool) *Tensor {
 	return x.reduceInto(x.checkScatter("scatter_reduce", dim, index, src), reduce, includeSelf)
 }

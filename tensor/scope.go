@@ -17,9 +17,10 @@ import (
 // modes that PyTorch keeps in thread-locals: no-grad, default device, stream, generator, name.
 //
 // A mode affects only tensors that belong to the scope: x.In(s) lends the tensor x to the scope s,
-// s.From(x) moves x to it. If no op ran in a scope with [NoGrad] or [Autocast], its mode had no
-// effect. Closing the scope is then an error if, on the goroutine that opened it, an op outside of
-// it recorded a graph or computed in another type than the mode says.
+// s.From(x) moves x to it. If no op ran in a scope with [NoGrad] or [Autocast], the scope's mode
+// had no effect. Closing the scope is then an error if the mode would have changed an op outside of
+// the scope, on the goroutine that opened it. Such an op has recorded a graph, or computed in
+// another type than the mode says.
 //
 // Several goroutines may use a scope. Only one may close it.
 type Scope struct {
@@ -71,9 +72,9 @@ type modes struct {
 // An Option sets a mode of a scope.
 type Option func(*modes)
 
-// NoGrad makes a scope in which results record no graph. An expression whose tensors are all older
-// belongs to their scope. To make it part of this scope begin it with x.In(s). nn.Infer runs a
-// whole model in this way.
+// NoGrad makes a scope in which results record no graph. The mode does not affect an expression
+// whose tensors all belong to older scopes. To make such an expression part of this scope s, begin
+// it with x.In(s). nn.Infer runs a whole model in this way.
 func NoGrad() Option { return func(m *modes) { m.noGrad, m.withGrad = true, false } }
 
 // WithGrad undoes [NoGrad] for a child scope, as torch.enable_grad does.
@@ -165,7 +166,7 @@ func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 	}()
 	f(c)
 	if !c.isClosed() {
-		c.closer = c.opened.at // to find the call of Do again would take as long as a small op
+		c.closer = c.opened.at // looking up the caller again would take as long as a small op
 		c.Close()
 	}
 	done = true
@@ -278,7 +279,7 @@ func (s *Scope) streamOf(dev device.Device) device.Stream {
 
 // addOwned makes s the owner of handle x. fresh says that x's storage has no owner yet either.
 func (s *Scope) addOwned(x *Tensor, fresh bool) {
-	// keep x's old scope alive: its ledger must not be queued before the storage is noted here
+	// keep x's old scope alive, so that its ledger is not queued before the storage is noted here
 	defer runtime.KeepAlive(x.scope)
 	x.scope = s
 	if s == root {
@@ -548,9 +549,9 @@ func youngest(op string, in []*Tensor) *Scope {
 
 var hostOnce = sync.OnceValues(func() (device.Device, error) { return device.Open("cpu") })
 
-// isHost reports whether a device is the CPU or a rank of it. Their memory is the host's, and their
-// work is done when a call returns. A rank is not the device cpu itself: its tensors stay on the
-// rank.
+// isHost reports whether a device is the CPU or a rank of the CPU. Both use the host's memory, and
+// their work is done when a call returns. But they are different devices: a tensor on a rank stays
+// on the rank.
 func isHost(d device.Device) bool {
 	_, ok := d.(*cpu.Device)
 	return ok

@@ -10,8 +10,8 @@ import (
 )
 
 // fuzzNumber maps a fuzzer's byte to a size, dimension or index. It returns mostly small numbers,
-// and some at which products and sums overflow. It returns no numbers in between, because results
-// of gigabytes would be no error and would need that memory.
+// and some at which products and sums overflow. It returns no numbers in between: results of
+// gigabytes are valid, but the test has no memory for them.
 func fuzzNumber(b byte) int {
 	if b < 224 {
 		return int(b%13) - 4

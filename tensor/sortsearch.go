@@ -11,7 +11,7 @@ import (
 
 var (
 	// behindLeft reports whether a value, the second operand, sorts after an element, the first
-	// operand. NaN sorts after all numbers.
+	// operand. behindRight reports true for equal operands too. NaN sorts after all numbers.
 	behindLeft  = &Elementwise{Name: "searchsorted", Arity: 2, Result: Truth, Expr: x0.Lt(x1).Or(x1.Ne(x1)), NoGrad: true}
 	behindRight = &Elementwise{Name: "searchsorted", Arity: 2, Result: Truth, Expr: x0.Le(x1).Or(x1.Ne(x1)), NoGrad: true}
 )
@@ -62,7 +62,7 @@ func (searchFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil} 
 // result is the first such position. If the parameter right is true, the result is the last such
 // position, after all elements equal to the value. x may be a vector, in which all values are
 // searched. Otherwise x has the sizes of values in all dimensions except the last. x and values
-// have one type. NaN sorts after all numbers. For rows that are not in order the positions are
+// have the same type. NaN sorts after all numbers. For rows that are not in order the positions are
 // meaningless.
 //
 // With a sorter x need not be sorted. The sorter has x's shape, and its rows list the positions of
@@ -238,7 +238,8 @@ func histcProgram(t dtype.Type, fixedRange bool) *expr.Program {
 			from, to, in = expr.Param(2, t), expr.Param(3, t), in[:1]
 		}
 		width := to.Sub(from)
-		inside := x0.Ge(from).And(x0.Le(to)).And(width.Mul(expr.C(0)).Eq(expr.C(0))) // finite
+		// 0·width is 0 if the width is finite
+		inside := x0.Ge(from).And(x0.Le(to)).And(width.Mul(expr.C(0)).Eq(expr.C(0)))
 		place := x0.Sub(from).Mul(expr.Param(0, t)).Div(width).Floor()
 		bin := atMost(inside.Select(place, expr.C(0)), expr.Param(1, t)).Cvt(dtype.I64)
 		return expr.MustLower([]*expr.Expr{bin, inside.Cvt(t)}, []dtype.Type{dtype.I64, t}, in, -1)

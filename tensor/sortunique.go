@@ -113,7 +113,7 @@ func (x *Tensor) runsHere(op string, order *Tensor, o UniqueOptions) (r uniqueRe
 func compress[T any](dst, src []T, mask []byte) {
 	src = src[:len(mask)]
 	for i, k := 0, 0; k < len(dst); i++ {
-		dst[k] = src[i] // stays if the byte is 1
+		dst[k] = src[i] // kept only if the byte is 1
 		k += int(mask[i])
 	}
 }

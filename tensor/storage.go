@@ -48,8 +48,8 @@ type storageMore struct {
 	users   []device.Stream // other streams that have read the memory since the last write
 	holds   []*Hold         // the holds for work that is not queued yet
 	cleanup runtime.Cleanup // set once the storage has belonged to the root scope
-	// the page-locked memory of another driver that the storage uses on the CPU; nil for ordinary
-	// memory
+	// page-locked memory that another device's driver has allocated and the storage uses on the
+	// CPU; nil for ordinary memory
 	pinned device.Buffer
 }
 

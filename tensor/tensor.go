@@ -57,7 +57,8 @@ func (x *Tensor) use(op string) {
 	}
 }
 
-// detached marks a handle without a place in the graph. It reads whatever value the memory has.
+// detached marks a handle without a place in the graph. Such a handle reads whatever value the
+// memory has.
 const detached = ^uint32(0)
 
 // mustBeCurrent panics if an in-place op with a gradient has changed x's memory through another

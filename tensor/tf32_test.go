@@ -12,8 +12,8 @@ import (
 // fine is rounded to 1 in tf32, but not in float32.
 const fine = 1 + 0x1p-12
 
-// tf32Products are products of x with ones. x is [4, 16], filled with fine. A result is 16·fine in
-// float32 and 16 in tf32.
+// tf32Products are products of x with ones. x is [4, 16], and all its elements are the constant
+// fine. An element of a result is 16·fine in float32 and 16 in tf32.
 var tf32Products = map[string]func(x *tensor.Tensor) *tt{
 	"matmul": func(x *tensor.Tensor) *tensor.Tensor { return x.MatMul(x.New().Typed(x.Type()).Ones(16, 8)) },
 	"batches": func(x *tensor.Tensor) *tensor.Tensor {

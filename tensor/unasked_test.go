@@ -177,8 +177,8 @@ func TestUnaskedScopeInPanic(t *testing.T) {
 	}
 }
 
-// A scope that another goroutine opened and dropped is not blamed for the ops of a goroutine that
-// got the same address. The scope is also not kept alive.
+// A goroutine may have the address of one that has ended. Its ops are not reported for a scope that
+// the earlier goroutine opened and did not use. The scope is also not kept alive.
 func TestUnaskedScopeOfAnotherGoroutine(t *testing.T) {
 	w := weights()
 	open := make(chan *tensor.Scope)

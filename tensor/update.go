@@ -11,7 +11,7 @@ import (
 // outs[k], in place. It is for optimizers. params is a tensor on that device with 8-byte slots,
 // which hold the program's scalars as bits (expr.Encode). If the device can, all groups of
 // contiguous tensors run in a single launch, which reads the scalars on the device. Each remaining
-// group is a launch of its own, whose scalars come from the parameter bits.
+// group is a separate launch, which gets the scalars from the parameter bits, a slice on the host.
 func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64) {
 	update(op, p, outs, ins, params, bits, nil)
 }

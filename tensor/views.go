@@ -10,7 +10,7 @@ import (
 type viewFunc struct {
 	name string
 	vjp  func(c *Context, g *Tensor) *Tensor
-	part *part // the part of the base that the view is; nil if it is not a part
+	part *part // which part of the base the view is; nil if it is no such part
 }
 
 func (f *viewFunc) Name() string { return f.name }

@@ -118,11 +118,11 @@ func (g *grid) window() device.Window {
 	return device.Window{Rank: g.rank, Kernel: g.kernel, Stride: g.stride, Dilation: g.dilation, Before: g.before}
 }
 
-// fold sets y, [n, c, in…], to the sums of the elements of windows that lie there. If add is set,
-// it adds the sums to y. x holds the elements, [n, c, kernel…, out…]. If w, [c, kernel…], is not
-// nil, element k of a window is multiplied by w's element k. Elements in the padding are left out.
-// The elements of a sum are added in the order of k, in the type in which y is computed. y is
-// rounded once.
+// fold sets each element of y, [n, c, in…], to the sum of the window elements at its position. If
+// add is set, it adds the sums to y. x holds the window elements, [n, c, kernel…, out…]. If w, [c,
+// kernel…], is not nil, element k of a window is multiplied by w's element k. Window elements in
+// the padding are left out. The terms of a sum are added in the order of k, in the type in which y
+// is computed. y is rounded once.
 func (g *grid) fold(op string, s *Scope, y, x, w *Tensor, add bool) {
 	if y.Size() == 0 {
 		return
@@ -184,8 +184,8 @@ func foldProgram(from, to dtype.Type, weighted bool) *expr.Program {
 	})
 }
 
-// addElements adds the elements of windows x to y, a padded tensor [n, c, …]. It adds element after
-// element of all windows. fold describes x and w.
+// addElements adds the elements of windows x to y, a padded tensor [n, c, …]. Pass k adds element k
+// of every window. For x and w see fold.
 func (g *grid) addElements(op string, s *Scope, y, x, w *Tensor) {
 	p := foldProgram(x.dtype, y.dtype, w != nil)
 	for k := range g.taps() {
@@ -217,8 +217,8 @@ func (g *grid) addElements(op string, s *Scope, y, x, w *Tensor) {
 	y.st.version.Add(1)
 }
 
-// repeated returns the windows of fold whose elements are all one number. terms holds the numbers,
-// [n, c, out…].
+// repeated returns windows, as the operand x of fold, in which all elements of a window are the
+// same number. terms, [n, c, out…], holds the number of each window.
 func (g *grid) repeated(op string, s *Scope, terms *Tensor) *Tensor {
 	l := terms.layout
 	w := shape.Layout{Offset: l.Offset, Shape: l.Shape.Head(2), Strides: l.Strides.Head(2)}

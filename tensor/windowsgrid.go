@@ -8,7 +8,7 @@ import (
 )
 
 // A grid says how windows move over the spatial dimensions of a tensor, which are the last
-// dimensions of [n, c, …]. Convolutions and pools share it. It is a value and may be compared. A
+// dimensions of [n, c, …]. Convolutions and pools share it. Two grids may be compared with ==. A
 // tap is one position in a window: for example the first element of every window.
 type grid struct {
 	rank                         int // number of spatial dimensions, 1 to 3
@@ -51,8 +51,8 @@ func (g *grid) list(v [3]int) shape.Dims { return shape.Of(v[:g.rank]...) }
 func (g *grid) taps() int   { return g.list(g.kernel).Size() }
 func (g *grid) places() int { return g.list(g.out).Size() }
 
-// single reports whether each window is one element, and all elements are windows in their order.
-// Then the input is its own matrix of columns.
+// single reports whether the windows are single elements: window i is element i of the input, for
+// all i. Then the input is its own matrix of columns.
 func (g *grid) single() bool {
 	for i := range g.rank {
 		if g.kernel[i] != 1 || g.stride[i] != 1 || g.wide(i) != g.in[i] {

@@ -8,13 +8,13 @@ import (
 
 // Windows of few elements are summed by passes over all windows together: an elementwise program
 // adds taps, which are views of the padded input. A reduction over the dimensions of the windows
-// would only have runs of two or three elements.
+// would be slow, because its inner loops would have only two or three steps.
 
 // tapsAtOnce is the maximum number of taps that one pass adds.
 const tapsAtOnce = 9
 
-// passOf returns the number of taps of the program that is used for n taps. There are programs for
-// only a few numbers of taps, and zeros fill the remaining taps.
+// passOf returns the number of taps of the program that is used for n taps. There are only programs
+// for 4 taps and for tapsAtOnce taps. The caller adds operands for the taps that are missing.
 func passOf(n int) int {
 	if n <= 4 {
 		return 4

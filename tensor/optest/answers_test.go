@@ -50,8 +50,8 @@ func gradient(x *tt, f func(x *tt) *tt, o ...tensor.GradOption) *tt {
 // full returns n copies of v, for answers.
 func full(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
 
-// The second derivative is finite even if the last running value is huge. No running value follows
-// the last one, so no factor of the gradient depends on it.
+// The second derivative of LogCumSumExp is finite even if the last running value is huge. No
+// running value follows the last one, so no factor of the gradient depends on it.
 func TestSecondDerivativeOfLogCumSumExp(t *testing.T) {
 	second := func(x ...float64) func(s *tensor.Scope) *tt {
 		return func(s *tensor.Scope) *tt {
@@ -174,7 +174,7 @@ func contains(err, kind error, words ...string) bool {
 }
 
 // Long rows and columns of LogCumSumExp are exact, whatever comes before: small and large numbers,
-// infinities, NaN. The reference is the sum of the exponentials beside the greatest.
+// infinities, NaN. The reference is the greatest element plus the logarithm of Σ exp(x - greatest).
 func TestLogCumSumExpOfAll(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {

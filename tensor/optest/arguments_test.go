@@ -101,7 +101,8 @@ func TestMatrixNormOfDimensions(t *testing.T) {
 	})
 }
 
-// The singular values are 16.9, 1.04 and 0.017.
+// A tolerance decides which singular values of x count as 0. The singular values are 16.9, 1.04 and
+// 0.017.
 func TestTolerancesOfRanks(t *testing.T) {
 	x := func(s *tensor.Scope) *tt { return s.From([]float64{1, 2, 3, 4, 5, 6, 7, 8, 9.1}, 3, 3) }
 	var list []answer
@@ -206,7 +207,8 @@ func TestNanQuantilesOfSeveral(t *testing.T) {
 	})
 }
 
-// The lookup shortens the rows that it reads in place, as F.embedding does with max_norm.
+// EmbeddingRenormInPlace shortens the rows that the lookup will read, as F.embedding does with
+// max_norm.
 func TestEmbeddingWithMaxNorm(t *testing.T) {
 	w := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).ArangeStep(-3, 5, 1).Reshape(4, 2) }
 	twice := func(s *tensor.Scope) *tt { return s.From([]int64{0, 3, 3, 1}, 2, 2) }

@@ -161,7 +161,7 @@ func convRows() []row {
 	transpose(tensor.ConvTransposeOptions{}, []int{2, 2, 2, 2}, []int{2, 3, 1, 1}, []int{3})
 	transpose(tensor.ConvTransposeOptions{}, []int{0, 2, 2, 2}, []int{2, 2, 2, 2}, []int{2})
 	transpose(tensor.ConvTransposeOptions{Padding: []int{0, 1, 0}, Groups: 2}, []int{2, 2, 2, 2}, []int{2, 1, 2, 2, 1})
-	// These images have enough places for one matrix product per sample.
+	// These images have enough windows for one matrix product per sample.
 	big := tensor.ConvOptions{Padding: []int{0}}
 	rows = append(rows, row{op: "conv large", in: [][]int{{2, 2, 520}, {2, 2, 2}}, ref: convRef(big), terms: absAll(convRef(big)), noGrad: true,
 		call: func(x []*tt) *tt { return x[0].Conv1d(x[1], nil, big) }})

@@ -186,7 +186,7 @@ func mistakes(t *testing.T, dev device.Device) {
 	})
 }
 
-// The operands are on two devices.
+// The error for operands on two devices names the op, both devices and the caller's line.
 func TestTwoDevices(t *testing.T) {
 	gpu := emulated(t)
 	tensor.Do(func(s *tensor.Scope) {

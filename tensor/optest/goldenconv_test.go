@@ -189,8 +189,8 @@ func partOf(a golden.Args) func(values, indices *tt) *tt {
 	}
 }
 
-// pickTerms returns the terms of an op whose gradient adds up the result's gradients of overlapping
-// windows. 8 is a bound of such a sum.
+// pickTerms returns the [terms] of an op whose gradient adds up the result's gradients of
+// overlapping windows. 8 is a bound of such a sum.
 func pickTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	if c.In[0].GradF64 != nil {
@@ -199,7 +199,7 @@ func pickTerms(c golden.Case) (t terms) {
 	return t
 }
 
-// convTerms returns the terms of an op that is linear in each operand: its results for absolute
+// convTerms returns the [terms] of an op that is linear in each operand: its results for absolute
 // values.
 func convTerms(c golden.Case) terms {
 	t := absoluteRun(c)

@@ -33,8 +33,8 @@ func init() {
 	}
 }
 
-// attentionTerms returns the terms of attention. A score is a sum of products, and the rounding of
-// the score changes the weight. Therefore the relative error of a weight grows with the scores.
+// attentionTerms returns the [terms] of attention. A score is a sum of products, and the rounding
+// of the score changes the weight. Therefore the relative error of a weight grows with the scores.
 func attentionTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	tensor.Do(func(s *tensor.Scope) {
@@ -90,7 +90,7 @@ func attentionTerms(c golden.Case) (t terms) {
 	return t
 }
 
-// ropeTerms returns the terms of a rotated feature, which is a sum of two products. These are at
+// ropeTerms returns the [terms] of a rotated feature, which is a sum of two products. These are at
 // most the sum of both features of the pair.
 func ropeTerms(c golden.Case) (t terms) {
 	dims := c.Args.Int("dims")

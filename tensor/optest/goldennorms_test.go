@@ -49,8 +49,8 @@ func init() {
 	}
 }
 
-// normTerms returns the terms of (x - mean)·rstd·weight + bias and of its gradients. The mean, rstd
-// and the gradients contain sums. The terms use the sums of the absolute values.
+// normTerms returns the [terms] of (x - mean)·rstd·weight + bias and of its gradients. The mean,
+// rstd and the gradients contain sums. The terms use the sums of the absolute values.
 func normTerms(c golden.Case) (t terms) {
 	in, out, seed := parts(c)
 	t.grads = map[int][]float64{}
@@ -168,7 +168,7 @@ func normTerms(c golden.Case) (t terms) {
 	return t
 }
 
-// quotientTerms returns the terms of x / f(x). The gradient is g/f - Σ g·x·f'/f².
+// quotientTerms returns the [terms] of x / f(x). The gradient is g/f - Σ g·x·f'/f².
 func quotientTerms(c golden.Case, x, out, seed array) (t terms) {
 	t.grads = map[int][]float64{}
 	t.out = absolute(out).apply(func(v float64) float64 { return 8 * v }).v

@@ -58,7 +58,7 @@ func parts(c golden.Case) (x []array, out, seed array) {
 // add to it in init.
 var goldenTerms = map[string]func(c golden.Case) terms{}
 
-// caseTerms returns the terms of a golden case.
+// caseTerms returns the [terms] of a golden case.
 func caseTerms(c golden.Case) terms {
 	if f := goldenTerms[c.Op]; f != nil {
 		return f(c)
@@ -97,7 +97,7 @@ func caseTerms(c golden.Case) terms {
 		byElement(1, func(_ int, in []float64) float64 { return in[0] / in[1] / in[1] })
 	case "tanh": // the derivative is 1 - y²
 		byElement(0, one)
-	case "gelu": // the derivative is Φ(x) + x·φ(x); Φ and the tanh of its approximation cancel
+	case "gelu": // the derivative is Φ(x) + x·φ(x); Φ, or its tanh form, is a sum that cancels
 		t.out = absolute(x[0]).v
 		byElement(0, func(_ int, in []float64) float64 { v := math.Abs(in[0]); return 1 + 0.4*v*(1+0.134*v*v) })
 	case "matmul", "linear", "bilinear", "sum", "mean", "inplace":

@@ -70,7 +70,7 @@ func TestGumbelSoftmax(t *testing.T) {
 	}, tensor.Seed(8))
 }
 
-// The slopes and the biases are the same as in the authors' code.
+// The slopes and the biases of ALiBi are the same as in the authors' code.
 func TestALiBi(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, c := range []struct {

@@ -180,7 +180,7 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 			last = k
 		}
 	}
-	at := -1 // the first coordinate of the common shape
+	at := -1 // coordinate at which the common shape begins
 	if first >= 0 && between {
 		at, shape = 0, append(shape, b...)
 	}

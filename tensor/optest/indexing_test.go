@@ -138,7 +138,8 @@ func TestScatterInPlaceMemory(t *testing.T) {
 	}
 }
 
-// With a gradient, an in-place op changes a result. The graph continues from the changed value.
+// An in-place op may change a result that has a gradient. The graph continues from the changed
+// value.
 func TestScatterInPlaceGraph(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w, v := s.From([]float64{1, 2, 3, 4}).RequiresGrad(), s.From([]float64{10, 20}).RequiresGrad()

@@ -259,7 +259,8 @@ func TestInputTwice(t *testing.T) {
 	})
 }
 
-// The bases of these views are freed, belong to another scope, or repeat elements.
+// In-place ops and gradients are right for views whose bases are freed, belong to another scope, or
+// repeat elements.
 func TestInPlaceViewsAndScopes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float64{1, 2, 3}).RequiresGrad()

@@ -243,7 +243,7 @@ func ropeRows() []row {
 	for _, c := range []struct {
 		in    [][]int
 		o     tensor.RoPEOptions
-		given bool // RoPEAngles computes the angles before
+		given bool // RoPE gets angles that RoPEAngles has computed
 	}{
 		{in: [][]int{{3, 4}}}, {in: [][]int{{2, 3, 6}}, o: tensor.RoPEOptions{Interleaved: true}},
 		{in: [][]int{{2, 2, 3, 8}}, o: tensor.RoPEOptions{Offset: 100, Base: 500, Dims: 4}}, {in: [][]int{{3, 5}}, o: tensor.RoPEOptions{Interleaved: true, Dims: 4}},

@@ -29,8 +29,8 @@ func standard(x array, eps float64, rms bool, key func(idx []int) int) array {
 	return y
 }
 
-// scaled multiplies by the weight and adds the bias, if there are any. key returns the number of
-// the weight and bias of an element.
+// scaled multiplies by the weight and adds the bias, if there are any. key returns the index of the
+// weight and the bias that apply to an element.
 func scaled(y array, in []array, key func(idx []int) int) array {
 	each(y.dims, func(i int, idx []int) {
 		if len(in) > 0 {

@@ -143,8 +143,8 @@ func TestSortMistakes(t *testing.T) {
 	}
 }
 
-// The runs of equal elements that the host finds are those of the composition: of all types,
-// strided, with NaN and zeros of both signs.
+// The host finds the same runs of equal elements as the composition, for all types, strided
+// tensors, NaN, and zeros of both signs.
 func TestRunsOnTheHost(t *testing.T) {
 	nan, zero := math.NaN(), math.Copysign(0, -1)
 	all := func(o ...tensor.Option) (out []*tt) {
@@ -179,7 +179,8 @@ func TestRunsOnTheHost(t *testing.T) {
 	}
 }
 
-// The host counts what the composition counts, in vectors of all integer types and strides.
+// Bincount on the host returns the same counts as the composition, for all integer types and
+// strides.
 func TestBincountOnTheHost(t *testing.T) {
 	all := func(o ...tensor.Option) (out []*tt) {
 		tensor.Do(func(s *tensor.Scope) {

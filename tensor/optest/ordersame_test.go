@@ -68,8 +68,8 @@ func TestOrderSameBits(t *testing.T) {
 	}
 }
 
-// The gradient of a table has the same bits on a GPU, even if one token occurs in most positions.
-// Both devices add the gradients in the order of the positions.
+// The gradient of an embedding table has the same bits on a GPU, even if one token occurs in most
+// positions. Both devices add the gradients in the order of the positions.
 func TestEmbeddingGradientSameBits(t *testing.T) {
 	gpu := emulated(t)
 	const rows, tokens, width = 300, 3000, 24

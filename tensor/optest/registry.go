@@ -15,7 +15,8 @@ var noValue = map[string]string{
 }
 
 // functions lists the ops that are functions of package tensor instead of methods, because
-// reflection cannot list functions. Files with table rows of their own add names in init.
+// reflection cannot list functions. A file that adds rows for such functions adds their names in
+// init.
 var functions = []string{"Where", "Cat", "Stack", "HStack", "VStack", "Meshgrid", "MeshgridXY", "Einsum"}
 
 // Unwalked returns the names that no row of the tables calls. It examines the declared elementwise

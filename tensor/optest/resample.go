@@ -72,8 +72,9 @@ func resampleRef(mode tensor.InterpolateMode, newSizes []int, scale []float64, a
 	}
 }
 
-// smoothRef resizes like resampleRef, with antialiasing. It divides a sum by the sum of the
-// weights. It applies factor only to the weights of the first sum.
+// smoothRef resizes like resampleRef, with antialiasing. It divides the weighted sum of the
+// elements by the sum of the weights. It applies the function factor only to the weights in the
+// weighted sum.
 func smoothRef(o tensor.InterpolateOptions, newSizes []int, factor func(w float64) float64) func(x array) array {
 	filter := func(t float64) float64 { return math.Max(0, 1-math.Abs(t)) }
 	if o.Mode == tensor.InterpolateCubic { // Keys' kernel with a = -½

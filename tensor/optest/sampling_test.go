@@ -181,13 +181,13 @@ func TestSeveralDraws(t *testing.T) {
 			{[]float64{0, 1e-30, 0, 3e-30, 0}, []float64{0, 0.25, 0, 0.75, 0}},
 			{[]float64{1e30, 0, 1e30, 2e30}, []float64{0.25, 0, 0.25, 0.5}},
 			{[]float64{5, inf, 5, inf}, []float64{0, 0.5, 0, 0.5}},
-			{[]float64{-1, 2, nan, 2}, nil}, // no distribution
+			{[]float64{-1, 2, nan, 2}, nil}, // not a distribution, so any class may occur
 			{[]float64{0, 0, 0}, []float64{1, 0, 0}},
 			{[]float64{0.5}, []float64{1}},
 		} {
 			freq := make([]float64, len(c.p))
 			for _, k := range s.From(c.p).Float().Multinomial(n, true).Floats() {
-				freq[int(k)] += 1.0 / n // panics for a class that is none
+				freq[int(k)] += 1.0 / n // panics if k is not a class
 			}
 			for k, w := range c.want {
 				if math.Abs(freq[k]-w) > 0.02 || w == 0 && freq[k] != 0 {

@@ -225,8 +225,8 @@ func TestWatchBackward(t *testing.T) {
 	})
 }
 
-// The scope in Begin belongs to the run. It has the gradient mode of the run, and exists until the
-// end of the run.
+// The scope that Begin receives belongs to the run. It has the gradient mode of the run, and exists
+// until the end of the run.
 func TestWatchBackwardScope(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a := s.From([]float32{1, 2}).RequiresGrad()

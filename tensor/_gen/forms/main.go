@@ -91,8 +91,8 @@ func replaceMarked(file, rows string) error {
 	return os.WriteFile(file, slices.Concat(before, []byte(begin+rows+end), after), 0o644)
 }
 
-// An op is a variable of package tensor that holds the result of Declare or of a function around
-// it.
+// An op is a variable of package tensor that holds the result of Declare, or of a function that
+// calls Declare.
 type op struct {
 	name     string // the op's name, such as "add"
 	promoted bool   // the declaration has no rule for the type of the result
@@ -187,8 +187,8 @@ func returned(comment, name string) string {
 	return strings.Replace(endText.ReplaceAllString(text, ""), ", broadcast together", "", 1)
 }
 
-// withNumber returns the op of m with a number. The op's name begins with prefix. The result is ""
-// if there is no such op.
+// withNumber returns the variable of the op that applies m's op with a number as an operand. Its
+// name begins with prefix. The result is "" if there is no such variable.
 func (s *source) withNumber(m method, prefix string) string {
 	if m.division && prefix == "" {
 		return m.op
