@@ -199,8 +199,9 @@ func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part i
 	}
 }
 
-// products stores the dot product of each query's result and its gradient, in row 0 of w. This
-// number is the mean of the gradients of the weights, weighted by the weights.
+// products stores a number for each query of a block, in row 0 of w: the dot product of the query's
+// result and the gradient of that result. This number is also the weighted mean of the gradients of
+// the query's attention weights, with the attention weights as weights.
 func (t *attentionGradTask) products(w *attentionWorker, g []float32, gs, gc int, c block) {
 	y := headRows(&t.o.Out, c.sample, c.head, c.firstQuery, c.rows)
 	ys, yc := t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)

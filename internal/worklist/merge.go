@@ -164,8 +164,8 @@ func (m *merger) operand(v device.View) int {
 // follow returns the operands of map i in the order in which v reads the map's result out.
 func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	made := m.made
-	// A reduction whose map uses the position cannot merge dimensions, and its order depends on
-	// whether it does.
+	// If the map of a reduction uses the position, the reduction cannot merge dimensions. Then its
+	// order of additions may differ from the order of a reduction that merges dimensions.
 	if made.Program.UsesIndex() && (!sameOrder(out, v) || m.r.reduces != nil && !v.Contiguous()) {
 		return nil, false
 	}

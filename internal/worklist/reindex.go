@@ -8,9 +8,9 @@ import (
 )
 
 // reindexed returns views of a map's operands that have the shape of the view v, which reads the
-// map's result out. Element i of v is some element of out. Element i of the returned views are the
-// operands from which the map computes this element. It returns false if no strides describe such
-// views.
+// map's result out. Element i of v is some element of out. The elements i of the returned views are
+// the operands from which the map computes this element. reindexed returns false if no strides
+// describe such views.
 //
 // The result out has no gaps, so its strides are a number system with mixed radices: each position
 // has one coordinate in each dimension. A dimension of v moves along one dimension of out. The sum

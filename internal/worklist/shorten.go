@@ -49,8 +49,9 @@ const Alive = math.MaxInt
 type Limits struct {
 	MostPointers int // operands and results of a merged map, if no recorded map has more
 	MostCode     int // instructions of a merged program
-	// SameOrder reports whether the reduction merged combines its values in the same order as the
-	// reduction recorded. If it is nil, equal strides of the operands are enough.
+	// SameOrder reports whether two reductions combine their values in the same order: one that was
+	// recorded, and the same reduction merged with a map. If SameOrder is nil, reductions whose
+	// operands have equal strides count as having the same order.
 	SameOrder func(recorded, merged *device.Reduce) bool
 }
 

@@ -22,8 +22,8 @@ func flush(x float32) float32 {
 }
 
 // dpbf16 is one lane of VDPBF16PS (Intel, "Intel 64 and IA-32 Architectures Software Developer's
-// Manual", volume 2): two fused multiply-adds, of which the second elements' comes first. Subnormal
-// operands and results become zeros.
+// Manual", volume 2). A lane does two fused multiply-adds: first with a[1] and b[1], then with a[0]
+// and b[0]. Subnormal operands and results become zeros.
 func dpbf16(acc float32, a, b [2]uint16) float32 {
 	for i := 1; i >= 0; i-- {
 		x, y := flush(decode(a[i])), flush(decode(b[i]))

@@ -126,7 +126,8 @@ type inputLayout struct {
 const overread = 16
 
 // layout decides how unit u is read. If all windows stay inside the source, kernels read the
-// source, otherwise a copy. reach is the number of elements that a kernel reads past the last one.
+// source, otherwise a copy. reach is the number of elements that a kernel reads past the last
+// element that it needs.
 func (s *windowGrid) layout(u *unit, reach int) (l inputLayout) {
 	l.step = s.step[2]
 	inside := l.step == 1
