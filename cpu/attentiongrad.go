@@ -206,7 +206,9 @@ func (t *attentionGradTask) products(w *attentionWorker, g []float32, gs, gc int
 	y := headRows(&t.o.Out, c.sample, c.head, c.firstQuery, c.rows)
 	ys, yc := t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)
 	sums := at[float32](w.row(0), c.rows)
-	for i := 0; i < c.rows; i += 4 { // four sums, because each addition waits for the one before it
+	// The loop computes four sums at a time. Each addition to a sum waits for the previous addition
+	// to that sum, and meanwhile the processor can add to the other sums.
+	for i := 0; i < c.rows; i += 4 {
 		var sum [4]float64
 		var at [4]int
 		for k := range at {

@@ -229,8 +229,8 @@ func (s *stream) refuse(op, why string) error {
 
 const hostWaits = "the host would wait for work that does not run yet"
 
-// launches records the launches of an op, and the scratch memory that they use. op is nil if they
-// are not those of an op.
+// launches records the launches of an op, and the scratch memory that they use. op is nil if the
+// launches do not belong to an op.
 func (l *lane) launches(op device.Op, list []kernels.Launch, scratch []*pool.Block) {
 	if len(list) == 0 {
 		return

@@ -246,8 +246,9 @@ func testBF16Rounded(t *testing.T) {
 	}
 }
 
-// TestBF16NotFinite puts NaN and infinities at two places: at the end of an odd k, where a pair is
-// half empty, and in rows behind those of the product, which kernels must not read.
+// TestBF16NotFinite puts NaN or an infinity into the last element along k, in one row of A. If k is
+// odd, this element fills only half of a pair. The elements after it in memory are NaN. They do not
+// belong to the factors, so kernels must not multiply them.
 func TestBF16NotFinite(t *testing.T) { bothBF16(t, testBF16NotFinite) }
 
 func testBF16NotFinite(t *testing.T) {

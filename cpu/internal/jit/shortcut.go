@@ -14,7 +14,7 @@ import (
 
 // shortcut is the shorter body of a loop.
 type shortcut struct {
-	loop   *Loop // has only the instructions of the shorter body; those of the comparison come first
+	loop   *Loop // the shorter body; its first instructions compute the comparison
 	values []value
 	chains map[int32]chain
 	within []bool
