@@ -174,8 +174,8 @@ func pointer(v *device.View) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.mem)), v.Offset*v.Type.Size())
 }
 
-// aliasing decides for which results the computing step writes directly to the destination. It must
-// not do so if a later step still reads an operand in the same memory.
+// aliasing sets b.direct. The step that computes a result may write it directly to the destination,
+// unless a later step still reads an operand in the same memory.
 func (b *binding) aliasing() {
 	b.direct = b.direct[:0]
 	for k := range b.pl.outs {

@@ -260,8 +260,8 @@ type accumulator struct {
 
 var accumulators = sync.Pool{New: func() any { return new(accumulator) }}
 
-// tile reduces n consecutive rows of a tile of columns, beginning with row startRow of the reduced
-// positions.
+// tile reduces rows startRow … startRow+n-1 of a tile of columns. A row has the elements at one
+// reduced position.
 func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, startRow, n int) {
 	c0 := tile * r.cols
 	cols := min(r.cols, r.inner-c0)

@@ -426,7 +426,7 @@ func (c *compiler) hoist() {
 			}
 			continue
 		}
-		first := int(v.uses[0]) // a value without instruction is loaded at its first use
+		first := int(v.uses[0]) // a value that no instruction computes is loaded at its first use
 		if v.from == computed {
 			first = v.definedAt
 		}
