@@ -14,8 +14,8 @@ import (
 const scanLanes = 256
 
 // If a scanned column has no neighbours, it is called a row. Up to scanRows rows are scanned
-// together: each addition in a row waits for the one before, and meanwhile the processor works on
-// other rows. A block has scanPart elements of each row.
+// together. Each addition in a row waits for the previous addition in that row. Meanwhile the
+// processor adds in other rows. A block has scanPart elements of each row.
 const (
 	scanRows = 4
 	scanPart = maxBlock / scanRows
@@ -143,7 +143,7 @@ func scanSomeRows[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Ty
 	var best [scanRows]int64
 	for done := 0; done < t.n; done += scanPart {
 		m := min(scanPart, t.n-done)
-		low := done // lowest position of the block; elements are read by address
+		low := done // lowest position of the block, at which fetch and put begin, also if Reverse is set
 		if t.Reverse {
 			low = t.n - done - m
 		}
@@ -252,9 +252,9 @@ func direction(n int, reverse bool) (first, step int) {
 	return 0, 1
 }
 
-// extremes sets places to the positions of the greatest or least elements of a part of a row so
-// far. The parameter low is the position of the part's element that comes first in memory. start
-// says that the scan begins here.
+// extremes scans x, a part of a row that begins at position low. For each element it sets places to
+// the position of the greatest or least element so far. start says that the scan begins with this
+// part.
 func extremes[T float64 | int64](x []T, places []int64, low int, state *T, best *int64, start, reverse, least bool) {
 	k, step := direction(len(x), reverse)
 	if start {
@@ -290,7 +290,7 @@ func extremes[T float64 | int64](x []T, places []int64, low int, state *T, best 
 }
 
 // recur replaces the factors x of a part of a row by the states of the linear recurrence with the
-// terms b. start says that the scan begins here.
+// terms b. start says that the scan begins with this part.
 func recur[T float64 | int64](x, b []T, state *T, reverse, start bool) {
 	k, step := direction(len(x), reverse)
 	for range x {
@@ -415,7 +415,7 @@ func (s *logSum) rests(x, most []float64, reverse bool) {
 }
 
 // logSums replaces each element of some rows of w.x by the logarithm of the sum of the exponentials
-// so far. start says that the scan begins here.
+// so far. start says that the scan begins with these elements.
 func (w *scanSpace) logSums(rows, m int, start, reverse bool) {
 	if start {
 		for r := range rows {

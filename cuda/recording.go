@@ -46,7 +46,7 @@ type recording struct {
 	nodes []recorded
 	// number of the nodes that are work, and not the begin or the end of a block
 	pieces int
-	marks  map[uint64]recorded // blocks that are in use
+	marks  map[uint64]recorded // begins of the blocks that are in use, by address
 	hosts  []*pinnedBlock      // page-locked blocks that replays copy from or to
 }
 

@@ -136,8 +136,8 @@ func (c *compiler) unary(i int32, in expr.Instr, o opcode, opt options) {
 	c.vector(o, c.length(size), c.result(i, true), 0, x, opt)
 }
 
-// binary writes a machine instruction with two operands. If one of them is in memory and they
-// commute, that one becomes the second operand.
+// binary writes a machine instruction with two operands. Only the second operand can be in memory.
+// So if the operands commute, a constant becomes the second operand.
 func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
 	a, b := in.A, in.B
 	if commutes && c.plain(a) {

@@ -18,7 +18,7 @@ type shortcut struct {
 	values []value
 	chains map[int32]chain
 	within []bool
-	when   int32 // the comparison, which is true in all lanes
+	when   int32 // the comparison; the shorter body runs if the comparison is true in all lanes
 }
 
 const (
