@@ -62,9 +62,9 @@ func (d *Device) attentionGrad(o *device.AttentionGrad) error {
 	d.workers.parallel(pairs*t.parts, 1, t)
 	if t.parts > 1 {
 		const rows = 64
-		each64 := (t.keys + rows - 1) / rows
-		d.workers.parallel(pairs*each64, max(1, inlineWork/max(1, t.parts*rows*(t.features+t.values))), each(func(u int) {
-			pair, from := u/each64, u%each64*rows
+		pieces := (t.keys + rows - 1) / rows
+		d.workers.parallel(pairs*pieces, max(1, inlineWork/max(1, t.parts*rows*(t.features+t.values))), each(func(u int) {
+			pair, from := u/pieces, u%pieces*rows
 			n := min(rows, t.keys-from)
 			t.add(&o.DK, t.sumK, pair, from, n)
 			t.add(&o.DV, t.sumV, pair, from, n)
