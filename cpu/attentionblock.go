@@ -53,7 +53,7 @@ func (b *attentionBlocks) cut(rows int) {
 }
 
 // seenKeys returns an upper bound of the number of keys that a query of a sample sees. The bound
-// holds for the given number of first queries.
+// holds for the sample's first queries; the argument queries says how many.
 func (b *attentionBlocks) seenKeys(sample, queries int) int {
 	n := b.keys
 	if b.Causal {

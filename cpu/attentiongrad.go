@@ -62,9 +62,9 @@ func (d *Device) attentionGrad(o *device.AttentionGrad) error {
 	d.workers.parallel(pairs*t.parts, 1, t)
 	if t.parts > 1 {
 		const rows = 64
-		each64 := (t.keys + rows - 1) / rows
-		d.workers.parallel(pairs*each64, max(1, inlineWork/max(1, t.parts*rows*(t.features+t.values))), each(func(u int) {
-			pair, from := u/each64, u%each64*rows
+		pieces := (t.keys + rows - 1) / rows
+		d.workers.parallel(pairs*pieces, max(1, inlineWork/max(1, t.parts*rows*(t.features+t.values))), each(func(u int) {
+			pair, from := u/pieces, u%pieces*rows
 			n := min(rows, t.keys-from)
 			t.add(&o.DK, t.sumK, pair, from, n)
 			t.add(&o.DV, t.sumV, pair, from, n)
@@ -199,13 +199,16 @@ func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part i
 	}
 }
 
-// products stores the dot product of each query's result and its gradient, in row 0 of w. This
-// number is the mean of the gradients of the weights, weighted by the weights.
+// products stores a number for each query of a block, in row 0 of w: the dot product of the query's
+// result and the gradient of that result. This number is also the weighted mean of the gradients of
+// the query's attention weights, with the attention weights as weights.
 func (t *attentionGradTask) products(w *attentionWorker, g []float32, gs, gc int, c block) {
 	y := headRows(&t.o.Out, c.sample, c.head, c.firstQuery, c.rows)
 	ys, yc := t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)
 	sums := at[float32](w.row(0), c.rows)
-	for i := 0; i < c.rows; i += 4 { // four sums, because each addition waits for the one before it
+	// The loop computes four sums at a time. Each addition to a sum waits for the previous addition
+	// to that sum, and meanwhile the processor can add to the other sums.
+	for i := 0; i < c.rows; i += 4 {
 		var sum [4]float64
 		var at [4]int
 		for k := range at {

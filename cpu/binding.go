@@ -80,8 +80,7 @@ func (b *binding) release() {
 
 // arrange sets the order in which the elements are traversed. It merges neighbouring dimensions if
 // all views allow it and the dimensions have the same class. If class is nil, all dimensions have
-// the same class. The result is the number of dimensions with class false that remain after
-// merging, if these come first.
+// the class false. It returns how many of the dimensions after merging have the class false.
 func (b *binding) arrange(s shape.Dims, order []int, class []bool, outs, ins []device.View) (kept int) {
 	rank := 0
 	b.ins, b.outs = sized(b.ins, len(ins)), sized(b.outs, len(outs))
@@ -175,8 +174,8 @@ func pointer(v *device.View) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.mem)), v.Offset*v.Type.Size())
 }
 
-// aliasing decides for which results the computing step writes directly to the destination. It must
-// not do so if a later step still reads an operand in the same memory.
+// aliasing sets b.direct. The step that computes a result may write it directly to the destination,
+// unless a later step still reads an operand in the same memory.
 func (b *binding) aliasing() {
 	b.direct = b.direct[:0]
 	for k := range b.pl.outs {

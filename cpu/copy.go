@@ -15,7 +15,7 @@ import (
 type copyTask struct {
 	to, from      unsafe.Pointer
 	size          int
-	rank          int // number of dimensions without that of the runs; the innermost last
+	rank          int // number of dimensions, not counting the dimension of the runs
 	dims          [shape.MaxRank]int
 	do, di        [shape.MaxRank]int
 	n             int // number of elements in a run
@@ -26,7 +26,7 @@ type copyTask struct {
 
 const (
 	copyPiece = 1 << 13 // number of elements in a piece, and minimum for a worker
-	copyRun   = 8       // minimum length of a dimension along which runs are
+	copyRun   = 8       // runs are along a dimension of at least this size, if there is one
 )
 
 var copyTasks = sync.Pool{New: func() any { return new(copyTask) }}

@@ -5,8 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// fewElements runs p on few elements, for which a [binding] would take longer than the work. It
-// returns false, without effect, unless one loop is the whole body and all operands are contiguous.
+// fewElements runs p on few elements, for which a [binding] would take longer than the work. It can
+// do so only if one loop is the whole body of the plan and all operands are contiguous. Otherwise
+// it returns false and has no effect.
 func fewElements(p *expr.Program, outs, ins []device.View, params []uint64) bool {
 	n := outs[0].Size()
 	if n > inlineWork || len(ins) > maskBits {

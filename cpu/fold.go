@@ -260,8 +260,8 @@ type accumulator struct {
 
 var accumulators = sync.Pool{New: func() any { return new(accumulator) }}
 
-// tile reduces n consecutive rows of a tile of columns, beginning with row startRow of the reduced
-// positions.
+// tile reduces rows startRow … startRow+n-1 of a tile of columns. A row has the elements at one
+// reduced position.
 func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, startRow, n int) {
 	c0 := tile * r.cols
 	cols := min(r.cols, r.inner-c0)
@@ -317,8 +317,8 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, startRow, 
 func (r *reduction) addTile(w *runner, acc *accumulator, at func(int) int, cols, from, n, per int) {
 	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
 	wide := per * cols
-	have := 0 // number of wide rows that were already added in run
-	sums := 0 // number of runs that were already added in sum
+	have := 0 // number of wide rows whose sum is in acc.run
+	sums := 0 // number of sums of acc.run that were already added to acc.sum
 	for i := 0; i < n; i += per {
 		m := min(per, n-i) * cols
 		v := r.evaluate(w, at(from+i), m)

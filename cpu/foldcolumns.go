@@ -27,7 +27,7 @@ func (r *reduction) chooseColumns() {
 	once := uint64(0)
 	for i, l := range pl.folded.loop.Loads {
 		if pl.p.Code[l.Value].Op != expr.OpX {
-			return // a kernel must compute it before the loop
+			return // a kernel must compute this value before the loop
 		}
 		switch a := r.loaded(pl.folded.loop, i); a.inner {
 		case a.size:
@@ -50,7 +50,7 @@ func (r *reduction) foldTile(w *runner, acc *accumulator, k, c0, cols, firstRow,
 	}
 	for i := 0; i < n; {
 		depth, rest := min(runRows, (n-i)/per), 0
-		if depth < runRows { // the rows of the last, incomplete wide row
+		if depth < runRows { // rest is the number of rows in the last, incomplete wide row
 			rest = n - i - depth*per
 		}
 		to := run

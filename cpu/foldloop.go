@@ -136,7 +136,7 @@ func (r *reduction) readsRuns() bool {
 	}
 	for i, l := range pl.folded.loop.Loads {
 		if pl.p.Code[l.Value].Op != expr.OpX {
-			return false // a kernel computes it before the loop
+			return false // a kernel computes this value before the loop
 		}
 		if a := r.loaded(pl.folded.loop, i); a.inner != a.size {
 			return false
@@ -145,7 +145,8 @@ func (r *reduction) readsRuns() bool {
 	return true
 }
 
-// foldRuns does what foldRows does, for runs in place. The first one begins at the coordinates c.
+// foldRuns does what foldRows does, for rows that are runs along the innermost dimension. The loop
+// reads the operands in place. The first run begins at the coordinates c.
 func (r *reduction) foldRuns(w *runner, c *cursor, runs int, to unsafe.Pointer) {
 	l := r.pl.folded.loop
 	w.strides = w.strides[:0]
@@ -202,7 +203,7 @@ func (r *reduction) foldRows(w *runner, p, n, rows int, results unsafe.Pointer) 
 	r.fold.Run(w.reg, w.strides, n, rows)
 }
 
-// foldRow does the same as row, with a loop.
+// foldRow does the same as the method row, with a loop.
 func (r *reduction) foldRow(w *runner, acc *accumulator, p, n, to int) {
 	c, blk := &acc.cascade, r.pl.block
 	c.n = 0

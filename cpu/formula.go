@@ -24,7 +24,7 @@ type formula struct {
 type lookup[K comparable, V any] struct {
 	all    sync.Map
 	recent [4]atomic.Pointer[entry[K, V]]
-	oldest atomic.Uint32 // number of the entry of recent that the next one replaces
+	oldest atomic.Uint32 // counts the replaced elements of recent; the next index follows from it
 }
 
 type entry[K comparable, V any] struct {

@@ -101,7 +101,7 @@ func (pl *plan) fuse(root []int32, uniform []bool) bool {
 		}
 		pl.outs = append(pl.outs, r)
 	}
-	for s := range f.loops { // find which values are used in several segments
+	for s := range f.loops { // a first pass finds the values that several loops use
 		f.describe(s)
 	}
 	f.allocate()
@@ -185,8 +185,8 @@ func (f *fusion) divide() {
 	}
 }
 
-// kernel returns a step that computes instruction i with a kernel. It marks the values that the
-// kernel reads.
+// kernel returns a step that computes instruction i with a kernel. It records that the kernel's
+// operands and its result must be in memory.
 func (f *fusion) kernel(i int32) step {
 	c := f.p.Code[i]
 	s := step{d: i, a: f.root[c.A], b: f.root[c.B], c: f.root[c.C]}
@@ -254,8 +254,8 @@ func (f *fusion) describe(s int) *jit.Loop {
 	return l
 }
 
-// allocate gives a slot to each value that is in memory. Uniform values get the last slots. If one
-// loop is the whole body, these slots are small.
+// allocate gives a slot to each value that is in memory. If one loop is the whole body, uniform
+// values get small slots after all other slots.
 func (f *fusion) allocate() {
 	pl, code := f.plan, f.p.Code
 	needed := f.inMemory

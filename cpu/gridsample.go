@@ -53,18 +53,18 @@ func gridSample[K float32 | float64](d *Device, o *device.GridSampleGrad) {
 	}
 	t := &gridTask[K]{GridSampling: o.GridSampling, channels: o.X.Shape.At(1), h: o.X.Shape.At(2), w: o.X.Shape.At(3),
 		points: o.Grid.Shape.At(1) * o.Grid.Shape.At(2), image: all(&o.X), out: all(&o.G), grid: all(&o.Grid), d: all(&o.D)}
-	units, each := o.X.Shape.At(0)*t.points, t.channels
+	units, unitSize := o.X.Shape.At(0)*t.points, t.channels
 	switch {
 	case o.D.Absent():
 		t.unit = t.sample
 	// a unit is a whole plane, so that the terms of an element are added in the order of the points
 	case o.Input:
-		units, each = o.X.Shape.At(0)*t.channels, t.points
+		units, unitSize = o.X.Shape.At(0)*t.channels, t.points
 		t.unit = t.spread
 	default:
 		t.unit = t.slopes
 	}
-	d.workers.parallel(units, max(1, inlineWork/(32*max(1, each))), t)
+	d.workers.parallel(units, max(1, inlineWork/(32*max(1, unitSize))), t)
 }
 
 // taps finds the elements that are read for point i. Points are numbered across all samples.

@@ -32,8 +32,8 @@ func (d *Device) cast(to, from *device.View) {
 	d.elementwise(castProgram(to.Type, from.Type), []device.View{*to}, []device.View{*from}, nil)
 }
 
-// byStride returns the dimensions of v, ordered so that the one that is innermost in memory comes
-// last.
+// byStride returns the numbers of v's dimensions, in descending order of their strides. So the
+// dimension that is innermost in memory comes last. The result uses the memory of order.
 func byStride(order []int, v *device.View) []int {
 	n := v.Shape.Rank()
 	order = order[:n]
@@ -62,7 +62,7 @@ func (d *Device) mapAll(b *binding) {
 	d.workers.parallel(b.blocks(), (b.blocks()-1)/parts+1, b)
 }
 
-// pace returns the plan's pace for scattered operands or for dense ones, whichever b has.
+// pace returns the plan's pace for operands like those of b: either scattered or dense.
 func (b *binding) pace() *pace {
 	if b.across >= 0 || b.whole > 0 {
 		return &b.pl.scattered

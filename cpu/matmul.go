@@ -228,7 +228,8 @@ func (d *Device) converted(w device.View, v *device.View, t dtype.Type) device.V
 		w.Layout = shape.Dense(src.Transpose(1, 2).Shape).Transpose(1, 2)
 	}
 	d.cast(&w, &src)
-	if v.Type != t && w.Type != t { // rounded values use the first half of an element
+	// Round the float32 values of w in place. A rounded value uses the first half of its element.
+	if v.Type != t && w.Type != t {
 		low := w
 		low.Type = t
 		for i := range low.Strides.Rank() {

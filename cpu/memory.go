@@ -17,7 +17,7 @@ import (
 // one arena.
 type memory struct {
 	hostmem.Memory
-	shared atomic.Bool // the limit is the common one of all devices
+	shared atomic.Bool // the limit that all devices share applies
 }
 
 // reserved is the number of bytes that the pools of all devices have taken from the system.

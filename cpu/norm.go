@@ -62,8 +62,8 @@ func (d *Device) norm(o *device.Norm) {
 }
 
 // normed returns the formula of a normalised row: (x - mean)·rstd·weight + bias. The operands are
-// those of x, mean, rstd, weight and bias that are present. A fused multiply-add applies weight and
-// bias. If zero is true and there is no bias, the formula turns -0 into +0.
+// x, mean, rstd, weight and bias, in this order and without the absent ones. A fused multiply-add
+// applies weight and bias. If zero is true and there is no bias, the formula turns -0 into +0.
 func normed(mean, weight, bias, zero bool) *formula {
 	i := 0
 	for _, b := range []bool{mean, weight, bias, zero} {
@@ -217,8 +217,8 @@ func (n *normGradTask) rows(k *rowWorker, lo, rows int) {
 }
 
 // normGradientFormulas holds the formulas of the gradient of a normalisation. With h = g·weight,
-// they are h, h·z, and the gradient (h - z·mean(h·z) - mean(h))·rstd + add. The operands are those
-// of g, weight, z, mean(h·z), rstd, mean(h) and add that are present.
+// they are h, h·z, and the gradient (h - z·mean(h·z) - mean(h))·rstd + add. The operands are g,
+// weight, z, mean(h·z), rstd, mean(h) and add, in this order and without the absent ones.
 type normGradientFormulas struct{ weighted, product, gradient *formula }
 
 func normGradient(mean, weight, add bool) normGradientFormulas {

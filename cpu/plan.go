@@ -408,7 +408,8 @@ func (pl *plan) place(slots, w int) {
 	pl.arena = slots * pitch
 }
 
-// runner holds the registers with which one worker runs a plan.
+// runner is what one worker needs to run a plan: temporary memory, called the arena, and registers,
+// which hold the addresses of values.
 type runner struct {
 	pl    *plan
 	reg   []unsafe.Pointer // for each value, the address of its slot, operand or result

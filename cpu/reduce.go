@@ -148,7 +148,9 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 // split orders the dimensions into the three groups outer, reduced and inner, and sets the sizes of
 // the groups.
 func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.View) {
-	lead, most := 0, -1 // follow the operand with the largest number of dimensions of stride not 0
+	// lead is the operand with the largest number of dimensions whose stride is not 0. The order of
+	// the dimensions follows its strides.
+	lead, most := 0, -1
 	for i := range ins {
 		moves := 0
 		for k := range order {
@@ -251,8 +253,8 @@ func identity(k device.ReduceKind, t dtype.Type) uint64 {
 }
 
 // maxPartials limits the number of bytes of partial results. If a tensor fits into memory, its
-// partial results are small. But if a tensor is expanded to 2⁵⁰ elements, they would not fit, and
-// the sum would take years.
+// partial results are small. But a tensor may be expanded to 2⁵⁰ elements by strides of 0. Then its
+// partial results would not fit into memory, and the sum would take years.
 const maxPartials = 1 << 33
 
 // reduceAll computes the combined values, in the order of traversal.

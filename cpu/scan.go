@@ -14,8 +14,8 @@ import (
 const scanLanes = 256
 
 // If a scanned column has no neighbours, it is called a row. Up to scanRows rows are scanned
-// together: each addition in a row waits for the one before, and meanwhile the processor works on
-// other rows. A block has scanPart elements of each row.
+// together. Each addition in a row waits for the previous addition in that row. Meanwhile the
+// processor adds in other rows. A block has scanPart elements of each row.
 const (
 	scanRows = 4
 	scanPart = maxBlock / scanRows
@@ -143,7 +143,7 @@ func scanSomeRows[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Ty
 	var best [scanRows]int64
 	for done := 0; done < t.n; done += scanPart {
 		m := min(scanPart, t.n-done)
-		low := done // lowest position of the block; elements are read by address
+		low := done // lowest position of the block, at which fetch and put begin, also if Reverse is set
 		if t.Reverse {
 			low = t.n - done - m
 		}
@@ -190,7 +190,7 @@ func scanSomeRows[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Ty
 }
 
 // scanFourRows replaces the first n elements of four rows by their cumulative sums or products. If
-// the unit has fewer rows, the results for the others are ignored.
+// the unit has fewer than four rows, the caller ignores the results of the missing rows.
 func scanFourRows[T float64 | int64](x *[maxBlock]T, state *[scanRows]T, n int, reverse, product bool) {
 	a := x[:n]
 	b, c, d := x[scanPart:][:len(a)], x[2*scanPart:][:len(a)], x[3*scanPart:][:len(a)]
@@ -244,7 +244,7 @@ func scanOneRow[T float64 | int64](x []T, s T, reverse, product bool) T {
 	return s
 }
 
-// direction returns the index at which a scan of n elements begins, and the step to the next.
+// direction returns the index at which a scan of n elements begins, and the step to the next index.
 func direction(n int, reverse bool) (first, step int) {
 	if reverse {
 		return n - 1, -1
@@ -252,9 +252,9 @@ func direction(n int, reverse bool) (first, step int) {
 	return 0, 1
 }
 
-// extremes sets places to the positions of the greatest or least elements of a part of a row so
-// far. The parameter low is the position of the part's element that comes first in memory. start
-// says that the scan begins here.
+// extremes scans x, a part of a row that begins at position low. For each element it sets places to
+// the position of the greatest or least element so far. start says that the scan begins with this
+// part.
 func extremes[T float64 | int64](x []T, places []int64, low int, state *T, best *int64, start, reverse, least bool) {
 	k, step := direction(len(x), reverse)
 	if start {
@@ -290,7 +290,7 @@ func extremes[T float64 | int64](x []T, places []int64, low int, state *T, best 
 }
 
 // recur replaces the factors x of a part of a row by the states of the linear recurrence with the
-// terms b. start says that the scan begins here.
+// terms b. start says that the scan begins with this part.
 func recur[T float64 | int64](x, b []T, state *T, reverse, start bool) {
 	k, step := direction(len(x), reverse)
 	for range x {
@@ -375,8 +375,9 @@ var (
 	logOfSum = &formula{e: expr.X(0).Add(expr.Call("log1p", expr.X(1)))}
 )
 
-// exponents replaces each element of a part of a row by minus its distance to the greatest element
-// before it, and sets most to the greatest element so far.
+// exponents replaces each element of a part of a row by -d, where d is the distance between the
+// element and the greatest element before it. It sets most[k] to the greatest element up to and
+// including element k.
 func (s *logSum) exponents(x, most []float64, reverse bool) {
 	k, step := direction(len(x), reverse)
 	m := s.most
@@ -395,8 +396,8 @@ func (s *logSum) exponents(x, most []float64, reverse bool) {
 	}
 }
 
-// rests replaces each power of e by the rest of the sum so far. most has the greatest element so
-// far, for each of them.
+// rests replaces each power of e, which was computed from a result of exponents, by the field rest
+// of the sum so far. The argument most is the result of exponents.
 func (s *logSum) rests(x, most []float64, reverse bool) {
 	k, step := direction(len(x), reverse)
 	m, rest := s.most, s.rest
@@ -414,7 +415,7 @@ func (s *logSum) rests(x, most []float64, reverse bool) {
 }
 
 // logSums replaces each element of some rows of w.x by the logarithm of the sum of the exponentials
-// so far. start says that the scan begins here.
+// so far. start says that the scan begins with these elements.
 func (w *scanSpace) logSums(rows, m int, start, reverse bool) {
 	if start {
 		for r := range rows {
@@ -451,7 +452,8 @@ func (w *scanSpace) logSumsAcross(m int, start bool) {
 	w.compute(logOfSum, 1, m)
 }
 
-// compute replaces m elements of each of some rows of w.x by a formula of them.
+// compute applies a formula to the first m elements of each of the first rows of w.x. The results
+// replace these elements.
 func (w *scanSpace) compute(f *formula, rows, m int) {
 	w.formulas.cols = m
 	x := rowOperand{unsafe.Pointer(&w.x), dtype.F64, scanPart * 8, 8}

@@ -96,9 +96,10 @@ func TestShortenedReductions(t *testing.T) {
 	}
 }
 
-// TestShortenedReductionsInOrder: two kinds of maps are not merged into a reduction. For a map
-// whose values depend on their position, read in another order, merging would change the order of
-// additions. For a map that rounds to 16 bits, the rounding would be lost.
+// TestShortenedReductionsInOrder: two kinds of maps are not merged into a reduction. The first kind
+// is a map whose values depend on their position, if the reduction reads them in another order.
+// Merging would change the order of additions. The second kind is a map that rounds to 16 bits. The
+// merged reduction would not round.
 func TestShortenedReductionsInOrder(t *testing.T) {
 	f := []dtype.Type{dtype.F32}
 	position := expr.X(0).Mul(expr.C(1.1)).Add(expr.Index(dtype.I64).Cvt(dtype.F32).Mul(expr.C(1e-5)))

@@ -170,7 +170,7 @@ func (s *sortSpace) sortEqualWords(x []uint64) {
 }
 
 // radix sorts the words by their upper bits. It sorts eight bits at a time, from the lowest bits
-// on. The positions are already in order.
+// on. Words with equal upper bits keep their order, which is the order of the positions.
 func (s *sortSpace) radix() []uint64 {
 	s.spare = resized(s.spare, len(s.words))
 	from, to := s.words, s.spare

@@ -43,7 +43,7 @@ type Device struct {
 
 	products *products // if nil, the package's own kernels compute products
 
-	tuning    atomic.Uint32 // what chooses the forms of products: a [Tuning]
+	tuning    atomic.Uint32 // a [Tuning], which says how the forms of products are chosen
 	tuned     *tunedProducts
 	measuring sync.Mutex // held while a product is measured
 }

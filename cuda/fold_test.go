@@ -59,8 +59,9 @@ var foldGradients = []struct {
 	}},
 }
 
-// The kernel that folds windows gives the bits of the composition, which adds one element of all
-// windows after the other. A captured gradient has the same bits.
+// The kernel that folds windows gives the same bits as the composition. The composition adds the
+// first elements of all windows to the result, then the second elements, and so on. A captured
+// gradient has the same bits too.
 func TestFoldGradients(t *testing.T) {
 	dev := emulated(t, "256MiB")
 	for i, c := range foldGradients {

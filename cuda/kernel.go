@@ -42,7 +42,7 @@ func (e *KernelError) Error() string { return "cuda: kernel " + e.Kernel + ": " 
 //
 // k may also be a literal that describes PTX text of another compiler: the entry's name, the text,
 // its version and target, and its parameters with their offsets. NewKernel does not compare the
-// description with the text. If the driver refuses it, the first launch returns the error.
+// description with the text. If the driver refuses the text, the first launch returns the error.
 func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 	own := &kernels.Kernel{Name: k.Name, Entry: k.Name, PTX: k.Text, StaticShared: k.StaticShared, DynShared: c.Shared,
 		ParamSize: k.ParamSize, Version: k.Version, Target: k.Target, Exact: k.Exact, Overlap: c.Overlap, Foreign: true}

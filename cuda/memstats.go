@@ -191,7 +191,8 @@ func memorySummary(m map[string]int64, index int, abbreviated bool) string {
 	return b.String()
 }
 
-// scaled prints v in ten columns, in the unit that suits the number like.
+// scaled prints v in ten columns, in a unit that suits the size of the number like. For a number of
+// one pool, like is the corresponding number of all memory, so that both have the same unit.
 func scaled(v, like int64, bytes bool) string {
 	units, step, from := []string{" ", "K", "M"}, int64(1000), 750e3
 	if bytes {

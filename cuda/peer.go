@@ -242,9 +242,10 @@ type PeerTraffic struct {
 }
 
 // PeerCopies returns the number and kind of the copies from peer to dev. If the hardware supports
-// peer access, the first copy enables it; no call is needed. Peer access covers memory in ordinary
-// segments: with expandable segments, the driver chooses the way. The error is a
-// *[device.OperandError] if one of them is not a GPU or they belong to different drivers.
+// peer access, the first copy enables it by itself. Peer access covers only memory in ordinary
+// segments. For memory in expandable segments, the driver decides whether a copy is direct. The
+// error is a *[device.OperandError] if dev or peer is not a GPU, or if they belong to different
+// drivers.
 func PeerCopies(dev, peer device.Device) (PeerTraffic, error) {
 	const op = "peer copies"
 	d, err := gpu(op, dev)

@@ -78,8 +78,9 @@ type pinnedBlock struct {
 	graphs int      // number of recordings that copy from or to the block
 }
 
-// pinnedSize rounds n up to a multiple of an eighth of the power of two below, at least 4 KiB. So
-// at most an eighth is lost, and blocks serve requests of slightly different sizes.
+// pinnedSize rounds n up to a multiple of a step. The step is an eighth of the greatest power of
+// two below n, but at least 4 KiB. So at most an eighth of a large block is lost, and a block can
+// serve requests of slightly different sizes.
 func pinnedSize(n int) int {
 	const page = 4 << 10
 	step := max(page, 1<<bits.Len(uint(max(n, 1)-1))>>4)

@@ -46,7 +46,7 @@ type recording struct {
 	nodes []recorded
 	// number of the nodes that are work, and not the begin or the end of a block
 	pieces int
-	marks  map[uint64]recorded // blocks that are in use
+	marks  map[uint64]recorded // begins of the blocks that are in use, by address
 	hosts  []*pinnedBlock      // page-locked blocks that replays copy from or to
 }
 
@@ -229,8 +229,8 @@ func (s *stream) refuse(op, why string) error {
 
 const hostWaits = "the host would wait for work that does not run yet"
 
-// launches records the launches of an op, and the scratch memory that they use. op is nil if they
-// are not those of an op.
+// launches records the launches of an op, and the scratch memory that they use. op is nil if the
+// launches do not belong to an op.
 func (l *lane) launches(op device.Op, list []kernels.Launch, scratch []*pool.Block) {
 	if len(list) == 0 {
 		return

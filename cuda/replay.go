@@ -18,8 +18,8 @@ const turns = 4
 
 // replayer is the graph made from a recording. The host memory that the graph reads lies in one
 // page-locked block: the constants, then one copy of the feeds for each turn. Before a launch, the
-// nodes that copy the feeds are changed to read the copy of this turn. Launches that are queued
-// already keep their addresses.
+// nodes that copy the feeds are changed to read the copy of the current turn. Launches that are
+// already queued still read the copies of their own turns.
 type replayer struct {
 	r      *recording
 	ops    int
@@ -79,7 +79,8 @@ func (r *recording) Finish() (device.Replayer, error) {
 }
 
 // make creates the driver's graph of the shorter list. If the driver refuses a merged kernel, make
-// creates the graph of the recorded list. Any other error would hold for both lists.
+// creates the graph of the recorded list. After any other error it does not try the recorded list,
+// because the error would occur again.
 func (g *replayer) make() error {
 	nodes, why, err := g.r.shortened()
 	if why == "" {

@@ -37,7 +37,7 @@ type placedNode struct {
 type markedBlock struct {
 	span       worklist.Span
 	begin, end recorded
-	from, to   nodePlace // places of the nodes begin and end; to.node is never if the block does not end
+	from, to   nodePlace // places of begin and end; to.node is the constant never if there is no end
 	first      int       // the recorded place of begin
 	last       int       // the recorded place of end
 	moved      bool
@@ -75,8 +75,9 @@ func blocksOf(nodes []recorded) *blockList {
 	return list
 }
 
-// uses extends the life of blocks that the recorded work w at node n used, if the merged item it,
-// at node to, still uses them.
+// uses extends the life of blocks. The recorded work w, at node n, has become a part of the merged
+// item it, which runs at node to. If that item uses a block that w used, the block must be alive at
+// node to.
 func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
 	own := worklist.Of(w.op, nil)
 	for _, s := range slices.Concat(own.Reads, own.Writes) {
@@ -94,8 +95,9 @@ func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
 	}
 }
 
-// lasts extends the blocks in which the recorded work w at node n wrote a result, up to a place. A
-// result lives longer than its block if work was dropped that repeats w.
+// lasts extends the life of the blocks to which the recorded work w, at node n, wrote a result.
+// They must live up to the place to. Such an extension is needed if later work that repeats w was
+// dropped, because then the result of w replaces the result of that work.
 func (list *blockList) lasts(w *recorded, n int, result worklist.Span, to nodePlace) {
 	if !slices.ContainsFunc(worklist.Of(w.op, nil).Writes, result.Meets) {
 		return

@@ -40,7 +40,7 @@ type staging struct {
 type chunk struct {
 	mem   []byte
 	used  int         // bytes that uploads have filled
-	on    []cu.Stream // streams that copy from the chunk and are not yet marked after their copies
+	on    []cu.Stream // streams that copy from the chunk and have no mark after their copies yet
 	marks []cu.Event  // marks after copies
 }
 

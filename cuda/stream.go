@@ -124,8 +124,7 @@ func (d *Device) wrap(i idleStream) *stream {
 func (d *Device) DefaultStream() device.Stream { return d.main }
 
 // NewStream returns another stream. A higher priority is more urgent; 0 is the default. The
-// priority is clamped to the range of the GPU, which has two or three levels. The stream lives as
-// long as it is reachable.
+// priority is clamped to [PriorityRange]. The stream lives as long as it is reachable.
 func (d *Device) NewStream(priority int) (device.Stream, error) {
 	if err := d.enter(); err != nil {
 		return nil, err

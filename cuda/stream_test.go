@@ -79,7 +79,8 @@ func TestBetweenDevices(t *testing.T) {
 			w := empty(t, to, nil, n)
 			v.Buf.Use(s)
 			must(t, to.CopyFrom(s, w.Buf, 0, v.Buf, 0, 4*n))
-			v.Buf.Free() // the pool waits for stream s, which is the second device's, before reuse
+			// s is a stream of the second device. The pool waits for s before it reuses the memory.
+			v.Buf.Free()
 			v = w
 		}
 		check(t, list[0], nil, v, fill(10, n)...)

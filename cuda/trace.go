@@ -12,9 +12,9 @@ import (
 )
 
 // timing measures times for a tracer. It keeps events with timing, and the mark from which times
-// are counted. The driver returns the time between two events as a float32 in milliseconds, so the
-// resolution is lost if they are far apart. Therefore a new mark is made every second. It
-// references the previous mark.
+// are counted. The driver returns the time between two events as a float32 in milliseconds, so long
+// times have a low resolution. Therefore a new mark is made every second. The new mark refers to
+// the previous mark, because its own time is measured from there.
 type timing struct {
 	mu   sync.Mutex
 	idle []cu.Event

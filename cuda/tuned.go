@@ -60,7 +60,7 @@ type tunedProducts struct {
 	path string // path of the file; empty if there is no file
 	head tunedHead
 	logf func(format string, args ...any) // called at the first failure to write
-	// time after which a product is measured again, if a measurement found no room
+	// time after which a product is tried again, if it could not be measured
 	retryAfter time.Duration
 
 	saving sync.Mutex
@@ -133,8 +133,8 @@ func (m *tunedProducts) find(p kernels.Product, c *kernels.Choice) knownForm {
 	return k
 }
 
-// postpone prevents a product from being measured again immediately. Planning all of its forms
-// takes the host longer than the product itself.
+// postpone prevents a product that could not be measured from being tried again immediately.
+// Planning all of its forms takes the host longer than the product itself.
 func (m *tunedProducts) postpone(p kernels.Product) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

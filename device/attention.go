@@ -132,8 +132,8 @@ func (o *AttentionGrad) Check() (arg, reason string) {
 	return arg, reason
 }
 
-// Work counts the computation of the weights, and five products that have as many results as there
-// are weights. If gradients are absent, it counts fewer products.
+// Work counts the computation of the weights, and five matrix products: Q·Kᵀ, the gradient of the
+// weights, DQ, DK and DV. It leaves out the products that absent gradients do not need.
 func (o *AttentionGrad) Work() Work {
 	if o.Out.Size() == 0 || o.DQ.Absent() && o.DK.Absent() && o.DV.Absent() {
 		return Work{}

@@ -81,8 +81,9 @@ func (o *ChannelNormGrad) Work() Work {
 // Clone copies the op.
 func (o *ChannelNormGrad) Clone() Op { c := *o; return &c }
 
-// checkChannels checks the operands. Those named "out", "dx" and "g" must have x's shape. All other
-// operands must have the shape [channels]. dx, weight and bias may be absent.
+// checkChannels checks the operands of op. The operands named "out", "dx" and "g" must have x's
+// shape. All other operands must have the shape [channels]. The operands named "dx", "weight" and
+// "bias" may be absent.
 func checkChannels(op Op, x *View) (arg, reason string) {
 	if x.Shape.Rank() != 3 || x.Size() == 0 {
 		return "x", fmt.Sprintf("shape %v, want [n, channels, inner] with elements", x.Shape)

@@ -192,7 +192,7 @@ type Communicator interface {
 	// errors.ErrUnsupported, the communicator cannot be used any more.
 	Collect(streams []Stream, c *Collective) error
 	// Close releases the communicator. Abort ends calls and kernels that hang. Any goroutine may
-	// call it.
+	// call Abort, also while another goroutine is in Collect.
 	Close() error
 	Abort() error
 }

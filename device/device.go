@@ -77,8 +77,8 @@ type Buffer interface {
 	Size() int     // the number of requested bytes
 	Addr() uintptr // address on the device; on the CPU, the address of the memory that Host returns
 	Host() []byte  // the memory itself if the host can access it, else nil
-	// Use says that the buffer is used on a stream other than the one of Alloc. Then Free waits for
-	// that stream too
+	// Use says that work on stream s uses the buffer, in addition to the stream that was passed to
+	// Alloc. Then the memory is not reused before that work is done.
 	Use(s Stream)
 	Free()  // frees the memory in stream order
 	Queue() // frees the memory later; for cleanups of the garbage collector, which must not block

@@ -39,7 +39,7 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 // Raised marks the error as one that tensor.Try returns: see [Raised].
 func (e *UnavailableError) Raised() {}
 
-// IndexError reports an index outside its axis, which a kernel found.
+// IndexError says that a kernel found an index outside its axis.
 type IndexError struct {
 	Tag          uint32 // the number that the caller passed to Gather, Scatter or CrossEntropy
 	Index, Bound int64

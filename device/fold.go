@@ -10,8 +10,8 @@ import (
 // Fold adds the elements of windows to planes, like torch's F.fold (col2im). Y has the shape [n,
 // channels, in…], and X has the shape [n, channels, kernel…, out…]. For the window at place p,
 // element k is X[n, c, k…, p…]. Fold sets each element of Y to the sum of the elements of X that
-// lie there. It begins with 0, and adds the elements of X in the order of k. So each step of k adds
-// at most one element.
+// lie there, at most one for each k. The sum begins with 0, and the terms are added in the order of
+// k.
 //
 // W may be absent. Otherwise it has the shape [channels, kernel…], and element k of a window is
 // multiplied by W[c, k…]. In floats the product and the addition are rounded once together.

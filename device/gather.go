@@ -6,10 +6,11 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Gather sets each element of Out to an element of Src, like torch.gather. That element has the
-// same position, but its index along Axis is the element of Index. Out and Index have the same
-// shape. For an index outside the axis it stores 0. Then Run or the next wait returns an
-// [IndexError] with Tag. Every device supports Gather without Wrap.
+// Gather sets each element of Out to an element of Src, like torch.gather. The two elements have
+// the same coordinates, except along Axis: there, the element of Index at these coordinates is the
+// coordinate in Src. Out and Index have the same shape. For an index outside the axis, Gather
+// stores 0, and Run or the next wait returns an [IndexError] with Tag. Every device supports Gather
+// without Wrap.
 type Gather struct {
 	Out, Src, Index View
 	Axis            int

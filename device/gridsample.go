@@ -14,7 +14,7 @@ type GridMode uint8
 const (
 	GridBilinear GridMode = iota // the four elements around the place
 	GridNearest                  // the nearest element, the even one if two are equally near
-	// the sixteen elements around the place, with Keys' kernel for a = -¾
+	// the sixteen elements around the place, weighted by Keys' cubic kernel with a = -¾
 	GridBicubic
 )
 

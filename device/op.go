@@ -92,7 +92,8 @@ func Run(d Device, s Stream, op Op) error {
 	return Rerun(d, s, op)
 }
 
-// Rerun runs op again, which [Run] has checked before, on s. A recording's replay uses it.
+// Rerun runs op on s without checking it, because [Run] has checked it before. A recording's replay
+// calls Rerun.
 func Rerun(d Device, s Stream, op Op) error {
 	if t := Tracing(); t != nil {
 		return runTraced(t, d, s, op)

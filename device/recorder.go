@@ -52,9 +52,10 @@ type Recording interface {
 	// place in the order of the device's first stream. If the device takes no part in the
 	// recording, the error is an *[OperandError].
 	Feed(dev Device, bytes int, o Origin) (Buffer, error)
-	// Finish ends the recording. If Stream does not come after some recorded work, the error is a
-	// *[RecordError], and its field Stream is the stream of that work. After an error the recording
-	// has ended as after Abort.
+	// Finish ends the recording. The recording's first stream must have waited for the work of all
+	// its other streams, directly or through other streams. Otherwise the error is a
+	// *[RecordError], and its field Stream is a stream that was not waited for. After an error the
+	// recording has ended as after Abort.
 	Finish() (Replayer, error)
 	// Abort ends the recording without a result. The recording's buffers become ordinary buffers,
 	// with undefined contents.

@@ -21,12 +21,13 @@ func (k ScatterKind) String() string {
 	return [...]string{"set", "add", "prod", "max", "min"}[k]
 }
 
-// Scatter combines each element of Src into an element of Dst, like torch's scatter_reduce. That
-// element has the same position, but its index along Axis is the element of Index. The positions
-// are handled in order. If many positions have the same target, a device may first combine groups
-// of a fixed number of positions, and then the groups in order. 16-bit floats are added and
-// multiplied in float32. Positions with an index outside the axis are left out. Then Run or the
-// next wait returns an [IndexError] with Tag. Every device supports Scatter without Wrap.
+// Scatter combines each element of Src into an element of Dst, its target, like torch's
+// scatter_reduce. The two elements have the same coordinates, except along Axis: there, the element
+// of Index at these coordinates is the coordinate in Dst. The positions in Src are handled in
+// order. If many positions have the same target, a device may first combine groups of a fixed
+// number of positions, and then the groups in order. 16-bit floats are added and multiplied in
+// float32. Positions with an index outside the axis are left out. Then Run or the next wait returns
+// an [IndexError] with Tag. Every device supports Scatter without Wrap.
 type Scatter struct {
 	Kind            ScatterKind
 	Dst, Src, Index View

@@ -19,9 +19,9 @@ const (
 	PickRank                  // the position with number Rank
 	// the lower one of the middle positions, or the position of the first NaN if the row has one
 	PickMedian
-	PickNanMedian // the lower one of the middle positions, without those of NaN
-	// the last position of the most frequent element; among equally frequent elements, the least
-	// counts. NaN equals no other NaN
+	PickNanMedian // the lower one of the middle positions of the row without its NaN
+	// the last position of the most frequent element. If several elements are equally frequent, the
+	// least of them is taken. NaN equals no other NaN
 	PickMode
 )
 

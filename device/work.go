@@ -83,7 +83,7 @@ var expCost = expr.MustLower([]*expr.Expr{expr.X(0).Exp()}, []dtype.Type{dtype.F
 type Peak struct {
 	FLOPs float64 // float32 operations per second
 	// operations per second in products of 16-bit floats, with tensor cores if there are any; 0
-	// means FLOPs
+	// means the same rate as FLOPs
 	Half   float64
 	Bytes  float64 // memory bandwidth in bytes per second
 	Source string  // source of the numbers

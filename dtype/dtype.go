@@ -1,9 +1,9 @@
 // Package dtype names the ten element types of tensors and says how they combine.
 //
-// A [Type] tells its size and its class: boolean, integer or floating point. [Promote] tells the
-// type of a result of two types, and [Type.Compute] the type in which arithmetic is done. [Parse]
-// reads torch's names. [Float16] and [BFloat16] are the Go types of the 16-bit floats, which Go
-// does not have.
+// The methods of a [Type] return its size and its class: boolean, integer or floating point.
+// [Promote] returns the type of a result from the types of its two operands. [Type.Compute] returns
+// the type in which arithmetic is done. [Parse] reads torch's names. Go has no 16-bit floats, so
+// this package defines [Float16] and [BFloat16].
 //
 // There are no complex types.
 package dtype

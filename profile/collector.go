@@ -37,8 +37,8 @@ type place struct {
 	self, total sums
 	inner       *span // the call of a layer to which the span belongs
 	outer       *span // for a call of a layer, the enclosing call of a layer
-	// whether a gradient made the span, directly or through spans that are no calls of layers; such
-	// a span recomputes forward work
+	// again says that the span recomputes forward work. That is so if the gradient of an op opened
+	// it, directly or through other spans that are not calls of layers.
 	again bool
 }
 

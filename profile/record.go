@@ -122,7 +122,8 @@ func (r *record) nameLayers() {
 			continue
 		}
 		p.outer, p.inner = p.inner, p
-		// inner becomes the layer that encloses the layer whose gradient caused the recomputing
+		// p.outer is the layer whose gradient caused the recomputing. The layer that encloses p is
+		// the layer around it.
 		if p.again && p.outer != nil {
 			p.outer = p.outer.outer
 		}
@@ -261,7 +262,7 @@ func (r *record) place() {
 // addUp sums up the leaves and spans within each span.
 func (r *record) addUp() {
 	for _, p := range r.spans {
-		if !p.loose { // other spans of its goroutine already count the time of such a span
+		if !p.loose { // the time of a loose span counts already for other spans of its goroutine
 			p.self = sums{cpu: p.end - p.start}
 		}
 	}

@@ -128,7 +128,8 @@ func TestStacksOfWalks(t *testing.T) {
 	}
 }
 
-// Two stacks are distinguished even if they differ only a given number of calls away.
+// Two stacks are distinguished even if their only difference is far from the innermost call: up to
+// 80 calls of a recursive function lie between.
 func TestStacksOfRecursions(t *testing.T) {
 	w := &walker{}
 	for depth := range 80 {

@@ -37,8 +37,8 @@ func givenAway(u *unit) {
 	}
 }
 
-// tensorKey identifies a tensor. It is the value of a local variable v, or the named field of a
-// batch in v.
+// tensorKey identifies a tensor. The tensor is the value of the local variable v. If field is not
+// empty, v holds a batch, and the tensor is that field of the batch.
 type tensorKey struct {
 	v     *types.Var
 	field string
@@ -202,8 +202,8 @@ func (f *flow) expr(e ast.Expr) {
 	})
 	for _, call := range given {
 		k, _ := f.key(call.Args[0])
-		// the same expression gave the tensor away before; f.used reports tensors given away
-		// earlier
+		// An earlier call in the same expression has given the tensor away. checkOperands reports
+		// only tensors that were given away before the expression.
 		if f.gone[k] != nil {
 			f.reportUse(call.Args[0], k)
 		}
@@ -300,8 +300,9 @@ func (f *flow) reportUse(e ast.Expr, k tensorKey) {
 		name, s, f.Fset.Position(from.Pos()).Line, name, s)
 }
 
-// live returns the operands of a call that must not be freed before the call. Such calls are
-// methods that compute, and functions of package tensor.
+// live returns the operands of a call that must not be freed before the call, because the call
+// reads them. It knows the methods of Tensor that compute, Scope.From, and functions of package
+// tensor. For other calls it returns nil.
 func (u *unit) live(call *ast.CallExpr) []ast.Expr {
 	on, m := u.method(call)
 	if on != nil && isTensor(receiver(m)) && m.Pkg().Path() == tensorPath {

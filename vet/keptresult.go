@@ -102,8 +102,8 @@ func (u *unit) kept(v *types.Var, uses []use) {
 }
 
 // step returns the opening whose function literal is the innermost function around a use. It
-// returns nil if the literal is not inside v's function, or if the literal itself closes the scope,
-// because closing may keep tensors.
+// returns nil if v is declared inside the literal. It also returns nil if the literal itself closes
+// the scope, because Close may keep tensors.
 func (u *unit) step(use use, v *types.Var) *opening {
 	lit, _ := body(use.stack)
 	o := u.literals[lit]
@@ -198,7 +198,7 @@ func (u *unit) ownedVariable(o *opening, v *types.Var, seen []*types.Var) bool {
 		return false
 	}
 	if slices.Contains(seen, v) {
-		return true // this use does not matter; the other assignments decide
+		return true // an assignment of v reads v itself, so the other assignments decide
 	}
 	seen = append(seen, v)
 	values := 0

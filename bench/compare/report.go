@@ -136,7 +136,7 @@ func readJSON(path string) any {
 }
 
 // read counts the passed and failed tests in the log of a test binary (-test.v). It returns the
-// failed tests, without those that only failed because of a subtest, and their output.
+// failed tests with their output. It leaves out a test that failed only because a subtest failed.
 func (s *stepResult) read(log []byte) (list []failure) {
 	said, current := map[string][]string{}, ""
 	var failed []string

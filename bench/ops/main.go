@@ -2,7 +2,7 @@
 // PyTorch's ops and prints ratios. The table of cases is in this program. Each case has its
 // operands, its call, and the same call in PyTorch as a Python expression.
 //
-//	ops list     prints the cases, a line of JSON for each and size
+//	ops list     prints a line of JSON for each case and size
 //	ops serve    reads lines "case size forward|backward 4ms wall|cpu", and answers each with a
 //	             line of JSON; "drop" forgets the operands made so far
 //

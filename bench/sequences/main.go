@@ -19,8 +19,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sequences returns the step of a case. mode is "train" or "infer". inputs is the number of
-// features of the input, and hidden that of the hidden layer.
+// sequences returns the step of a case. mode is "train" or "infer". inputs and hidden are the
+// numbers of features of the input and of the hidden layer.
 func sequences(kind, mode string, length, batch, inputs, hidden int) (func(), error) {
 	var forward func(x *tensor.Tensor) *tensor.Tensor
 	var model any

@@ -267,8 +267,8 @@ func (p cardPart) LoadStateDict(sd map[string]any) error {
 }
 
 // differences returns the keys in which two descriptions of models differ, with their values if
-// these are short. It ignores Trained, because earlier versions did not store it. If the data
-// differs, Mean and Std differ anyway, and so does the state of the loader.
+// these are short. It ignores Trained, because earlier versions did not store it. A difference of
+// the data is found without Trained: Mean, Std and the state of the loader then differ too.
 func differences(was, now string) string {
 	var a, b map[string]json.RawMessage
 	if json.Unmarshal([]byte(was), &a) != nil || json.Unmarshal([]byte(now), &b) != nil {

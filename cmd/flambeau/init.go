@@ -33,8 +33,8 @@ func (c *trainCmd) begin(e *env, n *network) error {
 }
 
 // load loads the weights of a file into the model. If only the weights of the last layer do not
-// fit, because the classes differ, that layer keeps its random weights. The result text then says
-// so.
+// fit, because the classes differ, that layer keeps its random weights. The result named text then
+// says so.
 func (n *network) load(path string) (text string, err error) {
 	sd, was, err := loadWeights(path)
 	if err != nil {

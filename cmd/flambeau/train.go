@@ -263,8 +263,7 @@ func openDevice(name string) (device.Device, string, error) {
 	return d, announce(d, "using "+d.Name()+" ("+d.Info().Name+")"), nil
 }
 
-// announce returns the reason for the choice of a device, which is its second argument. If the
-// device is emulated, it adds a warning.
+// announce returns why, the reason for the choice of device d. If d is emulated, it adds a warning.
 func announce(d device.Device, why string) string {
 	if d.Info().Emulated {
 		why += ": EMULATED, results are real, times are not"

@@ -27,7 +27,8 @@ type attentionCase struct {
 const (
 	// queries, keys and values are parts of [batch, length, 3, heads, features]
 	packed form = "one projection"
-	shared form = "one for all" // one sample and head of keys and values is broadcast to all
+	// the keys and values of one head of one sample are broadcast to all heads and samples
+	shared form = "one for all"
 )
 
 // attentionKinds are the kinds of cases. Most kinds combine several properties, so that a few kinds

@@ -122,7 +122,8 @@ func foldReference(o *device.Fold, y, x, w *array) []uint64 {
 	return sums
 }
 
-// foldRepeated checks folds whose windows each have one number. A device may add in another order.
+// foldRepeated checks folds in which all elements of a window are one number. For such folds a
+// device may add in another order, so results need only be close.
 func (r *rig) foldRepeated() {
 	for i, w := range []window{
 		{n: 3, in: [2]int{6, 8}, kernel: [2]int{2, 2}, stride: [2]int{2, 2}, dilation: [2]int{1, 1}, out: [2]int{3, 4}},

@@ -9,7 +9,8 @@ import (
 )
 
 // testIndexWrap checks indices that count from the end of an axis. Such an index selects the same
-// element as the corresponding index from the start. An index before -n is an error.
+// element as the corresponding index from the start. In an axis of size n, an index below -n is an
+// error.
 func testIndexWrap(r *rig) {
 	if !r.dev.Supports(&device.Gather{Wrap: true}) || !r.dev.Supports(&device.Scatter{Wrap: true}) {
 		r.Logf("%s does not count indices from the end: nothing to test", r.dev.Name())

@@ -89,7 +89,7 @@ type gap struct {
 // fitLocked finds the place in the space where a block of the given size needs the fewest new
 // pages.
 func (s *space) fitLocked(size uint64, best *gap) {
-	// Collect the ranges between the runs, without the ranges that are being unmapped.
+	// New pages must lie between these spans: the runs, and the ranges that are being unmapped.
 	spans := make([]span, 0, len(s.runs)+len(s.busy)+1)
 	for _, r := range s.runs {
 		spans = append(spans, span{r.addr, r.size})
@@ -297,7 +297,7 @@ func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 				if p.cutLocked(s, i, b, g) {
 					i--
 				}
-				break // if a part of the run is left after the pages, it is the next run
+				break // the part of the run after the pages, if there is one, is the next run of the loop
 			}
 		}
 	}
@@ -315,7 +315,7 @@ func (p *Pool) cutLocked(s *space, i int, b *Block, g span) bool {
 	end := b.addr + uintptr(b.size)
 	after := b.next
 	before := b.prev
-	if head := uint64(g.addr - b.addr); head > 0 { // b stays, as the part before the pages
+	if head := uint64(g.addr - b.addr); head > 0 { // b becomes the part before the pages
 		b.size, b.next = head, nil
 		before = b
 	} else {

@@ -191,7 +191,7 @@ func (p *Pool) hopelessLocked(r *request) bool {
 // Empty gives segments without live or pending blocks back to the backing, when the work on their
 // streams is done. It returns their size in bytes. In PyTorch it is torch.cuda.empty_cache.
 func (p *Pool) Empty() uint64 {
-	p.ladderMu.Lock() // while this memory is given back, no request may fail
+	p.ladderMu.Lock() // a request must wait until this memory is given back, instead of failing
 	defer p.ladderMu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,10 +13,10 @@
 // memory, and with another order of dimensions in memory. A few samples run on the emulated GPU
 // too. FLAMBEAU_SAMPLES may name a folder that _golden/opdb.py --all and moduledb.py --all filled.
 // With FLAMBEAU_SOAK=1 the samples in that folder are compared as well. They may differ by twice
-// the error that [golden.Rule] allows, or need a row in testdata/soak.tsv. A row in that file may
-// be unneeded if the folder lacks an entry, or samples that the scripts' flag --most left out. The
-// log says what the folder lacks, and counts its samples. FLAMBEAU_SAMPLES_ONLY=add selects one
-// entry.
+// the error that [golden.Rule] allows, or need a row in testdata/soak.tsv. An unneeded row in that
+// file is allowed if the folder is not complete. A folder may lack entries, or samples that the
+// scripts' flag --most left out. The log says what the folder lacks, and counts its samples.
+// FLAMBEAU_SAMPLES_ONLY=add selects one entry.
 //
 // A row has six columns.
 //

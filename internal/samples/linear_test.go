@@ -268,8 +268,8 @@ func noInfo(a *args, x T) T {
 	return a.scope.Typed(stored["I32"]).Zeros(d[:max(len(d)-2, 0)]...)
 }
 
-// tolerances returns rtol and atol, or nil if both are absent. The parameter is an older name of
-// rtol in torch.
+// tolerances returns rtol and atol, or nil if both are absent. The parameter old is another name
+// under which older versions of torch pass rtol.
 func (a *args) tolerances(old string) []float64 {
 	for _, name := range []string{old, "rtol", "atol"} {
 		if t, ok := a.arg(-1, name).(T); ok && t.Rank() > 0 {

@@ -99,8 +99,8 @@ func (l *list) merge(i, j int, r *reader) bool {
 	return true
 }
 
-// lasts notes that item j, instead of item i, reads the operands of i, maybe after their buffers
-// are freed.
+// lasts extends Ends for the operands of item i. Now item j reads these operands, maybe after their
+// buffers were freed.
 func (l *list) lasts(i, j int) {
 	for k := range i {
 		for n, end := range l.items[k].Ends {
@@ -139,8 +139,9 @@ func (m *merger) operands() bool {
 			return false
 		}
 		m.how.Operands[k], own, linked = ^out, ins, true
-		// They take the place of v among the operands. This matters for a reduction: its order is
-		// that of its first operand with the most strides other than 0.
+		// These operands take the place of v. The place matters for a reduction: it traverses the
+		// elements in the order of the operand with the most strides other than 0. If there are
+		// several such operands, the first of them decides.
 		for i := range own {
 			m.operand(own[i])
 		}
@@ -164,8 +165,8 @@ func (m *merger) operand(v device.View) int {
 // follow returns the operands of map i in the order in which v reads the map's result out.
 func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	made := m.made
-	// A reduction whose map uses the position cannot merge dimensions, and its order depends on
-	// whether it does.
+	// If the map of a reduction uses the position, the reduction cannot merge dimensions. Then its
+	// order of additions may differ from the order of a reduction that merges dimensions.
 	if made.Program.UsesIndex() && (!sameOrder(out, v) || m.r.reduces != nil && !v.Contiguous()) {
 		return nil, false
 	}
@@ -204,7 +205,7 @@ func (m *merger) results() bool {
 			if t.Lo > s.Lo || t.Hi < s.Hi || !fills(&its[over]) {
 				return false
 			}
-			continue // j overwrites it
+			continue // item j overwrites this result of map i
 		}
 		if !m.needed(m.i, k, m.j) {
 			continue
@@ -235,9 +236,10 @@ func (m *merger) inOrder(k int) bool {
 	return true
 }
 
-// fits reports whether one loop can have all operands and results, and whether it may write results
-// while it reads operands: a result is the same view as an operand, or shares no memory with it.
-// The scratch memory of j may be that of an operand of map i, which was freed before j.
+// fits reports whether one loop can have all operands and results, and may write results while it
+// reads operands. For the second, each result must be the same view as an operand, or share no
+// memory with that operand. The operands must not share memory with the scratch memory of j either.
+// They may do so if an operand of map i was freed before j, and j got its memory.
 func (m *merger) fits() bool {
 	before := max(len(m.made.Ins)+len(m.made.Outs), len(m.r.ins)+len(m.r.outs), m.MostPointers)
 	if len(m.ins)+len(m.outs) > before {

@@ -8,13 +8,14 @@ import (
 )
 
 // reindexed returns views of a map's operands that have the shape of the view v, which reads the
-// map's result out. Element i of v is some element of out. Element i of the returned views are the
-// operands from which the map computes this element. It returns false if no strides describe such
-// views.
+// map's result out. Element i of v is some element of out. The elements i of the returned views are
+// the operands from which the map computes this element. reindexed returns false if no strides
+// describe such views.
 //
-// The result out has no gaps, so its strides are a number system with mixed radices: each position
-// has one coordinate in each dimension. A dimension of v moves along one dimension of out. The sum
-// of all moves along a dimension stays below its size, so no move carries into another dimension.
+// The result out must have no gaps. Then each position in out has exactly one list of coordinates,
+// as a number in a system of mixed radices has exactly one list of digits. A step along a dimension
+// of v must be a number of steps along one dimension of out. All steps together must not go beyond
+// the size of that dimension, as if a digit would carry into the next one.
 func reindexed(out, v *device.View, ins []device.View) ([]device.View, bool) {
 	strides := []shape.Dims{out.Strides}
 	for i := range ins {

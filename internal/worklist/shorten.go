@@ -25,13 +25,14 @@ type Item struct {
 	// is Alive if the memory is not freed.
 	Ends  []int
 	Fails bool // the item may return an error, and the items after it do not run then
-	// Scratch is the memory that an op uses besides its operands. It belongs to Reads and Writes.
+	// Scratch is the memory that an op uses besides its operands. Reads and Writes contain these
+	// ranges too.
 	Scratch []Span
 
-	// Shorten sets these fields: the numbers of items in the list that it was given.
-	Number int   // the item; if it is merged, the one that reads the results of the others
-	Parts  []int // the items that are merged, or the item alone
-	Place  int   // the item whose place in the list it takes
+	// Shorten sets these fields. They refer to the list that Shorten was given, by its indexes.
+	Number int   // index of the item; for a merged item, of the part that reads the other parts' results
+	Parts  []int // indexes of the items that were merged, or only the index of the item
+	Place  int   // index of the item whose place in the list this item takes
 }
 
 // Of returns an item for an op that uses some scratch memory.
@@ -49,8 +50,9 @@ const Alive = math.MaxInt
 type Limits struct {
 	MostPointers int // operands and results of a merged map, if no recorded map has more
 	MostCode     int // instructions of a merged program
-	// SameOrder reports whether the reduction merged combines its values in the same order as the
-	// reduction recorded. If it is nil, equal strides of the operands are enough.
+	// SameOrder reports whether two reductions combine their values in the same order: one that was
+	// recorded, and the same reduction merged with a map. If SameOrder is nil, reductions whose
+	// operands have equal strides count as having the same order.
 	SameOrder func(recorded, merged *device.Reduce) bool
 }
 

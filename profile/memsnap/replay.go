@@ -328,8 +328,8 @@ func rows(s *device.MemorySnapshot, live map[uint64]alive) []row {
 		category string
 	}
 	at, text := map[key]*row{}, map[string]*row{}
-	// Sort the numbers. If several owners have the same description, always the same stack is then
-	// shown.
+	// Sort the numbers. Then the same stack is shown each time, if several owners have the same
+	// description.
 	for _, n := range slices.Sorted(maps.Keys(live)) {
 		a := live[n]
 		k := key{a.owner, a.category}

@@ -78,9 +78,10 @@ func toSigned(size int, cvt, cmp inst, limit, greatest constant) lowering {
 // asY returns the lower half of a register.
 func (c *ctx) asY(v reg.VecVirtual) reg.VecVirtual { return v.AsY().(reg.VecVirtual) }
 
-// toUnsigned converts floats to unsigned integers towards zero. For values that are too large, the
-// instruction returns the greatest integer. Before, the instruction for the maximum replaces
-// negative values and NaN by 0. For NaN it returns its second operand, which is 0.
+// toUnsigned converts floats to unsigned integers towards zero. First, the maximum with 0 replaces
+// negative values by 0. It also replaces NaN by 0, because the instruction for the maximum returns
+// its second operand for NaN. Then a second instruction converts the values. For values that are
+// too large, it returns the greatest integer.
 func toUnsigned(size int, maxi, cvt inst) lowering {
 	return lowering{consts: []constant{c64(0)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		maxi(c.Context, k[0], v[0], v[0])

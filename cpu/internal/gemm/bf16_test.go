@@ -22,8 +22,8 @@ func flush(x float32) float32 {
 }
 
 // dpbf16 is one lane of VDPBF16PS (Intel, "Intel 64 and IA-32 Architectures Software Developer's
-// Manual", volume 2): two fused multiply-adds, of which the second elements' comes first. Subnormal
-// operands and results become zeros.
+// Manual", volume 2). A lane does two fused multiply-adds: first with a[1] and b[1], then with a[0]
+// and b[0]. Subnormal operands and results become zeros.
 func dpbf16(acc float32, a, b [2]uint16) float32 {
 	for i := 1; i >= 0; i-- {
 		x, y := flush(decode(a[i])), flush(decode(b[i]))
@@ -246,8 +246,9 @@ func testBF16Rounded(t *testing.T) {
 	}
 }
 
-// TestBF16NotFinite puts NaN and infinities at two places: at the end of an odd k, where a pair is
-// half empty, and in rows behind those of the product, which kernels must not read.
+// TestBF16NotFinite puts NaN or an infinity into the last element along k, in one row of A. If k is
+// odd, this element fills only half of a pair. The elements after it in memory are NaN. They do not
+// belong to the factors, so kernels must not multiply them.
 func TestBF16NotFinite(t *testing.T) { bothBF16(t, testBF16NotFinite) }
 
 func testBF16NotFinite(t *testing.T) {

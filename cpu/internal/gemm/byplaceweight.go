@@ -19,7 +19,7 @@ type weightByPlace struct {
 	columns       int   // panels of a group's channels
 	image         int   // the first image of the current chunk
 	images        int   // images in the current chunk
-	panelsPerTask int   // images in a packing task
+	imagesPerTask int   // number of images in a packing task
 	a, b          []float32
 	sums          []float32 // the tiles of all tasks, if there are several chunks
 }
@@ -72,8 +72,8 @@ func (c *Conv) weightByPlace(par Parallel, dw, x, g []float32) bool {
 				return index[t], q * images * kern.stride, p * images * kern.width
 			})
 		}
-		j.panelsPerTask = max(1, packWork/(kern.width*max(in, out)))
-		par(c.Groups*(j.panels+j.columns)*ceil(j.images, j.panelsPerTask), j.pack)
+		j.imagesPerTask = max(1, packWork/(kern.width*max(in, out)))
+		par(c.Groups*(j.panels+j.columns)*ceil(j.images, j.imagesPerTask), j.pack)
 		par(tasks, j.task)
 	}
 	return true
@@ -88,9 +88,9 @@ func (j *weightByPlace) panel(p int) (row, h int) {
 // pack runs packing task i. It packs a panel of the gradient of y, or a panel of x, for some
 // images. At each place, a panel holds all channels of the first image, then those of the next.
 func (j *weightByPlace) pack(i int) {
-	parts := ceil(j.images, j.panelsPerTask)
-	n0, i := i%parts*j.panelsPerTask, i/parts
-	n1 := min(n0+j.panelsPerTask, j.images)
+	parts := ceil(j.images, j.imagesPerTask)
+	n0, i := i%parts*j.imagesPerTask, i/parts
+	n1 := min(n0+j.imagesPerTask, j.images)
 	if i < j.Groups*j.panels {
 		row, h := j.panel(i % j.panels)
 		out := size(j.Out)

@@ -325,7 +325,7 @@ func (j *columns) cut(l *columnLocal, layout *inputLayout, u *unit, start, stop 
 	l.pieces, l.runs, l.panel = l.pieces[:0], l.runs[:0], l.panel[:0]
 	n := u.sizes()
 	left := stop - start
-	// row is the position within a row of places
+	// the coordinates of the current place: row is the coordinate along the last dimension
 	row, y, z, image := start%n[2], start/n[2]%n[1], start/(n[2]*n[1])%n[0], start/size(n)
 	for left > 0 {
 		w := min(width, left)
@@ -370,7 +370,8 @@ func (j *columns) cut(l *columnLocal, layout *inputLayout, u *unit, start, stop 
 	l.panel = append(l.panel, columnPanel{len(l.pieces) / 2, len(l.runs), 0})
 }
 
-// multiply computes a tile of h output channels, from the given one on, and the columns of a panel.
+// multiply computes a tile of results: for h output channels, beginning with the given channel, and
+// for the places of a panel. panel holds the description of this panel, and then the next panel's.
 func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel int, a, b *float32, add bool) {
 	kern := j.kern
 	runs := l.runs[panel[0].run:panel[1].run]
@@ -383,7 +384,8 @@ func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel i
 		}
 		line := 0
 		if len(runs) == 1 && j.dstStep[2] == 1 && w == kern.width {
-			// the kernel adds, so it may add to the result itself
+			// The kernel adds to the memory of its result. So it can use dst, after dst was set to
+			// 0.
 			at := runs[0].index + channel*j.dstChannel
 			for r := 0; r < h && !add; r++ {
 				clear(j.dst[at+r*j.dstChannel:][:w])
@@ -426,8 +428,8 @@ func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel i
 	}
 }
 
-// direct replaces run for groups with one channel and one output. Each of its sums has few
-// products. It computes a row of places at a time.
+// direct replaces run for groups with one channel and one output, whose sums have few products. It
+// computes a row of places at a time.
 func (j *columns) direct(par Parallel, weights func(g int, dst []float32)) {
 	d := division{images: 1, parts: 1, units: j.n}
 	if j.n*j.groups*j.k*size(j.places) < parallelWork {

@@ -31,7 +31,8 @@ func (j *job[E, T]) dotTask(pool *pool[E, T], i int) {
 		if q+w > last {
 			w, kernels = 1, kern.dots1
 		}
-		// A column is too short for the processor's own prefetching to find its pace.
+		// The kernel prefetches the next columns. The processor's own prefetching would not do so,
+		// because each column is too short.
 		b, next := &j.b.data[q*j.b.cs], q+w
 		if next+w > j.n {
 			next = q

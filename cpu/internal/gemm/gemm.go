@@ -7,12 +7,13 @@
 //     columns, in elements. Any distances are allowed (transposed operands, slices of larger
 //     matrices, distance 0 to repeat), but the elements of C must not coincide. C overlaps
 //     neither A nor B.
-//   - The order of the sum over k is fixed. The sum is divided into blocks, one after the other,
-//     whose length depends only on k. If A has few rows, each lane of a vector sums a part. The
-//     bits of the result depend on the shape, the distances and the variant (package asm's Active).
-//     They do not depend on the number of workers or on the distribution of tasks. With AVX2 and
-//     AVX-512 each multiplication is fused with its addition. In generic Go each product is rounded
-//     first. NaN and infinities behave as in the plain sum, and k = 0 gives zeros.
+//   - The order of the sum over k is fixed. The sum is divided into blocks, which are computed one
+//     after the other. The length of a block depends only on k. If A has few rows, each lane of a
+//     vector sums a part of the products. The bits of the result depend on the shape, the distances
+//     and the variant (package asm's Active). They do not depend on the number of workers or on the
+//     distribution of tasks. With AVX2 and AVX-512 each multiplication is fused with its addition.
+//     In generic Go each product is rounded first. NaN and infinities behave as in the plain sum,
+//     and k = 0 gives zeros.
 //   - Factors of bfloat16 have sums in float32 ([BF16]). The instruction is VDPBF16PS of
 //     AVX512_BF16. It adds two neighbouring products along k to a sum, the second product first. It
 //     rounds to nearest even after each addition. It treats subnormal factors and sums as zeros,
@@ -150,8 +151,8 @@ func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kern
 		c.c.last(batch, apart[2]).check("C", m, n)
 	}
 	// Tiles are written row by row. So if the columns of C are contiguous, Cᵀ = Bᵀ·Aᵀ is computed
-	// instead. A product with a vector is transposed too, so that m = 1. So is a product that is so
-	// narrow that most of a tile would be empty.
+	// instead. A product with a vector is transposed too, so that m = 1. A very narrow product is
+	// also transposed, because otherwise most of each tile would be empty.
 	tiled := kern.tiled != nil && min(m, n) >= tiledRows && m*n >= tiledResult && k >= tiledDepth
 	narrow := !tiled && n < kern.width && m > n && k >= 64 && 2*m*kern.width > 3*n*ceil(m, kern.width)*kern.width
 	if rs, cs := c.distances(); cs != 1 && rs == 1 || n == 1 && m > 1 || narrow {

@@ -20,8 +20,9 @@ type kernel[E factor, T float] struct {
 	// micro[h] computes a tile of h rows: c[r*ldc+j] (+)= Σ a[p*stride+r]·b[p*ldb+j], for p < k and
 	// j < w. If masked is false, w must be width.
 	micro []func(k int, a, b *E, ldb int, c *T, ldc, w, accumulate int)
-	// transpose packs group rows: dst[p*ldd+r] = src[min(r,h-1)*rs+p] for p < k. k is a multiple of
-	// step. It may be nil.
+	// transpose packs rows, as many as the field group says. It sets dst[p*ldd+r] to
+	// src[min(r,h-1)*rs+p], for r < group and p < k. The argument k must be a multiple of the field
+	// step. transpose may be nil.
 	transpose   func(dst *E, ldd int, src *E, rs, h, k int)
 	group, step int
 	// interleave[n] packs k pairs of rows of h elements each, in panels of n vectors. Only kernels

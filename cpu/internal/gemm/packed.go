@@ -39,7 +39,7 @@ type job[E factor, T float] struct {
 	// rows: then only one task uses each block, so nothing is packed twice.
 	fused      bool
 	bufA, bufB []E
-	to         target[T] // memory of the sums, except for tasks that have their own: see tile
+	to         target[T] // memory of the sums; some tasks use their own memory: see the method tile
 	// memory for the field to, if results are rounded only after several groups of k
 	sums           []T
 	packFn, tileFn func(int) // the tasks as function values, created once
@@ -129,8 +129,8 @@ func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T
 
 const (
 	packWork = 1 << 14 // elements in a packing task
-	// The part of A and B that a tile task uses for one block of k stays in the second-level cache:
-	// for 168×256 elements of C with AVX-512.
+	// largest numbers of panels of A and of B in a tile task. One block of k of these panels stays
+	// in the second-level cache. With AVX-512 such a task computes 168×256 elements of C.
 	tilePanelsA, tilePanelsB = 12, 8
 	// number of tile tasks to aim for, if the tiles stay large enough
 	minTasks = 8
@@ -253,7 +253,7 @@ func (j *job[E, T]) packB(dst []E, p, k0, kc int) {
 type local[E factor, T float] struct {
 	tile  [512]T // a tile of C, if the kernel cannot store to C directly
 	panel []E    // one block of one panel of B
-	sums  []T    // the task's tiles of C, if they are rounded after the only group of k
+	sums  []T    // the task's tiles of C, if they are rounded and there is only one group of k
 }
 
 // tile runs multiplication task i: it multiplies some panels of A with some panels of B, over all

@@ -41,8 +41,8 @@ func (u *unit) sizes() [3]int {
 	return [3]int{u.to[0] - u.from[0], u.to[1] - u.from[1], u.to[2] - u.from[2]}
 }
 
-// restrict narrows u to the images and rows that contain its places start … stop-1. It returns the
-// numbers of these places in the narrowed unit.
+// restrict narrows u to the images and rows that contain its places start … stop-1. In the narrowed
+// unit, these places are newFrom … newTo-1.
 func (u *unit) restrict(start, stop int) (newFrom, newTo int) {
 	n := u.sizes()
 	whole := size(n)
@@ -70,8 +70,8 @@ type division struct {
 }
 
 // divide divides the places into units of about want places or fewer. If a unit has whole images,
-// divide tries the numbers of images that have about want/4 to want places, and chooses the
-// cheapest.
+// divide tries the numbers of images that have about want/4 to want places, and chooses the number
+// with the least cost.
 func (s *windowGrid) divide(want int, cost func(images, units int) int) (d division) {
 	whole := size(s.places)
 	d.parts = 1
@@ -115,8 +115,7 @@ type inputLayout struct {
 	at             int
 	channel, image int
 	row            [2]int // strides of the first two dimensions
-	// The copy's columns are sorted by their number modulo step. phase is the distance between the
-	// first columns of two successive remainders.
+	// The copy's columns are grouped by their number modulo step. Each group has phase columns.
 	phase, step int
 	copied      bool
 	extent      [3]int // size of the copied range
@@ -126,7 +125,8 @@ type inputLayout struct {
 const overread = 16
 
 // layout decides how unit u is read. If all windows stay inside the source, kernels read the
-// source, otherwise a copy. reach is the number of elements that a kernel reads past the last one.
+// source, otherwise a copy. reach is the number of elements that a kernel reads past the last
+// element that it needs.
 func (s *windowGrid) layout(u *unit, reach int) (l inputLayout) {
 	l.step = s.step[2]
 	inside := l.step == 1

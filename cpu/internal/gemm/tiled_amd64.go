@@ -9,9 +9,9 @@ import (
 
 // tileJob is one product by the tiles of AMX. Its methods pack and task are tasks of the workers.
 //
-// The tiles read A row by row, in steps of 32 elements along k. So A is read in place, if its rows
-// are contiguous. Otherwise it is packed, so that they are. B is packed in pairs along k, by the
-// task that uses the panel.
+// The tiles read A row by row, in steps of 32 elements along k. So A is read in place if its rows
+// are contiguous. Otherwise it is copied to a buffer with contiguous rows. B is packed in pairs
+// along k. Each task packs the panels of B that it uses.
 type tileJob struct {
 	m, n, k int
 	a, b    operand[uint16]
@@ -22,7 +22,7 @@ type tileJob struct {
 	m0, mg     int // the current group of rows
 	k0, kg     int // the current group of k
 	aPanel     int // distance between the panels of a block of the packed A
-	aBlock     int // distance between its blocks
+	aBlock     int // distance between the blocks of the packed A
 	rows, cols int // rows and columns of C in a task
 	tasksN     int
 	bufA       []uint16
@@ -168,8 +168,8 @@ func (j *tileJob) task(i int) {
 	h, w := min(j.rows, j.mg-row), min(j.cols, j.n-col)
 	t := &l.call
 	step := tileSize
-	// The sums are computed in C, in the memory of all tasks or in that of this task. begun says
-	// that the memory holds what they begin with.
+	// c is where the sums are computed: in C, in j.sums, which all tasks share, or in l.sums. begun
+	// says whether c already holds the values with which the sums begin.
 	c, begun := operand[float32]{j.c.data, j.c.rs, 1}, false
 	odd := j.rounds && (j.low.cs != 1 || j.accumulate && j.bias.cs != 1)
 	switch {

@@ -48,7 +48,8 @@ func tilesBF16(call *tileCall)
 // shape sets the configuration for panels of h rows and w columns (Intel, "Intel 64 and IA-32
 // Architectures Software Developer's Manual", volume 2, LDTILECFG). Tiles 0 to 3 are the sums, 4
 // and 5 are for A, 6 and 7 are for B. Byte 16+2t holds the number of bytes in a row of tile t. Byte
-// 48+t holds its number of rows. A tile without rows could not be set to zero.
+// 48+t holds its number of rows. Each tile gets at least one row, even if the kernel does not use
+// it, because the kernel sets all tiles of sums to zero. That fails for a tile without rows.
 func (t *tileCall) shape(h, w int) {
 	t.config = [64]byte{0: 1}
 	for i := range 2 {

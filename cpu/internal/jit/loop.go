@@ -94,7 +94,8 @@ const (
 var pointers = [...]gpr{rax, rbx, r10, r11, r12, r13, r15, regs}
 
 const (
-	directPointers = 6 // number of addresses with a register of their own, if there are too many
+	// number of addresses that have a register if there are more addresses than pointers
+	directPointers = 6
 	spare          = r15
 )
 
@@ -425,7 +426,7 @@ func (c *compiler) hoist() {
 			}
 			continue
 		}
-		first := int(v.uses[0]) // a value without instruction is loaded at its first use
+		first := int(v.uses[0]) // a value that no instruction computes is loaded at its first use
 		if v.from == computed {
 			first = v.definedAt
 		}

@@ -136,8 +136,8 @@ func (c *compiler) unary(i int32, in expr.Instr, o opcode, opt options) {
 	c.vector(o, c.length(size), c.result(i, true), 0, x, opt)
 }
 
-// binary writes a machine instruction with two operands. If one of them is in memory and they
-// commute, that one becomes the second operand.
+// binary writes a machine instruction with two operands. Only the second operand can be in memory.
+// So if the operands commute, a constant becomes the second operand.
 func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
 	a, b := in.A, in.B
 	if commutes && c.plain(a) {
@@ -150,7 +150,8 @@ func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
 }
 
 // plain reports whether value i is a constant other than NaN. Operands may be exchanged only if one
-// of them is such a constant. If both are NaN, an instruction returns the first one.
+// of them is such a constant. Otherwise both may be NaN. Then the instruction returns its first
+// operand, so an exchange would change the bits of the result.
 func (c *compiler) plain(i int32) bool {
 	v, known := c.known(i)
 	return known && v == v
@@ -168,11 +169,12 @@ func (c *compiler) known(i int32) (v float64, is bool) {
 // limit reports whether value i is a param that cannot be NaN or 0, see [Loop].
 func (c *compiler) limit(i int32) bool { return c.Limited && c.Code[i].Op == expr.OpParam }
 
-// extreme writes the minimum or maximum of floats. The processor's instruction returns its second
-// source for NaN and for two zeros. If one operand is a number k other than NaN and 0, one
-// instruction suffices, with the other operand as second source. The same holds for k = 0 if the
-// result for two zeros must have the sign of the other operand. The maximum with +0 must be +0, so
-// +0 is added to it.
+// extreme writes the minimum or maximum of floats. If an operand is NaN, or if both are zeros, the
+// processor's instruction returns its second source. So one instruction suffices if one operand is
+// known to be neither NaN nor 0. The other operand is then the second source. One instruction also
+// suffices for a minimum with +0 and for a maximum with -0, because the other one of two zeros is
+// then the right result. For a maximum with +0, the code adds +0 to the result of the instruction,
+// which turns -0 into +0.
 func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 	size := in.Type.Size()
 	length, o := c.length(size), p.forSize(size)

@@ -11,12 +11,12 @@ import "github.com/flambeau-go/flambeau/expr"
 type chain struct {
 	r, y      int32
 	ends      []int32 // the last instruction of each step, in reverse order
-	quotients []int32 // the other instructions
+	quotients []int32 // all other instructions of the steps
 }
 
-// findChains finds the chains of at least two steps. The code of their inner instructions is
-// written at the last instruction. No other instruction may use an inner value. Loops for AVX2 have
-// no chains.
+// findChains finds the chains of at least two steps. All machine code of a chain is written at its
+// last instruction. Instructions outside the chain may use only the value of that last instruction.
+// Loops for AVX2 have no chains.
 func (c *compiler) findChains() {
 	c.chains, c.inner = map[int32]chain{}, make([]bool, len(c.Code))
 	if !c.wide {

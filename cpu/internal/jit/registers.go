@@ -83,8 +83,8 @@ func (c *compiler) take(v int32) int8 {
 	return int8(victim)
 }
 
-// takeMask does what take does, for mask registers. It leaves out two: K0 cannot select lanes, and
-// the last mask register is tailMask.
+// takeMask does what take does, for mask registers. It uses neither K0, which cannot select lanes,
+// nor the last mask register, which is tailMask.
 func (c *compiler) takeMask(v int32) int8 {
 	far, victim := int32(-1), -1
 	for r := 1; r < tailMask; r++ {
@@ -110,7 +110,8 @@ func (c *compiler) takeMask(v int32) int8 {
 	return int8(victim)
 }
 
-// nextUse returns the position of the next use of value i, from the current instruction on.
+// nextUse returns the position of the next use of value i, from the current instruction on. If
+// there is none, it returns 1<<30.
 func (c *compiler) nextUse(i int32) int32 {
 	v := &c.values[i]
 	for v.next < len(v.uses) && v.uses[v.next] < int32(c.step) {
@@ -139,7 +140,7 @@ func (c *compiler) evict(i int32) {
 	v.reg = -1
 }
 
-// newSlot returns the number of a slot in spill memory. An iteration uses each slot only once.
+// newSlot returns the number of a slot in spill memory that holds no value with a later use.
 func (c *compiler) newSlot() int32 {
 	used := map[int32]bool{}
 	for i := range c.values {

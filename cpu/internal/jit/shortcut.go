@@ -14,11 +14,11 @@ import (
 
 // shortcut is the shorter body of a loop.
 type shortcut struct {
-	loop   *Loop // has only the instructions of the shorter body; those of the comparison come first
+	loop   *Loop // the shorter body; its first instructions compute the comparison
 	values []value
 	chains map[int32]chain
 	within []bool
-	when   int32 // the comparison, which is true in all lanes
+	when   int32 // the comparison; the shorter body runs if the comparison is true in all lanes
 }
 
 const (

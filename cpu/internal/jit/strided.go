@@ -65,7 +65,8 @@ func (l *Loop) CanStep(i int) bool {
 	return false
 }
 
-// order returns which list of lanes a step uses: 0 or 1.
+// order returns the number of the list of lanes that loads with the given step use. There are two
+// lists: 0 for every second element, and 1 for the reverse order.
 func order(step int) int {
 	if step < 0 {
 		return 1
