@@ -151,10 +151,10 @@ func (f format) expBelow(x *Expr) *Expr {
 	return p.Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t)).Mul(C(math.Ldexp(1, -s)))
 }
 
-// expBounds returns bounds for arguments of expFull. Beyond them eˣ rounds to 0 or +Inf in the type.
-// For the lower one, a factor of [format.scale] is 0. With a higher bound, the product of the
-// factors would underflow. On many processors an operation that underflows takes 16 times as long,
-// and masks of attention consist of -Inf.
+// expBounds returns bounds for arguments of [format.expFull]. Beyond them eˣ rounds to 0 or +Inf in
+// the type. At the lower bound, a factor of [format.scale] is 0. With a higher one, the product of
+// the factors would underflow. On many processors an operation that underflows takes 16 times as
+// long, and masks of attention consist of -Inf.
 func (f format) expBounds() (lo, hi *Expr) {
 	return C(pick(f, -176.0, -1418)), C(pick(f, 89.0, 710))
 }
