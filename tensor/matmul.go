@@ -170,7 +170,7 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 			panic(e)
 		}
 		if y.Rank() == 1 {
-			return x.Unsqueeze(0).MatMul(y.Unsqueeze(1)).reshape(shape.Dims{})
+			return x.Dot(y)
 		}
 		return x.Unsqueeze(0).MatMul(y).Squeeze(-2)
 	}
