@@ -37,7 +37,7 @@ type resultsOf struct {
 	f      FunctionAll
 	shapes []shape.Dims
 	starts []int
-	saved  map[int]int // for each saved value that is a result: the number of the result
+	saved  map[int]int // maps the index of a saved value that is a result to the index of the result
 }
 
 func (p *resultsOf) Name() string { return p.f.Name() }

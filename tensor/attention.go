@@ -28,9 +28,10 @@ type AttentionOptions struct {
 	// GroupedHeads lets g neighbouring heads of queries share one head of keys and values: queries
 	// are [..., h·g, queries, features], keys [..., h, keys, features]. It is torch's enable_gqa.
 	GroupedHeads bool
-	// Lengths, int64 [batch], is the number of keys of each sample of [batch, heads, length,
-	// features]. Queries do not attend to later keys. A length that is not positive leaves no keys.
-	// Lengths may be combined with Mask and Causal, and costs less than an equivalent mask.
+	// Lengths, int64 [batch], holds the number of valid keys of each sample. The weights must then
+	// be [batch, heads, queries, keys]. Queries of a sample attend only to its first keys, up to
+	// this number. If the number is not positive, they attend to no key. Lengths may be combined
+	// with Mask and Causal, and costs less than an equivalent mask.
 	Lengths *Tensor
 }
 

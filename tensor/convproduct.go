@@ -143,8 +143,8 @@ func factorType(operand, t dtype.Type) dtype.Type {
 	return t
 }
 
-// rows returns samples [n, outputs, out…] as [groups, outputs of a group, n·places]. It is a view
-// if n is 1.
+// rows returns samples [n, outputs, out…] as [groups, outputs of a group, n·places]. The result is
+// a view if n is 1.
 func (v *convolution) rows(y *Tensor) *Tensor {
 	return y.Transpose(0, 1).reshape(shape.Of(v.groups, v.outputs/v.groups, y.Dim(0)*v.places()))
 }

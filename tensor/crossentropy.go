@@ -391,8 +391,8 @@ func (x *Tensor) rowsOfClasses(target *Tensor) *Tensor {
 	return x
 }
 
-// smooth mixes loss with the mean of -logp over all classes, which are dimension 1 of logp.
-// f.smoothing is the part of the mean.
+// smooth mixes loss with the mean of -logp over all classes, which are dimension 1 of logp. The
+// mean has the weight f.smoothing, and loss has the weight 1 - f.smoothing.
 func (f crossEntropyFunc) smooth(loss, logp, target *Tensor) *Tensor {
 	even := logp.Sum(1).MaskedFill(target.EqScalar(float64(f.ignore)), 0)
 	return loss.MulScalar(1 - f.smoothing).Sub(even.MulScalar(f.smoothing / float64(logp.Dim(1))))

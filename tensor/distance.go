@@ -29,7 +29,7 @@ type distanceKind struct {
 var (
 	rowsDiff = x0.Sub(x1)
 	rowsGap  = rowsDiff.Abs()
-	// the same over the operands of the field gradient
+	// the difference and its absolute value, for the operands of the field gradient
 	gradDiff = x1.Sub(x2)
 	gradGap  = gradDiff.Abs()
 	// the sign of the difference, or the difference itself where it is 0 or NaN

@@ -179,7 +179,7 @@ func (e *Elementwise) apply(in []*Tensor, params []float64) *Tensor {
 
 // follow sets the strides of y, which has no values yet, to the strides of the operands that have
 // y's shape. It does so only if these operands have equal strides and lie in memory without gaps.
-// So the work runs through memory, and no element moves. Operands that are broadcast do not count.
+// So the op reads and writes memory in order. Operands that are broadcast do not count.
 func (y *Tensor) follow(in []*Tensor) {
 	var order *shape.Layout
 	for _, t := range in {
@@ -277,7 +277,8 @@ func (e *Elementwise) gradParts() []vjpPart {
 	return e.vjps
 }
 
-// partial returns the gradient of operand k over X, Y and g = X(Arity), or nil if there is none.
+// partial returns the gradient of operand k as an expression over X, Y and g = X(Arity). It returns
+// nil if there is none.
 func (e *Elementwise) partial(k int) *expr.Expr {
 	g := expr.X(e.Arity)
 	if e.Grad != nil {

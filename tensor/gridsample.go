@@ -127,8 +127,8 @@ type gridTap struct {
 	w, d *Tensor
 }
 
-// taps returns the taps along dimension 3-k of the images, whose size is n, for coordinate k of the
-// points. slope is the derivative of the position with respect to the coordinate.
+// taps returns the taps for coordinate k of the points. The taps lie along dimension 3-k of the
+// images, which has size n. slope is the derivative of the position with respect to the coordinate.
 func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) {
 	x := grid.Select(-1, k).reshape(shape.Of(grid.Dim(0), 1, grid.Dim(1)*grid.Dim(2)))
 	aligned := 0
@@ -241,9 +241,9 @@ var (
 	gridSampleGradOps opPool[device.GridSampleGrad, *device.GridSampleGrad]
 )
 
-// gridOps are functions of a coordinate in a dimension of size p0, for each padding, without and
-// with aligned corners. position is the padded position, slope its derivative, and pad maps an
-// unpadded position.
+// gridOps[padding][0] are functions without aligned corners, and gridOps[padding][1] with aligned
+// corners. p0 is the size of the dimension. The function position maps a coordinate to a position
+// and applies the padding to it. slope is the derivative of position. pad only applies the padding.
 var gridOps = func() (ops [3][2]struct{ position, slope, pad *Elementwise }) {
 	for p := range ops {
 		for i := range ops[p] {

@@ -25,7 +25,8 @@ func hostAndGPU(t *testing.T) []device.Device {
 	return []device.Device{host, gpus[0]}
 }
 
-// The number is the value at the time of the call, whatever happens to the tensor afterwards.
+// ItemLater copies the value that the tensor has at the time of the call. Later changes of the
+// tensor do not matter.
 func TestItemLater(t *testing.T) {
 	for _, dev := range hostAndGPU(t) {
 		tensor.Do(func(s *tensor.Scope) {

@@ -8,7 +8,8 @@ import (
 )
 
 // TestLinAlgBlocks: equations and factorisations of any size have the backward error of float64.
-// The sizes lie on both sides of a block, and need no, one or several products.
+// Some sizes are below the size of a block, and need no product. Larger ones need one product or
+// several.
 func TestLinAlgBlocks(t *testing.T) {
 	tensor.ManualSeed(3)
 	for _, n := range []int{1, 15, 16, 17, 31, 33, 64, 70, 130} {
