@@ -147,8 +147,8 @@ func (f *attentionFunc) computeWeights(s *Scope, in []*Tensor) *Tensor {
 		if c.modes.noGrad {
 			return scores.Softmax(-1).MaskedFillInPlace(nothing, 0)
 		}
-		// Softmax of a row of -Inf is NaN. Its second derivative is NaN too, even if the first
-		// derivative is masked. So such rows are filled with 0 before softmax too.
+		// The softmax of a row of -Inf is NaN, which the last MaskedFill replaces by 0. The second
+		// derivative would still be NaN. So such rows are filled with 0 before the softmax too.
 		return scores.MaskedFill(nothing, 0).Softmax(-1).MaskedFill(nothing, 0)
 	})
 }

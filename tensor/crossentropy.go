@@ -107,8 +107,8 @@ var (
 	oneHotOp     = &Elementwise{Name: "one_hot", Arity: 2, Result: Truth, Expr: x0.Eq(x1), NoGrad: true}
 )
 
-// composed picks the log-probabilities of the targets from logp, whose dimension 1 has the classes,
-// and negates them.
+// composed picks the log-probabilities of the targets from logp, and negates them. The classes are
+// dimension 1 of logp.
 func (f crossEntropyFunc) composed(op string, logp, target *Tensor) *Tensor {
 	safe := safeTargetOp.Apply([]*Tensor{target}, float64(f.ignore))
 	picked := Apply(gatherFunc{1, op}, logp, safe.Unsqueeze(1)).Squeeze(1)

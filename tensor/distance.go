@@ -85,8 +85,9 @@ func (k *distanceKind) reduction(t dtype.Type) *device.Reduction {
 	})
 }
 
-// From these numbers of rows of x and y on, y is transposed first. Then the distances of a row of x
-// are the elements of SIMD vectors, and no sum is taken across a vector.
+// If x has at least rowsX rows and y has at least rowsY rows, y is transposed first. Then the
+// elements of a SIMD vector belong to the distances of one row of x, and no sum is taken across a
+// vector.
 const (
 	rowsX = 4
 	rowsY = 16

@@ -25,7 +25,7 @@ const (
 
 // An Elementwise declares an op that computes each element of its result from one element of each
 // operand. Its implementation on every device, its gradient and its tests all follow from the
-// declaration. The result of transposed operands is transposed in memory as they are.
+// declaration. If the operands are transposed in memory, the result is transposed too.
 type Elementwise struct {
 	Name   string
 	Arity  int
@@ -78,8 +78,8 @@ type vjpPart struct {
 	pass  bool         // the gradient is g itself
 	x     []int        // which operands of the original op are the operands of this op
 	usesY bool         // the original op's result is the next operand
-	// gFirst computes the same as op, with g as its first operand. Only an op of g and one other
-	// operand, which accepts operands of any types, has it. For all others it is nil.
+	// gFirst computes the same as op, with g as its first operand. It is nil unless op accepts
+	// operands of any types and has two operands: g and another one.
 	gFirst *Elementwise
 }
 

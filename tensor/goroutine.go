@@ -87,8 +87,8 @@ func (k *binding[T]) end() {
 }
 
 // onThisGoroutine reports whether the value is bound to the calling goroutine, and not to an
-// earlier goroutine with the same address. It takes a microsecond for values that were bound with
-// loose.
+// earlier goroutine with the same address. It takes a microsecond if the value was bound with loose
+// set to true.
 func (k *binding[T]) onThisGoroutine() bool { return k.number == 0 || k.number == callsite.Goroutine() }
 
 // forEach calls f with each value bound to the calling goroutine, the youngest first, until f

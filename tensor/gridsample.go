@@ -122,9 +122,10 @@ func (f *gridFunc) byKernel(s *Scope, g, x, grid, operand *Tensor) *Tensor {
 // A gridTap is one of the elements that are read along one dimension, for all points. Its tensors
 // have the shape [n, 1, points].
 type gridTap struct {
-	index, outside *Tensor // the element's index; whether it lies outside of the image
-	// the element's weight, 0 outside, and the weight's derivative with respect to the position
-	w, d *Tensor
+	index   *Tensor // index of the element
+	outside *Tensor // whether the element lies outside of the image
+	w       *Tensor // weight of the element, 0 outside of the image
+	d       *Tensor // derivative of the weight with respect to the position
 }
 
 // taps returns the taps for coordinate k of the points. The taps lie along dimension 3-k of the

@@ -61,8 +61,8 @@ func (p *indexPlan) combine(c *Scope, operands ...*Tensor) *Tensor {
 
 // join computes the common shape of the index tensors, and its place in the result.
 func (p *indexPlan) join() {
-	// all indexed dimensions; the dimensions indexed by tensors of rank 1 or more
-	var covered, dims []int
+	var covered []int // all indexed dimensions
+	var dims []int    // the dimensions that are indexed by tensors of rank 1 or more
 	scalars := map[int]bool{}
 	for k, q := range p.parts {
 		for i := range q.rank {
