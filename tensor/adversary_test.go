@@ -37,7 +37,7 @@ func streamProgram(dev device.Device, first, second, copies device.Stream) (seen
 				return y
 			}
 			ahead := func(i int) *tensor.Tensor {
-				host.Fill(float64(i) * 0.25) // the previous copy may not have begun
+				host.Fill(float64(i) * 0.25) // the previous copy from host may not have begun yet
 				return on(s, copies, func(c *tensor.Scope) *tensor.Tensor { return host.In(c).To(dev, tensor.NonBlocking()) })
 			}
 			var results []*tensor.Tensor
