@@ -115,7 +115,7 @@ func (x *Tensor) Ints() []int {
 	x.readable("ints", x.dtype.Size()+8)
 	b := x.bytes("ints")
 	n := x.dtype.Size()
-	unused := 64 - 8*n // number of bits of a uint64 above an element
+	unused := 64 - 8*n // number of bits of a uint64 that an element of n bytes leaves free
 	out := make([]int, x.Size())
 	for i := range out {
 		v := int64(element(x.dtype, b[i*n:])<<unused) >> unused // extends the element's sign

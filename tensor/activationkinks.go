@@ -33,8 +33,8 @@ const (
 )
 
 // kinkAtZero returns a gradient with a kink at 0. The parameters are the gradients for x0 < 0, for
-// x0 = 0 and for x0 > 0. zero must not contain x0, and must equal the value of negative at x0 = 0.
-// So the second derivative at 0 is 0, as in torch.
+// x0 = 0 and for x0 > 0. At x0 = 0 the first two must be equal. But the second must not contain x0,
+// so that the second derivative at 0 is 0, as in torch.
 func kinkAtZero(negative, zero, positive *expr.Expr) *expr.Expr {
 	return x0.Lt(zeroC).Select(negative, x0.Eq(zeroC).Select(zero, positive))
 }
@@ -65,7 +65,8 @@ var (
 		x0.Mul(p0).Gt(p1).Select(x1, x1.Mul(x0.Mul(p0).Sigmoid())), 2, 7))
 	softsignOp = withIntegers(activation("softsign", x0.Div(unit.Add(x0.Abs())), ref1(func(x float64) float64 { return x / (1 + math.Abs(x)) }),
 		// torch computes g/(1+|x|)·(1 - |x|/(1+|x|)). This gradient is 0 where |x| is so large that
-		// 1+|x| = |x| even in float64, and NaN at ±∞. x - x is 0 for finite x, and NaN at ±∞.
+		// 1+|x| = |x| even in float64, and NaN at ±∞. There the expression is x - x, which is 0 for
+		// finite x and NaN at ±∞.
 		x0.Abs().Ge(expr.C(1<<53)).Select(x0.Sub(x0), x1.Div(unit.Add(x0.Abs())).Div(unit.Add(x0.Abs())))))
 	leakyReluOp = activation("leaky_relu", x0.Gt(zeroC).Select(x0, x0.Mul(p0)), refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Min(x, 0) }),
 		x0.Gt(zeroC).Select(x1, x1.Mul(p0)), 0.1)

@@ -37,7 +37,7 @@ func streamProgram(dev device.Device, first, second, copies device.Stream) (seen
 				return y
 			}
 			ahead := func(i int) *tensor.Tensor {
-				host.Fill(float64(i) * 0.25) // the previous copy may not have begun
+				host.Fill(float64(i) * 0.25) // the previous copy from host may not have begun yet
 				return on(s, copies, func(c *tensor.Scope) *tensor.Tensor { return host.In(c).To(dev, tensor.NonBlocking()) })
 			}
 			var results []*tensor.Tensor
@@ -49,7 +49,7 @@ func streamProgram(dev device.Device, first, second, copies device.Stream) (seen
 				}
 				kept := on(s, first, func(a *tensor.Scope) *tensor.Tensor {
 					h := x.In(a).AddScalar(0.5).MatMul(w1).Tanh()
-					x.Free() // memory that was allocated on the stream of the copies
+					x.Free() // the memory of x was allocated on the stream copies
 					y := on(a, second, func(b *tensor.Scope) *tensor.Tensor { return h.In(b).MatMul(w2).Softmax(-1) })
 					temporary := y.Detach().Exp()
 					read := on(a, copies, func(c *tensor.Scope) *tensor.Tensor { return temporary.In(c).CumSum(0).Sum(1) })
@@ -123,8 +123,9 @@ func TestAnyScheduleGivesTheSame(t *testing.T) {
 	t.Logf("%d schedules", n)
 }
 
-// TestAnyScheduleGivesTheSame notices a wrong order of work. It fails in some schedule if streams
-// do not wait for each other, and also if memory is reused while other streams may read it.
+// TestAnyScheduleGivesTheSame would notice a wrong order of work. Some schedule gives other results
+// if streams do not wait for each other. The same holds if memory is reused while other streams may
+// read it.
 func TestSchedulesFindMissingOrder(t *testing.T) {
 	want, err := runOnGPU(t, 0)
 	if err != nil {

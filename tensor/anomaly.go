@@ -137,7 +137,7 @@ func (y *Tensor) inspect(op string, checks AnomalyCheck, in []*Tensor) {
 	a.Op, a.Site = op, deepSite().String()
 	err := newError(op, a, in, a.Error())
 	for i, t := range in {
-		// y itself is an operand of an op in place; its old value is lost
+		// in an op in place y itself is an operand, but its old value is lost
 		if t != y && t.anomaly(checks) != nil {
 			err.hint("operand %d has it already", i)
 			break

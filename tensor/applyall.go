@@ -37,7 +37,9 @@ type resultsOf struct {
 	f      FunctionAll
 	shapes []shape.Dims
 	starts []int
-	saved  map[int]int // for each saved value that is a result: the number of the result
+	// saved has an entry for each saved value that is a result: its index among the saved values,
+	// and its index among the results
+	saved map[int]int
 }
 
 func (p *resultsOf) Name() string { return p.f.Name() }

@@ -28,9 +28,10 @@ type AttentionOptions struct {
 	// GroupedHeads lets g neighbouring heads of queries share one head of keys and values: queries
 	// are [..., h·g, queries, features], keys [..., h, keys, features]. It is torch's enable_gqa.
 	GroupedHeads bool
-	// Lengths, int64 [batch], is the number of keys of each sample of [batch, heads, length,
-	// features]. Queries do not attend to later keys. A length that is not positive leaves no keys.
-	// Lengths may be combined with Mask and Causal, and costs less than an equivalent mask.
+	// Lengths, int64 [batch], holds the number of valid keys of each sample. The weights must then
+	// be [batch, heads, queries, keys]. Queries of a sample attend only to its first keys, up to
+	// this number. If the number is not positive, they attend to no key. Lengths may be combined
+	// with Mask and Causal, and costs less than an equivalent mask.
 	Lengths *Tensor
 }
 
@@ -146,8 +147,8 @@ func (f *attentionFunc) computeWeights(s *Scope, in []*Tensor) *Tensor {
 		if c.modes.noGrad {
 			return scores.Softmax(-1).MaskedFillInPlace(nothing, 0)
 		}
-		// Softmax of a row of -Inf is NaN. Its second derivative is NaN too, even if the first
-		// derivative is masked. So such rows are filled with 0 before softmax too.
+		// The softmax of a row of -Inf is NaN, which the last MaskedFill replaces by 0. The second
+		// derivative would still be NaN. So such rows are filled with 0 before the softmax too.
 		return scores.MaskedFill(nothing, 0).Softmax(-1).MaskedFill(nothing, 0)
 	})
 }

@@ -54,8 +54,9 @@ func (c *Context) projected(operands []*Tensor, partShapes [3]shape.Dims, t dtyp
 	return &p
 }
 
-// results sets the result views of a. They have type t, the shapes partShapes, and the layouts in
-// p. If p is nil, the layouts are dense.
+// results sets the views a.DQ, a.DK and a.DV, which are the results of the primitive a. They have
+// type t and the layouts in p. If p is nil they are dense, with the shapes partShapes joined to
+// four dimensions.
 func (p *projection) results(c *Context, a *device.AttentionGrad, partShapes [3]shape.Dims, t dtype.Type) {
 	for i, d := range []*device.View{&a.DQ, &a.DK, &a.DV} {
 		switch {

@@ -16,7 +16,8 @@ const (
 	// autocast, as every VJP does.
 	AutocastThrough AutocastClass = iota
 	// AutocastLow casts the operands to the scope's 16-bit type. It is for matrix products and
-	// convolutions. As for all classes below, ops that Forward calls are not autocast.
+	// convolutions. Ops that Forward calls are not autocast. The same is true for AutocastHigh,
+	// AutocastWidest and AutocastOff.
 	AutocastLow
 	// AutocastHigh casts the operands to float32. It is for ops that need a wide range or many
 	// bits, such as exp, sums, norms and losses.

@@ -31,7 +31,7 @@ func TestAutocastCache(t *testing.T) {
 			}
 			y := x.MatMul(w)
 			cast = kept()
-			// use it in a child scope, through a handle, and without gradients
+			// use w in a child scope, through a handle, and without gradients
 			s.Do(func(c *Scope) {
 				x.In(c).MatMul(w.In(c)).MatMul(frozen)
 			}, NoGrad())

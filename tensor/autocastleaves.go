@@ -25,7 +25,7 @@ type cachedCast struct {
 	source  *storage
 	version uint32
 	cast    *Tensor
-	// an op needed this cast; false if it was only made together with another leaf's cast
+	// true if an op needed this cast, false if it was only made together with another leaf's cast
 	asked bool
 }
 

@@ -139,8 +139,8 @@ func (y *Tensor) startScope(op string, more []start) *Scope {
 	return s
 }
 
-// seed returns the gradient with which differentiation starts from a result, in the engine's scope.
-// A nil gradient stands for 1.
+// seed returns the gradient with which differentiation starts from a result. The gradient belongs
+// to the engine's scope. A nil gradient stands for 1.
 func (e *engine) seed(from start) *Tensor {
 	y, g := from.y, from.g
 	if g == nil {

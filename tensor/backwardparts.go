@@ -46,8 +46,8 @@ type partial struct {
 	// whole is the gradient so far: the pieces that have arrived are at their places. Other
 	// elements are undefined.
 	whole *Tensor
-	// plus says to add 0 to the written elements, which turns -0 into 0. PyTorch adds the zeros
-	// that pad the other parts' gradients.
+	// If plus is true, 0 is added to the written elements, which turns -0 into 0. PyTorch has this
+	// effect too, because it adds the zeros that pad the other parts' gradients.
 	plus bool
 }
 

@@ -14,7 +14,8 @@ type task struct {
 	to      []*task  // for a node: the task of each operand, nil for an operand without one
 	senders int      // how many gradients may arrive: one for each use as operand or start
 	needed  bool     // for a node: the run must call the node's VJP
-	// 1 + the number of the input whose gradient this is; 0 if it is the gradient of no input
+	// 1 + the index in engine.inputs of the tensor whose gradient t collects; 0 if that tensor is
+	// none of the inputs
 	input int
 
 	watched *watchedLeaf // for a leaf: the leaf's watchers; nil if there are none

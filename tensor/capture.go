@@ -14,9 +14,9 @@ import (
 // ErrCapture is the kind of an [Error] about work that cannot be part of a [Graph].
 var ErrCapture = errors.New("it cannot be captured")
 
-// A Graph is work that was recorded once and that one call repeats, like torch.cuda.CUDAGraph. On a
-// GPU the call is one launch.
-// [Capture] makes it. Several goroutines may replay it; their replays run one after the other.
+// A Graph is work that [Capture] recorded once and that one call repeats, like
+// torch.cuda.CUDAGraph. On a GPU the call is one launch. Several goroutines may replay a graph; the
+// replays run one after the other.
 // Graphs that only read the same tensors may be replayed at the same time. Graphs take turns if one
 // writes tensors that the other uses, or if they share an optimizer. Close frees the graph's
 // memory. A graph that nobody refers to any more is closed after the garbage collector found it.
@@ -45,7 +45,7 @@ type Graph struct {
 	then   []func()
 	ended  []func(ok bool) error
 	turns  []*Exclusive              // the graph's Exclusives, sorted by number
-	gens   map[*Generator]*Generator // the stand-in of each generator
+	gens   map[*Generator]*Generator // maps each generator to its stand-in
 	tokens map[uint64]*standIn
 	// storages that the work uses and that the graph does not own. The value is true if the work
 	// writes the storage.
@@ -351,7 +351,8 @@ func (g *Graph) deserted() bool {
 }
 
 // String returns the number of operations of a replay, and the device. If a replay runs fewer
-// operations than were recorded, it returns both numbers. If fewer were not sought, it says why.
+// operations than were recorded, String returns both numbers. If nothing was done to run fewer
+// operations, String says why.
 func (g *Graph) String() string {
 	switch {
 	case g.live.Load():
@@ -379,7 +380,7 @@ func (g *Graph) Operations() int {
 }
 
 // unfinished returns the error of a method that was called before the graph was finished. The
-// captured function can do so, on the graph that [Scope.Capture] returns.
+// captured function can call such a method on the graph that [Scope.Capture] returns.
 func (g *Graph) unfinished(op string) error {
 	if g.live.Load() {
 		return newError(op, ErrCapture, nil, "the graph is still being captured").hint("do it when Capture has returned it")
@@ -518,7 +519,7 @@ func (s *Scope) uncapturable(op, why string) {
 	s.unrecordable(op, why, "do it before the capture or after a replay")
 }
 
-// unrecordable does what uncapturable does, with a hint of its own.
+// unrecordable does what uncapturable does, with the given hint.
 func (s *Scope) unrecordable(op, why, hint string) {
 	if g := s.Capture(); g != nil {
 		e := newError(op, ErrCapture, nil, why)

@@ -270,7 +270,7 @@ func testNotCapturable(t *testing.T, dev, second, cpu device.Device) {
 		onCPU := dev.Info().Host
 		switch {
 		case onCPU && (name == "between" || name == "from a host"):
-			continue // all memory is the host's, and each replay copies it
+			continue // allowed: all memory is the host's, and each replay repeats the copy
 		case onCPU && name == "read copy":
 			row.op = "to"
 		}

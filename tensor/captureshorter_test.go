@@ -40,8 +40,8 @@ func TestCaptureShorter(t *testing.T) {
 	}
 }
 
-// The distances of 16-bit rows convert one operand before they reduce. A replay sums in the order
-// of eager work, although its reduction also computes the conversion.
+// Cdist converts its 16-bit operand to float32, and then reduces. In the graph the reduction also
+// computes the conversion. Nevertheless a replay adds the elements in the order of eager work.
 func TestCaptureSumsInOrder(t *testing.T) {
 	root := tensor.Root().On(cpu.Get()).Typed(dtype.F32)
 	x, y := root.Randn(6, 300).Cast(dtype.BF16), root.Randn(20, 300)
@@ -63,8 +63,8 @@ func TestCaptureSumsInOrder(t *testing.T) {
 	}
 }
 
-// Windows that overlap read a value several times. So the map that computes the value stays an op
-// of its own in the graph.
+// Windows that overlap read a value several times. So Exp, which computes the value, is not fused
+// into the op that reads the windows. It stays an op of its own in the graph.
 func TestCaptureComputesOnce(t *testing.T) {
 	root := tensor.Root().On(cpu.Get()).Typed(dtype.F32)
 	x, out := root.Randn(2, 40), root.Zeros(2, 9, 32)

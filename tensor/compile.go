@@ -172,7 +172,7 @@ func (c *Compiled) form(m compiledModes, shapes []compiledOperand) *compiledForm
 	if len(c.forms) > compiledForms {
 		last := c.forms[compiledForms]
 		c.forms = c.forms[:compiledForms]
-		_ = last.close() // its replays are done, or a later call returns their error
+		_ = last.close() // the error of close is dropped
 	}
 	return f
 }

@@ -143,8 +143,8 @@ func factorType(operand, t dtype.Type) dtype.Type {
 	return t
 }
 
-// rows returns samples [n, outputs, out…] as [groups, outputs of a group, n·places]. It is a view
-// if n is 1.
+// rows returns samples [n, outputs, out…] as [groups, outputs of a group, n·places]. The result is
+// a view if n is 1.
 func (v *convolution) rows(y *Tensor) *Tensor {
 	return y.Transpose(0, 1).reshape(shape.Of(v.groups, v.outputs/v.groups, y.Dim(0)*v.places()))
 }
@@ -199,8 +199,8 @@ func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 	return y
 }
 
-// product writes the products of a with the columns of x to the tensor out. a is the weight as
-// matrices. All columns of x are in memory at once.
+// product writes the products of a with the columns of x to the tensor out. a is the weight in the
+// shape that the method matrices returns. All columns of x are in memory at once.
 func (v *convolution) product(c *Scope, x, a, out *Tensor) {
 	n, t := x.Dim(0), a.dtype
 	switch {
@@ -295,8 +295,9 @@ func (v *convolution) bandOf(b *convolution, element int) (g grid, first int) {
 }
 
 // spread sets out, [n, channels, in…], to the products of a with g, each at its place. If add is
-// set, it adds them to out. a is the transposed weight as matrices, and the products are columns of
-// type t. The windows of the columns move over out as to says. All columns are in memory at once.
+// true, it adds the products to out. a is the transposed result of the method matrices. The
+// products are columns of type t. The parameter to says how the windows of these columns move over
+// out. All columns are in memory at once.
 func (v *convolution) spread(c *Scope, g, a *Tensor, t dtype.Type, to *grid, out *Tensor, add bool) {
 	n := g.Dim(0)
 	kernel, places := v.list(v.kernel).Slice(), v.list(v.out).Slice()

@@ -63,7 +63,7 @@ func (m Maker) make(op string, t dtype.Type, dims []int) *Tensor {
 		}
 	}
 	x := alloc(op, m.s, m.dev, t, shape.Of(dims...))
-	if x.made == nil && !m.s.internal { // to record a stack takes a microsecond
+	if x.made == nil && !m.s.internal { // internal scopes save the microsecond that callSite takes
 		x.made = callSite()
 	}
 	return x
@@ -113,7 +113,8 @@ func (m Maker) ArangeStep(start, end, step float64) *Tensor {
 	return x
 }
 
-// Eye returns the identity matrix with n rows. It has n columns, or as many as columns says.
+// Eye returns the identity matrix with n rows and n columns. A second argument sets another number
+// of columns.
 func (m Maker) Eye(n int, columns ...int) *Tensor {
 	wide := n
 	if len(columns) > 0 {

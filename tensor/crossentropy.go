@@ -107,8 +107,8 @@ var (
 	oneHotOp     = &Elementwise{Name: "one_hot", Arity: 2, Result: Truth, Expr: x0.Eq(x1), NoGrad: true}
 )
 
-// composed picks the log-probabilities of the targets from logp, whose dimension 1 has the classes,
-// and negates them.
+// composed picks the log-probabilities of the targets from logp, and negates them. The classes are
+// dimension 1 of logp.
 func (f crossEntropyFunc) composed(op string, logp, target *Tensor) *Tensor {
 	safe := safeTargetOp.Apply([]*Tensor{target}, float64(f.ignore))
 	picked := Apply(gatherFunc{1, op}, logp, safe.Unsqueeze(1)).Squeeze(1)
@@ -391,8 +391,8 @@ func (x *Tensor) rowsOfClasses(target *Tensor) *Tensor {
 	return x
 }
 
-// smooth mixes loss with the mean of -logp over all classes, which are dimension 1 of logp.
-// f.smoothing is the part of the mean.
+// smooth mixes loss with the mean of -logp over all classes, which are dimension 1 of logp. The
+// mean has the weight f.smoothing, and loss has the weight 1 - f.smoothing.
 func (f crossEntropyFunc) smooth(loss, logp, target *Tensor) *Tensor {
 	even := logp.Sum(1).MaskedFill(target.EqScalar(float64(f.ignore)), 0)
 	return loss.MulScalar(1 - f.smoothing).Sub(even.MulScalar(f.smoothing / float64(logp.Dim(1))))

@@ -29,7 +29,7 @@ type distanceKind struct {
 var (
 	rowsDiff = x0.Sub(x1)
 	rowsGap  = rowsDiff.Abs()
-	// the same over the operands of the field gradient
+	// the difference and its absolute value, for the operands of the field gradient
 	gradDiff = x1.Sub(x2)
 	gradGap  = gradDiff.Abs()
 	// the sign of the difference, or the difference itself where it is 0 or NaN
@@ -85,8 +85,9 @@ func (k *distanceKind) reduction(t dtype.Type) *device.Reduction {
 	})
 }
 
-// From these numbers of rows of x and y on, y is transposed first. Then the distances of a row of x
-// are the elements of SIMD vectors, and no sum is taken across a vector.
+// If x has at least rowsX rows and y has at least rowsY rows, y is transposed first. Then the
+// elements of a SIMD vector belong to the distances of one row of x, and no sum is taken across a
+// vector.
 const (
 	rowsX = 4
 	rowsY = 16

@@ -11,7 +11,7 @@ import (
 // TestCdistDigits: distances of order 2 and their gradients are as exact as if computed from
 // differences. Rows may be far from the origin, very close to each other, or equal.
 func TestCdistDigits(t *testing.T) {
-	const unit = 1. / (1 << 24) // half the distance of float32 values at 1
+	const unit = 1. / (1 << 24) // half the distance from 1 to the next float32
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, dims := range [][3]int{{5, 16, 3}, {3, 16, 3}, {20, 15, 40}, {16, 64, 32}, {33, 100, 130}, {4, 1100, 20}} {
 		n, k, m := dims[0], dims[1], dims[2]
@@ -83,7 +83,7 @@ func TestCdistSpecialValues(t *testing.T) {
 	for _, p := range []float64{0, 1, 2, 3, math.Inf(1)} {
 		got := tensor.Data[float32](s.From(x, 6, 2).Cdist(s.From(y, 16, 2), p))
 		for i := range got {
-			// with fewer rows of y the distances are sums along rows
+			// for so few rows Cdist takes another path: it sums along each row
 			row := s.From(x, 6, 2).Narrow(0, i/16, 1).Cdist(s.From(y, 16, 2).Narrow(0, i%16, 1), p)
 			want := float32(row.Item())
 			if got[i] != want && (got[i] == got[i] || want == want) {

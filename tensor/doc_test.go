@@ -60,7 +60,7 @@ func TestFilesAreListed(t *testing.T) {
 }
 
 // The sections of the package's comment list every function of the package and every method of
-// Tensor once, and no other names. Instead of a form they list the method that it is a form of.
+// Tensor once, and no other names. They do not list forms: they list Add, but not AddScalar.
 func TestMethodsAreGrouped(t *testing.T) {
 	paths, err := filepath.Glob("*.go")
 	if err != nil {

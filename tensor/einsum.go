@@ -115,9 +115,9 @@ func (f factor) diagonals(all []*Tensor) factor {
 	return f
 }
 
-// sumExcept returns the sum of f over the dimensions for which keep returns false. Integers become
-// int64, as in [Tensor.Sum]. A dimension of size 1 is removed without a sum, which keeps the type,
-// unless the flag ones is set.
+// sumExcept returns the sum of f over the dimensions for which keep returns false. A sum of
+// integers has type int64, as in [Tensor.Sum]. If ones is false, dimensions of size 1 are only
+// removed, and do not change the type. If ones is true, they are summed like the others.
 func (f factor) sumExcept(keep func(c byte) bool, ones bool) factor {
 	var over, out []int
 	var names []byte

@@ -25,7 +25,7 @@ const (
 
 // An Elementwise declares an op that computes each element of its result from one element of each
 // operand. Its implementation on every device, its gradient and its tests all follow from the
-// declaration. The result of transposed operands is transposed in memory as they are.
+// declaration. If the operands are transposed in memory, the result is transposed too.
 type Elementwise struct {
 	Name   string
 	Arity  int
@@ -78,8 +78,8 @@ type vjpPart struct {
 	pass  bool         // the gradient is g itself
 	x     []int        // which operands of the original op are the operands of this op
 	usesY bool         // the original op's result is the next operand
-	// gFirst computes the same as op, with g as its first operand. Only an op of g and one other
-	// operand, which accepts operands of any types, has it. For all others it is nil.
+	// gFirst computes the same as op, with g as its first operand. It is nil unless op accepts
+	// operands of any types and has two operands: g and another one.
 	gFirst *Elementwise
 }
 
@@ -179,7 +179,7 @@ func (e *Elementwise) apply(in []*Tensor, params []float64) *Tensor {
 
 // follow sets the strides of y, which has no values yet, to the strides of the operands that have
 // y's shape. It does so only if these operands have equal strides and lie in memory without gaps.
-// So the work runs through memory, and no element moves. Operands that are broadcast do not count.
+// So the op reads and writes memory in order. Operands that are broadcast do not count.
 func (y *Tensor) follow(in []*Tensor) {
 	var order *shape.Layout
 	for _, t := range in {
@@ -277,7 +277,8 @@ func (e *Elementwise) gradParts() []vjpPart {
 	return e.vjps
 }
 
-// partial returns the gradient of operand k over X, Y and g = X(Arity), or nil if there is none.
+// partial returns the gradient of operand k as an expression over X, Y and g = X(Arity). It returns
+// nil if there is none.
 func (e *Elementwise) partial(k int) *expr.Expr {
 	g := expr.X(e.Arity)
 	if e.Grad != nil {

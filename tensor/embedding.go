@@ -18,9 +18,9 @@ func (x *Tensor) Embedding(index *Tensor) *Tensor {
 	return x.indexSelectBy("embedding", 0, index.reshape(shape.Of(index.Size())), index, false).reshape(index.layout.Shape.Append(x.Dim(1)))
 }
 
-// EmbeddingPadded is [Tensor.Embedding], but row padding of x receives no gradient. Sequences are
-// padded with the index of that row. This is torch's F.embedding with padding_idx. A negative
-// padding counts from the last row.
+// EmbeddingPadded is [Tensor.Embedding], but the row of x with the index padding receives no
+// gradient. Programs use this index to pad sequences. EmbeddingPadded is torch's F.embedding with
+// padding_idx. A negative padding counts from the last row.
 func (x *Tensor) EmbeddingPadded(index *Tensor, padding int) *Tensor {
 	const op = "embedding"
 	x.use(op)

@@ -6,13 +6,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ScatterReduce computes the mean of the rows of each group. The index names the group of each row.
+// IndexReduce computes the mean of the rows of each group. The index names the group of each row.
 func ExampleTensor_ScatterReduce_groupMean() {
 	rows := tensor.From([][]float32{{1, 10}, {2, 20}, {3, 30}, {6, 60}})
 	group := tensor.From([]int64{0, 2, 0, 2})
 	fmt.Println(tensor.Zeros(3, 2).IndexReduce(0, group, rows, "mean", false))
-	// ScatterReduce combines single values in the same way, here the greatest of each group. Group
-	// 1 is empty and keeps its old value.
+	// ScatterReduce combines single values in the same way. Here it returns the greatest value of
+	// each group. Group 1 is empty and keeps its old value.
 	height := tensor.From([]float32{150, 180, 170, 175})
 	fmt.Println(tensor.Zeros(3).ScatterReduce(0, group, height, "amax", false))
 	// Output:

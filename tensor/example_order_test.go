@@ -23,7 +23,7 @@ func ExampleTensor_TopK() {
 	// Output: [3 2 6 5] [0 2 1 2] [3 2 1 6 5 4]
 }
 
-// Several quantiles at once are the first dimension of the result.
+// Quantiles computes several quantiles at once. They form the first dimension of the result.
 func ExampleTensor_Quantiles() {
 	x := tensor.From([]float32{4, 1, 3, 2, 0})
 	median, _ := x.Median()

@@ -39,8 +39,8 @@ func logit(x float64) float64 {
 	return math.Log(x / (1 - x))
 }
 
-// logitExpr is log(x/(1-x)). Around ½ this formula loses accuracy. There the expression is log(1 +
-// t), where t is (2x-1)/(1-x). It adds what rounding 1 + t to y has lost: (t-(y-1))/y.
+// logitExpr is log(x/(1-x)). Around ½ this formula loses accuracy. There the expression is log(y),
+// where t is (2x-1)/(1-x) and y is 1 + t, rounded. The term (t-(y-1))/y corrects the rounding.
 func logitExpr(x *expr.Expr) *expr.Expr {
 	near := x.Sub(expr.C(0.5)).Abs().Lt(expr.C(0.25))
 	t := near.Select(x.Add(x).Sub(unit), x).Div(unit.Sub(x))
@@ -50,8 +50,8 @@ func logitExpr(x *expr.Expr) *expr.Expr {
 }
 
 // xNegative is x < 0, and expNegAbs is e^-|x|. They express the gradient of log(sigmoid(x)), which
-// is sigmoid(-x). In this form the second derivative is accurate also where it is small, on both
-// sides. The form y·(1-y) is not accurate there.
+// is sigmoid(-x). In this form the second derivative is accurate also where it is small, which is
+// for large x and for large -x. The form y·(1-y) of sigmoid's derivative is not accurate there.
 var (
 	xNegative = x0.Lt(zeroC)
 	expNegAbs = xNegative.Select(x0, x0.Neg()).Exp()
@@ -77,7 +77,7 @@ var (
 		Ref:  ref1(func(x float64) float64 { return math.Min(x, 0) - math.Log1p(math.Exp(-math.Abs(x))) })})
 	logitOp = unary("logit", logitExpr(x0), logit, 0.06, 0.94,
 		x0.Lt(expr.C(0)).Or(x0.Gt(unit)).Select(expr.C(math.NaN()), x1.Div(x0.Mul(unit.Sub(x0)))))
-	// x is limited to [ε, 1-ε], and the gradient is 0 outside of it.
+	// x is limited to [ε, 1-ε], and the gradient is 0 outside of this interval. p0 is ε.
 	logitEpsOp = Declare(&Elementwise{Name: "logit_eps", Arity: 1, Result: Floating, Domain: [][2]float64{{-0.5, 1.5}}, Params: []float64{0.1},
 		Expr: logitExpr(x0.Lt(p0).Select(p0, x0.Gt(unit.Sub(p0)).Select(unit.Sub(p0), x0))),
 		Ref:  refP(func(x, eps float64) float64 { return logit(math.Min(math.Max(x, eps), 1-eps)) }),
@@ -141,8 +141,8 @@ func (x *Tensor) Erfinv() *Tensor {
 // ErfinvInPlace replaces x by its inverse error function; see [Tensor.Erfinv].
 func (x *Tensor) ErfinvInPlace() *Tensor { return x.inPlace(erfinvOp, []*Tensor{x}) }
 
-// erfinvFunc computes the gradient of erfinv, ½√π·exp(y²), in a wider type. The relative error of
-// the gradient is 2y² times the relative rounding error of y.
+// erfinvFunc computes the gradient of erfinv, ½√π·exp(y²), in a wider type. In the operand's type
+// the gradient would be inaccurate: its relative error would be 2y² times that of the rounded y.
 type erfinvFunc struct{}
 
 func (erfinvFunc) Name() string { return "erfinv" }
@@ -192,7 +192,7 @@ func (x *Tensor) XLogY(y *Tensor) *Tensor { return xlogyOp.Apply([]*Tensor{x, y}
 // The gradient, -1 - log(x), is +Inf at 0 and NaN below. Entr is torch.special.entr.
 func (x *Tensor) Entr() *Tensor { return entrOp.Apply([]*Tensor{x}) }
 
-// Ndtr returns ½·erfc(-x/√2), the probability that a standard normal number is at most x. Where the
-// result is small, its relative error is about x²/2 roundings. torch.special.ndtr is computed as
-// ½·(1 + erf(x/√2)), and is 0 there.
+// Ndtr returns ½·erfc(-x/√2), the probability that a standard normal number is at most x. For large
+// negative x, where the result is small, its relative error is about x²/2 times a rounding error.
+// torch.special.ndtr is computed as ½·(1 + erf(x/√2)), and returns 0 there.
 func (x *Tensor) Ndtr() *Tensor { return ndtrOp.Apply([]*Tensor{x}) }

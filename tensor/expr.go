@@ -215,8 +215,8 @@ type bounded[V any] struct {
 	keys  []string // the oldest first
 }
 
-// get returns the value of k. If there is no value, get makes one and keeps it, unless there is a
-// problem.
+// get returns the value of k. If there is no value, get calls make_, and keeps the value unless
+// make_ returns a problem.
 func (c *bounded[V]) get(k string, make_ func() (V, *exprProblem)) (V, *exprProblem) {
 	c.mu.RLock()
 	v, ok := c.m[k]

@@ -157,8 +157,8 @@ func named(text, name string) bool {
 	return false
 }
 
-// Other numbers need no other program: a text is parsed and compiled once for the types of its
-// operands.
+// A text is parsed and compiled once for each combination of operand types. Other values of a
+// number do not compile it again.
 func TestExprCompilesOnce(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(4)

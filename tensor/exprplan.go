@@ -17,7 +17,8 @@ type exprPlan struct {
 	autocast AutocastClass
 }
 
-// An exprParam is a run-time scalar of the op. Its value is a part of the text without tensors.
+// An exprParam is a run-time scalar of the op. It stands for a part of the text that contains no
+// tensor.
 type exprParam struct {
 	compute func(v []float64) float64 // computes the scalar from the numbers
 	t       dtype.Type                // the type in which the op uses it

@@ -103,9 +103,9 @@ func (x *Tensor) wrapped(op string, n int) *Tensor {
 var wrapping = [2]device.Op{&device.Gather{Wrap: true}, &device.Scatter{Wrap: true}}
 
 // fromEnd returns x as indices of a dimension of size n, in which negative indices count from the
-// end. They are for an op in scope s on the given operands. If wrap is true, the result is x, and
-// the op must have the option Wrap. For a gradient the result is a copy, because the caller may
-// change x later.
+// end. The indices are for an op in scope s on the given operands. If wrap is true, index is x
+// itself, and the op must have the option Wrap. If the op records a graph, index is a copy, because
+// the caller may change x before the gradient is computed.
 func (x *Tensor) fromEnd(op string, s *Scope, n int, operands ...*Tensor) (index *Tensor, wrap bool) {
 	dev := x.st.dev
 	if !x.layout.Contiguous() || s.modes.composed || !dev.Supports(wrapping[0]) || !dev.Supports(wrapping[1]) || wantsGrad(op, s, operands) {
@@ -115,9 +115,10 @@ func (x *Tensor) fromEnd(op string, s *Scope, n int, operands ...*Tensor) (index
 }
 
 // Gather selects elements of x along dimension dim, as torch.gather does. The result has index's
-// shape. Its element at i… is x[i…] with index[i…] in place of the index in dimension dim. index
-// has x's rank. In the other dimensions its sizes are at most x's sizes. Indices are int64 or int32
-// and not negative. An index out of range is an error, which a GPU reports at the next wait.
+// shape. For matrices and dim 1 its element [i, j] is x[i, index[i, j]]. For dim 0 the element is
+// x[index[i, j], j]. index has x's rank. In dimensions other than dim its sizes are at most x's
+// sizes. Indices are int64 or int32 and not negative. An index out of range is an error, which a
+// GPU reports at the next wait.
 func (x *Tensor) Gather(dim int, index *Tensor) *Tensor {
 	p := x.checkScatter("gather", dim, index, nil)
 	return Apply(gatherFunc{p.axis, "gather"}, x.lifted(), p.index).reshape(index.layout.Shape)

@@ -9,9 +9,10 @@ import (
 
 // Modes belong to scopes. An op whose operands are all older runs in their scope, so it does not
 // see the modes of the scope that the program meant. To notice such ops, a value is bound to the
-// goroutine that calls them, from bind to end. The value may refuse the ops, report them, or
-// provide the random numbers of the first run. It changes nothing else about the results. Only this
-// file of the package finds out which goroutine is running.
+// goroutine that calls them, from bind to end. The value may refuse the ops or report them. When a
+// segment is computed again, it gives the ops the random numbers of the first time. It changes
+// nothing else about the results. Only this file of the package finds out which goroutine is
+// running.
 var (
 	modeWatches goroutines[*modeWatch] // each watches a scope that sets NoGrad or Autocast
 	tapes       goroutines[*tape]      // tapes of checkpointed segments that are being computed
@@ -86,8 +87,8 @@ func (k *binding[T]) end() {
 }
 
 // onThisGoroutine reports whether the value is bound to the calling goroutine, and not to an
-// earlier goroutine with the same address. It takes a microsecond for values that were bound with
-// loose.
+// earlier goroutine with the same address. It takes a microsecond if the value was bound with loose
+// set to true.
 func (k *binding[T]) onThisGoroutine() bool { return k.number == 0 || k.number == callsite.Goroutine() }
 
 // forEach calls f with each value bound to the calling goroutine, the youngest first, until f

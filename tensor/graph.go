@@ -135,7 +135,7 @@ type node struct {
 	dropped  atomic.Bool
 	packs    bool       // a packer has packed saved values of this node
 	autocast dtype.Type // autocast's type in VJP; Invalid (off) unless the class is AutocastWithin
-	tf32     bool       // the scope's mode; VJP uses it too
+	tf32     bool       // whether the scope allows TF32; VJP then allows it too
 }
 
 // operandInfo holds the properties of an operand that its gradient must have too.

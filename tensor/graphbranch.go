@@ -7,8 +7,8 @@ import (
 
 // A branch is a separate graph that a function records when it computes its results. It may use
 // scopes, devices and goroutines that the surrounding graph does not know. The function's node
-// keeps the places of the results in the branch. Its VJP goes back through the branch, as a part of
-// the run that called the VJP.
+// keeps the places of the results in the branch. The function's VJP goes back through the branch,
+// as a part of the run that called the VJP.
 
 // SaveBranch keeps the places of the results y in the branch's graph, for [Context.Branch]. The
 // results may be on any devices. The branch's graph must have been recorded in a child of the

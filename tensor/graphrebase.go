@@ -108,8 +108,8 @@ func (x *Tensor) rebase(op string, n *node) {
 	x.recordView(b, writes)
 }
 
-// spliceFunc replaces the elements of a base that lie in one of its views. It has no Forward,
-// because an in-place op has written the elements.
+// spliceFunc replaces the elements of a base that lie in one of its views. Its Forward is never
+// called, because an in-place op has written the elements already.
 type spliceFunc struct {
 	op         string
 	base, view shape.Layout

@@ -122,13 +122,14 @@ func (f *gridFunc) byKernel(s *Scope, g, x, grid, operand *Tensor) *Tensor {
 // A gridTap is one of the elements that are read along one dimension, for all points. Its tensors
 // have the shape [n, 1, points].
 type gridTap struct {
-	index, outside *Tensor // the element's index; whether it lies outside of the image
-	// the element's weight, 0 outside, and the weight's derivative with respect to the position
-	w, d *Tensor
+	index   *Tensor // index of the element
+	outside *Tensor // whether the element lies outside of the image
+	w       *Tensor // weight of the element, 0 outside of the image
+	d       *Tensor // derivative of the weight with respect to the position
 }
 
-// taps returns the taps along dimension 3-k of the images, whose size is n, for coordinate k of the
-// points. slope is the derivative of the position with respect to the coordinate.
+// taps returns the taps for coordinate k of the points. The taps lie along dimension 3-k of the
+// images, which has size n. slope is the derivative of the position with respect to the coordinate.
 func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) {
 	x := grid.Select(-1, k).reshape(shape.Of(grid.Dim(0), 1, grid.Dim(1)*grid.Dim(2)))
 	aligned := 0
@@ -241,9 +242,9 @@ var (
 	gridSampleGradOps opPool[device.GridSampleGrad, *device.GridSampleGrad]
 )
 
-// gridOps are functions of a coordinate in a dimension of size p0, for each padding, without and
-// with aligned corners. position is the padded position, slope its derivative, and pad maps an
-// unpadded position.
+// gridOps[padding][0] are functions without aligned corners, and gridOps[padding][1] with aligned
+// corners. p0 is the size of the dimension. The function position maps a coordinate to a position
+// and applies the padding to it. slope is the derivative of position. pad only applies the padding.
 var gridOps = func() (ops [3][2]struct{ position, slope, pad *Elementwise }) {
 	for p := range ops {
 		for i := range ops[p] {

@@ -8,8 +8,9 @@ import (
 )
 
 // combine makes one index out of all index tensors. For each entry of the tensors' common shape,
-// this index holds the row-major position in the indexed dimensions. combine copies the counts of
-// masks to the host. operands are the operands of the op whose gradient may need the index.
+// this index holds the row-major position in the indexed dimensions. combine copies to the host how
+// many elements of each mask are true. operands are the operands of the op whose gradient may need
+// the index.
 func (p *indexPlan) combine(c *Scope, operands ...*Tensor) *Tensor {
 	for k := range p.parts {
 		switch q := &p.parts[k]; {
@@ -60,8 +61,8 @@ func (p *indexPlan) combine(c *Scope, operands ...*Tensor) *Tensor {
 
 // join computes the common shape of the index tensors, and its place in the result.
 func (p *indexPlan) join() {
-	// covered lists all indexed dimensions; dims lists those that tensors of rank 1 or more index
-	var covered, dims []int
+	var covered []int // all indexed dimensions
+	var dims []int    // the dimensions that are indexed by tensors of rank 1 or more
 	scalars := map[int]bool{}
 	for k, q := range p.parts {
 		for i := range q.rank {

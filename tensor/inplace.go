@@ -36,7 +36,7 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 }
 
 // leafError returns the error of an op in place that needs NoGrad. Its hint shows the call that the
-// user must write. A call inside a function that runs in a NoGrad scope is not enough, because x
+// user must write, with x.In(s). Without In the op would not run in the NoGrad scope s, because x
 // belongs to an older scope.
 func leafError(op, what string, operands []*Tensor) *Error {
 	e := newError(op, ErrGrad, operands, what)

@@ -25,8 +25,8 @@ func hostAndGPU(t *testing.T) []device.Device {
 	return []device.Device{host, gpus[0]}
 }
 
-// ItemLater's number is the element's value at the time of the call, whatever happens to the tensor
-// afterwards.
+// ItemLater copies the value that the tensor has at the time of the call. Later changes of the
+// tensor do not matter.
 func TestItemLater(t *testing.T) {
 	for _, dev := range hostAndGPU(t) {
 		tensor.Do(func(s *tensor.Scope) {
@@ -71,7 +71,7 @@ func TestUpdateFinite(t *testing.T) {
 						groups = append(groups, []*tensor.Tensor{x})
 					}
 					found := s.Typed(dtype.F32).Zeros()
-					for range 2 { // once set, found stays set
+					for range 2 { // the value of found stays set in the second round
 						tensor.UpdateFinite("halve", half, groups, groups, s.From([]int64{int64(bits[0])}), bits, found)
 					}
 					if v := found.Item(); v != map[bool]float64{true: 1}[bad.group >= 0] {

@@ -11,11 +11,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// launch queues a primitive for the op with this name. tensors are the operands of o in o's order,
-// nil for absent ones. launch sets their buffers in o. It orders the work with the work of other
-// streams on the same memory. A capture that cannot record the work refuses it. launch panics with
-// an error of the device. All primitives are queued by launch. Only copies, [Raw] and replays of
-// graphs queue their work themselves.
+// launch queues the primitive o for the op with this name. tensors are the operands of o in o's
+// order, nil for absent ones. launch sets their buffers in o. It orders the work with the work of
+// other streams on the same memory. A capture that cannot record the work refuses it. launch panics
+// with an error of the device.
+//
+// Every primitive is queued by launch. Only copies, [Raw] and replays of graphs queue their work
+// themselves.
 func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	var dev device.Device
 	for i := 0; dev == nil; i++ {

@@ -8,7 +8,8 @@ import (
 )
 
 // TestLinAlgBlocks: equations and factorisations of any size have the backward error of float64.
-// Some sizes are below the size of a block and some above. They need no, one or several products.
+// Some sizes are below the size of a block, and need no product. Larger ones need one product or
+// several.
 func TestLinAlgBlocks(t *testing.T) {
 	tensor.ManualSeed(3)
 	for _, n := range []int{1, 15, 16, 17, 31, 33, 64, 70, 130} {
@@ -38,7 +39,7 @@ func TestLinAlgBlocks(t *testing.T) {
 		}
 		upper := symmetric.Cholesky(true)
 		small("upper cholesky", upper.T(), upper, symmetric)
-		one := l.Div(l.Diagonal(0, -2, -1).Unsqueeze(-2)) // the diagonal is 1
+		one := l.Div(l.Diagonal(0, -2, -1).Unsqueeze(-2)) // L with a diagonal of 1
 		small("lower triangle", l, l.Add(a.Triu(1)).SolveTriangular(b, tensor.TriangularOptions{}), b)
 		small("upper triangle", l.T(), l.T().SolveTriangular(b, tensor.TriangularOptions{Upper: true}), b)
 		small("unit triangle", one, one.Add(s.Eye(n).Double()).SolveTriangular(b, tensor.TriangularOptions{Unit: true}), b)

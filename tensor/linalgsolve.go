@@ -43,10 +43,10 @@ func (f solveFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{z.MatMul(c.Saved(1).T()).Neg(), z}
 }
 
-// rightHand checks the operands of an equation a·x = b, and returns the broadcast batch. b has n×k
-// matrices. If vectors is true, b may have vectors instead. The result vector reports whether b's
-// shape is that of vectors. If square is true, the matrices of a must be square.
-func rightHand(op string, a, b *Tensor, square, vectors bool) (batch shape.Dims, vector bool) {
+// rightHand checks the operands of an equation a·x = b, and returns the broadcast batch. b holds
+// matrices, or also vectors if allowVectors is true. isVector reports whether b holds vectors. If
+// square is true, the matrices of a must be square.
+func rightHand(op string, a, b *Tensor, square, allowVectors bool) (batch shape.Dims, isVector bool) {
 	in := []*Tensor{a, b}
 	youngest(op, in)
 	_, m, n := a.mustMatrix(op)
@@ -59,10 +59,10 @@ func rightHand(op string, a, b *Tensor, square, vectors bool) (batch shape.Dims,
 		e := newError(op, ErrType, in, "operands are "+a.dtype.String()+" and "+b.dtype.String())
 		panic(e.hint("Cast one of them"))
 	}
-	vector = vectors && (b.Rank() == 1 || b.Rank() == a.Rank()-1 && b.layout.Shape == a.layout.Shape.Head(a.Rank()-1))
+	isVector = allowVectors && (b.Rank() == 1 || b.Rank() == a.Rank()-1 && b.layout.Shape == a.layout.Shape.Head(a.Rank()-1))
 	rows, bb := 0, shape.Dims{}
 	switch {
-	case vector:
+	case isVector:
 		rows, bb = b.Dim(-1), b.layout.Shape.Head(b.Rank()-1)
 	case b.Rank() < 2:
 		e := newError(op, ErrShape, in, "the right-hand side must be a matrix or a batch of them, it has shape "+b.Shape().String())
@@ -77,7 +77,7 @@ func rightHand(op string, a, b *Tensor, square, vectors bool) (batch shape.Dims,
 	if !ok {
 		fail(op, ErrShape, in, "batch dimensions %v and %v do not broadcast", a.batchOf(), bb)
 	}
-	return batch, vector
+	return batch, isVector
 }
 
 // expandBatch broadcasts the leading dimensions, which are the dimensions of the batch.
@@ -178,8 +178,8 @@ func (x *Tensor) SolveTriangular(b *Tensor, o TriangularOptions) *Tensor {
 	})[0]
 }
 
-// tolerance says which singular values count as 0: values of at most relative times the greatest
-// value, and values of at most absolute.
+// tolerance says which singular values count as 0. These are the values up to the field relative
+// times the greatest value, and the values up to the field absolute.
 type tolerance struct{ relative, absolute float64 }
 
 // bound returns the limit up to which values of s, [..., k], count as 0.

@@ -73,7 +73,7 @@ func (x *Tensor) Nonzero() *Tensor {
 	x.use(op)
 	p := x.truePositions(op)
 	defer p.Free()
-	if x.Rank() == 1 { // the view keeps the memory
+	if x.Rank() == 1 { // the returned view keeps the memory of p
 		return p.reshape(shape.Of(p.Size(), 1))
 	}
 	return within(x.scope, func(c *Scope) *Tensor {

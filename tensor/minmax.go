@@ -91,7 +91,7 @@ func (x *Tensor) ClampInPlace(lo, hi float64) *Tensor {
 }
 
 func clampBy(lo, hi float64) *Elementwise {
-	// compare in float32, because a limit may become 0 when it is rounded to x's type
+	// the limits are compared as float32, because rounding to x's type may make them 0
 	if float32(lo) != 0 && float32(hi) != 0 {
 		return clampPlainOp
 	}
