@@ -28,9 +28,9 @@ const manyPlaces = 512
 // launches. A smaller fraction would divide a GPU's step into many small launches. It would save
 // nothing, because a model's peak of memory is not in a convolution.
 //
-// A step of ResNet-18 with 32 images was planned for a GPU. With the fraction 3/4 it has 1727
-// launches. With the fraction 1/2 it has 2489, and nearly the same peak of memory. With the
-// fraction 1 it has 1381, but a step of LeNet has a peak of 1.17 times PyTorch's
+// A step of ResNet-18 with 32 images was planned for a GPU. With the fraction 3/4 it has 1327
+// launches. With the fraction 1/2 it has 1853, and nearly the same peak of memory. With the
+// fraction 1 it has 1089, but a step of LeNet has a peak of 1.15 times PyTorch's
 // (models/peak_test.go).
 //
 // With a few large images, the columns of one sample may need more memory than all inputs and
