@@ -133,7 +133,8 @@ func same(t *testing.T, what string, typ dtype.Type, got, want []string) {
 // bitsOf returns the elements of x exactly.
 func bitsOf(x *tensor.Tensor) string { return fmt.Sprint(tensor.Data[float64](x.Double())) }
 
-// Columns become an image in one launch, and so does the gradient of windows.
+// Columns become an image in one launch, and so does the gradient of windows. An image becomes
+// columns in one launch.
 func TestFoldIsOneLaunch(t *testing.T) {
 	dev := emulated(t, "64MiB")
 	tensor.Do(func(s *tensor.Scope) {
@@ -145,6 +146,7 @@ func TestFoldIsOneLaunch(t *testing.T) {
 		g := windows.Detach().Contiguous()
 		means := images.AvgPool2d(tensor.AvgPoolOptions{Kernel: []int{3}, Divisor: 1})
 		for name, f := range map[string]func(){
+			"columns":  func() { images.Detach().Unfold2d(o) },
 			"fold":     func() { columns.Detach().Fold(9, 9, o) },
 			"unfold2d": func() { tensor.Gradients(columns, []*tensor.Tensor{images}, tensor.GradOutput(columns.Detach())) },
 			"unfold": func() {

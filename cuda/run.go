@@ -13,7 +13,8 @@ func (d *Device) Supports(op device.Op) bool {
 	switch o := op.(type) {
 	case *device.Map, *device.Reduce, *device.MultiMap,
 		*device.Softmax, *device.SoftmaxGrad, *device.CrossEntropy, *device.CrossEntropyGrad,
-		*device.Norm, *device.Scan, *device.Search, *device.GridSample, *device.Fold, *device.MaxPoolGrad:
+		*device.Norm, *device.Scan, *device.Search, *device.GridSample, *device.Fold,
+		*device.Unfold, *device.MaxPoolGrad:
 		return true
 	case *device.Gather:
 		return !o.Wrap
@@ -124,6 +125,8 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 		return kernels.Search(operand(&o.Out), operand(&o.Sorted), operand(&o.Values), o.Right)
 	case *device.Fold:
 		return kernels.Fold(operand(&o.Y), operand(&o.X), operand(&o.W), o.Window, o.Add)
+	case *device.Unfold:
+		return kernels.Unfold(operand(&o.Y), operand(&o.X), o.Window)
 	case *device.MaxPoolGrad:
 		return kernels.MaxPoolGrad(operand(&o.DX), operand(&o.G), operand(&o.Near), o.Window)
 	case *device.GridSample:

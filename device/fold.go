@@ -38,19 +38,10 @@ func (o *Fold) Operand(i int) Operand {
 
 // Check checks the shapes and types of the operands.
 func (o *Fold) Check() (arg, reason string) {
-	y, x := &o.Y.Shape, &o.X.Shape
-	if o.Rank < 1 || o.Rank > 3 || y.Rank() != o.Rank+2 || x.Rank() != 2*o.Rank+2 || x.Head(2) != y.Head(2) {
-		return "x", fmt.Sprintf("shapes %v and %v for planes of %d dimensions", *x, *y, o.Rank)
-	}
-	if arg, reason := o.checkSizes(); reason != "" {
+	if arg, reason := o.checkColumns(Operand{"y", &o.Y, true}, Operand{"x", &o.X, false}); reason != "" {
 		return arg, reason
 	}
-	want := shape.Of(y.At(1)) // the shape of W
-	for i := range o.Rank {
-		if want = want.Append(o.Kernel[i]); x.At(2+i) != o.Kernel[i] {
-			return "x", fmt.Sprintf("shape %v for windows of %v", *x, o.Kernel[:o.Rank])
-		}
-	}
+	want := shape.Of(o.Y.Shape.At(1)).Append(o.Kernel[:o.Rank]...) // the shape of W
 	to, from := o.Y.Type, o.X.Type
 	if to == dtype.Bool || from == dtype.Bool || to.Compute() != from.Compute() {
 		return "x", fmt.Sprintf("of %v, with sums of %v", from, to)

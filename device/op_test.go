@@ -193,6 +193,7 @@ func TestCheck(t *testing.T) {
 	thirds.Period = 3
 	channels, column := f(2, 3, 4), f(3)
 	column.Strides = shape.Of(2)
+	pairs := device.Window{Rank: 1, Kernel: [3]int{2}, Stride: [3]int{1}, Dilation: [3]int{1}}
 	for _, c := range []struct {
 		name, arg string
 		op        device.Op
@@ -222,6 +223,12 @@ func TestCheck(t *testing.T) {
 		{"a mean of x's shape", "mean", &device.ChannelNormGrad{Sum: f(3), Product: f(3), DX: channels, G: channels, X: channels, Mean: channels, Rstd: f(3)}},
 		{"7 groups", "y", &device.Convolution{X: f(1, 2, 5), W: f(4, 2, 3), Y: f(1, 4, 3), Rank: 1, Groups: 7, Stride: [3]int{1}, Dilation: [3]int{1}}},
 		{"an empty kernel", "window", &device.SumWindows{Y: f(1, 3), X: f(1, 3), Window: device.Window{Rank: 1, Stride: [3]int{1}, Dilation: [3]int{1}}}},
+		{"columns of another kernel", "y", &device.Unfold{Y: f(1, 1, 3, 3), X: f(1, 1, 5), Window: pairs}},
+		{"columns of more channels", "x", &device.Unfold{Y: f(1, 2, 2, 3), X: f(1, 1, 5), Window: pairs}},
+		{"columns of planes without channels", "x", &device.Unfold{Y: f(1, 2, 3), X: f(1, 5), Window: pairs}},
+		{"columns of another type", "x", &device.Unfold{Y: dense(dtype.F16, 1, 1, 2, 3), X: f(1, 1, 5), Window: pairs}},
+		{"columns of an empty kernel", "window", &device.Unfold{Y: f(1, 1, 0, 3), X: f(1, 1, 5), Window: device.Window{Rank: 1, Stride: [3]int{1}, Dilation: [3]int{1}}}},
+		{"a fold of another kernel", "x", &device.Fold{X: f(1, 1, 3, 3), Y: f(1, 1, 5), Window: pairs}},
 		{"a scan of two operands", "in", &device.Scan{Out: f(1, 2, 1), Ins: list(f(1, 2, 1), f(1, 2, 1))}},
 		{"more positions than elements", "out", &device.Argsort{Out: dense(dtype.I64, 1, 4), X: f(1, 3)}},
 		{"multi-map of fewer results", "outs", &device.MultiMap{Program: id, Outs: groups[:1], Ins: groups, Params: i64}},

@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Window says how the windows of a [Fold] or of a pooling op move over planes of one to three
-// dimensions. For the window at place p, element k lies at p·Stride + k·Dilation - Before in the
-// plane. Elements outside the plane are left out.
+// Window says how the windows of a [Fold], of an [Unfold] or of a pooling op move over planes of
+// one to three dimensions. For the window at place p, element k lies at p·Stride + k·Dilation -
+// Before in the plane. Elements outside the plane are left out, or are 0 in an Unfold.
 type Window struct {
 	Rank                             int
 	Kernel, Stride, Dilation, Before [3]int

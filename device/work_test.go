@@ -66,6 +66,8 @@ func TestWork(t *testing.T) {
 		{"fold", &device.Fold{Y: f32(2, 1, 6), X: f32(2, 1, 2, 3), Window: pool}, device.Work{FLOPs: 0, Bytes: 48 + 48}},
 		{"fold, added", &device.Fold{Y: f32(2, 1, 4), X: f32(2, 1, 2, 3), Window: pool, Add: true}, device.Work{FLOPs: 12, Bytes: 32 + 48}},
 		{"fold, weighted", &device.Fold{Y: f32(2, 1, 4), X: f32(2, 1, 2, 3), W: f32(1, 2), Window: pool}, device.Work{FLOPs: 16, Bytes: 32 + 48 + 8}},
+		{"unfold", &device.Unfold{Y: f32(2, 1, 2, 3), X: f32(2, 1, 6), Window: pool}, device.Work{Bytes: 48 + 48}},
+		{"unfold to nothing", &device.Unfold{Y: f32(2, 1, 2, 0), X: f32(2, 1, 6), Window: pool}, device.Work{}},
 		{"channel norm", &device.ChannelNorm{Out: channels, Mean: f32(2), Variance: f32(2), Rstd: f32(2), X: channels, Weight: f32(2), Bias: f32(2)}, device.Work{FLOPs: 140, Bytes: 160 + 5*8}},
 		{"channel norm gradient", &device.ChannelNormGrad{Sum: f32(2), Product: f32(2), DX: channels, G: channels, X: channels, Mean: f32(2), Rstd: f32(2)}, device.Work{FLOPs: 180, Bytes: 240 + 4*8}},
 		{"scan", &device.Scan{Kind: device.ScanLinear, Out: f32(2, 2, 5), Ins: list(f32(2, 2, 5), f32(2, 2, 5))}, device.Work{FLOPs: 40, Bytes: 240}},

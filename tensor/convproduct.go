@@ -28,9 +28,9 @@ const manyPlaces = 512
 // launches. A smaller fraction would divide a GPU's step into many small launches. It would save
 // nothing, because a model's peak of memory is not in a convolution.
 //
-// A step of ResNet-18 with 32 images was planned for a GPU. With the fraction 3/4 it has 1727
-// launches. With the fraction 1/2 it has 2489, and nearly the same peak of memory. With the
-// fraction 1 it has 1381, but a step of LeNet has a peak of 1.17 times PyTorch's
+// A step of ResNet-18 with 32 images was planned for a GPU. With the fraction 3/4 it has 1327
+// launches. With the fraction 1/2 it has 1853, and nearly the same peak of memory. With the
+// fraction 1 it has 1089, but a step of LeNet has a peak of 1.15 times PyTorch's
 // (models/peak_test.go).
 //
 // With a few large images, the columns of one sample may need more memory than all inputs and
@@ -67,23 +67,24 @@ func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, row
 	return max(1, min(n, room/one)), rows
 }
 
-// bands divides the windows of padded samples into bands along the first dimension. The parameter
-// rows is the number of windows of a band in this dimension. bands calls f for each band, in a
-// scope of its own. f receives the convolution of the band. f also receives the element of the
-// padded sample, and the window, at which the band begins in the first dimension.
+// bands divides the windows into bands along the first dimension. The parameter rows is the number
+// of windows of a band in this dimension. bands calls f for each band, in a scope of its own. f
+// receives the convolution of the band, whose input is the elements that its windows cover. f also
+// receives the first of these elements, and the first window, in the first dimension.
 func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution, element, window int)) {
 	for window := 0; window < v.out[0]; window += rows {
 		b := *v
-		b.before, b.behind = [3]int{}, [3]int{}
-		for i := range v.rank {
-			b.in[i] = v.wide(i)
-		}
 		b.out[0] = min(rows, v.out[0]-window)
-		b.in[0] = (b.out[0]-1)*v.stride[0] + v.span(0)
+		begin := window*v.stride[0] - v.before[0] // less than 0 in the padding
+		wide := (b.out[0]-1)*v.stride[0] + v.span(0)
+		first := min(max(begin, 0), v.in[0])
+		b.in[0] = max(min(begin+wide, v.in[0])-first, 0)
+		b.before[0] = min(max(first-begin, 0), wide)
+		b.behind[0] = wide - b.before[0] - b.in[0]
 		part := c.child()
 		func() {
 			defer part.recycle()
-			f(part, &b, window*v.stride[0], window)
+			f(part, &b, first, window)
 		}()
 	}
 }
@@ -115,12 +116,32 @@ func (v *convolution) chunks(c *Scope, step, n int, f func(c *Scope, at, n int))
 // the number of windows. The columns are a view of x if possible.
 func (v *convolution) columns(c *Scope, x *Tensor, t dtype.Type, batchFirst bool) *Tensor {
 	n := x.Dim(0)
-	padded := v.pad(v.op, c, x, 0)
-	seen := v.inType(c, padded.handle(v.op, c, v.windows(padded.layout, batchFirst)), t)
-	if batchFirst {
-		return seen.reshape(shape.Of(n, v.channels*v.taps(), v.places()))
+	to := shape.Of(n, v.channels*v.taps(), v.places())
+	if !batchFirst {
+		to = shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places())
 	}
-	return seen.reshape(shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places()))
+	x = v.inType(c, x, t)
+	if v.unpadded() {
+		seen := x.handle(v.op, c, v.windows(x.layout))
+		if !batchFirst {
+			seen = seen.MoveAxis(0, 1+v.rank)
+		}
+		if _, ok := seen.layout.View(to); ok {
+			return seen.reshape(to)
+		}
+	}
+	y := alloc(v.op, c, x.st.dev, t, to)
+	v.unfold(v.op, c, v.asWindows(y, n, batchFirst), x)
+	return y
+}
+
+// asWindows returns columns of n samples, as columns makes them, as [n, channels, kernel…, out…].
+func (v *convolution) asWindows(columns *Tensor, n int, batchFirst bool) *Tensor {
+	if batchFirst {
+		return columns.reshape(v.columnShape(n, v.channels))
+	}
+	kernel := shape.Of(v.channels).Append(v.kernel[:v.rank]...)
+	return columns.reshape(kernel.Append(n).Append(v.out[:v.rank]...)).MoveAxis(1+v.rank, 0)
 }
 
 // inType returns x in type t: x itself if it has that type, otherwise a dense copy.
@@ -184,9 +205,8 @@ func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 		if rows == v.out[0] {
 			v.product(c, part, a, out)
 		} else {
-			padded := v.pad(v.op, c, part, 0)
 			v.bands(c, rows, func(c *Scope, b *convolution, from, at int) {
-				b.product(c, padded.In(c).Narrow(2, from, b.in[0]), a, out.In(c).Narrow(2, at, b.out[0]))
+				b.product(c, part.In(c).Narrow(2, from, b.in[0]), a, out.In(c).Narrow(2, at, b.out[0]))
 			})
 		}
 		if out != to {
@@ -259,12 +279,12 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 			out = alloc(v.op, c, g.st.dev, t, to.layout.Shape)
 		}
 		if rows == v.out[0] {
-			v.spread(c, from, a, t, &v.grid, out, false)
+			v.spread(c, from, a, t, out, false)
 		} else {
 			out.fill(0)
-			v.bands(c, rows, func(c *Scope, b *convolution, element, at int) {
-				if g, first := v.bandOf(b, element); g.in[0] > 0 {
-					b.spread(c, from.In(c).Narrow(2, at, b.out[0]), a, t, &g, out.In(c).Narrow(2, first, g.in[0]), true)
+			v.bands(c, rows, func(c *Scope, b *convolution, first, at int) {
+				if b.in[0] > 0 {
+					b.spread(c, from.In(c).Narrow(2, at, b.out[0]), a, t, out.In(c).Narrow(2, first, b.in[0]), true)
 				}
 			})
 		}
@@ -281,46 +301,30 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	return y
 }
 
-// bandOf returns the grid of a band's windows over the elements that they cover, without the
-// padding. element is the element of the padded sample at which the band begins in the first
-// dimension. first is the first of the covered elements in this dimension.
-func (v *convolution) bandOf(b *convolution, element int) (g grid, first int) {
-	g = v.grid
-	begin := element - v.before[0]
-	first = min(max(begin, 0), v.in[0])
-	g.out[0], g.in[0] = b.out[0], min(begin+b.in[0], v.in[0])-first
-	g.before[0] = first - begin
-	g.behind[0] = b.in[0] - g.before[0] - g.in[0]
-	return g, first
-}
-
 // spread sets out, [n, channels, in…], to the products of a with g, each at its place. If add is
 // true, it adds the products to out. a is the transposed result of the method matrices. The
-// products are columns of type t. The parameter to says how the windows of these columns move over
-// out. All columns are in memory at once.
-func (v *convolution) spread(c *Scope, g, a *Tensor, t dtype.Type, to *grid, out *Tensor, add bool) {
-	n := g.Dim(0)
-	kernel, places := v.list(v.kernel).Slice(), v.list(v.out).Slice()
-	if v.batchFirst() {
+// products are columns of type t. All columns are in memory at once.
+func (v *convolution) spread(c *Scope, g, a *Tensor, t dtype.Type, out *Tensor, add bool) {
+	n, batchFirst := g.Dim(0), v.batchFirst()
+	var columns *Tensor
+	if batchFirst {
 		b := g.reshape(shape.Of(n, v.outputs, v.places()))
 		a := a.expand(shape.Of(n, a.Dim(1), a.Dim(2)))
-		if to.single() {
+		if v.single() {
 			multiplyAdd(v.op, c, out.reshape(shape.Of(n, v.channels, v.places())), a, b, nil)
 			return
 		}
-		columns := alloc(v.op, c, g.st.dev, t, shape.Of(n, v.channels*v.taps(), v.places()))
+		columns = alloc(v.op, c, g.st.dev, t, shape.Of(n, v.channels*v.taps(), v.places()))
 		multiplyAdd(v.op, c, columns, a, b, nil)
-		to.fold(v.op, c, out, columns.reshape(shape.Of(n, v.channels).Append(kernel...).Append(places...)), nil, add)
-		return
+	} else {
+		columns = alloc(v.op, c, g.st.dev, t, shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places()))
+		multiplyAdd(v.op, c, columns, a, v.rows(g), nil)
+		if v.single() {
+			out.store(v.op, c, columns.reshape(v.shaped(v.channels, n, v.in)).Transpose(0, 1))
+			return
+		}
 	}
-	columns := alloc(v.op, c, g.st.dev, t, shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places()))
-	multiplyAdd(v.op, c, columns, a, v.rows(g), nil)
-	if to.single() {
-		out.store(v.op, c, columns.reshape(v.shaped(v.channels, n, v.in)).Transpose(0, 1))
-		return
-	}
-	windows := shape.Of(v.channels).Append(kernel...).Append(n).Append(places...)
-	to.fold(v.op, c, out, columns.reshape(windows).MoveAxis(1+v.rank, 0), nil, add)
+	v.fold(v.op, c, out, v.asWindows(columns, n, batchFirst), nil, add)
 }
 
 // gradient returns the gradient of the weight from the operand x and g, the gradient of the result.
@@ -338,7 +342,7 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 	if v.depthwise() {
 		return inComputeType(x, g, nil, func(x, g *Tensor) *Tensor {
 			padded := v.pad(v.op, c, x, 0)
-			seen := padded.handle(v.op, c, v.windows(padded.layout, true))
+			seen := padded.handle(v.op, c, v.windows(padded.layout))
 			one := onesOf(v.rank).Slice()
 			g = g.reshape(shape.Of(g.Dim(0), v.channels).Append(one...).Append(v.list(v.out).Slice()...))
 			to := shape.Of(1, v.channels).Append(v.list(v.kernel).Slice()...).Append(one...)
@@ -373,9 +377,8 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 			add(c, v, x, g)
 			return
 		}
-		padded := v.pad(v.op, c, x, 0)
 		v.bands(c, rows, func(c *Scope, b *convolution, from, at int) {
-			add(c, b, padded.In(c).Narrow(2, from, b.in[0]), g.In(c).Narrow(2, at, b.out[0]))
+			add(c, b, x.In(c).Narrow(2, from, b.in[0]), g.In(c).Narrow(2, at, b.out[0]))
 		})
 	})
 	return v.inType(c, dw, x.dtype).reshape(v.weight())

@@ -291,5 +291,6 @@ var (
 	searchOps           opPool[device.Search, *device.Search]
 	sumWindowsOps       opPool[device.SumWindows, *device.SumWindows]
 	foldOps             opPool[device.Fold, *device.Fold]
+	unfoldOps           opPool[device.Unfold, *device.Unfold]
 	maxPoolGradOps      opPool[device.MaxPoolGrad, *device.MaxPoolGrad]
 )

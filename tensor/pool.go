@@ -306,7 +306,7 @@ func (f *avgFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	if f.taps() <= fewTaps {
 		return f.divide(s, f.sumTaps(f.op, s, padded, nil)).Cast(x.dtype)
 	}
-	seen := padded.handle(f.op, s, f.windows(padded.layout, true))
+	seen := padded.handle(f.op, s, f.windows(padded.layout))
 	over := make([]int, f.rank)
 	for i := range over {
 		over[i] = 2 + i

@@ -223,7 +223,7 @@ func lastNaN(t dtype.Type) *device.Reduction {
 // maximaByReduction reduces over the elements of windows. It is for large windows.
 func maximaByReduction(op string, c *Scope, x *Tensor, g grid) (most, place *Tensor) {
 	n, channels := x.Dim(0), x.Dim(1)
-	seen := x.handle(op, c, g.windows(x.layout, true))
+	seen := x.handle(op, c, g.windows(x.layout))
 	var over []int
 	for i := range g.rank {
 		over = append(over, 2+i)

@@ -84,9 +84,10 @@ func (f *unfold2dFunc) Name() string { return "unfold2d" }
 
 func (f *unfold2dFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	s, x := c.Scope(), in[0]
-	padded := f.pad(f.Name(), s, x, 0)
-	seen := padded.handle(f.Name(), s, f.windows(padded.layout, true))
-	return seen.Clone().reshape(shape.Of(x.Dim(0), f.channels*f.taps(), f.places()))
+	n := x.Dim(0)
+	y := alloc(f.Name(), s, x.st.dev, x.dtype, shape.Of(n, f.channels*f.taps(), f.places()))
+	f.unfold(f.Name(), s, y.reshape(f.columnShape(n, f.channels)), x)
+	return y
 }
 
 func (f *unfold2dFunc) VJP(_ *Context, g *Tensor) []*Tensor {
@@ -104,8 +105,7 @@ func (f *foldFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	s, x := c.Scope(), in[0]
 	n := x.Dim(0)
 	y := alloc(f.Name(), s, x.st.dev, x.dtype, f.shaped(n, f.channels, f.in))
-	windows := shape.Of(n, f.channels).Append(f.list(f.kernel).Slice()...).Append(f.list(f.out).Slice()...)
-	f.fold(f.Name(), s, y, x.reshape(windows), nil, false)
+	f.fold(f.Name(), s, y, x.reshape(f.columnShape(n, f.channels)), nil, false)
 	return y
 }
 
@@ -116,6 +116,27 @@ func (f *foldFunc) VJP(_ *Context, g *Tensor) []*Tensor {
 // window describes the grid's windows for a primitive.
 func (g *grid) window() device.Window {
 	return device.Window{Rank: g.rank, Kernel: g.kernel, Stride: g.stride, Dilation: g.dilation, Before: g.before}
+}
+
+// columnShape returns the shape of the elements of all windows, [n, c, kernel…, out…].
+func (g *grid) columnShape(n, c int) shape.Dims {
+	return g.shaped(n, c, g.kernel).Append(g.out[:g.rank]...)
+}
+
+// unfold sets y, [n, c, kernel…, out…], to the elements of the windows of x, [n, c, in…]. Elements
+// in the padding are 0.
+func (g *grid) unfold(op string, s *Scope, y, x *Tensor) {
+	if y.Size() == 0 {
+		return
+	}
+	if o := unfoldOps.supported(s, y.st.dev, device.Unfold{Y: y.operand(), X: x.operand(), Window: g.window()}); o != nil {
+		launch(op, s, o, y, x)
+		unfoldOps.put(o)
+		y.st.version.Add(1)
+		return
+	}
+	padded := g.pad(op, s, x, 0)
+	y.store(op, s, padded.handle(op, s, g.windows(padded.layout)))
 }
 
 // fold sets each element of y, [n, c, in…], to the sum of the window elements at its position. If

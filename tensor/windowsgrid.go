@@ -103,24 +103,15 @@ func (g *grid) inner(l shape.Layout) shape.Layout {
 	return l
 }
 
-// windows returns the layout of the elements of all windows in a padded tensor [n, c, …]: [c,
-// kernel…, n, out…], or [n, c, kernel…, out…] if batchFirst is true. Windows that overlap share
-// elements.
-func (g *grid) windows(l shape.Layout, batchFirst bool) shape.Layout {
-	w := shape.Layout{Offset: l.Offset}
-	add := func(n, stride int) { w.Shape, w.Strides = w.Shape.Append(n), w.Strides.Append(stride) }
-	if batchFirst {
-		add(l.Shape.At(0), l.Strides.At(0))
-	}
-	add(l.Shape.At(1), l.Strides.At(1))
+// windows returns the layout of the elements of all windows in a padded tensor [n, c, …]: [n, c,
+// kernel…, out…]. Windows that overlap share elements.
+func (g *grid) windows(l shape.Layout) shape.Layout {
+	w := shape.Layout{Offset: l.Offset, Shape: g.columnShape(l.Shape.At(0), l.Shape.At(1)), Strides: l.Strides.Head(2)}
 	for i := range g.rank {
-		add(g.kernel[i], g.dilation[i]*l.Strides.At(2+i))
-	}
-	if !batchFirst {
-		add(l.Shape.At(0), l.Strides.At(0))
+		w.Strides = w.Strides.Append(g.dilation[i] * l.Strides.At(2+i))
 	}
 	for i := range g.rank {
-		add(g.out[i], g.stride[i]*l.Strides.At(2+i))
+		w.Strides = w.Strides.Append(g.stride[i] * l.Strides.At(2+i))
 	}
 	return w
 }

@@ -40,7 +40,7 @@ func Run(t *testing.T, dev device.Device) {
 		{"MapPrimitives", testMapPrimitives}, {"MapCasts", testMapCasts}, {"MapLayouts", testMapLayouts}, {"MapForms", testMapForms}, {"Draws", testDraws},
 		{"RandomPrograms", testRandomPrograms},
 		{"Reduce", testReduce}, {"ReduceForms", testReduceForms}, {"MatMul", testMatMul}, {"Gather", testGather}, {"Scatter", testScatter}, {"IndexWrap", testIndexWrap},
-		{"Softmax", testSoftmax}, {"Norm", testNorm}, {"NormSums", testNormSums}, {"Convolve", testConvolve}, {"Pool", testPool}, {"Fold", testFold}, {"ChannelNorm", testChannelNorm}, {"CrossEntropy", testCrossEntropy}, {"PickedLosses", testPickedLosses}, {"Scan", testScan}, {"Argsort", testArgsort}, {"ArgsortPick", testArgsortPick}, {"Search", testSearch}, {"Attention", testAttention}, {"MultiMap", testMultiMap}, {"MultiMapFinite", testMultiMapFinite},
+		{"Softmax", testSoftmax}, {"Norm", testNorm}, {"NormSums", testNormSums}, {"Convolve", testConvolve}, {"Pool", testPool}, {"Fold", testFold}, {"Unfold", testUnfold}, {"ChannelNorm", testChannelNorm}, {"CrossEntropy", testCrossEntropy}, {"PickedLosses", testPickedLosses}, {"Scan", testScan}, {"Argsort", testArgsort}, {"ArgsortPick", testArgsortPick}, {"Search", testSearch}, {"Attention", testAttention}, {"MultiMap", testMultiMap}, {"MultiMapFinite", testMultiMapFinite},
 		{"Supports", testSupports}, {"Operands", testOperands}, {"Ownership", testOwnership}, {"Concurrency", testConcurrency},
 	} {
 		t.Run(c.name, func(t *testing.T) {

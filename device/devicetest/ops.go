@@ -78,6 +78,7 @@ func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 		&device.SumWindows{Y: f(2, 2, 2), X: f(2, 4, 4), Window: pool},
 		&device.Fold{Y: f(2, 1, 4, 4), X: f(2, 1, 2, 2, 2, 2), Window: pool},
 		&device.Fold{Y: f(2, 3, 4, 4), X: f(2, 3, 2, 2, 2, 2), W: f(3, 2, 2), Window: pool, Add: true},
+		&device.Unfold{Y: f(2, 3, 2, 2, 2, 2), X: f(2, 3, 4, 4), Window: pool},
 		&device.MaxPoolGrad{DX: f(2, 4, 4), G: f(2, 2, 2), Near: view(dtype.U8, 2, 2, 2), Window: pool},
 		&device.Argsort{Out: i(2, 3), X: f(2, 5)},
 		&device.Argsort{Out: i(2, 1), X: f(2, 5), Pick: device.PickRank, Rank: 4},

@@ -65,11 +65,7 @@ func Fold(y, x, w Operand, win device.Window, add bool) ([]Launch, error) {
 	}
 	s.wide = s.wide || n > narrowLimit
 	for _, o := range []Operand{y, x, w} {
-		reach := 0
-		for d := range o.Shape.Rank() {
-			reach += max(o.Shape.At(d)-1, 0) * max(o.Strides.At(d), -o.Strides.At(d))
-		}
-		s.wide = s.wide || reach > narrowLimit
+		s.wide = s.wide || extent(o) > narrowLimit
 	}
 	k, err := kernelOf(s)
 	if err != nil {
@@ -99,6 +95,14 @@ func Fold(y, x, w Operand, win device.Window, add bool) ([]Launch, error) {
 	}
 	l, err := p.launch(k, min(ceilDiv(n, mapThreads), maxBlocks))
 	return []Launch{l}, err
+}
+
+// extent returns the largest distance of an element of o from the first one, in elements.
+func extent(o Operand) (n int) {
+	for d := range o.Shape.Rank() {
+		n += max(o.Shape.At(d)-1, 0) * max(o.Strides.At(d), -o.Strides.At(d))
+	}
+	return n
 }
 
 // foldAxis has the parameters of one dimension of the windows.
