@@ -32,7 +32,11 @@ func Int8(par Parallel, m, n, k int, a []int8, ars, acs int, b []int8, brs, bcs 
 	}
 	j := newInt8Job()
 	j.m, j.n, j.k, j.a, j.b, j.c, j.kern = m, n, k, x, y, z, activeInt8(m, k)
-	j.run(par)
+	if j.few() {
+		j.runFew(par)
+	} else {
+		j.run(par)
+	}
 	j.a, j.b, j.c = operand[int8]{}, operand[int8]{}, operand[int32]{}
 	int8Jobs.Put(j)
 }
@@ -63,6 +67,9 @@ type int8Kernel struct {
 	multiply func(l *int8Local, h, w, k int, c []int32, cRow int, add bool)
 	// sum returns the sum of n elements, for kernels with flip.
 	sum func(x []int8) int32
+	// columns multiplies a row of A, followed by zeros, by four columns of k elements that are cs
+	// apart. begin is what the sums begin with. It may be nil.
+	columns func(a, b []int8, k, cs int, begin int32, out *[4]int32)
 }
 
 // int8Job is one product. Its method task is a task of the workers.
@@ -75,6 +82,12 @@ type int8Job struct {
 	rows, cols int // rows and columns of C in a task
 	tasksN     int
 	taskFn     func(int)
+
+	// for few rows of A: the packed rows, the distance between them, and what their sums begin with
+	rowsA  []int8
+	aRow   int
+	beginA [int8Few]int32
+	fewFn  func(int)
 }
 
 // int8Local is the memory of one task.
@@ -87,6 +100,7 @@ type int8Local struct {
 	panel  []int8  // a block of a panel of B
 	out    []int32 // sums of a task if the rows of C are not contiguous
 	few    [4 * int8Width]int32
+	out4   [4]int32 // sums of four columns
 	int8State
 }
 
@@ -97,7 +111,7 @@ func newInt8Job() *int8Job {
 		return j
 	}
 	j := &int8Job{}
-	j.taskFn = j.task
+	j.taskFn, j.fewFn = j.task, j.fewTask
 	return j
 }
 

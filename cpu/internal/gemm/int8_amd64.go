@@ -17,7 +17,7 @@ type int8State struct{ call tileCall }
 // of AVX512_VNNI, and TDPBSSD of AMX. VPDPBUSD multiplies unsigned by signed numbers.
 var (
 	avx2Int8  = int8Kernel{multiply: multiplyInt8AVX2}
-	vnniInt8  = int8Kernel{multiply: multiplyInt8VNNI, flip: 0x80, pack: packInt8AVX512, sum: sumInt8VNNI}
+	vnniInt8  = int8Kernel{multiply: multiplyInt8VNNI, flip: 0x80, pack: packInt8AVX512, sum: sumInt8VNNI, columns: columnsInt8}
 	tilesInt8 = int8Kernel{multiply: multiplyInt8Tiles, inPlace: true, pack: packInt8AVX512}
 )
 
@@ -67,6 +67,17 @@ func dotsInt8AVX2(steps int, a *int8, aRow int, b *int8, out *int32)
 //
 //go:noescape
 func totalInt8VNNI(x *int8, chunks int) int32
+
+// columnsInt8VNNI computes out[j] = begin + Σ a[p]·(b[j*cs+p] + 128) for four columns. The sum is
+// over chunks of 64 elements, and then over the last elements that mask selects. a has a further
+// chunk for these.
+//
+//go:noescape
+func columnsInt8VNNI(a *int8, chunks int, mask uint64, b *int8, cs int, begin int32, out *int32)
+
+func columnsInt8(a, b []int8, k, cs int, begin int32, out *[4]int32) {
+	columnsInt8VNNI(&a[0], k/64, 1<<(k%64)-1, &b[0], cs, begin, &out[0])
+}
 
 func sumInt8VNNI(x []int8) int32 { return totalInt8VNNI(&x[0], len(x)/64) }
 

@@ -322,3 +322,71 @@ step:
 	VMOVDQU Y6, 96(DI)
 	VZEROUPPER
 	RET
+
+// CHUNK multiplies 64 bytes of A in Z8 by 64 bytes of a column and adds to acc.
+#define CHUNK(column, acc) \
+	VPXORQ column, Z9, Z10; \
+	VPDPBUSD Z8, Z10, acc
+
+// LAST is CHUNK for the last bytes, which K1 selects.
+#define LAST(column, acc) \
+	VMOVDQU8.Z column, K1, Z10; \
+	VPXORQ Z10, Z9, Z10; \
+	VPDPBUSD Z8, Z10, acc
+
+// func columnsInt8VNNI(a *int8, chunks int, mask uint64, b *int8, cs int, begin int32, out *int32)
+TEXT ·columnsInt8VNNI(SB), NOSPLIT, $0-56
+	MOVQ a+0(FP), AX
+	MOVQ chunks+8(FP), CX
+	MOVQ mask+16(FP), DX
+	KMOVQ DX, K1
+	MOVQ b+24(FP), SI
+	MOVQ cs+32(FP), BX
+	LEAQ (BX)(BX*2), DX
+	MOVQ out+48(FP), DI
+	MOVL $0x80808080, R8
+	VPBROADCASTD R8, Z9
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	TESTQ CX, CX
+	JEQ last
+
+columns:
+	VMOVDQU64 (AX), Z8
+	CHUNK((SI), Z0)
+	CHUNK((SI)(BX*1), Z1)
+	CHUNK((SI)(BX*2), Z2)
+	CHUNK((SI)(DX*1), Z3)
+	ADDQ $64, AX
+	ADDQ $64, SI
+	DECQ CX
+	JNE columns
+
+last:
+	VMOVDQU64 (AX), Z8
+	LAST((SI), Z0)
+	LAST((SI)(BX*1), Z1)
+	LAST((SI)(BX*2), Z2)
+	LAST((SI)(DX*1), Z3)
+	VEXTRACTI64X4 $1, Z0, Y4
+	VPADDD Y4, Y0, Y0
+	VEXTRACTI64X4 $1, Z1, Y4
+	VPADDD Y4, Y1, Y1
+	VEXTRACTI64X4 $1, Z2, Y4
+	VPADDD Y4, Y2, Y2
+	VEXTRACTI64X4 $1, Z3, Y4
+	VPADDD Y4, Y3, Y3
+	VPHADDD Y1, Y0, Y0
+	VPHADDD Y3, Y2, Y2
+	VPHADDD Y2, Y0, Y0
+	VEXTRACTI128 $1, Y0, X1
+	VPADDD X1, X0, X0
+	MOVL begin+40(FP), R8
+	VMOVD R8, X1
+	VPBROADCASTD X1, X1
+	VPADDD X1, X0, X0
+	VMOVDQU X0, (DI)
+	VZEROUPPER
+	RET

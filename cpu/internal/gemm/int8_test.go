@@ -122,6 +122,13 @@ func TestInt8(t *testing.T) {
 		try(5, 7, 5000, [3]int{1, 0, 3})
 		try(600, 300, 30, [3]int{0, 0, 0}) // several tasks
 		try(530, 40, 1030, [3]int{2, 1, 2})
+		for m := range 4 { // few rows, whose columns of B may be read in place
+			for k := range 70 {
+				try(m, 4+k%9, 60+k, [3]int{k % 4, 1, (k + m) % 4})
+				try(4+k%9, m, 60+k, [3]int{0, k % 4, k % 4})
+			}
+		}
+		try(2, 700, 1000, [3]int{0, 1, 0})
 		for range 60 {
 			try(1+r.IntN(90), 1+r.IntN(90), 1+r.IntN(300), [3]int{r.IntN(4), r.IntN(4), r.IntN(4)})
 		}
@@ -139,7 +146,7 @@ func TestInt8Extremes(t *testing.T) {
 			func() int8 { return []int8{-128, 127}[r.IntN(2)] },
 			func() int8 { return []int8{-128, 127, -127, 0}[r.IntN(4)] },
 		} {
-			for _, s := range [][3]int{{1, 1, 4}, {4, 32, 64}, {13, 33, 1500}, {5, 3, 1<<17 + 5}, {1, 2, 300_000}} {
+			for _, s := range [][3]int{{1, 1, 4}, {2, 6, 1100}, {4, 32, 64}, {13, 33, 1500}, {5, 3, 1<<17 + 5}, {1, 2, 300_000}} {
 				checkInt8(t, r, s[0], s[1], s[2], [3]int{i % 3, (i + 1) % 3, 0}, draw)
 			}
 		}
