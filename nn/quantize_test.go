@@ -2,6 +2,7 @@ package nn_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -156,4 +157,28 @@ func TestQuantizeSharedWeight(t *testing.T) {
 			t.Errorf("%d layers, one weight: %v", n, a.Weight == b.Weight)
 		}
 	})
+}
+
+// BenchmarkQuantized runs a linear layer of 1024 features with weights of float32, bfloat16 and
+// int8.
+func BenchmarkQuantized(b *testing.B) {
+	for _, rows := range []int{1, 16, 256} {
+		for _, kind := range []string{"float32", "bfloat16", "int8"} {
+			b.Run(fmt.Sprintf("%dx1024/%s", rows, kind), func(b *testing.B) {
+				tensor.Do(func(s *tensor.Scope) {
+					l, x := nn.NewLinear(1024, 1024, nn.In(s)), s.Randn(rows, 1024)
+					switch kind {
+					case "bfloat16":
+						nn.Cast(l, dtype.BF16)
+						x = x.BFloat16()
+					case "int8":
+						nn.QuantizeDynamic(l)
+					}
+					for b.Loop() {
+						l.Forward(x).Free()
+					}
+				}, tensor.NoGrad())
+			})
+		}
+	}
 }
