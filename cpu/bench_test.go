@@ -223,9 +223,13 @@ func BenchmarkEmbedding(b *testing.B) {
 
 func BenchmarkMatMul(b *testing.B) {
 	d := Get()
-	for _, s := range [][4]int{{1, 4, 4, 4}, {1, 64, 784, 512}, {1, 512, 512, 512}, {48, 64, 32, 64}} {
-		for _, t := range []dtype.Type{dtype.F32, dtype.BF16} {
-			x, y, out := newView(b, d, t, s[0], s[1], s[2]), newView(b, d, t, s[0], s[2], s[3]), newView(b, d, t, s[0], s[1], s[3])
+	for _, s := range [][4]int{{1, 4, 4, 4}, {1, 64, 784, 512}, {1, 256, 256, 256}, {1, 512, 512, 512}, {1, 1024, 1024, 1024}, {48, 64, 32, 64}} {
+		for _, t := range []dtype.Type{dtype.F32, dtype.BF16, dtype.I8} {
+			to := t
+			if t == dtype.I8 {
+				to = dtype.I32
+			}
+			x, y, out := newView(b, d, t, s[0], s[1], s[2]), newView(b, d, t, s[0], s[2], s[3]), newView(b, d, to, s[0], s[1], s[3])
 			b.Run(fmt.Sprintf("%v/%dx%dx%dx%d", t, s[0], s[1], s[2], s[3]), func(b *testing.B) {
 				b.ReportAllocs()
 				op := &device.MatMul{Out: out, A: x, B: y}

@@ -45,9 +45,9 @@ func (d *Device) matMul(o *device.MatMul) error {
 		d.repeatBias(out, o)
 	case o.Factor().IsHalf():
 		return d.halfProduct(o)
-	case out.Type.IsFloat():
+	case out.Type.IsFloat() || o.Factor() == dtype.I8 && out.Type == dtype.I32:
 		d.repeatBias(out, o)
-		d.floatProduct(o)
+		d.packedProduct(o)
 	default:
 		rows := out.Shape.At(0) * out.Shape.At(1)
 		d.workers.parallel(rows, max(1, inlineWork/max(1, out.Shape.At(2)*k)), (*product)(o))
@@ -94,9 +94,10 @@ func (d *Device) repeatBias(out *device.View, o *device.MatMul) {
 // worker gets whole matrices.
 const smallProduct = 1 << 20
 
-// floatProduct multiplies matrices of float32, float64 or bfloat16. If there is a bias, the caller
-// has stored it in a result of float32 or float64, and the product is added to it.
-func (d *Device) floatProduct(o *device.MatMul) {
+// packedProduct multiplies matrices of float32, float64, bfloat16, or int8 with results of int32.
+// If there is a bias, the caller has stored it in a result of float32 or float64, and the product
+// is added to it.
+func (d *Device) packedProduct(o *device.MatMul) {
 	batch, rows := o.Out.Shape.At(0), o.Out.Shape.At(1)
 	if batch > 1 && o.B.Strides.At(0) == 0 && o.A.Strides.At(0) == rows*o.A.Strides.At(1) && o.Out.Strides.At(0) == rows*o.Out.Strides.At(1) {
 		m := *o // a batch that repeats one matrix B is one product, with the rows of all matrices A
@@ -115,7 +116,7 @@ func (d *Device) floatProduct(o *device.MatMul) {
 	d.workers.parallel(batch, max(1, inlineWork/max(1, work)), &p)
 }
 
-// products is a batch of products of floats. One worker computes a range of the products.
+// products is a batch of products. One worker computes a range of the products.
 type products device.MatMul
 
 func (f *products) run(lo, hi int) {
@@ -157,6 +158,10 @@ func multiply(par gemm.Parallel, o *device.MatMul, i int) {
 		gemm.BF16Rounded(par, m, n, k, matrix[uint16](a, i), a.Strides.At(1), a.Strides.At(2),
 			matrix[uint16](b, i), b.Strides.At(1), b.Strides.At(2), bias,
 			matrix[uint16](out, i), out.Strides.At(1), out.Strides.At(2))
+	case a.Type == dtype.I8:
+		gemm.Int8(par, m, n, k, matrix[int8](a, i), a.Strides.At(1), a.Strides.At(2),
+			matrix[int8](b, i), b.Strides.At(1), b.Strides.At(2),
+			matrix[int32](out, i), out.Strides.At(1), out.Strides.At(2))
 	case a.Type == dtype.BF16:
 		gemm.BF16(par, m, n, k, matrix[uint16](a, i), a.Strides.At(1), a.Strides.At(2),
 			matrix[uint16](b, i), b.Strides.At(1), b.Strides.At(2),
@@ -169,12 +174,12 @@ func multiply(par gemm.Parallel, o *device.MatMul, i int) {
 }
 
 // matrix returns the memory that holds matrix i of a batch.
-func matrix[T float32 | float64 | uint16](v *device.View, i int) []T {
+func matrix[T float32 | float64 | uint16 | int8 | int32](v *device.View, i int) []T {
 	return matrices[T](v, i, i+1)
 }
 
 // matrices returns the memory that holds matrices lo … hi-1 of a batch.
-func matrices[T float32 | float64 | uint16](v *device.View, lo, hi int) []T {
+func matrices[T float32 | float64 | uint16 | int8 | int32](v *device.View, lo, hi int) []T {
 	rows, cols := v.Shape.At(1), v.Shape.At(2)
 	if rows == 0 || cols == 0 {
 		return nil
@@ -211,7 +216,7 @@ func (d *Device) halfProduct(o *device.MatMul) error {
 		p.Bias = t[2]
 		d.cast(&p.Bias, &o.Bias)
 	}
-	d.floatProduct(p)
+	d.packedProduct(p)
 	if p.Out.Type != o.Out.Type {
 		d.cast(&o.Out, &p.Out)
 	}

@@ -15,6 +15,8 @@ import (
 // supports these products. The following features are optional:
 //
 //   - If the factors are 16-bit floats and Out is F32, Out gets the sums without rounding.
+//   - If the factors are I8 and Out is I32, sums are computed in int32. They wrap at its width. A
+//     sum of up to 2^17 - 1 products cannot leave its range.
 //   - Bias, of shape [n], is added to each row before the result is rounded. It has the factors'
 //     type or F32. The factors must have a floating-point type. Bias may be absent.
 //   - Act is a program with one result of Out's type. Its operands are the results, rounded to that
@@ -87,7 +89,8 @@ func (m *MatMul) Check() (arg, reason string) {
 		if v.Shape.Rank() != 3 {
 			return name, fmt.Sprintf("shape %v, want [batch, rows, columns]", v.Shape)
 		}
-		if v.Type != factor && !(v.Type == dtype.F32 && factor.IsHalf()) {
+		wide := v.Type == dtype.F32 && factor.IsHalf() || i == 0 && v.Type == dtype.I32 && factor == dtype.I8
+		if v.Type != factor && !wide {
 			return name, fmt.Sprintf("%v, but the factors are %v", v.Type, factor)
 		}
 	}

@@ -43,6 +43,7 @@ func TestWork(t *testing.T) {
 		{"fill", &device.Map{Program: lower(expr.C(1), 0), Outs: list(x)}, device.Work{Bytes: 80}},
 		{"sum of squares", &device.Reduce{Reduction: &device.Reduction{Map: square, Finish: root}, Out: f32(4, 1), Ins: list(x)}, device.Work{FLOPs: 2*20 + 4, Bytes: 4 * (20 + 4)}},
 		{"matmul", &device.MatMul{Out: f32(2, 3, 7), A: f32(2, 3, 5), B: f32(2, 5, 7)}, device.Work{FLOPs: 2 * 2 * 3 * 5 * 7, Bytes: 4 * (42 + 30 + 70)}},
+		{"matmul of int8", &device.MatMul{Out: dense(dtype.I32, 2, 3, 7), A: dense(dtype.I8, 2, 3, 5), B: dense(dtype.I8, 2, 5, 7)}, device.Work{FLOPs: 2 * 2 * 3 * 5 * 7, Bytes: 4*42 + 30 + 70}},
 		{"gather", &device.Gather{Out: f32(4), Src: f32(9), Index: i64}, device.Work{Bytes: 2*16 + 32}},
 		{"scatter set", &device.Scatter{Kind: device.ScatterSet, Dst: f32(9), Src: f32(4), Index: i64}, device.Work{Bytes: 16 + 32 + 16}},
 		{"scatter add", &device.Scatter{Kind: device.ScatterAdd, Dst: f32(9), Src: f32(4), Index: i64}, device.Work{FLOPs: 4, Bytes: 16 + 32 + 2*16}},

@@ -177,7 +177,7 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 	if weight.Rank() != 2 {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("the weight is [classes, features], not %v", weight.Shape()), x, weight)
 	}
-	features(op, x, weight)
+	features(op, x, weight, false)
 	classes, lead := weight.Dim(0), x.Shape().Head(x.Rank()-1)
 	want := lead
 	if target.Type().IsFloat() {

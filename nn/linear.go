@@ -12,6 +12,9 @@ type Linear struct {
 	Base
 	Weight *tensor.Tensor `nn:"weight"` // [out, in]
 	Bias   *tensor.Tensor `nn:"bias"`   // [out], nil for none
+	// WeightScale is nil, except in a layer that [QuantizeDynamic] has changed. Weight is int8
+	// then, and WeightScale has a number for each of its rows.
+	WeightScale *tensor.Tensor `nn:"weight_scale,buffer"`
 
 	lazy *lazy
 }
@@ -54,6 +57,9 @@ func (l *Linear) fill(in int, z *lazy) {
 func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	l.checkInput(x)
+	if l.WeightScale != nil {
+		return x.LinearInt8(l.Weight, l.WeightScale, l.Bias)
+	}
 	return x.Linear(l.Weight, l.Bias)
 }
 
@@ -65,6 +71,9 @@ func (l *Linear) ForwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.T
 	}
 	defer l.Enter(&x, &out)()
 	l.checkInput(x)
+	if l.WeightScale != nil {
+		return act(x.LinearInt8(l.Weight, l.WeightScale, l.Bias))
+	}
 	return x.LinearAct(l.Weight, l.Bias, act)
 }
 
@@ -77,7 +86,7 @@ func (l *Linear) checkInput(x *tensor.Tensor) {
 		}
 		ready(l, x, x.Dim(-1))
 	}
-	features("linear", x, l.Weight)
+	features("linear", x, l.Weight, l.WeightScale != nil)
 }
 
 // Bilinear is yₖ = xᵀ·Wₖ·z + bₖ for two inputs x and z.

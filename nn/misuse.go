@@ -72,8 +72,8 @@ const scalarInput = "the input is a scalar, it needs a last dimension of feature
 
 // features raises an error if a layer cannot be applied to x. The last dimension of x must be as
 // large as weight's last dimension. The devices of both must be equal. The types must be equal too,
-// unless autocast casts them.
-func features(op string, x, weight *tensor.Tensor) {
+// unless autocast casts them or the layer is quantised.
+func features(op string, x, weight *tensor.Tensor, quantised bool) {
 	requireUsable(op, x)
 	if weight == nil {
 		hinted(op, tensor.ErrValue, "the layer has no weight", "its New function makes one", x)
@@ -93,7 +93,7 @@ func features(op string, x, weight *tensor.Tensor) {
 		hinted(op, tensor.ErrDevice, fmt.Sprintf("the input is on %s and the layer on %s", x.Device().Name(), weight.Device().Name()),
 			"x.To(dev) or nn.Follow(model, x) moves the input, nn.To(model, dev) the model", x, weight)
 	}
-	if x.Type() != weight.Type() && tensor.Youngest(x, weight).Autocast() == dtype.Invalid {
+	if !quantised && x.Type() != weight.Type() && tensor.Youngest(x, weight).Autocast() == dtype.Invalid {
 		hint := "Cast the input, or the model with nn.Cast"
 		switch {
 		case x.Type() == dtype.F64:

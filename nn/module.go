@@ -7,8 +7,8 @@
 //   - It computes a loss: [CrossEntropy], [MSE], [BCEWithLogits], ….
 //   - It applies functions to the model: [Parameters] for an optimizer, [To] to move it, [Train]
 //     and [Eval] to set its mode, [StateDict] and [LoadStateDict] for its weights, [Infer] to
-//     predict. [Describe] prints a model as PyTorch's print(model) does, and [Summary] adds the
-//     shapes that its layers return.
+//     predict, and [QuantizeDynamic] before it for weights of int8. [Describe] prints a model as
+//     PyTorch's print(model) does, and [Summary] adds the shapes that its layers return.
 //
 // # Models
 //

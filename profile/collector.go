@@ -52,6 +52,7 @@ type kernel struct {
 	start, end time.Duration
 	gpu        *launched // facts that only GPUs have; nil for the CPU
 	half       bool      // whether the result's type has 16 bits
+	whole      bool      // whether the result's type is an integer type
 }
 
 // launched is the part of a kernel that only GPUs have.
@@ -351,7 +352,7 @@ func (c *collector) Kernel(k device.KernelEvent) {
 	}
 	defer g.mu.Unlock()
 	e := g.kernels.add()
-	e.in, e.g, e.device, e.primitive, e.work, e.start, e.end, e.half = g.top(), g, k.Device, k.Primitive, k.Work, k.Start, k.End, k.Type.IsHalf()
+	e.in, e.g, e.device, e.primitive, e.work, e.start, e.end, e.half, e.whole = g.top(), g, k.Device, k.Primitive, k.Work, k.Start, k.End, k.Type.IsHalf(), k.Type.IsInteger()
 	// Keep only the stream's number. A reference would prevent the driver from reusing the stream.
 	if len(k.Launches) > 0 {
 		e.gpu = &launched{stream: numberOf(k.Stream), launches: k.Launches}

@@ -15,8 +15,9 @@ import (
 )
 
 // A KernelBound compares a primitive's time with the least time that its work can take on the
-// device. The least time is max(FLOPs / peak FLOPs per second, bytes / peak bandwidth).
-// [device.Work] says what is counted.
+// device. The least time is max(FLOPs / peak FLOPs per second, bytes / peak bandwidth). For
+// products of integers it is bytes / peak bandwidth, because their peak is not known. [device.Work]
+// says what is counted.
 type KernelBound struct {
 	Device    string
 	Primitive string // name of the primitive: "matmul"
@@ -96,6 +97,9 @@ func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 			arithmetic = peak.Half
 		}
 		compute := float64(k.work.FLOPs) / arithmetic * 1e9
+		if k.whole && k.primitive == "matmul" { // a device may be faster for int8 than for floats
+			compute = 0
+		}
 		memory := float64(k.work.Bytes) / peak.Bytes * 1e9
 		id := key{k.device.Name(), k.primitive, name}
 		i, ok := at[id]

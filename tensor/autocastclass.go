@@ -63,6 +63,8 @@ func (scatterFunc) Autocast() AutocastClass          { return AutocastOff }
 func (scatterIntoFunc) Autocast() AutocastClass      { return AutocastOff }
 func (scatterReduceFunc) Autocast() AutocastClass    { return AutocastOff }
 func (searchFunc) Autocast() AutocastClass           { return AutocastOff }
+func (linearInt8Func) Autocast() AutocastClass       { return AutocastOff }
+func (intMatmulFunc) Autocast() AutocastClass        { return AutocastOff }
 func (solveFunc) Autocast() AutocastClass            { return AutocastOff }
 func (triangularFunc) Autocast() AutocastClass       { return AutocastOff }
 func (pinvFunc) Autocast() AutocastClass             { return AutocastOff }

@@ -141,10 +141,12 @@
 //
 // # Products and linear algebra
 //
-//   - Products: [Tensor.MatMul], [Tensor.Linear], [Tensor.LinearT], [Tensor.LinearAct],
-//     [Tensor.LinearTAct], [Tensor.Outer], [Tensor.Dot], [Tensor.Bmm], [Tensor.Addmm],
-//     [Tensor.Baddbmm], [Tensor.Kron], [Tensor.Trace], [Tensor.Cross], [Tensor.TensorDot],
-//     [Tensor.Inner], [Tensor.VecDot], [MultiDot], [Einsum], [Tensor.Bilinear].
+//   - Products: [Tensor.MatMul], [Tensor.IntMM], [Tensor.Linear], [Tensor.LinearT],
+//     [Tensor.LinearAct], [Tensor.LinearTAct], [Tensor.Outer], [Tensor.Dot], [Tensor.Bmm],
+//     [Tensor.Addmm], [Tensor.Baddbmm], [Tensor.Kron], [Tensor.Trace], [Tensor.Cross],
+//     [Tensor.TensorDot], [Tensor.Inner], [Tensor.VecDot], [MultiDot], [Einsum],
+//     [Tensor.Bilinear].
+//   - Quantisation: [Tensor.QuantizeRows], [Tensor.LinearInt8].
 //   - Distances: [Tensor.Cdist], [Tensor.CosineSimilarity], [Tensor.PairwiseDistance].
 //   - Linear algebra: [Tensor.Inverse], [Tensor.Det], [Tensor.SlogDet],
 //     [Tensor.Cholesky], [Tensor.Eigh], [Tensor.QR], [Tensor.SVD], [Tensor.Solve],
@@ -320,8 +322,10 @@ package tensor
 // Products and linear algebra:
 //
 //	matmul.go                MatMul
+//	intmm.go                 IntMM
 //	linear.go                Linear LinearT
 //	linearact.go             LinearAct LinearTAct
+//	linearint8.go            QuantizeRows LinearInt8
 //	products.go              Outer Dot Bmm Addmm Baddbmm Kron Trace Cross
 //	productscontract.go      TensorDot Inner VecDot MultiDot
 //	einsum.go                Einsum

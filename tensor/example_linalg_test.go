@@ -22,6 +22,31 @@ func ExampleTensor_Solve() {
 	// tensor([1.5000, 0.2500])
 }
 
+// The products of int8 do not fit into int8. IntMM returns them as int32.
+func ExampleTensor_IntMM() {
+	x := tensor.From([][]int8{{100, -100}, {1, 2}})
+	w := tensor.From([][]int8{{100, 1}, {-128, 2}})
+	fmt.Println(x.IntMM(w))
+	// Output:
+	// tensor([[22800,  -100],
+	//         [ -156,     5]], dtype=torch.int32)
+}
+
+// A weight of int8 takes a quarter of the memory. The input is quantised in each call.
+func ExampleTensor_LinearInt8() {
+	weight := tensor.From([][]float32{{0.5, -1}, {3, 2}})
+	w, scale := weight.QuantizeRows()
+	x := tensor.From([][]float32{{1, 2}})
+	fmt.Println(w)
+	fmt.Printf("%.4f\n", scale.Floats())
+	fmt.Println(x.LinearInt8(w, scale.Squeeze(-1), nil), x.Linear(weight, nil))
+	// Output:
+	// tensor([[  64, -127],
+	//         [ 127,   85]], dtype=torch.int8)
+	// [0.0079 0.0236]
+	// tensor([[-1.4921,  7.0394]]) tensor([[-1.5000,  7.0000]])
+}
+
 // The best approximation of rank 1 keeps the greatest singular value.
 func ExampleTensor_SVD() {
 	x := tensor.From([][]float64{{3, 0}, {4, 5}})

@@ -158,28 +158,38 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	if x.dtype == dtype.Bool {
 		fail("matmul", ErrType, in, "bool matrices cannot be multiplied")
 	}
+	return x.product("matmul", y)
+}
+
+// product returns the matrix product x·y by the op with this name: matmul, or int_mm of int8. The
+// types are checked already.
+func (x *Tensor) product(op string, y *Tensor) *Tensor {
+	in := []*Tensor{x, y}
 	if x.Rank() == 0 || y.Rank() == 0 {
-		fail("matmul", ErrShape, in, "both operands need at least one dimension, they have shapes %s", shapes(in))
+		fail(op, ErrShape, in, "both operands need at least one dimension, they have shapes %s", shapes(in))
 	}
 	if x.Rank() == 1 {
 		if k := y.Dim(max(-2, -y.Rank())); x.Dim(0) != k {
-			e := newError("matmul", ErrShape, in, fmt.Sprintf("%v × %v: inner dimensions %d and %d differ", x.Shape(), y.Shape(), x.Dim(0), k))
+			e := newError(op, ErrShape, in, fmt.Sprintf("%v × %v: inner dimensions %d and %d differ", x.Shape(), y.Shape(), x.Dim(0), k))
 			if y.Rank() > 1 && x.Dim(0) == y.Dim(-1) {
 				e.hint("did you mean y.T()?")
 			}
 			panic(e)
 		}
 		if y.Rank() == 1 {
-			return x.Dot(y)
+			if op == "matmul" {
+				return x.Dot(y)
+			}
+			return x.Unsqueeze(0).product(op, y.Unsqueeze(1)).reshape(shape.Dims{})
 		}
-		return x.Unsqueeze(0).MatMul(y).Squeeze(-2)
+		return x.Unsqueeze(0).product(op, y).Squeeze(-2)
 	}
 	if y.Rank() == 1 {
-		return x.MatMul(y.Unsqueeze(1)).Squeeze(-1)
+		return x.product(op, y.Unsqueeze(1)).Squeeze(-1)
 	}
 	k, k2 := x.Dim(-1), y.Dim(-2)
 	if k != k2 {
-		e := newError("matmul", ErrShape, in, fmt.Sprintf("%v × %v: inner dimensions %d and %d differ", x.Shape(), y.Shape(), k, k2))
+		e := newError(op, ErrShape, in, fmt.Sprintf("%v × %v: inner dimensions %d and %d differ", x.Shape(), y.Shape(), k, k2))
 		if k == y.Dim(-1) {
 			e.hint("did you mean y.T()?")
 		} else if k2 == x.Dim(-2) {
@@ -189,9 +199,15 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 		}
 		panic(e)
 	}
+	whole, matrices := intProduct, intProduct
+	if op == "matmul" {
+		if matrices = rowsProduct; y.Rank() == 2 {
+			whole = productBy(y)
+		}
+	}
 	switch {
 	case x.Rank() == 2 && y.Rank() == 2:
-		return Apply(productBy(y), in...)
+		return Apply(whole, in...)
 	case y.Rank() == 2: // one product computes the rows of all batches
 		out := x.layout.Shape.With(x.Rank()-1, y.Dim(-1))
 		rows := x.Size() / max(k, 1)
@@ -199,12 +215,12 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 			rows = out.Size() / max(y.Dim(-1), 1)
 		}
 		a := x.reshape(shape.Of(rows, k))
-		return freeView(Apply(productBy(y), a, y), a, x).reshaped(out)
+		return freeView(Apply(whole, a, y), a, x).reshaped(out)
 	}
 	bx, by := x.layout.Shape.Head(x.Rank()-2), y.layout.Shape.Head(y.Rank()-2)
 	batch, _, ok := shape.Broadcast(bx, by)
 	if !ok {
-		fail("matmul", ErrShape, in, "%v × %v: batch dimensions %v and %v do not broadcast", x.Shape(), y.Shape(), bx, by)
+		fail(op, ErrShape, in, "%v × %v: batch dimensions %v and %v do not broadcast", x.Shape(), y.Shape(), bx, by)
 	}
 	n := batch.Size()
 	flat := func(t *Tensor) *Tensor {
@@ -213,7 +229,7 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 		return freeView(wide.reshape(shape.Of(n, r, c)), wide, t)
 	}
 	a, b := flat(x), flat(y)
-	p := Apply(rowsProduct, a, b)
+	p := Apply(matrices, a, b)
 	return freeView(freeView(p, a, x), b, y).reshaped(batch.Append(x.Dim(-2), y.Dim(-1)))
 }
 

@@ -40,6 +40,8 @@ def make(o):
         x = torch.rand(dims) * 1.8 - 0.9
     elif kind == "ones":
         x = torch.ones(dims)
+    elif kind == "int8":
+        x = torch.randint(-128, 128, dims, dtype=torch.int8)
     elif kind == "half":
         x = torch.randn(dims).bfloat16()
     elif kind == "bool":

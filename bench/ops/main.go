@@ -53,7 +53,7 @@ var sizeNames = map[byte]string{'t': "tiny", 'm': "medium", 'l': "large", 'h': "
 
 // An operand describes a tensor that both this program and PyTorch's side make.
 type operand struct {
-	// one of normal, positive, unit, ones, half (bfloat16), index, bool and spd
+	// one of normal, positive, unit, ones, half (bfloat16), int8, index, bool and spd
 	Kind  string `json:"kind"`
 	Dims  []int  `json:"dims"`
 	Bound int    `json:"bound,omitempty"` // upper bound of an index
@@ -61,7 +61,7 @@ type operand struct {
 	Layout string `json:"layout,omitempty"`
 }
 
-var kinds = map[string]string{"f": "normal", "p": "positive", "u": "unit", "1": "ones", "h": "half", "o": "bool", "q": "spd", "g": "long"}
+var kinds = map[string]string{"f": "normal", "p": "positive", "u": "unit", "1": "ones", "h": "half", "8": "int8", "o": "bool", "q": "spd", "g": "long"}
 
 func operands(in string, size byte) []operand {
 	value := func(s string) int {
@@ -116,6 +116,8 @@ func (o operand) make(s *tensor.Scope) *T {
 		x = s.Rand(shape...).MulScalar(1.8).SubScalar(0.9)
 	case "ones":
 		x = s.Ones(shape...)
+	case "int8":
+		x = s.RandInt(-128, 128, shape...).Cast(dtype.I8)
 	case "half":
 		x = s.Randn(shape...).BFloat16()
 	case "bool":

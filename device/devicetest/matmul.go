@@ -47,6 +47,7 @@ func testMatMul(r *rig) {
 	r.testMatMulSums()
 	r.testMatMulTF32()
 	r.testMatMulMixed()
+	r.testMatMulInt8()
 }
 
 // testMatMulBias adds biases and keeps float32 sums, if the device supports it. The sizes are
@@ -242,7 +243,7 @@ func (r *rig) checkMatMul(a, b, bias, out *array) {
 				case t == dtype.Bool:
 					sum = math.Min(sum, 1)
 				case t.IsInteger():
-					sum = wrap(t, sum)
+					sum = wrap(out.v.Type, sum)
 				default:
 					// Tensor cores add eight or more products and truncate the sum once. In a long
 					// sum, these errors partly cancel.

@@ -62,6 +62,8 @@ func mistakes(t *testing.T, dev device.Device) {
 			{"inner dimensions", tensor.ErrShape, func() { here(); a.MatMul(b) }, []string{"matmul", "[2, 3]", "[2, 4]", "inner dimensions 3 and 2", "did you mean x.T()?"}},
 			{"transposed operand", tensor.ErrShape, func() { here(); a.MatMul(m.Ones(4, 3)) }, []string{"matmul", "y.T()", "did you mean y.T()?"}},
 			{"types in matmul", tensor.ErrType, func() { here(); a.MatMul(f16) }, []string{"matmul", "[2, 3] float32" + on, "[3, 2] float16" + on, "Cast"}},
+			{"floats in int_mm", tensor.ErrType, func() { here(); a.IntMM(a) }, []string{"int_mm", "float32", "want int8", "MatMul multiplies floats"}},
+			{"inner dimensions of int_mm", tensor.ErrShape, func() { here(); a.Cast(dtype.I8).IntMM(m.Ones(4, 3).Cast(dtype.I8)) }, []string{"int_mm", "inner dimensions 3 and 4", "did you mean y.T()?"}},
 			{"scalar in matmul", tensor.ErrShape, func() { here(); a.MatMul(m.Ones()) }, []string{"matmul", "[2, 3]", "at least one dimension"}},
 			{"batches", tensor.ErrShape, func() { here(); m.Ones(2, 3, 4).MatMul(m.Ones(3, 4, 2)) }, []string{"matmul", "batch dimensions [2] and [3]"}},
 			{"dimension", tensor.ErrShape, func() { here(); a.Sum(2) }, []string{"sum", "dimension 2", "rank 2", "[2, 3] float32" + on}},

@@ -38,8 +38,13 @@ func table() []row {
 		{{4}, {4}}, {{4}, {4, 5}}, {{3, 4}, {4}}, {{9, 17}, {17, 3}}, {{3, 0}, {0, 2}}, {{0, 4}, {4, 2}}} {
 		add(row{op: "matmul", methods: []string{"MatMul"}, in: in, ints: true, noBool: true, ref: matmulRef, terms: absAll(matmulRef),
 			call: func(x []*tt) *tt { return x[0].MatMul(x[1]) }})
+		add(row{op: "int_mm", methods: []string{"IntMM"}, in: in, ints: true, noGrad: true, kernels: true, result: dtype.I32, whole: dtype.I32,
+			ref:  func(x []array) array { return matmulRef([]array{x[0].apply(math.Trunc), x[1].apply(math.Trunc)}) },
+			call: func(x []*tt) *tt { return x[0].Cast(dtype.I8).IntMM(x[1].Cast(dtype.I8)) }})
 	}
 	for _, in := range [][][]int{{{3, 4}, {5, 4}, {5}}, {{2, 3, 4}, {7, 4}, {7}}, {{4}, {2, 4}, {2}}, {{3, 0}, {2, 0}, {2}}, {{0, 4}, {2, 4}, {2}}, {{9, 17}, {3, 17}}} {
+		add(row{op: "linear_int8", methods: []string{"LinearInt8", "QuantizeRows"}, in: in, noGrad: true, kernels: true, result: dtype.F32,
+			ref: func(x []array) array { return linearRef(false)(x).apply(func(float64) float64 { return 1 }) }, call: linearInt8Same})
 		for _, byInputs := range []bool{false, true} {
 			name, in := "Linear", slices.Clone(in)
 			if byInputs {

@@ -12,7 +12,7 @@ import (
 
 // beforeFault returns n elements. Where they end, a page without access begins. So reading past the
 // end is a fault.
-func beforeFault[E factor](t *testing.T, n int) []E {
+func beforeFault[E any](t *testing.T, n int) []E {
 	page := unix.Getpagesize()
 	bytes := n * int(unsafe.Sizeof(*new(E)))
 	size := ceil(bytes, page) * page
@@ -45,6 +45,7 @@ func TestStaysInside(t *testing.T) {
 				}
 				a, b, c := beforeFault[float32](t, m*k), beforeFault[float32](t, k*n), beforeFault[float32](t, m*n)
 				low, with := beforeFault[uint16](t, m*k), beforeFault[uint16](t, k*n)
+				narrow, by, sums := beforeFault[int8](t, m*k), beforeFault[int8](t, k*n), beforeFault[int32](t, m*n)
 				for i := range 4 {
 					ars, acs, brs, bcs := k, 1, n, 1
 					if i%2 == 1 {
@@ -61,6 +62,7 @@ func TestStaysInside(t *testing.T) {
 						}()
 						F32(Serial, m, n, k, a, ars, acs, b, brs, bcs, c, n, 1, i == 0)
 						for _, withoutTiles = range []bool{true, false} {
+							Int8(Serial, m, n, k, narrow, ars, acs, by, brs, bcs, sums, n, 1)
 							if HasBF16() {
 								BF16(Serial, m, n, k, low, ars, acs, with, brs, bcs, c, n, 1, i == 0)
 							}

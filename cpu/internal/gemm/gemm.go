@@ -1,4 +1,4 @@
-// Package gemm multiplies matrices of float32, float64 and bfloat16 on the CPU.
+// Package gemm multiplies matrices of float32, float64, bfloat16 and int8 on the CPU.
 //
 // Contract:
 //
@@ -25,6 +25,10 @@
 //     last step. Subnormal numbers are treated as by VDPBF16PS. So the bits of such a product
 //     depend on k and on the elements, but not on blocks. Whether a product is small depends on
 //     its shape alone, and it does not change if the product is transposed.
+//   - Factors of int8 have sums in int32 ([Int8]), which wrap. So the result does not depend on the
+//     order of the sum, and all variants give the same bits. The instructions are TDPBSSD of AMX,
+//     VPDPBUSD of AVX512_VNNI, or VPMADDWD of AVX2. VPDPBUSD needs one unsigned factor. So panels
+//     of B then hold each element plus 128, and 128 times the sum of a row of A is subtracted.
 //   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework
 //     for Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused, so that
 //     repeated calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k. The
@@ -105,7 +109,7 @@ type float interface{ float32 | float64 }
 type factor interface{ float | uint16 }
 
 // operand is a matrix in memory: element (i, j) is data[i*rs+j*cs].
-type operand[E factor] struct {
+type operand[E any] struct {
 	data   []E
 	rs, cs int
 }

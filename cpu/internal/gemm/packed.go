@@ -78,7 +78,7 @@ func (p *pool[E, T]) put(j *job[E, T]) {
 }
 
 // aligned returns n elements at a multiple of 64 bytes. It uses buf if that is large enough.
-func aligned[E factor](buf []E, n int) []E {
+func aligned[E any](buf []E, n int) []E {
 	if cap(buf) >= n {
 		return buf[:n]
 	}

@@ -45,6 +45,11 @@ type tileCall struct {
 //go:noescape
 func tilesBF16(call *tileCall)
 
+// tilesDotInt8 multiplies int8 and adds in int32. It rounds nothing, so call.low is nil.
+//
+//go:noescape
+func tilesDotInt8(call *tileCall)
+
 // shape sets the configuration for panels of h rows and w columns (Intel, "Intel 64 and IA-32
 // Architectures Software Developer's Manual", volume 2, LDTILECFG). Tiles 0 to 3 are the sums, 4
 // and 5 are for A, 6 and 7 are for B. Byte 16+2t holds the number of bytes in a row of tile t. Byte

@@ -242,8 +242,8 @@ func (o *ProductOperands) check() error {
 		return fail("matmul", "shapes %v = %v · %v do not fit", out.Shape, a.Shape, b.Shape)
 	}
 	factor := o.factor()
-	for _, p := range []*Operand{out, a, b} { // float32 and 16 bits may be mixed
-		if p.Type == dtype.Bool || p.Type != factor && !(p.Type == dtype.F32 && factor.IsHalf()) {
+	for _, p := range []*Operand{out, a, b} { // float32 and 16 bits may be mixed; int8 has sums of int32
+		if p.Type == dtype.Bool || p.Type != factor && !(p.Type == dtype.F32 && factor.IsHalf() || p == out && p.Type == dtype.I32 && factor == dtype.I8) {
 			return fail("matmul", "types %v = %v · %v: one numeric type is wanted", out.Type, a.Type, b.Type)
 		}
 	}

@@ -1,0 +1,33 @@
+package profile_test
+
+import (
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/profile"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// The peak of floats does not bound a product of int8. Its FLOPs are counted as usual.
+func TestRooflineOfIntegers(t *testing.T) {
+	p := recorded(t, profile.Options{}, func(*profile.Profile) {
+		tensor.Do(func(s *tensor.Scope) {
+			x := s.Typed(dtype.I8).Ones(64, 64)
+			x.IntMM(x)
+		})
+	})
+	found := false
+	for _, r := range p.Roofline(map[string]device.Peak{"cpu": {FLOPs: 1e9, Bytes: 20e9}}).Rows {
+		if r.Primitive != "matmul" {
+			continue
+		}
+		found = true
+		if r.Work.FLOPs != 2*64*64*64 || r.By != "memory" || r.Bound.Nanoseconds() != 1228 { // 24 KiB
+			t.Errorf("%d FLOPs, bound %v by %s; want 524288, 1.228µs by memory", r.Work.FLOPs, r.Bound, r.By)
+		}
+	}
+	if !found {
+		t.Error("the product is not in the roofline")
+	}
+}

@@ -1,0 +1,18 @@
+package optest
+
+import "github.com/flambeau-go/flambeau/dtype"
+
+// linearInt8Same returns 1 for each element of x[0].LinearInt8 that equals the same formula of
+// other ops, bit for bit, and 0 for others.
+func linearInt8Same(x []*tt) *tt {
+	w, scale := x[1].QuantizeRows()
+	scale = scale.Squeeze(-1)
+	q, rows := x[0].QuantizeRows()
+	want, bias := q.IntMM(w.T()).Float().Mul(rows).Mul(scale), (*tt)(nil)
+	if len(x) > 2 {
+		bias = x[2].Detach()
+		want = want.Add(bias.Float())
+	}
+	y := x[0].Detach().LinearInt8(w, scale, bias)
+	return y.Eq(want.Cast(y.Type())).Cast(dtype.F32)
+}
