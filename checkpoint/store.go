@@ -92,7 +92,8 @@ func PathOf(dir string, step int) string {
 	return filepath.Join(dir, fmt.Sprintf("step-%09d.safetensors", step))
 }
 
-// Open opens a directory, and creates it if necessary. It removes temporary files of killed saves.
+// Open opens a directory, and creates it if necessary. It removes temporary
+// files of saves that were killed.
 // The error is an *[Error]. If another training uses the directory, the error wraps an
 // *[InUseError]. On file systems without locks, Open cannot detect this. See [Store.Unlocked].
 func Open(c Config) (*Store, error) {
@@ -125,7 +126,8 @@ func Open(c Config) (*Store, error) {
 	return &Store{c: c, removed: removed, lock: lock, list: list, busy: make(chan struct{}, 1), write: (*snapshot).write}, nil
 }
 
-// Removed returns the paths of temporary files that Open has removed. Killed saves had left them.
+// Removed returns the paths of temporary files that Open has removed. Processes that were killed
+// while they saved had left these files behind.
 func (s *Store) Removed() []string { return s.removed }
 
 // Unlocked returns the reason why the directory could not be locked, such as a network file system

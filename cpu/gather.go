@@ -76,8 +76,8 @@ func (g *indexed) noteBad(p int) {
 	}
 }
 
-// run gathers rows lo … hi-1. A row is the elements along the innermost dimension with several
-// indices. If neighbouring elements share one index, they form a row.
+// run gathers rows lo … hi-1. If neighbouring elements share one index, these elements form a row.
+// Otherwise a row lies along the dimension lastDim.
 func (g *indexed) run(lo, hi int) {
 	n := g.index.Shape.Rank()
 	size := g.out.Type.Size()

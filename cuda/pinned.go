@@ -32,8 +32,8 @@ type pinnedPool struct {
 	all atomic.Pointer[[]*pinnedBlock]
 }
 
-// holds reports whether b lies in the pool's page-locked memory. A copy of such memory may still
-// run when its call returns.
+// holds reports whether b lies in the pool's page-locked memory. The driver copies such memory
+// asynchronously: a copy may go on after the driver's call that began it has returned.
 func (p *pinnedPool) holds(b []byte) bool {
 	list := p.all.Load()
 	if list == nil || len(b) == 0 {

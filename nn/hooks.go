@@ -84,16 +84,17 @@ func add[T comparable](k *moduleHooks, list *[]T, h T) (remove func()) {
 	}
 }
 
-// RegisterForwardPreHook makes every call of the layer call f with its input first. If f returns a
-// tensor, this tensor replaces the input. If f returns nil, the input does not change.
+// RegisterForwardPreHook registers f. Every call of the layer begins by calling f(x) with the
+// layer's input x. If f returns a tensor, this tensor replaces the input. If f returns nil, the
+// input does not change.
 func (b *Base) RegisterForwardPreHook(f func(x *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.pre, &preHook{f})
 }
 
-// RegisterForwardHook makes every call of the layer end by calling f with its input and result. If
-// f returns a tensor, this tensor replaces the result. If f returns nil, the result does not
-// change. x is the input that the layer saw, after the hooks that replace inputs.
+// RegisterForwardHook registers f. Every call of the layer calls f(x, y) last, with the layer's
+// input x and result y. If f returns a tensor, this tensor replaces the result. If f returns nil,
+// the result does not change. x is the input after the hooks that replace inputs.
 func (b *Base) RegisterForwardHook(f func(x, y *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.forward, &forwardHook{f})

@@ -28,7 +28,7 @@ type coalescer struct {
 type usage struct {
 	round   int     // the scan that gathered the fields below
 	home    *region // region of the definition
-	lastUse int     // index in home of the last node that uses the register
+	lastUse int     // index, in the region home, of the last node that uses the register
 	count   int     // number of uses
 }
 

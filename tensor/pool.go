@@ -15,7 +15,8 @@ type MaxPoolOptions struct {
 	Kernel []int // size of the windows
 	// distance between windows; nil means Kernel, so that windows do not overlap
 	Stride []int
-	// size on both sides, at most half of the kernel; nil means 0. Padding is never a maximum
+	// number of places added on both sides of the input, at most half of the kernel; nil means 0.
+	// The maximum of a window is never taken from an added place
 	Padding  []int
 	Dilation []int // distance between the elements of a window; nil means 1
 	// windows may extend beyond the end if they begin in the input or in the padding before it
@@ -108,7 +109,7 @@ func (x *Tensor) LPPool3d(p float64, o AvgPoolOptions) *Tensor { return x.lpPool
 
 // poolGrid returns the geometry of a pool.
 func (x *Tensor) poolGrid(op string, rank int, kernel, stride, padding, dilation []int, ceil bool) (g grid) {
-	x.spatial(op, rank)
+	x.checkSpatial(op, rank)
 	in := []*Tensor{x}
 	if len(kernel) == 0 {
 		fail(op, ErrValue, in, "no size of the kernel is given")
@@ -148,15 +149,17 @@ func (x *Tensor) poolGrid(op string, rank int, kernel, stride, padding, dilation
 	return g
 }
 
-// hasChannels checks that the number of channels, before rank spatial dimensions, is not 0.
+// hasChannels checks that the number of channels is not 0. rank is the number of spatial dimensions
+// after the channels.
 func (x *Tensor) hasChannels(op string, rank int) {
 	if x.Dim(-1-rank) == 0 {
 		fail(op, ErrShape, []*Tensor{x}, "there are no channels in shape %v; only the batch may be empty", x.Shape())
 	}
 }
 
-// spatial checks that x has channels and rank spatial dimensions, with or without a batch.
-func (x *Tensor) spatial(op string, rank int) {
+// checkSpatial checks the rank of x: the argument rank is the number of spatial dimensions. A
+// dimension of channels comes before them, and perhaps a batch before that.
+func (x *Tensor) checkSpatial(op string, rank int) {
 	x.use(op)
 	if x.Rank() != rank+1 && x.Rank() != rank+2 {
 		fail(op, ErrShape, []*Tensor{x}, "needs an input of %d dimensions, or %d without a batch, it has shape %v", rank+2, rank+1, x.Shape())

@@ -46,7 +46,7 @@ func (x *Tensor) AdaptiveMaxPool3d(size ...int) (values, indices *Tensor) {
 // adaptiveGrid returns a grid whose windows all have the size of the largest window. even is true
 // if all windows have this size and follow each other without overlap.
 func (x *Tensor) adaptiveGrid(op string, rank int, size []int) (g grid, even bool) {
-	x.spatial(op, rank)
+	x.checkSpatial(op, rank)
 	in := []*Tensor{x}
 	if len(size) == 0 {
 		fail(op, ErrValue, in, "no size of the result is given")

@@ -34,7 +34,7 @@ func (x *Tensor) FractionalMaxPool3d(o FractionalPoolOptions) (values, indices *
 }
 
 func (x *Tensor) fractionalMax(op string, rank int, o FractionalPoolOptions) (values, indices *Tensor) {
-	x.spatial(op, rank)
+	x.checkSpatial(op, rank)
 	x.needsFloat(op)
 	if x.Rank() == rank+1 {
 		values, indices = x.Unsqueeze(0).fractionalMax(op, rank, o)

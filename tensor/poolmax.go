@@ -373,8 +373,8 @@ func (f maxFunc) spread(s *Scope, offsets, g *Tensor, to shape.Dims) *Tensor {
 // A temporary copy of a gradient uses at most 1/spreadPart of the gradient's memory at one time.
 const spreadPart = 4
 
-// addMaxima adds g to the elements of y that were maxima, in the order that spread describes. y has
-// the windows' padding, and is zero at first.
+// addMaxima adds g to the elements of y that were maxima. The comment of the method spread says in
+// which order. y has the windows' padding, and is zero at first.
 func (f maxFunc) addMaxima(s *Scope, y, offsets, g *Tensor) {
 	op := f.op + ".grad"
 	steps := f.g.strides()

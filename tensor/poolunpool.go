@@ -30,7 +30,7 @@ func (x *Tensor) MaxUnpool3d(indices *Tensor, o MaxPoolOptions, size ...int) *Te
 }
 
 func (x *Tensor) maxUnpool(op string, rank int, indices *Tensor, o MaxPoolOptions, size []int) *Tensor {
-	x.spatial(op, rank)
+	x.checkSpatial(op, rank)
 	x.needsFloat(op)
 	in := []*Tensor{x, indices}
 	s := youngest(op, in)

@@ -46,7 +46,7 @@ func foldGrid(op string, x *Tensor, o FoldOptions, height, width int) (g grid) {
 // element type. [Tensor.Unfold] returns windows along one dimension as a view.
 func (x *Tensor) Unfold2d(o FoldOptions) *Tensor {
 	const op = "unfold2d"
-	x.spatial(op, 2)
+	x.checkSpatial(op, 2)
 	g := foldGrid(op, x, o, x.Dim(-2), x.Dim(-1))
 	return batchedConv(x, 2, func(x *Tensor) *Tensor { return Apply(&unfold2dFunc{g, x.Dim(1)}, x) })
 }

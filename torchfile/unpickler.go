@@ -61,8 +61,8 @@ func (u *unpickler) fail(format string, a ...any) {
 	u.file.fail(u.entry, u.op-u.base(), format, a...)
 }
 
-// base returns the position in the file that is offset 0 in errors: the beginning of the archive's
-// entry, or of the file if it is no archive.
+// base returns the position in the file from which offsets in errors count: the beginning of the
+// archive's entry, or of the file if it is no archive.
 func (u *unpickler) base() int64 {
 	if u.entry == "" {
 		return 0

@@ -80,12 +80,12 @@ func (t *trainer) replicas() (all []Config, err error) {
 	return all, nil
 }
 
-// replica returns a configuration with a copy of the model on another device. The function copied
-// returns the copy of a parameter or buffer.
-func (t *trainer) replica(model any, dev device.Device, copied func(x *tensor.Tensor) *tensor.Tensor) (c Config, err error) {
+// replica returns a configuration with a copy of the model on another device. The function
+// copyOf returns the copy of a parameter or buffer.
+func (t *trainer) replica(model any, dev device.Device, copyOf func(x *tensor.Tensor) *tensor.Tensor) (c Config, err error) {
 	c = t.c
 	c.Device, c.Generator = dev, tensor.NewGenerator(0)
-	if err := tensor.Try(func() { c.Model = copyTo(model, copied) }); err != nil {
+	if err := tensor.Try(func() { c.Model = copyTo(model, copyOf) }); err != nil {
 		return c, err
 	}
 	var own Computation
@@ -106,12 +106,12 @@ func (t *trainer) replica(model any, dev device.Device, copied func(x *tensor.Te
 	return c, nil
 }
 
-// copyTo returns a copy of a model. The function copied returns the copies of the parameters and
+// copyTo returns a copy of a model. The function copyOf returns the copies of the parameters and
 // buffers. These copies are leaves, and require a gradient where the originals do.
-func copyTo(model any, copied func(x *tensor.Tensor) *tensor.Tensor) any {
+func copyTo(model any, copyOf func(x *tensor.Tensor) *tensor.Tensor) any {
 	with := map[string]*tensor.Tensor{}
 	for _, p := range nn.Named(model) {
-		y := copied(p.Tensor)
+		y := copyOf(p.Tensor)
 		if trained := p.Tensor.NeedsGrad(); trained || p.Tensor.IsFrozen() {
 			y.SetRequiresGrad(trained)
 		}

@@ -15,8 +15,8 @@ import (
 //
 // Tiles hold no state between calls. A kernel configures them when it begins and releases them
 // before it returns. A goroutine cannot change its thread within assembly, so it never moves with
-// tiles in use. The frame of a signal can hold tiles: the system grants them only if all signal
-// stacks are large enough.
+// tiles in use. If a signal interrupts a kernel, the system saves the tiles on the signal stack. It
+// permits tiles only to a process whose signal stacks are large enough.
 type tileCall struct {
 	config [64]byte // see [tileCall.shape]; it must be the first field
 	// a is the first row of A. tail is a copy of the last elements of the rows, with zeros up to a

@@ -38,7 +38,7 @@ type program struct {
 	params []uint64
 }
 
-const guard = 64 // number of bytes before each operand and result, which a loop must not write
+const guard = 64 // number of bytes before each operand and result; a loop must not write them
 
 // beforeFault returns the guard and n bytes after it. The next page of memory cannot be accessed,
 // so a loop that goes beyond the n bytes faults.

@@ -168,10 +168,10 @@ type sortPlan struct {
 	sortSource
 	rows, n int
 	x       Operand // an operand of rank 2
-	// pickedAt says where the arrays lie if the field picked is true
+	// pickedAt says where the arrays lie if sortSource.picked is set
 	pickedAt sortTarget
 	keyBits  int // bits of a key
-	// bound is the bound of the indices if the field index is true
+	// If sortSource.index is set, indices are sorted, and bound is their bound
 	bound int
 	// inner is the number of positions after the axis of the scatter, for reports of a wrong index.
 	// Row r holds the indices at outer position r/inner and inner position r%inner.

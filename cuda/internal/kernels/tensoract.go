@@ -49,8 +49,9 @@ func (g *tensorBuilder) storeRounded(dst ptx.Ptr, withValues []ptx.Value, v ...p
 	store(dst)
 }
 
-// unitsInFlight returns how many pieces or elements of With a thread loads before it uses the first
-// one. The argument steps is the number of steps in which the thread stores its results.
+// unitsInFlight returns how many pieces or elements a thread loads from the operand With before it
+// uses the first one. The argument steps is the number of steps in which the thread stores its
+// results.
 func (g *tensorBuilder) unitsInFlight(steps, limit int) int {
 	if g.s.with == dtype.Invalid {
 		return 1
@@ -58,8 +59,8 @@ func (g *tensorBuilder) unitsInFlight(steps, limit int) int {
 	return min(steps, limit)
 }
 
-// withPiecesAhead is how many pieces of With a thread has in flight while it activates as many
-// earlier pieces.
+// withPiecesAhead is the number of pieces of the operand With that a thread has in flight, while it
+// activates as many earlier pieces.
 const withPiecesAhead = 4
 
 // loadWithPieces loads the elements of With for the pieces that a thread stores, beginning with the
