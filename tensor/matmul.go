@@ -177,9 +177,6 @@ func (x *Tensor) product(op string, y *Tensor) *Tensor {
 			panic(e)
 		}
 		if y.Rank() == 1 {
-			if op == "matmul" {
-				return x.Dot(y)
-			}
 			return x.Unsqueeze(0).product(op, y.Unsqueeze(1)).reshape(shape.Dims{})
 		}
 		return x.Unsqueeze(0).product(op, y).Squeeze(-2)

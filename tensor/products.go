@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
@@ -62,20 +61,9 @@ func (x *Tensor) Outer(y *Tensor) *Tensor {
 
 // Dot returns Σ x[i]·y[i], a scalar, for vectors of the same size and type.
 func (x *Tensor) Dot(y *Tensor) *Tensor {
-	if y := underAutocast("dot", AutocastLow, func(in []*Tensor) *Tensor { return in[0].Dot(in[1]) }, x, y); y != nil {
-		return y
-	}
 	vectors("dot", x, y)
 	if x.Dim(0) != y.Dim(0) {
 		fail("dot", ErrShape, []*Tensor{x, y}, "the vectors have %d and %d elements", x.Dim(0), y.Dim(0))
-	}
-	sameDevice("dot", []*Tensor{x, y})
-	if x.dtype != y.dtype {
-		e := newError("dot", ErrType, []*Tensor{x, y}, fmt.Sprintf("operands are %v and %v", x.dtype, y.dtype))
-		panic(e.hint("Cast one of them"))
-	}
-	if x.dtype == dtype.Bool {
-		fail("dot", ErrType, []*Tensor{x, y}, "bool vectors cannot be multiplied")
 	}
 	return Apply(dotFunc{}, x, y)
 }
@@ -90,18 +78,8 @@ func (dotFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	if c.Needs(0) || c.Needs(1) {
 		c.Save(in...)
 	}
-	x := in[0]
-	y := alloc("dot", c.scope, x.st.dev, x.dtype, shape.Dims{})
-	r := dots.get(x.dtype, func() *device.Reduction {
-		t := x.dtype
-		return &device.Reduction{Kind: device.Sum, Map: expr.MustLower([]*expr.Expr{x0.Mul(x1)}, []dtype.Type{t.Compute()}, []dtype.Type{t, t}, -1)}
-	})
-	runReduce("dot", c.scope, r, y, shape.Of(1), in, x.layout.Shape, nil)
-	return y
+	return in[0].MatMul(in[1])
 }
-
-// dots holds the reductions of dotFunc by element type.
-var dots cache[dtype.Type, *device.Reduction]
 
 func (dotFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	grads := make([]*Tensor, 2)
