@@ -159,6 +159,46 @@ func TestQuantizeSharedWeight(t *testing.T) {
 	})
 }
 
+// TestQuantizeAllOrNothing: if a layer cannot be quantised, no layer changes. The same holds for
+// Unfreeze.
+func TestQuantizeAllOrNothing(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		a, b := nn.NewLinear(6, 6, nn.In(s)), nn.NewLinear(6, 6, nn.In(s))
+		b.Weight.Free()
+		if err := tensor.Try(func() { nn.QuantizeDynamic(nn.NewSequential(a, b)) }); err == nil {
+			t.Error("a freed weight was quantised")
+		}
+		if a.Weight.Type() != dtype.F32 || a.WeightScale != nil || !a.Bias.NeedsGrad() {
+			t.Errorf("the weight is %v, the bias needs a gradient: %v", a.Weight.Type(), a.Bias.NeedsGrad())
+		}
+
+		norm := nn.NewLayerNorm([]int{6}, nn.In(s))
+		m := nn.NewSequential(norm, a)
+		nn.QuantizeDynamic(m)
+		nn.Freeze(m)
+		var misuse *tensor.Error
+		if err := tensor.Try(func() { nn.Unfreeze(m) }); !errors.As(err, &misuse) || !errors.Is(err, tensor.ErrType) || norm.Weight.NeedsGrad() {
+			t.Errorf("Unfreeze: %v, the norm needs a gradient: %v", err, norm.Weight.NeedsGrad())
+		}
+	})
+}
+
+// TestQuantizeLeavesFloat: the layer of a LinearCrossEntropyLoss stays float32, and Cast leaves the
+// scales float32.
+func TestQuantizeLeavesFloat(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		loss := nn.NewLinearCrossEntropyLoss(6, 5, nn.In(s))
+		if n := nn.QuantizeDynamic(loss); n != 0 || loss.Linear.Weight.Type() != dtype.F32 {
+			t.Errorf("%d layers of a loss, its weight is %v", n, loss.Linear.Weight.Type())
+		}
+		l := nn.NewLinear(6, 6, nn.In(s))
+		nn.QuantizeDynamic(l)
+		if nn.Cast(l, dtype.F16); l.WeightScale.Type() != dtype.F32 || l.Bias.Type() != dtype.F16 {
+			t.Errorf("after Cast the scale is %v and the bias %v", l.WeightScale.Type(), l.Bias.Type())
+		}
+	})
+}
+
 // BenchmarkQuantized runs a linear layer of 1024 features with weights of float32, bfloat16 and
 // int8.
 func BenchmarkQuantized(b *testing.B) {

@@ -134,13 +134,20 @@ func surplus(longer, shorter []string) string {
 
 // Cast converts the floating point parameters, buffers and gradients of a model to type t, in
 // place, and returns the model. The *Tensors remain the same, so existing optimizers remain valid.
-// The state of optimizers keeps its type. Integers, such as counts of batches, are not converted.
+// The state of optimizers keeps its type. Integers, such as counts of batches, are not converted,
+// and neither are the scales of layers that [QuantizeDynamic] has changed.
 func Cast[M any](m M, t dtype.Type) M {
 	if !t.IsFloat() {
 		panic(wrong("", fmt.Sprintf("a model can be cast to floating point types only, not to %v", t)))
 	}
+	scales := map[*tensor.Tensor]bool{}
+	for _, l := range Modules(m) {
+		if l, ok := l.(*Linear); ok {
+			scales[l.WeightScale] = true
+		}
+	}
 	for _, p := range Named(m) {
-		if p.Tensor.Type().IsFloat() {
+		if p.Tensor.Type().IsFloat() && !scales[p.Tensor] {
 			p.Tensor.CastInPlace(t)
 		}
 	}
@@ -151,10 +158,17 @@ func Cast[M any](m M, t dtype.Type) M {
 // requires_grad_(False). Freeze(m.Body) freezes only a part of m.
 func Freeze[M any](m M) M { return setGrad(m, false) }
 
-// Unfreeze makes all parameters of a model require gradients again, and returns the model.
+// Unfreeze makes all parameters of a model require gradients again, and returns the model. If a
+// parameter is not floating point, Unfreeze panics with a *[tensor.Error] of the kind
+// tensor.ErrType, and no parameter has changed. [QuantizeDynamic] makes such parameters.
 func Unfreeze[M any](m M) M { return setGrad(m, true) }
 
 func setGrad[M any](m M, on bool) M {
+	for _, p := range Parameters(m) {
+		if on && !p.Type().IsFloat() {
+			p.SetRequiresGrad(true) // panics before a parameter changes
+		}
+	}
 	for _, p := range Parameters(m) {
 		p.SetRequiresGrad(on)
 	}

@@ -120,9 +120,10 @@ func (linearInt8Func) VJP(_ *Context, _ *Tensor) []*Tensor { return make([]*Tens
 // LinearInt8 returns about x·(scale·weight)ᵀ + bias for an int8 weight of shape [out, in]. scale
 // has a number for each row of the weight: [Tensor.QuantizeRows] returns both. scale and the bias,
 // [out] or nil, are floating point. The rows of x are quantised too, by QuantizeRows, and the
-// products are summed in int32 ([Tensor.IntMM]). The result has x's type. So only the rounding of x
-// and of the weight makes it differ from [Tensor.Linear] (dynamic quantisation). A row of x with an
-// infinity or NaN gives NaN.
+// products are summed in int32 ([Tensor.IntMM]). The result has x's type. Scales and results are
+// computed in float32. So only the rounding of x and of the weight makes the result differ from
+// [Tensor.Linear] (dynamic quantisation), with two exceptions. A row of x with an infinity, NaN or
+// a number beyond float32 gives NaN. A row whose numbers are all below 2^-120 counts as zeros.
 //
 // LinearInt8 is for inference. If an operand requires a gradient, it panics with an *[Error] of the
 // kind ErrGrad, unless the scope is [NoGrad].
