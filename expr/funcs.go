@@ -182,11 +182,10 @@ func init() {
 		Name: "sigmoid", Arity: 1,
 		// e is exp(-|x|), which cannot overflow. The result is 1/(1+e) for x ≥ 0, and e/(1+e)
 		// otherwise. r approximates 1/(1+e). The residual 1 - (1+e)·r corrects the roundings of 1+e
-		// and r. From 40 on the result is 1. There a smaller e would only be slow, where it is
-		// subnormal.
+		// and r.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
-			e := f.expBelow(x[0].Min(C(40)).Abs().Neg().Max(f.belowBound()))
+			e := f.expBelow(x[0].Abs().Neg().Max(f.belowBound()))
 			r := f.inverse(e, pick(f, oneCoef32, oneCoef64), pick(f, 1, 2))
 			y := x[0].Lt(C(0)).Select(e, C(1)).Mul(r)
 			return y.FMA(residual(e, r), y)

@@ -722,7 +722,7 @@ var functionsAVX2 = map[string]function{
 			copy(dst[n:], t[:])
 		}
 	}},
-	"gelu_tanh": {"ba81324bd853dbd05fa5dd80", func(dst, a []float32) {
+	"gelu_tanh": {"f60b8d3b88bb44f3463dd136", func(dst, a []float32) {
 		gelu_tanhFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
@@ -785,7 +785,7 @@ var functionsAVX2 = map[string]function{
 			copy(dst[n:], t[:])
 		}
 	}},
-	"sigmoid": {"a33f8903992311f07582f3c8", func(dst, a []float32) {
+	"sigmoid": {"24af1edb7dfddaf3944ebc53", func(dst, a []float32) {
 		sigmoidFunctionAVX2(dst, a)
 		if n := len(dst) &^ 7; n < len(dst) {
 			var t [8]float32
