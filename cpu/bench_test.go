@@ -242,6 +242,25 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
+// BenchmarkAfterRest measures products during the first 2 ms after a rest, in which the workers
+// fall asleep. Compare it with the same product of BenchmarkMatMul without a rest.
+func BenchmarkAfterRest(b *testing.B) {
+	d := Get()
+	x, y, out := newView(b, d, dtype.F32, 1, 256, 256), newView(b, d, dtype.F32, 1, 256, 256), newView(b, d, dtype.F32, 1, 256, 256)
+	op := &device.MatMul{Out: out, A: x, B: y}
+	var took time.Duration
+	calls := 0
+	for b.Loop() {
+		time.Sleep(6 * time.Millisecond)
+		for start := clock(); clock() < start+2*time.Millisecond; calls++ {
+			began := clock()
+			do(b, d, op)
+			took += clock() - began
+		}
+	}
+	b.ReportMetric(float64(took.Nanoseconds())/1e3/float64(calls), "µs/call")
+}
+
 // BenchmarkSmallReduce measures the cost of a call that has hardly any work.
 func BenchmarkSmallReduce(b *testing.B) {
 	d := Get()
