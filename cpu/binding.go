@@ -80,8 +80,8 @@ func (b *binding) release() {
 
 // arrange sets the order in which the elements are traversed. It merges neighbouring dimensions if
 // all views allow it and the dimensions have the same class. If class is nil, all dimensions have
-// the class false. It returns how many of the dimensions after merging have the class false.
-func (b *binding) arrange(s shape.Dims, order []int, class []bool, outs, ins []device.View) (kept int) {
+// the class false.
+func (b *binding) arrange(s shape.Dims, order []int, class []bool, outs, ins []device.View) {
 	rank := 0
 	b.ins, b.outs = sized(b.ins, len(ins)), sized(b.outs, len(outs))
 	for i := range ins {
@@ -115,9 +115,6 @@ func (b *binding) arrange(s shape.Dims, order []int, class []bool, outs, ins []d
 		}
 		if !merge {
 			rank++
-			if !c {
-				kept++
-			}
 			b.dims[rank-1] = 1
 		}
 		b.dims[rank-1] *= n
@@ -142,7 +139,6 @@ func (b *binding) arrange(s shape.Dims, order []int, class []bool, outs, ins []d
 		b.cacheStrides(&b.outs[i])
 	}
 	b.cacheStrides(&b.index)
-	return kept
 }
 
 func sized(a []access, n int) []access {

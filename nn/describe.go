@@ -5,12 +5,14 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // Describe returns the structure of a model as text: PyTorch's print(model). Each layer has one
 // line: its name, its type, the shapes of its own parameters, and its exported settings that are
-// not zero. Parameters that require no gradient are marked frozen. The line also lists the shapes
+// not zero. A parameter's type follows its shape unless it is float32. Parameters that require no
+// gradient are marked frozen. The line also lists the shapes
 // of tensors without a tag, which are neither parameters nor buffers. The lines of inner layers
 // follow, indented.
 //
@@ -57,6 +59,9 @@ func Describe(m any) string {
 		if !p.Buffer {
 			d, name := above(p.Name)
 			text := fmt.Sprintf("%s %v", name, p.Tensor.Shape())
+			if t := p.Tensor.Type(); t != dtype.F32 {
+				text += " " + t.String()
+			}
 			if !p.Tensor.NeedsGrad() {
 				text += " frozen"
 			}

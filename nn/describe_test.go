@@ -67,6 +67,12 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
 	}
+	small := nn.NewSequential(nn.NewLinear(2, 3))
+	nn.Eval(small)
+	nn.QuantizeDynamic(small)
+	if got := nn.Describe(small); got != "Sequential(\n  (0): Linear(weight [3, 2] int8 frozen, bias [3] frozen)\n)" {
+		t.Errorf("a quantised model prints as %s", got)
+	}
 	if got := fmt.Sprint(block(4)); got != nn.Describe(block(4)) {
 		t.Errorf("a Sequential prints as %s", got)
 	}

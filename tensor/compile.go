@@ -21,6 +21,7 @@ type Compiled struct {
 	mu     sync.Mutex
 	closed bool
 	forms  []*compiledForm // the most recently used form first
+	err    error           // of graphs that made room for others; Close returns it
 }
 
 // compiledForm is the function for operands of certain shapes, under certain modes.
@@ -172,7 +173,7 @@ func (c *Compiled) form(m compiledModes, shapes []compiledOperand) *compiledForm
 	if len(c.forms) > compiledForms {
 		last := c.forms[compiledForms]
 		c.forms = c.forms[:compiledForms]
-		_ = last.close() // the error of close is dropped
+		c.err = errors.Join(c.err, last.close())
 	}
 	return f
 }
@@ -290,6 +291,6 @@ func (c *Compiled) Close() (err error) {
 	for _, f := range c.forms {
 		err = errors.Join(err, f.close())
 	}
-	c.forms = nil
+	err, c.forms, c.err = errors.Join(c.err, err), nil, nil
 	return err
 }

@@ -207,3 +207,25 @@ func TestCompiledResultsAreNew(t *testing.T) {
 		}
 	})
 }
+
+// TestCompiledEvictedError: if a replay fails on the device and its graph then makes room for
+// another, Close returns the error.
+func TestCompiledEvictedError(t *testing.T) {
+	dev, _ := emulated(t, 0)
+	m := tensor.Root().On(dev)
+	table := m.Ones(4)
+	c := tensor.Compile(func(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tensor {
+		return []*tensor.Tensor{table.In(s).Take(x[0])}
+	}, tensor.Warm(0))
+	tensor.Do(func(s *tensor.Scope) {
+		c.Call(s, s.From([]int64{9}))
+		for n := range 16 {
+			c.Call(s, s.From(make([]int64, n+2)))
+		}
+	}, tensor.On(dev))
+	if err := c.Close(); !errors.Is(err, tensor.ErrIndex) {
+		t.Errorf("Close returned %v", err)
+	}
+	ok(t, c.Close())
+	table.Free()
+}

@@ -1,9 +1,9 @@
 package tensor
 
-// Unordered runs f without the order between streams. If waits is true, ops do not wait for other
-// streams. If uses is true, memory is reused while other streams may still use it.
-func Unordered(waits, uses bool, f func()) {
-	withoutWaits, withoutUses = waits, uses
+// Unordered runs f without the order between streams. If noWaits is true, ops do not wait for other
+// streams. If noUses is true, memory is reused while other streams may still use it.
+func Unordered(noWaits, noUses bool, f func()) {
+	withoutWaits, withoutUses = noWaits, noUses
 	defer func() { withoutWaits, withoutUses = false, false }()
 	f()
 }
