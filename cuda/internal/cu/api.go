@@ -28,11 +28,12 @@ type API interface {
 	DeviceName(d Device) (string, error)
 	// DeviceAttribute is cuDeviceGetAttribute.
 	DeviceAttribute(d Device, a DeviceAttr) (int, error)
-	// DeviceTotalMem is cuDeviceTotalMem, in bytes.
+	// DeviceTotalMem is cuDeviceTotalMem: the size of the device's memory in bytes.
 	DeviceTotalMem(d Device) (uint64, error)
 	// DeviceUUID is cuDeviceGetUuid_v2.
 	DeviceUUID(d Device) (UUID, error)
-	// DevicePCIBusID is cuDeviceGetPCIBusId, "domain:bus:device.function" in hexadecimal.
+	// DevicePCIBusID is cuDeviceGetPCIBusId: the device's address on the PCI bus, as
+	// "domain:bus:device.function" in hexadecimal.
 	DevicePCIBusID(d Device) (string, error)
 	// DeviceCanAccessPeer is cuDeviceCanAccessPeer: whether kernels on d can address the memory of
 	// peer.
@@ -96,7 +97,7 @@ type API interface {
 	// MemFree is cuMemFree. The call may synchronise the device. The caller must make sure that no
 	// pending work uses the memory.
 	MemFree(p DevicePtr) error
-	// MemGetInfo is cuMemGetInfo of the current context's device, in bytes.
+	// MemGetInfo is cuMemGetInfo: the free and the total bytes of the current context's device.
 	MemGetInfo() (free, total uint64, err error)
 	// MemHostAlloc is cuMemHostAlloc: n > 0 bytes of page-locked host memory, not managed by Go.
 	MemHostAlloc(n uint64, f HostAllocFlags) (unsafe.Pointer, error)

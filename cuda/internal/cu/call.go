@@ -20,7 +20,7 @@ type block struct {
 	r1 uintptr
 
 	out   [4]uint64  // results that C writes through pointers
-	extra [5]uintptr // cuLaunchKernel's list of options
+	extra [5]uintptr // the option list for the parameter extra of cuLaunchKernel
 	size  uintptr    // the size of the parameter block, to which extra points
 }
 

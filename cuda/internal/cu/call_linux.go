@@ -5,7 +5,7 @@ package cu
 import (
 	"unsafe"
 
-	// this package contains the C runtime; without it, runtime.cgocall would need cgo
+	// purego provides the C runtime that runtime.cgocall otherwise gets from cgo
 	_ "github.com/ebitengine/purego"
 )
 

@@ -25,7 +25,8 @@ type fake struct {
 var fakes struct {
 	sync.Mutex
 	now *fake
-	// one callback for each name in the process, because callbacks are never freed
+	// callbacks by the name of the C function; all tests share them, because a callback is never
+	// freed
 	addrs map[string]uintptr
 }
 

@@ -100,8 +100,8 @@ type graphArgs struct {
 //go:noinline
 func newGraphArgs() *graphArgs { return new(graphArgs) }
 
-// launchOf fills in the parameters for a launch and returns their address. The caller keeps l
-// alive.
+// launchOf fills a with the parameters of the launch l, and returns their address. The caller keeps
+// l alive.
 func (a *graphArgs) launchOf(l *GraphKernel) uintptr {
 	a.kernel = kernelNodeParams{fn: l.Func, grid: l.Grid, block: l.Block, shared: l.Shared}
 	if len(l.Params) > 0 {

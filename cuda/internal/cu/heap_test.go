@@ -21,7 +21,7 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 	launch := GraphKernel{Func: 1, Grid: Dim3{1, 1, 1}, Block: Dim3{1, 1, 1}, Params: params}
 	copyOf := GraphCopy{SrcHost: unsafe.Pointer(&host[0]), Dst: 4096, N: 64}
 
-	// pointers lists, for each function, the arguments that point to our memory.
+	// pointers lists, for each function, the indices of the arguments that point to Go memory.
 	pointers := map[string][]int{
 		"cuGetProcAddress_v2": {0, 1, 4}, "cuModuleGetFunction": {0, 2}, "cuModuleLoadDataEx": {0, 1, 3, 4},
 		"cuLinkCreate_v2": {1, 2, 3}, "cuLinkAddData_v2": {2, 4}, "cuLinkDestroy": nil, "cuLinkComplete": {1, 2},
@@ -44,7 +44,7 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 			}
 		}
 		if at := map[string]int{"cuModuleLoadDataEx": 4, "cuLinkCreate_v2": 2}[name]; at > 0 {
-			// the logs and their sizes
+			// the option values are the address of a log and its size, in turn
 			for i, value := range unsafe.Slice((*uintptr)(pointer(a[at])), 4) {
 				if i%2 == 0 && onStack(value) {
 					t.Errorf("%s: value %d of the options points into the goroutine's stack", name, i)

@@ -58,7 +58,8 @@ func newJIT(opts JITOptions) *jit {
 func (j *jit) keysAddr() uintptr   { return uintptr(unsafe.Pointer(&j.keys[0])) }
 func (j *jit) valuesAddr() uintptr { return uintptr(unsafe.Pointer(&j.values[0])) }
 
-// done delivers the info log and returns the error, or nil for success.
+// done stores the compiler's messages in the caller's InfoLog. It returns the error of the
+// compilation, or nil for success.
 func (j *jit) done(r Result, call, detail string) error {
 	if j.opts.InfoLog != nil {
 		*j.opts.InfoLog = gostring(j.info)

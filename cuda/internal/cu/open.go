@@ -93,7 +93,7 @@ func start(lib *library) (*driver, *Unavailable) {
 	return d, nil
 }
 
-// visibleDevices says how CUDA_VISIBLE_DEVICES, which hides GPUs, is set.
+// visibleDevices describes the value of CUDA_VISIBLE_DEVICES, which hides GPUs.
 func visibleDevices() string {
 	if v, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok {
 		return fmt.Sprintf("CUDA_VISIBLE_DEVICES is %q", v)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestUnavailable produces each state with a fake library.
+// TestUnavailable provokes each Reason with a fake library, and checks the error.
 func TestUnavailable(t *testing.T) {
 	initResult := func(r Result) func(*fake) {
 		return func(f *fake) { f.override("cuInit", func(*[11]uintptr) Result { return r }) }

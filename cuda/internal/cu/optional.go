@@ -75,9 +75,9 @@ type BlockMark uint8
 const (
 	BlockBegins BlockMark = iota // the node does BlockAllocated
 	BlockEnds                    // the node does BlockFreed
-	// The node makes the requested bytes accessible. Bytes that were accessible before keep their
-	// contents, because the kernel that reads the last values of one block writes the first values
-	// of the other.
+	// BlockTakesOver makes the requested bytes accessible. Bytes that were accessible before keep
+	// their contents: a kernel may read the last values of the old block and write the first values
+	// of the new one.
 	BlockTakesOver
 )
 

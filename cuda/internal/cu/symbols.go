@@ -31,9 +31,10 @@ type symbols struct {
 	laterSymbols
 }
 
-// symbol is one row of the table. base is the name for cuGetProcAddress. The field exported is the
-// exported name of the function with that signature. It is empty if it equals base. The exported
-// cuMemAlloc, for example, is the 32-bit form of CUDA 3.1.
+// symbol is one row of the table. The field base is the name that cuGetProcAddress takes. The field
+// exported is the name under which the library exports the same function, or "" if it is also base.
+// The two names differ if base is exported with an older signature: the exported cuMemAlloc is the
+// 32-bit function of CUDA 3.1.
 type symbol struct {
 	base, exported string
 	at             func(*symbols) *uintptr

@@ -20,7 +20,7 @@ type Reason int
 // Reasons for being unavailable.
 const (
 	LibraryNotFound Reason = iota + 1 // no driver library in any of the usual places
-	NoDevice                          // the driver works but shows no GPU
+	NoDevice                          // the driver works but finds no GPU
 	// the driver is older than Minimum, or lacks functions that it should have
 	DriverTooOld
 	Mismatch      // kernel module and library of different versions

@@ -136,7 +136,7 @@ func contract(t *testing.T, api cu.API) {
 	ok(api.MemcpyDtoDAsync(y, x, size, b))
 	launch(b, y, words-1, 2, 5)
 	back := make([]uint32, words)
-	// a copy of pageable memory is complete when the call returns
+	// a copy to pageable memory is complete when the call returns
 	ok(api.MemcpyDtoHAsync(unsafe.Pointer(&back[0]), y, size, b))
 	for i, v := range back {
 		want := uint32(3*i + 1)
@@ -177,7 +177,7 @@ func contract(t *testing.T, api cu.API) {
 		t.Errorf("an empty stream: %v, %v", done, err)
 	}
 
-	// Launches that are refused do no harm.
+	// Checks that a refused launch does not end the context.
 	one := cu.Dim3{X: 1, Y: 1, Z: 1}
 	fails("an empty grid", api.LaunchKernel(narrow, cu.Dim3{X: 0, Y: 1, Z: 1}, one, 0, a, nil), cu.ErrInvalidValue)
 	fails("a block of 1025", api.LaunchKernel(narrow, one, cu.Dim3{X: 1025, Y: 1, Z: 1}, 0, a, nil), cu.ErrInvalidValue)

@@ -236,7 +236,7 @@ func TestMeta(t *testing.T) {
 	if err := r.MemcpyDtoHAsync(ptr(pageable), x, 4, 0); !errors.Is(err, ErrMeta) || !errors.Is(err, cu.ErrNotSupported) {
 		t.Errorf("reading gave %v", err)
 	}
-	// A device may wait for a copy to page-locked memory. The host may not.
+	// In meta mode a stream may wait for a copy to page-locked memory. The host may not.
 	behind, large := r.event(), must(r.MemHostAlloc(1<<36, 0))(t)
 	r.ok(r.MemcpyDtoHAsync(large, x, 1<<36, 0))
 	r.ok(r.EventRecord(behind, 0))

@@ -24,7 +24,6 @@ type work struct {
 	child *graph                        // copy of a child graph, whose nodes run before this node
 }
 
-// graphs has the graphs of a driver.
 type graphs struct {
 	graphs map[cu.Graph]*graph
 	execs  map[cu.GraphExec]*graphExec
@@ -63,7 +62,7 @@ type graphExec struct {
 }
 
 type execNode struct {
-	after []int // numbers of earlier nodes
+	after []int // indices of the earlier nodes on which this node depends
 	work  work
 }
 
@@ -115,7 +114,6 @@ func (d *Driver) execOf(call string, h cu.GraphExec) (*graphExec, error) {
 	return e, e.ctx.dead
 }
 
-// node returns a node of g.
 func (g *graph) node(call string, h cu.GraphNode) (*graphNode, error) {
 	for _, n := range g.nodes {
 		if n.handle == h {
@@ -319,8 +317,8 @@ func (d *Driver) GraphAddChildGraphNode(h cu.Graph, after []cu.GraphNode, child 
 	})
 }
 
-// clone copies a graph. The copies of the nodes keep the nodes' handles, but a handle never finds a
-// copy.
+// clone copies a graph with its nodes. The copied nodes have the same handles as the originals. A
+// caller's handle still refers to the original node.
 func (g *graph) clone() *graph {
 	c := &graph{ctx: g.ctx}
 	of := map[*graphNode]*graphNode{}
@@ -407,7 +405,7 @@ type capture struct {
 
 // capturable are the calls that are allowed on a stream that is being captured. A call that waits
 // would wait forever. A call that accesses pageable memory would access it only during the capture,
-// and not at each launch. Events would join streams, which is not emulated.
+// and not at each launch. An event would add a second stream to the capture, which is not emulated.
 var capturable = map[string]bool{"cuLaunchKernel": true, "cuMemcpyDtoDAsync": true, "cuMemsetD8Async": true, "cuMemsetD16Async": true,
 	"cuMemsetD32Async": true, "cuStreamBeginCapture": true, "cuStreamEndCapture": true}
 

@@ -91,7 +91,7 @@ func TestGraphAmongStreams(t *testing.T) {
 	if got := outcomes(t, run(true)); len(got) != 1 || got["36"] != seeds {
 		t.Errorf("with the event: %v, want only 36", got)
 	}
-	// b's work runs before or within the graph: (5+1)·2·3 = 36, or after it: (5·2+1)·3 = 33
+	// stream b's work runs before or within the graph: (5+1)·2·3 = 36, or after it: (5·2+1)·3 = 33
 	if got := outcomes(t, run(false)); got["33"] == 0 || got["36"] == 0 || len(got) != 2 {
 		t.Errorf("without the event: %v, want 33 and 36", got)
 	}

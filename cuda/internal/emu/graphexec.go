@@ -120,7 +120,6 @@ func (d *Driver) GraphExecCopyNodeSetParams(h cu.GraphExec, n cu.GraphNode, c cu
 	return d.setWork(call, h, n, func(*graphExec) (work, error) { return d.copyWork(call, c, ctx) })
 }
 
-// contexts returns the contexts of the graph and of its nodes.
 func (e *graphExec) contexts() []*context {
 	list := []*context{e.ctx}
 	for _, n := range e.nodes {

@@ -71,8 +71,8 @@ func (d *Driver) Cancel(m *Meeting) {
 	}
 }
 
-// meetingReady reports whether o, at the head of its stream, need not wait for a part of its
-// meeting in another stream.
+// meetingReady reports whether the operation may run, as far as its meeting is concerned. All parts
+// of the meeting must be queued, and each must be at the head of its stream.
 func (o *op) meetingReady() bool {
 	m := o.meeting
 	if m == nil {

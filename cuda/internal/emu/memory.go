@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// MemAlloc maps n bytes, poisoned and uninitialised. It returns ErrOutOfMemory if they exceed the
+// MemAlloc maps n bytes, poisoned and uninitialised. It returns ErrOutOfMemory if that exceeds the
 // device's limit.
 func (d *Driver) MemAlloc(n uint64) (cu.DevicePtr, error) {
 	d.mu.Lock()

@@ -177,7 +177,6 @@ func (d *Driver) ModuleGetFunction(h cu.Module, name string) (cu.Function, error
 	return f, nil
 }
 
-// configuredSpill returns the local memory that Config.Spill gives a kernel.
 func (d *Driver) configuredSpill(kernel string) int {
 	if d.cfg.Spill == nil {
 		return 0

@@ -80,8 +80,9 @@ func TestReadBeforeCopy(t *testing.T) {
 	}
 }
 
-// TestReuseWithoutWait refills a page-locked buffer before its copy has run. The copy then has
-// wrong contents: under some seeds, and always in plain order, because queues are lazy.
+// TestReuseWithoutWait refills a page-locked buffer before its copy has run. It checks that the
+// copy then has wrong contents: under some seeds, and always with seed 0, because queued work runs
+// as late as possible.
 func TestReuseWithoutWait(t *testing.T) {
 	program := func(wait bool) func(r *rig) string {
 		return func(r *rig) string {
@@ -155,7 +156,7 @@ func TestEventCaptures(t *testing.T) {
 	}
 }
 
-// TestPollingEnds checks that each query lets one operation run.
+// TestPollingEnds checks that each query lets one operation run, so that a loop of queries ends.
 func TestPollingEnds(t *testing.T) {
 	r := newRig(t, Config{Seed: 3})
 	s, e := r.stream(), r.event()

@@ -273,7 +273,8 @@ func (r *rig) affine1(s cu.Stream, x cu.DevicePtr) error {
 	return r.LaunchKernel(f, cu.Dim3{X: 2, Y: 1, Z: 1}, cu.Dim3{X: 32, Y: 1, Z: 1}, 0, s, p)
 }
 
-// TestPeersInMetaMode checks that access and copies are counted without memory.
+// TestPeersInMetaMode checks peer access and copies between peers in meta mode. The copies are
+// counted, and no memory is touched.
 func TestPeersInMetaMode(t *testing.T) {
 	r, other := newPair(t, Config{Memory: 4 << 20, Meta: true})
 	r.ok(r.CtxEnablePeerAccess(other))

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// kernels is a module in which affine computes x[i] = a·x[i] + b for i < n. Every other kernel does
-// one thing wrong, or needs one property of its launch.
+// kernels is a module in which affine computes x[i] = a·x[i] + b for i < n. Each of the other
+// kernels makes one mistake, or needs one property of its launch.
 const kernels = `
 .version 7.0
 .target sm_80

@@ -20,7 +20,7 @@ const (
 	KindMemset
 	KindRecord  // records an event
 	KindWait    // waits for an event
-	KindMark    // a pool's block begins or ends
+	KindMark    // marks the beginning or the end of a pool's block
 	KindGraph   // the first operation of a graph's launch
 	KindJoin    // in a graph, waits for all operations before it
 	KindMeeting // part of a collective, see Meeting
@@ -56,9 +56,9 @@ type op struct {
 	submit        time.Duration // time of the device's host at the call
 	end           time.Duration // virtual time of completion, valid once done
 	done          bool
-	afterMetaCopy bool // see the field afterMetaCopy of stream
+	afterMetaCopy bool
 
-	meeting *Meeting // the meeting that the operation is a part of; nil once the meeting is over
+	meeting *Meeting // the meeting to which the operation belongs; nil once the meeting is over
 }
 
 // stream is a queue of operations of one context.
@@ -87,9 +87,9 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // the capture stores the error
 		return o
 	}
-	// The loop makes room by running older operations. It comes before o is appended, because o
-	// must not run yet: the call may still be refused. If all queues wait for parts of a meeting
-	// that are not queued yet, nothing can run.
+	// The loop runs older operations to make room in the queue. It does so before o is appended,
+	// because o must not run yet: the call may still be refused. If all queues wait for parts of a
+	// meeting that are not queued yet, nothing can run.
 	for d.pending >= d.cfg.QueueDepth && d.step() {
 	}
 	d.issue++
@@ -116,7 +116,7 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 	s.queue = append(s.queue, o)
 	s.last = o
 	d.pending++
-	if d.rng != nil && d.rng.IntN(4) == 0 { // hardware may also start work at once
+	if d.rng != nil && d.rng.IntN(4) == 0 { // hardware may also start work immediately
 		d.step()
 	}
 	return o
@@ -163,19 +163,19 @@ func (d *Driver) step() bool {
 	return true
 }
 
-// finish runs operations until the given function returns true. d.mu is held.
+// finish runs operations until the function done returns true. d.mu is held.
 func (d *Driver) finish(done func() bool) {
 	for !done() {
 		if !d.step() && !d.endDeadlocked() {
-			// Each wait is for an operation that was issued earlier. So there is always a queue
+			// Each wait is for an operation that was enqueued earlier. So there is always a queue
 			// whose first operation is ready, or waits at a meeting.
 			panic("emu: no operation can run: the order of the queues is broken")
 		}
 	}
 }
 
-// drain runs operations until the queues of ctx are empty, and moves the clock of the host as await
-// does. d.mu is held.
+// drain runs operations until the queues of ctx are empty, and advances the host's clock like
+// await. d.mu is held.
 func (d *Driver) drain(ctx *context) {
 	for _, s := range slices.Clone(d.streams) { // await removes streams
 		if s.ctx == ctx && s.last != nil {
@@ -184,9 +184,9 @@ func (d *Driver) drain(ctx *context) {
 	}
 }
 
-// await runs operations until o is done, and moves the clock of the waiting goroutine's host to
-// that time. This is the host of the device whose context is current, or of o's device if no
-// context is current. d.mu is held.
+// await runs operations until o is done, and then advances a host's clock to that time. It is the
+// host clock of the device whose context is current, or of o's device if no context is current.
+// d.mu is held.
 func (d *Driver) await(o *op) {
 	d.finish(func() bool { return o.done })
 	dev := o.stream.ctx.dev

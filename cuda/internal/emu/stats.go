@@ -14,8 +14,8 @@ type Traffic struct{ Count, Bytes uint64 }
 
 func (t *Traffic) add(bytes uint64) { t.Count++; t.Bytes += bytes }
 
-// KernelStats adds up the launches of one kernel name. The counts of ptxvm, and Time, are added
-// when a launch has run. The numbers of launches, blocks and threads are added by the call.
+// KernelStats adds up the launches of one kernel name. The numbers of launches, blocks and threads
+// are added at the call. The counts of ptxvm, and Time, are added when the launch has run.
 type KernelStats struct {
 	Launches, Blocks, Threads uint64
 	Time                      time.Duration // virtual time of the kernel itself
@@ -50,7 +50,7 @@ type Counters struct {
 	Kernels          map[string]*KernelStats
 }
 
-// kernel returns the entry of a name, which it creates at first use.
+// kernel returns the statistics of a kernel name, and creates them at first use.
 func (c *Counters) kernel(name string) *KernelStats {
 	k := c.Kernels[name]
 	if k == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// event is a handle for the point that its last record captured.
+// event is a handle for the point in a stream that its last record captured.
 type event struct {
 	ctx    *context
 	timing bool
@@ -51,7 +51,6 @@ func (d *Driver) StreamDestroy(h cu.Stream) error {
 	return nil
 }
 
-// removeStream removes s. d.mu is held.
 func (d *Driver) removeStream(s *stream) {
 	if d.byHandle[s.handle] == s {
 		delete(d.byHandle, s.handle)

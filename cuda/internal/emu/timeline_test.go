@@ -54,8 +54,8 @@ func (k *rank) send(peer int, n uint64) {
 	k.record(k.MemcpyPeerAsync(k.dst[peer], k.ctxs[peer], k.src, k.ctxs[k.device], n, k.b))
 }
 
-// follow makes later work of one stream wait for the queued work of another stream. It returns the
-// event between them.
+// follow makes later work of the stream later wait for the queued work of the stream earlier. It
+// returns the event between them.
 func (k *rank) follow(later, earlier cu.Stream) cu.Event {
 	e, err := k.EventCreate(cu.EventDefault)
 	k.record(err)
@@ -145,11 +145,11 @@ func planted(latencies ...time.Duration) func(Op) time.Duration {
 	}
 }
 
-// TestPipeline runs kernels on one stream. On a second stream it copies their results, after waits
-// for events. Two devices do this at once. A device takes the time of all its kernels or of all its
-// copies, whichever is longer, and in addition the time of one piece of the other kind. The test
-// fails if a copy occupies the engine for kernels. It also fails if a copy waits for the copies or
-// the host of the second device.
+// TestPipeline runs kernels on one stream. A second stream copies their results, after it has
+// waited for events. Two devices do this at once. The kernels and the copies of a device overlap.
+// So the device takes the time of all its kernels or of all its copies, whichever is longer, plus
+// the time of one piece of the other kind. The test fails if a copy occupies the engine for
+// kernels, or waits for the copies or the host of the second device.
 func TestPipeline(t *testing.T) {
 	const pieces, bytes = 50, 1 << 20
 	for _, c := range []struct {
@@ -167,7 +167,7 @@ func TestPipeline(t *testing.T) {
 				k.compute(k.a)
 				k.follow(k.b, k.a)
 				k.send(1-k.device, bytes)
-				if i%20 == 19 { // the host's clock moves on, but no operation is delayed
+				if i%20 == 19 { // the host's clock advances, but no operation is delayed
 					runtime.Gosched()
 				}
 			}
@@ -208,8 +208,8 @@ func TestPipeline(t *testing.T) {
 }
 
 // exchange returns a program in which devices send their results to each other, and add them up in
-// kernels, while computing kernels continue. Streams wait for events of their peers, and hosts wait
-// for events of their own device.
+// kernels, while other kernels continue to compute. Streams wait for events of their peers, and
+// hosts wait for events of their own device.
 func exchange(pieces int, pause func()) func(k *rank) {
 	return func(k *rank) {
 		n := len(k.ctxs)
@@ -235,7 +235,7 @@ func exchange(pieces int, pause func()) func(k *rank) {
 	}
 }
 
-// TestTimesAreOfNoInterleaving checks that the times do not depend on how goroutines take turns, if
+// TestTimesAreOfNoInterleaving checks that the times do not depend on how goroutines take turns if
 // each goroutine drives one device.
 func TestTimesAreOfNoInterleaving(t *testing.T) {
 	const devices, pieces = 3, 30
@@ -300,9 +300,9 @@ func checkExclusive(t *testing.T, list [][2][]timelineOp, latency func(Op) time.
 	}
 }
 
-// TestHostsAreTheirOwn checks that a wait moves only the clock of the device that the waiting
-// thread drives. Without a current context it moves the clock of the device for whose work it
-// waits.
+// TestHostsAreTheirOwn checks that a wait advances only the host clock of the device that the
+// waiting thread drives. Without a current context, it advances the clock of the device for whose
+// work the thread waits.
 func TestHostsAreTheirOwn(t *testing.T) {
 	us := time.Microsecond
 	var last timelineOp
@@ -383,7 +383,7 @@ func TestEngines(t *testing.T) {
 			t.Errorf("staged %v: %v, want it at %v", staged, m, sent)
 		}
 	}
-	// A kernel that waits does not delay another kernel.
+	// A waiting kernel does not delay another kernel.
 	list, _ := ranks(t, Config{Cost: cost, Latency: planted(50*us, 50*us)}, func(k *rank) {
 		if k.device == 1 {
 			return

@@ -14,10 +14,10 @@ var (
 	_ cu.Expandable    = (*Driver)(nil)
 )
 
-// virtual is the virtual memory management of a device.
+// virtual holds the state of a device's virtual memory management.
 type virtual struct {
 	ranges  map[uint64]uint64          // reserved ranges: size by address
-	handles map[cu.MemHandle]*physical // memory that is not yet released, or still mapped
+	handles map[cu.MemHandle]*physical // memory that is not released yet, or that is still mapped
 	mapped  map[uint64]*physical       // mapped memory by address
 }
 
@@ -189,8 +189,8 @@ func (d *Driver) dropMemory(dev *device, m *physical) {
 	d.counters.Frees++
 }
 
-// MemMap maps all of a handle's memory at an address. Each time its contents are poison and count
-// as uninitialised.
+// MemMap maps all of a handle's memory at an address. After each mapping the contents are poison
+// and count as uninitialised.
 func (d *Driver) MemMap(p cu.DevicePtr, n uint64, h cu.MemHandle) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -296,7 +296,7 @@ func (d *Driver) MemUnmap(p cu.DevicePtr, n uint64) error {
 	return nil
 }
 
-// reserve does what ptxvm's Memory.Reserve does.
+// reserve does the same as Memory.Reserve of package ptxvm.
 func (m *metaMemory) reserve(size, align, end uint64) (addr uint64, ok bool) {
 	addr = (m.next + align - 1) / align * align
 	if addr > end || size+metaGap > end-addr || size+metaGap < size {
@@ -314,7 +314,7 @@ func (m *metaMemory) commit(size uint64) error {
 	return nil
 }
 
-// mapPages does what ptxvm's Memory.Map does.
+// mapPages does the same as Memory.Map of package ptxvm.
 func (m *metaMemory) mapPages(home, addr, size uint64) error {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base >= addr })
 	if i < len(m.ranges) && m.ranges[i].base < addr+size || i > 0 && m.ranges[i-1].base+m.ranges[i-1].size > addr {
@@ -334,7 +334,7 @@ func (m *metaMemory) mapPages(home, addr, size uint64) error {
 	return nil
 }
 
-// unmapPages does what ptxvm's Memory.Unmap does.
+// unmapPages does the same as Memory.Unmap of package ptxvm.
 func (m *metaMemory) unmapPages(addr, size uint64) error {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base > addr }) - 1
 	if i < 0 || m.ranges[i].home == 0 || size > m.ranges[i].size || addr-m.ranges[i].base > m.ranges[i].size-size {

@@ -48,8 +48,8 @@ func (s attentionShape) String() string {
 	return name
 }
 
-// AttentionReason says why no kernel computes attention of these operands. It looks only at their
-// types and layouts. It returns "" if there is a kernel.
+// AttentionReason explains why no kernel computes attention for these operands. It returns "" if
+// there is a kernel. It looks only at types and layouts.
 func AttentionReason(o AttentionOperands) string {
 	switch {
 	case o.Q.Type != dtype.F32 && !o.Q.Type.IsHalf():
@@ -156,7 +156,7 @@ func chooseAttention(s attentionShape, o AttentionOperands, heads, queries int) 
 type attentionBlock struct {
 	w           *weighing
 	batch, head ptx.Value
-	firstQuery  ptx.Value // the block's first query
+	firstQuery  ptx.Value // index of the block's first query
 	// the block reads the keys from begin up to end; each of them is seen by some query of the
 	// block
 	begin, end   ptx.Value

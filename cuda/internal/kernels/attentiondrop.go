@@ -107,7 +107,7 @@ func (w *weighing) keptAcross(lane, j, key ptx.Value, n int) func(n, e int) ptx.
 func (w *weighing) keptEach(rows []weighingRow, x, j ptx.Value, n int) func(r, n int) ptx.Value {
 	per, part := n/16, x.And(num(3))
 	all := len(rows) * per
-	// first of the 16 keys that four neighbouring threads share
+	// index of the first of the 16 keys that four neighbouring threads share
 	quad := j.Add(x.Shr(num(2)).Shl(num(2)))
 	var groups []keptGroup
 	for i := 0; i < all; i += 4 {

@@ -9,13 +9,14 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// attentionFloat computes attention of float32 by multiply-adds. Groups of 16 threads share some
-// queries. A thread computes their scores for every 16th key, and their results for every 16th
-// piece of four values. The weights pass between the threads through shared memory, within a warp.
+// attentionFloat computes attention of float32 by multiply-adds. A group of 16 threads shares some
+// queries. Each thread computes the scores of these queries for every 16th key, and their results
+// for every 16th piece of four values. The threads exchange weights through shared memory, within a
+// warp.
 type attentionFloat struct {
 	attentionShape
-	rows int // number of queries of a thread; they are 8 rows apart
-	keys int // keys of a tile
+	rows int // number of queries of a thread, which are 8 rows apart
+	keys int // number of keys in a tile
 }
 
 const floatThreads = 128
@@ -27,7 +28,7 @@ func (s attentionFloat) name() string {
 func (s attentionFloat) kernel() (*Kernel, error)  { return kernelOf(s) }
 func (s attentionFloat) tile() (queries, keys int) { return 8 * s.rows, s.keys }
 
-// tensor returns 0, because the products are multiply-adds.
+// tensor returns 0, because the kernel uses no tensor cores.
 func (s attentionFloat) tensor() int { return 0 }
 
 // attentionFloatFor chooses the largest tile that fits 99 KiB of shared memory. If few is true,
@@ -52,7 +53,7 @@ func (s attentionFloat) tiles() (q, k, v headTile) {
 	return headTileOf(8*s.rows, s.q.columns, dtype.F32), headTileOf(s.keys, s.q.columns, dtype.F32), headTileOf(s.keys, values, dtype.F32)
 }
 
-// pitch is the number of elements from one row of weights to the next. The number puts neighbouring
+// pitch is the distance between neighbouring rows of weights, in elements. It puts neighbouring
 // rows into different banks of shared memory.
 func (s attentionFloat) pitch() int { return s.keys/32*32 + 16 }
 
@@ -195,9 +196,9 @@ func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, t
 }
 
 // addWeighted adds the n rows of the tile at p to each of a thread's rows of acc. Each row of the
-// tile is first multiplied by a weight. The pointer weightRow leads to the weights for row 0 of
-// acc. The weights for each further row lie 8·pitch elements later. A thread has every 16th piece
-// of four columns, starting at the argument piece.
+// tile is first multiplied by a weight. The weights for row 0 of acc are at weightRow. The weights
+// for each further row are 8·pitch elements later. A thread has every 16th piece of four columns,
+// from the given piece on.
 func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, weightRow ptx.Ptr, pitch, n int, t headTile, p ptx.Ptr, piece ptx.Value) {
 	b.For(b.U32(0), b.U32(uint32(n)), num(4), func(offset ptx.Value, _ ptx.Loop) {
 		var weights [][]ptx.Value

@@ -15,8 +15,8 @@ type AttentionGradOperands struct {
 	AttentionWeighing
 }
 
-// AttentionGradReason says why no kernel computes the gradient of attention of these operands. It
-// looks only at their types and layouts. It returns "" if there is a kernel.
+// AttentionGradReason explains why no kernel computes the gradient of attention for these operands.
+// It returns "" if there is a kernel. It looks only at types and layouts.
 func AttentionGradReason(o AttentionGradOperands) string {
 	for _, x := range []Operand{o.DQ, o.DK, o.DV, o.G} {
 		if x.Type != dtype.Invalid && !packable(x.Layout) {

@@ -13,9 +13,9 @@ import (
 // other.
 type gradFloat struct {
 	attentionGrad
-	rows  int // number of own rows of a thread; they are 8 rows apart
+	rows  int // number of own rows of a thread, which are 8 rows apart
 	other int // number of rows in a tile of "other rows"
-	parts int // the results' columns are divided into parts, one for each block
+	parts int // number of parts into which blocks divide the results' columns
 }
 
 // gradFloatFor chooses the largest tiles that fit the registers and 99 KiB of shared memory.
@@ -43,7 +43,7 @@ func (s attentionGrad) needsManyRegisters() bool {
 func (s gradFloat) kernel() (*Kernel, error) { return kernelOf(s) }
 func (s gradFloat) tile() (own, other int)   { return 8 * s.rows, s.other }
 func (s gradFloat) columnParts() int         { return s.parts }
-func (s gradFloat) tensor() int              { return 0 } // the products are multiply-adds
+func (s gradFloat) tensor() int              { return 0 } // the kernel uses no tensor cores
 func (s gradFloat) name() string             { return s.kernelName(8*s.rows, s.other) }
 
 // tiles returns the tiles of the "own rows" and of the "other rows". In a tile of "other rows",
@@ -64,7 +64,7 @@ func (s gradFloat) tiles() (x1, x2, y1, y2 headTile) {
 	return own(s.q.columns), own(s.v.columns), wide(s.q.columns), wide(s.v.columns)
 }
 
-// pitch is the number of elements from one row of weights to the next. The number puts neighbouring
+// pitch is the distance between neighbouring rows of weights, in elements. It puts neighbouring
 // rows into different banks of shared memory.
 func (s gradFloat) pitch() int { return s.other/32*32 + 16 }
 
@@ -75,11 +75,11 @@ func (s gradFloat) shared() int {
 
 func (s gradFloat) dynamicShared() int { return beyondStatic(s.shared(), 0) }
 
-// gradFloatWriter holds the state while build writes a kernel.
+// gradFloatWriter is the state of gradFloat.build while it emits a kernel.
 type gradFloatWriter struct {
 	gradBlock
 	s                gradFloat
-	x, y             ptx.Value // the thread's first "other row", and its first "own row"
+	x, y             ptx.Value // indices of the thread's first "other row" and of its first "own row"
 	ownX1, ownX2     ptx.Ptr
 	otherY1, otherY2 ptx.Ptr
 	// pointers to the weights of the thread's first "own row", and to lse and delta of queries
@@ -153,7 +153,7 @@ func (g *gradFloatWriter) results(o headOperand, sums [][]*ptx.Var, scale, there
 	}
 }
 
-// pass goes through the "other rows" of one head of queries.
+// pass emits the loop over the "other rows" of one head of queries.
 func (g *gradFloatWriter) pass(p gradPass) {
 	b, s := g.Builder, g.s
 	tileX1, tileX2, tileY1, tileY2 := s.tiles()
@@ -209,8 +209,8 @@ func (g *gradFloatWriter) pass(p gradPass) {
 	b.Barrier()
 }
 
-// share stores the thread's values of the tile in shared memory, where the threads that share these
-// "own rows" read them.
+// share stores the thread's values of the tile in shared memory. The threads that share these "own
+// rows" read the values there.
 func (g *gradFloatWriter) share(v [][]ptx.Value) {
 	for r := range v {
 		for n := range v[r] {

@@ -9,12 +9,12 @@ import (
 )
 
 // gradTensor computes one launch of attention's gradient of 16-bit floats on tensor cores. A warp
-// has 16 own rows. The scores and the gradients of the weights stay in the warp's registers. They
-// serve as first operands of the next products.
+// has 16 own rows. The scores and the gradients of the weights stay in the warp's registers. There
+// they are the first operands of the next products.
 type gradTensor struct {
 	attentionGrad
 	other int // number of rows in a tile of "other rows"
-	parts int // the results' columns are divided into parts, one for each block
+	parts int // number of parts into which blocks divide the results' columns
 }
 
 const gradWarps = 4
@@ -32,7 +32,7 @@ func gradTensorFor(shape attentionGrad) gradTensor {
 		if s.byKey && wide > 192 && s.w.mask != dtype.Invalid {
 			s.parts = 4
 		}
-	case wide > 96 && s.byKey: // every part computes the scores again
+	case wide > 96 && s.byKey: // each part of the columns computes the scores again
 		s.other, s.parts = 32, 2
 		if !plain {
 			s.other = 16
@@ -94,7 +94,7 @@ func (s gradTensor) dynamicShared() int {
 	return beyondStatic(all, 0)
 }
 
-// gradWriter holds the state while build writes a kernel.
+// gradWriter is the state of gradTensor.build while it emits a kernel.
 type gradWriter struct {
 	gradBlock
 	s              gradTensor
@@ -122,8 +122,8 @@ func (s gradTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{32 * gradWarps, 1, 1}
 }
 
-// columns says which columns of a result the block computes. It returns the first column, the
-// number of fragments of 16 columns, and the number of columns.
+// columns returns which columns of a result the block computes: the first column, the number of
+// fragments of 16 columns, and the number of columns.
 func (g *gradWriter) columns(h headRows) (start, fragments, columns int) {
 	if h.typ == dtype.Invalid {
 		return 0, 0, 0
@@ -134,7 +134,7 @@ func (g *gradWriter) columns(h headRows) (start, fragments, columns int) {
 	return 16 * start, max(0, min(per, width-start)), max(0, min(16*per, h.columns-16*start))
 }
 
-// write writes the code for one part of the results' columns, number g.part.
+// write emits the code for part g.part of the results' columns.
 func (g *gradWriter) write() {
 	b, s := g.Builder, g.s
 	tileX1, tileX2, _, _ := s.tiles()
@@ -188,7 +188,7 @@ func (g *gradWriter) results(o headOperand, sums [][]*ptx.Var, scale, there ptx.
 	tile.mover(b, o, 32*gradWarps).store(g.firstOwn, there, p)
 }
 
-// pass goes through the "other rows" of one head of queries.
+// pass emits the loop over the "other rows" of one head of queries.
 func (g *gradWriter) pass(p gradPass) {
 	b, s, w := g.Builder, g.s, p.w
 	tileX1, tileX2, tileY1, tileY2 := s.tiles()
@@ -245,8 +245,8 @@ func (g *gradWriter) pass(p gradPass) {
 	b.Barrier()
 }
 
-// product multiplies "own rows" by "other rows". It returns the sums. Their first index counts
-// groups of 8 "other rows", and the second is the element of the fragment.
+// product multiplies "own rows" by "other rows" and returns the sums. The first index of the sums
+// counts groups of 8 "other rows". The second index is the element of the fragment.
 func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i int) []ptx.Value, steps int) [][]ptx.Value {
 	var acc [][]ptx.Value
 	for range g.s.other / 8 {
@@ -265,7 +265,7 @@ func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i 
 }
 
 // multiply multiplies the first operands x by the "other rows" at y, and adds the products to sums.
-// x has one operand for each 16 of the "other rows".
+// There is one operand in x for each 16 of the "other rows".
 func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, readY func(p ptx.Ptr, step, i int) []ptx.Value) {
 	for step := range x {
 		for n := range len(sums) / 2 {

@@ -41,15 +41,15 @@ func (o AttentionOperands) grouped() AttentionOperands {
 	return g
 }
 
-// few reports whether there are few queries and many keys. In that case tiles are small and the
-// keys may be split. It is false for causal attention, where queries see no more keys than there
-// are queries.
+// few reports whether there are few queries and many keys. If so, tiles are small and the keys may
+// be split. The result is false for causal attention, where queries see no more keys than there are
+// queries.
 func (o AttentionOperands) few() bool {
 	return !o.Causal && o.Q.Shape.At(2) <= fewQueries && o.K.Shape.At(2) >= leastKeys
 }
 
-// splitKeys returns how many keys a block goes through. It returns all keys, unless that would
-// leave multiprocessors without a block. Otherwise the number is a multiple of tile.
+// splitKeys returns the number of keys for one block. It returns all keys, unless that would leave
+// multiprocessors without a block. Otherwise the number is a multiple of tile.
 func splitKeys(g *GPU, blocks, keys, tile int) int {
 	pieces := min(2*g.Cores/blocks, keys/leastKeys)
 	if pieces < 2 {
@@ -83,8 +83,8 @@ func splitAttention(s attentionShape, o AttentionOperands, chunk int, scratch Sc
 }
 
 // attentionCombine describes a kernel that adds up the partial results of the pieces of the keys.
-// The weight of a piece is its share of the query's sum of exponentials. A block has one query, and
-// a thread has every 128th value.
+// The weight of a piece is its share of the query's sum of exponentials. A block combines one
+// query, and a thread combines every 128th value.
 type attentionCombine struct {
 	out headRows
 	lse bool

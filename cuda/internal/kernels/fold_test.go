@@ -31,8 +31,8 @@ var foldCases = []struct {
 	{dtype.F32, dtype.F32, []int{1, 1, 17, 3}, []int{4, 2}, device.Window{Rank: 2, Kernel: [3]int{2, 1}, Stride: [3]int{3, 3}, Dilation: [3]int{1, 1}, Before: [3]int{3, 1}}, false, false},
 }
 
-// A fold is one launch. It gives the bits of the additions in their order, with narrow and with
-// wide indices.
+// TestFold checks that a fold is one launch, and that it gives the bits of the additions in their
+// order, with narrow and with wide indices.
 func TestFold(t *testing.T) {
 	defer func(n int) { narrowLimit = n }(narrowLimit)
 	for range 2 {

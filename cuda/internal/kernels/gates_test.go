@@ -22,18 +22,18 @@ type gate struct {
 	name string
 	plan func(m *machine) ([]Launch, error)
 	// wide is the least share of the bytes moved from or to global memory that must move in
-	// accesses of 16 bytes. It is 0 for kernels that access their elements one by one. There
-	// neighbouring threads access neighbouring elements, so whole sectors are used nevertheless.
+	// accesses of 16 bytes. It is 0 for kernels that access their elements one by one. Their
+	// neighbouring threads access neighbouring elements, which also uses whole sectors.
 	wide float64
-	// spread is the number of sectors that an access may touch beyond the number that its bytes
-	// need. 0 allows none. A case with another value gives the reason.
+	// spread is the number of sectors that an access may touch in addition to the number that its
+	// bytes need. The default 0 allows none. Each case with another value gives the reason.
 	spread float64
 	// fma is the least number of multiply-adds of a thread for each instruction that reads shared
 	// memory, in the main loop.
 	fma float64
 }
 
-// globalAccess matches an access to global memory. The groups of the expression give the width.
+// globalAccess matches an access to global memory. Its groups capture the width.
 var globalAccess = regexp.MustCompile(`\b(?:ld|st)\.(?:volatile\.)?global(?:\.nc)?(?:\.(v[24]))?\.[bfsu](8|16|32|64)\b|\bcp\.async\.c[ag]\.shared\.global\b[^;]*, (16|8|4)(?:,|;)`)
 
 func accessBytes(line string) int {
@@ -256,8 +256,8 @@ func gates(t *testing.T) []gate {
 			row := m.random(m.tensor(f, strided([]int{8, 512}, []int{0, 1}), 0))
 			return Map(add, []Operand{m.tensor(f, dense(8, 512), 0)}, []Operand{m.random(m.tensor(f, dense(8, 512), 0)), row}, nil)
 		}},
-		// A thread reads and writes single elements of the tile, first along one side and then
-		// along the second.
+		// A thread reads and writes single elements of the tile, first along one dimension and then
+		// along the other.
 		{name: "elementwise, turned in tiles", plan: func(m *machine) ([]Launch, error) {
 			return Map(identity(t, f), []Operand{m.tensor(f, dense(64, 96), 0)}, []Operand{m.random(m.tensor(f, strided([]int{64, 96}, []int{1, 64}), 0))}, nil)
 		}},
@@ -313,7 +313,7 @@ func gates(t *testing.T) []gate {
 		{name: "log softmax gradient, rows of an odd length", plan: softmax(2, 2049, true, true), wide: 0.98, spread: 3},
 		{name: "cross-entropy, rows of an odd length", plan: entropy(1027, false), wide: 0.9, spread: 3},
 		// All threads of a row also read a few values that belong to the row, such as its target.
-		// In so short a row these values have as many bytes as the elements that a thread reads.
+		// In such a short row, these values take as many bytes as the elements that a thread reads.
 		{name: "cross-entropy gradient, rows of an odd length", plan: entropy(1027, true), wide: 0.4, spread: 3},
 		{name: "cross-entropy", wide: 0.95, plan: entropy(512, false)},
 		{name: "rows gathered", wide: 0.8, plan: func(m *machine) ([]Launch, error) {
@@ -347,8 +347,8 @@ func gates(t *testing.T) []gate {
 		{name: "RMS norm gradient and sums, bfloat16", plan: sums(h, h, 4096, rms, true), wide: 0.1},
 		{name: "RMS norm, bfloat16", plan: norm(h, h, 1024, rms, false), wide: 0.99},
 		{name: "RMS norm gradient, bfloat16", plan: norm(h, h, 1024, rms, true), wide: 0.9},
-		// Weights are read in accesses of 16 bytes. Elements are half as large as weights, so they
-		// are read in accesses of 8 bytes. This also holds for the cases of sums above.
+		// Weights are read in accesses of 16 bytes. Elements are half as large as weights, and are
+		// read in accesses of 8 bytes. This also holds for the cases of sums above.
 		{name: "RMS norm, bfloat16 by float32", plan: norm(h, f, 1024, rms, false), wide: 0.49},
 		// all elements of a vector share a weight, and a warp reads weights at one or two addresses
 		{name: "group norm", plan: norm(f, f, 512, groups, false), wide: 0.6},
@@ -368,8 +368,8 @@ func gates(t *testing.T) []gate {
 		{name: "rows of 16 bits sorted in a tile", spread: 8, plan: sorts(h, 2, 2500)},
 		{name: "rows sorted by digits", spread: 8, plan: sorts(f, 1, 20000)},
 		{name: "rows of 64 bits sorted by digits", spread: 8, plan: sorts(dtype.F64, 1, 2500)},
-		// All threads of a row read one and the same key. Sums of 16-bit floats are kept in
-		// float32, and moved in two accesses that touch the same sectors.
+		// All threads of a row read the same key. Sums of 16-bit floats are kept in float32, and
+		// moved in two accesses that touch the same sectors.
 		{name: "rows added by index", wide: 0.5, spread: 2, plan: adds(f, 9)},
 		{name: "rows of 16 bits added by index", wide: 0.4, spread: 2, plan: adds(h, 2)},
 		// Neighbouring threads read the elements around their points, and the points may lie
@@ -399,14 +399,15 @@ func gates(t *testing.T) []gate {
 			o := ProductOperands{Out: m.tensor(h, dense(1, 64, 64), 0), A: m.random(m.tensor(h, dense(1, 64, 256), 0)), B: m.random(m.tensor(h, dense(1, 256, 64), 0)), Counters: m.counters}
 			return []Launch{m.shared(o, tensorForm{64, 64, 32, 2, 2, 3, 4}, division{chunk: 64})}, nil
 		}},
-		// Pairs of sums are stored directly from the registers. A factor that lies along columns is
-		// read word by word.
+		// Pairs of sums are stored directly from registers. A factor that is contiguous along the
+		// wrong dimension is read word by word.
 		{name: "product of tf32", wide: 0.9, fma: 1, plan: tf32("N", "T")},
 		{name: "product of tf32, by words", wide: 0.9, fma: 0.2, plan: tf32("T", "N")},
 	}
 }
 
-// Every kernel family has the properties of its gate. Run with -v to see the numbers.
+// TestKernelGates checks that every kernel family has the properties of its gate. With -v it prints
+// the numbers.
 func TestKernelGates(t *testing.T) {
 	t.Logf("%-38s %8s %8s %8s %6s %9s %9s", "family", "requests", "sectors", "ideal", "wide", "conflicts", "fma/read")
 	for _, g := range gates(t) {

@@ -27,9 +27,9 @@ func (s gatherSpec) name() string {
 	return fmt.Sprintf("gather_b%d_%v_r%d_v%d%s", 8*s.size, s.index, s.rank, s.vector, wide)
 }
 
-// Gather plans out[i…] = src[i… with index[i…] along axis]. out and index (I64 or I32) have the
-// same shape. For an index outside of the axis it stores 0, and reports the index in the fault
-// record with tag.
+// Gather plans out[i] = src[i'] for each position i, where i' is i with index[i] as its coordinate
+// along axis. out and index (I64 or I32) have the same shape. For an index outside of the axis it
+// stores 0, and reports the index in the fault record with tag.
 func Gather(out, src, index Operand, axis int, fault uint64, tag uint32) ([]Launch, error) {
 	const op = "gather"
 	if err := checkIndexed(op, out, src, index, axis); err != nil || out.Shape.Size() == 0 {
@@ -87,7 +87,7 @@ func checkIndexed(op string, a, b, index Operand, axis int) error {
 	return nil
 }
 
-// bitsOf returns the memory type that moves elements of the given size.
+// bitsOf returns the PTX type with which elements of the given size are moved.
 func bitsOf(size int) ptx.Type {
 	switch size {
 	case 1:

@@ -12,8 +12,8 @@ import (
 )
 
 // reach returns the row-major position of an element of a tensor with shape dims. The element's
-// coordinate along axis is position. In all other dimensions it has the coordinates of the element
-// at row-major position i of shape index.
+// coordinate along axis is the argument position. Its other coordinates are those of element i, in
+// row-major order, of a tensor with the shape index.
 func reach(dims, index shape.Dims, axis, i, position int) int {
 	out, stride := 0, 1
 	for d := index.Rank() - 1; d >= 0; d-- {
@@ -52,7 +52,8 @@ var indexCases = []indexCase{
 	{"empty", dense(5, 8), dense(0, 8), strided([]int{0, 8}, []int{1, 0}), 0, 0},
 }
 
-// indices fills the index operand. If wild, two of the values lie outside of the axis.
+// indices fills the index operand with indices below n. If wild is true, two of them are out of
+// bounds.
 func (m *machine) indices(o Operand, n int, wild bool) Operand {
 	seen := map[uint64]uint64{}
 	var last uint64
@@ -223,14 +224,15 @@ func TestIndexGolden(t *testing.T) {
 	}
 }
 
-// Contributions to an element are combined in order. The contributions of a long run are combined
-// in parts first. Plain loops that combine in this order give the same bits.
+// TestScatterParts compares scatters with plain loops that combine contributions in the documented
+// order, and expects the same bits. The contributions to an element are combined in order. Those of
+// a long run are first combined in parts.
 func TestScatterParts(t *testing.T) {
 	defer func(n int) { partLeast = n }(partLeast)
 	partLeast = 16
 	for _, c := range []struct {
 		bound, count, lines int
-		of                  func(i int) int // the index of a position
+		of                  func(i int) int // the index at position i
 		samples             bool
 	}{
 		{5, 300, 8, func(i int) int { return i * i % 7 % 5 }, false},

@@ -426,7 +426,7 @@ var refusedOnPurpose = regexp.MustCompile(`^(st(\.weak)?\.param|setp\.[a-z.]*b?f
 // later phase.
 var foundLate = regexp.MustCompile(`^(createpolicy|discard|applypriority|mov\.u32 %r1, %n?cluster|.*cache_hint|mma\.sync.*m16.*f64|mbarrier\.try_wait)`)
 
-// Parse and the real assembler agree on every line.
+// TestAcceptance checks that Parse and the real assembler agree on every line.
 func TestAcceptance(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {

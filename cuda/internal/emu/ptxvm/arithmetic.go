@@ -266,7 +266,6 @@ func multiply(d *decoder) {
 	d.alu(f)
 }
 
-// hasAny reports whether any of the names is in the list.
 func hasAny(list []string, names ...string) bool {
 	for _, n := range names {
 		if slices.Contains(list, n) {

@@ -42,8 +42,8 @@ func assemble(t *testing.T, ptxas, arch, src string) (string, error) {
 	return string(out), err
 }
 
-// The real assembler accepts the PTX that the tests of this package execute, and refuses what Parse
-// refuses.
+// TestAgainstAssembler checks that the real assembler accepts the PTX that the tests of this
+// package execute, and refuses what Parse refuses.
 func TestAgainstAssembler(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {

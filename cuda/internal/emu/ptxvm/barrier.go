@@ -17,7 +17,7 @@ type ctaBarrier struct {
 	waiting uint32 // mask of the warps that wait at the barrier
 	threads int    // arrived threads, counted in whole warps
 	want    int    // expected threads, 0: all live warps
-	count   int    // count of bar.red.popc
+	count   int    // number of true predicates, for bar.red.popc
 	and, or bool
 	vc      []uint32  // clocks of the warps that have arrived
 	seen    knowledge // what the arrived warps know of other blocks

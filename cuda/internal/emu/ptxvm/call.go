@@ -8,7 +8,7 @@ type activation struct {
 	site *callSite
 	// bytes of registers on a thread's stack that this call and its callers would need
 	stack int
-	// registers before this call, if the function was active already
+	// the callee's registers before this call, if the call is recursive
 	saved        []lanes
 	savedW       []uint32
 	preds, predW []uint32

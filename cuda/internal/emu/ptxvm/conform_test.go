@@ -197,8 +197,8 @@ var floatCases = []conform{
 	{"f32 f32 f32", "mul.rn.f32 %d, %a, %b;", rows(row(sf(1.5), sf(-2), sf(-3)), row(0, inf32, qnan32), row(0x00800000, sf(.5), 0x00400000))},
 	{"f32 f32 f32", "mul.ftz.f32 %d, %a, %b;", rows(row(0x00800000, sf(.5), 0))},
 	{"f32 f32 f32 f32", "fma.rn.f32 %d, %a, %b, %c;", rows(row(sf(2), sf(3), sf(4), sf(10)),
-		// (1+2^-12)(1+2^-12) = 1 + 2^-11 + 2^-24 is a tie that c breaks. A sum in float64, rounded
-		// again to float32, would be wrong.
+		// (1+2^-12)(1+2^-12) = 1 + 2^-11 + 2^-24 is a tie that the addend c breaks. A sum in
+		// float64, rounded again to float32, would be wrong.
 		row(0x3f800800, 0x3f800800, sf(0x1p-60), 0x3f801001), row(0x3f800800, 0x3f800800, sf(-0x1p-60), 0x3f801000),
 		// This is such a tie in the subnormal range.
 		row(sf(0x1p-75), sf(0x1p-75), 0, 0), row(sf(0x1p-75), sf(0x1p-75), 1, 2), row(inf32, 0, sf(1), qnan32))},
@@ -376,7 +376,8 @@ var convertCases = []conform{
 }
 
 func TestFMA32AgainstIntegers(t *testing.T) {
-	// An independent reference: exact integer arithmetic on 24-bit significands.
+	// The reference is independent of the emulator: exact integer arithmetic on 24-bit
+	// significands.
 	x := uint32(2463534242)
 	next := func() uint32 { x ^= x << 13; x ^= x >> 17; x ^= x << 5; return x }
 	for range 300000 {
@@ -387,7 +388,8 @@ func TestFMA32AgainstIntegers(t *testing.T) {
 		fa, fb := float32(a), float32(b)
 		got := fma32(fa, fb, c)
 		p := float64(a) * float64(b)
-		// Rounds p+c to nearest even, in integers, which are scaled by 2^30 if shift is negative.
+		// The reference rounds p+c to nearest even, in integers. If shift is negative, they are
+		// scaled by 2^30.
 		hi := uint64(p)
 		mant, exp := hi, 0
 		sticky, neg := false, false

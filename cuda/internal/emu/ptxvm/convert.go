@@ -340,8 +340,8 @@ func convertFloat(d *decoder, st, dt Type, mode rounding, hasRound, integral, ft
 	return f
 }
 
-// convertPair decodes cvt.rn.f16x2.f32 d, a, b and cvt.rn.bf16x2.f32 d, a, b. a becomes the upper
-// half.
+// convertPair decodes cvt.rn.f16x2.f32 d, a, b and cvt.rn.bf16x2.f32 d, a, b. Operand a becomes the
+// upper half of d.
 func convertPair(d *decoder, dt, st Type, mode rounding, hasRound, other, relu bool) {
 	d.require(80, 7, 0)
 	if st != F32 || !hasRound || mode > rz || other {

@@ -68,7 +68,8 @@ func sumExact(a, b *big.Float, negA, negB bool, mode rounding) float64 {
 	return f64(formats[F64].fromBig(s, false, mode))
 }
 
-// quotient returns a/b in either precision.
+// quotient returns the correctly rounded a/b in format f. ok is false if an operand is zero,
+// infinite or NaN.
 func (f *format) quotient(a, b float64, mode rounding) (v uint64, ok bool) {
 	if !finite(a) || !finite(b) || a == 0 || b == 0 {
 		return 0, false
@@ -77,7 +78,8 @@ func (f *format) quotient(a, b float64, mode rounding) (v uint64, ok bool) {
 	return f.fromBig(q, q.Acc() != big.Exact, mode), true
 }
 
-// root returns the square root of a.
+// root returns the correctly rounded square root of a in format f. ok is false unless a is positive
+// and finite.
 func (f *format) root(a float64, mode rounding) (v uint64, ok bool) {
 	if !finite(a) || a <= 0 {
 		return 0, false
@@ -131,7 +133,7 @@ func reciprocal32(mode rounding) f32Op {
 	}
 }
 
-// upperHalf64 returns f for the approximations of .f64 with .ftz, whose results have only the upper
+// upperHalf64 wraps f for the approximations of .f64 with .ftz, whose results have only the upper
 // 32 bits.
 func upperHalf64(f func(float64) float64) f64Op {
 	return func(a, _, _ float64) float64 {

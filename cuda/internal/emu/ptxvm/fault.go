@@ -33,7 +33,7 @@ const (
 	ReadOnly // a store to constant or parameter memory
 	// a call of an address without a function, or a call that exceeds the stack
 	BadCall
-	GlobalRace // SharedRace for a global byte
+	GlobalRace // two unordered accesses to one byte of global memory, one of them a write
 )
 
 var faultNames = [...]string{

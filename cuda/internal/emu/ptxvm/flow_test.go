@@ -207,8 +207,9 @@ func randomBlock(r *rand.Rand, depth int, inLoop bool) program {
 	return b
 }
 
-// Whatever the control flow is, each thread computes what it would compute alone. All remaining
-// threads meet at the end: otherwise the final barrier and shuffle fault.
+// TestRandomControlFlow checks that each thread computes what it would compute alone, whatever the
+// control flow is. All remaining threads must meet at the end: otherwise the final barrier and
+// shuffle fault.
 func TestRandomControlFlow(t *testing.T) {
 	const threads = 80
 	for seed := range uint64(400) {

@@ -18,7 +18,6 @@ import (
 
 var foreignModules sync.Map
 
-// foreign returns a module of testdata/foreign.
 func foreign(t testing.TB, name string) *Module {
 	t.Helper()
 	if m, ok := foreignModules.Load(name); ok {
@@ -84,7 +83,7 @@ func (d *device) start(module, entry string, s shape, params ...any) {
 	}
 }
 
-// words stores values in new memory. Each value takes size bytes.
+// words stores values of size bytes each in new memory, and returns its address.
 func (d *device) words(v []uint64, size int, label string) uint64 {
 	d.t.Helper()
 	a := d.alloc(size*len(v), label)
@@ -169,7 +168,7 @@ func rowsOf(values []uint64, n, k int) (rows [][]uint64) {
 
 var nvidiaTargets = []string{"sm_70", "sm_80", "sm_90"}
 
-// integerRow computes the results of ints.cu for one row.
+// integerRow returns the expected results of ints.cu for one row.
 func integerRow[T integers](row []uint64) (out []uint64) {
 	a, b, c := T(row[0]), T(row[1]), T(row[2])
 	add := func(v ...T) {

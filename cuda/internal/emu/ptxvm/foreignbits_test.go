@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// field returns the field of n bits of a from bit pos on, as the ISA defines it: bits beyond the
-// register are copies of the sign, or zero.
+// field returns the bit field of a value: the n bits of a that begin at bit pos. As the ISA defines
+// it, bits beyond the register are copies of the sign bit, or zero if the field is unsigned.
 func field(a uint64, pos, n, width uint, signed bool) uint64 {
 	var v big.Int
 	v.SetUint64(a)

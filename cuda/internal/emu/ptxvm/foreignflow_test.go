@@ -184,7 +184,6 @@ func TestForeignFlow(t *testing.T) {
 	}
 }
 
-// random32 returns n random numbers of 32 bits.
 func random32(n int, seed uint64) []uint64 {
 	r := rand.New(rand.NewPCG(seed, 1))
 	v := make([]uint64, n)
@@ -373,7 +372,7 @@ func TestForeignMemory(t *testing.T) {
 
 const anyConst = 0x1234_5678_9abc_def0
 
-// wrapSum keeps the lower 32 bits of the sums, as C does.
+// wrapSum returns the lower 32 bits of each row's sum, as unsigned addition in C does.
 func wrapSum(rows [][]uint64) [][]uint64 {
 	for _, r := range rows {
 		for _, j := range []int{1, 10} {

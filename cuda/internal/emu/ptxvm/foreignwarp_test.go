@@ -22,8 +22,8 @@ func TestForeignWarps(t *testing.T) {
 		}
 		in, out := d.words(p, 4, "in"), d.results(n, 31)
 		d.start("warps."+sm, "shuffles", line(1, n), in, out, n)
-		// seg returns the number of the lane whose value lane l gets, in a segment of w lanes. It
-		// is l itself if src lies outside of the segment.
+		// seg returns the lane whose value lane l gets in a segment of w lanes. That is lane l
+		// itself if src lies outside of the segment.
 		seg := func(l, w, src int) int {
 			if first := l / w * w; src < first || src >= first+w {
 				return l

@@ -15,8 +15,8 @@ func (d *decoder) gather(mask int32, f func(w *warp, in *inst, m uint32)) {
 }
 
 // gathered reports whether the instruction can be executed now. If not, it has switched to another
-// group. If waiting would be useless, it returns true, and the instruction reports which lanes are
-// missing.
+// group. It also returns true if the missing lanes can never arrive. The instruction then reports
+// which lanes are missing.
 func (w *warp) gathered(in *inst, m uint32) bool {
 	var want uint32
 	r := &w.r[in.x.members]

@@ -4,7 +4,7 @@ package ptxvm
 type access struct {
 	epoch uint32
 	lanes uint32
-	pc    int32 // index of the instruction + 1; 0 if there was no access
+	pc    int32 // index of the instruction, plus 1; 0 if there was no access
 	warp  uint16
 	kind  accessKind
 }
@@ -35,7 +35,7 @@ func (a *access) note(k *clocks, lane int, pc int32, kind accessKind) {
 type cell struct {
 	w    access
 	r    access
-	many int32 // index+1 into readers, if more than one warp has read the cell
+	many int32 // index into readers, plus 1, if more than one warp has read the cell
 }
 
 // readers holds the reads of cells that several warps have read. For each such cell it has a set,
@@ -116,8 +116,9 @@ func (h *history) readCell(k *clocks, c *cell, lane int, pc int32, kind accessKi
 	return nil
 }
 
-// writeCell checks a write and records it. The last argument says that the write does not change
-// the bytes: two writes of the same value are no race.
+// writeCell checks a write and records it. The argument same says that the write does not change
+// the bytes: two writes of the same value are no race. The result bad is an earlier access that is
+// not ordered before the write, and did says what that access did.
 func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessKind, same bool) (bad *access, did string) {
 	clash := func(a *access) bool {
 		return a.pc != 0 && !(kind == strong && a.kind == strong) && !k.ordered(lane, int(a.warp), a.lanes, a.epoch)
@@ -174,8 +175,8 @@ func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind acc
 	return true
 }
 
-// allOrdered reports whether it is known, without looking at pairs of lanes, that an access is
-// ordered before a lane. The lane is given as a mask. If there was no access, it counts as ordered.
+// allOrdered reports whether the access a is known to be ordered before the given lane, without a
+// comparison of pairs of lanes. The lane is given as a mask. A missing access counts as ordered.
 func (k *clocks) allOrdered(a *access, lane uint32) bool {
 	if a.pc == 0 {
 		return true

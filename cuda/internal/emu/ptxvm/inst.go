@@ -13,7 +13,7 @@ const (
 	kCmp                // predicates from cmp(a, b)
 	kSelp               // d = p ? a : b
 	kBranch             // the instruction bra
-	kExit               // the instructions ret and exit
+	kExit               // the instructions ret (of an entry) and exit
 	kRun                // calls the field run, for every instruction without a kind of its own
 	kTable              // the instruction brx.idx
 	kCall               // the instruction call
@@ -23,7 +23,6 @@ const (
 	kNop
 )
 
-// inst is one decoded instruction.
 type inst struct {
 	kind   kind
 	not    bool  // guard is negated
@@ -45,7 +44,7 @@ type inst struct {
 	x      *extra
 }
 
-// extra has the fields that only some instructions need.
+// extra holds the fields that only some instructions need.
 type extra struct {
 	typ     Type
 	space   space
@@ -63,10 +62,10 @@ type extra struct {
 	combine uint8 // operator of setp.and, setp.or or setp.xor
 	pn      bool  // the combined predicate is negated
 	p       int32
-	count   int32 // slot of the count
+	count   int32 // slot of the register with the count
 	hasCnt  bool
 	n       int
-	counted bool    // the request is already counted
+	counted bool    // Stats already include the request
 	whole   bool    // a vector load that uses all elements and extends none
 	table   []int32 // targets of brx.idx
 	call    *callSite

@@ -161,7 +161,7 @@ func zext32(d, a, _, _ *lanes) {
 	}
 }
 
-// These are the remaining operations, by type.
+// This block has the remaining operations, by type.
 
 func minInt[T integers](d, a, b, _ *lanes) {
 	for l := range d {
@@ -174,8 +174,8 @@ func maxInt[T integers](d, a, b, _ *lanes) {
 	}
 }
 
-// divInt returns what hardware returns where the ISA leaves the result open: x/0 is all ones, and
-// x%0 is x.
+// divInt divides lane by lane. The ISA leaves x/0 undefined. The result is then all ones, as on
+// hardware. For x%0, remInt gives x.
 func divInt[T integers](d, a, b, _ *lanes) {
 	for l := range d {
 		if T(b[l]) == 0 {

@@ -11,7 +11,6 @@ import (
 
 const defaultMaxSteps = 1 << 26
 
-// Launch is one kernel launch.
 type Launch struct {
 	Entry     *Entry
 	Grid      [3]uint32
@@ -98,7 +97,7 @@ func (l *Launch) Run() (Stats, error) {
 	}
 	var (
 		next   atomic.Uint64
-		lowest atomic.Uint64 // lowest block index with a fault so far
+		lowest atomic.Uint64 // lowest index of a block with a fault so far
 		mu     sync.Mutex
 		sum    Stats
 		fault  *Fault

@@ -56,7 +56,7 @@ func newLexer(src string) *lexer {
 	return l
 }
 
-// fail aborts parsing by a panic, which Parse recovers.
+// fail panics with a *ParseError, from which Parse recovers.
 func fail(line int, format string, args ...any) {
 	panic(&ParseError{Line: line, Msg: fmt.Sprintf(format, args...)})
 }
@@ -67,7 +67,6 @@ func wordStart(c byte) bool {
 func wordPart(c byte) bool { return wordStart(c) && c != '%' || c >= '0' && c <= '9' }
 func digit(c byte) bool    { return c >= '0' && c <= '9' }
 
-// skip skips white space and comments.
 func (l *lexer) skip() {
 	for l.pos < len(l.src) {
 		c := l.src[l.pos]

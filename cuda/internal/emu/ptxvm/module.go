@@ -52,14 +52,14 @@ type Entry struct {
 	nreg      int
 	npred     int
 	specials  []specialUse
-	dynOffset int // where dynamic shared memory starts, relative to sharedOrigin
+	dynOffset int // offset of dynamic shared memory from sharedOrigin
 	usesAsync bool
 	// the kernel writes global memory, or may do so through a generic address
 	writesGlobal bool
 	bodies       map[*function]*body // the entry's copies of the functions that it may call
 	// slot with the address of a thread's frame in local memory; 0 if the entry calls nothing
 	base       int32
-	pool       sync.Pool // pool of *cta, for later launches
+	pool       sync.Pool // values of type *cta, for later launches
 	names      map[regKey]string
 	sharedVars []variable // shared variables with offsets, for messages
 	noted      map[sharedKey]bool

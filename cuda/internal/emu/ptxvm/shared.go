@@ -61,7 +61,7 @@ func (w *warp) sharedReady(in *inst, l, off, total int) {
 	}
 }
 
-// notPending faults if a cp.async to these bytes has not been waited for.
+// notPending faults if a cp.async to these bytes is still in flight.
 func (w *warp) notPending(in *inst, l, off, total int, does string) {
 	s := &w.cta.shared
 	for i := off >> 2; i < (off+total+3)>>2; i++ {
@@ -215,8 +215,8 @@ func (w *warp) conflicts(m uint32, total int) {
 	}
 }
 
-// phase returns the cycles that conflicts add for a group of lanes. Bit i of group stands for lane
-// number base + i.
+// phase returns the cycles that conflicts add for a group of lanes. Bit i of the mask group stands
+// for lane base + i.
 func (w *warp) phase(base int, group uint32, total int) int64 {
 	var word [32]uint64
 	var used uint32
@@ -237,7 +237,7 @@ func (w *warp) phase(base int, group uint32, total int) int64 {
 	if !clash {
 		return 0
 	}
-	// exact count: the distinct words of each bank
+	// This counts exactly: it collects the distinct words of each bank.
 	var words [128]uint64
 	var per [32]int64
 	n, most := 0, int64(1)

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// addresses sets w.addr to base register + offset for the lanes of m.
+// addresses sets w.addr to the base register plus the offset, for the lanes of m.
 func (w *warp) addresses(in *inst, m uint32) {
 	if m&^w.wm[in.a] != 0 {
 		w.requireWritten(in, m, in.a)
@@ -81,7 +81,7 @@ func (w *warp) storeAny(in *inst, m uint32) {
 	})
 }
 
-// loadLE reads an element of 1, 2, 4 or 8 bytes.
+// loadLE reads a little-endian element of 1, 2, 4 or 8 bytes.
 func loadLE(b []byte, size int) uint64 {
 	switch size {
 	case 1:
@@ -134,7 +134,7 @@ func (w *warp) misaligned(in *inst, l int, addr uint64, size int, sp string) {
 	w.faultAt(Misaligned, in, l, addr, "%s address %#x is no multiple of the access size %d", sp, addr, size)
 }
 
-// loadImage loads from parameter or constant memory.
+// loadImage loads from img, a copy of the parameter or constant memory.
 func (w *warp) loadImage(in *inst, m uint32, img []byte, what string) {
 	x := in.x
 	total := x.size * x.n

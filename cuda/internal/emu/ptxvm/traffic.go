@@ -20,7 +20,7 @@ type RangeTraffic struct {
 type blockCache struct {
 	Traffic
 	held  map[uint64]struct{}
-	order []uint64 // sectors in the order in which they came in; a ring once the cache is full
+	order []uint64 // sectors in the order of their arrival; a ring buffer once the cache is full
 	next  int
 }
 

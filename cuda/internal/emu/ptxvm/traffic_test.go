@@ -2,15 +2,15 @@ package ptxvm
 
 import "testing"
 
-// A sector counts once while it is in the block's cache, and once more if it is written. Each block
-// counts it again.
+// TestTraffic checks that a sector counts once while it is in the block's cache, and once more if
+// it is written. Each block must count it again.
 func TestTraffic(t *testing.T) {
 	const read, far = "ld.global.u32 %r1, [%rd1];", "ld.global.u32 %r1, [%rd1+1024];"
 	for _, c := range []struct {
 		name, body         string
 		grid               uint32
 		cached             int
-		all, first, second int64 // sectors, also of the buffer's first and second 1024 bytes
+		all, first, second int64 // sectors: all, and those of the buffer's first and second 1024 bytes
 	}{
 		{"a request", read, 1, 1024, 4, 4, 0},
 		{"again", read + read, 1, 1024, 4, 4, 0},

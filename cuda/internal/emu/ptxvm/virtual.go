@@ -86,7 +86,7 @@ func (m *Memory) SetAddressable(addr, size uint64) error {
 	return nil
 }
 
-// Unmap removes the memory at [addr, addr+size), which Map has put there. The addresses may be
+// Unmap removes the memory at [addr, addr+size), which Map had mapped there. The addresses may be
 // mapped again.
 func (m *Memory) Unmap(addr, size uint64) error {
 	m.mu.Lock()

@@ -53,8 +53,8 @@ type warp struct {
 	beyond  // see blockrace.go
 	pending []asyncCopy
 	groups  [32]uint32 // number of committed cp.async groups of each lane
-	view    int32      // number of the globalLog's copy of the clocks, + 1
-	touched bool       // the warp has touched global memory in this interval
+	view    int32      // index of the warp's view in the globalLog, plus 1
+	touched bool       // the warp has accessed global memory in this interval
 	barrier int        // the barrier at which the warp waits
 	barInst *inst
 }
@@ -252,11 +252,12 @@ func (w *warp) branch(in *inst, taken uint32) {
 		// The whole group continues at rpc after both sides have reached it.
 		w.stack = append(w.stack, frame{pc: in.rpc, rpc: w.rpc, mask: w.mask, depth: w.depth})
 		if in.rpc < 0 {
-			// The branch has no point of reconvergence, because both sides end in exit.
+			// The branch has no reconvergence point, because both sides end in exit.
 			w.stack = w.stack[:len(w.stack)-1]
 		}
 	}
-	// Lanes that branch directly to rpc wait in the entry below, which already has their bits.
+	// Lanes that branch directly to rpc wait in the stack's entry below, whose mask already
+	// includes them.
 	switch fall := w.pc + 1; {
 	case in.target == in.rpc:
 		w.frame = frame{pc: fall, rpc: in.rpc, mask: rest, depth: w.depth}

@@ -6,12 +6,12 @@ import (
 )
 
 // tile is a matrix in the registers of a warp's lanes. The ISA leaves open which lane holds which
-// element of a wmma fragment. Here the elements are in row order, and are repeated if there are
-// more places than elements.
+// element of a wmma fragment. Here the elements are in row order, and are repeated if the registers
+// have room for more elements.
 type tile struct {
 	rows, cols int
 	typ        Type
-	regs       int // registers of a lane
+	regs       int // registers for each lane
 }
 
 func (t tile) perReg() int {
@@ -21,8 +21,8 @@ func (t tile) perReg() int {
 	return 1
 }
 
-// wmmaShapes has, by type of the factors, the shapes of wmma: rows, columns and depth, then
-// registers of a and b.
+// wmmaShapes gives the shapes of wmma (rows, columns, depth) for each type of the factors, and then
+// the numbers of registers of the fragments a and b.
 var wmmaShapes = map[string]map[Type][5]int{
 	"m16n16k16": {F16: {16, 16, 16, 8, 8}, BF16: {16, 16, 16, 4, 4}, S8: {16, 16, 16, 2, 2}, U8: {16, 16, 16, 2, 2}},
 	"m8n32k16":  {F16: {8, 32, 16, 8, 8}, BF16: {8, 32, 16, 2, 8}, S8: {8, 32, 16, 1, 4}, U8: {8, 32, 16, 1, 4}},
@@ -107,7 +107,7 @@ func warpMatrix(d *decoder) {
 	if len(a) == 3 {
 		x.count = d.src(a[2], U32)
 	}
-	// Elements pass through an additional register, one element of each lane at a time.
+	// Elements pass through a temporary register, one element of each lane at a time.
 	tmp := d.nreg
 	d.nreg++
 	one := &inst{line: d.in.line, x: &extra{space: x.space, typ: t.typ, size: t.typ.Size(), n: 1, vec: []int32{tmp}}}
