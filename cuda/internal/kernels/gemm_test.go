@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// naive is the reference product of stored bits: float64 sums for floats, and wrapping sums for
-// integers. The result size has the sums of absolute products, for the error bound.
+// naive computes the reference product of stored bits: in float64 for floats, and with wrapping
+// integers for integer types. The result size holds the sums of absolute products, for the error
+// bound.
 func naive(o Operand, a, b []uint64) (sum, size []float64, exact []uint64) {
 	batch, m, n := o.Shape.At(0), o.Shape.At(1), o.Shape.At(2)
 	k := len(a) / max(batch*m, 1)
@@ -94,7 +95,7 @@ func TestMatMul(t *testing.T) {
 			for _, d := range [][4]int{{1, 40, 36, 20}, {2, 5, 7, 3}} {
 				a, b := matrixLayout(forms[0], d[0], d[1], d[3]), matrixLayout(forms[1], d[0], d[3], d[2])
 				if d[0] > 1 && typ != dtype.F32 && typ != dtype.F64 {
-					continue // a batch works in the same way for all types
+					continue // batches work in the same way for all types
 				}
 				what := fmt.Sprintf("%v %v %v", typ, forms, d)
 				matmulCase(t, what, typ, dense(d[0], d[1], d[2]), a, b, 0)
@@ -106,8 +107,8 @@ func TestMatMul(t *testing.T) {
 	}
 }
 
-// 16-bit floats are multiplied on tensor cores, in each storage order, and for each number of
-// neighbouring elements that one access can move.
+// TestMatMulTensor checks products of 16-bit floats on tensor cores, in each storage order, and for
+// each number of neighbouring elements that one access can move.
 func TestMatMulTensor(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F16, dtype.BF16} {
 		for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}, {"T", "T"}, {"N", "shared"}} {
@@ -139,15 +140,15 @@ func TestMatMulEdges(t *testing.T) {
 	}
 }
 
-// The large tile does at least 16 multiply-adds for each read of shared memory, and moves whole
-// sectors.
+// TestMatMulLarge checks that the large tile does at least 16 multiply-adds for each read of shared
+// memory, and moves whole sectors.
 func TestMatMulLarge(t *testing.T) {
 	saved := largeTile
 	for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}} {
 		s := gemmSpec{typ: dtype.F32, out: dtype.F32, tile: saved}
 		m := newMachine(t)
-		// 64 blocks of 128×128 would take too long. This plans the large tile directly, for a
-		// result that is slightly larger than one tile.
+		// A product with 64 blocks of 128×128 would take too long. The test therefore plans the
+		// large tile directly, for a result that is slightly larger than one tile.
 		d := [4]int{1, 136, 136, 32}
 		c := m.tensor(dtype.F32, dense(d[0], d[1], d[2]), 0)
 		x := m.random(m.tensor(dtype.F32, matrixLayout(forms[0], d[0], d[1], d[3]), 0))
@@ -161,8 +162,8 @@ func TestMatMulLarge(t *testing.T) {
 				t.Fatalf("%v: element %d is %v, want %v", forms, i, v, sum[i])
 			}
 		}
-		// In the loop the ratio is 16. Before the results are stored, shared memory is read once
-		// more.
+		// The ratio of the loop is 16. The kernel reads shared memory once more before it stores
+		// the results.
 		if ratio := float64(st.FMA) / float64(st.SharedLoads); ratio < 15.5 {
 			t.Errorf("%v: %.1f multiplications for each shared load", forms, ratio)
 		}
@@ -190,7 +191,7 @@ func TestMatMulLarge(t *testing.T) {
 	}
 }
 
-// If the result is small and k is large, blocks divide the sum.
+// TestMatMulSplit checks that blocks divide the sum if the result is small and k is large.
 func TestMatMulSplit(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.F16, dtype.I32} {
 		for _, d := range [][4]int{{1, 8, 16, 520}, {2, 5, 3, 301}, {1, 3, 40, 256}, {2, 1, 20, 90}, {1, 20, 1, 1500}} {

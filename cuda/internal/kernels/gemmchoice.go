@@ -18,9 +18,9 @@ type Form struct {
 	Tile   [3]int `json:"tile"`             // rows, columns and step of k of a block's tile
 	Stages int    `json:"stages,omitempty"` // tiles in shared memory, on tensor cores
 	Whole  int    `json:"whole,omitempty"`  // tiles that are not divided along k
-	// number of elements of k that a block of a divided tile sums up; 0 means all of k
+	// number of elements of k that one block sums in a divided tile; 0 means all of k
 	Chunk int  `json:"chunk,omitempty"`
-	Share bool `json:"share,omitempty"`  // all blocks of a divided tile join its parts
+	Share bool `json:"share,omitempty"`  // all blocks of a divided tile help to add up its parts
 	Loop  bool `json:"loop,omitempty"`   // blocks loop over tiles
 	CopyA bool `json:"copy_a,omitempty"` // A is copied first, to rows aligned to 16 bytes
 	CopyB bool `json:"copy_b,omitempty"`
@@ -62,7 +62,7 @@ type Choice struct {
 	planned productPlan // the model's plan
 }
 
-// productPlan is a product together with the form in which it is computed.
+// A is first copied to rows aligned to 16 bytes
 type productPlan interface {
 	named(k int) Form
 	launches(o ProductOperands, scratch Scratch) ([]Launch, error)
@@ -85,8 +85,8 @@ func (f Form) divided(d division, k int) Form {
 	return f
 }
 
-// chosen returns the plan for the form that o.Choose chooses. It returns the model's plan if k is
-// 0, if Choose leaves the choice to the model, or if the form does not fit this product.
+// chosen returns the plan for the form that o.Choose selects. It returns the model's plan if k is
+// 0, if Choose selects no form, or if the form does not fit this product.
 func (o *ProductOperands) chosen(g *GPU, planned productPlan) productPlan {
 	if o.A.Shape.At(2) == 0 {
 		return planned
@@ -108,11 +108,11 @@ type Product struct {
 	act              string     // name of the activation
 	batch, m, n, k   int
 	divisible        bool
-	canA, canB       bool // whether the factor may be copied first
-	sharedA, sharedB bool // whether one matrix serves the whole batch
+	canA, canB       bool // whether the factor can be copied first
+	sharedA, sharedB bool // whether all products of the batch share one matrix
 }
 
-// Product returns the product with everything on which the choice depends.
+// Product returns the product whose form is to be chosen.
 func (c *Choice) Product() Product {
 	o := &c.o
 	p := Product{batch: o.Out.Shape.At(0), m: o.Out.Shape.At(1), n: o.Out.Shape.At(2), k: o.A.Shape.At(2), divisible: o.mayDivide()}
@@ -135,7 +135,7 @@ func (c *Choice) Product() Product {
 	return p
 }
 
-// String returns the product as text, for people and files.
+// String returns the product as text, for people and for files.
 func (p Product) String() string {
 	var typ, out, bias dtype.Type
 	var a, b, to fmt.Stringer
@@ -174,7 +174,7 @@ func (p Product) String() string {
 // Planned returns the form that the model chose.
 func (c *Choice) Planned() Form { return c.planned.named(c.o.A.Shape.At(2)) }
 
-// Takes reports whether the product can be computed in form f.
+// Takes reports whether form f can compute the product.
 func (c *Choice) Takes(f Form) bool {
 	_, ok := c.plan(f)
 	return ok
@@ -191,8 +191,8 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 			return nil, false
 		}
 	}
-	// A form that is read from a file could need any amount of memory for parts. These bounds
-	// refuse forms that no planner makes.
+	// A form from a file could need any amount of memory for its parts. These bounds refuse forms
+	// that no planner makes.
 	divides := func(tiles, most int) bool {
 		rest, parts := batch*(tiles-d.undivided), d.parts(k)
 		return parts == 1 || d.undivided < tiles && rest <= CounterWords && parts <= k/128 && rest*parts <= most
@@ -284,7 +284,6 @@ func (c *Choice) Forms() []Form {
 	return list
 }
 
-// floatForms calls add for each form of a product without tensor cores.
 func (c *Choice) floatForms(p floatPlan, add func(Form)) {
 	o := &c.o
 	batch, m, n, k := o.Out.Shape.At(0), o.Out.Shape.At(1), o.Out.Shape.At(2), o.A.Shape.At(2)
@@ -328,8 +327,8 @@ func (c *Choice) Trial(f Form, scratch Scratch) ([]Launch, error) {
 }
 
 // extent returns two numbers for a copy of o in other memory: the offset of its first element, and
-// the size of memory that holds all elements. Modulo 256, that offset equals the first element's
-// address in o.
+// the bytes of memory for all elements. The offset equals the address of o's first element modulo
+// 256.
 func (o Operand) extent() (offset uint64, bytes int) {
 	lo, hi, ok := o.Span()
 	if !ok {
@@ -340,8 +339,8 @@ func (o Operand) extent() (offset uint64, bytes int) {
 	return uint64(before), before + (hi-o.Offset+1)*size
 }
 
-// FormsVersion identifies the texts of the product kernels. Measurements are valid only for
-// programs with the FormsVersion of the program that measured.
+// FormsVersion identifies the code of the product kernels. Measurements of forms are valid only for
+// programs that have the same FormsVersion as the program that made them.
 var FormsVersion = sync.OnceValue(func() string {
 	h := sha256.New()
 	add := func(f productForm) {
@@ -354,7 +353,7 @@ var FormsVersion = sync.OnceValue(func() string {
 			fmt.Fprintf(h, "%d %d\n%s", k.StaticShared, k.DynShared, k.PTX)
 		}
 	}
-	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} { // F32 is tf32
+	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} { // F32 stands for tf32
 		for _, t := range tensorForms {
 			s := tensorSpec{typ: typ, out: typ, form: t.forType(typ), a: tensorLoad{vector: 16 / typ.Size(), alongK: true}, b: tensorLoad{vector: 16 / typ.Size()}, store: storePieces}
 			add(s)

@@ -10,8 +10,8 @@ type GPU struct {
 	// multiply-adds of 16-bit floats that a multiprocessor does in a clock, by mma.sync with
 	// float32 sums
 	Tensor    float64
-	Shared    int     // bytes of shared memory of a multiprocessor
-	Clock     float64 // clock of the multiprocessors in Hz
+	Shared    int     // bytes of shared memory that a multiprocessor has
+	Clock     float64 // clock rate of the multiprocessors in Hz
 	Bandwidth float64 // bytes of memory a second
 	Cache     int     // bytes of second-level cache
 	CacheRate float64 // bytes a clock from the second-level cache to all multiprocessors
@@ -23,8 +23,8 @@ type GPU struct {
 // data sheets.
 //
 // Luo and others measured some rates (2024, arXiv:2402.13499). An H100 reaches 62 % of its peak
-// with mma.sync, and reads 3942 bytes a clock from its cache. An RTX 4090 reads 1622. A GB202 reads
-// 19.4 bytes a clock from its cache for each multiprocessor
+// with mma.sync, and reads 3942 bytes a clock from its cache. An RTX 4090 reads 1622. Each
+// multiprocessor of a GB202 reads 19.4 bytes a clock from the cache
 // (github.com/waynehacking8/blackwell-tensorcore-kernels, results/ncu_sm120_*: bytes of the tiles
 // divided by the share of the peak). The devices without a measurement have the rates of their
 // neighbours in the list.

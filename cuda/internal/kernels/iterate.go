@@ -21,7 +21,7 @@ type space struct {
 func newSpace(dims shape.Dims, strides ...shape.Dims) space {
 	rank := dims.Rank()
 	s := space{stride: make([][]int, len(strides))}
-	all := make([]int, rank*(1+len(strides))) // one allocation: this runs at every launch
+	all := make([]int, rank*(1+len(strides))) // one allocation, because this runs at every launch
 	s.size = all[:0:rank]
 	for k := range strides {
 		s.stride[k] = all[rank*(k+1) : rank*(k+1) : rank*(k+2)]
@@ -77,7 +77,7 @@ func (s space) wide() bool {
 	return false
 }
 
-// reach returns the largest distance between two elements of operand k, in elements.
+// reach returns the largest distance between two elements of operand k, counted in elements.
 func (s space) reach(k int) int {
 	sum := 0
 	for d, st := range s.stride[k] {
@@ -103,8 +103,8 @@ func divisor(d int) (magic, shift uint32) {
 	return magic, shift
 }
 
-// coordinates has the kernel's parameters for splitting a linear index into one coordinate for each
-// dimension.
+// coordinates holds the kernel parameters that are needed to split a linear index into one
+// coordinate for each dimension.
 type coordinates struct {
 	wide  bool
 	size  []ptx.Value

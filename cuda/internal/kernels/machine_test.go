@@ -25,13 +25,13 @@ type machine struct {
 	rng *rand.Rand
 	// lines, if not nil, collects the counts of each line of a kernel's text.
 	lines map[*Kernel]map[int]*ptxvm.LineStats
-	// conflicts allows bank conflicts.
+	// conflicts says that bank conflicts are allowed.
 	conflicts bool
 	// traffic, if not nil, counts the bytes that pass between a block's cache and memory.
 	traffic *ptxvm.Traffic
-	// blocks demands that blocks do not race with each other.
+	// blocks turns on the search for races between blocks.
 	blocks bool
-	counts uint64 // address of the counters
+	counts uint64 // address of the counters for products in parts
 }
 
 func newMachine(t *testing.T) *machine {
@@ -136,8 +136,8 @@ var modules = map[*Kernel]*ptxvm.Entry{}
 // mmaFLOPs is the number of operations of an mma of 16×8×16, the shape for 16-bit factors.
 const mmaFLOPs = 2 * 16 * 8 * 16
 
-// run executes the launches. It fails the test if a kernel faults. It also fails the test at a bank
-// conflict, except for results of two bytes that pass through shared memory.
+// run executes the launches. It fails the test if a kernel faults. It also fails the test if there
+// is a bank conflict, except for stores of 2-byte results to shared memory.
 func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 	m.t.Helper()
 	if err != nil {
@@ -165,7 +165,7 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 		}
 		s, err := v.Run()
 		did := int(s.MMA) * mmaFLOPs
-		if strings.Contains(k.Name, "_tf32_") { // mma of tf32: 16×8×8, half of the work
+		if strings.Contains(k.Name, "_tf32_") { // an mma of tf32 is 16×8×8, half as large
 			did /= 2
 		}
 		if err == nil && did != l.Tensor && !(did < l.Tensor && strings.Contains(k.Name, "_lengths")) {
@@ -183,7 +183,7 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 		if s.BankConflicts != 0 && !m.conflicts {
 			text := strings.Split(k.PTX, "\n")
 			for line, n := range v.Lines {
-				// If the rows of results begin at any address, storing them may have one bank
+				// If the rows of the results are misaligned, storing them may have one bank
 				// conflict for each product.
 				if n.BankConflicts > 0 && !strings.Contains(text[line-1], ".shared.b16") {
 					m.t.Errorf("%s: %d bank conflicts: %s", k.Name, n.BankConflicts, strings.TrimSpace(text[line-1]))
@@ -223,7 +223,7 @@ func (m *machine) compare(what string, o Operand, want func(i int) uint64) {
 	}
 }
 
-// golden compares the text of a family's kernels with a file in testdata.
+// golden compares the text of the launches' kernels with a file in testdata.
 func golden(t *testing.T, name string, list []Launch, err error) {
 	t.Helper()
 	if err != nil || len(list) == 0 {

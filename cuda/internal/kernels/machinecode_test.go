@@ -13,7 +13,7 @@ import (
 // machineCode is the machine code that NVIDIA's assembler made of a kernel, as NVIDIA's
 // disassembler prints it.
 type machineCode struct {
-	threads, registers, shared int // threads of a block, registers of a thread, bytes of a block
+	threads, registers, shared int // threads per block, registers per thread, bytes of shared memory per block
 	text                       string
 	code                       []instruction
 	loops                      [][]instruction
@@ -26,7 +26,7 @@ type machineCode struct {
 type instruction struct {
 	op    string // opcode with its modifiers: "LDS.128"
 	args  []string
-	label string // label before the instruction
+	label string // label in front of the instruction
 	to    string // target of a branch
 }
 
@@ -201,9 +201,9 @@ func (c *machineCode) bankConflicts() int {
 }
 
 // inFlight returns the greatest number of bytes that a thread has requested from global memory and
-// not yet waited for. It goes through the loops from top to bottom, or through the whole code if no
-// loop loads anything. An instruction that uses a register with a pending load waits for that load
-// and for all earlier loads.
+// not yet waited for. It simulates the loops from top to bottom, or the whole code if no loop loads
+// anything. An instruction that uses a register with a pending load waits for that load and for all
+// earlier loads.
 func (c *machineCode) inFlight() int {
 	type load struct{ first, last, bytes int }
 	most := 0
@@ -274,12 +274,12 @@ func (i instruction) stores() int { return instruction{op: "LDG." + i.op}.loads(
 // of technical specifications).
 const (
 	smRegisters, smThreads, smBlocks, smShared = 65536, 2048, 32, 228 << 10
-	// bytes of shared memory that the system keeps for a block
+	// bytes of shared memory that the system reserves for each block
 	blockReserve    = 1 << 10
 	multiprocessors = 132 // number of multiprocessors of an H100 SXM or H200
 )
 
-// blocks returns how many blocks of the kernel a multiprocessor holds.
+// blocks returns how many blocks of the kernel fit on a multiprocessor.
 func (c *machineCode) blocks() int {
 	warps := ceilDiv(c.threads, 32)
 	perWarp := ceilDiv(c.registers*32, 256) * 256

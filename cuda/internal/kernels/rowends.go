@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// rowForm is how the columns of rows are accessed.
+// rowForm says how a kernel accesses the columns of rows.
 type rowForm struct {
 	vector int  // neighbouring columns of one access
 	odd    bool // rows may begin at any address: see rowEnds
@@ -41,19 +41,19 @@ func rowVectors(list ...Operand) rowForm {
 	return rowForm{v, odd}
 }
 
-// rowEnds are the columns of an odd row that belong to no vector. Some lie before the first
-// multiple of 32 bytes, where the vectors begin, so that a warp's vectors fill whole sectors. The
-// others lie after the last vector. Together they are fewer than the lanes of a warp. Each thread
-// keeps at most one of these columns, in a register.
+// rowEnds are the columns of an odd row that belong to no vector. Vectors begin at the first
+// multiple of 32 bytes, so that a warp's vectors fill whole sectors. Some of the remaining columns
+// lie before it, and the others lie after the last vector. Together they are fewer than the lanes
+// of a warp. Each thread keeps at most one of these columns, in a register.
 type rowEnds struct {
-	start     ptx.Value // the first vector's first column
+	start     ptx.Value // first column of the first vector
 	column    ptx.Value // this thread's column
 	hasColumn ptx.Value // whether this thread has a column
 	kept      []*ptx.Var
-	writing   bool // whether code for a row's ends is being written; indices then count columns
+	writing   bool // the code for a row's ends is being emitted, and indices count columns
 }
 
-// access makes the kernel read the columns of x's row in form f.
+// access sets the form f in which the kernel reads columns. The operand x is at the row.
 func (w *rowWork) access(f rowForm, x rowOperand) {
 	v := f.vector
 	if v == 1 {
@@ -88,7 +88,7 @@ func (w *rowWork) atEnds(f func(i ptx.Value)) {
 	w.vector, w.ends.writing = v, false
 }
 
-// firstColumn returns the number of the first column of vector i.
+// firstColumn returns the index of the first column of vector i.
 func (w *rowWork) firstColumn(i ptx.Value) ptx.Value {
 	switch {
 	case w.ends == nil:
