@@ -41,20 +41,20 @@ func (e *CollectiveError) Unwrap() error { return e.Err }
 var ErrAborted = errors.New("the communicator was ended")
 
 // communicator runs collectives of GPUs by NCCL. NCCL allows only one call at a time on a
-// communicator, so each call holds the mutex named calls. A goroutine that waits for the library
-// polls it with short pauses, so that Abort takes effect soon.
+// communicator, so each call holds the mutex calls. A goroutine that waits for the library polls it
+// with short pauses, so that Abort takes effect soon.
 type communicator struct {
 	lib   *nccl.Library
 	devs  []*Device
 	comms []nccl.Comm // NCCL writes the handles here when it makes the communicators
 
-	// The mutex is held during a whole Collect, so that only one Collect runs at a time. Waits that
-	// do not involve the library hold this mutex only.
+	// The mutex queue is held during a whole Collect, so that only one Collect runs at a time. A
+	// wait that does not involve the library holds only this mutex.
 	queue   sync.Mutex
-	calls   sync.Mutex // held during a call of the library; guards the fields below
+	calls   sync.Mutex // held during a call of the library; guards the fields below it
 	ended   error      // why the communicator cannot be used any more; nil if it can
 	stop    sync.Once
-	stopped chan struct{} // closed: waits for the library give up
+	stopped chan struct{} // closed to make waits for the library give up
 }
 
 // Connect returns a communicator by NVIDIA's NCCL, with devices[r] as rank r. All devices belong to
@@ -263,7 +263,7 @@ func (c *communicator) abort() error {
 	var failed error
 	for r, h := range c.comms {
 		if h == 0 {
-			continue // the communicator of this rank was never made
+			continue // the communicator of this rank was never created
 		}
 		if err := c.lib.CommAbort(h); err != nil && failed == nil {
 			failed = c.failure("abort", r, err)

@@ -16,7 +16,7 @@ type collection struct {
 	own     []*scratch // scratch memory of this collective, by rank
 	ins     []uint64   // addresses by rank; 0 for a rank without an input
 	outs    []uint64
-	bytes   uint64 // bytes of one part
+	bytes   uint64 // bytes of the part of each rank
 	red     reduction
 }
 
@@ -94,7 +94,7 @@ func (q *collection) resolve(streams []device.Stream) error {
 func (q *collection) run() error {
 	defer func() {
 		for _, t := range q.own {
-			t.free() // later work on the stream reuses the memory only after this work
+			t.free() // later work on the stream may reuse the memory only after this work
 		}
 	}()
 	call, err := q.plan()
@@ -130,7 +130,7 @@ func (q *collection) plan() (call func(rank int) error, err error) {
 		return func(r int) error {
 			in := q.ins[r]
 			if r != root {
-				in = q.outs[r] // NCCL ignores the input of a rank that is not the root
+				in = q.outs[r] // NCCL ignores the input of every rank except the root
 			}
 			return lib.Broadcast(in, q.outs[r], n, nccl.Uint8, root, q.c.comms[r], q.streams[r].handle)
 		}, nil
@@ -261,7 +261,7 @@ func (q *collection) traced(t device.Tracer) error {
 	return nil
 }
 
-// touched returns how many bytes rank r reads and writes.
+// touched returns the number of bytes that rank r reads and writes.
 func (q *collection) touched(r int) int {
 	ins, outs := q.k.Kind.Parts(len(q.streams))
 	n := 0

@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// trainedBy trains a network with batch norms on n samples a step. In every step the first sample
-// has the number sample. trainedBy returns the network's parameters and buffers.
+// trainedBy trains a network with batch norms on n samples a step, and returns the network's
+// parameters and buffers. The first sample of every step is the one with the index sample.
 func trainedBy(m *nn.Sequential, opt optim.Optimizer, run func(f func(s *tensor.Scope)), sample, n int, scale float64) (all []float64) {
 	for step := range 8 {
 		run(func(s *tensor.Scope) {
@@ -40,8 +40,8 @@ func trainedBy(m *nn.Sequential, opt optim.Optimizer, run func(f func(s *tensor.
 	return all
 }
 
-// Training with DDP, batch norms over the ranks and a sharded optimizer, over NCCL, gives the
-// results of one device.
+// TestNCCLTraining checks that training with DDP, batch norms over the ranks and a sharded
+// optimizer, over NCCL, gives the results of one device.
 func TestNCCLTraining(t *testing.T) {
 	for _, world := range []int{2, 4} {
 		t.Run(fmt.Sprint(world), func(t *testing.T) {

@@ -18,10 +18,10 @@ type reduction struct {
 	size    int // bytes of an element
 	op      nccl.RedOp
 	neutral uint64 // the bits of the neutral element, which changes no result
-	// for each rank, whether its input is left out; neutral elements then take its place
+	// for each rank, whether its input is left out and replaced by neutral elements
 	left    []bool
-	scalars [][8]byte    // each rank's factor before the sum; nil if all factors are 1
-	made    []nccl.RedOp // each rank's op of NCCL that multiplies by the factor and adds
+	scalars [][8]byte    // each rank's factor, by which its input is multiplied before the sum; nil if all factors are 1
+	made    []nccl.RedOp // each rank's op of NCCL, which multiplies by the factor and adds
 }
 
 var ncclTypes = map[dtype.Type]nccl.DataType{dtype.Bool: nccl.Uint8, dtype.U8: nccl.Uint8, dtype.I8: nccl.Int8, dtype.I32: nccl.Int32,
@@ -73,7 +73,7 @@ func (q *collection) planReduction(t dtype.Type) error {
 	scalars := make([][8]byte, len(q.streams))
 	for r, left := range red.left {
 		if left {
-			continue // a multiple of the rank's neutral elements is neutral too
+			continue // a multiple of a neutral element is neutral too
 		}
 		w := 1.0
 		if k.Weights != nil {
@@ -135,13 +135,13 @@ func (q *collection) reduce() (call func(rank int) error, err error) {
 	}, nil
 }
 
-// release destroys the ops that were made for this collective, after it has been queued.
+// release destroys the NCCL ops that were made for this collective, after it has been queued.
 func (q *collection) release() error {
 	c := q.c
 	c.calls.Lock()
 	defer c.calls.Unlock()
 	if c.ended != nil {
-		return c.ended // aborting the communicators has destroyed the ops
+		return c.ended // the ops were destroyed when the communicators were aborted
 	}
 	for r, op := range q.red.made {
 		if err := c.lib.RedOpDestroy(op, c.comms[r]); err != nil {
@@ -183,7 +183,8 @@ func integers(t dtype.Type) (least, most int64) {
 	return -1 << (bits - 1), 1<<(bits-1) - 1
 }
 
-// neutral returns the bits of the neutral element of c, which changes no result.
+// neutral returns the bits of the neutral element of c, such as 0 for a sum. Combining it with a
+// value does not change the value.
 func neutral(c device.Combine, t dtype.Type) uint64 {
 	switch c {
 	case device.CombineProduct:
@@ -199,11 +200,12 @@ func neutral(c device.Combine, t dtype.Type) uint64 {
 	return 0
 }
 
-// fill queues writes of n elements with equal bits, each of 1, 2, 4 or 8 bytes.
+// fill queues writes of n equal elements, each of 1, 2, 4 or 8 bytes.
 func (d *Device) fill(s *stream, addr, bits uint64, size, n int) error {
 	if size == 8 && uint32(bits) != uint32(bits>>32) {
 		// The driver fills words of at most 4 bytes. For elements of 8 bytes, one element is
-		// uploaded. The filled part is then copied behind itself, so that it doubles each time.
+		// uploaded. The filled part is then copied repeatedly to the memory after it, and doubles
+		// each time.
 		if err := d.send(s, addr, binary.LittleEndian.AppendUint64(nil, bits)); err != nil {
 			return err
 		}

@@ -28,10 +28,10 @@ type ncclRig struct {
 	devs    []*Device
 	streams []device.Stream
 
-	lost int // number of communicators that a planted failure leaves behind
+	lost int // number of communicators that were never destroyed because of a planted failure
 
 	mu sync.Mutex
-	// collectives that only some of their ranks have called so far, by clique and number
+	// collectives that not all of their ranks have called yet, by clique and sequence number
 	pending map[[2]int32]*gathering
 	done    []*gathering
 }
@@ -290,8 +290,8 @@ func numbersOf(t dtype.Type, b []byte) []float64 {
 	return v
 }
 
-// vector returns a view of n elements on a rank's device. It begins some elements after the start
-// of its buffer.
+// vector returns a view of n elements on a rank's device. The view begins some elements after the
+// start of its buffer.
 func (r *ncclRig) vector(rank int, t dtype.Type, n int) device.View {
 	r.Helper()
 	const before = 3

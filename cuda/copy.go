@@ -42,8 +42,8 @@ func (d *Device) upload(s *stream, dst uint64, b []byte) error {
 }
 
 // send copies b to the device's address dst, in the order of the stream. If b is pageable memory,
-// it has been read when send returns. If b is page-locked memory of the pool, the driver reads it
-// when the stream reaches the copy.
+// send returns after it was read. If b is page-locked memory of the pool, the driver reads it when
+// the stream reaches the copy.
 func (d *Device) send(s *stream, dst uint64, b []byte) error {
 	if l := s.rec.Load(); l != nil {
 		return l.send(dst, b)
@@ -172,7 +172,7 @@ func (d *Device) copyRange(st *stream, to, at, n uint64) error {
 	return d.move(st, to, at, n)
 }
 
-// move copies between ranges of this device that do not overlap.
+// move copies n bytes between ranges of this device that do not overlap.
 func (d *Device) move(s *stream, to, from, n uint64) error {
 	if l := s.rec.Load(); l != nil {
 		return l.move(to, from, n)

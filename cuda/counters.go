@@ -67,7 +67,7 @@ func (d *Device) newCounters(s *stream) (cu.DevicePtr, error) {
 	return p, nil
 }
 
-// end takes back the counters of an arena whose work has finished.
+// end takes back an arena's counters. The arena's work has finished.
 func (c *counterPool) end(arena pool.StreamID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -80,7 +80,8 @@ func TestCubinCache(t *testing.T) {
 	want(2, "no directory")
 }
 
-// The emulated driver links cubins of its own, so the whole path can be tested.
+// TestCubinCacheOnDevice tests the cache with a device. The emulated driver links cubins of its
+// own, which the cache stores.
 func TestCubinCacheOnDevice(t *testing.T) {
 	dir := t.TempDir()
 	files := func() int {

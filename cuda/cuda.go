@@ -73,7 +73,7 @@ func Unavailable() error {
 	return p.unusable()
 }
 
-// unusable returns nil if at least one GPU is new enough.
+// unusable returns an error if none of the GPUs is new enough.
 func (p *platform) unusable() error {
 	last := &device.UnavailableError{Name: "cuda", Reason: "the driver shows no GPU", Help: "check nvidia-smi and CUDA_VISIBLE_DEVICES"}
 	for i := range p.count {

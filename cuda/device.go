@@ -50,8 +50,8 @@ type Device struct {
 
 var _ device.Device = (*Device)(nil)
 
-// newDevice opens device i. It creates the default stream and the pool, in the primary context that
-// all libraries of the process share.
+// newDevice opens device i, with its default stream and its pool. The device uses the primary
+// context, which all libraries of the process share.
 func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 	d := &Device{p: p, api: p.api, streams: &streamPool{}, name: deviceName(i), sm: 10*capability[0] + capability[1]}
 	d.staging.freed.L = &d.staging.mu
@@ -82,8 +82,8 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 	d.tuned = p.tunedFor(d)
 	d.SetTuning(p.tuning)
 
-	// A waiting thread sleeps, so that other goroutines can use the core. If another library
-	// created the context before, the context keeps that library's setting.
+	// A waiting thread sleeps, so that other goroutines can use the core. If another library has
+	// already created the context, it keeps that library's setting.
 	_ = p.api.PrimaryCtxSetFlags(d.h, cu.CtxSchedBlockingSync)
 	if d.ctx, err = p.api.PrimaryCtxRetain(d.h); err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (d *Device) Synchronize() error {
 	return nil
 }
 
-// counters count the requests to the driver.
+// counters counts the requests to the driver.
 type counters struct{ launches, kernels, compiled, up, down, downBytes, within atomic.Uint64 }
 
 // Counters holds the number of requests to a device since it was opened.

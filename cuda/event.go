@@ -21,7 +21,8 @@ type Event struct {
 	timing bool
 	handle *eventHandle
 
-	// Waits hold mu for reading, so that the driver's event is not given back during a wait.
+	// Waits hold mu for reading. This keeps Release from giving the driver's event back during a
+	// wait.
 	mu       sync.RWMutex
 	on       *stream // stream of the last mark; nil before the first mark
 	mask     uint64
@@ -31,8 +32,8 @@ type Event struct {
 
 var _ device.Event = (*Event)(nil)
 
-// eventHandle owns the driver's event. The event returns to the device once: by Release, or when
-// the Event is garbage.
+// eventHandle owns the driver's event. It gives the event back to the device once: by Release, or
+// when the Event is garbage.
 type eventHandle struct {
 	once sync.Once
 	h    cu.Event

@@ -59,7 +59,7 @@ func (d *Device) fault(kernel string, err error) error {
 		f.Err = &noValues{err}
 	}
 	if f.Sticky && found == nil && !d.p.sync {
-		// Hardware reports a failure in some later call, and does not say which kernel failed.
+		// Hardware reports a failure at some later call, and does not say which kernel failed.
 		f.Kernel, f.Err = "", fmt.Errorf("%w; with FLAMBEAU_CUDA_SYNC=1 the operation that fails reports it", err)
 	}
 	if f.Sticky && !d.dead.CompareAndSwap(nil, f) {

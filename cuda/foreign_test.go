@@ -38,8 +38,8 @@ func foreignKernel(t *testing.T, text string) *Kernel {
 	return k
 }
 
-// A kernel of another compiler, which calls a function, runs through the public API. Errors in its
-// text are reported.
+// TestForeignKernel checks that a kernel of another compiler, which calls a function, runs through
+// the public API. Errors in its text are reported.
 func TestForeignKernel(t *testing.T) {
 	list, err := Emulate("emulate,mem=16MiB")
 	if err != nil {

@@ -26,7 +26,8 @@ func formFor(t *testing.T, a ptx.Arch, mark int32) *Kernel {
 	return finished(t, b, KernelConfig{Shared: 4 * int(mark+1)})
 }
 
-// Each device runs the most specific form that it can, both in launches and in replays.
+// TestForms checks that each device runs the most specific form that it can, both in launches and
+// in replays.
 func TestForms(t *testing.T) {
 	base := formFor(t, ptx.SM80, 1)
 	k, err := base.Forms(formFor(t, ptx.SM90, 3), formFor(t, ptx.SM90a, 4), formFor(t, ptx.SM86, 2), formFor(t, ptx.SM120a, 5))

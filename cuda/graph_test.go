@@ -66,7 +66,7 @@ func (p *stepper) step(s *tensor.Scope) {
 	s.Do(func(c *tensor.Scope) { p.loss.In(c).Copy(loss.Detach()) }, tensor.NoGrad())
 }
 
-// feed copies the k-th batch to the static inputs, and sets the learning rate of step k.
+// feed copies batch k to the static inputs, and sets the learning rate of step k.
 func (p *stepper) feed(k int) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, y := make([]float32, 48), make([]int64, 8)
@@ -103,10 +103,10 @@ func adamW(params []*tensor.Tensor) optim.Optimizer {
 		optim.With[optim.AdamConfig]{Params: params[n:], Config: optim.AdamConfig{LR: 0.05}})
 }
 
-// TestCapturedTraining: replays of a captured training step compute the same bits as eager steps.
-// That includes losses, parameters, running statistics, numbers of steps and the state of the
-// generator. Inputs and learning rates change, and the driver chooses any order. Each replay is one
-// launch. Memory use stays constant, and all memory is given back.
+// TestCapturedTraining checks that replays of a captured training step compute the same bits as
+// eager steps. That includes losses, parameters, running statistics, numbers of steps and the state
+// of the generator. Inputs and learning rates change, and the driver chooses any order. Each replay
+// is one launch. Memory use stays constant, and all memory is given back.
 func TestCapturedTraining(t *testing.T) {
 	clip := func(params []*tensor.Tensor) { optim.ClipGradNorm(params, 0.7) }
 	for name, row := range map[string]struct {
@@ -180,8 +180,8 @@ func TestCapturedTraining(t *testing.T) {
 	}
 }
 
-// TestCapturedAmongEager: eager steps and replays alternate, and each continues where the last one
-// ended.
+// TestCapturedAmongEager checks alternating eager steps and replays. Each must continue where the
+// last one ended.
 func TestCapturedAmongEager(t *testing.T) {
 	run := func(captured bool) [][]float64 {
 		p := newStepper(t, 2, adamW)
@@ -268,7 +268,8 @@ func TestReplaysKeepMemoryFlat(t *testing.T) {
 	}
 }
 
-// TestGraphsOnTwoGoroutines: two goroutines capture and replay on one device at the same time.
+// TestGraphsOnTwoGoroutines tests two goroutines that capture and replay on one device at the same
+// time.
 func TestGraphsOnTwoGoroutines(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=64MiB,seed=9")
 	if err != nil {
@@ -311,8 +312,8 @@ func TestGraphsOnTwoGoroutines(t *testing.T) {
 	wg.Wait()
 }
 
-// TestStaleCapture: if the optimizer's state has changed since the capture, a replay returns an
-// error and does nothing.
+// TestStaleCapture checks that a replay returns an error and does nothing if the optimizer's state
+// has changed since the capture.
 func TestStaleCapture(t *testing.T) {
 	p := newStepper(t, 0, adamW)
 	g, err := tensor.Capture(p.dev, p.step, p.options()...)
@@ -343,8 +344,8 @@ func TestStaleCapture(t *testing.T) {
 	}
 }
 
-// TestCapturedGradients: gradients of several passes add up as in eager steps, also if a gradient
-// existed before. If the step does not free them, they can be read after a replay.
+// TestCapturedGradients checks that gradients of several passes add up as in eager steps, also if a
+// gradient existed before. If the step does not free them, they can be read after a replay.
 func TestCapturedGradients(t *testing.T) {
 	run := func(captured, before bool) (all []float64) {
 		list, err := cuda.Emulate("emulate,mem=64MiB,seed=3")
@@ -389,8 +390,8 @@ func TestCapturedGradients(t *testing.T) {
 	}
 }
 
-// TestNotCapturedSteps: a step that computes on the host, or in a way that a replay would not
-// repeat, returns an error.
+// TestNotCapturedSteps checks that a step that computes on the host, or in a way that a replay
+// would not repeat, returns an error.
 func TestNotCapturedSteps(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

@@ -166,9 +166,9 @@ func eagerNumbers(t *testing.T, n int) []float64 {
 	return p.numbers()
 }
 
-// TestForkedTraining: a step whose halves are on streams of their own is captured and replayed,
-// with eager steps between. It computes the same bits as eager steps on one stream. That holds in
-// any order of the streams, and with segments or pages. It also holds while a memory history and a
+// TestForkedTraining captures and replays a step whose halves are on streams of their own, with
+// eager steps between the replays. It must compute the same bits as eager steps on one stream. This
+// is tested for any order of the streams, for segments and pages, and while a memory history and a
 // profile are recorded.
 func TestForkedTraining(t *testing.T) {
 	const n = 6
@@ -223,8 +223,8 @@ func TestForkedTraining(t *testing.T) {
 	}
 }
 
-// TestForkedCaptureFails: a forked capture fails at each request for memory, or by a panic in the
-// middle of a fork. No memory stays allocated, and later steps work.
+// TestForkedCaptureFails makes a forked capture fail: at each request for memory, and by a panic in
+// the middle of a fork. No memory may stay allocated, and later steps must work.
 func TestForkedCaptureFails(t *testing.T) {
 	const before = 5
 	want := eagerNumbers(t, before+1)
@@ -275,7 +275,7 @@ func TestForkedCaptureFails(t *testing.T) {
 		}
 		runtime.GC()
 		p.dev.Empty()
-		// The counter of captured steps may be allocated as well.
+		// The capture may have allocated the counter of captured steps as well.
 		if now := p.dev.Stats(); now.Allocated > held.Allocated+2*512 {
 			t.Errorf("request %d: %d bytes are allocated, %d before", n, now.Allocated, held.Allocated)
 		}
@@ -286,8 +286,8 @@ func TestForkedCaptureFails(t *testing.T) {
 	}
 }
 
-// TestManyGraphs: a hundred graphs exist at once, on the same streams and parameters, and all their
-// memory is given back.
+// TestManyGraphs tests a hundred graphs that exist at once, on the same streams and parameters. All
+// their memory must be given back.
 func TestManyGraphs(t *testing.T) {
 	n := 100
 	if testing.Short() {
@@ -342,8 +342,8 @@ func TestManyGraphs(t *testing.T) {
 	}
 }
 
-// TestForkedAtOnce: two goroutines capture and replay with the same streams, on one device and on
-// two.
+// TestForkedAtOnce tests two goroutines that capture and replay with the same streams, on one
+// device and on two.
 func TestForkedAtOnce(t *testing.T) {
 	const n = 3
 	want := eagerNumbers(t, n)

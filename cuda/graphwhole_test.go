@@ -98,7 +98,7 @@ func (w *whole) eager(t *testing.T, k int) {
 	}
 }
 
-// TestCapturedWhole: replays of the step compute the same bits as eager steps.
+// TestCapturedWhole checks that replays of the step compute the same bits as eager steps.
 func TestCapturedWhole(t *testing.T) {
 	steps := 8
 	if testing.Short() {
@@ -146,10 +146,10 @@ func TestCapturedWhole(t *testing.T) {
 	}
 }
 
-// TestCaptureFailsAnywhere: a capture that fails has no lasting effect. The test makes each request
-// for memory fail, or panics between the stages of the capture, before the first step or after
-// several. Later steps and a later capture compute what they would without the failure, and no
-// memory is kept.
+// TestCaptureFailsAnywhere checks that a failed capture has no lasting effect. The test makes each
+// request for memory fail, or panics between the stages of the capture, before the first step or
+// after several. Later steps and a later capture must compute what they would without the failure,
+// and no memory may be kept.
 func TestCaptureFailsAnywhere(t *testing.T) {
 	// A capture fails at each request with FLAMBEAU_SOAK, and otherwise at some requests only.
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
@@ -170,7 +170,7 @@ func TestCaptureFailsAnywhere(t *testing.T) {
 		}
 		return w.numbers()
 	}
-	for _, before := range []int{0, 5} { // the first steps overflow
+	for _, before := range []int{0, 5} { // gradients overflow in the first steps
 		if testing.Short() && before > 0 {
 			continue
 		}

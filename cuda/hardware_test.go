@@ -93,7 +93,7 @@ func commandGPU(t *testing.T, dev *cuda.Device) {
 	}
 	good(dev.SetExpandableSegments(false))
 
-	// Mixed precision, with a recomputed segment, is compared with float32.
+	// Mixed precision, with a segment that is recomputed, is compared with float32.
 	prof, err := profile.Start(profile.Options{CPU: true, CUDA: true})
 	good(err)
 	losses := map[string]float64{}

@@ -33,7 +33,8 @@ func historyOfSteps(t *testing.T) (*nn.Sequential, *cuda.Device) {
 	return m, gpu
 }
 
-// TestMemoryHistory: a training step's memory can be found by op, shape, site, scope and category.
+// TestMemoryHistory checks that a training step's memory can be found by op, shape, site, scope and
+// category.
 func TestMemoryHistory(t *testing.T) {
 	m, gpu := historyOfSteps(t)
 	s, err := cuda.MemorySnapshot(gpu)
@@ -103,7 +104,7 @@ func TestMemoryHistory(t *testing.T) {
 	}
 }
 
-// TestMemoryHistoryOnCPU: the CPU's larger blocks are recorded like those of a GPU.
+// TestMemoryHistoryOnCPU checks that the CPU's larger blocks are recorded like those of a GPU.
 func TestMemoryHistoryOnCPU(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

@@ -25,7 +25,8 @@ type KernelConfig struct {
 	Shared int    // bytes of the block's dynamic shared memory
 	// Overlap lets the kernel start before earlier work on its stream has ended. The kernel must
 	// call [ptx.Builder.GridDependencyWait] before it reads or writes memory that this work writes.
-	// In a recording the kernel starts in order. A driver before CUDA 11.6 refuses the launch.
+	// In a recording the kernel starts only after the earlier work. A driver before CUDA 11.6
+	// refuses the launch.
 	Overlap bool
 }
 

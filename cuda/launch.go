@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// loaded is a kernel in a device's context. A failure is not remembered, because memory for the
-// code may be free the next time.
+// loaded is a kernel in a device's context. A failure to load it is not remembered, because memory
+// for the code may be free the next time.
 type loaded struct {
 	mu   sync.Mutex
 	done bool
@@ -41,8 +41,8 @@ func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
 		return l.fn, nil
 	}
 	fn, err := d.load(k)
-	// The driver allocates code outside the pool. Memory that the pool caches may suffice for the
-	// code.
+	// The driver allocates code outside of the pool. If it lacks memory, the pool gives back the
+	// memory that it caches.
 	if errors.Is(err, device.ErrOutOfMemory) && d.pool.Empty() > 0 {
 		fn, err = d.load(k)
 	}
@@ -134,7 +134,7 @@ func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
 			}
 		}
 		// If the driver refuses the cached code, the text is compiled again below. If the text is
-		// wrong, that call returns the error.
+		// the cause, that compilation returns the error.
 	}
 	d.count.compiled.Add(1)
 	return d.api.ModuleLoadData([]byte(k.PTX), cu.JITOptions{})

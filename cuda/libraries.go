@@ -22,7 +22,7 @@ type Library struct {
 	Purpose  string   `json:"purpose"`
 }
 
-// Looked says briefly where the library was looked for.
+// Looked says briefly where the library was searched.
 func (l Library) Looked() string {
 	const most = 3
 	if len(l.Searched) == 0 {
@@ -57,12 +57,12 @@ var optionals = []optional{
 func Libraries() []Library {
 	home, err := os.UserHomeDir()
 	if err != nil {
-		home = "" // without a home directory, its places are not searched
+		home = "" // without a home directory, the folders in it are not searched
 	}
 	return finder{goos: runtime.GOOS, home: home, env: os.Getenv}.all()
 }
 
-// finder is the machine on which libraries are searched.
+// finder describes the machine on which libraries are searched.
 type finder struct {
 	goos, home string
 	env        func(string) string
@@ -91,8 +91,8 @@ func (f finder) find(o optional) Library {
 			continue
 		}
 		l.Searched = append(l.Searched, dir)
-		// The only possible error is a bad pattern, for example from a directory named "[". Then
-		// nothing is found there.
+		// The only possible error is a bad pattern, for example if a directory is named "[".
+		// Nothing is found there.
 		files, _ := filepath.Glob(filepath.Join(dir, pattern))
 		if len(files) > 0 {
 			l.Found, l.Path = true, newest(files)
@@ -102,8 +102,8 @@ func (f finder) find(o optional) Library {
 	return l
 }
 
-// newest prefers the shortest name: libx.so.9 to the libx.so.9.1.2 that it points to. Among names
-// of equal length it prefers the highest version.
+// newest returns the shortest name, because libx.so.9 is a link to libx.so.9.1.2. Among names of
+// equal length it returns the highest version.
 func newest(files []string) string {
 	return slices.MaxFunc(files, func(a, b string) int {
 		if len(a) != len(b) {
@@ -113,7 +113,7 @@ func newest(files []string) string {
 	})
 }
 
-// places lists the directories to search, in order. Some are patterns.
+// places lists the directories to search, in order. Some of them are patterns.
 func (f finder) places(o optional) []string {
 	var dirs []string
 	add := func(d ...string) { dirs = append(dirs, d...) }

@@ -15,7 +15,7 @@ type peerLink struct {
 	mu     sync.Mutex // guards the three fields below
 	opened bool
 	direct bool
-	reason string // why copies are not direct
+	reason string // why copies are staged; empty if they are direct
 
 	copies, bytes atomic.Uint64
 }

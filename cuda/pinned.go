@@ -18,13 +18,13 @@ import (
 // pinnedPool keeps page-locked host memory for reuse. All devices of a driver share it: the memory
 // is portable between them.
 type pinnedPool struct {
-	// list of blocks that were given back, linked by their field next; copies from or to them may
+	// list of blocks that were given back, linked by the field next; copies from or to them may
 	// still run
 	queued atomic.Pointer[pinnedBlock]
 
 	mu    sync.Mutex
 	idle  map[int][]*pinnedBlock // key: size of the blocks
-	late  []*pinnedBlock         // given back while copies were pending
+	late  []*pinnedBlock         // blocks that were given back while copies were pending
 	stats device.Stats
 	host  hostStats
 
@@ -74,12 +74,12 @@ type pinnedBlock struct {
 	next *pinnedBlock
 
 	mu     sync.Mutex
-	busy   []*event // marks after the last copy on each stream
+	busy   []*event // events after the last copy on each stream
 	graphs int      // number of recordings that copy from or to the block
 }
 
 // pinnedSize rounds n up to a multiple of a step. The step is an eighth of the greatest power of
-// two below n, but at least 4 KiB. So at most an eighth of a large block is lost, and a block can
+// two below n, but at least 4 KiB. This wastes at most an eighth of a large block, and lets a block
 // serve requests of slightly different sizes.
 func pinnedSize(n int) int {
 	const page = 4 << 10
@@ -87,8 +87,8 @@ func pinnedSize(n int) int {
 	return (max(n, 1) + step - 1) / step * step
 }
 
-// pinnedBuffer is a block in use. The flag freed serves to detect most uses after Free, which are
-// reported as errors.
+// pinnedBuffer is a block in use. The flag freed detects most uses after Free, which are reported
+// as errors.
 type pinnedBuffer struct {
 	dev   *Device
 	block *pinnedBlock
@@ -117,7 +117,7 @@ func (b *pinnedBuffer) Free() {
 	}
 }
 
-// Queue does the same as Free, which neither blocks nor allocates.
+// Queue does the same as Free. Neither of them blocks or allocates.
 func (b *pinnedBuffer) Queue() { b.Free() }
 
 // release adds a block to the list of blocks given back.
@@ -131,8 +131,8 @@ func (p *pinnedPool) release(b *pinnedBlock) {
 	}
 }
 
-// settle empties the list of released blocks. A block whose copies are done goes to the list idle,
-// any other to the list late. p.mu is held.
+// settle empties the list of released blocks. It moves a block to the list idle if its copies are
+// done, and to the list late otherwise. p.mu is held.
 func (p *pinnedPool) settle() {
 	for b := p.queued.Swap(nil); b != nil; {
 		next := b.next
@@ -175,7 +175,7 @@ func (b *pinnedBlock) done() bool {
 	return true
 }
 
-// uses records a copy from or to the block that has just been queued on s.
+// uses records that a copy from or to the block was just queued on s.
 func (b *pinnedBlock) uses(s *stream) error {
 	if l := s.rec.Load(); l != nil && l.r.keeps(b) {
 		return nil
@@ -233,7 +233,7 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 	if b == nil {
 		at, err := d.reserve(size)
 		if errors.Is(err, device.ErrOutOfMemory) {
-			p.mu.Unlock() // lock order: a staging ring's mutex is locked before this one
+			p.mu.Unlock() // the lock order requires this: a staging ring's mutex is locked before p.mu
 			n := d.p.emptyStaging()
 			p.mu.Lock()
 			if n > 0 {
@@ -262,8 +262,8 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 	return &pinnedBuffer{dev: d, block: b, size: bytes}, nil
 }
 
-// reserve takes page-locked memory from the driver and counts it. If the driver has none, it first
-// gives idle blocks back. The pool's mu is held.
+// reserve takes page-locked memory from the driver and counts it. If the driver has none left,
+// reserve first gives idle blocks back. The pool's mu is held.
 func (d *Device) reserve(size int) (unsafe.Pointer, error) {
 	p := &d.p.pinned
 	at, err := d.lock(size)
@@ -282,7 +282,7 @@ func (d *Device) reserve(size int) (unsafe.Pointer, error) {
 	return at, nil
 }
 
-// giveBack returns memory from reserve to the driver. The pool's mu is held, and the device's
+// giveBack returns memory that reserve took to the driver. The pool's mu is held, and the device's
 // context is current.
 func (d *Device) giveBack(at unsafe.Pointer, size int) bool {
 	p := &d.p.pinned
@@ -346,8 +346,8 @@ func (d *Device) PinnedStats() device.Stats {
 	return p.stats
 }
 
-// EmptyPinned gives page-locked memory that is not in use back to the system and returns how many
-// bytes.
+// EmptyPinned gives page-locked memory that is not in use back to the system, and returns the
+// number of bytes.
 func (d *Device) EmptyPinned() int {
 	n := d.p.emptyStaging()
 	p := &d.p.pinned

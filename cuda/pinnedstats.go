@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// quantity tracks one number of the page-locked memory, as pool.Stat does.
+// quantity tracks one property of the page-locked memory, as pool.Stat does.
 type quantity struct{ current, peak, allocated, freed int64 }
 
 func (q *quantity) add(n int) {

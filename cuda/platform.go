@@ -28,7 +28,7 @@ type platform struct {
 	count    int
 
 	sync    bool      // FLAMBEAU_CUDA_SYNC: wait after every launch
-	print   io.Writer // FLAMBEAU_PRINT_PTX: where kernels are printed, nil for nowhere
+	print   io.Writer // FLAMBEAU_PRINT_PTX: the writer to which kernels are printed; nil if they are not printed
 	folder  string    // FLAMBEAU_PRINT_PTX: the folder to which each kernel is written
 	printed sync.Map  // each *kernels.Kernel that was printed so far
 	cubins  *cubinCache
@@ -40,7 +40,7 @@ type platform struct {
 	tuned    sync.Map // maps a file's name to its *tunedProducts
 
 	spills spills
-	warn   func(Spill) // warn is called for the first spill
+	warn   func(Spill) // the function that is called for the first spill
 
 	owners sync.Map // maps each stream (cu.Stream) to its *Device
 	pinned pinnedPool
@@ -48,7 +48,7 @@ type platform struct {
 	// functions that load NVIDIA's optional libraries; nil for emulated GPUs
 	monitor     func() (nvml.API, error)
 	collectives func() (*nccl.Library, error)
-	// products is also nil if FLAMBEAU_LIBS does not ask for cublasLt
+	// products is also nil if FLAMBEAU_LIBS does not name cublasLt.
 	products func() (*cublaslt.Library, error)
 
 	arenas     sync.Map // maps the pool.StreamID of a recording's arena to its *lane
@@ -213,7 +213,7 @@ func (p *platform) opened() *Device {
 
 func deviceName(i int) string { return fmt.Sprintf("cuda:%d", i) }
 
-// explain turns an error of a driver or of the emulator into a *[device.UnavailableError].
+// explain converts an error of a driver or of the emulator to a *[device.UnavailableError].
 func explain(err error) *device.UnavailableError {
 	e := &device.UnavailableError{Name: "cuda", Err: err}
 	var spec *emu.SpecError

@@ -17,8 +17,8 @@ func biasTaken(o *device.MatMul) bool {
 }
 
 // convertBias queues a copy of the bias in the form that the library accepts, and returns the
-// copy's address. A float32 bias is rounded before it is added. The package's own kernels round
-// only the sum.
+// copy's address. A float32 bias is rounded before it is added. (The package's own kernels round
+// only the sum.)
 func (t *scratch) convertBias(o *device.MatMul, told *device.KernelEvent) (uint64, error) {
 	to, err := t.temporary(o.Out.Type, o.Bias.Shape)
 	if err != nil {
@@ -31,8 +31,7 @@ func (t *scratch) convertBias(o *device.MatMul, told *device.KernelEvent) (uint6
 	return to.Addr, t.d.launch(t.s, list, told)
 }
 
-// biasConversions are the conversions between the library's types. The keys are the types before
-// and after.
+// biasConversions holds the conversions between the library's types, by the types before and after.
 var biasConversions = func() map[[2]dtype.Type]*expr.Program {
 	m := map[[2]dtype.Type]*expr.Program{}
 	for from := range libraryTypes {

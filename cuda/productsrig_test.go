@@ -61,7 +61,7 @@ func newProducts(t testing.TB, spec string) *productRig {
 	return r
 }
 
-// settle waits until the given number of library objects is left. Plans end when the garbage
+// settle waits until only the given number of library objects is left. Plans end when the garbage
 // collector finds them unreachable.
 func (r *productRig) settle(live int) {
 	r.Helper()

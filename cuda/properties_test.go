@@ -44,7 +44,7 @@ func testProperties(t *testing.T, d *Device) {
 	}
 }
 
-// The error for a device that is not a GPU names it.
+// TestNotAGPU checks that the error for a device that is not a GPU names it.
 func TestNotAGPU(t *testing.T) {
 	d := emulated(t, "emulate,mem=4MiB")
 	other := emulated(t, "emulate,mem=4MiB")
@@ -90,8 +90,8 @@ func (p *peers) CtxEnablePeerAccess(cu.Context) error {
 	return p.refuse
 }
 
-// The first copy between two GPUs enables peer access, once for each direction. PeerCopies reports
-// the result.
+// TestPeerAccess checks that the first copy between two GPUs enables peer access, once for each
+// direction. PeerCopies reports the result.
 func TestPeerAccess(t *testing.T) {
 	for _, c := range []struct {
 		can     bool

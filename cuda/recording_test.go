@@ -18,9 +18,9 @@ import (
 // timesParam multiplies by a scalar param.
 var timesParam = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 
-// TestRecording: recorded work runs only in replays, in its order and as one launch. Temporaries
-// share memory, and each replay is fed with new data. If no order is given, the driver may choose
-// any order.
+// TestRecording checks that recorded work runs only in replays, in its order and as one launch.
+// Temporaries share memory, and each replay is fed with new data. If no order is given, the driver
+// may choose any order.
 func TestRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testRecording)
@@ -109,8 +109,8 @@ func testRecording(t *testing.T, d *Device) {
 	}
 }
 
-// TestRecordingAsksNothing: between its begin and its end, a recording makes no call of the driver
-// that affects the device. Its memory comes from the pool.
+// TestRecordingAsksNothing checks that between its begin and its end, a recording makes no call of
+// the driver that affects the device. Its memory comes from the pool.
 func TestRecordingAsksNothing(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2, 3, 4)
@@ -143,9 +143,9 @@ func TestRecordingAsksNothing(t *testing.T) {
 	}
 }
 
-// TestRecordingTakesOver: memory that an eager run has left in the pool serves a recording of that
-// run's work, which asks the driver for no memory. The recording waits for pending work on that
-// memory.
+// TestRecordingTakesOver checks that memory that an eager run has left in the pool serves a
+// recording of that run's work, which asks the driver for no memory. The recording waits for
+// pending work on that memory.
 func TestRecordingTakesOver(t *testing.T) {
 	for seed := range 8 {
 		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))
@@ -187,8 +187,8 @@ func TestRecordingTakesOver(t *testing.T) {
 	}
 }
 
-// TestNotRecordable: operations that would wait, or whose data would be frozen, are refused by
-// name. The recording goes on.
+// TestNotRecordable checks that operations that would wait, or whose data would be frozen, are
+// refused by name. The recording goes on.
 func TestNotRecordable(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=16MiB")
 	must(t, err)

@@ -53,7 +53,7 @@ func (w *fixedList) sum(v device.View) {
 // keep makes the tensor's memory visible to the comparison.
 func (w *fixedList) keep(v device.View) { w.live = append(w.live, v) }
 
-// TestShortenedLists: each list loses the operations that it should lose, and no others.
+// TestShortenedLists checks that each list loses the operations that it should lose, and no others.
 func TestShortenedLists(t *testing.T) {
 	x, y := expr.X(0), expr.X(1)
 	double, add := x.Mul(expr.C(2.3)), x.Add(y)
@@ -170,7 +170,7 @@ func TestShortenedLists(t *testing.T) {
 	}
 }
 
-// TestUnshortened: a graph of several streams or devices says why it has all operations.
+// TestUnshortened checks that a graph of several streams or devices says why it has all operations.
 func TestUnshortened(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=16MiB")
 	must(t, err)
@@ -210,8 +210,8 @@ func (picky) ModuleLoadData([]byte, cu.JITOptions) (cu.Module, error) {
 	return 0, &cu.Error{Call: "cuModuleLoadData", Result: cu.ErrInvalidPTX}
 }
 
-// TestShortenedKernelsRefused: if the driver refuses a kernel of the shorter list, replays run the
-// recorded list, and the graph says why.
+// TestShortenedKernelsRefused checks that if the driver refuses a kernel of the shorter list,
+// replays run the recorded list, and the graph says why.
 func TestShortenedKernelsRefused(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2)
@@ -245,8 +245,8 @@ func (f fullOnce) GraphInstantiate(g cu.Graph) (cu.GraphExec, error) {
 	return 0, &cu.Error{Call: "cuGraphInstantiate", Result: cu.ErrOutOfMemory}
 }
 
-// TestShortenedFails: only a refused kernel makes Finish try the recorded list. Finish reports any
-// other error.
+// TestShortenedFails checks that only a refused kernel makes Finish try the recorded list. Finish
+// reports any other error.
 func TestShortenedFails(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	refused := 0

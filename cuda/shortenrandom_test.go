@@ -255,9 +255,9 @@ func listing(list []recorded) (text string) {
 	return text
 }
 
-// TestShortenedRandomly: replays of the shortened list have the bits of the whole list, in all
-// memory that the program can read. The emulator checks that no work uses a block too early or too
-// late.
+// TestShortenedRandomly checks that replays of the shortened list have the bits of the whole list,
+// in all memory that the program can read. The emulator checks that no work uses a block too early
+// or too late.
 func TestShortenedRandomly(t *testing.T) {
 	seeds := uint64(100)
 	if testing.Short() {

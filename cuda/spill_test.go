@@ -28,7 +28,8 @@ func spilling(t *testing.T, dir string, local func(kernel string) int) (d *Devic
 	return d, warned
 }
 
-// A spill is reported once, listed, and recorded for later processes. The program continues.
+// TestSpills checks that a spill is reported once, listed, and recorded for later processes. The
+// program continues.
 func TestSpills(t *testing.T) {
 	dir := t.TempDir()
 	d, warned := spilling(t, dir, func(string) int { return 40 })
@@ -64,7 +65,8 @@ func TestSpills(t *testing.T) {
 	}
 }
 
-// The library's kernels need no local memory, and a program's own kernels are not reported.
+// TestNoSpills checks that the library's kernels need no local memory, and a program's own kernels
+// are not reported.
 func TestNoSpills(t *testing.T) {
 	d, warned := spilling(t, t.TempDir(), func(kernel string) int {
 		if kernel == "mine" {

@@ -40,8 +40,8 @@ func pattern(seed, n int) []byte {
 	return b
 }
 
-// A source may be changed as soon as Upload has returned, whatever its size, the stream and the
-// schedule. At each size here, Upload takes another path.
+// TestUploadHasReadItsSource checks that a source may be changed as soon as Upload has returned,
+// whatever its size, the stream and the schedule. At each size here, Upload takes another path.
 func TestUploadHasReadItsSource(t *testing.T) {
 	for seed := range uint64(3) {
 		e, d := late(t, emu.Config{Memory: 64 << 20, Seed: seed})
@@ -87,8 +87,8 @@ func TestUploadHasReadItsSource(t *testing.T) {
 	}
 }
 
-// The emulated driver can copy pageable memory late. It then reports a copy that is not staged, if
-// the program has changed the memory meanwhile.
+// TestDirectPageableCopyIsFound checks that the emulated driver can copy pageable memory late. It
+// then reports a copy that is not staged, if the program has changed the memory meanwhile.
 func TestDirectPageableCopyIsFound(t *testing.T) {
 	_, d := late(t, emu.Config{Memory: 16 << 20})
 	x := empty(t, d, nil, 64)
@@ -103,8 +103,8 @@ func TestDirectPageableCopyIsFound(t *testing.T) {
 	}
 }
 
-// Small uploads share memory. They need no wait, no allocation, and no page-locked memory beyond
-// the first chunk.
+// TestSmallUploadsAreCheap checks that small uploads share memory. They need no wait, no
+// allocation, and no page-locked memory beyond the first chunk.
 func TestSmallUploadsAreCheap(t *testing.T) {
 	e, d := late(t, emu.Config{Memory: 16 << 20})
 	x := empty(t, d, nil, 64)
@@ -138,8 +138,8 @@ func (copylessDriver) MemcpyHtoDAsync(cu.DevicePtr, unsafe.Pointer, uint64, cu.S
 	return nil
 }
 
-// Several goroutines use more streams than there are chunks. At the same time further goroutines
-// empty the ring.
+// TestStagingConcurrently checks that several goroutines use more streams than there are chunks. At
+// the same time further goroutines empty the ring.
 func TestStagingConcurrently(t *testing.T) {
 	_, d := late(t, emu.Config{Memory: 128 << 20, Seed: 5})
 	var wg sync.WaitGroup
@@ -172,7 +172,8 @@ func TestStagingConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// Without page-locked memory an upload waits until its source has been read.
+// TestUploadWithoutPinnedMemory checks that without page-locked memory an upload waits until its
+// source has been read.
 func TestUploadWithoutPinnedMemory(t *testing.T) {
 	none := false
 	e, d := late(t, emu.Config{Memory: 64 << 20, NoHost: func() bool { return none }})
@@ -205,8 +206,9 @@ func TestUploadWithoutPinnedMemory(t *testing.T) {
 	}
 }
 
-// Trainings in the late mode give the bits of the usual mode, and copy nothing directly from
-// pageable memory. They use fed graphs, tables of many tensors, clipping and loss scaling.
+// TestTrainingsWithLateCopies checks that trainings in the late mode give the bits of the usual
+// mode, and copy nothing directly from pageable memory. They use fed graphs, tables of many
+// tensors, clipping and loss scaling.
 func TestTrainingsWithLateCopies(t *testing.T) {
 	for _, half := range []bool{false, true} {
 		var losses [2][]float64

@@ -11,8 +11,9 @@ import (
 
 var seeds = []int{0, 1, 2, 3, 4, 5}
 
-// If streams run very late, results still depend only on events. Buffers are freed while another
-// stream still reads them, and the stream that owns them allocates memory again.
+// TestStreamsUnderAdversarialOrder checks that if streams run very late, results still depend only
+// on events. Buffers are freed while another stream still reads them, and the stream that owns them
+// allocates memory again.
 func TestStreamsUnderAdversarialOrder(t *testing.T) {
 	for _, seed := range seeds {
 		testStreams(t, emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed)), seed)
@@ -60,8 +61,8 @@ func stream2(t *testing.T, d *Device) (a, b device.Stream) {
 	return a, b
 }
 
-// Two GPUs copy a vector back and forth; each copy waits for an event of the GPU from which it
-// copies.
+// TestBetweenDevices checks that two GPUs copy a vector back and forth; each copy waits for an
+// event of the GPU from which it copies.
 func TestBetweenDevices(t *testing.T) {
 	for _, seed := range seeds {
 		list, err := Emulate(fmt.Sprintf("emulate:2,mem=16MiB,seed=%d", seed))
@@ -146,8 +147,8 @@ func testOverlappingCopy(t *testing.T, d *Device) {
 	}
 }
 
-// Four goroutines use a new device at the same time: the same kernels for the first time, streams,
-// events and memory.
+// TestConcurrentUse checks that four goroutines use a new device at the same time: the same kernels
+// for the first time, streams, events and memory.
 func TestConcurrentUse(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=32MiB,seed=7")
 	must(t, err)

@@ -76,8 +76,8 @@ func (l *listener) Memory(m device.MemoryEvent) {
 	l.mu.Unlock()
 }
 
-// A tracer gets the events of a step on a GPU: kernels within the ops that launched them, with
-// their times, copies, waits, and changes of memory.
+// TestTracer checks that a tracer gets the events of a step on a GPU: kernels within the ops that
+// launched them, with their times, copies, waits, and changes of memory.
 func TestTracer(t *testing.T) {
 	devs, err := cuda.Emulate("emulate:2,mem=64MiB")
 	if err != nil {

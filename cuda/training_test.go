@@ -103,7 +103,8 @@ func memoryRun() (mem string, n, hidden, allocated int) {
 	return "4MiB", 24, 1024, 3 * 4 << 20
 }
 
-// With scopes, memory use stays constant although the garbage collector never runs.
+// TestScopesKeepMemoryFlat checks that with scopes, memory use stays constant although the garbage
+// collector never runs.
 func TestScopesKeepMemoryFlat(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	mem, n, hidden, allocated := memoryRun()
@@ -129,7 +130,8 @@ func TestScopesKeepMemoryFlat(t *testing.T) {
 	t.Logf("%d steps, %d MiB allocated in all, %d KiB live, peak %d KiB", n, end.AllocatedTotal>>20, end.Allocated>>10, end.AllocatedPeak>>10)
 }
 
-// Without scopes, this program completes with the garbage collector's ordinary runs.
+// TestWithoutScopesTheCollectorSuffices checks that without scopes, this program completes with the
+// garbage collector's ordinary runs.
 func TestWithoutScopesTheCollectorSuffices(t *testing.T) {
 	mem, n, hidden, allocated := memoryRun()
 	dev := emulated(t, mem)
@@ -146,7 +148,8 @@ func TestWithoutScopesTheCollectorSuffices(t *testing.T) {
 	t.Logf("%d steps, %d MiB allocated in all, %d climbs of the ladder", n, end.AllocatedTotal>>20, end.Retries)
 }
 
-// Four goroutines train four models on one device; at the end its memory is as before.
+// TestFourModelsOnOneDevice checks that four goroutines train four models on one device; at the end
+// its memory is as before.
 func TestFourModelsOnOneDevice(t *testing.T) {
 	dev := emulated(t, "64MiB")
 	before := dev.Stats().Allocated
@@ -179,7 +182,8 @@ func TestFourModelsOnOneDevice(t *testing.T) {
 	t.Fatalf("%d bytes are left, %d at the start", dev.Stats().Allocated, before)
 }
 
-// Out of memory is a typed error that says what holds the memory, and the program continues.
+// TestOutOfMemoryText checks that out of memory is a typed error that says what holds the memory,
+// and the program continues.
 func TestOutOfMemoryText(t *testing.T) {
 	dev := emulated(t, "64MiB")
 	tensor.Do(func(s *tensor.Scope) {

@@ -122,8 +122,8 @@ func (r *tuningRig) product(t *testing.T, m int) []string {
 // 40 rows.
 const fastTile = "_32x64x64_"
 
-// TestTuning: the fastest form replaces the model's choice and is kept. The next program uses that
-// form if it asks for measurements.
+// TestTuning checks that the fastest form replaces the model's choice and is kept. The next program
+// uses that form if it asks for measurements.
 func TestTuning(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "products")
 	off := rig(t, dir, "", TuningOff)
@@ -206,8 +206,8 @@ func TestTuning(t *testing.T) {
 	}
 }
 
-// On hardware, forms are measured in several rounds. The choice is affected neither by an
-// occasional launch that takes too long, nor by the order of the forms.
+// TestTuningRounds checks that on hardware, forms are measured in several rounds. The choice is
+// affected neither by an occasional launch that takes too long, nor by the order of the forms.
 func TestTuningRounds(t *testing.T) {
 	r := rig(t, "", fastTile, TuningOn)
 	r.p.rounds = measuredRounds
@@ -233,7 +233,7 @@ func TestTuningRounds(t *testing.T) {
 	}
 }
 
-// If a form gains less than 3 %, the model's choice stays.
+// TestTuningGain checks that if a form gains less than 3 %, the model's choice stays.
 func TestTuningGain(t *testing.T) {
 	r := rig(t, "", fastTile, TuningOn)
 	r.less = 20 * time.Microsecond
@@ -245,7 +245,8 @@ func TestTuningGain(t *testing.T) {
 	}
 }
 
-// Products without tensor cores are measured too: here a form that is not divided takes less time.
+// TestTuningFloat32 checks that products without tensor cores are measured too: here a form that is
+// not divided takes less time.
 func TestTuningFloat32(t *testing.T) {
 	r := rig(t, t.TempDir(), "", TuningOff)
 	op, want := dividedProduct(t, r.Device, nil, 3)
@@ -272,7 +273,8 @@ func TestTuningFloat32(t *testing.T) {
 	}
 }
 
-// A damaged file, or a file of another device, is ignored, does no harm, and is replaced.
+// TestTuningDamaged checks that a damaged file, or a file of another device, is ignored, does no
+// harm, and is replaced.
 func TestTuningDamaged(t *testing.T) {
 	dir := t.TempDir()
 	on := rig(t, dir, fastTile, TuningOn)
@@ -326,8 +328,8 @@ func TestTuningDamaged(t *testing.T) {
 	}
 }
 
-// On a full disk, only this process uses its measurements. The failure is reported once, and no
-// temporary file is left.
+// TestTuningFullDisk checks that on a full disk, only this process uses its measurements. The
+// failure is reported once, and no temporary file is left.
 func TestTuningFullDisk(t *testing.T) {
 	r := rig(t, t.TempDir(), fastTile, TuningOn)
 	var told []string
@@ -357,8 +359,8 @@ func TestTuningFullDisk(t *testing.T) {
 	}
 }
 
-// Nothing is measured while work is recorded, while a profile measures times, or without enough
-// memory. Existing measurements are used.
+// TestTuningForbidden checks that nothing is measured while work is recorded, while a profile
+// measures times, or without enough memory. Existing measurements are used.
 func TestTuningForbidden(t *testing.T) {
 	r := rig(t, t.TempDir(), fastTile, TuningOn)
 	op, check := halfProduct(t, r.Device, nil, 40)
@@ -433,7 +435,8 @@ func TestTuningForbidden(t *testing.T) {
 	once("recorded again", true)
 }
 
-// Goroutines with streams of their own, and programs that share a file, measure at the same time.
+// TestTuningAtOnce checks that goroutines with streams of their own, and programs that share a
+// file, measure at the same time.
 func TestTuningAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	rigs := []*tuningRig{rig(t, dir, fastTile, TuningOn), rig(t, dir, fastTile, TuningOn)}
@@ -475,7 +478,7 @@ func TestTuningAtOnce(t *testing.T) {
 	}
 }
 
-// TestTuningEnvironment: FLAMBEAU_TUNE has one of its values, or the error lists them.
+// TestTuningEnvironment checks that FLAMBEAU_TUNE has one of its values, or the error lists them.
 func TestTuningEnvironment(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	for value, want := range map[string]Tuning{"": TuningOff, "0": TuningOff, "1": TuningOn, "use": TuningUse} {

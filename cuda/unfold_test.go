@@ -45,8 +45,8 @@ var unfoldCases = []struct {
 	}},
 }
 
-// Columns have the bits of the composition, which pads and copies. So have the results of the
-// products, and their first and second gradients.
+// TestUnfoldBits checks that columns have the bits of the composition, which pads and copies. So
+// have the results of the products, and their first and second gradients.
 func TestUnfoldBits(t *testing.T) {
 	dev := emulated(t, "256MiB")
 	for _, c := range unfoldCases {

@@ -30,8 +30,8 @@ func assembler(t *testing.T) string {
 
 var spills = regexp.MustCompile(`([1-9][0-9]*) bytes spill`)
 
-// The real assembler accepts every golden file for each generation of devices, and spills no
-// registers.
+// TestAssemble checks that the real assembler accepts every golden file for each generation of
+// devices, and spills no registers.
 func TestAssemble(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {

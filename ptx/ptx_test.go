@@ -233,7 +233,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Each misuse is reported with its own message, and with the line in this file.
+// TestMisuse checks that each misuse is reported with its own message, and with the line in this
+// file.
 func TestMisuse(t *testing.T) {
 	type test struct {
 		want string
@@ -291,7 +292,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// The parameter block is laid out as the C ABI does it.
+// TestParamLayout checks that the parameter block is laid out as the C ABI does it.
 func TestParamLayout(t *testing.T) {
 	b := ptx.New("layout")
 	b.Param("a", ptx.U32)
@@ -313,7 +314,8 @@ func TestParamLayout(t *testing.T) {
 	}
 }
 
-// A comment is printed in ASCII, because not every assembler accepts other characters.
+// TestCommentIsASCII checks that a comment is printed in ASCII, because not every assembler accepts
+// other characters.
 func TestCommentIsASCII(t *testing.T) {
 	b := ptx.New("k")
 	b.MaxThreads(32)

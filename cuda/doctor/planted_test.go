@@ -20,7 +20,7 @@ type planted struct {
 	closed    map[string]error // device files that may not be opened, with the error
 	env       map[string]string
 	driver    cu.API
-	absent    error // error of loading the driver
+	absent    error // error of an attempt to load the driver
 	monitor   nvml.API
 	libraries []cuda.Library
 	spills    []cuda.Spill

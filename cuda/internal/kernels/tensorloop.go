@@ -7,23 +7,23 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// A kernel may loop over tiles with as many blocks as fit the device at once. A block then begins
-// the copies of its next tile before it stores the results of the previous tile. So the tensor
-// cores are no longer idle during the latency of a tile's first copies, and during its stores. That
-// matters if a multiprocessor holds a single block, because no other block can use the tensor cores
-// meanwhile.
+// A kernel may loop over tiles, with as many blocks as fit on the device at once. A block then
+// begins the copies of its next tile before it stores the results of the previous tile. This keeps
+// the tensor cores busy during the latency of a tile's first copies, and during its stores. It
+// matters if only one block fits on a multiprocessor, because then no other block uses the tensor
+// cores in the meantime.
 
 // loops reports whether the kernel of a form may loop over tiles. All copies must be asynchronous,
 // and the tile must be so large that a loop pays. A form with parts of k has no registers for the
-// next tile's addresses. The same is true if rows of results begin anywhere, unless the results are
-// plain sums.
+// next tile's addresses. Neither has a form whose rows of results may be misaligned, unless the
+// results are plain sums.
 func (s tensorSpec) loops() bool {
 	simple := s.store == storeShifted && s.typ.IsHalf() && !s.a.wide && !s.b.wide && s.plain()
 	return s.form.bm*s.form.bn >= 128*128 && (s.store == storePieces || simple) && !s.parts && !s.odd && !s.singly(s.a) && !s.singly(s.b)
 }
 
 // looped returns the form with a loop, and the division with the number of workers. It returns
-// false if the form may not loop, or if each block would have only one tile.
+// false if the form cannot loop, or if each block would have only one tile.
 func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bool) {
 	s.loop = true
 	d := undivided(k)
@@ -84,7 +84,7 @@ func (g *tensorBuilder) loopTiles(q productParams) {
 	g.lastM, g.lastN = b.Var(b.U32(0)), b.Var(b.U32(0))
 	late := g.s.storesLater()
 	if late {
-		g.later, g.out = b.Var(b.U32(uint32(f.bm))), q.out() // there are no results yet
+		g.later, g.out = b.Var(b.U32(uint32(f.bm))), q.out() // there are no results to store yet
 		g.outAt = b.Var(g.out.p.Address())
 	}
 	b.For(q.tile, tiles.Add(workers), workers, func(id ptx.Value, _ ptx.Loop) {

@@ -46,7 +46,7 @@ const (
 )
 
 const (
-	compute32F = 68 // CUBLAS_COMPUTE_32F: sums in float32; with float32 factors, products too
+	compute32F = 68 // CUBLAS_COMPUTE_32F: sums in float32, and also products if the factors are float32
 
 	// cublasLtMatmulDescAttributes_t
 	descTransA   = 3
@@ -65,7 +65,7 @@ const (
 	// cublasLtMatmulPreferenceAttributes_t
 	preferWorkspace  = 1
 	preferReductions = 3
-	preferAlignment  = 5 // attribute for A; the attributes for B, C and D have the next numbers
+	preferAlignment  = 5 // attribute for A; the attributes for B, C and D have the following numbers
 
 	// CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; the scheme "none" is always allowed
 	reduceComputeType = 2

@@ -134,7 +134,7 @@ func (l *Library) make(f function, args ...uintptr) (uintptr, error) {
 
 // set sets an attribute of a descriptor to a value of the given number of bytes.
 func (l *Library) set(f function, descriptor uintptr, attribute int, value uint64, bytes uintptr) error {
-	v := word(value) // the lower bytes come first
+	v := word(value) // the number is little-endian, so this works for any number of bytes
 	err := l.call(f, descriptor, uintptr(attribute), addressOf(v), bytes)
 	runtime.KeepAlive(v)
 	return err

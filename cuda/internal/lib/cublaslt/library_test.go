@@ -92,7 +92,8 @@ func TestReal(t *testing.T) {
 	} else {
 		t.Logf("cublasLt %v at %s; without a GPU: %v", l.Version(), path, err)
 	}
-	// The library refuses wrong values. So it has understood the values that it accepted above.
+	// The library refuses wrong values. This shows that it understood the values that it accepted
+	// above.
 	p := &Plan{l: l}
 	if p.desc, err = l.make(descCreate, compute32F, uintptr(Float32)); err != nil {
 		t.Fatal(err)

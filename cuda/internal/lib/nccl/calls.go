@@ -44,7 +44,7 @@ func (l *Library) Failure(c Comm, state Result) error { return l.answer(commGetA
 // CommCount is ncclCommCount: the number of ranks.
 func (l *Library) CommCount(c Comm) (int, error) { return l.number(commCount, c) }
 
-// CommUserRank is ncclCommUserRank.
+// CommUserRank is ncclCommUserRank: the caller's rank.
 func (l *Library) CommUserRank(c Comm) (int, error) { return l.number(commUserRank, c) }
 
 func (l *Library) number(f function, c Comm) (int, error) {

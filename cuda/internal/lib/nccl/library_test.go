@@ -26,7 +26,8 @@ type fake struct {
 var fakes struct {
 	sync.Mutex
 	now *fake
-	// one callback for each name in the process, because callbacks are never freed
+	// callbacks by the name of the C function; all tests share them, because a callback is never
+	// freed
 	addrs map[string]uintptr
 }
 
@@ -216,7 +217,7 @@ func TestReal(t *testing.T) {
 	}
 	runtime.LockOSThread() // groups belong to threads
 	defer runtime.UnlockOSThread()
-	// This error comes from the library itself: nobody began the group.
+	// This error comes from the library itself, because no group has begun.
 	if err := l.GroupEnd(); !errors.Is(err, ErrInvalidUsage) {
 		t.Errorf("the end of no group: %v", err)
 	}

@@ -70,7 +70,8 @@ const (
 	Avg RedOp = 4
 )
 
-// hostImmediate is ncclScalarHostImmediate: the scalar lies in host memory, and the call reads it.
+// hostImmediate is ncclScalarHostImmediate: the scalar is in host memory, and is read during the
+// call.
 const hostImmediate = 1
 
 // config is ncclConfig_t of version 2.18. A later library recognises this version by the fields

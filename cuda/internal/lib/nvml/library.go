@@ -158,7 +158,7 @@ func (m *library) DeviceByPCIBusID(id string) (Device, error) {
 	return Device(s.n[0]), err
 }
 
-// Utilization reads nvmlUtilization_t: two 32-bit numbers.
+// Utilization reads nvmlUtilization_t, which has two 32-bit numbers.
 func (m *library) Utilization(d Device) (gpu, memory int, err error) {
 	v, err := m.wide([]string{"nvmlDeviceGetUtilizationRates"}, d)
 	return int(uint32(v)), int(v >> 32), err

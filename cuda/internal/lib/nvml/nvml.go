@@ -1,11 +1,11 @@
-// Package nvml asks NVIDIA's management library (libnvidia-ml.so.1, nvml.dll) about the state of a
+// Package nvml queries NVIDIA's management library (libnvidia-ml.so.1, nvml.dll) for the state of a
 // GPU: temperature, power, clocks, use, memory errors, processes, the PCI link. The library comes
 // with the driver.
 //
 // [API] has the queries in Go terms. [Open] finds and initialises the library at run time. Its
 // absence is a state and not a failure: the error is an [*Unavailable]. A query that fails returns
-// an [*Error], in which errors.Is finds the [Return]. If the library is too old for a query, that
-// is ErrFunctionNotFound. If the GPU does not support it, that is ErrNotSupported.
+// an [*Error], in which errors.Is finds the [Return]. It is ErrFunctionNotFound if the library is
+// too old for the query, and ErrNotSupported if the GPU does not support it.
 //
 // Numbers of enumerations and layouts of structs are those of nvml.h of CUDA 12.9. A test compares
 // the layouts.

@@ -1,8 +1,8 @@
 //go:build !nogpu && linux && (amd64 || arm64)
 
-// Package cublaslttest loads the strict cublasLt. This replacement of the library checks every
-// call, and needs no GPU. A C compiler builds it from the sources in testdata of package cublaslt.
-// A test implements the [Machine] on which the library works.
+// Package cublaslttest loads the strict cublasLt: a replacement of the library that checks every
+// call and needs no GPU. A C compiler builds it from the sources in testdata of package cublaslt. A
+// test implements the [Machine] on which the library works.
 package cublaslttest
 
 import (
@@ -56,7 +56,7 @@ func Load(path string, m Machine) (*Strict, error) {
 	return &Strict{bound, l}, nil
 }
 
-// table is the struct strict_machine of strict.h. Callbacks are never freed.
+// table is the struct strict_machine of strict.h. It holds callbacks, which are never freed.
 var table = &[4]uintptr{
 	purego.NewCallback(func() uintptr { return uintptr(machine.CurrentDevice()) }),
 	purego.NewCallback(func(s uintptr) uintptr { return uintptr(machine.StreamDevice(uint64(s))) }),

@@ -25,7 +25,7 @@ func (d *idleMachine) MemoryDevice(at, bytes uint64) int {
 }
 func (d *idleMachine) Issue(*Op) error { return nil }
 
-// productFixture has a handle of device 1 and a plan with a bias.
+// productFixture holds a handle of device 1 and a plan with a bias.
 type productFixture struct {
 	*Strict
 	*idleMachine
@@ -51,10 +51,10 @@ func (b *productFixture) with(change func(p *cublaslt.Product)) {
 	_, _ = b.Plan(b.h, p, 1<<20)
 }
 
-const at = 0x110000 // far from the end of the memory
+const at = 0x110000 // an address far from the end of the memory
 
-// run runs the plan on operands that do not overlap. Each address is moved by the given number of
-// bytes.
+// run runs the plan on operands that do not overlap. The arguments are added to the addresses of
+// the operands.
 func (b *productFixture) run(a, d, bias, workspace uint64) {
 	_ = b.plan.Run(at+a, at+0x10000, at+0x20000+d, at+0x30000+bias, at+0x40000+workspace, 0x100001)
 }

@@ -1,6 +1,6 @@
 //go:build !nogpu && linux && (amd64 || arm64)
 
-// Package nccltest loads the strict NCCL. This replacement of the library checks every call, and
+// Package nccltest loads the strict NCCL: a replacement of the library that checks every call and
 // needs no GPU. A C compiler builds it from the sources in testdata of package nccl. A test
 // implements the [Machine] on which the library works.
 package nccltest
@@ -79,7 +79,7 @@ func Load(path string, m Machine) (*Strict, error) {
 	return s, nil
 }
 
-// table is the struct strict_machine of strict.h. Callbacks are never freed.
+// table is the struct strict_machine of strict.h. It holds callbacks, which are never freed.
 var table = &[5]uintptr{
 	purego.NewCallback(func() uintptr { return uintptr(machine.CurrentDevice()) }),
 	purego.NewCallback(func(s uintptr) uintptr { return uintptr(machine.StreamDevice(uint64(s))) }),
