@@ -44,7 +44,7 @@ func testProperties(t *testing.T, d *Device) {
 	}
 }
 
-// TestNotAGPU checks that the error for a device that is not a GPU names it.
+// TestNotAGPU checks that the error for a device that is not a GPU names that device.
 func TestNotAGPU(t *testing.T) {
 	d := emulated(t, "emulate,mem=4MiB")
 	other := emulated(t, "emulate,mem=4MiB")
@@ -72,7 +72,7 @@ func TestNotAGPU(t *testing.T) {
 	}
 }
 
-// peers is a driver whose devices can address each other, or cannot.
+// peers is a driver for which a test decides whether devices can address each other.
 type peers struct {
 	cu.API
 	mu      sync.Mutex
@@ -91,7 +91,7 @@ func (p *peers) CtxEnablePeerAccess(cu.Context) error {
 }
 
 // TestPeerAccess checks that the first copy between two GPUs enables peer access, once for each
-// direction. PeerCopies reports the result.
+// direction, and that PeerCopies reports the result.
 func TestPeerAccess(t *testing.T) {
 	for _, c := range []struct {
 		can     bool

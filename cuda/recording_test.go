@@ -15,12 +15,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// timesParam multiplies by a scalar param.
+// timesParam is a program that multiplies by a scalar parameter.
 var timesParam = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 
 // TestRecording checks that recorded work runs only in replays, in its order and as one launch.
-// Temporaries share memory, and each replay is fed with new data. If no order is given, the driver
-// may choose any order.
+// Temporaries share memory, and each replay is fed with new data. The driver may choose any order
+// of work that is not ordered.
 func TestRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testRecording)
@@ -109,8 +109,8 @@ func testRecording(t *testing.T, d *Device) {
 	}
 }
 
-// TestRecordingAsksNothing checks that between its begin and its end, a recording makes no call of
-// the driver that affects the device. Its memory comes from the pool.
+// TestRecordingAsksNothing checks that a recording makes no driver call that affects the device
+// between its begin and its end. Its memory comes from the pool.
 func TestRecordingAsksNothing(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2, 3, 4)
@@ -143,9 +143,9 @@ func TestRecordingAsksNothing(t *testing.T) {
 	}
 }
 
-// TestRecordingTakesOver checks that memory that an eager run has left in the pool serves a
-// recording of that run's work, which asks the driver for no memory. The recording waits for
-// pending work on that memory.
+// TestRecordingTakesOver checks that a recording of work reuses the memory that an eager run of
+// this work has left in the pool, and requests no memory from the driver. The recording must wait
+// for pending work on that memory.
 func TestRecordingTakesOver(t *testing.T) {
 	for seed := range 8 {
 		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))
@@ -187,8 +187,8 @@ func TestRecordingTakesOver(t *testing.T) {
 	}
 }
 
-// TestNotRecordable checks that operations that would wait, or whose data would be frozen, are
-// refused by name. The recording goes on.
+// TestNotRecordable checks that the recording refuses, by name, operations that would wait or whose
+// data would be constant. The recording continues.
 func TestNotRecordable(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=16MiB")
 	must(t, err)

@@ -96,7 +96,8 @@ func parallel(ctx context.Context, n int, progress func(done, all int), f func(i
 	return errors.Join(append(failed, stopped)...)
 }
 
-// preload calls d.function on a goroutine that does not have the device's context yet.
+// preload does the same as d.function, on a goroutine for which the device's context is not
+// current.
 func (d *Device) preload(k *kernels.Kernel) error {
 	if err := d.enter(); err != nil {
 		return err
@@ -107,8 +108,8 @@ func (d *Device) preload(k *kernels.Kernel) error {
 }
 
 // lacks lists the kernels that r has loaded and d has not. The longest texts come first, because
-// they take longest to compile. Otherwise one goroutine could begin a long text at the end, when
-// all others have finished.
+// they take longest to compile. If they came last, one goroutine would still compile a long text
+// when all others have finished.
 func (d *Device) lacks(r *Device) (list []*kernels.Kernel) {
 	for k := range r.kernels.Range {
 		if v, ok := d.kernels.Load(k); ok {

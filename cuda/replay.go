@@ -16,20 +16,20 @@ var _ device.Replayer = (*replayer)(nil)
 // the oldest of them.
 const turns = 4
 
-// replayer is the graph made from a recording. The host memory that the graph reads lies in one
-// page-locked block: the constants, then one copy of the feeds for each turn. Before a launch, the
-// nodes that copy the feeds are changed to read the copy of the current turn. Launches that are
+// replayer is the graph made from a recording. The host memory that the graph reads is one
+// page-locked block: first the constants, then a copy of the feeds for each turn. Before a launch,
+// the nodes that copy the feeds are changed to read the copy of the current turn. Launches that are
 // already queued still read the copies of their own turns.
 type replayer struct {
 	r      *recording
 	ops    int
 	feed   []feed
-	whole  int    // number of operations that were recorded
-	why    string // why the list did not become shorter; empty if it did
+	whole  int    // number of recorded operations
+	why    string // why the list of operations did not become shorter; "" if it did
 	sent   []peerCopy
 	host   *pinnedBuffer // host memory that the graph reads; nil if it reads none
-	stride int           // bytes of one turn
-	offset int           // offset of the first turn
+	stride int           // size of the feeds of one turn in bytes
+	offset int           // offset of the first turn's feeds
 
 	mu    sync.Mutex
 	graph cu.Graph
@@ -44,7 +44,7 @@ type feed struct {
 	node cu.GraphNode
 	ctx  cu.Context
 	to   cu.DevicePtr
-	at   int // offset of the feed in a turn
+	at   int // offset of the feed within a turn
 	n    int
 }
 
@@ -78,9 +78,9 @@ func (r *recording) Finish() (device.Replayer, error) {
 	return g, nil
 }
 
-// make creates the driver's graph of the shorter list. If the driver refuses a merged kernel, make
-// creates the graph of the recorded list. After any other error it does not try the recorded list,
-// because the error would occur again.
+// make creates the driver's graph of the shortened list. If the driver refuses a merged kernel, it
+// creates the graph of the recorded list instead. It does not do so after any other error, because
+// the error would occur again.
 func (g *replayer) make() error {
 	nodes, why, err := g.r.shortened()
 	if why == "" {
@@ -156,7 +156,7 @@ func (g *replayer) build(list []recorded) error {
 		d = to
 		return nil
 	}
-	// nodes that a successor of a piece depends on, by the piece's index
+	// for each piece, the nodes on which a successor of the piece depends
 	nodes := make([][]cu.GraphNode, len(list))
 	var host []byte
 	if g.host != nil {
@@ -234,7 +234,7 @@ func (g *replayer) build(list []recorded) error {
 
 var blockMarks = map[recordedKind]cu.BlockMark{recordedBlock: cu.BlockBegins, recordedFreed: cu.BlockEnds, recordedTakeover: cu.BlockTakesOver}
 
-// dependencies returns the nodes that a successor of these pieces depends on.
+// dependencies returns the nodes on which a successor of these pieces depends.
 func dependencies(nodes [][]cu.GraphNode, pieces []int) []cu.GraphNode {
 	if len(pieces) == 1 {
 		return nodes[pieces[0]]
@@ -250,7 +250,7 @@ func dependencies(nodes [][]cu.GraphNode, pieces []int) []cu.GraphNode {
 	return all
 }
 
-// place returns a feed's memory in the turn with the given number.
+// place returns the memory of feed f in a turn.
 func (g *replayer) place(f feed, turn int) []byte {
 	return g.host.Host()[g.offset+turn*g.stride+f.at:][:f.n:f.n]
 }
@@ -408,7 +408,7 @@ func (g *replayer) destroy() {
 	defer d.leave()
 	api := d.api.(cu.Graphs)
 	if g.exec != 0 {
-		// The call of d.fault makes a sticky fault end the device. Other errors are ignored.
+		// d.fault ends the device if the fault is sticky. Other errors are ignored.
 		_ = d.fault("", api.GraphExecDestroy(g.exec))
 	}
 	if g.graph != 0 {

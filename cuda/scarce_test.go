@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestFailAlloc checks that the n-th request fails, and so do all further attempts of the pool. The
-// next request succeeds. Requests that the cache serves are not counted.
+// TestFailAlloc checks that the n-th request fails, with all further attempts of the pool. The next
+// request must succeed. Requests that the cache serves are not counted.
 func TestFailAlloc(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB,segment=64KiB")
 	alloc := func(n int) (device.Buffer, error) { return d.Alloc(n, nil, device.Origin{Op: "test"}) }
@@ -48,7 +48,7 @@ func TestFailAlloc(t *testing.T) {
 }
 
 // TestFailAllocOfPages checks that requests for pages are refused like requests for segments, also
-// in the middle of an allocation. The allocation then gives back the pages that it already had.
+// in the middle of an allocation. The allocation must then give back the pages that it already had.
 func TestFailAllocOfPages(t *testing.T) {
 	for _, spec := range []string{"emulate,mem=16MiB,expandable=on", "emulate,mem=16MiB,expandable=on,mode=meta"} {
 		d := emulated(t, spec)
@@ -66,8 +66,8 @@ func TestFailAllocOfPages(t *testing.T) {
 	}
 }
 
-// TestSegmentOption checks that segment= sets how much memory the pool takes from the driver at a
-// time.
+// TestSegmentOption checks that the option segment= sets how much memory the pool takes from the
+// driver at a time.
 func TestSegmentOption(t *testing.T) {
 	for spec, want := range map[string]int{"emulate,mem=16MiB,segment=8KiB": 8 << 10, "emulate,mem=4GiB,mode=meta,segment=1MiB": 1 << 20, "emulate,mem=6MiB": 128 << 10} {
 		d := emulated(t, spec)
@@ -86,7 +86,7 @@ func TestSegmentOption(t *testing.T) {
 	}
 }
 
-// fullDriver is a driver without memory for code while the allocated bytes exceed limit.
+// fullDriver is a driver that has no memory for code while more than limit bytes are allocated.
 type fullDriver struct {
 	cu.API
 	limit, held uint64
@@ -116,9 +116,9 @@ func (c *fullDriver) ModuleLoadData(image []byte, o cu.JITOptions) (cu.Module, e
 	return c.API.ModuleLoadData(image, o)
 }
 
-// TestCodeNeedsMemory checks that if there is no memory for a kernel's code, the kernel is loaded
-// after the pool has given its cache back. If the memory is in use, the error is
-// device.ErrOutOfMemory, and a later load may succeed.
+// TestCodeNeedsMemory checks loads of a kernel when there is no memory for its code. If the pool
+// has cached memory, it must give the cache back and load the kernel. If all memory is in use, the
+// error must be device.ErrOutOfMemory, and a later load may succeed.
 func TestCodeNeedsMemory(t *testing.T) {
 	api, err := newEmulator("emulate,mem=16MiB,segment=64KiB")
 	must(t, err)

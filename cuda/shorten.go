@@ -9,16 +9,16 @@ import (
 	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
-// When a recording ends, its list becomes shorter: see package worklist. This requires a list of a
-// single stream, because pieces of several streams have no fixed order.
+// When a recording ends, its list of operations is shortened: see package worklist. This requires a
+// list of a single stream, because pieces of several streams have no fixed order.
 
 // lifetime says how long the memory of a buffer holds the buffer's values.
 type lifetime struct {
 	r   *recording
-	end int // number of the pieces that came before the buffer was freed; worklist.Alive until then
+	end int // number of earlier pieces when the buffer was freed; worklist.Alive until then
 }
 
-// over notes that the buffer is freed.
+// over notes that the buffer was freed.
 func (l *lifetime) over() {
 	if l == nil {
 		return
@@ -45,7 +45,7 @@ func (r *recording) shortened() (list []recorded, why string, err error) {
 		return nil, "the work of several streams may run at the same time", nil
 	}
 	var items []worklist.Item
-	var at []int // the node of each item
+	var at []int // for each item, the index of its node
 	for n := range r.nodes {
 		if w := &r.nodes[n]; !w.kind.marks() {
 			items, at = append(items, r.work(w)), append(at, n)
@@ -122,7 +122,7 @@ func sameOrder(a, b *device.Reduce) bool {
 
 var errScratch = errors.New("a merged reduction needs more scratch memory")
 
-// A mergeError is the reason why a merged kernel cannot run. The recorded kernels may still run.
+// A mergeError says why a merged kernel cannot run. The recorded kernels may still run.
 type mergeError struct{ err error }
 
 func (e *mergeError) Error() string { return e.err.Error() }

@@ -55,8 +55,8 @@ func (d *Device) Spills() []Spill {
 }
 
 // RecordedSpills returns the spills that processes of this user have found with real drivers, for
-// any GPU and driver version. It reads the records beside the compiled kernels and does not call a
-// driver.
+// any GPU and driver version. It reads the records in the cache of compiled kernels, and does not
+// call a driver.
 func RecordedSpills() []Spill {
 	c := defaultCubins()
 	if c == nil {
@@ -104,12 +104,12 @@ func (d *Device) noteLocalMemory(k *kernels.Kernel, fn cu.Function) error {
 	return nil
 }
 
-// spillSuffix ends the names of record files. The first part of the name is the name of the file
-// with the machine code.
+// spillSuffix ends the names of record files. A name begins with the name of the file that holds
+// the machine code.
 const spillSuffix = ".spill"
 
-// recordSpill writes a record beside the machine code. A failure to write is ignored, as for
-// machine code.
+// recordSpill writes a record to the folder of the machine code. A failure to write is ignored, as
+// for machine code.
 func (c *cubinCache) recordSpill(ptx string, sm int, v cu.Version, s Spill) {
 	if b, err := json.Marshal(s); err == nil {
 		c.write(c.path(ptx, sm, v)+spillSuffix, b)

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// spilling returns a device on which a kernel gets as much local memory as local returns for it.
-// warned points to the list of the device's warnings.
+// spilling returns a device on which each kernel gets the local memory that the function local
+// returns. The result warned points to the device's warnings.
 func spilling(t *testing.T, dir string, local func(kernel string) int) (d *Device, warned *[]Spill) {
 	t.Helper()
 	e, err := emu.New(emu.Config{Memory: 16 << 20, Spill: local})
@@ -65,8 +65,8 @@ func TestSpills(t *testing.T) {
 	}
 }
 
-// TestNoSpills checks that the library's kernels need no local memory, and a program's own kernels
-// are not reported.
+// TestNoSpills checks that the library's kernels need no local memory, and that a program's own
+// kernels are not reported.
 func TestNoSpills(t *testing.T) {
 	d, warned := spilling(t, t.TempDir(), func(kernel string) int {
 		if kernel == "mine" {

@@ -23,7 +23,7 @@ type stream struct {
 	// for a further stream of a recording: the recording's first stream on this device; otherwise
 	// nil
 	main *stream
-	// slots of this stream and of the streams for which this stream has waited
+	// slots of this stream and of the streams for which it has waited
 	mask atomic.Uint64
 }
 
@@ -32,14 +32,14 @@ var (
 	_ device.Event  = (*event)(nil)
 )
 
-// idleStream is a stream of the driver whose Go value is garbage.
+// idleStream is a driver's stream whose Go value is garbage.
 type idleStream struct {
 	priority int
 	handle   cu.Stream
 	slot     int
 }
 
-// streamPool keeps the driver's streams whose Go values are garbage. A stream is never destroyed,
+// streamPool keeps the driver streams whose Go values are garbage. A stream is never destroyed,
 // because work may be queued on it, and blocks of memory depend on its order. A later
 // [Device.NewStream] with that stream's priority reuses it.
 type streamPool struct {
@@ -53,7 +53,7 @@ type streamPool struct {
 // madeAt is the call stack of the request for a stream.
 type madeAt [16]uintptr
 
-// note stores the call stack of the request for a stream.
+// note stores the call stack of the request for stream h.
 func (p *streamPool) note(h cu.Stream, at madeAt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +63,7 @@ func (p *streamPool) note(h cu.Stream, at madeAt) {
 	p.made[h] = at
 }
 
-// streamName describes a stream in words, with the place where it was created.
+// streamName describes a stream in words, with the call that created it.
 func (d *Device) streamName(h cu.Stream) string {
 	if d.main != nil && h == d.main.handle {
 		return "the default stream"
@@ -90,7 +90,8 @@ func (p *streamPool) put(s idleStream) {
 	p.mu.Unlock()
 }
 
-// newStream creates a stream. priority is in the driver's numbers. The device's context is current.
+// newStream creates a stream. The priority is in the driver's numbers, in which lower is more
+// urgent. The device's context is current.
 func (d *Device) newStream(priority int) (*stream, error) {
 	p := d.streams
 	priority = min(max(priority, p.urgent), p.least)
@@ -141,7 +142,7 @@ func (d *Device) NewStream(priority int) (device.Stream, error) {
 	return s, nil
 }
 
-// stream returns s as a stream of this package. For nil it returns the default stream.
+// stream returns s as a stream of this package, or the default stream if s is nil.
 func (d *Device) stream(op string, s device.Stream) (*stream, error) {
 	if s == nil {
 		return d.main, nil
@@ -162,7 +163,7 @@ func (s *stream) Device() device.Device { return s.dev }
 // ID returns the driver's handle.
 func (s *stream) ID() uint64 { return uint64(s.handle) }
 
-// Record marks the work queued so far.
+// Record returns an event that marks the work queued so far.
 func (s *stream) Record() (device.Event, error) {
 	if l := s.rec.Load(); l != nil {
 		return l.mark(), nil

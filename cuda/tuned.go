@@ -21,7 +21,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// tunedHead is the first line of a file. A file with another head is ignored.
+// tunedHead is the first line of a file. A file with a different head is ignored.
 type tunedHead struct {
 	Format     string `json:"format"`
 	Device     string `json:"device"`
@@ -81,8 +81,8 @@ type knownForm struct {
 }
 
 const (
-	mostTuned      = 4096     // limit of the products in a file, and of the cached products
-	mostTunedBytes = 16 << 20 // limit of a file's size
+	mostTuned      = 4096     // largest number of products in a file, and of cached products
+	mostTunedBytes = 16 << 20 // largest size of a file in bytes
 	tunedPatience  = 2 * time.Second
 	longest        = time.Hour // longest credible time of a product
 	tunedAgain     = time.Second
@@ -115,7 +115,7 @@ func (p *platform) tunedFor(d *Device) *tunedProducts {
 	return v.(*tunedProducts)
 }
 
-// find returns what is known of a product's form.
+// find returns what is known about a product's form.
 func (m *tunedProducts) find(p kernels.Product, c *kernels.Choice) knownForm {
 	m.mu.RLock()
 	k, known := m.known[p]
@@ -169,7 +169,8 @@ func (m *tunedProducts) list() (list []tunedRecord) {
 }
 
 // add stores a record and returns its form. If another device of this kind has already added a
-// record for the product, add returns that record's form. So all devices of a kind use one form.
+// record for the product, add returns that record's form. All devices of a kind therefore use the
+// same form.
 func (m *tunedProducts) add(p kernels.Product, r tunedRecord) kernels.Form {
 	m.mu.Lock()
 	if k := m.known[p]; k.ok {
@@ -253,7 +254,7 @@ func (m *tunedProducts) save() (err error) {
 			return err
 		}
 	}
-	// remove temporary files of processes that ended while writing
+	// removes temporary files of processes that ended while they wrote
 	if _, err := atomicfile.Clean(dir); err != nil {
 		return err
 	}

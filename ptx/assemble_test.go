@@ -46,7 +46,7 @@ func TestAssemble(t *testing.T) {
 		for _, arch := range []string{"sm_80", "sm_90", "sm_120"} {
 			switch name := filepath.Base(file); {
 			case name == "hopper.ptx" && arch == "sm_80":
-				continue // the kernel's .target is sm_90
+				continue // the .target of this kernel is sm_90
 			case name == "hopper_alone.ptx" && arch != "sm_90":
 				continue
 			case name == "hopper_alone.ptx":

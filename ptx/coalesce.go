@@ -2,16 +2,16 @@ package ptx
 
 import "slices"
 
-// coalesceVariables lets instructions read and write a Var's register directly. It drops a snapshot
-// if the Var does not change before the snapshot's last use. It turns `t = op …; var = t` into `var
-// = op …`.
+// coalesceVariables lets instructions read and write a Var's register directly, without a snapshot.
+// It drops a snapshot if the Var does not change before the snapshot's last use. It replaces `t =
+// op …; var = t` by `var = op …`.
 func coalesceVariables(b *Builder) {
 	c := &coalescer{round: 1}
 	c.scan(b.entry, nil)
 	c.scan(b.root, nil)
 	c.snapshots(b.entry)
 	c.snapshots(b.root)
-	// The first half has changed uses, so the second half counts them again.
+	// The first half has changed the uses, so this scans them again for the second half.
 	c = &coalescer{round: 2}
 	c.scan(b.entry, nil)
 	c.scan(b.root, nil)
@@ -23,16 +23,16 @@ type coalescer struct {
 	sets  map[*node]map[*register]bool
 }
 
-// usage is what the coalescer knows about a register. It is a field of the register, because the
-// look-ups in a map from registers to usages took most of the time of building a kernel.
+// usage is what the coalescer knows about a register. It is a field of the register: a map from
+// registers to usages would take most of the time of building a kernel.
 type usage struct {
-	round   int     // the scan that gathered the fields below
+	round   int     // the scan that set the fields below
 	home    *region // region of the definition
 	lastUse int     // index, in the region home, of the last node that uses the register
 	count   int     // number of uses
 }
 
-// usage returns r's record for this scan.
+// usage returns the usage of r in this scan.
 func (c *coalescer) usage(r *register) *usage {
 	if r.usage.round != c.round {
 		r.usage = usage{round: c.round}
@@ -84,7 +84,7 @@ func (c *coalescer) use(u *register, here []position) {
 	}
 }
 
-// assigns reports whether n or something inside it sets v.
+// assigns reports whether n, or a node inside of it, sets v.
 func (c *coalescer) assigns(n *node, v *register) bool {
 	if slices.Contains(n.dst, v) {
 		return true
@@ -133,8 +133,8 @@ func (c *coalescer) snapshots(r *region) {
 	r.nodes = kept
 }
 
-// stable reports whether the Var that snapshot i of r reads keeps its value until the snapshot's
-// last use.
+// stable reports whether a Var keeps its value from a snapshot to the snapshot's last use. The
+// snapshot is node i of r.
 func (c *coalescer) stable(r *region, i int) bool {
 	d, v := r.nodes[i].dst[0], r.nodes[i].args[0]
 	last := c.usage(d).lastUse
