@@ -66,14 +66,13 @@ type communicator struct {
 // of a mean, are rounded to the elements' type before the sum.
 //
 // A collective fails with errors.ErrUnsupported in three cases:
-//
 //   - NCCL has no such type or operation, as for sums of int16 and bool.
 //   - NCCL's result would differ: its maximum and minimum of floats drop NaN.
 //   - The elements' type cannot hold a weight.
 //
 // Connect fails with errors.ErrUnsupported if two ranks share a GPU. Its error is a
 // *[device.UnavailableError] if the library is missing or older than 2.18, and for emulated GPUs.
-// In all further cases its error is a *[CollectiveError] or a *[device.OperandError].
+// In all other cases its error is a *[CollectiveError] or a *[device.OperandError].
 func (d *Device) Connect(devices []device.Device) (device.Communicator, error) {
 	const op = "connect"
 	devs := make([]*Device, len(devices))

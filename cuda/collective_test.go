@@ -370,7 +370,7 @@ func TestNCCLConnect(t *testing.T) {
 	must(t, com.Close())
 }
 
-// TestNCCLFailures checks that a failed call ends the communicator, wherever it happens. After the
+// TestNCCLFailures checks that a failed call ends the communicator, whichever call fails. After the
 // failure the communicator releases its resources, and later calls return the error of the failed
 // call.
 func TestNCCLFailures(t *testing.T) {

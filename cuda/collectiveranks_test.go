@@ -17,7 +17,7 @@ import (
 )
 
 // trainedBy trains a network with batch norms on n samples a step, and returns the network's
-// parameters and buffers. The first sample of every step is the one with the index sample.
+// parameters and buffers. The argument sample is the index of the first sample of each step.
 func trainedBy(m *nn.Sequential, opt optim.Optimizer, run func(f func(s *tensor.Scope)), sample, n int, scale float64) (all []float64) {
 	for step := range 8 {
 		run(func(s *tensor.Scope) {

@@ -24,10 +24,10 @@ func (d *Device) form(k *kernels.Kernel) *kernels.Kernel {
 	return best
 }
 
-// Forms returns a kernel that consists of k and of the given further kernels. These compute the
-// results of k, and are written for other targets than k (see [ptx.Builder.Target]). Each device
-// runs the most specific form that it can. All forms have the parameters and the block of k; their
-// dynamic shared memory may differ. The error is a *[KernelError].
+// Forms returns a kernel that consists of k and the other kernels. These must compute the same
+// results as k, and are written for other targets (see [ptx.Builder.Target]). Each device runs the
+// most specific form that it can. All forms have the parameters and the block of k; their dynamic
+// shared memory may differ. The error is a *[KernelError].
 func (k *Kernel) Forms(others ...*Kernel) (*Kernel, error) {
 	own := *k.k
 	own.Forms = slices.Clone(own.Forms)

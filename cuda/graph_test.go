@@ -163,8 +163,8 @@ func TestCapturedTraining(t *testing.T) {
 					if err := g.Replay(); err != nil {
 						t.Fatal(err)
 					}
-					// Before the first replay of Rprop, a launch sets the current rate in place of
-					// the rate from the capture.
+					// Before the first replay of Rprop, a launch replaces the rate of the capture
+					// by the current rate.
 					if n := p.dev.Counters().Launches - before; n != 1 && (k > 0 || name != "Rprop") {
 						t.Errorf("%d launches by a replay of %d operations", n, g.Operations())
 					}

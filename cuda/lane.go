@@ -250,7 +250,7 @@ func (e *recordedEvent) Wait() error {
 	return &device.RecordError{Device: e.l.r.d.name, Op: "wait for an event", Why: "it marks work that is only recorded, and the one who waits is not recorded with it"}
 }
 
-// sharedBy reports whether s and the buffer belong to one recording. If so, it notes that s uses
+// sharedBy reports whether s and the buffer belong to one recording. If so, it records that s uses
 // the buffer.
 func (b *buffer) sharedBy(s *stream) bool {
 	l := s.rec.Load()

@@ -16,8 +16,8 @@ type Library struct {
 	Name  string `json:"name"`
 	Found bool   `json:"found"`
 	Path  string `json:"path,omitempty"`
-	// directories and patterns of directories in the order of the search, up to the place where the
-	// library was found
+	// directories and patterns of directories in the order of the search, up to the folder where
+	// the library was found
 	Searched []string `json:"searched"`
 	Purpose  string   `json:"purpose"`
 }

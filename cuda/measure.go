@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 )
 
-// Forms are measured in turns, so that other work on the device slows all forms equally.
+// Forms are measured alternately in several rounds, so that other work on the device slows all
+// forms equally.
 const (
 	// number of rounds after the first one; an emulated GPU needs none, because its clock is exact
 	measuredRounds = 7
@@ -147,7 +148,7 @@ func remaining(list []*measuredForm) ([]*measuredForm, error) {
 }
 
 // timed measures the trials. It drops forms that take more than twice the least time in the first
-// turn, except for the first form.
+// round, except for the first form.
 func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 	for _, l := range list { // a first launch may take longer, so it is not measured
 		l.err = t.d.queue(t.s, l.launches)
@@ -170,7 +171,7 @@ func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 		if err := t.measureOnce(list, inner); err != nil {
 			return nil, err
 		}
-		// Each turn reverses the order, so that no form always comes first or always follows the
+		// Each round reverses the order, so that no form always comes first or always follows the
 		// same form.
 		slices.Reverse(list)
 	}

@@ -216,7 +216,7 @@ func (b *buffer) Size() int             { return b.size }
 func (b *buffer) Addr() uintptr         { return b.addr }
 func (b *buffer) Host() []byte          { return nil }
 
-// Use notes that s uses the buffer. The buffer's memory is not reused before the work queued on s
+// Use records that s uses the buffer. The buffer's memory is not reused before the work queued on s
 // so far is done. The stream s may belong to another device of this driver. Use of a freed buffer
 // panics, because its memory may already belong to another buffer.
 func (b *buffer) Use(s device.Stream) {

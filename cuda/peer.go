@@ -93,7 +93,7 @@ func (d *Device) faultOfTwo(from *Device, err error) error {
 	return d.fault("", err)
 }
 
-// failed asks the driver whether the context is lost, and returns the fault if so.
+// failed reports whether the context is lost: it returns the fault, or nil.
 func (d *Device) failed() error {
 	if err := d.enter(); err != nil {
 		return err

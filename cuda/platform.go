@@ -58,7 +58,7 @@ type platform struct {
 	devices map[int]*Device
 }
 
-// newPlatform asks a driver for the properties that all of its devices share.
+// newPlatform queries the properties that all devices of a driver share.
 func newPlatform(api cu.API) (*platform, error) {
 	p := &platform{api: api, devices: map[int]*Device{}, sync: os.Getenv("FLAMBEAU_CUDA_SYNC") == "1"}
 	p.warn = func(s Spill) { log.Printf("cuda: %v (Device.Spills lists all, flambeau doctor says what to do)", s) }
@@ -273,7 +273,7 @@ func describe(u *cu.Unavailable) (reason, help string) {
 }
 
 // notFound says that the driver's library was not found. It names only the library, because the
-// doctor lists the places that were searched. If a file exists but could not be loaded, notFound
+// doctor lists the folders that were searched. If a file exists but could not be loaded, notFound
 // reports that file. Each element of attempts is "path: the loader's answer".
 func notFound(attempts []string) string {
 	library := "its library"

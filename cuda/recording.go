@@ -37,7 +37,7 @@ var (
 type recording struct {
 	d      *Device
 	s      *stream   // stream of the first lane
-	others []*stream // for each further device, the stream of its first lane
+	others []*stream // for each device except the first, the stream of its first lane
 	live   atomic.Bool
 	owner  atomic.Pointer[any] // the value that For stored; nil after the recording has ended
 

@@ -18,7 +18,7 @@ type lifetime struct {
 	end int // number of earlier pieces when the buffer was freed; worklist.Alive until then
 }
 
-// over notes that the buffer was freed.
+// over records that the buffer was freed.
 func (l *lifetime) over() {
 	if l == nil {
 		return

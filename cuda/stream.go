@@ -20,8 +20,8 @@ type stream struct {
 	slot     int                  // index of the stream's record of index errors
 	priority int                  // priority in the driver's numbers: lower is more urgent
 	rec      atomic.Pointer[lane] // lane that records the stream's work; nil if no recording runs
-	// for a further stream of a recording: the recording's first stream on this device; otherwise
-	// nil
+	// for a stream that is not the recording's first stream on this device: that first stream;
+	// otherwise nil
 	main *stream
 	// slots of this stream and of the streams for which it has waited
 	mask atomic.Uint64
@@ -206,8 +206,8 @@ func (s *stream) Wait(e device.Event) error {
 	return nil
 }
 
-// follow notes that later work of s comes after the work of the streams in mask. A wait for s then
-// also reports their index errors.
+// follow records that later work of s comes after the work of the streams in mask. A wait for s
+// then also reports their index errors.
 func (s *stream) follow(mask uint64) {
 	s.mask.Or(mask)
 	if s.main != nil {
@@ -312,7 +312,7 @@ func (d *Device) recycle(h cu.Event) {
 	d.events.mu.Unlock()
 }
 
-// done asks the driver whether an event is done. It returns true if the device has failed.
+// done reports whether an event is done. It returns true if the device has failed.
 func (d *Device) done(h cu.Event) bool {
 	if d.enter() != nil {
 		return true

@@ -230,8 +230,8 @@ func (s *sweep) variants(name, unit string, work float64, t dtype.Type, list []k
 }
 
 // measure compiles the variants in parallel, compares their results with the first variant's, and
-// measures them in turns, so that changes in the device's speed affect all variants. The reported
-// rate is the argument work divided by seconds.
+// measures them alternately, so that changes in the device's speed affect all variants. The
+// reported rate is the argument work divided by seconds.
 func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []kernels.Variant, do func(kernels.Variant) error) {
 	if time.Now().After(s.deadline) {
 		s.Errorf("%s: no time was left", name)

@@ -34,7 +34,7 @@ type tunedHead struct {
 
 const tunedFormat = "flambeau products 1"
 
-// tunedRecord is each further line of a file: the measurement of one product.
+// tunedRecord is any later line of a file: the measurement of one product.
 type tunedRecord struct {
 	Product        string       `json:"product"`
 	Form           kernels.Form `json:"form"`

@@ -123,7 +123,7 @@ func (r *tuningRig) product(t *testing.T, m int) []string {
 const fastTile = "_32x64x64_"
 
 // TestTuning checks that the fastest form replaces the model's choice and is kept. The next program
-// uses that form if it asks for measurements.
+// uses that form if its tuning uses measurements.
 func TestTuning(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "products")
 	off := rig(t, dir, "", TuningOff)
@@ -172,7 +172,7 @@ func TestTuning(t *testing.T) {
 		}
 	}
 
-	// A second program must use the form if it asks for measurements, and must measure nothing.
+	// A second program must use the form if its tuning uses measurements, and must measure nothing.
 	for _, tuning := range []Tuning{TuningUse, TuningOn} {
 		second := rig(t, dir, "", tuning)
 		if ran := second.product(t, 40); len(ran) != 1 || ran[0] != chosen {

@@ -7,10 +7,10 @@ import (
 	"unsafe"
 )
 
-// TestArgumentsLieOnTheHeap checks that memory whose address C gets is not on the goroutine's
-// stack. A stack moves when it grows, which may happen after the address was taken and before the
-// call. The compiler puts values that do not escape on the stack. A value does not escape if its
-// address is only converted to a number.
+// TestArgumentsLieOnTheHeap checks that memory whose address is passed to C is not on the
+// goroutine's stack. A stack moves when it grows, which may happen after the address was taken and
+// before the call. The compiler puts values that do not escape on the stack. A value does not
+// escape if its address is only converted to a number.
 func TestArgumentsLieOnTheHeap(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)

@@ -51,7 +51,7 @@ const (
 )
 
 // launchArgs is memory to which the arguments of one call point. It lies on the heap, because
-// memory that C gets must not move.
+// memory whose address is passed to C must not move.
 type launchArgs struct {
 	config launchConfig
 	attrs  [3]launchAttribute

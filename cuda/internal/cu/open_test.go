@@ -111,8 +111,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestBindPrefersGetProcAddress checks that bind asks the driver's own resolver first. For
-// functions that the resolver lacks, bind must use exported names.
+// TestBindPrefersGetProcAddress checks that bind first uses the driver's own resolver, and uses
+// exported names for functions that the resolver lacks.
 func TestBindPrefersGetProcAddress(t *testing.T) {
 	f := newFake(t, 12040)
 	f.exports["cuGetProcAddress_v2"] = true

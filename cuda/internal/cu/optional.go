@@ -184,6 +184,6 @@ type Scarce interface {
 	// RefuseMemory makes requests for memory of dev fail with ErrOutOfMemory, from the n-th request
 	// after this call on (counted from 1) until Relent. n = 0 cancels this.
 	RefuseMemory(dev Device, n uint64)
-	// Relent ends a refusal that has begun. A refusal that has not begun stays as it is.
+	// Relent ends a refusal that has begun. It does not affect a refusal that has not begun.
 	Relent(dev Device)
 }

@@ -134,7 +134,7 @@ func (r Result) Sticky() bool {
 type Error struct {
 	Call   string // the driver's function, such as "cuMemAlloc"
 	Result Result // never 0
-	Detail string // what the call asked for, such as "8589934592 bytes"; may be empty
+	Detail string // arguments of the call, such as "8589934592 bytes"; may be empty
 	Log    string // the compiler's messages, for modules and links
 	Cause  error  // the emulator's account of the failure; nil on hardware
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// TestCallStruct checks that a struct passed by value lies on the stack, and that the arguments
-// besides it lie in their registers. A callback can check only nine words of the stack. The strict
+// TestCallStruct checks that a struct passed by value lies on the stack, and that the other
+// arguments lie in their registers. A callback can check only nine words of the stack. The strict
 // library, which a C compiler makes, checks all sixteen words (.ci/run nccl).
 func TestCallStruct(t *testing.T) {
 	var got []uintptr

@@ -19,7 +19,7 @@ type Reason int
 
 // Reasons for being unavailable.
 const (
-	LibraryNotFound Reason = iota + 1 // no driver library in any of the usual places
+	LibraryNotFound Reason = iota + 1 // no driver library in any of the usual folders
 	NoDevice                          // the driver works but finds no GPU
 	// the driver is older than Minimum, or lacks functions that it should have
 	DriverTooOld
@@ -50,10 +50,10 @@ type Unavailable struct {
 	Reason  Reason
 	Text    string   // what the reason means and what to do about it
 	Detail  string   // what was found on this machine; may be empty
-	Tried   []string // for LibraryNotFound: each name and place, with the loader's answer
+	Tried   []string // for LibraryNotFound: each name and folder, with the loader's answer
 	Library string   // the library that was loaded, "" if none
 	Version Version  // the driver's version, 0 if unknown
-	Result  Result   // the driver's answer, 0 if the driver was not asked
+	Result  Result   // the driver's result, 0 if the driver was not called
 }
 
 // Error returns text, detail and what was tried.

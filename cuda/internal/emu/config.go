@@ -34,8 +34,8 @@ type Config struct {
 	Granularity uint64
 
 	Workers int // goroutines that run the blocks of a kernel, default GOMAXPROCS
-	// instructions that a warp may execute before its kernel counts as an endless loop; the default
-	// is the one in package ptxvm
+	// instructions that a warp may execute before its kernel counts as an endless loop; 0 means the
+	// default of package ptxvm
 	MaxSteps int64
 	// operations that may be pending; a further call first runs some of them; default 1024
 	QueueDepth int

@@ -104,8 +104,8 @@ func (c *calendar) reserve(ready, cost time.Duration) (start, end time.Duration)
 		if cost == 0 {
 			return start, end
 		}
-		// The operation has used this span up to its end. So at most the beginning of the span is
-		// left in its place.
+		// The operation has used this span up to its end. So at most the beginning of the span
+		// remains free.
 		i += len(left)
 	}
 	from := max(c.end, ready)

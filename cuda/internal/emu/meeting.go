@@ -58,8 +58,8 @@ func (d *Driver) Meet(m *Meeting, parts []int, streams []cu.Stream) error {
 	return nil
 }
 
-// Cancel cancels a meeting that has not taken place. Its parts, queued or not, do nothing. The same
-// happens to a library's kernels when their communicator is aborted.
+// Cancel cancels a meeting that was not performed yet. Its parts, queued or not, do nothing. The
+// same happens to a library's kernels when their communicator is aborted.
 func (d *Driver) Cancel(m *Meeting) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,7 +89,7 @@ func (o *op) meetingReady() bool {
 	return true
 }
 
-// runMeeting makes a meeting take place. d.mu is held.
+// runMeeting performs a meeting. d.mu is held.
 func (d *Driver) runMeeting(m *Meeting) {
 	// All parts start when the last one is ready.
 	var start time.Duration

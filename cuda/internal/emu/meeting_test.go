@@ -140,8 +140,8 @@ func TestMeetingNobodyComesTo(t *testing.T) {
 	}
 }
 
-// TestCancelledMeeting checks that work behind a cancelled meeting runs, and that the meeting has
-// no effect.
+// TestCancelledMeeting checks that work queued after a cancelled meeting runs, and that the meeting
+// has no effect.
 func TestCancelledMeeting(t *testing.T) {
 	p := newTwoDevices(t, Config{Memory: 4 << 20})
 	p.put(0, 5)

@@ -78,5 +78,5 @@ func metaError(call, what string) error {
 }
 
 // unreservedMin is the size from which the system reserves no memory for page-locked memory of meta
-// mode. Such memory reads as zeros, and a page exists only after somebody has written it.
+// mode. Such memory reads as zeros, and a page exists only after it was written.
 const unreservedMin = 64 << 10

@@ -23,7 +23,7 @@ type module struct {
 type function struct {
 	mod        *module
 	entry      *ptxvm.Entry
-	maxDynamic int // bytes of dynamic shared memory that a launch may ask for
+	maxDynamic int // bytes of dynamic shared memory that a launch may request
 	carveout   int
 }
 

@@ -49,7 +49,8 @@ type op struct {
 	Op
 	stream *stream
 	issue  uint64 // the operation's position in the order of all calls
-	// operations that must be done before this one, besides the earlier ones of its queue
+	// operations that must be done before this one, in addition to the earlier operations of its
+	// queue
 	after []*op
 	// the operation's effect; nil for records and waits. An error ends the context.
 	run           func() (time.Duration, error)

@@ -21,7 +21,7 @@ type virtual struct {
 	mapped  map[uint64]*physical       // mapped memory by address
 }
 
-// physical is memory made by MemCreate. It can be mapped at one place only.
+// physical is memory made by MemCreate. It can be mapped at one address only.
 type physical struct {
 	handle   cu.MemHandle
 	size     uint64

@@ -132,7 +132,7 @@ func (g *gradFloatWriter) sums(d headRows, t headTile) [][]*ptx.Var {
 	return list
 }
 
-// pieces returns the number of the thread's first piece of four columns, in a result that has these
+// pieces returns the index of the thread's first piece of four columns, in a result that has these
 // sums.
 func (g *gradFloatWriter) pieces(sums [][]*ptx.Var) ptx.Value {
 	if g.s.parts == 1 {

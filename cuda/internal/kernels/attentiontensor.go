@@ -202,8 +202,8 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{threads, 1, 1}
 }
 
-// start prepares the rows of a warp. It takes the number of the warp's first query, and the padded
-// number of columns of v.
+// start prepares the rows of a warp. The argument query is the index of the warp's first query, and
+// values is the padded number of columns of v.
 func (g *attentionWriter) start(query ptx.Value, values int) {
 	b := g.Builder
 	for n := range 2 * g.s.high {

@@ -308,7 +308,7 @@ func gates(t *testing.T) []gate {
 		{name: "softmax, in shared memory too", plan: softmax(1, 28<<10, false, false), wide: 1},
 		{name: "log softmax gradient", plan: softmax(4, 2048, true, true), wide: 1},
 		{name: "softmax gradient", plan: softmax(8, 512, false, true), wide: 1},
-		// One request reads the elements at both ends of a row, which begins at any address.
+		// One request reads the elements at both ends of a row. The row may be misaligned.
 		{name: "softmax, rows of an odd length", plan: softmax(8, 509, false, false), wide: 0.97, spread: 3},
 		{name: "log softmax gradient, rows of an odd length", plan: softmax(2, 2049, true, true), wide: 0.98, spread: 3},
 		{name: "cross-entropy, rows of an odd length", plan: entropy(1027, false), wide: 0.9, spread: 3},
@@ -363,7 +363,8 @@ func gates(t *testing.T) []gate {
 			m.conflicts = true
 			return Argsort(m.tensor(dtype.I64, dense(2, 5), 0), m.random(m.tensor(dtype.I64, dense(2, 5000), 0)), true, m.scratch)
 		}},
-		// The digits decide where elements are stored: the run of a digit begins at any address.
+		// The digits decide where elements are stored, and the elements of a digit may begin at a
+		// misaligned address.
 		{name: "rows sorted in a tile", spread: 8, plan: sorts(f, 2, 2500)},
 		{name: "rows of 16 bits sorted in a tile", spread: 8, plan: sorts(h, 2, 2500)},
 		{name: "rows sorted by digits", spread: 8, plan: sorts(f, 1, 20000)},

@@ -386,7 +386,7 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, start, count, outerStride
 	return l
 }
 
-// place returns the pointer to a unit in the given buffer.
+// place returns the address of unit u in the given buffer of shared memory.
 func (l *tileLoader) place(u loadUnit, buffer ptx.Value) ptx.Ptr {
 	return u.dst.At(buffer.Mul(num(l.g.s.tile.bk * l.ld)))
 }

@@ -26,8 +26,8 @@ type Form struct {
 	CopyB bool `json:"copy_b,omitempty"`
 }
 
-// String returns a text such as "128x128x32, k by 512 behind 264 tiles": the tile, the chunk, and
-// the number of undivided tiles.
+// String returns a text such as "128x128x32, k by 512 behind 264 tiles". It names the tile, the
+// chunk of k of the divided tiles, and the number of undivided tiles before them.
 func (f Form) String() string {
 	s := fmt.Sprintf("%dx%dx%d", f.Tile[0], f.Tile[1], f.Tile[2])
 	if f.Chunk > 0 {
@@ -51,7 +51,7 @@ func (f Form) String() string {
 	return s
 }
 
-// A Chooser chooses the form of a product in place of the model. If it returns false, the model
+// A Chooser chooses the form of a product instead of the model. If it returns false, the model
 // chooses.
 type Chooser func(*Choice) (Form, bool)
 

@@ -188,7 +188,7 @@ func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 }
 
 // shareAdd is the number of clocks in which a warp adds four sums of a part to its own sums, if no
-// other warp is on its scheduler. One turn of the loop adds shareAhead parts. A turn takes 56
+// other warp is on its scheduler. One iteration of the loop adds shareAhead parts. It takes 56
 // instructions and one latency of shared memory.
 const shareAdd = 11
 

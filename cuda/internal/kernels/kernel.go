@@ -111,7 +111,7 @@ func kernelOf[S spec](s S, programs ...*expr.Program) (*Kernel, error) {
 	return actual.(*Kernel), nil
 }
 
-// roomForRegisters asks for four blocks per multiprocessor. With up to 256 threads in a block, each
+// roomForRegisters requests four blocks per multiprocessor. With up to 256 threads in a block, each
 // thread then has 64 registers. Without this hint the assembler makes room for more blocks than
 // these kernels need, and spills registers on some architectures.
 func roomForRegisters(b *ptx.Builder) { b.MinBlocks(4) }

@@ -246,7 +246,7 @@ func amount(y ptx.Value) ptx.Value {
 	return y.Bitcast(ptx.U32)
 }
 
-// scalarParams declares the program's run-time scalars as kernel parameters.
+// scalarParams declares a program's run-time scalars as kernel parameters.
 func scalarParams(b *ptx.Builder, types []dtype.Type) []ptx.Value {
 	list := make([]ptx.Value, len(types))
 	for i, t := range types {

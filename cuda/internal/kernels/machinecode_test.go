@@ -253,8 +253,9 @@ func (c *machineCode) inFlight() int {
 	if !looped {
 		walk(c.code)
 	}
-	// The variable copies is the number of bytes that one turn of the loop copies asynchronously.
-	// The variable left is the number of turns whose copies a wait may leave in flight.
+	// The variable copies is the number of bytes that one iteration of the loop copies
+	// asynchronously. The variable left is the number of iterations whose copies a wait may leave
+	// in flight.
 	copies, left := 0, 0
 	for _, i := range c.loop {
 		if strings.HasPrefix(i.op, "LDGSTS") {

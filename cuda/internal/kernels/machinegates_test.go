@@ -29,7 +29,8 @@ type codeGate struct {
 // is 4.8 TB/s. The GPU has 132 multiprocessors of four schedulers at 1.98 GHz.
 const memorySlots = 4 * multiprocessors * 1.98e9 * 32 / 4.8e12
 
-// turned returns a fake transposed operand: of its last two dimensions, the first has stride 1.
+// turned returns a fake operand that is a transpose: of its last two dimensions, the first has
+// stride 1.
 func turned(t dtype.Type, rows, columns int) Operand {
 	o := fake(t, 1, rows, columns)
 	o.Strides = shape.Of(0, 1, rows)

@@ -151,7 +151,7 @@ const manyBlocks = 2048
 
 // vectorsInFlight returns how many vectors a thread reads before it computes the first one. With a
 // single operand, one vector for each thread is not enough to keep memory busy. For a long
-// computation it returns 1, because the assembler would place the loads one after the other anyway.
+// computation it returns 1, because the assembler would not group the loads anyway.
 func (s mapSpec) vectorsInFlight(p *expr.Program) int {
 	if s.tune.together > 0 {
 		return s.tune.together

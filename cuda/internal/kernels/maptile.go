@@ -9,8 +9,8 @@ import (
 
 // tileSpec describes an elementwise kernel for operands that are contiguous along different
 // dimensions, such as a copy of a transposed operand. Blocks compute tiles of 32×32 elements. The
-// results are contiguous along the last dimension. An input is called turned if it is contiguous
-// along another dimension. Blocks transpose the turned inputs in shared memory. So all accesses to
+// results are contiguous along the last dimension. An input that is contiguous along another
+// dimension is called turned. Blocks transpose turned inputs in shared memory. So all accesses to
 // global memory run along the contiguous dimension.
 type tileSpec struct {
 	program programID

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// sumsSpec says which sums a product kernel computes besides the product.
+// sumsSpec says which sums a product kernel computes in addition to the product.
 type sumsSpec struct {
 	rows    bool // whether the rows of a are summed
 	columns bool // whether the columns of b are summed

@@ -339,7 +339,7 @@ func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch
 	if stage == firstStage {
 		s.out, programs[1] = p.r.Map.Out[0], nil
 	}
-	if stage == lastStage { // the map was applied in the first stage, so one kernel serves all maps
+	if stage == lastStage { // the map was applied in the first stage, so all maps share one kernel
 		s.redRank, s.mapping, s.vector, s.uniform, s.unroll = 1, programID{name: p.r.Map.Out[0].String()}, 1, 0, 0
 	}
 	if programs[1] != nil {

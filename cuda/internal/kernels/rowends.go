@@ -10,7 +10,7 @@ import (
 // rowForm says how a kernel accesses the columns of rows.
 type rowForm struct {
 	vector int  // neighbouring columns of one access
-	odd    bool // rows may begin at any address: see rowEnds
+	odd    bool // rows may be misaligned, see rowEnds
 }
 
 func (f rowForm) String() string {
@@ -20,9 +20,9 @@ func (f rowForm) String() string {
 	return fmt.Sprintf("v%d", f.vector)
 }
 
-// rowVectors returns how the rows of operands of the same type can be read. Rows that begin at any
-// address can be read in vectors on one condition: corresponding rows of all operands must have the
-// same distance from a multiple of 16 bytes.
+// rowVectors returns how the rows of operands of the same type can be read. Misaligned rows can be
+// read in vectors on one condition: corresponding rows of all operands must have the same distance
+// from a multiple of 16 bytes.
 func rowVectors(list ...Operand) rowForm {
 	x, v := list[0], 16/list[0].Type.Size()
 	if !unitColumns(list...) {

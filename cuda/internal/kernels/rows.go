@@ -150,7 +150,7 @@ func (w *rowWork) forEach(load func(i ptx.Value) []ptx.Value, visit func(i ptx.V
 	w.atEnds(func(i ptx.Value) { visit(i, load(i)) })
 }
 
-// unrolled returns the number of columns that whole turns of the unrolled loops process.
+// unrolled returns the number of columns that whole iterations of the unrolled loops process.
 func (w *rowWork) unrolled() ptx.Value {
 	return w.columns.Div(num(w.unroll * w.group)).Mul(num(w.unroll * w.group))
 }
@@ -198,8 +198,8 @@ func (w *rowWork) reduceRow(v ptx.Value, combine func(x, y ptx.Value) ptx.Value)
 
 // max returns the maximum, over the columns of the row, of f(the column's operands). A kernel calls
 // it first, when the operands are not cached yet. It therefore keeps several loads in flight, even
-// in the last turn. This changes the order of the columns, which does not affect a maximum. If the
-// row has a cache, max keeps the loaded values in it.
+// in the last iteration. This changes the order of the columns, which does not affect a maximum. If
+// the row has a cache, max keeps the loaded values in it.
 func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	least := w.Const(t, real(math.Inf(-1)))
 	const rounds = 4

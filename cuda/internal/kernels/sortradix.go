@@ -15,7 +15,7 @@ import (
 // Merrill: Onesweep, 2022, arXiv:2206.01784.
 //
 // A block draws a ticket when it starts, and waits only for blocks with lower tickets. Blocks with
-// lower tickets have started too, and the block with the lowest ticket waits for nobody. So every
+// lower tickets have started too, and the block with the lowest ticket does not wait. So every
 // block ends.
 
 const (

@@ -299,11 +299,11 @@ type fragmentReader func(stage ptx.Value, step, i int) []ptx.Value
 
 // reader returns a function that loads fragments of 16 outer elements by 32 bytes of k. The
 // operand's tile begins base bytes into a stage, and length is its size along the outer dimension.
-// The argument start is the outer element at which fragment 0 begins. Each further fragment begins
-// 16 outer elements later. A fragment is four registers, each with a matrix of 8 outer elements by
-// 8 elements of k. For operand a, the matrices begin at (outer, k) = (0,0), (8,0), (0,8), (8,8).
-// For operand b (operandB is true), they begin at (0,0), (0,8), (8,0), (8,8). For tf32 a matrix has
-// 4 elements along k, not 8.
+// The argument start is the outer element at which fragment 0 begins. Each following fragment
+// begins 16 outer elements later. A fragment is four registers, each with a matrix of 8 outer
+// elements by 8 elements of k. For operand a, the matrices begin at (outer, k) = (0,0), (8,0),
+// (0,8), (8,8). For operand b (operandB is true), they begin at (0,0), (0,8), (8,0), (8,8). For
+// tf32 a matrix has 4 elements along k, not 8.
 func (g *tensorBuilder) reader(alongK bool, length int, start ptx.Value, base int, operandB bool) fragmentReader {
 	if g.s.typ == dtype.F32 && !alongK {
 		return g.wordReader(length, start, base, operandB)

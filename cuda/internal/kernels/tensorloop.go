@@ -38,8 +38,8 @@ func (s tensorSpec) storesLater() bool {
 	return s.loop && s.store == storePieces && s.out != dtype.F32 && s.act == "" && s.a.vector == 8 && s.b.vector == 8
 }
 
-// laterPieces is how many pieces of 16 bytes a thread stores in each turn of the next tile's loop
-// over k.
+// laterPieces is the number of 16-byte pieces that a thread stores in each iteration of the next
+// tile's loop over k.
 const laterPieces = 2
 
 // laterBytes returns how many bytes of a tile's results the block stores in each step of k of the
@@ -70,8 +70,9 @@ func (g *tensorBuilder) storeRest() {
 }
 
 // loopTiles computes tiles id, id + workers, id + 2·workers, … of one list of the tiles of all
-// matrices of a batch. Each turn begins a tile's copies, stores the results of the previous tile,
-// and multiplies. The last turn only stores results. It has no tile, so its copies move zero bytes.
+// matrices of a batch. Each iteration begins a tile's copies, stores the results of the previous
+// tile, and multiplies. The last iteration only stores results. It has no tile, so its copies move
+// zero bytes.
 func (g *tensorBuilder) loopTiles(q productParams) {
 	b, f := g.Builder, g.s.form
 	g.begin()

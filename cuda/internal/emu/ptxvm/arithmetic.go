@@ -50,7 +50,7 @@ func (d *decoder) noType(t Type) {
 }
 
 // direction removes an optional rounding modifier and returns it. Only f32 and f64 have rounding
-// modifiers besides .rn.
+// modifiers other than .rn.
 func (d *decoder) direction(t Type) rounding {
 	i := d.oneOf("rn", "rz", "rm", "rp")
 	if i > 0 && t != F32 && t != F64 {

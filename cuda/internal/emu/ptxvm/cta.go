@@ -24,14 +24,14 @@ type cta struct {
 	barriers [16]ctaBarrier
 	global   globalLog
 	watch    bool          // look for races on global memory within the block
-	blocks   *blockRaces   // races between blocks; nil if the launch does not ask for them
-	lines    []LineStats   // counters by instruction; nil if the launch does not ask for them
-	cache    *blockCache   // for counts of traffic; nil if the launch does not ask for them
+	blocks   *blockRaces   // races between blocks; nil if the launch does not check them
+	lines    []LineStats   // counters by instruction; nil if the launch does not collect them
+	cache    *blockCache   // counts traffic; nil if the launch does not count it
 	fence    atomic.Uint64 // counts fences: the increment orders accesses to host memory
 	abort    func() bool   // called between slices; true ends the block
 }
 
-// slice is the number of instructions that a warp executes before another warp gets its turn.
+// slice is the number of instructions that a warp executes before the next warp runs.
 const slice = 256
 
 // newCTA returns the state for running blocks of a launch. It reuses the state of an earlier launch

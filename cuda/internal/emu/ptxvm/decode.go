@@ -359,7 +359,8 @@ func (d *decoder) address(name string, off int64, t Type) int32 {
 	return d.constSlot(k)
 }
 
-// place assigns an offset to a shared variable of module scope when an entry first uses it.
+// place assigns an offset in shared memory to a variable of module scope, when an entry first uses
+// the variable.
 func (d *decoder) place(v *variable) {
 	if v.extern {
 		d.dynAlign = max(d.dynAlign, v.align)

@@ -52,14 +52,14 @@ func (k FaultKind) String() string {
 	return fmt.Sprintf("FaultKind(%d)", uint8(k))
 }
 
-// Site is a place in a kernel: a line of its PTX text executed by one thread.
+// Site is a line of a kernel's PTX text that one thread executed.
 type Site struct {
 	Line   int       // line of the PTX text, from 1
 	Source string    // text of the PTX line, trimmed
 	Thread [3]uint32 // %tid
 }
 
-// Fault is a mistake of a kernel, with its place and thread. It is the error of Launch.Run.
+// Fault is a mistake of a kernel, with its line and thread. It is the error of Launch.Run.
 type Fault struct {
 	Kind   FaultKind
 	Kernel string

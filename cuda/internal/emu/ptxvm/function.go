@@ -132,7 +132,7 @@ func (p *parser) call() []operand {
 	return []operand{rets, target, args}
 }
 
-// lists parses a directive that follows a label in place of an instruction.
+// lists parses a directive that a label precedes.
 func (p *parser) lists(sc *scope, label string) bool {
 	switch {
 	case p.accept(".branchtargets"):
@@ -143,7 +143,7 @@ func (p *parser) lists(sc *scope, label string) bool {
 		p.expect(";")
 		sc.tables[label] = list
 	case p.is(".callprototype"), p.is(".calltargets"):
-		// This directive serves only the assembler's register allocation, so it is skipped.
+		// This directive only helps the assembler's register allocation, so it is skipped.
 		for !p.accept(";") {
 			if p.cur.kind == tkEOF {
 				fail(p.cur.line, "%s has no end", label)

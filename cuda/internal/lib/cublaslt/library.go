@@ -55,8 +55,9 @@ var opened struct {
 	l *Library
 }
 
-// Open loads the library: the first of the paths that can be loaded, or else the one that the
-// system's loader finds. The first success is kept for the process. The error is an *[Unavailable].
+// Open loads the library from the first of the paths that can be loaded, or else from where the
+// system's loader finds it. The first success is kept for the process. The error is an
+// *[Unavailable].
 func Open(paths ...string) (*Library, error) {
 	opened.Lock()
 	defer opened.Unlock()

@@ -42,9 +42,9 @@ type Plan struct {
 // factors are alpha and beta. They are global, because globals do not move.
 var factors = [2]float32{1, 0}
 
-// Plan asks the library for the best algorithm for a product. The argument workspace is the largest
-// number of bytes of workspace that the algorithm may use. The error is ErrNotSupported if the
-// library has no algorithm. That error has no effect on any work.
+// Plan returns a product's plan with the best algorithm that the library knows. The argument
+// workspace is the largest number of bytes of workspace that the algorithm may use. The error is
+// ErrNotSupported if the library has no algorithm. That error has no effect on any work.
 func (l *Library) Plan(h Handle, p Product, workspace uint64) (*Plan, error) {
 	plan := &Plan{l: l, handle: h, algo: new(algorithm), bias: p.Bias}
 	err := plan.describe(&p)

@@ -208,7 +208,7 @@ type processInfo struct {
 //go:noinline
 func newInfos(n int) []processInfo { return make([]processInfo, n) }
 
-// maxProcesses bounds the number of processes that are asked for.
+// maxProcesses bounds the number of processes that a query returns.
 const maxProcesses = 4096
 
 func (m *library) Processes(d Device) ([]Process, error) {

@@ -207,7 +207,7 @@ func (e *Error) Unwrap() error { return e.Return }
 // Unavailable says why the library cannot be used.
 type Unavailable struct {
 	Library string   // the file that was loaded, "" if none
-	Tried   []string // each place, with the loader's answer
+	Tried   []string // each name and folder, with the loader's answer
 	Return  Return   // the library's own answer, 0 if the library was not called
 }
 
