@@ -25,7 +25,7 @@ type CollectiveError struct {
 	Err error
 }
 
-// Error reads like "cuda: all reduce: rank 1 (cuda:1): NCCL has no type for int16".
+// Error returns a text such as "cuda: all reduce: rank 1 (cuda:1): NCCL has no type for int16".
 func (e *CollectiveError) Error() string {
 	s := "cuda: " + e.Op
 	if e.Rank >= 0 {
@@ -46,7 +46,7 @@ var ErrAborted = errors.New("the communicator was ended")
 type communicator struct {
 	lib   *nccl.Library
 	devs  []*Device
-	comms []nccl.Comm // NCCL writes the handles here when it makes the communicators
+	comms []nccl.Comm // NCCL writes the communicators' handles here
 
 	// The mutex queue is held during a whole Collect, so that only one Collect runs at a time. A
 	// wait that does not involve the library holds only this mutex.
@@ -105,7 +105,7 @@ func (d *Device) Connect(devices []device.Device) (device.Communicator, error) {
 	return c, nil
 }
 
-// openNCCL loads the library from the place that [Libraries] finds.
+// openNCCL loads NCCL from the path that [Libraries] finds.
 func openNCCL() (*nccl.Library, error) {
 	for _, l := range Libraries() {
 		if l.Name == "nccl" && l.Found {
@@ -155,8 +155,8 @@ func (c *communicator) failureOf(op string, rank int, reason string, err error) 
 	return e
 }
 
-// group makes the ranks' calls in one NCCL group, each with the context of its device current. It
-// returns when NCCL has queued all of them. An error ends the communicator.
+// group makes the ranks' calls in one NCCL group. During the call of a rank, the context of its
+// device is current. It returns when NCCL has queued all calls. An error ends the communicator.
 func (c *communicator) group(op string, call func(rank int) error) error {
 	c.calls.Lock()
 	defer c.calls.Unlock()
@@ -175,7 +175,7 @@ func (c *communicator) group(op string, call func(rank int) error) error {
 			break
 		}
 	}
-	// GroupEnd is called after a failed call too, so that the thread leaves the group.
+	// GroupEnd is called even after a failed call, so that the thread leaves the group.
 	if e := c.lib.GroupEnd(); err == nil && e != nil {
 		err = c.failure(op, -1, e)
 	}
@@ -188,7 +188,7 @@ func (c *communicator) group(op string, call func(rank int) error) error {
 	return nil
 }
 
-// withContext calls a function with the context of the rank's device current.
+// withContext calls a function while the context of the rank's device is current.
 func (c *communicator) withContext(r int, call func(rank int) error) error {
 	if err := c.devs[r].enter(); err != nil {
 		return err
@@ -197,8 +197,8 @@ func (c *communicator) withContext(r int, call func(rank int) error) error {
 	return call(r)
 }
 
-// NCCL finishes a call in the background. That takes some ten microseconds, or seconds when the
-// ranks connect for the first time.
+// NCCL finishes a call in the background. That takes some ten microseconds, or seconds if the ranks
+// connect for the first time.
 const (
 	quickLooks = 200
 	firstPause = 20 * time.Microsecond
@@ -276,7 +276,7 @@ func (c *communicator) abort() error {
 func (c *communicator) Name() string { return "nccl" }
 
 // Abort ends calls of Collect and Close that hang; they return an error that wraps [ErrAborted]. It
-// also ends kernels of the collective that wait on their GPUs for each other.
+// also ends a collective's kernels that wait for each other on their GPUs.
 func (c *communicator) Abort() error {
 	c.stop.Do(func() { close(c.stopped) })
 	c.calls.Lock()

@@ -105,7 +105,7 @@ func (c trial) want(ins [][]float64) [][]float64 {
 	return outs
 }
 
-// run runs the trial on a communicator, between two pieces of unrelated work on the streams, and
+// run runs the trial on a communicator, with unrelated work on the streams before and after it, and
 // compares the outputs.
 func (r *ncclRig) run(com device.Communicator, c trial) {
 	r.Helper()
@@ -195,7 +195,8 @@ func eachNCCL(t *testing.T, f func(t *testing.T, r *ncclRig, com device.Communic
 	}
 }
 
-// TestNCCLCopies runs all kinds that move elements, for all types, from and to each rank.
+// TestNCCLCopies checks all kinds of collectives that move elements, for all types, and with each
+// rank as source and destination.
 func TestNCCLCopies(t *testing.T) {
 	eachNCCL(t, func(t *testing.T, r *ncclRig, com device.Communicator) {
 		world := len(r.devs)
@@ -220,8 +221,8 @@ func TestNCCLCopies(t *testing.T) {
 	})
 }
 
-// TestNCCLReductions runs all combinations and all types that are supported, with ranks that have
-// no input or no output, and with weights.
+// TestNCCLReductions checks all supported combinations and types, with ranks that have no input or
+// no output, and with weights.
 func TestNCCLReductions(t *testing.T) {
 	eachNCCL(t, func(t *testing.T, r *ncclRig, com device.Communicator) {
 		world := len(r.devs)
@@ -423,7 +424,7 @@ func TestNCCLFailures(t *testing.T) {
 			}
 			_ = com.Abort()
 			if call == "ncclCommDestroy" {
-				r.lost++ // the library loses this communicator; all others are destroyed
+				r.lost++ // the library never destroys this communicator, but it destroys all others
 			}
 		}
 	}
@@ -473,7 +474,7 @@ func TestNCCLAbort(t *testing.T) {
 	}
 }
 
-// kernelTracer records kernels.
+// kernelTracer is a tracer that stores kernels.
 type kernelTracer struct {
 	device.Tracer
 	mu   sync.Mutex

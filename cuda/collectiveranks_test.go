@@ -71,7 +71,7 @@ func TestNCCLTraining(t *testing.T) {
 				m := dist.ConvertSyncBatchNorm(nn.To(dist.Make(g, model), g.Device()), g)
 				dist.DDP(m, g, dist.BucketBytes(200, 400))
 				opt := dist.NewZeRO(g, optim.NewAdamW(nn.Parameters(m), adam))
-				// Ranks have different numbers of samples, which are the weights of their losses.
+				// The ranks have different numbers of samples, by which their losses are weighted.
 				n := whole/world + 1 - 2*(g.Rank()%2)
 				at := whole / world * g.Rank()
 				if g.Rank()%2 == 1 {

@@ -15,9 +15,9 @@ import (
 // reduction says how the library combines elements.
 type reduction struct {
 	typ     nccl.DataType
-	size    int // bytes of an element
+	size    int // size of an element in bytes
 	op      nccl.RedOp
-	neutral uint64 // the bits of the neutral element, which changes no result
+	neutral uint64 // bits of the neutral element, which changes no result
 	// for each rank, whether its input is left out and replaced by neutral elements
 	left    []bool
 	scalars [][8]byte    // each rank's factor, by which its input is multiplied before the sum; nil if all factors are 1
@@ -30,13 +30,12 @@ var ncclTypes = map[dtype.Type]nccl.DataType{dtype.Bool: nccl.Uint8, dtype.U8: n
 var ncclOps = map[device.Combine]nccl.RedOp{device.CombineSum: nccl.Sum, device.CombineMean: nccl.Avg, device.CombineMax: nccl.Max,
 	device.CombineMin: nccl.Min, device.CombineProduct: nccl.Prod}
 
-// unsupported returns the error for a reduction that the library does not have, or computes
-// differently.
+// unsupported returns the error for a reduction that the library lacks, or computes differently.
 func (q *collection) unsupported(rank int, format string, args ...any) error {
 	return q.c.failureOf(q.op, rank, fmt.Sprintf(format, args...), errors.ErrUnsupported)
 }
 
-// planReduction chooses NCCL's type and op, and the factor of each rank.
+// planReduction chooses NCCL's type and op, and the factors of the ranks.
 func (q *collection) planReduction(t dtype.Type) error {
 	k, red := q.k, &q.red
 	order := k.Combine == device.CombineMax || k.Combine == device.CombineMin
@@ -95,8 +94,8 @@ func (q *collection) planReduction(t dtype.Type) error {
 	return nil
 }
 
-// reduce allocates memory for ranks without an input or output, and returns the function that makes
-// the call of one rank.
+// reduce allocates memory for ranks without an input or output, and returns a function that makes
+// the library's call for one rank.
 func (q *collection) reduce() (call func(rank int) error, err error) {
 	lib, k, red, world := q.c.lib, q.k, &q.red, len(q.streams)
 	inParts, outParts := k.Kind.Parts(world)
@@ -151,8 +150,8 @@ func (q *collection) release() error {
 	return nil
 }
 
-// encode returns the bits of x in the type t, in the lower bytes. ok is false if t has no value
-// near x: x is a fraction and t an integer type, or x is outside the range of t.
+// encode returns the bits of x in the type t, in the lower bytes. The result ok is false if t has
+// no value near x: if x is outside the range of t, or if x is a fraction and t is an integer type.
 func encode(t dtype.Type, x float64) (bits uint64, ok bool) {
 	if math.IsInf(x, 0) || math.IsNaN(x) {
 		return 0, false

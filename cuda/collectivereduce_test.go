@@ -39,7 +39,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// TestFill writes words of each size, with equal halves and with different halves.
+// TestFill checks fills with words of each size, whose halves are equal or different.
 func TestFill(t *testing.T) {
 	d := emulated(t, "emulate,seed=2")
 	s := d.main

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// contexts returns the numbers of the GPUs that have a context.
+// contexts returns the indices of the GPUs that have a context.
 func contexts(t *testing.T) []int {
 	t.Helper()
 	p, u := current()

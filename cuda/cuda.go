@@ -26,7 +26,7 @@ func (driver) Open(i int) (device.Device, error) {
 	return d, nil
 }
 
-// Opened returns the opened device with the lowest number, nil if none is open.
+// Opened returns the opened device with the lowest index, or nil if none is open.
 func (driver) Opened() device.Device {
 	if p, _ := current(); p != nil {
 		if d := p.opened(); d != nil {

@@ -24,7 +24,7 @@ type Device struct {
 	gpu  *kernels.GPU
 
 	main *stream
-	// a separate value, so that a stream's cleanup does not keep the device reachable
+	// a separate value, because a stream's cleanup must not keep the device reachable
 	streams *streamPool
 	events  eventPool
 	timers  eventPool // events with timing
@@ -33,11 +33,11 @@ type Device struct {
 	index   indexFaults
 	dead    atomic.Pointer[device.Fault] // the sticky fault that ended the device
 	kernels sync.Map                     // maps *kernels.Kernel to *loaded
-	// the device that this one rehearses; nil if this is no rehearsal
+	// the device that this device rehearses; nil if this is no rehearsal
 	rehearses *Device
 	count     counters
 	counters  counterPool
-	peers     sync.Map // maps *Device to *peerLink
+	peers     sync.Map // maps each peer, a *Device, to its *peerLink
 	timing    timing
 	staging   staging
 
@@ -72,7 +72,7 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 		return nil, err
 	}
 	d.ptx = newestPTX(p.version)
-	// plan for a real GPU, not for the few multiprocessors of the emulator
+	// plans are for a real GPU, not for the few multiprocessors of the emulator
 	if d.gpu = kernels.GPUOf(d.sm, product, cores); p.emulated {
 		d.gpu = kernels.GPUOf(d.sm, "", 0)
 	}
@@ -98,7 +98,7 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 	return d, nil
 }
 
-// start creates the stream, the pool and the other state that lives in the context.
+// start creates everything that lives in the context: the stream, the pool and other state.
 func (d *Device) start() error {
 	if err := d.enter(); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (d *Device) start() error {
 
 // newestPTX returns the newest PTX version, times ten, that a driver of the given CUDA version
 // compiles: table "PTX Release History" of NVIDIA's PTX ISA. A newer driver counts as the newest
-// one in the table.
+// driver in the table.
 func newestPTX(v cu.Version) int {
 	major, minor := int(v)/1000, int(v)%1000/10
 	switch {
@@ -171,7 +171,7 @@ type counters struct{ launches, kernels, compiled, up, down, downBytes, within a
 type Counters struct {
 	Launches  uint64 // kernels launched
 	Kernels   uint64 // kernels loaded
-	Compiled  uint64 // kernels that the driver compiled, not found in a [Pack] or on disk
+	Compiled  uint64 // kernels that the driver compiled because they were neither in a [Pack] nor on disk
 	Uploads   uint64 // copies from the host; a copy in several pieces counts once
 	Downloads uint64 // copies to the host, each of which waits for its stream
 	Copies    uint64 // copies on the device and between devices

@@ -79,7 +79,7 @@ func NewEvent(dev device.Device, opts ...EventOption) (*Event, error) {
 	return e, nil
 }
 
-// newEvent takes an event from the pool or the driver.
+// newEvent takes an event from the pool p, or creates one.
 func (d *Device) newEvent(p *eventPool, flags cu.EventFlags) (cu.Event, error) {
 	p.mu.Lock()
 	if n := len(p.free) - 1; n >= 0 {
@@ -228,9 +228,9 @@ func (e *Event) checkRecording(op string) error {
 }
 
 // Elapsed returns the GPU's time between e and end, to about half a microsecond. (torch's
-// elapsed_time is in milliseconds.) Both events must have been made with [EnableTiming], recorded,
-// and be done; otherwise the error is a *[device.OperandError]. An emulated GPU returns the time of
-// its cost model.
+// elapsed_time is in milliseconds.) Both events must be made with [EnableTiming], recorded, and
+// done. Otherwise the error is a *[device.OperandError]. An emulated GPU returns the time of its
+// cost model.
 func (e *Event) Elapsed(end *Event) (time.Duration, error) {
 	const op = "elapsed"
 	if end == nil || end.d != e.d {

@@ -72,7 +72,7 @@ func testEvent(t *testing.T, d *Device) {
 	}
 	x := floats(t, d, a, fill(1, 100)...)
 	y := empty(t, d, b, 100)
-	for i := range 4 { // this loop records one event several times
+	for i := range 4 { // this loop records the same event several times
 		must(t, apply(d, a, next, views(x), views(x)))
 		must(t, e.Record(a))
 		must(t, b.Wait(e))
@@ -240,7 +240,7 @@ func TestEventsWhileRecording(t *testing.T) {
 	must(t, e.Record(other))
 	once, err := other.Record()
 	must(t, err)
-	must(t, s.Wait(once)) // all replays wait for this event
+	must(t, s.Wait(once)) // all replays must wait for this event
 	refused := func(what string, err error) {
 		t.Helper()
 		var re *device.RecordError

@@ -47,7 +47,7 @@ func TestStickyFault(t *testing.T) {
 	d.Empty()
 }
 
-// failing fails like a GPU: a later call after the kernel returns an error code.
+// failing is a driver that fails like a GPU: some call after the launch returns an error code.
 type failing struct {
 	cu.API
 	launched, broken bool
@@ -180,7 +180,7 @@ func TestLaunch(t *testing.T) {
 	both.StaticShared = 40 << 10
 	both.PTX = strings.Replace(both.PTX, "{", "{\n\t.shared .align 16 .b8 fixed[40960];", 1)
 	must(t, launch(both, params(at)))
-	// A launch that cannot work returns a fault that is not sticky.
+	// An impossible launch returns a fault that is not sticky.
 	newer, higher, much, none, wrong := sharedKernel(0), sharedKernel(0), sharedKernel(1<<20), sharedKernel(0), sharedKernel(0)
 	newer.Version, higher.Target, none.Entry = 88, 90, "other"
 	wrong.PTX = strings.Replace(wrong.PTX, "st.global.u32", "st.global.u33", 1)
@@ -271,7 +271,7 @@ func testIndexErrors(t *testing.T, d *Device) {
 	must(t, b.Wait(e))
 	e.Release()
 	var tags []uint32
-	for range 2 { // each of the two waits returns one stream's error
+	for range 2 { // each of the two waits returns the error of one stream
 		var x *device.IndexError
 		if err := b.Synchronize(); !errors.As(err, &x) {
 			t.Fatalf("the waiting stream: %v", err)

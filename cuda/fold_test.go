@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// foldGradients are ops in whose gradients windows overlap, with the shapes of their operands.
+// foldGradients lists ops whose gradients have overlapping windows, with the shapes of their
+// operands.
 var foldGradients = []struct {
 	name   string
 	shapes [][]int
@@ -130,7 +131,7 @@ func same(t *testing.T, what string, typ dtype.Type, got, want []string) {
 	}
 }
 
-// bitsOf returns the elements of x exactly.
+// bitsOf returns the exact values of x as text.
 func bitsOf(x *tensor.Tensor) string { return fmt.Sprint(tensor.Data[float64](x.Double())) }
 
 // TestFoldIsOneLaunch checks that columns become an image in one launch, and an image becomes

@@ -66,7 +66,7 @@ func testForkedRecording(t *testing.T, d *Device) {
 			t.Errorf("%d launches", n)
 		}
 	}
-	// out is 2(x+1) + 2x + 2; the fork is now on the recording's stream
+	// out is 2(x+1) + 2x + 2; the fork now is the recording's stream
 	check(t, d, f, out, 8, 12, 16, 20)
 	must(t, g.Close())
 	must(t, d.Synchronize())
@@ -186,7 +186,7 @@ func TestForksRunBeside(t *testing.T) {
 			must(t, err)
 			step(d, f, x)
 			must(t, s.WaitStream(f))
-			must(t, s.Wait(old)) // the wait adds no edge, because s comes after old already
+			must(t, s.Wait(old)) // the wait adds no edge, because the stream s already comes after old
 			step(d, s, y)
 		}, []string{"[]", "[0]", "[1]"}},
 	} {

@@ -13,9 +13,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// formFor returns a kernel for a target. The kernel stores a number, mark, into dynamic shared
-// memory, whose size differs from form to form. From there it copies the number to its parameter
-// out.
+// formFor returns a kernel for a target. The kernel stores the number mark in dynamic shared
+// memory, and copies it from there to its parameter out. The size of the shared memory differs
+// between forms.
 func formFor(t *testing.T, a ptx.Arch, mark int32) *Kernel {
 	b := ptx.New("form")
 	b.Target(a)

@@ -25,7 +25,7 @@ type stepper struct {
 	opt  optim.Optimizer
 	gen  *tensor.Generator
 	x, y *tensor.Tensor // static inputs
-	loss *tensor.Tensor // loss of the last step, in a tensor that is kept
+	loss *tensor.Tensor // loss of the last step, in a tensor that outlives the step
 	clip func(params []*tensor.Tensor)
 }
 
@@ -82,7 +82,7 @@ func (p *stepper) feed(k int) {
 	p.opt.SetLR(0.05 / (1 + 0.3*float64(k)))
 }
 
-// numbers returns everything that a step changes.
+// numbers returns the values of everything that a step changes.
 func (p *stepper) numbers() (v []float64) {
 	v = append(v, p.loss.Item())
 	d := nn.StateDict(p.m)
@@ -124,7 +124,7 @@ func TestCapturedTraining(t *testing.T) {
 		"ASGD":  {func(p []*tensor.Tensor) optim.Optimizer { return optim.NewASGD(p, optim.ASGDConfig{LR: 0.01, T0: 3}) }, nil, 1, 6},
 	} {
 		if testing.Short() && name != "AdamW" {
-			continue // the short form runs only one optimizer
+			continue // without FLAMBEAU_SOAK only one optimizer is tested
 		}
 		t.Run(name, func(t *testing.T) {
 			switch {
@@ -218,8 +218,8 @@ func TestCapturedAmongEager(t *testing.T) {
 	}
 }
 
-// TestReplaysKeepMemoryFlat runs 100 replays without a wait. Memory use stays constant, and all
-// memory is given back.
+// TestReplaysKeepMemoryFlat runs 100 replays without a wait. Memory use must stay constant, and all
+// memory must be given back.
 func TestReplaysKeepMemoryFlat(t *testing.T) {
 	p := newStepper(t, 5, adamW)
 	tensor.Do(p.step, p.options()...) // allocate the optimizer's state
@@ -414,7 +414,7 @@ func TestNotCapturedSteps(t *testing.T) {
 		if !errors.Is(err, tensor.ErrCapture) {
 			t.Errorf("%s: %v", name, err)
 		}
-		// An optimizer may have allocated its state in the meantime.
+		// An optimizer may have allocated its state in the failed capture.
 		if w.Grad() != nil || dev.Stats().Allocated > stats+4096 {
 			t.Errorf("%s: something is left of the capture", name)
 		}

@@ -20,7 +20,7 @@ type group struct {
 	gpus  []*cuda.Device
 	ranks []*stepper
 	gen   *tensor.Generator
-	sides []tensor.Option // streams of the ranks' passes
+	sides []tensor.Option // options with the streams of the ranks' passes
 }
 
 func newGroup(t *testing.T, more string) *group {
@@ -41,9 +41,9 @@ func newGroup(t *testing.T, more string) *group {
 	return r
 }
 
-// step computes each rank's gradients on a stream of its own, from its own batch. Both ranks use
-// random numbers of one generator. On each device, step sums the gradients in the order of ranks
-// and updates the parameters.
+// step computes each rank's gradients on the rank's own stream, from its own batch. Both ranks use
+// random numbers of one generator. On each device, step sums the gradients in the order of the
+// ranks, and updates the parameters.
 func (r *group) step(s *tensor.Scope) {
 	for i, p := range r.ranks {
 		s.Do(func(c *tensor.Scope) {

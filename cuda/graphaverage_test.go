@@ -29,8 +29,8 @@ func TestCapturedAverages(t *testing.T) {
 			a := make(p.m)
 			step := func(s *tensor.Scope) { p.step(s); a.Update() }
 			do := func() error { return tensor.Try(func() { tensor.Do(step, p.options()...) }) }
-			// A capture of the first update is refused, because later updates average the count of
-			// batches in another way.
+			// A capture of the first update is refused, because later updates average the batch
+			// counter differently.
 			if name == "EMA with buffers" {
 				if captured {
 					if _, err := tensor.Capture(p.dev, step, p.options()...); !errors.Is(err, tensor.ErrCapture) {
@@ -85,9 +85,9 @@ func TestCapturedAverages(t *testing.T) {
 	}
 }
 
-// TestCapturedMuon captures a step in which Muon updates the matrices, and AdamW updates the
-// parameters that are no matrices. Replays compute the same bits as eager steps. Rates, momentum
-// and decay may change; settings that choose the kernels may not.
+// TestCapturedMuon captures a step in which Muon updates the matrices, and AdamW updates all other
+// parameters. Replays must compute the same bits as eager steps. Rates, momentum and decay may
+// change between replays, but not settings that choose the kernels.
 func TestCapturedMuon(t *testing.T) {
 	steps := 5
 	if testing.Short() {

@@ -21,9 +21,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// twoHalves is a model of two halves that are computed on streams of their own. Its training step
-// uses all features: mixed precision with a loss scale, recomputation, dropout, batch
-// normalisation, gradients accumulated over two passes, clipping and an average of the weights.
+// twoHalves is a model of two halves, each computed on its own stream. Its training step uses all
+// features: mixed precision with a loss scale, recomputation, dropout, batch normalisation,
+// gradients accumulated over two passes, clipping and an average of the weights.
 type twoHalves struct {
 	dev    *cuda.Device
 	a, b   *nn.Sequential
@@ -33,8 +33,8 @@ type twoHalves struct {
 	gen    *tensor.Generator
 	x, y   *tensor.Tensor
 	loss   *tensor.Tensor
-	sides  []tensor.Option // options of the halves' scopes
-	at     func()          // called in the second half
+	sides  []tensor.Option // options of the scopes of the two halves
+	at     func()          // a function that is called in the second half
 }
 
 func newTwoHalves(t *testing.T, config string, streams int) *twoHalves {
@@ -60,7 +60,7 @@ func newTwoHalvesOn(t *testing.T, dev *cuda.Device, streams int) *twoHalves {
 	nn.To(both, dev)
 	p.a, p.b = both.Layers[0].(*nn.Sequential), both.Layers[1].(*nn.Sequential)
 	p.opt = adamW(nn.Parameters(both))
-	// at this scale, gradients overflow in float16 at first
+	// with this scale, float16 gradients overflow in the first steps
 	p.scaler = amp.NewGradScaler(amp.InitScale(1<<18), amp.GrowthInterval(2))
 	p.mean = optim.NewEMA(both, 0.8)
 	m := tensor.Root().On(dev)
@@ -145,7 +145,6 @@ func (p *twoHalves) capture(t *testing.T) *tensor.Graph {
 	return g
 }
 
-// replay runs the k-th step as a replay.
 func (p *twoHalves) replay(t *testing.T, g *tensor.Graph, k int) {
 	t.Helper()
 	p.feed(k)
@@ -154,7 +153,7 @@ func (p *twoHalves) replay(t *testing.T, g *tensor.Graph, k int) {
 	}
 }
 
-// eagerNumbers returns everything that n eager steps on one stream have changed.
+// eagerNumbers returns the values of everything that n eager steps on one stream have changed.
 func eagerNumbers(t *testing.T, n int) []float64 {
 	p := newTwoHalves(t, "emulate,mem=32MiB", 0)
 	for k := range n {

@@ -46,7 +46,7 @@ func TestCapturedModels(t *testing.T) {
 		},
 	} {
 		if testing.Short() && name != "transformer" {
-			continue // the short form runs only one of the models
+			continue // without FLAMBEAU_SOAK only one model is tested
 		}
 		t.Run(name, func(t *testing.T) {
 			run := func(captured bool) (all []float64) {

@@ -34,7 +34,7 @@ func TestCaptureAmongModes(t *testing.T) {
 		},
 		"autocast around": func(p *stepper) setting { return setting{p.step, []tensor.Option{tensor.Autocast(dtype.BF16)}} },
 		"autocast within": func(p *stepper) setting { return setting{step: under(p.step, tensor.Autocast(dtype.F16))} },
-		// all saved values are too small to be moved
+		// no saved value is large enough to be moved
 		"nothing to move":  func(p *stepper) setting { return setting{p.step, []tensor.Option{autograd.SaveOnCPU(true)}} },
 		"sequential parts": func(p *stepper) setting { nn.SetCheckpointing(p.m, true); return setting{step: p.step} },
 		"checkpoint": func(p *stepper) setting {

@@ -56,7 +56,7 @@ func commandGPU(t *testing.T, dev *cuda.Device) {
 	defer func() { good(cuda.StopMemoryHistory(dev)) }()
 	for _, pages := range []bool{false, true} {
 		good(dev.SetExpandableSegments(pages))
-		// A captured step gives the result of an eager step.
+		// A captured step must give the result of an eager step.
 		eager, captured := newStepperOn(dev, adamW), newStepperOn(dev, adamW)
 		graph, err := tensor.Capture(dev, captured.step, captured.options()...)
 		good(err)

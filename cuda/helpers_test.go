@@ -23,7 +23,7 @@ func emulated(t testing.TB, spec string) *Device {
 }
 
 // hardware returns the first GPU, or nil if there is none. If FLAMBEAU_TEST_GPU=1 is set and there
-// is none, the test fails.
+// is no GPU, it fails the test.
 func hardware(t testing.TB) *Device {
 	t.Helper()
 	d, err := Open(0)

@@ -80,8 +80,8 @@ func TestMemoryHistory(t *testing.T) {
 		}
 		return n
 	}
-	// There are 4 parameters, 4 gradients, and 2 moments of each parameter. A step keeps no further
-	// memory.
+	// There are 4 parameters, 4 gradients, and 2 moments of each parameter. A step must keep no
+	// other memory.
 	if n := live(); n[device.CategoryParameter] != 4 || n[device.CategoryOptimizer] < 8 || n[device.CategoryActivation] != 0 {
 		t.Errorf("live blocks by category: %v", n)
 	}

@@ -141,7 +141,7 @@ func (d *Device) Launch(s device.Stream, k *Kernel, grid [3]int, args ...any) er
 	return nil
 }
 
-// shapesOf returns the shapes of the views among a kernel's arguments.
+// shapesOf returns the shapes of the views in a kernel's arguments.
 func shapesOf(args []any) (list []shape.Dims) {
 	for _, a := range args {
 		switch v := a.(type) {
@@ -207,7 +207,7 @@ func (d *Device) argument(p ptx.Param, a any) (bits uint64, reason string) {
 	case float64:
 		t, bits = ptx.F64, math.Float64bits(v)
 	}
-	// untyped parameters accept unsigned values
+	// parameters of untyped bits accept unsigned values
 	if t == ptx.U32 && p.Type == ptx.B32 || t == ptx.U64 && p.Type == ptx.B64 {
 		t = p.Type
 	}

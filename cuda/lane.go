@@ -21,7 +21,7 @@ type lane struct {
 	index int
 
 	deps []int // indices of the pieces of work that directly precede the next piece
-	// for each lane, how many of that lane's pieces precede this lane's next piece
+	// for each lane, how many of its pieces precede this lane's next piece
 	clock []uint32
 	// number of the lane's last piece of work, not counting the begin and end of blocks
 	lastPiece uint32
@@ -40,7 +40,7 @@ type heldBlock struct {
 // allLanes is the last bit in a set of lanes. All lanes with this index or a larger one share it.
 const allLanes = 63
 
-// newLane adds a lane for stream s. r.mu is held, or r is not shared yet.
+// newLane adds a lane for stream s. r.mu is held, unless no other goroutine knows r yet.
 func (r *recording) newLane(s *stream) *lane {
 	l := &lane{r: r, s: s, arena: privateArena | pool.StreamID(r.d.p.recordings.Add(1)), index: len(r.lanes)}
 	r.lanes = append(r.lanes, l)
@@ -105,7 +105,7 @@ func (l *lane) tick() {
 	l.clock[l.index]++
 }
 
-// clockCount returns the clock's count for a lane.
+// clockCount returns a clock's count for a lane, or 0 if the clock is too short.
 func clockCount(clock []uint32, lane int) uint32 {
 	if lane < len(clock) {
 		return clock[lane]
@@ -120,7 +120,7 @@ type recordedEvent struct {
 	clock []uint32
 }
 
-// mark returns an event that comes after all work recorded in the lane so far.
+// mark returns an event that marks the work recorded in the lane so far.
 func (l *lane) mark() *recordedEvent {
 	l.r.mu.Lock()
 	defer l.r.mu.Unlock()
@@ -135,7 +135,7 @@ func (e *recordedEvent) joins(s *stream) bool {
 		return false
 	}
 	if l == e.l {
-		return true // the lane's own order already puts later work after the mark
+		return true // later work of this lane comes after the mark anyway
 	}
 	r := l.r
 	r.mu.Lock()
@@ -241,7 +241,7 @@ func (r *recording) unjoined() error {
 func (e *recordedEvent) Done() bool { return false }
 func (e *recordedEvent) Release()   {}
 
-// Wait returns an error while the recording goes on, because a mark in it has no time yet. The
+// Wait returns an error while the recording continues, because recorded work has not run yet. The
 // recording stays valid.
 func (e *recordedEvent) Wait() error {
 	if s := e.l.s; !s.Recording() {

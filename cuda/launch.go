@@ -92,7 +92,7 @@ func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
 }
 
 // writeKernel writes a kernel's text to a folder. The file's name contains the text's hash, so that
-// equal texts are one file.
+// kernels with equal texts share a file.
 func writeKernel(folder string, k *kernels.Kernel) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
@@ -119,8 +119,8 @@ func writeKernel(folder string, k *kernels.Kernel) error {
 	return err
 }
 
-// module loads a kernel's code: from a pack, from the cache on disk, or compiled from its PTX, in
-// this order.
+// module loads a kernel's code. It tries a pack, then the cache on disk, and otherwise compiles the
+// PTX.
 func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
 	if image := d.packed(k); image != nil {
 		if m, err := d.api.ModuleLoadData(image, cu.JITOptions{}); err == nil {
@@ -140,8 +140,8 @@ func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
 	return d.api.ModuleLoadData([]byte(k.PTX), cu.JITOptions{})
 }
 
-// machineCode returns the machine code that the driver compiles from a text. It comes from the
-// cache on disk if the cache has it.
+// machineCode returns the machine code that the driver compiles from a text. If the cache on disk
+// has the code, it is read from there.
 func (d *Device) machineCode(name, ptx string) ([]byte, error) {
 	compile := func() ([]byte, error) {
 		d.count.compiled.Add(1)

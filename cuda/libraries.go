@@ -38,9 +38,9 @@ func (l Library) Looked() string {
 // optional describes a library that [Libraries] looks for.
 type optional struct {
 	name, purpose string
-	linux         string // pattern of the file name
-	windows       string // pattern of the file name on Windows, "" if there is none
-	// directory of the Python package below site-packages/nvidia, "" if there is none
+	linux         string // pattern of the file name on Linux
+	windows       string // pattern of the file name on Windows; "" if there is no library
+	// folder of the Python package below site-packages/nvidia; "" if there is none
 	pip string
 }
 
@@ -66,7 +66,7 @@ func Libraries() []Library {
 type finder struct {
 	goos, home string
 	env        func(string) string
-	root       string // prefix of the system's absolute directories, for tests
+	root       string // folder below which the system's absolute paths are searched, for tests
 }
 
 func (f finder) all() []Library {

@@ -20,7 +20,7 @@ func TestLibs(t *testing.T) {
 			t.Errorf("%q: %v", value, err)
 		}
 	}
-	// NVIDIA's library only works on hardware: emulated GPUs and GPUs without memory use the
+	// NVIDIA's library works only on hardware. Emulated GPUs and GPUs without memory use the
 	// package's own kernels.
 	for _, value := range []string{"", "cublaslt"} {
 		t.Setenv("FLAMBEAU_LIBS", value)

@@ -18,7 +18,7 @@ const (
 	// least total time of the launches between two events
 	measuredSample = 200 * time.Microsecond
 	measuredAtOnce = 32 // largest number of launches between two events
-	// another form is chosen if its time is below this fraction of the planned form's time
+	// another form is chosen if its time is less than this fraction of the planned form's time
 	measuredGain = 0.97
 )
 
@@ -45,8 +45,8 @@ type measuredForm struct {
 	err      error
 }
 
-// measure times the forms of a product on the stream, after the work queued there. If it cannot
-// measure now, it only returns false.
+// measure times the forms of a product on the stream, after the work queued there. It returns false
+// if nothing can be measured now.
 func (t *scratch) measure(c *kernels.Choice) (r tunedRecord, ok bool) {
 	d := t.d
 	if !d.measuring.TryLock() {
@@ -86,7 +86,7 @@ func (t *scratch) measure(c *kernels.Choice) (r tunedRecord, ok bool) {
 // trials plans the forms, the first of which is the model's choice. All forms can write their
 // results to the same memory, because they run one after the other.
 func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measuredForm, err error) {
-	const nowhere = 1 << 40 // a placeholder address for plans that only count memory
+	const nowhere = 1 << 40 // a placeholder address for plans whose memory is only counted
 	need := 0
 	for _, f := range forms {
 		a := arena{base: nowhere}
@@ -150,7 +150,7 @@ func remaining(list []*measuredForm) ([]*measuredForm, error) {
 // timed measures the trials. It drops forms that take more than twice the least time in the first
 // round, except for the first form.
 func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
-	for _, l := range list { // a first launch may take longer, so it is not measured
+	for _, l := range list { // the first launch may take longer, so it is not measured
 		l.err = t.d.queue(t.s, l.launches)
 	}
 	list, err := remaining(list)
@@ -200,7 +200,7 @@ func (t *scratch) measureOnce(list []*measuredForm, launches int) (err error) {
 		marks = append(marks, e)
 		return nil
 	}
-	// keep the device busy until the first mark is queued
+	// this keeps the device busy until the first mark is queued
 	if err := d.queue(t.s, list[0].launches); err != nil {
 		return err
 	}

@@ -129,9 +129,9 @@ func (b checkedBacking) BlockFreed(s pool.StreamID, addr uintptr, rounded uint64
 }
 
 // poolOptions sizes the pool for a device with the given memory in bytes. PyTorch's segment sizes
-// (20 MiB for blocks of 1 to 10 MiB) would fragment a small device, which is usually emulated.
-// Below 1 GiB, each such block gets a segment of its own size. Below 64 MiB, all sizes shrink with
-// the memory.
+// (20 MiB for blocks of 1 to 10 MiB) would fragment a small device, which is usually emulated. On a
+// device with less than 1 GiB, each such block gets a segment of exactly its size. On a device with
+// less than 64 MiB, all sizes are reduced in proportion to the memory.
 func poolOptions(name string, memory uint64) pool.Options {
 	o := pool.Options{Name: name, ErrOOM: device.ErrOutOfMemory, GCRatio: 1}
 	if memory < 1<<30 {

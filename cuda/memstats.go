@@ -138,7 +138,7 @@ func MemorySummary(dev device.Device, abbreviated bool) string {
 	return memorySummary(memoryStats(d.pool.Stats()), d.Index(), abbreviated)
 }
 
-// The rows of the table: the key, the title, and whether the values are bytes.
+// This lists the rows of the table: the key, the title, and whether the values are bytes.
 var summaryRows = []struct {
 	key, title string
 	bytes      bool

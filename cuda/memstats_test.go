@@ -38,7 +38,7 @@ func TestMemorySummaryGolden(t *testing.T) {
 	}
 }
 
-// torchKeys returns the keys of torch.cuda.memory_stats that a program may read.
+// torchKeys returns the keys that torch.cuda.memory_stats documents.
 func torchKeys() []string {
 	keys := []string{"num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free", "max_split_size"}
 	list := []string{"oversize_allocations", "oversize_segments"}

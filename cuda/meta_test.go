@@ -69,7 +69,7 @@ func TestMetaCounts(t *testing.T) {
 		w.Embedding(s.Typed(dtype.I64).Full(1e9, 7)).Sum().Backward()
 		s.Randn(100).Dropout(0.5)
 		s.From([]int64{-5, 99}).AddScalar(1)
-		// 2 GiB of pinned memory; no page of it is touched
+		// 2 GiB of page-locked memory, of which no page is touched
 		opt := w.Detach().To(tensor.Zeros(1).Device(), tensor.NonBlocking())
 		if !opt.IsPinned() {
 			t.Error("what NonBlocking copies to the CPU is not pinned")

@@ -17,7 +17,7 @@ import (
 
 // rankWork summarises a device's work in the steps of a training, from the emulator's timeline.
 type rankWork struct {
-	compute, links time.Duration // total time of kernels, total time of copies between devices
+	compute, links time.Duration // total time of kernels, and total time of copies between devices
 	first, end     time.Duration
 }
 
@@ -27,7 +27,7 @@ func trainedSteps(t *testing.T, kernel, link time.Duration, layers, steps int) r
 	t.Helper()
 	var mu sync.Mutex
 	var w rankWork
-	streams := map[cu.Stream]bool{} // streams with kernels
+	streams := map[cu.Stream]bool{} // streams on which kernels run
 	on := false
 	cfg := emu.Config{Devices: 2, Memory: 32 << 20}
 	cfg.Cost.Launch, cfg.Cost.Copy = time.Nanosecond, time.Nanosecond

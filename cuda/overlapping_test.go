@@ -50,7 +50,7 @@ func TestOverlapOnHardware(t *testing.T) {
 	})
 }
 
-// plainDriver hides a driver's capabilities beyond cu.API.
+// plainDriver is a driver without the optional interfaces beyond cu.API.
 type plainDriver struct{ cu.API }
 
 // attributesSeen counts launches with attributes, and can imitate a driver without them.

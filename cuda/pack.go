@@ -130,7 +130,8 @@ func ReadPack(b []byte) (*Pack, error) {
 	return p, nil
 }
 
-// packReader reads numbers and texts. Past the end it returns zero values and sets short.
+// packReader reads numbers and texts. Beyond the end it returns zero values and sets the field
+// short.
 type packReader struct {
 	b     []byte
 	short bool
@@ -200,7 +201,7 @@ func (p *Pack) Kernels(d *Device) (all, ready int) {
 	return len(p.list), ready
 }
 
-// code returns machine code of the kernel for d, nil if there is none.
+// code returns machine code of the kernel for d, or nil if there is none.
 func (k *packed) code(d *Device) []byte {
 	for _, c := range k.codes {
 		if c.sm == d.sm && c.driver <= d.p.version {
@@ -273,7 +274,7 @@ func (p *platform) usePack(pack *Pack) {
 	p.packs.Store(&list)
 }
 
-// packed returns a kernel's machine code from a pack in use, nil if there is none.
+// packed returns a kernel's machine code from a pack in use, or nil if there is none.
 func (d *Device) packed(k *kernels.Kernel) []byte {
 	packs := d.p.packs.Load()
 	if packs == nil {

@@ -80,7 +80,7 @@ func TestPack(t *testing.T) {
 	}
 	without, with := run(spec, nil), run(spec, written)
 	t.Logf("%d of %d kernels are compiled without a pack, %d with", without.Compiled, without.Kernels, with.Compiled)
-	// The kernel that draws weights is not in the pack, because a rehearsal's model draws none.
+	// A rehearsal's model does not draw weights, so the kernel that draws them is not in the pack.
 	if without.Compiled != without.Kernels || without.Compiled < 20 || with.Kernels != without.Kernels || with.Compiled > 1 {
 		t.Errorf("without a pack %+v, with %+v", without, with)
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// peerLink is the connection from another GPU's memory to this one. The first copy opens it.
+// peerLink is the connection for copies from another GPU's memory to this GPU. The first copy opens
+// it.
 type peerLink struct {
 	mu     sync.Mutex // guards the three fields below
 	opened bool
@@ -81,7 +82,7 @@ func (d *Device) copyPeer(st *stream, dst uint64, peer *Device, src, n uint64, l
 	return d.faultOfTwo(peer, err)
 }
 
-// faultOfTwo does the same as fault, for a call that involves two GPUs. If the GPU that is not d
+// faultOfTwo does the same as fault, for a call that involves d and another GPU. If the other GPU
 // has lost its context, faultOfTwo returns that GPU's fault, and d can still be used.
 func (d *Device) faultOfTwo(from *Device, err error) error {
 	var e *cu.Error
@@ -114,7 +115,7 @@ func (p *peerLink) open(d, from *Device) error {
 	}
 	if err == nil {
 		if err = d.api.CtxEnablePeerAccess(from.ctx); errors.Is(err, cu.ErrPeerAccessAlreadyEnabled) {
-			err = nil // another library of the process has enabled access
+			err = nil // another library in this process has already enabled access
 		}
 	}
 	if err == nil {

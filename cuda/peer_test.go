@@ -77,7 +77,7 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 					z := base.In(here).MulScalar(1)
 					moved := z.To(b)
 					z.Fill(-2)
-					// The source is not contiguous: a transposed part.
+					// The source is not contiguous: it is a part of a tensor, transposed.
 					part := base.In(here).Reshape(4, 6).Narrow(1, 1, 4).T()
 					bent := part.To(b)
 					sum := y.In(there).Add(moved.In(there).Reshape(4, 6)).Add(bent.In(there).Sum())
@@ -99,7 +99,7 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 					if got := bent.Shape(); got != shape.Of(4, 4) {
 						t.Errorf("%s: a transposed part became %v", name, got)
 					}
-					// Copies without elements work.
+					// Copies without elements must work.
 					if e := here.Zeros(0, 3).To(b); e.Size() != 0 || e.Device() != device.Device(b) {
 						t.Errorf("%s: an empty tensor became %v on %v", name, e.Shape(), e.Device())
 					}
@@ -137,7 +137,7 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 // to the second GPU is done.
 func TestPeerSourceWaits(t *testing.T) {
 	for _, peer := range []bool{true, false} {
-		a, b := twoGPUs(t, peer, "") // without a seed, nothing runs before something waits for it
+		a, b := twoGPUs(t, peer, "") // without a seed, work runs only when something waits for it
 		address := func() uintptr {
 			buf, err := a.Alloc(4000, nil, device.Origin{Op: "test"})
 			if err != nil {
@@ -197,7 +197,7 @@ func TestPeerCopyFails(t *testing.T) {
 			t.Errorf("operands of two GPUs: %v", err)
 		}
 
-		// cuda:0 fails for good. A copy made before still exists, and cuda:1 works.
+		// cuda:0 fails for good. A copy that was made before still exists, and cuda:1 still works.
 		y := x.To(b)
 		if err := b.Synchronize(); err != nil {
 			t.Fatal(err)

@@ -15,25 +15,25 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// pinnedPool keeps page-locked host memory for reuse. All devices of a driver share it: the memory
-// is portable between them.
+// pinnedPool keeps page-locked host memory for reuse. All devices of a driver share it, because the
+// memory is portable between them.
 type pinnedPool struct {
 	// list of blocks that were given back, linked by the field next; copies from or to them may
 	// still run
 	queued atomic.Pointer[pinnedBlock]
 
 	mu    sync.Mutex
-	idle  map[int][]*pinnedBlock // key: size of the blocks
+	idle  map[int][]*pinnedBlock // idle blocks, by size
 	late  []*pinnedBlock         // blocks that were given back while copies were pending
 	stats device.Stats
 	host  hostStats
 
-	// every block taken from the driver; the slice is replaced, never changed
+	// all blocks taken from the driver; the slice is replaced, never changed
 	all atomic.Pointer[[]*pinnedBlock]
 }
 
 // holds reports whether b lies in the pool's page-locked memory. The driver copies such memory
-// asynchronously: a copy may go on after the driver's call that began it has returned.
+// asynchronously: the copy may continue after the call that began it has returned.
 func (p *pinnedPool) holds(b []byte) bool {
 	list := p.all.Load()
 	if list == nil || len(b) == 0 {
@@ -187,7 +187,7 @@ func (b *pinnedBlock) uses(s *stream) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, e := range b.busy {
-		if e.s.handle == s.handle { // the new mark covers this earlier mark of its stream
+		if e.s.handle == s.handle { // the new mark comes after this older mark of the same stream
 			e.Release()
 			b.busy[i] = ev.(*event)
 			return nil
@@ -197,8 +197,7 @@ func (b *pinnedBlock) uses(s *stream) error {
 	return nil
 }
 
-// idleBlock returns an idle block whose size is the given size, or up to 1.5 times that. p.mu is
-// held.
+// idleBlock returns an idle block of the given size, or of up to 1.5 times that size. p.mu is held.
 func (p *pinnedPool) idleBlock(size int) *pinnedBlock {
 	best := 0
 	for s, list := range p.idle {
@@ -298,7 +297,7 @@ func (d *Device) giveBack(at unsafe.Pointer, size int) bool {
 	return true
 }
 
-// lock allocates page-locked memory from the driver. The pool's mu is held.
+// lock allocates page-locked memory by a driver call. The pool's mu is held.
 func (d *Device) lock(size int) (unsafe.Pointer, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
@@ -312,8 +311,8 @@ func (d *Device) lock(size int) (unsafe.Pointer, error) {
 	return at, d.fault("", err)
 }
 
-// unlock gives all idle blocks back to the driver and returns how many bytes. The pool's mu is
-// held.
+// unlock gives all idle blocks back to the driver, and returns the number of bytes. The pool's mu
+// is held.
 func (d *Device) unlock() int {
 	if d.enter() != nil {
 		return 0

@@ -30,13 +30,13 @@ type platform struct {
 	sync    bool      // FLAMBEAU_CUDA_SYNC: wait after every launch
 	print   io.Writer // FLAMBEAU_PRINT_PTX: the writer to which kernels are printed; nil if they are not printed
 	folder  string    // FLAMBEAU_PRINT_PTX: the folder to which each kernel is written
-	printed sync.Map  // each *kernels.Kernel that was printed so far
+	printed sync.Map  // the set of each *kernels.Kernel that was printed so far
 	cubins  *cubinCache
 	packs   atomic.Pointer[[]*Pack]
 
 	tuning   Tuning   // FLAMBEAU_TUNE
-	tunedDir string   // folder in which measured products are kept, "" for none
-	rounds   int      // rounds of a measurement, after the first one
+	tunedDir string   // folder of the measured products; "" if they are not kept
+	rounds   int      // number of rounds of a measurement, after the first one
 	tuned    sync.Map // maps a file's name to its *tunedProducts
 
 	spills spills
@@ -167,7 +167,7 @@ func (p *platform) capability(i int) (c [2]int, err error) {
 }
 
 // open returns device i. Each call with this index returns the same value. A failure is not
-// remembered, because a GPU that was full may have room later.
+// remembered, because a GPU that was full may have free memory later.
 func (p *platform) open(i int) (*Device, error) {
 	name := deviceName(i)
 	if i < 0 || i >= p.count {
@@ -199,7 +199,7 @@ func (p *platform) open(i int) (*Device, error) {
 	return d, nil
 }
 
-// opened returns the opened device with the lowest number, nil if none is open.
+// opened returns the opened device with the lowest index, or nil if none is open.
 func (p *platform) opened() *Device {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -236,7 +236,7 @@ func explain(err error) *device.UnavailableError {
 	return e
 }
 
-// describe says in one line what is missing, and what to do.
+// describe returns a line that says what is missing, and a text that says what to do.
 func describe(u *cu.Unavailable) (reason, help string) {
 	detail := ""
 	if u.Detail != "" {

@@ -135,7 +135,7 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// child runs a test of this binary in a process of its own, which reads FLAMBEAU_CUDA again.
+// child runs a test of this binary in another process, which reads FLAMBEAU_CUDA again.
 func child(t *testing.T, name, value string) {
 	t.Helper()
 	exe, err := os.Executable()

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// constant is a dataset of samples with equal elements.
+// constant is a dataset in which all elements of a sample are equal.
 type constant struct{ n int }
 
 func (d constant) Len() int { return d.n }
@@ -51,7 +51,7 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 		must(t, d.Synchronize())
 		begin, n := e.Now(), 0
 		uploads := d.Counters().Uploads
-		var starts, ends []time.Duration // times of the steps, from events
+		var starts, ends []time.Duration // times at which the steps started and ended, from events
 		for b, err := range l.Batches() {
 			must(t, err)
 			n++
@@ -70,7 +70,7 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 				y := s.From(b.Y)
 				from, to := timed(t, d), timed(t, d)
 				mark(t, d, from)
-				x.Neg() // this kernel is the step
+				x.Neg() // this kernel stands for the step
 				mark(t, d, to)
 				// waits for the step, like a program that reads the loss
 				if y.Select(0, 0).Item() != float64(8*(n-1)) {
@@ -101,7 +101,7 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 
 var origins = map[*Device]cu.Event{}
 
-// timed returns an event with timing. A device's first event is the origin of its times.
+// timed returns an event with timing. The times of a device count from its first such event.
 func timed(t *testing.T, d *Device) cu.Event {
 	t.Helper()
 	must(t, d.enter())

@@ -50,12 +50,13 @@ func firstOf(v *device.View) uint64 {
 // alignment returns the largest power of 2, at most 256, that divides addr.
 func alignment(addr uint64) uint32 { return uint32(min(256, addr&-addr)) }
 
-// libraryTypes are the types that the library supports, with sums in float32.
+// libraryTypes maps the types that the library supports, with sums in float32, to the library's
+// constants.
 var libraryTypes = map[dtype.Type]cublaslt.DataType{dtype.F32: cublaslt.Float32, dtype.F16: cublaslt.Float16, dtype.BF16: cublaslt.BFloat16}
 
-// libraryDoes reports whether the library can compute all parts of the operation. If it cannot,
-// Supports returns false, even if the package's own kernels could compute all parts. The op then
-// uses the plain product, which the library computes.
+// libraryDoes reports whether the library can compute all parts of the operation. If it cannot, the
+// method Supports returns false, even if the package's own kernels could compute all parts. The op
+// is then a composition with the plain product, which the library computes.
 func libraryDoes(o *device.MatMul) bool {
 	return o.Act == nil && o.Sums.Absent() && o.ColumnSums.Absent() && o.A.Type == o.B.Type
 }
@@ -78,8 +79,8 @@ func productOf(o *device.MatMul) (p cublaslt.Product, ok bool) {
 	return p, a && b && d && !turned && (p.Batch == 1 || p.D.Stride > 0)
 }
 
-// columns describes a view [batch, rows, columns] as column-major matrices. Usually they are the
-// transposes of the view's matrices; if turned is true, they are the matrices themselves.
+// columns describes a view [batch, rows, columns] as column-major matrices. Usually these are the
+// transposes of the view's matrices. If turned is true, they are the view's matrices themselves.
 func columns(v *device.View) (m cublaslt.Matrix, turned, ok bool) {
 	typ, ok := libraryTypes[v.Type]
 	if !ok {

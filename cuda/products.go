@@ -17,15 +17,15 @@ import (
 type products struct {
 	lib    *cublaslt.Library
 	handle cublaslt.Handle
-	most   int // limit of cached plans
+	most   int // largest number of cached plans
 
 	mu    sync.Mutex // held during each call of the library
 	plans map[cublaslt.Product]*productPlan
 }
 
 // productPlan is a cached plan. If the library has no algorithm for the product, the field plan is
-// nil. The descriptors are destroyed when the productPlan is garbage. A recording may hold it
-// longer than the cache does.
+// nil. The descriptors are destroyed when the productPlan is garbage, because a recording may hold
+// it longer than the cache does.
 type productPlan struct{ plan *cublaslt.Plan }
 
 const (
@@ -37,7 +37,7 @@ const (
 	mostPlans        = 4096
 )
 
-// openCublasLt loads the library from the place that [Libraries] finds.
+// openCublasLt loads the library from the path that [Libraries] finds.
 func openCublasLt() (*cublaslt.Library, error) {
 	for _, l := range Libraries() {
 		if l.Name == "cublasLt" && l.Found {
@@ -84,7 +84,8 @@ func (d *Device) Products() string {
 	return fmt.Sprintf("cublasLt %v at %s", d.products.lib.Version(), d.products.lib.Path())
 }
 
-// plan returns the plan of a product, nil if the library has none. The device's context is current.
+// plan returns the plan of a product, or nil if the library has none. The device's context is
+// current.
 func (p *products) plan(o cublaslt.Product) (*productPlan, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,7 +147,7 @@ func (t *scratch) product(o *device.MatMul, told *device.KernelEvent) (done bool
 	converts := p.Bias && !biasTaken(o)
 	switch {
 	case converts:
-		p.BiasAlign = 256 // alignment of scratch memory
+		p.BiasAlign = 256 // scratch memory has this alignment
 	case p.Bias:
 		c.bias = firstOf(&o.Bias)
 		p.BiasAlign = alignment(c.bias)

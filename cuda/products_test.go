@@ -27,8 +27,8 @@ var placements = map[string]placed{
 	"sheared":     func(b, r, c int) shape.Dims { return shape.Of(r*c, 0, 1) },
 }
 
-// smallInts returns small whole numbers as elements of products. Every type holds their sums
-// exactly.
+// smallInts returns a function for the elements of products: small integers, whose sums every type
+// holds exactly.
 func smallInts(a, b, c int) func(i, j, k int) float64 {
 	return func(i, j, k int) float64 { return float64((a*i+b*j+c*k)%5 - 2) }
 }
@@ -57,7 +57,7 @@ type productCase struct {
 	out         string
 	offset      int
 	bias, taken bool
-	converts    bool // a launch converts the bias first
+	converts    bool // a launch first converts the bias
 }
 
 // run computes a product and compares the result.

@@ -36,8 +36,8 @@ var (
 // see replayer.start.
 type recording struct {
 	d      *Device
-	s      *stream   // stream of the first lane
-	others []*stream // for each device except the first, the stream of its first lane
+	s      *stream   // first stream on the first device
+	others []*stream // for each other device, the recording's first stream on it
 	live   atomic.Bool
 	owner  atomic.Pointer[any] // the value that For stored; nil after the recording has ended
 
@@ -56,7 +56,7 @@ type recorded struct {
 	lane   int
 	number uint32 // index of the piece in its lane, counted from 1
 	deps   []int  // indices of the earlier pieces, of any lane, that directly precede this piece
-	// the launches of an op, or of a kernel of the program if op is nil
+	// launches of an op; op is nil if they belong to a kernel of the program
 	launches []kernels.Launch
 	op       device.Op
 	joined   bool            // op replaces several recorded pieces
@@ -65,10 +65,10 @@ type recorded struct {
 	src      uint64
 	n        uint64
 	bytes    []byte         // bytes of a recordedConstant
-	host     unsafe.Pointer // page-locked memory of the program
+	host     unsafe.Pointer // page-locked memory of the program that the copy reads or writes
 	label    string         // label of a block
 	product  *productCall
-	link     *peerLink // link of a copy from another device
+	link     *peerLink // connection for a copy from another device
 	size     uint64    // requested size of a block
 }
 
@@ -150,7 +150,8 @@ func (r *recording) on(d device.Device) *stream {
 	return nil
 }
 
-// streams returns the driver's streams of the recording. The first device's stream comes first.
+// streams returns the first stream on each device of the recording, beginning with the first
+// device.
 func (r *recording) streams() []*stream { return append([]*stream{r.s}, r.others...) }
 
 // partner returns the recording's first stream on a device, or an error if the device takes no
@@ -172,7 +173,8 @@ func (s *stream) Recording() bool { return s.rec.Load() != nil }
 // For stores the value that identifies the recording's user.
 func (r *recording) For(whom any) { r.owner.Store(&whom) }
 
-// RecordedFor returns the value that For stored in the recording of s, nil if there is none.
+// RecordedFor returns the value that the method For stored in the recording of s, or nil if there
+// is none.
 func (s *stream) RecordedFor() any {
 	if l := s.rec.Load(); l != nil {
 		if whom := l.r.owner.Load(); whom != nil {
@@ -190,7 +192,8 @@ func (s *stream) arena() pool.StreamID {
 	return pool.StreamID(s.handle)
 }
 
-// arenaStream returns the stream of an arena. It also returns the lane if the arena belongs to one.
+// arenaStream returns the stream whose memory is in an arena. It also returns the lane if the arena
+// belongs to a lane.
 func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 	if id&privateArena != 0 {
 		if l, ok := p.arenas.Load(id); ok {
@@ -219,8 +222,8 @@ func (b backing) Follow(id, before pool.StreamID) error {
 	return nil
 }
 
-// refuse returns the error for an operation that cannot be recorded, nil if s is not being
-// recorded.
+// refuse returns the error for an operation that cannot be recorded. It returns nil if s is not
+// being recorded.
 func (s *stream) refuse(op, why string) error {
 	if s.rec.Load() == nil {
 		return nil
@@ -230,8 +233,8 @@ func (s *stream) refuse(op, why string) error {
 
 const hostWaits = "the host would wait for work that does not run yet"
 
-// launches records the launches of an op, and the scratch memory that they use. op is nil if the
-// launches do not belong to an op.
+// launches records the launches of an op, and the scratch memory that they use. The argument op is
+// nil if the launches do not belong to an op.
 func (l *lane) launches(op device.Op, list []kernels.Launch, scratch []*pool.Block) {
 	if len(list) == 0 {
 		return
@@ -370,8 +373,8 @@ func (r *recording) Abort() {
 	}
 }
 
-// retire hands the recording's memory to the devices' default streams, after the work of the
-// recording's streams.
+// retire gives the recording's memory to the default streams of the devices, which reuse it after
+// the work of the recording's streams.
 func (r *recording) retire() {
 	for _, s := range r.streams() {
 		_ = s.Synchronize() // the device keeps a sticky fault, which the next call returns

@@ -44,7 +44,7 @@ func testRecording(t *testing.T, d *Device) {
 	b := empty(t, d, s, 4)
 	must(t, apply(d, s, double, views(b), views(a))) // b is 2(x+1)
 	a.Buf.Free()
-	c := empty(t, d, s, 4) // c has the memory of a
+	c := empty(t, d, s, 4) // c takes the memory of a
 	if c.Buf.Addr() != a.Buf.Addr() {
 		t.Errorf("what was freed in the recording does not serve it again")
 	}
@@ -117,7 +117,7 @@ func TestRecordingAsksNothing(t *testing.T) {
 	r, err := d.NewRecording()
 	must(t, err)
 	s := r.Stream()
-	empty(t, d, s, 1).Buf.Free() // the stream's arena has a segment from here on
+	empty(t, d, s, 1).Buf.Free() // from here on the stream's arena has a segment
 	before, _ := emu.Stats(d.api)
 	for range 20 {
 		y := empty(t, d, s, 4)
@@ -132,7 +132,7 @@ func TestRecordingAsksNothing(t *testing.T) {
 	r.Abort()
 	r.Abort()
 	check(t, d, nil, x, 1, 2, 3, 4)
-	must(t, apply(d, s, double, views(x), views(x))) // an ordinary stream again
+	must(t, apply(d, s, double, views(x), views(x))) // s is an ordinary stream again
 	check(t, d, s, x, 2, 4, 6, 8)
 	if _, err := r.Finish(); !errors.Is(err, device.ErrRecording) {
 		t.Errorf("Finish after Abort: %v", err)
@@ -221,7 +221,7 @@ func TestNotRecordable(t *testing.T) {
 			t.Errorf("%s: %v", op, err)
 		}
 	}
-	// Each replay reads and writes page-locked memory, which is not reused before Close.
+	// Each replay reads and writes page-locked memory, which must not be reused before Close.
 	back, err := d.AllocPinned(8, device.Origin{})
 	must(t, err)
 	must(t, d.UploadPinned(s, x.Buf, 0, pinned, 0, 8))

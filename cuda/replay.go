@@ -12,8 +12,8 @@ import (
 
 var _ device.Replayer = (*replayer)(nil)
 
-// turns is how many replays may be queued, each with a copy of the feeds. The next replay waits for
-// the oldest of them.
+// turns is the number of replays that may be queued, each with its own copy of the feeds. The next
+// replay waits for the oldest of them.
 const turns = 4
 
 // replayer is the graph made from a recording. The host memory that the graph reads is one
@@ -27,7 +27,7 @@ type replayer struct {
 	whole  int    // number of recorded operations
 	why    string // why the list of operations did not become shorter; "" if it did
 	sent   []peerCopy
-	host   *pinnedBuffer // host memory that the graph reads; nil if it reads none
+	host   *pinnedBuffer // the host memory that the graph reads; nil if it reads none
 	stride int           // size of the feeds of one turn in bytes
 	offset int           // offset of the first turn's feeds
 
@@ -143,8 +143,7 @@ func (g *replayer) build(list []recorded) error {
 	if g.graph, err = api.GraphCreate(); err != nil {
 		return d.fault("", err)
 	}
-	// Each node is created with the context of its device current. Its kernel is loaded in that
-	// context.
+	// Each node is created, and its kernel is loaded, with the context of its device current.
 	change := func(to *Device) error {
 		if to == d {
 			return nil
@@ -342,9 +341,9 @@ func (g *replayer) start(turn int) error {
 	}
 	if err := g.launch(turn); err != nil {
 		if f := (*device.Fault)(nil); errors.As(err, &f) {
-			return f // a device had failed before the launch
+			return f // one of the devices had failed before the launch
 		}
-		for _, o := range g.r.others { // another device may have caused the fault
+		for _, o := range g.r.others { // the fault may be of another device
 			if f := o.dev.failed(); f != nil {
 				return f
 			}

@@ -139,7 +139,7 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 	return nil, fmt.Errorf("%s: %s: %w", t.d.name, t.op, errors.ErrUnsupported)
 }
 
-// operand returns a view as the kernels expect it; an absent view has address 0.
+// operand converts a view to the kernels' form. An absent view has address 0.
 func operand(v *device.View) kernels.Operand {
 	if v.Absent() {
 		return kernels.Operand{}

@@ -125,7 +125,7 @@ func TestCodeNeedsMemory(t *testing.T) {
 	c := &fullDriver{API: api, limit: 1 << 20, sizes: map[cu.DevicePtr]uint64{}}
 	p, err := newPlatform(c)
 	must(t, err)
-	p.cubins = nil // with the cache, the code would be loaded twice and kept on disk
+	p.cubins = nil // a device with the cache would load the code twice and keep it on disk
 	d, err := p.open(0)
 	must(t, err)
 	x := floats(t, d, nil, 1, 2)

@@ -12,7 +12,7 @@ import (
 // When a recording ends, its list of operations is shortened: see package worklist. This requires a
 // list of a single stream, because pieces of several streams have no fixed order.
 
-// lifetime says how long the memory of a buffer holds the buffer's values.
+// lifetime says until when a buffer's memory holds the buffer's values.
 type lifetime struct {
 	r   *recording
 	end int // number of earlier pieces when the buffer was freed; worklist.Alive until then
@@ -31,12 +31,12 @@ func (l *lifetime) over() {
 }
 
 const (
-	mostPointers = 12  // operands and results of a merged map
-	mostCode     = 192 // instructions of a merged program; more might need too many registers
+	mostPointers = 12  // largest number of operands and results of a merged map
+	mostCode     = 192 // largest number of instructions of a merged program; more might need too many registers
 )
 
-// shortened returns a list that leaves the same bits as the recorded one, with fewer launches. If
-// there can be none, it returns the reason.
+// shortened returns a list with fewer launches that computes the same bits as the recorded list. If
+// there is no such list, it returns the reason.
 func (r *recording) shortened() (list []recorded, why string, err error) {
 	switch {
 	case len(r.others) > 0:
@@ -128,8 +128,8 @@ type mergeError struct{ err error }
 func (e *mergeError) Error() string { return e.err.Error() }
 func (e *mergeError) Unwrap() error { return e.err }
 
-// merged replaces the work of w by op. A reduction uses the scratch memory of the recorded
-// reduction.
+// merged changes w so that it does the work of op. A merged reduction uses the scratch memory of
+// the recorded reduction.
 func (w *recorded) merged(op device.Op) (err error) {
 	defer func() {
 		if err != nil {

@@ -43,7 +43,7 @@ func (w *fixedList) made(typ dtype.Type, e *expr.Expr, ins ...device.View) devic
 	return out
 }
 
-// sum records the sums of the rows, which can be read after a replay.
+// sum records a sum of the rows of v, which can be read after a replay.
 func (w *fixedList) sum(v device.View) {
 	out := w.dense(w.s, dtype.F32, v.Shape.With(1, 1))
 	w.run(&device.Reduce{Reduction: &device.Reduction{Kind: device.Sum, Map: lower(expr.X(0), 1)}, Out: out, Ins: views(v)})

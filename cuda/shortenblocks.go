@@ -34,7 +34,7 @@ type placedNode struct {
 	recorded
 }
 
-// markedBlock is a block of a recording.
+// markedBlock is a block that begins, and usually ends, in a recording.
 type markedBlock struct {
 	span       worklist.Span
 	begin, end recorded
@@ -42,7 +42,7 @@ type markedBlock struct {
 	first      int       // the recorded index of the begin
 	last       int       // the recorded index of the end
 	moved      bool
-	group      *markedBlock // blocks that share memory at the same time are one group; see top
+	group      *markedBlock // blocks that share memory at the same time form one group; see top
 }
 
 const never = math.MaxInt
@@ -158,7 +158,7 @@ func (list *blockList) marks() (marks []placedNode) {
 	return marks
 }
 
-// top returns the block that stands for the group of b.
+// top returns the block that represents the group of b.
 func (b *markedBlock) top() *markedBlock {
 	for b.group != b {
 		b = b.group

@@ -110,18 +110,18 @@ func (w *randomList) params(p *expr.Program) (v []uint64) {
 // step records a random op.
 func (w *randomList) step() {
 	switch w.rand.IntN(12) {
-	case 0, 1: // free
+	case 0, 1: // frees a tensor
 		if n := len(w.live); n > 0 {
 			k := w.rand.IntN(n)
 			w.live[k].Buf.Free()
 			w.live = slices.Delete(w.live, k, k+1)
 		}
-	case 2: // copy bytes
+	case 2: // copies bytes
 		v := w.older[w.rand.IntN(len(w.older))]
 		to := w.dense(w.s, v.Type, v.Shape)
 		must(w.t, w.d.CopyFrom(w.s, to.Buf, 0, v.Buf, 0, v.Size()*v.Type.Size()))
 		w.live = append(w.live, to)
-	case 3, 4: // reduce
+	case 3, 4: // a reduction
 		in, dims := w.source(w.shape), w.shape
 		if n := len(w.live); n > 0 && w.live[n-1].Shape == dims {
 			in = w.live[n-1]
@@ -238,7 +238,6 @@ func (w *randomList) compare(seed uint64) (whole, short int) {
 	return graphs[0].ops, graphs[1].ops
 }
 
-// listing describes a list as text.
 func listing(list []recorded) (text string) {
 	for i := range list {
 		w := &list[i]

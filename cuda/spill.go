@@ -70,7 +70,7 @@ func ordered(list []Spill) []Spill {
 	return slices.Compact(list)
 }
 
-// dotted formats a compute capability times ten, such as "9.0".
+// dotted formats a compute capability times ten: 90 as "9.0".
 func dotted(sm int) string { return fmt.Sprintf("%d.%d", sm/10, sm%10) }
 
 // noteLocalMemory checks whether a kernel that has just been loaded uses local memory. The device's

@@ -53,7 +53,8 @@ func TestSpills(t *testing.T) {
 	if must(t, err); p.SpillingKernels != len(list) {
 		t.Errorf("the properties tell of %d kernels, want %d", p.SpillingKernels, len(list))
 	}
-	// A later process loads no kernel. It skips invalid records and records of another driver.
+	// A later process, which loads no kernel, reads the record. It skips invalid records, and
+	// records of another driver.
 	must(t, os.WriteFile(filepath.Join(dir, "0"+spillSuffix), []byte("{}"), 0o600))
 	d.p.cubins.recordSpill("text", 80, d.p.version, Spill{Kernel: "other", Bytes: 8, Capability: "8.0", Driver: "12.4"})
 	later, silent := spilling(t, dir, nil)

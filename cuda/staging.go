@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Sizes for the page-locked memory of a device, through which pageable memory is uploaded. An
+// These are sizes of the page-locked memory through which a device uploads pageable memory. An
 // upload of more than stagedSmall bytes fills chunks of its own, one after the other. Smaller
 // uploads share a chunk.
 const (
@@ -29,11 +29,11 @@ const (
 // A small upload costs a copy within the host and one driver call, because a chunk is marked only
 // when it is full. Chunks are allocated when they are needed.
 type staging struct {
-	mu     sync.Mutex // guards the fields below, and copies into the open chunk
+	mu     sync.Mutex // guards the fields below it, and copies into the open chunk
 	freed  sync.Cond  // signals that a chunk was sealed or freed
 	sealed []*chunk   // full chunks, whose copies may still run; the oldest first
 	open   *chunk     // chunk that small uploads share; nil if there is none
-	made   int        // number of chunks, including those that a goroutine is filling
+	made   int        // number of chunks, including those that goroutines are filling
 }
 
 // chunk is one piece of the ring.
@@ -93,7 +93,7 @@ func (d *Device) stageSmall(s *stream, to uint64, b []byte) error {
 		}
 		if r.open == nil {
 			r.open = c
-		} else { // another goroutine opened a chunk while this one waited
+		} else { // another goroutine has opened a chunk in the meantime
 			r.sealed = slices.Insert(r.sealed, 0, c)
 			r.freed.Broadcast()
 		}
@@ -187,7 +187,7 @@ func (d *Device) nextChunk() (*chunk, error) {
 			}
 			return c, nil
 		}
-		r.freed.Wait() // other goroutines are filling all chunks
+		r.freed.Wait() // waits, because other goroutines are filling all chunks
 	}
 }
 

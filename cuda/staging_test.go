@@ -84,7 +84,7 @@ func TestUploadHasReadItsSource(t *testing.T) {
 		if n := d.EmptyPinned(); n != stagedChunks*stagedChunk || d.PinnedStats().Reserved != 0 || HostMemoryStats(d)["staging_bytes.freed"] != int64(n) {
 			t.Errorf("seed %d: %d bytes came back, %+v", seed, n, d.PinnedStats())
 		}
-		must(t, d.Upload(a, all[0].at, 0, []byte{9})) // the ring also works after it was emptied
+		must(t, d.Upload(a, all[0].at, 0, []byte{9})) // the ring must also work after it was emptied
 	}
 }
 
@@ -98,7 +98,7 @@ func TestDirectPageableCopyIsFound(t *testing.T) {
 	must(t, d.enter())
 	must(t, d.api.MemcpyHtoDAsync(cu.DevicePtr(x.Buf.Addr()), unsafe.Pointer(&src[0]), 256, d.main.handle))
 	d.leave()
-	clear(src) // like a program that reuses src once the call has returned
+	clear(src) // a program may reuse src in this way once the call has returned
 	var access *emu.AccessError
 	if err := d.Download(nil, make([]byte, 256), x.Buf, 0); !errors.As(err, &access) || !strings.Contains(access.Why, "changed since the call") {
 		t.Errorf("a copy that read its source late: %v", err)

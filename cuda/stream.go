@@ -19,7 +19,7 @@ type stream struct {
 	handle   cu.Stream
 	slot     int                  // index of the stream's record of index errors
 	priority int                  // priority in the driver's numbers: lower is more urgent
-	rec      atomic.Pointer[lane] // lane that records the stream's work; nil if no recording runs
+	rec      atomic.Pointer[lane] // the lane that records the stream's work; nil if the stream is not being recorded
 	// for a stream that is not the recording's first stream on this device: that first stream;
 	// otherwise nil
 	main *stream
@@ -320,7 +320,7 @@ func (d *Device) done(h cu.Event) bool {
 	defer d.leave()
 	ok, err := d.api.EventQuery(h)
 	if err != nil {
-		_ = d.fault("", err) // the device keeps a sticky fault for the next call that can return it
+		_ = d.fault("", err) // the device keeps a sticky fault, and returns it from a later call
 		return true
 	}
 	return ok

@@ -252,7 +252,7 @@ func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []ke
 	}
 	wg.Wait()
 	var want []float64
-	first := "" // the variant that gave the reference results: the planner's choice, if it works
+	first := "" // the variant that gave the reference results: the planner's choice, unless it failed
 	for i, v := range list {
 		r := &row.Variants[i]
 		r.Name = v.Name

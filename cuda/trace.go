@@ -162,7 +162,7 @@ func (i *interval) Resolve() (start, end time.Duration, err error) {
 }
 
 // timed runs f, which queues work on s, between two timing events. It returns no interval if the
-// tracer wants no times, or if events cannot be recorded, as on a stream of a recording.
+// tracer wants no times, or if events cannot be recorded, as on the streams of a recording.
 func (d *Device) timed(s *stream, f func() error) (device.Interval, error) {
 	i := &interval{d: d}
 	ok := false
@@ -211,7 +211,7 @@ func (d *Device) launch(s *stream, list []kernels.Launch, event *device.KernelEv
 	return nil
 }
 
-// describe fills in what is known about a launch before it runs.
+// describe sets the fields of a LaunchEvent that are known before the launch runs.
 func (d *Device) describe(e *device.LaunchEvent, l *kernels.Launch) {
 	k := d.form(l.Kernel)
 	e.Kernel, e.Shared, e.Tensor, e.TF32 = k.Name, k.DynShared, l.Tensor, l.TF32

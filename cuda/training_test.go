@@ -171,7 +171,7 @@ func TestFourModelsOnOneDevice(t *testing.T) {
 			t.Errorf("model %d: loss from %v to %v", k, l[0], l[1])
 		}
 	}
-	// Only the state of the optimizers, which are garbage, is left in memory.
+	// Only the optimizers' state, which is garbage, is left in memory.
 	for range 50 {
 		runtime.GC()
 		if dev.Stats().Allocated == before {

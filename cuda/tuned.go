@@ -59,8 +59,8 @@ func (r *tunedRecord) plausible() bool {
 type tunedProducts struct {
 	path string // path of the file; empty if there is no file
 	head tunedHead
-	logf func(format string, args ...any) // called at the first failure to write
-	// time after which a product is tried again, if it could not be measured
+	logf func(format string, args ...any) // a function that is called at the first failure to write
+	// time after which a product that could not be measured is tried again
 	retryAfter time.Duration
 
 	saving sync.Mutex
@@ -68,12 +68,12 @@ type tunedProducts struct {
 
 	mu      sync.RWMutex
 	read    bool
-	records map[string]tunedRecord // key: the product as text
+	records map[string]tunedRecord // measurements, by the product as text
 	known   map[kernels.Product]knownForm
 }
 
-// knownForm is the measured form of a product. If ok is false, there is no measurement yet. The
-// field retryAt is then the earliest time of the next attempt.
+// knownForm is the measured form of a product. If ok is false, there is no measurement yet, and
+// retryAt is the earliest time of the next attempt.
 type knownForm struct {
 	form    kernels.Form
 	ok      bool
@@ -84,11 +84,12 @@ const (
 	mostTuned      = 4096     // largest number of products in a file, and of cached products
 	mostTunedBytes = 16 << 20 // largest size of a file in bytes
 	tunedPatience  = 2 * time.Second
-	longest        = time.Hour // longest credible time of a product
+	longest        = time.Hour // longest plausible time of a product
 	tunedAgain     = time.Second
 )
 
-// defaultTuned returns the folder in the user's cache directory, "" if there is none.
+// defaultTuned returns the folder for measurements in the user's cache directory, or "" if there is
+// none.
 func defaultTuned() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -134,7 +135,7 @@ func (m *tunedProducts) find(p kernels.Product, c *kernels.Choice) knownForm {
 }
 
 // postpone prevents a product that could not be measured from being tried again immediately.
-// Planning all of its forms takes the host longer than the product itself.
+// Planning all forms of a product takes the host longer than the product itself.
 func (m *tunedProducts) postpone(p kernels.Product) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,7 +151,7 @@ func (m *tunedProducts) knowLocked(p kernels.Product, k knownForm) {
 	m.known[p] = k
 }
 
-// full reports whether the limit of products is reached, so that no more are measured.
+// full reports whether the limit of products is reached. No more products are measured then.
 func (m *tunedProducts) full() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -186,7 +187,7 @@ func (m *tunedProducts) add(p kernels.Product, r tunedRecord) kernels.Form {
 	return r.Form
 }
 
-// loadLocked reads the file, only once.
+// loadLocked reads the file at the first call.
 func (m *tunedProducts) loadLocked() {
 	if m.read || m.path == "" {
 		return
@@ -246,7 +247,7 @@ func (m *tunedProducts) save() (err error) {
 	defer lock.Close()
 	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		err := filelock.Try(lock)
-		// if the system has no file locks, two processes may overwrite each other's records
+		// without file locks, two processes may overwrite each other's records
 		if err == nil || errors.Is(err, errors.ErrUnsupported) {
 			break
 		}

@@ -15,7 +15,7 @@ type AccessError struct {
 	Kind Kind
 	Addr uint64 // device address, 0 for host memory
 	Size uint64 // bytes of the whole operation
-	Why  string // the byte that failed, and where it lies
+	Why  string // which byte failed, and where it lies
 }
 
 // Error returns the operation, its address and size, and why it failed.

@@ -59,14 +59,14 @@ func perSecond(n uint64, rate float64) time.Duration {
 	return time.Duration(math.Ceil(float64(n) / rate * 1e9))
 }
 
-// kernel returns the time of a kernel. It is the time of the launch, plus the larger of the times
-// for instructions and for memory traffic.
+// kernel returns the time of a kernel: the time of its launch, plus the time of its instructions or
+// of its memory traffic, whichever is longer.
 func (c Cost) kernel(warpInstructions, memoryBytes uint64) time.Duration {
 	return c.Launch + max(perSecond(warpInstructions, c.WarpInstructions), perSecond(memoryBytes, c.MemoryBytes))
 }
 
-// peer returns the time of a copy between devices. A copy that is not direct takes the time of a
-// copy to the host and of a copy from the host.
+// peer returns the time of a copy between devices. If direct is false, it is the time of a copy to
+// the host and of a copy from the host.
 func (c Cost) peer(bytes uint64, direct bool) time.Duration {
 	if direct {
 		return c.Copy + perSecond(bytes, c.PeerBytes)
@@ -77,13 +77,13 @@ func (c Cost) peer(bytes uint64, direct bool) time.Duration {
 // link returns the time of a copy between host and device.
 func (c Cost) link(bytes uint64) time.Duration { return c.Copy + perSecond(bytes, c.CopyBytes) }
 
-// local returns the time of a copy or a fill within a device. For a copy, the argument counts each
-// byte twice, because the byte is read and written.
+// local returns the time of a copy or a fill within a device. The argument is the number of bytes
+// read plus the number of bytes written.
 func (c Cost) local(bytes uint64) time.Duration { return c.Copy + perSecond(bytes, c.MemoryBytes) }
 
 var _ cu.Rated = (*Driver)(nil)
 
-// Rates returns the warp instructions and the bytes of memory a second of the cost model.
+// Rates returns the cost model's rates: warp instructions and bytes of memory a second.
 func (d *Driver) Rates() (warpInstructions, memoryBytes float64) {
 	return d.cfg.Cost.WarpInstructions, d.cfg.Cost.MemoryBytes
 }

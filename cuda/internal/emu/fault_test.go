@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// TestFaults makes each kind of mistake. It checks the driver's result, the description of the
+// TestFaults makes each kind of mistake. It checks the driver's result and the description of the
 // fault, and that the context stays lost.
 func TestFaults(t *testing.T) {
 	cases := []struct {
@@ -120,8 +120,8 @@ func TestResetKeepsTheContext(t *testing.T) {
 	}
 }
 
-// TestFaultStaysOnItsDevice checks that another device continues, even where it waits for the dead
-// device.
+// TestFaultStaysOnItsDevice checks that a fault on one device does not stop another device, even if
+// that device waits for the dead device.
 func TestFaultStaysOnItsDevice(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})
 	e := r.event()

@@ -146,7 +146,7 @@ func TestGraphCopies(t *testing.T) {
 		see()
 		fill(in, 7)
 		launch()
-		// The queued launch has the old parameters, whenever it runs.
+		// A queued launch uses the old parameters, whenever it runs.
 		r.ok(r.GraphExecCopyNodeSetParams(e, up, cu.GraphCopy{SrcHost: ptr(other), Dst: x, N: 4 * n}, r.ctx))
 		r.ok(r.GraphExecKernelNodeSetParams(e, twice, r.affineNode(x, n, 3, 1)))
 		see()
@@ -215,7 +215,7 @@ func TestGraphBlocks(t *testing.T) {
 	}
 }
 
-// TestGraphRefusals checks that impossible requests are refused at the call.
+// TestGraphRefusals checks that calls refuse impossible requests.
 func TestGraphRefusals(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})
 	x, s := r.alloc(1024), r.stream()
@@ -261,7 +261,7 @@ func TestGraphRefusals(t *testing.T) {
 	is("end", err, cu.ErrStreamCaptureInvalidated)
 	_, err = r.StreamEndCapture(s)
 	is("end again", err, cu.ErrIllegalState)
-	r.ok(r.MemsetD32Async(x, 5, 64, s)) // the stream works as before
+	r.ok(r.MemsetD32Async(x, 5, 64, s)) // the stream still works
 	if got := r.read(s, x, 64); !all(got, 5) {
 		t.Errorf("after a failed capture: %v", got)
 	}

@@ -31,7 +31,7 @@ func NewMeeting(name string, parts int, bytes uint64, effect func(*Shared) error
 	return &Meeting{name: name, parts: make([]*op, parts), moves: bytes, effect: effect, waiting: parts}
 }
 
-// Meet queues parts of a meeting. For each i it queues part number parts[i] on streams[i].
+// Meet queues parts of a meeting: for each i, part parts[i] on streams[i].
 func (d *Driver) Meet(m *Meeting, parts []int, streams []cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,7 +91,7 @@ func (o *op) meetingReady() bool {
 
 // runMeeting performs a meeting. d.mu is held.
 func (d *Driver) runMeeting(m *Meeting) {
-	// All parts start when the last one is ready.
+	// All parts start when the last part is ready.
 	var start time.Duration
 	for _, o := range m.parts {
 		start = max(start, o.stream.clock, o.submit)
@@ -112,7 +112,7 @@ func (d *Driver) runMeeting(m *Meeting) {
 		cost += slowest
 	}
 	end := start
-	for _, o := range m.parts { // all parts end when the slowest one ends
+	for _, o := range m.parts { // all parts end when the slowest part ends
 		_, e := o.stream.ctx.dev.engines[engineCompute].reserve(start, cost)
 		end = max(end, e)
 	}
@@ -135,8 +135,8 @@ func (d *Driver) runMeeting(m *Meeting) {
 	}
 }
 
-// A MeetingError says which part of a collective waits in vain, and for which parts. Nobody has
-// queued those parts, or they never get their turn.
+// A MeetingError says which part of a collective waits in vain, and for which parts. Those parts
+// were not queued, or can never run.
 type MeetingError struct {
 	Name   string
 	Device int
@@ -182,8 +182,8 @@ func (m *Meeting) missing() string {
 	return strings.Join(list, ", ")
 }
 
-// Shared is the memory of all devices. The function effect of [NewMeeting] and [Driver.Foreign]
-// receives it.
+// Shared is the memory of all devices. The functions effect of [NewMeeting] and [Driver.Foreign]
+// get it as an argument.
 type Shared struct {
 	d    *Driver
 	kind Kind

@@ -11,7 +11,6 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// twoDevices is two devices, each with a stream and a word of memory.
 type twoDevices struct {
 	*rig
 	ctx   [2]cu.Context
@@ -78,7 +77,7 @@ func TestMeeting(t *testing.T) {
 			m := p.sum()
 			if k%2 == 0 {
 				p.ok(p.Meet(m, []int{1, 0}, []cu.Stream{p.queue[1], p.queue[0]}))
-			} else { // queues the two parts in two calls
+			} else { // queue the two parts in two calls
 				p.ok(p.Meet(m, []int{0}, p.queue[:1]))
 				p.ok(p.Meet(m, []int{1}, p.queue[1:]))
 			}
@@ -189,7 +188,7 @@ func TestMeetingChecks(t *testing.T) {
 	}
 }
 
-// TestMeetingsOfMeta checks that meetings in meta mode take their time and touch no memory.
+// TestMeetingsOfMeta checks that meetings in meta mode take time but access no memory.
 func TestMeetingsOfMeta(t *testing.T) {
 	p := newTwoDevices(t, Config{Meta: true, Memory: 1 << 30})
 	m := NewMeeting("nothing", 2, 1<<20, func(*Shared) error { panic("an effect") })

@@ -92,8 +92,8 @@ func (d *Driver) deviceAt(p cu.DevicePtr) *device {
 	return d.devices[i-1]
 }
 
-// hostBlock is page-locked host memory. It is Go memory, which does not move, and the driver keeps
-// it alive.
+// hostBlock is a block of page-locked host memory. It is ordinary Go memory, which does not move.
+// The driver keeps it alive.
 type hostBlock struct {
 	buf        []byte
 	flags      cu.HostAllocFlags

@@ -11,7 +11,8 @@ import (
 
 const seeds = 40
 
-// outcomes runs a program in plain order and with many seeds, and counts each result.
+// outcomes runs a program with seed 0 and with many other seeds, and counts how often each result
+// occurs.
 func outcomes(t *testing.T, program func(r *rig) string) map[string]int {
 	t.Helper()
 	got := map[string]int{}
@@ -132,8 +133,8 @@ func TestLegacyDefaultStream(t *testing.T) {
 	}
 }
 
-// TestEventCaptures checks which record a wait waits for: the last one that was enqueued before the
-// wait. An event that was never recorded delays nothing.
+// TestEventCaptures checks that a wait is for the last record that was enqueued before the wait. An
+// event that was never recorded delays nothing.
 func TestEventCaptures(t *testing.T) {
 	r := newRig(t, Config{})
 	a, b, e := r.stream(), r.stream(), r.event()
@@ -181,8 +182,8 @@ func TestPollingEnds(t *testing.T) {
 	}
 }
 
-// TestQueueIsLazyAndBounded checks that nothing runs before it must, and that at most QueueDepth
-// operations are pending.
+// TestQueueIsLazyAndBounded checks that work runs only when something needs it, and that at most
+// QueueDepth operations are pending.
 func TestQueueIsLazyAndBounded(t *testing.T) {
 	r := newRig(t, Config{QueueDepth: 8})
 	s := r.stream()

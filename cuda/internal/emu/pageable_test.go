@@ -17,7 +17,7 @@ func TestLatePageable(t *testing.T) {
 	fill(host, 1)
 	r.ok(r.MemcpyHtoDAsync(x, ptr(host), 256, s))
 	r.ok(r.StreamSynchronize(s))
-	fill(host, 2) // the copy has run
+	fill(host, 2) // the copy has run by now
 	r.ok(r.MemcpyDtoHAsync(ptr(host), x, 256, s))
 	if !all(host, 0xffffffff) {
 		t.Errorf("a destination that is still to be written holds %v", host[:4])

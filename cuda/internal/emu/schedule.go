@@ -22,7 +22,7 @@ const (
 	KindWait    // waits for an event
 	KindMark    // marks the beginning or the end of a pool's block
 	KindGraph   // the first operation of a graph's launch
-	KindJoin    // in a graph, waits for all operations before it
+	KindJoin    // waits for all earlier operations of a graph
 	KindMeeting // part of a collective, see Meeting
 )
 
@@ -39,7 +39,7 @@ type Op struct {
 	Device   int    // device of the stream
 	Stream   cu.Stream
 	Bytes    uint64 // bytes of a copy, memset or collective, else 0
-	From, To int    // numbers of the devices of a copy between devices; otherwise both are Device
+	From, To int    // ordinals of the devices of a copy between devices; otherwise both are Device
 	Staged   bool   // a copy between devices that goes through the host
 }
 
@@ -48,13 +48,13 @@ type Op struct {
 type op struct {
 	Op
 	stream *stream
-	issue  uint64 // the operation's position in the order of all calls
+	issue  uint64 // index of the operation among all operations
 	// operations that must be done before this one, in addition to the earlier operations of its
 	// queue
 	after []*op
 	// the operation's effect; nil for records and waits. An error ends the context.
 	run           func() (time.Duration, error)
-	submit        time.Duration // time of the device's host at the call
+	submit        time.Duration // time of the device's host clock at the call
 	end           time.Duration // virtual time of completion, valid once done
 	done          bool
 	afterMetaCopy bool
@@ -66,19 +66,19 @@ type op struct {
 type stream struct {
 	handle        cu.Stream
 	ctx           *context
-	blocking      bool // takes part in the ordering of the legacy default stream
-	weight        int  // how often an adversarial schedule picks the stream
+	blocking      bool // whether the stream and the legacy default stream wait for each other
+	weight        int  // relative frequency with which an adversarial schedule picks the stream
 	queue         []*op
 	last          *op  // the newest operation, done or not
 	afterMetaCopy bool // in meta mode: the stream has copied to page-locked memory
 	clock         time.Duration
 	closed        bool     // the stream was destroyed, and is removed when its queue is empty
 	capture       *capture // if not nil, it receives the work that is queued on the stream
-	by            *device  // for a graph's launch: the device that submits it; if nil, ctx's device
+	by            *device  // for the launch of a graph, the device that submits it; if nil, the device of ctx
 }
 
-// weights are the weights that a stream may get in an adversarial schedule. Streams with the
-// smallest weight are rarely picked while streams with larger weights are ready. Streams with the
+// weights lists the weights that a stream may get in an adversarial schedule. Streams with the
+// smallest weight are rarely picked while others with larger weights are ready. Streams with the
 // largest weight are picked most of the time.
 var weights = [...]int{1, 1, 8, 64}
 
@@ -153,7 +153,7 @@ func (d *Driver) step() bool {
 			continue
 		}
 		total += s.weight
-		if d.rng.IntN(total) < s.weight { // picks one of the ready streams, by weight, in one pass
+		if d.rng.IntN(total) < s.weight { // picks one of the ready streams at random, by weight
 			pick = s
 		}
 	}
@@ -178,7 +178,7 @@ func (d *Driver) finish(done func() bool) {
 // drain runs operations until the queues of ctx are empty, and advances the host's clock like
 // await. d.mu is held.
 func (d *Driver) drain(ctx *context) {
-	for _, s := range slices.Clone(d.streams) { // await removes streams
+	for _, s := range slices.Clone(d.streams) { // a copy, because await removes streams
 		if s.ctx == ctx && s.last != nil {
 			d.await(s.last)
 		}

@@ -39,10 +39,10 @@ type Counters struct {
 	// copies in Peer that did not pass through the host, because of peer access
 	PeerDirect Traffic
 	Memsets    Traffic
-	// copies in HtoD and DtoH from or to pageable memory, which hardware stages and partly waits
-	// for
+	// copies in HtoD and DtoH from or to pageable memory; hardware stages them, and the host may
+	// wait for them
 	Pageable         uint64
-	PageableHtoD     uint64 // copies in Pageable that come from the host
+	PageableHtoD     uint64 // copies in Pageable that are from the host to a device
 	Synchronisations uint64 // calls of CtxSynchronize, StreamSynchronize and EventSynchronize
 	Allocs, Frees    uint64 // calls of MemAlloc and MemFree
 	HostAllocs       uint64

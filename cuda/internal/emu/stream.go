@@ -33,8 +33,7 @@ func (d *Driver) StreamCreate(f cu.StreamFlags, priority int) (cu.Stream, error)
 	return s.handle, nil
 }
 
-// StreamDestroy invalidates the handle. Pending work still runs when something needs it, or when
-// its turn comes.
+// StreamDestroy invalidates the handle. Pending work of the stream still runs.
 func (d *Driver) StreamDestroy(h cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,8 +72,8 @@ func (d *Driver) StreamSynchronize(h cu.Stream) error {
 	return s.ctx.dead
 }
 
-// StreamQuery reports whether the stream's work has completed. Afterwards it lets one pending
-// operation run, so that polling ends.
+// StreamQuery reports whether the stream's work has completed. It then lets one pending operation
+// run, so that polling ends.
 func (d *Driver) StreamQuery(h cu.Stream) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

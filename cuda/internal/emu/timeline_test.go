@@ -23,7 +23,7 @@ func (m timelineOp) String() string {
 		m.Kind, m.Name, m.Bytes, m.From, m.To, m.start, m.end)
 }
 
-// rank drives one device of a driver, on a goroutine and a thread of its own.
+// rank drives one device of a driver, on its own goroutine and thread.
 type rank struct {
 	*Driver
 	device  int
@@ -31,19 +31,19 @@ type rank struct {
 	a, b    cu.Stream
 	kernel  cu.Function
 	src     cu.DevicePtr
-	dst     []cu.DevicePtr  // for each device, the memory to which its peers copy
-	events  []chan cu.Event // for each device, announces its copies to its peers
+	dst     []cu.DevicePtr  // for each device, the memory to which the other devices copy
+	events  []chan cu.Event // for each device, a channel on which it announces its copies to the others
 	failure error
 }
 
-// record records the first error.
+// record keeps the first error.
 func (k *rank) record(err error) {
 	if k.failure == nil {
 		k.failure = err
 	}
 }
 
-// compute queues a kernel that itself takes almost no time.
+// compute queues a kernel that takes almost no time without a latency.
 func (k *rank) compute(s cu.Stream) {
 	one := cu.Dim3{X: 1, Y: 1, Z: 1}
 	k.record(k.LaunchKernel(k.kernel, one, one, 0, s, nil))
@@ -64,8 +64,8 @@ func (k *rank) follow(later, earlier cu.Stream) cu.Event {
 	return e
 }
 
-// ranks runs a program for each device, on goroutines that take turns at random. It returns the
-// operations of each device and stream (0: a, 1: b), with their times.
+// ranks runs a program for each device, on goroutines that the test interleaves at random. It
+// returns the operations of each device and stream (0: a, 1: b), with their times.
 func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]timelineOp, d *Driver) {
 	t.Helper()
 	const size = 1 << 20
@@ -134,8 +134,7 @@ func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]timelin
 	return list, d
 }
 
-// planted returns a function for Config.Latency. That function adds latencies[i] to each kernel of
-// device i.
+// planted returns a Config.Latency that adds latencies[i] to each kernel of device i.
 func planted(latencies ...time.Duration) func(Op) time.Duration {
 	return func(o Op) time.Duration {
 		if o.Kind == KindKernel {
@@ -228,7 +227,7 @@ func exchange(pieces int, pause func()) func(k *rank) {
 			k.record(k.StreamWaitEvent(k.b, <-k.events[from])) // an event of another device
 			k.compute(k.b)
 			pause()
-			if i%7 == 6 { // waits like a host that reads the loss
+			if i%7 == 6 { // the host waits, like a program that reads the loss
 				k.record(k.EventSynchronize(k.follow(k.a, k.b)))
 			}
 		}
@@ -275,8 +274,8 @@ func TestTimesAreOfNoInterleaving(t *testing.T) {
 	}
 }
 
-// checkExclusive checks that each stream does one thing after the other, and that a device takes at
-// least the time of its kernels in all streams.
+// checkExclusive checks that operations of one stream do not overlap, and that a device takes at
+// least the sum of the times of its kernels.
 func checkExclusive(t *testing.T, list [][2][]timelineOp, latency func(Op) time.Duration) {
 	t.Helper()
 	for i, streams := range list {
@@ -332,7 +331,7 @@ func TestHostsAreTheirOwn(t *testing.T) {
 		clocks("device 1 waited for device 0", filled, filled+1000*us)
 		r.ok(r.MemsetD32Async(r.alloc(256), 1, 64, 0))
 	})
-	r.ok(r.EventRecord(e, 0)) // only the earlier mark precedes this one in the stream
+	r.ok(r.EventRecord(e, 0)) // in the stream, only the earlier mark precedes this one
 	r.ok(r.CtxSetCurrent(0))
 	r.ok(r.EventSynchronize(e))
 	clocks("nobody waited for device 0", filled+2000*us, filled+1000*us)
@@ -345,7 +344,7 @@ func TestHostsAreTheirOwn(t *testing.T) {
 // run at the same time. A kernel that waits for a copy must not delay a kernel that is ready.
 func TestEngines(t *testing.T) {
 	const us, n = time.Microsecond, 1000
-	// 2 µs for a direct copy, 4 µs for a copy through the host
+	// a direct copy takes 2 µs, and a copy through the host takes 4 µs
 	cost := Cost{Copy: us, CopyBytes: 1e9, PeerBytes: 1e9}
 	for _, staged := range []bool{false, true} {
 		list, _ := ranks(t, Config{Cost: cost, NoPeer: staged, Latency: planted(50*us, 50*us)}, func(k *rank) {
@@ -355,8 +354,8 @@ func TestEngines(t *testing.T) {
 			host, err := k.MemHostAlloc(n, cu.HostPortable)
 			k.record(err)
 			k.send(1, n)
-			// These copies run at the same time as a copy between devices, if that copy avoids the
-			// host.
+			// These copies use the links to the host. They overlap with a copy between devices that
+			// avoids the host.
 			k.record(k.MemcpyDtoHAsync(host, k.dst[0], n, k.a))
 			k.record(k.MemcpyHtoDAsync(k.dst[0], host, n, k.b))
 			k.follow(k.a, k.b)
@@ -391,7 +390,7 @@ func TestEngines(t *testing.T) {
 		for range 100 {
 			k.send(1, n)
 		}
-		k.compute(k.b) // ready after 200 µs
+		k.compute(k.b) // this kernel is ready after 200 µs
 		k.compute(k.a)
 		k.compute(k.a)
 	})

@@ -16,7 +16,7 @@ var (
 
 // virtual holds the state of a device's virtual memory management.
 type virtual struct {
-	ranges  map[uint64]uint64          // reserved ranges: size by address
+	ranges  map[uint64]uint64          // sizes of reserved ranges, by address
 	handles map[cu.MemHandle]*physical // memory that is not released yet, or that is still mapped
 	mapped  map[uint64]*physical       // mapped memory by address
 }
@@ -33,8 +33,8 @@ func newVirtual() *virtual {
 	return &virtual{ranges: map[uint64]uint64{}, handles: map[cu.MemHandle]*physical{}, mapped: map[uint64]*physical{}}
 }
 
-// granularity returns the default size of pages. It is the page size of hardware, or less if the
-// memory would have fewer than 32 pages.
+// granularity returns the default page size: that of hardware, or less if the memory would have
+// fewer than 32 such pages.
 func granularity(memory uint64) uint64 {
 	g := uint64(2 << 20)
 	for memory < 1<<30 && g > 64<<10 && g > memory/32 {
@@ -88,7 +88,7 @@ func (d *Driver) MemAddressReserve(n uint64) (cu.DevicePtr, error) {
 }
 
 // virtualAt returns the device of an address and the reserved range that contains all of [p, p+n).
-// dev is nil if there is none. d.mu is held.
+// The result dev is nil if there is no such range. d.mu is held.
 func (d *Driver) virtualAt(p cu.DevicePtr, n uint64) (dev *device, home uint64) {
 	dev = d.deviceAt(p)
 	if dev == nil {
@@ -175,7 +175,7 @@ func (d *Driver) MemRelease(h cu.MemHandle) error {
 	return nil
 }
 
-// dropMemory frees memory if nothing refers to it any more.
+// dropMemory frees memory to which neither a handle nor a mapping refers any more.
 func (d *Driver) dropMemory(dev *device, m *physical) {
 	if !m.released || m.addr != 0 {
 		return
@@ -226,7 +226,8 @@ func (d *Driver) MemMap(p cu.DevicePtr, n uint64, h cu.MemHandle) error {
 	return nil
 }
 
-// mappings returns the mappings that together are exactly [p, p+n), or an error. d.mu is held.
+// mappings returns the mappings that make up [p, p+n), or an error if there is no such list. d.mu
+// is held.
 func (d *Driver) mappings(call string, p cu.DevicePtr, n uint64) (*device, []*physical, error) {
 	if err := d.pages(call, p, n); err != nil {
 		return nil, nil, err

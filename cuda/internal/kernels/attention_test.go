@@ -204,7 +204,7 @@ func (c attentionCase) check(t *testing.T) ([]Launch, []uint64) {
 	t.Helper()
 	m := newMachine(t)
 	o := c.operands(m)
-	// copies of less than 16 bytes have bank conflicts, which the test then allows
+	// copies of less than 16 bytes may have bank conflicts
 	for _, x := range []Operand{o.Q, o.K, o.V, o.Out} {
 		m.conflicts = m.conflicts || rowVector(x)*x.Type.Size() < 16
 	}
@@ -264,8 +264,7 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// spoiled writes v to some elements of o. The function pick chooses them by their row and column,
-// the indices of the last two dimensions.
+// spoiled writes v to those elements of o for whose row and column the function pick returns true.
 func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) {
 	n, c := o.Shape.At(2), o.Shape.At(3)
 	forEach(o, func(i int, addr uint64) {
@@ -320,7 +319,7 @@ func TestAttentionSpecial(t *testing.T) {
 			}
 			none.check(t)
 		}
-		least := base // the most negative float32 in a mask does not hide a key, but -Inf does
+		least := base // a mask with the most negative float32 does not hide a key, but a mask with -Inf does
 		least.mask, least.maskDims = dtype.F32, [4]bool{false, false, true, true}
 		least.spoil = func(c attentionCase, q, k, v, mask Operand, m *machine) {
 			spoiled(m, mask, -math.MaxFloat32, func(row, column int) bool { return row == 2 })

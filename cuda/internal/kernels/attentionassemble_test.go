@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// weighings returns values of AttentionWeighing whose attention kernels differ in the number of
-// registers that they need.
+// weighings returns several AttentionWeighings. Their attention kernels need different numbers of
+// registers.
 func weighings(batch, heads, queries, keys int, typ dtype.Type) []AttentionWeighing {
 	lengths, numbers := fake(dtype.I64, batch), fake(dtype.I64, 2)
 	w := AttentionWeighing{Scale: 0.1}
@@ -48,7 +48,7 @@ func TestAttentionAssemble(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} { // the kernels for decoding
 		for _, features := range []int{16, 32, 64, 80, 128, 192, 256} {
 			for _, w := range weighings(1, heads, 1, n, typ) {
-				w.Causal = false // with causal attention, few queries would not see many keys
+				w.Causal = false // with causal attention, the few queries would not see many keys
 				q, kv := fake(typ, 1, heads, 1, features), fake(typ, 1, heads, n, features)
 				list, err := Attention(a100, AttentionOperands{Out: q, Q: q, K: kv, V: kv, AttentionWeighing: w}, scratch)
 				a.launches(list, err)

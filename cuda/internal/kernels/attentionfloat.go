@@ -48,7 +48,7 @@ func attentionFloatFor(s attentionShape, few bool) attentionFloat {
 }
 
 func (s attentionFloat) tiles() (q, k, v headTile) {
-	// the columns are rounded up, so that each of 16 threads has whole pieces of four values
+	// the columns are rounded up to whole pieces of four values for each of 16 threads
 	values := max(64, ceilDiv(s.v.columns, 64)*64)
 	return headTileOf(8*s.rows, s.q.columns, dtype.F32), headTileOf(s.keys, s.q.columns, dtype.F32), headTileOf(s.keys, values, dtype.F32)
 }
@@ -157,14 +157,14 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{floatThreads, 1, 1}
 }
 
-// floatPiece reads the four numbers of piece c of row number row+plus, from the tile at p.
+// floatPiece reads the four numbers of piece c in row row+plus of the tile at p.
 func floatPiece(p ptx.Ptr, t headTile, row ptx.Value, plus int, c ptx.Value) []ptx.Value {
 	return p.AtByte(t.offset(row, c)).AtByte(num(plus * t.rowBytes())).As(ptx.F32).LoadVec(4)
 }
 
 // floatScores multiplies rows of the tile at x by rows of the tile at y and returns the sums,
-// indexed [row][column]. A thread has every 8th row of x and every 16th row of y. The tile at y may
-// be wider than the tile at x.
+// indexed [row][column]. A thread computes the sums for every 8th row of x and every 16th row of y.
+// The tile at y may be wider than the tile at x.
 func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, tileY headTile, y ptx.Ptr) [][]*ptx.Var {
 	column, row := b.ThreadID(0).And(num(15)), b.ThreadID(0).Shr(num(4))
 	scores := make([][]*ptx.Var, rows)
@@ -220,7 +220,8 @@ func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, weightRow ptx.Ptr, pitch, n i
 }
 
 // storeFloats scales a thread's sums of one row, in the order of addWeighted, and stores them in
-// the row at line. If the predicate exists is false, there is no such row, and nothing is stored.
+// the row at line. If the predicate exists is false, there is no such row, and nothing is stored
+// there.
 func storeFloats(b *ptx.Builder, o headOperand, line ptx.Ptr, exists ptx.Value, sums []*ptx.Var, scale, first ptx.Value) {
 	for c := range len(sums) / 4 {
 		var list []ptx.Value

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// gradReference is the gradient of a case in float64, with bounds of its errors.
+// gradReference holds the gradients of a case in float64, with error bounds.
 type gradReference struct{ out, lse, dq, dk, dv, bq, bk, bv []float64 }
 
 // gradients computes out and lse with float64 and rounds them. From these and the operands it
@@ -149,7 +149,7 @@ func (c attentionCase) checkGrad(t *testing.T, want string) ([]Launch, []uint64)
 			results = append(results, x)
 		}
 	}
-	// copies of less than 16 bytes have bank conflicts, which the test then allows
+	// copies of less than 16 bytes may have bank conflicts
 	for _, x := range []Operand{o.Q, o.K, o.V, o.Out} {
 		m.conflicts = m.conflicts || rowVector(x)*x.Type.Size() < 16
 	}

@@ -8,9 +8,9 @@ import (
 
 // gradFloat computes one launch of attention's gradient in float32 by multiply-adds. As in
 // [attentionFloat], 16 threads share some of the block's "own rows". Through shared memory, the
-// threads of a warp exchange first the weights and then the gradients of the scores. Two operands
-// have "other rows". While the block multiplies a tile of one operand, it copies a tile of the
-// other.
+// threads of a warp exchange first the weights and then the gradients of the scores. There are two
+// operands with "other rows". While the block multiplies a tile of one of them, it copies a tile of
+// the other one.
 type gradFloat struct {
 	attentionGrad
 	rows  int // number of own rows of a thread, which are 8 rows apart
@@ -34,8 +34,8 @@ func gradFloatFor(s attentionGrad) gradFloat {
 	return gradFloat{s, 4, 16, 1}
 }
 
-// needsManyRegisters reports whether the computation of the weights needs many registers. It does
-// if the own rows are keys, and there are both dropout and a mask.
+// needsManyRegisters reports whether the weights need many registers. They do if the own rows are
+// keys and there are both dropout and a mask.
 func (s attentionGrad) needsManyRegisters() bool {
 	return s.byKey && s.w.drop && s.w.mask != dtype.Invalid
 }
@@ -48,8 +48,8 @@ func (s gradFloat) name() string             { return s.kernelName(8*s.rows, s.o
 
 // tiles returns the tiles of the "own rows" and of the "other rows". In a tile of "other rows",
 // each part of the columns has a piece for each of 16 threads. Tiles of "own rows" have at least 32
-// columns, and 64 where registers are scarce: with fewer columns the assembler unrolls the loops
-// over columns and needs more registers.
+// columns, and at least 64 where registers are scarce. With fewer columns the assembler would
+// unroll the loops over columns, which takes more registers.
 func (s gradFloat) tiles() (x1, x2, y1, y2 headTile) {
 	wide := func(columns int) headTile {
 		return headTileOf(s.other, max(1, ceilDiv(columns, 64*s.parts))*64*s.parts, dtype.F32)
@@ -82,7 +82,8 @@ type gradFloatWriter struct {
 	x, y             ptx.Value // indices of the thread's first "other row" and of its first "own row"
 	ownX1, ownX2     ptx.Ptr
 	otherY1, otherY2 ptx.Ptr
-	// pointers to the weights of the thread's first "own row", and to lse and delta of queries
+	// pointers to the weights of the thread's first "own row", and to lse and delta of the tile's
+	// queries
 	mine, numbers ptx.Ptr
 	sum1, sum2    [][]*ptx.Var
 }

@@ -69,8 +69,8 @@ func (s gradTensor) tensor() int {
 	return 2 * s.other * n
 }
 
-// tiles returns four tiles: x1 and x2 of "own rows", and y1 and y2 of "other rows". x1 and y1 have
-// the columns of q. x2 and y2 have the columns of v.
+// tiles returns four tiles: x1 and x2 of "own rows", and y1 and y2 of "other rows". Tiles x1 and y1
+// have the columns of q, and tiles x2 and y2 have the columns of v.
 func (s gradTensor) tiles() (x1, x2, y1, y2 headTile) {
 	t := s.q.typ
 	return headTileOf(s.rows(), s.q.columns, t), headTileOf(s.rows(), s.v.columns, t),
@@ -79,7 +79,7 @@ func (s gradTensor) tiles() (x1, x2, y1, y2 headTile) {
 
 // shared returns three numbers of bytes of shared memory: for the "own rows", for one of the two
 // stages of "other rows", and for the "own rows" together with both stages. If the "own rows" are
-// keys, a stage also has lse and delta of its queries.
+// keys, a stage also holds lse and delta of its queries.
 func (s gradTensor) shared() (own, stage, all int) {
 	x1, x2, y1, y2 := s.tiles()
 	own, stage = x1.bytes()+x2.bytes(), y1.bytes()+y2.bytes()
@@ -284,7 +284,7 @@ func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, rea
 // weigh returns the weights that dropout keeps, and the gradients of the scores without their
 // common factors. Both have the register layout of accumulators. Element e of fragment n belongs to
 // "own row" 8(e/2) + lane/4 and to "other row" 8n + 2(lane%4) + e%2. If the "own rows" are keys,
-// the pointer numbers leads to lse and delta of the tile's queries.
+// the argument numbers points to lse and delta of the tile's queries.
 func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Value, rows []gradRow, numbers ptx.Ptr) (p, ds [][]ptx.Value) {
 	b, s := g.Builder, g.s
 	column := g.lane.And(num(3)).Shl(num(1))
@@ -394,8 +394,8 @@ func (g *gradWriter) keeps(w *weighing, j, own ptx.Value, rows []gradRow) func(n
 	}
 }
 
-// edge reports whether some query and key of the tile do not see each other because of the lengths
-// or the causal order.
+// edge reports whether the tile contains a query and a key that do not see each other because of
+// the lengths or the causal order.
 func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
 	end := j.Add(num(g.s.other))
 	if !g.s.byKey {
@@ -409,8 +409,8 @@ func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
 	return p
 }
 
-// operands rounds values that have the register layout of accumulators. It returns them as first
-// operands of products, one operand for each 16 of the "other rows".
+// operands rounds values that have the register layout of accumulators, and returns them as first
+// operands of products. There is one operand for each 16 of the "other rows".
 func (g *gradWriter) operands(v [][]ptx.Value) (list [][]ptx.Value) {
 	half := storage(g.s.q.typ)
 	for n := 0; n < len(v); n += 2 {

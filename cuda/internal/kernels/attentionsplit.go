@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// fewQueries is the number of rows of the small tiles of queries, which decoding uses. leastKeys is
+// fewQueries is the number of rows in the small tiles of queries that decoding uses. leastKeys is
 // the least number of keys in a piece.
 const (
 	fewQueries = 16
@@ -117,7 +117,7 @@ func (s attentionCombine) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.For(b.U32(0), pieces, num(1), func(p ptx.Value, _ ptx.Loop) {
 		total.Set(total.Get().Add(call(b, "exp", sum(p).Sub(base))))
 	})
-	isZero := total.Get().Eq(num(0)) // isZero is false if a sum is NaN: the result then becomes NaN
+	isZero := total.Get().Eq(num(0)) // isZero is false for a sum that is NaN, so that the result becomes NaN
 	if s.lse {
 		to := b.Pointer("lse", ptx.F32)
 		b.If(b.ThreadID(0).Eq(num(0)), func() {

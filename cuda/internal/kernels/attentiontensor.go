@@ -10,8 +10,8 @@ import (
 )
 
 // attentionTensor computes attention of 16-bit floats on tensor cores. A warp has 16 or 32 queries.
-// Sums, scores and weights stay in the warp's registers. There the weights already have the layout
-// of the second product's first operand.
+// Sums, scores and weights stay in the warp's registers. The weights already have the register
+// layout of the second product's first operand.
 type attentionTensor struct {
 	attentionShape
 	// fold is true if the scale is folded into the factor of the exponent. That is possible if the
@@ -79,8 +79,8 @@ func (s attentionTensor) dynamicShared() int {
 	return beyondStatic(all, 0)
 }
 
-// attentionRow is the running state of one query. A lane has the state of every eighth query of its
-// warp.
+// attentionRow is the running state of one query. A lane holds the states of every eighth query of
+// its warp.
 type attentionRow struct {
 	weighingRow
 	most, sum *ptx.Var
@@ -268,9 +268,9 @@ func (g *attentionWriter) mask(score [][][]ptx.Value, j, edge ptx.Value) {
 	all(func(v *ptx.Var, t, n, e int) { score[t][n][e] = v.Get() })
 }
 
-// weigh updates the running state of the rows with a tile's scores. It returns the tile's weights
-// exp(score - row's maximum) as first operands of products. The result is indexed [t][step], with a
-// step for each 16 keys.
+// weigh updates the running state of the rows with a tile's scores. It returns the tile's weights,
+// exp(score - maximum of the row), as first operands of products. The result is indexed [t][step],
+// with a step for each 16 keys.
 func (g *attentionWriter) weigh(score [][][]ptx.Value, j ptx.Value) [][][]ptx.Value {
 	b := g.Builder
 	weights := make([][][]ptx.Value, len(score))

@@ -10,8 +10,8 @@ import (
 
 // headTile is a tile of rows in shared memory. A row is one token of a head, with its number of
 // elements rounded up to a multiple of 16. The 16-byte pieces of a row are swizzled, so that piece
-// number i of eight neighbouring rows lies in eight different groups of banks. Then copies and
-// ldmatrix have no bank conflicts.
+// i of eight neighbouring rows lies in eight different groups of banks. Copies and ldmatrix
+// therefore have no bank conflicts.
 type headTile struct {
 	rows, width int // width is the number of elements of a row
 	size        int // bytes of an element: 2 or 4
@@ -39,9 +39,9 @@ func (t headTile) offset(row, piece ptx.Value) ptx.Value {
 
 // fragments returns a function that reads operands of [ptx.Builder.MMA] with ldmatrix from the tile
 // of 16-bit elements at p. An operand has 16 outer elements by 16 elements of k. The argument step
-// is the operand's number along k, and i is its number along the outer dimension. If alongK is
-// true, the tile's rows are the outer dimension, its columns are k, and the argument start is a
-// row. Otherwise the rows are k, the columns are the outer dimension, and the argument start is a
+// is the operand's index along k, and i is its index along the outer dimension. If alongK is true,
+// the tile's rows are the outer dimension, its columns are k, and the argument start is a row.
+// Otherwise the rows are k, the columns are the outer dimension, and the argument start is a
 // column.
 //
 // For the first operand of MMA the four registers are the matrices (outer, k) = (0,0), (8,0),
@@ -72,14 +72,14 @@ func (t headTile) fragments(b *ptx.Builder, alongK bool, start ptx.Value, operan
 }
 
 // rowVector returns how many neighbouring elements of a row one access can always move: as many as
-// fill 16, 8 or 4 bytes, or else 1. The operand has rank 4, and its rows run along the last
+// fill 16, 8 or 4 bytes, otherwise 1. The operand has rank 4, and its rows lie along the last
 // dimension.
 func rowVector(o Operand) int {
 	for v := 16 / o.Type.Size(); v > 1 && o.Strides.At(3) == 1; v /= 2 {
 		whole := o.Shape.At(3)%v == 0 && o.start()%uint64(v*o.Type.Size()) == 0
 		for d := range 3 {
-			// Kernels also compute addresses of rows beyond the last row, so the stride of rows
-			// counts even for a single row.
+			// Kernels compute addresses beyond the last row too, so the row stride matters even for
+			// a single row.
 			whole = whole && (o.Strides.At(d)%v == 0 || d < 2 && o.Shape.At(d) <= 1)
 		}
 		if whole {
@@ -205,8 +205,8 @@ func (m *headMover) forEach(newRow func(row ptx.Value), f func(column ptx.Value,
 // load starts to copy rows of the operand into the tile at p. The first of these rows has the index
 // start, and limit is the end of the operand's rows. Elements beyond the rows and columns are not
 // read and become zero. The copies are asynchronous, except for 16-bit elements that are moved one
-// by one. A caller that waits for the group of copies, and then for a barrier, has waited for both
-// kinds of copies.
+// by one. To wait for both kinds of copies, a caller waits for the group of copies and then at a
+// barrier.
 func (m *headMover) load(start, limit ptx.Value, p ptx.Ptr) {
 	b, per := m.b, 16/m.t.size
 	var there ptx.Value

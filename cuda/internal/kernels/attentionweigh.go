@@ -54,7 +54,7 @@ func (s weighingSpec) String() string {
 	return name
 }
 
-// weighing holds a kernel's parameters for turning scores into attention weights, see
+// weighing holds the kernel parameters with which scores become attention weights, see
 // [device.Weighing]. [weighing.moveToHead] moves its pointers to one head of one sample.
 type weighing struct {
 	*ptx.Builder
@@ -146,7 +146,7 @@ type weighingRow struct {
 	block ptx.Value // first block of the row's random numbers
 }
 
-// row returns the parameters for query i. If there is no query i, it uses the mask and the random
+// row returns the parameters for query i. Beyond the last query it uses the mask and the random
 // numbers of the last query.
 func (w *weighing) row(i ptx.Value) weighingRow {
 	r := weighingRow{w: w, i: i}
@@ -170,7 +170,7 @@ func (r weighingRow) sees(j ptx.Value) ptx.Value {
 }
 
 // masked returns the score with the mask applied: a mask of numbers is added, and a mask of Bool
-// sets hidden keys to -Inf. If j lies beyond the last key, it reads the mask of the last key.
+// sets hidden keys to -Inf. Beyond the last key, it reads the mask of the last key.
 func (r weighingRow) masked(j, score ptx.Value) ptx.Value {
 	w := r.w
 	if w.s.mask == dtype.Invalid {

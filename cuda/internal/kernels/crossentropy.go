@@ -141,7 +141,7 @@ func CrossEntropyGrad(dx, x, top, rest, target, g, count Operand, ignore int64) 
 	return []Launch{l}, err
 }
 
-// checkCrossEntropy checks x, the targets, and those operands that have one value for each row.
+// checkCrossEntropy checks x, the targets, and the operands with one value for each row.
 func checkCrossEntropy(op string, x, target Operand, vectors ...Operand) error {
 	if err := checkRows(op, x); err != nil {
 		return err

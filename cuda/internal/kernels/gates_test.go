@@ -75,7 +75,7 @@ func mainLoop(text string) (multiplies, reads int) {
 		}
 		from, ok := start[m[1]]
 		if !ok {
-			continue // a forward branch begins no loop
+			continue // a forward branch does not begin a loop
 		}
 		a, b := 0, 0
 		for _, l := range lines[from:i] {
@@ -225,8 +225,8 @@ func gates(t *testing.T) []gate {
 			return Argsort(m.tensor(dtype.I64, dense(rows, n), 0), m.random(m.tensor(typ, dense(rows, n), 0)), false, m.scratch)
 		}
 	}
-	// adds plans a Scatter that adds 300 rows to the rows of a matrix. rows is the number of the
-	// matrix's rows.
+	// adds returns a function that plans a Scatter. It adds 300 rows to the rows of a matrix, which
+	// has the given number of rows.
 	adds := func(typ dtype.Type, rows int) func(m *machine) ([]Launch, error) {
 		return func(m *machine) ([]Launch, error) {
 			index := m.indices(m.tensor(dtype.I64, strided([]int{300, 128}, []int{1, 0}), 0), rows, false)
@@ -237,7 +237,7 @@ func gates(t *testing.T) []gate {
 	return []gate{
 		{name: "attention bfloat16, decoding", plan: decode(h), wide: 0.9},
 		{name: "attention float32, decoding", plan: decode(f), wide: 0.9},
-		// For each query, lse and delta are read one by one.
+		// The values lse and delta of each query are read one by one.
 		{name: "attention gradient float32, 64 features", plan: attendGrad(f, 64), wide: 0.96},
 		{name: "attention gradient float32, 128 features", plan: attendGrad(f, 128), wide: 0.96},
 		{name: "attention gradient float32, 256 features", plan: attendGrad(f, 256), wide: 0.96},
@@ -394,8 +394,8 @@ func gates(t *testing.T) []gate {
 		{name: "product on tensor cores", wide: 1, fma: 1, plan: func(m *machine) ([]Launch, error) {
 			return MatMul(a100, m.tensor(h, dense(1, 64, 64), 0), m.random(m.tensor(h, dense(1, 64, 64), 0)), m.random(m.tensor(h, dense(1, 64, 64), 0)))
 		}},
-		// Four lanes store 16 bytes of a row at once, half a sector. A later store fills the second
-		// half.
+		// Four lanes store 16 bytes of a row at once, which is half a sector. A later store fills
+		// the other half.
 		{name: "product on tensor cores, joined by all", spread: 2, wide: 0.9, plan: func(m *machine) ([]Launch, error) {
 			o := ProductOperands{Out: m.tensor(h, dense(1, 64, 64), 0), A: m.random(m.tensor(h, dense(1, 64, 256), 0)), B: m.random(m.tensor(h, dense(1, 256, 64), 0)), Counters: m.counters}
 			return []Launch{m.shared(o, tensorForm{64, 64, 32, 2, 2, 3, 4}, division{chunk: 64})}, nil
@@ -415,7 +415,7 @@ func TestKernelGates(t *testing.T) {
 		m := newMachine(t)
 		m.lines = map[*Kernel]map[int]*ptxvm.LineStats{}
 		list, err := g.plan(m)
-		s := m.run(list, err) // fails at the first bank conflict
+		s := m.run(list, err) // the method run fails the test at the first bank conflict
 		var all, wide float64
 		kernels := []*Kernel{}
 		for k, counts := range m.lines {

@@ -12,10 +12,10 @@ import (
 // gatherSpec describes a kernel that picks elements along an axis by index. The kernel does not
 // interpret the bits of elements, so all types of the same size share it.
 type gatherSpec struct {
-	size   int // bytes of an element
+	size   int // size of an element in bytes
 	index  dtype.Type
 	rank   int
-	vector int // elements that share an index and are moved together
+	vector int // number of elements that share an index and are moved together
 	wide   bool
 }
 
@@ -35,8 +35,8 @@ func Gather(out, src, index Operand, axis int, fault uint64, tag uint32) ([]Laun
 	if err := checkIndexed(op, out, src, index, axis); err != nil || out.Shape.Size() == 0 {
 		return nil, err
 	}
-	// The kernel itself adds the index times the axis's stride. So the stride along the axis is set
-	// to 0.
+	// The kernel adds the index times the stride of the axis, so the stride along the axis is set
+	// to 0 here.
 	fixed := src.Strides.With(axis, 0)
 	sp := newSpace(out.Shape, out.Strides, fixed, index.Strides).atLeastRank1()
 	size := out.Type.Size()
@@ -128,7 +128,7 @@ func (s gatherSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// load reads one element, or a vector of 16 bytes.
+// load reads one element, or 16 bytes of elements as a vector.
 func (s gatherSpec) load(p ptx.Ptr) []ptx.Value {
 	if s.vector == 1 {
 		return []ptx.Value{p.Load()}

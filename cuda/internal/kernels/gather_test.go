@@ -147,7 +147,7 @@ func TestScatter(t *testing.T) {
 func testScatter(t *testing.T, kind device.ScatterKind, c indexCase, typ, it dtype.Type) {
 	wild := typ == dtype.F32
 	m := newMachine(t)
-	m.conflicts = c.index.Shape.At(c.axis) > sortRun // digits decide where elements are stored
+	m.conflicts = c.index.Shape.At(c.axis) > sortRun // the digits decide where elements are stored
 	dst, src := m.random(m.tensor(typ, c.big, c.skip)), m.random(m.tensor(typ, c.small, c.skip))
 	index := m.indices(m.tensor(it, c.index, 0), c.big.Shape.At(c.axis), wild)
 	fault := m.fault()
@@ -213,7 +213,7 @@ func TestIndexGolden(t *testing.T) {
 	golden(t, "scattermax_samples", list, err)
 	tokens := Operand{Addr: 1 << 20, Type: dtype.I64, Layout: strided([]int{8192, 768}, []int{1, 0})}
 	list, err = Scatter(device.ScatterAdd, fake(dtype.BF16, 50257, 768), fake(dtype.BF16, 8192, 768), tokens, 0, false, 1<<20, 1, scratch)
-	golden(t, "scatteradd_tokens", list[1:], err) // earlier launches only sort
+	golden(t, "scatteradd_tokens", list[1:], err) // all launches except the last one sort
 	for _, bad := range []Operand{fake(dtype.F32, 100, 64), fake(dtype.I64, 100)} {
 		if _, err := Gather(fake(dtype.F32, 100, 64), fake(dtype.F32, 1000, 64), bad, 0, 0, 0); err == nil {
 			t.Errorf("no error for index %v %v", bad.Type, bad.Shape)
@@ -236,10 +236,10 @@ func TestScatterParts(t *testing.T) {
 		samples             bool
 	}{
 		{5, 300, 8, func(i int) int { return i * i % 7 % 5 }, false},
-		// runs of 100, 100 and 56 positions
+		// the runs have 100, 100 and 56 positions
 		{3, 256, 3, func(i int) int { return i / 100 }, false},
 		{2, 130, 1, func(i int) int { return 1 }, false}, // all positions form one run
-		// one run of a whole part, and one run of a single position
+		// one run of exactly one part, and one run of a single position
 		{9, 81, 12, func(i int) int { return i / 16 }, false},
 		// these positions are sorted by digits, and some indices lie outside of the axis
 		{100, 2500, 4, func(i int) int { return i * i % 113 }, false},

@@ -16,7 +16,7 @@ import (
 type tileLoad uint8
 
 const (
-	vectorsAlongK     tileLoad = iota // unit stride along k, aligned vectors; the copy transposes
+	vectorsAlongK     tileLoad = iota // unit stride along k, aligned vectors; the copy transposes the tile
 	vectorsAlongOuter                 // unit stride along the outer dimension, aligned vectors
 	scalarsAlongK                     // any strides; neighbouring threads read along k
 	// any strides; neighbouring threads read along the outer dimension
@@ -54,7 +54,7 @@ type gemmSpec struct {
 	bias      dtype.Type // type of the bias; Invalid for none
 	parts     bool       // the product is divided along k
 	actSpec
-	sums sumsSpec // sums of the rows of a or of the columns of b, never both
+	sums sumsSpec // sums of either the rows of a or the columns of b
 	tune productTune
 }
 
@@ -84,7 +84,7 @@ func (s gemmSpec) name() string {
 func (s gemmSpec) large() bool { return s.tile.slices == 1 && s.tile.bm*s.tile.bn >= 128*128 }
 
 // shared returns the bytes of shared memory for the tiles: two buffers for each operand. Rows are
-// padded by 4 elements, so that the stores have no bank conflicts if they transpose.
+// padded by 4 elements. This prevents bank conflicts of stores that transpose.
 func (s gemmSpec) shared() int {
 	t := s.tile
 	return max(2*t.bk*(t.bm+4+t.bn+4), t.slices/2*t.bm*t.bn) * s.typ.Compute().Size()
@@ -132,8 +132,8 @@ func MatMul(g *GPU, out, a, b Operand) ([]Launch, error) {
 
 // MatMulSplit plans a product like MatMul, and also adds a bias and applies an activation. It may
 // divide the sum over k among blocks, if the result alone has too few blocks to occupy the device.
-// Products with a vector are reductions, which read each element of the matrix once, in coalesced
-// accesses. If scratch is nil, nothing is divided.
+// A product with a vector is computed as a reduction, which reads each element of the matrix once,
+// in coalesced accesses. If scratch is nil, the sum is not divided.
 func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -242,7 +242,7 @@ func (o *ProductOperands) check() error {
 		return fail("matmul", "shapes %v = %v · %v do not fit", out.Shape, a.Shape, b.Shape)
 	}
 	factor := o.factor()
-	for _, p := range []*Operand{out, a, b} { // float32 and 16 bits may be mixed; int8 has sums of int32
+	for _, p := range []*Operand{out, a, b} { // float32 and 16-bit types may be mixed; int8 has sums of int32
 		if p.Type == dtype.Bool || p.Type != factor && !(p.Type == dtype.F32 && factor.IsHalf() || p == out && p.Type == dtype.I32 && factor == dtype.I8) {
 			return fail("matmul", "types %v = %v · %v: one numeric type is wanted", out.Type, a.Type, b.Type)
 		}
@@ -348,7 +348,7 @@ func init() {
 	}
 }
 
-// productForm is a way to compute a product: a family of kernels and the size of a tile.
+// productForm is a way to compute a product: a family of kernels with the size of a tile.
 type productForm interface {
 	tiles(m, n int) int // number of blocks for one matrix of results
 	kernel(programs ...*expr.Program) (*Kernel, error)
@@ -377,8 +377,8 @@ func launchMatMul(f productForm, o ProductOperands) ([]Launch, error) {
 	return launchParts(f, o, undivided(o.A.Shape.At(2)), 0, 0)
 }
 
-// launchParts packs the parameters, which are the same for all product kernels. Blocks that sum up
-// a part of k store their sums in partial.
+// launchParts packs the parameters, which are the same for all product kernels. Blocks that sum
+// only a part of k store their sums in the memory at partial.
 func launchParts(f productForm, o ProductOperands, d division, partial, counters uint64) ([]Launch, error) {
 	out, a := o.Out, o.A
 	kern, err := f.kernel(o.Act)
@@ -484,8 +484,8 @@ func vectorElements(t dtype.Type) int {
 	return 0
 }
 
-// vectorizable reports whether o can be accessed in aligned vectors along dimension d. d and e are
-// the two dimensions of the matrix.
+// vectorizable reports whether o can be accessed in aligned vectors along dimension d. The
+// arguments d and e are the two dimensions of the matrix.
 func vectorizable(o Operand, d, e int) bool {
 	v := vectorElements(o.Type)
 	return v > 0 && o.Strides.At(d) == 1 && o.Shape.At(d)%v == 0 && o.Strides.At(e)%v == 0 && o.Strides.At(0)%v == 0 &&
@@ -533,12 +533,11 @@ type productParams struct {
 	// number of matrices in the batch, if the blocks loop over them
 	matrices ptx.Value
 	a, b     gemmOperand
-	bias     gemmOperand // only the fields p and stride2 are used, and only if there is a bias
-	// out is a function, so that the address of the results takes no registers until they are
-	// stored
+	bias     gemmOperand // only its fields p and stride2 are used, and only if there is a bias
+	// a function, so that the address of the results occupies no registers until they are stored
 	out    func() gemmOperand
 	matrix func() ptx.Value // index of the block's matrix
-	parts  productParts     // part of k, if the product is divided along k
+	parts  productParts     // part of k that this block sums, if the product is divided
 	tile   ptx.Value        // index of the block's tile
 }
 
@@ -586,7 +585,7 @@ func declareProduct(b *ptx.Builder, a, w, out, bias dtype.Type, parts, loop bool
 }
 
 // tileOf returns the first row and column of the block's tile. Consecutive blocks compute groups of
-// 8 tiles along m. So blocks that run at the same time share tiles of b.
+// 8 tiles along m, so that blocks that run at the same time share tiles of b.
 func tileOf(b *ptx.Builder, id, m, n ptx.Value, bm, bn int, tune productTune) (row, column ptx.Value) {
 	b.Comment("the tile of this block")
 	tilesM := m.Add(num(bm - 1)).Div(num(bm))

@@ -53,7 +53,7 @@ func matmulCase(t *testing.T, what string, typ dtype.Type, out, a, b shape.Layou
 	for i, got := range m.read(c) {
 		ok := got == exact[i]
 		if typ.IsFloat() {
-			// Each of k fused multiply-adds rounds once, and storing rounds once more.
+			// Each of k fused multiply-adds rounds once, and the store rounds once more.
 			eps := map[dtype.Type]float64{dtype.F32: 0x1p-24, dtype.F64: 0x1p-53, dtype.F16: 0x1p-11, dtype.BF16: 0x1p-8}[typ]
 			unit := max(0x1p-53, min(eps, 0x1p-24))
 			ok = math.Abs(expr.Decode(typ, got)-sum[i]) <= (k+1)*unit*size[i]+eps*math.Abs(sum[i])
@@ -72,8 +72,8 @@ func matmulCase(t *testing.T, what string, typ dtype.Type, out, a, b shape.Layou
 	return list[0].Kernel.Name, fmaPerLoad, float64(s.Sectors) / float64(s.IdealSectors)
 }
 
-// matrixLayout returns the layout of [batch, r, c] that form names: row-major, column-major, with
-// padded rows, or a window with steps in both dimensions.
+// matrixLayout returns the layout of a [batch, r, c] operand for the named order: row-major,
+// column-major, with padded rows, or a window with steps in both dimensions.
 func matrixLayout(form string, batch, r, c int) shape.Layout {
 	d := []int{batch, r, c}
 	switch form {
@@ -86,7 +86,7 @@ func matrixLayout(form string, batch, r, c int) shape.Layout {
 	case "steps":
 		return strided(d, []int{r * c * 6, 3 * c, 2})
 	}
-	return strided(d, []int{0, c, 1}) // one matrix for the whole batch
+	return strided(d, []int{0, c, 1}) // the whole batch shares one matrix
 }
 
 func TestMatMul(t *testing.T) {
@@ -167,7 +167,7 @@ func TestMatMulLarge(t *testing.T) {
 		if ratio := float64(st.FMA) / float64(st.SharedLoads); ratio < 15.5 {
 			t.Errorf("%v: %.1f multiplications for each shared load", forms, ratio)
 		}
-		// lanes beyond the edge all read the element at the edge
+		// lanes beyond the edge all read the same element at the edge
 		if st.Sectors > st.IdealSectors {
 			t.Errorf("%v: %d sectors, %d would do", forms, st.Sectors, st.IdealSectors)
 		}
@@ -179,7 +179,7 @@ func TestMatMulLarge(t *testing.T) {
 	if l, err := MatMul(a100, fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024)); err != nil || l[0].Kernel.Name != "gemm_float32_128x128x16_kv_ov_v" {
 		t.Errorf("the large product: %v, %v", l, err)
 	}
-	// In a batch of one, the stride of the batch does not matter.
+	// The stride of a batch of one must not matter.
 	for typ, want := range map[dtype.Type]string{dtype.F32: "gemm_float32_128x128x16_kv_ov_v", dtype.BF16: "gemm_tensor_bfloat16_64x64x32_ko_v_s3"} {
 		out, a, b := fake(typ, 1, 1024, 1024), fake(typ, 1, 1024, 64), fake(typ, 1, 64, 1024)
 		for _, o := range []*Operand{&out, &a, &b} {

@@ -5,7 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// finishing returns s with the bias, the sums and the activation of o.
+// finishing returns s with the bias, the sums and the activation that o requests.
 func (s gemmSpec) finishing(o ProductOperands) gemmSpec {
 	s.bias, s.sums, s.actSpec = o.Bias.Type, o.summing(), o.acting()
 	if s.with != dtype.Invalid {

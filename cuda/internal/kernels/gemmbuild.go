@@ -12,9 +12,9 @@ import (
 type gemmBuilder struct {
 	*ptx.Builder
 	s       gemmSpec
-	chunk   int // elements of the computing type in 16 bytes
+	chunk   int // number of elements of the computing type in 16 bytes
 	compute ptx.Type
-	threads int // threads of a block
+	threads int // number of threads of a block
 	slice   ptx.Value
 	m, n, k ptx.Value
 	act     activation
@@ -295,7 +295,7 @@ func (g *gemmBuilder) writeOut(c gemmOperand, row, col ptx.Value, acc [][]*ptx.V
 }
 
 // tileLoader copies tiles of one operand into shared memory. There a tile has one row for each
-// element of k. A row runs along the outer dimension. If the elements have the same order in shared
+// index of k, which lies along the outer dimension. If the elements have the same order in shared
 // and global memory, fetch starts asynchronous copies and store does nothing. Otherwise fetch reads
 // into registers, and store moves them into shared memory.
 type tileLoader struct {
@@ -311,7 +311,7 @@ type tileLoader struct {
 
 // loadUnit is a vector or an element that this thread moves in each tile.
 type loadUnit struct {
-	src ptx.Ptr // address of the first unit in this unit's line
+	src ptx.Ptr // address of the first unit in the same line as this unit
 	// address of the line's first unit in the next tile; all units of the line share the variable
 	addr *ptx.Var
 	// distance along k from the first unit of the line to this one: dk in elements, skip in bytes
@@ -321,9 +321,9 @@ type loadUnit struct {
 	regs []*ptx.Var
 }
 
-// loader prepares to load tiles of bo outer elements by bk elements of k. The argument start is the
-// index of the first outer element, and count is the size of the outer dimension. The strides count
-// elements.
+// loader returns a tileLoader for tiles of bo outer elements by bk elements of k. The argument
+// start is the index of the first outer element, and count is the size of the outer dimension. The
+// strides count elements.
 func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, start, count, outerStride, kStride ptx.Value, bo, ld int, shared ptx.Ptr) *tileLoader {
 	b, bk := g.Builder, g.s.tile.bk
 	l := &tileLoader{g: g, mode: mode, ld: ld, vector: 1}
@@ -361,7 +361,7 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, start, count, outerStride
 		l.kStart = thread.Div(num(width * bo)).Mul(num(width)).Add(thread.Rem(num(width)))
 		distance = func(n int) (int, int) { return n / width % bo, n / (width * bo) * width }
 	}
-	lines := map[int]loadUnit{} // first unit of each line, by the line's outer distance
+	lines := map[int]loadUnit{} // first unit of each line, by the line's offset along the outer dimension
 	dst := shared.At(l.kStart.Mad(num(ld), outer))
 	for i := range bo * bk / v / g.threads {
 		away, dk := distance(i * g.threads)

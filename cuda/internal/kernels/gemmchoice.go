@@ -15,9 +15,9 @@ import (
 // A Form is one of the ways in which a planner can compute a product. All forms give the same
 // results, up to the order of sums.
 type Form struct {
-	Tile   [3]int `json:"tile"`             // rows, columns and step of k of a block's tile
-	Stages int    `json:"stages,omitempty"` // tiles in shared memory, on tensor cores
-	Whole  int    `json:"whole,omitempty"`  // tiles that are not divided along k
+	Tile   [3]int `json:"tile"`             // rows, columns, and elements of k in one step, of a block's tile
+	Stages int    `json:"stages,omitempty"` // number of tiles in shared memory, for kernels on tensor cores
+	Whole  int    `json:"whole,omitempty"`  // number of tiles that are not divided along k
 	// number of elements of k that one block sums in a divided tile; 0 means all of k
 	Chunk int  `json:"chunk,omitempty"`
 	Share bool `json:"share,omitempty"`  // all blocks of a divided tile help to add up its parts
@@ -55,7 +55,7 @@ func (f Form) String() string {
 // chooses.
 type Chooser func(*Choice) (Form, bool)
 
-// A Choice is a product whose form has to be chosen.
+// A Choice is a product whose form is to be chosen.
 type Choice struct {
 	g       *GPU
 	o       ProductOperands
@@ -103,8 +103,8 @@ func (o *ProductOperands) chosen(g *GPU, planned productPlan) productPlan {
 // A Product holds everything on which the choice of a form depends. Equal Products have the same
 // forms.
 type Product struct {
-	tensor           tensorSpec // kernel on tensor cores, without a form
-	float            gemmSpec   // kernel without tensor cores, without a tile
+	tensor           tensorSpec // specification for tensor cores, without a form
+	float            gemmSpec   // specification without tensor cores, without a tile
 	act              string     // name of the activation
 	batch, m, n, k   int
 	divisible        bool
@@ -236,8 +236,9 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 // mostParts is the largest number of parts into which k is divided.
 const mostParts = 64
 
-// mostForms is how many forms of a product are measured at most. The factor likely is 1.6: a form
-// is measured only if the model predicts that it takes at most 1.6 times as long as the best form.
+// mostForms is the largest number of forms of a product that are measured. The factor likely limits
+// them further: a form is measured only if the model predicts that it takes at most 1.6 times as
+// long as the best form.
 const (
 	mostForms = 12
 	likely    = 1.6
@@ -346,7 +347,7 @@ var FormsVersion = sync.OnceValue(func() string {
 	add := func(f productForm) {
 		for _, f := range []productForm{f, f.inParts()} {
 			k, err := f.kernel()
-			if err != nil { // the product that needs this kernel reports the error
+			if err != nil { // the product that uses this kernel will report the error
 				fmt.Fprintln(h, err)
 				continue
 			}

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// latency is the number of clocks from a request to global memory to its answer: 600 to 800 on
-// devices of compute capability 8.0 and 9.0 (Luo and others, 2024, arXiv:2402.13499, section 4).
+// latency is the number of clock cycles from a request to global memory to its answer: 600 to 800
+// on devices of compute capability 8.0 and 9.0 (Luo and others, 2024, arXiv:2402.13499, section 4).
 const latency = 800
 
 // launchSeconds is the assumed cost of one more launch, for a kernel that copies an operand before
@@ -84,7 +84,7 @@ func (s tensorSpec) fits() bool {
 	if s.odd && f.bm < 64 {
 		return false
 	}
-	// All threads of the block together must copy at least one row of the tile at a time.
+	// The threads of the block together must copy at least one row of the tile at a time.
 	if s.unit(s.a)*f.threads() < f.bm || s.unit(s.b)*f.threads() < f.bn {
 		return false
 	}
@@ -118,12 +118,12 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	step, bound := g.stepClocks(s)
 	whole, rest, parts := batch*d.undivided, batch*(s.tiles(m, n)-d.undivided), d.parts(k)
 	blocks := whole + rest*parts
-	maxBlocks := ceilDiv(blocks, g.Cores) // blocks of the multiprocessor with the most blocks
+	maxBlocks := ceilDiv(blocks, g.Cores) // number of blocks on the multiprocessor with the most blocks
 	together := float64(min(maxBlocks, held))
 	// A block's copies run stages-1 steps ahead of its multiplications. A step takes at least the
 	// time in which its copies arrive.
 	pace := max(step, latency/(float64(s.stages()-1)*together))
-	if s.singly(s.a) || s.singly(s.b) { // Each step waits for loads that pass through registers.
+	if s.singly(s.a) || s.singly(s.b) { // each step waits for loads that pass through registers
 		pace = max(pace, latency*float64(f.bk/16)/together)
 	}
 	if pace > step {
@@ -197,7 +197,7 @@ const shareAdd = 11
 func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	f := s.form
 	wave := g.Cores * g.resident(s)
-	// number of tiles along m that blocks compute before they advance along n
+	// number of tiles along m that blocks compute before they go on along n
 	rows := s.tune.or(s.tune.group, 8)
 	high := min(rows, ceilDiv(m, f.bm))
 	wide := max(1, min(wave/high, ceilDiv(n, f.bn)))
@@ -218,7 +218,7 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 		againB = 1
 	}
 	out := float64(batch * m * n * s.out.Size())
-	if inParts { // joining counts the stores of the sums of parts instead
+	if inParts { // the model counts these stores in the time for adding up parts
 		out = 0
 	}
 	return a*againA + b*againB + out
@@ -273,10 +273,11 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 const costTolerance = 1.03
 
 // compare returns the cheapest form. Forms whose costs differ by less than the factor costTolerance
-// count as equal. Among equal forms it returns the form that spends the least time on joining
-// parts. Joining needs memory, and the model is least certain about it: the published kernels that
-// it was compared with do not join parts. If these times are equal too, it returns the first form.
-// Forms are sorted by the bytes they read, and the divisions of a form by their parts.
+// count as equal. Among equal forms it returns the form that spends the least time on adding up
+// parts. Parts need memory, and the model's estimate of this time is the least certain: the
+// published kernels to which it was compared do not have parts. If these times are equal too, it
+// returns the first form. Forms are sorted by the bytes they read, and the divisions of a form by
+// their parts.
 func (g *GPU) compare(p product) chosenForm {
 	var all []chosenForm
 	fastest := math.Inf(1)
@@ -327,9 +328,9 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 
 // divisions lists ways to divide a product. The number of parts is chosen such that their blocks
 // fill all multiprocessors once, or several times. A product that is bound by memory may need only
-// some of the multiprocessors. If it has blocks for only these, fewer sums have to be joined. For a
-// single matrix, some tiles may stay whole: the most that all multiprocessors share evenly, or one
-// less per multiprocessor.
+// some of the multiprocessors. With blocks for only these, fewer parts have to be added up. For a
+// single matrix, some tiles may stay undivided: the largest number that all multiprocessors share
+// evenly, or one less per multiprocessor.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}
 	if !split {
@@ -358,14 +359,14 @@ func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division
 	return list
 }
 
-// mostEach is the largest number of blocks for parts of tiles, per multiprocessor.
+// mostEach is the largest number of blocks for parts of tiles on each multiprocessor.
 const mostEach = 16
 
 // tensorPlan is the plan of a product on tensor cores.
 type tensorPlan struct {
 	tensorSpec
 	division
-	seconds float64 // time that the model predicts, copies included
+	seconds float64 // time that the model predicts, including copies of operands
 	// whether the operand is first copied so that its rows begin at multiples of 16 bytes
 	realignA, realignB bool
 }
@@ -394,7 +395,7 @@ type realignment struct {
 	seconds float64
 }
 
-// realignments lists the ways to copy operands first. The first of them copies no operand.
+// realignments lists the ways to copy operands first. The first entry copies none.
 func (g *GPU) realignments(out, a, b Operand) (list [4]realignment, count int) {
 	s, _ := tensorSpecFor(out, a, b)
 	batch, whole := out.Shape.At(0), 16/s.typ.Size()
@@ -433,7 +434,7 @@ func (g *GPU) realignments(out, a, b Operand) (list [4]realignment, count int) {
 	return list, count
 }
 
-// alongOf returns the dimension along which the rows of an operand lie.
+// alongOf returns the dimension along which an operand's rows lie.
 func alongOf(l tensorLoad, outer int) int {
 	if l.alongK {
 		return 3 - outer

@@ -17,8 +17,7 @@ func inWholeCopies(f tensorForm) tensorSpec {
 	return tensorSpec{typ: dtype.BF16, out: dtype.BF16, form: f, a: tensorLoad{true, 8, false, false}, b: tensorLoad{false, 8, false, false}, store: storePieces}
 }
 
-// publishedKernels lists kernels of other projects. They use mma.sync, and their rates are
-// published.
+// publishedKernels lists kernels of other projects that use mma.sync, with published rates.
 func publishedKernels() []struct {
 	name    string
 	gpu     *GPU
@@ -30,7 +29,7 @@ func publishedKernels() []struct {
 	a100, h100, ada := GPUOf(80, "", 0), GPUOf(90, "", 0), GPUOf(89, "GeForce RTX 4090", 0)
 	h100.Clock = 1.98e9 // the highest clock, because the source names none
 	workstation := GPUOf(120, "RTX PRO 6000", 188)
-	workstation.Clock = 1.02e9 // the profiler fixes this clock
+	workstation.Clock = 1.02e9 // the profiler used for the measurement fixes this clock
 	tflops := func(m, n, k int, rate float64) float64 { return 2 * float64(m) * float64(n) * float64(k) / rate / 1e12 }
 	return []struct {
 		name    string
@@ -86,7 +85,7 @@ func TestGPUOf(t *testing.T) {
 	}
 }
 
-// modelled is a product in a training step of a network.
+// modelled is a product in the training step of a network.
 type modelled struct {
 	network, name string
 	// storage orders of a and b: N for row-major, T for column-major; lower-case n and t if the

@@ -29,9 +29,9 @@ type Counters func() (addr uint64, err error)
 const CounterWords = 4096
 
 // division says how a product is divided among blocks. In each matrix the first tiles are not
-// divided. The field undivided is their number. The field chunk is the number of elements of k that
-// each block of a later tile sums up. The field workers is the largest number of blocks of a kernel
-// that loops over tiles.
+// divided, and the field undivided is their number. The field chunk is the number of elements of k
+// that each block of a later tile sums up. The field workers is the largest number of blocks of a
+// kernel that loops over tiles.
 type division struct{ undivided, chunk, workers int }
 
 // undivided returns the division in which no tile is divided.
@@ -45,7 +45,7 @@ func (d division) blocks(tiles, k int) int { return d.undivided + (tiles-d.undiv
 // productParts says where blocks store their sums, and which part this block has.
 type productParts struct {
 	sums, counters ptx.Ptr
-	count          ptx.Value // number of parts of a tile
+	count          ptx.Value // number of parts into which the tile is divided
 	slot           ptx.Value // index of the tile among the divided tiles
 	// index of the block's part, or the value of count if the tile is not divided
 	part ptx.Value
@@ -78,7 +78,7 @@ func everywhere(do func()) { do() }
 
 // join stores the sums of this part. In the last block of the tile it replaces them by the sums
 // over all parts and calls finish. The block of an undivided tile stores no sums and only calls
-// finish. The argument thread is this thread's number among the threads that own sums.
+// finish. The argument thread is this thread's index among the threads that own sums.
 func (q productParts) join(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums, finish func()) {
 	done := b.Var(b.U32(1))
 	b.If(q.part.Lt(q.count), func() { done.Set(q.joined(b, thread, threads, groups).Select(b.U32(1), num(0))) })

@@ -12,10 +12,10 @@ import "github.com/flambeau-go/flambeau/ptx"
 type floatSums struct {
 	p                  ptx.Ptr
 	stride             ptx.Value
-	active             ptx.Value // whether this thread sums up rows or columns
+	active             ptx.Value // whether this thread computes sums of rows or columns
 	thread             ptx.Value // index of the thread in its slice
 	threads, perThread int       // number of threads of a slice, and number of sums of a thread
-	src                ptx.Ptr   // the thread's first element in the first buffer
+	src                ptx.Ptr   // address of the thread's first element in the first buffer
 	ld, buffer         int       // distance between consecutive indices of k, and between the two buffers, in elements
 	list               []*ptx.Var
 }
@@ -56,8 +56,8 @@ func (g *gemmBuilder) declareSums(thread ptx.Value, threads int, tileM, tileN pt
 	g.sums = r
 }
 
-// addSums adds the tile in a buffer to the sums. The argument steps is the number of elements of k
-// that each slice has in the tile.
+// addSums adds the tile in a buffer to the sums. The argument steps is the number of indices of k
+// in the tile for each slice.
 func (g *gemmBuilder) addSums(buffer ptx.Value, steps int) {
 	r := &g.sums
 	if r.list == nil {
@@ -75,7 +75,7 @@ func (g *gemmBuilder) addSums(buffer ptx.Value, steps int) {
 	})
 }
 
-// storeSums stores the sums. The arguments row and col are the first row and column of the block.
+// storeSums stores the sums. The arguments row and col are the block's first row and column.
 func (g *gemmBuilder) storeSums(row, col ptx.Value) {
 	r := &g.sums
 	if r.list == nil {

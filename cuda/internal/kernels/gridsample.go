@@ -133,7 +133,7 @@ func (s gridSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 // the derivative of the weight with respect to the position.
 type gridTap struct{ index, inside, w, d ptx.Value }
 
-// forEach calls f for each element of the image that a point reads.
+// forEach calls f for each element of the image that a point of the grid reads.
 func (s gridSpec) forEach(b *ptx.Builder, across, down []gridTap, w ptx.Value, indexType ptx.Type, f func(offset ptx.Value, x, y gridTap)) {
 	for _, y := range down {
 		for _, x := range across {
@@ -188,7 +188,7 @@ func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope pt
 	return list, slope
 }
 
-// pad maps a position into a dimension of the given size. It also returns the derivative of the
+// pad maps a position into a dimension of the given size. The result sign is the derivative of this
 // mapping: 1, or -1 where the position is reflected, or 0 where it is clamped to the border.
 func (s gridSpec) pad(b *ptx.Builder, position, size ptx.Value) (mapped, sign ptx.Value) {
 	t := position.Type()

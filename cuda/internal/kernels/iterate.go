@@ -60,11 +60,11 @@ func (s space) elements() int {
 	return n
 }
 
-// narrowLimit bounds the number of elements, and the distance between two of them, for 32-bit
-// indices. Tests lower it.
+// narrowLimit bounds the number of elements, and the distance between two elements, for which
+// kernels use 32-bit indices. Tests lower it.
 var narrowLimit = 1<<31 - 1
 
-// wide reports whether indices or offsets may exceed 31 bits.
+// wide reports whether kernels need 64-bit indices: whether indices or offsets may exceed 31 bits.
 func (s space) wide() bool {
 	if s.elements() > narrowLimit {
 		return true
@@ -131,7 +131,7 @@ func (p *packer) packCoordinates(size []int, wide bool) {
 	for d := 1; d < len(size); d++ {
 		p.index(wide, size[d])
 		if !wide {
-			// a space without elements splits no index, so any divisor is right
+			// a space without elements has no index to split, so any divisor will do
 			m, h := divisor(max(1, size[d]))
 			p.u32(m)
 			p.u32(h)

@@ -22,9 +22,9 @@ type Kernel struct {
 	ParamSize    int       // bytes of the parameter block
 	Version      int       // PTX version times ten
 	Target       int       // least compute capability times ten
-	Foreign      bool      // the user's program made this kernel, not the library
-	Exact        bool      // runs on devices of the capability Target only
-	Overlap      bool      // the kernel itself waits for the launches queued before it
+	Foreign      bool      // made by the user's program, not by the library
+	Exact        bool      // the kernel runs only on devices with exactly the capability Target
+	Overlap      bool      // the kernel itself waits for the launches that were queued before it
 	// kernels for other targets that give the same results; their launch shapes may differ from
 	// this one in DynShared only
 	Forms []*Kernel
@@ -34,16 +34,16 @@ type Kernel struct {
 type Launch struct {
 	Kernel *Kernel
 	Grid   [3]uint32
-	Params []byte // packed as PTX lays out the .param space
+	Params []byte // parameters, packed as PTX lays out the .param space
 	// Tensor is the number of operations on tensor cores, padding of tiles included. It is 0 for a
-	// kernel that does not use tensor cores. Where only the device knows the lengths of samples,
-	// Tensor is the upper bound.
+	// kernel that does not use tensor cores. If only the device knows the lengths of samples,
+	// Tensor is an upper bound.
 	Tensor int
 	TF32   bool // the tensor cores multiply in TF32
 }
 
-// Operand is a tensor: memory that starts at Addr, with a layout and an element type. The layout's
-// offset and strides count elements.
+// Operand is a tensor in memory: the address of its memory, a layout and an element type. The
+// layout's offset and strides count elements.
 type Operand struct {
 	Addr uint64
 	Type dtype.Type
@@ -69,7 +69,7 @@ func fail(op, format string, args ...any) error { return &Error{op, fmt.Sprintf(
 // cache maps the specification of each kernel built so far to its *Kernel.
 var cache sync.Map
 
-// spec is a comparable description of one kernel.
+// spec describes one kernel. Its implementations are comparable.
 type spec interface {
 	comparable
 	// build emits the kernel and returns the number of threads of a block along each axis. The
@@ -167,5 +167,5 @@ func (p packer) launch(k *Kernel, grid ...int) (Launch, error) {
 
 func ceilDiv(a, b int) int { return (a + b - 1) / b }
 
-// maxBlocks bounds the grid of kernels whose threads stride over the elements.
+// maxBlocks is the largest grid of kernels with a grid-stride loop over the elements.
 const maxBlocks = 1 << 16

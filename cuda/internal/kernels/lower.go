@@ -102,9 +102,9 @@ func convert(b *ptx.Builder, v ptx.Value, to ptx.Type) ptx.Value {
 	return v.Cvt(to)
 }
 
-// environment supplies the values of a program's leaves.
+// environment supplies the inputs of a program.
 type environment struct {
-	x      func(i int) ptx.Value      // element of operand i, in its computing type
+	x      func(i int) ptx.Value      // returns an element of operand i, in its computing type
 	params []ptx.Value                // run-time scalars
 	index  func(t ptx.Type) ptx.Value // the element's index, as S64 or U32
 	at     *place                     // the index as base + add, see place; nil if add is not known
@@ -145,7 +145,7 @@ func lower(b *ptx.Builder, p *expr.Program, env environment) []ptx.Value {
 			x = v[c.A]
 		}
 		if c.Op == expr.OpDiv && p.Code[c.A].Op == expr.OpConst && expr.Decode(c.Type, p.Code[c.A].Imm) == 1 {
-			v[i] = y.Rcp() // correctly rounded, like a quotient
+			v[i] = y.Rcp() // correctly rounded, as a quotient is
 			continue
 		}
 		if c.Op == expr.OpPhilox {

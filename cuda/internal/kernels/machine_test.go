@@ -23,11 +23,13 @@ type machine struct {
 	t   *testing.T
 	mem *ptxvm.Memory
 	rng *rand.Rand
-	// lines, if not nil, collects the counts of each line of a kernel's text.
+	// lines collects the counts of each line of a kernel's text. If it is nil, nothing is
+	// collected.
 	lines map[*Kernel]map[int]*ptxvm.LineStats
 	// conflicts says that bank conflicts are allowed.
 	conflicts bool
-	// traffic, if not nil, counts the bytes that pass between a block's cache and memory.
+	// traffic counts the bytes that pass between a block's cache and memory. If it is nil, nothing
+	// is counted.
 	traffic *ptxvm.Traffic
 	// blocks turns on the search for races between blocks.
 	blocks bool
@@ -41,8 +43,8 @@ func newMachine(t *testing.T) *machine {
 // scratch is a Scratch that allocates memory of the machine.
 func (m *machine) scratch(bytes int) (uint64, error) { return m.mem.Alloc(uint64(bytes)) }
 
-// counters is a Counters function of the machine. The method run checks that the counters are zero
-// after each launch.
+// counters is a Counters function of the machine. After each launch the method run checks that the
+// counters are zero.
 func (m *machine) counters() (uint64, error) {
 	if m.counts == 0 {
 		o := m.tensor(dtype.I32, dense(CounterWords), 0)
@@ -83,7 +85,7 @@ func forEach(o Operand, f func(i int, addr uint64)) {
 	}
 }
 
-// fill writes elements in row-major order. f returns the stored bits of an element.
+// fill writes the elements in row-major order. The function f returns the stored bits of element i.
 func (m *machine) fill(o Operand, f func(i int) uint64) Operand {
 	forEach(o, func(i int, addr uint64) {
 		p, err := m.mem.Bytes(addr, uint64(o.Type.Size()))

@@ -17,8 +17,8 @@ type machineCode struct {
 	text                       string
 	code                       []instruction
 	loops                      [][]instruction
-	// the innermost loop with the most multiply-adds; if no loop has any, the loop that loads the
-	// most bytes
+	// the innermost loop with the most multiply-adds; if there are none in loops, the loop that
+	// loads the most bytes
 	loop []instruction
 }
 
@@ -146,7 +146,7 @@ func (c *machineCode) hasPrefix(prefix string) bool {
 	return false
 }
 
-// loads returns the number of bytes that an instruction reads from global memory.
+// loads returns the number of bytes that the instruction reads from global memory.
 func (i instruction) loads() int {
 	if !strings.HasPrefix(i.op, "LDG.") {
 		return 0

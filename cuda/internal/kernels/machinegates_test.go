@@ -20,7 +20,7 @@ type codeGate struct {
 	// counts as one more slot
 	share  float64
 	flight int // least KiB from global memory that a multiprocessor has in flight
-	// most issue slots of the main loop for each byte that it reads or writes; not checked if 0
+	// most issue slots of the main loop for each byte that it reads or writes; 0 means no limit
 	slots float64
 }
 
@@ -152,7 +152,7 @@ func codeGates(t *testing.T) []codeGate {
 	}
 	for _, typ := range []dtype.Type{f, h} {
 		list = append(list, codeGate{name: fmt.Sprintf("dropout, %v", typ), plan: dropout(typ), flight: 16, slots: memorySlots / 0.8})
-		// At full bandwidth there are only 7 issue slots for each byte, see memorySlots.
+		// At full memory bandwidth there are only 7 issue slots for each byte, see memorySlots.
 		for _, name := range []string{"exp", "sigmoid", "silu", "tanh", "erf", "gelu", "gelu_tanh"} {
 			e := x0.Mul(x0.Sigmoid())
 			if name != "silu" {

@@ -18,7 +18,7 @@ type mapSpec struct {
 	vector  int    // number of elements that a thread computes together
 	rank    int    // rank of the collapsed space, at least 1
 	dense   bool   // there is one dimension, and each operand has stride 1 or 0 in it
-	scalar  uint32 // bit k: operand k (outputs first) has stride 0 in the innermost dimension
+	scalar  uint32 // bit k: operand k (results first) has stride 0 in the innermost dimension
 	// bit k: operands k and k+1 are interleaved in memory, and one access moves an element of both
 	paired uint32
 	wide   bool
@@ -121,7 +121,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		}
 	}
 	if s.vector == 1 && !s.dense {
-		s.scalar = 0 // only kernels with vectors use the field scalar
+		s.scalar = 0 // only kernels that use vectors need the field scalar
 	}
 	k, err := kernelOf(s, p)
 	if err != nil {
@@ -146,7 +146,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 	return []Launch{l}, err
 }
 
-// manyBlocks is more blocks than a large GPU runs at once.
+// manyBlocks is a number of blocks that occupies any GPU.
 const manyBlocks = 2048
 
 // vectorsInFlight returns how many vectors a thread reads before it computes the first one. With a
@@ -222,7 +222,7 @@ func aligned(all []Operand, sp space, s mapSpec, v int) bool {
 	return true
 }
 
-// countVectors changes the space so that the innermost coordinate counts vectors of v elements.
+// countVectors changes the space so that its innermost coordinate counts vectors of v elements.
 func (s space) countVectors(v int) {
 	last := len(s.size) - 1
 	s.size[last] /= v
@@ -279,7 +279,7 @@ type mapBuilder struct {
 	inspect  func(x ptx.Value) // if not nil, compute calls it with each element of operand 0
 }
 
-// operandType returns the element type of operand k. The operands' order is outputs first, then
+// operandType returns the element type of operand k. The operands are the results, followed by the
 // inputs.
 func (m *mapBuilder) operandType(k int) dtype.Type { return programType(m.p, k) }
 
@@ -434,7 +434,7 @@ func (m *mapBuilder) buildStrided() {
 	v := m.s.vector
 	end := m.n
 	if v > 1 {
-		end = m.n.Div(num(v)) // the planner chooses v so that no elements are left over
+		end = m.n.Div(num(v)) // the planner chooses v so that it divides the innermost dimension
 	}
 	m.For(m.id, end, m.step, func(i ptx.Value, _ ptx.Loop) {
 		coord := m.coords.split(i)
@@ -451,7 +451,7 @@ func (m *mapBuilder) buildStrided() {
 }
 
 // dividesDoubles reports whether p divides or takes square roots in float64. The hardware has no
-// instruction for these, and the code that computes them needs many registers.
+// instructions for these, and the code that replaces them needs many registers.
 func dividesDoubles(p *expr.Program) bool {
 	for _, c := range p.Code {
 		if c.Type == dtype.F64 && (c.Op == expr.OpDiv || c.Op == expr.OpSqrt) {

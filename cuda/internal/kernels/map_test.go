@@ -162,7 +162,7 @@ func TestMapSideBySide(t *testing.T) {
 		p := program(t, []dtype.Type{typ, typ}, []dtype.Type{typ, typ, table, table}, x0.Mul(x2).Sub(x1.Mul(x3)), x1.Mul(x2).Add(x0.Mul(x3)))
 		for _, c := range []struct {
 			what          string
-			pitch, second int // pitch: distance between rows; second: offset of the second part
+			pitch, second int // distance between rows; second is the offset of the second part
 			in, skip      int // stride and offset of the operands
 			columns       int
 			paired        uint32

@@ -61,7 +61,7 @@ func MaxPoolGrad(dx, g, near Operand, win device.Window) ([]Launch, error) {
 
 func (s maxPoolGradSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	if s.wide {
-		b.MinBlocks(2) // divisions of 64-bit indices need many registers
+		b.MinBlocks(2) // divisions with 64-bit indices need many registers
 	} else {
 		roomForRegisters(b)
 	}

@@ -17,7 +17,7 @@ const oneBits = 0x3f800000
 // multiSpec describes a kernel that runs one program over many groups of tensors.
 type multiSpec struct {
 	program programID
-	finite  bool // the kernel also searches for infinities and NaN
+	finite  bool // the kernel also checks for infinities and NaN
 }
 
 func (s multiSpec) name() string {

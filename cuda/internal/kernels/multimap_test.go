@@ -51,7 +51,7 @@ func TestMultiMap(t *testing.T) {
 			var bits [][]uint64
 			for k, typ := range p.In {
 				o := m.random(m.tensor(typ, dense(g.n), g.skip))
-				if k == 2 && len(p.In) == 4 { // second moments are not negative
+				if k == 2 && len(p.In) == 4 { // second moments are never negative
 					old := m.read(o)
 					o = m.fill(o, func(i int) uint64 { return old[i] &^ (1 << 31) })
 				}

@@ -14,12 +14,12 @@ import (
 // If its registers hold all these vectors, the thread reads each vector once. Otherwise it reads
 // them once for each pass.
 type normSpec struct {
-	typ, weight, bias dtype.Type // weight and bias are Invalid if absent
+	typ, weight, bias dtype.Type // the types of weight and bias are Invalid if absent
 	y                 dtype.Type // type of the result, or of the result's gradient
 	grad, rms, zero   bool
 	plus              bool // an operand is added to the gradient
 	runs              bool // neighbouring columns share a weight
-	vector            int  // elements of one access
+	vector            int  // number of elements in one access
 	held              int  // number of vectors that a thread keeps in registers; 0 for none
 	group             int
 }
@@ -134,7 +134,7 @@ func (p *packer) scalar(t dtype.Type, v float64) {
 }
 
 // choose decides how a row's columns are read. A thread keeps up to 32 values of 4 bytes in
-// registers, or for a gradient up to 16 pairs of values.
+// registers. For a gradient it keeps up to 16 pairs of values.
 func (s *normSpec) choose(columns, inner int, matrices, affine []Operand) {
 	s.vector = 16 / widest(s.typ, s.weight, s.bias)
 	if s.runs {
@@ -187,7 +187,7 @@ type normWork struct {
 	s     normSpec
 	t     ptx.Type
 	n     ptx.Value // number of columns, as a value of the computing type
-	start ptx.Value // first weight of the row
+	start ptx.Value // index of the row's first weight
 	inner ptx.Value
 	// indices of the vectors kept in registers, and whether the row has these vectors
 	at, inside []ptx.Value
@@ -359,7 +359,7 @@ func (w *normWork) gradient(load func(i ptx.Value) []ptx.Value, store func(i ptx
 	})
 }
 
-// affine loads the weights of vector i.
+// affine loads the weights for vector i.
 func (w *normWork) affine(p ptx.Ptr, t dtype.Type, i ptx.Value) []ptx.Value {
 	at := i.Mul(num(w.s.vector)).Add(w.start)
 	if !w.s.runs {
@@ -380,8 +380,8 @@ func apply(v []ptx.Value, f func(k int) ptx.Value) []ptx.Value {
 	return out
 }
 
-// values loads the thread's values with the function load. It keeps as many of them as it has
-// registers for.
+// values loads the thread's values with the function load. It keeps as many of them as registers
+// can hold.
 func (w *normWork) values(load func(i ptx.Value) []ptx.Value) rowValues {
 	v := rowValues{w: w, load: load}
 	for _, i := range w.at {

@@ -18,9 +18,9 @@ type normSumsSpec struct {
 	rms            bool
 	// dx, dw, db: which results are wanted; plus: an operand is added to dx
 	dx, dw, db, plus bool
-	vector           int  // elements of one access
+	vector           int  // number of elements in one access
 	held             int  // number of vectors of a row that each thread holds
-	ragged           bool // some threads have one vector less
+	ragged           bool // some threads hold one vector less
 	group            int  // number of threads that share a row
 }
 
@@ -51,12 +51,12 @@ func (s normSumsSpec) name() string {
 }
 
 const (
-	// A thread has at most normValues columns, each in four or five registers. If it reads its
-	// columns one by one, it has at most oddValues columns, because each needs an address.
+	// A thread holds at most normValues columns, each in four or five registers. If it reads its
+	// columns one by one, it holds at most oddValues columns, because each needs an address.
 	normValues, oddValues = 32, 24
 	// normParts is the largest number of parts into which a sum is divided.
 	normParts = 1024
-	// normWarps is the number of warps of a block if each warp processes a row of its own.
+	// normWarps is the number of warps of a block if each warp processes its own row.
 	normWarps = 4
 )
 
@@ -405,8 +405,8 @@ func (w *normSumsWork) storePart(partial ptx.Ptr, sums [2][]*ptx.Var) {
 		return
 	}
 	w.Comment("the sums of the block's warps, a vector of each lane at a time")
-	// In one step each lane of a warp stores a chunk of values, side by side in one plane. The gap
-	// between planes prevents bank conflicts of neighbouring lanes.
+	// In one step each lane of a warp stores a chunk of values of one plane, so that the chunks of
+	// neighbouring lanes are neighbours. The gap between planes prevents bank conflicts.
 	width, threads, chunk := 32*s.vector, 32*normWarps, min(s.vector, 16/acc.Size())
 	plane := 32 * chunk
 	if chunk < s.vector {

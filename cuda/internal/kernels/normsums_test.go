@@ -77,7 +77,7 @@ func TestNormSums(t *testing.T) {
 			o.Mean = m.tensor(acc, dense(c.rows), 0)
 		}
 		o.Out = m.tensor(c.typ, l, 0)
-		m.run(Norm(o, c.n)) // computes mean and rstd
+		m.run(Norm(o, c.n)) // this computes mean and rstd
 		o.Grad, o.Out = random(c.g, c.rows, c.columns), Operand{}
 		if !c.noWeight {
 			o.Weight = random(c.affine, c.columns)

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// draws returns programs for every kind of random number.
+// draws returns a program for each kind of random number.
 func draws(t testing.TB) map[string]*expr.Program {
 	seed, offset := expr.Param(0, dtype.I64), expr.Param(1, dtype.I64)
 	list := map[string]*expr.Program{}

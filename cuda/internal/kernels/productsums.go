@@ -44,7 +44,7 @@ func (o *ProductOperands) separateSums(scratch Scratch) sumsSpec {
 	return sumsSpec{}
 }
 
-// summed plans launches for the selected sums, and removes these sums from o.
+// summed plans launches for the selected sums, and removes these sums from the product o.
 func (o *ProductOperands) summed(selected sumsSpec, scratch Scratch) (list []Launch, err error) {
 	turned := o.B
 	turned.Layout = o.B.Transpose(1, 2)
@@ -68,7 +68,7 @@ func (o *ProductOperands) summed(selected sumsSpec, scratch Scratch) (list []Lau
 	return list, nil
 }
 
-// sumRows plans the sums of the rows of a matrix, which is given as a batch of one.
+// sumRows plans the sums of a matrix's rows. The matrix is a batch of one.
 func sumRows(sums, matrix Operand, scratch Scratch) ([]Launch, error) {
 	sums.Shape, sums.Strides = shape.Of(1, sums.Shape.At(0), 1), shape.Of(0, sums.Strides.At(0), 0)
 	return Reduce(&device.Reduction{Map: identities[matrix.Type]}, sums, []Operand{matrix}, nil, scratch)

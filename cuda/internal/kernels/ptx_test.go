@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// runGolden runs one of the golden kernels of package ptx. The tests of that package can assemble
-// these kernels but not run them.
+// runGolden runs one of the golden kernels of package ptx. The tests of that package can only
+// assemble these kernels.
 func (m *machine) runGolden(name string, grid, block, shared uint32, p packer) {
 	m.t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "ptx", "testdata", name+".ptx"))

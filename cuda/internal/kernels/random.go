@@ -73,7 +73,7 @@ func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, p pl
 	return choose(unknown, known)
 }
 
-// indexOf reports whether value i of a program is the index of the element, in any type.
+// indexOf reports whether value i of a program is the element's index, in any type.
 func indexOf(p *expr.Program, i int32) bool {
 	for p.Code[i].Op == expr.OpCvt {
 		i = p.Code[i].A

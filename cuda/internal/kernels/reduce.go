@@ -11,14 +11,14 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// reduceForm is how threads divide the work.
+// reduceForm says how threads divide the work.
 type reduceForm uint8
 
 const (
-	// a warp computes one result, with its lanes along the reduced dimensions
+	// a warp computes one result; its lanes divide the reduced dimensions
 	warpPerRow  reduceForm = iota
 	blockPerRow            // a block computes one result
-	// a block computes 32 results, or 32 vectors of results; its lanes lie along the results, and 8
+	// a block computes 32 results, or 32 vectors of results; each lane has its own results, and 8
 	// threads share each result
 	columns
 )
@@ -48,12 +48,12 @@ type reduceSpec struct {
 	out               dtype.Type
 	keptRank, redRank int
 	wide              bool
-	// number of elements of one access: along the row, or along the results in the column form
+	// number of elements in one access, along the row; in the column form, along the results
 	vector  int
 	uniform uint16 // bit k: operand k has the same value for all elements of a vector
 	// number of vectors that a thread loads together; if 0, the builder chooses the number
 	unroll int
-	// the map has a second result of type Bool, and the kernel counts how often that result is true
+	// the map has a second result of type Bool, and the kernel counts how often it is true
 	counts bool
 }
 
@@ -92,13 +92,13 @@ type reduction struct {
 	ins        []Operand
 	kept       space // the kept dimensions, with the strides of out, ins and index in this order
 	red        space // the reduced dimensions, with the strides of ins and index
-	o, n       int   // number of results, and number of elements that make one result
+	o, n       int   // number of results, and number of elements that are combined into one result
 	wide       bool
 	scalars    []uint64
 	partial    uint64 // address of the partial values; position is the address of their positions or counts
 	position   uint64
-	chunk, cut int // elements of a chunk, and number of chunks
-	vector     int // elements of one access
+	chunk, cut int // number of elements in a chunk, and number of chunks
+	vector     int // number of elements in one access
 	uniform    uint16
 	tune       reduceTune
 }
@@ -167,7 +167,7 @@ func newReduction(r *device.Reduction, out, count Operand, ins []Operand, params
 		return nil, fail("reduce", "shape %v to %v: the ranks differ", dims, out.Shape)
 	}
 	p := &reduction{r: r, out: out, count: count, ins: ins, scalars: params, tune: tune}
-	var kept, red [shape.MaxRank]int // lists of dimension numbers
+	var kept, red [shape.MaxRank]int // lists of dimensions
 	keptDims, redDims := kept[:0], red[:0]
 	for d := range dims.Rank() {
 		switch {
@@ -290,9 +290,9 @@ func (p *reduction) room() (position, total int) {
 	return position, total
 }
 
-// chunks returns how many elements a group of threads combines, and the number of groups for one
-// result. The numbers are chosen so that no accumulator adds too many elements, and a large device
-// gets enough blocks.
+// chunks returns the number of elements that a group of threads combines, and the number of such
+// groups for one result. They are chosen so that no accumulator adds too many elements, and a large
+// device gets enough blocks.
 func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	var most, least, blocks int
 	switch form {

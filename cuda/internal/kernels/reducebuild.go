@@ -15,7 +15,7 @@ type reduceBuilder struct {
 	*ptx.Builder
 	s               reduceSpec
 	mapping, finish *expr.Program
-	unroll          int        // independent accumulators of a thread, and loads in flight
+	unroll          int        // number of independent accumulators of a thread, and of its loads in flight
 	acc             dtype.Type // computing type of the values that are combined
 	// type of the register that holds a combined value; a Bool is a u32 of 0 or 1
 	reg        ptx.Type
@@ -23,7 +23,7 @@ type reduceBuilder struct {
 	chunk, cut ptx.Value
 	kept, red  coordinates
 	ins        []reduceOperand
-	position   []reduceOperand // strides of the element's index, if the map uses it
+	position   []reduceOperand // strides of the element's index; used only if the map uses the index
 	partial    ptx.Ptr
 	positions  ptx.Ptr
 	out        reduceOperand
@@ -36,11 +36,12 @@ type reduceOperand struct {
 	kept, red []ptx.Value
 }
 
-// cheapMap is the greatest cost of a map for which a loop handles two vectors at once.
+// cheapMap is the greatest cost of a map for which a loop iteration handles two vectors.
 const cheapMap = 8
 
-// partialValue is the value v of the elements combined so far. In ArgMax and ArgMin reductions aux
-// is the position of v. In reductions that count, aux is the number of elements counted so far.
+// partialValue is the result of the elements combined so far. The field v is the value. In ArgMax
+// and ArgMin reductions aux is the position of v. In reductions that count, aux is the count so
+// far.
 type partialValue struct{ v, aux ptx.Value }
 
 func (s reduceSpec) isArg() bool { return s.kind == device.ArgMax || s.kind == device.ArgMin }
@@ -55,7 +56,7 @@ func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	if r.acc.Size() == 8 {
 		b.MinBlocks(3) // 64-bit partial values need twice the registers
 		if r.mapping.Cost() > cheapMap {
-			b.MinBlocks(2) // computing the map in 64 bits needs more registers too
+			b.MinBlocks(2) // computing the map in 64 bits also needs more registers
 		}
 	}
 	r.unroll = s.chains(r.mapping)

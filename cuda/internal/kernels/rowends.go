@@ -9,7 +9,7 @@ import (
 
 // rowForm says how a kernel accesses the columns of rows.
 type rowForm struct {
-	vector int  // neighbouring columns of one access
+	vector int  // number of neighbouring columns in one access
 	odd    bool // rows may be misaligned, see rowEnds
 }
 
@@ -47,7 +47,7 @@ func rowVectors(list ...Operand) rowForm {
 // of a warp. Each thread keeps at most one of these columns, in a register.
 type rowEnds struct {
 	start     ptx.Value // first column of the first vector
-	column    ptx.Value // this thread's column
+	column    ptx.Value // index of this thread's column
 	hasColumn ptx.Value // whether this thread has a column
 	kept      []*ptx.Var
 	writing   bool // the code for a row's ends is being emitted, and indices count columns
@@ -59,7 +59,7 @@ func (w *rowWork) access(f rowForm, x rowOperand) {
 	if v == 1 {
 		return
 	}
-	// The code for one column is emitted unroll·v times, so wide vectors are unrolled less.
+	// The code for one column is emitted unroll·v times, so wide vectors are unrolled less often.
 	w.vector, w.unroll = v, max(1, min(2, 8/v))
 	if !f.odd {
 		w.columns = w.columns.Div(num(v))
@@ -77,7 +77,7 @@ func (w *rowWork) access(f rowForm, x rowOperand) {
 	}
 }
 
-// atEnds runs f for the thread's column of rowEnds, if the thread has such a column.
+// atEnds runs f for this thread's column in rowEnds, if there is one.
 func (w *rowWork) atEnds(f func(i ptx.Value)) {
 	if w.ends == nil {
 		return

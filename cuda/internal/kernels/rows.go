@@ -21,10 +21,10 @@ type rowWork struct {
 	row     ptx.Value
 	shared  ptx.Ptr // memory for one value of each warp, if a block processes a row
 	cached  int     // columns of each operand's row for which the cache has room; 0 if there is no cache
-	cache   ptx.Ptr // the row's cache; a thread reads only what it has stored itself
+	cache   ptx.Ptr // the row's cache; a thread reads only elements that it has stored itself
 	kinds   int     // number of operands in the cache
 	kind    dtype.Type
-	ends    *rowEnds // ends of the row; nil if rows are not odd
+	ends    *rowEnds // columns at the ends of the row; nil if rows are not odd
 }
 
 // cachedColumns returns for how many columns a row's cache in shared memory has room, at least the

@@ -244,7 +244,7 @@ func TestLongSoftmax(t *testing.T) {
 			m := newMachine(t)
 			x, y := m.tensor(c.typ, dense(2, c.columns), 0), m.tensor(c.typ, dense(2, c.columns), 0)
 			m.fill(x, func(i int) uint64 {
-				if i == 2*c.columns-1 { // the greatest element is the last one of the last row
+				if i == 2*c.columns-1 { // the greatest element is the last element of the last row
 					return expr.Encode(c.typ, 9)
 				}
 				return expr.Encode(c.typ, float64(i*7919%4096)/512-4)
@@ -292,7 +292,7 @@ func TestExponentialsRescaled(t *testing.T) {
 		switch {
 		case row == 1:
 			v = -v
-		case row == 2: // all elements but one are -Inf
+		case row == 2: // all elements except one are -Inf
 			v = -inf
 			if k == 5000 {
 				v = 3
@@ -343,7 +343,7 @@ func slowSoftmaxGrad(y, g []float64, n int, log bool) []float64 {
 	return dx
 }
 
-// fault allocates a cleared fault record.
+// fault allocates a fault record and clears it.
 func (m *machine) fault() Operand {
 	return m.fill(m.tensor(dtype.U8, dense(FaultBytes), 0), func(int) uint64 { return 0 })
 }

@@ -19,7 +19,7 @@ type scanSpec struct {
 	typ       dtype.Type
 	reverse   bool
 	group     int // number of threads that share a column: 1, 32 or rowThreads
-	vector    int // elements that a thread loads at once
+	vector    int // number of elements that a thread loads at once
 	perThread int // number of elements of each thread in one tile
 	phase     scanPhase
 }
@@ -37,7 +37,7 @@ const (
 	scanSegments
 )
 
-// A column of scanSplit tiles or more is scanned in segments. All columns together have at most
+// A column of at least scanSplit tiles is scanned in segments. All columns together have at most
 // scanBlocks segments. Tests lower scanSplit.
 var scanSplit = 32
 

@@ -101,7 +101,7 @@ func scans(t *testing.T, kind device.ScanKind, typ dtype.Type, d [3]int, skip in
 		}
 		if kind == device.ScanLinear {
 			if len(m.decode(x)) > 0 {
-				// a linear recurrence does not use its first factor
+				// a linear recurrence must not use its first factor
 				m.fill(m.oneElement(x, 0), func(int) uint64 { return expr.Encode(typ, math.Inf(1)) })
 			}
 			ins = append(ins, m.random(m.tensor(typ, l, 0)))

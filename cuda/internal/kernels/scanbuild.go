@@ -412,8 +412,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 	}
 }
 
-// prefixes replaces the total of each of a column's segments by the total of all segments before
-// it. It loads several totals together, and combines them one after the other.
+// prefixes replaces the total of each segment of a column by the total of all segments before it.
+// It loads several totals together, and combines them in order.
 func (w *scanWork) prefixes() {
 	carry := w.vars(w.start())
 	step := func(i ptx.Value, v []ptx.Value) {

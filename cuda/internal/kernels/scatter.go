@@ -169,8 +169,7 @@ func declareScattered(b *ptx.Builder, name string, t ptx.Type, rank int, wide bo
 	return scatterOperand{b.Pointer(name, t), declareStrides(b, name+"s", rank, wide), b.Param(name+"a", ptx.S64)}
 }
 
-// combineScattered combines v with x, an element of the target in the computing type, and returns
-// the result.
+// combineScattered combines v with x, an element of the target in the computing type.
 func combineScattered(kind device.ScatterKind, x, v ptx.Value) ptx.Value {
 	switch kind {
 	case device.ScatterAdd:

@@ -32,7 +32,7 @@ type segmentSpec struct {
 	kind    device.ScatterKind
 	typ     dtype.Type
 	samples bool // each line has its own indices; otherwise all lines share one line of indices
-	rank    int  // rank of the space of lines
+	rank    int  // rank of the iteration space over the lines
 	vector  int  // number of neighbouring lines that a thread combines together
 	group   int  // number of threads that combine a part of a run
 	wide    bool

@@ -94,9 +94,9 @@ func checkRows(op string, list ...Operand) error {
 	return nil
 }
 
-// cachedKinds returns the type and the number of the values that the cache holds for each column.
-// For softmax the cache holds one value in the computing type: the element, and later its
-// exponential. For the gradient it holds both operands as they were read.
+// cachedKinds returns the type of the values in the cache, and their number for each column. For
+// softmax the cache holds one value in the computing type: the element, and later its exponential.
+// For the gradient it holds the elements of both operands, as they were read.
 func (s softmaxSpec) cachedKinds() (t dtype.Type, kinds int) {
 	if s.grad {
 		return s.typ, 2
@@ -112,7 +112,7 @@ func (s softmaxSpec) dynamicShared() int {
 func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	roomForRegisters(b)
 	if s.typ == dtype.F64 && s.form.odd {
-		// The columns at the ends of rows need registers, and float64 values need twice as many.
+		// The columns at the ends of rows need registers, and a float64 value needs two.
 		b.MinBlocks(3)
 	}
 	rows, columns := b.Param("rows", ptx.U32), b.Param("columns", ptx.U32)

@@ -29,7 +29,7 @@ const (
 	// elements need more registers.
 	longRegisters = 52
 	longHalves    = 32
-	longShared    = 99 << 10 // shared memory that a block may have on every supported GPU
+	longShared    = 99 << 10 // bytes of shared memory that a block may use on every supported GPU
 )
 
 // longSoftmaxFor returns the specification of a kernel for rows of this length. It returns false if

@@ -44,7 +44,8 @@ func keyBits(t dtype.Type) int {
 	switch t {
 	case dtype.Bool:
 		return 1
-	// 1 sign, 8 exponent and 10 mantissa bits; in float32 even the least float16 numbers are normal
+	// sign, 8 exponent bits and 10 mantissa bits; in float32 even the smallest float16 numbers are
+	// normal
 	case dtype.F16:
 		return 19
 	}
@@ -139,7 +140,7 @@ func (in sortInput) key(b *ptx.Builder, element ptx.Value) ptx.Value {
 	if in.typ.IsFloat() {
 		key = key.Shr(num(all - n))
 	}
-	if in.typ != dtype.Bool && in.typ != dtype.U8 { // negative keys come first
+	if in.typ != dtype.Bool && in.typ != dtype.U8 { // negative keys are sorted first
 		key = key.Xor(b.Bits(key.Type(), 1<<(n-1)))
 	}
 	if n < all {
@@ -208,7 +209,7 @@ func (a *sortPlan) bits() int {
 // their 32-bit positions.
 type sortTarget struct {
 	k           int
-	out         Operand // has type I64 and rank 2
+	out         Operand // an operand of type I64 and rank 2
 	keys, order uint64
 }
 
@@ -287,7 +288,8 @@ func (a *sortPlan) sort(to sortTarget, scratch Scratch) ([]Launch, error) {
 	return []Launch{l}, err
 }
 
-// sortRun is the largest number of elements that a block sorts by a network. Tests lower it.
+// sortRun is the largest number of elements that a block sorts by a sorting network. Tests lower
+// it.
 var sortRun = 2048
 
 // blockSort describes a kernel in which a block sorts a row by a bitonic network (K. E. Batcher:
@@ -386,7 +388,7 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			j := distance.Get()
 			steps.BreakIf(j.Lt(num(32)))
 			b.For(lane, num(s.width/2), num(threads), func(t ptx.Value, _ ptx.Loop) {
-				i := t.Add(t.And(j.Sub(num(1)).Not())) // the lower element of the pair
+				i := t.Add(t.And(j.Sub(num(1)).Not())) // index of the lower element of the pair
 				a, z := loadFrom(shared, i), loadFrom(shared, i.Add(j))
 				up := i.And(size.Get()).Eq(num(0))
 				swap := isBefore(z, a).Select(b.U32(1), num(0)).Eq(up.Select(b.U32(1), num(0)))

@@ -57,7 +57,7 @@ func TestArgsortLengths(t *testing.T) {
 		list, err := Argsort(y, x, false, m.scratch)
 		m.run(list, err)
 		in := m.decode(x)
-		if typ == dtype.I64 { // all elements differ, also as float64
+		if typ == dtype.I64 { // all elements are different, also as float64
 			for k, v := range m.read(x) {
 				in[k] = float64(int64(v))
 			}

@@ -219,7 +219,7 @@ func startDigits(b *ptx.Builder, counters ptx.Ptr, part [sortWarps]ptx.Value, st
 }
 
 // radixCount describes a kernel that counts the digits of a part of a row, for all passes. It also
-// clears the state through which the blocks of a pass communicate.
+// clears the state that the blocks of a pass share.
 type radixCount struct {
 	source sortSource
 	passes int

@@ -13,7 +13,7 @@ import (
 // digit, among the elements whose higher digits equal those of the key. The elements found in all
 // parts form a shorter row. It is shortened in the same way, until it is short enough to be sorted.
 
-// selectMost is the largest number of first elements that can be found without sorting the row. It
+// selectMost is the largest number of first elements for which a row is not sorted completely. It
 // is half of the smallest part.
 const selectMost = 1 << 10
 

@@ -118,7 +118,7 @@ func TestTensorAssemble(t *testing.T) {
 	a.finish()
 }
 
-// assembler compiles kernels with ptxas for every architecture, two at a time.
+// assembler compiles kernels with ptxas for every architecture, two of them in parallel.
 type assembler struct {
 	t          *testing.T
 	ptxas, dir string

@@ -25,7 +25,7 @@ type tensorBuilder struct {
 	// used if blocks loop: first row and column of the previous tile, and the first row of its
 	// results that is not stored yet
 	lastM, lastN, later *ptx.Var
-	out                 gemmOperand // results of the previous tile, at address outAt
+	out                 gemmOperand // operand of the previous tile's results, at address outAt
 	outAt               *ptx.Var
 	act                 activation
 	withPieces          [][]*ptx.Var // pieces of the operand With, one for each step
@@ -220,7 +220,7 @@ func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragment
 				g.commit(loads)
 			}
 			for _, l := range loads {
-				// Loads into registers are issued in parts, so that fewer registers wait for memory
+				// Loads into registers are issued in parts, so that fewer registers are in use
 				// during the multiplications.
 				if !l.async() {
 					stores = append(stores, l.fetch(step, steps, ahead, to.Get()))
@@ -264,8 +264,8 @@ func (g *tensorBuilder) fragmentVars() fragments {
 	return fragments{list(len(g.acc), 4), list(len(g.acc[0]), 2)}
 }
 
-// multiply adds the products of a step. It goes through the columns forwards in one row and
-// backwards in the next, so that each instruction shares a fragment with the previous one.
+// multiply adds the products of a step. It computes the columns forwards in one row and backwards
+// in the next, so that each instruction shares a fragment with the previous one.
 func (g *tensorBuilder) multiply(f fragments) {
 	x, y := g.factors(f.a), g.factors(f.b)
 	for i := range g.acc {

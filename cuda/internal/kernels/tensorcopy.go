@@ -16,8 +16,7 @@ type tensorCopier struct {
 	spare    int // threads with this index or a greater one have no unit in the last round; 0 if all have one
 	rows     int // number of rows of the tile that all threads together copy at once
 	rowBytes int
-	// addresses of the thread's units in the first stage; only the first units, because the swizzle
-	// repeats after them
+	// addresses of the thread's first units in the first stage; the swizzle repeats after them
 	dst      []ptx.Ptr
 	p        ptx.Ptr
 	src      *ptx.Var  // address of this thread's first element in the next tile

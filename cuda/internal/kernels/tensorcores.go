@@ -30,7 +30,7 @@ type tensorSpec struct {
 	oneA, oneB bool
 }
 
-// tensorForm is how a block divides its work: bm×bn results, with k in steps of bk. Its
+// tensorForm says how a block divides its work: bm×bn results, with k in steps of bk. Its
 // warpsM·warpsN warps have equal shares of the results.
 type tensorForm struct {
 	bm, bn, bk     int
@@ -63,7 +63,7 @@ func (f tensorForm) String() string { return fmt.Sprintf("%dx%dx%d", f.bm, f.bn,
 
 func (f tensorForm) threads() int { return 32 * f.warpsM * f.warpsN }
 
-// warp returns the rows and columns of a warp's results.
+// warp returns the number of rows and columns of a warp's results.
 func (f tensorForm) warp() (m, n int) { return f.bm / f.warpsM, f.bn / f.warpsN }
 
 // tensorLoad says how a block copies a tile of an operand to shared memory.
@@ -73,7 +73,7 @@ type tensorLoad struct {
 	// through registers
 	vector int
 	ragged bool // the last copy of a row has fewer elements
-	wide   bool // the factor is float32 in memory, and rounded to 16 bits in registers
+	wide   bool // the factor is float32 in memory, and is rounded to 16 bits in registers
 }
 
 func (l tensorLoad) String() string {
@@ -297,8 +297,8 @@ func oddRows(a Operand, alongK bool) bool {
 	if !alongK {
 		row, along = 2, 1
 	}
-	// If rows lie along m, copies read the element before a row. That element must be the last
-	// element of the previous row.
+	// If rows lie along m, copies read the element before a row. That is valid memory only if it is
+	// the last element of the previous row.
 	stride := a.Strides.At(row)
 	return a.Shape.At(1) > 32 && a.Strides.At(along) == 1 && stride%2 != 0 && a.start()%4 == 0 && (a.Shape.At(0) == 1 || a.Strides.At(0)%2 == 0) &&
 		(alongK || stride == a.Shape.At(along))

@@ -32,8 +32,8 @@ func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bo
 }
 
 // storesLater reports whether results are stored while the next tile is multiplied. Until then the
-// results wait in shared memory of their own. If copies move less than 16 bytes, there are no
-// registers for this.
+// results wait in a separate part of shared memory. If copies move less than 16 bytes, there are
+// not enough registers for this.
 func (s tensorSpec) storesLater() bool {
 	return s.loop && s.store == storePieces && s.out != dtype.F32 && s.act == "" && s.a.vector == 8 && s.b.vector == 8
 }

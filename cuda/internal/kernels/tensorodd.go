@@ -14,7 +14,7 @@ import "github.com/flambeau-go/flambeau/ptx"
 func (g *tensorBuilder) oddRows(q *productParams) {
 	b, f := g.Builder, g.s.form
 	b.Comment("the rows of this block begin at even elements, or at odd ones")
-	// number of pairs of tiles
+	// number of pairs of tiles along m
 	pairs := g.m.Add(num(1)).Shr(num(1)).Add(num(f.bm - 1)).Div(num(f.bm))
 	row, column := tileOf(b, q.tile, pairs.Mul(num(2*f.bm)), g.n, f.bm, f.bn, g.s.tune)
 	tile := row.Div(num(f.bm))

@@ -25,10 +25,11 @@ import (
 // with parts run at the same time. They then finish their parts at about the same time.
 const mostPolls = 24
 
-// shareAhead is how many parts a thread reads from shared memory before it adds the first one.
+// shareAhead is the number of parts that a thread reads from shared memory before it adds the first
+// part.
 const shareAhead = 8
 
-// plain reports whether a kernel computes its results from the sums of products alone.
+// plain reports whether a kernel's results are plain sums of products.
 func (s tensorSpec) plain() bool {
 	return !s.odd && s.bias == dtype.Invalid && s.actSpec == actSpec{} && s.sums == sumsSpec{}
 }

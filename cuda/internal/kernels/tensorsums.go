@@ -13,7 +13,7 @@ import (
 type tensorSums struct {
 	p      ptx.Ptr
 	stride ptx.Value
-	mine   ptx.Value    // whether this warp computes sums of rows or columns
+	mine   ptx.Value    // whether this warp computes sums of rows or of columns
 	acc    [][]*ptx.Var // an entry for each 16 rows or columns; nil if there are no sums
 }
 

@@ -10,7 +10,7 @@ import (
 // k. Copies, stages and fragments are the same as for 16-bit floats. This file contains the code
 // that differs.
 
-// forType returns the form for factors of type t. With float32 a step has half as many elements of
+// forType returns the form for factors of type t. With float32 a step has half as many indices of
 // k.
 func (f tensorForm) forType(t dtype.Type) tensorForm {
 	f.bk = f.bk * 2 / t.Size()
@@ -27,7 +27,7 @@ func (s tensorSpec) stagedA() int { return s.form.bm * s.form.bk * s.typ.Size() 
 // bytes of a row.
 func (s tensorSpec) steps() int { return s.form.bk * s.typ.Size() / 32 }
 
-// unit returns how many elements a thread stores in one access, at least 4 bytes.
+// unit returns how many elements a thread stores in one access: at least 4 bytes of elements.
 func (s tensorSpec) unit(l tensorLoad) int { return max(l.vector, 4/s.typ.Size()) }
 
 // singly reports whether elements go through registers. They do if they are smaller than the

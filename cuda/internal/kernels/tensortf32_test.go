@@ -104,7 +104,7 @@ func TestTF32Rounds(t *testing.T) {
 			})
 		}
 	}
-	// Without TF32, nothing is rounded.
+	// Without TF32, nothing may be rounded.
 	m := newMachine(t)
 	in := func(d ...int) Operand { return m.random(m.tensor(dtype.F32, dense(d...), 0)) }
 	o := ProductOperands{Out: m.tensor(dtype.F32, dense(1, 40, 36), 0), A: in(1, 40, 20), B: in(1, 20, 36)}
@@ -134,7 +134,7 @@ func TestTF32Plans(t *testing.T) {
 		m.run(list, err)
 		pre := m.read(o.Pre)
 		m.compare("activated", o.Out, func(i int) uint64 { return o.Act.Eval(nil, pre[i:i+1], nil, 0)[0] })
-		// Sums of rows are computed in float32.
+		// Sums of rows must be computed in float32.
 		a := m.read(o.A)
 		for r, got := range m.read(o.Sums) {
 			sum, size := 0.0, 0.0
@@ -147,7 +147,7 @@ func TestTF32Plans(t *testing.T) {
 			}
 		}
 	}
-	// The planner has a form for every storage order on every device, as for 16-bit factors.
+	// The planner must have a form for every storage order on every device, as for 16-bit factors.
 	for _, g := range []*GPU{GPUOf(80, "", 0), GPUOf(89, "", 16), GPUOf(90, "", 0), GPUOf(120, "", 0)} {
 		for _, d := range [][3]int{{1, 1, 1}, {8192, 3072, 768}, {31, 1000, 5001}, {64, 50257, 768}, {16, 16, 0}, {3, 300, 7}} {
 			for _, orders := range []string{"NN", "NT", "TN", "TT"} {

@@ -16,8 +16,8 @@ import (
 type traffic struct {
 	name string
 	plan func(m *machine) (operands []Operand, list []Launch, err error)
-	// limit is the allowed ratio of the moved bytes to the least possible number; 0 means 1.05. A
-	// case with another value gives the reason.
+	// limit is the largest allowed ratio of the moved bytes to the least possible number. 0 means
+	// 1.05. Each case with another value gives the reason.
 	limit float64
 	// loose allows requests to touch more sectors than they need, including sectors beyond the ends
 	// of rows. A case that sets it gives the reason.
@@ -53,7 +53,7 @@ func moved(m *machine, list []Launch, err error, operands []Operand) (bytes, min
 	return bytes, minimum, s
 }
 
-// fillSmall fills o with a few small numbers, which is faster than using random numbers.
+// fillSmall fills o with a few small numbers, because random numbers would take longer.
 func fillSmall(m *machine, o Operand) Operand {
 	var few [7]uint64
 	for k := range few {
@@ -269,8 +269,8 @@ func traffics(t *testing.T) []traffic {
 			list, err := Gather(out, src, index, 0, m.fault().Addr, 0)
 			return []Operand{src, out, index}, list, err
 		}},
-		// The index of a sorted position is read for that position and for its neighbours. The
-		// slice of src at that position is read once.
+		// The index of a sorted position is read for this position and for its neighbours. The
+		// slice of src at the position is read once.
 		{name: "gradients of tokens added up", plan: func(m *machine) ([]Operand, []Launch, error) {
 			const tokens, table = 1024, 48
 			index := m.indices(m.tensor(whole, strided([]int{tokens, width}, []int{1, 0}), 0), table, false)

@@ -11,8 +11,8 @@ import (
 )
 
 // A Variant is one way to compute an operation. The first Variant of a list is the planner's
-// choice. The other Variants differ from it in choices that affect only speed. So a measurement on
-// a GPU can find the best Variant. Results are the same, up to the order of sums.
+// choice. The others differ from it in choices that affect only speed, so that measurements on a
+// GPU can find the best one. Results are the same, up to the order of sums.
 type Variant struct {
 	Name     string
 	Launches []Launch
@@ -78,7 +78,7 @@ func MatMulVariants(g *GPU, o ProductOperands, scratch Scratch) ([]Variant, erro
 	try := func(name string, f productForm) {
 		l.add(name, func() ([]Launch, error) { return launchMatMul(f, o) })
 		blocks := batch * f.tiles(m, n)
-		// k is divided such that each multiprocessor gets about 1, 2, 4 or 8 blocks
+		// k is divided so that each multiprocessor gets about 1, 2, 4 or 8 blocks
 		for _, want := range []int{1, 2, 4, 8} {
 			parts := min(want*g.Cores/blocks, k/64)
 			if parts < 2 || !o.divisible(f, scratch) {

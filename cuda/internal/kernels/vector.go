@@ -6,8 +6,8 @@ import (
 )
 
 // loadVector loads n consecutive elements of type t at p and widens them. It uses accesses of up to
-// 16 bytes. The address p must be a multiple of 16 bytes, or of the size of n elements if that is
-// less.
+// 16 bytes. The address p must be a multiple of 16 bytes, or of the total size of the elements if
+// that is less.
 func loadVector(_ *ptx.Builder, p ptx.Ptr, t dtype.Type, n int) []ptx.Value {
 	return widenVector(t, loadStored(p, t, n), n)
 }

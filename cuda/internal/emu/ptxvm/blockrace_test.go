@@ -36,7 +36,7 @@ var blockCases = []blockCase{
 	{"cp.async of another block's result", "add.u32 %r2, %r0, 1;\n st.global.u32 [%rd2], %r2;\n setp.eq.u32 %p1, %r0, 0;\n@%p1 ret;\n cp.async.ca.shared.global [%s], [%rd2+-4], 4; // HERE", true},
 }
 
-// blockWarpCases are bodies for blocks of two warps. Thread 32 of each block stores the block's
+// blockWarpCases lists bodies for blocks of two warps. Thread 32 of each block stores the block's
 // word, and thread 32 of block 3 then reads the word of block 0. Thread 0 increments the counter
 // that orders the blocks.
 var blockWarpCases = []blockCase{

@@ -205,7 +205,7 @@ func convert(d *decoder) {
 	default:
 		f = convertFloat(d, st, dt, mode, hasRound, integral, ftz, sat, relu)
 	}
-	if wt.Size() > dt.Size() && dt.signed() { // a wider register gets the result sign-extended
+	if wt.Size() > dt.Size() && dt.signed() { // a wider register holds the result sign-extended
 		g, n, m := f, dt.bits(), wt.mask()
 		f = func(a uint64) uint64 { return uint64(signExtend(g(a), n)) & m }
 	}
@@ -220,8 +220,7 @@ func signReader(t Type) func(uint64) uint64 {
 	return func(a uint64) uint64 { return a & m }
 }
 
-// intConvert returns a loop for a frequent integer conversion. For a rare conversion it returns
-// nil.
+// intConvert returns a fast loop for a frequent integer conversion, or nil for a rare one.
 func intConvert(st, dt, wt Type, sat bool) laneFn {
 	if sat || wt.Size() != dt.Size() {
 		return nil

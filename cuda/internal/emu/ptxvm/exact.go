@@ -10,8 +10,8 @@ import (
 // its first few hundred bits, and take into account whether bits were cut off. They are slow, and
 // need not be fast.
 
-// fromBig rounds x once to format f and returns the bits. x is not zero. inexact says that the
-// exact magnitude is slightly larger than x.
+// fromBig rounds x, which is not zero, once to format f and returns the bits. If inexact is true,
+// the exact magnitude is slightly larger than that of x.
 func (f *format) fromBig(x *big.Float, inexact bool, mode rounding) uint64 {
 	m := new(big.Float).SetPrec(64).SetMode(big.ToZero).Set(x)
 	inexact = inexact || m.Acc() != big.Exact
@@ -23,7 +23,7 @@ func (f *format) fromBig(x *big.Float, inexact bool, mode rounding) uint64 {
 
 func finite(x float64) bool { return !math.IsInf(x, 0) && x == x }
 
-// directed64 returns the function of add, sub, mul or fma.
+// directed64 returns the operation add, sub, mul or fma with the given rounding.
 func directed64(name string, mode rounding) f64Op {
 	return func(a, b, c float64) float64 {
 		switch name {
@@ -86,11 +86,11 @@ func (f *format) root(a float64, mode rounding) (v uint64, ok bool) {
 	}
 	x := exactly(a)
 	r := new(big.Float).SetPrec(300).Sqrt(x)
-	// these 250 bits are the first bits of the true root
+	// these 250 bits are the leading bits of the true root
 	r.SetMode(big.ToZero).SetPrec(250)
 	q := new(big.Float).SetPrec(600).Mul(r, r)
-	// If q is greater than x, r was rounded up beyond the true root. That is impossible for
-	// float64, whose roots have at most 53 bits, or infinitely many.
+	// If q were greater than x, r would have been rounded up beyond the true root. That is
+	// impossible: the root of a float64 has at most 53 bits, or infinitely many.
 	if q.Cmp(x) > 0 {
 		panic("ptxvm: square root")
 	}

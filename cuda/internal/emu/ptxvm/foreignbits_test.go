@@ -23,7 +23,7 @@ func field(a uint64, pos, n, width uint, signed bool) uint64 {
 	return v.Mod(&v, new(big.Int).Lsh(big.NewInt(1), width)).Uint64()
 }
 
-// insert returns b with the lower n bits of a inserted at pos.
+// insert returns b with its n bits from pos on replaced by the lower n bits of a.
 func insert(a, b uint64, pos, n, width uint) uint64 {
 	for k := range n {
 		if pos+k < width {

@@ -77,7 +77,7 @@ func (f ieee) convert(g ieee, v uint64, mode string) uint64 {
 	return g.bits(f.rat(v), mode)
 }
 
-// integer rounds to an integral value of the format.
+// integer rounds v to an integral value of the format.
 func (f ieee) integer(v uint64, mode string) uint64 {
 	if f.isNaN(v) {
 		return f.nan()
@@ -101,7 +101,7 @@ func (g ieee) fromInteger(x *big.Int, mode string) uint64 {
 
 var half = big.NewRat(1, 2)
 
-// away rounds to an integral value, ties away from zero.
+// away rounds v to an integral value, with ties away from zero.
 func (f ieee) away(v uint64) uint64 {
 	if f.isNaN(v) {
 		return f.nan()

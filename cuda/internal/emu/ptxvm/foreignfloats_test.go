@@ -176,7 +176,7 @@ func (f ieee) div(a, b uint64, mode string) uint64 {
 	return f.bits(new(big.Rat).Quo(f.rat(a), f.rat(b)), mode)
 }
 
-// sqrt computes the root by comparing squares.
+// sqrt finds the root by bisection: it compares squares with the operand.
 func (f ieee) sqrt(a uint64, mode string) uint64 {
 	switch {
 	case f.isNaN(a) || f.neg(a) && f.abs(a) != 0:
@@ -257,7 +257,7 @@ func (f ieee) saturate(v uint64) uint64 {
 	return v
 }
 
-// equal compares results. The payload of a NaN counts only if it is defined.
+// equal compares results. It compares the payloads of NaNs only where they are defined.
 func (f ieee) equal(got, want uint64) bool {
 	return got == want || f.isNaN(want) && f.isNaN(got) && got>>f.width() == 0 && !f.canonical
 }

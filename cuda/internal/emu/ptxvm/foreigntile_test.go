@@ -132,7 +132,7 @@ func TestForeignTiles(t *testing.T) {
 			}
 			out := d.alloc(8*256, "d")
 			if c.entry == "wmma_f16_shared" {
-				want = transposed(want, 16, 16) // stored in column order
+				want = transposed(want, 16, 16) // the kernel stores it in column order
 			}
 			d.start(m, c.entry, line(1, 32), d.numbers(a, c.in, "a"), d.numbers(b, c.in, "b"), d.numbers(add, c.acc, "c"), out)
 			d.wantNumbers(sm+" "+c.entry, out, c.acc, want, 0)

@@ -17,7 +17,7 @@ func TestForeignWarps(t *testing.T) {
 				p[i] &= 0x7fffffff
 			}
 			if i/32 == 2 {
-				p[i] = uint64(i & 1 * 77) // in one warp, the votes vote.all and vote.any differ
+				p[i] = uint64(i & 1 * 77) // the votes vote.all and vote.any differ in one warp only
 			}
 		}
 		in, out := d.words(p, 4, "in"), d.results(n, 31)

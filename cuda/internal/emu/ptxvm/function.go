@@ -6,7 +6,7 @@ import (
 )
 
 // function is a .func of a module. A frame of local memory holds its parameters, results and local
-// variables, and the arguments of the calls that it makes. An entry that calls the function holds a
+// variables, and the arguments of the calls that it makes. Each entry that calls the function has a
 // copy of its instructions.
 type function struct {
 	name   string
@@ -19,7 +19,8 @@ type function struct {
 	body   bool // the function is defined, not only declared
 }
 
-// link is the address of a variable or function among the initial values of a variable.
+// link is an address of a variable or function, which occurs among the initial values of a
+// variable.
 type link struct {
 	at   int // offset of the address in the variable that contains it
 	name string
@@ -32,7 +33,6 @@ func (f *function) address() uint64 { return uint64(5)<<windowShift | uint64(f.i
 
 func (m *Module) function(name string) *function { return m.funcByName[name] }
 
-// name returns the name of the entry or function whose body is being parsed.
 func (p *parser) name() string {
 	if p.fn != nil {
 		return p.fn.name

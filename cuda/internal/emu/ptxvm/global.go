@@ -41,8 +41,8 @@ func shadowSet(s []byte, size int) {
 	}
 }
 
-// globalSpan returns the region and the offset of one lane's global access. It checks mapping,
-// alignment and shadow.
+// globalSpan returns the region and the offset of one lane's global access. It checks that the
+// address is mapped and aligned, and that the shadow has the given bit.
 func (w *warp) globalSpan(in *inst, l, total int, bit uint64) (*region, uint64) {
 	a := w.addr[l]
 	r := w.lastRegion
@@ -92,7 +92,7 @@ func (w *warp) coalesce(m uint32, total int, writes bool) {
 			continue
 		}
 		last = s
-		// the sectors do not ascend, so this one may already be counted
+		// if the sectors do not ascend, this sector may already be counted
 		if s <= top && slices.Contains(seen[:n], s) {
 			continue
 		}

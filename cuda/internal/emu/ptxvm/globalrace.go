@@ -47,7 +47,7 @@ func (t *touch) sameBytesPerLane(o *touch) bool {
 	return t.warp == o.warp && t.lo == o.lo && t.step == o.step && t.size == o.size && t.apart() && o.apart()
 }
 
-// view is what a warp knows of other warps, and what its lanes know of each other.
+// view holds what a warp knows about other warps, and what its lanes know about each other.
 type view struct {
 	vc   []uint32
 	pair *[32][32]uint32
@@ -67,7 +67,7 @@ type globalLog struct {
 	spare    []*history
 	readers  readers
 	clocks   clocks   // clocks of the touch that replayTouches is recording
-	noClocks []uint32 // clocks of a warp that knows nothing of other warps
+	noClocks []uint32 // clocks of a warp that knows nothing about other warps
 }
 
 type span struct {
@@ -133,7 +133,7 @@ func (g *globalLog) storeView(w *warp) {
 	w.view, w.unseen = int32(len(g.views)), false
 }
 
-// end checks the interval and closes it.
+// end checks the accesses of the interval and ends it.
 func (g *globalLog) end(c *cta) {
 	if g.played || g.written > 0 && g.overlaps() {
 		g.replayTouches(c, g.mergedWrites())
@@ -200,7 +200,7 @@ func (g *globalLog) overlaps() bool {
 }
 
 // searchEnd returns the index of the first span that ends after an address. The spans are sorted by
-// their ends.
+// end.
 func searchEnd(s []span, addr uint64) int {
 	lo, hi := 0, len(s)
 	for lo < hi {
@@ -214,7 +214,7 @@ func searchEnd(s []span, addr uint64) int {
 }
 
 // mergedWrites merges overlapping writes, which [globalLog.overlaps] has sorted. It returns nil if
-// a part of the interval's accesses has been played back already.
+// some accesses of the interval were already replayed.
 func (g *globalLog) mergedWrites() []span {
 	if g.played {
 		return nil

@@ -14,11 +14,11 @@ const (
 	kSelp               // d = p ? a : b
 	kBranch             // the instruction bra
 	kExit               // the instructions ret (of an entry) and exit
-	kRun                // calls the field run, for every instruction without a kind of its own
+	kRun                // calls the field run; for every instruction without its own kind
 	kTable              // the instruction brx.idx
 	kCall               // the instruction call
 	kReturn             // end of a function
-	// calls the field run too, but only when the lanes that the instruction needs have gathered
+	// like kRun, but only when the lanes that the instruction needs have gathered
 	kSync
 	kNop
 )
@@ -111,9 +111,9 @@ const (
 	srMaskGe
 	srDynShared
 	srTotalShared
-	srZero // a cluster's register that is 0, because the emulator's clusters have one block
+	srZero // a cluster's register that is always 0, because an emulated cluster has one block
 	srOne
-	srClock // srClock and all special registers below are read when an instruction uses them
+	srClock // srClock and the registers after it are read when an instruction uses them
 	srClockHi
 	srClock64
 	srGlobaltimer

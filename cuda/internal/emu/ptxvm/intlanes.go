@@ -215,8 +215,8 @@ func sadInt[T integers](d, a, b, c *lanes) {
 	}
 }
 
-// byType returns the lane operation of an integer type t. The other arguments are the operations by
-// type.
+// byType returns the lane operation for an integer type t. The other arguments are the operations
+// for the individual types.
 func byType(t Type, u16, s16, u32, s32, u64, s64 laneFn) laneFn {
 	switch t {
 	case U16:
@@ -270,8 +270,8 @@ func satS32(v int64) uint64 {
 	return uint64(uint32(max(min(v, 1<<31-1), -1<<31)))
 }
 
-// bfe extracts c bits of a from bit b on. A signed field is extended by its top bit. If the field
-// exceeds the register, it is extended by bit msb.
+// bfe extracts c bits of a from bit b on. For a signed type, the field is extended by its top bit.
+// If the field exceeds the register, it is extended by the register's top bit.
 func bfe(a, b, c uint64, t Type) uint64 {
 	msb := uint64(t.bits() - 1)
 	pos, n := b&0xff, c&0xff

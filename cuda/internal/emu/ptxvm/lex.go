@@ -24,7 +24,7 @@ type token struct {
 	kind tokKind
 	line int
 	text string // the text of a word, a string or punctuation
-	val  uint64 // a number's value or bits
+	val  uint64 // the value of a number, or its bits
 }
 
 func (t token) String() string {
@@ -37,7 +37,6 @@ func (t token) String() string {
 	return strconv.Quote(t.text)
 }
 
-// lexer splits PTX text into tokens, with one token of lookahead.
 type lexer struct {
 	src  string
 	pos  int

@@ -90,8 +90,8 @@ func createPolicy(d *decoder) {
 	d.alu(movLanes)
 }
 
-// adviseCache decodes discard and applypriority. discard makes memory undefined. Here the memory is
-// left unchanged.
+// adviseCache decodes discard and applypriority. The instruction discard makes memory undefined,
+// but the emulator leaves the memory unchanged.
 func adviseCache(d *decoder) {
 	d.require(80, 7, 4)
 	x := d.extra()

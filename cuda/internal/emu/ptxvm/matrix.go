@@ -49,7 +49,7 @@ func matrixMods(d *decoder) {
 	d.typIn(B16)
 }
 
-// matrixRows returns the offsets of the 8·n rows of 16 bytes. Lanes 0 to 8n-1 give their addresses.
+// matrixRows returns the offsets of the 8·n rows of 16 bytes, whose addresses lanes 0 to 8n-1 hold.
 func (w *warp) matrixRows(in *inst, m uint32) (off [32]int, rows uint32) {
 	w.converged(in, m, ShuffleDivergence)
 	if m != fullMask {

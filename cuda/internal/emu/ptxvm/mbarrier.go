@@ -87,7 +87,7 @@ func mbarrier(d *decoder) {
 			d.require(90, 7, 8)
 		}
 		parity := d.modifier("parity")
-		if len(a) == 4 && op == 5 { // the time limit, which has no effect
+		if len(a) == 4 && op == 5 { // this operand is a time limit, which has no effect
 			d.src(a[3], U32)
 			a = a[:3]
 		}

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// ErrNoMemory is the error of Memory.Alloc when the capacity is exhausted.
+// ErrNoMemory is the error of Memory.Alloc when the memory's limit is reached.
 var ErrNoMemory = errors.New("ptxvm: out of device memory")
 
 // Shadow bits. Each byte of memory has one byte of shadow.
@@ -300,7 +300,7 @@ func (m *Memory) CopyInitialised(dst uint64, from *Memory, src, size uint64) {
 	}
 	d, s := rd.shadow[od:od+size], rs.shadow[os:os+size]
 	if rd == rs && od > os && od < os+size {
-		s = append([]byte(nil), s...) // the ranges overlap: copy as memmove does
+		s = append([]byte(nil), s...) // the ranges overlap, so this copies as memmove does
 	}
 	for i := range d {
 		d[i] = d[i]&shAddressable | s[i]&(d[i]<<1)&shInitialised

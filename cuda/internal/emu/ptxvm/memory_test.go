@@ -46,7 +46,7 @@ func TestMemory(t *testing.T) {
 	if err := m.CheckInitialised(b, 1); err == nil {
 		t.Error("uninitialised memory passes")
 	}
-	m.MarkInitialised(b, 200) // more bytes than are addressable
+	m.MarkInitialised(b, 200) // more bytes than the block has
 	if err := m.CheckInitialised(b, 100); err != nil {
 		t.Error(err)
 	}

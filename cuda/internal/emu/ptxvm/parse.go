@@ -7,7 +7,7 @@ import (
 
 // Limits on memory and time for parsing hostile text.
 const (
-	maxStatic   = 48 << 10 // static shared memory of an entry
+	maxStatic   = 48 << 10 // bytes of static shared memory of an entry
 	maxLocal    = 512 << 10
 	maxConst    = 64 << 10
 	maxGlobal   = 256 << 20

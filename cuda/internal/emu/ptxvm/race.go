@@ -32,7 +32,7 @@ func (c *clocks) reset(self int) {
 
 func (c *clocks) epoch() uint32 { return c.vc[c.self] }
 
-// syncWarp orders the lanes of mask among themselves. The second mask has the lanes that exist.
+// syncWarp orders the lanes of mask among themselves. The argument live holds the lanes that exist.
 func (c *clocks) syncWarp(mask, live uint32) {
 	e := c.vc[c.self]
 	if mask&live == live {
@@ -141,8 +141,8 @@ func (w *warp) race(in *inst, lane int, a *access, does, did string) {
 	panic(f)
 }
 
-// unordered returns the fault for a lane whose access is not ordered after access a. Its message
-// says only what is missing.
+// unordered returns the fault of a lane whose access is not ordered after the access a. The message
+// says only which ordering is missing.
 func (w *warp) unordered(kind FaultKind, in *inst, lane int, a *access, addr uint64) *Fault {
 	other := a.lanes
 	why := "no barrier lies between"

@@ -39,14 +39,14 @@ type regRange struct {
 // register is a declared register. It gets its slot at first use.
 type register struct {
 	typ  Type
-	slot int32 // index into the register file, or the predicate file
+	slot int32 // index into the register file or the predicate file
 }
 
 func newScope(up *scope) *scope {
 	return &scope{up: up, regs: map[string]*register{}, vars: map[string]*variable{}, labels: map[string]int{}, tables: map[string][]string{}}
 }
 
-// numbered splits a name that may belong to a range of registers: all digits at its end are the
+// numbered splits the name of a register that may belong to a range. All digits at its end are the
 // number.
 func numbered(name string) (prefix string, n uint64, ok bool) {
 	prefix = strings.TrimRight(name, "0123456789")

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 )
 
-// sharedName describes a shared address by its variable.
+// sharedName describes an address in shared memory by the variable that contains it.
 func (w *warp) sharedName(addr uint64) string {
 	if v, off := w.cta.entry.sharedVar(addr); v != "" {
 		return fmt.Sprintf("%#x (%s+%d)", addr, v, off)
@@ -14,8 +14,8 @@ func (w *warp) sharedName(addr uint64) string {
 	return fmt.Sprintf("%#x", addr)
 }
 
-// sharedVar returns the shared variable that contains an address, or the last one that ends before
-// it.
+// sharedVar returns the shared variable that contains an address, or the last variable that ends
+// before it.
 func (e *Entry) sharedVar(addr uint64) (name string, off int64) {
 	best := int64(-1)
 	for _, v := range e.sharedVars {
@@ -105,7 +105,7 @@ func (w *warp) loadShared(in *inst, m uint32) {
 	w.landed(x, m)
 }
 
-// loadWords is the fast path for loads of one 32-bit word for each lane. It handles runs of lanes
+// loadWords is the fast path for loads of one 32-bit word by each lane. It handles runs of lanes
 // with the same address together, and returns the lanes that need the full checks.
 func (w *warp) loadWords(in *inst, m uint32, pc int32, k accessKind) (left uint32) {
 	s := &w.cta.shared
@@ -172,8 +172,8 @@ func (w *warp) storeShared(in *inst, m uint32) {
 	}
 }
 
-// storeWords is the fast path for stores of one 32-bit word for each lane. It returns the lanes
-// that need the full checks.
+// storeWords is the fast path for stores of one 32-bit word by each lane. It returns the lanes that
+// need the full checks.
 func (w *warp) storeWords(m uint32, pc int32, k accessKind, slot int32) (left uint32) {
 	s := &w.cta.shared
 	v := &w.r[slot]

@@ -18,7 +18,7 @@ func (w *warp) addresses(in *inst, m uint32) {
 }
 
 // spread calls f for each group of active lanes whose generic addresses lie in the same space.
-// During the call w.addr has the lanes' addresses in that space.
+// During the call w.addr holds the lanes' addresses in that space.
 func (w *warp) spread(in *inst, m uint32, f func(sp space, m uint32)) {
 	if in.x.space != spGeneric {
 		f(in.x.space, m)
@@ -215,8 +215,8 @@ func (w *warp) loadLocal(in *inst, m uint32) {
 
 // padding handles a load that includes bytes which were never written. Compilers copy structures
 // together with the padding between fields. If an element of a vector consists only of such bytes,
-// its register counts as unwritten, and may only be stored. A load of a single element without a
-// written byte is a mistake.
+// its register counts as unwritten, and may only be stored. A load of a single element is a mistake
+// if none of its bytes was written.
 func (w *warp) padding(in *inst, l, at int) {
 	x := in.x
 	for k := range x.n {

@@ -113,7 +113,7 @@ func TestTiledGemm(t *testing.T) {
 			}
 		}
 	}
-	// 4 blocks × 4 warps × 2 tiles: the counts are exact
+	// the counts are exact for 4 blocks of 4 warps and 2 tiles
 	const warps = 4 * 4
 	if want := int64(warps * n * 8); st.FMA != want {
 		t.Errorf("FMA = %d, want %d", st.FMA, want)

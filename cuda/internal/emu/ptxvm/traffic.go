@@ -43,7 +43,7 @@ func (c *blockCache) empty() {
 	}
 }
 
-// touch adds sectors, by number, that a request reads or writes.
+// touch adds the sectors that a request reads or writes, which are given by number.
 func (c *blockCache) touch(sectors []uint64, writes bool) {
 	for _, s := range sectors {
 		entry := s << 1

@@ -27,7 +27,7 @@ func TestTraffic(t *testing.T) {
 		m := mustParse(t, kernel(c.body))
 		traffic := &Traffic{Cached: c.cached, Ranges: []RangeTraffic{{Addr: p, Bytes: 1024}, {Addr: p + 1024, Bytes: 1024}}}
 		l := Launch{Entry: m.entries[0], Grid: [3]uint32{c.grid, 1, 1}, Block: [3]uint32{32, 1, 1}, Params: packParams(p), Mem: d.mem, SM: 90, Traffic: traffic, Workers: 1}
-		for run := int64(1); run <= 2; run++ { // the second run adds the same numbers again
+		for run := int64(1); run <= 2; run++ { // the second run adds the same counts again
 			if _, err := l.Run(); err != nil {
 				t.Fatal(err)
 			}

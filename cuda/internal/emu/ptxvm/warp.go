@@ -46,20 +46,20 @@ type warp struct {
 	tmp        lanes
 	lastRegion *region // the region of the last global access
 
-	local, localInit []byte // memory of 32 lanes, stride bytes for each
-	stride           int    // Entry.Local, and more if functions need it
+	local, localInit []byte // local memory of 32 lanes; each lane has stride bytes
+	stride           int    // Entry.Local, or more if functions need it
 
-	clocks  // see race.go
-	beyond  // see blockrace.go
+	clocks  // the warp's clocks, see race.go
+	beyond  // what the warp knows about other blocks, see blockrace.go
 	pending []asyncCopy
 	groups  [32]uint32 // number of committed cp.async groups of each lane
 	view    int32      // index of the warp's view in the globalLog, plus 1
 	touched bool       // the warp has accessed global memory in this interval
-	barrier int        // the barrier at which the warp waits
+	barrier int        // index of the barrier at which the warp waits
 	barInst *inst
 }
 
-// fault stops the kernel with a fault.
+// fault panics with a *Fault, which ends the kernel.
 func (w *warp) fault(k FaultKind, in *inst, lane int, format string, args ...any) {
 	w.faultAt(k, in, lane, 0, format, args...)
 }
@@ -92,13 +92,13 @@ func lanesText(m uint32) string {
 	return ""
 }
 
-// dest marks a register as written in the lanes of m and returns it.
+// dest marks a register as written in the lanes of m, and returns the register.
 func (w *warp) dest(slot int32, m uint32) *lanes {
 	w.wm[slot] |= m
 	return &w.r[slot]
 }
 
-// write stores v in a register, for the lanes of m.
+// write stores v in a register, in the lanes of m.
 func (w *warp) write(slot int32, v *lanes, m uint32) {
 	r := w.dest(slot, m)
 	if m == fullMask {
@@ -111,7 +111,7 @@ func (w *warp) write(slot int32, v *lanes, m uint32) {
 	}
 }
 
-// pred returns a predicate. It faults unless the predicate is written in the lanes of m.
+// pred returns a predicate. It faults unless all lanes of m have written the predicate.
 func (w *warp) pred(in *inst, slot int32, m uint32) uint32 {
 	if bad := m &^ w.pm[slot]; bad != 0 {
 		w.fault(UninitialisedRegister, in, bits.TrailingZeros32(bad), "predicate %s is read before it is written%s", w.cta.entry.registerName(slot, true), lanesText(bad))
@@ -322,7 +322,6 @@ func (w *warp) members(in *inst, m uint32, slot int32) (mask uint32) {
 	return mask
 }
 
-// registerName returns the name of a register for a message.
 func (e *Entry) registerName(slot int32, pred bool) string {
 	if n, ok := e.names[regKey{slot, pred}]; ok {
 		return n

@@ -155,7 +155,7 @@ func warpMatrix(d *decoder) {
 }
 
 // element moves one element of each lane between memory and a register. The instruction single
-// describes only this move. Two functions do the move, one for global and one for shared memory.
+// describes only this move. The functions global and shared do the move, for the two spaces.
 func (w *warp) element(single *inst, m uint32, global, shared func(*inst, uint32)) {
 	w.spread(single, m, func(sp space, m uint32) {
 		switch sp {
@@ -183,7 +183,7 @@ func (w *warp) allLanes(in *inst, m uint32) {
 func wmmaMultiply(d *decoder) {
 	d.modifier("rn")
 	sat := d.modifier("satfinite")
-	for range 2 { // only loads depend on layouts
+	for range 2 { // for both layouts, which only loads use
 		if d.oneOf("row", "col") < 0 {
 			d.fail("%s needs two layouts", d.stmt.op)
 		}
@@ -237,7 +237,7 @@ func wmmaMultiply(d *decoder) {
 	})
 }
 
-// gather returns a matrix, as bits of its elements, from the registers of the lanes.
+// gather returns a matrix, as the bits of its elements, from the registers of the lanes.
 func (w *warp) gather(t tile, regs []int32) []uint64 {
 	m := make([]uint64, t.rows*t.cols)
 	per := t.perReg()
@@ -264,7 +264,7 @@ func (w *warp) scatter(t tile, regs []int32, v []uint64, m uint32) {
 	}
 }
 
-// product returns a·b + c. Integers are added exactly, and the sum is cut to 32 bits. For float64
+// product returns a·b + c. Integers are added exactly, and the sum wraps at 32 bits. For float64
 // each multiplication and addition is one fused operation. Other types are added in float32 in the
 // order of k.
 func product(ta, tb, tc, td tile, a, b, c []uint64, sat bool) []uint64 {
