@@ -41,9 +41,10 @@ func (e *KernelError) Error() string { return "cuda: kernel " + e.Kernel + ": " 
 // NewKernel gives a kernel its launch shape. A block has at most 1024 threads, at most 64 along the
 // third axis, and no more than the kernel declares with MaxThreads. The error is a *[KernelError].
 //
-// k may also be a literal that describes PTX text of another compiler: the entry's name, the text,
-// its version and target, and its parameters with their offsets. NewKernel does not compare the
-// description with the text. If the driver refuses the text, the first launch returns the error.
+// The argument k may also be a literal that describes PTX text of another compiler: the entry's
+// name, the text, its version and target, and its parameters with their offsets. NewKernel does not
+// compare the description with the text. If the driver refuses the text, the first launch returns
+// the error.
 func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 	own := &kernels.Kernel{Name: k.Name, Entry: k.Name, PTX: k.Text, StaticShared: k.StaticShared, DynShared: c.Shared,
 		ParamSize: k.ParamSize, Version: k.Version, Target: k.Target, Exact: k.Exact, Overlap: c.Overlap, Foreign: true}

@@ -22,7 +22,7 @@ type Library struct {
 	Purpose  string   `json:"purpose"`
 }
 
-// Looked says briefly where the library was searched.
+// Looked says briefly where Libraries searched for the library.
 func (l Library) Looked() string {
 	const most = 3
 	if len(l.Searched) == 0 {

@@ -61,8 +61,8 @@ func libraryDoes(o *device.MatMul) bool {
 	return o.Act == nil && o.Sums.Absent() && o.ColumnSums.Absent() && o.A.Type == o.B.Type
 }
 
-// productOf describes a product to the library, without the alignment of addresses. ok is false if
-// the library does not support its types, layouts or additional parts.
+// productOf describes a product to the library, without the alignment of addresses. The result ok
+// is false if the library does not support its types, layouts or additional parts.
 func productOf(o *device.MatMul) (p cublaslt.Product, ok bool) {
 	if !libraryDoes(o) {
 		return p, false

@@ -7,7 +7,8 @@ import "fmt"
 // generation, whose name ends in "a", runs on that generation alone.
 type Arch uint16
 
-// exactArch marks the exact generations. The lower bits are the compute capability times ten.
+// exactArch is the bit that marks exact generations. The lower bits are the compute capability
+// times ten.
 const exactArch Arch = 1 << 15
 
 // The generations for which kernels can be written.
@@ -54,10 +55,10 @@ func (a Arch) String() string {
 }
 
 // Target says for which devices the kernel is written. The kernel may use the instructions of these
-// devices. The kernel prints their `.target`, and the lowest `.version` that has this target. A
+// devices. Its text has their `.target`, and the lowest `.version` that supports this target. A
 // call that needs an instruction which these devices lack is reported as a problem. Target must be
 // called first, before parameters are declared. Without a call of Target, the kernel is for the
-// lowest target that has its instructions. That is never an exact target.
+// lowest target that has its instructions, which is never an exact target.
 func (b *Builder) Target(a Arch) {
 	version, ok := archVersions[a]
 	switch {

@@ -1,6 +1,6 @@
 package ptx
 
-// Kinds of types that an operation accepts.
+// These are sets of types that an operation accepts.
 const (
 	ints    = 1 << iota // integers of 16, 32 and 64 bits
 	floats              // the types f32 and f64

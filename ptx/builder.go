@@ -50,7 +50,7 @@ type Param struct {
 	Size   int  // size in bytes
 	Align  int  // alignment in bytes
 	Offset int  // distance in bytes from the start of the block
-	Elem   Type // type of a pointer's elements, else Invalid
+	Elem   Type // type of a pointer's elements; otherwise Invalid
 }
 
 // Problem is one misuse of the builder.
@@ -260,8 +260,8 @@ func (b *Builder) array(space Space, name string, elem Type, n int) Ptr {
 }
 
 // DynamicShared declares the block's dynamic shared memory and returns a pointer to its start. Its
-// size is set at launch. A kernel has at most one such declaration; divide the memory with At and
-// As.
+// size is set at launch. A kernel has at most one such declaration. Use At and As to divide the
+// memory.
 func (b *Builder) DynamicShared(name string, elem Type) Ptr {
 	if !isIdent(name) {
 		b.fail("dynamic shared array name %q is not an identifier", name)
@@ -331,8 +331,8 @@ func (b *Builder) GlobalID() Value {
 }
 
 // Comment puts a line of text into the printed kernel, before the instructions that follow. A
-// character beyond ASCII is printed as its number, \u00b7, because CUDA 12.8's assembler refuses
-// such characters even in a comment.
+// character beyond ASCII is printed as an escape such as \u00b7, because CUDA 12.8's assembler
+// refuses such characters even in a comment.
 func (b *Builder) Comment(format string, args ...any) {
 	text := ascii(strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " "))
 	b.add(&node{kind: comment, text: text, effect: effectful})

@@ -45,7 +45,7 @@ type position struct {
 	index int
 }
 
-// scan records definitions and uses. The argument path is the chain of enclosing nodes.
+// scan records the definitions and uses in a region. The argument path lists the enclosing nodes.
 func (c *coalescer) scan(r *region, path []position) {
 	for i, n := range r.nodes {
 		here := append(path, position{r, i})
@@ -56,7 +56,7 @@ func (c *coalescer) scan(r *region, path []position) {
 		n.resolve()
 		n.uses(func(u **register) {
 			c.use(*u, here)
-			// The end of a loop's latch uses the loop's condition.
+			// The condition of a loop counts as used at the end of the loop's latch.
 			if r := c.usage(*u); n.kind == loopForever && r.home == n.latch {
 				r.lastUse = len(n.latch.nodes)
 				r.count++
@@ -77,8 +77,8 @@ func (c *coalescer) use(u *register, here []position) {
 			return
 		}
 	}
-	// If the definition is in the entry region and the use in the root region, the use counts as a
-	// use at the end of the entry region.
+	// If the definition is in the entry region and the use is not, the use counts as one at the end
+	// of the entry region.
 	if r.home != nil && len(here) > 0 && r.home != here[0].r {
 		r.lastUse = len(r.home.nodes)
 	}
@@ -183,7 +183,7 @@ func (c *coalescer) results(r *region) {
 	r.nodes = kept
 }
 
-// untouched reports whether none of the nodes reads or sets v, or may jump out of the list.
+// untouched reports whether none of the nodes reads v, sets v, or may jump out of the list.
 func (c *coalescer) untouched(nodes []*node, v *register) bool {
 	for _, n := range nodes {
 		if n.kind != instruction && n.kind != comment {

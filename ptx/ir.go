@@ -42,15 +42,15 @@ type effect uint8
 
 const (
 	pure      effect = iota // may be moved, merged with an equal instruction, and dropped
-	reads                   // may be dropped, but not moved
-	effectful               // may be neither dropped nor moved
+	reads                   // may be dropped, but must not be moved
+	effectful               // must be neither dropped nor moved
 )
 
 type node struct {
 	kind   nodeKind
 	op     string // base mnemonic, with the modifiers before the types
-	t      Type   // first printed type; Invalid: none
-	t2     Type   // second printed type; Invalid: none
+	t      Type   // first type in the text; Invalid if there is none
+	t2     Type   // second type in the text; Invalid if there is none
 	dst    []*register
 	args   []*register
 	addr   *address // memory operand
@@ -66,7 +66,7 @@ type node struct {
 	latch  *region
 	target *node
 	label  int
-	live   bool // mark of removeDead: the node is needed
+	live   bool // set by removeDead: the node is needed
 	owner  *node
 }
 
@@ -77,7 +77,7 @@ const (
 	formPlain   form = iota // prints op d, a, b, c
 	formLoad                // prints op d|{d..}, [addr]
 	formStore               // prints op [addr], a|{a..}
-	formAtomic              // prints op d, [addr], a, b (without d: red)
+	formAtomic              // prints op d, [addr], a, b; without d it prints red
 	formCopy                // prints op [addr], [addr2], text
 	formText                // prints op text
 	formSpecial             // prints op d, text (mov from special registers and symbols)

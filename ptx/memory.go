@@ -270,7 +270,7 @@ func (p Ptr) StoreVec(list ...Value) {
 // AtomicOp is a read-modify-write operation.
 type AtomicOp uint8
 
-// The operations. AtomicInc and AtomicDec wrap at the operand.
+// The operations. AtomicInc and AtomicDec wrap around at the operand.
 const (
 	AtomicAdd AtomicOp = iota
 	AtomicMin
@@ -387,13 +387,13 @@ func (p Ptr) CompareAndSwap(compare, swap Operand) Value {
 }
 
 // CopyAsync starts a copy of 4, 8 or 16 bytes from global memory at src to shared memory at p
-// (`cp.async`). For this thread the copy has arrived after [Builder.WaitGroup] has waited for its
+// (`cp.async`). This thread may read the bytes after [Builder.WaitGroup] has waited for the copy's
 // group, see CommitGroup. A barrier after the wait makes the copied bytes visible to the block's
 // other threads.
 func (p Ptr) CopyAsync(src Ptr, bytes int) { p.copyAsync(src, bytes, Value{}) }
 
-// CopyAsyncPartial does the same as CopyAsync, with a shorter source: it reads size bytes, and
-// fills the remaining bytes with zeros. size is a u32, and at most bytes.
+// CopyAsyncPartial does the same as CopyAsync, with a shorter source. It reads size bytes, and
+// fills the remaining bytes with zeros. The argument size is a u32, and must not exceed bytes.
 func (p Ptr) CopyAsyncPartial(src Ptr, bytes int, size Value) { p.copyAsync(src, bytes, size) }
 
 func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {

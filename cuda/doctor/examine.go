@@ -26,7 +26,7 @@ type system struct {
 	devices   int    // PCI devices of all vendors
 	container string // how a container was recognised; empty outside of containers
 	wsl       bool
-	kernel    string // version of the loaded kernel module, "" if none is loaded
+	kernel    string // version of the loaded kernel module; "" if none is loaded
 }
 
 // card is a GPU on the PCI bus.
@@ -221,7 +221,7 @@ func (x *examination) notLoaded() {
 	}
 }
 
-// deviceFiles checks whether this user may open the device files of the kernel's driver.
+// deviceFiles checks whether this user may open the device files of the kernel module.
 func (x *examination) deviceFiles() {
 	s := &x.system
 	if !x.m.Exists("/dev/nvidiactl") {
@@ -254,7 +254,7 @@ func (x *examination) deviceFiles() {
 	}
 }
 
-// plain removes the path from an error of the file system.
+// plain returns a file system error without its path.
 func plain(err error) error {
 	if u := errors.Unwrap(err); u != nil {
 		return u
@@ -262,7 +262,7 @@ func plain(err error) error {
 	return err
 }
 
-// reason reports the driver's answer. It is only a note if earlier findings explain it.
+// reason reports the driver's answer. If earlier findings explain it, the finding is only a note.
 func (x *examination) reason(u *cu.Unavailable, explained bool) {
 	level := Unused
 	if explained {
@@ -345,8 +345,8 @@ func (x *examination) noDevice(level Level, detail string) {
 	x.find("no-device", level, "the driver works but shows no GPU"+detail, "see what nvidia-smi says; in a container attach the GPU (docker run --gpus all)")
 }
 
-// initFailed explains an error of cuInit for which u.Reason is only InitFailed. It looks at the
-// driver's result.
+// initFailed explains an error of cuInit for which there is no Reason except InitFailed. It uses
+// the driver's result.
 func (x *examination) initFailed(u *cu.Unavailable, level Level) {
 	id, do := "driver-failed", "nvidia-smi and the kernel's log (dmesg | grep -i nvrm) usually say more"
 	switch u.Result {

@@ -63,7 +63,7 @@ func (x *examination) driver(api cu.API) {
 	}
 }
 
-// hidden compares the number of GPUs that the driver reports with the management library's number.
+// hidden compares the driver's number of GPUs with that of the management library.
 func (x *examination) hidden(m nvml.API, shown int) {
 	v, set := x.m.Env("CUDA_VISIBLE_DEVICES")
 	if m == nil || !set {

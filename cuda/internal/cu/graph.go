@@ -44,7 +44,7 @@ type kernelNodeParams struct {
 	fn          Function
 	grid, block Dim3
 	shared      uint32
-	params      uintptr // kernelParams, not used
+	params      uintptr // kernelParams, which is not used
 	extra       uintptr
 }
 
@@ -65,7 +65,7 @@ type memcpy3D struct {
 	widthBytes, height, depth uintptr
 }
 
-// Kinds of memory, CUmemorytype of cuda.h.
+// Kinds of memory: CUmemorytype of cuda.h.
 const (
 	memoryHost    = 1
 	memoryDevice  = 2

@@ -86,8 +86,8 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 	}
 }
 
-// deep calls f some KiB below the top of the stack. So memory that is not on the stack is far from
-// the frames of f.
+// deep calls f at a depth of some KiB in the stack. An address that is not on the stack is then far
+// from the frames of f.
 //
 //go:noinline
 func deep(kib int, f func()) {
@@ -102,8 +102,8 @@ func deep(kib int, f func()) {
 
 var sink byte
 
-// onStack reports whether an address lies within 56 KiB above the caller's frame. For callers
-// called by deep, that includes all of their frames.
+// onStack reports whether an address lies within 56 KiB above the caller's frame. If deep has
+// called the caller, this range contains all frames of the stack.
 //
 //go:noinline
 func onStack(p uintptr) bool {

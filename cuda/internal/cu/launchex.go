@@ -9,7 +9,7 @@ import (
 
 var _ AttributeLauncher = (*driver)(nil)
 
-// laterSymbols are functions that a driver may lack. The address is then 0.
+// laterSymbols holds functions that a driver may lack. The address of a missing function is 0.
 type laterSymbols struct {
 	launchKernelEx uintptr
 }
@@ -43,7 +43,7 @@ type launchAttribute struct {
 	value [16]uint32
 }
 
-// Attributes of a launch, CUlaunchAttributeID in cuda.h.
+// Attributes of a launch: CUlaunchAttributeID in cuda.h.
 const (
 	launchClusterDimension          = 4
 	launchProgrammaticSerialization = 6

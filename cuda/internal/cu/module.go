@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// Options of the driver's compiler (CUjit_option in cuda.h), and the kind of its input
+// These are options of the driver's compiler (CUjit_option in cuda.h), and the kind of its input
 // (CUjitInputType).
 const (
 	jitMaxRegisters     = 0
@@ -148,7 +148,7 @@ func (d *driver) LinkPTX(name string, ptx []byte, opts JITOptions) ([]byte, erro
 	if r = b.call(); r != 0 {
 		return nil, j.done(r, "cuLinkComplete", name)
 	}
-	// The image belongs to the link, and is freed with it. So the result is a copy.
+	// The image belongs to the link, which frees it. The result is therefore a copy.
 	return bytes.Clone(unsafe.Slice(*(**byte)(unsafe.Pointer(&b.out[0])), b.out[1])), j.done(0, "", "")
 }
 
@@ -166,7 +166,7 @@ func (d *driver) OccupancyMaxActiveBlocks(f Function, blockThreads int, dynShare
 	return int(int32(v)), failf(r, "cuOccupancyMaxActiveBlocksPerMultiprocessor", "%d threads, %d bytes", blockThreads, dynShared)
 }
 
-// Keys of cuLaunchKernel's extra list, CU_LAUNCH_PARAM_* in cuda.h.
+// Keys of cuLaunchKernel's list extra: CU_LAUNCH_PARAM_* in cuda.h.
 const (
 	launchParamEnd           = 0
 	launchParamBufferPointer = 1

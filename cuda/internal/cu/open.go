@@ -51,8 +51,8 @@ func start(lib *library) (*driver, *Unavailable) {
 		return nil, u
 	}
 
-	// Ask for the version first, by the name that every driver exports: an old driver may lack
-	// functions that bind needs.
+	// The version is queried first, by a name that every driver exports, because an old driver may
+	// lack functions that bind needs.
 	versionFn := lib.lookup("cuDriverGetVersion")
 	if versionFn == 0 {
 		return fail(DriverTooOld, 0, 0, "the library exports no cuDriverGetVersion")

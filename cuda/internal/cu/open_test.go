@@ -91,7 +91,8 @@ func TestLibraryNotFound(t *testing.T) {
 	}
 }
 
-// TestOpen passes on any machine, with a driver or without.
+// TestOpen checks that Open returns either a driver or an *Unavailable. It passes on machines with
+// and without a driver.
 func TestOpen(t *testing.T) {
 	api, err := Open()
 	var u *Unavailable
@@ -143,8 +144,8 @@ func TestBindPrefersGetProcAddress(t *testing.T) {
 	want(t, "cuEventRecord", s.eventRecord, callback("cuEventRecord"))
 }
 
-// TestSymbolTableIsComplete checks that each function that a method calls has a row, and that no
-// two rows are for one function.
+// TestSymbolTableIsComplete checks that each C function that a method calls has a row, and that no
+// two rows are for the same function.
 func TestSymbolTableIsComplete(t *testing.T) {
 	next := uintptr(0)
 	var s symbols

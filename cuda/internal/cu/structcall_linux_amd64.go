@@ -4,7 +4,8 @@ package cu
 
 import "unsafe"
 
-// structBlock is a call with a struct among its arguments. structStub relies on its layout.
+// structBlock is a call with a struct among its arguments. The function structStub relies on the
+// layout of structBlock.
 type structBlock struct {
 	fn uintptr
 	a  [6]uintptr // the arguments other than the struct
@@ -12,8 +13,8 @@ type structBlock struct {
 	r1 uintptr
 }
 
-// structStubAddr holds the address of structStub, a function in C's calling convention whose
-// argument is a *structBlock (structcall_linux_amd64.s).
+// structStubAddr holds the address of structStub (structcall_linux_amd64.s). That is a function in
+// C's calling convention, whose argument is a *structBlock.
 var structStubAddr uintptr
 
 // CallStruct does the same as [Call], for a function that takes a struct of [StructBytes] bytes by

@@ -37,7 +37,7 @@ func TestCallStruct(t *testing.T) {
 	}
 }
 
-// growStack makes Go move the goroutine's stack.
+// growStack makes the goroutine's stack grow, so that Go moves it.
 func growStack(n int) int {
 	var pad [256]byte
 	if n == 0 {

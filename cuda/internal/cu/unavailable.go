@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Minimum is the oldest driver API that Open accepts, 11.8. It is the oldest whose compiler the
-// kernels are tested with.
+// Minimum is the oldest driver API that Open accepts, 11.8. The kernels are tested with the
+// compilers of this version and of later ones.
 const Minimum Version = 11080
 
 // MinimumRelease is the driver branch that introduced Minimum (table "CUDA Toolkit and
@@ -23,8 +23,8 @@ const (
 	NoDevice                          // the driver works but finds no GPU
 	// the driver is older than Minimum, or lacks functions that it should have
 	DriverTooOld
-	Mismatch      // kernel module and library of different versions
-	ForwardCompat // a cuda-compat package on a GPU that it does not support
+	Mismatch      // the kernel module and the library have different versions
+	ForwardCompat // a cuda-compat package is used with a GPU that it does not support
 	InitFailed    // cuInit returned another error
 	Disabled      // switched off by FLAMBEAU_CUDA=off
 	BuiltWithout  // the program was built with the tag nogpu
@@ -36,7 +36,7 @@ var reasonNames = [...]string{LibraryNotFound: "library not found", NoDevice: "n
 	ForwardCompat: "forward compatibility not supported", InitFailed: "initialisation failed", Disabled: "disabled", BuiltWithout: "built without GPU support",
 	UnsupportedPlatform: "unsupported platform"}
 
-// String returns the reason in two or three words.
+// String returns the reason in a few words.
 func (r Reason) String() string {
 	if r <= 0 || int(r) >= len(reasonNames) {
 		return fmt.Sprintf("Reason(%d)", int(r))
@@ -117,7 +117,7 @@ func libraryName() string {
 	return "libcuda.so.1"
 }
 
-// advice says what to do about a result of cuInit for which there is no Reason.
+// advice says what to do about a result of cuInit that has no Reason of its own.
 func advice(r Result) string {
 	switch r {
 	case ErrDeviceUnavailable:

@@ -53,7 +53,7 @@ type memAccessDesc struct {
 	flags    int32
 }
 
-// Constants of cuda.h.
+// These are constants of cuda.h.
 const (
 	memAllocationPinned   = 1 // CU_MEM_ALLOCATION_TYPE_PINNED
 	memLocationDevice     = 1 // CU_MEM_LOCATION_TYPE_DEVICE

@@ -84,7 +84,8 @@ func (d *Driver) ResetStats() {
 	d.counters = Counters{}
 }
 
-// Stats returns the counters of an emulated driver. ok is false if the driver is not emulated.
+// Stats returns the counters of an emulated driver. The result ok is false if the driver is not
+// emulated.
 func Stats(api cu.API) (c Counters, ok bool) {
 	d, ok := api.(*Driver)
 	if !ok {

@@ -175,8 +175,8 @@ func (p *parser) initValues(v *variable, depth int) {
 	v.init = append(v.init, binary.LittleEndian.AppendUint64(nil, bits)[:v.typ.Size()]...)
 }
 
-// literal converts a number to the bits of type t. ok is false if a number of this kind cannot have
-// type t, or if the value does not fit.
+// literal converts a number to the bits of type t. The result ok is false if a number of this kind
+// cannot have type t, or if the value does not fit.
 func literal(o operand, t Type) (bits uint64, ok bool) {
 	switch o.kind {
 	case okInt:

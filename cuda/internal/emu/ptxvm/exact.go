@@ -68,8 +68,8 @@ func sumExact(a, b *big.Float, negA, negB bool, mode rounding) float64 {
 	return f64(formats[F64].fromBig(s, false, mode))
 }
 
-// quotient returns the correctly rounded a/b in format f. ok is false if an operand is zero,
-// infinite or NaN.
+// quotient returns the correctly rounded a/b in format f. The result ok is false if an operand is
+// zero, infinite or NaN.
 func (f *format) quotient(a, b float64, mode rounding) (v uint64, ok bool) {
 	if !finite(a) || !finite(b) || a == 0 || b == 0 {
 		return 0, false
@@ -78,8 +78,8 @@ func (f *format) quotient(a, b float64, mode rounding) (v uint64, ok bool) {
 	return f.fromBig(q, q.Acc() != big.Exact, mode), true
 }
 
-// root returns the correctly rounded square root of a in format f. ok is false unless a is positive
-// and finite.
+// root returns the correctly rounded square root of a in format f. The result ok is false unless a
+// is positive and finite.
 func (f *format) root(a float64, mode rounding) (v uint64, ok bool) {
 	if !finite(a) || a <= 0 {
 		return 0, false

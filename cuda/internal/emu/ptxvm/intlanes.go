@@ -340,7 +340,7 @@ func lop3(a, b, c uint64, lut uint8) uint64 {
 	return uint64(uint32(r))
 }
 
-// prmt selects bytes of b:a. mode is as in the ISA, or -1 for the generic form.
+// prmt selects bytes of b:a. The argument mode is as in the ISA, or -1 for the generic form.
 func prmt(a, b, c uint64, mode int) uint64 {
 	src := a&0xffffffff | b<<32
 	var r uint64

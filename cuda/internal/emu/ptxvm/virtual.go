@@ -8,7 +8,7 @@ import (
 
 // Reserve reserves size bytes of addresses without memory, and returns the first address; see Map.
 // The address is a multiple of align, a power of two. All addresses of the range are less than end.
-// ok is false if there is no such range.
+// The result ok is false if there is no such range.
 func (m *Memory) Reserve(size, align, end uint64) (addr uint64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// libraryNames has the library's file names on linux and on windows, the newest first.
+// libraryNames lists the library's file names on linux and on windows, the newest first.
 var libraryNames = map[string][]string{
 	"linux":   {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"},
 	"windows": {"cublasLt64_13.dll", "cublasLt64_12.dll", "cublasLt64_11.dll"},
@@ -21,7 +21,7 @@ type Library struct {
 	fn      [functions]uintptr
 }
 
-// function numbers the functions that are called.
+// function is the index of a C function in Library.fn.
 type function int
 
 const (
@@ -80,7 +80,7 @@ func Open(paths ...string) (*Library, error) {
 	return nil, &Unavailable{Tried: tried}
 }
 
-// Bind resolves the functions of a loaded library, and asks for its version. The error is an
+// Bind resolves the functions of a loaded library, and reads its version. The error is an
 // *[Unavailable].
 func Bind(l *cu.Library) (*Library, error) {
 	lib := &Library{l: l}
@@ -141,7 +141,7 @@ func (l *Library) set(f function, descriptor uintptr, attribute int, value uint6
 	return err
 }
 
-// word returns a pointer to a number on the heap, which does not move.
+// word returns a pointer to a copy of the number on the heap, which does not move.
 //
 //go:noinline
 func word(v uint64) *uint64 { return &v }

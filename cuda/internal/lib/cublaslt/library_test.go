@@ -53,8 +53,8 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// TestReal checks that NVIDIA's own library accepts the descriptions of products that are made
-// here. Without a GPU, it must refuse calls that need one. FLAMBEAU_CUBLASLT_LIBRARY is the
+// TestReal checks that NVIDIA's own library accepts the descriptions of products that this package
+// makes. Without a GPU, it must refuse calls that need one. FLAMBEAU_CUBLASLT_LIBRARY is the
 // library's path, and FLAMBEAU_CUBLASLT_VERSION the version in its header (.ci/run cublaslt).
 func TestReal(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_CUBLASLT_LIBRARY")

@@ -52,7 +52,7 @@ func (l *Library) Plan(h Handle, p Product, workspace uint64) (*Plan, error) {
 		err = plan.choose(&p, workspace)
 	}
 	if err != nil {
-		_ = plan.Close() // return the first error
+		_ = plan.Close() // only the first error is returned
 		if e, ok := err.(*Error); ok {
 			e.Detail = p.String()
 		}

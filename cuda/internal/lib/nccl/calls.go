@@ -58,7 +58,7 @@ func (l *Library) number(f function, c Comm) (int, error) {
 // CommFinalize is ncclCommFinalize. All queued work is done when the state is [Success] again.
 func (l *Library) CommFinalize(c Comm) error { return l.call(commFinalize, c, uintptr(c)) }
 
-// CommDestroy is ncclCommDestroy. The communicator must have been finalised.
+// CommDestroy is ncclCommDestroy. CommFinalize of the communicator must be complete.
 func (l *Library) CommDestroy(c Comm) error { return l.call(commDestroy, 0, uintptr(c)) }
 
 // CommAbort is ncclCommAbort: it ends work that hangs, and destroys the communicator. The caller

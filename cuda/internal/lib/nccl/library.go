@@ -83,7 +83,7 @@ func Open(paths ...string) (*Library, error) {
 	return nil, &Unavailable{Tried: tried}
 }
 
-// Bind resolves the functions of a loaded library, and asks for its version. The error is an
+// Bind resolves the functions of a loaded library, and reads its version. The error is an
 // *[Unavailable].
 func Bind(l *cu.Library) (*Library, error) {
 	lib := &Library{l: l}
@@ -129,7 +129,8 @@ func newScratch() *scratch {
 func (s *scratch) free()            { scratches.Put(s) }
 func (s *scratch) at(i int) uintptr { return uintptr(unsafe.Pointer(&s.n[i])) }
 
-// text returns a C string of the library. The library must not change the string during the call.
+// text returns a C string of the library as a Go string. The library must not change the C string
+// during the call.
 func text(p uintptr) string {
 	if p == 0 {
 		return ""

@@ -215,7 +215,7 @@ func TestReal(t *testing.T) {
 	if s := l.answer(groupEnd, ErrInvalidUsage, 0).Error(); !strings.Contains(s, "invalid usage") {
 		t.Errorf("its words for an invalid use are %q", s)
 	}
-	runtime.LockOSThread() // groups belong to threads
+	runtime.LockOSThread() // a group belongs to a thread
 	defer runtime.UnlockOSThread()
 	// This error comes from the library itself, because no group has begun.
 	if err := l.GroupEnd(); !errors.Is(err, ErrInvalidUsage) {

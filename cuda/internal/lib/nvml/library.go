@@ -41,7 +41,7 @@ func Open() (API, error) {
 	return api, nil
 }
 
-// start initialises a library.
+// start initialises the library.
 func start(l *cu.Library) (API, error) {
 	m := &library{l}
 	if err := m.call([]string{"nvmlInit_v2"}); err != nil {
@@ -203,7 +203,7 @@ type processInfo struct {
 	gpuInstance, computes uint32
 }
 
-// newInfos returns memory on the heap, because stacks move.
+// newInfos allocates on the heap, because stacks move.
 //
 //go:noinline
 func newInfos(n int) []processInfo { return make([]processInfo, n) }

@@ -125,13 +125,14 @@ func TestEachQuery(t *testing.T) {
 			put64(a[1]+8, 60)
 			put64(a[1]+16, 40)
 		case "nvmlDeviceGetComputeRunningProcesses_v3":
-			// the machine has more processes than the first buffer has room for
+			// here the machine has more processes than the first buffer has room for
 			if n := *(*uint32)(pointer(a[1])); n < 100 {
 				put32(a[1], 100)
 				return ErrInsufficientSize
 			}
 			put32(a[1], 2)
-			// nvmlProcessInfo_t as a C compiler lays it out: 24 bytes, fields at 0, 8, 16, 20
+			// this is nvmlProcessInfo_t as a C compiler lays it out: 24 bytes, with fields at 0, 8,
+			// 16 and 20
 			for i := range uintptr(2) {
 				at := a[2] + 24*i
 				put32(at, uint32(100+i))

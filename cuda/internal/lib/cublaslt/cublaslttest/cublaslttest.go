@@ -29,7 +29,7 @@ type Op struct {
 type Machine interface {
 	CurrentDevice() int                // device of the thread's context; -1 without a context
 	StreamDevice(s uint64) int         // device of the stream; -1 if there is no such stream
-	MemoryDevice(at, bytes uint64) int // device of the memory; -1 if it is not of one device
+	MemoryDevice(at, bytes uint64) int // device of the memory; -1 if it does not belong to one device
 	Issue(op *Op) error                // queues a product
 }
 
@@ -41,7 +41,8 @@ type Strict struct {
 
 var machine Machine
 
-// Load loads the strict library, which works on m from now on. A process has one library.
+// Load loads the strict library. From then on, the library works on m. A process has only one such
+// library.
 func Load(path string, m Machine) (*Strict, error) {
 	l, tried := cu.OpenLibrary(path)
 	if l == nil {

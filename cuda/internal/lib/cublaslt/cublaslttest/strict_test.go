@@ -59,7 +59,7 @@ func (b *productFixture) run(a, d, bias, workspace uint64) {
 	_ = b.plan.Run(at+a, at+0x10000, at+0x20000+d, at+0x30000+bias, at+0x40000+workspace, 0x100001)
 }
 
-// misuses are programs that the strict library must end. The key is part of its message.
+// misuses lists programs that the strict library must end, by a part of its message.
 var misuses = map[string]func(b *productFixture){
 	"cublasLtCreate: no context is current":                                          func(b *productFixture) { b.current = -1; _, _ = b.Create() },
 	"cublasLtDestroy: the handle 0x":                                                 func(b *productFixture) { _ = b.Destroy(b.h); _ = b.Destroy(b.h) },
@@ -84,8 +84,8 @@ var misuses = map[string]func(b *productFixture){
 }
 
 // TestStrictRefuses checks that the strict library ends a program that does what NVIDIA's
-// documentation forbids, and says what the program did. The test runs each program in a process of
-// its own.
+// documentation forbids, and says what the program did. The test runs each program in a separate
+// process.
 func TestStrictRefuses(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_CUBLASLT_STRICT")
 	if path == "" {
