@@ -90,7 +90,6 @@ func (q *collection) resolve(streams []device.Stream) error {
 	return q.planReduction(first.Type)
 }
 
-// run queues the collective.
 func (q *collection) run() error {
 	defer func() {
 		for _, t := range q.own {

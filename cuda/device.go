@@ -119,8 +119,8 @@ func (d *Device) start() error {
 }
 
 // newestPTX returns the newest PTX version, times ten, that a driver of the given CUDA version
-// compiles: table "PTX Release History" of NVIDIA's PTX ISA. A newer driver counts as the newest
-// driver in the table.
+// compiles. Source: the table "PTX Release History" of NVIDIA's PTX ISA. A newer driver counts as
+// the newest driver in the table.
 func newestPTX(v cu.Version) int {
 	major, minor := int(v)/1000, int(v)%1000/10
 	switch {
@@ -164,7 +164,6 @@ func (d *Device) Synchronize() error {
 	return nil
 }
 
-// counters counts the requests to the driver.
 type counters struct{ launches, kernels, compiled, up, down, downBytes, within atomic.Uint64 }
 
 // Counters holds the number of requests to a device since it was opened.

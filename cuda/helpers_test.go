@@ -98,7 +98,7 @@ func bytesOf(values []float32) []byte {
 	return b
 }
 
-// fill returns n times the given value.
+// fill returns a slice of n elements with the value x.
 func fill(x float32, n int) []float32 {
 	f := make([]float32, n)
 	for i := range f {

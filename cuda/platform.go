@@ -153,7 +153,6 @@ var current = sync.OnceValues(func() (*platform, *device.UnavailableError) { ret
 // minCapability is the lowest compute capability that the kernels support.
 var minCapability = [2]int{8, 0}
 
-// capability returns the compute capability of device i.
 func (p *platform) capability(i int) (c [2]int, err error) {
 	h, err := p.api.DeviceGet(i)
 	if err != nil {

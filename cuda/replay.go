@@ -112,7 +112,6 @@ func operations(list []recorded) (n int) {
 	return n
 }
 
-// build creates the driver's graph of a list.
 func (g *replayer) build(list []recorded) error {
 	d := g.r.d
 	constants := 0

@@ -88,7 +88,6 @@ func (r *recording) shortened() (list []recorded, why string, err error) {
 	return list, "", nil
 }
 
-// work describes a piece of work.
 func (r *recording) work(w *recorded) worklist.Item {
 	to := []worklist.Span{{Lo: uintptr(w.dst), Hi: uintptr(w.dst + w.n)}}
 	from := []worklist.Span{{Lo: uintptr(w.src), Hi: uintptr(w.src + w.n)}}

@@ -47,7 +47,6 @@ type markedBlock struct {
 
 const never = math.MaxInt
 
-// blockList holds the blocks of a recording.
 type blockList struct {
 	blocks []*markedBlock // in the order of their begins
 	// ends of whole segments that the recording took over, which have no begin

@@ -158,7 +158,6 @@ func (m *tunedProducts) full() bool {
 	return len(m.records) >= mostTuned
 }
 
-// list returns all records.
 func (m *tunedProducts) list() (list []tunedRecord) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

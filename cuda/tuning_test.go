@@ -74,7 +74,6 @@ func (r *tuningRig) kernels(t *testing.T) []string {
 	return ran
 }
 
-// file returns the path of the measurements.
 func (r *tuningRig) file() string { return r.tuned.path }
 
 // halfProduct returns a product of bfloat16 whose sums are exact, and a function that checks the

@@ -144,7 +144,7 @@ func (f *fake) start(t *testing.T) *driver {
 	return d
 }
 
-// pointer converts an address that C has passed.
+// pointer converts an address from C to an unsafe.Pointer.
 func pointer(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
 func cString(p uintptr) string {

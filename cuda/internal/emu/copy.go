@@ -224,7 +224,6 @@ func (d *Driver) MemsetD32Async(dst cu.DevicePtr, v uint32, n uint64, st cu.Stre
 	return d.memset("cuMemsetD32Async", dst, binary.LittleEndian.AppendUint32(nil, v), n, st)
 }
 
-// memset fills n elements with pattern.
 func (d *Driver) memset(call string, dst cu.DevicePtr, pattern []byte, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

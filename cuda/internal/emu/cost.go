@@ -10,7 +10,7 @@ import (
 
 // Cost is the model behind the virtual clock. A zero field has the default that its comment gives.
 type Cost struct {
-	Launch           time.Duration // from when a kernel could start to its first instruction, default 2 µs
+	Launch           time.Duration // delay before the first instruction of a kernel, default 2 µs
 	WarpInstructions float64       // warp instructions a second, on the whole device; default 1e12
 	MemoryBytes      float64       // bytes of global memory a second; default 3.35e12
 	Copy             time.Duration // start-up time of a copy, default 1 µs

@@ -59,7 +59,6 @@ var (
 	_ cu.Emulated = (*Driver)(nil)
 )
 
-// device is one emulated GPU.
 type device struct {
 	ordinal int
 	mem     *ptxvm.Memory // global memory; nil in meta mode

@@ -70,7 +70,6 @@ type calendar struct {
 	end  time.Duration // all time from end on is free
 }
 
-// span is an interval of time.
 type span struct{ from, to time.Duration }
 
 // maxIdle is the number of free spans that a calendar remembers. If there are more, the oldest span

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// Foreign queues work for which there is no PTX text, as of a library's kernels. The work is one
-// launch with the given name on the stream, or one node while the stream is being captured. It
+// Foreign queues work for which there is no PTX text, such as the kernels of a library. The work is
+// one launch with the given name on the stream, or one node while the stream is being captured. It
 // takes the time of a kernel that moves the given number of bytes. The function effect gets the
 // memory of all devices, and must not call the driver. An error of effect ends the context. In meta
 // mode effect is not called.

@@ -22,7 +22,6 @@ type KernelStats struct {
 	ptxvm.Stats
 }
 
-// add adds every counter of s.
 func (k *KernelStats) add(s *ptxvm.Stats) {
 	to, from := reflect.ValueOf(&k.Stats).Elem(), reflect.ValueOf(s).Elem()
 	for i := range to.NumField() {

@@ -12,7 +12,6 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// timelineOp is one operation of a timeline.
 type timelineOp struct {
 	Op
 	start, end time.Duration

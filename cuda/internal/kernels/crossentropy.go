@@ -172,7 +172,6 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{rowThreads, 1, 1}
 }
 
-// buildGrad emits the kernel of the gradient.
 func (s crossEntropySpec) buildGrad(b *ptx.Builder, rows, columns ptx.Value) {
 	t, value := computing(s.typ.Compute()), s.typ.Compute()
 	var top, rest, x rowOperand

@@ -93,7 +93,6 @@ func mainLoop(text string) (multiplies, reads int) {
 	return multiplies, reads
 }
 
-// gates returns the gates of all kernel families.
 func gates(t *testing.T) []gate {
 	f, h := dtype.F32, dtype.BF16
 	add := program(t, []dtype.Type{f}, []dtype.Type{f, f}, x0.Add(x1))

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// tileLoad is how a block copies a tile of an operand from global to shared memory. The outer
+// tileLoad says how a block copies a tile of an operand from global to shared memory. The outer
 // dimension is the one that is not summed over: dimension m of operand a, and dimension n of
 // operand b.
 type tileLoad uint8

@@ -156,7 +156,6 @@ func (c coordinates) split(i ptx.Value) []ptx.Value {
 	return out
 }
 
-// indexType returns the type of indices and offsets.
 func indexType(wide bool) ptx.Type {
 	if wide {
 		return ptx.U64

@@ -107,7 +107,7 @@ type environment struct {
 	x      func(i int) ptx.Value      // returns an element of operand i, in its computing type
 	params []ptx.Value                // run-time scalars
 	index  func(t ptx.Type) ptx.Value // the element's index, as S64 or U32
-	at     *place                     // the index as base + add, see place; nil if add is not known
+	at     *place                     // the index as base + add, see the type place; nil if add is not known
 }
 
 // lower emits a program and returns its results, in the computing types of p.Out.

@@ -79,7 +79,6 @@ func (s tileSpec) outer(list []int) (outer []int, axis, last int) {
 	return outer, list[s.axis], list[s.rank-1]
 }
 
-// planTiles plans the launch of a tile kernel.
 func planTiles(s tileSpec, p *expr.Program, sp space, all []Operand, params []uint64) ([]Launch, error) {
 	k, err := kernelOf(s, p)
 	if err != nil {

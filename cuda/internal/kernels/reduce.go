@@ -153,7 +153,6 @@ func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params [
 	return p.plan(scratch)
 }
 
-// newReduction describes a reduction over collapsed spaces.
 func newReduction(r *device.Reduction, out, count Operand, ins []Operand, params []uint64, tune reduceTune) (*reduction, error) {
 	results := 1
 	if count.Addr != 0 {

@@ -115,7 +115,6 @@ func (g *tensorBuilder) complete(q productParams) {
 	}
 }
 
-// partSums returns all sums of a thread.
 func (g *tensorBuilder) partSums() []partSums {
 	list := []partSums{{everywhere, slices.Concat(slices.Concat(g.acc...)...)}}
 	for _, r := range []*tensorSums{&g.rowSums, &g.columnSums} {

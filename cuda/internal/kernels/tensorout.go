@@ -30,7 +30,6 @@ func (o gemmOperand) ofColumn(b *ptx.Builder, t dtype.Type, column, columns ptx.
 	return loadVector(b, o.p.At(at.Bitcast(ptx.S32).MulWide(o.stride2)), t, 1)[0]
 }
 
-// addBias adds the bias to all sums.
 func (g *tensorBuilder) addBias(o gemmOperand) {
 	col := g.tileN.Add(g.warpN).Add(g.lane.And(num(3)).Shl(num(1)))
 	for j := range g.acc[0] {

@@ -114,7 +114,7 @@ func (w *warp) fillConst(slot int32, v uint64) {
 	}
 }
 
-// thread returns %tid for a linear thread index.
+// thread returns %tid of the thread with linear index i.
 func (c *cta) thread(i int) [3]uint32 {
 	b := c.launch.Block
 	t := uint32(i)

@@ -48,7 +48,6 @@ func decode(e *Entry, stmts []stmt) {
 	e.dynOffset = int(roundUp(uint64(d.shared), uint64(d.dynAlign)))
 }
 
-// lastLine returns the line of the last instruction.
 func lastLine(code []inst) int32 {
 	if len(code) == 0 {
 		return 1

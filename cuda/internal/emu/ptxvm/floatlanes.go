@@ -231,7 +231,7 @@ func (n narrowFloat) op(name string, ftz, sat, relu bool) func(a, b, c uint64) u
 	}
 }
 
-// pair applies a 16-bit operation to both halves.
+// pair applies a 16-bit operation to both halves of 32-bit operands.
 func pair(f func(a, b, c uint64) uint64) func(a, b, c uint64) uint64 {
 	return func(a, b, c uint64) uint64 {
 		return f(a&0xffff, b&0xffff, c&0xffff) | f(a>>16&0xffff, b>>16&0xffff, c>>16&0xffff)<<16

@@ -247,7 +247,6 @@ type callSite struct {
 	frame      int // bytes of the caller's frame
 }
 
-// frameAlign is the alignment of frames.
 const frameAlign = 64
 
 // functions appends the instructions of all functions that the entry may call.

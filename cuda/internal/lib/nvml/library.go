@@ -41,7 +41,6 @@ func Open() (API, error) {
 	return api, nil
 }
 
-// start initialises the library.
 func start(l *cu.Library) (API, error) {
 	m := &library{l}
 	if err := m.call([]string{"nvmlInit_v2"}); err != nil {
