@@ -39,7 +39,7 @@ type recording struct {
 	s      *stream   // first stream on the first device
 	others []*stream // for each other device, the recording's first stream on it
 	live   atomic.Bool
-	owner  atomic.Pointer[any] // the value that For stored; nil after the recording has ended
+	owner  atomic.Pointer[any] // the value that the method For stored; nil after the recording has ended
 
 	mu    sync.Mutex
 	lanes []*lane

@@ -25,8 +25,8 @@ type Meeting struct {
 }
 
 // NewMeeting returns a meeting with the given number of parts, each of which moves that many bytes
-// between devices. The effect gets the memory of all devices, and must not call the driver. An
-// error of the effect ends the contexts of all parts. In meta mode the effect is not called.
+// between devices. The function effect gets the memory of all devices, and must not call the
+// driver. If it returns an error, the contexts of all parts end. In meta mode it is not called.
 func NewMeeting(name string, parts int, bytes uint64, effect func(*Shared) error) *Meeting {
 	return &Meeting{name: name, parts: make([]*op, parts), moves: bytes, effect: effect, waiting: parts}
 }
