@@ -130,8 +130,9 @@ func (b checkedBacking) BlockFreed(s pool.StreamID, addr uintptr, rounded uint64
 
 // poolOptions sizes the pool for a device with the given memory in bytes. PyTorch's segment sizes
 // (20 MiB for blocks of 1 to 10 MiB) would fragment a small device, which is usually emulated. On a
-// device with less than 1 GiB, each such block gets a segment of exactly its size. On a device with
-// less than 64 MiB, all sizes are reduced in proportion to the memory.
+// device with less than 1 GiB, segments have 2 MiB, and a larger block gets its own segment. On a
+// device with less than 64 MiB, segments are smaller: about 1/32 of the memory, but at least 64
+// KiB.
 func poolOptions(name string, memory uint64) pool.Options {
 	o := pool.Options{Name: name, ErrOOM: device.ErrOutOfMemory, GCRatio: 1}
 	if memory < 1<<30 {
