@@ -102,8 +102,8 @@ func deep(kib int, f func()) {
 
 var sink byte
 
-// onStack reports whether an address lies within 56 KiB above the caller's frame. If deep has
-// called the caller, this range contains all frames of the stack.
+// onStack reports whether an address lies within 56 KiB above the caller's frame. If the
+// caller runs within deep, this range contains all frames between deep and onStack.
 //
 //go:noinline
 func onStack(p uintptr) bool {

@@ -297,8 +297,8 @@ func oddRows(a Operand, alongK bool) bool {
 	if !alongK {
 		row, along = 2, 1
 	}
-	// If rows lie along m, copies read the element before a row. That is valid memory only if it is
-	// the last element of the previous row.
+	// If rows lie along m, copies read the element before a row. They may do this only if it is the
+	// last element of the previous row.
 	stride := a.Strides.At(row)
 	return a.Shape.At(1) > 32 && a.Strides.At(along) == 1 && stride%2 != 0 && a.start()%4 == 0 && (a.Shape.At(0) == 1 || a.Strides.At(0)%2 == 0) &&
 		(alongK || stride == a.Shape.At(along))

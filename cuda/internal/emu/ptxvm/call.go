@@ -14,8 +14,9 @@ type activation struct {
 	preds, predW []uint32
 }
 
-// maxStack bounds the stack of a thread in bytes. The bound applies to local memory, and separately
-// to saved registers. On hardware the program sets this limit (CU_LIMIT_STACK_SIZE).
+// maxStack bounds the stack of a thread in bytes. The bound applies to the frames in local memory,
+// and separately to the registers of the calls in progress. On hardware the program sets this limit
+// (CU_LIMIT_STACK_SIZE).
 const maxStack = 64 << 10
 
 // call makes the lanes of m execute a function, while all other lanes wait. In a call by address,
