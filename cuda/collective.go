@@ -25,7 +25,7 @@ type CollectiveError struct {
 	Err error
 }
 
-// Error reads like "cuda: all reduce: rank 1 (cuda:1): NCCL has no type for int16".
+// Error returns a text such as "cuda: all reduce: rank 1 (cuda:1): NCCL has no type for int16".
 func (e *CollectiveError) Error() string {
 	s := "cuda: " + e.Op
 	if e.Rank >= 0 {
@@ -41,20 +41,20 @@ func (e *CollectiveError) Unwrap() error { return e.Err }
 var ErrAborted = errors.New("the communicator was ended")
 
 // communicator runs collectives of GPUs by NCCL. NCCL allows only one call at a time on a
-// communicator, so each call holds the mutex named calls. A goroutine that waits for the library
-// polls it with short pauses, so that Abort takes effect soon.
+// communicator, so each call holds the mutex calls. A goroutine that waits for the library polls it
+// with short pauses, so that Abort takes effect soon.
 type communicator struct {
 	lib   *nccl.Library
 	devs  []*Device
-	comms []nccl.Comm // NCCL writes the handles here when it makes the communicators
+	comms []nccl.Comm // NCCL writes the communicators' handles here
 
-	// The mutex is held during a whole Collect, so that only one Collect runs at a time. Waits that
-	// do not involve the library hold this mutex only.
+	// The mutex queue is held during a whole Collect, so that only one Collect runs at a time. A
+	// wait that does not involve the library holds only this mutex.
 	queue   sync.Mutex
-	calls   sync.Mutex // held during a call of the library; guards the fields below
+	calls   sync.Mutex // held during a call of the library; guards the fields below it
 	ended   error      // why the communicator cannot be used any more; nil if it can
 	stop    sync.Once
-	stopped chan struct{} // closed: waits for the library give up
+	stopped chan struct{} // closed to make waits for the library give up
 }
 
 // Connect returns a communicator by NVIDIA's NCCL, with devices[r] as rank r. All devices belong to
@@ -66,14 +66,13 @@ type communicator struct {
 // of a mean, are rounded to the elements' type before the sum.
 //
 // A collective fails with errors.ErrUnsupported in three cases:
-//
 //   - NCCL has no such type or operation, as for sums of int16 and bool.
 //   - NCCL's result would differ: its maximum and minimum of floats drop NaN.
 //   - The elements' type cannot hold a weight.
 //
 // Connect fails with errors.ErrUnsupported if two ranks share a GPU. Its error is a
 // *[device.UnavailableError] if the library is missing or older than 2.18, and for emulated GPUs.
-// In all further cases its error is a *[CollectiveError] or a *[device.OperandError].
+// In all other cases its error is a *[CollectiveError] or a *[device.OperandError].
 func (d *Device) Connect(devices []device.Device) (device.Communicator, error) {
 	const op = "connect"
 	devs := make([]*Device, len(devices))
@@ -106,7 +105,7 @@ func (d *Device) Connect(devices []device.Device) (device.Communicator, error) {
 	return c, nil
 }
 
-// openNCCL loads the library from the place that [Libraries] finds.
+// openNCCL loads NCCL from the path that [Libraries] finds.
 func openNCCL() (*nccl.Library, error) {
 	for _, l := range Libraries() {
 		if l.Name == "nccl" && l.Found {
@@ -156,8 +155,8 @@ func (c *communicator) failureOf(op string, rank int, reason string, err error) 
 	return e
 }
 
-// group makes the ranks' calls in one NCCL group, each with the context of its device current. It
-// returns when NCCL has queued all of them. An error ends the communicator.
+// group makes the ranks' calls in one NCCL group. During the call of a rank, the context of its
+// device is current. It returns when NCCL has queued all calls. An error ends the communicator.
 func (c *communicator) group(op string, call func(rank int) error) error {
 	c.calls.Lock()
 	defer c.calls.Unlock()
@@ -176,7 +175,7 @@ func (c *communicator) group(op string, call func(rank int) error) error {
 			break
 		}
 	}
-	// GroupEnd is called after a failed call too, so that the thread leaves the group.
+	// GroupEnd is called even after a failed call, so that the thread leaves the group.
 	if e := c.lib.GroupEnd(); err == nil && e != nil {
 		err = c.failure(op, -1, e)
 	}
@@ -189,7 +188,7 @@ func (c *communicator) group(op string, call func(rank int) error) error {
 	return nil
 }
 
-// withContext calls a function with the context of the rank's device current.
+// withContext calls a function while the context of the rank's device is current.
 func (c *communicator) withContext(r int, call func(rank int) error) error {
 	if err := c.devs[r].enter(); err != nil {
 		return err
@@ -198,8 +197,8 @@ func (c *communicator) withContext(r int, call func(rank int) error) error {
 	return call(r)
 }
 
-// NCCL finishes a call in the background. That takes some ten microseconds, or seconds when the
-// ranks connect for the first time.
+// NCCL finishes a call in the background. That takes some ten microseconds, or seconds if the ranks
+// connect for the first time.
 const (
 	quickLooks = 200
 	firstPause = 20 * time.Microsecond
@@ -263,7 +262,7 @@ func (c *communicator) abort() error {
 	var failed error
 	for r, h := range c.comms {
 		if h == 0 {
-			continue // the communicator of this rank was never made
+			continue // the communicator of this rank was never created
 		}
 		if err := c.lib.CommAbort(h); err != nil && failed == nil {
 			failed = c.failure("abort", r, err)
@@ -277,7 +276,7 @@ func (c *communicator) abort() error {
 func (c *communicator) Name() string { return "nccl" }
 
 // Abort ends calls of Collect and Close that hang; they return an error that wraps [ErrAborted]. It
-// also ends kernels of the collective that wait on their GPUs for each other.
+// also ends a collective's kernels that wait for each other on their GPUs.
 func (c *communicator) Abort() error {
 	c.stop.Do(func() { close(c.stopped) })
 	c.calls.Lock()

@@ -39,7 +39,8 @@ func (c trial) String() string {
 	return s
 }
 
-// want returns the expected outputs by rank, computed from the inputs by a simple reference.
+// want returns the outputs that the ranks should get. It computes them from the inputs in a simple
+// way.
 func (c trial) want(ins [][]float64) [][]float64 {
 	world, n := len(ins), c.n
 	outs := make([][]float64, world)
@@ -104,7 +105,7 @@ func (c trial) want(ins [][]float64) [][]float64 {
 	return outs
 }
 
-// run runs the trial on a communicator, between two pieces of unrelated work on the streams, and
+// run runs the trial on a communicator, with unrelated work on the streams before and after it, and
 // compares the outputs.
 func (r *ncclRig) run(com device.Communicator, c trial) {
 	r.Helper()
@@ -194,7 +195,8 @@ func eachNCCL(t *testing.T, f func(t *testing.T, r *ncclRig, com device.Communic
 	}
 }
 
-// TestNCCLCopies runs all kinds that move elements, for all types, from and to each rank.
+// TestNCCLCopies checks all kinds of collectives that move elements, for all types, and with each
+// rank as source and destination.
 func TestNCCLCopies(t *testing.T) {
 	eachNCCL(t, func(t *testing.T, r *ncclRig, com device.Communicator) {
 		world := len(r.devs)
@@ -219,8 +221,8 @@ func TestNCCLCopies(t *testing.T) {
 	})
 }
 
-// TestNCCLReductions runs all combinations and all types that are supported, with ranks that have
-// no input or no output, and with weights.
+// TestNCCLReductions checks all supported combinations and types, with ranks that have no input or
+// no output, and with weights.
 func TestNCCLReductions(t *testing.T) {
 	eachNCCL(t, func(t *testing.T, r *ncclRig, com device.Communicator) {
 		world := len(r.devs)
@@ -259,8 +261,8 @@ func TestNCCLReductions(t *testing.T) {
 	})
 }
 
-// TestNCCLUnsupported: a collective that the library cannot do, or computes differently, returns
-// errors.ErrUnsupported. Nothing is called, and the communicator still works.
+// TestNCCLUnsupported checks that a collective that the library cannot do, or computes differently,
+// returns errors.ErrUnsupported. Nothing is called, and the communicator still works.
 func TestNCCLUnsupported(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	com := r.connect()
@@ -291,7 +293,7 @@ func TestNCCLUnsupported(t *testing.T) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}
-	// For views without elements the library is not called.
+	// The library is not called for views without elements.
 	none := &device.Collective{Kind: device.KindAllGather, Ins: []device.View{r.vector(0, dtype.F32, 0), r.vector(1, dtype.F32, 0)}}
 	none.Outs = none.Ins
 	must(t, com.Collect(r.streams, none))
@@ -340,7 +342,7 @@ func TestNCCLConnect(t *testing.T) {
 	if _, err := d.Connect([]device.Device{d}); !errors.As(err, &u) || !strings.Contains(err.Error(), "/x/libnccl.so.2 is NCCL 2.10.0, 2.18.0 or newer is needed; install") {
 		t.Errorf("an old library: %v", err)
 	}
-	// Plants a failure in every call that connecting makes, on the first rank and on the second.
+	// This makes every call of Connect fail in turn, on the first rank and on the second.
 	d.p.collectives = func() (*nccl.Library, error) { return r.lib.Library, nil }
 	for call, times := range map[string]int{"ncclGetUniqueId": 1, "ncclGroupStart": 1, "ncclCommInitRankConfig": 2, "ncclGroupEnd": 1, "ncclCommGetAsyncError": 2, "ncclCommCount": 2, "ncclCommUserRank": 2} {
 		for after := range times {
@@ -369,8 +371,9 @@ func TestNCCLConnect(t *testing.T) {
 	must(t, com.Close())
 }
 
-// TestNCCLFailures: a failed call ends the communicator, wherever it happens. After the failure the
-// communicator releases its resources, and later calls return the error of the failed call.
+// TestNCCLFailures checks that a failed call ends the communicator, whichever call fails. After the
+// failure the communicator releases its resources, and later calls return the error of the failed
+// call.
 func TestNCCLFailures(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	for call, c := range map[string]trial{
@@ -421,14 +424,14 @@ func TestNCCLFailures(t *testing.T) {
 			}
 			_ = com.Abort()
 			if call == "ncclCommDestroy" {
-				r.lost++ // the library loses this communicator; all others are destroyed
+				r.lost++ // the library never destroys this communicator, but it destroys all others
 			}
 		}
 	}
 }
 
-// TestNCCLAbort: calls of Collect and Close that hang end when another goroutine aborts the
-// communicator. Work that is queued on the GPUs and never begins ends too.
+// TestNCCLAbort checks that hanging calls of Collect and Close end when another goroutine aborts
+// the communicator. Work that is queued on the GPUs and never begins must end too.
 func TestNCCLAbort(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	k := &device.Collective{Kind: device.KindAllGather}
@@ -460,7 +463,7 @@ func TestNCCLAbort(t *testing.T) {
 		must(t, com.Abort())
 		must(t, com.Close())
 	}
-	// The collective is queued on the GPUs and has not begun: it ends with the communicator.
+	// The collective is queued on the GPUs and has not begun. It ends with the communicator.
 	com := r.connect()
 	must(t, com.Collect(r.streams, k))
 	must(t, com.Abort())
@@ -471,7 +474,7 @@ func TestNCCLAbort(t *testing.T) {
 	}
 }
 
-// kernelTracer records kernels.
+// kernelTracer is a tracer that stores kernels.
 type kernelTracer struct {
 	device.Tracer
 	mu   sync.Mutex
@@ -490,8 +493,8 @@ func (k *kernelTracer) Kernel(e device.KernelEvent) {
 	k.mu.Unlock()
 }
 
-// TestNCCLTraced: a tracer gets an event for each rank that takes part, with its time on the
-// device. It gets no event for ranks that do not take part.
+// TestNCCLTraced checks that a tracer gets an event for each rank that takes part, with its time on
+// the device. It gets no event for ranks that do not take part.
 func TestNCCLTraced(t *testing.T) {
 	r := newNCCL(t, 3, "")
 	com := r.connect()
@@ -519,7 +522,7 @@ func TestNCCLTraced(t *testing.T) {
 	}
 }
 
-// TestNCCLConcurrently: collectives of several goroutines run one after the other.
+// TestNCCLConcurrently checks that collectives of several goroutines run one after the other.
 func TestNCCLConcurrently(t *testing.T) {
 	r := newNCCL(t, 3, ",seed=5")
 	com := r.connect()

@@ -16,7 +16,7 @@ type collection struct {
 	own     []*scratch // scratch memory of this collective, by rank
 	ins     []uint64   // addresses by rank; 0 for a rank without an input
 	outs    []uint64
-	bytes   uint64 // bytes of one part
+	bytes   uint64 // bytes of the part of each rank
 	red     reduction
 }
 
@@ -44,7 +44,7 @@ func (c *communicator) usable() error {
 	return c.ended
 }
 
-// resolve turns streams and views into handles and addresses, and checks that they fit the
+// resolve converts streams and views to handles and addresses, and checks that they fit the
 // collective. It queues nothing.
 func (q *collection) resolve(streams []device.Stream) error {
 	k, devs := q.k, q.c.devs
@@ -90,11 +90,10 @@ func (q *collection) resolve(streams []device.Stream) error {
 	return q.planReduction(first.Type)
 }
 
-// run queues the collective.
 func (q *collection) run() error {
 	defer func() {
 		for _, t := range q.own {
-			t.free() // later work on the stream reuses the memory only after this work
+			t.free() // later work on the stream may reuse the memory only after this work
 		}
 	}()
 	call, err := q.plan()
@@ -119,8 +118,8 @@ func (q *collection) run() error {
 	return nil
 }
 
-// plan queues the preparations and returns a function that makes the library's calls of one rank.
-// The function is nil if the library has nothing to do.
+// plan queues the preparatory work, and returns a function that makes the library's calls for one
+// rank. The function is nil if the library has nothing to do.
 func (q *collection) plan() (call func(rank int) error, err error) {
 	lib, k, root, n := q.c.lib, q.k, q.k.Root, int(q.bytes)
 	switch k.Kind {
@@ -130,7 +129,7 @@ func (q *collection) plan() (call func(rank int) error, err error) {
 		return func(r int) error {
 			in := q.ins[r]
 			if r != root {
-				in = q.outs[r] // NCCL ignores the input of a rank that is not the root
+				in = q.outs[r] // NCCL ignores the input of every rank except the root
 			}
 			return lib.Broadcast(in, q.outs[r], n, nccl.Uint8, root, q.c.comms[r], q.streams[r].handle)
 		}, nil
@@ -142,8 +141,8 @@ func (q *collection) plan() (call func(rank int) error, err error) {
 	return q.exchange()
 }
 
-// exchange plans collectives for which some versions of NCCL have no call. The ranks send parts to
-// each other in one group. The part that a rank sends to itself is a copy on its device.
+// exchange plans collectives that some versions of NCCL do not have. The ranks send parts to each
+// other in one group. A rank copies the part for itself on its device.
 func (q *collection) exchange() (call func(rank int) error, err error) {
 	world := len(q.streams)
 	if q.k.Kind == device.KindAllToAll {
@@ -185,7 +184,7 @@ func (q *collection) exchange() (call func(rank int) error, err error) {
 }
 
 // route returns the source and destination addresses of the part that rank sender sends to rank
-// receiver. ok is false if there is no such part.
+// receiver. The result ok is false if there is no such part.
 func (q *collection) route(sender, receiver int) (src, dst uint64, ok bool) {
 	part := func(base uint64, i int) uint64 { return base + uint64(i)*q.bytes }
 	switch q.k.Kind {
@@ -199,8 +198,8 @@ func (q *collection) route(sender, receiver int) (src, dst uint64, ok bool) {
 	return q.ins[sender], q.outs[receiver], sender == q.k.Root && receiver == q.k.Peer
 }
 
-// setAside copies the inputs that are outputs as well. Otherwise a part that arrives could
-// overwrite a part that is not sent yet.
+// setAside copies the inputs that are also outputs. Otherwise an arriving part could overwrite a
+// part that was not sent yet.
 func (q *collection) setAside() error {
 	size := q.bytes * uint64(len(q.streams))
 	for r, s := range q.streams {
@@ -219,7 +218,8 @@ func (q *collection) setAside() error {
 	return nil
 }
 
-// traced reports to the tracer the work of each participating rank, as one kernel.
+// traced queues the collective, and reports the work of each participating rank to the tracer as
+// one kernel.
 func (q *collection) traced(t device.Tracer) error {
 	events := make([]device.KernelEvent, len(q.streams))
 	run := q.run
@@ -261,7 +261,7 @@ func (q *collection) traced(t device.Tracer) error {
 	return nil
 }
 
-// touched returns how many bytes rank r reads and writes.
+// touched returns the number of bytes that rank r reads and writes.
 func (q *collection) touched(r int) int {
 	ins, outs := q.k.Kind.Parts(len(q.streams))
 	n := 0

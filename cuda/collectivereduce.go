@@ -15,13 +15,13 @@ import (
 // reduction says how the library combines elements.
 type reduction struct {
 	typ     nccl.DataType
-	size    int // bytes of an element
+	size    int // size of an element in bytes
 	op      nccl.RedOp
-	neutral uint64 // the bits of the neutral element, which changes no result
-	// for each rank, whether its input is left out; neutral elements then take its place
+	neutral uint64 // bits of the neutral element, which changes no result
+	// for each rank, whether its input is left out and replaced by neutral elements
 	left    []bool
-	scalars [][8]byte    // each rank's factor before the sum; nil if all factors are 1
-	made    []nccl.RedOp // each rank's op of NCCL that multiplies by the factor and adds
+	scalars [][8]byte    // each rank's factor, by which its input is multiplied before the sum; nil if all factors are 1
+	made    []nccl.RedOp // each rank's op of NCCL, which multiplies by the factor and adds
 }
 
 var ncclTypes = map[dtype.Type]nccl.DataType{dtype.Bool: nccl.Uint8, dtype.U8: nccl.Uint8, dtype.I8: nccl.Int8, dtype.I32: nccl.Int32,
@@ -30,13 +30,12 @@ var ncclTypes = map[dtype.Type]nccl.DataType{dtype.Bool: nccl.Uint8, dtype.U8: n
 var ncclOps = map[device.Combine]nccl.RedOp{device.CombineSum: nccl.Sum, device.CombineMean: nccl.Avg, device.CombineMax: nccl.Max,
 	device.CombineMin: nccl.Min, device.CombineProduct: nccl.Prod}
 
-// unsupported returns the error for a reduction that the library does not have, or computes
-// differently.
+// unsupported returns the error for a reduction that the library lacks, or computes differently.
 func (q *collection) unsupported(rank int, format string, args ...any) error {
 	return q.c.failureOf(q.op, rank, fmt.Sprintf(format, args...), errors.ErrUnsupported)
 }
 
-// planReduction chooses NCCL's type and op, and the factor of each rank.
+// planReduction chooses NCCL's type and op, and the factors of the ranks.
 func (q *collection) planReduction(t dtype.Type) error {
 	k, red := q.k, &q.red
 	order := k.Combine == device.CombineMax || k.Combine == device.CombineMin
@@ -73,7 +72,7 @@ func (q *collection) planReduction(t dtype.Type) error {
 	scalars := make([][8]byte, len(q.streams))
 	for r, left := range red.left {
 		if left {
-			continue // a multiple of the rank's neutral elements is neutral too
+			continue // a multiple of a neutral element is neutral too
 		}
 		w := 1.0
 		if k.Weights != nil {
@@ -95,8 +94,8 @@ func (q *collection) planReduction(t dtype.Type) error {
 	return nil
 }
 
-// reduce allocates memory for ranks without an input or output, and returns the function that makes
-// the call of one rank.
+// reduce allocates memory for ranks without an input or output, and returns a function that makes
+// the library's call for one rank.
 func (q *collection) reduce() (call func(rank int) error, err error) {
 	lib, k, red, world := q.c.lib, q.k, &q.red, len(q.streams)
 	inParts, outParts := k.Kind.Parts(world)
@@ -135,13 +134,13 @@ func (q *collection) reduce() (call func(rank int) error, err error) {
 	}, nil
 }
 
-// release destroys the ops that were made for this collective, after it has been queued.
+// release destroys the NCCL ops that were made for this collective, after it has been queued.
 func (q *collection) release() error {
 	c := q.c
 	c.calls.Lock()
 	defer c.calls.Unlock()
 	if c.ended != nil {
-		return c.ended // aborting the communicators has destroyed the ops
+		return c.ended // the ops were destroyed when the communicators were aborted
 	}
 	for r, op := range q.red.made {
 		if err := c.lib.RedOpDestroy(op, c.comms[r]); err != nil {
@@ -151,8 +150,8 @@ func (q *collection) release() error {
 	return nil
 }
 
-// encode returns the bits of x in the type t, in the lower bytes. ok is false if t has no value
-// near x: x is a fraction and t an integer type, or x is outside the range of t.
+// encode returns the bits of x in the type t, in the lower bytes. The result ok is false if t has
+// no value near x: if x is outside the range of t, or if x is a fraction and t is an integer type.
 func encode(t dtype.Type, x float64) (bits uint64, ok bool) {
 	if math.IsInf(x, 0) || math.IsNaN(x) {
 		return 0, false
@@ -183,7 +182,8 @@ func integers(t dtype.Type) (least, most int64) {
 	return -1 << (bits - 1), 1<<(bits-1) - 1
 }
 
-// neutral returns the bits of the neutral element of c, which changes no result.
+// neutral returns the bits of the neutral element of c, such as 0 for a sum. Combining it with a
+// value does not change the value.
 func neutral(c device.Combine, t dtype.Type) uint64 {
 	switch c {
 	case device.CombineProduct:
@@ -199,11 +199,12 @@ func neutral(c device.Combine, t dtype.Type) uint64 {
 	return 0
 }
 
-// fill queues writes of n elements with equal bits, each of 1, 2, 4 or 8 bytes.
+// fill queues writes of n equal elements, each of 1, 2, 4 or 8 bytes.
 func (d *Device) fill(s *stream, addr, bits uint64, size, n int) error {
 	if size == 8 && uint32(bits) != uint32(bits>>32) {
 		// The driver fills words of at most 4 bytes. For elements of 8 bytes, one element is
-		// uploaded. The filled part is then copied behind itself, so that it doubles each time.
+		// uploaded. The filled part is then copied repeatedly to the memory after it, and doubles
+		// each time.
 		if err := d.send(s, addr, binary.LittleEndian.AppendUint64(nil, bits)); err != nil {
 			return err
 		}

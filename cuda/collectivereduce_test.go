@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestConnectEmulated: emulated GPUs have no NCCL, and Connect says so.
+// TestConnectEmulated checks that emulated GPUs have no NCCL, and Connect says so.
 func TestConnectEmulated(t *testing.T) {
 	d := emulated(t, "emulate")
 	var u *device.UnavailableError
@@ -19,7 +19,7 @@ func TestConnectEmulated(t *testing.T) {
 	}
 }
 
-// TestEncode: encode returns a weight as a number of the type, or refuses it.
+// TestEncode checks that encode returns a weight as a number of the type, or refuses it.
 func TestEncode(t *testing.T) {
 	for _, c := range []struct {
 		t    dtype.Type
@@ -39,7 +39,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// TestFill writes words of each size, with equal halves and with different halves.
+// TestFill checks fills with words of each size, whose halves are equal or different.
 func TestFill(t *testing.T) {
 	d := emulated(t, "emulate,seed=2")
 	s := d.main
@@ -64,7 +64,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestNeutral: the neutral element changes no result of its type.
+// TestNeutral checks that the neutral element changes no result of its type.
 func TestNeutral(t *testing.T) {
 	for _, c := range []struct {
 		combine device.Combine

@@ -28,10 +28,10 @@ type ncclRig struct {
 	devs    []*Device
 	streams []device.Stream
 
-	lost int // number of communicators that a planted failure leaves behind
+	lost int // number of communicators that were never destroyed because of a planted failure
 
 	mu sync.Mutex
-	// collectives that only some of their ranks have called so far, by clique and number
+	// collectives that not all of their ranks have called yet, by clique and sequence number
 	pending map[[2]int32]*gathering
 	done    []*gathering
 }
@@ -44,8 +44,8 @@ type gathering struct {
 
 var _ nccltest.Machine = (*ncclRig)(nil)
 
-// newNCCL creates GPUs, as many as world says. FLAMBEAU_NCCL_STRICT is the path of the strict
-// library (.ci/run nccl).
+// newNCCL creates world GPUs. FLAMBEAU_NCCL_STRICT is the path of the strict library (.ci/run
+// nccl).
 func newNCCL(t testing.TB, world int, spec string) *ncclRig {
 	t.Helper()
 	path := os.Getenv("FLAMBEAU_NCCL_STRICT")
@@ -163,8 +163,8 @@ func (r *ncclRig) Cancel(clique int) {
 
 var sizes = map[nccl.DataType]uint64{nccl.Int8: 1, nccl.Uint8: 1, nccl.Int32: 4, nccl.Int64: 8, nccl.Float16: 2, nccl.BFloat16: 2, nccl.Float32: 4, nccl.Float64: 8}
 
-// effect executes the collective that the ranks called. It reads everything before it writes
-// anything.
+// effect executes the collective that the ranks called. It reads all inputs before it writes any
+// output.
 func (r *ncclRig) effect(m *emu.Shared, ops []nccltest.Op) error {
 	o := ops[0]
 	n, world := o.Count*sizes[o.Type], len(ops)
@@ -218,8 +218,8 @@ func (r *ncclRig) effect(m *emu.Shared, ops []nccltest.Op) error {
 	return nil
 }
 
-// exchange executes the sends and receives of a group. No rank may receive into memory that another
-// rank sends from.
+// exchange executes the sends and receives of a group. A rank must not receive into memory from
+// which a rank sends.
 func exchange(m *emu.Shared, ops []nccltest.Op) error {
 	for _, a := range ops {
 		if a.Kind != nccltest.Send {
@@ -243,7 +243,7 @@ func exchange(m *emu.Shared, ops []nccltest.Op) error {
 	return nil
 }
 
-// bytesAs returns numbers as the bytes of elements of type t.
+// bytesAs returns the bytes of the numbers as elements of type t.
 func bytesAs(t dtype.Type, values []float64) []byte {
 	var b []byte
 	for _, x := range values {
@@ -290,8 +290,8 @@ func numbersOf(t dtype.Type, b []byte) []float64 {
 	return v
 }
 
-// vector returns a view of n elements on a rank's device. It begins some elements after the start
-// of its buffer.
+// vector returns a view of n elements on a rank's device. The view begins some elements after the
+// start of its buffer.
 func (r *ncclRig) vector(rank int, t dtype.Type, n int) device.View {
 	r.Helper()
 	const before = 3

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// contexts returns the numbers of the GPUs that have a context.
+// contexts returns the indices of the GPUs that have a context.
 func contexts(t *testing.T) []int {
 	t.Helper()
 	p, u := current()
@@ -22,8 +22,8 @@ func contexts(t *testing.T) []int {
 	return p.api.(*emu.Driver).Contexts()
 }
 
-// A training on the second GPU creates no context on the first, where a context would take some
-// hundred MiB.
+// TestOnlyTheUsedGPUHasAContext checks that a training on the second GPU creates no context on the
+// first, where a context would take some hundred MiB.
 func TestOnlyTheUsedGPUHasAContext(t *testing.T) {
 	if !isChild(t) {
 		child(t, t.Name(), "emulate:3,mem=16MiB")
@@ -86,7 +86,8 @@ func TestOnlyTheUsedGPUHasAContext(t *testing.T) {
 	}
 }
 
-// If no GPU is in use yet, page-locked memory is allocated by the first one.
+// TestAnyGPUIsTheFirst checks that the first GPU allocates page-locked memory if no GPU is in use
+// yet.
 func TestAnyGPUIsTheFirst(t *testing.T) {
 	if !isChild(t) {
 		child(t, t.Name(), "emulate:2,mem=16MiB")

@@ -12,7 +12,7 @@ import (
 // Upload copies src to the bytes of dst from byte offset off on, in the order of s. The caller may
 // reuse src when Upload returns. Pageable memory is copied through page-locked memory of the
 // library, in pieces of 1 MiB. An upload of more than 4 MiB waits until its first pieces have been
-// copied. So it also waits for earlier work on s.
+// copied, and so also for earlier work on s.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
 	const op = "upload"
 	st, err := d.stream(op, s)
@@ -33,7 +33,7 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 	return d.upload(st, uint64(addr), src)
 }
 
-// upload copies b to the device's address dst and returns when b has been read.
+// upload copies b to the device's address dst. It returns when b has been read.
 func (d *Device) upload(s *stream, dst uint64, b []byte) error {
 	if err := d.send(s, dst, b); err != nil || !d.p.pinned.holds(b) {
 		return err
@@ -42,8 +42,8 @@ func (d *Device) upload(s *stream, dst uint64, b []byte) error {
 }
 
 // send copies b to the device's address dst, in the order of the stream. If b is pageable memory,
-// it has been read when send returns. If b is page-locked memory of the pool, the driver reads it
-// when the stream reaches the copy.
+// send returns after it was read. If b is page-locked memory of the pool, the driver reads it when
+// the stream reaches the copy.
 func (d *Device) send(s *stream, dst uint64, b []byte) error {
 	if l := s.rec.Load(); l != nil {
 		return l.send(dst, b)
@@ -105,7 +105,7 @@ func (d *Device) download(st *stream, dst []byte, addr uint64) error {
 
 // CopyFrom copies size bytes in the order of s, a stream of this device. src belongs to this GPU or
 // to another GPU of the same driver. Ranges of one buffer may overlap. If a buffer belongs to
-// another GPU, the caller must order all further uses of that buffer by events.
+// another GPU, the caller must order all later uses of that buffer by events.
 func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
 	const op = "copy"
 	st, err := d.stream(op, s)
@@ -119,7 +119,7 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 	from := d
 	if b, ok := src.(*buffer); ok && b != nil {
 		from = b.dev
-		if d.rehearses != nil && from.p == d.rehearses.p { // the destination holds no values
+		if d.rehearses != nil && from.p == d.rehearses.p { // a rehearsal's memory holds no values
 			_, err := from.bytes(op, "src", src, srcOff, size)
 			return err
 		}
@@ -172,7 +172,7 @@ func (d *Device) copyRange(st *stream, to, at, n uint64) error {
 	return d.move(st, to, at, n)
 }
 
-// move copies between ranges of this device that do not overlap.
+// move copies n bytes between ranges of this device that do not overlap.
 func (d *Device) move(s *stream, to, from, n uint64) error {
 	if l := s.rec.Load(); l != nil {
 		return l.move(to, from, n)

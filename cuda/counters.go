@@ -11,17 +11,17 @@ import (
 
 // counterPool keeps the counters for matrix products whose sums over k are divided among blocks.
 // Each stream and each lane of a recording has counters of its own. The launches of one stream or
-// lane run one after the other, and each launch leaves zeros in the counters. The counters are not
+// lane run one after the other, and each launch resets its counters to zero. The counters are not
 // allocated from the memory pool, because a stream keeps them forever.
 type counterPool struct {
 	mu       sync.Mutex
 	counters map[pool.StreamID]cu.DevicePtr
-	idle     []cu.DevicePtr // counters that hold zeros, for the next arena
+	idle     []cu.DevicePtr // unused counters that are zero, for the next arena
 }
 
-// counters returns the address of the stream's [kernels.Counters]. It clears new counters by a
-// memset on s.handle. The counters of a recording are cleared before its replays, which run later
-// on that handle.
+// counters returns the address of the stream's [kernels.Counters]. New counters are cleared by a
+// memset on s.handle. The replays of a recording run later on that handle, so the memset precedes
+// them.
 func (s *stream) counters() (uint64, error) {
 	d, arena := s.dev, s.arena()
 	c := &d.counters
@@ -67,7 +67,7 @@ func (d *Device) newCounters(s *stream) (cu.DevicePtr, error) {
 	return p, nil
 }
 
-// end takes back the counters of an arena whose work has finished.
+// end takes back an arena's counters. The arena's work has finished.
 func (c *counterPool) end(arena pool.StreamID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

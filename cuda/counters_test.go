@@ -28,8 +28,8 @@ func dividedProduct(t *testing.T, d *Device, s device.Stream, start float32) (op
 	return op, want
 }
 
-// Products that are divided along k run on several streams, in graphs and at the same time as
-// graphs. The driver may choose any order.
+// TestDividedProductsBeside checks products that are divided along k. They run on several streams,
+// in graphs and at the same time as graphs, and the driver may choose any order.
 func TestDividedProductsBeside(t *testing.T) {
 	for seed := range 6 {
 		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))
@@ -90,15 +90,15 @@ func TestDividedProductsBeside(t *testing.T) {
 	}
 }
 
-// A divided product is one launch. If there is no memory for its counters, the error is
-// device.ErrOutOfMemory, and a later call may succeed.
+// TestDividedProductCounters checks that a divided product is one launch. If there is no memory for
+// its counters, the error is device.ErrOutOfMemory, and a later call may succeed.
 func TestDividedProductCounters(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	op, want := dividedProduct(t, d, nil, 1)
 	if op.Out.Type != dtype.F32 {
 		t.Fatalf("a product of %v", op.Out.Type)
 	}
-	must(t, d.Run(nil, op, nil)) // puts memory for partial sums into the pool
+	must(t, d.Run(nil, op, nil)) // leaves memory for partial sums in the pool
 	d.counters.end(d.main.arena())
 	d.counters.idle = nil
 	must(t, d.FailAlloc(1))

@@ -10,16 +10,16 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// cubinCache keeps compiled kernels on disk. So each kernel is compiled once for a machine and
-// driver, and not in every run. The name of a file is the SHA-256 of the text, the capability and
-// the driver's version. The file holds the SHA-256 of the machine code, then the machine code.
+// cubinCache keeps compiled kernels on disk, so that each kernel is compiled only once for a
+// machine and driver. The name of a file is the SHA-256 of the text, the capability and the
+// driver's version. The file holds the SHA-256 of the machine code, then the machine code.
 //
 // The cache must never cause a failure, and wrong code must never run. A file that is truncated,
 // altered or unreadable counts as missing. If nothing can be written, the kernel is compiled again
 // next time. None of these cases is reported.
 type cubinCache struct{ dir string }
 
-// defaultCubins returns the cache in the user's cache directory, nil if there is none.
+// defaultCubins returns the cache in the user's cache directory, or nil if there is none.
 func defaultCubins() *cubinCache {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -34,7 +34,7 @@ func (c *cubinCache) path(ptx string, sm int, v cu.Version) string {
 	return filepath.Join(c.dir, hex.EncodeToString(h.Sum(nil)))
 }
 
-// load returns the machine code of a PTX text for a compute capability and driver. It reads the
+// load returns the machine code of a PTX text for a compute capability and a driver. It reads the
 // code from the cache, or compiles the text and adds the code to the cache.
 func (c *cubinCache) load(ptx string, sm int, v cu.Version, compile func() ([]byte, error)) ([]byte, error) {
 	path := c.path(ptx, sm, v)
@@ -48,7 +48,7 @@ func (c *cubinCache) load(ptx string, sm int, v cu.Version, compile func() ([]by
 	return code, err
 }
 
-// readCubin returns the machine code in a file, nil if the checksum does not match.
+// readCubin returns the machine code in a file, or nil if the checksum does not match.
 func readCubin(path string) []byte {
 	b, err := os.ReadFile(path)
 	if err != nil || len(b) <= sha256.Size {

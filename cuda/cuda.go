@@ -26,7 +26,7 @@ func (driver) Open(i int) (device.Device, error) {
 	return d, nil
 }
 
-// Opened returns the opened device with the lowest number, nil if none is open.
+// Opened returns the opened device with the lowest index, or nil if none is open.
 func (driver) Opened() device.Device {
 	if p, _ := current(); p != nil {
 		if d := p.opened(); d != nil {
@@ -73,7 +73,7 @@ func Unavailable() error {
 	return p.unusable()
 }
 
-// unusable returns nil if at least one GPU is new enough.
+// unusable returns an error if none of the GPUs is new enough.
 func (p *platform) unusable() error {
 	last := &device.UnavailableError{Name: "cuda", Reason: "the driver shows no GPU", Help: "check nvidia-smi and CUDA_VISIBLE_DEVICES"}
 	for i := range p.count {

@@ -24,7 +24,7 @@ type Device struct {
 	gpu  *kernels.GPU
 
 	main *stream
-	// a separate value, so that a stream's cleanup does not keep the device reachable
+	// a separate value, because a stream's cleanup must not keep the device reachable
 	streams *streamPool
 	events  eventPool
 	timers  eventPool // events with timing
@@ -33,11 +33,11 @@ type Device struct {
 	index   indexFaults
 	dead    atomic.Pointer[device.Fault] // the sticky fault that ended the device
 	kernels sync.Map                     // maps *kernels.Kernel to *loaded
-	// the device that this one rehearses; nil if this is no rehearsal
+	// the device that this device rehearses; nil if this is no rehearsal
 	rehearses *Device
 	count     counters
 	counters  counterPool
-	peers     sync.Map // maps *Device to *peerLink
+	peers     sync.Map // maps each peer, a *Device, to its *peerLink
 	timing    timing
 	staging   staging
 
@@ -50,8 +50,8 @@ type Device struct {
 
 var _ device.Device = (*Device)(nil)
 
-// newDevice opens device i. It creates the default stream and the pool, in the primary context that
-// all libraries of the process share.
+// newDevice opens device i, with its default stream and its pool. The device uses the primary
+// context, which all libraries of the process share.
 func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 	d := &Device{p: p, api: p.api, streams: &streamPool{}, name: deviceName(i), sm: 10*capability[0] + capability[1]}
 	d.staging.freed.L = &d.staging.mu
@@ -72,7 +72,7 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 		return nil, err
 	}
 	d.ptx = newestPTX(p.version)
-	// plan for a real GPU, not for the few multiprocessors of the emulator
+	// plans are for a real GPU, not for the few multiprocessors of the emulator
 	if d.gpu = kernels.GPUOf(d.sm, product, cores); p.emulated {
 		d.gpu = kernels.GPUOf(d.sm, "", 0)
 	}
@@ -82,8 +82,8 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 	d.tuned = p.tunedFor(d)
 	d.SetTuning(p.tuning)
 
-	// A waiting thread sleeps, so that other goroutines can use the core. If another library
-	// created the context before, the context keeps that library's setting.
+	// A waiting thread sleeps, so that other goroutines can use the core. If another library has
+	// already created the context, it keeps that library's setting.
 	_ = p.api.PrimaryCtxSetFlags(d.h, cu.CtxSchedBlockingSync)
 	if d.ctx, err = p.api.PrimaryCtxRetain(d.h); err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 	return d, nil
 }
 
-// start creates the stream, the pool and the other state that lives in the context.
+// start creates everything that lives in the context: the stream, the pool and other state.
 func (d *Device) start() error {
 	if err := d.enter(); err != nil {
 		return err
@@ -119,8 +119,8 @@ func (d *Device) start() error {
 }
 
 // newestPTX returns the newest PTX version, times ten, that a driver of the given CUDA version
-// compiles: table "PTX Release History" of NVIDIA's PTX ISA. A newer driver counts as the newest
-// one in the table.
+// compiles. Source: the table "PTX Release History" of NVIDIA's PTX ISA. A newer driver counts as
+// the newest driver in the table.
 func newestPTX(v cu.Version) int {
 	major, minor := int(v)/1000, int(v)%1000/10
 	switch {
@@ -164,14 +164,13 @@ func (d *Device) Synchronize() error {
 	return nil
 }
 
-// counters count the requests to the driver.
 type counters struct{ launches, kernels, compiled, up, down, downBytes, within atomic.Uint64 }
 
 // Counters holds the number of requests to a device since it was opened.
 type Counters struct {
 	Launches  uint64 // kernels launched
 	Kernels   uint64 // kernels loaded
-	Compiled  uint64 // kernels that the driver compiled, not found in a [Pack] or on disk
+	Compiled  uint64 // kernels that the driver compiled because they were neither in a [Pack] nor on disk
 	Uploads   uint64 // copies from the host; a copy in several pieces counts once
 	Downloads uint64 // copies to the host, each of which waits for its stream
 	Copies    uint64 // copies on the device and between devices

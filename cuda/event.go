@@ -21,7 +21,8 @@ type Event struct {
 	timing bool
 	handle *eventHandle
 
-	// Waits hold mu for reading, so that the driver's event is not given back during a wait.
+	// Waits hold mu for reading. This keeps Release from giving the driver's event back during a
+	// wait.
 	mu       sync.RWMutex
 	on       *stream // stream of the last mark; nil before the first mark
 	mask     uint64
@@ -31,8 +32,8 @@ type Event struct {
 
 var _ device.Event = (*Event)(nil)
 
-// eventHandle owns the driver's event. The event returns to the device once: by Release, or when
-// the Event is garbage.
+// eventHandle owns the driver's event. It gives the event back to the device once: by Release, or
+// when the Event is garbage.
 type eventHandle struct {
 	once sync.Once
 	h    cu.Event
@@ -78,7 +79,7 @@ func NewEvent(dev device.Device, opts ...EventOption) (*Event, error) {
 	return e, nil
 }
 
-// newEvent takes an event from the pool or the driver.
+// newEvent takes an event from the pool p, or creates one.
 func (d *Device) newEvent(p *eventPool, flags cu.EventFlags) (cu.Event, error) {
 	p.mu.Lock()
 	if n := len(p.free) - 1; n >= 0 {
@@ -227,9 +228,9 @@ func (e *Event) checkRecording(op string) error {
 }
 
 // Elapsed returns the GPU's time between e and end, to about half a microsecond. (torch's
-// elapsed_time is in milliseconds.) Both events must have been made with [EnableTiming], recorded,
-// and be done; otherwise the error is a *[device.OperandError]. An emulated GPU returns the time of
-// its cost model.
+// elapsed_time is in milliseconds.) Both events must be made with [EnableTiming], recorded, and
+// done. Otherwise the error is a *[device.OperandError]. An emulated GPU returns the time of its
+// cost model.
 func (e *Event) Elapsed(end *Event) (time.Duration, error) {
 	const op = "elapsed"
 	if end == nil || end.d != e.d {

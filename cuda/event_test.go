@@ -41,7 +41,7 @@ func testStreamAPI(t *testing.T, d *Device) {
 	must(t, b.WaitStream(a))
 	must(t, b.WaitStream(b))
 	must(t, apply(d, b, double, views(y), views(x)))
-	for done := false; !done; { // each query makes an emulated device run a little further
+	for done := false; !done; { // each query makes an emulated device execute a little more work
 		done, err = b.Query()
 		must(t, err)
 	}
@@ -72,7 +72,7 @@ func testEvent(t *testing.T, d *Device) {
 	}
 	x := floats(t, d, a, fill(1, 100)...)
 	y := empty(t, d, b, 100)
-	for i := range 4 { // this loop records one event several times
+	for i := range 4 { // this loop records the same event several times
 		must(t, apply(d, a, next, views(x), views(x)))
 		must(t, e.Record(a))
 		must(t, b.Wait(e))
@@ -103,7 +103,7 @@ func testEvent(t *testing.T, d *Device) {
 	if e, err = NewEvent(d); err != nil || e.handle.h != h {
 		t.Errorf("a released event is not used again: %v", err)
 	}
-	// Events that became garbage are given back to the driver.
+	// Events that are garbage are given back to the driver.
 	for range 10 {
 		d.timers.mu.Lock()
 		free := len(d.timers.free)
@@ -120,7 +120,8 @@ func testEvent(t *testing.T, d *Device) {
 	t.Error("events that nobody can reach are not given back")
 }
 
-// The time between two events is the device's time, here the sum of planted latencies.
+// TestElapsed checks that the time between two events is the device's time, here the sum of planted
+// latencies.
 func TestElapsed(t *testing.T) {
 	const step = 5 * time.Millisecond
 	api, err := emu.New(emu.Config{Memory: 16 << 20, Latency: func(op emu.Op) time.Duration {
@@ -169,8 +170,8 @@ func TestElapsed(t *testing.T) {
 	}
 }
 
-// An index error is returned once, by the first wait for the work that caused it. That wait may be
-// for an event, or for a stream that waits for the event.
+// TestEventTellsIndexErrors checks that an index error is returned once, by the first wait for the
+// work that caused it. That wait may be for an event, or for a stream that waits for the event.
 func TestEventTellsIndexErrors(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	src, index, out := floats(t, d, nil, 1, 2, 3), longs(t, d, nil, 7), empty(t, d, nil, 1)
@@ -218,8 +219,9 @@ func TestEventFromGoroutines(t *testing.T) {
 	e.Release()
 }
 
-// While work is recorded, queries and waits between the recording and outside streams are refused.
-// Waits within the recording, and between outside streams, work as usual.
+// TestEventsWhileRecording checks waits while work is recorded. Queries and waits between the
+// recording and outside streams must be refused. Waits within the recording, and between outside
+// streams, must work as usual.
 func TestEventsWhileRecording(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	r, err := d.NewRecording()
@@ -238,7 +240,7 @@ func TestEventsWhileRecording(t *testing.T) {
 	must(t, e.Record(other))
 	once, err := other.Record()
 	must(t, err)
-	must(t, s.Wait(once)) // all replays wait for this event
+	must(t, s.Wait(once)) // all replays must wait for this event
 	refused := func(what string, err error) {
 		t.Helper()
 		var re *device.RecordError
@@ -270,7 +272,7 @@ func TestEventsWhileRecording(t *testing.T) {
 	refused("a wait of another recording", again.Stream().Wait(e))
 	refused("a wait of another recording for a stream", again.Stream().(Stream).WaitStream(fork))
 	again.Abort()
-	must(t, e.Record(other)) // after this Record, e is an ordinary event again
+	must(t, e.Record(other)) // recorded on this stream, e is an ordinary event again
 	must(t, e.Wait())
 	must(t, other.Synchronize())
 }

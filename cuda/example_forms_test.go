@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// targetOf builds a kernel for a target. The kernel stores the number of that target.
+// targetOf builds a kernel for a target. The kernel stores the target's number.
 func targetOf(a ptx.Arch) *cuda.Kernel {
 	b := ptx.New("target")
 	b.Target(a)

@@ -33,7 +33,7 @@ func ExamplePack() {
 		panic(err)
 	}
 
-	p, err := cuda.ReadPack(file.Bytes()) // in another program
+	p, err := cuda.ReadPack(file.Bytes()) // this may happen in another program
 	if err != nil {
 		panic(err)
 	}

@@ -115,7 +115,7 @@ func ExampleEvent_Query() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer e.Release() // otherwise the garbage collector does it
+	defer e.Release() // the garbage collector would do it too
 	x := tensor.Ones(3).To(gpu).Exp()
 	if err := e.Record(cuda.DefaultStream(gpu)); err != nil {
 		log.Fatal(err)
@@ -123,7 +123,7 @@ func ExampleEvent_Query() {
 	for !e.Done() {
 		time.Sleep(time.Millisecond)
 	}
-	done, err := e.Query() // like Done, but also returns a fault of the work
+	done, err := e.Query() // does the same as Done, but also returns a fault of the work
 	fmt.Println(done, err, x.Shape())
 	// Output: true <nil> [3]
 }

@@ -156,8 +156,8 @@ func ExampleEmulate_meta() {
 	// 37.3 GiB at the peak
 }
 
-// This shows where tensors are: a model's device, inputs that are moved to it, and a leaf that
-// moves with its gradient. It also measures the memory peak of later work.
+// This shows where tensors are: the device of a model, inputs that are moved to it, and a leaf that
+// moves with its gradient. It also measures the peak of the memory that later work uses.
 func Example_placement() {
 	gpu := emulate("64MiB")
 	model := nn.To(nn.NewLinear(4, 2), gpu)
@@ -168,7 +168,7 @@ func Example_placement() {
 	both := nn.FollowAll(model, tensor.Ones(3, 4), tensor.Zeros(2, 4))
 	fmt.Println(both[0].Device().Name(), both[1].Device().Name())
 	w := tensor.Ones(1024).RequiresGrad()
-	w.MoveTo(gpu) // w stays the same leaf, so an optimizer that has it can continue
+	w.MoveTo(gpu) // w stays the same leaf, so an optimizer that holds w can continue
 	gpu.ResetPeak()
 	before := gpu.Stats().Allocated
 	tensor.Do(func(s *tensor.Scope) { w.In(s).Exp().Sum() }, tensor.Nondeterministic())

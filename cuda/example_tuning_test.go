@@ -23,7 +23,7 @@ func ExampleDevice_SetTuning() {
 	for _, p := range measured {
 		fmt.Println(p.Product, p.After <= p.Before)
 	}
-	gpu.SetTuning(cuda.TuningUse) // from here on nothing is measured
+	gpu.SetTuning(cuda.TuningUse) // from now on nothing is measured
 	var now cuda.Tuning = gpu.Tuning()
 	fmt.Println(now, now == cuda.TuningOff)
 	// Output:

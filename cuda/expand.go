@@ -12,14 +12,14 @@ import (
 var _ pool.Expander = backing{}
 
 // largePage is the page size for blocks above 1 MiB on a GPU with at least manyPages bytes of
-// memory. Large pages need fewer calls. PyTorch's large pages have this size too.
+// memory. Large pages take fewer driver calls. PyTorch's large pages have this size too.
 const (
 	largePage = 20 << 20
 	manyPages = 16 << 30
 )
 
-// virtualMemory returns the driver's virtual memory management and the size of its pages, 0 if the
-// GPU has none.
+// virtualMemory returns the driver's virtual memory management and the size of its pages. The size
+// is 0 if the GPU has no virtual memory.
 func (d *Device) virtualMemory() (cu.VirtualMemory, uint64) {
 	v, ok := d.api.(cu.VirtualMemory)
 	if !ok {
@@ -90,8 +90,8 @@ func (b backing) Unreserve(addr uintptr, size uint64) {
 	_ = d.fault("", d.api.(cu.VirtualMemory).MemAddressFree(cu.DevicePtr(addr), size))
 }
 
-// Map creates a handle for each page, so that each page can be given back alone. A page lives as
-// long as it is mapped.
+// Map creates a handle for each page, so that each page can be given back separately. A page lives
+// as long as it is mapped.
 func (b backing) Map(addr uintptr, size, page uint64) error {
 	d := b.d
 	if err := d.enter(); err != nil {

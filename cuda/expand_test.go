@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestExpandable: one segment grows over several pages, blocks across pages keep their data, and
-// free pages are given back and mapped again.
+// TestExpandable checks that one segment grows over several pages, and that blocks across pages
+// keep their data. Free pages must be given back and mapped again.
 func TestExpandable(t *testing.T) {
 	onBoth(t, "emulate,mem=8MiB,expandable=on", func(t *testing.T, d *Device) {
 		must(t, d.SetExpandableSegments(true))
@@ -24,7 +24,7 @@ func TestExpandable(t *testing.T) {
 			page = largePage
 		}
 		const blocks = 4
-		size := 3*page/4 + 1234 // most blocks cross a page
+		size := 3*page/4 + 1234 // with this size, most blocks cross a page boundary
 		var list [blocks]device.Buffer
 		fill := func(i int) []byte { return bytes.Repeat([]byte{byte(i + 1)}, size) }
 		for i := range list {
@@ -83,8 +83,8 @@ func TestExpandable(t *testing.T) {
 	})
 }
 
-// TestExpandableAtTheLimit: an allocation above the limit returns the typed error. Before that, the
-// pool gives the free pages of one stream to another.
+// TestExpandableAtTheLimit checks that an allocation above the limit returns the typed error.
+// Before that, the pool gives the free pages of one stream to another.
 func TestExpandableAtTheLimit(t *testing.T) {
 	for _, spec := range []string{"emulate,mem=4MiB,expandable=on", "emulate,mem=4MiB,expandable=on,mode=meta"} {
 		t.Run(spec, func(t *testing.T) { expandableAtTheLimit(t, emulated(t, spec)) })

@@ -17,7 +17,7 @@ import (
 )
 
 // enter locks the goroutine to its thread and makes the device's context current in that thread.
-// leave undoes both. If the device has a sticky fault, enter returns it.
+// The method leave undoes both. If the device has a sticky fault, enter returns it.
 func (d *Device) enter() error {
 	if f := d.dead.Load(); f != nil {
 		return f
@@ -32,9 +32,9 @@ func (d *Device) enter() error {
 
 func (d *Device) leave() { runtime.UnlockOSThread() }
 
-// fault turns an error of a driver call into a *[device.Fault]. For no error it returns nil. A
-// sticky fault ends the device: every later call returns it. kernel is the name of the launched
-// kernel, if known. A sticky fault on hardware keeps the name only if the program waits for every
+// fault converts an error of a driver call to a *[device.Fault], and nil to nil. A sticky fault
+// ends the device: every later call returns it. The argument kernel is the name of the launched
+// kernel, if known. On hardware, a sticky fault keeps this name only if the program waits for every
 // launch.
 func (d *Device) fault(kernel string, err error) error {
 	if err == nil {
@@ -46,7 +46,7 @@ func (d *Device) fault(kernel string, err error) error {
 	f := &device.Fault{Device: d.name, Kernel: kernel, Err: err}
 	var found *ptxvm.Fault
 	if errors.As(err, &found) {
-		f.Kernel = found.Kernel // the call that returns the fault may be a later one
+		f.Kernel = found.Kernel // the call that returned the fault may be later than the launch
 	}
 	var e *cu.Error
 	if errors.As(err, &e) {
@@ -59,7 +59,7 @@ func (d *Device) fault(kernel string, err error) error {
 		f.Err = &noValues{err}
 	}
 	if f.Sticky && found == nil && !d.p.sync {
-		// Hardware reports a failure in some later call, and does not say which kernel failed.
+		// Hardware reports a failure at some later call, and does not say which kernel failed.
 		f.Kernel, f.Err = "", fmt.Errorf("%w; with FLAMBEAU_CUDA_SYNC=1 the operation that fails reports it", err)
 	}
 	if f.Sticky && !d.dead.CompareAndSwap(nil, f) {
@@ -68,13 +68,13 @@ func (d *Device) fault(kernel string, err error) error {
 	return f
 }
 
-// indexSlots is the number of index error records of a device. Each stream has a record of its own
-// until there are more streams than slots.
+// indexSlots is the number of records for index errors on a device. Each stream has its own record,
+// until there are more streams than records.
 const indexSlots = 64
 
-// indexFaults is page-locked host memory to which kernels write the first index outside its axis.
-// Each stream has a record of its own. So a wait reports only errors of the work that it waited
-// for.
+// indexFaults is page-locked host memory to which kernels write the first index that is out of
+// bounds. Each stream has its own record, so that a wait reports only errors of the work for which
+// it waited.
 type indexFaults struct {
 	mu   sync.Mutex
 	host []byte
@@ -94,13 +94,13 @@ func (x *indexFaults) init(api cu.API) error {
 	return err
 }
 
-// record returns the address, on the device, of a slot's record.
+// record returns the device address of a slot's record.
 func (x *indexFaults) record(slot int) uint64 {
 	return uint64(x.addr) + uint64(slot*kernels.FaultBytes)
 }
 
-// takeFault returns an error from the record of one of the slots in mask. It clears that record for
-// the next error. The caller has waited for the work of these slots' streams.
+// takeFault returns an error from a record of the slots in mask, and clears the record for the next
+// error. The caller has waited for the work of these slots' streams.
 func (x *indexFaults) takeFault(mask uint64) *device.IndexError {
 	for ; mask != 0; mask &= mask - 1 {
 		r := x.host[bits.TrailingZeros64(mask)*kernels.FaultBytes:][:kernels.FaultBytes]
@@ -118,8 +118,9 @@ func (x *indexFaults) takeFault(mask uint64) *device.IndexError {
 	return nil
 }
 
-// await runs the given function, which waits for the stream. It returns the function's error, or an
-// index error in the work of this stream or of the streams that this stream has waited for.
+// await runs the function wait, which waits for the stream. It returns the function's error.
+// Otherwise it returns an index error in the work of this stream, or of the streams for which this
+// stream has waited.
 func (s *stream) await(wait func() error) error {
 	if err := s.refuse("synchronize", hostWaits); err != nil {
 		return err

@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A kernel that reads memory that nothing has written ends the device. The fault names kernel, line
-// and thread.
+// TestStickyFault checks that a kernel that reads memory that nothing has written ends the device.
+// The fault names kernel, line and thread.
 func TestStickyFault(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x, y := empty(t, d, nil, 5), empty(t, d, nil, 5)
@@ -47,7 +47,7 @@ func TestStickyFault(t *testing.T) {
 	d.Empty()
 }
 
-// failing fails like a GPU: a later call after the kernel returns an error code.
+// failing is a driver that fails like a GPU: some call after the launch returns an error code.
 type failing struct {
 	cu.API
 	launched, broken bool
@@ -68,8 +68,8 @@ func (h *failing) StreamSynchronize(s cu.Stream) error {
 	return h.API.StreamSynchronize(s)
 }
 
-// A fault does not name the kernel whose launch happened to return it. With FLAMBEAU_CUDA_SYNC the
-// fault names the kernel that was waited for.
+// TestFaultOfHardware checks that a fault does not name the kernel whose launch happened to return
+// it. With FLAMBEAU_CUDA_SYNC the fault names the kernel that was waited for.
 func TestFaultOfHardware(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		api, err := newEmulator("emulate,mem=16MiB")
@@ -98,7 +98,7 @@ func TestFaultOfHardware(t *testing.T) {
 	}
 }
 
-// With FLAMBEAU_CUDA_SYNC the operation itself returns the error.
+// TestSync checks that with FLAMBEAU_CUDA_SYNC the operation itself returns the error.
 func TestSync(t *testing.T) {
 	t.Setenv("FLAMBEAU_CUDA_SYNC", "1")
 	d := emulated(t, "emulate,mem=16MiB")
@@ -135,8 +135,8 @@ func TestPrintPTX(t *testing.T) {
 	}
 }
 
-// sharedKernel returns a kernel that stores its thread's number through dynamic shared memory of
-// the given bytes.
+// sharedKernel returns a kernel that stores its thread's index through dynamic shared memory of the
+// given size in bytes.
 func sharedKernel(bytes int) *kernels.Kernel {
 	return &kernels.Kernel{Name: "shared", Entry: "shared", Block: [3]uint32{32, 1, 1}, DynShared: bytes, ParamSize: 8, Version: 70, Target: 80, PTX: `
 .version 7.0
@@ -180,7 +180,7 @@ func TestLaunch(t *testing.T) {
 	both.StaticShared = 40 << 10
 	both.PTX = strings.Replace(both.PTX, "{", "{\n\t.shared .align 16 .b8 fixed[40960];", 1)
 	must(t, launch(both, params(at)))
-	// A launch that cannot work returns a fault that is not sticky.
+	// An impossible launch returns a fault that is not sticky.
 	newer, higher, much, none, wrong := sharedKernel(0), sharedKernel(0), sharedKernel(1<<20), sharedKernel(0), sharedKernel(0)
 	newer.Version, higher.Target, none.Entry = 88, 90, "other"
 	wrong.PTX = strings.Replace(wrong.PTX, "st.global.u32", "st.global.u33", 1)
@@ -219,8 +219,8 @@ func le64(v uint64) []byte {
 	return b
 }
 
-// An index error is returned once: by a wait for the stream of the work with the error, or for a
-// stream that has waited for that stream.
+// TestIndexErrors checks that an index error is returned once: by a wait for the stream of the work
+// with the error, or for a stream that has waited for that stream.
 func TestIndexErrors(t *testing.T) { onBoth(t, "emulate,mem=16MiB,seed=2", testIndexErrors) }
 
 func testIndexErrors(t *testing.T, d *Device) {
@@ -244,7 +244,7 @@ func testIndexErrors(t *testing.T, d *Device) {
 	}
 	y := gather(a, 1, 0, 3, 2)
 	x := gather(b, 2, 1)
-	check(t, d, b, x, 2) // b has no error, so a wait for it does not return the error of a
+	check(t, d, b, x, 2) // b has no error, so a wait for it must not return the error of stream a
 	got := make([]byte, 12)
 	is("Download", d.Download(a, got, y.Buf, 0), 1, 3, 1)
 	if !bytes.Equal(got, bytesOf([]float32{1, 0, 3})) {
@@ -271,7 +271,7 @@ func testIndexErrors(t *testing.T, d *Device) {
 	must(t, b.Wait(e))
 	e.Release()
 	var tags []uint32
-	for range 2 { // each of the two waits returns one stream's error
+	for range 2 { // each of the two waits returns the error of one stream
 		var x *device.IndexError
 		if err := b.Synchronize(); !errors.As(err, &x) {
 			t.Fatalf("the waiting stream: %v", err)
@@ -293,8 +293,8 @@ func testIndexErrors(t *testing.T, d *Device) {
 	must(t, d.Synchronize())
 }
 
-// In mode=meta a step is only counted, and reading a value is an error that leaves the device
-// usable.
+// TestMeta checks that in mode=meta a step is only counted. Reading a value must return an error
+// and leave the device usable.
 func TestMeta(t *testing.T) {
 	d := emulated(t, "emulate,mem=8GiB,mode=meta")
 	x := empty(t, d, nil, 1<<30)

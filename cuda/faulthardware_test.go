@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// TestFaultOnHardware: a kernel that writes outside of memory ends the device, but not the process.
-// Every later call returns the fault again. The whole process loses the GPU's context, so on
-// hardware the test runs in another process.
+// TestFaultOnHardware checks that a kernel that writes outside of memory ends the device, but not
+// the process. Every later call returns the fault again. The whole process loses the GPU's context,
+// so on hardware the test runs in another process.
 func TestFaultOnHardware(t *testing.T) {
 	const child = "FLAMBEAU_TEST_FAULT_CHILD"
 	if os.Getenv(child) == "1" {

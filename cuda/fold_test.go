@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// foldGradients are ops in whose gradients windows overlap, with the shapes of their operands.
+// foldGradients lists ops whose gradients have overlapping windows, with the shapes of their
+// operands.
 var foldGradients = []struct {
 	name   string
 	shapes [][]int
@@ -59,9 +60,9 @@ var foldGradients = []struct {
 	}},
 }
 
-// The kernel that folds windows gives the same bits as the composition. The composition adds the
-// first elements of all windows to the result, then the second elements, and so on. A captured
-// gradient has the same bits too.
+// TestFoldGradients checks that the kernel that folds windows gives the same bits as the
+// composition. (The composition adds the first elements of all windows to the result, then the
+// second elements, and so on.) A captured gradient must have the same bits too.
 func TestFoldGradients(t *testing.T) {
 	dev := emulated(t, "256MiB")
 	for i, c := range foldGradients {
@@ -90,7 +91,7 @@ func TestFoldGradients(t *testing.T) {
 				return text
 			}
 			want := eager(tensor.On(dev))
-			if !typ.IsHalf() || len(in) == 1 { // products of 16-bit floats are composed in another way
+			if !typ.IsHalf() || len(in) == 1 { // products of 16-bit floats are composed differently
 				same(t, c.name+", composed", typ, eager(tensor.On(dev), tensor.Composed()), want)
 			}
 			graph, err := tensor.Capture(dev, func(s *tensor.Scope) {
@@ -130,11 +131,11 @@ func same(t *testing.T, what string, typ dtype.Type, got, want []string) {
 	}
 }
 
-// bitsOf returns the elements of x exactly.
+// bitsOf returns the exact values of x as text.
 func bitsOf(x *tensor.Tensor) string { return fmt.Sprint(tensor.Data[float64](x.Double())) }
 
-// Columns become an image in one launch, and so does the gradient of windows. An image becomes
-// columns in one launch.
+// TestFoldIsOneLaunch checks that columns become an image in one launch, and an image becomes
+// columns in one launch. The gradient of windows must also be one launch.
 func TestFoldIsOneLaunch(t *testing.T) {
 	dev := emulated(t, "64MiB")
 	tensor.Do(func(s *tensor.Scope) {
@@ -158,7 +159,7 @@ func TestFoldIsOneLaunch(t *testing.T) {
 				t.Errorf("%s: %d launches", name, dev.Counters().Launches-before)
 			}
 		}
-		// one launch divides by the divisor, and one folds
+		// one launch divides by the divisor, and the other folds
 		g = means.Detach().OnesLike()
 		before := dev.Counters().Launches
 		tensor.Gradients(means, []*tensor.Tensor{images}, tensor.GradOutput(g))

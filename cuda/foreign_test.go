@@ -24,8 +24,8 @@ func normaliseSource(t *testing.T) string {
 	return string(b)
 }
 
-// foreignKernel describes another compiler's PTX text in the way in which package ptx describes its
-// own.
+// foreignKernel describes PTX text of another compiler in the same way as package ptx describes its
+// kernels.
 func foreignKernel(t *testing.T, text string) *Kernel {
 	t.Helper()
 	k, err := NewKernel(&ptx.Kernel{Name: "normalise", Text: text, Version: 84, Target: 80, ParamSize: 24, Params: []ptx.Param{
@@ -38,8 +38,8 @@ func foreignKernel(t *testing.T, text string) *Kernel {
 	return k
 }
 
-// A kernel of another compiler, which calls a function, runs through the public API. Errors in its
-// text are reported.
+// TestForeignKernel checks that a kernel of another compiler, which calls a function, runs through
+// the public API. Errors in its text are reported.
 func TestForeignKernel(t *testing.T) {
 	list, err := Emulate("emulate,mem=16MiB")
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestForkedRecording: a fork's work may run at the same time as the work of the recording's first
-// stream. Only waits order the two streams. The fork has its own memory. A replay of both streams
-// is one launch.
+// TestForkedRecording checks a recording with a fork. The fork's work may run at the same time as
+// the work of the recording's first stream, and only waits order the two streams. The fork has its
+// own memory. A replay of both streams must be one launch.
 func TestForkedRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testForkedRecording)
@@ -66,7 +66,7 @@ func testForkedRecording(t *testing.T, d *Device) {
 			t.Errorf("%d launches", n)
 		}
 	}
-	// out is 2(x+1) + 2x + 2; the fork is now on the recording's stream
+	// out is 2(x+1) + 2x + 2; the fork now is the recording's stream
 	check(t, d, f, out, 8, 12, 16, 20)
 	must(t, g.Close())
 	must(t, d.Synchronize())
@@ -78,8 +78,8 @@ func testForkedRecording(t *testing.T, d *Device) {
 	}
 }
 
-// TestForkUnjoined: if the recording's stream does not come after some work, the error names the
-// stream of that work. No memory stays allocated.
+// TestForkUnjoined checks work of a fork for which the recording's stream does not wait. The error
+// must name the stream of that work, and no memory may stay allocated.
 func TestForkUnjoined(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2)
@@ -94,7 +94,7 @@ func TestForkUnjoined(t *testing.T) {
 		must(t, apply(d, first, next, views(x), views(x)))
 		must(t, second.(Stream).WaitStream(first))
 		must(t, apply(d, second, double, views(x), views(x)))
-		// second comes after first, so the stream now comes after both
+		// The stream second comes after first, so the recording's stream now comes after both.
 		must(t, r.Stream().(Stream).WaitStream(second))
 		y := empty(t, d, second, 2)
 		if !rejoin {
@@ -122,8 +122,8 @@ func TestForkUnjoined(t *testing.T) {
 	must(t, g.Close())
 }
 
-// TestForksRunBeside: the graph has exactly the edges that the waits require, and each edge once.
-// The work of one stream is a chain.
+// TestForksRunBeside checks that the graph has exactly the edges that the waits require, and each
+// edge once. The work of one stream is a chain.
 func TestForksRunBeside(t *testing.T) {
 	edges := func(f func(d *Device, r *recording, s, f Stream, x, y device.View)) (list []string) {
 		d := emulated(t, "emulate,mem=16MiB")
@@ -186,7 +186,7 @@ func TestForksRunBeside(t *testing.T) {
 			must(t, err)
 			step(d, f, x)
 			must(t, s.WaitStream(f))
-			must(t, s.Wait(old)) // the wait adds no edge, because s comes after old already
+			must(t, s.Wait(old)) // the wait adds no edge, because the stream s already comes after old
 			step(d, s, y)
 		}, []string{"[]", "[0]", "[1]"}},
 	} {
@@ -196,7 +196,7 @@ func TestForksRunBeside(t *testing.T) {
 	}
 }
 
-// TestForkedIndexErrors: a wait for the replay returns index errors of forks.
+// TestForkedIndexErrors checks that a wait for the replay returns index errors of forks.
 func TestForkedIndexErrors(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	src, index, out := floats(t, d, nil, 1, 2, 3), longs(t, d, nil, 7), empty(t, d, nil, 1)
@@ -219,7 +219,7 @@ func TestForkedIndexErrors(t *testing.T) {
 	must(t, g.Close())
 }
 
-// TestForksAskNothing: forks make no call of the driver while they record.
+// TestForksAskNothing checks that forks make no driver call while they record.
 func TestForksAskNothing(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2, 3, 4)

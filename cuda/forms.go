@@ -11,9 +11,9 @@ func (d *Device) canRun(k *kernels.Kernel) bool {
 	return (k.Target == d.sm || !k.Exact && k.Target < d.sm) && k.Version <= d.ptx
 }
 
-// form returns the form of k that the device runs: among the forms that the device can run, the one
-// for the highest target. If two forms have that target, form prefers the exact one, which only
-// this target can run. If the device can run none of them, form returns k.
+// form returns the form of k that the device uses: the form with the highest target among those
+// that the device can run. If two forms have that target, it prefers the exact one, which runs on
+// this target only. If the device can run none of them, form returns k.
 func (d *Device) form(k *kernels.Kernel) *kernels.Kernel {
 	best, takes := k, len(k.Forms) > 0 && d.canRun(k)
 	for _, f := range k.Forms {
@@ -24,10 +24,10 @@ func (d *Device) form(k *kernels.Kernel) *kernels.Kernel {
 	return best
 }
 
-// Forms returns a kernel that consists of k and of the given further kernels. These compute the
-// results of k, and are written for other targets than k (see [ptx.Builder.Target]). Each device
-// runs the most specific form that it can. All forms have the parameters and the block of k; their
-// dynamic shared memory may differ. The error is a *[KernelError].
+// Forms returns a kernel that consists of k and the other kernels. These must compute the same
+// results as k, and are written for other targets (see [ptx.Builder.Target]). Each device runs the
+// most specific form that it can. All forms have the parameters and the block of k; their dynamic
+// shared memory may differ. The error is a *[KernelError].
 func (k *Kernel) Forms(others ...*Kernel) (*Kernel, error) {
 	own := *k.k
 	own.Forms = slices.Clone(own.Forms)

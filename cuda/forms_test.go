@@ -13,9 +13,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// formFor returns a kernel for a target. The kernel stores a number, mark, into dynamic shared
-// memory, whose size differs from form to form. From there it copies the number to its parameter
-// out.
+// formFor returns a kernel for a target. The kernel stores the number mark in dynamic shared
+// memory, and copies it from there to its parameter out. The size of the shared memory differs
+// between forms.
 func formFor(t *testing.T, a ptx.Arch, mark int32) *Kernel {
 	b := ptx.New("form")
 	b.Target(a)
@@ -26,7 +26,8 @@ func formFor(t *testing.T, a ptx.Arch, mark int32) *Kernel {
 	return finished(t, b, KernelConfig{Shared: 4 * int(mark+1)})
 }
 
-// Each device runs the most specific form that it can, both in launches and in replays.
+// TestForms checks that each device runs the most specific form that it can, both in launches and
+// in replays.
 func TestForms(t *testing.T) {
 	base := formFor(t, ptx.SM80, 1)
 	k, err := base.Forms(formFor(t, ptx.SM90, 3), formFor(t, ptx.SM90a, 4), formFor(t, ptx.SM86, 2), formFor(t, ptx.SM120a, 5))

@@ -25,7 +25,7 @@ type stepper struct {
 	opt  optim.Optimizer
 	gen  *tensor.Generator
 	x, y *tensor.Tensor // static inputs
-	loss *tensor.Tensor // loss of the last step, in a tensor that is kept
+	loss *tensor.Tensor // loss of the last step, in a tensor that outlives the step
 	clip func(params []*tensor.Tensor)
 }
 
@@ -66,7 +66,7 @@ func (p *stepper) step(s *tensor.Scope) {
 	s.Do(func(c *tensor.Scope) { p.loss.In(c).Copy(loss.Detach()) }, tensor.NoGrad())
 }
 
-// feed copies the k-th batch to the static inputs, and sets the learning rate of step k.
+// feed copies batch k to the static inputs, and sets the learning rate of step k.
 func (p *stepper) feed(k int) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, y := make([]float32, 48), make([]int64, 8)
@@ -82,7 +82,7 @@ func (p *stepper) feed(k int) {
 	p.opt.SetLR(0.05 / (1 + 0.3*float64(k)))
 }
 
-// numbers returns everything that a step changes.
+// numbers returns the values of everything that a step changes.
 func (p *stepper) numbers() (v []float64) {
 	v = append(v, p.loss.Item())
 	d := nn.StateDict(p.m)
@@ -103,10 +103,10 @@ func adamW(params []*tensor.Tensor) optim.Optimizer {
 		optim.With[optim.AdamConfig]{Params: params[n:], Config: optim.AdamConfig{LR: 0.05}})
 }
 
-// TestCapturedTraining: replays of a captured training step compute the same bits as eager steps.
-// That includes losses, parameters, running statistics, numbers of steps and the state of the
-// generator. Inputs and learning rates change, and the driver chooses any order. Each replay is one
-// launch. Memory use stays constant, and all memory is given back.
+// TestCapturedTraining checks that replays of a captured training step compute the same bits as
+// eager steps. That includes losses, parameters, running statistics, numbers of steps and the state
+// of the generator. Inputs and learning rates change, and the driver chooses any order. Each replay
+// is one launch. Memory use stays constant, and all memory is given back.
 func TestCapturedTraining(t *testing.T) {
 	clip := func(params []*tensor.Tensor) { optim.ClipGradNorm(params, 0.7) }
 	for name, row := range map[string]struct {
@@ -124,7 +124,7 @@ func TestCapturedTraining(t *testing.T) {
 		"ASGD":  {func(p []*tensor.Tensor) optim.Optimizer { return optim.NewASGD(p, optim.ASGDConfig{LR: 0.01, T0: 3}) }, nil, 1, 6},
 	} {
 		if testing.Short() && name != "AdamW" {
-			continue // the short form runs only one optimizer
+			continue // without FLAMBEAU_SOAK only one optimizer is tested
 		}
 		t.Run(name, func(t *testing.T) {
 			switch {
@@ -163,8 +163,8 @@ func TestCapturedTraining(t *testing.T) {
 					if err := g.Replay(); err != nil {
 						t.Fatal(err)
 					}
-					// Before the first replay of Rprop, a launch sets the current rate in place of
-					// the rate from the capture.
+					// Before the first replay of Rprop, a launch replaces the rate of the capture
+					// by the current rate.
 					if n := p.dev.Counters().Launches - before; n != 1 && (k > 0 || name != "Rprop") {
 						t.Errorf("%d launches by a replay of %d operations", n, g.Operations())
 					}
@@ -180,8 +180,8 @@ func TestCapturedTraining(t *testing.T) {
 	}
 }
 
-// TestCapturedAmongEager: eager steps and replays alternate, and each continues where the last one
-// ended.
+// TestCapturedAmongEager checks alternating eager steps and replays. Each must continue where the
+// last one ended.
 func TestCapturedAmongEager(t *testing.T) {
 	run := func(captured bool) [][]float64 {
 		p := newStepper(t, 2, adamW)
@@ -218,8 +218,8 @@ func TestCapturedAmongEager(t *testing.T) {
 	}
 }
 
-// TestReplaysKeepMemoryFlat runs 100 replays without a wait. Memory use stays constant, and all
-// memory is given back.
+// TestReplaysKeepMemoryFlat runs 100 replays without a wait. Memory use must stay constant, and all
+// memory must be given back.
 func TestReplaysKeepMemoryFlat(t *testing.T) {
 	p := newStepper(t, 5, adamW)
 	tensor.Do(p.step, p.options()...) // allocate the optimizer's state
@@ -268,7 +268,8 @@ func TestReplaysKeepMemoryFlat(t *testing.T) {
 	}
 }
 
-// TestGraphsOnTwoGoroutines: two goroutines capture and replay on one device at the same time.
+// TestGraphsOnTwoGoroutines tests two goroutines that capture and replay on one device at the same
+// time.
 func TestGraphsOnTwoGoroutines(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=64MiB,seed=9")
 	if err != nil {
@@ -311,8 +312,8 @@ func TestGraphsOnTwoGoroutines(t *testing.T) {
 	wg.Wait()
 }
 
-// TestStaleCapture: if the optimizer's state has changed since the capture, a replay returns an
-// error and does nothing.
+// TestStaleCapture checks that a replay returns an error and does nothing if the optimizer's state
+// has changed since the capture.
 func TestStaleCapture(t *testing.T) {
 	p := newStepper(t, 0, adamW)
 	g, err := tensor.Capture(p.dev, p.step, p.options()...)
@@ -343,8 +344,8 @@ func TestStaleCapture(t *testing.T) {
 	}
 }
 
-// TestCapturedGradients: gradients of several passes add up as in eager steps, also if a gradient
-// existed before. If the step does not free them, they can be read after a replay.
+// TestCapturedGradients checks that gradients of several passes add up as in eager steps, also if a
+// gradient existed before. If the step does not free them, they can be read after a replay.
 func TestCapturedGradients(t *testing.T) {
 	run := func(captured, before bool) (all []float64) {
 		list, err := cuda.Emulate("emulate,mem=64MiB,seed=3")
@@ -389,8 +390,8 @@ func TestCapturedGradients(t *testing.T) {
 	}
 }
 
-// TestNotCapturedSteps: a step that computes on the host, or in a way that a replay would not
-// repeat, returns an error.
+// TestNotCapturedSteps checks that a step that computes on the host, or in a way that a replay
+// would not repeat, returns an error.
 func TestNotCapturedSteps(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -413,7 +414,7 @@ func TestNotCapturedSteps(t *testing.T) {
 		if !errors.Is(err, tensor.ErrCapture) {
 			t.Errorf("%s: %v", name, err)
 		}
-		// An optimizer may have allocated its state in the meantime.
+		// An optimizer may have allocated its state in the failed capture.
 		if w.Grad() != nil || dev.Stats().Allocated > stats+4096 {
 			t.Errorf("%s: something is left of the capture", name)
 		}

@@ -20,7 +20,7 @@ type group struct {
 	gpus  []*cuda.Device
 	ranks []*stepper
 	gen   *tensor.Generator
-	sides []tensor.Option // streams of the ranks' passes
+	sides []tensor.Option // options with the streams of the ranks' passes
 }
 
 func newGroup(t *testing.T, more string) *group {
@@ -41,9 +41,9 @@ func newGroup(t *testing.T, more string) *group {
 	return r
 }
 
-// step computes each rank's gradients on a stream of its own, from its own batch. Both ranks use
-// random numbers of one generator. On each device, step sums the gradients in the order of ranks
-// and updates the parameters.
+// step computes each rank's gradients on the rank's own stream, from its own batch. Both ranks use
+// random numbers of one generator. On each device, step sums the gradients in the order of the
+// ranks, and updates the parameters.
 func (r *group) step(s *tensor.Scope) {
 	for i, p := range r.ranks {
 		s.Do(func(c *tensor.Scope) {
@@ -86,9 +86,9 @@ func (r *group) capture() (*tensor.Graph, error) {
 	return tensor.Capture(r.gpus[0], r.step, tensor.WithGenerator(r.gen), tensor.Across(r.gpus[1], r.gpus[0]))
 }
 
-// TestCapturedAcross: a training step of two GPUs that exchange gradients is one graph. Its replays
-// compute the same bits as eager steps, in any order that the driver chooses, with direct or staged
-// copies. Each replay is one launch, and all memory is given back.
+// TestCapturedAcross checks that a training step of two GPUs that exchange gradients is one graph.
+// Its replays compute the same bits as eager steps, in any order that the driver chooses, with
+// direct or staged copies. Each replay is one launch, and all memory is given back.
 func TestCapturedAcross(t *testing.T) {
 	steps, seeds := 5, 6
 	if testing.Short() {
@@ -133,7 +133,7 @@ func TestCapturedAcross(t *testing.T) {
 						t.Errorf("%d launches by a replay on device %d", n, i)
 					}
 				}
-				if k == 1 { // the test queues the next replay without a wait for this one
+				if k == 1 { // the next replay is queued without a wait for this one
 					continue
 				}
 				if got := r.numbers(); !slices.Equal(got, want[k]) {
@@ -159,8 +159,8 @@ func TestCapturedAcross(t *testing.T) {
 	}
 }
 
-// TestCapturedModelOfTwoDevices: a model with layers on two GPUs is one graph. Activations and
-// gradients are copied between the GPUs.
+// TestCapturedModelOfTwoDevices checks that a model with layers on two GPUs is one graph.
+// Activations and gradients are copied between the GPUs.
 func TestCapturedModelOfTwoDevices(t *testing.T) {
 	type model struct {
 		gpus    []*cuda.Device
@@ -216,7 +216,7 @@ func TestCapturedModelOfTwoDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.x.Fill(0.5)
-		// each replay sees the value that was written before it
+		// each replay must see the value that was written before it
 		for _, x := range []float64{0.5, 1} {
 			m.x.Fill(x)
 			if err := g.Replay(); err != nil {
@@ -232,8 +232,8 @@ func TestCapturedModelOfTwoDevices(t *testing.T) {
 	}
 }
 
-// TestAcrossRefuses: work on a device that Across does not name is not recorded, and the error says
-// how to name it.
+// TestAcrossRefuses checks that work on a device that Across does not name is not recorded, and the
+// error says how to name it.
 func TestAcrossRefuses(t *testing.T) {
 	list, err := cuda.Emulate("emulate:3,mem=8MiB")
 	if err != nil {
@@ -287,13 +287,13 @@ func TestAcrossRefuses(t *testing.T) {
 	}
 	r.Abort()
 	for _, d := range list {
-		// all devices still work
+		// all devices must still work
 		tensor.Do(func(s *tensor.Scope) { s.Ones(4).Neg().Floats() }, tensor.On(d))
 	}
 }
 
-// TestAcrossFaults: a wait for the second device returns its index error. A device that fails ends
-// the graph, but the second device still works.
+// TestAcrossFaults checks that a wait for the second device returns its index error. A device that
+// fails ends the graph, but the second device still works.
 func TestAcrossFaults(t *testing.T) {
 	list, err := cuda.Emulate("emulate:2,mem=8MiB")
 	if err != nil {
@@ -346,8 +346,8 @@ func TestAcrossFaults(t *testing.T) {
 	}
 }
 
-// TestAcrossFaultWithin: if work of a graph ends one of its two devices, the second device still
-// works.
+// TestAcrossFaultWithin checks that if a graph's work ends one of its two devices, the other device
+// still works.
 func TestAcrossFaultWithin(t *testing.T) {
 	list, err := cuda.Emulate("emulate:2,mem=8MiB")
 	if err != nil {

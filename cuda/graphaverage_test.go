@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCapturedAverages: averages that are updated in a captured step have the same bits as with
-// eager steps. That includes the first update, which copies the parameters.
+// TestCapturedAverages checks that averages that are updated in a captured step have the same bits
+// as with eager steps. That includes the first update, which copies the parameters.
 func TestCapturedAverages(t *testing.T) {
 	for name, make := range map[string]func(m any) *optim.Averaged{
 		"EMA":              func(m any) *optim.Averaged { return optim.NewEMA(m, 0.9) },
@@ -29,8 +29,8 @@ func TestCapturedAverages(t *testing.T) {
 			a := make(p.m)
 			step := func(s *tensor.Scope) { p.step(s); a.Update() }
 			do := func() error { return tensor.Try(func() { tensor.Do(step, p.options()...) }) }
-			// A capture of the first update is refused, because later updates average the count of
-			// batches in another way.
+			// A capture of the first update is refused, because later updates average the batch
+			// counter differently.
 			if name == "EMA with buffers" {
 				if captured {
 					if _, err := tensor.Capture(p.dev, step, p.options()...); !errors.Is(err, tensor.ErrCapture) {
@@ -85,9 +85,9 @@ func TestCapturedAverages(t *testing.T) {
 	}
 }
 
-// TestCapturedMuon captures a step in which Muon updates the matrices, and AdamW updates the
-// parameters that are no matrices. Replays compute the same bits as eager steps. Rates, momentum
-// and decay may change; settings that choose the kernels may not.
+// TestCapturedMuon captures a step in which Muon updates the matrices, and AdamW updates all other
+// parameters. Replays must compute the same bits as eager steps. Rates, momentum and decay may
+// change between replays, but not settings that choose the kernels.
 func TestCapturedMuon(t *testing.T) {
 	steps := 5
 	if testing.Short() {
@@ -159,8 +159,8 @@ func TestCapturedMuon(t *testing.T) {
 	}
 }
 
-// TestNotCapturedOnce: an update or a step that would run in the capture, but not in replays, is
-// refused and changes nothing.
+// TestNotCapturedOnce checks that an update or a step that would run in the capture, but not in
+// replays, is refused and changes nothing.
 func TestNotCapturedOnce(t *testing.T) {
 	for name, c := range map[string]func(p *stepper, a *optim.Averaged) func(s *tensor.Scope){
 		"an average before the forward pass": func(p *stepper, a *optim.Averaged) func(s *tensor.Scope) {
@@ -188,7 +188,7 @@ func TestNotCapturedOnce(t *testing.T) {
 		tensor.Do(p.step, p.options()...)
 		a := optim.NewEMA(&struct {
 			W *tensor.Tensor `nn:"w"`
-			// without the model's running statistics, which would cause the error
+			// the model's running statistics are left out, because they would also cause an error
 		}{p.opt.Params()[0]}, 0.5)
 		a.Update()
 		f := c(p, a)

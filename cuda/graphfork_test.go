@@ -21,9 +21,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// twoHalves is a model of two halves that are computed on streams of their own. Its training step
-// uses all features: mixed precision with a loss scale, recomputation, dropout, batch
-// normalisation, gradients accumulated over two passes, clipping and an average of the weights.
+// twoHalves is a model of two halves, each computed on its own stream. Its training step uses all
+// features: mixed precision with a loss scale, recomputation, dropout, batch normalisation,
+// gradients accumulated over two passes, clipping and an average of the weights.
 type twoHalves struct {
 	dev    *cuda.Device
 	a, b   *nn.Sequential
@@ -33,8 +33,8 @@ type twoHalves struct {
 	gen    *tensor.Generator
 	x, y   *tensor.Tensor
 	loss   *tensor.Tensor
-	sides  []tensor.Option // options of the halves' scopes
-	at     func()          // called in the second half
+	sides  []tensor.Option // options of the scopes of the two halves
+	at     func()          // a function that is called in the second half
 }
 
 func newTwoHalves(t *testing.T, config string, streams int) *twoHalves {
@@ -60,7 +60,7 @@ func newTwoHalvesOn(t *testing.T, dev *cuda.Device, streams int) *twoHalves {
 	nn.To(both, dev)
 	p.a, p.b = both.Layers[0].(*nn.Sequential), both.Layers[1].(*nn.Sequential)
 	p.opt = adamW(nn.Parameters(both))
-	// at this scale, gradients overflow in float16 at first
+	// with this scale, float16 gradients overflow in the first steps
 	p.scaler = amp.NewGradScaler(amp.InitScale(1<<18), amp.GrowthInterval(2))
 	p.mean = optim.NewEMA(both, 0.8)
 	m := tensor.Root().On(dev)
@@ -145,7 +145,6 @@ func (p *twoHalves) capture(t *testing.T) *tensor.Graph {
 	return g
 }
 
-// replay runs the k-th step as a replay.
 func (p *twoHalves) replay(t *testing.T, g *tensor.Graph, k int) {
 	t.Helper()
 	p.feed(k)
@@ -154,7 +153,7 @@ func (p *twoHalves) replay(t *testing.T, g *tensor.Graph, k int) {
 	}
 }
 
-// eagerNumbers returns everything that n eager steps on one stream have changed.
+// eagerNumbers returns the values of everything that n eager steps on one stream have changed.
 func eagerNumbers(t *testing.T, n int) []float64 {
 	p := newTwoHalves(t, "emulate,mem=32MiB", 0)
 	for k := range n {
@@ -166,9 +165,9 @@ func eagerNumbers(t *testing.T, n int) []float64 {
 	return p.numbers()
 }
 
-// TestForkedTraining: a step whose halves are on streams of their own is captured and replayed,
-// with eager steps between. It computes the same bits as eager steps on one stream. That holds in
-// any order of the streams, and with segments or pages. It also holds while a memory history and a
+// TestForkedTraining captures and replays a step whose halves are on streams of their own, with
+// eager steps between the replays. It must compute the same bits as eager steps on one stream. This
+// is tested for any order of the streams, for segments and pages, and while a memory history and a
 // profile are recorded.
 func TestForkedTraining(t *testing.T) {
 	const n = 6
@@ -223,8 +222,8 @@ func TestForkedTraining(t *testing.T) {
 	}
 }
 
-// TestForkedCaptureFails: a forked capture fails at each request for memory, or by a panic in the
-// middle of a fork. No memory stays allocated, and later steps work.
+// TestForkedCaptureFails makes a forked capture fail: at each request for memory, and by a panic in
+// the middle of a fork. No memory may stay allocated, and later steps must work.
 func TestForkedCaptureFails(t *testing.T) {
 	const before = 5
 	want := eagerNumbers(t, before+1)
@@ -275,7 +274,7 @@ func TestForkedCaptureFails(t *testing.T) {
 		}
 		runtime.GC()
 		p.dev.Empty()
-		// The counter of captured steps may be allocated as well.
+		// The capture may have allocated the counter of captured steps as well.
 		if now := p.dev.Stats(); now.Allocated > held.Allocated+2*512 {
 			t.Errorf("request %d: %d bytes are allocated, %d before", n, now.Allocated, held.Allocated)
 		}
@@ -286,8 +285,8 @@ func TestForkedCaptureFails(t *testing.T) {
 	}
 }
 
-// TestManyGraphs: a hundred graphs exist at once, on the same streams and parameters, and all their
-// memory is given back.
+// TestManyGraphs tests a hundred graphs that exist at once, on the same streams and parameters. All
+// their memory must be given back.
 func TestManyGraphs(t *testing.T) {
 	n := 100
 	if testing.Short() {
@@ -342,8 +341,8 @@ func TestManyGraphs(t *testing.T) {
 	}
 }
 
-// TestForkedAtOnce: two goroutines capture and replay with the same streams, on one device and on
-// two.
+// TestForkedAtOnce tests two goroutines that capture and replay with the same streams, on one
+// device and on two.
 func TestForkedAtOnce(t *testing.T) {
 	const n = 3
 	want := eagerNumbers(t, n)

@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCapturedModels: steps of networks with many kinds of layers are captured without changes, and
-// replays compute the same bits as eager steps.
+// TestCapturedModels checks that steps of networks with many kinds of layers are captured without
+// changes, and replays compute the same bits as eager steps.
 func TestCapturedModels(t *testing.T) {
 	type model struct {
 		layers []any
@@ -46,7 +46,7 @@ func TestCapturedModels(t *testing.T) {
 		},
 	} {
 		if testing.Short() && name != "transformer" {
-			continue // the short form runs only one of the models
+			continue // without FLAMBEAU_SOAK only one model is tested
 		}
 		t.Run(name, func(t *testing.T) {
 			run := func(captured bool) (all []float64) {

@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCapturedStepUnless: each replay of a captured StepUnless reads its number again. The number
-// may exist before the capture, or the captured work may compute it, in any of its scopes.
-// Unsupported numbers are refused, and the error says what to do.
+// TestCapturedStepUnless checks that each replay of a captured StepUnless reads its number again.
+// The number may exist before the capture, or the captured work may compute it, in any of its
+// scopes. Unsupported numbers are refused, and the error says what to do.
 func TestCapturedStepUnless(t *testing.T) {
 	for name, make := range map[string]func(p []*tensor.Tensor) optim.Optimizer{
 		"Adam": func(p []*tensor.Tensor) optim.Optimizer { return optim.NewAdam(p, optim.AdamConfig{LR: 0.1}) },

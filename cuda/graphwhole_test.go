@@ -26,12 +26,12 @@ type whole struct {
 	*stepper
 	scaler *amp.GradScaler
 	mean   *optim.Averaged
-	at     func(stage int) // called between the stages
+	at     func(stage int) // a function that is called between the stages
 }
 
 func newWhole(dev *cuda.Device) *whole {
 	w := &whole{stepper: newStepperOn(dev, adamW), at: func(int) {}}
-	// at this scale, gradients overflow in float16 at first
+	// with this scale, float16 gradients overflow in the first steps
 	w.scaler = amp.NewGradScaler(amp.InitScale(1<<20), amp.GrowthInterval(2))
 	w.mean = optim.NewEMA(w.m, 0.8)
 	return w
@@ -89,7 +89,6 @@ func wholeOn(t *testing.T, seed int, pages bool) *whole {
 	return newWhole(list[0])
 }
 
-// eager runs the k-th step eagerly.
 func (w *whole) eager(t *testing.T, k int) {
 	t.Helper()
 	w.feed(k)
@@ -98,7 +97,7 @@ func (w *whole) eager(t *testing.T, k int) {
 	}
 }
 
-// TestCapturedWhole: replays of the step compute the same bits as eager steps.
+// TestCapturedWhole checks that replays of the step compute the same bits as eager steps.
 func TestCapturedWhole(t *testing.T) {
 	steps := 8
 	if testing.Short() {
@@ -146,12 +145,12 @@ func TestCapturedWhole(t *testing.T) {
 	}
 }
 
-// TestCaptureFailsAnywhere: a capture that fails has no lasting effect. The test makes each request
-// for memory fail, or panics between the stages of the capture, before the first step or after
-// several. Later steps and a later capture compute what they would without the failure, and no
-// memory is kept.
+// TestCaptureFailsAnywhere checks that a failed capture has no lasting effect. The test makes each
+// request for memory fail, or panics between the stages of the capture, before the first step or
+// after several. Later steps and a later capture must compute what they would without the failure,
+// and no memory may be kept.
 func TestCaptureFailsAnywhere(t *testing.T) {
-	// A capture fails at each request with FLAMBEAU_SOAK, and otherwise at some requests only.
+	// With FLAMBEAU_SOAK, every request fails in turn. Otherwise only some requests do.
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
 	steps := func(w *whole, from int) []float64 {
 		for k := from; k < from+3; k++ {
@@ -170,7 +169,7 @@ func TestCaptureFailsAnywhere(t *testing.T) {
 		}
 		return w.numbers()
 	}
-	for _, before := range []int{0, 5} { // the first steps overflow
+	for _, before := range []int{0, 5} { // gradients overflow in the first steps
 		if testing.Short() && before > 0 {
 			continue
 		}
@@ -225,7 +224,7 @@ func TestCaptureFailsAnywhere(t *testing.T) {
 			runtime.GC()
 			w.dev.Empty()
 			state := 0
-			// a step may have allocated its lasting state: two moments of each parameter, and the
+			// a step may have allocated state that remains: two moments of each parameter, and the
 			// scaler's state
 			if before == 0 {
 				for _, p := range nn.Parameters(w.m) {

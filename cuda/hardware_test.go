@@ -56,7 +56,7 @@ func commandGPU(t *testing.T, dev *cuda.Device) {
 	defer func() { good(cuda.StopMemoryHistory(dev)) }()
 	for _, pages := range []bool{false, true} {
 		good(dev.SetExpandableSegments(pages))
-		// A captured step gives the result of an eager step.
+		// A captured step must give the result of an eager step.
 		eager, captured := newStepperOn(dev, adamW), newStepperOn(dev, adamW)
 		graph, err := tensor.Capture(dev, captured.step, captured.options()...)
 		good(err)
@@ -93,7 +93,7 @@ func commandGPU(t *testing.T, dev *cuda.Device) {
 	}
 	good(dev.SetExpandableSegments(false))
 
-	// Mixed precision, with a recomputed segment, is compared with float32.
+	// Mixed precision, with a segment that is recomputed, is compared with float32.
 	prof, err := profile.Start(profile.Options{CPU: true, CUDA: true})
 	good(err)
 	losses := map[string]float64{}

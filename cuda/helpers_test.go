@@ -23,7 +23,7 @@ func emulated(t testing.TB, spec string) *Device {
 }
 
 // hardware returns the first GPU, or nil if there is none. If FLAMBEAU_TEST_GPU=1 is set and there
-// is none, the test fails.
+// is no GPU, it fails the test.
 func hardware(t testing.TB) *Device {
 	t.Helper()
 	d, err := Open(0)
@@ -70,7 +70,6 @@ var (
 
 func views(v ...device.View) []device.View { return v }
 
-// apply queues a Map without scalars.
 func apply(d *Device, s device.Stream, p *expr.Program, outs, ins []device.View) error {
 	return device.Run(d, s, &device.Map{Program: p, Outs: outs, Ins: ins})
 }
@@ -99,7 +98,7 @@ func bytesOf(values []float32) []byte {
 	return b
 }
 
-// fill returns a list with n times the given value.
+// fill returns a slice of n elements with the value x.
 func fill(x float32, n int) []float32 {
 	f := make([]float32, n)
 	for i := range f {

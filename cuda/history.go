@@ -10,7 +10,7 @@ var _ device.MemoryHistorian = (*Device)(nil)
 
 // RecordMemoryHistory records every allocation and free of the device from now on, in a ring of
 // limited size (torch.cuda.memory._record_memory_history). Each record has the call's stack and the
-// block's origin. It costs some microseconds an allocation.
+// block's origin. It makes an allocation some microseconds slower.
 func (d *Device) RecordMemoryHistory(opts ...device.HistoryOption) {
 	d.pool.RecordHistory(device.NewHistorySettings(opts...))
 }

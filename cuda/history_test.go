@@ -33,7 +33,8 @@ func historyOfSteps(t *testing.T) (*nn.Sequential, *cuda.Device) {
 	return m, gpu
 }
 
-// TestMemoryHistory: a training step's memory can be found by op, shape, site, scope and category.
+// TestMemoryHistory checks that a training step's memory can be found by op, shape, site, scope and
+// category.
 func TestMemoryHistory(t *testing.T) {
 	m, gpu := historyOfSteps(t)
 	s, err := cuda.MemorySnapshot(gpu)
@@ -79,8 +80,8 @@ func TestMemoryHistory(t *testing.T) {
 		}
 		return n
 	}
-	// There are 4 parameters, 4 gradients, and 2 moments of each parameter. A step keeps no further
-	// memory.
+	// There are 4 parameters, 4 gradients, and 2 moments of each parameter. A step must keep no
+	// other memory.
 	if n := live(); n[device.CategoryParameter] != 4 || n[device.CategoryOptimizer] < 8 || n[device.CategoryActivation] != 0 {
 		t.Errorf("live blocks by category: %v", n)
 	}
@@ -103,7 +104,7 @@ func TestMemoryHistory(t *testing.T) {
 	}
 }
 
-// TestMemoryHistoryOnCPU: the CPU's larger blocks are recorded like those of a GPU.
+// TestMemoryHistoryOnCPU checks that the CPU's larger blocks are recorded like those of a GPU.
 func TestMemoryHistoryOnCPU(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

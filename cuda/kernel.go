@@ -25,7 +25,8 @@ type KernelConfig struct {
 	Shared int    // bytes of the block's dynamic shared memory
 	// Overlap lets the kernel start before earlier work on its stream has ended. The kernel must
 	// call [ptx.Builder.GridDependencyWait] before it reads or writes memory that this work writes.
-	// In a recording the kernel starts in order. A driver before CUDA 11.6 refuses the launch.
+	// In a recording the kernel starts only after the earlier work. A driver before CUDA 11.6
+	// refuses the launch.
 	Overlap bool
 }
 
@@ -40,9 +41,10 @@ func (e *KernelError) Error() string { return "cuda: kernel " + e.Kernel + ": " 
 // NewKernel gives a kernel its launch shape. A block has at most 1024 threads, at most 64 along the
 // third axis, and no more than the kernel declares with MaxThreads. The error is a *[KernelError].
 //
-// k may also be a literal that describes PTX text of another compiler: the entry's name, the text,
-// its version and target, and its parameters with their offsets. NewKernel does not compare the
-// description with the text. If the driver refuses the text, the first launch returns the error.
+// The argument k may also be a literal that describes PTX text of another compiler: the entry's
+// name, the text, its version and target, and its parameters with their offsets. NewKernel does not
+// compare the description with the text. If the driver refuses the text, the first launch returns
+// the error.
 func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 	own := &kernels.Kernel{Name: k.Name, Entry: k.Name, PTX: k.Text, StaticShared: k.StaticShared, DynShared: c.Shared,
 		ParamSize: k.ParamSize, Version: k.Version, Target: k.Target, Exact: k.Exact, Overlap: c.Overlap, Foreign: true}
@@ -140,7 +142,7 @@ func (d *Device) Launch(s device.Stream, k *Kernel, grid [3]int, args ...any) er
 	return nil
 }
 
-// shapesOf returns the shapes of the views among a kernel's arguments.
+// shapesOf returns the shapes of the views in a kernel's arguments.
 func shapesOf(args []any) (list []shape.Dims) {
 	for _, a := range args {
 		switch v := a.(type) {
@@ -206,7 +208,7 @@ func (d *Device) argument(p ptx.Param, a any) (bits uint64, reason string) {
 	case float64:
 		t, bits = ptx.F64, math.Float64bits(v)
 	}
-	// untyped parameters accept unsigned values
+	// parameters of untyped bits accept unsigned values
 	if t == ptx.U32 && p.Type == ptx.B32 || t == ptx.U64 && p.Type == ptx.B64 {
 		t = p.Type
 	}

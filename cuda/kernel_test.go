@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// everyType returns a kernel with parameters of many types. It stores what it got, so that the test
-// can check the packing.
+// everyType returns a kernel with parameters of many types. The kernel stores the values that it
+// receives, so that the test can check the packing.
 func everyType(t *testing.T) *Kernel {
 	t.Helper()
 	b := ptx.New("every_type")
@@ -140,7 +140,7 @@ func TestLaunchArguments(t *testing.T) {
 	}
 }
 
-// NewKernel checks a kernel's launch shape.
+// TestNewKernel tests the checks that NewKernel makes of a kernel's launch shape.
 func TestNewKernel(t *testing.T) {
 	built := func(threads int) *ptx.Kernel {
 		b := ptx.New("shaped")
@@ -164,7 +164,7 @@ func TestNewKernel(t *testing.T) {
 	}
 }
 
-// A block reverses its elements in dynamic shared memory.
+// TestLaunchShared checks that a block reverses its elements in dynamic shared memory.
 func TestLaunchShared(t *testing.T) {
 	list, err := Emulate("emulate,mem=16MiB")
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 // lane is one stream of a recording. The pieces of work of one lane run one after the other. Only
 // marks order the pieces of different lanes.
 //
-// A lane has no stream of the driver. When the recording is over, the lane's stream continues with
-// the handle of the first stream of its device in the recording. A lane has an arena. The order of
-// the lane's work alone decides when memory of the arena is free. The mutex r.mu guards the fields
+// A lane has no driver stream of its own. When the recording ends, the lane's stream uses the
+// handle of the first stream of its device in the recording. Each lane has an arena of memory. The
+// order of the lane's work alone decides when this memory is free. The mutex r.mu guards the fields
 // after index.
 type lane struct {
 	r     *recording
@@ -20,16 +20,16 @@ type lane struct {
 	arena pool.StreamID
 	index int
 
-	deps []int // numbers of the pieces that the next piece directly follows
-	// for each lane, how many of that lane's pieces precede this lane's next piece
+	deps []int // indices of the pieces of work that directly precede the next piece
+	// for each lane, how many of its pieces precede this lane's next piece
 	clock []uint32
-	// number of the lane's last piece of work; the begin or end of a block does not count
+	// number of the lane's last piece of work, not counting the begin and end of blocks
 	lastPiece uint32
 	held      []heldBlock
 }
 
-// heldBlock is a block that was freed but is still in use. Its use ends when its own lane is
-// ordered after the first clock[i] pieces of each lane i.
+// heldBlock is a block that was freed but is still in use. Its use ends when the lane that owns it
+// is ordered after the first clock[i] pieces of each lane i.
 type heldBlock struct {
 	pool  *pool.Pool
 	block *pool.Block
@@ -37,10 +37,10 @@ type heldBlock struct {
 	clock []uint32
 }
 
-// allLanes is a bit in a set of lanes. All lanes with this index or a larger one share it.
+// allLanes is the last bit in a set of lanes. All lanes with this index or a larger one share it.
 const allLanes = 63
 
-// newLane adds a lane for stream s. r.mu is held, or r is not shared yet.
+// newLane adds a lane for stream s. r.mu is held, unless no other goroutine knows r yet.
 func (r *recording) newLane(s *stream) *lane {
 	l := &lane{r: r, s: s, arena: privateArena | pool.StreamID(r.d.p.recordings.Add(1)), index: len(r.lanes)}
 	r.lanes = append(r.lanes, l)
@@ -97,7 +97,7 @@ func (l *lane) record(w recorded) {
 	l.r.mu.Unlock()
 }
 
-// tick counts one more piece in the lane's clock.
+// tick adds one piece of work to the lane's clock.
 func (l *lane) tick() {
 	for len(l.clock) <= l.index {
 		l.clock = append(l.clock, 0)
@@ -105,7 +105,7 @@ func (l *lane) tick() {
 	l.clock[l.index]++
 }
 
-// clockCount returns the clock's count for a lane.
+// clockCount returns a clock's count for a lane, or 0 if the clock is too short.
 func clockCount(clock []uint32, lane int) uint32 {
 	if lane < len(clock) {
 		return clock[lane]
@@ -120,14 +120,14 @@ type recordedEvent struct {
 	clock []uint32
 }
 
-// mark returns an event that comes after all work recorded in the lane so far.
+// mark returns an event that marks the work recorded in the lane so far.
 func (l *lane) mark() *recordedEvent {
 	l.r.mu.Lock()
 	defer l.r.mu.Unlock()
 	return &recordedEvent{l, l.deps, slices.Clone(l.clock)}
 }
 
-// joins makes later work of s come after the mark. It returns false if s does not belong to the
+// joins orders later work of s after the mark. It returns false if s does not belong to the
 // recording of the mark.
 func (e *recordedEvent) joins(s *stream) bool {
 	l := s.rec.Load()
@@ -135,14 +135,14 @@ func (e *recordedEvent) joins(s *stream) bool {
 		return false
 	}
 	if l == e.l {
-		return true // the lane's own order already puts later work after the mark
+		return true // later work of this lane comes after the mark anyway
 	}
 	r := l.r
 	r.mu.Lock()
-	// Edges that are already implied are not added. A piece of the mark is left out if the lane
-	// already follows that piece. If no piece of the mark is left out, those pieces of l.deps that
-	// the mark already follows are left out. No order gets lost: every piece that a clock counts is
-	// in deps, or precedes a piece in deps.
+	// Implied edges are not added. A piece of the mark is left out if the lane already follows it.
+	// If no piece of the mark is left out, the pieces of l.deps that the mark already follows are
+	// removed. The order remains complete: every piece that a clock counts is in deps, or precedes
+	// a piece in deps.
 	before := func(n int, clock []uint32) bool { return r.nodes[n].number <= clockCount(clock, r.nodes[n].lane) }
 	var after []int
 	for _, n := range e.after {
@@ -169,7 +169,7 @@ func (e *recordedEvent) joins(s *stream) bool {
 	return true
 }
 
-// settled removes the held blocks that are no longer in use from the lane, and returns them. r.mu
+// settled removes from the lane the held blocks that are no longer in use, and returns them. r.mu
 // is held.
 func (l *lane) settled() (free []heldBlock) {
 	l.held = slices.DeleteFunc(l.held, func(b heldBlock) bool {
@@ -193,16 +193,17 @@ func (l *lane) ordered(clock []uint32) bool {
 	return true
 }
 
-// release frees blocks in the pool. r.mu is not held, because the pool calls back when blocks end.
+// release frees blocks in the pool. r.mu must not be held, because the pool calls the recording
+// when a block ends.
 func (r *recording) release(list []heldBlock) {
 	for _, b := range list {
 		b.pool.Free(b.block, b.gen)
 	}
 }
 
-// holds handles a freed block of the recording. users is the set of lanes that have used the block.
-// If the block's own lane does not come after the work of all these lanes, holds keeps the block
-// and returns true.
+// holds handles a freed block of the recording. The argument users is the set of lanes that have
+// used the block. If the lane that owns the block is not ordered after their work yet, holds keeps
+// the block and returns true.
 func (r *recording) holds(owner *pool.Pool, b *pool.Block, gen, users uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,7 +226,7 @@ func (r *recording) holds(owner *pool.Pool, b *pool.Block, gen, users uint64) bo
 	return true
 }
 
-// unjoined returns an error if there is a lane whose last work the first lane has not waited for.
+// unjoined returns an error if the first lane has not waited for the last work of another lane.
 // r.mu is held.
 func (r *recording) unjoined() error {
 	for i, l := range r.lanes[1:] {
@@ -240,7 +241,7 @@ func (r *recording) unjoined() error {
 func (e *recordedEvent) Done() bool { return false }
 func (e *recordedEvent) Release()   {}
 
-// Wait returns an error while the recording goes on, because a mark in it has no time yet. The
+// Wait returns an error while the recording continues, because recorded work has not run yet. The
 // recording stays valid.
 func (e *recordedEvent) Wait() error {
 	if s := e.l.s; !s.Recording() {
@@ -249,8 +250,8 @@ func (e *recordedEvent) Wait() error {
 	return &device.RecordError{Device: e.l.r.d.name, Op: "wait for an event", Why: "it marks work that is only recorded, and the one who waits is not recorded with it"}
 }
 
-// If s and the buffer belong to one recording, sharedBy notes that s uses the buffer, and returns
-// true.
+// sharedBy reports whether s and the buffer belong to one recording. If so, it records that s uses
+// the buffer.
 func (b *buffer) sharedBy(s *stream) bool {
 	l := s.rec.Load()
 	if l == nil {
@@ -264,8 +265,8 @@ func (b *buffer) sharedBy(s *stream) bool {
 	return true
 }
 
-// held reports whether the buffer's recording keeps the freed buffer until all lanes that use it
-// are done with it.
+// held reports whether the buffer's recording keeps the freed buffer because other lanes may still
+// use it.
 func (b *buffer) held() bool {
 	users := b.lanes.Load()
 	if users == 0 {

@@ -43,7 +43,7 @@ func large(t *testing.T, dev device.Device, rows, columns int) {
 		err := tensor.Try(func() {
 			tensor.Do(func(s *tensor.Scope) {
 				x := s.Typed(dtype.U8).Ones(rows, columns)
-				x.Slice(0, rows-1, rows, 1).Fill(7) // the last row lies beyond 4 GiB
+				x.Slice(0, rows-1, rows, 1).Fill(7) // the last row begins beyond 4 GiB
 				f(s, x)
 			}, tensor.On(dev), tensor.NoGrad())
 		})

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// loaded is a kernel in a device's context. A failure is not remembered, because memory for the
-// code may be free the next time.
+// loaded is a kernel in a device's context. A failure to load it is not remembered, because memory
+// for the code may be free the next time.
 type loaded struct {
 	mu   sync.Mutex
 	done bool
@@ -41,8 +41,8 @@ func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
 		return l.fn, nil
 	}
 	fn, err := d.load(k)
-	// The driver allocates code outside the pool. Memory that the pool caches may suffice for the
-	// code.
+	// The driver allocates code outside of the pool. If it lacks memory, the pool gives back the
+	// memory that it caches.
 	if errors.Is(err, device.ErrOutOfMemory) && d.pool.Empty() > 0 {
 		fn, err = d.load(k)
 	}
@@ -92,7 +92,7 @@ func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
 }
 
 // writeKernel writes a kernel's text to a folder. The file's name contains the text's hash, so that
-// equal texts are one file.
+// kernels with equal texts share a file.
 func writeKernel(folder string, k *kernels.Kernel) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
@@ -119,8 +119,8 @@ func writeKernel(folder string, k *kernels.Kernel) error {
 	return err
 }
 
-// module loads a kernel's code: from a pack, from the cache on disk, or compiled from its PTX, in
-// this order.
+// module loads a kernel's code. It tries a pack, then the cache on disk, and otherwise compiles the
+// PTX.
 func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
 	if image := d.packed(k); image != nil {
 		if m, err := d.api.ModuleLoadData(image, cu.JITOptions{}); err == nil {
@@ -134,14 +134,14 @@ func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
 			}
 		}
 		// If the driver refuses the cached code, the text is compiled again below. If the text is
-		// wrong, that call returns the error.
+		// the cause, that compilation returns the error.
 	}
 	d.count.compiled.Add(1)
 	return d.api.ModuleLoadData([]byte(k.PTX), cu.JITOptions{})
 }
 
-// machineCode returns the machine code that the driver compiles from a text. It comes from the
-// cache on disk if the cache has it.
+// machineCode returns the machine code that the driver compiles from a text. If the cache on disk
+// has the code, it is read from there.
 func (d *Device) machineCode(name, ptx string) ([]byte, error) {
 	compile := func() ([]byte, error) {
 		d.count.compiled.Add(1)

@@ -16,13 +16,13 @@ type Library struct {
 	Name  string `json:"name"`
 	Found bool   `json:"found"`
 	Path  string `json:"path,omitempty"`
-	// directories and patterns of directories in the order of the search, up to the place where the
-	// library was found
+	// directories and patterns of directories in the order of the search, up to the folder where
+	// the library was found
 	Searched []string `json:"searched"`
 	Purpose  string   `json:"purpose"`
 }
 
-// Looked says briefly where the library was looked for.
+// Looked says briefly where Libraries searched for the library.
 func (l Library) Looked() string {
 	const most = 3
 	if len(l.Searched) == 0 {
@@ -38,9 +38,9 @@ func (l Library) Looked() string {
 // optional describes a library that [Libraries] looks for.
 type optional struct {
 	name, purpose string
-	linux         string // pattern of the file name
-	windows       string // pattern of the file name on Windows, "" if there is none
-	// directory of the Python package below site-packages/nvidia, "" if there is none
+	linux         string // pattern of the file name on Linux
+	windows       string // pattern of the file name on Windows; "" if there is no library
+	// folder of the Python package below site-packages/nvidia; "" if there is none
 	pip string
 }
 
@@ -57,16 +57,16 @@ var optionals = []optional{
 func Libraries() []Library {
 	home, err := os.UserHomeDir()
 	if err != nil {
-		home = "" // without a home directory, its places are not searched
+		home = "" // without a home directory, the folders in it are not searched
 	}
 	return finder{goos: runtime.GOOS, home: home, env: os.Getenv}.all()
 }
 
-// finder is the machine on which libraries are searched.
+// finder describes the machine on which libraries are searched.
 type finder struct {
 	goos, home string
 	env        func(string) string
-	root       string // prefix of the system's absolute directories, for tests
+	root       string // folder below which the system's absolute paths are searched, for tests
 }
 
 func (f finder) all() []Library {
@@ -91,8 +91,8 @@ func (f finder) find(o optional) Library {
 			continue
 		}
 		l.Searched = append(l.Searched, dir)
-		// The only possible error is a bad pattern, for example from a directory named "[". Then
-		// nothing is found there.
+		// The only possible error is a bad pattern, for example if a directory is named "[".
+		// Nothing is found there.
 		files, _ := filepath.Glob(filepath.Join(dir, pattern))
 		if len(files) > 0 {
 			l.Found, l.Path = true, newest(files)
@@ -102,8 +102,8 @@ func (f finder) find(o optional) Library {
 	return l
 }
 
-// newest prefers the shortest name: libx.so.9 to the libx.so.9.1.2 that it points to. Among names
-// of equal length it prefers the highest version.
+// newest returns the shortest name, because libx.so.9 is a link to libx.so.9.1.2. Among names of
+// equal length it returns the highest version.
 func newest(files []string) string {
 	return slices.MaxFunc(files, func(a, b string) int {
 		if len(a) != len(b) {
@@ -113,7 +113,7 @@ func newest(files []string) string {
 	})
 }
 
-// places lists the directories to search, in order. Some are patterns.
+// places lists the directories to search, in order. Some of them are patterns.
 func (f finder) places(o optional) []string {
 	var dirs []string
 	add := func(d ...string) { dirs = append(dirs, d...) }

@@ -43,8 +43,8 @@ func TestLibraries(t *testing.T) {
 	if s := find("nccl").Looked(); !strings.HasPrefix(s, dir+"/usr/lib/x86_64-linux-gnu, ") || !strings.HasSuffix(s, " more places") {
 		t.Errorf("looked for in %q", s)
 	}
-	// Files are added in the reverse order of the search. So each new file is found before those
-	// added earlier.
+	// Files are added in the reverse order of the search, so that each new file is found before the
+	// earlier ones.
 	is("cudnn", "")
 	is("cudnn", touch(t, dir, "usr/lib/python3/dist-packages/nvidia/cudnn/lib/libcudnn.so.8"))
 	is("cudnn", touch(t, home, ".local/lib/python3.12/site-packages/nvidia/cudnn/lib/libcudnn.so.9"))

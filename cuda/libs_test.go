@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestLibs: FLAMBEAU_LIBS names known libraries, or the error says which one is unknown.
+// TestLibs checks that FLAMBEAU_LIBS accepts the names of known libraries, and that the error for
+// another name contains it.
 func TestLibs(t *testing.T) {
 	for _, value := range []string{"cublas", "cublaslt,", "cublaslt,cudnn", " cublaslt", "cuBLASLt"} {
 		t.Setenv("FLAMBEAU_LIBS", value)
@@ -19,7 +20,7 @@ func TestLibs(t *testing.T) {
 			t.Errorf("%q: %v", value, err)
 		}
 	}
-	// NVIDIA's library only works on hardware: emulated GPUs and GPUs without memory use the
+	// NVIDIA's library works only on hardware. Emulated GPUs and GPUs without memory use the
 	// package's own kernels.
 	for _, value := range []string{"", "cublaslt"} {
 		t.Setenv("FLAMBEAU_LIBS", value)
@@ -33,8 +34,8 @@ func TestLibs(t *testing.T) {
 	}
 }
 
-// TestProductsUnavailable: if FLAMBEAU_LIBS asks for a missing library, opening the device fails.
-// The device does not silently work without it.
+// TestProductsUnavailable checks that opening a device fails if FLAMBEAU_LIBS names a missing
+// library. The device must not silently work without it.
 func TestProductsUnavailable(t *testing.T) {
 	api, err := newEmulator("emulate,mem=16MiB")
 	must(t, err)

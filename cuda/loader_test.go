@@ -12,8 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Batches are copied ahead, on other streams, from page-locked memory. The training gives the same
-// bits as a training that copies each batch in its step. Streams may run late.
+// TestTrainingWithCopiesAhead trains with batches that are copied ahead, on other streams, from
+// page-locked memory. The training must give the same bits as a training that copies each batch in
+// its step. Streams may run late.
 func TestTrainingWithCopiesAhead(t *testing.T) {
 	train := func(spec string, ahead bool) []float32 {
 		gpus, err := cuda.Emulate(spec)

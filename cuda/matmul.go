@@ -7,14 +7,14 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Products of truth values count in int32, which is exact up to 2³¹-1 terms.
+// Products of truth values count in int32, which is exact for up to 2³¹-1 terms.
 var (
 	countTrue = expr.MustLower([]*expr.Expr{expr.X(0).Cvt(dtype.I32)}, []dtype.Type{dtype.I32}, []dtype.Type{dtype.Bool}, -1)
 	anyTrue   = expr.MustLower([]*expr.Expr{expr.X(0).Ne(expr.C(0))}, []dtype.Type{dtype.Bool}, []dtype.Type{dtype.I32}, -1)
 )
 
-// matMul plans a product. For truth values it plans a product that counts, and then a comparison of
-// each count with 0.
+// matMul plans a product. A product of truth values is computed as a product in int32, which
+// counts, and a comparison of each count with 0.
 func (t *scratch) matMul(o *device.MatMul) ([]kernels.Launch, error) {
 	out, a, b := operand(&o.Out), operand(&o.A), operand(&o.B)
 	if out.Type != dtype.Bool {

@@ -10,14 +10,15 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 )
 
-// Forms are measured in turns, so that unrelated work on the device slows all forms equally.
+// Forms are measured alternately in several rounds, so that other work on the device slows all
+// forms equally.
 const (
-	// rounds after the first one; an emulated GPU needs none, because its clock is exact
+	// number of rounds after the first one; an emulated GPU needs none, because its clock is exact
 	measuredRounds = 7
 	// least total time of the launches between two events
 	measuredSample = 200 * time.Microsecond
 	measuredAtOnce = 32 // largest number of launches between two events
-	// another form is chosen if its time is below this fraction of the planned form's time
+	// another form is chosen if its time is less than this fraction of the planned form's time
 	measuredGain = 0.97
 )
 
@@ -44,13 +45,13 @@ type measuredForm struct {
 	err      error
 }
 
-// measure times the forms of a product on the stream, after the work queued there. If it cannot
-// measure now, it only returns false.
+// measure times the forms of a product on the stream, after the work queued there. It returns false
+// if nothing can be measured now.
 func (t *scratch) measure(c *kernels.Choice) (r tunedRecord, ok bool) {
 	d := t.d
 	if !d.measuring.TryLock() {
-		// Waiting here could deadlock: the goroutine that measures may wait for work of this
-		// goroutine.
+		// Waiting for the lock could deadlock: the goroutine that measures may wait for work of
+		// this goroutine.
 		return r, false
 	}
 	defer d.measuring.Unlock()
@@ -83,9 +84,9 @@ func (t *scratch) measure(c *kernels.Choice) (r tunedRecord, ok bool) {
 }
 
 // trials plans the forms, the first of which is the model's choice. All forms can write their
-// results to one place in memory, because they run one after the other.
+// results to the same memory, because they run one after the other.
 func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measuredForm, err error) {
-	const nowhere = 1 << 40 // a placeholder address for plans that only count memory
+	const nowhere = 1 << 40 // a placeholder address for plans whose memory is only counted
 	need := 0
 	for _, f := range forms {
 		a := arena{base: nowhere}
@@ -94,8 +95,8 @@ func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measu
 		}
 		need = max(need, a.taken)
 	}
-	// Check for room first. An allocation that fails would empty the pool's caches, and that would
-	// happen for each product.
+	// This checks for room first. A failed allocation would empty the pool's caches, for each
+	// product again.
 	free, _ := backing{t.d}.Capacity()
 	s := t.d.pool.Stats()
 	reserved, allocated := uint64(s.ReservedBytes.Current), uint64(s.AllocatedBytes.Current)
@@ -137,8 +138,8 @@ func (t *scratch) preloaded(list []*measuredForm) ([]*measuredForm, error) {
 	return remaining(list)
 }
 
-// remaining returns the trials without an error. If the first trial has one, that error is
-// returned.
+// remaining returns the trials without an error. If the first trial failed, it returns that trial's
+// error.
 func remaining(list []*measuredForm) ([]*measuredForm, error) {
 	if err := list[0].err; err != nil {
 		return nil, err
@@ -147,9 +148,9 @@ func remaining(list []*measuredForm) ([]*measuredForm, error) {
 }
 
 // timed measures the trials. It drops forms that take more than twice the least time in the first
-// turn, except for the first form.
+// round, except for the first form.
 func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
-	for _, l := range list { // a first launch may take longer, so it is not measured
+	for _, l := range list { // the first launch may take longer, so it is not measured
 		l.err = t.d.queue(t.s, l.launches)
 	}
 	list, err := remaining(list)
@@ -170,8 +171,8 @@ func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 		if err := t.measureOnce(list, inner); err != nil {
 			return nil, err
 		}
-		// Reverse the order, so that no form always comes first, or always follows one certain
-		// form.
+		// Each round reverses the order, so that no form always comes first or always follows the
+		// same form.
 		slices.Reverse(list)
 	}
 	if list[0] != own {
@@ -180,9 +181,9 @@ func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 	return list, nil
 }
 
-// measureOnce launches each trial as many times as launches says, and appends the average time of a
-// launch. The host queues all launches before it waits. So the device does not wait for the host,
-// unless kernels are very short.
+// measureOnce launches each trial as often as the argument launches says, and appends the average
+// time of a launch. The host queues all launches before it waits. The device therefore does not
+// wait for the host, unless kernels are very short.
 func (t *scratch) measureOnce(list []*measuredForm, launches int) (err error) {
 	d := t.d
 	marks := make([]cu.Event, 0, len(list)+1)
@@ -199,7 +200,7 @@ func (t *scratch) measureOnce(list []*measuredForm, launches int) (err error) {
 		marks = append(marks, e)
 		return nil
 	}
-	// keep the device busy until the first mark is queued
+	// this keeps the device busy until the first mark is queued
 	if err := d.queue(t.s, list[0].launches); err != nil {
 		return err
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
-// backing provides the device's pool with segments and events. A pool.StreamID is the driver's
-// stream handle or a recording's arena.
+// backing provides the device's pool with segments and events. A pool.StreamID is either a driver's
+// stream handle, or the ID of a recording's arena.
 type backing struct{ d *Device }
 
-// checkedBacking is a backing that also reports the begin and end of blocks to the emulator.
+// checkedBacking is a backing that also tells the emulator where blocks begin and end.
 type checkedBacking struct {
 	backing
 	c cu.Checker
@@ -42,8 +42,8 @@ func (b backing) Alloc(size uint64) (uintptr, error) {
 	return 0, d.fault("", err)
 }
 
-// Free returns a segment to the driver. The pool has waited for the work that uses the segment. An
-// error is not returned, but a sticky one ends the device.
+// Free returns a segment to the driver. The pool has waited for the work that uses the segment. It
+// returns no error, but a sticky error ends the device.
 func (b backing) Free(addr uintptr, _ uint64) {
 	d := b.d
 	if d.enter() != nil {
@@ -66,7 +66,7 @@ func (b backing) Capacity() (free, total uint64) {
 	return free, total
 }
 
-// poolEvent is an event for the pool. Its stream may belong to another device, which has read or
+// poolEvent is an event for the pool. Its stream may belong to another device that has read or
 // written the block.
 type poolEvent struct {
 	d *Device
@@ -129,9 +129,10 @@ func (b checkedBacking) BlockFreed(s pool.StreamID, addr uintptr, rounded uint64
 }
 
 // poolOptions sizes the pool for a device with the given memory in bytes. PyTorch's segment sizes
-// (20 MiB for blocks of 1 to 10 MiB) would fragment a small device, which is usually emulated.
-// Below 1 GiB, each such block gets a segment of its own size. Below 64 MiB, all sizes shrink with
-// the memory.
+// (20 MiB for blocks of 1 to 10 MiB) would fragment a small device, which is usually emulated. On a
+// device with less than 1 GiB, segments have 2 MiB, and a larger block gets its own segment. On a
+// device with less than 64 MiB, segments are smaller: about 1/32 of the memory, but at least 64
+// KiB.
 func poolOptions(name string, memory uint64) pool.Options {
 	o := pool.Options{Name: name, ErrOOM: device.ErrOutOfMemory, GCRatio: 1}
 	if memory < 1<<30 {
@@ -161,8 +162,8 @@ func (d *Device) newPool() (*pool.Pool, error) {
 	return pool.New(backing{d}, o), nil
 }
 
-// buffer is a block of device memory. The flag freed serves to detect most uses after Free, which
-// are reported as errors.
+// buffer is a block of device memory. The flag freed detects most uses after Free, which are
+// reported as errors.
 type buffer struct {
 	dev   *Device
 	block *pool.Block
@@ -170,9 +171,9 @@ type buffer struct {
 	size  int
 	addr  uintptr
 	freed atomic.Bool
-	// in a recording: the set of lanes that use the buffer, besides the buffer's own lane
+	// in a recording: the set of lanes, other than the owner, that use the buffer
 	lanes atomic.Uint64
-	life  *lifetime // of memory that a recording allocated, else nil
+	life  *lifetime // lifetime of memory that a recording allocated, otherwise nil
 }
 
 var _ device.Buffer = (*buffer)(nil)
@@ -216,7 +217,7 @@ func (b *buffer) Size() int             { return b.size }
 func (b *buffer) Addr() uintptr         { return b.addr }
 func (b *buffer) Host() []byte          { return nil }
 
-// Use notes that s uses the buffer. The buffer's memory is not reused before the work queued on s
+// Use records that s uses the buffer. The buffer's memory is not reused before the work queued on s
 // so far is done. The stream s may belong to another device of this driver. Use of a freed buffer
 // panics, because its memory may already belong to another buffer.
 func (b *buffer) Use(s device.Stream) {
@@ -268,7 +269,7 @@ func (d *Device) SetMemoryFraction(f float64) error {
 	}
 	limit := uint64(f * float64(d.info.Memory))
 	if f > 0 {
-		limit = max(limit, 1) // a limit of 0 would remove the bound
+		limit = max(limit, 1) // a limit of 0 would mean no limit
 	}
 	d.pool.SetLimit(limit)
 	return nil
@@ -288,5 +289,5 @@ func (d *Device) Stats() device.Stats {
 // ResetPeak sets the peaks to the current values.
 func (d *Device) ResetPeak() { d.pool.ResetPeak() }
 
-// Empty gives cached memory back to the driver and returns how many bytes.
+// Empty gives cached memory back to the driver, and returns the number of bytes.
 func (d *Device) Empty() int { return int(d.pool.Empty()) }

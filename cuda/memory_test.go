@@ -51,8 +51,8 @@ func TestOutOfMemory(t *testing.T) {
 	b.Free()
 }
 
-// The error names the stream of the request: the default stream, a stream of the program, or a
-// stream that the library made for itself.
+// TestOutOfMemoryNamesTheStream checks that the error names the stream of the request: the default
+// stream, a stream of the program, or a stream that the library created.
 func TestOutOfMemoryNamesTheStream(t *testing.T) {
 	d := emulated(t, "emulate,mem=1MiB")
 	mine, err := d.NewStream(0)
@@ -86,8 +86,8 @@ func TestOutOfMemoryNamesTheStream(t *testing.T) {
 	}
 }
 
-// Blocks of 1 to 10 MiB, which PyTorch cuts from segments of 20 MiB, can fill a small device almost
-// completely.
+// TestSmallDevicesDoNotFragment checks that blocks of 1 to 10 MiB, which PyTorch cuts from segments
+// of 20 MiB, can fill a small device almost completely.
 func TestSmallDevicesDoNotFragment(t *testing.T) {
 	for _, c := range []struct {
 		spec        string
@@ -139,8 +139,8 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// If memory is short, the garbage collector's cleanup frees a buffer that the program has not
-// freed.
+// TestCollected checks that the garbage collector's cleanup frees an unreachable buffer when memory
+// is short.
 func TestCollected(t *testing.T) {
 	d := emulated(t, "emulate,mem=64MiB")
 	lose := func() {
@@ -217,8 +217,8 @@ func TestBufferMisuse(t *testing.T) {
 	}
 }
 
-// When a stream's Go value is garbage, the driver's stream is reused. So a program can create
-// streams in a loop without exhausting them.
+// TestStreamsAreReused checks that the driver's stream is reused when a stream's Go value is
+// garbage. A program can then create streams in a loop without exhausting them.
 func TestStreamsAreReused(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	seen := map[uint64]bool{}
@@ -230,7 +230,7 @@ func TestStreamsAreReused(t *testing.T) {
 		must(t, apply(d, s, double, views(x), views(x)))
 		x.Buf.Free()
 		if i%50 == 49 {
-			for range 20 { // cleanups run a little later than the collection
+			for range 20 { // cleanups run a little later than the garbage collection
 				runtime.GC()
 				d.streams.mu.Lock()
 				n := len(d.streams.idle)
@@ -248,8 +248,7 @@ func TestStreamsAreReused(t *testing.T) {
 	must(t, d.Synchronize())
 }
 
-// TestLeastMemoryFraction: a fraction that stands for less than a byte limits the memory. It does
-// not remove the limit.
+// TestLeastMemoryFraction checks that a fraction of less than a byte still limits the memory.
 func TestLeastMemoryFraction(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	must(t, d.SetMemoryFraction(1e-12))

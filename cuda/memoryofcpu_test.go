@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// On the CPU, exactly the memory that the documentation names is counted.
+// TestMemoryAllocatedOfCPU checks that on the CPU exactly the memory that the documentation names
+// counts.
 func TestMemoryAllocatedOfCPU(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		cpu := s.Device()

@@ -19,7 +19,7 @@ import (
 // a GPU.
 func MemoryAllocated(dev device.Device) int { return pooled("memory allocated", dev).Stats().Allocated }
 
-// pooled returns dev and panics if it is nil.
+// pooled returns dev. It panics if dev is nil.
 func pooled(op string, dev device.Device) device.Device {
 	if d, ok := dev.(*Device); dev == nil || ok && d == nil {
 		return mustGPU(op, dev)
@@ -54,9 +54,9 @@ func ResetAccumulatedMemoryStats(dev device.Device) {
 	mustGPU("reset accumulated memory stats", dev).pool.ResetAccumulated()
 }
 
-// EmptyCache gives the memory that the pool keeps for reuse back to the driver, and returns how
-// many bytes. Other processes can then allocate it. This process gains no memory, because at its
-// limit the pool empties its cache by itself.
+// EmptyCache gives the memory that the pool keeps for reuse back to the driver, and returns the
+// number of bytes. Other processes can then allocate it. This process gains no memory, because its
+// pool empties the cache by itself before an allocation fails.
 func EmptyCache(dev device.Device) int { return pooled("empty cache", dev).Empty() }
 
 // SetMemoryFraction limits the pool to a fraction of the GPU's memory, as
@@ -138,7 +138,7 @@ func MemorySummary(dev device.Device, abbreviated bool) string {
 	return memorySummary(memoryStats(d.pool.Stats()), d.Index(), abbreviated)
 }
 
-// The rows of the table: the key, the title, and whether the values are bytes.
+// This lists the rows of the table: the key, the title, and whether the values are bytes.
 var summaryRows = []struct {
 	key, title string
 	bytes      bool
@@ -191,8 +191,8 @@ func memorySummary(m map[string]int64, index int, abbreviated bool) string {
 	return b.String()
 }
 
-// scaled prints v in ten columns, in a unit that suits the size of the number like. For a number of
-// one pool, like is the corresponding number of all memory, so that both have the same unit.
+// scaled prints v in ten columns, in a unit that fits the size of the number like. For a value of
+// one pool, like is the value of all pools together, so that both have the same unit.
 func scaled(v, like int64, bytes bool) string {
 	units, step, from := []string{" ", "K", "M"}, int64(1000), 750e3
 	if bytes {

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// The table is identical to PyTorch's, except for the name of the library.
+// TestMemorySummaryGolden checks that the table is identical to PyTorch's, except for the name of
+// the library.
 func TestMemorySummaryGolden(t *testing.T) {
 	text, err := os.ReadFile("testdata/memory_summary.json")
 	must(t, err)
@@ -37,7 +38,7 @@ func TestMemorySummaryGolden(t *testing.T) {
 	}
 }
 
-// torchKeys returns the keys of torch.cuda.memory_stats that a program may read.
+// torchKeys returns the keys that torch.cuda.memory_stats documents.
 func torchKeys() []string {
 	keys := []string{"num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free", "max_split_size"}
 	list := []string{"oversize_allocations", "oversize_segments"}
@@ -107,8 +108,8 @@ func TestMemoryStats(t *testing.T) {
 	}
 }
 
-// An allocation above the fraction fails. The error names the limit as the reason, and not the
-// GPU's size.
+// TestMemoryFraction checks that an allocation above the fraction fails. The error names the limit
+// as the reason, and not the GPU's size.
 func TestMemoryFraction(t *testing.T) {
 	d := emulated(t, "emulate,mem=64MiB")
 	if f := MemoryFraction(d); f != 1 {
@@ -158,7 +159,7 @@ func TestHostMemoryStats(t *testing.T) {
 	a.Free() // the copy is still pending
 	must(t, d.Synchronize())
 	expect(map[string]int64{"allocations.current": 1, "active_requests.current": 0, "active_bytes.freed": 8192, "active_requests.peak": 1})
-	// this allocation gets the block that was given back
+	// this allocation reuses the block that was given back
 	b, err := d.AllocPinned(6000, device.Origin{})
 	must(t, err)
 	expect(map[string]int64{"active_requests.allocated": 2, "num_host_alloc": 1})
@@ -172,7 +173,8 @@ func TestHostMemoryStats(t *testing.T) {
 	expect(map[string]int64{"allocations.current": 0, "allocated_bytes.freed": 8192, "num_host_free": 1, "host_free_time.count": 1})
 }
 
-// A program that reports its memory need not check first whether there is a GPU.
+// TestMemoryOfTheCPU checks that a program can report its memory without a check whether there is a
+// GPU.
 func TestMemoryOfTheCPU(t *testing.T) {
 	host, err := device.Open("cpu")
 	must(t, err)

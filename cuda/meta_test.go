@@ -24,7 +24,8 @@ func metaGPU(t *testing.T, bytes int) *cuda.Device {
 	return d.(*cuda.Device)
 }
 
-// Every use of a value returns one typed error, which names the line and leaves the device usable.
+// TestMetaHasNoValues checks that every use of a value in mode=meta returns one typed error, which
+// names the line and leaves the device usable.
 func TestMetaHasNoValues(t *testing.T) {
 	d := metaGPU(t, 1<<30)
 	if i := d.Info(); !i.Meta || !i.Emulated || i.Memory != 1<<30 || i.Capability != [2]int{9, 0} {
@@ -55,8 +56,8 @@ func TestMetaHasNoValues(t *testing.T) {
 	}
 }
 
-// Indices are not checked. Initialisers and random numbers count as launches, and copies count as
-// copies.
+// TestMetaCounts checks what mode=meta counts: initialisers and random numbers as launches, and
+// copies as copies. Indices must not be checked.
 func TestMetaCounts(t *testing.T) {
 	d := metaGPU(t, 64<<30)
 	var before, after runtime.MemStats
@@ -68,12 +69,12 @@ func TestMetaCounts(t *testing.T) {
 		w.Embedding(s.Typed(dtype.I64).Full(1e9, 7)).Sum().Backward()
 		s.Randn(100).Dropout(0.5)
 		s.From([]int64{-5, 99}).AddScalar(1)
-		// 2 GiB of pinned memory; no page of it is touched
+		// 2 GiB of page-locked memory, of which no page is touched
 		opt := w.Detach().To(tensor.Zeros(1).Device(), tensor.NonBlocking())
 		if !opt.IsPinned() {
 			t.Error("what NonBlocking copies to the CPU is not pinned")
 		}
-		// the tensor is offloaded and copied back, in the device's own order
+		// the tensor is offloaded and copied back, in stream order
 		back := opt.To(d, tensor.NonBlocking())
 		back.AddScalar(1)
 		if err := tensor.Try(func() { opt.Narrow(0, 0, 1).Sum() }); !errors.Is(err, device.ErrNoValues) {
@@ -96,7 +97,7 @@ func TestMetaCounts(t *testing.T) {
 	}
 }
 
-// The virtual clock advances, and memory can be exhausted.
+// TestMetaMemoryEnds checks that the virtual clock advances, and memory can be exhausted.
 func TestMetaMemoryEnds(t *testing.T) {
 	d := metaGPU(t, 2<<30)
 	tensor.Do(func(s *tensor.Scope) {

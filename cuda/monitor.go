@@ -8,10 +8,10 @@ import (
 )
 
 // A MonitorError says why NVIDIA's management library (NVML), which comes with the driver, did not
-// answer a question about a GPU. Everything else works without it.
+// answer a query about a GPU. Everything else works without it.
 type MonitorError struct {
-	Device string // "cuda:0", "" if the question is not about one GPU
-	Query  string // the question, such as "temperature"
+	Device string // "cuda:0"; "" if the query is not about one GPU
+	Query  string // what was asked, such as "temperature"
 	Reason string
 	Err    error // error of the library or of the loader; nil for an emulated GPU
 }
@@ -26,7 +26,7 @@ func (e *MonitorError) Error() string {
 
 func (e *MonitorError) Unwrap() error { return e.Err }
 
-// sensors asks the management library about a GPU.
+// sensors sends a query about a GPU to the management library.
 func sensors[T any](query string, dev device.Device, ask func(m nvml.API, h nvml.Device) (T, error)) (v T, err error) {
 	d, err := gpu(query, dev)
 	if err != nil {
@@ -43,7 +43,7 @@ func sensors[T any](query string, dev device.Device, ask func(m nvml.API, h nvml
 	if err != nil {
 		return fail(err)
 	}
-	// The GPU is found by bus ID, not by number: the library also counts GPUs that
+	// The GPU is found by its bus ID, because the library's indices also count GPUs that
 	// CUDA_VISIBLE_DEVICES hides.
 	bus, err := d.api.DevicePCIBusID(d.h)
 	if err != nil {

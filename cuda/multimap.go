@@ -7,7 +7,7 @@ import (
 
 var _ device.Preparer = (*Device)(nil)
 
-// multiMap plans one launch for all groups. A small copy brings the groups' addresses to the
+// multiMap plans one launch for all groups. A small copy uploads the groups' addresses to the
 // device.
 func (t *scratch) multiMap(o *device.MultiMap) ([]kernels.Launch, error) {
 	table, blocks, err := kernels.MultiMapTable(o.Program, groups(o.Outs), groups(o.Ins))

@@ -15,9 +15,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// rankWork is the work of a device in the steps of a training, from the emulator's timeline.
+// rankWork summarises a device's work in the steps of a training, from the emulator's timeline.
 type rankWork struct {
-	compute, links time.Duration // total time of kernels, total time of copies between devices
+	compute, links time.Duration // total time of kernels, and total time of copies between devices
 	first, end     time.Duration
 }
 
@@ -27,7 +27,7 @@ func trainedSteps(t *testing.T, kernel, link time.Duration, layers, steps int) r
 	t.Helper()
 	var mu sync.Mutex
 	var w rankWork
-	streams := map[cu.Stream]bool{} // streams with kernels
+	streams := map[cu.Stream]bool{} // streams on which kernels run
 	on := false
 	cfg := emu.Config{Devices: 2, Memory: 32 << 20}
 	cfg.Cost.Launch, cfg.Cost.Copy = time.Nanosecond, time.Nanosecond
@@ -99,8 +99,8 @@ func trainedSteps(t *testing.T, kernel, link time.Duration, layers, steps int) r
 	return w
 }
 
-// Gradients are reduced while Backward goes on. A step takes as long as its computation or its
-// communication, whichever is longer, plus the time for the last bucket.
+// TestOverlap checks that gradients are reduced while Backward continues. A step must take as long
+// as its computation or its communication, whichever is longer, plus the time for the last bucket.
 func TestOverlap(t *testing.T) {
 	const steps = 4
 	for _, c := range []struct {
@@ -114,7 +114,8 @@ func TestOverlap(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := trainedSteps(t, c.kernel, c.link, c.layers, steps)
-			// The last bucket takes two copies: its parts are received, and then its results.
+			// The last bucket takes two copies: one to receive its parts, and one to receive its
+			// results.
 			took, last := (w.end-w.first)/steps, 2*c.link
 			longer := max(w.compute, w.links) / steps
 			t.Logf("a step takes %v: %v of kernels, %v of copies, the last bucket %v", took, w.compute/steps, w.links/steps, last)

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// increment returns a kernel that adds 1 to a number when earlier work on the stream has ended.
+// increment returns a kernel that waits until earlier work on the stream has ended, and then adds 1
+// to a number.
 func increment(t *testing.T) *Kernel {
 	b := ptx.New("increment")
 	b.MaxThreads(1)
@@ -31,7 +32,7 @@ func number(t *testing.T, d *Device) device.View {
 	return device.View{Buf: b, Type: dtype.I32, Layout: shape.Dense(shape.Of(1))}
 }
 
-// TestOverlapOnHardware: kernels that may overlap see the results of earlier work.
+// TestOverlapOnHardware checks that kernels that may overlap see the results of earlier work.
 func TestOverlapOnHardware(t *testing.T) {
 	onBoth(t, "emulate:1,mem=16MiB", func(t *testing.T, d *Device) {
 		if d.sm < 90 {
@@ -49,10 +50,10 @@ func TestOverlapOnHardware(t *testing.T) {
 	})
 }
 
-// plainDriver hides a driver's capabilities beyond cu.API.
+// plainDriver is a driver without the optional interfaces beyond cu.API.
 type plainDriver struct{ cu.API }
 
-// attributesSeen counts launches with attributes, and can act as a driver that lacks them.
+// attributesSeen counts launches with attributes, and can imitate a driver without them.
 type attributesSeen struct {
 	plainDriver
 	n, overlap int
@@ -70,8 +71,8 @@ func (a *attributesSeen) LaunchKernelEx(k cu.GraphKernel, l cu.LaunchAttributes,
 	return a.API.(cu.AttributeLauncher).LaunchKernelEx(k, l, s)
 }
 
-// TestOverlapAttribute: only kernels with Overlap set the attribute, and a driver without it
-// returns an error.
+// TestOverlapAttribute checks that only kernels with Overlap set the attribute, and that a driver
+// without it returns an error.
 func TestOverlapAttribute(t *testing.T) {
 	d := emulated(t, "emulate:1,mem=16MiB")
 	seen := &attributesSeen{plainDriver: plainDriver{d.api}}

@@ -45,9 +45,9 @@ type packedCode struct {
 }
 
 // The file begins with the magic, the version and the number of kernels, 32 bits each. For each
-// kernel, its name, its PTX and its codes follow. A code consists of capability, driver and image.
-// Numbers are little endian. Each text and each image is preceded by its length. The file ends with
-// the SHA-256 of everything before.
+// kernel, its name, its PTX and its codes follow. A code consists of the capability, the driver's
+// version and the image. Numbers are little-endian. Each text and each image is preceded by its
+// length. The file ends with the SHA-256 of everything before.
 const (
 	packMagic   = "flambeau kernels"
 	packVersion = 1
@@ -115,7 +115,7 @@ func ReadPack(b []byte) (*Pack, error) {
 			}
 			k.codes = append(k.codes, c)
 		}
-		if r.short { // stop here if the count is larger than the file can hold
+		if r.short { // a damaged file may state a count that is larger than its contents
 			return bad("its kernels end beyond it")
 		}
 		key := sha256.Sum256([]byte(k.ptx))
@@ -130,7 +130,8 @@ func ReadPack(b []byte) (*Pack, error) {
 	return p, nil
 }
 
-// packReader reads numbers and texts. Past the end it returns zero values and sets short.
+// packReader reads numbers and texts. Beyond the end it returns zero values and sets the field
+// short.
 type packReader struct {
 	b     []byte
 	short bool
@@ -200,7 +201,7 @@ func (p *Pack) Kernels(d *Device) (all, ready int) {
 	return len(p.list), ready
 }
 
-// code returns machine code of the kernel for d, nil if there is none.
+// code returns machine code of the kernel for d, or nil if there is none.
 func (k *packed) code(d *Device) []byte {
 	for _, c := range k.codes {
 		if c.sm == d.sm && c.driver <= d.p.version {
@@ -211,9 +212,9 @@ func (k *packed) code(d *Device) []byte {
 }
 
 // Pack returns a pack of the kernels that were needed on the given rehearsals, which
-// [Device.Rehearsal] of d made. The pack has their machine code by d's driver. If d has no memory
-// (device.OpenMeta), it has only their PTX; [Device.Compile] adds machine code later. The error is
-// a *[device.Fault] or ctx's.
+// [Device.Rehearsal] of d made. The pack has the machine code that d's driver compiles for them. If
+// d has no memory (device.OpenMeta), it has only their PTX; [Device.Compile] adds machine code
+// later. The error is a *[device.Fault] or ctx's.
 func (d *Device) Pack(ctx context.Context, rehearsals ...device.Device) (*Pack, error) {
 	p := &Pack{list: map[[sha256.Size]byte]*packed{}}
 	for _, x := range rehearsals {
@@ -252,7 +253,7 @@ func (d *Device) Compile(ctx context.Context, p *Pack, progress func(done, all i
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if list[i].code(d) == nil { // another call may have added the code meanwhile
+		if list[i].code(d) == nil { // another call may have added the code in the meantime
 			list[i].codes = append(list[i].codes, packedCode{d.sm, d.p.version, image})
 		}
 		return nil
@@ -273,7 +274,7 @@ func (p *platform) usePack(pack *Pack) {
 	p.packs.Store(&list)
 }
 
-// packed returns a kernel's machine code from a pack in use, nil if there is none.
+// packed returns a kernel's machine code from a pack in use, or nil if there is none.
 func (d *Device) packed(k *kernels.Kernel) []byte {
 	packs := d.p.packs.Load()
 	if packs == nil {

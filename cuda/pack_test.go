@@ -58,7 +58,7 @@ func packOf(t testing.TB, d *cuda.Device, step func(s *tensor.Scope)) []byte {
 	return b.Bytes()
 }
 
-// A program with a pack compiles only the kernels that the pack lacks.
+// TestPack checks that a program with a pack compiles only the kernels that the pack lacks.
 func TestPack(t *testing.T) {
 	const spec = "emulate,mem=32MiB"
 	written := packOf(t, packGPU(t, spec), packedStep)
@@ -80,7 +80,7 @@ func TestPack(t *testing.T) {
 	}
 	without, with := run(spec, nil), run(spec, written)
 	t.Logf("%d of %d kernels are compiled without a pack, %d with", without.Compiled, without.Kernels, with.Compiled)
-	// The kernel that draws weights is not in the pack, because a rehearsal's model draws none.
+	// A rehearsal's model does not draw weights, so the kernel that draws them is not in the pack.
 	if without.Compiled != without.Kernels || without.Compiled < 20 || with.Kernels != without.Kernels || with.Compiled > 1 {
 		t.Errorf("without a pack %+v, with %+v", without, with)
 	}
@@ -89,8 +89,8 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// A pack for a GPU that is not present holds PTX. When the GPU is present, it compiles the PTX in
-// parallel.
+// TestPackWithoutGPU checks that a pack for an absent GPU holds only PTX. On a machine with that
+// GPU, the pack compiles the PTX in parallel.
 func TestPackWithoutGPU(t *testing.T) {
 	absent, err := device.OpenMeta("cuda", device.MetaConfig{Capability: [2]int{9, 0}})
 	if err != nil {
@@ -118,7 +118,8 @@ func TestPackWithoutGPU(t *testing.T) {
 	}
 }
 
-// If several calls compile a pack at once, it holds each code once.
+// TestPackCompiledTogether checks that a pack holds each code once, even if several calls compile
+// it at once.
 func TestPackCompiledTogether(t *testing.T) {
 	pack := func(d *cuda.Device, calls int) []byte {
 		absent, err := device.OpenMeta("cuda", device.MetaConfig{Capability: [2]int{9, 0}})
@@ -150,7 +151,8 @@ func TestPackCompiledTogether(t *testing.T) {
 	}
 }
 
-// A panic of progress reaches the caller.
+// TestPackProgressRaises checks that a panic of the function progress reaches the caller of
+// Compile.
 func TestPackProgressRaises(t *testing.T) {
 	d := packGPU(t, "emulate,mem=32MiB")
 	stage, err := d.Rehearsal()
@@ -210,8 +212,8 @@ func TestPackErrors(t *testing.T) {
 	}
 }
 
-// Whatever a file contains, reading it returns a pack or an error. A pack that was read can be
-// written and read again.
+// FuzzReadPack checks that reading any file returns a pack or an error. A pack that was read must
+// be the same after it is written and read again.
 func FuzzReadPack(f *testing.F) {
 	good := packOf(f, packGPU(f, "emulate,mem=32MiB"), func(s *tensor.Scope) { s.Ones(3).Exp() })
 	f.Add(good[:len(good)-sha256.Size])

@@ -10,16 +10,16 @@ import (
 
 var _ device.Peaker = (*Device)(nil)
 
-// unitsOf returns two numbers for one multiprocessor. lanes is the number of its float32 lanes.
-// tensor is the number of multiply-adds in a clock of its tensor cores, for products of dense
-// 16-bit matrices with sums in float32. The sources are the tables "Arithmetic Instructions" and
-// "Compute Capability" of NVIDIA's CUDA C++ Programming Guide, and NVIDIA's architecture papers on
-// A100, GA102, H100 and B200. For 8.7 the source is the Jetson AGX Orin technical brief. Its 170
-// sparse INT8 TOPS of 16 multiprocessors at 1.3 GHz are 1024 dense 16-bit multiply-adds a clock for
-// one multiprocessor. Dense matrices have half the rate of sparse ones, 16 bits half the rate of 8
-// bits, and a multiply-add counts as two operations. GeForce adds in float32 at half the rate
-// (appendix A of the papers on GA102 and Ada). A newer architecture counts as the newest
-// architecture in this table.
+// unitsOf returns two numbers for one multiprocessor. The result lanes is the number of its float32
+// lanes. The result tensor is the number of multiply-adds that its tensor cores do in a clock, for
+// products of dense 16-bit matrices with sums in float32. The sources are the tables "Arithmetic
+// Instructions" and "Compute Capability" of NVIDIA's CUDA C++ Programming Guide, and NVIDIA's
+// architecture papers on A100, GA102, H100 and B200. For 8.7 the source is the Jetson AGX Orin
+// technical brief. Its 170 sparse INT8 TOPS of 16 multiprocessors at 1.3 GHz are 1024 dense 16-bit
+// multiply-adds a clock for one multiprocessor. Dense matrices have half the rate of sparse ones,
+// 16 bits half the rate of 8 bits, and a multiply-add counts as two operations. GeForce adds in
+// float32 at half the rate (appendix A of the papers on GA102 and Ada). A newer architecture counts
+// as the newest architecture in this table.
 func unitsOf(sm int, product string) (lanes, tensor int) {
 	if tensor = 512; strings.Contains(product, "GeForce") {
 		tensor = 256

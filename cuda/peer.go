@@ -10,12 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// peerLink is the connection from another GPU's memory to this one. The first copy opens it.
+// peerLink is the connection for copies from another GPU's memory to this GPU. The first copy opens
+// it.
 type peerLink struct {
 	mu     sync.Mutex // guards the three fields below
 	opened bool
 	direct bool
-	reason string // why copies are not direct
+	reason string // why copies are staged; empty if they are direct
 
 	copies, bytes atomic.Uint64
 }
@@ -81,7 +82,7 @@ func (d *Device) copyPeer(st *stream, dst uint64, peer *Device, src, n uint64, l
 	return d.faultOfTwo(peer, err)
 }
 
-// faultOfTwo does the same as fault, for a call that involves two GPUs. If the GPU that is not d
+// faultOfTwo does the same as fault, for a call that involves d and another GPU. If the other GPU
 // has lost its context, faultOfTwo returns that GPU's fault, and d can still be used.
 func (d *Device) faultOfTwo(from *Device, err error) error {
 	var e *cu.Error
@@ -93,7 +94,7 @@ func (d *Device) faultOfTwo(from *Device, err error) error {
 	return d.fault("", err)
 }
 
-// failed asks the driver whether the context is lost, and returns the fault if so.
+// failed reports whether the context is lost: it returns the fault, or nil.
 func (d *Device) failed() error {
 	if err := d.enter(); err != nil {
 		return err
@@ -114,7 +115,7 @@ func (p *peerLink) open(d, from *Device) error {
 	}
 	if err == nil {
 		if err = d.api.CtxEnablePeerAccess(from.ctx); errors.Is(err, cu.ErrPeerAccessAlreadyEnabled) {
-			err = nil // another library of the process has enabled access
+			err = nil // another library in this process has already enabled access
 		}
 	}
 	if err == nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// twoGPUs returns two emulated GPUs of one driver, with or without peer access.
+// twoGPUs returns two emulated GPUs of one driver, with or without peer access. The argument more
+// is added to the specification.
 func twoGPUs(t testing.TB, peer bool, more string) (a, b *cuda.Device) {
 	t.Helper()
 	spec := "emulate:2,mem=16MiB,segment=16KiB" + more
@@ -31,9 +32,9 @@ func twoGPUs(t testing.TB, peer bool, more string) (a, b *cuda.Device) {
 	return list[0], list[1]
 }
 
-// TestPeerCopiesAmongStreams: tensors that are copied between GPUs and streams arrive unchanged,
-// whatever the schedule, with direct or staged copies. Their sources are freed, overwritten or lent
-// while the copy runs. Gradients are copied in the opposite direction.
+// TestPeerCopiesAmongStreams checks that tensors that are copied between GPUs and streams arrive
+// unchanged, whatever the schedule, with direct or staged copies. Their sources are freed,
+// overwritten or lent while the copy runs. Gradients are copied in the opposite direction.
 func TestPeerCopiesAmongStreams(t *testing.T) {
 	seeds := 12
 	if testing.Short() {
@@ -76,7 +77,7 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 					z := base.In(here).MulScalar(1)
 					moved := z.To(b)
 					z.Fill(-2)
-					// The source is not contiguous: a transposed part.
+					// The source is not contiguous: it is a part of a tensor, transposed.
 					part := base.In(here).Reshape(4, 6).Narrow(1, 1, 4).T()
 					bent := part.To(b)
 					sum := y.In(there).Add(moved.In(there).Reshape(4, 6)).Add(bent.In(there).Sum())
@@ -98,7 +99,7 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 					if got := bent.Shape(); got != shape.Of(4, 4) {
 						t.Errorf("%s: a transposed part became %v", name, got)
 					}
-					// Copies without elements work.
+					// Copies without elements must work.
 					if e := here.Zeros(0, 3).To(b); e.Size() != 0 || e.Device() != device.Device(b) {
 						t.Errorf("%s: an empty tensor became %v on %v", name, e.Shape(), e.Device())
 					}
@@ -132,11 +133,11 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 	}
 }
 
-// TestPeerSourceWaits: the memory of a freed source is not reused until the copy from it to the
-// second GPU is done.
+// TestPeerSourceWaits checks that the memory of a freed source is not reused until the copy from it
+// to the second GPU is done.
 func TestPeerSourceWaits(t *testing.T) {
 	for _, peer := range []bool{true, false} {
-		a, b := twoGPUs(t, peer, "") // without a seed, nothing runs before something waits for it
+		a, b := twoGPUs(t, peer, "") // without a seed, work runs only when something waits for it
 		address := func() uintptr {
 			buf, err := a.Alloc(4000, nil, device.Origin{Op: "test"})
 			if err != nil {
@@ -170,8 +171,8 @@ func TestPeerSourceWaits(t *testing.T) {
 	}
 }
 
-// TestPeerCopyFails: the errors for out of memory on the target, and for a GPU that has failed,
-// name the GPU. The second GPU still works.
+// TestPeerCopyFails checks that the errors for out of memory on the target, and for a GPU that has
+// failed, name the GPU. The second GPU still works.
 func TestPeerCopyFails(t *testing.T) {
 	for _, peer := range []bool{true, false} {
 		a, b := twoGPUs(t, peer, "")
@@ -196,7 +197,7 @@ func TestPeerCopyFails(t *testing.T) {
 			t.Errorf("operands of two GPUs: %v", err)
 		}
 
-		// cuda:0 fails for good. A copy made before still exists, and cuda:1 works.
+		// cuda:0 fails for good. A copy that was made before still exists, and cuda:1 still works.
 		y := x.To(b)
 		if err := b.Synchronize(); err != nil {
 			t.Fatal(err)
@@ -217,7 +218,7 @@ func TestPeerCopyFails(t *testing.T) {
 				}
 			}
 		}
-		if peer { // cuda:1 waits for cuda:0, which has failed; the host has not noticed yet
+		if peer { // cuda:1 waits for cuda:0, which has failed, but the host does not know it yet
 			ev, err := a.DefaultStream().Record()
 			if err == nil {
 				err = b.DefaultStream().Wait(ev)
@@ -249,8 +250,8 @@ const stopPTX = `.version 7.0
 .visible .entry stop() { trap; }
 `
 
-// TestPeerAccessOnAndOff: without access copies are staged; when access is enabled again, they are
-// direct.
+// TestPeerAccessOnAndOff checks that copies are staged without access, and direct when access is
+// enabled again.
 func TestPeerAccessOnAndOff(t *testing.T) {
 	a, b := twoGPUs(t, true, "")
 	x := tensor.Root().On(a).Full(2, 500)
@@ -290,8 +291,8 @@ func TestPeerAccessOnAndOff(t *testing.T) {
 	}
 }
 
-// TestPeerTransfers: the profile has a row for the copies between GPUs. It says whether they were
-// direct, and how long they took.
+// TestPeerTransfers checks that the profile has a row for the copies between GPUs. It says whether
+// they were direct, and how long they took.
 func TestPeerTransfers(t *testing.T) {
 	times := map[bool]float64{}
 	for _, peer := range []bool{true, false} {
@@ -331,8 +332,8 @@ func TestPeerTransfers(t *testing.T) {
 	}
 }
 
-// TestPeerEvents: a stream of one GPU can wait for an event of a second GPU's stream. The test does
-// so in both directions. Without the event, some schedule gives another result.
+// TestPeerEvents checks that a stream of one GPU can wait for an event of another GPU's stream, in
+// both directions. Without the event, some schedule must give another result.
 func TestPeerEvents(t *testing.T) {
 	const n = 1024
 	run := func(seed int, wait bool) []byte {

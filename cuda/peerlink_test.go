@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestLinkRate: copies between GPUs have the bandwidth of link=, in both directions at once.
+// TestLinkRate checks that copies between GPUs have the bandwidth of link=, in both directions at
+// once.
 func TestLinkRate(t *testing.T) {
 	const n = 1 << 20
 	for spec, want := range map[string]time.Duration{

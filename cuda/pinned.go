@@ -15,25 +15,25 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// pinnedPool keeps page-locked host memory for reuse. All devices of a driver share it: the memory
-// is portable between them.
+// pinnedPool keeps page-locked host memory for reuse. All devices of a driver share it, because the
+// memory is portable between them.
 type pinnedPool struct {
-	// list of blocks that were given back, linked by their field next; copies from or to them may
+	// list of blocks that were given back, linked by the field next; copies from or to them may
 	// still run
 	queued atomic.Pointer[pinnedBlock]
 
 	mu    sync.Mutex
-	idle  map[int][]*pinnedBlock // key: size of the blocks
-	late  []*pinnedBlock         // given back while copies were pending
+	idle  map[int][]*pinnedBlock // idle blocks, by size
+	late  []*pinnedBlock         // blocks that were given back while copies were pending
 	stats device.Stats
 	host  hostStats
 
-	// every block taken from the driver; the slice is replaced, never changed
+	// all blocks taken from the driver; the slice is replaced, never changed
 	all atomic.Pointer[[]*pinnedBlock]
 }
 
 // holds reports whether b lies in the pool's page-locked memory. The driver copies such memory
-// asynchronously: a copy may go on after the driver's call that began it has returned.
+// asynchronously: the copy may continue after the call that began it has returned.
 func (p *pinnedPool) holds(b []byte) bool {
 	list := p.all.Load()
 	if list == nil || len(b) == 0 {
@@ -74,12 +74,12 @@ type pinnedBlock struct {
 	next *pinnedBlock
 
 	mu     sync.Mutex
-	busy   []*event // marks after the last copy on each stream
+	busy   []*event // events after the last copy on each stream
 	graphs int      // number of recordings that copy from or to the block
 }
 
 // pinnedSize rounds n up to a multiple of a step. The step is an eighth of the greatest power of
-// two below n, but at least 4 KiB. So at most an eighth of a large block is lost, and a block can
+// two below n, but at least 4 KiB. This wastes at most an eighth of a large block, and lets a block
 // serve requests of slightly different sizes.
 func pinnedSize(n int) int {
 	const page = 4 << 10
@@ -87,8 +87,8 @@ func pinnedSize(n int) int {
 	return (max(n, 1) + step - 1) / step * step
 }
 
-// pinnedBuffer is a block in use. The flag freed serves to detect most uses after Free, which are
-// reported as errors.
+// pinnedBuffer is a block in use. The flag freed detects most uses after Free, which are reported
+// as errors.
 type pinnedBuffer struct {
 	dev   *Device
 	block *pinnedBlock
@@ -117,7 +117,7 @@ func (b *pinnedBuffer) Free() {
 	}
 }
 
-// Queue does the same as Free, which neither blocks nor allocates.
+// Queue does the same as Free. Neither of them blocks or allocates.
 func (b *pinnedBuffer) Queue() { b.Free() }
 
 // release adds a block to the list of blocks given back.
@@ -131,8 +131,8 @@ func (p *pinnedPool) release(b *pinnedBlock) {
 	}
 }
 
-// settle empties the list of released blocks. A block whose copies are done goes to the list idle,
-// any other to the list late. p.mu is held.
+// settle empties the list of released blocks. It moves a block to the list idle if its copies are
+// done, and to the list late otherwise. p.mu is held.
 func (p *pinnedPool) settle() {
 	for b := p.queued.Swap(nil); b != nil; {
 		next := b.next
@@ -175,7 +175,7 @@ func (b *pinnedBlock) done() bool {
 	return true
 }
 
-// uses records a copy from or to the block that has just been queued on s.
+// uses records that a copy from or to the block was just queued on s.
 func (b *pinnedBlock) uses(s *stream) error {
 	if l := s.rec.Load(); l != nil && l.r.keeps(b) {
 		return nil
@@ -187,7 +187,7 @@ func (b *pinnedBlock) uses(s *stream) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, e := range b.busy {
-		if e.s.handle == s.handle { // the new mark covers this earlier mark of its stream
+		if e.s.handle == s.handle { // the new mark comes after this older mark of the same stream
 			e.Release()
 			b.busy[i] = ev.(*event)
 			return nil
@@ -197,8 +197,7 @@ func (b *pinnedBlock) uses(s *stream) error {
 	return nil
 }
 
-// idleBlock returns an idle block whose size is the given size, or up to 1.5 times that. p.mu is
-// held.
+// idleBlock returns an idle block of the given size, or of up to 1.5 times that size. p.mu is held.
 func (p *pinnedPool) idleBlock(size int) *pinnedBlock {
 	best := 0
 	for s, list := range p.idle {
@@ -233,7 +232,7 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 	if b == nil {
 		at, err := d.reserve(size)
 		if errors.Is(err, device.ErrOutOfMemory) {
-			p.mu.Unlock() // lock order: a staging ring's mutex is locked before this one
+			p.mu.Unlock() // the lock order requires this: a staging ring's mutex is locked before p.mu
 			n := d.p.emptyStaging()
 			p.mu.Lock()
 			if n > 0 {
@@ -262,8 +261,8 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 	return &pinnedBuffer{dev: d, block: b, size: bytes}, nil
 }
 
-// reserve takes page-locked memory from the driver and counts it. If the driver has none, it first
-// gives idle blocks back. The pool's mu is held.
+// reserve takes page-locked memory from the driver and counts it. If the driver has none left,
+// reserve first gives idle blocks back. The pool's mu is held.
 func (d *Device) reserve(size int) (unsafe.Pointer, error) {
 	p := &d.p.pinned
 	at, err := d.lock(size)
@@ -282,7 +281,7 @@ func (d *Device) reserve(size int) (unsafe.Pointer, error) {
 	return at, nil
 }
 
-// giveBack returns memory from reserve to the driver. The pool's mu is held, and the device's
+// giveBack returns memory that reserve took to the driver. The pool's mu is held, and the device's
 // context is current.
 func (d *Device) giveBack(at unsafe.Pointer, size int) bool {
 	p := &d.p.pinned
@@ -298,7 +297,7 @@ func (d *Device) giveBack(at unsafe.Pointer, size int) bool {
 	return true
 }
 
-// lock allocates page-locked memory from the driver. The pool's mu is held.
+// lock allocates page-locked memory by a driver call. The pool's mu is held.
 func (d *Device) lock(size int) (unsafe.Pointer, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
@@ -312,8 +311,8 @@ func (d *Device) lock(size int) (unsafe.Pointer, error) {
 	return at, d.fault("", err)
 }
 
-// unlock gives all idle blocks back to the driver and returns how many bytes. The pool's mu is
-// held.
+// unlock gives all idle blocks back to the driver, and returns the number of bytes. The pool's mu
+// is held.
 func (d *Device) unlock() int {
 	if d.enter() != nil {
 		return 0
@@ -346,8 +345,8 @@ func (d *Device) PinnedStats() device.Stats {
 	return p.stats
 }
 
-// EmptyPinned gives page-locked memory that is not in use back to the system and returns how many
-// bytes.
+// EmptyPinned gives page-locked memory that is not in use back to the system, and returns the
+// number of bytes.
 func (d *Device) EmptyPinned() int {
 	n := d.p.emptyStaging()
 	p := &d.p.pinned

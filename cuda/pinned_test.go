@@ -18,7 +18,8 @@ func pin(t testing.TB, d *Device, values ...float32) device.Buffer {
 	return b
 }
 
-// Freed page-locked memory is handed out again only when the copies from and to it are done.
+// TestPinnedReuse checks that freed page-locked memory is reused only when the copies from and to
+// it are done.
 func TestPinnedReuse(t *testing.T) {
 	for _, seed := range seeds {
 		testPinnedReuse(t, emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed)))
@@ -42,7 +43,7 @@ func testPinnedReuse(t *testing.T, d *Device) {
 		h := pin(t, d, fill(float32(i), n)...)
 		v := empty(t, d, s, n)
 		must(t, d.UploadPinned(s, v.Buf, 0, h, 0, 4*n))
-		h.Free() // the next round may reuse this memory only after the copy
+		h.Free() // the next round may reuse this memory only after the copy is done
 		all = append(all, v)
 	}
 	for i, v := range all {
@@ -65,7 +66,7 @@ func testPinnedReuse(t *testing.T, d *Device) {
 	if st.Allocated != 0 || st.Reserved == 0 || st.Segments > 12 || st.Allocations != before.Allocations+24 || st.Frees != before.Frees+24 {
 		t.Errorf("%+v, before %+v", st, before)
 	}
-	// Upload and Download also work with page-locked memory as documented.
+	// Upload and Download also accept page-locked memory.
 	h := pin(t, d, fill(5, n)...)
 	v := empty(t, d, a, n)
 	must(t, d.Upload(a, v.Buf, 0, h.Host()))
@@ -107,7 +108,7 @@ func TestPinnedErrors(t *testing.T) {
 	if _, err := d.AllocPinned(1<<50, device.Origin{}); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Error(err)
 	}
-	// Both devices can use the memory.
+	// Both devices must be able to use the memory.
 	w := empty(t, e, nil, 3)
 	must(t, e.UploadPinned(nil, w.Buf, 0, h, 0, 12))
 	check(t, e, nil, w, 1, 2, 3)

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// quantity tracks one number of the page-locked memory, as pool.Stat does.
+// quantity tracks one property of the page-locked memory, as pool.Stat does.
 type quantity struct{ current, peak, allocated, freed int64 }
 
 func (q *quantity) add(n int) {
@@ -20,7 +20,7 @@ func (q *quantity) sub(n int) {
 	q.freed += int64(n)
 }
 
-// duration tracks how long calls of the driver take.
+// duration tracks the times of driver calls.
 type duration struct {
 	count            int64
 	total, most, low time.Duration
@@ -40,7 +40,7 @@ func (d *duration) since(t time.Time) {
 type hostStats struct {
 	blocks, bytes    quantity // blocks taken from the driver
 	requests, active quantity // blocks handed out, or given back while copies are pending
-	staging          quantity // bytes through which pageable memory is copied
+	staging          quantity // bytes of the memory through which pageable memory is copied
 	alloc, free      duration
 }
 

@@ -28,19 +28,19 @@ type platform struct {
 	count    int
 
 	sync    bool      // FLAMBEAU_CUDA_SYNC: wait after every launch
-	print   io.Writer // FLAMBEAU_PRINT_PTX: where kernels are printed, nil for nowhere
+	print   io.Writer // FLAMBEAU_PRINT_PTX: the writer to which kernels are printed; nil if they are not printed
 	folder  string    // FLAMBEAU_PRINT_PTX: the folder to which each kernel is written
-	printed sync.Map  // each *kernels.Kernel that was printed so far
+	printed sync.Map  // the set of each *kernels.Kernel that was printed so far
 	cubins  *cubinCache
 	packs   atomic.Pointer[[]*Pack]
 
 	tuning   Tuning   // FLAMBEAU_TUNE
-	tunedDir string   // folder in which measured products are kept, "" for none
-	rounds   int      // rounds of a measurement, after the first one
+	tunedDir string   // folder of the measured products; "" if they are not kept
+	rounds   int      // number of rounds of a measurement, after the first one
 	tuned    sync.Map // maps a file's name to its *tunedProducts
 
 	spills spills
-	warn   func(Spill) // warn is called for the first spill
+	warn   func(Spill) // the function that is called for the first spill
 
 	owners sync.Map // maps each stream (cu.Stream) to its *Device
 	pinned pinnedPool
@@ -48,7 +48,7 @@ type platform struct {
 	// functions that load NVIDIA's optional libraries; nil for emulated GPUs
 	monitor     func() (nvml.API, error)
 	collectives func() (*nccl.Library, error)
-	// products is also nil if FLAMBEAU_LIBS does not ask for cublasLt
+	// products is also nil if FLAMBEAU_LIBS does not name cublasLt.
 	products func() (*cublaslt.Library, error)
 
 	arenas     sync.Map // maps the pool.StreamID of a recording's arena to its *lane
@@ -58,7 +58,7 @@ type platform struct {
 	devices map[int]*Device
 }
 
-// newPlatform asks a driver for the properties that all of its devices share.
+// newPlatform queries the properties that all devices of a driver share.
 func newPlatform(api cu.API) (*platform, error) {
 	p := &platform{api: api, devices: map[int]*Device{}, sync: os.Getenv("FLAMBEAU_CUDA_SYNC") == "1"}
 	p.warn = func(s Spill) { log.Printf("cuda: %v (Device.Spills lists all, flambeau doctor says what to do)", s) }
@@ -153,7 +153,6 @@ var current = sync.OnceValues(func() (*platform, *device.UnavailableError) { ret
 // minCapability is the lowest compute capability that the kernels support.
 var minCapability = [2]int{8, 0}
 
-// capability returns the compute capability of device i.
 func (p *platform) capability(i int) (c [2]int, err error) {
 	h, err := p.api.DeviceGet(i)
 	if err != nil {
@@ -167,7 +166,7 @@ func (p *platform) capability(i int) (c [2]int, err error) {
 }
 
 // open returns device i. Each call with this index returns the same value. A failure is not
-// remembered, because a GPU that was full may have room later.
+// remembered, because a GPU that was full may have free memory later.
 func (p *platform) open(i int) (*Device, error) {
 	name := deviceName(i)
 	if i < 0 || i >= p.count {
@@ -199,7 +198,7 @@ func (p *platform) open(i int) (*Device, error) {
 	return d, nil
 }
 
-// opened returns the opened device with the lowest number, nil if none is open.
+// opened returns the opened device with the lowest index, or nil if none is open.
 func (p *platform) opened() *Device {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,7 +212,7 @@ func (p *platform) opened() *Device {
 
 func deviceName(i int) string { return fmt.Sprintf("cuda:%d", i) }
 
-// explain turns an error of a driver or of the emulator into a *[device.UnavailableError].
+// explain converts an error of a driver or of the emulator to a *[device.UnavailableError].
 func explain(err error) *device.UnavailableError {
 	e := &device.UnavailableError{Name: "cuda", Err: err}
 	var spec *emu.SpecError
@@ -236,7 +235,7 @@ func explain(err error) *device.UnavailableError {
 	return e
 }
 
-// describe says in one line what is missing, and what to do.
+// describe returns a line that says what is missing, and a text that says what to do.
 func describe(u *cu.Unavailable) (reason, help string) {
 	detail := ""
 	if u.Detail != "" {
@@ -273,7 +272,7 @@ func describe(u *cu.Unavailable) (reason, help string) {
 }
 
 // notFound says that the driver's library was not found. It names only the library, because the
-// doctor lists the places that were searched. If a file exists but could not be loaded, notFound
+// doctor lists the folders that were searched. If a file exists but could not be loaded, notFound
 // reports that file. Each element of attempts is "path: the loader's answer".
 func notFound(attempts []string) string {
 	library := "its library"

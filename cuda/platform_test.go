@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// On a machine without a usable GPU, the error has one line with the reason, and says what to do.
+// TestUnavailable checks the error on a machine without a usable GPU. It must have one line with
+// the reason, and say what to do.
 func TestUnavailable(t *testing.T) {
 	refuse := func(u *cu.Unavailable) func() (cu.API, error) { return func() (cu.API, error) { return nil, u } }
 	missing := cu.NewUnavailable(cu.LibraryNotFound, "no NVIDIA kernel module is loaded")
@@ -134,7 +135,7 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// child runs a test of this binary in a process of its own, which reads FLAMBEAU_CUDA again.
+// child runs a test of this binary in another process, which reads FLAMBEAU_CUDA again.
 func child(t *testing.T, name, value string) {
 	t.Helper()
 	exe, err := os.Executable()

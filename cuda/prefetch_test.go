@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// constant is a dataset of samples with equal elements.
+// constant is a dataset in which all elements of a sample are equal.
 type constant struct{ n int }
 
 func (d constant) Len() int { return d.n }
@@ -18,10 +18,10 @@ func (d constant) Get(i int) (data.Sample, error) {
 	return data.Sample{X: make([]float32, 64), Y: i}, nil
 }
 
-// A step takes about as long as the copies of a batch. With a loader that copies ahead from
-// page-locked memory, the training takes the time of the steps. With copies in the step, the
-// training takes the time of steps and copies. The test measures the emulated device's time, and
-// plants latencies for steps and copies.
+// TestCopiesRunBesideSteps compares two trainings, in which a step takes about as long as the
+// copies of a batch. With a loader that copies ahead from page-locked memory, the training must
+// take the time of the steps. With copies in the step, it must take the time of steps and copies.
+// The test measures the emulated device's time, with planted latencies for steps and copies.
 func TestCopiesRunBesideSteps(t *testing.T) {
 	// each batch has two copies
 	const steps, step, copied = 12, 1000 * time.Microsecond, 450 * time.Microsecond
@@ -46,17 +46,16 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 		}
 		l, err := data.NewLoader(constant{8 * steps}, c)
 		must(t, err)
-		// Loading the kernel happens only once, so it is not measured.
+		// The kernel is loaded only once, so this happens before the measurement.
 		tensor.Do(func(s *tensor.Scope) { s.Zeros(8, 64).Neg() }, tensor.On(d))
 		must(t, d.Synchronize())
 		begin, n := e.Now(), 0
 		uploads := d.Counters().Uploads
-		var starts, ends []time.Duration // times of the steps, from events
+		var starts, ends []time.Duration // times at which the steps started and ended, from events
 		for b, err := range l.Batches() {
 			must(t, err)
 			n++
-			// Let the loader run as far ahead as it can. Its speed in real time is not measured
-			// here.
+			// The loader may run as far ahead as it can. Its real speed is not measured here.
 			if ahead {
 				want := uploads + uint64(2*min(n+c.Prefetch, steps))
 				for i := 0; d.Counters().Uploads < want; i++ {
@@ -71,9 +70,9 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 				y := s.From(b.Y)
 				from, to := timed(t, d), timed(t, d)
 				mark(t, d, from)
-				x.Neg() // this kernel is the step
+				x.Neg() // this kernel stands for the step
 				mark(t, d, to)
-				// waits for the step, as reading a loss does
+				// waits for the step, like a program that reads the loss
 				if y.Select(0, 0).Item() != float64(8*(n-1)) {
 					t.Fatal("the wrong batch")
 				}
@@ -102,7 +101,7 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 
 var origins = map[*Device]cu.Event{}
 
-// timed returns an event with timing. A device's first event is the origin of its times.
+// timed returns an event with timing. The times of a device count from its first such event.
 func timed(t *testing.T, d *Device) cu.Event {
 	t.Helper()
 	must(t, d.enter())

@@ -17,19 +17,19 @@ import (
 type products struct {
 	lib    *cublaslt.Library
 	handle cublaslt.Handle
-	most   int // limit of cached plans
+	most   int // largest number of cached plans
 
-	mu    sync.Mutex // allows one call of the library at a time
+	mu    sync.Mutex // held during each call of the library
 	plans map[cublaslt.Product]*productPlan
 }
 
 // productPlan is a cached plan. If the library has no algorithm for the product, the field plan is
-// nil. The descriptors are destroyed when the productPlan is garbage. A recording may hold it
-// longer than the cache does.
+// nil. The descriptors are destroyed when the productPlan is garbage, because a recording may hold
+// it longer than the cache does.
 type productPlan struct{ plan *cublaslt.Plan }
 
 const (
-	// productName is the name of a library's product in a profile.
+	// productName is the name of the library's products in a profile.
 	productName = "cublasLt matmul"
 	// productWorkspace bounds the workspace of a product in bytes. It is NVIDIA's recommendation
 	// for compute capability 9.0 (cuBLAS, cublasSetWorkspace).
@@ -37,7 +37,7 @@ const (
 	mostPlans        = 4096
 )
 
-// openCublasLt loads the library from the place that [Libraries] finds.
+// openCublasLt loads the library from the path that [Libraries] finds.
 func openCublasLt() (*cublaslt.Library, error) {
 	for _, l := range Libraries() {
 		if l.Name == "cublasLt" && l.Found {
@@ -47,8 +47,8 @@ func openCublasLt() (*cublaslt.Library, error) {
 	return cublaslt.Open()
 }
 
-// openProducts prepares cublasLt for the device's products, if FLAMBEAU_LIBS asks for it. The error
-// is a *[device.UnavailableError].
+// openProducts prepares cublasLt for the device's products if FLAMBEAU_LIBS names it. The error is
+// a *[device.UnavailableError].
 func (d *Device) openProducts() error {
 	if d.p.products == nil {
 		return nil
@@ -74,9 +74,9 @@ func (d *Device) openProducts() error {
 }
 
 // Products names what computes matrix products on the device: "own kernels", or a library's name,
-// version and path. FLAMBEAU_LIBS chooses. The own kernels compute the products that the library
-// does not support. The library rounds a float32 bias to the type of 16-bit results before it adds
-// it, as PyTorch's autocast does.
+// version and path. FLAMBEAU_LIBS chooses the library. The package's own kernels still compute the
+// products that the library does not support. The library rounds a float32 bias to the type of
+// 16-bit results before it adds it, as PyTorch's autocast does.
 func (d *Device) Products() string {
 	if d.products == nil {
 		return "own kernels"
@@ -84,7 +84,8 @@ func (d *Device) Products() string {
 	return fmt.Sprintf("cublasLt %v at %s", d.products.lib.Version(), d.products.lib.Path())
 }
 
-// plan returns the plan of a product, nil if the library has none. The device's context is current.
+// plan returns the plan of a product, or nil if the library has none. The device's context is
+// current.
 func (p *products) plan(o cublaslt.Product) (*productPlan, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +111,7 @@ func (p *products) plan(o cublaslt.Product) (*productPlan, error) {
 func (p *products) close(plan *cublaslt.Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = plan.Close() // a cleanup has no caller that could receive the error
+	_ = plan.Close() // a cleanup has no caller to which it could return the error
 }
 
 // productCall is a product with the addresses of its operands.
@@ -140,13 +141,13 @@ func (t *scratch) product(o *device.MatMul, told *device.KernelEvent) (done bool
 	if !ok {
 		return false, nil
 	}
-	// The row-major product A·B is, in column-major terms, the product of B and A in this order.
+	// In column-major terms, the row-major product A·B is the product of B and A.
 	c := &productCall{owner: d.products, a: firstOf(&o.B), b: firstOf(&o.A), d: firstOf(&o.Out)}
 	p.A.Align, p.B.Align, p.D.Align = alignment(c.a), alignment(c.b), alignment(c.d)
 	converts := p.Bias && !biasTaken(o)
 	switch {
 	case converts:
-		p.BiasAlign = 256 // alignment of scratch memory
+		p.BiasAlign = 256 // scratch memory has this alignment
 	case p.Bias:
 		c.bias = firstOf(&o.Bias)
 		p.BiasAlign = alignment(c.bias)

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// placed returns the strides of matrices [b, r, c] in memory.
+// placed returns the strides of a batch of b matrices with r rows and c columns.
 type placed func(b, r, c int) (strides shape.Dims)
 
 var placements = map[string]placed{
@@ -27,14 +27,14 @@ var placements = map[string]placed{
 	"sheared":     func(b, r, c int) shape.Dims { return shape.Of(r*c, 0, 1) },
 }
 
-// smallInts returns small whole numbers as elements of products. Every type holds their sums
-// exactly.
+// smallInts returns a function for the elements of products: small integers, whose sums every type
+// holds exactly.
 func smallInts(a, b, c int) func(i, j, k int) float64 {
 	return func(i, j, k int) float64 { return float64((a*i+b*j+c*k)%5 - 2) }
 }
 
-// factor creates a factor with the named layout. If the layout repeats a matrix or a row, the
-// numbers are repeated too.
+// factor creates a factor with the named layout. If the layout repeats a matrix or a row, its
+// elements repeat too.
 func (r *productRig) factor(d *Device, typ dtype.Type, s shape.Dims, name string, offset int, at func(i, j, k int) float64) (device.View, func(i, j, k int) float64) {
 	strides := placements[name](s.At(0), s.At(1), s.At(2))
 	same := at
@@ -50,7 +50,6 @@ func (r *productRig) factor(d *Device, typ dtype.Type, s shape.Dims, name string
 	return r.laid(d, typ, s, strides, offset, at), at
 }
 
-// productCase is a product in a test.
 type productCase struct {
 	types       [3]dtype.Type // types of the factors, the result and the bias
 	b, m, n, k  int
@@ -58,7 +57,7 @@ type productCase struct {
 	out         string
 	offset      int
 	bias, taken bool
-	converts    bool // a launch converts the bias first
+	converts    bool // a launch first converts the bias
 }
 
 // run computes a product and compares the result.
@@ -102,8 +101,8 @@ func (r *productRig) run(t *testing.T, d *Device, c productCase) {
 	must(t, d.Synchronize())
 }
 
-// TestProductsByLibrary: the library computes products of floats in every layout that it supports,
-// with and without a bias. The results are exact.
+// TestProductsByLibrary checks that the library computes products of floats in every layout that it
+// supports, with and without a bias. The results are exact.
 func TestProductsByLibrary(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -120,7 +119,7 @@ func TestProductsByLibrary(t *testing.T) {
 						continue
 					}
 					for o, out := range []string{"dense", "padded", "interleaved"} {
-						// a third of all combinations, in which all pairs of values occur
+						// this runs a third of all combinations, in which all pairs of values occur
 						if (i+s+len(left)+len(right)+o)%3 != 0 {
 							continue
 						}
@@ -134,8 +133,8 @@ func TestProductsByLibrary(t *testing.T) {
 	}
 }
 
-// TestProductsByOwnKernels: the package's own kernels compute products that the library does not
-// support.
+// TestProductsByOwnKernels checks that the package's own kernels compute the products that the
+// library does not support.
 func TestProductsByOwnKernels(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -157,8 +156,8 @@ func TestProductsByOwnKernels(t *testing.T) {
 	})
 }
 
-// TestProductsConvertBias: a bias with another type than the result, or with gaps, is first copied
-// for the library. The copy rounds a float32 bias.
+// TestProductsConvertBias checks that a bias with another type than the result, or with gaps, is
+// first copied for the library. The copy rounds a float32 bias.
 func TestProductsConvertBias(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -187,8 +186,8 @@ func plainProduct(n int) productCase {
 	return productCase{types: [3]dtype.Type{dtype.BF16, dtype.BF16, dtype.BF16}, b: 1, m: n, n: n, k: n, left: "dense", right: "dense", out: "dense", taken: true}
 }
 
-// TestProductsOnce: the heuristic is called once for each shape. If it finds no algorithm, the
-// package's own kernels compute the product. Both answers are cached.
+// TestProductsOnce checks that the heuristic is called once for each shape. If it finds no
+// algorithm, the package's own kernels compute the product. Both answers are cached.
 func TestProductsOnce(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -198,7 +197,7 @@ func TestProductsOnce(t *testing.T) {
 	if n := r.lib.Calls() - calls; n != 1 {
 		t.Errorf("a product whose plan is known takes %d calls", n)
 	}
-	for i, n := range []int{9, 10} { // the heuristic declines by its status, and by an empty list
+	for i, n := range []int{9, 10} { // the heuristic finds nothing: it returns a status for 9, and an empty list for 10
 		c := plainProduct(n)
 		c.taken = false
 		r.lib.Decline(1 + i)
@@ -221,8 +220,8 @@ func TestProductsOnce(t *testing.T) {
 	r.run(t, d, plainProduct(8))
 }
 
-// TestProductsFail: if a call of the library fails, the product returns the error. The package's
-// own kernels do not compute the product instead. The device still works.
+// TestProductsFail checks that the product returns the error of a failed call of the library. The
+// package's own kernels must not compute the product instead. The device must still work.
 func TestProductsFail(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -260,7 +259,7 @@ func TestProductsFail(t *testing.T) {
 	}
 }
 
-// TestProductsTold: a tracer's event names the library that computed a product.
+// TestProductsTold checks that a tracer's event names the library that computed a product.
 func TestProductsTold(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -279,8 +278,8 @@ func TestProductsTold(t *testing.T) {
 	}
 }
 
-// The library does not compute activations or sums of rows and columns. With the library, the
-// device reports that it does not support such an op.
+// TestProductsLeaveTheRest checks activations, and sums of rows and columns, which the library does
+// not compute. With the library, the device must report that it does not support such an op.
 func TestProductsLeaveTheRest(t *testing.T) {
 	dense := func(d ...int) device.View { return device.View{Type: dtype.F32, Layout: shape.Dense(shape.Of(d...))} }
 	o := device.MatMul{Out: dense(1, 3, 5), A: dense(1, 3, 4), B: dense(1, 4, 5)}

@@ -61,7 +61,7 @@ func (l *learner) step(s *tensor.Scope) {
 
 const learnSteps = 5
 
-// eager runs the steps one by one.
+// eager runs the steps eagerly, and returns their losses.
 func (l *learner) eager() []float32 {
 	for range learnSteps {
 		tensor.Do(l.step, tensor.On(l.dev), tensor.Autocast(dtype.BF16))
@@ -81,8 +81,9 @@ func (l *learner) captured(t *testing.T) []float32 {
 	return l.losses
 }
 
-// TestProductsTrain: a model learns with the library's products as well as with the package's own
-// kernels. A captured step computes the same bits as an eager step, and uses the library too.
+// TestProductsTrain checks that a model learns with the library's products as well as with the
+// package's own kernels. A captured step computes the same bits as an eager step, and uses the
+// library too.
 func TestProductsTrain(t *testing.T) {
 	own := newLearner(emulated(t, "emulate,mem=16MiB")).eager()
 	r := newProducts(t, "emulate,mem=16MiB")
@@ -130,8 +131,8 @@ func (r *productRig) square(d *Device, n int) (o *device.MatMul, right func() bo
 	}
 }
 
-// TestProductsAcross: a recording of several devices has products on each of them. Each product is
-// captured while its device's context is current. The graph lives longer than the cached plans.
+// TestProductsAcross checks a recording of two devices with products on each of them. Each product
+// is captured while its device's context is current. The graph lives longer than the cached plans.
 func TestProductsAcross(t *testing.T) {
 	r := newProducts(t, "emulate:2,mem=16MiB")
 	rec, err := r.devs[0].NewRecording(r.devs[1])
@@ -164,8 +165,8 @@ func TestProductsAcross(t *testing.T) {
 	must(t, g.Close())
 }
 
-// TestProductsCaptureFails: if the library fails during a capture, the recording ends with its
-// error. The stream used for the capture can be used as before.
+// TestProductsCaptureFails checks that the recording ends with the library's error if the library
+// fails during a capture. The stream used for the capture must work as before.
 func TestProductsCaptureFails(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -183,7 +184,7 @@ func TestProductsCaptureFails(t *testing.T) {
 	if !right() {
 		t.Error("the product is wrong afterwards")
 	}
-	// The stream of the capture is among the next streams that are reused.
+	// The next streams that are reused include the stream of the capture.
 	for range 3 {
 		s, err := d.NewStream(0)
 		must(t, err)

@@ -61,7 +61,7 @@ func newProducts(t testing.TB, spec string) *productRig {
 	return r
 }
 
-// settle waits until the given number of library objects is left. Plans end when the garbage
+// settle waits until only the given number of library objects is left. Plans end when the garbage
 // collector finds them unreachable.
 func (r *productRig) settle(live int) {
 	r.Helper()
@@ -175,8 +175,8 @@ func (r *productRig) effect(m *emu.Shared, op *cublaslttest.Op) error {
 	})
 }
 
-// laid returns a view with the given layout and the elements element(i, j, k). The memory between
-// the elements holds NaN.
+// laid returns a view with the given layout, whose element at [i, j, k] is element(i, j, k). The
+// memory between the elements holds NaN.
 func (r *productRig) laid(d *Device, typ dtype.Type, s, strides shape.Dims, offset int, element func(i, j, k int) float64) device.View {
 	r.Helper()
 	end := offset + 1

@@ -71,20 +71,20 @@ type Properties struct {
 	Name         string // name of the product
 	Emulated     bool   // the GPU is emulated, and the numbers are the emulator's
 	Major, Minor int    // compute capability
-	TotalMemory  int    // memory by the driver's count, a little less than the chips have
+	TotalMemory  int    // memory as the driver counts it, which is a little less than the chips have
 	UUID         string // "GPU-" and 32 hexadecimal digits in groups; the same in every process
 	PCIBusID     string // "0000:01:00.0": domain, bus, device, function
 
 	Multiprocessors         int
-	WarpSize                int // threads of a warp
+	WarpSize                int // number of threads of a warp
 	MaxThreadsPerBlock      int
 	MaxThreadsPerSM         int
 	MaxBlocksPerSM          int
 	MaxBlockDim, MaxGridDim [3]int
-	RegistersPerBlock       int // registers of 32 bits
+	RegistersPerBlock       int // number of 32-bit registers
 	RegistersPerSM          int
-	SharedMemoryPerBlock    int // without raising the kernel's limit
-	// at most, with a raised limit (torch: shared_memory_per_block_optin)
+	SharedMemoryPerBlock    int // the default limit for a kernel
+	// the highest limit that a kernel can set (torch: shared_memory_per_block_optin)
 	SharedMemoryPerBlockMax int
 	SharedMemoryPerSM       int
 	ConstantMemory          int

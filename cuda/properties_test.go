@@ -44,7 +44,7 @@ func testProperties(t *testing.T, d *Device) {
 	}
 }
 
-// The error for a device that is not a GPU names it.
+// TestNotAGPU checks that the error for a device that is not a GPU names that device.
 func TestNotAGPU(t *testing.T) {
 	d := emulated(t, "emulate,mem=4MiB")
 	other := emulated(t, "emulate,mem=4MiB")
@@ -72,7 +72,7 @@ func TestNotAGPU(t *testing.T) {
 	}
 }
 
-// peers is a driver whose devices can address each other, or cannot.
+// peers is a driver for which a test decides whether devices can address each other.
 type peers struct {
 	cu.API
 	mu      sync.Mutex
@@ -90,8 +90,8 @@ func (p *peers) CtxEnablePeerAccess(cu.Context) error {
 	return p.refuse
 }
 
-// The first copy between two GPUs enables peer access, once for each direction. PeerCopies reports
-// the result.
+// TestPeerAccess checks that the first copy between two GPUs enables peer access, once for each
+// direction, and that PeerCopies reports the result.
 func TestPeerAccess(t *testing.T) {
 	for _, c := range []struct {
 		can     bool

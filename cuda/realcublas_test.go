@@ -14,9 +14,9 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestRealCublasLt: NVIDIA's cublasLt is found and loads without a toolkit. There is no GPU, so the
-// library creates no handle; a device that needs it is not opened, and the error says why.
-// FLAMBEAU_CUBLASLT_FOLDER is the folder in which the loader finds the library.
+// TestRealCublasLt checks that NVIDIA's cublasLt is found and loads without a toolkit. There is no
+// GPU, so the library creates no handle. A device that needs the library cannot be opened, and the
+// error must say why. FLAMBEAU_CUBLASLT_FOLDER is the folder in which the loader finds the library.
 // FLAMBEAU_CUBLASLT_VERSION is the CUBLAS_VERSION of the library's header (.ci/run cublaslt).
 func TestRealCublasLt(t *testing.T) {
 	folder := os.Getenv("FLAMBEAU_CUBLASLT_FOLDER")

@@ -22,31 +22,31 @@ var (
 )
 
 // recording collects the work of some streams in Go until Finish makes a graph of it. It calls the
-// driver only then, so a recording that ends without a result leaves nothing behind. The driver is
-// not in its capture mode. So calls that a capture would forbid are allowed during a recording:
-// events and waits of streams outside of it, and allocations. Each stream of the recording is a
-// lane; the work of one lane stays in order.
+// driver only in Finish. A recording that is aborted therefore leaves nothing behind. The driver is
+// not in its capture mode. A recording therefore allows calls that a capture would forbid: events
+// and waits of streams outside of it, and allocations. Each stream of the recording is a lane; the
+// work of one lane stays in order.
 //
-// Each lane has an arena of the pool with a name of its own. Memory that is freed in an arena is
-// reused only by its lane, whose order protects the memory. This also holds after the lane's stream
-// has become an ordinary stream.
+// Each lane has its own arena of the pool. Memory that is freed in an arena is reused only by its
+// lane, whose order protects the memory. This also holds after the lane's stream has become an
+// ordinary stream.
 //
-// Each device that takes part has a stream of the driver. Replays are launched on the first
-// device's stream. A replay runs after the earlier work of all these streams and before their later
-// work: see replayer.start.
+// Each device that takes part has a driver stream. Replays are launched on the first device's
+// stream. A replay runs after the earlier work of all these streams and before their later work:
+// see replayer.start.
 type recording struct {
 	d      *Device
-	s      *stream   // stream of the first lane
-	others []*stream // for each further device, the stream of its first lane
+	s      *stream   // first stream on the first device
+	others []*stream // for each other device, the recording's first stream on it
 	live   atomic.Bool
-	owner  atomic.Pointer[any] // the value that For stored; nil when the recording is over
+	owner  atomic.Pointer[any] // the value that the method For stored; nil after the recording has ended
 
 	mu    sync.Mutex
 	lanes []*lane
 	nodes []recorded
-	// number of the nodes that are work, and not the begin or the end of a block
+	// number of the nodes that are work; the begin or the end of a block does not count
 	pieces int
-	marks  map[uint64]recorded // begins of the blocks that are in use, by address
+	marks  map[uint64]recorded // the begins of the blocks that are in use, by address
 	hosts  []*pinnedBlock      // page-locked blocks that replays copy from or to
 }
 
@@ -54,21 +54,21 @@ type recording struct {
 type recorded struct {
 	kind   recordedKind
 	lane   int
-	number uint32 // the piece's position in its lane, from 1
-	deps   []int  // indexes of the earlier pieces, of any lane, that this piece directly follows
-	// the launches of an op, or of a kernel of the program if op is nil
+	number uint32 // index of the piece in its lane, counted from 1
+	deps   []int  // indices of the earlier pieces, of any lane, that directly precede this piece
+	// launches of an op; op is nil if they belong to a kernel of the program
 	launches []kernels.Launch
 	op       device.Op
-	joined   bool            // op does the work of several recorded pieces
-	scratch  []worklist.Span // memory of the launches besides the operands, in the order of its allocation
+	joined   bool            // op replaces several recorded pieces
+	scratch  []worklist.Span // memory of the launches in addition to the operands, in the order of its allocation
 	dst      uint64
 	src      uint64
 	n        uint64
 	bytes    []byte         // bytes of a recordedConstant
-	host     unsafe.Pointer // page-locked memory of the program
+	host     unsafe.Pointer // page-locked memory of the program that the copy reads or writes
 	label    string         // label of a block
 	product  *productCall
-	link     *peerLink // link of a copy from another device
+	link     *peerLink // connection for a copy from another device
 	size     uint64    // requested size of a block
 }
 
@@ -85,18 +85,18 @@ const (
 	recordedSave                         // copy of n bytes to page-locked memory of the program
 	recordedBlock                        // begin of a block of n bytes
 	recordedFreed
-	recordedTakeover // begin of a block in memory of a block that has not ended
+	recordedTakeover // begin of a block in the memory of another block that has not ended
 )
 
-// marks reports whether a piece is no work, but the begin or the end of a block.
+// marks reports whether a piece is the begin or the end of a block, not work.
 func (k recordedKind) marks() bool {
 	return k == recordedBlock || k == recordedFreed || k == recordedTakeover
 }
 
-// privateArena is the bit in the name of an arena that belongs to a lane.
+// privateArena is the bit of an arena's ID that marks the arena of a lane.
 const privateArena pool.StreamID = 1 << 63
 
-// NewRecording starts a recording, with a new stream on d and one on each of the given further
+// NewRecording starts a recording, with a new stream on d and a new stream on each of the other
 // devices.
 func (d *Device) NewRecording(others ...device.Device) (device.Recording, error) {
 	const op = "record"
@@ -150,10 +150,12 @@ func (r *recording) on(d device.Device) *stream {
 	return nil
 }
 
-// streams returns the driver's streams of the recording. The first device's stream comes first.
+// streams returns the first stream on each device of the recording, beginning with the first
+// device.
 func (r *recording) streams() []*stream { return append([]*stream{r.s}, r.others...) }
 
-// partner returns the first stream of a device, or an error if the device takes no part.
+// partner returns the recording's first stream on a device, or an error if the device takes no
+// part.
 func (r *recording) partner(op string, d device.Device) (*stream, error) {
 	if s := r.on(d); s != nil {
 		return s, nil
@@ -171,7 +173,8 @@ func (s *stream) Recording() bool { return s.rec.Load() != nil }
 // For stores the value that identifies the recording's user.
 func (r *recording) For(whom any) { r.owner.Store(&whom) }
 
-// RecordedFor returns the value that For stored in the recording of s, nil if there is none.
+// RecordedFor returns the value that the method For stored in the recording of s, or nil if there
+// is none.
 func (s *stream) RecordedFor() any {
 	if l := s.rec.Load(); l != nil {
 		if whom := l.r.owner.Load(); whom != nil {
@@ -181,7 +184,7 @@ func (s *stream) RecordedFor() any {
 	return nil
 }
 
-// arena returns the name under which the pool keeps the memory of s.
+// arena returns the ID of the pool's arena that holds the memory of s.
 func (s *stream) arena() pool.StreamID {
 	if l := s.rec.Load(); l != nil {
 		return l.arena
@@ -189,7 +192,8 @@ func (s *stream) arena() pool.StreamID {
 	return pool.StreamID(s.handle)
 }
 
-// arenaStream returns the stream of an arena. It also returns the lane if the arena belongs to one.
+// arenaStream returns the stream whose memory is in an arena. It also returns the lane if the arena
+// belongs to a lane.
 func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 	if id&privateArena != 0 {
 		if l, ok := p.arenas.Load(id); ok {
@@ -199,8 +203,8 @@ func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 	return cu.Stream(id), nil
 }
 
-// Follow orders later work on stream id after the queued work of a second stream. Stream id also
-// takes over the second stream's memory.
+// Follow orders later work of stream id after the queued work of the stream before. Stream id also
+// takes over the memory of that stream.
 func (b backing) Follow(id, before pool.StreamID) error {
 	e, err := b.Record(before)
 	if err != nil {
@@ -218,8 +222,8 @@ func (b backing) Follow(id, before pool.StreamID) error {
 	return nil
 }
 
-// refuse returns the error for an operation that cannot be recorded, nil if s is not being
-// recorded.
+// refuse returns the error for an operation that cannot be recorded. It returns nil if s is not
+// being recorded.
 func (s *stream) refuse(op, why string) error {
 	if s.rec.Load() == nil {
 		return nil
@@ -229,8 +233,8 @@ func (s *stream) refuse(op, why string) error {
 
 const hostWaits = "the host would wait for work that does not run yet"
 
-// launches records the launches of an op, and the scratch memory that they use. op is nil if the
-// launches do not belong to an op.
+// launches records the launches of an op, and the scratch memory that they use. The argument op is
+// nil if the launches do not belong to an op.
 func (l *lane) launches(op device.Op, list []kernels.Launch, scratch []*pool.Block) {
 	if len(list) == 0 {
 		return
@@ -266,7 +270,7 @@ func (l *lane) send(to uint64, b []byte) error {
 }
 
 // keeps prevents the reuse of a block of page-locked memory until the recording or its graph is
-// closed, even if the owner frees the block. It returns false if the recording is over.
+// closed, even if the block's owner frees it. It returns false if the recording has ended.
 func (r *recording) keeps(b *pinnedBlock) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -288,7 +292,7 @@ func (l *lane) peer(dst, src, n uint64, link *peerLink) error {
 	return nil
 }
 
-// Feed returns memory that each replay fills at this place of the recording.
+// Feed returns memory that each replay fills at this point of the recording.
 func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffer, error) {
 	s, err := r.partner("feed", on)
 	if err != nil {
@@ -313,7 +317,7 @@ func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffe
 }
 
 // block records that a block begins or, if freed is true, ends. It returns false if the recording
-// is over.
+// has ended.
 func (l *lane) block(addr uintptr, requested, rounded uint64, label string, freed bool) bool {
 	if l == nil {
 		return false
@@ -369,11 +373,11 @@ func (r *recording) Abort() {
 	}
 }
 
-// retire hands the recording's memory to the devices' default streams, after the work of the
-// recording's streams.
+// retire gives the recording's memory to the default streams of the devices, which reuse it after
+// the work of the recording's streams.
 func (r *recording) retire() {
 	for _, s := range r.streams() {
-		_ = s.Synchronize() // the device keeps a sticky fault, and the next call returns it
+		_ = s.Synchronize() // the device keeps a sticky fault, which the next call returns
 	}
 	for _, b := range r.hosts {
 		b.mu.Lock()

@@ -15,12 +15,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// timesParam multiplies by a scalar param.
+// timesParam is a program that multiplies by a scalar parameter.
 var timesParam = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 
-// TestRecording: recorded work runs only in replays, in its order and as one launch. Temporaries
-// share memory, and each replay is fed with new data. If no order is given, the driver may choose
-// any order.
+// TestRecording checks that recorded work runs only in replays, in its order and as one launch.
+// Temporaries share memory, and each replay is fed with new data. The driver may choose any order
+// of work that is not ordered.
 func TestRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testRecording)
@@ -44,7 +44,7 @@ func testRecording(t *testing.T, d *Device) {
 	b := empty(t, d, s, 4)
 	must(t, apply(d, s, double, views(b), views(a))) // b is 2(x+1)
 	a.Buf.Free()
-	c := empty(t, d, s, 4) // c has the memory of a
+	c := empty(t, d, s, 4) // c takes the memory of a
 	if c.Buf.Addr() != a.Buf.Addr() {
 		t.Errorf("what was freed in the recording does not serve it again")
 	}
@@ -109,15 +109,15 @@ func testRecording(t *testing.T, d *Device) {
 	}
 }
 
-// TestRecordingAsksNothing: between its begin and its end, a recording makes no call of the driver
-// that affects the device. Its memory comes from the pool.
+// TestRecordingAsksNothing checks that a recording makes no driver call that affects the device
+// between its begin and its end. Its memory comes from the pool.
 func TestRecordingAsksNothing(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2, 3, 4)
 	r, err := d.NewRecording()
 	must(t, err)
 	s := r.Stream()
-	empty(t, d, s, 1).Buf.Free() // the stream's arena has a segment from here on
+	empty(t, d, s, 1).Buf.Free() // from here on the stream's arena has a segment
 	before, _ := emu.Stats(d.api)
 	for range 20 {
 		y := empty(t, d, s, 4)
@@ -132,7 +132,7 @@ func TestRecordingAsksNothing(t *testing.T) {
 	r.Abort()
 	r.Abort()
 	check(t, d, nil, x, 1, 2, 3, 4)
-	must(t, apply(d, s, double, views(x), views(x))) // an ordinary stream again
+	must(t, apply(d, s, double, views(x), views(x))) // s is an ordinary stream again
 	check(t, d, s, x, 2, 4, 6, 8)
 	if _, err := r.Finish(); !errors.Is(err, device.ErrRecording) {
 		t.Errorf("Finish after Abort: %v", err)
@@ -143,9 +143,9 @@ func TestRecordingAsksNothing(t *testing.T) {
 	}
 }
 
-// TestRecordingTakesOver: memory that an eager run has left in the pool serves a recording of that
-// run's work, which asks the driver for no memory. The recording waits for pending work on that
-// memory.
+// TestRecordingTakesOver checks that a recording of work reuses the memory that an eager run of
+// this work has left in the pool, and requests no memory from the driver. The recording must wait
+// for pending work on that memory.
 func TestRecordingTakesOver(t *testing.T) {
 	for seed := range 8 {
 		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))
@@ -187,8 +187,8 @@ func TestRecordingTakesOver(t *testing.T) {
 	}
 }
 
-// TestNotRecordable: operations that would wait, or whose data would be frozen, are refused by
-// name. The recording goes on.
+// TestNotRecordable checks that the recording refuses, by name, operations that would wait or whose
+// data would be constant. The recording continues.
 func TestNotRecordable(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=16MiB")
 	must(t, err)
@@ -221,7 +221,7 @@ func TestNotRecordable(t *testing.T) {
 			t.Errorf("%s: %v", op, err)
 		}
 	}
-	// Each replay reads and writes page-locked memory, which is not reused before Close.
+	// Each replay reads and writes page-locked memory, which must not be reused before Close.
 	back, err := d.AllocPinned(8, device.Origin{})
 	must(t, err)
 	must(t, d.UploadPinned(s, x.Buf, 0, pinned, 0, 8))

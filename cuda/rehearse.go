@@ -25,7 +25,7 @@ func (d *Device) Rehearsal() (device.Device, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	r.p.print, r.p.folder = nil, "" // only d prints the kernels that it loads
+	r.p.print, r.p.folder = nil, "" // d prints the kernels that it loads, so r does not
 	r.sm, r.ptx, r.gpu, r.rehearses = d.sm, d.ptx, d.gpu, d
 	info := d.info
 	info.Emulated, info.Meta, info.Memory = true, true, r.info.Memory
@@ -33,9 +33,9 @@ func (d *Device) Rehearsal() (device.Device, error) {
 	return r, nil
 }
 
-// Load loads the kernels that work on the device rehearsal has used. rehearsal must come from
-// d.Rehearsal, or the error is a *[device.OperandError]. Load loads several kernels at once: see
-// [device.Rehearser]. Other errors are a *[device.Fault] and ctx's error.
+// Load loads the kernels that work on the device rehearsal has used. The error is a
+// *[device.OperandError] if rehearsal does not come from d.Rehearsal. Load loads several kernels at
+// once: see [device.Rehearser]. Other errors are a *[device.Fault] and ctx's error.
 func (d *Device) Load(ctx context.Context, rehearsal device.Device, progress func(done, all int)) error {
 	r, ok := rehearsal.(*Device)
 	if !ok || r.rehearses != d {
@@ -70,7 +70,7 @@ func parallel(ctx context.Context, n int, progress func(done, all int), f func(i
 					mu.Lock()
 					raised = r
 					mu.Unlock()
-					for range next { // drain the channel, so that the sender never blocks
+					for range next { // drain the channel, so that the sender does not block
 					}
 				}
 			}()
@@ -96,7 +96,8 @@ func parallel(ctx context.Context, n int, progress func(done, all int), f func(i
 	return errors.Join(append(failed, stopped)...)
 }
 
-// preload calls d.function on a goroutine that does not have the device's context yet.
+// preload does the same as d.function, on a goroutine for which the device's context is not
+// current.
 func (d *Device) preload(k *kernels.Kernel) error {
 	if err := d.enter(); err != nil {
 		return err
@@ -107,8 +108,8 @@ func (d *Device) preload(k *kernels.Kernel) error {
 }
 
 // lacks lists the kernels that r has loaded and d has not. The longest texts come first, because
-// they take longest to compile. Otherwise one goroutine could begin a long text at the end, when
-// all others have finished.
+// they take longest to compile. If they came last, one goroutine would still compile a long text
+// when all others have finished.
 func (d *Device) lacks(r *Device) (list []*kernels.Kernel) {
 	for k := range r.kernels.Range {
 		if v, ok := d.kernels.Load(k); ok {

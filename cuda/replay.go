@@ -12,24 +12,24 @@ import (
 
 var _ device.Replayer = (*replayer)(nil)
 
-// turns is how many replays may be queued, each with a copy of the feeds. The next replay waits for
-// the oldest of them.
+// turns is the number of replays that may be queued, each with its own copy of the feeds. The next
+// replay waits for the oldest of them.
 const turns = 4
 
-// replayer is the graph made from a recording. The host memory that the graph reads lies in one
-// page-locked block: the constants, then one copy of the feeds for each turn. Before a launch, the
-// nodes that copy the feeds are changed to read the copy of the current turn. Launches that are
+// replayer is the graph made from a recording. The host memory that the graph reads is one
+// page-locked block: first the constants, then a copy of the feeds for each turn. Before a launch,
+// the nodes that copy the feeds are changed to read the copy of the current turn. Launches that are
 // already queued still read the copies of their own turns.
 type replayer struct {
 	r      *recording
 	ops    int
 	feed   []feed
-	whole  int    // number of operations that were recorded
-	why    string // why the list did not become shorter; empty if it did
+	whole  int    // number of recorded operations
+	why    string // why the list of operations did not become shorter; "" if it did
 	sent   []peerCopy
-	host   *pinnedBuffer // host memory that the graph reads; nil if it reads none
-	stride int           // bytes of one turn
-	offset int           // offset of the first turn
+	host   *pinnedBuffer // the host memory that the graph reads; nil if it reads none
+	stride int           // size of the feeds of one turn in bytes
+	offset int           // offset of the first turn's feeds
 
 	mu    sync.Mutex
 	graph cu.Graph
@@ -44,7 +44,7 @@ type feed struct {
 	node cu.GraphNode
 	ctx  cu.Context
 	to   cu.DevicePtr
-	at   int // offset of the feed in a turn
+	at   int // offset of the feed within a turn
 	n    int
 }
 
@@ -78,9 +78,9 @@ func (r *recording) Finish() (device.Replayer, error) {
 	return g, nil
 }
 
-// make creates the driver's graph of the shorter list. If the driver refuses a merged kernel, make
-// creates the graph of the recorded list. After any other error it does not try the recorded list,
-// because the error would occur again.
+// make creates the driver's graph of the shortened list. If the driver refuses a merged kernel, it
+// creates the graph of the recorded list instead. It does not do so after any other error, because
+// the error would occur again.
 func (g *replayer) make() error {
 	nodes, why, err := g.r.shortened()
 	if why == "" {
@@ -112,7 +112,6 @@ func operations(list []recorded) (n int) {
 	return n
 }
 
-// build creates the driver's graph of a list.
 func (g *replayer) build(list []recorded) error {
 	d := g.r.d
 	constants := 0
@@ -143,8 +142,7 @@ func (g *replayer) build(list []recorded) error {
 	if g.graph, err = api.GraphCreate(); err != nil {
 		return d.fault("", err)
 	}
-	// Each node is created with the context of its device current. Its kernel is loaded in that
-	// context.
+	// Each node is created, and its kernel is loaded, with the context of its device current.
 	change := func(to *Device) error {
 		if to == d {
 			return nil
@@ -156,7 +154,7 @@ func (g *replayer) build(list []recorded) error {
 		d = to
 		return nil
 	}
-	// nodes that a successor of a piece depends on, by the piece's index
+	// for each piece, the nodes on which a successor of the piece depends
 	nodes := make([][]cu.GraphNode, len(list))
 	var host []byte
 	if g.host != nil {
@@ -234,7 +232,7 @@ func (g *replayer) build(list []recorded) error {
 
 var blockMarks = map[recordedKind]cu.BlockMark{recordedBlock: cu.BlockBegins, recordedFreed: cu.BlockEnds, recordedTakeover: cu.BlockTakesOver}
 
-// dependencies returns the nodes that a successor of these pieces depends on.
+// dependencies returns the nodes on which a successor of these pieces depends.
 func dependencies(nodes [][]cu.GraphNode, pieces []int) []cu.GraphNode {
 	if len(pieces) == 1 {
 		return nodes[pieces[0]]
@@ -250,7 +248,7 @@ func dependencies(nodes [][]cu.GraphNode, pieces []int) []cu.GraphNode {
 	return all
 }
 
-// place returns a feed's memory in the turn with the given number.
+// place returns the memory of feed f in a turn.
 func (g *replayer) place(f feed, turn int) []byte {
 	return g.host.Host()[g.offset+turn*g.stride+f.at:][:f.n:f.n]
 }
@@ -342,9 +340,9 @@ func (g *replayer) start(turn int) error {
 	}
 	if err := g.launch(turn); err != nil {
 		if f := (*device.Fault)(nil); errors.As(err, &f) {
-			return f // a device had failed before the launch
+			return f // one of the devices had failed before the launch
 		}
-		for _, o := range g.r.others { // another device may have caused the fault
+		for _, o := range g.r.others { // the fault may be of another device
 			if f := o.dev.failed(); f != nil {
 				return f
 			}
@@ -408,7 +406,7 @@ func (g *replayer) destroy() {
 	defer d.leave()
 	api := d.api.(cu.Graphs)
 	if g.exec != 0 {
-		// The call of d.fault makes a sticky fault end the device. Other errors are ignored.
+		// d.fault ends the device if the fault is sticky. Other errors are ignored.
 		_ = d.fault("", api.GraphExecDestroy(g.exec))
 	}
 	if g.graph != 0 {

@@ -30,7 +30,7 @@ func (d *Device) Supports(op device.Op) bool {
 		return kernels.AttentionReason(attentionOperands(o, shapeOf)) == ""
 	case *device.AttentionGrad:
 		return kernels.AttentionGradReason(attentionGradOperands(o, shapeOf)) == ""
-	// the gradient of the input would be added in random order, so a composition computes it
+	// its kernel would add the gradient of the input in random order, so a composition computes it
 	case *device.GridSampleGrad:
 		return !o.Input
 	}
@@ -64,7 +64,7 @@ func (d *Device) Run(s device.Stream, op device.Op, told *device.KernelEvent) er
 	return d.launch(st, list, told)
 }
 
-// plan returns the launches of op. t allocates memory beyond the operands.
+// plan returns the launches of op. It allocates memory in addition to the operands from t.
 func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 	fault := t.d.index.record(t.s.slot)
 	switch o := op.(type) {
@@ -139,7 +139,7 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 	return nil, fmt.Errorf("%s: %s: %w", t.d.name, t.op, errors.ErrUnsupported)
 }
 
-// operand returns a view as the kernels expect it; an absent view has address 0.
+// operand converts a view to the kernels' form. An absent view has address 0.
 func operand(v *device.View) kernels.Operand {
 	if v.Absent() {
 		return kernels.Operand{}
@@ -147,33 +147,30 @@ func operand(v *device.View) kernels.Operand {
 	return kernels.Operand{Addr: uint64(v.Buf.Addr()), Type: v.Type, Layout: v.Layout}
 }
 
-// shapeOf returns a view as an operand without an address.
+// shapeOf converts a view to an operand without an address.
 func shapeOf(v *device.View) kernels.Operand {
 	return kernels.Operand{Type: v.Type, Layout: v.Layout}
 }
 
-// normGradOperands converts the operands of o for the kernels. It calls operand to convert
-// each view.
+// normGradOperands converts o for the kernels. The function operand converts each view.
 func normGradOperands(o *device.NormGrad, operand func(*device.View) kernels.Operand) kernels.NormOperands {
 	return kernels.NormOperands{Out: operand(&o.DX), DWeight: operand(&o.DWeight), DBias: operand(&o.DBias), Grad: operand(&o.G), X: operand(&o.X),
 		Mean: operand(&o.Mean), Rstd: operand(&o.Rstd), Weight: operand(&o.Weight), Add: operand(&o.Add)}
 }
 
-// attentionOperands converts the operands of o for the kernels. It calls operand to convert
-// each view.
+// attentionOperands converts o for the kernels. The function operand converts each view.
 func attentionOperands(o *device.Attention, operand func(*device.View) kernels.Operand) kernels.AttentionOperands {
 	return kernels.AttentionOperands{Out: operand(&o.Out), LSE: operand(&o.LSE), Q: operand(&o.Q), K: operand(&o.K), V: operand(&o.V),
 		AttentionWeighing: attentionWeighing(&o.Weighing, operand)}
 }
 
-// attentionGradOperands converts the operands of o for the kernels. The function operand converts
-// one view.
+// attentionGradOperands converts o for the kernels. The function operand converts each view.
 func attentionGradOperands(o *device.AttentionGrad, operand func(*device.View) kernels.Operand) kernels.AttentionGradOperands {
 	return kernels.AttentionGradOperands{DQ: operand(&o.DQ), DK: operand(&o.DK), DV: operand(&o.DV), G: operand(&o.G), Q: operand(&o.Q), K: operand(&o.K),
 		V: operand(&o.V), Out: operand(&o.Out), LSE: operand(&o.LSE), AttentionWeighing: attentionWeighing(&o.Weighing, operand)}
 }
 
-// attentionWeighing converts w for the kernels. The given function converts one view.
+// attentionWeighing converts w for the kernels. The function of converts each view.
 func attentionWeighing(w *device.Weighing, of func(*device.View) kernels.Operand) kernels.AttentionWeighing {
 	return kernels.AttentionWeighing{Scale: w.Scale, Causal: w.Causal, Lengths: of(&w.Lengths), Mask: of(&w.Mask),
 		Numbers: of(&w.Numbers), Drop: w.Drop, Seed: w.Seed, Offset: w.Offset}

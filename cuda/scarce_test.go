@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// The n-th request fails, and so do all further attempts of the pool. The next request succeeds.
-// Requests that the cache serves are not counted.
+// TestFailAlloc checks that the n-th request fails, with all further attempts of the pool. The next
+// request must succeed. Requests that the cache serves are not counted.
 func TestFailAlloc(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB,segment=64KiB")
 	alloc := func(n int) (device.Buffer, error) { return d.Alloc(n, nil, device.Origin{Op: "test"}) }
@@ -47,8 +47,8 @@ func TestFailAlloc(t *testing.T) {
 	}
 }
 
-// Requests for pages are refused like requests for segments, also in the middle of an allocation.
-// The allocation then gives back the pages that it already had.
+// TestFailAllocOfPages checks that requests for pages are refused like requests for segments, also
+// in the middle of an allocation. The allocation must then give back the pages that it already had.
 func TestFailAllocOfPages(t *testing.T) {
 	for _, spec := range []string{"emulate,mem=16MiB,expandable=on", "emulate,mem=16MiB,expandable=on,mode=meta"} {
 		d := emulated(t, spec)
@@ -66,7 +66,8 @@ func TestFailAllocOfPages(t *testing.T) {
 	}
 }
 
-// segment= sets how much memory the pool takes from the driver at a time.
+// TestSegmentOption checks that the option segment= sets how much memory the pool takes from the
+// driver at a time.
 func TestSegmentOption(t *testing.T) {
 	for spec, want := range map[string]int{"emulate,mem=16MiB,segment=8KiB": 8 << 10, "emulate,mem=4GiB,mode=meta,segment=1MiB": 1 << 20, "emulate,mem=6MiB": 128 << 10} {
 		d := emulated(t, spec)
@@ -85,7 +86,7 @@ func TestSegmentOption(t *testing.T) {
 	}
 }
 
-// fullDriver is a driver without memory for code while the allocated bytes exceed limit.
+// fullDriver is a driver that has no memory for code while more than limit bytes are allocated.
 type fullDriver struct {
 	cu.API
 	limit, held uint64
@@ -115,16 +116,16 @@ func (c *fullDriver) ModuleLoadData(image []byte, o cu.JITOptions) (cu.Module, e
 	return c.API.ModuleLoadData(image, o)
 }
 
-// If there is no memory for a kernel's code, the kernel is loaded after the pool has given its
-// cache back. If the memory is in use, the error is device.ErrOutOfMemory, and a later load may
-// succeed.
+// TestCodeNeedsMemory checks loads of a kernel when there is no memory for its code. If the pool
+// has cached memory, it must give the cache back and load the kernel. If all memory is in use, the
+// error must be device.ErrOutOfMemory, and a later load may succeed.
 func TestCodeNeedsMemory(t *testing.T) {
 	api, err := newEmulator("emulate,mem=16MiB,segment=64KiB")
 	must(t, err)
 	c := &fullDriver{API: api, limit: 1 << 20, sizes: map[cu.DevicePtr]uint64{}}
 	p, err := newPlatform(c)
 	must(t, err)
-	p.cubins = nil // with the cache, the code would be loaded twice and kept on disk
+	p.cubins = nil // a device with the cache would load the code twice and keep it on disk
 	d, err := p.open(0)
 	must(t, err)
 	x := floats(t, d, nil, 1, 2)

@@ -34,8 +34,8 @@ func (t *scratch) temporary(typ dtype.Type, s shape.Dims) (kernels.Operand, erro
 	return kernels.Operand{Addr: addr, Type: typ, Layout: shape.Dense(s)}, err
 }
 
-// free gives the memory back to the stream for which it was allocated. The stream's order protects
-// it until the launches have run.
+// free gives the memory back to the stream for which it was allocated. The memory can be reused at
+// once, because later work of the stream runs after the launches.
 func (t *scratch) free() {
 	for _, b := range t.blocks {
 		t.tell(b, true)

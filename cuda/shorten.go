@@ -9,16 +9,16 @@ import (
 	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
-// When a recording ends, its list becomes shorter: see package worklist. This requires a list of a
-// single stream, because pieces of several streams have no fixed order.
+// When a recording ends, its list of operations is shortened: see package worklist. This requires a
+// list of a single stream, because pieces of several streams have no fixed order.
 
-// lifetime says how long the memory of a buffer holds the buffer's values.
+// lifetime says until when a buffer's memory holds the buffer's values.
 type lifetime struct {
 	r   *recording
-	end int // number of the pieces that came before the buffer was freed; worklist.Alive until then
+	end int // number of earlier pieces when the buffer was freed; worklist.Alive until then
 }
 
-// over notes that the buffer is freed.
+// over records that the buffer was freed.
 func (l *lifetime) over() {
 	if l == nil {
 		return
@@ -31,12 +31,12 @@ func (l *lifetime) over() {
 }
 
 const (
-	mostPointers = 12  // operands and results of a merged map
-	mostCode     = 192 // instructions of a merged program; more might need too many registers
+	mostPointers = 12  // largest number of operands and results of a merged map
+	mostCode     = 192 // largest number of instructions of a merged program; more might need too many registers
 )
 
-// shortened returns a list that leaves the same bits as the recorded one, with fewer launches. If
-// there can be none, it returns the reason.
+// shortened returns a list with fewer launches that computes the same bits as the recorded list. If
+// there is no such list, it returns the reason.
 func (r *recording) shortened() (list []recorded, why string, err error) {
 	switch {
 	case len(r.others) > 0:
@@ -45,7 +45,7 @@ func (r *recording) shortened() (list []recorded, why string, err error) {
 		return nil, "the work of several streams may run at the same time", nil
 	}
 	var items []worklist.Item
-	var at []int // the node of each item
+	var at []int // for each item, the index of its node
 	for n := range r.nodes {
 		if w := &r.nodes[n]; !w.kind.marks() {
 			items, at = append(items, r.work(w)), append(at, n)
@@ -88,7 +88,6 @@ func (r *recording) shortened() (list []recorded, why string, err error) {
 	return list, "", nil
 }
 
-// work describes a piece of work.
 func (r *recording) work(w *recorded) worklist.Item {
 	to := []worklist.Span{{Lo: uintptr(w.dst), Hi: uintptr(w.dst + w.n)}}
 	from := []worklist.Span{{Lo: uintptr(w.src), Hi: uintptr(w.src + w.n)}}
@@ -122,14 +121,14 @@ func sameOrder(a, b *device.Reduce) bool {
 
 var errScratch = errors.New("a merged reduction needs more scratch memory")
 
-// A mergeError is the reason why a merged kernel cannot run. The recorded kernels may still run.
+// A mergeError says why a merged kernel cannot run. The recorded kernels may still run.
 type mergeError struct{ err error }
 
 func (e *mergeError) Error() string { return e.err.Error() }
 func (e *mergeError) Unwrap() error { return e.err }
 
-// merged replaces the work of w by op. A reduction uses the scratch memory of the recorded
-// reduction.
+// merged changes w so that it does the work of op. A merged reduction uses the scratch memory of
+// the recorded reduction.
 func (w *recorded) merged(op device.Op) (err error) {
 	defer func() {
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// fixedList records a list by hand.
+// fixedList records a list that a test writes out.
 type fixedList struct{ *randomList }
 
 func newFixedList(t *testing.T) fixedList {
@@ -24,14 +24,14 @@ func newFixedList(t *testing.T) fixedList {
 	return w
 }
 
-// old returns a tensor that is older than the recording.
+// old returns a tensor that was created before the recording.
 func (w *fixedList) old(typ dtype.Type) device.View {
 	v := w.dense(nil, typ, w.shape)
 	w.older = append(w.older, v)
 	return v
 }
 
-// made records a map into new memory, in the shape of the first operand.
+// made records a map. Its result has new memory, and the shape of the first operand.
 func (w *fixedList) made(typ dtype.Type, e *expr.Expr, ins ...device.View) device.View {
 	out := w.dense(w.s, typ, ins[0].Shape)
 	var types []dtype.Type
@@ -43,17 +43,17 @@ func (w *fixedList) made(typ dtype.Type, e *expr.Expr, ins ...device.View) devic
 	return out
 }
 
-// sum records the sums of the rows, which can be read after a replay.
+// sum records a sum of the rows of v, which can be read after a replay.
 func (w *fixedList) sum(v device.View) {
 	out := w.dense(w.s, dtype.F32, v.Shape.With(1, 1))
 	w.run(&device.Reduce{Reduction: &device.Reduction{Kind: device.Sum, Map: lower(expr.X(0), 1)}, Out: out, Ins: views(v)})
 	w.keep(out)
 }
 
-// keep makes the tensor's memory visible to the comparison.
+// keep adds the tensor to the memory that the test compares.
 func (w *fixedList) keep(v device.View) { w.live = append(w.live, v) }
 
-// TestShortenedLists: each list loses the operations that it should lose, and no others.
+// TestShortenedLists checks that each list loses exactly the operations that it should lose.
 func TestShortenedLists(t *testing.T) {
 	x, y := expr.X(0), expr.X(1)
 	double, add := x.Mul(expr.C(2.3)), x.Add(y)
@@ -65,7 +65,7 @@ func TestShortenedLists(t *testing.T) {
 			a := w.made(dtype.F32, double, w.old(dtype.F32))
 			b := w.made(dtype.F32, add, a, w.old(dtype.F32))
 			a.Buf.Free()
-			w.keep(w.made(dtype.F32, x.Max(expr.C(0)), b)) // has the memory of a
+			w.keep(w.made(dtype.F32, x.Max(expr.C(0)), b)) // takes the memory of a
 			b.Buf.Free()
 		}, 3, 1},
 		"rounded between": {func(w *fixedList) {
@@ -100,7 +100,7 @@ func TestShortenedLists(t *testing.T) {
 			w.sum(a)
 			b := w.made(dtype.F32, double, a)
 			a.Buf.Free()
-			w.keep(w.made(dtype.F32, add, b, b)) // has the memory of a
+			w.keep(w.made(dtype.F32, add, b, b)) // takes the memory of a
 			b.Buf.Free()
 		}, 4, 3},
 		"nobody reads it": {func(w *fixedList) {
@@ -170,7 +170,7 @@ func TestShortenedLists(t *testing.T) {
 	}
 }
 
-// TestUnshortened: a graph of several streams or devices says why it has all operations.
+// TestUnshortened checks that a graph of several streams or devices says why it was not shortened.
 func TestUnshortened(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=16MiB")
 	must(t, err)
@@ -210,8 +210,8 @@ func (picky) ModuleLoadData([]byte, cu.JITOptions) (cu.Module, error) {
 	return 0, &cu.Error{Call: "cuModuleLoadData", Result: cu.ErrInvalidPTX}
 }
 
-// TestShortenedKernelsRefused: if the driver refuses a kernel of the shorter list, replays run the
-// recorded list, and the graph says why.
+// TestShortenedKernelsRefused checks that replays run the recorded list, and that the graph says
+// why, if the driver refuses a kernel of the shortened list.
 func TestShortenedKernelsRefused(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2)
@@ -232,7 +232,7 @@ func TestShortenedKernelsRefused(t *testing.T) {
 	must(t, g.Close())
 }
 
-// fullOnce is a driver without memory for the first graph.
+// fullOnce is a driver that has no memory for the first graph.
 type fullOnce struct {
 	*emu.Driver
 	refused *int
@@ -245,8 +245,8 @@ func (f fullOnce) GraphInstantiate(g cu.Graph) (cu.GraphExec, error) {
 	return 0, &cu.Error{Call: "cuGraphInstantiate", Result: cu.ErrOutOfMemory}
 }
 
-// TestShortenedFails: only a refused kernel makes Finish try the recorded list. Finish reports any
-// other error.
+// TestShortenedFails checks that Finish tries the recorded list only if a kernel is refused. It
+// must report any other error.
 func TestShortenedFails(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	refused := 0

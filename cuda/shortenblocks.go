@@ -9,9 +9,10 @@ import (
 )
 
 // The emulator checks that work uses a block only between the nodes that begin and end the block. A
-// merged item may use a block at an earlier or later place, so the begin or the end moves too.
+// merged item may use a block earlier or later than the recorded work. The block's begin or end
+// then moves too.
 
-// nodePlace is a place in a list: before, at, or after the node with a number.
+// nodePlace is a position in a list: before, at, or after the node with an index.
 type nodePlace struct {
 	node int
 	when int
@@ -27,29 +28,28 @@ func (p nodePlace) compare(q nodePlace) int {
 	return cmp.Or(cmp.Compare(p.node, q.node), cmp.Compare(p.when, q.when))
 }
 
-// placedNode is a piece of a list with its place.
+// placedNode is a piece of a list with its position.
 type placedNode struct {
 	nodePlace
 	recorded
 }
 
-// markedBlock is a block of a recording.
+// markedBlock is a block that begins, and usually ends, in a recording.
 type markedBlock struct {
 	span       worklist.Span
 	begin, end recorded
-	from, to   nodePlace // places of begin and end; to.node is the constant never if there is no end
-	first      int       // the recorded place of begin
-	last       int       // the recorded place of end
+	from, to   nodePlace // positions of the begin and the end; to.node is the constant never if there is no end
+	first      int       // the recorded index of the begin
+	last       int       // the recorded index of the end
 	moved      bool
-	group      *markedBlock // blocks that share memory at the same time are one group; see top
+	group      *markedBlock // blocks that share memory at the same time form one group; see top
 }
 
 const never = math.MaxInt
 
-// blockList holds the blocks of a recording.
 type blockList struct {
 	blocks []*markedBlock // in the order of their begins
-	// the ends of whole segments that the recording took over; they have no begin
+	// ends of whole segments that the recording took over, which have no begin
 	segments []recorded
 }
 
@@ -75,9 +75,9 @@ func blocksOf(nodes []recorded) *blockList {
 	return list
 }
 
-// uses extends the life of blocks. The recorded work w, at node n, has become a part of the merged
-// item it, which runs at node to. If that item uses a block that w used, the block must be alive at
-// node to.
+// uses extends the life of blocks. The recorded work w, at node n, is now a part of the merged item
+// it, which runs at node to. If that item uses a block that w used, the block must be alive at node
+// to.
 func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
 	own := worklist.Of(w.op, nil)
 	for _, s := range slices.Concat(own.Reads, own.Writes) {
@@ -96,8 +96,8 @@ func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
 }
 
 // lasts extends the life of the blocks to which the recorded work w, at node n, wrote a result.
-// They must live up to the place to. Such an extension is needed if later work that repeats w was
-// dropped, because then the result of w replaces the result of that work.
+// They must live up to the position to. This is needed if later work that repeats w was dropped,
+// because the result of w then replaces that work's result.
 func (list *blockList) lasts(w *recorded, n int, result worklist.Span, to nodePlace) {
 	if !slices.ContainsFunc(worklist.Of(w.op, nil).Writes, result.Meets) {
 		return
@@ -120,7 +120,7 @@ func (list *blockList) at(n int, s worklist.Span) (found []*markedBlock) {
 }
 
 // marks returns the begins and ends of the blocks. If blocks share memory at the same time, the
-// first one begins, the others take its memory over, and only the last one ends.
+// first block begins, the others take over its memory, and only the last block ends.
 func (list *blockList) marks() (marks []placedNode) {
 	for _, a := range list.blocks {
 		if !a.moved {
@@ -157,7 +157,7 @@ func (list *blockList) marks() (marks []placedNode) {
 	return marks
 }
 
-// top returns the block that stands for the group of b.
+// top returns the block that represents the group of b.
 func (b *markedBlock) top() *markedBlock {
 	for b.group != b {
 		b = b.group

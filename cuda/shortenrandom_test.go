@@ -22,8 +22,8 @@ type randomList struct {
 	r     *recording
 	s     device.Stream
 	shape shape.Dims
-	older []device.View // tensors that are older than the recording
-	live  []device.View // tensors of the recording
+	older []device.View // tensors that were created before the recording
+	live  []device.View // tensors that the recording created
 }
 
 var listTypes = []dtype.Type{dtype.F32, dtype.F32, dtype.BF16, dtype.F16, dtype.I64, dtype.Bool, dtype.U8}
@@ -79,7 +79,7 @@ func (w *randomList) source(dims shape.Dims) device.View {
 
 func (w *randomList) run(op device.Op) { w.t.Helper(); must(w.t, device.Run(w.d, w.s, op)) }
 
-// program returns a random program for these operands. The values stay small.
+// program returns a random program for these operands, whose values stay small.
 func (w *randomList) program(outs []dtype.Type, ins []device.View) *expr.Program {
 	types := make([]dtype.Type, len(ins))
 	for i := range ins {
@@ -110,18 +110,18 @@ func (w *randomList) params(p *expr.Program) (v []uint64) {
 // step records a random op.
 func (w *randomList) step() {
 	switch w.rand.IntN(12) {
-	case 0, 1: // free
+	case 0, 1: // frees a tensor
 		if n := len(w.live); n > 0 {
 			k := w.rand.IntN(n)
 			w.live[k].Buf.Free()
 			w.live = slices.Delete(w.live, k, k+1)
 		}
-	case 2: // copy bytes
+	case 2: // copies bytes
 		v := w.older[w.rand.IntN(len(w.older))]
 		to := w.dense(w.s, v.Type, v.Shape)
 		must(w.t, w.d.CopyFrom(w.s, to.Buf, 0, v.Buf, 0, v.Size()*v.Type.Size()))
 		w.live = append(w.live, to)
-	case 3, 4: // reduce
+	case 3, 4: // a reduction
 		in, dims := w.source(w.shape), w.shape
 		if n := len(w.live); n > 0 && w.live[n-1].Shape == dims {
 			in = w.live[n-1]
@@ -134,11 +134,11 @@ func (w *randomList) step() {
 		p := w.program([]dtype.Type{dtype.F32}, views(in))
 		sum, out := w.dense(w.s, dtype.F32, dims), w.dense(w.s, dtype.F32, dims)
 		w.run(&device.Reduce{Reduction: &device.Reduction{Kind: device.ReduceKind(w.rand.IntN(4)), Map: p}, Out: sum, Ins: views(in), Params: w.params(p)})
-		// the values become small again
+		// this makes the values small again
 		w.run(&device.Map{Program: lower(expr.X(0).Max(expr.C(-4)).Min(expr.C(4)), 1), Outs: views(out), Ins: views(sum)})
 		sum.Buf.Free()
 		w.live = append(w.live, out)
-	case 5, 6: // in place, also a part of a tensor
+	case 5, 6: // in place, also on a part of a tensor
 		list := slices.Concat(w.older, w.live)
 		out := list[w.rand.IntN(len(list))]
 		if w.rand.IntN(2) == 0 {
@@ -175,13 +175,13 @@ func (w *randomList) step() {
 	}
 }
 
-// begin sets the older tensors to random values.
+// begin sets the tensors that are older than the recording to random values.
 func (w *randomList) begin(seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 9))
 	for _, v := range w.older {
 		var b []byte
 		for range v.Size() {
-			x := 4*r.Float64() - 1.3 // sums depend on their order
+			x := 4*r.Float64() - 1.3 // sums of such values depend on their order
 			if !v.Type.IsFloat() {
 				x = float64(r.IntN(2))
 			}
@@ -238,7 +238,6 @@ func (w *randomList) compare(seed uint64) (whole, short int) {
 	return graphs[0].ops, graphs[1].ops
 }
 
-// listing describes a list as text.
 func listing(list []recorded) (text string) {
 	for i := range list {
 		w := &list[i]
@@ -255,9 +254,9 @@ func listing(list []recorded) (text string) {
 	return text
 }
 
-// TestShortenedRandomly: replays of the shortened list have the bits of the whole list, in all
-// memory that the program can read. The emulator checks that no work uses a block too early or too
-// late.
+// TestShortenedRandomly checks that replays of the shortened list give the same bits as replays of
+// the whole list, in all memory that the program can read. The emulator checks that no work uses a
+// block too early or too late.
 func TestShortenedRandomly(t *testing.T) {
 	seeds := uint64(100)
 	if testing.Short() {

@@ -55,8 +55,8 @@ func (d *Device) Spills() []Spill {
 }
 
 // RecordedSpills returns the spills that processes of this user have found with real drivers, for
-// any GPU and driver version. It reads the records beside the compiled kernels and does not call a
-// driver.
+// any GPU and driver version. It reads the records in the cache of compiled kernels, and does not
+// call a driver.
 func RecordedSpills() []Spill {
 	c := defaultCubins()
 	if c == nil {
@@ -70,7 +70,7 @@ func ordered(list []Spill) []Spill {
 	return slices.Compact(list)
 }
 
-// dotted formats a compute capability times ten, such as "9.0".
+// dotted formats a compute capability times ten: 90 as "9.0".
 func dotted(sm int) string { return fmt.Sprintf("%d.%d", sm/10, sm%10) }
 
 // noteLocalMemory checks whether a kernel that has just been loaded uses local memory. The device's
@@ -104,12 +104,12 @@ func (d *Device) noteLocalMemory(k *kernels.Kernel, fn cu.Function) error {
 	return nil
 }
 
-// spillSuffix ends the names of record files. The first part of the name is the name of the file
-// with the machine code.
+// spillSuffix ends the names of record files. A name begins with the name of the file that holds
+// the machine code.
 const spillSuffix = ".spill"
 
-// recordSpill writes a record beside the machine code. A failure to write is ignored, as for
-// machine code.
+// recordSpill writes a record to the folder of the machine code. A failure to write is ignored, as
+// for machine code.
 func (c *cubinCache) recordSpill(ptx string, sm int, v cu.Version, s Spill) {
 	if b, err := json.Marshal(s); err == nil {
 		c.write(c.path(ptx, sm, v)+spillSuffix, b)

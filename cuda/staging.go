@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Sizes for the page-locked memory of a device, through which pageable memory is uploaded. An
+// These are sizes of the page-locked memory through which a device uploads pageable memory. An
 // upload of more than stagedSmall bytes fills chunks of its own, one after the other. Smaller
 // uploads share a chunk.
 const (
@@ -23,25 +23,25 @@ const (
 // staging is a device's ring of page-locked memory. CUDA does not promise that pageable memory has
 // been read when the call of the copy returns ("API synchronization behavior" in NVIDIA's reference
 // of the driver API). But the program may change its memory as soon as an upload has returned. So
-// an upload is first copied to the ring. The driver reads it from there, and then the ring's memory
-// is used again.
+// an upload is first copied to the ring. The driver reads it from there, and the memory is then
+// reused.
 //
 // A small upload costs a copy within the host and one driver call, because a chunk is marked only
 // when it is full. Chunks are allocated when they are needed.
 type staging struct {
-	mu     sync.Mutex // guards the fields below, and copies into the open chunk
+	mu     sync.Mutex // guards the fields below it, and copies into the open chunk
 	freed  sync.Cond  // signals that a chunk was sealed or freed
 	sealed []*chunk   // full chunks, whose copies may still run; the oldest first
 	open   *chunk     // chunk that small uploads share; nil if there is none
-	made   int        // number of chunks, including those that a goroutine is filling
+	made   int        // number of chunks, including those that goroutines are filling
 }
 
 // chunk is one piece of the ring.
 type chunk struct {
 	mem   []byte
-	used  int         // bytes that uploads have filled
-	on    []cu.Stream // streams that copy from the chunk and have no mark after their copies yet
-	marks []cu.Event  // marks after copies
+	used  int         // number of bytes that uploads have filled
+	on    []cu.Stream // streams that copy from the chunk and have not been marked after their copies yet
+	marks []cu.Event  // events after copies
 }
 
 // stage copies b to the device's address dst, in the order of the stream. It returns when b has
@@ -93,7 +93,7 @@ func (d *Device) stageSmall(s *stream, to uint64, b []byte) error {
 		}
 		if r.open == nil {
 			r.open = c
-		} else { // another goroutine opened a chunk while this one waited
+		} else { // another goroutine has opened a chunk in the meantime
 			r.sealed = slices.Insert(r.sealed, 0, c)
 			r.freed.Broadcast()
 		}
@@ -133,7 +133,7 @@ func (d *Device) takeChunk() (*chunk, error) {
 	return d.nextChunk()
 }
 
-// sealChunk returns a full chunk to the ring. The chunk is used again when its copies have run.
+// sealChunk returns a full chunk to the ring. The chunk is reused when its copies have run.
 func (d *Device) sealChunk(c *chunk) {
 	r := &d.staging
 	d.mark(c)
@@ -143,8 +143,8 @@ func (d *Device) sealChunk(c *chunk) {
 	r.freed.Broadcast()
 }
 
-// mark marks the streams after their copies from a chunk. If a stream cannot be marked, the next
-// user of the chunk waits for the whole stream.
+// mark records an event after the copies from a chunk, on each stream. If that fails for a stream,
+// the next user of the chunk waits for the whole stream.
 func (d *Device) mark(c *chunk) {
 	left := c.on[:0]
 	for _, s := range c.on {
@@ -187,7 +187,7 @@ func (d *Device) nextChunk() (*chunk, error) {
 			}
 			return c, nil
 		}
-		r.freed.Wait() // other goroutines are filling all chunks
+		r.freed.Wait() // waits, because other goroutines are filling all chunks
 	}
 }
 
@@ -198,7 +198,7 @@ func (r *staging) oldest() *chunk {
 	return c
 }
 
-// settled reports whether the copies from a chunk have run, and makes the chunk empty if so.
+// settled reports whether the copies from a chunk have run. If so, it empties the chunk.
 func (d *Device) settled(c *chunk) bool {
 	for _, e := range c.marks {
 		if ok, err := d.api.EventQuery(e); err != nil || !ok {
@@ -214,7 +214,7 @@ func (d *Device) settled(c *chunk) bool {
 	return true
 }
 
-// waitFor waits for the copies from a chunk and makes the chunk empty.
+// waitFor waits for the copies from a chunk and empties the chunk.
 func (d *Device) waitFor(c *chunk) error {
 	for _, e := range c.marks {
 		if err := d.api.EventSynchronize(e); err != nil {
@@ -256,7 +256,7 @@ func (d *Device) newChunk() (*chunk, error) {
 	return &chunk{mem: unsafe.Slice((*byte)(at), stagedChunk)}, nil
 }
 
-// emptyStaging frees the chunks that no copy is reading, and returns how many bytes it freed.
+// emptyStaging frees the chunks that no copy is reading, and returns the number of bytes.
 func (d *Device) emptyStaging() int {
 	if d.enter() != nil {
 		return 0
@@ -288,7 +288,7 @@ func (d *Device) emptyStaging() int {
 	return bytes
 }
 
-// emptyStaging gives back the unused chunks of all devices, and returns how many bytes.
+// emptyStaging frees the unused chunks of all devices, and returns the number of bytes.
 func (p *platform) emptyStaging() (bytes int) {
 	p.mu.Lock()
 	var list []*Device

@@ -31,7 +31,7 @@ func late(t *testing.T, c emu.Config) (*emu.Driver, *Device) {
 	return e, d
 }
 
-// pattern returns n bytes that identify their position and seed.
+// pattern returns n bytes that depend on their index and the seed.
 func pattern(seed, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -40,8 +40,9 @@ func pattern(seed, n int) []byte {
 	return b
 }
 
-// A source may be changed as soon as Upload has returned, whatever its size, the stream and the
-// schedule. At each size here, Upload takes another path.
+// TestUploadHasReadItsSource checks that a source may be changed as soon as Upload has returned,
+// whatever its size, the stream and the schedule. Upload takes another path for each of the tested
+// sizes.
 func TestUploadHasReadItsSource(t *testing.T) {
 	for seed := range uint64(3) {
 		e, d := late(t, emu.Config{Memory: 64 << 20, Seed: seed})
@@ -83,12 +84,13 @@ func TestUploadHasReadItsSource(t *testing.T) {
 		if n := d.EmptyPinned(); n != stagedChunks*stagedChunk || d.PinnedStats().Reserved != 0 || HostMemoryStats(d)["staging_bytes.freed"] != int64(n) {
 			t.Errorf("seed %d: %d bytes came back, %+v", seed, n, d.PinnedStats())
 		}
-		must(t, d.Upload(a, all[0].at, 0, []byte{9})) // the ring also works after it was emptied
+		must(t, d.Upload(a, all[0].at, 0, []byte{9})) // the ring must also work after it was emptied
 	}
 }
 
-// The emulated driver can copy pageable memory late. It then reports a copy that is not staged, if
-// the program has changed the memory meanwhile.
+// TestDirectPageableCopyIsFound checks that the emulated driver, which can copy pageable memory
+// late, finds a copy that is not staged. It must report the copy if the program changes the memory
+// before it is copied.
 func TestDirectPageableCopyIsFound(t *testing.T) {
 	_, d := late(t, emu.Config{Memory: 16 << 20})
 	x := empty(t, d, nil, 64)
@@ -96,15 +98,15 @@ func TestDirectPageableCopyIsFound(t *testing.T) {
 	must(t, d.enter())
 	must(t, d.api.MemcpyHtoDAsync(cu.DevicePtr(x.Buf.Addr()), unsafe.Pointer(&src[0]), 256, d.main.handle))
 	d.leave()
-	clear(src) // like a program that reuses src once the call has returned
+	clear(src) // a program may reuse src in this way once the call has returned
 	var access *emu.AccessError
 	if err := d.Download(nil, make([]byte, 256), x.Buf, 0); !errors.As(err, &access) || !strings.Contains(access.Why, "changed since the call") {
 		t.Errorf("a copy that read its source late: %v", err)
 	}
 }
 
-// Small uploads share memory. They need no wait, no allocation, and no page-locked memory beyond
-// the first chunk.
+// TestSmallUploadsAreCheap checks that small uploads share memory. They must need no wait, no
+// allocation, and no page-locked memory beyond the first chunk.
 func TestSmallUploadsAreCheap(t *testing.T) {
 	e, d := late(t, emu.Config{Memory: 16 << 20})
 	x := empty(t, d, nil, 64)
@@ -130,16 +132,16 @@ func TestSmallUploadsAreCheap(t *testing.T) {
 	}
 }
 
-// copylessDriver is a driver that accepts copies from the host and does nothing. So the test counts
-// only this package's allocations.
+// copylessDriver is a driver that accepts copies from the host and does nothing. The test then
+// counts only this package's allocations.
 type copylessDriver struct{ cu.API }
 
 func (copylessDriver) MemcpyHtoDAsync(cu.DevicePtr, unsafe.Pointer, uint64, cu.Stream) error {
 	return nil
 }
 
-// Several goroutines use more streams than there are chunks. At the same time further goroutines
-// empty the ring.
+// TestStagingConcurrently tests uploads of several goroutines, on more streams than there are
+// chunks, while other goroutines empty the ring.
 func TestStagingConcurrently(t *testing.T) {
 	_, d := late(t, emu.Config{Memory: 128 << 20, Seed: 5})
 	var wg sync.WaitGroup
@@ -172,11 +174,12 @@ func TestStagingConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// Without page-locked memory an upload waits until its source has been read.
+// TestUploadWithoutPinnedMemory checks that an upload waits until its source has been read if there
+// is no page-locked memory.
 func TestUploadWithoutPinnedMemory(t *testing.T) {
 	none := false
 	e, d := late(t, emu.Config{Memory: 64 << 20, NoHost: func() bool { return none }})
-	none = true // no page-locked memory from here on; the device itself has what it needs
+	none = true // no page-locked memory from here on; the device already has the rest that it needs
 	for _, n := range []int{16, stagedSmall + 1, 3 * stagedChunk} {
 		buf, err := d.Alloc(n, nil, device.Origin{Op: "test"})
 		must(t, err)
@@ -198,15 +201,16 @@ func TestUploadWithoutPinnedMemory(t *testing.T) {
 	if n := e.Stats().PageableHtoD; n != 3 || d.PinnedStats().Reserved != stagedChunk {
 		t.Errorf("when there is memory again: %d copies, %+v", n, d.PinnedStats())
 	}
-	none = true // the ring's memory is given back when page-locked memory is requested
+	none = true // a request for page-locked memory then takes back the ring's memory
 	must(t, d.Synchronize())
 	if _, err := d.AllocPinned(100, device.Origin{}); !errors.Is(err, device.ErrOutOfMemory) || d.PinnedStats().Reserved != 0 {
 		t.Errorf("%v, %+v", err, d.PinnedStats())
 	}
 }
 
-// Trainings in the late mode give the bits of the usual mode, and copy nothing directly from
-// pageable memory. They use fed graphs, tables of many tensors, clipping and loss scaling.
+// TestTrainingsWithLateCopies checks that trainings give the same bits with late copies as with
+// usual ones, and copy nothing directly from pageable memory. They use fed graphs, tables of many
+// tensors, clipping and loss scaling.
 func TestTrainingsWithLateCopies(t *testing.T) {
 	for _, half := range []bool{false, true} {
 		var losses [2][]float64

@@ -19,11 +19,11 @@ type stream struct {
 	handle   cu.Stream
 	slot     int                  // index of the stream's record of index errors
 	priority int                  // priority in the driver's numbers: lower is more urgent
-	rec      atomic.Pointer[lane] // lane that records the stream's work; nil if no recording runs
-	// for a further stream of a recording: the recording's first stream on this device; otherwise
-	// nil
+	rec      atomic.Pointer[lane] // the lane that records the stream's work; nil if the stream is not being recorded
+	// for a stream that is not the recording's first stream on this device: that first stream;
+	// otherwise nil
 	main *stream
-	// slots of this stream and of the streams for which this stream has waited
+	// slots of this stream and of the streams for which it has waited
 	mask atomic.Uint64
 }
 
@@ -32,14 +32,14 @@ var (
 	_ device.Event  = (*event)(nil)
 )
 
-// idleStream is a stream of the driver whose Go value is garbage.
+// idleStream is a driver's stream whose Go value is garbage.
 type idleStream struct {
 	priority int
 	handle   cu.Stream
 	slot     int
 }
 
-// streamPool keeps the driver's streams whose Go values are garbage. A stream is never destroyed,
+// streamPool keeps the driver streams whose Go values are garbage. A stream is never destroyed,
 // because work may be queued on it, and blocks of memory depend on its order. A later
 // [Device.NewStream] with that stream's priority reuses it.
 type streamPool struct {
@@ -53,7 +53,7 @@ type streamPool struct {
 // madeAt is the call stack of the request for a stream.
 type madeAt [16]uintptr
 
-// note stores the call stack of the request for a stream.
+// note stores the call stack of the request for stream h.
 func (p *streamPool) note(h cu.Stream, at madeAt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +63,7 @@ func (p *streamPool) note(h cu.Stream, at madeAt) {
 	p.made[h] = at
 }
 
-// streamName describes a stream in words, with the place where it was created.
+// streamName describes a stream in words, with the call that created it.
 func (d *Device) streamName(h cu.Stream) string {
 	if d.main != nil && h == d.main.handle {
 		return "the default stream"
@@ -90,7 +90,8 @@ func (p *streamPool) put(s idleStream) {
 	p.mu.Unlock()
 }
 
-// newStream creates a stream. priority is in the driver's numbers. The device's context is current.
+// newStream creates a stream. The priority is in the driver's numbers, in which lower is more
+// urgent. The device's context is current.
 func (d *Device) newStream(priority int) (*stream, error) {
 	p := d.streams
 	priority = min(max(priority, p.urgent), p.least)
@@ -141,7 +142,7 @@ func (d *Device) NewStream(priority int) (device.Stream, error) {
 	return s, nil
 }
 
-// stream returns s as a stream of this package. For nil it returns the default stream.
+// stream returns s as a stream of this package, or the default stream if s is nil.
 func (d *Device) stream(op string, s device.Stream) (*stream, error) {
 	if s == nil {
 		return d.main, nil
@@ -162,7 +163,7 @@ func (s *stream) Device() device.Device { return s.dev }
 // ID returns the driver's handle.
 func (s *stream) ID() uint64 { return uint64(s.handle) }
 
-// Record marks the work queued so far.
+// Record returns an event that marks the work queued so far.
 func (s *stream) Record() (device.Event, error) {
 	if l := s.rec.Load(); l != nil {
 		return l.mark(), nil
@@ -205,8 +206,8 @@ func (s *stream) Wait(e device.Event) error {
 	return nil
 }
 
-// follow notes that later work of s comes after the work of the streams in mask. A wait for s then
-// also reports their index errors.
+// follow records that later work of s comes after the work of the streams in mask. A wait for s
+// then also reports their index errors.
 func (s *stream) follow(mask uint64) {
 	s.mask.Or(mask)
 	if s.main != nil {
@@ -311,7 +312,7 @@ func (d *Device) recycle(h cu.Event) {
 	d.events.mu.Unlock()
 }
 
-// done asks the driver whether an event is done. It returns true if the device has failed.
+// done reports whether an event is done. It returns true if the device has failed.
 func (d *Device) done(h cu.Event) bool {
 	if d.enter() != nil {
 		return true
@@ -319,7 +320,7 @@ func (d *Device) done(h cu.Event) bool {
 	defer d.leave()
 	ok, err := d.api.EventQuery(h)
 	if err != nil {
-		_ = d.fault("", err) // the device keeps a sticky fault for the next call that can return it
+		_ = d.fault("", err) // the device keeps a sticky fault, and returns it from a later call
 		return true
 	}
 	return ok

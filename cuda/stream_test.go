@@ -11,8 +11,9 @@ import (
 
 var seeds = []int{0, 1, 2, 3, 4, 5}
 
-// If streams run very late, results still depend only on events. Buffers are freed while another
-// stream still reads them, and the stream that owns them allocates memory again.
+// TestStreamsUnderAdversarialOrder checks that results depend only on events, even if streams run
+// very late. Buffers are freed while another stream still reads them, and the stream that owns them
+// allocates memory again.
 func TestStreamsUnderAdversarialOrder(t *testing.T) {
 	for _, seed := range seeds {
 		testStreams(t, emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed)), seed)
@@ -31,14 +32,14 @@ func testStreams(t *testing.T, d *Device, seed int) {
 		x := floats(t, d, a, fill(float32(i), n)...)
 		y := empty(t, d, a, n)
 		must(t, apply(d, a, double, views(y), views(x)))
-		x.Buf.Free() // the next round reuses this memory on a, after the work queued here
+		x.Buf.Free() // the next round reuses this memory on stream a, after the work queued here
 		e, err := a.Record()
 		must(t, err)
 		must(t, b.Wait(e))
 		e.Release()
 		y.Buf.Use(b)
 		must(t, apply(d, b, plus, views(total), views(total, y)))
-		y.Buf.Free() // b may not have begun to read y
+		y.Buf.Free() // stream b may not have begun to read y
 	}
 	check(t, d, b, total, fill(2*66, n)...)
 	must(t, d.Synchronize())
@@ -60,8 +61,8 @@ func stream2(t *testing.T, d *Device) (a, b device.Stream) {
 	return a, b
 }
 
-// Two GPUs copy a vector back and forth; each copy waits for an event of the GPU from which it
-// copies.
+// TestBetweenDevices tests two GPUs that copy a vector back and forth. Each copy waits for an event
+// of the GPU from which it copies.
 func TestBetweenDevices(t *testing.T) {
 	for _, seed := range seeds {
 		list, err := Emulate(fmt.Sprintf("emulate:2,mem=16MiB,seed=%d", seed))
@@ -79,7 +80,8 @@ func TestBetweenDevices(t *testing.T) {
 			w := empty(t, to, nil, n)
 			v.Buf.Use(s)
 			must(t, to.CopyFrom(s, w.Buf, 0, v.Buf, 0, 4*n))
-			// s is a stream of the second device. The pool waits for s before it reuses the memory.
+			// The variable s is a stream of the second device. The pool must wait for it before it
+			// reuses the memory.
 			v.Buf.Free()
 			v = w
 		}
@@ -101,7 +103,7 @@ func testEvents(t *testing.T, d *Device) {
 	must(t, apply(d, a, double, views(x), views(x)))
 	e, err := a.Record()
 	must(t, err)
-	for !e.Done() { // each query makes an emulated device run a little further
+	for !e.Done() { // each query makes an emulated device execute a little more work
 	}
 	must(t, e.Wait())
 	e.Release()
@@ -146,8 +148,8 @@ func testOverlappingCopy(t *testing.T, d *Device) {
 	}
 }
 
-// Four goroutines use a new device at the same time: the same kernels for the first time, streams,
-// events and memory.
+// TestConcurrentUse tests four goroutines that use a new device at the same time. They use the same
+// kernels for the first time, streams, events and memory.
 func TestConcurrentUse(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=32MiB,seed=7")
 	must(t, err)

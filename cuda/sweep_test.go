@@ -21,7 +21,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// sweepRow is a line of the file. It has a case, and the times of its variants.
+// sweepRow is a line of the file: a case and the times of its variants.
 type sweepRow struct {
 	Case     string       `json:"case"`
 	Unit     string       `json:"unit"`
@@ -48,7 +48,7 @@ func TestSweep(t *testing.T) {
 	file, s := os.Getenv("FLAMBEAU_SWEEP"), sweep{T: t, trial: true, deadline: time.Now().Add(time.Hour)}
 	if file == "" {
 		s.d = emulated(t, "emulate,mem=64MiB")
-		s.d.p.folder = "" // do not mix the measured kernels with those that a program uses
+		s.d.p.folder = "" // the measured kernels are not mixed with those that a program uses
 	} else {
 		d, err := Open(0)
 		must(t, err)
@@ -81,7 +81,7 @@ type sweep struct {
 	scratch  device.Buffer
 }
 
-// n returns its first argument, or in a trial its second, smaller one.
+// n returns size, or in a trial the smaller size small.
 func (s *sweep) n(size, small int) int {
 	if s.trial {
 		return small
@@ -109,7 +109,7 @@ func (s *sweep) memory(bytes int, t dtype.Type) device.Buffer {
 	return b
 }
 
-// input returns operand number k of the case, with the given shape. out returns the result.
+// input returns operand k of the case, with the given shape. The method out returns the result.
 func (s *sweep) input(k int, t dtype.Type, dims ...int) kernels.Operand {
 	return kernels.Operand{Addr: uint64(s.buffers[t][k].Addr()), Type: t, Layout: shape.Dense(shape.Of(dims...))}
 }
@@ -126,7 +126,7 @@ func (s *sweep) scratchOf(bytes int) (uint64, error) {
 }
 
 func (s *sweep) run() {
-	const many = 256 << 20 // number of elements
+	const many = 256 << 20 // number of elements of the large cases
 	f, h := dtype.F32, dtype.BF16
 	n := s.n(many, 1<<13)
 	s.buffers = map[dtype.Type][2]device.Buffer{f: {s.memory(4*n, f), s.memory(4*n, f)}, h: {s.memory(2*n, h), s.memory(2*n, h)}}
@@ -207,7 +207,7 @@ func (s *sweep) softmax(name string, t dtype.Type, n, columns int) {
 	s.variants(name, "GB/s", float64(2*n/columns*columns*t.Size())/1e9, t, v, err)
 }
 
-// product multiplies m×k by k×n; form says which operand is transposed.
+// product measures a product of m×k by k×n. The argument form says which operand is transposed.
 func (s *sweep) product(name string, t dtype.Type, m, n, k int, form string) {
 	m, n, k = s.n(m, min(m, 24)), s.n(n, min(n, 40)), s.n(k, min(k, 128))
 	a, b := s.input(0, t, 1, m, k), s.input(1, t, 1, k, n)
@@ -230,8 +230,8 @@ func (s *sweep) variants(name, unit string, work float64, t dtype.Type, list []k
 }
 
 // measure compiles the variants in parallel, compares their results with the first variant's, and
-// measures them in turns. So changes in the device's speed affect all variants. The rate is the
-// argument work divided by seconds.
+// measures them alternately, so that changes in the device's speed affect all variants. The
+// reported rate is the argument work divided by seconds.
 func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []kernels.Variant, do func(kernels.Variant) error) {
 	if time.Now().After(s.deadline) {
 		s.Errorf("%s: no time was left", name)
@@ -252,7 +252,7 @@ func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []ke
 	}
 	wg.Wait()
 	var want []float64
-	first := "" // the variant that gave the reference results: the planner's choice, if it works
+	first := "" // the variant that gave the reference results: the planner's choice, unless it failed
 	for i, v := range list {
 		r := &row.Variants[i]
 		r.Name = v.Name
@@ -351,10 +351,9 @@ func (s *sweep) compile(k *kernels.Kernel) error {
 	return err
 }
 
-// poison fills the memory of results before a run: 3.4e38 in either type.
+// poison fills the memory of results before a run. In each tested type it is about 3.4e38.
 var poison = bytes.Repeat([]byte{0x7f}, 1<<12)
 
-// firstResults returns the first results.
 func (s *sweep) firstResults(t dtype.Type) []float64 {
 	b := make([]byte, len(poison))
 	must(s, s.d.Download(nil, b, s.result, 0))

@@ -12,9 +12,9 @@ import (
 )
 
 // timing measures times for a tracer. It keeps events with timing, and the mark from which times
-// are counted. The driver returns the time between two events as a float32 in milliseconds, so long
-// times have a low resolution. Therefore a new mark is made every second. The new mark refers to
-// the previous mark, because its own time is measured from there.
+// are counted. The driver returns the time between two events as a float32 in milliseconds, which
+// is inaccurate for long times. Therefore a new mark is made every second. The time of the new mark
+// is measured from the previous mark, to which it refers.
 type timing struct {
 	mu   sync.Mutex
 	idle []cu.Event
@@ -25,10 +25,10 @@ type timing struct {
 type timeMark struct {
 	event cu.Event
 	// host time when the event was recorded; exact for the first mark of a chain, because the host
-	// waited for that event
+	// waited for its event
 	host time.Duration
-	at   time.Duration // time of the event on the clock of device.Now, valid if prev is nil
-	prev *timeMark     // the earlier mark, from which the time of this one is still to be measured
+	at   time.Duration // time of the event on the clock of device.Now; valid if prev is nil
+	prev *timeMark     // the earlier mark from which the time of this mark is still to be measured
 }
 
 const (
@@ -68,8 +68,8 @@ func (d *Device) stamp(s *stream) (cu.Event, error) {
 	return e, nil
 }
 
-// currentMark returns the mark to count from, and makes a new one if necessary. The first mark
-// waits for the device once.
+// currentMark returns the mark from which times are counted, and makes a new mark if necessary. For
+// the first mark it waits for the device.
 func (d *Device) currentMark() (*timeMark, error) {
 	p := &d.timing
 	now := device.Now()
@@ -100,7 +100,7 @@ func (d *Device) currentMark() (*timeMark, error) {
 	return n, nil
 }
 
-// markTime returns the time of the mark's event on the clock of device.Now. The device's context is
+// markTime returns the time of the mark on the clock of device.Now. The device's context is
 // current.
 func (d *Device) markTime(m *timeMark) (time.Duration, error) {
 	d.timing.mu.Lock()
@@ -162,7 +162,7 @@ func (i *interval) Resolve() (start, end time.Duration, err error) {
 }
 
 // timed runs f, which queues work on s, between two timing events. It returns no interval if the
-// tracer wants no times, or if events cannot be recorded, as on a stream of a recording.
+// tracer wants no times, or if events cannot be recorded, as on the streams of a recording.
 func (d *Device) timed(s *stream, f func() error) (device.Interval, error) {
 	i := &interval{d: d}
 	ok := false
@@ -211,7 +211,7 @@ func (d *Device) launch(s *stream, list []kernels.Launch, event *device.KernelEv
 	return nil
 }
 
-// describe fills in what is known about a launch before it runs.
+// describe sets the fields of a LaunchEvent that are known before the launch runs.
 func (d *Device) describe(e *device.LaunchEvent, l *kernels.Launch) {
 	k := d.form(l.Kernel)
 	e.Kernel, e.Shared, e.Tensor, e.TF32 = k.Name, k.DynShared, l.Tensor, l.TF32
@@ -220,7 +220,7 @@ func (d *Device) describe(e *device.LaunchEvent, l *kernels.Launch) {
 	}
 }
 
-// tellRecorded adds a LaunchEvent for each launch of an op that was recorded.
+// tellRecorded adds a LaunchEvent for each launch of a recorded op.
 func (d *Device) tellRecorded(list []kernels.Launch, event *device.KernelEvent) {
 	event.Recorded = true
 	event.Launches = make([]device.LaunchEvent, len(list))
@@ -232,8 +232,8 @@ func (d *Device) tellRecorded(list []kernels.Launch, event *device.KernelEvent) 
 	}
 }
 
-// replayAs runs a function that launches a graph, and reports the launch to the tracer as one
-// kernel. The work inside the graph is not known here.
+// replayAs runs start, which launches a graph, and reports the launch to the tracer as one kernel.
+// The work inside the graph is not known here.
 func (d *Device) replayAs(t device.Tracer, s *stream, operations int, start func() error) error {
 	name := fmt.Sprintf("graph of %d operations", operations)
 	e := device.LaunchEvent{Kernel: name, Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Start: device.Now()}
@@ -246,7 +246,7 @@ func (d *Device) replayAs(t device.Tracer, s *stream, operations int, start func
 	return nil
 }
 
-// tracedCopy runs a copy and reports it to the tracer.
+// tracedCopy runs the function copy and reports the copy to the tracer.
 func (d *Device) tracedCopy(t device.Tracer, s *stream, c device.CopyEvent, copy func() error) error {
 	c.Device, c.Stream, c.Start, c.Recorded = d, s, device.Now(), s.Recording()
 	var err error

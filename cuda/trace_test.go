@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// listener is a tracer that keeps the events.
+// listener is a tracer that stores the events.
 type listener struct {
 	mu      sync.Mutex
 	spans   map[device.SpanID]device.Span
@@ -76,8 +76,8 @@ func (l *listener) Memory(m device.MemoryEvent) {
 	l.mu.Unlock()
 }
 
-// A tracer gets the events of a step on a GPU: kernels within the ops that launched them, with
-// their times, copies, waits, and changes of memory.
+// TestTracer checks that a tracer gets the events of a step on a GPU: copies, waits, changes of
+// memory, and kernels with their times, within the ops that launched them.
 func TestTracer(t *testing.T) {
 	devs, err := cuda.Emulate("emulate:2,mem=64MiB")
 	if err != nil {
@@ -139,7 +139,7 @@ func TestTracer(t *testing.T) {
 		}
 		if k.Primitive == "matmul" {
 			products++
-			if k.Work.FLOPs != 2*2*3*5 && k.Work.FLOPs != 2*2*3*5+2*5 { // without or with a bias
+			if k.Work.FLOPs != 2*2*3*5 && k.Work.FLOPs != 2*2*3*5+2*5 { // without a bias, or with one
 				t.Errorf("a product of %d operations, want 60 or 70", k.Work.FLOPs)
 			}
 		}
@@ -148,7 +148,7 @@ func TestTracer(t *testing.T) {
 				t.Fatalf("%s: launch %+v", k.Primitive, e)
 			}
 			start, end, err := e.Time.Resolve()
-			// in the cost model, the start of a kernel takes 2 µs
+			// in the cost model, a launch takes 2 µs
 			if err != nil || end-start < 2*time.Microsecond || end-start > time.Millisecond {
 				t.Errorf("%s took %v to %v, %v", e.Kernel, start, end, err)
 			}
@@ -176,7 +176,7 @@ func TestTracer(t *testing.T) {
 	}
 	held := map[device.Device]map[uintptr]int{}
 	for _, m := range l.memory {
-		// memory of other tests that the garbage collector frees only now
+		// this is memory of other tests that the garbage collector frees only now
 		if m.Device != device.Device(devs[0]) && m.Device != device.Device(devs[1]) {
 			continue
 		}
@@ -199,7 +199,7 @@ func TestTracer(t *testing.T) {
 	for _, n := range held[dev] {
 		left += n
 	}
-	if left != 4*(15+5) { // only the gradients of weight and bias are left
+	if left != 4*(15+5) { // only the gradients of weight and bias must be left
 		t.Errorf("%d bytes are left on the GPU, want those of the gradients, 80", left)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Every primitive of both drivers is reported once, however it is implemented. Both drivers report
-// equal work.
+// TestEveryPrimitiveIsTold checks that every primitive of both drivers is reported once, however it
+// is implemented, and that both drivers report equal work.
 func TestEveryPrimitiveIsTold(t *testing.T) {
 	devs, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

@@ -91,8 +91,8 @@ func (r *trainer) free() {
 	}
 }
 
-// memoryRun returns the size of a memory test. With FLAMBEAU_SOAK it has 300 steps on 64 MiB, and
-// allocates at least twenty times as much in total. Otherwise it is a short form.
+// memoryRun returns the size of a memory test. With FLAMBEAU_SOAK it has 300 steps on 64 MiB, which
+// allocate at least twenty times as much in total. Otherwise it is shorter.
 func memoryRun() (mem string, n, hidden, allocated int) {
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") != "":
@@ -103,7 +103,8 @@ func memoryRun() (mem string, n, hidden, allocated int) {
 	return "4MiB", 24, 1024, 3 * 4 << 20
 }
 
-// With scopes, memory use stays constant although the garbage collector never runs.
+// TestScopesKeepMemoryFlat checks that memory use stays constant with scopes, although the garbage
+// collector never runs.
 func TestScopesKeepMemoryFlat(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	mem, n, hidden, allocated := memoryRun()
@@ -129,7 +130,8 @@ func TestScopesKeepMemoryFlat(t *testing.T) {
 	t.Logf("%d steps, %d MiB allocated in all, %d KiB live, peak %d KiB", n, end.AllocatedTotal>>20, end.Allocated>>10, end.AllocatedPeak>>10)
 }
 
-// Without scopes, this program completes with the garbage collector's ordinary runs.
+// TestWithoutScopesTheCollectorSuffices checks that a program without scopes completes with the
+// garbage collector's ordinary runs.
 func TestWithoutScopesTheCollectorSuffices(t *testing.T) {
 	mem, n, hidden, allocated := memoryRun()
 	dev := emulated(t, mem)
@@ -146,7 +148,8 @@ func TestWithoutScopesTheCollectorSuffices(t *testing.T) {
 	t.Logf("%d steps, %d MiB allocated in all, %d climbs of the ladder", n, end.AllocatedTotal>>20, end.Retries)
 }
 
-// Four goroutines train four models on one device; at the end its memory is as before.
+// TestFourModelsOnOneDevice tests four goroutines that train four models on one device. At the end,
+// memory use must be as before.
 func TestFourModelsOnOneDevice(t *testing.T) {
 	dev := emulated(t, "64MiB")
 	before := dev.Stats().Allocated
@@ -168,7 +171,7 @@ func TestFourModelsOnOneDevice(t *testing.T) {
 			t.Errorf("model %d: loss from %v to %v", k, l[0], l[1])
 		}
 	}
-	// Only the state of the optimizers, which are garbage, is left in memory.
+	// Only the optimizers' state, which is garbage, is left in memory.
 	for range 50 {
 		runtime.GC()
 		if dev.Stats().Allocated == before {
@@ -179,7 +182,8 @@ func TestFourModelsOnOneDevice(t *testing.T) {
 	t.Fatalf("%d bytes are left, %d at the start", dev.Stats().Allocated, before)
 }
 
-// Out of memory is a typed error that says what holds the memory, and the program continues.
+// TestOutOfMemoryText checks that out of memory is a typed error that says what holds the memory,
+// and that the program can continue.
 func TestOutOfMemoryText(t *testing.T) {
 	dev := emulated(t, "64MiB")
 	tensor.Do(func(s *tensor.Scope) {

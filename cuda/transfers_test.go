@@ -20,7 +20,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// vectors is a dataset of vectors and their classes.
+// vectors is a dataset of vectors with their classes.
 type vectors int
 
 func (n vectors) Len() int { return int(n) }
@@ -29,9 +29,9 @@ func (n vectors) Get(i int) (data.Sample, error) {
 	return data.Sample{X: tensor.Full(float64(i)/10, 16), Y: int64(i % 4)}, nil
 }
 
-// TestEveryTransferIsTold runs a training loop with all usual copies. The report contains every
-// copy between host and device, with the op and the line of the program. The numbers of bytes in
-// the report are the numbers that the driver was told to copy.
+// TestEveryTransferIsTold runs a training loop with all usual copies. The report must contain every
+// copy between host and device, with the op and the line of the program, and the number of bytes
+// that the driver copied.
 func TestEveryTransferIsTold(t *testing.T) {
 	devs, err := Emulate("emulate,mem=64MiB")
 	must(t, err)

@@ -21,7 +21,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// tunedHead is the first line of a file. A file with another head is ignored.
+// tunedHead is the first line of a file. A file with a different head is ignored.
 type tunedHead struct {
 	Format     string `json:"format"`
 	Device     string `json:"device"`
@@ -34,7 +34,7 @@ type tunedHead struct {
 
 const tunedFormat = "flambeau products 1"
 
-// tunedRecord is each further line of a file: the measurement of one product.
+// tunedRecord is any later line of a file: the measurement of one product.
 type tunedRecord struct {
 	Product        string       `json:"product"`
 	Form           kernels.Form `json:"form"`
@@ -59,8 +59,8 @@ func (r *tunedRecord) plausible() bool {
 type tunedProducts struct {
 	path string // path of the file; empty if there is no file
 	head tunedHead
-	logf func(format string, args ...any) // called at the first failure to write
-	// time after which a product is tried again, if it could not be measured
+	logf func(format string, args ...any) // a function that is called at the first failure to write
+	// time after which a product that could not be measured is tried again
 	retryAfter time.Duration
 
 	saving sync.Mutex
@@ -68,12 +68,12 @@ type tunedProducts struct {
 
 	mu      sync.RWMutex
 	read    bool
-	records map[string]tunedRecord // key: the product as text
+	records map[string]tunedRecord // measurements, by the product as text
 	known   map[kernels.Product]knownForm
 }
 
-// knownForm is the measured form of a product. If ok is false, there is no measurement yet. The
-// field retryAt is then the earliest time of the next attempt.
+// knownForm is the measured form of a product. If ok is false, there is no measurement yet, and
+// retryAt is the earliest time of the next attempt.
 type knownForm struct {
 	form    kernels.Form
 	ok      bool
@@ -81,14 +81,15 @@ type knownForm struct {
 }
 
 const (
-	mostTuned      = 4096     // limit of the products in a file, and of the cached products
-	mostTunedBytes = 16 << 20 // limit of a file's size
+	mostTuned      = 4096     // largest number of products in a file, and of cached products
+	mostTunedBytes = 16 << 20 // largest size of a file in bytes
 	tunedPatience  = 2 * time.Second
-	longest        = time.Hour // longest credible time of a product
+	longest        = time.Hour // longest plausible time of a product
 	tunedAgain     = time.Second
 )
 
-// defaultTuned returns the folder in the user's cache directory, "" if there is none.
+// defaultTuned returns the folder for measurements in the user's cache directory, or "" if there is
+// none.
 func defaultTuned() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -115,7 +116,7 @@ func (p *platform) tunedFor(d *Device) *tunedProducts {
 	return v.(*tunedProducts)
 }
 
-// find returns what is known of a product's form.
+// find returns what is known about a product's form.
 func (m *tunedProducts) find(p kernels.Product, c *kernels.Choice) knownForm {
 	m.mu.RLock()
 	k, known := m.known[p]
@@ -134,7 +135,7 @@ func (m *tunedProducts) find(p kernels.Product, c *kernels.Choice) knownForm {
 }
 
 // postpone prevents a product that could not be measured from being tried again immediately.
-// Planning all of its forms takes the host longer than the product itself.
+// Planning all forms of a product takes the host longer than the product itself.
 func (m *tunedProducts) postpone(p kernels.Product) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,14 +151,13 @@ func (m *tunedProducts) knowLocked(p kernels.Product, k knownForm) {
 	m.known[p] = k
 }
 
-// full reports whether the limit of products is reached, so that no more are measured.
+// full reports whether the limit of products is reached. No more products are measured then.
 func (m *tunedProducts) full() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return len(m.records) >= mostTuned
 }
 
-// list returns all records.
 func (m *tunedProducts) list() (list []tunedRecord) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,7 +169,8 @@ func (m *tunedProducts) list() (list []tunedRecord) {
 }
 
 // add stores a record and returns its form. If another device of this kind has already added a
-// record for the product, add returns that record's form. So all devices of a kind use one form.
+// record for the product, add returns that record's form. All devices of a kind therefore use the
+// same form.
 func (m *tunedProducts) add(p kernels.Product, r tunedRecord) kernels.Form {
 	m.mu.Lock()
 	if k := m.known[p]; k.ok {
@@ -185,7 +186,7 @@ func (m *tunedProducts) add(p kernels.Product, r tunedRecord) kernels.Form {
 	return r.Form
 }
 
-// loadLocked reads the file, only once.
+// loadLocked reads the file at the first call.
 func (m *tunedProducts) loadLocked() {
 	if m.read || m.path == "" {
 		return
@@ -245,7 +246,7 @@ func (m *tunedProducts) save() (err error) {
 	defer lock.Close()
 	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		err := filelock.Try(lock)
-		// if the system has no file locks, two processes may overwrite each other's records
+		// without file locks, two processes may overwrite each other's records
 		if err == nil || errors.Is(err, errors.ErrUnsupported) {
 			break
 		}
@@ -253,7 +254,7 @@ func (m *tunedProducts) save() (err error) {
 			return err
 		}
 	}
-	// remove temporary files of processes that ended while writing
+	// removes temporary files of processes that ended while they wrote
 	if _, err := atomicfile.Clean(dir); err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func (t Tuning) String() string {
 	return tunings[t]
 }
 
-// tunings are the values of FLAMBEAU_TUNE; an unset variable means the first.
+// tunings lists the values of FLAMBEAU_TUNE. An unset variable means the first of them.
 var tunings = []string{TuningOff: "0", TuningUse: "use", TuningOn: "1"}
 
 // tuneError says that the value of FLAMBEAU_TUNE is unknown.
@@ -119,7 +119,7 @@ func (t *scratch) chooser() kernels.Chooser {
 	return t.choose
 }
 
-// tuner returns the device whose measurements count. For a rehearsal this is the real device, so
+// tuner returns the device that keeps the measurements. For a rehearsal this is the real device, so
 // that both use the same kernels.
 func (d *Device) tuner() *Device {
 	for d.rehearses != nil {

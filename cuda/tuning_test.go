@@ -30,13 +30,13 @@ import (
 type tuningRig struct {
 	*Device
 	mu    sync.Mutex
-	quick func(kernel string) bool // reports whether a kernel is one of the faster kernels
+	quick func(kernel string) bool // reports whether a kernel is one of the fast kernels
 	less  time.Duration
 	ran   []string
 }
 
-// rig opens a GPU that keeps measurements in the folder dir. Kernels whose names contain the second
-// text take less time than all others. If that text is empty, all kernels take equal times.
+// rig opens a GPU that keeps measurements in the folder dir. Kernels whose names contain the text
+// fast take less time than all others. If the text is empty, all kernels take equal times.
 func rig(t *testing.T, dir, fast string, tuning Tuning) *tuningRig {
 	t.Helper()
 	r := &tuningRig{less: 100 * time.Microsecond, quick: func(kernel string) bool { return fast != "" && strings.Contains(kernel, fast) }}
@@ -74,11 +74,10 @@ func (r *tuningRig) kernels(t *testing.T) []string {
 	return ran
 }
 
-// file returns the path of the measurements.
 func (r *tuningRig) file() string { return r.tuned.path }
 
-// halfProduct returns a product of bfloat16 whose sums are exact. check compares the results with
-// them.
+// halfProduct returns a product of bfloat16 whose sums are exact, and a function that checks the
+// results.
 func halfProduct(t *testing.T, d *Device, s device.Stream, m int) (op *device.MatMul, check func()) {
 	t.Helper()
 	const n, k = 72, 128
@@ -118,12 +117,12 @@ func (r *tuningRig) product(t *testing.T, m int) []string {
 	return r.kernels(t)
 }
 
-// fastTile occurs in the names of kernels of a form that the model does not choose for a product of
+// fastTile is a part of the kernel names of a form that the model does not choose for a product of
 // 40 rows.
 const fastTile = "_32x64x64_"
 
-// TestTuning: the fastest form replaces the model's choice and is kept. The next program uses that
-// form if it asks for measurements.
+// TestTuning checks that the fastest form replaces the model's choice and is kept. The next program
+// uses that form if its tuning uses measurements.
 func TestTuning(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "products")
 	off := rig(t, dir, "", TuningOff)
@@ -153,7 +152,7 @@ func TestTuning(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 
-	// A second GPU of this kind uses the chosen form too.
+	// A second GPU of this kind must use the chosen form too.
 	other, err := on.p.open(1)
 	must(t, err)
 	other.SetTuning(TuningOn)
@@ -172,7 +171,7 @@ func TestTuning(t *testing.T) {
 		}
 	}
 
-	// A second program uses the form if it asks for measurements, and measures nothing.
+	// A second program must use the form if its tuning uses measurements, and must measure nothing.
 	for _, tuning := range []Tuning{TuningUse, TuningOn} {
 		second := rig(t, dir, "", tuning)
 		if ran := second.product(t, 40); len(ran) != 1 || ran[0] != chosen {
@@ -194,7 +193,7 @@ func TestTuning(t *testing.T) {
 		t.Errorf("use measures: %v", ran)
 	}
 
-	// A rehearsal uses the kernels that the GPU will use.
+	// A rehearsal must use the kernels that the GPU will use.
 	r, err := use.Rehearsal()
 	must(t, err)
 	op, _ = halfProduct(t, r.(*Device), nil, 40)
@@ -206,8 +205,8 @@ func TestTuning(t *testing.T) {
 	}
 }
 
-// On hardware, forms are measured in several rounds. The choice is affected neither by an
-// occasional launch that takes too long, nor by the order of the forms.
+// TestTuningRounds checks that forms are measured in several rounds on hardware. Neither an
+// occasional slow launch nor the order of the forms may affect the choice.
 func TestTuningRounds(t *testing.T) {
 	r := rig(t, "", fastTile, TuningOn)
 	r.p.rounds = measuredRounds
@@ -233,7 +232,7 @@ func TestTuningRounds(t *testing.T) {
 	}
 }
 
-// If a form gains less than 3 %, the model's choice stays.
+// TestTuningGain checks that the model's choice stays if another form is less than 3 % faster.
 func TestTuningGain(t *testing.T) {
 	r := rig(t, "", fastTile, TuningOn)
 	r.less = 20 * time.Microsecond
@@ -245,7 +244,8 @@ func TestTuningGain(t *testing.T) {
 	}
 }
 
-// Products without tensor cores are measured too: here a form that is not divided takes less time.
+// TestTuningFloat32 checks that products without tensor cores are measured too. Here an undivided
+// form is faster.
 func TestTuningFloat32(t *testing.T) {
 	r := rig(t, t.TempDir(), "", TuningOff)
 	op, want := dividedProduct(t, r.Device, nil, 3)
@@ -272,7 +272,8 @@ func TestTuningFloat32(t *testing.T) {
 	}
 }
 
-// A damaged file, or a file of another device, is ignored, does no harm, and is replaced.
+// TestTuningDamaged checks that a damaged file, or a file of another device, is ignored, does no
+// harm, and is replaced.
 func TestTuningDamaged(t *testing.T) {
 	dir := t.TempDir()
 	on := rig(t, dir, fastTile, TuningOn)
@@ -306,14 +307,14 @@ func TestTuningDamaged(t *testing.T) {
 			t.Errorf("%s: it is not replaced: %s, %v", name, text, err)
 		}
 	}
-	// the valid lines of the file count
+	// the valid lines of the file are used
 	escape := strings.Replace(line, "bfloat16", `\u001b[2Jbfloat16`, 1)
 	must(t, os.WriteFile(on.file(), []byte(head+"\nnothing\n"+escape+line), 0o600))
 	beside := rig(t, dir, "", TuningUse)
 	if ran := beside.product(t, 40); len(ran) != 1 || ran[0] != last || len(beside.TunedProducts()) != 1 {
 		t.Errorf("beside lines that are none: %v, %v", ran, beside.TunedProducts())
 	}
-	// A folder with the file's name cannot be replaced, which is reported once.
+	// A folder with the file's name cannot be replaced. This must be reported once.
 	must(t, os.Remove(on.file()))
 	must(t, os.Mkdir(on.file(), 0o700))
 	r, told := rig(t, dir, fastTile, TuningOn), 0
@@ -326,8 +327,8 @@ func TestTuningDamaged(t *testing.T) {
 	}
 }
 
-// On a full disk, only this process uses its measurements. The failure is reported once, and no
-// temporary file is left.
+// TestTuningFullDisk checks that on a full disk only this process uses its measurements. The
+// failure must be reported once, and no temporary file may be left.
 func TestTuningFullDisk(t *testing.T) {
 	r := rig(t, t.TempDir(), fastTile, TuningOn)
 	var told []string
@@ -351,14 +352,14 @@ func TestTuningFullDisk(t *testing.T) {
 	if _, err := os.Stat(r.file()); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("a part of a file is there")
 	}
-	r.product(t, 56) // when there is room again, all measurements are kept
+	r.product(t, 56) // when there is room again, all measurements are written
 	if text, err := os.ReadFile(r.file()); err != nil || bytes.Count(text, []byte("\n")) != 4 {
 		t.Errorf("%s, %v", text, err)
 	}
 }
 
-// Nothing is measured while work is recorded, while a profile measures times, or without enough
-// memory. Existing measurements are used.
+// TestTuningForbidden checks that nothing is measured while work is recorded, while a profile
+// measures times, or without enough memory. Existing measurements must still be used.
 func TestTuningForbidden(t *testing.T) {
 	r := rig(t, t.TempDir(), fastTile, TuningOn)
 	op, check := halfProduct(t, r.Device, nil, 40)
@@ -397,7 +398,7 @@ func TestTuningForbidden(t *testing.T) {
 
 	stats := r.Stats()
 	r.tuned.retryAfter = 0
-	r.SetMemoryLimit(stats.Reserved) // memory suffices for the product, but for no measurement
+	r.SetMemoryLimit(stats.Reserved) // there is enough memory for the product, but not for a measurement
 	fill, err := r.Alloc(stats.Reserved-stats.Allocated-4<<10, nil, device.Origin{Op: "test"})
 	must(t, err)
 	must(t, r.Run(nil, op, nil))
@@ -433,7 +434,8 @@ func TestTuningForbidden(t *testing.T) {
 	once("recorded again", true)
 }
 
-// Goroutines with streams of their own, and programs that share a file, measure at the same time.
+// TestTuningAtOnce tests goroutines with streams of their own, and programs that share a file,
+// which measure at the same time.
 func TestTuningAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	rigs := []*tuningRig{rig(t, dir, fastTile, TuningOn), rig(t, dir, fastTile, TuningOn)}
@@ -464,7 +466,7 @@ func TestTuningAtOnce(t *testing.T) {
 			check()
 		}
 	}
-	for _, r := range rigs { // measure products whose measurement another goroutine prevented
+	for _, r := range rigs { // measures the products whose measurement another goroutine prevented
 		for _, m := range []int{40, 24, 32} {
 			r.product(t, m)
 		}
@@ -475,7 +477,8 @@ func TestTuningAtOnce(t *testing.T) {
 	}
 }
 
-// TestTuningEnvironment: FLAMBEAU_TUNE has one of its values, or the error lists them.
+// TestTuningEnvironment checks the values that FLAMBEAU_TUNE accepts, and that the error for other
+// values lists them.
 func TestTuningEnvironment(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	for value, want := range map[string]Tuning{"": TuningOff, "0": TuningOff, "1": TuningOn, "use": TuningUse} {

@@ -45,13 +45,13 @@ var unfoldCases = []struct {
 	}},
 }
 
-// Columns have the bits of the composition, which pads and copies. So have the results of the
-// products, and their first and second gradients.
+// TestUnfoldBits checks that columns have the same bits as the composition, which pads and copies.
+// The results of the products, and their first and second gradients, must have the same bits too.
 func TestUnfoldBits(t *testing.T) {
 	dev := emulated(t, "256MiB")
 	for _, c := range unfoldCases {
 		types := []dtype.Type{dtype.F32, dtype.F64}
-		if len(c.shapes) == 1 { // products of 16-bit floats are composed in another way
+		if len(c.shapes) == 1 { // products of 16-bit floats are composed differently
 			types = append(types, dtype.F16, dtype.BF16)
 		}
 		for _, typ := range types {

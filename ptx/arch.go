@@ -2,12 +2,13 @@ package ptx
 
 import "fmt"
 
-// Arch is a generation of devices for which a kernel is written, see [Builder.Target]. Code for a
-// generation runs on devices of this generation and of later ones. Code for an exact generation,
-// whose name ends in "a", runs on that generation alone.
+// Arch is a generation of devices: the target for which a kernel is written, see [Builder.Target].
+// Code for a generation runs on devices of this generation and of later ones. Code for an exact
+// generation, whose name ends in "a", runs on that generation alone.
 type Arch uint16
 
-// exactArch marks the exact generations. The lower bits are the compute capability times ten.
+// exactArch is the bit that marks exact generations. The lower bits are the compute capability
+// times ten.
 const exactArch Arch = 1 << 15
 
 // The generations for which kernels can be written.
@@ -28,7 +29,7 @@ const (
 	SM121a      = SM121 | exactArch
 )
 
-// archVersions maps each target to the first PTX version that has it, times ten. Source: the
+// archVersions maps each target to the lowest PTX version that supports it, times ten. Source: the
 // release notes of NVIDIA's PTX ISA manual.
 var archVersions = map[Arch]int{
 	SM80: 70, SM86: 71, SM87: 74, SM89: 78, SM90: 78, SM90a: 80,
@@ -54,10 +55,10 @@ func (a Arch) String() string {
 }
 
 // Target says for which devices the kernel is written. The kernel may use the instructions of these
-// devices. The kernel prints their `.target`, and the lowest `.version` that has this target. A
+// devices. Its text has their `.target`, and the lowest `.version` that supports this target. A
 // call that needs an instruction which these devices lack is reported as a problem. Target must be
 // called first, before parameters are declared. Without a call of Target, the kernel is for the
-// lowest target that has its instructions. That is never an exact target.
+// lowest target that has its instructions, which is never an exact target.
 func (b *Builder) Target(a Arch) {
 	version, ok := archVersions[a]
 	switch {
@@ -77,15 +78,15 @@ func (b *Builder) Target(a Arch) {
 var newer = []struct {
 	prefix  string
 	version int  // PTX version times ten
-	arch    Arch // least target; an exact one stands for any exact target from its capability on
+	arch    Arch // least target; if it is exact, any exact target of at least its capability
 }{
 	{"griddepcontrol.", 78, SM90},
 	{"red.global.add.v", 81, SM90},
 	{"setmaxnreg.", 80, SM90a},
 }
 
-// require raises the kernel's version and target to what an instruction needs. If Target has set
-// version and target, require reports a problem instead.
+// require raises the kernel's version and target to those that an instruction needs. If the target
+// was set by Target and is too low, require reports a problem instead.
 func (b *Builder) require(op string) {
 	for _, row := range newer {
 		if len(op) < len(row.prefix) || op[:len(row.prefix)] != row.prefix {
@@ -105,12 +106,13 @@ func (b *Builder) require(op string) {
 	}
 }
 
-// GrowRegisters asks the multiprocessor for registers until each thread has n: a multiple of 8 from
-// 24 to 256. The four warps of a warpgroup call it together. It needs PTX 8.0 and an exact target
-// from [SM90a] on.
+// GrowRegisters requests registers from the multiprocessor, so that each thread has n registers.
+// The number must be a multiple of 8 from 24 to 256. The four warps of a warpgroup call
+// GrowRegisters together. It needs PTX 8.0 and an exact target from [SM90a] on.
 func (b *Builder) GrowRegisters(n int) { b.setRegisters("inc", n) }
 
-// ShrinkRegisters gives registers back until each thread has n. Otherwise it is like GrowRegisters.
+// ShrinkRegisters gives registers back, so that each thread has n registers. Its rules are those of
+// GrowRegisters.
 func (b *Builder) ShrinkRegisters(n int) { b.setRegisters("dec", n) }
 
 func (b *Builder) setRegisters(action string, n int) {

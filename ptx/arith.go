@@ -1,6 +1,6 @@
 package ptx
 
-// Kinds of types that an operation accepts.
+// These are sets of types that an operation accepts.
 const (
 	ints    = 1 << iota // integers of 16, 32 and 64 bits
 	floats              // the types f32 and f64
@@ -16,7 +16,7 @@ func (t Type) in(set int) bool {
 }
 
 // apply emits the instruction op, or floatOp for floats. The operands are v and others. All
-// operands must have v's type, and the set of kinds must contain the kind of that type.
+// operands must have the type of v, and the argument set must contain the kind of that type.
 func (v Value) apply(op, floatOp string, set int, others ...Operand) Value {
 	b := v.b
 	if b == nil {
@@ -70,7 +70,7 @@ func (v Value) Mad(o, c Operand) Value { return v.apply("mad.lo", "", ints, o, c
 // FMA returns v·o + c with one rounding.
 func (v Value) FMA(o, c Operand) Value { return v.apply("fma", "fma.rn", floats, o, c) }
 
-// MulWide returns the product of two 32-bit integers as a 64-bit one.
+// MulWide returns the 64-bit product of two 32-bit integers.
 func (v Value) MulWide(o Operand) Value { return v.wide("mul.wide", o) }
 
 // MadWide returns v·o + c, with 32-bit v and o and 64-bit c.
@@ -252,8 +252,9 @@ func (v Value) ReverseBits() Value {
 	return v.apply("brev", "", bitwise)
 }
 
-// ExtractBits returns a field of v's bits. The arguments are the number of the field's lowest bit
-// and the number of bits, both u32. The result is sign-extended if v is signed.
+// ExtractBits returns a field of v's bits. The argument pos is the index of the field's lowest bit,
+// and length is the number of its bits. Both have the type u32. The result is sign-extended if v is
+// signed.
 func (v Value) ExtractBits(pos, length Operand) Value {
 	b := v.b
 	p, n := pos.as(b, U32), length.as(b, U32)
@@ -267,8 +268,9 @@ func (v Value) ExtractBits(pos, length Operand) Value {
 	return b.emit("bfe", v.t, Invalid, v.t, v, p, n)
 }
 
-// Permute picks four bytes of the pair (v, o). The four low nibbles of sel are their numbers, 0 to
-// 7 from v's lowest byte on. All values are 32 bits wide.
+// Permute picks four bytes of the pair (v, o). The four low nibbles of sel are the indices of these
+// bytes: 0 to 3 for the bytes of v from the lowest on, and 4 to 7 for those of o. All values have
+// 32 bits.
 func (v Value) Permute(o, sel Operand) Value {
 	b := v.b
 	w, s := o.as(b, v.t), sel.as(b, U32)

@@ -13,7 +13,7 @@ import (
 type Builder struct {
 	name     string
 	root     *region
-	entry    *region // parameter loads, printed before root
+	entry    *region // loads of parameters, printed before the region root
 	cur      *region
 	params   []Param
 	arrays   []array
@@ -43,14 +43,14 @@ type array struct {
 	bytes int
 }
 
-// Param is a kernel parameter with its place in the packed parameter block.
+// Param is a kernel parameter with its offset in the packed parameter block.
 type Param struct {
 	Name   string
 	Type   Type // type of a scalar; U64 for a pointer; U8 for bytes
 	Size   int  // size in bytes
 	Align  int  // alignment in bytes
 	Offset int  // distance in bytes from the start of the block
-	Elem   Type // type of a pointer's elements, else Invalid
+	Elem   Type // type of a pointer's elements; otherwise Invalid
 }
 
 // Problem is one misuse of the builder.
@@ -120,7 +120,7 @@ func (b *Builder) fail(format string, args ...any) {
 	b.problems = append(b.problems, p)
 }
 
-// Errorf records a problem with the caller's position, as for misuse of the builder. It is for
+// Errorf records a problem with the caller's file and line, like a misuse of the builder. It is for
 // kernel generators that check their own input.
 func (b *Builder) Errorf(format string, args ...any) { b.fail(format, args...) }
 
@@ -134,7 +134,7 @@ func (b *Builder) MaxThreads(x int, yz ...int) {
 	}
 }
 
-// MinBlocks declares how many blocks should fit on a multiprocessor (`.minnctapersm`). That bounds
+// MinBlocks declares how many blocks should fit on a multiprocessor (`.minnctapersm`). This limits
 // the registers that the assembler may use.
 func (b *Builder) MinBlocks(n int) { b.minCTAs = n }
 
@@ -190,7 +190,7 @@ func (b *Builder) ParamBytes(name string, size, align int) Ptr {
 	return Ptr{base: b.poison(U64), elem: U8, space: ParamSpace, symbol: name, b: b}
 }
 
-// loadParam loads a parameter in the entry region, which dominates all regions.
+// loadParam loads a parameter in the entry region, whose values may be used in all regions.
 func (b *Builder) loadParam(name string, offset int64, t Type) Value {
 	key := fmt.Sprintf("%s+%d:%v", name, offset, t)
 	if v, ok := b.loaded[key]; ok {
@@ -260,8 +260,8 @@ func (b *Builder) array(space Space, name string, elem Type, n int) Ptr {
 }
 
 // DynamicShared declares the block's dynamic shared memory and returns a pointer to its start. Its
-// size is set at launch. A kernel has at most one such declaration; divide the memory with At and
-// As.
+// size is set at launch. A kernel has at most one such declaration. Use At and As to divide the
+// memory.
 func (b *Builder) DynamicShared(name string, elem Type) Ptr {
 	if !isIdent(name) {
 		b.fail("dynamic shared array name %q is not an identifier", name)
@@ -321,8 +321,8 @@ func (b *Builder) GridDim(axis int) Value { return b.axisRegister("%nctaid", axi
 // LaneID returns the thread's index in its warp, 0 to 31.
 func (b *Builder) LaneID() Value { return b.special("%laneid") }
 
-// WarpID returns ThreadID(0)/32, the warp's index in a one-dimensional block. The hardware's
-// %warpid may change while a kernel runs, and is not that index.
+// WarpID returns ThreadID(0)/32, the warp's index in a one-dimensional block. The special register
+// %warpid is not that index, and may change while a kernel runs.
 func (b *Builder) WarpID() Value { return b.ThreadID(0).Shr(Int(5)) }
 
 // GlobalID returns BlockID(0)·BlockDim(0) + ThreadID(0) as u32.
@@ -331,8 +331,8 @@ func (b *Builder) GlobalID() Value {
 }
 
 // Comment puts a line of text into the printed kernel, before the instructions that follow. A
-// character beyond ASCII is printed as its number, \u00b7, because CUDA 12.8's assembler refuses
-// such characters even in a comment.
+// character beyond ASCII is printed as an escape such as \u00b7, because CUDA 12.8's assembler
+// refuses such characters even in a comment.
 func (b *Builder) Comment(format string, args ...any) {
 	text := ascii(strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " "))
 	b.add(&node{kind: comment, text: text, effect: effectful})

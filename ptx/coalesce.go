@@ -2,16 +2,16 @@ package ptx
 
 import "slices"
 
-// coalesceVariables lets instructions read and write a Var's register directly. It drops a snapshot
-// if the Var does not change before the snapshot's last use. It turns `t = op …; var = t` into `var
-// = op …`.
+// coalesceVariables lets instructions read and write a Var's register directly, without a snapshot.
+// It drops a snapshot if the Var does not change before the snapshot's last use. It replaces `t =
+// op …; var = t` by `var = op …`.
 func coalesceVariables(b *Builder) {
 	c := &coalescer{round: 1}
 	c.scan(b.entry, nil)
 	c.scan(b.root, nil)
 	c.snapshots(b.entry)
 	c.snapshots(b.root)
-	// The first half has changed uses, so the second half counts them again.
+	// The first half has changed the uses, so this scans them again for the second half.
 	c = &coalescer{round: 2}
 	c.scan(b.entry, nil)
 	c.scan(b.root, nil)
@@ -23,16 +23,16 @@ type coalescer struct {
 	sets  map[*node]map[*register]bool
 }
 
-// usage is what the coalescer knows about a register. It is a field of the register, because the
-// look-ups in a map from registers to usages took most of the time of building a kernel.
+// usage is what the coalescer knows about a register. It is a field of the register: a map from
+// registers to usages would take most of the time of building a kernel.
 type usage struct {
-	round   int     // the scan that gathered the fields below
+	round   int     // the scan that set the fields below
 	home    *region // region of the definition
 	lastUse int     // index, in the region home, of the last node that uses the register
 	count   int     // number of uses
 }
 
-// usage returns r's record for this scan.
+// usage returns the usage of r in this scan.
 func (c *coalescer) usage(r *register) *usage {
 	if r.usage.round != c.round {
 		r.usage = usage{round: c.round}
@@ -45,7 +45,7 @@ type position struct {
 	index int
 }
 
-// scan records definitions and uses. The argument path is the chain of enclosing nodes.
+// scan records the definitions and uses in a region. The argument path lists the enclosing nodes.
 func (c *coalescer) scan(r *region, path []position) {
 	for i, n := range r.nodes {
 		here := append(path, position{r, i})
@@ -56,7 +56,7 @@ func (c *coalescer) scan(r *region, path []position) {
 		n.resolve()
 		n.uses(func(u **register) {
 			c.use(*u, here)
-			// The end of a loop's latch uses the loop's condition.
+			// The condition of a loop counts as used at the end of the loop's latch.
 			if r := c.usage(*u); n.kind == loopForever && r.home == n.latch {
 				r.lastUse = len(n.latch.nodes)
 				r.count++
@@ -77,14 +77,14 @@ func (c *coalescer) use(u *register, here []position) {
 			return
 		}
 	}
-	// If the definition is in the entry region and the use in the root region, the use counts as a
-	// use at the end of the entry region.
+	// If the definition is in the entry region and the use is not, the use counts as one at the end
+	// of the entry region.
 	if r.home != nil && len(here) > 0 && r.home != here[0].r {
 		r.lastUse = len(r.home.nodes)
 	}
 }
 
-// assigns reports whether n or something inside it sets v.
+// assigns reports whether n, or a node inside of it, sets v.
 func (c *coalescer) assigns(n *node, v *register) bool {
 	if slices.Contains(n.dst, v) {
 		return true
@@ -133,8 +133,8 @@ func (c *coalescer) snapshots(r *region) {
 	r.nodes = kept
 }
 
-// stable reports whether the Var that snapshot i of r reads keeps its value until the snapshot's
-// last use.
+// stable reports whether a Var keeps its value from a snapshot to the snapshot's last use. The
+// snapshot is node i of r.
 func (c *coalescer) stable(r *region, i int) bool {
 	d, v := r.nodes[i].dst[0], r.nodes[i].args[0]
 	last := c.usage(d).lastUse
@@ -183,7 +183,7 @@ func (c *coalescer) results(r *region) {
 	r.nodes = kept
 }
 
-// untouched reports whether none of the nodes reads or sets v, or may jump out of the list.
+// untouched reports whether none of the nodes reads v, sets v, or may jump out of the list.
 func (c *coalescer) untouched(nodes []*node, v *register) bool {
 	for _, n := range nodes {
 		if n.kind != instruction && n.kind != comment {

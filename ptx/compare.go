@@ -82,7 +82,7 @@ func (v Value) Select(yes, no Operand) Value {
 		b.fail("selp: the condition is %v, not pred", v.t)
 		return b.poison(y.t)
 	}
-	if y.t == Pred { // there is no selp.pred, so compute (v and yes) or (not v and no)
+	if y.t == Pred { // there is no selp.pred, so this computes (v and yes) or (not v and no)
 		return v.And(y).Or(v.Not().And(n))
 	}
 	return b.emit("selp", y.t.bitsType(), Invalid, y.t, y, n, v)

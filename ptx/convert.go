@@ -4,8 +4,8 @@ package ptx
 type Rounding uint8
 
 // The roundings: to the nearest with ties to even, toward zero, down, up. In a conversion to an
-// integer or an integral float they choose the integer. Away (ties away from zero) exists for TF32
-// only.
+// integer, or to an integral float, they determine which integer is the result. Away (ties away
+// from zero) exists for TF32 only.
 const (
 	NearestEven Rounding = iota
 	TowardZero
@@ -19,8 +19,9 @@ var (
 )
 
 // Cvt converts v to type t. Conversions to floats round to nearest even. A conversion from float to
-// integer truncates, saturates at the limits of t, and gives 0 for NaN. Integers are truncated, or
-// extended by the sign of v's type. There is no conversion from or to Pred: use Select and Ne.
+// integer truncates, saturates at the limits of t, and gives 0 for NaN. Conversions between
+// integers truncate, or extend: with the sign if v's type is signed, otherwise with zeros. There is
+// no conversion from or to Pred: use Select and Ne.
 func (v Value) Cvt(t Type) Value {
 	if v.t.IsFloat() && t.IsInt() {
 		return v.CvtRound(t, TowardZero)
@@ -52,7 +53,7 @@ func (v Value) CvtRound(t Type, r Rounding) Value {
 		return v.cvtFloat(F32, NearestEven).CvtRound(to, r)
 	case from.IsFloat() && to.IsInt():
 		if to.Bits() == 8 {
-			// cvt to 8 bits puts the result into the low byte of a wider register.
+			// The instruction cvt puts an 8-bit result into the low byte of a wider register.
 			lo, hi := Int(0), Int(255)
 			if to.IsSigned() {
 				lo, hi = -128, 127
@@ -144,8 +145,8 @@ func (v Value) TF32() Value {
 	return out
 }
 
-// Pack2 rounds two float32 to type half (F16 or BF16) and packs them into one 32-bit register, with
-// lo in the low bits.
+// Pack2 rounds two float32 values to the type half (F16 or BF16) and packs them into one 32-bit
+// register, with lo in the lower bits.
 func (b *Builder) Pack2(half Type, lo, hi Value) Value {
 	if !b.check("cvt.x2", lo, hi) {
 		return b.poison(B32)
@@ -175,7 +176,7 @@ func (v Value) Bitcast(t Type) Value {
 	return Value{v.b, v.r, t}
 }
 
-// Join makes a value of type t from two halves.
+// Join combines two halves into a value of type t.
 func (b *Builder) Join(t Type, lo, hi Value) Value {
 	if !b.check("join", lo, hi) {
 		return b.poison(t)
@@ -190,7 +191,7 @@ func (b *Builder) Join(t Type, lo, hi Value) Value {
 	return v
 }
 
-// Split returns the two halves of v, low first, as values of type t.
+// Split returns the two halves of v as values of type t, the lower half first.
 func (v Value) Split(t Type) (lo, hi Value) {
 	b := v.b
 	if !b.check("split", v) {

@@ -12,14 +12,14 @@
 // that later Sets do not change.
 //
 // Both operands of an operation have the same [Type]. There are no implicit conversions. Untyped
-// constants ([Int], [Float]) get the type of the value that they are combined with.
+// constants ([Int], [Float]) get the type of the other operand.
 //
 // # Arithmetic
 //
-// Float32 and float64 add, sub, mul, div, fma and sqrt always print `.rn`. So the assembler may not
-// fuse a multiplication and an addition: the kernel computes what is written, bit for bit. The fast
-// approximations have Approx in their names. Integers wrap at their width. Shift amounts of the
-// width or more give 0, or the sign for a right shift of a signed value, as PTX defines.
+// Float32 and float64 add, sub, mul, div, fma and sqrt always print `.rn`. This forbids the
+// assembler to fuse a multiplication and an addition: the kernel computes exactly what is written.
+// The fast approximations have Approx in their names. Integers wrap at their width. Shift amounts
+// of the width or more give 0, or the sign for a right shift of a signed value, as PTX defines.
 //
 // # Control flow
 //

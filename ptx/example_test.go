@@ -70,7 +70,7 @@ func warpSoftmax() *ptx.Builder {
 	return b
 }
 
-// Prints the vector accesses and the comments of a kernel's text.
+// This prints the vector accesses and the comments of a kernel's text.
 func Example() {
 	k, err := vectorAdd().Build()
 	if err != nil {

@@ -1,6 +1,6 @@
 package ptx
 
-// appendTo runs f while the builder appends to r.
+// appendTo runs f. Nodes that f adds to the builder are appended to r.
 func (b *Builder) appendTo(r *region, f func()) {
 	saved := b.cur
 	b.cur = r
@@ -19,7 +19,7 @@ func (b *Builder) condition(op string, p Value) bool {
 	return true
 }
 
-// If runs body in the threads where p holds.
+// If runs body in the threads where p is true.
 func (b *Builder) If(p Value, body func()) { b.branch("If", p, body, nil) }
 
 // IfElse runs the function yes in the threads where p is true, and the function no in the threads
@@ -50,13 +50,13 @@ type Loop struct {
 // Break leaves the loop.
 func (l Loop) Break() { l.jump("Break", jumpBreak, nil) }
 
-// BreakIf leaves the loop in the threads where p holds.
+// BreakIf leaves the loop in the threads where p is true.
 func (l Loop) BreakIf(p Value) { l.jump("BreakIf", jumpBreak, &p) }
 
 // Continue continues with the next iteration.
 func (l Loop) Continue() { l.jump("Continue", jumpContinue, nil) }
 
-// ContinueIf continues with the next iteration in the threads where p holds.
+// ContinueIf continues with the next iteration in the threads where p is true.
 func (l Loop) ContinueIf(p Value) { l.jump("ContinueIf", jumpContinue, &p) }
 
 func (l Loop) jump(op string, kind nodeKind, p *Value) {
@@ -75,7 +75,7 @@ func (l Loop) jump(op string, kind nodeKind, p *Value) {
 	b.add(n)
 }
 
-// Loop repeats body until it breaks.
+// Loop repeats body until body calls a Break method of l, or returns from the kernel.
 func (b *Builder) Loop(body func(l Loop)) {
 	n := b.newLoop()
 	b.appendTo(n.body, func() { body(Loop{b, n}) })
@@ -100,8 +100,8 @@ func (b *Builder) While(cond func() Value, body func(l Loop)) {
 	})
 }
 
-// For runs body for i = start, start+step, … as long as i < end, compared in i's type. The step
-// must be positive, and i + step must not wrap.
+// For runs body for i = start, start+step, … as long as i < end, where the comparison has the type
+// of start. The step must be positive, and i + step must not wrap.
 func (b *Builder) For(start Value, end, step Operand, body func(i Value, l Loop)) {
 	e, s := end.as(b, start.t), step.as(b, start.t)
 	if !b.sameType("For", start, e, s) {
@@ -131,7 +131,7 @@ func (b *Builder) For(start Value, end, step Operand, body func(i Value, l Loop)
 // Return ends the thread.
 func (b *Builder) Return() { b.add(&node{kind: jumpReturn, effect: effectful}) }
 
-// ReturnIf ends the threads where p holds.
+// ReturnIf ends the threads where p is true.
 func (b *Builder) ReturnIf(p Value) {
 	if b.condition("ReturnIf", p) {
 		b.add(&node{kind: jumpReturn, cond: p.r, effect: effectful})

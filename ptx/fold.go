@@ -2,7 +2,7 @@ package ptx
 
 import "math/bits"
 
-// signed reads the low width bits of v as two's complement.
+// signed returns the lower width bits of v as a two's complement number.
 func signed(v uint64, width int) int64 {
 	return int64(v<<(64-width)) >> (64 - width)
 }
@@ -42,7 +42,7 @@ func (n *node) canonicalize() {
 	}
 }
 
-// mirrored maps each comparison to the comparison that holds when the operands are exchanged.
+// mirrored maps each comparison to the equivalent comparison with exchanged operands.
 var mirrored = map[string]string{"setp.lt": "setp.gt", "setp.gt": "setp.lt", "setp.le": "setp.ge", "setp.ge": "setp.le"}
 
 // simplify returns a register that equals n's result, or nil.
@@ -97,7 +97,7 @@ func (b *Builder) simplify(n *node) *register {
 			return zero()
 		}
 		if n.t == Pred && n.op == "or" && ok {
-			return a[1] // x or true; the case x or false is above
+			return a[1] // x or true; the case of x or false is above
 		}
 	case "and":
 		switch {
@@ -201,7 +201,7 @@ func evaluate(n *node, args []*register) (uint64, bool) {
 		}
 	case "div", "rem":
 		if u[1] == 0 || sign && u[1] == mask(w) {
-			return 0, false // the result is undefined, or overflows as MinInt / -1 does
+			return 0, false // the result is undefined, or overflows as in MinInt / -1
 		}
 		q, r := u[0]/u[1], u[0]%u[1]
 		if sign {
@@ -274,7 +274,7 @@ func evaluate(n *node, args []*register) (uint64, bool) {
 	return 0, false
 }
 
-// foldBranches replaces branches with a known condition by the side that runs, and drops nodes
+// foldBranches replaces a branch whose condition is known by the nodes that run, and drops nodes
 // after an unconditional jump.
 func (b *Builder) foldBranches(r *region) {
 	out := r.nodes[:0:0]
@@ -307,8 +307,8 @@ func (b *Builder) foldBranches(r *region) {
 	r.nodes = out
 }
 
-// reduceStrength turns unsigned multiplications, divisions and remainders by
-// powers of two into shifts and masks.
+// reduceStrength replaces unsigned multiplications, divisions and remainders by powers of two with
+// shifts and masks.
 func reduceStrength(b *Builder) {
 	b.rewrite(func(_ *region, n *node) bool {
 		if n.kind != instruction || len(n.args) < 2 || !n.t.IsInt() || n.args[0].konst {

@@ -1,9 +1,9 @@
 package ptx
 
-// The intermediate form is a tree. A region is a list of nodes. An if or a loop is a node that
-// holds regions. Every register has one definition, except the registers of Vars.
+// The intermediate representation is a tree. A region is a list of nodes. An if or a loop is a node
+// that holds regions. Every register has one definition, except the registers of Vars.
 
-// register is a virtual register, or a constant when konst is set.
+// register is a virtual register, or a constant if konst is true.
 type register struct {
 	t       Type // type of the definition; only its register class matters to the printer
 	konst   bool
@@ -13,11 +13,11 @@ type register struct {
 	def     *node   // node that defines the register; nil for Vars and constants
 	same    *register
 	number  int
-	usage   usage // record of the coalescer
+	usage   usage // what the coalescer knows about the register
 	setters []*node
 }
 
-// root returns the register that replaces r, after the replacements that passes have made.
+// root returns the register that replaces r, after all replacements by passes.
 func (r *register) root() *register {
 	for r.same != nil {
 		r = r.same
@@ -31,26 +31,26 @@ const (
 	instruction nodeKind = iota
 	comment
 	branchIf     // branch with the fields cond, body and els
-	loopForever  // loop with body and latch, repeated while cond (evaluated in latch) holds
-	jumpBreak    // leave target, if cond holds
-	jumpContinue // go to target's latch, if cond holds
-	jumpReturn   // leave the kernel, if cond holds
+	loopForever  // loop with body and latch, repeated while cond (evaluated in latch) is true
+	jumpBreak    // leaves the loop target, if cond is true
+	jumpContinue // goes to the latch of the loop target, if cond is true
+	jumpReturn   // leaves the kernel, if cond is true
 )
 
 // effect says what an instruction does in addition to defining its results.
 type effect uint8
 
 const (
-	pure      effect = iota // may be moved, shared and dropped
-	reads                   // may be dropped, but not moved
-	effectful               // may be neither dropped nor moved
+	pure      effect = iota // may be moved, merged with an equal instruction, and dropped
+	reads                   // may be dropped, but must not be moved
+	effectful               // must be neither dropped nor moved
 )
 
 type node struct {
 	kind   nodeKind
 	op     string // base mnemonic, with the modifiers before the types
-	t      Type   // first printed type; Invalid: none
-	t2     Type   // second printed type; Invalid: none
+	t      Type   // first type in the text; Invalid if there is none
+	t2     Type   // second type in the text; Invalid if there is none
 	dst    []*register
 	args   []*register
 	addr   *address // memory operand
@@ -66,7 +66,7 @@ type node struct {
 	latch  *region
 	target *node
 	label  int
-	live   bool // mark of removeDead: the node is needed
+	live   bool // set by removeDead: the node is needed
 	owner  *node
 }
 
@@ -77,14 +77,14 @@ const (
 	formPlain   form = iota // prints op d, a, b, c
 	formLoad                // prints op d|{d..}, [addr]
 	formStore               // prints op [addr], a|{a..}
-	formAtomic              // prints op d, [addr], a, b (without d: red)
+	formAtomic              // prints op d, [addr], a, b; without d it prints red
 	formCopy                // prints op [addr], [addr2], text
 	formText                // prints op text
-	formSpecial             // prints op d, text (mov from special registers, symbols)
+	formSpecial             // prints op d, text (mov from special registers and symbols)
 	formPack                // prints op d, {a, b}
 	formUnpack              // prints op {d, e}, a
 	formPredOut             // prints op d|p, a, b, c (shfl)
-	formMatrix              // prints op {d..}, {a..}, {b..}, {c..}, split by counts
+	formMatrix              // prints op {d..}, {a..}, {b..}, {c..}; the field counts says how args are split
 )
 
 // address is [base+offset] or [symbol+offset].
@@ -121,8 +121,8 @@ func (n *node) regions() []*region {
 	return list
 }
 
-// uses calls f for each register operand of n, with a pointer through which f can replace it. It
-// does not visit the regions of n.
+// uses calls f for each register operand of n, with a pointer through which f can replace the
+// operand. It does not visit the regions of n.
 func (n *node) uses(f func(**register)) {
 	for i := range n.args {
 		f(&n.args[i])

@@ -6,22 +6,22 @@ type Kernel struct {
 	Text    string  // the text in PTX
 	Version int     // PTX version times ten: 70 is 7.0
 	Target  int     // compute capability times ten: 80 is sm_80
-	Exact   bool    // the kernel runs on no other capability, as with sm_90a
+	Exact   bool    // the kernel runs only on devices with this capability, as with sm_90a
 	Params  []Param // parameters in declaration order
-	// ParamSize is the size in bytes of the packed parameter block. Each parameter lies at its
-	// Offset there.
+	// ParamSize is the size of the packed parameter block in bytes. Each Param has its Offset in
+	// the block.
 	ParamSize    int
 	StaticShared int    // bytes of static shared memory
 	LocalBytes   int    // bytes of declared local arrays per thread
 	MaxThreads   [3]int // arguments of MaxThreads; zeros if it was not called
 }
 
-// Build checks the kernel, runs the passes and prints the kernel. It reports every misuse since New
-// in one *Error. A builder can be built once only.
+// Build checks the kernel, runs the passes and prints the kernel. It returns every misuse since New
+// in one *Error. It can be called only once.
 func (b *Builder) Build() (*Kernel, error) { return b.build(true) }
 
-// BuildPlain does the same as Build, without the optimizing passes. Instructions keep the order of
-// the calls. It serves to distinguish a wrong kernel from a wrong pass.
+// BuildPlain does the same as Build, without the optimization passes. Instructions keep the order
+// of the calls. If a wrong kernel is right with BuildPlain, a pass is the cause.
 func (b *Builder) BuildPlain() (*Kernel, error) { return b.build(false) }
 
 func (b *Builder) build(optimize bool) (*Kernel, error) {

@@ -34,10 +34,10 @@ func (p Ptr) LoadMatrix(n int, transpose bool) []Value {
 
 // MMA multiplies on the tensor cores: it returns x·y + c for the warp, with float32 accumulators c
 // in 4 registers. The argument factor is the type of the factors. If it is F16 or BF16, the shape
-// is 16×8×16: x has 4 registers of two elements each, y has 2. If it is F32, the factors are tf32,
-// and the shape is 16×8×8: x has 4 registers, y has 2, and their values should come from
-// [Value.TF32]. The accumulation is not IEEE 754: compare results with an error bound. All lanes
-// must take part.
+// is 16×8×16: x has 4 registers of two elements each, and y has 2 such registers. If it is F32, the
+// factors are tf32, and the shape is 16×8×8: x has 4 registers and y has 2, with values that should
+// come from [Value.TF32]. The accumulation is not IEEE 754: compare results with an error bound.
+// All lanes must take part.
 func (b *Builder) MMA(factor Type, x, y, c []Value) []Value {
 	out := make([]Value, 4)
 	for i := range out {

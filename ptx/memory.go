@@ -29,7 +29,7 @@ type Ptr struct {
 	hint   string
 }
 
-// Elem returns the type that p points to.
+// Elem returns the type of the elements to which p points.
 func (p Ptr) Elem() Type { return p.elem }
 
 // As returns p as a pointer to elements of type t.
@@ -41,7 +41,7 @@ func (p Ptr) As(t Type) Ptr {
 	return p
 }
 
-// NC returns p with loads through the read-only path (`.nc`). It is valid only for global memory
+// NC returns p for loads through the read-only path (`.nc`). It is valid only for global memory
 // that no thread writes while the kernel runs.
 func (p Ptr) NC() Ptr {
 	if p.space != Global {
@@ -52,15 +52,15 @@ func (p Ptr) NC() Ptr {
 	return p
 }
 
-// Streaming returns p with the hint that its elements are loaded or stored once only (`.cs`).
+// Streaming returns p with the hint that its elements are loaded or stored only once (`.cs`).
 func (p Ptr) Streaming() Ptr { p.hint = ".cs"; return p }
 
-// Volatile returns p with accesses that are never cached, and never reordered among themselves
+// Volatile returns p for accesses that are never cached, and never reordered among themselves
 // (`.volatile`).
 func (p Ptr) Volatile() Ptr { p.hint = ".volatile"; return p }
 
 // At returns the address of element i of p. A constant i costs no instruction. In global memory a
-// 32-bit i is extended by the sign of its type.
+// 32-bit i is extended to 64 bits, with its sign if its type is signed.
 func (p Ptr) At(i Operand) Ptr { return p.advance(i, int64(p.elem.Size())) }
 
 // AtByte returns the address i bytes after p.
@@ -125,7 +125,7 @@ func (p Ptr) Address() Value {
 	return p.base.Add(Int(p.offset))
 }
 
-// MovedTo returns p pointing to address, which has the type that Address returns. It is for
+// MovedTo returns p with another address, which has the type that [Ptr.Address] returns. It is for
 // pointers whose addresses are kept in a Var.
 func (p Ptr) MovedTo(address Operand) Ptr {
 	a := address.as(p.b, p.base.t)
@@ -182,8 +182,8 @@ func (p Ptr) Load() Value {
 	return v
 }
 
-// hinted returns the space with the hint. The hint volatile precedes the space, and every other
-// hint follows the space.
+// hinted returns the text of the space with the hint. The hint volatile precedes the space, and
+// every other hint follows it.
 func (p Ptr) hinted() string {
 	if p.hint == ".volatile" {
 		return "volatile." + p.space.String()
@@ -270,7 +270,7 @@ func (p Ptr) StoreVec(list ...Value) {
 // AtomicOp is a read-modify-write operation.
 type AtomicOp uint8
 
-// The operations. AtomicInc and AtomicDec wrap at the operand.
+// The operations. AtomicInc and AtomicDec wrap around at the operand.
 const (
 	AtomicAdd AtomicOp = iota
 	AtomicMin
@@ -291,7 +291,7 @@ func (p Ptr) atomicType(op AtomicOp) (Type, bool) {
 	switch op {
 	case AtomicAdd:
 		if t == S64 {
-			t = U64 // two's complement: signed addition is the same operation
+			t = U64 // signed addition is the same operation in two's complement
 		}
 		ok = ok && (t.IsInt() || t.IsFloat())
 	case AtomicMin, AtomicMax:
@@ -335,7 +335,7 @@ func (p Ptr) atomic(name string, op AtomicOp, o Operand) Value {
 	return out
 }
 
-// Reduce applies op to the element and returns nothing (`red`).
+// Reduce applies op to the element, and does not return its former value (`red`).
 func (p Ptr) Reduce(op AtomicOp, o Operand) {
 	v, ok := p.element("red", o)
 	t, defined := p.atomicType(op)
@@ -387,13 +387,13 @@ func (p Ptr) CompareAndSwap(compare, swap Operand) Value {
 }
 
 // CopyAsync starts a copy of 4, 8 or 16 bytes from global memory at src to shared memory at p
-// (`cp.async`). For this thread the copy has arrived after [Builder.WaitGroup] has waited for its
+// (`cp.async`). This thread may read the bytes after [Builder.WaitGroup] has waited for the copy's
 // group, see CommitGroup. A barrier after the wait makes the copied bytes visible to the block's
 // other threads.
 func (p Ptr) CopyAsync(src Ptr, bytes int) { p.copyAsync(src, bytes, Value{}) }
 
-// CopyAsyncPartial does the same as CopyAsync, with a shorter source: it reads size bytes, and
-// fills the remaining bytes with zeros. size is a u32, and at most bytes.
+// CopyAsyncPartial does the same as CopyAsync, with a shorter source. It reads size bytes, and
+// fills the remaining bytes with zeros. The argument size is a u32, and must not exceed bytes.
 func (p Ptr) CopyAsyncPartial(src Ptr, bytes int, size Value) { p.copyAsync(src, bytes, size) }
 
 func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
@@ -405,7 +405,7 @@ func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
 	if !p.usable("cp.async") || !src.usable("cp.async") {
 		return
 	}
-	// .cg bypasses the first-level cache. It exists for 16 bytes only.
+	// The cache operator .cg bypasses the first-level cache. It exists only for copies of 16 bytes.
 	cache := "ca"
 	if bytes == 16 {
 		cache = "cg"

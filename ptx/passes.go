@@ -2,8 +2,8 @@ package ptx
 
 import "strings"
 
-// passes run in this order on every kernel. Each is a function of the whole tree and leaves a
-// correct kernel, so any optional pass may be left out. The assembler does register allocation,
+// passes run in this order on every kernel. Each pass transforms the whole tree and keeps the
+// kernel correct, so any optional pass may be left out. The assembler does register allocation,
 // scheduling and branch conversion.
 var passes = []struct {
 	name     string
@@ -26,8 +26,8 @@ func (n *node) resolve() {
 	n.uses(func(r **register) { *r = (*r).root() })
 }
 
-// rewrite runs f for every instruction in execution order, after resolving its operands. If f
-// returns false, the node is dropped.
+// rewrite resolves the operands of every instruction, in execution order, and then calls f for it.
+// If f returns false, the node is dropped.
 func (r *region) rewrite(f func(*region, *node) bool) {
 	kept := r.nodes[:0:0]
 	for _, n := range r.nodes {
@@ -35,7 +35,7 @@ func (r *region) rewrite(f func(*region, *node) bool) {
 		for _, inner := range n.regions() {
 			inner.rewrite(f)
 		}
-		n.resolve() // a loop's condition is defined in its latch, so it is resolved after the latch
+		n.resolve() // a loop's condition is defined in the loop's latch, so it is resolved after the latch
 		if f(r, n) {
 			kept = append(kept, n)
 		}
@@ -50,7 +50,8 @@ func (b *Builder) rewrite(f func(*region, *node) bool) {
 
 func constOperand(r *register) (uint64, bool) { return r.bits, r.konst }
 
-// foldAddresses replaces an address [r] by [x+c] if r is the result of x + c with a constant c.
+// foldAddresses replaces an address [r] by [x+c] if r is the result of x + c, where c is a
+// constant.
 func foldAddresses(b *Builder) {
 	b.rewrite(func(_ *region, n *node) bool {
 		for _, a := range []*address{n.addr, n.addr2} {
@@ -64,7 +65,7 @@ func foldAddresses(b *Builder) {
 					c = -c
 				}
 				offset := a.offset + c
-				// the range of the hardware's immediate field
+				// the range of the offset in the machine's instructions
 				if offset < -1<<23 || offset >= 1<<23 {
 					break
 				}
@@ -85,8 +86,8 @@ type valueKey struct {
 	args   [4]*register
 }
 
-// shareCommon drops a pure instruction if an equal instruction dominates it, and uses the result of
-// that instruction.
+// shareCommon drops a pure instruction if an equal instruction dominates it. Its uses then refer to
+// the result of that instruction.
 func shareCommon(b *Builder) {
 	table := map[valueKey]*node{}
 	var visit func(r *region, top bool)
@@ -183,7 +184,7 @@ func hoistInvariants(b *Builder) {
 	visit(b.root)
 }
 
-// removeDead drops instructions on which no effect depends.
+// removeDead drops instructions that contribute to no effect.
 func removeDead(b *Builder) {
 	var work []*register
 	keep := func(n *node) {
@@ -210,7 +211,7 @@ func removeDead(b *Builder) {
 	}
 	b.entry.walk(each)
 	b.root.walk(each)
-	// A branch or loop is alive when something inside it is.
+	// A branch or a loop is alive if a node inside of it is alive.
 	var own func(r *region, parent *node)
 	own = func(r *region, parent *node) {
 		for _, n := range r.nodes {
@@ -266,7 +267,7 @@ func removeDead(b *Builder) {
 	sweep(b.root)
 }
 
-// immediate lists the operations whose operands may be constants in the text.
+// immediate lists the operations whose operands may be constants in PTX.
 var immediate = map[string]bool{
 	"add": true, "add.rn": true, "sub": true, "sub.rn": true, "mul.lo": true, "mul.hi": true, "mul.wide": true,
 	"mul.rn": true, "mad.lo": true, "mad.wide": true, "fma.rn": true, "div": true, "div.rn": true, "rem": true,
@@ -325,8 +326,8 @@ func materializeConstants(b *Builder) {
 	visit(b.root)
 }
 
-// number numbers the registers of each class in the order of their appearance, and numbers loops
-// and branches for their labels.
+// number assigns numbers to the registers of each class in the order of their appearance, and to
+// loops and branches for their labels.
 func number(b *Builder) {
 	counts := make([]int, len(classes))
 	each := func(_ *region, n *node) {

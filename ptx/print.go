@@ -230,7 +230,7 @@ func (p *printer) instruction(n *node) {
 	p.line("%s %s;", op, strings.Join(operands, ", "))
 }
 
-// operandType returns the type that operand i of a plain instruction is read as.
+// operandType returns the type that the instruction expects of operand i.
 func (n *node) operandType(i int) Type {
 	switch {
 	case i > 0 && (n.op == "shl" || n.op == "shr" || n.op == "bfe"),
@@ -246,7 +246,7 @@ func name(r *register) string {
 	return fmt.Sprintf("%s%d", classes[r.t.class()].prefix, r.number)
 }
 
-// operand returns the text of a register, or of a constant read as type t.
+// operand returns the text of a register, or of a constant as a value of type t.
 func operand(r *register, t Type) string {
 	if !r.konst {
 		return name(r)
@@ -260,7 +260,7 @@ func operand(r *register, t Type) string {
 	if t.IsSigned() {
 		return fmt.Sprint(signed(r.bits, t.Bits()))
 	}
-	bits := r.bits & mask(t.Bits()) // a store of a byte takes the low byte
+	bits := r.bits & mask(t.Bits()) // a store of a byte takes the lower byte
 	if bits < 1<<16 {
 		return fmt.Sprint(bits)
 	}

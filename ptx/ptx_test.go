@@ -58,7 +58,7 @@ func floats() *ptx.Builder {
 		b.Pack2(ptx.F16, x, y).Bitcast(ptx.F32)} {
 		z = z.Add(v)
 	}
-	b.Barrier() // the neighbour must have read what this thread overwrites
+	b.Barrier() // waits until the neighbour has read what this thread overwrites
 	f.At(i).Store(z)
 	e := d.At(i).Load()
 	d.At(i).Store(e.MaxNaN(x.Cvt(ptx.F64)).Sqrt().FMA(ptx.Float(0.5), e).Div(e.Round(ptx.Up)))
@@ -67,7 +67,8 @@ func floats() *ptx.Builder {
 	return b
 }
 
-// cooperation returns a kernel with shared memory, warps, atomics and fences.
+// cooperation returns a kernel that uses shared memory, warp-level instructions, atomics and
+// fences.
 func cooperation() *ptx.Builder {
 	b := ptx.New("cooperation")
 	b.MaxThreads(16, 16)
@@ -233,7 +234,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Each misuse is reported with its own message, and with the line in this file.
+// TestMisuse checks that each misuse is reported with its own message, and with its line in this
+// file.
 func TestMisuse(t *testing.T) {
 	type test struct {
 		want string
@@ -291,7 +293,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// The parameter block is laid out as the C ABI does it.
+// TestParamLayout checks that the parameter block has the layout of the C ABI.
 func TestParamLayout(t *testing.T) {
 	b := ptx.New("layout")
 	b.Param("a", ptx.U32)
@@ -313,7 +315,8 @@ func TestParamLayout(t *testing.T) {
 	}
 }
 
-// A comment is printed in ASCII, because not every assembler accepts other characters.
+// TestCommentIsASCII checks that a comment is printed in ASCII, because not every assembler accepts
+// other characters.
 func TestCommentIsASCII(t *testing.T) {
 	b := ptx.New("k")
 	b.MaxThreads(32)

@@ -6,8 +6,8 @@ import "fmt"
 type Type uint8
 
 // The types. Pred is a predicate register. B16, B32 and B64 are bits without an interpretation. U8
-// and S8 exist in memory only: they load into U32 and S32 registers. F16 and BF16 are held in
-// 16-bit registers, and can only be loaded, stored, converted and bit-cast.
+// and S8 exist in memory only: their elements are loaded into U32 and S32 registers. F16 and BF16
+// are held in 16-bit registers, and can only be loaded, stored, converted and bit-cast.
 const (
 	Invalid Type = iota
 	Pred
@@ -123,7 +123,7 @@ func (t Type) memoryName() string {
 	return t.String()
 }
 
-// classes are the register classes, in the order of their declarations.
+// classes lists the register classes, in the order in which they are declared in PTX.
 var classes = []struct{ name, prefix string }{
 	{"pred", "%p"}, {"b16", "%rs"}, {"b32", "%r"}, {"b64", "%rd"},
 }

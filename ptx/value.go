@@ -7,23 +7,23 @@ import (
 // Value is a typed value of the kernel that is being built. The zero Value is invalid.
 type Value struct {
 	b *Builder
-	r *register // register of the value; nil if the value is invalid, which has been reported
+	r *register // register of the value; nil if the value is invalid and the misuse was reported
 	t Type
 }
 
 // Type returns the type of v.
 func (v Value) Type() Type { return v.t }
 
-// Operand is an operand of an operation besides the receiver: a [Value], a [*Var] (read at the
+// Operand is an operand other than the receiver: a [Value], a [*Var] (whose value is read at the
 // call), or an untyped constant [Int] or [Float].
 type Operand interface {
 	as(b *Builder, t Type) Value
 }
 
-// Int is an integer constant. It gets the type of the value that it is combined with.
+// Int is an integer constant. It gets the type of the operation's other operand.
 type Int int64
 
-// Float is a floating-point constant. It gets the type of the value that it is combined with.
+// Float is a floating-point constant. It gets the type of the operation's other operand.
 type Float float64
 
 func (v Value) as(*Builder, Type) Value { return v }
@@ -116,7 +116,7 @@ func (b *Builder) result(t Type) Value {
 	return Value{b, &register{t: t, region: b.cur}, t}
 }
 
-// check reports whether all values may be used at this place.
+// check reports whether all values may be used in the current region.
 func (b *Builder) check(op string, values ...Value) bool {
 	for i, v := range values {
 		switch {

@@ -31,8 +31,8 @@ const (
 	SystemScope
 )
 
-// Fence orders this thread's earlier accesses before its later ones, as the threads in the scope
-// observe them.
+// Fence orders this thread's earlier accesses before its later ones, as observed by the threads in
+// the scope.
 func (b *Builder) Fence(s Scope) {
 	b.effect("membar."+[...]string{"cta", "gl", "sys"}[s], "")
 }
@@ -40,7 +40,7 @@ func (b *Builder) Fence(s Scope) {
 // ShuffleMode chooses a shuffle's source lane.
 type ShuffleMode uint8
 
-// The modes name the source lane: lane xor arg, lane + arg, lane - arg, or arg itself.
+// The modes, by the source lane: lane xor arg, lane + arg, lane - arg, or arg itself.
 const (
 	ShuffleXor ShuffleMode = iota
 	ShuffleDown
@@ -50,14 +50,15 @@ const (
 
 var shuffleNames = [...]string{"bfly", "down", "up", "idx"}
 
-// Shuffle returns the value that another lane of the full warp passes for v. If that lane is
-// outside of the warp, it returns v itself. All lanes must take part. 64-bit values are shuffled in
-// two halves.
+// Shuffle returns the value v of another lane of the full warp. If that lane is outside of the
+// warp, it returns the caller's own v. All lanes must take part. 64-bit values are shuffled in two
+// halves.
 func (v Value) Shuffle(mode ShuffleMode, arg Operand) Value {
 	return v.ShuffleWidth(mode, arg, 32)
 }
 
-// ShuffleWidth shuffles within groups of width lanes. width is a power of two, at most 32.
+// ShuffleWidth does the same as Shuffle, within groups of width lanes. The width is a power of two,
+// at most 32.
 func (v Value) ShuffleWidth(mode ShuffleMode, arg Operand, width int) Value {
 	b := v.b
 	a := arg.as(b, U32)
@@ -89,8 +90,8 @@ func (v Value) ShuffleWidth(mode ShuffleMode, arg Operand, width int) Value {
 	return out
 }
 
-// WarpReduce combines v over the warp's lanes by combine, pairwise in a fixed butterfly. So all
-// lanes get equal bits.
+// WarpReduce combines v over the warp's lanes by combine, pairwise in a fixed butterfly. All lanes
+// therefore get equal bits.
 func (v Value) WarpReduce(combine func(a, b Value) Value) Value {
 	return v.WarpReduceWidth(32, combine)
 }
@@ -103,17 +104,17 @@ func (v Value) WarpReduceWidth(width int, combine func(a, b Value) Value) Value 
 	return v
 }
 
-// Any returns whether v holds in some lane of the full warp.
+// Any returns whether v is true in some lane of the full warp.
 func (v Value) Any() Value { return v.vote("any.pred", Pred) }
 
-// All returns whether v holds in every lane of the full warp.
+// All returns whether v is true in every lane of the full warp.
 func (v Value) All() Value { return v.vote("all.pred", Pred) }
 
 // Ballot returns a u32 whose bit i is the predicate v of lane i.
 func (v Value) Ballot() Value { return v.vote("ballot.b32", U32) }
 
-// AnyOfBlock returns whether v holds in some thread of the block (`bar.red.or`). Like
-// [Builder.Barrier] it waits for all threads of the block and orders their accesses.
+// AnyOfBlock returns whether v is true in some thread of the block (`bar.red.or`). Like
+// [Builder.Barrier], it waits for all threads of the block and orders their accesses.
 func (v Value) AnyOfBlock() Value {
 	return v.combined("bar.red.or.pred", Pred, func(p *register) []*register { return []*register{v.b.U32(0).r, p} })
 }
@@ -122,7 +123,7 @@ func (v Value) vote(op string, t Type) Value {
 	return v.combined("vote.sync."+op, t, func(p *register) []*register { return []*register{p, v.b.U32(fullWarp).r} })
 }
 
-// combined emits an instruction that combines a predicate of several threads.
+// combined emits an instruction that combines predicates of several threads.
 func (v Value) combined(op string, t Type, args func(p *register) []*register) Value {
 	b := v.b
 	if !b.check(op, v) {
@@ -140,7 +141,7 @@ func (v Value) combined(op string, t Type, args func(p *register) []*register) V
 // ReduxOp is an integer operation that a warp performs in one instruction.
 type ReduxOp string
 
-// The operations of Redux.
+// The operations of [Value.Redux].
 const (
 	ReduxAdd ReduxOp = "add"
 	ReduxMin ReduxOp = "min"
@@ -171,11 +172,12 @@ func (v Value) Redux(op ReduxOp) Value {
 	return out
 }
 
-// GridDependencyWait waits until the grids on which this one depends have ended (programmatic
+// GridDependencyWait waits until the grids on which this grid depends have ended (programmatic
 // dependent launch). It needs sm_90 and PTX 7.8.
 func (b *Builder) GridDependencyWait() { b.effect("griddepcontrol.wait", "") }
 
-// GridDependencyLaunch allows grids that depend on this one to start. It needs sm_90 and PTX 7.8.
+// GridDependencyLaunch allows the grids that depend on this grid to start. It needs sm_90 and PTX
+// 7.8.
 func (b *Builder) GridDependencyLaunch() { b.effect("griddepcontrol.launch_dependents", "") }
 
 // Clock returns the multiprocessor's cycle counter.

@@ -29,7 +29,7 @@ const (
 	Note Level = iota // the finding is good to know
 	// a GPU is used, but something makes it slower or less reliable than it could be
 	Slow
-	Unused // the finding keeps a GPU from being used
+	Unused // the finding prevents a GPU from being used
 )
 
 var levels = [...]string{Note: "note", Slow: "slow", Unused: "unused"}
@@ -44,7 +44,7 @@ func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 type Finding struct {
 	ID    string `json:"id"` // such as "driver-too-old"; it does not change in later versions
 	Level Level  `json:"level"`
-	// "cuda:0" or the place on the PCI bus, "" if it concerns all GPUs
+	// "cuda:0" or the address on the PCI bus; "" if the finding concerns all GPUs
 	GPU  string `json:"gpu,omitempty"`
 	Seen string `json:"seen"`
 	Do   string `json:"do,omitempty"` // "" if there is nothing to do
@@ -178,7 +178,7 @@ type machine interface {
 	Spills() []cuda.Spill
 }
 
-// local is the machine on which the program runs.
+// local implements machine for the machine on which the program runs.
 type local struct{}
 
 func (local) System() string                 { return runtime.GOOS }

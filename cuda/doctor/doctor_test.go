@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
 )
 
-// TestDiagnoses checks each diagnosis on a machine that has only this defect.
+// TestDiagnoses checks each diagnosis on a machine with only the diagnosed defect.
 func TestDiagnoses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -205,7 +205,7 @@ func TestDiagnoses(t *testing.T) {
 		if r.Verdict < c.level || r.ExitCode() != int(r.Verdict) {
 			t.Errorf("%s: the verdict is %v", c.name, r.Verdict)
 		}
-		for _, other := range r.Findings { // no further finding may be as serious
+		for _, other := range r.Findings { // no other finding may be as serious
 			if other.ID != c.id && other.Level >= c.level && other.Level > Note {
 				t.Errorf("%s: also %+v", c.name, other)
 			}
@@ -219,8 +219,8 @@ func TestDiagnoses(t *testing.T) {
 	}
 }
 
-// The report of a machine without defects has no finding. It has a line for the GPU, and the
-// versions.
+// TestHealthy checks that the report of a machine without defects has no finding. It has a line for
+// the GPU, and the versions.
 func TestHealthy(t *testing.T) {
 	p, _, _ := healthy(t)
 	r := examine(p)
@@ -255,7 +255,8 @@ optional libraries, without which everything works too:
 	}
 }
 
-// A defect of one of two GPUs does not keep the program from using the second GPU.
+// TestOneOfTwo checks that a defect of one of two GPUs does not keep the program from using the
+// second GPU.
 func TestOneOfTwo(t *testing.T) {
 	p, h, _ := healthy(t)
 	p.driver = &twoGPUs{h}
@@ -284,7 +285,8 @@ func (g twoGPUs) DeviceAttribute(d cu.Device, a cu.DeviceAttr) (int, error) {
 	return g.hardware.DeviceAttribute(0, a)
 }
 
-// On Windows there are no files to look at, so the report has the driver's own answer.
+// TestWindows checks that the report has the driver's own answer on Windows, where there are no
+// files to look at.
 func TestWindows(t *testing.T) {
 	p, _, _ := healthy(t)
 	p.system = "windows"
@@ -295,7 +297,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// If a GPU does not answer newer queries, that is not a finding.
+// TestQuestionsWithoutAnswers checks that it is no finding if a GPU does not answer newer queries.
 func TestQuestionsWithoutAnswers(t *testing.T) {
 	p, _, s := healthy(t)
 	s.missing = &nvml.Error{Call: "x", Return: nvml.ErrNotSupported}
@@ -305,7 +307,8 @@ func TestQuestionsWithoutAnswers(t *testing.T) {
 	}
 }
 
-// If this machine has no GPU that can be used, the report says why.
+// TestThisMachine checks that the report says why this machine's GPUs cannot be used, if none of
+// them can.
 func TestThisMachine(t *testing.T) {
 	r := Examine()
 	var b strings.Builder

@@ -26,7 +26,7 @@ type system struct {
 	devices   int    // PCI devices of all vendors
 	container string // how a container was recognised; empty outside of containers
 	wsl       bool
-	kernel    string // version of the loaded kernel module, "" if none is loaded
+	kernel    string // version of the loaded kernel module; "" if none is loaded
 }
 
 // card is a GPU on the PCI bus.
@@ -55,7 +55,7 @@ func examine(m machine) *Report {
 // Kernel Module 550.54.15 Tue …".
 var moduleVersion = regexp.MustCompile(`(?m)^NVRM version:.*?\s(\d{3,}\.\d+(?:\.\d+)?)\s`)
 
-// look reads the files of a Linux system.
+// look reads the system files of a Linux machine.
 func (x *examination) look() {
 	s := &x.system
 	if s.linux = x.m.System() == "linux"; !s.linux {
@@ -67,7 +67,8 @@ func (x *examination) look() {
 		dir := filepath.Dir(v)
 		vendor, _ := x.m.Read(v)
 		class, _ := x.m.Read(dir + "/class")
-		// Class 0x03 is displays: 0x0300 VGA, 0x0302 3D without a display.
+		// PCI class 0x03 is display controllers: 0x0300 is VGA, and 0x0302 is a 3D controller
+		// without a display.
 		if strings.TrimSpace(vendor) != "0x10de" || !strings.HasPrefix(class, "0x03") {
 			continue
 		}
@@ -111,7 +112,7 @@ func (x *examination) container() string {
 	return ""
 }
 
-// environment checks the variables that switch GPUs off or slow them down.
+// environment checks the environment variables that switch GPUs off or slow them down.
 func (x *examination) environment() {
 	if v, _ := x.m.Env("FLAMBEAU_CUDA"); v == "off" {
 		x.find("switched-off", Unused, "FLAMBEAU_CUDA=off switches GPUs off", "unset FLAMBEAU_CUDA")
@@ -181,7 +182,7 @@ func (x *examination) hardware() (explained bool) {
 	switch {
 	case !s.linux:
 	case x.m.Exists("/dev/nvhost-gpu"), x.m.Exists("/dev/nvgpu"):
-		// for example a Jetson, whose GPU is on no PCI bus
+		// for example a Jetson, whose GPU is not on a PCI bus
 	case s.wsl:
 		if !x.m.Exists("/dev/dxg") {
 			x.find("wsl-no-gpu", Unused, "this is WSL, and /dev/dxg, by which it reaches the GPU of Windows, is not there",
@@ -220,7 +221,7 @@ func (x *examination) notLoaded() {
 	}
 }
 
-// deviceFiles checks whether this user may open the device files of the kernel's driver.
+// deviceFiles checks whether this user may open the device files of the kernel module.
 func (x *examination) deviceFiles() {
 	s := &x.system
 	if !x.m.Exists("/dev/nvidiactl") {
@@ -253,7 +254,7 @@ func (x *examination) deviceFiles() {
 	}
 }
 
-// plain removes the path from an error of the file system.
+// plain returns a file system error without its path.
 func plain(err error) error {
 	if u := errors.Unwrap(err); u != nil {
 		return u
@@ -261,7 +262,7 @@ func plain(err error) error {
 	return err
 }
 
-// reason reports the driver's answer. It is only a note if earlier findings explain it.
+// reason reports the driver's answer. If earlier findings explain it, the finding is only a note.
 func (x *examination) reason(u *cu.Unavailable, explained bool) {
 	level := Unused
 	if explained {
@@ -284,7 +285,7 @@ func (x *examination) reason(u *cu.Unavailable, explained bool) {
 			do = "install NVIDIA's driver in Windows; WSL then has its library in /usr/lib/wsl/lib"
 		}
 		tried := ""
-		var absent []string // places that were tried and do not have the library
+		var absent []string // folders that were searched and do not contain the library
 		for _, t := range u.Tried {
 			switch path, answer, _ := strings.Cut(t, ": "); answer {
 			case "":
@@ -344,8 +345,8 @@ func (x *examination) noDevice(level Level, detail string) {
 	x.find("no-device", level, "the driver works but shows no GPU"+detail, "see what nvidia-smi says; in a container attach the GPU (docker run --gpus all)")
 }
 
-// initFailed explains an error of cuInit for which u.Reason is only InitFailed. It looks at the
-// driver's result.
+// initFailed explains an error of cuInit for which there is no Reason except InitFailed. It uses
+// the driver's result.
 func (x *examination) initFailed(u *cu.Unavailable, level Level) {
 	id, do := "driver-failed", "nvidia-smi and the kernel's log (dmesg | grep -i nvrm) usually say more"
 	switch u.Result {

@@ -43,7 +43,7 @@ func (x *examination) driver(api cu.API) {
 		}
 		x.GPUs = append(x.GPUs, g)
 	}
-	if usable > 0 { // the problems of some GPUs do not keep the program from using a usable one
+	if usable > 0 { // the problems of some GPUs do not prevent the program from using the others
 		for i := range x.Findings {
 			if f := &x.Findings[i]; slices.Contains([]string{"gpu-too-old", "gpu-prohibited", "gpu-failed"}, f.ID) {
 				f.Level = Slow
@@ -63,7 +63,7 @@ func (x *examination) driver(api cu.API) {
 	}
 }
 
-// hidden compares the number of GPUs that the driver reports with the management library's number.
+// hidden compares the driver's number of GPUs with that of the management library.
 func (x *examination) hidden(m nvml.API, shown int) {
 	v, set := x.m.Env("CUDA_VISIBLE_DEVICES")
 	if m == nil || !set {
@@ -235,7 +235,7 @@ func (x *examination) link(m nvml.API, h nvml.Device, g *GPU, add adder) {
 	}
 }
 
-// memory reports processes that use the GPU's memory besides this one.
+// memory reports other processes that use the GPU's memory.
 func (x *examination) memory(m nvml.API, h nvml.Device, g *GPU, add adder) {
 	mem, err := m.Memory(h)
 	if err != nil {

@@ -15,12 +15,12 @@ import (
 // planted is a machine whose properties a test sets.
 type planted struct {
 	system    string
-	files     map[string]string // contents by path, "" for files that only exist
+	files     map[string]string // contents of files by path; "" for files that only have to exist
 	links     map[string]string
 	closed    map[string]error // device files that may not be opened, with the error
 	env       map[string]string
 	driver    cu.API
-	absent    error // error of loading the driver
+	absent    error // error of an attempt to load the driver
 	monitor   nvml.API
 	libraries []cuda.Library
 	spills    []cuda.Spill
@@ -118,7 +118,7 @@ func (s *sensors) Persistence(nvml.Device) (bool, error)               { return 
 func (s *sensors) MIG(nvml.Device) (bool, bool, error)                 { return s.mig, s.soon, s.missing }
 func (s *sensors) Clock(nvml.Device, nvml.ClockType) (int, int, error) { return 1500, 1980, nil }
 
-// healthy returns a Linux machine with one GPU and no defect; tests then plant one.
+// healthy returns a Linux machine with one GPU and no defect. Tests add a defect to it.
 func healthy(t *testing.T) (*planted, *hardware, *sensors) {
 	t.Helper()
 	e, err := emu.New(emu.Config{Memory: 1 << 30})

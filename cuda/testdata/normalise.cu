@@ -1,4 +1,5 @@
-// Each row of x divided by the sum of its magnitudes, a block a row. Compiled as testdata/foreign of the emulator's kernels are; see there.
+// Divides each row of x by the sum of its magnitudes, with one block for each row. It is compiled
+// like the kernels in internal/emu/ptxvm/testdata/foreign, whose README.md says how.
 __device__ __noinline__ float magnitude(float v, float least) { return v < 0 ? -v : v < least ? least : v; }
 
 extern "C" __global__ void normalise(float *y, const float *x, unsigned columns, float least) {

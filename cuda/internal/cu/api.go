@@ -13,7 +13,7 @@ import (
 // [VirtualMemory]), clusters and tensor maps. They have interfaces of their own, which an
 // implementation may satisfy in addition. So no implementation has a method that it cannot support.
 type API interface {
-	// Init is cuInit. It is called by Open and may be called again.
+	// Init is cuInit. Open calls it, and it may be called again.
 	Init() error
 	// DriverVersion is cuDriverGetVersion: the newest CUDA version that the driver supports.
 	DriverVersion() (Version, error)
@@ -26,13 +26,14 @@ type API interface {
 	// DeviceName is cuDeviceGetName, such as "NVIDIA H200". An emulated device's name says that it
 	// is emulated.
 	DeviceName(d Device) (string, error)
-	// DeviceAttribute is cuDeviceGetAttribute.
+	// DeviceAttribute is cuDeviceGetAttribute: it returns the value of an attribute.
 	DeviceAttribute(d Device, a DeviceAttr) (int, error)
-	// DeviceTotalMem is cuDeviceTotalMem, in bytes.
+	// DeviceTotalMem is cuDeviceTotalMem: the size of the device's memory in bytes.
 	DeviceTotalMem(d Device) (uint64, error)
 	// DeviceUUID is cuDeviceGetUuid_v2.
 	DeviceUUID(d Device) (UUID, error)
-	// DevicePCIBusID is cuDeviceGetPCIBusId, "domain:bus:device.function" in hexadecimal.
+	// DevicePCIBusID is cuDeviceGetPCIBusId: the device's address on the PCI bus, as
+	// "domain:bus:device.function" in hexadecimal.
 	DevicePCIBusID(d Device) (string, error)
 	// DeviceCanAccessPeer is cuDeviceCanAccessPeer: whether kernels on d can address the memory of
 	// peer.
@@ -45,7 +46,8 @@ type API interface {
 	// PrimaryCtxRelease is cuDevicePrimaryCtxRelease. The last release destroys everything in the
 	// context.
 	PrimaryCtxRelease(d Device) error
-	// PrimaryCtxSetFlags is cuDevicePrimaryCtxSetFlags.
+	// PrimaryCtxSetFlags is cuDevicePrimaryCtxSetFlags: it configures a context that is not
+	// retained yet.
 	PrimaryCtxSetFlags(d Device, f CtxFlags) error
 	// CtxSetCurrent is cuCtxSetCurrent for the calling thread. With context 0 the thread has no
 	// current context.
@@ -60,9 +62,9 @@ type API interface {
 	// least.
 	CtxStreamPriorityRange() (least, greatest int, err error)
 
-	// ModuleLoadData is cuModuleLoadDataEx: it loads image into the current context. image is PTX
-	// text (with or without a final NUL) or a cubin. If the compilation fails, Error.Log has the
-	// compiler's messages.
+	// ModuleLoadData is cuModuleLoadDataEx: it loads image into the current context. The argument
+	// image is PTX text (with or without a final NUL) or a cubin. If the compilation fails,
+	// Error.Log has the compiler's messages.
 	ModuleLoadData(image []byte, opts JITOptions) (Module, error)
 	// ModuleUnload is cuModuleUnload. None of the module's kernels may be running or be launched
 	// later.
@@ -76,18 +78,18 @@ type API interface {
 	// in the compiler's messages.
 	LinkPTX(name string, ptx []byte, opts JITOptions) ([]byte, error)
 
-	// FuncAttribute is cuFuncGetAttribute.
+	// FuncAttribute is cuFuncGetAttribute: it returns the value of a kernel's attribute.
 	FuncAttribute(f Function, a FuncAttr) (int, error)
-	// FuncSetAttribute is cuFuncSetAttribute.
+	// FuncSetAttribute is cuFuncSetAttribute: it sets an attribute of a kernel.
 	FuncSetAttribute(f Function, a FuncAttr, value int) error
 	// OccupancyMaxActiveBlocks is cuOccupancyMaxActiveBlocksPerMultiprocessor: the number of blocks
 	// that fit on one multiprocessor at once. A block has blockThreads threads and dynShared bytes
 	// of dynamic shared memory.
 	OccupancyMaxActiveBlocks(f Function, blockThreads int, dynShared uint64) (int, error)
-	// LaunchKernel is cuLaunchKernel on a stream of the current context. params holds the kernel's
-	// parameters as PTX lays out the .param space, each at its own alignment. The driver copies the
-	// parameters before the call returns. dynShared is in bytes. If the kernel fails while it runs,
-	// a later call reports the failure.
+	// LaunchKernel is cuLaunchKernel on a stream of the current context. The argument params holds
+	// the kernel's parameters as PTX lays out the .param space, each at its own alignment. The
+	// driver copies the parameters before the call returns. The argument dynShared is in bytes. If
+	// the kernel fails while it runs, a later call reports the failure.
 	LaunchKernel(f Function, grid, block Dim3, dynShared uint32, s Stream, params []byte) error
 
 	// MemAlloc is cuMemAlloc in the current context: n > 0 bytes, aligned to at least 256. The call
@@ -96,7 +98,7 @@ type API interface {
 	// MemFree is cuMemFree. The call may synchronise the device. The caller must make sure that no
 	// pending work uses the memory.
 	MemFree(p DevicePtr) error
-	// MemGetInfo is cuMemGetInfo of the current context's device, in bytes.
+	// MemGetInfo is cuMemGetInfo: the free and the total bytes of the current context's device.
 	MemGetInfo() (free, total uint64, err error)
 	// MemHostAlloc is cuMemHostAlloc: n > 0 bytes of page-locked host memory, not managed by Go.
 	MemHostAlloc(n uint64, f HostAllocFlags) (unsafe.Pointer, error)
@@ -119,11 +121,13 @@ type API interface {
 	// MemcpyPeerAsync is cuMemcpyPeerAsync: a copy between the devices of two contexts. Without
 	// peer access it goes through host memory.
 	MemcpyPeerAsync(dst DevicePtr, dstCtx Context, src DevicePtr, srcCtx Context, n uint64, s Stream) error
-	// MemsetD8Async is cuMemsetD8Async. n counts bytes.
+	// MemsetD8Async is cuMemsetD8Async. The argument n counts bytes.
 	MemsetD8Async(dst DevicePtr, v uint8, n uint64, s Stream) error
-	// MemsetD16Async is cuMemsetD16Async. n counts elements of 2 bytes, and dst is aligned to 2.
+	// MemsetD16Async is cuMemsetD16Async. The argument n counts elements of 2 bytes, and dst is
+	// aligned to 2.
 	MemsetD16Async(dst DevicePtr, v uint16, n uint64, s Stream) error
-	// MemsetD32Async is cuMemsetD32Async. n counts elements of 4 bytes, and dst is aligned to 4.
+	// MemsetD32Async is cuMemsetD32Async. The argument n counts elements of 4 bytes, and dst is
+	// aligned to 4.
 	MemsetD32Async(dst DevicePtr, v uint32, n uint64, s Stream) error
 
 	// StreamCreate is cuStreamCreateWithPriority in the current context. A priority outside of
@@ -151,11 +155,11 @@ type API interface {
 	// EventQuery is cuEventQuery: whether the work that the last record captured has completed. It
 	// is true for an event that was never recorded.
 	EventQuery(e Event) (done bool, err error)
-	// EventSynchronize is cuEventSynchronize.
+	// EventSynchronize is cuEventSynchronize: it waits for the work that the last record captured.
 	EventSynchronize(e Event) error
 	// EventElapsed is cuEventElapsedTime: the device time from start to end, with a resolution of
-	// about 0.5 µs. It returns ErrNotReady if one of them has not completed. It returns
-	// ErrInvalidHandle if one was not recorded, or was created without timing.
+	// about 0.5 µs. It returns ErrNotReady if one of the events has not completed. It returns
+	// ErrInvalidHandle if one of them was not recorded, or was created without timing.
 	EventElapsed(start, end Event) (time.Duration, error)
 }
 
@@ -163,9 +167,9 @@ type API interface {
 // allocation into blocks, and tells the Checker where blocks begin and end. The Checker then also
 // finds an access that is outside of a block but inside of the allocation.
 //
-// Both calls take effect in the order of stream s, which owns the block. Accesses enqueued before
-// BlockFreed may still use the block. Accesses enqueued after it may not. This is enough for a pool
-// that, before it frees a block, waits for all other streams that use the block.
+// Both calls take effect in the order of stream s, which owns the block. Work enqueued before
+// BlockFreed may still use the block, and work enqueued after it may not. This is enough for a pool
+// that waits, before it frees a block, for all other streams that use the block.
 type Checker interface {
 	// BlockAllocated says that [ptr, ptr+requested) may be accessed from now on and that
 	// [ptr+requested, ptr+rounded) may not. The contents count as uninitialised. The argument label
@@ -175,7 +179,7 @@ type Checker interface {
 	BlockFreed(s Stream, ptr DevicePtr, rounded uint64)
 }
 
-// Emulated is satisfied by an implementation that may be an emulator.
+// Emulated is satisfied by an implementation that says whether it is an emulator.
 type Emulated interface {
 	// Emulated reports whether devices, their results and their times are emulated.
 	Emulated() bool

@@ -19,9 +19,9 @@ type block struct {
 	a  [16]uintptr
 	r1 uintptr
 
-	out   [4]uint64  // results that C writes through pointers
-	extra [5]uintptr // cuLaunchKernel's list of options
-	size  uintptr    // the size of the parameter block, to which extra points
+	out   [4]uint64  // results that the callee writes through pointers
+	extra [5]uintptr // the option list for the parameter extra of cuLaunchKernel
+	size  uintptr    // size of the parameter block; extra holds its address
 }
 
 var blocks = sync.Pool{New: func() any { return new(block) }}
@@ -44,7 +44,7 @@ func (b *block) call() Result {
 	return Result(uint32(b.r1))
 }
 
-// call0 … call5 call fn with 0 … 5 arguments.
+// call0 … call5 call the C function fn with 0 … 5 arguments.
 func call0(fn uintptr) Result {
 	b := getBlock(fn)
 	r := b.call()
@@ -97,7 +97,7 @@ func get1(fn uintptr, a ...uintptr) (uint64, Result) {
 	return v, r
 }
 
-// get2 calls fn(&out0, &out1).
+// get2 calls fn(&out0, &out1), and returns out0 and out1.
 func get2(fn uintptr) (uint64, uint64, Result) {
 	b := getBlock(fn)
 	b.out[0], b.out[1] = 0, 0

@@ -5,7 +5,7 @@ package cu
 import (
 	"unsafe"
 
-	// this package contains the C runtime; without it, runtime.cgocall would need cgo
+	// purego provides the C runtime that runtime.cgocall otherwise gets from cgo
 	_ "github.com/ebitengine/purego"
 )
 
@@ -17,8 +17,8 @@ import (
 //go:noescape
 func cgocall(fn uintptr, arg unsafe.Pointer) int32
 
-// callStubAddr holds the address of callStub, a function in C's calling convention whose argument
-// is a *block (call_linux_*.s).
+// callStubAddr holds the address of callStub (call_linux_*.s). That is a function in C's calling
+// convention, whose argument is a *block.
 var callStubAddr uintptr
 
 // invoke calls b.fn with b.a and stores the result in b.r1. It takes about 40 ns and does not

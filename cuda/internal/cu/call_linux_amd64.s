@@ -5,9 +5,9 @@
 GLOBL ·callStubAddr(SB), NOPTR|RODATA, $8
 DATA ·callStubAddr(SB)/8, $callStub(SB)
 
-// void callStub(block *b): System V ABI, on the system stack, b in DI.
-// Offsets of block: fn 0, a[i] 8+8·i, r1 136. Six arguments go in registers, ten on the stack.
-// The return address, the saved BX and 80 bytes of arguments keep SP a multiple of 16 at the call.
+// void callStub(block *b): System V ABI, on the system stack; DI holds b. The offsets in block are:
+// fn 0, a[i] 8+8·i, r1 136. Six arguments are passed in registers, and ten on the stack. At the
+// call, the return address, the saved BX and 80 bytes of arguments keep SP a multiple of 16.
 TEXT callStub(SB), NOSPLIT|NOFRAME, $0
 	PUSHQ BX
 	MOVQ  DI, BX

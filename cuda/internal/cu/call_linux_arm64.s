@@ -5,9 +5,9 @@
 GLOBL ·callStubAddr(SB), NOPTR|RODATA, $8
 DATA ·callStubAddr(SB)/8, $callStub(SB)
 
-// void callStub(block *b): AAPCS64, on the system stack, b in R0.
-// Offsets of block: fn 0, a[i] 8+8·i, r1 136. Eight arguments go in registers, eight on the stack.
-// R19 is the callee's to save; R29 and R30 are kept as a frame record.
+// void callStub(block *b): AAPCS64, on the system stack; R0 holds b. The offsets in block are: fn
+// 0, a[i] 8+8·i, r1 136. Eight arguments are passed in registers, and eight on the stack. R19 is
+// saved, because a callee must preserve it. R29 and R30 are saved as a frame record.
 TEXT callStub(SB), NOSPLIT|NOFRAME, $0
 	SUB  $96, RSP
 	STP  (R29, R30), 64(RSP)

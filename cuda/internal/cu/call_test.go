@@ -8,9 +8,9 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// TestCallArguments checks that C finds the arguments in their places, on the stack too. A callback
-// can have at most fifteen arguments. The strict library, which a C compiler makes (.ci/run
-// cublaslt), checks the sixteenth.
+// TestCallArguments checks that a C function receives every argument, in registers and on the
+// stack. A Go callback accepts at most 15 arguments. The sixteenth is checked with the strict
+// library, which a C compiler builds (.ci/run cublaslt).
 func TestCallArguments(t *testing.T) {
 	var got []uintptr
 	fn := purego.NewCallback(func(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14 uintptr) uintptr {

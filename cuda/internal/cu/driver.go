@@ -23,7 +23,7 @@ var _ Emulated = (*driver)(nil)
 // Emulated reports false.
 func (d *driver) Emulated() bool { return false }
 
-// fail returns the error of a call, or nil for success.
+// fail returns the *Error of a call, or nil for success.
 func fail(r Result, call string) error {
 	if r == 0 {
 		return nil
@@ -130,9 +130,9 @@ func (d *driver) CtxStreamPriorityRange() (least, greatest int, err error) {
 	return int(int32(l)), int(int32(g)), fail(r, "cuCtxGetStreamPriorityRange")
 }
 
-// heapBytes returns memory that C may write to. It lies on the heap, which does not move. If the
-// compiler saw that the slice does not escape, the compiler would put the slice on the goroutine's
-// stack. The stack may move after the slice's address was taken and before the call.
+// heapBytes returns memory that C may write to. It lies on the heap, which does not move. (This
+// function is not inlined. Otherwise the compiler could put the slice on the goroutine's stack,
+// which may move between the taking of the slice's address and the call.)
 //
 //go:noinline
 func heapBytes(n int) []byte { return make([]byte, n) }

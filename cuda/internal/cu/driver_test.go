@@ -87,7 +87,7 @@ func TestNoAllocations(t *testing.T) {
 		"StreamQuery":     func() error { _, err := api.StreamQuery(0); return err },
 	}
 	// Each call is measured separately. Under the race detector sync.Pool deliberately drops every
-	// fourth block, and AllocsPerRun rounds this fraction of an allocation down to 0.
+	// fourth block. AllocsPerRun rounds this quarter of an allocation down to 0.
 	for name, call := range calls {
 		if n := testing.AllocsPerRun(1000, func() {
 			if err := call(); err != nil {
@@ -121,7 +121,7 @@ func TestEachCall(t *testing.T) {
 	put32 := func(p uintptr, v int32) { *(*int32)(pointer(p)) = v }
 	put64 := func(p uintptr, v uint64) { *(*uint64)(pointer(p)) = v }
 	expect := f.expects(t, ErrInvalidValue)
-	// value checks the result of a getter that succeeded.
+	// value returns err. If err is nil but the value is wrong (ok is false), it returns an error.
 	value := func(what string, err error, ok bool) error {
 		if err == nil && !ok {
 			t.Errorf("%s: wrong value", what)
@@ -215,8 +215,8 @@ func TestEachCall(t *testing.T) {
 	}
 }
 
-// TestModuleAndLink checks the options, the logs and the final NUL. It also checks that a link is
-// always destroyed.
+// TestModuleAndLink checks the options and the logs of ModuleLoadData and LinkPTX, and the NUL that
+// ends the PTX text. It also checks that a link is always destroyed.
 func TestModuleAndLink(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)

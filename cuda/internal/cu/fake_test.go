@@ -14,8 +14,8 @@ import (
 )
 
 // fake is a driver library made of C callbacks into this test. Each call reaches the function
-// handle, with the exported name of the C function and its first eleven arguments. So the calling
-// convention itself is tested too.
+// handle, with the exported name of the C function and its first eleven arguments. This also tests
+// the calling convention.
 type fake struct {
 	exports map[string]bool
 	handle  func(name string, a *[11]uintptr) Result
@@ -25,7 +25,8 @@ type fake struct {
 var fakes struct {
 	sync.Mutex
 	now *fake
-	// one callback for each name in the process, because callbacks are never freed
+	// callbacks by the name of the C function; all tests share them, because a callback is never
+	// freed
 	addrs map[string]uintptr
 }
 
@@ -48,7 +49,8 @@ func callback(name string) uintptr {
 	return p
 }
 
-// newFake returns a working driver of this version with one device. It exports all of symbolTable.
+// newFake returns a working driver of the given version with one device. It exports all of
+// symbolTable.
 func newFake(t *testing.T, version Version) *fake {
 	t.Helper()
 	fakes.Lock()
@@ -91,10 +93,10 @@ func (f *fake) override(name string, h func(a *[11]uintptr) Result) {
 // skip stands for an argument of any value.
 const skip = ^uintptr(0)
 
-// expects returns a check that runs a call twice. The first time, the C function fn does what
-// effect says. The check requires that only fn ran, and that its arguments begin with those of the
-// list a. In the list, skip stands for any argument. The second time, fn returns the given failure.
-// The check requires an *Error with that Result.
+// expects returns a function that makes a call twice. The first time, the C function fn runs
+// effect. The call must run only fn, with arguments that begin with the list a. In the list, skip
+// stands for any argument. The second time, fn returns the given failure. The call must return an
+// *Error with that Result.
 func (f *fake) expects(t *testing.T, failure Result) func(fn string, a []uintptr, effect func(*[11]uintptr), call func() error) {
 	return func(fn string, a []uintptr, effect func(*[11]uintptr), call func() error) {
 		t.Helper()
@@ -142,7 +144,7 @@ func (f *fake) start(t *testing.T) *driver {
 	return d
 }
 
-// pointer converts an address that C has passed.
+// pointer converts an address from C to an unsafe.Pointer.
 func pointer(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
 func cString(p uintptr) string {

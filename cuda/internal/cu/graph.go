@@ -44,7 +44,7 @@ type kernelNodeParams struct {
 	fn          Function
 	grid, block Dim3
 	shared      uint32
-	params      uintptr // kernelParams, not used
+	params      uintptr // kernelParams, which is not used
 	extra       uintptr
 }
 
@@ -65,7 +65,7 @@ type memcpy3D struct {
 	widthBytes, height, depth uintptr
 }
 
-// Kinds of memory, CUmemorytype of cuda.h.
+// Kinds of memory: CUmemorytype of cuda.h.
 const (
 	memoryHost    = 1
 	memoryDevice  = 2
@@ -100,8 +100,8 @@ type graphArgs struct {
 //go:noinline
 func newGraphArgs() *graphArgs { return new(graphArgs) }
 
-// launchOf fills in the parameters for a launch and returns their address. The caller keeps l
-// alive.
+// launchOf fills a with the parameters of the launch l, and returns their address. The caller keeps
+// l alive.
 func (a *graphArgs) launchOf(l *GraphKernel) uintptr {
 	a.kernel = kernelNodeParams{fn: l.Func, grid: l.Grid, block: l.Block, shared: l.Shared}
 	if len(l.Params) > 0 {

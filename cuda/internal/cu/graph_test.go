@@ -40,8 +40,8 @@ func TestGraphLayouts(t *testing.T) {
 	}
 }
 
-// nodesBefore are the dependencies of a node. They are global, because C gets their address, and a
-// stack moves when it grows.
+// nodesBefore are the dependencies of a node. They are global, because their address is passed to
+// C, and a stack moves when it grows.
 var nodesBefore = []GraphNode{0x71, 0x72}
 
 // TestEachGraphCall calls every method once. It checks the C function, its arguments, the memory to

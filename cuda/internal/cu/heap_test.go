@@ -7,10 +7,10 @@ import (
 	"unsafe"
 )
 
-// TestArgumentsLieOnTheHeap checks that memory whose address C gets is not on the goroutine's
-// stack. A stack moves when it grows, which may happen after the address was taken and before the
-// call. The compiler puts values that do not escape on the stack. A value does not escape if its
-// address is only converted to a number.
+// TestArgumentsLieOnTheHeap checks that memory whose address is passed to C is not on the
+// goroutine's stack. A stack moves when it grows, which may happen after the address was taken and
+// before the call. The compiler puts values that do not escape on the stack. A value does not
+// escape if its address is only converted to a number.
 func TestArgumentsLieOnTheHeap(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)
@@ -21,7 +21,7 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 	launch := GraphKernel{Func: 1, Grid: Dim3{1, 1, 1}, Block: Dim3{1, 1, 1}, Params: params}
 	copyOf := GraphCopy{SrcHost: unsafe.Pointer(&host[0]), Dst: 4096, N: 64}
 
-	// pointers lists, for each function, the arguments that point to our memory.
+	// pointers lists, for each function, the indices of the arguments that point to Go memory.
 	pointers := map[string][]int{
 		"cuGetProcAddress_v2": {0, 1, 4}, "cuModuleGetFunction": {0, 2}, "cuModuleLoadDataEx": {0, 1, 3, 4},
 		"cuLinkCreate_v2": {1, 2, 3}, "cuLinkAddData_v2": {2, 4}, "cuLinkDestroy": nil, "cuLinkComplete": {1, 2},
@@ -44,7 +44,7 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 			}
 		}
 		if at := map[string]int{"cuModuleLoadDataEx": 4, "cuLinkCreate_v2": 2}[name]; at > 0 {
-			// the logs and their sizes
+			// the option values are the address of a log and its size, in turn
 			for i, value := range unsafe.Slice((*uintptr)(pointer(a[at])), 4) {
 				if i%2 == 0 && onStack(value) {
 					t.Errorf("%s: value %d of the options points into the goroutine's stack", name, i)
@@ -86,8 +86,8 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 	}
 }
 
-// deep calls f some KiB below the top of the stack. So memory that is not on the stack is far from
-// the frames of f.
+// deep calls f at a depth of some KiB in the stack. An address that is not on the stack is then far
+// from the frames of f.
 //
 //go:noinline
 func deep(kib int, f func()) {
@@ -102,8 +102,8 @@ func deep(kib int, f func()) {
 
 var sink byte
 
-// onStack reports whether an address lies within 56 KiB above the caller's frame. For callers
-// called by deep, that includes all of their frames.
+// onStack reports whether an address lies within 56 KiB above the caller's frame. If the
+// caller runs within deep, this range contains all frames between deep and onStack.
 //
 //go:noinline
 func onStack(p uintptr) bool {

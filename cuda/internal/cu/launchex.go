@@ -9,7 +9,7 @@ import (
 
 var _ AttributeLauncher = (*driver)(nil)
 
-// laterSymbols are functions that a driver may lack. The address is then 0.
+// laterSymbols holds functions that a driver may lack. The address of a missing function is 0.
 type laterSymbols struct {
 	launchKernelEx uintptr
 }
@@ -43,7 +43,7 @@ type launchAttribute struct {
 	value [16]uint32
 }
 
-// Attributes of a launch, CUlaunchAttributeID in cuda.h.
+// Attributes of a launch: CUlaunchAttributeID in cuda.h.
 const (
 	launchClusterDimension          = 4
 	launchProgrammaticSerialization = 6
@@ -51,7 +51,7 @@ const (
 )
 
 // launchArgs is memory to which the arguments of one call point. It lies on the heap, because
-// memory that C gets must not move.
+// memory whose address is passed to C must not move.
 type launchArgs struct {
 	config launchConfig
 	attrs  [3]launchAttribute

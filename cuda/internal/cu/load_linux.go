@@ -26,8 +26,8 @@ var libraryDirs = []string{
 	"/run/opengl-driver/lib",
 }
 
-// loadLibrary opens the library of this name: by the loader's own search, or else from dirs. If it
-// finds none, it returns what it tried.
+// loadLibrary opens the library with this name. It first uses the loader's own search, and then
+// tries the folders dirs. If it finds none, it returns what it tried.
 func loadLibrary(name string, dirs []string) (*library, []string) {
 	var tried []string
 	open := func(path string) *library {

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// Options of the driver's compiler (CUjit_option in cuda.h), and the kind of its input
+// These are options of the driver's compiler (CUjit_option in cuda.h), and the kind of its input
 // (CUjitInputType).
 const (
 	jitMaxRegisters     = 0
@@ -58,7 +58,8 @@ func newJIT(opts JITOptions) *jit {
 func (j *jit) keysAddr() uintptr   { return uintptr(unsafe.Pointer(&j.keys[0])) }
 func (j *jit) valuesAddr() uintptr { return uintptr(unsafe.Pointer(&j.values[0])) }
 
-// done delivers the info log and returns the error, or nil for success.
+// done stores the compiler's messages in the caller's InfoLog. It returns the error of the
+// compilation, or nil for success.
 func (j *jit) done(r Result, call, detail string) error {
 	if j.opts.InfoLog != nil {
 		*j.opts.InfoLog = gostring(j.info)
@@ -147,7 +148,7 @@ func (d *driver) LinkPTX(name string, ptx []byte, opts JITOptions) ([]byte, erro
 	if r = b.call(); r != 0 {
 		return nil, j.done(r, "cuLinkComplete", name)
 	}
-	// The image belongs to the link, and is freed with it. So the result is a copy.
+	// The image belongs to the link, which frees it. The result is therefore a copy.
 	return bytes.Clone(unsafe.Slice(*(**byte)(unsafe.Pointer(&b.out[0])), b.out[1])), j.done(0, "", "")
 }
 
@@ -165,7 +166,7 @@ func (d *driver) OccupancyMaxActiveBlocks(f Function, blockThreads int, dynShare
 	return int(int32(v)), failf(r, "cuOccupancyMaxActiveBlocksPerMultiprocessor", "%d threads, %d bytes", blockThreads, dynShared)
 }
 
-// Keys of cuLaunchKernel's extra list, CU_LAUNCH_PARAM_* in cuda.h.
+// Keys of cuLaunchKernel's list extra: CU_LAUNCH_PARAM_* in cuda.h.
 const (
 	launchParamEnd           = 0
 	launchParamBufferPointer = 1

@@ -51,8 +51,8 @@ func start(lib *library) (*driver, *Unavailable) {
 		return nil, u
 	}
 
-	// Ask for the version first, by the name that every driver exports: an old driver may lack
-	// functions that bind needs.
+	// The version is queried first, by a name that every driver exports, because an old driver may
+	// lack functions that bind needs.
 	versionFn := lib.lookup("cuDriverGetVersion")
 	if versionFn == 0 {
 		return fail(DriverTooOld, 0, 0, "the library exports no cuDriverGetVersion")
@@ -93,7 +93,7 @@ func start(lib *library) (*driver, *Unavailable) {
 	return d, nil
 }
 
-// visibleDevices says how CUDA_VISIBLE_DEVICES, which hides GPUs, is set.
+// visibleDevices describes the value of CUDA_VISIBLE_DEVICES, which hides GPUs.
 func visibleDevices() string {
 	if v, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok {
 		return fmt.Sprintf("CUDA_VISIBLE_DEVICES is %q", v)

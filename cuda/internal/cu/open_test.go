@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestUnavailable produces each state with a fake library.
+// TestUnavailable provokes each Reason with a fake library, and checks the error.
 func TestUnavailable(t *testing.T) {
 	initResult := func(r Result) func(*fake) {
 		return func(f *fake) { f.override("cuInit", func(*[11]uintptr) Result { return r }) }
@@ -91,7 +91,8 @@ func TestLibraryNotFound(t *testing.T) {
 	}
 }
 
-// TestOpen passes on any machine, with a driver or without.
+// TestOpen checks that Open returns either a driver or an *Unavailable. It passes on machines with
+// and without a driver.
 func TestOpen(t *testing.T) {
 	api, err := Open()
 	var u *Unavailable
@@ -111,8 +112,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestBindPrefersGetProcAddress checks that bind asks the driver's own resolver first. For
-// functions that the resolver lacks, bind must use exported names.
+// TestBindPrefersGetProcAddress checks that bind first uses the driver's own resolver, and uses
+// exported names for functions that the resolver lacks.
 func TestBindPrefersGetProcAddress(t *testing.T) {
 	f := newFake(t, 12040)
 	f.exports["cuGetProcAddress_v2"] = true
@@ -143,8 +144,8 @@ func TestBindPrefersGetProcAddress(t *testing.T) {
 	want(t, "cuEventRecord", s.eventRecord, callback("cuEventRecord"))
 }
 
-// TestSymbolTableIsComplete checks that each function that a method calls has a row, and that no
-// two rows are for one function.
+// TestSymbolTableIsComplete checks that each C function that a method calls has a row, and that no
+// two rows are for the same function.
 func TestSymbolTableIsComplete(t *testing.T) {
 	next := uintptr(0)
 	var s symbols

@@ -24,8 +24,8 @@ type Graphs interface {
 	// GraphAddCopyNode is cuGraphAddMemcpyNode for a copy of a range of bytes. Host memory must be
 	// page-locked. It is read or written each time the node runs.
 	GraphAddCopyNode(g Graph, deps []GraphNode, c GraphCopy, ctx Context) (GraphNode, error)
-	// GraphAddFillNode is cuGraphAddMemsetNode for n elements of width 1, 2 or 4 bytes. dst is
-	// aligned to width.
+	// GraphAddFillNode is cuGraphAddMemsetNode for n elements of width 1, 2 or 4 bytes. The
+	// argument dst is aligned to width.
 	GraphAddFillNode(g Graph, deps []GraphNode, dst DevicePtr, value uint32, width int, n uint64, ctx Context) (GraphNode, error)
 	// GraphAddEmptyNode is cuGraphAddEmptyNode: a node that does nothing but wait for the nodes
 	// before it.
@@ -39,9 +39,9 @@ type Graphs interface {
 	// GraphInstantiate is cuGraphInstantiateWithFlags without flags: it makes a GraphExec of the
 	// graph as it is now.
 	GraphInstantiate(g Graph) (GraphExec, error)
-	// GraphExecKernelNodeSetParams is cuGraphExecKernelNodeSetParams. n is a node of the graph from
-	// which e was instantiated. The change affects later launches, but none that is queued or
-	// running.
+	// GraphExecKernelNodeSetParams is cuGraphExecKernelNodeSetParams. The argument n is a node of
+	// the graph from which e was instantiated. The change affects later launches, but none that is
+	// queued or running.
 	GraphExecKernelNodeSetParams(e GraphExec, n GraphNode, l GraphKernel) error
 	// GraphExecCopyNodeSetParams is cuGraphExecMemcpyNodeSetParams, with the rules of
 	// GraphExecKernelNodeSetParams. Both ends of the copy must stay in their contexts.
@@ -57,7 +57,7 @@ type Graphs interface {
 	// calls of a library are recorded.
 	StreamBeginCapture(s Stream) error
 	// StreamEndCapture is cuStreamEndCapture: it returns the captured graph, for
-	// GraphAddChildGraphNode. It ends the capture even if the capture had failed.
+	// GraphAddChildGraphNode. It ends the capture even if a call of the capture has failed.
 	StreamEndCapture(s Stream) (Graph, error)
 }
 
@@ -73,11 +73,11 @@ type GraphMarker interface {
 type BlockMark uint8
 
 const (
-	BlockBegins BlockMark = iota // the node does BlockAllocated
-	BlockEnds                    // the node does BlockFreed
-	// The node makes the requested bytes accessible. Bytes that were accessible before keep their
-	// contents, because the kernel that reads the last values of one block writes the first values
-	// of the other.
+	BlockBegins BlockMark = iota // at this node the block begins, as by BlockAllocated
+	BlockEnds                    // at this node the block ends, as by BlockFreed
+	// BlockTakesOver makes the requested bytes accessible. Bytes that were accessible before keep
+	// their contents: a kernel may read the last values of the old block and write the first values
+	// of the new one.
 	BlockTakesOver
 )
 
@@ -100,10 +100,10 @@ type AttributeLauncher interface {
 
 // LaunchAttributes say how a kernel is launched. The zero value launches like LaunchKernel.
 type LaunchAttributes struct {
-	// blocks of a cluster, which run on neighbouring multiprocessors; zero: no clusters
+	// number of blocks in a cluster, which run on neighbouring multiprocessors; zero: no clusters
 	Cluster Dim3
-	// the kernel may start before the work queued ahead of it has ended, and waits for that work
-	// itself
+	// the kernel may start before the work queued before it has ended, and itself waits for that
+	// work
 	Overlap  bool
 	Priority int // priority, as for a stream; 0 means the stream's priority
 }
@@ -144,7 +144,7 @@ type VirtualMemory interface {
 	// MemMap is cuMemMap: it maps all n bytes of the handle at p, in a reserved range. The bytes
 	// can be accessed after MemSetAccess.
 	MemMap(p DevicePtr, n uint64, h MemHandle) error
-	// MemSetAccess is cuMemSetAccess: d may read and write the mapped bytes.
+	// MemSetAccess is cuMemSetAccess: it lets device d read and write the mapped bytes.
 	MemSetAccess(p DevicePtr, n uint64, d Device) error
 	// MemUnmap is cuMemUnmap of whole mappings. The caller must make sure that no pending work uses
 	// them.
@@ -178,12 +178,12 @@ type Sized interface {
 	Segment() uint64
 }
 
-// Scarce is satisfied by an implementation that can be told to run out of memory. It serves tests
-// of programs that must survive a lack of memory.
+// Scarce is satisfied by an implementation that can imitate a lack of memory, for tests of programs
+// that must survive it.
 type Scarce interface {
 	// RefuseMemory makes requests for memory of dev fail with ErrOutOfMemory, from the n-th request
 	// after this call on (counted from 1) until Relent. n = 0 cancels this.
 	RefuseMemory(dev Device, n uint64)
-	// Relent ends a refusal that has begun. A refusal that has not begun stays as it is.
+	// Relent ends a refusal that has begun. It does not affect a refusal that has not begun.
 	Relent(dev Device)
 }

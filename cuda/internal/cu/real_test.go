@@ -30,7 +30,7 @@ func TestRealDriver(t *testing.T) {
 	if missing := s.bind(lib); len(missing) > 0 {
 		t.Errorf("driver %s lacks %s", release, strings.Join(missing, ", "))
 	}
-	// Binds by exported names, as for drivers without cuGetProcAddress_v2.
+	// This binds by exported names, as for drivers without cuGetProcAddress_v2.
 	var exported symbols
 	missing := exported.bind(&library{path: lib.path, lookup: func(name string) uintptr {
 		if name == "cuGetProcAddress_v2" {

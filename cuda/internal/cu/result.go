@@ -109,7 +109,7 @@ func (r Result) Name() string {
 // know.
 func (r Result) Explanation() string { return resultTexts[r].text }
 
-// Error returns name, number and explanation.
+// Error returns the result's name, number and explanation.
 func (r Result) Error() string {
 	t := r.Explanation()
 	if t == "" {
@@ -134,9 +134,9 @@ func (r Result) Sticky() bool {
 type Error struct {
 	Call   string // the driver's function, such as "cuMemAlloc"
 	Result Result // never 0
-	Detail string // what the call asked for, such as "8589934592 bytes"; may be empty
+	Detail string // arguments of the call, such as "8589934592 bytes"; may be empty
 	Log    string // the compiler's messages, for modules and links
-	Cause  error  // the emulator's account of the failure; nil on hardware
+	Cause  error  // what the emulator reports about the failure; nil on hardware
 }
 
 // Error returns call, detail, result, cause and log.

@@ -5,10 +5,10 @@
 GLOBL ·structStubAddr(SB), NOPTR|RODATA, $8
 DATA ·structStubAddr(SB)/8, $structStub(SB)
 
-// void structStub(structBlock *b): System V ABI, on the system stack, b in DI.
-// Offsets of structBlock: fn 0, a[i] 8+8·i, s 56, r1 184. The six arguments go in registers, the
-// 128 bytes of the struct on the stack, where the callee finds an argument of class MEMORY.
-// The return address, the saved BX and these 128 bytes keep SP a multiple of 16 at the call.
+// void structStub(structBlock *b): System V ABI, on the system stack; DI holds b. The offsets in
+// structBlock are: fn 0, a[i] 8+8·i, s 56, r1 184. The six arguments are passed in registers. The
+// 128 bytes of the struct are passed on the stack, as an argument of class MEMORY. At the call, the
+// return address, the saved BX and these 128 bytes keep SP a multiple of 16.
 TEXT structStub(SB), NOSPLIT|NOFRAME, $0
 	PUSHQ BX
 	MOVQ  DI, BX

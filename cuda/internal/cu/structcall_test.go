@@ -9,8 +9,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// TestCallStruct checks that a struct passed by value lies on the stack, and that the arguments
-// besides it lie in their registers. A callback can check only nine words of the stack. The strict
+// TestCallStruct checks that a struct passed by value lies on the stack, and that the other
+// arguments lie in their registers. A callback can check only nine words of the stack. The strict
 // library, which a C compiler makes, checks all sixteen words (.ci/run nccl).
 func TestCallStruct(t *testing.T) {
 	var got []uintptr
@@ -37,7 +37,7 @@ func TestCallStruct(t *testing.T) {
 	}
 }
 
-// growStack makes Go move the goroutine's stack.
+// growStack makes the goroutine's stack grow, so that Go moves it.
 func growStack(n int) int {
 	var pad [256]byte
 	if n == 0 {

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// symbols holds the addresses of the driver's functions, all non-zero once bound.
+// symbols holds the addresses of the driver's functions. After bind none of them is zero.
 type symbols struct {
 	graphSymbols
 	peerSymbols
@@ -31,9 +31,10 @@ type symbols struct {
 	laterSymbols
 }
 
-// symbol is one row of the table. base is the name for cuGetProcAddress. The field exported is the
-// exported name of the function with that signature. It is empty if it equals base. The exported
-// cuMemAlloc, for example, is the 32-bit form of CUDA 3.1.
+// symbol is one row of the table. The field base is the name that cuGetProcAddress takes. The field
+// exported is the name under which the library exports the same function, or "" if it is also base.
+// The two names differ if base is exported with an older signature: the exported cuMemAlloc is the
+// 32-bit function of CUDA 3.1.
 type symbol struct {
 	base, exported string
 	at             func(*symbols) *uintptr
@@ -94,7 +95,7 @@ var symbolTable = []symbol{
 	{"cuEventElapsedTime", "", func(s *symbols) *uintptr { return &s.eventElapsed }},
 }
 
-// name returns the exported name.
+// name returns the name under which the library exports the function.
 func (s symbol) name() string {
 	if s.exported != "" {
 		return s.exported
@@ -111,9 +112,9 @@ type library struct {
 
 // bind resolves all functions and returns the exported names of those that are missing.
 //
-// It uses cuGetProcAddress_v2, which drivers have from API 12.0 on, and asks it for version
-// Minimum. The functions then have that version's signatures, even if a newer driver exports them
-// under names with another suffix. If this fails, bind looks up the exported names.
+// It uses cuGetProcAddress_v2, which drivers have from API 12.0 on, and requests the functions of
+// version Minimum. The functions then have that version's signatures, even if a newer driver
+// exports them under names with another suffix. If this fails, bind looks up the exported names.
 func (s *symbols) bind(lib *library) (missing []string) {
 	getProc := lib.lookup("cuGetProcAddress_v2")
 	for _, row := range symbolTable {
@@ -142,7 +143,7 @@ func (s *symbols) bind(lib *library) (missing []string) {
 	return missing
 }
 
-// procAddress is cuGetProcAddress_v2(name, &out, version, default flags, &status).
+// procAddress returns the address that cuGetProcAddress_v2 finds for a name and a version, or 0.
 func procAddress(fn uintptr, name string, version Version) uintptr {
 	n := cstring(name)
 	b := getBlock(fn)
@@ -155,7 +156,7 @@ func procAddress(fn uintptr, name string, version Version) uintptr {
 	b.a[4] = b.outAddr(1)
 	r := b.call()
 	runtime.KeepAlive(n)
-	if r != 0 || uint32(b.out[1]) != 0 { // status 1: no such symbol; 2: not in this version
+	if r != 0 || uint32(b.out[1]) != 0 { // status 1: there is no such symbol; status 2: it is not in this version
 		return 0
 	}
 	return uintptr(b.out[0])

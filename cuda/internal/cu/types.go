@@ -57,7 +57,7 @@ const (
 	AttrMaxGridDimX              DeviceAttr = 5
 	AttrMaxGridDimY              DeviceAttr = 6
 	AttrMaxGridDimZ              DeviceAttr = 7
-	AttrMaxSharedPerBlock        DeviceAttr = 8 // without an increase by FuncSetAttribute
+	AttrMaxSharedPerBlock        DeviceAttr = 8 // the limit unless FuncSetAttribute raises it
 	AttrTotalConstantMemory      DeviceAttr = 9
 	AttrWarpSize                 DeviceAttr = 10
 	AttrMaxRegistersPerBlock     DeviceAttr = 12
@@ -106,9 +106,9 @@ const (
 	// bytes of local memory of a thread; spilled registers are stored here
 	FuncLocalBytes    FuncAttr = 3
 	FuncNumRegs       FuncAttr = 4 // registers of a thread
-	FuncPTXVersion    FuncAttr = 5 // 10·major + minor of the .target
-	FuncBinaryVersion FuncAttr = 6 // 10·major + minor of the machine code
-	// bytes that a launch may ask for; to ask for more than 48 KiB, set this attribute first
+	FuncPTXVersion    FuncAttr = 5 // .target of the PTX text, as 10·major + minor
+	FuncBinaryVersion FuncAttr = 6 // compute capability of the machine code, as 10·major + minor
+	// bytes that a launch may request; it must be set for more than 48 KiB
 	FuncMaxDynamicShared FuncAttr = 8
 	FuncSharedCarveout   FuncAttr = 9 // percent of L1 to use as shared memory, a hint
 )
@@ -158,7 +158,7 @@ const (
 type JITOptions struct {
 	MaxRegisters int  // per thread; if 0, the compiler chooses
 	LineInfo     bool // keep source lines for profilers
-	Verbose      bool // ask for registers, spills and shared memory of each kernel in the info log
+	Verbose      bool // write each kernel's registers, spills and shared memory to the info log
 
 	// InfoLog, if not nil, receives the compiler's messages, on success and on failure.
 	InfoLog *string

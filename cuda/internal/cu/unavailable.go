@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Minimum is the oldest driver API that Open accepts, 11.8. It is the oldest whose compiler the
-// kernels are tested with.
+// Minimum is the oldest driver API that Open accepts, 11.8. The kernels are tested with the
+// compilers of this version and of later ones.
 const Minimum Version = 11080
 
 // MinimumRelease is the driver branch that introduced Minimum (table "CUDA Toolkit and
@@ -19,12 +19,12 @@ type Reason int
 
 // Reasons for being unavailable.
 const (
-	LibraryNotFound Reason = iota + 1 // no driver library in any of the usual places
-	NoDevice                          // the driver works but shows no GPU
+	LibraryNotFound Reason = iota + 1 // no driver library in any of the usual folders
+	NoDevice                          // the driver works but finds no GPU
 	// the driver is older than Minimum, or lacks functions that it should have
 	DriverTooOld
-	Mismatch      // kernel module and library of different versions
-	ForwardCompat // a cuda-compat package on a GPU that it does not support
+	Mismatch      // the kernel module and the library have different versions
+	ForwardCompat // a cuda-compat package is used with a GPU that it does not support
 	InitFailed    // cuInit returned another error
 	Disabled      // switched off by FLAMBEAU_CUDA=off
 	BuiltWithout  // the program was built with the tag nogpu
@@ -36,7 +36,7 @@ var reasonNames = [...]string{LibraryNotFound: "library not found", NoDevice: "n
 	ForwardCompat: "forward compatibility not supported", InitFailed: "initialisation failed", Disabled: "disabled", BuiltWithout: "built without GPU support",
 	UnsupportedPlatform: "unsupported platform"}
 
-// String returns the reason in two or three words.
+// String returns the reason in a few words.
 func (r Reason) String() string {
 	if r <= 0 || int(r) >= len(reasonNames) {
 		return fmt.Sprintf("Reason(%d)", int(r))
@@ -50,10 +50,10 @@ type Unavailable struct {
 	Reason  Reason
 	Text    string   // what the reason means and what to do about it
 	Detail  string   // what was found on this machine; may be empty
-	Tried   []string // for LibraryNotFound: each name and place, with the loader's answer
+	Tried   []string // for LibraryNotFound: each name and folder, with the loader's answer
 	Library string   // the library that was loaded, "" if none
 	Version Version  // the driver's version, 0 if unknown
-	Result  Result   // the driver's answer, 0 if the driver was not asked
+	Result  Result   // the driver's result, 0 if the driver was not called
 }
 
 // Error returns text, detail and what was tried.
@@ -117,7 +117,7 @@ func libraryName() string {
 	return "libcuda.so.1"
 }
 
-// advice says what to do about a result of cuInit for which there is no Reason.
+// advice says what to do about a result of cuInit that has no Reason of its own.
 func advice(r Result) string {
 	switch r {
 	case ErrDeviceUnavailable:

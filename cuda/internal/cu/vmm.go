@@ -53,7 +53,7 @@ type memAccessDesc struct {
 	flags    int32
 }
 
-// Constants of cuda.h.
+// These are constants of cuda.h.
 const (
 	memAllocationPinned   = 1 // CU_MEM_ALLOCATION_TYPE_PINNED
 	memLocationDevice     = 1 // CU_MEM_LOCATION_TYPE_DEVICE
@@ -61,8 +61,8 @@ const (
 	memGranularityMinimum = 0 // CU_MEM_ALLOC_GRANULARITY_MINIMUM
 )
 
-// onDevice describes memory of a device. The result lies on the heap, because memory that C gets
-// must not move.
+// onDevice describes memory of a device. The result lies on the heap, because memory whose address
+// is passed to C must not move.
 //
 //go:noinline
 func onDevice(d Device) *memAllocationProp {

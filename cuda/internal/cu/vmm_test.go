@@ -44,7 +44,7 @@ func TestEachMemoryCall(t *testing.T) {
 	prop := func(i int) func(args) {
 		return func(a args) {
 			got := (*[32]byte)(pointer(a[i]))
-			// the request is for pinned memory on device 3
+			// the request must be for pinned memory on device 3
 			if want := [32]byte{0: 1, 8: 1, 12: 3}; *got != want {
 				t.Errorf("the description of memory is %v", *got)
 			}

@@ -47,7 +47,7 @@ func (d *Driver) mark(what string, h cu.Stream, ptr cu.DevicePtr, rounded uint64
 		}
 	}
 	d.enqueue(s, &op{Op: Op{Kind: KindMark, Bytes: rounded}, run: func() (time.Duration, error) {
-		// The pool may have freed the whole allocation in the meantime.
+		// The pool may have freed the whole allocation before this mark runs.
 		if _, err := dev.mem.Bytes(uint64(ptr), rounded); err == nil {
 			apply(dev)
 		}

@@ -34,8 +34,8 @@ type Config struct {
 	Granularity uint64
 
 	Workers int // goroutines that run the blocks of a kernel, default GOMAXPROCS
-	// instructions that a warp may execute before its kernel counts as an endless loop; the default
-	// is the one in package ptxvm
+	// instructions that a warp may execute before its kernel counts as an endless loop; 0 means the
+	// default of package ptxvm
 	MaxSteps int64
 	// operations that may be pending; a further call first runs some of them; default 1024
 	QueueDepth int
@@ -76,8 +76,8 @@ const (
 // supportedSMs lists the compute capabilities that limitsOf knows.
 var supportedSMs = []int{80, 86, 87, 89, 90}
 
-// SpecError is a setting that cannot be used. It names the wrong part of the text, and says what is
-// accepted there.
+// SpecError reports a setting that cannot be used: the wrong part of the text, and what is accepted
+// there.
 type SpecError struct {
 	Spec string // the whole text; empty for a Config built in code
 	Part string // the wrong part
@@ -302,7 +302,7 @@ func formatBytes(n uint64) string {
 	return strconv.FormatUint(n, 10) + "B"
 }
 
-// rateUnits are powers of 1000, the units of the rates of links.
+// rateUnits are the units of the rates of links, powers of 1000.
 var rateUnits = []struct {
 	suffix string
 	value  uint64

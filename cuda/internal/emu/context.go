@@ -12,8 +12,8 @@ func (d *Driver) addDefaultStream(ctx *context) {
 	d.streams = append(d.streams, ctx.defaultStream)
 }
 
-// weight returns the weight of a new stream. In an adversarial schedule it is drawn at random, see
-// weights.
+// weight returns the scheduling weight of a new stream. In an adversarial schedule it is drawn at
+// random, see weights.
 func (d *Driver) weight() int {
 	if d.rng == nil {
 		return 1
@@ -78,8 +78,8 @@ func (d *Driver) PrimaryCtxRelease(dev cu.Device) error {
 	return nil
 }
 
-// PrimaryCtxSetFlags accepts the flags of package cu and ignores them, because a wait occupies no
-// virtual processor.
+// PrimaryCtxSetFlags ignores its flags. They say how a host thread waits, which makes no difference
+// in the emulator.
 func (d *Driver) PrimaryCtxSetFlags(dev cu.Device, f cu.CtxFlags) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

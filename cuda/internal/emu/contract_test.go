@@ -71,7 +71,7 @@ func contract(t *testing.T, api cu.API) {
 	least, greatest, err := api.CtxStreamPriorityRange()
 	ok(err)
 
-	// Checks the calls that handle code: modules, functions and their attributes.
+	// This part checks the calls that handle code: modules, functions and their attributes.
 	_, err = api.ModuleLoadData([]byte(strings.Replace(kernels, "mad.lo.u32", "mud.lo.u32", 1)), cu.JITOptions{})
 	fails("PTX with an unknown instruction", err, cu.ErrInvalidPTX)
 	var e *cu.Error
@@ -97,7 +97,7 @@ func contract(t *testing.T, api cu.API) {
 		t.Errorf("%d blocks of 256 threads", n)
 	}
 
-	// Checks allocations of device memory and of page-locked memory.
+	// This part checks allocations of device memory and of page-locked memory.
 	const words, size = 1 << 12, 4 << 12
 	_, err = api.MemAlloc(0)
 	fails("0 bytes", err, cu.ErrInvalidValue)
@@ -111,7 +111,7 @@ func contract(t *testing.T, api cu.API) {
 	host := unsafe.Slice((*uint32)(pin), words)
 	mapped := must(api.MemHostGetDevicePointer(pin))(t)
 
-	// Checks work on two streams, ordered by an event.
+	// This part checks work on two streams, ordered by an event.
 	a := must(api.StreamCreate(cu.StreamNonBlocking, greatest))(t)
 	b := must(api.StreamCreate(cu.StreamNonBlocking, least))(t)
 	start, mid, end := must(api.EventCreate(cu.EventDefault))(t), must(api.EventCreate(cu.EventDisableTiming))(t), must(api.EventCreate(cu.EventBlockingSync))(t)
@@ -136,7 +136,7 @@ func contract(t *testing.T, api cu.API) {
 	ok(api.MemcpyDtoDAsync(y, x, size, b))
 	launch(b, y, words-1, 2, 5)
 	back := make([]uint32, words)
-	// a copy of pageable memory is complete when the call returns
+	// a copy to pageable memory is complete when the call returns
 	ok(api.MemcpyDtoHAsync(unsafe.Pointer(&back[0]), y, size, b))
 	for i, v := range back {
 		want := uint32(3*i + 1)
@@ -158,7 +158,7 @@ func contract(t *testing.T, api cu.API) {
 	_, err = api.EventElapsed(start, mid)
 	fails("an event without timing", err, cu.ErrInvalidHandle)
 
-	// Checks fills, a download to page-locked memory, and mapped memory.
+	// This part checks fills, a download to page-locked memory, and mapped memory.
 	ok(api.MemsetD32Async(x, 0x01020304, words, a))
 	ok(api.MemsetD16Async(x+4, 0x0506, 1, a))
 	ok(api.MemsetD8Async(x+8, 0x07, 1, a))
@@ -177,7 +177,7 @@ func contract(t *testing.T, api cu.API) {
 		t.Errorf("an empty stream: %v, %v", done, err)
 	}
 
-	// Launches that are refused do no harm.
+	// Checks that a refused launch does not end the context.
 	one := cu.Dim3{X: 1, Y: 1, Z: 1}
 	fails("an empty grid", api.LaunchKernel(narrow, cu.Dim3{X: 0, Y: 1, Z: 1}, one, 0, a, nil), cu.ErrInvalidValue)
 	fails("a block of 1025", api.LaunchKernel(narrow, one, cu.Dim3{X: 1025, Y: 1, Z: 1}, 0, a, nil), cu.ErrInvalidValue)

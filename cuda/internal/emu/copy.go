@@ -15,7 +15,7 @@ type AccessError struct {
 	Kind Kind
 	Addr uint64 // device address, 0 for host memory
 	Size uint64 // bytes of the whole operation
-	Why  string // the byte that failed, and where it lies
+	Why  string // which byte failed, and where it lies
 }
 
 // Error returns the operation, its address and size, and why it failed.
@@ -23,7 +23,7 @@ func (e *AccessError) Error() string {
 	return fmt.Sprintf("emu: %s of %d bytes at %#x: %s", e.Kind, e.Size, e.Addr, e.Why)
 }
 
-// reach checks, at the call, that [p, p+n) is mapped on dev.
+// reach checks that [p, p+n) is mapped on dev when an operation is enqueued.
 func (d *Driver) reach(call string, dev *device, p cu.DevicePtr, n uint64) error {
 	at := d.deviceAt(p)
 	switch {
@@ -44,7 +44,7 @@ func (d *Driver) reach(call string, dev *device, p cu.DevicePtr, n uint64) error
 	return nil
 }
 
-// access returns the memory at p when an operation runs. An error ends the context.
+// access returns the n bytes at p, for an operation that runs now. An error ends the context.
 func access(kind Kind, call string, dev *device, p cu.DevicePtr, n uint64) ([]byte, error) {
 	err := dev.mem.CheckAddressable(uint64(p), n)
 	if err == nil {
@@ -56,8 +56,8 @@ func access(kind Kind, call string, dev *device, p cu.DevicePtr, n uint64) ([]by
 	return nil, &cu.Error{Call: call, Result: cu.ErrIllegalAddress, Cause: &AccessError{Kind: kind, Addr: uint64(p), Size: n, Why: err.Error()}}
 }
 
-// alive returns an error if page-locked memory was freed while a copy was pending. h is nil for a
-// copy whose source the call has captured.
+// alive returns an error if the page-locked block h was freed while a copy was pending. h is nil
+// for a copy whose pageable source was read within the call.
 func (h *hostBlock) alive(kind Kind, call string, n uint64) error {
 	if h == nil || !h.freed {
 		return nil
@@ -224,7 +224,6 @@ func (d *Driver) MemsetD32Async(dst cu.DevicePtr, v uint32, n uint64, st cu.Stre
 	return d.memset("cuMemsetD32Async", dst, binary.LittleEndian.AppendUint32(nil, v), n, st)
 }
 
-// memset fills n elements with pattern.
 func (d *Driver) memset(call string, dst cu.DevicePtr, pattern []byte, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 
 // Cost is the model behind the virtual clock. A zero field has the default that its comment gives.
 type Cost struct {
-	Launch           time.Duration // from a kernel's turn to its first instruction, default 2 µs
+	Launch           time.Duration // delay before the first instruction of a kernel, default 2 µs
 	WarpInstructions float64       // warp instructions a second, on the whole device; default 1e12
 	MemoryBytes      float64       // bytes of global memory a second; default 3.35e12
 	Copy             time.Duration // start-up time of a copy, default 1 µs
@@ -59,14 +59,14 @@ func perSecond(n uint64, rate float64) time.Duration {
 	return time.Duration(math.Ceil(float64(n) / rate * 1e9))
 }
 
-// kernel returns the time of a kernel. It is the time of the launch, plus the larger of the times
-// for instructions and for memory traffic.
+// kernel returns the time of a kernel: the time of its launch, plus the time of its instructions or
+// of its memory traffic, whichever is longer.
 func (c Cost) kernel(warpInstructions, memoryBytes uint64) time.Duration {
 	return c.Launch + max(perSecond(warpInstructions, c.WarpInstructions), perSecond(memoryBytes, c.MemoryBytes))
 }
 
-// peer returns the time of a copy between devices. A copy that is not direct takes the time of a
-// copy to the host and of a copy from the host.
+// peer returns the time of a copy between devices. If direct is false, it is the time of a copy to
+// the host and of a copy from the host.
 func (c Cost) peer(bytes uint64, direct bool) time.Duration {
 	if direct {
 		return c.Copy + perSecond(bytes, c.PeerBytes)
@@ -77,13 +77,13 @@ func (c Cost) peer(bytes uint64, direct bool) time.Duration {
 // link returns the time of a copy between host and device.
 func (c Cost) link(bytes uint64) time.Duration { return c.Copy + perSecond(bytes, c.CopyBytes) }
 
-// local returns the time of a copy or a fill within a device. For a copy, the argument counts each
-// byte twice, because the byte is read and written.
+// local returns the time of a copy or a fill within a device. The argument is the number of bytes
+// read plus the number of bytes written.
 func (c Cost) local(bytes uint64) time.Duration { return c.Copy + perSecond(bytes, c.MemoryBytes) }
 
 var _ cu.Rated = (*Driver)(nil)
 
-// Rates returns the warp instructions and the bytes of memory a second of the cost model.
+// Rates returns the cost model's rates: warp instructions and bytes of memory a second.
 func (d *Driver) Rates() (warpInstructions, memoryBytes float64) {
 	return d.cfg.Cost.WarpInstructions, d.cfg.Cost.MemoryBytes
 }

@@ -6,11 +6,11 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// limits has the properties that depend on the compute capability: table "Technical Specifications
-// per Compute Capability" of the CUDA C++ Programming Guide.
+// limits holds the properties that depend on the compute capability: table "Technical
+// Specifications per Compute Capability" of the CUDA C++ Programming Guide.
 type limits struct {
 	threadsPerSM, blocksPerSM int
-	// shared memory in bytes: of a multiprocessor, and of a block at most
+	// shared memory in bytes: of a multiprocessor, and the most that a block may use
 	sharedPerSM, sharedOptin int
 }
 
@@ -27,7 +27,7 @@ func limitsOf(sm int) limits {
 	case 90:
 		return limits{2048, 32, 228 << 10, 227 << 10}
 	}
-	panic(fmt.Sprintf("emu: no limits for sm_%d", sm)) // Config.check refuses other capabilities
+	panic(fmt.Sprintf("emu: no limits for sm_%d", sm)) // Config.check refuses all other capabilities
 }
 
 // Limits of every capability, and properties that this emulation chooses.
@@ -43,7 +43,7 @@ const (
 	sharedReserved     = 1 << 10
 	warpSize           = 32
 
-	multiprocessors = 4         // the number is small, because some kernels choose their grid by it
+	multiprocessors = 4         // a small number, because some kernels choose their grid by it
 	clockKHz        = 1_000_000 // 1 GHz
 	registersPerSM  = 64 << 10
 	// assumed number of registers of a thread; only ptxas, which the emulator does not run, knows

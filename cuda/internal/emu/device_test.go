@@ -91,7 +91,8 @@ func TestCurrentContext(t *testing.T) {
 	}
 }
 
-// TestConcurrent runs four goroutines at once on two devices, each with a stream of its own.
+// TestConcurrent checks the results of four goroutines that use two devices at once, each with its
+// own stream.
 func TestConcurrent(t *testing.T) {
 	r := newRig(t, Config{Devices: 2, Seed: 9})
 	contexts := []cu.Context{r.ctx, must(r.PrimaryCtxRetain(1))(t)}
@@ -134,9 +135,9 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// TestVirtualTime checks that events measure the cost model, and that latencies can be added.
-// Copies and kernels overlap, but kernels do not overlap with each other. None of this depends on
-// the host.
+// TestVirtualTime checks that events measure the times of the cost model, and that latencies can be
+// added. Copies and kernels must overlap, but kernels must not overlap with each other. None of
+// this may depend on the host.
 func TestVirtualTime(t *testing.T) {
 	us := time.Microsecond
 	cost := Cost{Launch: 2 * us, WarpInstructions: 1e9, MemoryBytes: 1e18, Copy: us, CopyBytes: 25e9}
@@ -236,7 +237,7 @@ func TestMeta(t *testing.T) {
 	if err := r.MemcpyDtoHAsync(ptr(pageable), x, 4, 0); !errors.Is(err, ErrMeta) || !errors.Is(err, cu.ErrNotSupported) {
 		t.Errorf("reading gave %v", err)
 	}
-	// A device may wait for a copy to page-locked memory. The host may not.
+	// In meta mode a stream may wait for a copy to page-locked memory. The host may not.
 	behind, large := r.event(), must(r.MemHostAlloc(1<<36, 0))(t)
 	r.ok(r.MemcpyDtoHAsync(large, x, 1<<36, 0))
 	r.ok(r.EventRecord(behind, 0))

@@ -27,8 +27,8 @@ const (
 var ErrMeta = errors.New("emu: mode=meta has addresses without memory, so there is no value to read")
 
 // Driver is an emulated driver with its devices. It satisfies cu.API, cu.Checker and cu.Emulated.
-// All methods may be called from several goroutines at once. Only one call runs at a time, also if
-// it runs kernels. A kernel itself uses several cores.
+// All methods may be called from several goroutines at once. Only one call runs at a time, even if
+// it executes kernels. A single kernel uses several cores.
 type Driver struct {
 	cfg Config
 
@@ -59,7 +59,6 @@ var (
 	_ cu.Emulated = (*Driver)(nil)
 )
 
-// device is one emulated GPU.
 type device struct {
 	ordinal int
 	mem     *ptxvm.Memory // global memory; nil in meta mode
@@ -67,9 +66,9 @@ type device struct {
 	virtual *virtual
 	ctx     *context // the primary context while it is retained
 	flags   cu.CtxFlags
-	dead    error // the error that ended an earlier context: only Reset revives the device
+	dead    error // the error that ended an earlier context; only Reset revives the device
 	short   shortage
-	host    time.Duration // virtual time of the host; no operation submitted now starts earlier
+	host    time.Duration // virtual time of the device's host; operations submitted from now on start no earlier
 	engines [engines]calendar
 }
 
@@ -107,7 +106,6 @@ func New(cfg Config) (*Driver, error) {
 // overlap, so an address identifies its device.
 func addressBase(ordinal int) uint64 { return uint64(ordinal+1) << 44 }
 
-// clear gives the device an empty memory.
 func (dev *device) clear(cfg Config) {
 	dev.virtual = newVirtual()
 	if cfg.Meta {
@@ -179,7 +177,7 @@ func (d *Driver) dismantle(ctx *context) {
 	d.graphs.dismantle(ctx)
 	ctx.dev.clear(d.cfg)
 	d.partPeers(ctx)
-	// the mappings of page-locked memory are gone with the device's memory
+	// the device's memory is gone, and with it the mappings of page-locked memory
 	for _, h := range d.hosts {
 		delete(h.mapped, ctx.dev.ordinal)
 	}
@@ -202,7 +200,7 @@ func (d *Driver) handle() uint64 {
 	return 0x10000 + 16*d.handles
 }
 
-// fail returns the error of a call.
+// fail returns the *cu.Error of a failed call.
 func fail(call string, r cu.Result, format string, args ...any) error {
 	return &cu.Error{Call: call, Result: r, Detail: fmt.Sprintf(format, args...)}
 }
@@ -242,8 +240,8 @@ func (d *Driver) streamOf(call string, h cu.Stream) (*stream, error) {
 	return s, s.ctx.dead
 }
 
-// streamHere does the same as streamOf, but the stream must belong to the current context. d.mu is
-// held.
+// streamHere does the same as streamOf, and also checks that the stream belongs to the current
+// context. d.mu is held.
 func (d *Driver) streamHere(call string, h cu.Stream) (*stream, error) {
 	ctx, err := d.currentContext(call)
 	if err != nil {

@@ -19,10 +19,10 @@ const (
 //
 // A copy between devices occupies the link from the source to the destination. There is a link for
 // each ordered pair of devices: NVLink is full duplex, and a copy to one peer does not slow down a
-// copy to a second peer. (Behind a switch it would slow it down. But a model of that would make the
-// copies of two ranks share a link, and their times would depend on which rank called first.) A
-// copy through the host occupies the link between the host and the device in whose stream it is,
-// like copies between host and device.
+// copy to a second peer. (With a switch between the devices, it would. But in a model of a switch,
+// the copies of two ranks would share a link, and their times would depend on which rank called
+// first.) A copy through the host occupies the link between the host and the device in whose stream
+// it is, like copies between host and device.
 //
 // Kernels take turns too, although hardware runs small kernels at the same time. Small kernels
 // share the device, so two at once take about as long as one after the other.
@@ -61,18 +61,18 @@ func (d *Driver) link(src, dst int) *calendar {
 	return l
 }
 
-// calendar is the free time of an engine or a link. Each call reserves time for one operation, from
+// calendar holds the free time of an engine or a link. Each reservation is for one operation, from
 // the moment at which the operation is ready. So an operation that waits for an event does not
-// delay the operations of later calls. They may use the free time before the waiting one begins.
+// delay the operations of later calls. They may use the free time before the waiting operation
+// begins.
 type calendar struct {
 	idle []span        // free spans before end, in order of time
-	end  time.Duration // all time from the moment end on is free
+	end  time.Duration // all time from end on is free
 }
 
-// span is an interval of time.
 type span struct{ from, to time.Duration }
 
-// maxIdle is the number of free spans that a calendar remembers. If there are more, the oldest
+// maxIdle is the number of free spans that a calendar remembers. If there are more, the oldest span
 // counts as occupied.
 const maxIdle = 256
 
@@ -104,8 +104,8 @@ func (c *calendar) reserve(ready, cost time.Duration) (start, end time.Duration)
 		if cost == 0 {
 			return start, end
 		}
-		// The operation has used this span up to its end. So at most the beginning of the span is
-		// left in its place.
+		// The operation has used this span up to its end. So at most the beginning of the span
+		// remains free.
 		i += len(left)
 	}
 	from := max(c.end, ready)

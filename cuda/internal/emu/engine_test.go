@@ -12,14 +12,14 @@ func TestCalendar(t *testing.T) {
 	var c calendar
 	for i, x := range []struct{ ready, cost, start, end time.Duration }{
 		{0, 10, 0, 10},
-		{100, 5, 100, 105},  // the operation waits until 100
-		{0, 20, 10, 30},     // the operation is not delayed by the one that waits
-		{20, 100, 30, 135},  // 70 before the waiting one, 30 after it
+		{100, 5, 100, 105},  // this operation waits until 100
+		{0, 20, 10, 30},     // this operation does not wait for the one before
+		{20, 100, 30, 135},  // takes 70 before the waiting operation, and 30 after it
 		{0, 1, 135, 136},    // no time before 135 is free
-		{200, 10, 200, 210}, // the operation leaves free time before it
+		{200, 10, 200, 210}, // this operation leaves free time before it
 		{140, 0, 140, 140},  // an operation of no time occupies none
 		{150, 10, 150, 160},
-		{136, 20, 136, 166}, // 14 before the operation at 150, 6 after it
+		{136, 20, 136, 166}, // takes 14 before the operation at 150, and 6 after it
 		{205, 1, 210, 211},
 		{166, 34, 166, 200},
 		{136, 1, 211, 212},
@@ -30,8 +30,8 @@ func TestCalendar(t *testing.T) {
 	}
 }
 
-// TestCalendarAgreesWithTicks compares random work with a reference that marks single ticks as
-// occupied.
+// TestCalendarAgreesWithTicks compares random reservations with a reference that marks each
+// occupied tick.
 func TestCalendarAgreesWithTicks(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 2))

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// TestFaults makes each kind of mistake. It checks the driver's result, the description of the
+// TestFaults makes each kind of mistake. It checks the driver's result and the description of the
 // fault, and that the context stays lost.
 func TestFaults(t *testing.T) {
 	cases := []struct {
@@ -120,8 +120,8 @@ func TestResetKeepsTheContext(t *testing.T) {
 	}
 }
 
-// TestFaultStaysOnItsDevice checks that another device continues, even where it waits for the dead
-// device.
+// TestFaultStaysOnItsDevice checks that a fault on one device does not stop another device, even if
+// that device waits for the dead device.
 func TestFaultStaysOnItsDevice(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})
 	e := r.event()
@@ -142,8 +142,8 @@ func TestFaultStaysOnItsDevice(t *testing.T) {
 	}
 }
 
-// TestCopiesFault checks that two kinds of copies and fills end the context: on memory outside of a
-// pool's blocks, and on page-locked memory that was freed.
+// TestCopiesFault checks that a copy or fill ends the context if it accesses memory outside of a
+// pool's blocks, or page-locked memory that was freed.
 func TestCopiesFault(t *testing.T) {
 	for name, do := range map[string]func(r *rig, x, y cu.DevicePtr, host []uint32) error{
 		"upload":   func(r *rig, x, y cu.DevicePtr, host []uint32) error { return r.MemcpyHtoDAsync(x, ptr(host), 128, 0) },
@@ -175,7 +175,8 @@ func TestCopiesFault(t *testing.T) {
 	}
 }
 
-// TestLaunchIsChecked checks that a wrong launch is refused at the call and does no harm.
+// TestLaunchIsChecked checks that the call refuses a wrong launch, and that the context stays
+// usable.
 func TestLaunchIsChecked(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})
 	one := cu.Dim3{X: 1, Y: 1, Z: 1}

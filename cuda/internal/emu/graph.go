@@ -18,13 +18,12 @@ var (
 // work is what a node does each time it runs.
 type work struct {
 	Op
-	ctx   *context                      // context of the work; nil for the graph's context
+	ctx   *context                      // context of the work; if nil, it is the graph's context
 	run   func() (time.Duration, error) // nil if the work does nothing
 	count func()                        // adds to the counters; nil for work that is no launch
 	child *graph                        // copy of a child graph, whose nodes run before this node
 }
 
-// graphs has the graphs of a driver.
 type graphs struct {
 	graphs map[cu.Graph]*graph
 	execs  map[cu.GraphExec]*graphExec
@@ -35,7 +34,7 @@ func (g *graphs) dismantle(ctx *context) {
 	deleteIf(g.execs, func(e *graphExec) bool { return slices.Contains(e.contexts(), ctx) })
 }
 
-// graph is a graph of work. Its nodes are in the order in which they were added.
+// graph is a graph of work. The nodes are in the order in which they were added.
 type graph struct {
 	ctx   *context
 	nodes []*graphNode
@@ -59,11 +58,11 @@ type graphExec struct {
 	ctx    *context
 	nodes  []execNode
 	index  map[cu.GraphNode]int
-	lastOp *op // end of the last launch; launches of one graph take turns
+	lastOp *op // end of the last launch, for which the next launch of this graph waits
 }
 
 type execNode struct {
-	after []int // numbers of earlier nodes
+	after []int // indices of the earlier nodes on which this node depends
 	work  work
 }
 
@@ -87,7 +86,7 @@ func (d *Driver) addGraph(g *graph) cu.Graph {
 	return h
 }
 
-// GraphDestroy removes the graph and its nodes.
+// GraphDestroy removes a graph and its nodes.
 func (d *Driver) GraphDestroy(h cu.Graph) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -115,7 +114,6 @@ func (d *Driver) execOf(call string, h cu.GraphExec) (*graphExec, error) {
 	return e, e.ctx.dead
 }
 
-// node returns a node of g.
 func (g *graph) node(call string, h cu.GraphNode) (*graphNode, error) {
 	for _, n := range g.nodes {
 		if n.handle == h {
@@ -176,7 +174,7 @@ func (d *Driver) GraphAddCopyNode(h cu.Graph, after []cu.GraphNode, c cu.GraphCo
 	return d.addNode(call, h, after, func(*graph) (work, error) { return d.copyWork(call, c, ctx) })
 }
 
-// contextOf returns the context of a node. d.mu is held.
+// contextOf returns the context with handle h. d.mu is held.
 func (d *Driver) contextOf(call string, h cu.Context) (*context, error) {
 	ctx := d.contexts[h]
 	if ctx == nil {
@@ -319,8 +317,8 @@ func (d *Driver) GraphAddChildGraphNode(h cu.Graph, after []cu.GraphNode, child 
 	})
 }
 
-// clone copies a graph. The copies of the nodes keep the nodes' handles, but a handle never finds a
-// copy.
+// clone copies a graph with its nodes. The copied nodes have the same handles as the originals. A
+// caller's handle still refers to the original node.
 func (g *graph) clone() *graph {
 	c := &graph{ctx: g.ctx}
 	of := map[*graphNode]*graphNode{}
@@ -373,7 +371,7 @@ func (d *Driver) GraphAddBlockNode(h cu.Graph, after []cu.GraphNode, ptr cu.Devi
 	return d.addNode(call, h, after, func(g *graph) (work, error) {
 		dev := d.deviceAt(ptr)
 		if dev == nil {
-			dev = g.ctx.dev // d.reach below then reports that this device has no such memory
+			dev = g.ctx.dev // d.reach below will report that this device has no such memory
 		}
 		if err := d.reach(call, dev, ptr, rounded); err != nil {
 			return work{}, err
@@ -407,7 +405,7 @@ type capture struct {
 
 // capturable are the calls that are allowed on a stream that is being captured. A call that waits
 // would wait forever. A call that accesses pageable memory would access it only during the capture,
-// and not at each launch. Events would join streams, which is not emulated.
+// and not at each launch. An event would add a second stream to the capture, which is not emulated.
 var capturable = map[string]bool{"cuLaunchKernel": true, "cuMemcpyDtoDAsync": true, "cuMemsetD8Async": true, "cuMemsetD16Async": true,
 	"cuMemsetD32Async": true, "cuStreamBeginCapture": true, "cuStreamEndCapture": true}
 
@@ -417,13 +415,13 @@ func (c *capture) refuse(call string) error {
 	return c.err
 }
 
-// add adds a node with this work after the last node.
+// add appends a node for the work w, which depends on the last node.
 func (c *capture) add(d *Driver, w work) error {
 	if c.err != nil {
 		return fail("cuStreamBeginCapture", cu.ErrStreamCaptureInvalidated, "%v", c.err)
 	}
 	if w.ctx == nil {
-		w.ctx = c.g.ctx // keep this context if the graph becomes a child of another graph
+		w.ctx = c.g.ctx // this remains the work's context if the graph becomes a child of another graph
 	}
 	n := &graphNode{handle: cu.GraphNode(d.handle()), work: w}
 	if c.tail != nil {

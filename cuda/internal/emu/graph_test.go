@@ -91,7 +91,7 @@ func TestGraphAmongStreams(t *testing.T) {
 	if got := outcomes(t, run(true)); len(got) != 1 || got["36"] != seeds {
 		t.Errorf("with the event: %v, want only 36", got)
 	}
-	// b's work runs before or within the graph: (5+1)·2·3 = 36, or after it: (5·2+1)·3 = 33
+	// stream b's work runs before or within the graph: (5+1)·2·3 = 36, or after it: (5·2+1)·3 = 33
 	if got := outcomes(t, run(false)); got["33"] == 0 || got["36"] == 0 || len(got) != 2 {
 		t.Errorf("without the event: %v, want 33 and 36", got)
 	}
@@ -146,7 +146,7 @@ func TestGraphCopies(t *testing.T) {
 		see()
 		fill(in, 7)
 		launch()
-		// The queued launch has the old parameters, whenever it runs.
+		// A queued launch uses the old parameters, whenever it runs.
 		r.ok(r.GraphExecCopyNodeSetParams(e, up, cu.GraphCopy{SrcHost: ptr(other), Dst: x, N: 4 * n}, r.ctx))
 		r.ok(r.GraphExecKernelNodeSetParams(e, twice, r.affineNode(x, n, 3, 1)))
 		see()
@@ -215,7 +215,7 @@ func TestGraphBlocks(t *testing.T) {
 	}
 }
 
-// TestGraphRefusals checks that impossible requests are refused at the call.
+// TestGraphRefusals checks that calls refuse impossible requests.
 func TestGraphRefusals(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})
 	x, s := r.alloc(1024), r.stream()
@@ -261,7 +261,7 @@ func TestGraphRefusals(t *testing.T) {
 	is("end", err, cu.ErrStreamCaptureInvalidated)
 	_, err = r.StreamEndCapture(s)
 	is("end again", err, cu.ErrIllegalState)
-	r.ok(r.MemsetD32Async(x, 5, 64, s)) // the stream works as before
+	r.ok(r.MemsetD32Async(x, 5, 64, s)) // the stream still works
 	if got := r.read(s, x, 64); !all(got, 5) {
 		t.Errorf("after a failed capture: %v", got)
 	}

@@ -27,8 +27,8 @@ func (d *Driver) GraphInstantiate(h cu.Graph) (cu.GraphExec, error) {
 	return x, nil
 }
 
-// flatten appends the nodes of g. They run after all nodes of deps. It returns the nodes on which
-// no node of g depends. ok is false if the dependencies form a cycle.
+// flatten appends the nodes of g to e, after all nodes of deps. It returns the nodes of g on which
+// no other node of g depends. The result ok is false if the dependencies form a cycle.
 func (e *graphExec) flatten(g *graph, deps []int, outer bool) (ends []int, ok bool) {
 	at := map[*graphNode]int{}
 	hasNext := map[int]bool{}
@@ -80,8 +80,8 @@ func (e *graphExec) flatten(g *graph, deps []int, outer bool) (ends []int, ok bo
 	return ends, true
 }
 
-// setWork replaces the work of a node by new work of its kind. The function build returns the new
-// work.
+// setWork replaces the work of a node by other work of the same kind, which the function build
+// returns.
 func (d *Driver) setWork(call string, h cu.GraphExec, n cu.GraphNode, build func(*graphExec) (work, error)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,7 +120,6 @@ func (d *Driver) GraphExecCopyNodeSetParams(h cu.GraphExec, n cu.GraphNode, c cu
 	return d.setWork(call, h, n, func(*graphExec) (work, error) { return d.copyWork(call, c, ctx) })
 }
 
-// contexts returns the contexts of the graph and of its nodes.
 func (e *graphExec) contexts() []*context {
 	list := []*context{e.ctx}
 	for _, n := range e.nodes {
@@ -143,7 +142,8 @@ func (d *Driver) GraphExecDestroy(h cu.GraphExec) error {
 	return e.ctx.dead
 }
 
-// GraphLaunch queues the nodes. A chain of nodes is one queue, and other queues may overtake it.
+// GraphLaunch queues the nodes. Each chain of nodes is one queue, and different queues may overtake
+// each other.
 func (d *Driver) GraphLaunch(h cu.GraphExec, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -186,7 +186,7 @@ func (d *Driver) GraphLaunch(h cu.GraphExec, st cu.Stream) error {
 		for _, a := range n.after {
 			o.after = append(o.after, ops[a])
 			if l := lane[a]; lane[i] == nil && l.last == ops[a] && l.ctx == ctx {
-				lane[i] = l // the node continues the queue that ends with that dependency
+				lane[i] = l // the node continues the queue that ends with the node on which it depends
 			}
 		}
 		if lane[i] == nil {

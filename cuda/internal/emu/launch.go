@@ -10,10 +10,10 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// LaunchKernel checks the launch and puts it into the stream's queue. It checks the dimensions,
-// .maxntid and .reqntid, shared memory, and the size of the parameter block. The call refuses a
-// launch that hardware would refuse. It also refuses a launch in which hardware would silently read
-// outside of the parameters.
+// LaunchKernel checks a launch and puts it into the stream's queue. It checks the dimensions,
+// .maxntid and .reqntid, shared memory, and the size of the parameter block. It refuses a launch
+// that hardware would refuse, and also a launch in which hardware would silently read beyond the
+// parameters.
 func (d *Driver) LaunchKernel(h cu.Function, grid, block cu.Dim3, dynShared uint32, st cu.Stream, params []byte) error {
 	return d.launch("cuLaunchKernel", cu.GraphKernel{Func: h, Grid: grid, Block: block, Shared: dynShared, Params: params}, cu.LaunchAttributes{}, st)
 }
@@ -47,7 +47,7 @@ func (d *Driver) launch(call string, l cu.GraphKernel, a cu.LaunchAttributes, st
 	return s.ctx.dead
 }
 
-// mostClustered is the number of blocks of a cluster that every device of capability 9.0 supports.
+// mostClustered is the largest cluster, in blocks, that every device of capability 9.0 supports.
 const mostClustered = 8
 
 // clusters checks a grid divided into clusters of the given size. A zero size means no clusters.
@@ -102,7 +102,7 @@ func (d *Driver) kernelWork(call string, ctx *context, launch cu.GraphKernel) (w
 		k.Threads += grid.Count() * threads
 	}
 	dev := ctx.dev
-	// in meta mode a kernel takes the time of its launch
+	// in meta mode a kernel takes no time except for its launch
 	run := func() (time.Duration, error) { return d.cfg.Cost.kernel(0, 0), nil }
 	if dev.mem != nil {
 		l := ptxvm.Launch{Entry: e, Grid: [3]uint32{grid.X, grid.Y, grid.Z}, Block: [3]uint32{block.X, block.Y, block.Z}, DynShared: dynShared,
@@ -124,7 +124,7 @@ func (d *Driver) kernelWork(call string, ctx *context, launch cu.GraphKernel) (w
 
 const sectorBytes = 32
 
-// faultError returns the driver's error for an error of a kernel, or nil for none.
+// faultError converts an error of a kernel to the driver's error. It returns nil for nil.
 func faultError(err error) error {
 	if err == nil {
 		return nil

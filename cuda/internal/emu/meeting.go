@@ -25,13 +25,13 @@ type Meeting struct {
 }
 
 // NewMeeting returns a meeting with the given number of parts, each of which moves that many bytes
-// between devices. The effect gets the memory of all devices, and must not call the driver. An
-// error of the effect ends the contexts of all parts. In meta mode the effect is not called.
+// between devices. The function effect gets the memory of all devices, and must not call the
+// driver. If it returns an error, the contexts of all parts end. In meta mode it is not called.
 func NewMeeting(name string, parts int, bytes uint64, effect func(*Shared) error) *Meeting {
 	return &Meeting{name: name, parts: make([]*op, parts), moves: bytes, effect: effect, waiting: parts}
 }
 
-// Meet queues parts of a meeting. For each i it queues part number parts[i] on streams[i].
+// Meet queues parts of a meeting: for each i, part parts[i] on streams[i].
 func (d *Driver) Meet(m *Meeting, parts []int, streams []cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,8 +58,8 @@ func (d *Driver) Meet(m *Meeting, parts []int, streams []cu.Stream) error {
 	return nil
 }
 
-// Cancel cancels a meeting that has not taken place. Its parts, queued or not, do nothing. The same
-// happens to a library's kernels when their communicator is aborted.
+// Cancel cancels a meeting that was not performed yet. Its parts, queued or not, do nothing. The
+// same happens to a library's kernels when their communicator is aborted.
 func (d *Driver) Cancel(m *Meeting) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,8 +71,8 @@ func (d *Driver) Cancel(m *Meeting) {
 	}
 }
 
-// meetingReady reports whether o, at the head of its stream, need not wait for a part of its
-// meeting in another stream.
+// meetingReady reports whether the operation may run, as far as its meeting is concerned. All parts
+// of the meeting must be queued, and each must be at the head of its stream.
 func (o *op) meetingReady() bool {
 	m := o.meeting
 	if m == nil {
@@ -89,9 +89,9 @@ func (o *op) meetingReady() bool {
 	return true
 }
 
-// runMeeting makes a meeting take place. d.mu is held.
+// runMeeting performs a meeting. d.mu is held.
 func (d *Driver) runMeeting(m *Meeting) {
-	// All parts start when the last one is ready.
+	// All parts start when the last part is ready.
 	var start time.Duration
 	for _, o := range m.parts {
 		start = max(start, o.stream.clock, o.submit)
@@ -112,7 +112,7 @@ func (d *Driver) runMeeting(m *Meeting) {
 		cost += slowest
 	}
 	end := start
-	for _, o := range m.parts { // all parts end when the slowest one ends
+	for _, o := range m.parts { // all parts end when the slowest part ends
 		_, e := o.stream.ctx.dev.engines[engineCompute].reserve(start, cost)
 		end = max(end, e)
 	}
@@ -135,8 +135,8 @@ func (d *Driver) runMeeting(m *Meeting) {
 	}
 }
 
-// A MeetingError says which part of a collective waits in vain, and for which parts. Nobody has
-// queued those parts, or they never get their turn.
+// A MeetingError says which part of a collective waits in vain, and for which parts. Those parts
+// were not queued, or can never run.
 type MeetingError struct {
 	Name   string
 	Device int
@@ -182,8 +182,8 @@ func (m *Meeting) missing() string {
 	return strings.Join(list, ", ")
 }
 
-// Shared is the memory of all devices. The function effect of [NewMeeting] and [Driver.Foreign]
-// receives it.
+// Shared is the memory of all devices. The functions effect of [NewMeeting] and [Driver.Foreign]
+// get it as an argument.
 type Shared struct {
 	d    *Driver
 	kind Kind

@@ -11,7 +11,6 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// twoDevices is two devices, each with a stream and a word of memory.
 type twoDevices struct {
 	*rig
 	ctx   [2]cu.Context
@@ -78,7 +77,7 @@ func TestMeeting(t *testing.T) {
 			m := p.sum()
 			if k%2 == 0 {
 				p.ok(p.Meet(m, []int{1, 0}, []cu.Stream{p.queue[1], p.queue[0]}))
-			} else { // queues the two parts in two calls
+			} else { // queue the two parts in two calls
 				p.ok(p.Meet(m, []int{0}, p.queue[:1]))
 				p.ok(p.Meet(m, []int{1}, p.queue[1:]))
 			}
@@ -140,8 +139,8 @@ func TestMeetingNobodyComesTo(t *testing.T) {
 	}
 }
 
-// TestCancelledMeeting checks that work behind a cancelled meeting runs, and that the meeting has
-// no effect.
+// TestCancelledMeeting checks that work queued after a cancelled meeting runs, and that the meeting
+// has no effect.
 func TestCancelledMeeting(t *testing.T) {
 	p := newTwoDevices(t, Config{Memory: 4 << 20})
 	p.put(0, 5)
@@ -189,7 +188,7 @@ func TestMeetingChecks(t *testing.T) {
 	}
 }
 
-// TestMeetingsOfMeta checks that meetings in meta mode take their time and touch no memory.
+// TestMeetingsOfMeta checks that meetings in meta mode take time but access no memory.
 func TestMeetingsOfMeta(t *testing.T) {
 	p := newTwoDevices(t, Config{Meta: true, Memory: 1 << 30})
 	m := NewMeeting("nothing", 2, 1<<20, func(*Shared) error { panic("an effect") })

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// MemAlloc maps n bytes, poisoned and uninitialised. It returns ErrOutOfMemory if they exceed the
+// MemAlloc maps n bytes, poisoned and uninitialised. It returns ErrOutOfMemory if that exceeds the
 // device's limit.
 func (d *Driver) MemAlloc(n uint64) (cu.DevicePtr, error) {
 	d.mu.Lock()
@@ -92,8 +92,8 @@ func (d *Driver) deviceAt(p cu.DevicePtr) *device {
 	return d.devices[i-1]
 }
 
-// hostBlock is page-locked host memory. It is Go memory, which does not move, and the driver keeps
-// it alive.
+// hostBlock is a block of page-locked host memory. It is ordinary Go memory, which does not move.
+// The driver keeps it alive.
 type hostBlock struct {
 	buf        []byte
 	flags      cu.HostAllocFlags

@@ -41,7 +41,7 @@ func TestOutOfMemory(t *testing.T) {
 		if b == a || b%512 != 0 {
 			t.Errorf("meta=%v: address %#x after %#x", meta, b, a)
 		}
-		r.ok(r.CtxSynchronize()) // no error above was sticky
+		r.ok(r.CtxSynchronize()) // none of the errors above ends the context
 	}
 }
 
@@ -125,7 +125,8 @@ func TestMemsetAndCopy(t *testing.T) {
 	if v := r.read(0, y, 4); fmt.Sprintf("%x", v) != "[22331111 22332233 44556677 11111111]" {
 		t.Errorf("got %x", v)
 	}
-	// Words that were not copied are still uninitialised. The copied words are initialised.
+	// Words that were not copied must still be uninitialised, and the copied words must be
+	// initialised.
 	r.ok(r.affine(0, y, 32, 1, 0))
 	r.ok(r.CtxSynchronize())
 
@@ -183,7 +184,7 @@ func TestBlocks(t *testing.T) {
 			cu.ErrIllegalAddress, `"activation"`},
 		"the neighbour": {func(r *rig, s cu.Stream, seg cu.DevicePtr) { r.ok(r.affine(s, seg+1024, 1, 1, 1)) }, cu.ErrIllegalAddress, ""},
 		"used before freed": {func(r *rig, s cu.Stream, seg cu.DevicePtr) {
-			r.ok(r.affine(s, seg, 32, 1, 1)) // still pending at BlockFreed
+			r.ok(r.affine(s, seg, 32, 1, 1)) // still pending when BlockFreed is called
 			r.BlockFreed(s, seg, 512)
 		}, 0, ""},
 		"used after freed": {func(r *rig, s cu.Stream, seg cu.DevicePtr) {
@@ -198,13 +199,13 @@ func TestBlocks(t *testing.T) {
 		"segment returned": {func(r *rig, s cu.Stream, seg cu.DevicePtr) {
 			r.ok(r.StreamSynchronize(s))
 			r.BlockFreed(s, seg, 512)
-			r.ok(r.MemFree(seg)) // the mark of BlockFreed is still queued
+			r.ok(r.MemFree(seg)) // the mark of BlockFreed has not run yet
 		}, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{})
 			s, seg := r.stream(), r.alloc(2048)
-			r.BlockFreed(s, seg, 2048) // a new pool first marks its whole allocation as free
+			r.BlockFreed(s, seg, 2048) // like a new pool, this first marks the whole allocation as free
 			r.BlockAllocated(s, seg, 128, 512, "activation")
 			r.ok(r.MemsetD32Async(seg, 1, 32, s))
 			c.do(r, s, seg)

@@ -18,7 +18,7 @@ type metaMemory struct {
 type metaRange struct {
 	base, size uint64
 	host       bool
-	home       uint64 // the reserved range in which this range is mapped; 0 if none
+	home       uint64 // first address of the reserved range in which this range is mapped; 0 if none
 }
 
 const (
@@ -35,7 +35,7 @@ func (m *metaMemory) add(size uint64, host bool) uint64 {
 	return addr
 }
 
-// alloc does what ptxvm's Memory.Alloc does.
+// alloc does the same as Memory.Alloc of package ptxvm.
 func (m *metaMemory) alloc(size uint64) (uint64, error) {
 	if size > m.limit {
 		return 0, ptxvm.ErrNoMemory
@@ -72,11 +72,11 @@ func (m *metaMemory) check(addr, n uint64) error {
 	return fmt.Errorf("emu: bytes [%#x,%#x) are not mapped", addr, addr+n)
 }
 
-// metaError returns the error of a call that would deliver a value to the host in meta mode.
+// metaError returns the error of a call that would pass a value to the host in meta mode.
 func metaError(call, what string) error {
 	return &cu.Error{Call: call, Result: cu.ErrNotSupported, Detail: what, Cause: ErrMeta}
 }
 
 // unreservedMin is the size from which the system reserves no memory for page-locked memory of meta
-// mode. Such memory reads as zeros, and a page exists only after somebody has written it.
+// mode. Such memory reads as zeros, and a page exists only after it was written.
 const unreservedMin = 64 << 10

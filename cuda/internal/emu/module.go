@@ -23,7 +23,7 @@ type module struct {
 type function struct {
 	mod        *module
 	entry      *ptxvm.Entry
-	maxDynamic int // bytes of dynamic shared memory that a launch may ask for
+	maxDynamic int // bytes of dynamic shared memory that a launch may request
 	carveout   int
 }
 
@@ -86,7 +86,7 @@ func (d *Driver) compile(call, text string, opts cu.JITOptions) (*ptxvm.Module, 
 	if major, minor := m.Version(); major > maxPTXMajor || major == maxPTXMajor && minor > maxPTXMinor {
 		return nil, fail(call, cu.ErrUnsupportedPTXVersion, ".version %d.%d, this driver compiles up to %d.%d", major, minor, maxPTXMajor, maxPTXMinor)
 	}
-	// "sm_90" runs on 9.0 and later, "sm_90a" on 9.0 only.
+	// code for "sm_90" runs on 9.0 and later, and code for "sm_90a" on 9.0 only
 	exact := !strings.HasSuffix(m.Arch(), fmt.Sprint(m.Target()))
 	if m.Target() > d.cfg.SM || exact && m.Target() != d.cfg.SM {
 		return nil, fail(call, cu.ErrNoBinaryForGPU, ".target %s, the device is sm_%d", m.Arch(), d.cfg.SM)
@@ -177,7 +177,6 @@ func (d *Driver) ModuleGetFunction(h cu.Module, name string) (cu.Function, error
 	return f, nil
 }
 
-// configuredSpill returns the local memory that Config.Spill gives a kernel.
 func (d *Driver) configuredSpill(kernel string) int {
 	if d.cfg.Spill == nil {
 		return 0
@@ -193,7 +192,7 @@ func (d *Driver) functionOf(call string, h cu.Function) (*function, error) {
 	return f, f.mod.ctx.dead
 }
 
-// maxThreads returns the largest number of threads of a block of e.
+// maxThreads returns the largest number of threads that a block of e may have.
 func maxThreads(e *ptxvm.Entry) int {
 	n := 1
 	for _, m := range e.MaxThreads {
@@ -264,8 +263,8 @@ func (d *Driver) FuncSetAttribute(h cu.Function, a cu.FuncAttr, value int) error
 	return fail(call, cu.ErrInvalidValue, "attribute %d cannot be set", a)
 }
 
-// OccupancyMaxActiveBlocks computes how many blocks fit a multiprocessor, from its limits of
-// threads, shared memory and blocks. It assumes the number of registers that FuncAttribute returns.
+// OccupancyMaxActiveBlocks computes how many blocks fit on a multiprocessor, from its limits of
+// threads, shared memory and blocks, and from the number of registers that FuncAttribute returns.
 func (d *Driver) OccupancyMaxActiveBlocks(h cu.Function, blockThreads int, dynShared uint64) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

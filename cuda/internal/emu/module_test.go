@@ -48,8 +48,8 @@ func TestModuleErrors(t *testing.T) {
 	}
 }
 
-// TestLink checks that a result of LinkPTX loads and runs, but only on a device of the linking
-// device's capability.
+// TestLink checks that the result of LinkPTX loads and runs, but only on devices with the compute
+// capability of the device that linked it.
 func TestLink(t *testing.T) {
 	r := newRig(t, Config{})
 	var info string

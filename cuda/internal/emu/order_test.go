@@ -11,7 +11,8 @@ import (
 
 const seeds = 40
 
-// outcomes runs a program in plain order and with many seeds, and counts each result.
+// outcomes runs a program with seed 0 and with many other seeds, and counts how often each result
+// occurs.
 func outcomes(t *testing.T, program func(r *rig) string) map[string]int {
 	t.Helper()
 	got := map[string]int{}
@@ -80,8 +81,9 @@ func TestReadBeforeCopy(t *testing.T) {
 	}
 }
 
-// TestReuseWithoutWait refills a page-locked buffer before its copy has run. The copy then has
-// wrong contents: under some seeds, and always in plain order, because queues are lazy.
+// TestReuseWithoutWait refills a page-locked buffer before its copy has run. It checks that the
+// copy then has wrong contents: under some seeds, and always with seed 0, because queued work runs
+// as late as possible.
 func TestReuseWithoutWait(t *testing.T) {
 	program := func(wait bool) func(r *rig) string {
 		return func(r *rig) string {
@@ -131,8 +133,8 @@ func TestLegacyDefaultStream(t *testing.T) {
 	}
 }
 
-// TestEventCaptures checks which record a wait waits for: the last one that was enqueued before the
-// wait. An event that was never recorded delays nothing.
+// TestEventCaptures checks that a wait is for the last record that was enqueued before the wait. An
+// event that was never recorded delays nothing.
 func TestEventCaptures(t *testing.T) {
 	r := newRig(t, Config{})
 	a, b, e := r.stream(), r.stream(), r.event()
@@ -155,7 +157,7 @@ func TestEventCaptures(t *testing.T) {
 	}
 }
 
-// TestPollingEnds checks that each query lets one operation run.
+// TestPollingEnds checks that each query lets one operation run, so that a loop of queries ends.
 func TestPollingEnds(t *testing.T) {
 	r := newRig(t, Config{Seed: 3})
 	s, e := r.stream(), r.event()
@@ -180,8 +182,8 @@ func TestPollingEnds(t *testing.T) {
 	}
 }
 
-// TestQueueIsLazyAndBounded checks that nothing runs before it must, and that at most QueueDepth
-// operations are pending.
+// TestQueueIsLazyAndBounded checks that work runs only when something needs it, and that at most
+// QueueDepth operations are pending.
 func TestQueueIsLazyAndBounded(t *testing.T) {
 	r := newRig(t, Config{QueueDepth: 8})
 	s := r.stream()

@@ -24,8 +24,8 @@ const (
 	PageableLate
 )
 
-// usualPageable returns the setting for a Config that leaves the choice open. FLAMBEAU_PAGEABLE
-// also affects emulated GPUs that a test creates by itself. So whole test suites can run with it.
+// usualPageable returns the setting for a Config that does not choose. FLAMBEAU_PAGEABLE also
+// affects the emulated GPUs that tests create, so that whole test suites can run with it.
 func usualPageable() Pageable {
 	if os.Getenv("FLAMBEAU_PAGEABLE") == "late" {
 		return PageableLate
@@ -33,13 +33,14 @@ func usualPageable() Pageable {
 	return PageableNow
 }
 
-// poisonByte fills the destination of a late copy. Floats of any width made of it are NaN.
+// poisonByte fills the destination of a late copy. A float of any width that consists of these
+// bytes is NaN.
 const poisonByte = 0xff
 
-// source returns the bytes that a copy from the host reads when it runs. It also returns a check
-// that must run before the copy. h is nil for pageable memory. A late copy reads Go memory, which
-// the slice keeps alive. That memory was passed through an interface, so it does not lie on a
-// stack, which could move.
+// source returns the bytes that a copy from the host reads when it runs, and a check that must run
+// before the copy. The argument h is nil for pageable memory. A late copy reads Go memory, which
+// the slice keeps alive. That memory cannot move: it was passed through an interface, so it does
+// not lie on a stack.
 func (d *Driver) source(call string, h *hostBlock, src []byte) (data []byte, intact func() error) {
 	if h != nil {
 		return src, func() error { return h.alive(KindCopyHtoD, call, uint64(len(src))) }

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// The driver detects programs that rely on a copy of pageable memory being complete when the call
-// returns.
+// TestLatePageable checks that the driver detects programs that rely on a copy of pageable memory
+// being complete when the call returns.
 func TestLatePageable(t *testing.T) {
 	r := newRig(t, Config{Pageable: PageableLate})
 	x, s := r.alloc(256), r.stream()
@@ -17,7 +17,7 @@ func TestLatePageable(t *testing.T) {
 	fill(host, 1)
 	r.ok(r.MemcpyHtoDAsync(x, ptr(host), 256, s))
 	r.ok(r.StreamSynchronize(s))
-	fill(host, 2) // the copy has run
+	fill(host, 2) // the copy has run by now
 	r.ok(r.MemcpyDtoHAsync(ptr(host), x, 256, s))
 	if !all(host, 0xffffffff) {
 		t.Errorf("a destination that is still to be written holds %v", host[:4])
@@ -38,7 +38,8 @@ func TestLatePageable(t *testing.T) {
 	}
 }
 
-// FLAMBEAU_PAGEABLE affects only drivers whose configuration leaves the choice open.
+// TestUsualPageable checks that FLAMBEAU_PAGEABLE affects only drivers whose configuration leaves
+// the choice open.
 func TestUsualPageable(t *testing.T) {
 	t.Setenv("FLAMBEAU_PAGEABLE", "late")
 	for set, want := range map[Pageable]Pageable{0: PageableLate, PageableNow: PageableNow, PageableLate: PageableLate} {
@@ -51,7 +52,7 @@ func TestUsualPageable(t *testing.T) {
 	}
 }
 
-// A test can add local memory to a kernel.
+// TestPlantedSpill checks that Config.Spill adds local memory to a kernel.
 func TestPlantedSpill(t *testing.T) {
 	r := newRig(t, Config{Spill: func(kernel string) int {
 		if kernel == "race" {

@@ -21,8 +21,8 @@ func (d *Driver) DeviceCanAccessPeer(dev, peer cu.Device) (bool, error) {
 	return err == nil && dev != peer && !d.cfg.NoPeer, err
 }
 
-// peerContext returns the current context and the context with the handle peer, which must not be
-// the current one. d.mu is held.
+// peerContext returns the current context, and the context with the handle peer. The two must
+// differ. d.mu is held.
 func (d *Driver) peerContext(call string, peer cu.Context) (ctx, other *context, err error) {
 	if ctx, err = d.currentContext(call); err != nil {
 		return nil, nil, err
@@ -108,13 +108,14 @@ func (d *Driver) linkPeers() {
 	}
 }
 
-// reaches reports whether a copy between two devices, in a stream of ctx, does not pass through the
-// host. d.mu is held.
+// reaches reports whether a copy between two devices, in a stream of ctx, avoids the host. d.mu is
+// held.
 func (ctx *context) reaches(from, to *context) bool {
 	return to == from || ctx.peers[to] || ctx.peers[from]
 }
 
-// peerWork checks a copy between devices and returns the work of a node of ctx. d.mu is held.
+// peerWork checks a copy between devices, and returns the work of a graph's node for it in ctx.
+// d.mu is held.
 func (d *Driver) peerWork(call string, ctx *context, c cu.GraphCopy) (work, error) {
 	n := c.N
 	from, to := d.deviceAt(c.Src), d.deviceAt(c.Dst)
@@ -180,7 +181,8 @@ func (d *Driver) MemcpyPeerAsync(dst cu.DevicePtr, dstCtx cu.Context, src cu.Dev
 	if direct && to != from {
 		d.counters.PeerDirect.add(n)
 	}
-	// A copy in two pieces reveals work that runs between them.
+	// The copy runs in two pieces, so that tests detect other work that runs in the middle of a
+	// copy.
 	first, cost := n, d.cfg.Cost.peer(n, direct)
 	rest := time.Duration(0)
 	if d.rng != nil && n > 1 {

@@ -55,7 +55,7 @@ func TestPeerAccessCalls(t *testing.T) {
 	expect("disable", r.CtxDisablePeerAccess(other), 0)
 	expect("disabled", r.CtxDisablePeerAccess(other), cu.ErrPeerAccessNotEnabled)
 	expect("enable", r.CtxEnablePeerAccess(other), 0)
-	r.ok(r.PrimaryCtxRelease(1)) // access ended with the context
+	r.ok(r.PrimaryCtxRelease(1)) // the access ended with the context
 	expect("a context that is gone", r.CtxDisablePeerAccess(other), cu.ErrInvalidContext)
 	other = must(r.PrimaryCtxRetain(1))(t)
 	expect("a new context", r.CtxEnablePeerAccess(other), 0)
@@ -109,13 +109,13 @@ func TestPeerLoads(t *testing.T) {
 			t.Errorf("the kernel of the other device left %v", v)
 		}
 	})
-	r.ok(r.affine(0, there, 64, 1, 0)) // pending while access ends
+	r.ok(r.affine(0, there, 64, 1, 0)) // still pending when the access ends
 	r.ok(r.CtxDisablePeerAccess(other))
 	fault(r, r.CtxSynchronize(), "memory of device 1, to which device 0 has no peer access")
 
 	r, other = newPair(t, Config{Memory: 4 << 20})
 	there = put(r, other, 64)
-	r.withContext(other, func() { r.ok(r.CtxEnablePeerAccess(r.ctx)) }) // the wrong direction
+	r.withContext(other, func() { r.ok(r.CtxEnablePeerAccess(r.ctx)) }) // this enables the wrong direction
 	fault(r, r.affine(0, there, 64, 3, 1), "memory of device 1, to which device 0 has no peer access")
 	r.ok(r.CtxSetCurrent(other)) // the second device has not faulted
 	if v := r.read(0, there, 64); !all(v, 5) {
@@ -140,7 +140,7 @@ func TestPeerLoads(t *testing.T) {
 		r.ok(r.CtxSynchronize())
 	})
 	here := r.alloc(256)
-	// a copy can read memory that a kernel cannot reach
+	// a copy can read peer memory that a kernel cannot access
 	r.ok(r.MemcpyPeerAsync(here, r.ctx, mapped, other, 256, 0))
 	if v := r.read(0, here, 64); !all(v, 5) {
 		t.Errorf("the copy brought %v", v)
@@ -149,7 +149,7 @@ func TestPeerLoads(t *testing.T) {
 }
 
 // TestPeerCopyPaths checks that a copy takes the time of one copy or of two, depending on the
-// access of its stream's context. It also checks that initialised bits are copied.
+// access of its stream's context. It also checks that the record of initialised bytes is copied.
 func TestPeerCopyPaths(t *testing.T) {
 	cost := Cost{Copy: time.Microsecond, CopyBytes: 1e9, PeerBytes: 10e9}
 	for _, c := range []struct {
@@ -273,7 +273,8 @@ func (r *rig) affine1(s cu.Stream, x cu.DevicePtr) error {
 	return r.LaunchKernel(f, cu.Dim3{X: 2, Y: 1, Z: 1}, cu.Dim3{X: 32, Y: 1, Z: 1}, 0, s, p)
 }
 
-// TestPeersInMetaMode checks that access and copies are counted without memory.
+// TestPeersInMetaMode checks peer access and copies between peers in meta mode. The copies are
+// counted, and no memory is touched.
 func TestPeersInMetaMode(t *testing.T) {
 	r, other := newPair(t, Config{Memory: 4 << 20, Meta: true})
 	r.ok(r.CtxEnablePeerAccess(other))

@@ -18,8 +18,8 @@ func TestRandomProgramsAgreeWithSequence(t *testing.T) {
 		r := newRig(t, Config{Seed: seed, Workers: 1, QueueDepth: 1 + rng.IntN(40)})
 		var streams [streamCount]cu.Stream
 		for i := range streams {
-			// Under some seeds stream 0 of the program is the legacy default stream. All other
-			// streams are blocking or non-blocking.
+			// Under some seeds stream 0 of the program is the legacy default stream. Each other
+			// stream is blocking or non-blocking, at random.
 			if i > 0 || seed%3 == 0 {
 				streams[i] = must(r.StreamCreate(cu.StreamFlags(rng.IntN(2)), 0))(t)
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// kernels is a module in which affine computes x[i] = a·x[i] + b for i < n. Every other kernel does
-// one thing wrong, or needs one property of its launch.
+// kernels is a module in which affine computes x[i] = a·x[i] + b for i < n. Each of the other
+// kernels makes one mistake, or needs one property of its launch.
 const kernels = `
 .version 7.0
 .target sm_80
@@ -68,13 +68,13 @@ DONE:
 }
 `
 
-// rig is a driver with a current context on this goroutine's thread.
+// rig is a driver whose context is current on the test's thread.
 type rig struct {
 	testing.TB
 	*Driver
 	ctx  cu.Context
 	mod  cu.Module
-	mods map[int]cu.Module // modules by device, for affine1
+	mods map[int]cu.Module // modules by device, used by affine1
 }
 
 func newRig(t testing.TB, cfg Config) *rig {
@@ -92,7 +92,7 @@ func newRig(t testing.TB, cfg Config) *rig {
 	return r
 }
 
-// must returns a function that returns v, or ends the test if there is an error.
+// must returns a function that ends the test if there is an error, and otherwise returns v.
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()

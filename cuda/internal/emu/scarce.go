@@ -12,7 +12,7 @@ func (d *Driver) Segment() uint64 { return d.cfg.Segment }
 
 // shortage is a planned refusal of memory.
 type shortage struct {
-	left  uint64 // requests until the shortage begins; 0 if no shortage is planned
+	left  uint64 // number of requests until the shortage begins; 0 if none is planned
 	begun bool
 }
 

@@ -20,9 +20,9 @@ const (
 	KindMemset
 	KindRecord  // records an event
 	KindWait    // waits for an event
-	KindMark    // a pool's block begins or ends
+	KindMark    // marks the beginning or the end of a pool's block
 	KindGraph   // the first operation of a graph's launch
-	KindJoin    // in a graph, waits for all operations before it
+	KindJoin    // waits for all earlier operations of a graph
 	KindMeeting // part of a collective, see Meeting
 )
 
@@ -39,7 +39,7 @@ type Op struct {
 	Device   int    // device of the stream
 	Stream   cu.Stream
 	Bytes    uint64 // bytes of a copy, memset or collective, else 0
-	From, To int    // numbers of the devices of a copy between devices; otherwise both are Device
+	From, To int    // ordinals of the devices of a copy between devices; otherwise both are Device
 	Staged   bool   // a copy between devices that goes through the host
 }
 
@@ -48,36 +48,37 @@ type Op struct {
 type op struct {
 	Op
 	stream *stream
-	issue  uint64 // the operation's position in the order of all calls
-	// operations that must be done before this one, besides the earlier ones of its queue
+	issue  uint64 // index of the operation among all operations
+	// operations that must be done before this one, in addition to the earlier operations of its
+	// queue
 	after []*op
 	// the operation's effect; nil for records and waits. An error ends the context.
 	run           func() (time.Duration, error)
-	submit        time.Duration // time of the device's host at the call
+	submit        time.Duration // time of the device's host clock at the call
 	end           time.Duration // virtual time of completion, valid once done
 	done          bool
-	afterMetaCopy bool // see the field afterMetaCopy of stream
+	afterMetaCopy bool
 
-	meeting *Meeting // the meeting that the operation is a part of; nil once the meeting is over
+	meeting *Meeting // the meeting to which the operation belongs; nil once the meeting is over
 }
 
 // stream is a queue of operations of one context.
 type stream struct {
 	handle        cu.Stream
 	ctx           *context
-	blocking      bool // takes part in the ordering of the legacy default stream
-	weight        int  // how often an adversarial schedule picks the stream
+	blocking      bool // whether the stream and the legacy default stream wait for each other
+	weight        int  // relative frequency with which an adversarial schedule picks the stream
 	queue         []*op
 	last          *op  // the newest operation, done or not
 	afterMetaCopy bool // in meta mode: the stream has copied to page-locked memory
 	clock         time.Duration
 	closed        bool     // the stream was destroyed, and is removed when its queue is empty
 	capture       *capture // if not nil, it receives the work that is queued on the stream
-	by            *device  // for a graph's launch: the device that submits it; if nil, ctx's device
+	by            *device  // for the launch of a graph, the device that submits it; if nil, the device of ctx
 }
 
-// weights are the weights that a stream may get in an adversarial schedule. Streams with the
-// smallest weight are rarely picked while streams with larger weights are ready. Streams with the
+// weights lists the weights that a stream may get in an adversarial schedule. Streams with the
+// smallest weight are rarely picked while others with larger weights are ready. Streams with the
 // largest weight are picked most of the time.
 var weights = [...]int{1, 1, 8, 64}
 
@@ -87,9 +88,9 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // the capture stores the error
 		return o
 	}
-	// The loop makes room by running older operations. It comes before o is appended, because o
-	// must not run yet: the call may still be refused. If all queues wait for parts of a meeting
-	// that are not queued yet, nothing can run.
+	// The loop runs older operations to make room in the queue. It does so before o is appended,
+	// because o must not run yet: the call may still be refused. If all queues wait for parts of a
+	// meeting that are not queued yet, nothing can run.
 	for d.pending >= d.cfg.QueueDepth && d.step() {
 	}
 	d.issue++
@@ -116,7 +117,7 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 	s.queue = append(s.queue, o)
 	s.last = o
 	d.pending++
-	if d.rng != nil && d.rng.IntN(4) == 0 { // hardware may also start work at once
+	if d.rng != nil && d.rng.IntN(4) == 0 { // hardware may also start work immediately
 		d.step()
 	}
 	return o
@@ -152,7 +153,7 @@ func (d *Driver) step() bool {
 			continue
 		}
 		total += s.weight
-		if d.rng.IntN(total) < s.weight { // picks one of the ready streams, by weight, in one pass
+		if d.rng.IntN(total) < s.weight { // picks one of the ready streams at random, by weight
 			pick = s
 		}
 	}
@@ -163,30 +164,30 @@ func (d *Driver) step() bool {
 	return true
 }
 
-// finish runs operations until the given function returns true. d.mu is held.
+// finish runs operations until the function done returns true. d.mu is held.
 func (d *Driver) finish(done func() bool) {
 	for !done() {
 		if !d.step() && !d.endDeadlocked() {
-			// Each wait is for an operation that was issued earlier. So there is always a queue
+			// Each wait is for an operation that was enqueued earlier. So there is always a queue
 			// whose first operation is ready, or waits at a meeting.
 			panic("emu: no operation can run: the order of the queues is broken")
 		}
 	}
 }
 
-// drain runs operations until the queues of ctx are empty, and moves the clock of the host as await
-// does. d.mu is held.
+// drain runs operations until the queues of ctx are empty, and advances the host's clock like
+// await. d.mu is held.
 func (d *Driver) drain(ctx *context) {
-	for _, s := range slices.Clone(d.streams) { // await removes streams
+	for _, s := range slices.Clone(d.streams) { // a copy, because await removes streams
 		if s.ctx == ctx && s.last != nil {
 			d.await(s.last)
 		}
 	}
 }
 
-// await runs operations until o is done, and moves the clock of the waiting goroutine's host to
-// that time. This is the host of the device whose context is current, or of o's device if no
-// context is current. d.mu is held.
+// await runs operations until o is done, and then advances a host's clock to that time. It is the
+// host clock of the device whose context is current, or of o's device if no context is current.
+// d.mu is held.
 func (d *Driver) await(o *op) {
 	d.finish(func() bool { return o.done })
 	dev := o.stream.ctx.dev

@@ -14,15 +14,14 @@ type Traffic struct{ Count, Bytes uint64 }
 
 func (t *Traffic) add(bytes uint64) { t.Count++; t.Bytes += bytes }
 
-// KernelStats adds up the launches of one kernel name. The counts of ptxvm, and Time, are added
-// when a launch has run. The numbers of launches, blocks and threads are added by the call.
+// KernelStats adds up the launches of one kernel name. The numbers of launches, blocks and threads
+// are added at the call. The counts of ptxvm, and Time, are added when the launch has run.
 type KernelStats struct {
 	Launches, Blocks, Threads uint64
 	Time                      time.Duration // virtual time of the kernel itself
 	ptxvm.Stats
 }
 
-// add adds every counter of s.
 func (k *KernelStats) add(s *ptxvm.Stats) {
 	to, from := reflect.ValueOf(&k.Stats).Elem(), reflect.ValueOf(s).Elem()
 	for i := range to.NumField() {
@@ -39,10 +38,10 @@ type Counters struct {
 	// copies in Peer that did not pass through the host, because of peer access
 	PeerDirect Traffic
 	Memsets    Traffic
-	// copies in HtoD and DtoH from or to pageable memory, which hardware stages and partly waits
-	// for
+	// copies in HtoD and DtoH from or to pageable memory; hardware stages them, and the host may
+	// wait for them
 	Pageable         uint64
-	PageableHtoD     uint64 // copies in Pageable that come from the host
+	PageableHtoD     uint64 // copies in Pageable that are from the host to a device
 	Synchronisations uint64 // calls of CtxSynchronize, StreamSynchronize and EventSynchronize
 	Allocs, Frees    uint64 // calls of MemAlloc and MemFree
 	HostAllocs       uint64
@@ -50,7 +49,7 @@ type Counters struct {
 	Kernels          map[string]*KernelStats
 }
 
-// kernel returns the entry of a name, which it creates at first use.
+// kernel returns the statistics of a kernel name, and creates them at first use.
 func (c *Counters) kernel(name string) *KernelStats {
 	k := c.Kernels[name]
 	if k == nil {
@@ -84,7 +83,8 @@ func (d *Driver) ResetStats() {
 	d.counters = Counters{}
 }
 
-// Stats returns the counters of an emulated driver. ok is false if the driver is not emulated.
+// Stats returns the counters of an emulated driver. The result ok is false if the driver is not
+// emulated.
 func Stats(api cu.API) (c Counters, ok bool) {
 	d, ok := api.(*Driver)
 	if !ok {

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// event is a handle for the point that its last record captured.
+// event is a handle for the point in a stream that its last record captured.
 type event struct {
 	ctx    *context
 	timing bool
@@ -33,8 +33,7 @@ func (d *Driver) StreamCreate(f cu.StreamFlags, priority int) (cu.Stream, error)
 	return s.handle, nil
 }
 
-// StreamDestroy invalidates the handle. Pending work still runs when something needs it, or when
-// its turn comes.
+// StreamDestroy invalidates the handle. Pending work of the stream still runs.
 func (d *Driver) StreamDestroy(h cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -51,7 +50,6 @@ func (d *Driver) StreamDestroy(h cu.Stream) error {
 	return nil
 }
 
-// removeStream removes s. d.mu is held.
 func (d *Driver) removeStream(s *stream) {
 	if d.byHandle[s.handle] == s {
 		delete(d.byHandle, s.handle)
@@ -74,8 +72,8 @@ func (d *Driver) StreamSynchronize(h cu.Stream) error {
 	return s.ctx.dead
 }
 
-// StreamQuery reports whether the stream's work has completed. Afterwards it lets one pending
-// operation run, so that polling ends.
+// StreamQuery reports whether the stream's work has completed. It then lets one pending operation
+// run, so that polling ends.
 func (d *Driver) StreamQuery(h cu.Stream) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

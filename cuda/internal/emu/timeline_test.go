@@ -12,7 +12,6 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// timelineOp is one operation of a timeline.
 type timelineOp struct {
 	Op
 	start, end time.Duration
@@ -23,7 +22,7 @@ func (m timelineOp) String() string {
 		m.Kind, m.Name, m.Bytes, m.From, m.To, m.start, m.end)
 }
 
-// rank drives one device of a driver, on a goroutine and a thread of its own.
+// rank drives one device of a driver, on its own goroutine and thread.
 type rank struct {
 	*Driver
 	device  int
@@ -31,19 +30,19 @@ type rank struct {
 	a, b    cu.Stream
 	kernel  cu.Function
 	src     cu.DevicePtr
-	dst     []cu.DevicePtr  // for each device, the memory to which its peers copy
-	events  []chan cu.Event // for each device, announces its copies to its peers
+	dst     []cu.DevicePtr  // for each device, the memory to which the other devices copy
+	events  []chan cu.Event // for each device, a channel on which it announces its copies to the others
 	failure error
 }
 
-// record records the first error.
+// record keeps the first error.
 func (k *rank) record(err error) {
 	if k.failure == nil {
 		k.failure = err
 	}
 }
 
-// compute queues a kernel that itself takes almost no time.
+// compute queues a kernel that takes almost no time without a latency.
 func (k *rank) compute(s cu.Stream) {
 	one := cu.Dim3{X: 1, Y: 1, Z: 1}
 	k.record(k.LaunchKernel(k.kernel, one, one, 0, s, nil))
@@ -54,8 +53,8 @@ func (k *rank) send(peer int, n uint64) {
 	k.record(k.MemcpyPeerAsync(k.dst[peer], k.ctxs[peer], k.src, k.ctxs[k.device], n, k.b))
 }
 
-// follow makes later work of one stream wait for the queued work of another stream. It returns the
-// event between them.
+// follow makes later work of the stream later wait for the queued work of the stream earlier. It
+// returns the event between them.
 func (k *rank) follow(later, earlier cu.Stream) cu.Event {
 	e, err := k.EventCreate(cu.EventDefault)
 	k.record(err)
@@ -64,8 +63,8 @@ func (k *rank) follow(later, earlier cu.Stream) cu.Event {
 	return e
 }
 
-// ranks runs a program for each device, on goroutines that take turns at random. It returns the
-// operations of each device and stream (0: a, 1: b), with their times.
+// ranks runs a program for each device, on goroutines that the test interleaves at random. It
+// returns the operations of each device and stream (0: a, 1: b), with their times.
 func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]timelineOp, d *Driver) {
 	t.Helper()
 	const size = 1 << 20
@@ -134,8 +133,7 @@ func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]timelin
 	return list, d
 }
 
-// planted returns a function for Config.Latency. That function adds latencies[i] to each kernel of
-// device i.
+// planted returns a Config.Latency that adds latencies[i] to each kernel of device i.
 func planted(latencies ...time.Duration) func(Op) time.Duration {
 	return func(o Op) time.Duration {
 		if o.Kind == KindKernel {
@@ -145,11 +143,11 @@ func planted(latencies ...time.Duration) func(Op) time.Duration {
 	}
 }
 
-// TestPipeline runs kernels on one stream. On a second stream it copies their results, after waits
-// for events. Two devices do this at once. A device takes the time of all its kernels or of all its
-// copies, whichever is longer, and in addition the time of one piece of the other kind. The test
-// fails if a copy occupies the engine for kernels. It also fails if a copy waits for the copies or
-// the host of the second device.
+// TestPipeline runs kernels on one stream. A second stream copies their results, after it has
+// waited for events. Two devices do this at once. The kernels and the copies of a device overlap.
+// So the device takes the time of all its kernels or of all its copies, whichever is longer, plus
+// the time of one piece of the other kind. The test fails if a copy occupies the engine for
+// kernels, or waits for the copies or the host of the second device.
 func TestPipeline(t *testing.T) {
 	const pieces, bytes = 50, 1 << 20
 	for _, c := range []struct {
@@ -167,7 +165,7 @@ func TestPipeline(t *testing.T) {
 				k.compute(k.a)
 				k.follow(k.b, k.a)
 				k.send(1-k.device, bytes)
-				if i%20 == 19 { // the host's clock moves on, but no operation is delayed
+				if i%20 == 19 { // the host's clock advances, but no operation is delayed
 					runtime.Gosched()
 				}
 			}
@@ -208,8 +206,8 @@ func TestPipeline(t *testing.T) {
 }
 
 // exchange returns a program in which devices send their results to each other, and add them up in
-// kernels, while computing kernels continue. Streams wait for events of their peers, and hosts wait
-// for events of their own device.
+// kernels, while other kernels continue to compute. Streams wait for events of their peers, and
+// hosts wait for events of their own device.
 func exchange(pieces int, pause func()) func(k *rank) {
 	return func(k *rank) {
 		n := len(k.ctxs)
@@ -228,14 +226,14 @@ func exchange(pieces int, pause func()) func(k *rank) {
 			k.record(k.StreamWaitEvent(k.b, <-k.events[from])) // an event of another device
 			k.compute(k.b)
 			pause()
-			if i%7 == 6 { // waits like a host that reads the loss
+			if i%7 == 6 { // the host waits, like a program that reads the loss
 				k.record(k.EventSynchronize(k.follow(k.a, k.b)))
 			}
 		}
 	}
 }
 
-// TestTimesAreOfNoInterleaving checks that the times do not depend on how goroutines take turns, if
+// TestTimesAreOfNoInterleaving checks that the times do not depend on how goroutines take turns if
 // each goroutine drives one device.
 func TestTimesAreOfNoInterleaving(t *testing.T) {
 	const devices, pieces = 3, 30
@@ -275,8 +273,8 @@ func TestTimesAreOfNoInterleaving(t *testing.T) {
 	}
 }
 
-// checkExclusive checks that each stream does one thing after the other, and that a device takes at
-// least the time of its kernels in all streams.
+// checkExclusive checks that operations of one stream do not overlap, and that a device takes at
+// least the sum of the times of its kernels.
 func checkExclusive(t *testing.T, list [][2][]timelineOp, latency func(Op) time.Duration) {
 	t.Helper()
 	for i, streams := range list {
@@ -300,9 +298,9 @@ func checkExclusive(t *testing.T, list [][2][]timelineOp, latency func(Op) time.
 	}
 }
 
-// TestHostsAreTheirOwn checks that a wait moves only the clock of the device that the waiting
-// thread drives. Without a current context it moves the clock of the device for whose work it
-// waits.
+// TestHostsAreTheirOwn checks that a wait advances only the host clock of the device that the
+// waiting thread drives. Without a current context, it advances the clock of the device for whose
+// work the thread waits.
 func TestHostsAreTheirOwn(t *testing.T) {
 	us := time.Microsecond
 	var last timelineOp
@@ -332,7 +330,7 @@ func TestHostsAreTheirOwn(t *testing.T) {
 		clocks("device 1 waited for device 0", filled, filled+1000*us)
 		r.ok(r.MemsetD32Async(r.alloc(256), 1, 64, 0))
 	})
-	r.ok(r.EventRecord(e, 0)) // only the earlier mark precedes this one in the stream
+	r.ok(r.EventRecord(e, 0)) // in the stream, only the earlier mark precedes this one
 	r.ok(r.CtxSetCurrent(0))
 	r.ok(r.EventSynchronize(e))
 	clocks("nobody waited for device 0", filled+2000*us, filled+1000*us)
@@ -345,7 +343,7 @@ func TestHostsAreTheirOwn(t *testing.T) {
 // run at the same time. A kernel that waits for a copy must not delay a kernel that is ready.
 func TestEngines(t *testing.T) {
 	const us, n = time.Microsecond, 1000
-	// 2 µs for a direct copy, 4 µs for a copy through the host
+	// a direct copy takes 2 µs, and a copy through the host takes 4 µs
 	cost := Cost{Copy: us, CopyBytes: 1e9, PeerBytes: 1e9}
 	for _, staged := range []bool{false, true} {
 		list, _ := ranks(t, Config{Cost: cost, NoPeer: staged, Latency: planted(50*us, 50*us)}, func(k *rank) {
@@ -355,8 +353,8 @@ func TestEngines(t *testing.T) {
 			host, err := k.MemHostAlloc(n, cu.HostPortable)
 			k.record(err)
 			k.send(1, n)
-			// These copies run at the same time as a copy between devices, if that copy avoids the
-			// host.
+			// These copies use the links to the host. They overlap with a copy between devices that
+			// avoids the host.
 			k.record(k.MemcpyDtoHAsync(host, k.dst[0], n, k.a))
 			k.record(k.MemcpyHtoDAsync(k.dst[0], host, n, k.b))
 			k.follow(k.a, k.b)
@@ -383,7 +381,7 @@ func TestEngines(t *testing.T) {
 			t.Errorf("staged %v: %v, want it at %v", staged, m, sent)
 		}
 	}
-	// A kernel that waits does not delay another kernel.
+	// A waiting kernel does not delay another kernel.
 	list, _ := ranks(t, Config{Cost: cost, Latency: planted(50*us, 50*us)}, func(k *rank) {
 		if k.device == 1 {
 			return
@@ -391,7 +389,7 @@ func TestEngines(t *testing.T) {
 		for range 100 {
 			k.send(1, n)
 		}
-		k.compute(k.b) // ready after 200 µs
+		k.compute(k.b) // this kernel is ready after 200 µs
 		k.compute(k.a)
 		k.compute(k.a)
 	})

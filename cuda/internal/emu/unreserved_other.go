@@ -2,9 +2,9 @@
 
 package emu
 
-// mapUnreserved returns n bytes of Go memory. The runtime does not touch them if it gets them from
-// the system.
+// mapUnreserved returns n bytes of Go memory. If the runtime gets them from the operating system,
+// it does not write them.
 func mapUnreserved(n uint64) ([]byte, error) { return make([]byte, n), nil }
 
-// unmap does nothing, because the garbage collector frees what mapUnreserved made.
+// unmap does nothing, because the garbage collector frees the memory.
 func unmap([]byte) error { return nil }

@@ -9,5 +9,4 @@ func mapUnreserved(n uint64) ([]byte, error) {
 	return unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE)
 }
 
-// unmap unmaps what mapUnreserved mapped.
 func unmap(b []byte) error { return unix.Munmap(b) }

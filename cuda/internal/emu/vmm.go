@@ -14,14 +14,14 @@ var (
 	_ cu.Expandable    = (*Driver)(nil)
 )
 
-// virtual is the virtual memory management of a device.
+// virtual holds the state of a device's virtual memory management.
 type virtual struct {
-	ranges  map[uint64]uint64          // reserved ranges: size by address
-	handles map[cu.MemHandle]*physical // memory that is not yet released, or still mapped
+	ranges  map[uint64]uint64          // sizes of reserved ranges, by address
+	handles map[cu.MemHandle]*physical // memory that is not released yet, or that is still mapped
 	mapped  map[uint64]*physical       // mapped memory by address
 }
 
-// physical is memory made by MemCreate. It can be mapped at one place only.
+// physical is memory made by MemCreate. It can be mapped at one address only.
 type physical struct {
 	handle   cu.MemHandle
 	size     uint64
@@ -33,8 +33,8 @@ func newVirtual() *virtual {
 	return &virtual{ranges: map[uint64]uint64{}, handles: map[cu.MemHandle]*physical{}, mapped: map[uint64]*physical{}}
 }
 
-// granularity returns the default size of pages. It is the page size of hardware, or less if the
-// memory would have fewer than 32 pages.
+// granularity returns the default page size: that of hardware, or less if the memory would have
+// fewer than 32 such pages.
 func granularity(memory uint64) uint64 {
 	g := uint64(2 << 20)
 	for memory < 1<<30 && g > 64<<10 && g > memory/32 {
@@ -88,7 +88,7 @@ func (d *Driver) MemAddressReserve(n uint64) (cu.DevicePtr, error) {
 }
 
 // virtualAt returns the device of an address and the reserved range that contains all of [p, p+n).
-// dev is nil if there is none. d.mu is held.
+// The result dev is nil if there is no such range. d.mu is held.
 func (d *Driver) virtualAt(p cu.DevicePtr, n uint64) (dev *device, home uint64) {
 	dev = d.deviceAt(p)
 	if dev == nil {
@@ -175,7 +175,7 @@ func (d *Driver) MemRelease(h cu.MemHandle) error {
 	return nil
 }
 
-// dropMemory frees memory if nothing refers to it any more.
+// dropMemory frees memory to which neither a handle nor a mapping refers any more.
 func (d *Driver) dropMemory(dev *device, m *physical) {
 	if !m.released || m.addr != 0 {
 		return
@@ -189,8 +189,8 @@ func (d *Driver) dropMemory(dev *device, m *physical) {
 	d.counters.Frees++
 }
 
-// MemMap maps all of a handle's memory at an address. Each time its contents are poison and count
-// as uninitialised.
+// MemMap maps all of a handle's memory at an address. After each mapping the contents are poison
+// and count as uninitialised.
 func (d *Driver) MemMap(p cu.DevicePtr, n uint64, h cu.MemHandle) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -226,7 +226,8 @@ func (d *Driver) MemMap(p cu.DevicePtr, n uint64, h cu.MemHandle) error {
 	return nil
 }
 
-// mappings returns the mappings that together are exactly [p, p+n), or an error. d.mu is held.
+// mappings returns the mappings that make up [p, p+n), or an error if there is no such list. d.mu
+// is held.
 func (d *Driver) mappings(call string, p cu.DevicePtr, n uint64) (*device, []*physical, error) {
 	if err := d.pages(call, p, n); err != nil {
 		return nil, nil, err
@@ -296,7 +297,7 @@ func (d *Driver) MemUnmap(p cu.DevicePtr, n uint64) error {
 	return nil
 }
 
-// reserve does what ptxvm's Memory.Reserve does.
+// reserve does the same as Memory.Reserve of package ptxvm.
 func (m *metaMemory) reserve(size, align, end uint64) (addr uint64, ok bool) {
 	addr = (m.next + align - 1) / align * align
 	if addr > end || size+metaGap > end-addr || size+metaGap < size {
@@ -314,7 +315,7 @@ func (m *metaMemory) commit(size uint64) error {
 	return nil
 }
 
-// mapPages does what ptxvm's Memory.Map does.
+// mapPages does the same as Memory.Map of package ptxvm.
 func (m *metaMemory) mapPages(home, addr, size uint64) error {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base >= addr })
 	if i < len(m.ranges) && m.ranges[i].base < addr+size || i > 0 && m.ranges[i-1].base+m.ranges[i-1].size > addr {
@@ -334,7 +335,7 @@ func (m *metaMemory) mapPages(home, addr, size uint64) error {
 	return nil
 }
 
-// unmapPages does what ptxvm's Memory.Unmap does.
+// unmapPages does the same as Memory.Unmap of package ptxvm.
 func (m *metaMemory) unmapPages(addr, size uint64) error {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base > addr }) - 1
 	if i < 0 || m.ranges[i].home == 0 || size > m.ranges[i].size || addr-m.ranges[i].base > m.ranges[i].size-size {

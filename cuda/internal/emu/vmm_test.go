@@ -16,7 +16,7 @@ func TestVirtualMemory(t *testing.T) {
 		if n, err := r.MemGranularity(0); n != page || err != nil {
 			t.Fatalf("pages of %d, %v", n, err)
 		}
-		// the reserved addresses are for more bytes than the device has
+		// more addresses can be reserved than the device has memory
 		p, err := r.MemAddressReserve(64 * page)
 		r.ok(err)
 		mapAt := func(i int) {
@@ -101,7 +101,7 @@ func TestVirtualMemory(t *testing.T) {
 		if meta {
 			continue
 		}
-		// A write to a page that is mapped, but without access, ends the context.
+		// A write to a page that is mapped but not accessible ends the context.
 		p, err = r.MemAddressReserve(page)
 		r.ok(err)
 		mapAt(0)

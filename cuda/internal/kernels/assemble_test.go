@@ -35,8 +35,8 @@ func tool(t *testing.T, name, variable string) string {
 
 var spills = regexp.MustCompile(`([1-9][0-9]*) bytes spill`)
 
-// The real assembler accepts every golden kernel and every kernel of [gates], for each generation
-// of devices. It spills no registers.
+// TestAssemble checks that the real assembler accepts every golden kernel and every kernel of
+// [gates], for each generation of devices, and that it spills no registers.
 func TestAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" {

@@ -48,8 +48,8 @@ func (s attentionShape) String() string {
 	return name
 }
 
-// AttentionReason says why no kernel computes attention of these operands. It looks only at their
-// types and layouts. It returns "" if there is a kernel.
+// AttentionReason explains why no kernel computes attention for these operands. It returns "" if
+// there is a kernel. It looks only at types and layouts.
 func AttentionReason(o AttentionOperands) string {
 	switch {
 	case o.Q.Type != dtype.F32 && !o.Q.Type.IsHalf():
@@ -68,10 +68,10 @@ func AttentionReason(o AttentionOperands) string {
 }
 
 // Attention plans out = softmax(scale·q·kᵀ + mask)·v, as [device.Attention] defines it. Operands
-// are of a 16-bit float type or of F32, with at most 256 features and 256 values. Each block of
-// queries goes through the keys in tiles, and keeps the running maximum and sum of each query's
-// exponentials (T. Dao, FlashAttention-2, arXiv:2307.08691). With 16-bit operands a weight is
-// exp(score - maximum). It is rounded to 16 bits before it multiplies the values.
+// are of a 16-bit float type or of F32, with at most 256 features and 256 values. Each block
+// computes some queries. It loops over the keys in tiles, and keeps the running maximum and sum of
+// each query's exponentials (T. Dao, FlashAttention-2, arXiv:2307.08691). With 16-bit operands a
+// weight is exp(score - maximum). It is rounded to 16 bits before it multiplies the values.
 //
 // A few queries with many keys, as in decoding, would leave multiprocessors of g idle. In that case
 // blocks divide the keys among themselves, and a second launch combines their results (T. Dao and
@@ -99,8 +99,8 @@ func Attention(g *GPU, o AttentionOperands, scratch Scratch) ([]Launch, error) {
 	return launchAttention(s, f, o, o.Out, o.LSE, keys)
 }
 
-// launchAttention plans the launch of a form. The argument chunk is the number of keys that each
-// block goes through. The blocks write their results to the operands out and lse.
+// launchAttention plans the launch for one form. The argument chunk is the number of keys for each
+// block. The blocks write their results to the operands out and lse.
 func launchAttention(s attentionShape, f attentionForm, o AttentionOperands, out, lse Operand, chunk int) ([]Launch, error) {
 	batch, heads, queries, keys := o.Q.Shape.At(0), o.Q.Shape.At(1), o.Q.Shape.At(2), o.K.Shape.At(2)
 	rows, tile := f.tile()
@@ -129,9 +129,9 @@ func launchAttention(s attentionShape, f attentionForm, o AttentionOperands, out
 }
 
 // keyTiles returns how many tiles of keys are read for one head, summed over its blocks of queries.
-// The argument rows is the number of queries of a block. If causal, a block skips the tiles that
-// none of its queries sees. The number is an upper limit: a sample whose length is less than keys
-// reads fewer tiles.
+// The argument rows is the number of queries of a block. If causal is true, a block skips the tiles
+// that none of its queries sees. The result is an upper bound: a sample with fewer keys than the
+// argument keys reads fewer tiles.
 func keyTiles(causal bool, queries, keys, rows, tile int) int {
 	n := 0
 	for first := 0; first < queries; first += rows {
@@ -156,9 +156,9 @@ func chooseAttention(s attentionShape, o AttentionOperands, heads, queries int) 
 type attentionBlock struct {
 	w           *weighing
 	batch, head ptx.Value
-	firstQuery  ptx.Value // the block's first query
-	// the block reads the keys from begin up to end; each of them is seen by some query of the
-	// block
+	firstQuery  ptx.Value // index of the block's first query
+	// the block reads the keys from index begin to end-1, each of which some query of the block
+	// sees
 	begin, end   ptx.Value
 	q, k, v, out headOperand
 	lse          ptx.Ptr // LSE of the block's head
@@ -174,8 +174,8 @@ func (s attentionShape) emptyLSE() float32 {
 	return float32(math.Inf(1))
 }
 
-// declareAttention declares the parameters in the order in which launchAttention packs them. rows
-// is the number of queries that a block computes.
+// declareAttention declares the parameters in the order in which launchAttention packs them. The
+// argument rows is the number of queries that a block computes.
 func declareAttention(b *ptx.Builder, s attentionShape, rows int) attentionBlock {
 	blocks, heads, group := b.Param("blocks", ptx.U32), b.Param("all", ptx.U32), b.Param("group", ptx.U32)
 	a := attentionBlock{w: declareWeighing(b, s.w), begin: b.U32(0)}

@@ -18,7 +18,7 @@ type attentionCase struct {
 	batch, heads, shared, queries, keys, features int
 	values                                        int // number of values; if 0, as many as features
 	form                                          string
-	// distance of the operands from an aligned address, in elements
+	// number of elements by which the operands start after an aligned address
 	skip    int
 	causal  bool
 	lengths []int
@@ -38,7 +38,8 @@ func (c attentionCase) String() string {
 		c.shared, c.queries, c.keys, c.features, c.values, c.form, c.causal, c.lengths, c.mask, c.maskDims, c.drop, c.scale)
 }
 
-// headLayout returns the layout of [batch, heads, length, columns] that form names.
+// headLayout returns the layout of shape [batch, heads, length, columns] for the named order of
+// memory.
 func headLayout(form string, b, h, n, c int) shape.Layout {
 	d := []int{b, h, n, c}
 	switch form {
@@ -60,7 +61,6 @@ func decoded(t dtype.Type, bits []uint64) []float64 {
 	return list
 }
 
-// operands allocates and fills the operands of the case.
 func (c *attentionCase) operands(m *machine) AttentionOperands {
 	if c.values == 0 {
 		c.values = c.features
@@ -117,11 +117,11 @@ func (c *attentionCase) weightOf(o AttentionOperands, i int) float64 {
 	return 1 / (1 - c.drop)
 }
 
-// reference returns the results and the logarithms of the sums, with bounds of their errors. A
-// float32 sum of n products has an error of at most (n/8+2)·2⁻²³ times the sum of the products'
-// magnitudes. An exponential has the error of its score, and 2⁻²⁰ more. With 16-bit floats each
-// weight is divided by the row's greatest weight and then rounded. For float16 the rounding error
-// of a small weight is 2⁻²⁵.
+// reference returns the expected results and logarithms of the sums, with error bounds. A float32
+// sum of n products has an error of at most (n/8+2)·2⁻²³ times the sum of the products' magnitudes.
+// An exponential has the error of its score, and 2⁻²⁰ more. With 16-bit floats each weight is
+// divided by the row's greatest weight and then rounded. For float16 the rounding error of a small
+// weight is 2⁻²⁵.
 func (c *attentionCase) reference(m *machine, o AttentionOperands) (want, bound, lse, lseBound []float64) {
 	q, k, v := decoded(c.typ, m.read(o.Q)), decoded(c.typ, m.read(o.K)), decoded(c.typ, m.read(o.V))
 	var mask []float64
@@ -204,7 +204,7 @@ func (c attentionCase) check(t *testing.T) ([]Launch, []uint64) {
 	t.Helper()
 	m := newMachine(t)
 	o := c.operands(m)
-	// copies of less than 16 bytes have bank conflicts, which the test then allows
+	// copies of less than 16 bytes may have bank conflicts
 	for _, x := range []Operand{o.Q, o.K, o.V, o.Out} {
 		m.conflicts = m.conflicts || rowVector(x)*x.Type.Size() < 16
 	}
@@ -264,8 +264,7 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// spoiled writes v to some elements of o. The function pick chooses them by their row and column,
-// the indices of the last two dimensions.
+// spoiled writes v to those elements of o for whose row and column the function pick returns true.
 func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) {
 	n, c := o.Shape.At(2), o.Shape.At(3)
 	forEach(o, func(i int, addr uint64) {
@@ -279,8 +278,9 @@ func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) 
 	})
 }
 
-// NaN and infinities in keys do not affect the results of queries that do not see these keys. They
-// spoil the results of the queries that see them. The results of a query that sees no key are 0.
+// TestAttentionSpecial checks NaN and infinities in keys. They must not affect the results of
+// queries that do not see these keys, and must spoil the results of queries that see them. The
+// results of a query that sees no key must be 0.
 func TestAttentionSpecial(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
@@ -319,7 +319,7 @@ func TestAttentionSpecial(t *testing.T) {
 			}
 			none.check(t)
 		}
-		least := base // the most negative float32 in a mask does not hide a key, but -Inf does
+		least := base // a mask with the most negative float32 does not hide a key, but a mask with -Inf does
 		least.mask, least.maskDims = dtype.F32, [4]bool{false, false, true, true}
 		least.spoil = func(c attentionCase, q, k, v, mask Operand, m *machine) {
 			spoiled(m, mask, -math.MaxFloat32, func(row, column int) bool { return row == 2 })
@@ -329,8 +329,8 @@ func TestAttentionSpecial(t *testing.T) {
 	}
 }
 
-// With few queries and many keys, blocks divide the keys. Heads that share keys are then rows of
-// one tile. This holds for all types, layouts and weighings.
+// TestAttentionSplit checks attention with few queries and many keys, for all types, layouts and
+// weighings. Blocks then divide the keys, and heads that share keys become rows of one tile.
 func TestAttentionSplit(t *testing.T) {
 	f := dtype.F32
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F16, f} {
@@ -356,12 +356,12 @@ func TestAttentionSplit(t *testing.T) {
 		spoiled(m, q, math.NaN(), func(row, column int) bool { return row == 1 && column == 3 })
 	}
 	c.check(t)
-	// with so few keys nothing is split: each of two pieces would be too short
+	// so few keys are not split: each of two pieces would be too short
 	small := attentionCase{typ: f, batch: 1, heads: 2, queries: 2, keys: 200, features: 32}
 	small.check(t)
 }
 
-// Two calls with the same operands give the same bits.
+// TestAttentionDeterministic checks that two calls with the same operands give the same bits.
 func TestAttentionDeterministic(t *testing.T) {
 	c := attentionCase{typ: dtype.BF16, batch: 1, heads: 2, queries: 40, keys: 90, features: 64, causal: true, drop: 0.2}
 	_, first := c.check(t)
@@ -380,7 +380,8 @@ func TestAttentionGolden(t *testing.T) {
 	}
 }
 
-// Operands without a kernel are refused. A call without results has no launches.
+// TestAttentionRefuses checks that operands without a kernel are refused, and that a call without
+// results has no launches.
 func TestAttentionRefuses(t *testing.T) {
 	of := func(typ dtype.Type, d ...int) AttentionOperands {
 		x := fake(typ, d...)

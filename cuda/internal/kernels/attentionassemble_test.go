@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// weighings returns values of AttentionWeighing whose attention kernels differ in the number of
-// registers that they need.
+// weighings returns several AttentionWeighings. Their attention kernels need different numbers of
+// registers.
 func weighings(batch, heads, queries, keys int, typ dtype.Type) []AttentionWeighing {
 	lengths, numbers := fake(dtype.I64, batch), fake(dtype.I64, 2)
 	w := AttentionWeighing{Scale: 0.1}
@@ -22,9 +22,9 @@ func weighings(batch, heads, queries, keys int, typ dtype.Type) []AttentionWeigh
 	return []AttentionWeighing{w, causal, dropped, masked, added, both, all}
 }
 
-// The float32 kernels of attention and its gradient spill no register, for any head size and any
-// masks. The same holds for the kernels for decoding. The test takes minutes, and runs only with
-// FLAMBEAU_SOAK=1. TestAssemble runs a part of it every time.
+// TestAttentionAssemble checks that the float32 kernels of attention and of its gradient spill no
+// register, for any head size and any masks. It checks the kernels for decoding too. It takes
+// minutes, so it runs only with FLAMBEAU_SOAK=1. TestAssemble always runs a part of it.
 func TestAttentionAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" || os.Getenv("FLAMBEAU_SOAK") == "" {
@@ -45,10 +45,10 @@ func TestAttentionAssemble(t *testing.T) {
 			a.launches(list, err)
 		}
 	}
-	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} { // these kernels are for decoding
+	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} { // the kernels for decoding
 		for _, features := range []int{16, 32, 64, 80, 128, 192, 256} {
 			for _, w := range weighings(1, heads, 1, n, typ) {
-				w.Causal = false // with causal attention, few queries would not see many keys
+				w.Causal = false // with causal attention, the few queries would not see many keys
 				q, kv := fake(typ, 1, heads, 1, features), fake(typ, 1, heads, n, features)
 				list, err := Attention(a100, AttentionOperands{Out: q, Q: q, K: kv, V: kv, AttentionWeighing: w}, scratch)
 				a.launches(list, err)

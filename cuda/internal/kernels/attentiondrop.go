@@ -7,13 +7,12 @@ import (
 
 // keptOwn decides which weights dropout keeps, for the keys and queries of one thread. The thread
 // owns every 8th key from the argument key on, and every 16th of the n queries from index j on.
-// keptOwn draws a block of random numbers for each weight. It holds the decisions as bits of one
-// register. The returned function reports the decision for key number r and query number n of the
-// thread.
+// keptOwn draws a block of random numbers for each weight. The decisions are bits of one register.
+// The returned function reports the decision for the thread's key r and query n.
 func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Value {
 	b, seed := w.Builder, w.seed
-	// The seed is loaded again for each tile. Otherwise the round keys of Philox, which depend on
-	// it, would stay in registers.
+	// The seed is loaded again for each tile. Otherwise Philox's round keys, which depend on the
+	// seed, would occupy registers all the time.
 	if w.s.numbers {
 		seed = w.numbers.Load()
 	}
@@ -39,15 +38,14 @@ func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
 }
 
 // keptGroup is a group of 16 weights of one row, of which this lane draws four. The field block is
-// the first block of random numbers of the row. The field key is the key of the first weight that
-// this lane draws, a multiple of 4.
+// the first block of random numbers of the row. The field key is the index of the key of the first
+// weight that this lane draws. It is a multiple of 4.
 type keptGroup struct{ block, key ptx.Value }
 
 // keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight. Four
-// lanes share the work. Their lane numbers differ only in the bits with the values laneStep and
-// 2·laneStep. The argument rank is this lane's number among the four. The lane draws bits 4·rank to
-// 4·rank+3 of each group. The returned function reports whether bit number bit+more of a group is
-// set.
+// lanes share the work. Their lane IDs differ only in the bits with the values laneStep and
+// 2·laneStep. The argument rank is this lane's index among the four. The lane draws bits 4·rank to
+// 4·rank+3 of each group. The returned function reports whether bit bit+more of a group is set.
 func (w *weighing) keptBits(laneStep int, rank ptx.Value, groups []keptGroup) func(group, bit int, more ptx.Value) ptx.Value {
 	b := w.Builder
 	words := make([]ptx.Value, ceilDiv(len(groups), 2))
@@ -74,8 +72,8 @@ func (w *weighing) keptBits(laneStep int, rank ptx.Value, groups []keptGroup) fu
 
 // keptAlong reports which weights of a row dropout keeps, for n keys from j on, where n is a
 // multiple of 16. The weights lie in registers like a row of a tensor-core accumulator. The
-// returned function takes the number of a fragment of 8 keys, and the element e of the fragment, 0
-// or 1.
+// arguments of the returned function are the index n of a fragment of 8 keys, and the element e of
+// the fragment, 0 or 1.
 func (r weighingRow) keptAlong(lane, j ptx.Value, n int) func(n, e int) ptx.Value {
 	column := lane.And(num(3))
 	var groups []keptGroup
@@ -87,8 +85,8 @@ func (r weighingRow) keptAlong(lane, j ptx.Value, n int) func(n, e int) ptx.Valu
 }
 
 // keptAcross does the same as keptAlong, for accumulators whose rows are 16 keys and whose columns
-// are n queries from j on. The returned function takes the number of a fragment of 8 queries, and
-// the element e of the fragment, 0 to 3.
+// are n queries from j on. The arguments of the returned function are the index n of a fragment of
+// 8 queries, and the element e of the fragment, 0 to 3.
 func (w *weighing) keptAcross(lane, j, key ptx.Value, n int) func(n, e int) ptx.Value {
 	column, line := lane.And(num(3)), lane.Shr(num(2)).And(num(3))
 	key = key.Add(line.Shr(num(1)).Shl(num(3))).Add(lane.Shr(num(4)).Shl(num(2)))
@@ -102,12 +100,12 @@ func (w *weighing) keptAcross(lane, j, key ptx.Value, n int) func(n, e int) ptx.
 }
 
 // keptEach reports which weights dropout keeps, for the given rows and n keys from j on. This
-// thread owns every 16th of these keys, from number x on. The returned function takes the index of
-// a row in rows, and the index of a key among the keys that this thread owns.
+// thread owns every 16th of these keys, from key j+x on. The returned function takes the index of a
+// row in rows, and the index of a key among the keys that this thread owns.
 func (w *weighing) keptEach(rows []weighingRow, x, j ptx.Value, n int) func(r, n int) ptx.Value {
 	per, part := n/16, x.And(num(3))
 	all := len(rows) * per
-	// first of the 16 keys that four neighbouring threads share
+	// index of the first of the 16 keys that four neighbouring threads share
 	quad := j.Add(x.Shr(num(2)).Shl(num(2)))
 	var groups []keptGroup
 	for i := 0; i < all; i += 4 {

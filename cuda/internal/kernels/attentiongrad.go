@@ -15,8 +15,8 @@ type AttentionGradOperands struct {
 	AttentionWeighing
 }
 
-// AttentionGradReason says why no kernel computes the gradient of attention of these operands. It
-// looks only at their types and layouts. It returns "" if there is a kernel.
+// AttentionGradReason explains why no kernel computes the gradient of attention for these operands.
+// It returns "" if there is a kernel. It looks only at types and layouts.
 func AttentionGradReason(o AttentionGradOperands) string {
 	for _, x := range []Operand{o.DQ, o.DK, o.DV, o.G} {
 		if x.Type != dtype.Invalid && !packable(x.Layout) {
@@ -31,8 +31,8 @@ func AttentionGradReason(o AttentionGradOperands) string {
 
 // AttentionGrad plans the gradients of q, k and v, as [device.AttentionGrad] defines them. It takes
 // 16-bit floats and F32, with at most 256 features and 256 values. The first launch sums g·out for
-// every query. The second launch computes dk and dv: each block has a tile of keys and goes through
-// the queries. The third launch computes dq: each block has a tile of queries and goes through the
+// every query. The second launch computes dk and dv: each block has a tile of keys and loops over
+// the queries. The third launch computes dq: each block has a tile of queries and loops over the
 // keys. So every sum is added in a fixed order.
 //
 // The weights are computed again from the scores and lse (T. Dao, FlashAttention-2,

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// gradReference is the gradient of a case in float64, with bounds of its errors.
+// gradReference holds the gradients of a case in float64, with error bounds.
 type gradReference struct{ out, lse, dq, dk, dv, bq, bk, bv []float64 }
 
 // gradients computes out and lse with float64 and rounds them. From these and the operands it
@@ -149,7 +149,7 @@ func (c attentionCase) checkGrad(t *testing.T, want string) ([]Launch, []uint64)
 			results = append(results, x)
 		}
 	}
-	// copies of less than 16 bytes have bank conflicts, which the test then allows
+	// copies of less than 16 bytes may have bank conflicts
 	for _, x := range []Operand{o.Q, o.K, o.V, o.Out} {
 		m.conflicts = m.conflicts || rowVector(x)*x.Type.Size() < 16
 	}
@@ -209,7 +209,8 @@ func TestAttentionGrad(t *testing.T) {
 		{typ: f, batch: 1, heads: 1, queries: 3, keys: 0, features: 16},
 		{typ: f, batch: 1, heads: 1, queries: 0, keys: 3, features: 16},
 		{typ: f, batch: 1, heads: 1, queries: 3, keys: 5, features: 16, values: 0},
-		// For a transposed gradient with many values, sums are computed in parts.
+		// The gradient of a transposed operand with many values is computed in parts of its
+		// columns.
 		{typ: f, batch: 1, heads: 2, queries: 5, keys: 7, features: 16, values: 72, form: "turned", launches: 4},
 		{typ: h, batch: 1, heads: 2, queries: 5, keys: 7, features: 16, values: 130, form: "turned", launches: 4},
 	} {
@@ -232,7 +233,8 @@ func TestAttentionGrad(t *testing.T) {
 	}
 }
 
-// No product is computed for an absent result. The results that are present keep their bits.
+// TestAttentionGradAbsent checks that no product is computed for an absent result, and that the
+// other results keep their bits.
 func TestAttentionGradAbsent(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
 		c := attentionCase{typ: typ, batch: 1, heads: 4, shared: 2, queries: 40, keys: 70, features: 64, causal: true, drop: 0.2}

@@ -8,13 +8,13 @@ import (
 )
 
 // attentionGrad holds the properties of the operands that every gradForm needs for one launch of
-// the gradient. In the launch for dk and dv a block owns a tile of rows of k and v, and goes
-// through the rows of q and g in tiles. In the launch for dq a block owns rows of q and g, and goes
-// through the rows of k and v. Comments call the rows that a block owns "own rows", and the rows
-// that it goes through "other rows".
+// the gradient. In the launch for dk and dv a block owns a tile of rows of k and v, and loops over
+// the rows of q and g in tiles. In the launch for dq a block owns rows of q and g, and loops over
+// the rows of k and v. Comments call the rows that a block owns "own rows", and the rows over which
+// it loops "other rows".
 type attentionGrad struct {
 	q, k, v, g headRows
-	d1, d2     headRows // dk and dv, or dq in d1; absent results have the type Invalid
+	d1, d2     headRows // dk and dv; or dq in d1; absent results have the type Invalid
 	w          weighingSpec
 	byKey      bool // this is the launch for dk and dv, where the own rows are keys
 }
@@ -22,9 +22,9 @@ type attentionGrad struct {
 // gradForm is a way to compute the results of one launch: on tensor cores, or with multiply-adds.
 type gradForm interface {
 	kernel() (*Kernel, error)
-	tile() (own, other int) // rows in a tile of "own rows", and in a tile of "other rows"
-	columnParts() int       // parts into which blocks divide the columns of the results
-	tensor() int            // tensor-core operations for one "own row" and a tile of "other rows"
+	tile() (own, other int) // number of rows in a tile of "own rows", and in a tile of "other rows"
+	columnParts() int       // number of parts into which blocks divide the columns of the results
+	tensor() int            // tensor-core operations for an "own row" and a tile of "other rows"
 }
 
 func (s attentionGrad) form() gradForm {
@@ -80,8 +80,8 @@ type gradBlock struct {
 	attentionGrad
 	own, other         int       // numbers of rows of the tiles
 	w                  *weighing // the weighing, before its pointers are moved to a head
-	group, batch, head ptx.Value // head is a head of the keys if byKey, else of the queries
-	firstOwn           ptx.Value // first own row
+	group, batch, head ptx.Value // head is a head of the keys if byKey is true, else of the queries
+	firstOwn           ptx.Value // index of the first own row
 	q, k, v, g, d1, d2 headOperand
 	lse, delta         ptx.Ptr
 }
@@ -108,7 +108,7 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	if s.byKey {
 		heads = heads.Div(g.group)
 	}
-	if s.w.causal && !s.byKey { // the blocks with the most keys run first
+	if s.w.causal && !s.byKey { // start with the blocks that have the most keys
 		block = blocks.Sub(num(1)).Sub(block)
 	}
 	g.batch, g.head = all.Div(heads), all.Rem(heads)
@@ -116,8 +116,8 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	return g
 }
 
-// owned returns the two operands whose rows the block owns, and two numbers of rows. limit is how
-// many rows of these operands are read. The value there is how many rows the results have: dk and
+// owned returns the two operands whose rows the block owns. The result limit is the number of rows
+// of these operands to read. The result there is the number of rows of the block's results: dk and
 // dv, or dq.
 func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	w := *g.w
@@ -128,8 +128,8 @@ func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	return g.q.atHead(g.batch, g.head), g.g.atHead(g.batch, g.head), w.queries, w.queries
 }
 
-// eachHead calls pass for each head of queries that the block goes through. The gradPass carries
-// the weighing and the operands of that head.
+// eachHead calls pass for each head of queries that the block processes. The gradPass p holds the
+// weighing and the operands of that head.
 func (g *gradBlock) eachHead(pass func(p gradPass)) {
 	one := func(head ptx.Value) {
 		w := *g.w
@@ -162,8 +162,8 @@ func (g *gradBlock) eachHead(pass func(p gradPass)) {
 	g.For(g.U32(0), g.group, num(1), func(h ptx.Value, _ ptx.Loop) { one(g.head.Mad(g.group, h)) })
 }
 
-// gradPass has the operands of one head of queries. The head's "other rows", from index start up to
-// index end, are multiplied by the block's "own rows".
+// gradPass holds the operands of one head of queries. The head's "other rows", from index start up
+// to index end, are multiplied by the block's "own rows".
 type gradPass struct {
 	*gradBlock
 	w          *weighing
@@ -172,8 +172,8 @@ type gradPass struct {
 	start, end ptx.Value
 }
 
-// loadNumbers starts to copy lse and delta of a tile of queries, to shared memory at p. The
-// argument query is the number of the tile's first query. In shared memory delta lies behind lse.
+// loadNumbers starts an asynchronous copy of lse and delta, for a tile of queries, to shared memory
+// at p. The first query of the tile is query. In shared memory delta follows lse.
 func (g *gradPass) loadNumbers(query ptx.Value, p ptx.Ptr) {
 	thread := g.ThreadID(0)
 	g.If(thread.Lt(num(g.other)), func() {
@@ -187,8 +187,8 @@ func (g *gradPass) loadNumbers(query ptx.Value, p ptx.Ptr) {
 	})
 }
 
-// gradRow is the weighing of one query. lse is the logarithm of the sum of the query's
-// exponentials, scaled as the gradForm needs it. delta is the query's sum of g·out.
+// gradRow is the weighing of one query. The field lse is the logarithm of the sum of the query's
+// exponentials, scaled as the gradForm needs it. The field delta is the query's sum of g·out.
 type gradRow struct {
 	weighingRow
 	lse, delta ptx.Value

@@ -8,14 +8,14 @@ import (
 
 // gradFloat computes one launch of attention's gradient in float32 by multiply-adds. As in
 // [attentionFloat], 16 threads share some of the block's "own rows". Through shared memory, the
-// threads of a warp exchange first the weights and then the gradients of the scores. Two operands
-// have "other rows". While the block multiplies a tile of one operand, it copies a tile of the
-// other.
+// threads of a warp exchange first the weights and then the gradients of the scores. There are two
+// operands with "other rows". While the block multiplies a tile of one of them, it copies a tile of
+// the other one.
 type gradFloat struct {
 	attentionGrad
-	rows  int // number of own rows of a thread; they are 8 rows apart
+	rows  int // number of own rows of a thread, which are 8 rows apart
 	other int // number of rows in a tile of "other rows"
-	parts int // the results' columns are divided into parts, one for each block
+	parts int // number of parts into which blocks divide the results' columns
 }
 
 // gradFloatFor chooses the largest tiles that fit the registers and 99 KiB of shared memory.
@@ -34,8 +34,8 @@ func gradFloatFor(s attentionGrad) gradFloat {
 	return gradFloat{s, 4, 16, 1}
 }
 
-// needsManyRegisters reports whether the computation of the weights needs many registers. It does
-// if the own rows are keys, and there are both dropout and a mask.
+// needsManyRegisters reports whether the weights need many registers. They do if the own rows are
+// keys and there are both dropout and a mask.
 func (s attentionGrad) needsManyRegisters() bool {
 	return s.byKey && s.w.drop && s.w.mask != dtype.Invalid
 }
@@ -43,13 +43,13 @@ func (s attentionGrad) needsManyRegisters() bool {
 func (s gradFloat) kernel() (*Kernel, error) { return kernelOf(s) }
 func (s gradFloat) tile() (own, other int)   { return 8 * s.rows, s.other }
 func (s gradFloat) columnParts() int         { return s.parts }
-func (s gradFloat) tensor() int              { return 0 } // the products are multiply-adds
+func (s gradFloat) tensor() int              { return 0 } // the kernel uses no tensor cores
 func (s gradFloat) name() string             { return s.kernelName(8*s.rows, s.other) }
 
 // tiles returns the tiles of the "own rows" and of the "other rows". In a tile of "other rows",
 // each part of the columns has a piece for each of 16 threads. Tiles of "own rows" have at least 32
-// columns, and 64 where registers are scarce: with fewer columns the assembler unrolls the loops
-// over columns and needs more registers.
+// columns, and at least 64 where registers are scarce. With fewer columns the assembler would
+// unroll the loops over columns, which takes more registers.
 func (s gradFloat) tiles() (x1, x2, y1, y2 headTile) {
 	wide := func(columns int) headTile {
 		return headTileOf(s.other, max(1, ceilDiv(columns, 64*s.parts))*64*s.parts, dtype.F32)
@@ -64,7 +64,7 @@ func (s gradFloat) tiles() (x1, x2, y1, y2 headTile) {
 	return own(s.q.columns), own(s.v.columns), wide(s.q.columns), wide(s.v.columns)
 }
 
-// pitch is the number of elements from one row of weights to the next. The number puts neighbouring
+// pitch is the distance between neighbouring rows of weights, in elements. It puts neighbouring
 // rows into different banks of shared memory.
 func (s gradFloat) pitch() int { return s.other/32*32 + 16 }
 
@@ -75,14 +75,15 @@ func (s gradFloat) shared() int {
 
 func (s gradFloat) dynamicShared() int { return beyondStatic(s.shared(), 0) }
 
-// gradFloatWriter holds the state while build writes a kernel.
+// gradFloatWriter is the state of gradFloat.build while it emits a kernel.
 type gradFloatWriter struct {
 	gradBlock
 	s                gradFloat
-	x, y             ptx.Value // the thread's first "other row", and its first "own row"
+	x, y             ptx.Value // indices of the thread's first "other row" and of its first "own row"
 	ownX1, ownX2     ptx.Ptr
 	otherY1, otherY2 ptx.Ptr
-	// pointers to the weights of the thread's first "own row", and to lse and delta of queries
+	// pointers to the weights of the thread's first "own row", and to lse and delta of the tile's
+	// queries
 	mine, numbers ptx.Ptr
 	sum1, sum2    [][]*ptx.Var
 }
@@ -132,7 +133,7 @@ func (g *gradFloatWriter) sums(d headRows, t headTile) [][]*ptx.Var {
 	return list
 }
 
-// pieces returns the number of the thread's first piece of four columns, in a result that has these
+// pieces returns the index of the thread's first piece of four columns, in a result that has these
 // sums.
 func (g *gradFloatWriter) pieces(sums [][]*ptx.Var) ptx.Value {
 	if g.s.parts == 1 {
@@ -153,7 +154,7 @@ func (g *gradFloatWriter) results(o headOperand, sums [][]*ptx.Var, scale, there
 	}
 }
 
-// pass goes through the "other rows" of one head of queries.
+// pass emits the loop over the "other rows" of one head of queries.
 func (g *gradFloatWriter) pass(p gradPass) {
 	b, s := g.Builder, g.s
 	tileX1, tileX2, tileY1, tileY2 := s.tiles()
@@ -209,8 +210,8 @@ func (g *gradFloatWriter) pass(p gradPass) {
 	b.Barrier()
 }
 
-// share stores the thread's values of the tile in shared memory, where the threads that share these
-// "own rows" read them.
+// share stores the thread's values of the tile in shared memory. The threads that share these "own
+// rows" read the values there.
 func (g *gradFloatWriter) share(v [][]ptx.Value) {
 	for r := range v {
 		for n := range v[r] {

@@ -9,12 +9,12 @@ import (
 )
 
 // gradTensor computes one launch of attention's gradient of 16-bit floats on tensor cores. A warp
-// has 16 own rows. The scores and the gradients of the weights stay in the warp's registers. They
-// serve as first operands of the next products.
+// has 16 own rows. The scores and the gradients of the weights stay in the warp's registers. There
+// they are the first operands of the next products.
 type gradTensor struct {
 	attentionGrad
 	other int // number of rows in a tile of "other rows"
-	parts int // the results' columns are divided into parts, one for each block
+	parts int // number of parts into which blocks divide the results' columns
 }
 
 const gradWarps = 4
@@ -32,7 +32,7 @@ func gradTensorFor(shape attentionGrad) gradTensor {
 		if s.byKey && wide > 192 && s.w.mask != dtype.Invalid {
 			s.parts = 4
 		}
-	case wide > 96 && s.byKey: // every part computes the scores again
+	case wide > 96 && s.byKey: // each part of the columns computes the scores again
 		s.other, s.parts = 32, 2
 		if !plain {
 			s.other = 16
@@ -69,8 +69,8 @@ func (s gradTensor) tensor() int {
 	return 2 * s.other * n
 }
 
-// tiles returns four tiles: x1 and x2 of "own rows", and y1 and y2 of "other rows". x1 and y1 have
-// the columns of q. x2 and y2 have the columns of v.
+// tiles returns four tiles: x1 and x2 of "own rows", and y1 and y2 of "other rows". Tiles x1 and y1
+// have the columns of q, and tiles x2 and y2 have the columns of v.
 func (s gradTensor) tiles() (x1, x2, y1, y2 headTile) {
 	t := s.q.typ
 	return headTileOf(s.rows(), s.q.columns, t), headTileOf(s.rows(), s.v.columns, t),
@@ -79,7 +79,7 @@ func (s gradTensor) tiles() (x1, x2, y1, y2 headTile) {
 
 // shared returns three numbers of bytes of shared memory: for the "own rows", for one of the two
 // stages of "other rows", and for the "own rows" together with both stages. If the "own rows" are
-// keys, a stage also has lse and delta of its queries.
+// keys, a stage also holds lse and delta of its queries.
 func (s gradTensor) shared() (own, stage, all int) {
 	x1, x2, y1, y2 := s.tiles()
 	own, stage = x1.bytes()+x2.bytes(), y1.bytes()+y2.bytes()
@@ -94,7 +94,7 @@ func (s gradTensor) dynamicShared() int {
 	return beyondStatic(all, 0)
 }
 
-// gradWriter holds the state while build writes a kernel.
+// gradWriter is the state of gradTensor.build while it emits a kernel.
 type gradWriter struct {
 	gradBlock
 	s              gradTensor
@@ -122,8 +122,8 @@ func (s gradTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{32 * gradWarps, 1, 1}
 }
 
-// columns says which columns of a result the block computes. It returns the first column, the
-// number of fragments of 16 columns, and the number of columns.
+// columns returns which columns of a result the block computes: the first column, the number of
+// fragments of 16 columns, and the number of columns.
 func (g *gradWriter) columns(h headRows) (start, fragments, columns int) {
 	if h.typ == dtype.Invalid {
 		return 0, 0, 0
@@ -134,7 +134,7 @@ func (g *gradWriter) columns(h headRows) (start, fragments, columns int) {
 	return 16 * start, max(0, min(per, width-start)), max(0, min(16*per, h.columns-16*start))
 }
 
-// write writes the code for one part of the results' columns, number g.part.
+// write emits the code for part g.part of the results' columns.
 func (g *gradWriter) write() {
 	b, s := g.Builder, g.s
 	tileX1, tileX2, _, _ := s.tiles()
@@ -188,7 +188,7 @@ func (g *gradWriter) results(o headOperand, sums [][]*ptx.Var, scale, there ptx.
 	tile.mover(b, o, 32*gradWarps).store(g.firstOwn, there, p)
 }
 
-// pass goes through the "other rows" of one head of queries.
+// pass emits the loop over the "other rows" of one head of queries.
 func (g *gradWriter) pass(p gradPass) {
 	b, s, w := g.Builder, g.s, p.w
 	tileX1, tileX2, tileY1, tileY2 := s.tiles()
@@ -245,8 +245,8 @@ func (g *gradWriter) pass(p gradPass) {
 	b.Barrier()
 }
 
-// product multiplies "own rows" by "other rows". It returns the sums. Their first index counts
-// groups of 8 "other rows", and the second is the element of the fragment.
+// product multiplies "own rows" by "other rows" and returns the sums. The first index of the sums
+// counts groups of 8 "other rows". The second index is the element of the fragment.
 func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i int) []ptx.Value, steps int) [][]ptx.Value {
 	var acc [][]ptx.Value
 	for range g.s.other / 8 {
@@ -265,7 +265,7 @@ func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i 
 }
 
 // multiply multiplies the first operands x by the "other rows" at y, and adds the products to sums.
-// x has one operand for each 16 of the "other rows".
+// There is one operand in x for each 16 of the "other rows".
 func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, readY func(p ptx.Ptr, step, i int) []ptx.Value) {
 	for step := range x {
 		for n := range len(sums) / 2 {
@@ -284,7 +284,7 @@ func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, rea
 // weigh returns the weights that dropout keeps, and the gradients of the scores without their
 // common factors. Both have the register layout of accumulators. Element e of fragment n belongs to
 // "own row" 8(e/2) + lane/4 and to "other row" 8n + 2(lane%4) + e%2. If the "own rows" are keys,
-// the pointer numbers leads to lse and delta of the tile's queries.
+// the argument numbers points to lse and delta of the tile's queries.
 func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Value, rows []gradRow, numbers ptx.Ptr) (p, ds [][]ptx.Value) {
 	b, s := g.Builder, g.s
 	column := g.lane.And(num(3)).Shl(num(1))
@@ -394,8 +394,8 @@ func (g *gradWriter) keeps(w *weighing, j, own ptx.Value, rows []gradRow) func(n
 	}
 }
 
-// edge reports whether some query and key of the tile do not see each other because of the lengths
-// or the causal order.
+// edge reports whether the tile contains a query and a key that do not see each other because of
+// the lengths or the causal order.
 func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
 	end := j.Add(num(g.s.other))
 	if !g.s.byKey {
@@ -409,8 +409,8 @@ func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
 	return p
 }
 
-// operands rounds values that have the register layout of accumulators. It returns them as first
-// operands of products, one operand for each 16 of the "other rows".
+// operands rounds values that have the register layout of accumulators, and returns them as first
+// operands of products. There is one operand for each 16 of the "other rows".
 func (g *gradWriter) operands(v [][]ptx.Value) (list [][]ptx.Value) {
 	half := storage(g.s.q.typ)
 	for n := 0; n < len(v); n += 2 {

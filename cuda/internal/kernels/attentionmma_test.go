@@ -7,12 +7,13 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A product of 128×128×64 takes exactly 512 instructions of 16×8×16 over all warps of a tile.
-// Attention has two such products. The launch for dk and dv has four, and the launch for dq has
-// three. There are no bank conflicts.
+// TestAttentionInstructions counts tensor-core instructions. A product of 128×128×64 takes exactly
+// 512 instructions of 16×8×16, over all warps of a tile. Attention has two such products. The
+// gradient has four in the launch for dk and dv, and three in the launch for dq. There must be no
+// bank conflicts.
 func TestAttentionInstructions(t *testing.T) {
 	const product = 128 / 16 * (128 / 8) * (64 / 16)
-	for _, heads := range []int{2, 64} { // with 2 heads tiles have 64 queries, with 64 heads 128
+	for _, heads := range []int{2, 64} { // 64 queries in a tile, and 128 queries
 		m := newMachine(t)
 		c := attentionCase{typ: dtype.BF16, batch: 1, heads: heads, queries: 128, keys: 128, features: 64, lse: true}
 		o := c.operands(m)

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// fewQueries is the number of rows of the small tiles of queries, which decoding uses. leastKeys is
+// fewQueries is the number of rows in the small tiles of queries that decoding uses. leastKeys is
 // the least number of keys in a piece.
 const (
 	fewQueries = 16
@@ -41,15 +41,15 @@ func (o AttentionOperands) grouped() AttentionOperands {
 	return g
 }
 
-// few reports whether there are few queries and many keys. In that case tiles are small and the
-// keys may be split. It is false for causal attention, where queries see no more keys than there
-// are queries.
+// few reports whether there are few queries and many keys. If so, tiles are small and the keys may
+// be split. The result is false for causal attention, where queries see no more keys than there are
+// queries.
 func (o AttentionOperands) few() bool {
 	return !o.Causal && o.Q.Shape.At(2) <= fewQueries && o.K.Shape.At(2) >= leastKeys
 }
 
-// splitKeys returns how many keys a block goes through. It returns all keys, unless that would
-// leave multiprocessors without a block. Otherwise the number is a multiple of tile.
+// splitKeys returns the number of keys for one block. It returns all keys, unless that would leave
+// multiprocessors without a block. Otherwise the number is a multiple of tile.
 func splitKeys(g *GPU, blocks, keys, tile int) int {
 	pieces := min(2*g.Cores/blocks, keys/leastKeys)
 	if pieces < 2 {
@@ -83,8 +83,8 @@ func splitAttention(s attentionShape, o AttentionOperands, chunk int, scratch Sc
 }
 
 // attentionCombine describes a kernel that adds up the partial results of the pieces of the keys.
-// The weight of a piece is its share of the query's sum of exponentials. A block has one query, and
-// a thread has every 128th value.
+// The weight of a piece is its share of the query's sum of exponentials. A block combines one
+// query, and a thread combines every 128th value.
 type attentionCombine struct {
 	out headRows
 	lse bool
@@ -117,7 +117,7 @@ func (s attentionCombine) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.For(b.U32(0), pieces, num(1), func(p ptx.Value, _ ptx.Loop) {
 		total.Set(total.Get().Add(call(b, "exp", sum(p).Sub(base))))
 	})
-	isZero := total.Get().Eq(num(0)) // isZero is false if a sum is NaN: the result then becomes NaN
+	isZero := total.Get().Eq(num(0)) // isZero is false for a sum that is NaN, so that the result becomes NaN
 	if s.lse {
 		to := b.Pointer("lse", ptx.F32)
 		b.If(b.ThreadID(0).Eq(num(0)), func() {

@@ -10,16 +10,16 @@ import (
 )
 
 // attentionTensor computes attention of 16-bit floats on tensor cores. A warp has 16 or 32 queries.
-// Sums, scores and weights stay in the warp's registers. There the weights already have the layout
-// of the second product's first operand.
+// Sums, scores and weights stay in the warp's registers. The weights already have the register
+// layout of the second product's first operand.
 type attentionTensor struct {
 	attentionShape
-	// fold is true if the factor of the exponent includes the scale. That is possible if the scale
-	// is positive and nothing is added to the scores.
+	// fold is true if the scale is folded into the factor of the exponent. That is possible if the
+	// scale is positive and nothing is added to the scores.
 	fold  bool
 	warps int
 	high  int // a warp has 16·high queries
-	keys  int // keys of a tile
+	keys  int // number of keys in a tile
 	keepQ bool
 }
 
@@ -44,7 +44,7 @@ func (s attentionTensor) tileRows() int { return 16 * s.high * s.warps }
 func attentionTensorFor(s attentionShape, scale float64, heads, queries int, few bool) attentionTensor {
 	f := attentionTensor{attentionShape: s, fold: scale > 0 && !s.w.adds(), warps: 4, high: 1, keys: 64, keepQ: true}
 	wide, plain := max(s.q.columns, s.v.columns), s.w.mask == dtype.Invalid && !s.w.drop
-	switch { // these tiles fit the registers of a thread
+	switch { // these tiles fit into a thread's registers
 	case wide > 128:
 		f.keys, f.keepQ = 32, false
 	case wide > 64 && !plain, s.w.drop && (s.w.lengths || s.w.mask != dtype.Invalid):
@@ -65,9 +65,9 @@ func (s attentionTensor) tiles() (q, k, v, out headTile) {
 		headTileOf(rows, s.v.columns, t)
 }
 
-// shared returns three numbers of bytes of shared memory. The first number is for the queries,
-// whose place the results take later. The second is for one stage of keys and values. The third is
-// for the queries and two stages.
+// shared returns numbers of bytes of shared memory. The first is the size of the queries' tile,
+// which later holds the results. The second is the size of one stage of keys and values. The third
+// is the total: the queries and two stages.
 func (s attentionTensor) shared() (queries, stage, total int) {
 	q, k, v, out := s.tiles()
 	queries, stage = max(q.bytes(), out.bytes()), k.bytes()+v.bytes()
@@ -79,14 +79,14 @@ func (s attentionTensor) dynamicShared() int {
 	return beyondStatic(all, 0)
 }
 
-// attentionRow is the running state of one query. A lane has the state of every eighth query of its
-// warp.
+// attentionRow is the running state of one query. A lane holds the states of every eighth query of
+// its warp.
 type attentionRow struct {
 	weighingRow
 	most, sum *ptx.Var
 }
 
-// attentionWriter holds the state while build writes a kernel.
+// attentionWriter is the state of attentionTensor.build while it emits a kernel.
 type attentionWriter struct {
 	*ptx.Builder
 	s    attentionTensor
@@ -142,7 +142,7 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	g.start(a.firstQuery.Add(warpRow), tileV.width)
 
-	// every query of the warp sees all keys with numbers below visible
+	// every query of the warp sees all keys whose indices are less than visible
 	visible := a.w.lastKey(a.firstQuery.Add(warpRow))
 	read := b.Var(b.U32(0))
 	b.For(a.begin, a.end, num(s.keys), func(j ptx.Value, _ ptx.Loop) {
@@ -202,8 +202,8 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{threads, 1, 1}
 }
 
-// start prepares the rows of a warp. It takes the number of the warp's first query, and the padded
-// number of columns of v.
+// start prepares the rows of a warp. The argument query is the index of the warp's first query, and
+// values is the padded number of columns of v.
 func (g *attentionWriter) start(query ptx.Value, values int) {
 	b := g.Builder
 	for n := range 2 * g.s.high {
@@ -230,13 +230,14 @@ func (g *attentionWriter) add(acc []*ptx.Var, x, y []ptx.Value) {
 	}
 }
 
-// key returns the number of the key of element e of fragment n, in the tile whose first key is j.
+// key returns the index of the key that belongs to element e of fragment n. The first key of the
+// tile is j.
 func (g *attentionWriter) key(j ptx.Value, n, e int) ptx.Value {
 	return j.Add(g.lane.And(num(3)).Shl(num(1))).Add(num(8*n + e%2))
 }
 
-// mask scales the scores, unless the exponent scales them, and applies the mask. If edge is true,
-// it also hides keys that the lengths or the causal order exclude.
+// mask applies the scale to the scores, unless it is folded into the exponent, and then applies the
+// mask. If edge is true, it also hides keys that the lengths or the causal order exclude.
 func (g *attentionWriter) mask(score [][][]ptx.Value, j, edge ptx.Value) {
 	b := g.Builder
 	var vars []*ptx.Var
@@ -267,9 +268,9 @@ func (g *attentionWriter) mask(score [][][]ptx.Value, j, edge ptx.Value) {
 	all(func(v *ptx.Var, t, n, e int) { score[t][n][e] = v.Get() })
 }
 
-// weigh updates the running state of the rows with a tile's scores. It returns the tile's weights
-// exp(score - row's maximum) as first operands of products. The result is indexed [t][step], with a
-// step for each 16 keys.
+// weigh updates the running state of the rows with a tile's scores. It returns the tile's weights,
+// exp(score - maximum of the row), as first operands of products. The result is indexed [t][step],
+// with a step for each 16 keys.
 func (g *attentionWriter) weigh(score [][][]ptx.Value, j ptx.Value) [][][]ptx.Value {
 	b := g.Builder
 	weights := make([][][]ptx.Value, len(score))

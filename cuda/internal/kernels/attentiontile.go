@@ -10,8 +10,8 @@ import (
 
 // headTile is a tile of rows in shared memory. A row is one token of a head, with its number of
 // elements rounded up to a multiple of 16. The 16-byte pieces of a row are swizzled, so that piece
-// number i of eight neighbouring rows lies in eight different groups of banks. Then copies and
-// ldmatrix have no bank conflicts.
+// i of eight neighbouring rows lies in eight different groups of banks. Copies and ldmatrix
+// therefore have no bank conflicts.
 type headTile struct {
 	rows, width int // width is the number of elements of a row
 	size        int // bytes of an element: 2 or 4
@@ -39,9 +39,9 @@ func (t headTile) offset(row, piece ptx.Value) ptx.Value {
 
 // fragments returns a function that reads operands of [ptx.Builder.MMA] with ldmatrix from the tile
 // of 16-bit elements at p. An operand has 16 outer elements by 16 elements of k. The argument step
-// is the operand's number along k, and i is its number along the outer dimension. If alongK is
-// true, the tile's rows are the outer dimension, its columns are k, and the argument start is a
-// row. Otherwise the rows are k, the columns are the outer dimension, and the argument start is a
+// is the operand's index along k, and i is its index along the outer dimension. If alongK is true,
+// the tile's rows are the outer dimension, its columns are k, and the argument start is a row.
+// Otherwise the rows are k, the columns are the outer dimension, and the argument start is a
 // column.
 //
 // For the first operand of MMA the four registers are the matrices (outer, k) = (0,0), (8,0),
@@ -72,14 +72,14 @@ func (t headTile) fragments(b *ptx.Builder, alongK bool, start ptx.Value, operan
 }
 
 // rowVector returns how many neighbouring elements of a row one access can always move: as many as
-// fill 16, 8 or 4 bytes, or else 1. The operand has rank 4, and its rows run along the last
+// fill 16, 8 or 4 bytes, otherwise 1. The operand has rank 4, and its rows lie along the last
 // dimension.
 func rowVector(o Operand) int {
 	for v := 16 / o.Type.Size(); v > 1 && o.Strides.At(3) == 1; v /= 2 {
 		whole := o.Shape.At(3)%v == 0 && o.start()%uint64(v*o.Type.Size()) == 0
 		for d := range 3 {
-			// Kernels also compute addresses of rows beyond the last row, so the stride of rows
-			// counts even for a single row.
+			// Kernels compute addresses beyond the last row too, so the row stride matters even for
+			// a single row.
 			whole = whole && (o.Strides.At(d)%v == 0 || d < 2 && o.Shape.At(d) <= 1)
 		}
 		if whole {
@@ -89,8 +89,7 @@ func rowVector(o Operand) int {
 	return 1
 }
 
-// unitRows reports whether the last dimension of a rank-4 operand has stride 1, or at most one
-// element.
+// unitRows reports whether the last dimension of a rank-4 operand has stride 1 or size at most 1.
 func unitRows(o Operand) bool { return o.Strides.At(3) == 1 || o.Shape.At(3) <= 1 }
 
 // headRows describes the rows of an operand [batch, heads, length, columns] to a kernel.
@@ -105,7 +104,7 @@ func headRowsOf(o Operand) headRows {
 	return headRows{o.Type, o.Shape.At(3), rowVector(o), unitRows(o)}
 }
 
-// headOperand has the parameters of an operand of a kernel.
+// headOperand holds an operand's kernel parameters.
 type headOperand struct {
 	headRows
 	p           ptx.Ptr
@@ -113,7 +112,7 @@ type headOperand struct {
 	row, column ptx.Value
 }
 
-// declareHeads declares the parameters of an operand in the order in which packHeads packs them.
+// declareHeads declares an operand's parameters, in the order in which packHeads packs them.
 func declareHeads(b *ptx.Builder, name string, h headRows) headOperand {
 	o := headOperand{headRows: h, p: b.Pointer(name, storage(h.typ))}
 	o.batch, o.head = b.Param(name+"b", ptx.S64), b.Param(name+"h", ptx.S64)
@@ -129,8 +128,8 @@ func (p *packer) packHeads(o Operand) {
 	p.u32(uint32(o.Strides.At(3)))
 }
 
-// packable reports whether the strides along rows and columns, and the indices of a head's
-// elements, fit the 32 bits of packHeads.
+// packable reports whether the layout fits the 32-bit fields of packHeads: the strides of rows and
+// columns, and the indices of a head's elements.
 func packable(l shape.Layout) bool {
 	const most = 1<<31 - 1
 	for d := 2; d < 4; d++ {
@@ -141,7 +140,7 @@ func packable(l shape.Layout) bool {
 	return true
 }
 
-// atHead returns the operand with its pointer at one head of one sample.
+// atHead returns the operand with its pointer moved to one head of one sample.
 func (o headOperand) atHead(batch, head ptx.Value) headOperand {
 	o.p = o.p.At(o.batch.Mul(batch.Cvt(ptx.S64))).At(o.head.Mul(head.Cvt(ptx.S64)))
 	return o
@@ -166,12 +165,13 @@ type headMover struct {
 	threads int
 	line    func(row ptx.Value) ptx.Ptr // returns the pointer to a row, which must exist
 
-	across     int // number of threads that share a row
+	across     int // number of threads that move one row together
 	down       int // number of rows that all threads together move at once
 	row, piece ptx.Value
 }
 
-// mover prepares to move tiles of o. The pointer of o must be at a head, see [headOperand.atHead].
+// mover returns a headMover for tiles of o. The pointer of o must be at a head, see
+// [headOperand.atHead].
 func (t headTile) mover(b *ptx.Builder, o headOperand, threads int) *headMover {
 	across := min(32, t.pieces()&-t.pieces())
 	m := &headMover{b: b, t: t, o: o, threads: threads, line: o.line, across: across, down: threads / across}
@@ -179,9 +179,9 @@ func (t headTile) mover(b *ptx.Builder, o headOperand, threads int) *headMover {
 	return m
 }
 
-// forEach calls f for each piece that this thread moves. The sum of f's first two arguments is the
-// first column of the piece. The sum of the last two is the offset of the piece's first byte in
-// shared memory. The function newRow runs before the pieces of each row.
+// forEach calls f for each piece that this thread moves. The piece begins at column
+// column+constant. Its first byte in shared memory is at offset+plus. The function newRow runs
+// before the pieces of each row.
 func (m *headMover) forEach(newRow func(row ptx.Value), f func(column ptx.Value, constant int, offset ptx.Value, plus int)) {
 	all := func() {
 		period := max(1, 8/m.down)
@@ -205,8 +205,8 @@ func (m *headMover) forEach(newRow func(row ptx.Value), f func(column ptx.Value,
 // load starts to copy rows of the operand into the tile at p. The first of these rows has the index
 // start, and limit is the end of the operand's rows. Elements beyond the rows and columns are not
 // read and become zero. The copies are asynchronous, except for 16-bit elements that are moved one
-// by one. A caller that waits for the group of copies, and then for a barrier, has waited for both
-// kinds of copies.
+// by one. To wait for both kinds of copies, a caller waits for the group of copies and then at a
+// barrier.
 func (m *headMover) load(start, limit ptx.Value, p ptx.Ptr) {
 	b, per := m.b, 16/m.t.size
 	var there ptx.Value

@@ -23,7 +23,7 @@ type AttentionWeighing struct {
 // weighingSpec holds those properties of a weighing on which a kernel's text depends.
 type weighingSpec struct {
 	causal, lengths bool
-	mask            dtype.Type // type of the mask; Invalid: none
+	mask            dtype.Type // type of the mask; Invalid if there is none
 	drop, numbers   bool
 }
 
@@ -54,7 +54,7 @@ func (s weighingSpec) String() string {
 	return name
 }
 
-// weighing holds a kernel's parameters for turning scores into attention weights, see
+// weighing holds the kernel parameters with which scores become attention weights, see
 // [device.Weighing]. [weighing.moveToHead] moves its pointers to one head of one sample.
 type weighing struct {
 	*ptx.Builder
@@ -63,10 +63,10 @@ type weighing struct {
 	scale                ptx.Value // the scale, as a float32
 	limit                ptx.Value // number of keys of the sample
 	lengths              ptx.Ptr
-	perSample            ptx.Value // elements of lengths from one sample to the next
+	perSample            ptx.Value // stride of lengths from one sample to the next, in elements
 	mask                 headOperand
 	seed, offset         ptx.Value // state of the random number generator
-	// a weight is dropped if its random bits are not greater than this bound
+	// a weight is dropped if its random bits are at most this bound
 	dropped ptx.Value
 	rest    ptx.Value // factor that scales the weights that dropout keeps
 	numbers ptx.Ptr
@@ -146,7 +146,7 @@ type weighingRow struct {
 	block ptx.Value // first block of the row's random numbers
 }
 
-// row returns the parameters for query i. If there is no query i, it uses the mask and the random
+// row returns the parameters for query i. Beyond the last query it uses the mask and the random
 // numbers of the last query.
 func (w *weighing) row(i ptx.Value) weighingRow {
 	r := weighingRow{w: w, i: i}
@@ -170,7 +170,7 @@ func (r weighingRow) sees(j ptx.Value) ptx.Value {
 }
 
 // masked returns the score with the mask applied: a mask of numbers is added, and a mask of Bool
-// sets hidden keys to -Inf. If j lies beyond the last key, it reads the mask of the last key.
+// sets hidden keys to -Inf. Beyond the last key, it reads the mask of the last key.
 func (r weighingRow) masked(j, score ptx.Value) ptx.Value {
 	w := r.w
 	if w.s.mask == dtype.Invalid {
@@ -188,8 +188,8 @@ func (r weighingRow) unseen(j, score ptx.Value) ptx.Value {
 	return r.sees(j).Select(score, r.w.F32(float32(math.Inf(-1))))
 }
 
-// lastKey returns the end of the keys that queries up to number i see: none of them sees a key with
-// this index or a greater one.
+// lastKey returns the end of the keys that queries 0 to i see. None of these queries sees a key at
+// this index or after it.
 func (w *weighing) lastKey(i ptx.Value) ptx.Value {
 	if !w.s.causal {
 		return w.limit

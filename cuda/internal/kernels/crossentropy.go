@@ -79,7 +79,7 @@ func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64
 }
 
 // meansOfTargets maps each type of the losses to the reduction that MeanOfTargets plans. Operand 0
-// has the losses, and operand 1 the targets. The reduction divides the sum of the losses by the
+// is the losses, and operand 1 is the targets. The reduction divides the sum of the losses by the
 // number of targets that differ from the scalar, parameter 0.
 var meansOfTargets = map[dtype.Type]*device.Reduction{}
 
@@ -141,7 +141,7 @@ func CrossEntropyGrad(dx, x, top, rest, target, g, count Operand, ignore int64) 
 	return []Launch{l}, err
 }
 
-// checkCrossEntropy checks x, the targets, and those operands that have one value for each row.
+// checkCrossEntropy checks x, the targets, and the operands with one value for each row.
 func checkCrossEntropy(op string, x, target Operand, vectors ...Operand) error {
 	if err := checkRows(op, x); err != nil {
 		return err
@@ -172,7 +172,6 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{rowThreads, 1, 1}
 }
 
-// buildGrad emits the kernel of the gradient.
 func (s crossEntropySpec) buildGrad(b *ptx.Builder, rows, columns ptx.Value) {
 	t, value := computing(s.typ.Compute()), s.typ.Compute()
 	var top, rest, x rowOperand
@@ -203,12 +202,12 @@ func (s crossEntropySpec) buildGrad(b *ptx.Builder, rows, columns ptx.Value) {
 		w.access(s.form, x)
 	}
 	class := target.atRow(w.row).p.Load()
-	// The forward kernel has already reported a target that is no class.
+	// The forward kernel has already reported targets that are no class.
 	ok := class.Ne(ignore).And(class.Bitcast(ptx.U64).Lt(columns.Cvt(ptx.U64)))
 	b.IfElse(ok, func() {
 		if s.logs {
 			hot := class.Cvt(ptx.U32)
-			// If g is 0, the subtraction 0 - g gives +0. PyTorch gets +0 too, because it adds -g to
+			// For g = 0 the result is 0 - g = +0. PyTorch also gives +0, because it adds -g to
 			// zeros.
 			zero := b.Const(t, real(0))
 			minus := zero.Sub(scale(w.row))
@@ -219,7 +218,8 @@ func (s crossEntropySpec) buildGrad(b *ptx.Builder, rows, columns ptx.Value) {
 		hot := class.Cvt(ptx.U32)
 		w.write(dx, w.loadAll(x), func(i ptx.Value, v []ptx.Value) ptx.Value {
 			p := call(b, "exp", v[0].Sub(greatest).Sub(sum))
-			// Adding +0 turns -0 into +0: PyTorch subtracts products from g, and gets +0.
+			// Adding +0 turns -0 into +0. PyTorch also gives +0, because it subtracts products from
+			// g.
 			return i.Eq(hot).Select(p.Sub(real(1)), p).Mul(scale).Add(real(0))
 		})
 	}, func() {
@@ -227,7 +227,8 @@ func (s crossEntropySpec) buildGrad(b *ptx.Builder, rows, columns ptx.Value) {
 	})
 }
 
-// buildPick emits the kernel of the losses of logarithms of probabilities. A row has one thread.
+// buildPick emits the kernel that computes losses of logarithms of probabilities. One thread
+// computes a row.
 func (s crossEntropySpec) buildPick(b *ptx.Builder, rows, columns ptx.Value) {
 	loss, target := declareRows(b, "loss", s.typ.Compute(), true), declareRows(b, "target", dtype.I64, true)
 	x := declareRows(b, "x", s.typ, s.unit)
@@ -237,8 +238,8 @@ func (s crossEntropySpec) buildPick(b *ptx.Builder, rows, columns ptx.Value) {
 	s.storeLoss(b, loss, target, row, columns, ignore, fault, func(class ptx.Value) ptx.Value { return x.atRow(row).load(b, class).Neg() })
 }
 
-// storeLoss stores a row's loss, which f computes for the class. It reports a target that is no
-// class.
+// storeLoss stores a row's loss. The function f computes the loss for the target class. If the
+// target is no class, storeLoss reports it in the fault record.
 func (s crossEntropySpec) storeLoss(b *ptx.Builder, loss, target rowOperand, row, columns, ignore ptx.Value, fault faultParams, f func(class ptx.Value) ptx.Value) {
 	class := target.atRow(row).p.Load()
 	result := b.Var(b.Const(computing(s.typ.Compute()), real(0)))
@@ -251,7 +252,7 @@ func (s crossEntropySpec) storeLoss(b *ptx.Builder, loss, target rowOperand, row
 	loss.atRow(row).p.Store(result)
 }
 
-// buildLoss emits the kernel of the losses of logits.
+// buildLoss emits the kernel that computes losses of logits.
 func (s crossEntropySpec) buildLoss(b *ptx.Builder, rows, columns ptx.Value) {
 	t, value := computing(s.typ.Compute()), s.typ.Compute()
 	loss, tops := declareRows(b, "loss", value, true), declareRows(b, "top", value, true)

@@ -24,7 +24,7 @@ func ReadFault(record []byte) *device.IndexError {
 	return &device.IndexError{Tag: binary.LittleEndian.Uint32(record[4:]), Index: word(8), Bound: word(16), Position: word(24)}
 }
 
-// faultParams has the parameters with which a kernel reports indices.
+// faultParams holds the parameters with which a kernel reports bad indices.
 type faultParams struct {
 	record ptx.Ptr
 	tag    ptx.Value

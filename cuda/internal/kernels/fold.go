@@ -9,14 +9,14 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// foldSteps says how a kernel finds the windows that have an element at a position.
+// foldSteps says how a kernel finds the windows that cover a position, and their elements there.
 type foldSteps uint8
 
 const (
 	foldUnit foldSteps = iota // all strides of the windows are 1
-	// all dilations are 1: only every stride-th element of a window can lie at the position
+	// all dilations are 1, so only every stride-th element of a window can be at the position
 	foldStrided
-	foldAny // every element of a window is tried
+	foldAny // all elements of a window are tried
 )
 
 func (s foldSteps) String() string { return [...]string{"unit", "strided", "any"}[s] }
@@ -97,7 +97,8 @@ func Fold(y, x, w Operand, win device.Window, add bool) ([]Launch, error) {
 	return []Launch{l}, err
 }
 
-// extent returns the largest distance of an element of o from the first one, in elements.
+// extent returns the largest distance between the first element of o and another element, in
+// elements.
 func extent(o Operand) (n int) {
 	for d := range o.Shape.Rank() {
 		n += max(o.Shape.At(d)-1, 0) * max(o.Strides.At(d), -o.Strides.At(d))
@@ -105,7 +106,7 @@ func extent(o Operand) (n int) {
 	return n
 }
 
-// foldAxis has the parameters of one dimension of the windows.
+// foldAxis holds the parameters of one dimension of the windows.
 type foldAxis struct {
 	kernel, out, before, dilation ptx.Value
 	stride                        coordinates
@@ -146,7 +147,7 @@ func (s foldSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		if s.add {
 			sum.Set(loadVector(b, to, s.to, 1)[0])
 		}
-		// add reads the element at the given coordinates of the windows' elements and places.
+		// add reads the element with the coordinates ks within the window at places.
 		add := func(ks, places []ptx.Value) {
 			from := append(append(append([]ptx.Value{}, at[:2]...), ks...), places...)
 			v := loadVector(b, x.At(dot(b, from, xStrides, s.wide)), s.from, 1)[0]
@@ -180,11 +181,10 @@ func (s foldSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// covering returns a function that goes through the windows that cover position p of the padded
-// plane, along one dimension. For each such window it calls f with k, the number of the window's
-// element at p, and with place, the number of the window. The number of a window is less than
-// a.out. If k would belong to a window before the first one, the unsigned place wraps to a number
-// that is not.
+// covering returns a function that visits, along one dimension, the windows that cover position p
+// of the padded plane. For each such window it calls f with k, the index of the window's element at
+// p, and with place, the index of the window. Windows have indices from 0 to a.out-1. If k would
+// belong to a window before the first one, the unsigned place wraps around to a greater number.
 func (s foldSpec) covering(b *ptx.Builder, a *foldAxis, p ptx.Value) func(f func(k, place ptx.Value)) {
 	zero := b.Const(p.Type(), num(0))
 	switch s.steps {
@@ -196,7 +196,8 @@ func (s foldSpec) covering(b *ptx.Builder, a *foldAxis, p ptx.Value) func(f func
 			})
 		}
 	case foldStrided:
-		// first is the number of the last window that begins at or before p, and its element at p.
+		// first is the index of the last window that begins at or before p, with the index of its
+		// element at p.
 		first := a.stride.split(p)
 		return func(f func(k, place ptx.Value)) {
 			place := b.Var(first[0])

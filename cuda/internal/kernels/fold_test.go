@@ -27,12 +27,12 @@ var foldCases = []struct {
 	{dtype.I64, dtype.I64, []int{1, 2, 5, 5, 5}, []int{3, 3, 3}, device.Window{Rank: 3, Kernel: [3]int{2, 2, 2}, Stride: [3]int{2, 2, 2}, Dilation: [3]int{1, 1, 1}, Before: [3]int{1, 1, 1}}, false, false},
 	{dtype.U8, dtype.U8, []int{1, 1, 20}, []int{19}, device.Window{Rank: 1, Kernel: [3]int{4}, Stride: [3]int{1}, Dilation: [3]int{1}, Before: [3]int{3}}, false, true},
 	{dtype.F32, dtype.F32, []int{2, 2, 6}, []int{0}, device.Window{Rank: 1, Kernel: [3]int{2}, Stride: [3]int{1}, Dilation: [3]int{1}}, false, false},
-	// the last elements lie behind all windows, and the first windows lie in the padding
+	// the last elements are after all windows, and the first windows are in the padding
 	{dtype.F32, dtype.F32, []int{1, 1, 17, 3}, []int{4, 2}, device.Window{Rank: 2, Kernel: [3]int{2, 1}, Stride: [3]int{3, 3}, Dilation: [3]int{1, 1}, Before: [3]int{3, 1}}, false, false},
 }
 
-// A fold is one launch. It gives the bits of the additions in their order, with narrow and with
-// wide indices.
+// TestFold checks that a fold is one launch, and that it gives the bits of the additions in their
+// order, with narrow and with wide indices.
 func TestFold(t *testing.T) {
 	defer func(n int) { narrowLimit = n }(narrowLimit)
 	for range 2 {

@@ -22,18 +22,18 @@ type gate struct {
 	name string
 	plan func(m *machine) ([]Launch, error)
 	// wide is the least share of the bytes moved from or to global memory that must move in
-	// accesses of 16 bytes. It is 0 for kernels that access their elements one by one. There
-	// neighbouring threads access neighbouring elements, so whole sectors are used nevertheless.
+	// accesses of 16 bytes. It is 0 for kernels that access their elements one by one. Their
+	// neighbouring threads access neighbouring elements, which also uses whole sectors.
 	wide float64
-	// spread is the number of sectors that an access may touch beyond the number that its bytes
-	// need. 0 allows none. A case with another value gives the reason.
+	// spread is the number of sectors that an access may touch in addition to the number that its
+	// bytes need. The default 0 allows none. Each case with another value gives the reason.
 	spread float64
 	// fma is the least number of multiply-adds of a thread for each instruction that reads shared
 	// memory, in the main loop.
 	fma float64
 }
 
-// globalAccess matches an access to global memory. The groups of the expression give the width.
+// globalAccess matches an access to global memory. Its groups capture the width.
 var globalAccess = regexp.MustCompile(`\b(?:ld|st)\.(?:volatile\.)?global(?:\.nc)?(?:\.(v[24]))?\.[bfsu](8|16|32|64)\b|\bcp\.async\.c[ag]\.shared\.global\b[^;]*, (16|8|4)(?:,|;)`)
 
 func accessBytes(line string) int {
@@ -75,7 +75,7 @@ func mainLoop(text string) (multiplies, reads int) {
 		}
 		from, ok := start[m[1]]
 		if !ok {
-			continue // a forward branch begins no loop
+			continue // a forward branch does not begin a loop
 		}
 		a, b := 0, 0
 		for _, l := range lines[from:i] {
@@ -93,7 +93,6 @@ func mainLoop(text string) (multiplies, reads int) {
 	return multiplies, reads
 }
 
-// gates returns the gates of all kernel families.
 func gates(t *testing.T) []gate {
 	f, h := dtype.F32, dtype.BF16
 	add := program(t, []dtype.Type{f}, []dtype.Type{f, f}, x0.Add(x1))
@@ -225,8 +224,8 @@ func gates(t *testing.T) []gate {
 			return Argsort(m.tensor(dtype.I64, dense(rows, n), 0), m.random(m.tensor(typ, dense(rows, n), 0)), false, m.scratch)
 		}
 	}
-	// adds plans a Scatter that adds 300 rows to the rows of a matrix. rows is the number of the
-	// matrix's rows.
+	// adds returns a function that plans a Scatter. It adds 300 rows to the rows of a matrix, which
+	// has the given number of rows.
 	adds := func(typ dtype.Type, rows int) func(m *machine) ([]Launch, error) {
 		return func(m *machine) ([]Launch, error) {
 			index := m.indices(m.tensor(dtype.I64, strided([]int{300, 128}, []int{1, 0}), 0), rows, false)
@@ -237,7 +236,7 @@ func gates(t *testing.T) []gate {
 	return []gate{
 		{name: "attention bfloat16, decoding", plan: decode(h), wide: 0.9},
 		{name: "attention float32, decoding", plan: decode(f), wide: 0.9},
-		// For each query, lse and delta are read one by one.
+		// The values lse and delta of each query are read one by one.
 		{name: "attention gradient float32, 64 features", plan: attendGrad(f, 64), wide: 0.96},
 		{name: "attention gradient float32, 128 features", plan: attendGrad(f, 128), wide: 0.96},
 		{name: "attention gradient float32, 256 features", plan: attendGrad(f, 256), wide: 0.96},
@@ -256,8 +255,8 @@ func gates(t *testing.T) []gate {
 			row := m.random(m.tensor(f, strided([]int{8, 512}, []int{0, 1}), 0))
 			return Map(add, []Operand{m.tensor(f, dense(8, 512), 0)}, []Operand{m.random(m.tensor(f, dense(8, 512), 0)), row}, nil)
 		}},
-		// A thread reads and writes single elements of the tile, first along one side and then
-		// along the second.
+		// A thread reads and writes single elements of the tile, first along one dimension and then
+		// along the other.
 		{name: "elementwise, turned in tiles", plan: func(m *machine) ([]Launch, error) {
 			return Map(identity(t, f), []Operand{m.tensor(f, dense(64, 96), 0)}, []Operand{m.random(m.tensor(f, strided([]int{64, 96}, []int{1, 64}), 0))}, nil)
 		}},
@@ -308,12 +307,12 @@ func gates(t *testing.T) []gate {
 		{name: "softmax, in shared memory too", plan: softmax(1, 28<<10, false, false), wide: 1},
 		{name: "log softmax gradient", plan: softmax(4, 2048, true, true), wide: 1},
 		{name: "softmax gradient", plan: softmax(8, 512, false, true), wide: 1},
-		// One request reads the elements at both ends of a row, which begins at any address.
+		// One request reads the elements at both ends of a row. The row may be misaligned.
 		{name: "softmax, rows of an odd length", plan: softmax(8, 509, false, false), wide: 0.97, spread: 3},
 		{name: "log softmax gradient, rows of an odd length", plan: softmax(2, 2049, true, true), wide: 0.98, spread: 3},
 		{name: "cross-entropy, rows of an odd length", plan: entropy(1027, false), wide: 0.9, spread: 3},
 		// All threads of a row also read a few values that belong to the row, such as its target.
-		// In so short a row these values have as many bytes as the elements that a thread reads.
+		// In such a short row, these values take as many bytes as the elements that a thread reads.
 		{name: "cross-entropy gradient, rows of an odd length", plan: entropy(1027, true), wide: 0.4, spread: 3},
 		{name: "cross-entropy", wide: 0.95, plan: entropy(512, false)},
 		{name: "rows gathered", wide: 0.8, plan: func(m *machine) ([]Launch, error) {
@@ -347,8 +346,8 @@ func gates(t *testing.T) []gate {
 		{name: "RMS norm gradient and sums, bfloat16", plan: sums(h, h, 4096, rms, true), wide: 0.1},
 		{name: "RMS norm, bfloat16", plan: norm(h, h, 1024, rms, false), wide: 0.99},
 		{name: "RMS norm gradient, bfloat16", plan: norm(h, h, 1024, rms, true), wide: 0.9},
-		// Weights are read in accesses of 16 bytes. Elements are half as large as weights, so they
-		// are read in accesses of 8 bytes. This also holds for the cases of sums above.
+		// Weights are read in accesses of 16 bytes. Elements are half as large as weights, and are
+		// read in accesses of 8 bytes. This also holds for the cases of sums above.
 		{name: "RMS norm, bfloat16 by float32", plan: norm(h, f, 1024, rms, false), wide: 0.49},
 		// all elements of a vector share a weight, and a warp reads weights at one or two addresses
 		{name: "group norm", plan: norm(f, f, 512, groups, false), wide: 0.6},
@@ -363,13 +362,14 @@ func gates(t *testing.T) []gate {
 			m.conflicts = true
 			return Argsort(m.tensor(dtype.I64, dense(2, 5), 0), m.random(m.tensor(dtype.I64, dense(2, 5000), 0)), true, m.scratch)
 		}},
-		// The digits decide where elements are stored: the run of a digit begins at any address.
+		// The digits decide where elements are stored, and the elements of a digit may begin at a
+		// misaligned address.
 		{name: "rows sorted in a tile", spread: 8, plan: sorts(f, 2, 2500)},
 		{name: "rows of 16 bits sorted in a tile", spread: 8, plan: sorts(h, 2, 2500)},
 		{name: "rows sorted by digits", spread: 8, plan: sorts(f, 1, 20000)},
 		{name: "rows of 64 bits sorted by digits", spread: 8, plan: sorts(dtype.F64, 1, 2500)},
-		// All threads of a row read one and the same key. Sums of 16-bit floats are kept in
-		// float32, and moved in two accesses that touch the same sectors.
+		// All threads of a row read the same key. Sums of 16-bit floats are kept in float32, and
+		// moved in two accesses that touch the same sectors.
 		{name: "rows added by index", wide: 0.5, spread: 2, plan: adds(f, 9)},
 		{name: "rows of 16 bits added by index", wide: 0.4, spread: 2, plan: adds(h, 2)},
 		// Neighbouring threads read the elements around their points, and the points may lie
@@ -393,27 +393,28 @@ func gates(t *testing.T) []gate {
 		{name: "product on tensor cores", wide: 1, fma: 1, plan: func(m *machine) ([]Launch, error) {
 			return MatMul(a100, m.tensor(h, dense(1, 64, 64), 0), m.random(m.tensor(h, dense(1, 64, 64), 0)), m.random(m.tensor(h, dense(1, 64, 64), 0)))
 		}},
-		// Four lanes store 16 bytes of a row at once, half a sector. A later store fills the second
-		// half.
+		// Four lanes store 16 bytes of a row at once, which is half a sector. A later store fills
+		// the other half.
 		{name: "product on tensor cores, joined by all", spread: 2, wide: 0.9, plan: func(m *machine) ([]Launch, error) {
 			o := ProductOperands{Out: m.tensor(h, dense(1, 64, 64), 0), A: m.random(m.tensor(h, dense(1, 64, 256), 0)), B: m.random(m.tensor(h, dense(1, 256, 64), 0)), Counters: m.counters}
 			return []Launch{m.shared(o, tensorForm{64, 64, 32, 2, 2, 3, 4}, division{chunk: 64})}, nil
 		}},
-		// Pairs of sums are stored directly from the registers. A factor that lies along columns is
-		// read word by word.
+		// Pairs of sums are stored directly from registers. A factor that is contiguous along the
+		// wrong dimension is read word by word.
 		{name: "product of tf32", wide: 0.9, fma: 1, plan: tf32("N", "T")},
 		{name: "product of tf32, by words", wide: 0.9, fma: 0.2, plan: tf32("T", "N")},
 	}
 }
 
-// Every kernel family has the properties of its gate. Run with -v to see the numbers.
+// TestKernelGates checks that every kernel family has the properties of its gate. With -v it prints
+// the numbers.
 func TestKernelGates(t *testing.T) {
 	t.Logf("%-38s %8s %8s %8s %6s %9s %9s", "family", "requests", "sectors", "ideal", "wide", "conflicts", "fma/read")
 	for _, g := range gates(t) {
 		m := newMachine(t)
 		m.lines = map[*Kernel]map[int]*ptxvm.LineStats{}
 		list, err := g.plan(m)
-		s := m.run(list, err) // fails at the first bank conflict
+		s := m.run(list, err) // the method run fails the test at the first bank conflict
 		var all, wide float64
 		kernels := []*Kernel{}
 		for k, counts := range m.lines {

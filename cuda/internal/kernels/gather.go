@@ -12,10 +12,10 @@ import (
 // gatherSpec describes a kernel that picks elements along an axis by index. The kernel does not
 // interpret the bits of elements, so all types of the same size share it.
 type gatherSpec struct {
-	size   int // bytes of an element
+	size   int // size of an element in bytes
 	index  dtype.Type
 	rank   int
-	vector int // elements that share an index and are moved together
+	vector int // number of elements that share an index and are moved together
 	wide   bool
 }
 
@@ -27,16 +27,16 @@ func (s gatherSpec) name() string {
 	return fmt.Sprintf("gather_b%d_%v_r%d_v%d%s", 8*s.size, s.index, s.rank, s.vector, wide)
 }
 
-// Gather plans out[i…] = src[i… with index[i…] along axis]. out and index (I64 or I32) have the
-// same shape. For an index outside of the axis it stores 0, and reports the index in the fault
-// record with tag.
+// Gather plans out[i] = src[i'] for each position i, where i' is i with index[i] as its coordinate
+// along axis. out and index (I64 or I32) have the same shape. For an index outside of the axis it
+// stores 0, and reports the index in the fault record with tag.
 func Gather(out, src, index Operand, axis int, fault uint64, tag uint32) ([]Launch, error) {
 	const op = "gather"
 	if err := checkIndexed(op, out, src, index, axis); err != nil || out.Shape.Size() == 0 {
 		return nil, err
 	}
-	// The kernel itself adds the index times the axis's stride. So the stride along the axis is set
-	// to 0.
+	// The kernel adds the index times the stride of the axis, so the stride along the axis is set
+	// to 0 here.
 	fixed := src.Strides.With(axis, 0)
 	sp := newSpace(out.Shape, out.Strides, fixed, index.Strides).atLeastRank1()
 	size := out.Type.Size()
@@ -87,7 +87,7 @@ func checkIndexed(op string, a, b, index Operand, axis int) error {
 	return nil
 }
 
-// bitsOf returns the memory type that moves elements of the given size.
+// bitsOf returns the PTX type with which elements of the given size are moved.
 func bitsOf(size int) ptx.Type {
 	switch size {
 	case 1:
@@ -128,7 +128,7 @@ func (s gatherSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// load reads one element, or a vector of 16 bytes.
+// load reads one element, or 16 bytes of elements as a vector.
 func (s gatherSpec) load(p ptx.Ptr) []ptx.Value {
 	if s.vector == 1 {
 		return []ptx.Value{p.Load()}

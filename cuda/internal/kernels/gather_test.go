@@ -12,8 +12,8 @@ import (
 )
 
 // reach returns the row-major position of an element of a tensor with shape dims. The element's
-// coordinate along axis is position. In all other dimensions it has the coordinates of the element
-// at row-major position i of shape index.
+// coordinate along axis is the argument position. Its other coordinates are those of element i, in
+// row-major order, of a tensor with the shape index.
 func reach(dims, index shape.Dims, axis, i, position int) int {
 	out, stride := 0, 1
 	for d := index.Rank() - 1; d >= 0; d-- {
@@ -52,7 +52,8 @@ var indexCases = []indexCase{
 	{"empty", dense(5, 8), dense(0, 8), strided([]int{0, 8}, []int{1, 0}), 0, 0},
 }
 
-// indices fills the index operand. If wild, two of the values lie outside of the axis.
+// indices fills the index operand with indices below n. If wild is true, two of them are out of
+// bounds.
 func (m *machine) indices(o Operand, n int, wild bool) Operand {
 	seen := map[uint64]uint64{}
 	var last uint64
@@ -146,7 +147,7 @@ func TestScatter(t *testing.T) {
 func testScatter(t *testing.T, kind device.ScatterKind, c indexCase, typ, it dtype.Type) {
 	wild := typ == dtype.F32
 	m := newMachine(t)
-	m.conflicts = c.index.Shape.At(c.axis) > sortRun // digits decide where elements are stored
+	m.conflicts = c.index.Shape.At(c.axis) > sortRun // the digits decide where elements are stored
 	dst, src := m.random(m.tensor(typ, c.big, c.skip)), m.random(m.tensor(typ, c.small, c.skip))
 	index := m.indices(m.tensor(it, c.index, 0), c.big.Shape.At(c.axis), wild)
 	fault := m.fault()
@@ -212,7 +213,7 @@ func TestIndexGolden(t *testing.T) {
 	golden(t, "scattermax_samples", list, err)
 	tokens := Operand{Addr: 1 << 20, Type: dtype.I64, Layout: strided([]int{8192, 768}, []int{1, 0})}
 	list, err = Scatter(device.ScatterAdd, fake(dtype.BF16, 50257, 768), fake(dtype.BF16, 8192, 768), tokens, 0, false, 1<<20, 1, scratch)
-	golden(t, "scatteradd_tokens", list[1:], err) // earlier launches only sort
+	golden(t, "scatteradd_tokens", list[1:], err) // all launches except the last one sort
 	for _, bad := range []Operand{fake(dtype.F32, 100, 64), fake(dtype.I64, 100)} {
 		if _, err := Gather(fake(dtype.F32, 100, 64), fake(dtype.F32, 1000, 64), bad, 0, 0, 0); err == nil {
 			t.Errorf("no error for index %v %v", bad.Type, bad.Shape)
@@ -223,21 +224,22 @@ func TestIndexGolden(t *testing.T) {
 	}
 }
 
-// Contributions to an element are combined in order. The contributions of a long run are combined
-// in parts first. Plain loops that combine in this order give the same bits.
+// TestScatterParts compares scatters with plain loops that combine contributions in the documented
+// order, and expects the same bits. The contributions to an element are combined in order. Those of
+// a long run are first combined in parts.
 func TestScatterParts(t *testing.T) {
 	defer func(n int) { partLeast = n }(partLeast)
 	partLeast = 16
 	for _, c := range []struct {
 		bound, count, lines int
-		of                  func(i int) int // the index of a position
+		of                  func(i int) int // the index at position i
 		samples             bool
 	}{
 		{5, 300, 8, func(i int) int { return i * i % 7 % 5 }, false},
-		// runs of 100, 100 and 56 positions
+		// the runs have 100, 100 and 56 positions
 		{3, 256, 3, func(i int) int { return i / 100 }, false},
 		{2, 130, 1, func(i int) int { return 1 }, false}, // all positions form one run
-		// one run of a whole part, and one run of a single position
+		// one run of exactly one part, and one run of a single position
 		{9, 81, 12, func(i int) int { return i / 16 }, false},
 		// these positions are sorted by digits, and some indices lie outside of the axis
 		{100, 2500, 4, func(i int) int { return i * i % 113 }, false},

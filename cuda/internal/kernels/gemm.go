@@ -10,12 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// tileLoad is how a block copies a tile of an operand from global to shared memory. The outer
-// dimension is the dimension that is not summed over: m of a, n of b.
+// tileLoad says how a block copies a tile of an operand from global to shared memory. The outer
+// dimension is the one that is not summed over: dimension m of operand a, and dimension n of
+// operand b.
 type tileLoad uint8
 
 const (
-	vectorsAlongK     tileLoad = iota // unit stride along k, aligned vectors; the copy transposes
+	vectorsAlongK     tileLoad = iota // unit stride along k, aligned vectors; the copy transposes the tile
 	vectorsAlongOuter                 // unit stride along the outer dimension, aligned vectors
 	scalarsAlongK                     // any strides; neighbouring threads read along k
 	// any strides; neighbouring threads read along the outer dimension
@@ -27,14 +28,14 @@ func (l tileLoad) String() string { return [...]string{"kv", "ov", "ks", "os"}[l
 func (l tileLoad) vectors() bool { return l <= vectorsAlongOuter }
 
 // gemmTile is the part of the result that a block computes: bm×bn results, with k in steps of bk. A
-// thread has mc chunks of 16 bytes along m, and nc along n. The threads are divided into slices,
-// which divide each step of k among themselves. At the end the sums of the slices are added.
+// thread computes mc chunks of 16 bytes along m, and nc chunks along n. The threads are divided
+// into slices, which divide each step of k among themselves. At the end the sums of the slices are
+// added.
 type gemmTile struct{ bm, bn, bk, mc, nc, slices int }
 
-// These are the tiles of all kernels. A warp has 4 threads along m by 8 along n, so its reads of
-// shared memory are broadcasts or use each bank once. A thread does 8×8 multiply-adds for each 16
-// values that it reads. The smaller tiles have slices, so that there are enough warps to hide
-// latency.
+// These are all tiles. A warp has 4 threads along m by 8 along n, so its reads of shared memory are
+// broadcasts or use each bank once. A thread does 8×8 multiply-adds for each 16 values that it
+// reads. The smaller tiles have slices, so that there are enough warps to hide latency.
 var (
 	largeTile  = gemmTile{128, 128, 16, 2, 2, 1}
 	mediumTile = gemmTile{64, 64, 32, 2, 2, 4}
@@ -53,7 +54,7 @@ type gemmSpec struct {
 	bias      dtype.Type // type of the bias; Invalid for none
 	parts     bool       // the product is divided along k
 	actSpec
-	sums sumsSpec // sums of the rows of a or of the columns of b, never both
+	sums sumsSpec // sums of either the rows of a or the columns of b
 	tune productTune
 }
 
@@ -78,12 +79,12 @@ func (s gemmSpec) name() string {
 	return fmt.Sprintf("gemm_%v_%dx%dx%d_%v_%v_%s", s.typ, s.tile.bm, s.tile.bn, s.tile.bk, s.a, s.b, out)
 }
 
-// large reports whether a block has as many sums as the large tile. These sums leave few registers
-// for other values.
+// large reports whether a block computes as many results as the large tile. Their sums leave few
+// registers for other values.
 func (s gemmSpec) large() bool { return s.tile.slices == 1 && s.tile.bm*s.tile.bn >= 128*128 }
 
 // shared returns the bytes of shared memory for the tiles: two buffers for each operand. Rows are
-// padded by 4 elements, so that the stores have no bank conflicts if they transpose.
+// padded by 4 elements. This prevents bank conflicts of stores that transpose.
 func (s gemmSpec) shared() int {
 	t := s.tile
 	return max(2*t.bk*(t.bm+4+t.bn+4), t.slices/2*t.bm*t.bn) * s.typ.Compute().Size()
@@ -103,8 +104,7 @@ func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.park
 
 // needsManyRegisters reports whether a thread needs more than 128 registers. If it does, a
 // multiprocessor cannot run two blocks. Reading element by element needs many registers, because
-// each row has an address. There are two such cases:
-//
+// each row needs an address. The result is true in two cases:
 //   - the activation has two operands, and k is divided or an operand is read element by element
 //     along k
 //   - an operand is not read in vectors, and k is divided or both operands are read along k
@@ -132,15 +132,15 @@ func MatMul(g *GPU, out, a, b Operand) ([]Launch, error) {
 
 // MatMulSplit plans a product like MatMul, and also adds a bias and applies an activation. It may
 // divide the sum over k among blocks, if the result alone has too few blocks to occupy the device.
-// Products with a vector are reductions, which read each element of the matrix once, in coalesced
-// accesses. If scratch is nil, nothing is divided.
+// A product with a vector is computed as a reduction, which reads each element of the matrix once,
+// in coalesced accesses. If scratch is nil, the sum is not divided.
 func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
 	out, a, b := o.Out, o.A, o.B
-	// The stride of the batch is not used if the batch has one matrix. Setting it to 0 prevents it
-	// from counting as misaligned.
+	// The stride of the batch dimension is unused if the batch has one matrix. It is set to 0, so
+	// that it does not count as misaligned.
 	if out.Shape.At(0) == 1 {
 		for _, p := range []*Operand{&o.Out, &o.A, &o.B} {
 			p.Strides = p.Strides.With(0, 0)
@@ -187,7 +187,7 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	return p.launches(o, scratch)
 }
 
-// floatPlan is a product without tensor cores, together with its form.
+// floatPlan is the plan of a product without tensor cores.
 type floatPlan struct {
 	spec gemmSpec
 	division
@@ -219,8 +219,8 @@ func (p floatPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error
 	return append(list, l...), err
 }
 
-// factor returns the type in which the factors are multiplied. If one factor has a 16-bit type, it
-// is that type.
+// factor returns the type in which the factors are multiplied. If one factor has a 16-bit type,
+// factor returns that type.
 func (o *ProductOperands) factor() dtype.Type {
 	if o.B.Type.IsHalf() {
 		return o.B.Type
@@ -242,7 +242,7 @@ func (o *ProductOperands) check() error {
 		return fail("matmul", "shapes %v = %v · %v do not fit", out.Shape, a.Shape, b.Shape)
 	}
 	factor := o.factor()
-	for _, p := range []*Operand{out, a, b} { // float32 and 16 bits may be mixed; int8 has sums of int32
+	for _, p := range []*Operand{out, a, b} { // float32 and 16-bit types may be mixed; int8 has sums of int32
 		if p.Type == dtype.Bool || p.Type != factor && !(p.Type == dtype.F32 && factor.IsHalf() || p == out && p.Type == dtype.I32 && factor == dtype.I8) {
 			return fail("matmul", "types %v = %v · %v: one numeric type is wanted", out.Type, a.Type, b.Type)
 		}
@@ -273,8 +273,8 @@ func (o *ProductOperands) check() error {
 }
 
 // splitK returns how many elements of k one block sums up. If there are enough blocks, or k is
-// short, it returns k. Otherwise it returns a multiple of 64 that gives enough blocks. There are at
-// most maxParts parts.
+// short, it returns k. Otherwise it returns a multiple of 64 that gives enough blocks. There are
+// never more than maxParts parts.
 func splitK(k, blocks, maxParts int) int {
 	if blocks >= wantedBlocks/2 || k < 256 {
 		return max(k, 1)
@@ -283,8 +283,8 @@ func splitK(k, blocks, maxParts int) int {
 	return ceilDiv(ceilDiv(k, max(parts, 1)), 64) * 64
 }
 
-// vectorMatMul plans a product in which m or n is 1, as a reduction: the sum over k of a·b over the
-// dimensions [batch, m, n, k]. A separate launch adds the bias.
+// vectorMatMul plans a product in which m or n is 1, as a reduction. It sums a·b, with dimensions
+// [batch, m, n, k], over k. A separate launch adds the bias.
 func vectorMatMul(p ProductOperands, scratch Scratch) ([]Launch, error) {
 	t := p.A.Type
 	times, ok := products[t]
@@ -320,14 +320,14 @@ func vectorMatMul(p ProductOperands, scratch Scratch) ([]Launch, error) {
 	return append(list, last...), err
 }
 
-// products has, for each type, the program that multiplies two elements in the computing type.
+// products maps each type to the program that multiplies two elements in the computing type.
 var products = map[dtype.Type]*expr.Program{}
 
-// identities has, for each type, the program that copies elements unchanged.
+// identities maps each type to the program that copies elements unchanged.
 var identities = map[dtype.Type]*expr.Program{}
 
-// biased has the programs that add a bias to a sum. The key has the types of the result, the sum
-// and the bias.
+// biased holds the programs that add a bias to a sum, by the types of the result, the sum and the
+// bias.
 var biased = map[[3]dtype.Type]*expr.Program{}
 
 func init() {
@@ -348,9 +348,9 @@ func init() {
 	}
 }
 
-// productForm is a way to compute a product: a family of kernels and the size of a tile.
+// productForm is a way to compute a product: a family of kernels with the size of a tile.
 type productForm interface {
-	tiles(m, n int) int // blocks for one matrix of results
+	tiles(m, n int) int // number of blocks for one matrix of results
 	kernel(programs ...*expr.Program) (*Kernel, error)
 	inParts() productForm // the corresponding form for a product that is divided along k
 	// number of bytes of the sums that a block stores in scratch memory, if the product is divided
@@ -377,8 +377,8 @@ func launchMatMul(f productForm, o ProductOperands) ([]Launch, error) {
 	return launchParts(f, o, undivided(o.A.Shape.At(2)), 0, 0)
 }
 
-// launchParts packs the parameters, which are the same for all product kernels. Blocks that sum up
-// a part of k store their sums in partial.
+// launchParts packs the parameters, which are the same for all product kernels. Blocks that sum
+// only a part of k store their sums in the memory at partial.
 func launchParts(f productForm, o ProductOperands, d division, partial, counters uint64) ([]Launch, error) {
 	out, a := o.Out, o.A
 	kern, err := f.kernel(o.Act)
@@ -484,8 +484,8 @@ func vectorElements(t dtype.Type) int {
 	return 0
 }
 
-// vectorizable reports whether o can be accessed in aligned vectors along dimension d. d and e are
-// the two dimensions of the matrix.
+// vectorizable reports whether o can be accessed in aligned vectors along dimension d. The
+// arguments d and e are the two dimensions of the matrix.
 func vectorizable(o Operand, d, e int) bool {
 	v := vectorElements(o.Type)
 	return v > 0 && o.Strides.At(d) == 1 && o.Shape.At(d)%v == 0 && o.Strides.At(e)%v == 0 && o.Strides.At(0)%v == 0 &&
@@ -505,7 +505,7 @@ func chooseLoad(o Operand, outer, k int) tileLoad {
 	return scalarsAlongOuter
 }
 
-// gemmOperand has the parameters of an operand.
+// gemmOperand holds an operand's kernel parameters.
 type gemmOperand struct {
 	p                       ptx.Ptr
 	batch, stride1, stride2 ptx.Value
@@ -519,38 +519,37 @@ func declareMatrices(b *ptx.Builder, name string, t dtype.Type) gemmOperand {
 	return o
 }
 
-// ofBatch returns the operand with its pointer at a matrix of the batch.
+// ofBatch returns the operand with its pointer moved to a matrix of the batch.
 func (o gemmOperand) ofBatch(matrix ptx.Value) gemmOperand {
 	o.p = o.p.At(o.batch.Mul(matrix.Cvt(ptx.S64)))
 	return o
 }
 
-// productParams has the parameters of all product kernels. Their pointers are at this block's
-// matrix and part of k. In a kernel that loops over tiles, ofMatrix moves the pointers to the
-// matrix of each tile.
+// productParams holds the parameters of a product kernel. The pointers point to this block's matrix
+// and part of k. In a kernel that loops over tiles, ofMatrix moves the pointers to the matrix of
+// each tile.
 type productParams struct {
 	m, n, k ptx.Value // k is the length of this block's part
-	// number of matrices in the batch, if blocks loop
+	// number of matrices in the batch, if the blocks loop over them
 	matrices ptx.Value
 	a, b     gemmOperand
-	bias     gemmOperand // only the fields p and stride2 are used, and only if there is a bias
-	// out is a function, so that the address of the results takes no registers until they are
-	// stored
+	bias     gemmOperand // only its fields p and stride2 are used, and only if there is a bias
+	// a function, so that the address of the results occupies no registers until they are stored
 	out    func() gemmOperand
-	matrix func() ptx.Value // number of the block's matrix
-	parts  productParts     // part of k, if the product is divided along k
-	tile   ptx.Value        // number of the block's tile
+	matrix func() ptx.Value // index of the block's matrix
+	parts  productParts     // part of k that this block sums, if the product is divided
+	tile   ptx.Value        // index of the block's tile
 }
 
-// ofMatrix returns the parameters with the results and the operands at a matrix of the batch.
+// ofMatrix returns the parameters with all pointers moved to a matrix of the batch.
 func (q productParams) ofMatrix(matrix func() ptx.Value) productParams {
 	q = q.withResultsAt(matrix)
 	q.a, q.b = q.a.ofBatch(matrix()), q.b.ofBatch(matrix())
 	return q
 }
 
-// withResultsAt returns the parameters with the results at a matrix of the batch. The pointers to
-// the operands stay as they are.
+// withResultsAt returns the parameters with the results' pointer moved to a matrix of the batch.
+// The operands' pointers do not change.
 func (q productParams) withResultsAt(matrix func() ptx.Value) productParams {
 	o := q.out
 	q.matrix, q.out = matrix, func() gemmOperand { return o().ofBatch(matrix()) }
@@ -586,7 +585,7 @@ func declareProduct(b *ptx.Builder, a, w, out, bias dtype.Type, parts, loop bool
 }
 
 // tileOf returns the first row and column of the block's tile. Consecutive blocks compute groups of
-// 8 tiles along m. So blocks that run at the same time share tiles of b.
+// 8 tiles along m, so that blocks that run at the same time share tiles of b.
 func tileOf(b *ptx.Builder, id, m, n ptx.Value, bm, bn int, tune productTune) (row, column ptx.Value) {
 	b.Comment("the tile of this block")
 	tilesM := m.Add(num(bm - 1)).Div(num(bm))

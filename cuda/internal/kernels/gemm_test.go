@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// naive is the reference product of stored bits: float64 sums for floats, and wrapping sums for
-// integers. The result size has the sums of absolute products, for the error bound.
+// naive computes the reference product of stored bits: in float64 for floats, and with wrapping
+// integers for integer types. The result size holds the sums of absolute products, for the error
+// bound.
 func naive(o Operand, a, b []uint64) (sum, size []float64, exact []uint64) {
 	batch, m, n := o.Shape.At(0), o.Shape.At(1), o.Shape.At(2)
 	k := len(a) / max(batch*m, 1)
@@ -52,7 +53,7 @@ func matmulCase(t *testing.T, what string, typ dtype.Type, out, a, b shape.Layou
 	for i, got := range m.read(c) {
 		ok := got == exact[i]
 		if typ.IsFloat() {
-			// Each of k fused multiply-adds rounds once, and storing rounds once more.
+			// Each of k fused multiply-adds rounds once, and the store rounds once more.
 			eps := map[dtype.Type]float64{dtype.F32: 0x1p-24, dtype.F64: 0x1p-53, dtype.F16: 0x1p-11, dtype.BF16: 0x1p-8}[typ]
 			unit := max(0x1p-53, min(eps, 0x1p-24))
 			ok = math.Abs(expr.Decode(typ, got)-sum[i]) <= (k+1)*unit*size[i]+eps*math.Abs(sum[i])
@@ -71,8 +72,8 @@ func matmulCase(t *testing.T, what string, typ dtype.Type, out, a, b shape.Layou
 	return list[0].Kernel.Name, fmaPerLoad, float64(s.Sectors) / float64(s.IdealSectors)
 }
 
-// matrixLayout returns the layout of [batch, r, c] that form names: row-major, column-major, with
-// padded rows, or a window with steps in both dimensions.
+// matrixLayout returns the layout of a [batch, r, c] operand for the named order: row-major,
+// column-major, with padded rows, or a window with steps in both dimensions.
 func matrixLayout(form string, batch, r, c int) shape.Layout {
 	d := []int{batch, r, c}
 	switch form {
@@ -85,7 +86,7 @@ func matrixLayout(form string, batch, r, c int) shape.Layout {
 	case "steps":
 		return strided(d, []int{r * c * 6, 3 * c, 2})
 	}
-	return strided(d, []int{0, c, 1}) // one matrix for the whole batch
+	return strided(d, []int{0, c, 1}) // the whole batch shares one matrix
 }
 
 func TestMatMul(t *testing.T) {
@@ -94,7 +95,7 @@ func TestMatMul(t *testing.T) {
 			for _, d := range [][4]int{{1, 40, 36, 20}, {2, 5, 7, 3}} {
 				a, b := matrixLayout(forms[0], d[0], d[1], d[3]), matrixLayout(forms[1], d[0], d[3], d[2])
 				if d[0] > 1 && typ != dtype.F32 && typ != dtype.F64 {
-					continue // a batch works in the same way for all types
+					continue // batches work in the same way for all types
 				}
 				what := fmt.Sprintf("%v %v %v", typ, forms, d)
 				matmulCase(t, what, typ, dense(d[0], d[1], d[2]), a, b, 0)
@@ -106,8 +107,8 @@ func TestMatMul(t *testing.T) {
 	}
 }
 
-// 16-bit floats are multiplied on tensor cores, in each storage order, and for each number of
-// neighbouring elements that one access can move.
+// TestMatMulTensor checks products of 16-bit floats on tensor cores, in each storage order, and for
+// each number of neighbouring elements that one access can move.
 func TestMatMulTensor(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F16, dtype.BF16} {
 		for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}, {"T", "T"}, {"N", "shared"}} {
@@ -139,15 +140,15 @@ func TestMatMulEdges(t *testing.T) {
 	}
 }
 
-// The large tile does at least 16 multiply-adds for each read of shared memory, and moves whole
-// sectors.
+// TestMatMulLarge checks that the large tile does at least 16 multiply-adds for each read of shared
+// memory, and moves whole sectors.
 func TestMatMulLarge(t *testing.T) {
 	saved := largeTile
 	for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}} {
 		s := gemmSpec{typ: dtype.F32, out: dtype.F32, tile: saved}
 		m := newMachine(t)
-		// 64 blocks of 128×128 would take too long. This plans the large tile directly, for a
-		// result that is slightly larger than one tile.
+		// A product with 64 blocks of 128×128 would take too long. The test therefore plans the
+		// large tile directly, for a result that is slightly larger than one tile.
 		d := [4]int{1, 136, 136, 32}
 		c := m.tensor(dtype.F32, dense(d[0], d[1], d[2]), 0)
 		x := m.random(m.tensor(dtype.F32, matrixLayout(forms[0], d[0], d[1], d[3]), 0))
@@ -161,12 +162,12 @@ func TestMatMulLarge(t *testing.T) {
 				t.Fatalf("%v: element %d is %v, want %v", forms, i, v, sum[i])
 			}
 		}
-		// In the loop the ratio is 16. Before the results are stored, shared memory is read once
-		// more.
+		// The ratio of the loop is 16. The kernel reads shared memory once more before it stores
+		// the results.
 		if ratio := float64(st.FMA) / float64(st.SharedLoads); ratio < 15.5 {
 			t.Errorf("%v: %.1f multiplications for each shared load", forms, ratio)
 		}
-		// lanes beyond the edge all read the element at the edge
+		// lanes beyond the edge all read the same element at the edge
 		if st.Sectors > st.IdealSectors {
 			t.Errorf("%v: %d sectors, %d would do", forms, st.Sectors, st.IdealSectors)
 		}
@@ -178,7 +179,7 @@ func TestMatMulLarge(t *testing.T) {
 	if l, err := MatMul(a100, fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024)); err != nil || l[0].Kernel.Name != "gemm_float32_128x128x16_kv_ov_v" {
 		t.Errorf("the large product: %v, %v", l, err)
 	}
-	// In a batch of one, the stride of the batch does not matter.
+	// The stride of a batch of one must not matter.
 	for typ, want := range map[dtype.Type]string{dtype.F32: "gemm_float32_128x128x16_kv_ov_v", dtype.BF16: "gemm_tensor_bfloat16_64x64x32_ko_v_s3"} {
 		out, a, b := fake(typ, 1, 1024, 1024), fake(typ, 1, 1024, 64), fake(typ, 1, 64, 1024)
 		for _, o := range []*Operand{&out, &a, &b} {
@@ -190,7 +191,7 @@ func TestMatMulLarge(t *testing.T) {
 	}
 }
 
-// If the result is small and k is large, blocks divide the sum.
+// TestMatMulSplit checks that blocks divide the sum if the result is small and k is large.
 func TestMatMulSplit(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.F16, dtype.I32} {
 		for _, d := range [][4]int{{1, 8, 16, 520}, {2, 5, 3, 301}, {1, 3, 40, 256}, {2, 1, 20, 90}, {1, 20, 1, 1500}} {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A bias of either type is added before a result is rounded. Float32 sums are stored in every way:
-// pairs, rows of an odd length, any strides.
+// TestTensorBias checks that a bias of either type is added before a result is rounded. It checks
+// every way to store float32 sums: pairs, rows of an odd length, and any strides.
 func TestTensorBias(t *testing.T) {
 	wide := tensorForm{64, 64, 32, 2, 2, 3, 4}
 	for i, f := range []tensorForm{wide, tensorForms[0], tensorForms[len(tensorForms)-1]} {
@@ -28,8 +28,8 @@ func TestTensorBias(t *testing.T) {
 			}
 		}
 	}
-	// These products handle every second row separately: rows along k, and rows along m. Both have
-	// a batch.
+	// These products handle every second row separately, with rows along k and with rows along m.
+	// Both have a batch.
 	for _, orders := range []string{"NN", "TN"} {
 		m := newMachine(t)
 		x := m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 2, 62+len(orders)%2, 62), 0))
@@ -38,8 +38,8 @@ func TestTensorBias(t *testing.T) {
 	}
 }
 
-// If a sum is divided into parts, the bias is added once. The float32 sum is not rounded before the
-// bias is added.
+// TestMatMulBiasSplit checks products that are divided into parts. The bias must be added once, to
+// the float32 sum before it is rounded.
 func TestMatMulBiasSplit(t *testing.T) {
 	for _, types := range [][3]dtype.Type{{dtype.BF16, dtype.BF16, dtype.F32}, {dtype.F32, dtype.BF16, dtype.BF16}, {dtype.F32, dtype.F16, dtype.F16}} {
 		m := newMachine(t)
@@ -55,7 +55,7 @@ func TestMatMulBiasSplit(t *testing.T) {
 	}
 }
 
-// Products of float32 and float64 can have a bias in every tile.
+// TestMatMulBiasFloats checks the bias of float32 and float64 products, in every tile.
 func TestMatMulBiasFloats(t *testing.T) {
 	for _, c := range []struct {
 		typ, bias dtype.Type
@@ -72,7 +72,8 @@ func TestMatMulBiasFloats(t *testing.T) {
 	}
 }
 
-// A linear layer with a bias is one launch. Operands of wrong types or shapes are refused.
+// TestMatMulBiasLaunches checks that a linear layer with a bias is one launch, and that operands of
+// wrong types or shapes are refused.
 func TestMatMulBiasLaunches(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
 		for _, out := range []dtype.Type{typ, dtype.F32} {
@@ -95,8 +96,8 @@ func TestMatMulBiasLaunches(t *testing.T) {
 	}
 }
 
-// The kernel of a product also sums up rows of a or columns of b, without a further launch. This
-// holds for undivided k and for parts of k.
+// TestTensorSums checks that a product kernel also sums the rows of a or the columns of b, without
+// another launch. The sum over k may be undivided or in parts.
 func TestTensorSums(t *testing.T) {
 	for i, f := range []tensorForm{tensorForms[0], {64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1]} {
 		typ := []dtype.Type{dtype.BF16, dtype.F16}[i%2]
@@ -142,7 +143,8 @@ func TestTensorSums(t *testing.T) {
 	}
 }
 
-// Products of float32 have sums of rows or of columns in every tile, also if k is divided.
+// TestMatMulSumsFloats checks the sums of rows or of columns in float32 products, for every tile,
+// and also if k is divided.
 func TestMatMulSumsFloats(t *testing.T) {
 	for i, tile := range []gemmTile{largeTile, mediumTile, smallTile} {
 		for j, kind := range []sumsSpec{{rows: true}, {columns: true}} {

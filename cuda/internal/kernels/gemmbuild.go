@@ -8,20 +8,19 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// gemmBuilder holds the state while build writes a kernel.
+// gemmBuilder is the state of gemmSpec.build while it emits a kernel.
 type gemmBuilder struct {
 	*ptx.Builder
 	s       gemmSpec
-	chunk   int // elements of the computing type in 16 bytes
+	chunk   int // number of elements of the computing type in 16 bytes
 	compute ptx.Type
-	threads int // threads of a block
+	threads int // number of threads of a block
 	slice   ptx.Value
 	m, n, k ptx.Value
 	act     activation
 	sums    floatSums
 }
 
-// threads returns the number of threads of a block.
 func (s gemmSpec) threads() int {
 	t, chunk := s.tile, 16/s.typ.Compute().Size()
 	return 32 * (t.bm / (4 * chunk * t.mc)) * (t.bn / (8 * chunk * t.nc)) * t.slices
@@ -43,8 +42,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	ldA, ldB := t.bm+4, t.bn+4
 	sizeA, sizeB := t.bk*ldA, t.bk*ldB
 	shared := sharedTiles(b, g.compute, s.shared(), s.dynamicShared())
-	// To save registers, shared memory keeps values that are needed only after the loop. They are
-	// stored in pairs.
+	// To save registers, values that are needed only after the loop are kept in shared memory. They
+	// are stored in pairs.
 	var parked ptx.Ptr
 	waiting := func(pair int) ptx.Ptr { return parked.At(b.ThreadID(0).Mul(num(2))).At(num(pair * 2 * g.threads)) }
 	if s.large() {
@@ -62,7 +61,7 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	} else if t == largeTile || t == doubleTile {
 		b.MinBlocks(2)
 	} else if t.slices > 1 {
-		// Without the hint the assembler would leave fewer registers to a thread, to make room for
+		// Without this hint the assembler would give each thread fewer registers, to make room for
 		// more blocks. On some architectures it would then spill registers.
 		b.MinBlocks(256 / g.threads)
 	}
@@ -194,7 +193,7 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 }
 
 // parts returns the number of parts in which a tile is loaded. During a step over one tile, the
-// kernel loads the next tile part by part. If loads go through registers, it needs registers for
+// kernel loads the next tile part by part. Loads that go through registers then need registers for
 // one part only.
 func (g *gemmBuilder) parts() int {
 	n := 1
@@ -211,8 +210,8 @@ func multiplyAdd(x, y, z ptx.Value) ptx.Value {
 	return x.Mad(y, z)
 }
 
-// fragment reads chunks of 16 bytes. The argument distance is the number of elements from one chunk
-// to the next.
+// fragment reads chunks of 16 bytes. The argument distance is the distance between the chunks, in
+// elements.
 func (g *gemmBuilder) fragment(p ptx.Ptr, chunks, distance int) []ptx.Value {
 	var list []ptx.Value
 	for c := range chunks {
@@ -222,7 +221,7 @@ func (g *gemmBuilder) fragment(p ptx.Ptr, chunks, distance int) []ptx.Value {
 }
 
 // addSlices adds the sums of the slices in pairs, through shared memory. At the end the first slice
-// has the results. The argument thread is the number of this thread among the n threads of its
+// has the results. The argument thread is the index of this thread among the n threads of its
 // slice.
 func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][]*ptx.Var) {
 	b, size := g.Builder, len(acc)*len(acc[0])*n
@@ -231,8 +230,8 @@ func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][
 		place := func(slice ptx.Value) ptx.Ptr {
 			return shared.At(slice.Mul(num(size)).Add(thread.Mul(num(g.chunk))))
 		}
-		// chunks calls f for each chunk of this thread, with its offset. In shared memory, chunk
-		// number i of a thread is followed by chunk number i of the next thread.
+		// chunks calls f for each chunk of this thread, with its offset in shared memory. There,
+		// chunk i of a thread is followed by chunk i of the next thread.
 		chunks := func(f func(at int, v []*ptx.Var)) {
 			at := 0
 			for i := range acc {
@@ -296,7 +295,7 @@ func (g *gemmBuilder) writeOut(c gemmOperand, row, col ptx.Value, acc [][]*ptx.V
 }
 
 // tileLoader copies tiles of one operand into shared memory. There a tile has one row for each
-// element of k. A row runs along the outer dimension. If the elements have the same order in shared
+// index of k, which lies along the outer dimension. If the elements have the same order in shared
 // and global memory, fetch starts asynchronous copies and store does nothing. Otherwise fetch reads
 // into registers, and store moves them into shared memory.
 type tileLoader struct {
@@ -305,26 +304,26 @@ type tileLoader struct {
 	async  bool
 	vector int // number of elements in a unit
 	units  []loadUnit
-	kStart ptx.Value // position along k, within the tile, of the thread's first unit
-	step   ptx.Value // bytes from one tile to the next
+	kStart ptx.Value // offset along k, within the tile, of the thread's first unit
+	step   ptx.Value // distance between consecutive tiles, in bytes
 	ld     int
 }
 
 // loadUnit is a vector or an element that this thread moves in each tile.
 type loadUnit struct {
-	src ptx.Ptr // address of the first unit in this unit's line
-	// address, in the next tile, of the line's first unit; all units of the line share the variable
+	src ptx.Ptr // address of the first unit in the same line as this unit
+	// address of the line's first unit in the next tile; all units of the line share the variable
 	addr *ptx.Var
-	// elements along k from the first unit of the line to this one; skip is that distance in bytes
+	// distance along k from the first unit of the line to this one: dk in elements, skip in bytes
 	dk   int
 	skip ptx.Value
-	dst  ptx.Ptr // address in the first buffer
+	dst  ptx.Ptr // address in the first of the two buffers
 	regs []*ptx.Var
 }
 
-// loader prepares to load tiles of bo outer elements by bk elements of k. The argument start is the
-// index of the first outer element, and count is the size of the outer dimension. The strides count
-// elements.
+// loader returns a tileLoader for tiles of bo outer elements by bk elements of k. The argument
+// start is the index of the first outer element, and count is the size of the outer dimension. The
+// strides count elements.
 func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, start, count, outerStride, kStride ptx.Value, bo, ld int, shared ptx.Ptr) *tileLoader {
 	b, bk := g.Builder, g.s.tile.bk
 	l := &tileLoader{g: g, mode: mode, ld: ld, vector: 1}
@@ -337,9 +336,9 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, start, count, outerStride
 	}
 	bytes := func(k int) ptx.Value { return kStride.MulWide(num(k * g.s.typ.Size())).Bitcast(ptx.U64) }
 	l.step = bytes(bk)
-	// The variables outer and l.kStart are the position of the thread's first unit. The function
-	// distance returns how far a later unit of the thread is from its first unit. The number of
-	// threads is chosen so that all threads have equal distances.
+	// The variables outer and l.kStart are the offsets of the thread's first unit. The function
+	// distance returns the distance of a later unit from the first one. The number of threads is
+	// chosen so that these distances are equal for all threads.
 	v, thread := l.vector, b.ThreadID(0)
 	last := count.Sub(num(1))
 	var outer ptx.Value
@@ -351,8 +350,8 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, start, count, outerStride
 		outer, l.kStart = thread.Rem(num(per)).Mul(num(v)), thread.Div(num(per))
 		distance = func(n int) (int, int) { return 0, n / per }
 	case vectorsAlongK:
-		// A row has two vectors, so a warp copies sixteen rows. The rows are padded, so that no two
-		// lanes store to the same bank.
+		// A row has two vectors, so a warp copies sixteen rows. The padding of the rows prevents
+		// two lanes from storing to the same bank.
 		outer = thread.Div(num(2)).Rem(num(bo))
 		l.kStart = thread.Div(num(2 * bo)).Mul(num(2)).Add(thread.Rem(num(2))).Mul(num(v))
 		distance = func(n int) (int, int) { return n / 2 % bo, n / (2 * bo) * 2 * v }
@@ -362,7 +361,7 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, start, count, outerStride
 		l.kStart = thread.Div(num(width * bo)).Mul(num(width)).Add(thread.Rem(num(width)))
 		distance = func(n int) (int, int) { return n / width % bo, n / (width * bo) * width }
 	}
-	lines := map[int]loadUnit{} // first unit of each line, by the line's outer distance
+	lines := map[int]loadUnit{} // first unit of each line, by the line's offset along the outer dimension
 	dst := shared.At(l.kStart.Mad(num(ld), outer))
 	for i := range bo * bk / v / g.threads {
 		away, dk := distance(i * g.threads)
@@ -387,7 +386,7 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, start, count, outerStride
 	return l
 }
 
-// place returns the pointer to a unit in the given buffer.
+// place returns the address of unit u in the given buffer of shared memory.
 func (l *tileLoader) place(u loadUnit, buffer ptx.Value) ptx.Ptr {
 	return u.dst.At(buffer.Mul(num(l.g.s.tile.bk * l.ld)))
 }
@@ -403,8 +402,8 @@ func (l *tileLoader) advance() {
 	}
 }
 
-// part returns the units that the loader moves in part i of a step over the tile. Asynchronous
-// copies all start in the first part.
+// part returns the units that the loader moves in part i of a step over the tile. All asynchronous
+// copies start in the first part.
 func (l *tileLoader) part(i int) []loadUnit {
 	n := l.g.parts()
 	if l.async {
@@ -416,8 +415,8 @@ func (l *tileLoader) part(i int) []loadUnit {
 	return l.units[len(l.units)*i/n : len(l.units)*(i+1)/n]
 }
 
-// fetch reads the part with the given number of the tile that starts at index k, for the given
-// buffer. Elements beyond the last index of k become zero.
+// fetch reads one part of the tile that starts at index k, for the given buffer. Elements beyond
+// the end of dimension k become zero.
 func (l *tileLoader) fetch(part int, k, buffer ptx.Value) {
 	b := l.g.Builder
 	for _, u := range l.part(part) {
@@ -442,7 +441,7 @@ func (l *tileLoader) fetch(part int, k, buffer ptx.Value) {
 	}
 }
 
-// store moves the registers of the part with the given number into the given buffer.
+// store moves one part of a tile from registers into the given buffer.
 func (l *tileLoader) store(part int, buffer ptx.Value) {
 	for _, u := range l.part(part) {
 		for i, r := range u.regs {

@@ -15,19 +15,19 @@ import (
 // A Form is one of the ways in which a planner can compute a product. All forms give the same
 // results, up to the order of sums.
 type Form struct {
-	Tile   [3]int `json:"tile"`             // rows, columns and step of k of a block's tile
-	Stages int    `json:"stages,omitempty"` // tiles in shared memory, on tensor cores
-	Whole  int    `json:"whole,omitempty"`  // tiles that are not divided along k
-	// number of elements of k that a block of a divided tile sums up; 0 means all of k
+	Tile   [3]int `json:"tile"`             // rows, columns, and elements of k in one step, of a block's tile
+	Stages int    `json:"stages,omitempty"` // number of tiles in shared memory, for kernels on tensor cores
+	Whole  int    `json:"whole,omitempty"`  // number of tiles that are not divided along k
+	// number of elements of k that one block sums in a divided tile; 0 means all of k
 	Chunk int  `json:"chunk,omitempty"`
-	Share bool `json:"share,omitempty"`  // all blocks of a divided tile join its parts
+	Share bool `json:"share,omitempty"`  // all blocks of a divided tile help to add up its parts
 	Loop  bool `json:"loop,omitempty"`   // blocks loop over tiles
 	CopyA bool `json:"copy_a,omitempty"` // A is copied first, to rows aligned to 16 bytes
 	CopyB bool `json:"copy_b,omitempty"`
 }
 
-// String returns a text such as "128x128x32, k by 512 behind 264 tiles": the tile, the chunk, and
-// the number of undivided tiles.
+// String returns a text such as "128x128x32, k by 512 behind 264 tiles". It names the tile, the
+// chunk of k of the divided tiles, and the number of undivided tiles before them.
 func (f Form) String() string {
 	s := fmt.Sprintf("%dx%dx%d", f.Tile[0], f.Tile[1], f.Tile[2])
 	if f.Chunk > 0 {
@@ -51,18 +51,18 @@ func (f Form) String() string {
 	return s
 }
 
-// A Chooser chooses the form of a product in place of the model. If it returns false, the model
+// A Chooser chooses the form of a product instead of the model. If it returns false, the model
 // chooses.
 type Chooser func(*Choice) (Form, bool)
 
-// A Choice is a product whose form has to be chosen.
+// A Choice is a product whose form is to be chosen.
 type Choice struct {
 	g       *GPU
 	o       ProductOperands
 	planned productPlan // the model's plan
 }
 
-// productPlan is a product together with the form in which it is computed.
+// A is first copied to rows aligned to 16 bytes
 type productPlan interface {
 	named(k int) Form
 	launches(o ProductOperands, scratch Scratch) ([]Launch, error)
@@ -85,8 +85,8 @@ func (f Form) divided(d division, k int) Form {
 	return f
 }
 
-// chosen returns the plan for the form that o.Choose chooses. It returns the model's plan if k is
-// 0, if Choose leaves the choice to the model, or if the form does not fit this product.
+// chosen returns the plan for the form that o.Choose selects. It returns the model's plan if k is
+// 0, if Choose selects no form, or if the form does not fit this product.
 func (o *ProductOperands) chosen(g *GPU, planned productPlan) productPlan {
 	if o.A.Shape.At(2) == 0 {
 		return planned
@@ -103,16 +103,16 @@ func (o *ProductOperands) chosen(g *GPU, planned productPlan) productPlan {
 // A Product holds everything on which the choice of a form depends. Equal Products have the same
 // forms.
 type Product struct {
-	tensor           tensorSpec // kernel on tensor cores, without a form
-	float            gemmSpec   // kernel without tensor cores, without a tile
+	tensor           tensorSpec // specification for tensor cores, without a form
+	float            gemmSpec   // specification without tensor cores, without a tile
 	act              string     // name of the activation
 	batch, m, n, k   int
 	divisible        bool
-	canA, canB       bool // whether the factor may be copied first
-	sharedA, sharedB bool // whether one matrix serves the whole batch
+	canA, canB       bool // whether the factor can be copied first
+	sharedA, sharedB bool // whether all products of the batch share one matrix
 }
 
-// Product returns the product with everything on which the choice depends.
+// Product returns the product whose form is to be chosen.
 func (c *Choice) Product() Product {
 	o := &c.o
 	p := Product{batch: o.Out.Shape.At(0), m: o.Out.Shape.At(1), n: o.Out.Shape.At(2), k: o.A.Shape.At(2), divisible: o.mayDivide()}
@@ -135,7 +135,7 @@ func (c *Choice) Product() Product {
 	return p
 }
 
-// String returns the product as text, for people and files.
+// String returns the product as text, for people and for files.
 func (p Product) String() string {
 	var typ, out, bias dtype.Type
 	var a, b, to fmt.Stringer
@@ -174,7 +174,7 @@ func (p Product) String() string {
 // Planned returns the form that the model chose.
 func (c *Choice) Planned() Form { return c.planned.named(c.o.A.Shape.At(2)) }
 
-// Takes reports whether the product can be computed in form f.
+// Takes reports whether form f can compute the product.
 func (c *Choice) Takes(f Form) bool {
 	_, ok := c.plan(f)
 	return ok
@@ -191,8 +191,8 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 			return nil, false
 		}
 	}
-	// A form that is read from a file could need any amount of memory for parts. These bounds
-	// refuse forms that no planner makes.
+	// A form from a file could need any amount of memory for its parts. These bounds refuse forms
+	// that no planner makes.
 	divides := func(tiles, most int) bool {
 		rest, parts := batch*(tiles-d.undivided), d.parts(k)
 		return parts == 1 || d.undivided < tiles && rest <= CounterWords && parts <= k/128 && rest*parts <= most
@@ -236,8 +236,9 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 // mostParts is the largest number of parts into which k is divided.
 const mostParts = 64
 
-// mostForms is how many forms of a product are measured at most. The factor likely is 1.6: a form
-// is measured only if the model predicts that it takes at most 1.6 times as long as the best form.
+// mostForms is the largest number of forms of a product that are measured. The factor likely limits
+// them further: a form is measured only if the model predicts that it takes at most 1.6 times as
+// long as the best form.
 const (
 	mostForms = 12
 	likely    = 1.6
@@ -284,7 +285,6 @@ func (c *Choice) Forms() []Form {
 	return list
 }
 
-// floatForms calls add for each form of a product without tensor cores.
 func (c *Choice) floatForms(p floatPlan, add func(Form)) {
 	o := &c.o
 	batch, m, n, k := o.Out.Shape.At(0), o.Out.Shape.At(1), o.Out.Shape.At(2), o.A.Shape.At(2)
@@ -328,8 +328,8 @@ func (c *Choice) Trial(f Form, scratch Scratch) ([]Launch, error) {
 }
 
 // extent returns two numbers for a copy of o in other memory: the offset of its first element, and
-// the size of memory that holds all elements. Modulo 256, that offset equals the first element's
-// address in o.
+// the bytes of memory for all elements. The offset equals the address of o's first element modulo
+// 256.
 func (o Operand) extent() (offset uint64, bytes int) {
 	lo, hi, ok := o.Span()
 	if !ok {
@@ -340,21 +340,21 @@ func (o Operand) extent() (offset uint64, bytes int) {
 	return uint64(before), before + (hi-o.Offset+1)*size
 }
 
-// FormsVersion identifies the texts of the product kernels. Measurements are valid only for
-// programs with the FormsVersion of the program that measured.
+// FormsVersion identifies the code of the product kernels. Measurements of forms are valid only for
+// programs that have the same FormsVersion as the program that made them.
 var FormsVersion = sync.OnceValue(func() string {
 	h := sha256.New()
 	add := func(f productForm) {
 		for _, f := range []productForm{f, f.inParts()} {
 			k, err := f.kernel()
-			if err != nil { // the product that needs this kernel reports the error
+			if err != nil { // the product that uses this kernel will report the error
 				fmt.Fprintln(h, err)
 				continue
 			}
 			fmt.Fprintf(h, "%d %d\n%s", k.StaticShared, k.DynShared, k.PTX)
 		}
 	}
-	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} { // F32 is tf32
+	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} { // F32 stands for tf32
 		for _, t := range tensorForms {
 			s := tensorSpec{typ: typ, out: typ, form: t.forType(typ), a: tensorLoad{vector: 16 / typ.Size(), alongK: true}, b: tensorLoad{vector: 16 / typ.Size()}, store: storePieces}
 			add(s)

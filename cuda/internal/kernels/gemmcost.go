@@ -7,24 +7,25 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// latency is the number of clocks from a request to global memory to its answer: 600 to 800 on
-// devices of compute capability 8.0 and 9.0 (Luo and others, 2024, arXiv:2402.13499, section 4).
+// latency is the number of clock cycles from a request to global memory to its answer: 600 to 800
+// on devices of compute capability 8.0 and 9.0 (Luo and others, 2024, arXiv:2402.13499, section 4).
 const latency = 800
 
-// launchSeconds is the cost of one more launch, for a kernel that copies an operand before the
-// product. Two events on a stream without host work between them are some microseconds apart.
+// launchSeconds is the assumed cost of one more launch, for a kernel that copies an operand before
+// the product. On hardware, two events on a stream without host work between them are some
+// microseconds apart.
 const launchSeconds = 3e-6
 
-// stepClocks returns the clocks that a multiprocessor needs for one step of k of one block, and
-// names the unit that limits the speed. All blocks of a multiprocessor share the tensor cores,
-// shared memory and the bandwidth to the cache.
+// stepClocks returns the clock cycles that a multiprocessor needs for one step of k of one block.
+// It also returns the name of the unit that limits the speed. All blocks of a multiprocessor share
+// the tensor cores, shared memory and the bandwidth to the cache.
 func (g *GPU) stepClocks(s tensorSpec) (clocks float64, bound string) {
 	f := s.form
 	wm, wn := f.warp()
 	// tf32 runs at half the rate of 16-bit types
 	mma := float64(f.bm*f.bn*f.bk) / (g.Tensor * 2 / float64(s.typ.Size()))
-	// The warps read fragments from shared memory, and copies write tiles to it. Each of them moves
-	// 128 bytes a clock.
+	// The warps read fragments from shared memory, and copies write tiles to it. Reads and writes
+	// move 128 bytes a clock each.
 	copied := float64(s.staged())
 	moved := float64(f.bk * (f.bm*s.a.memory(s.typ).Size() + f.bn*s.b.memory(s.typ).Size()))
 	read := float64(f.warpsM * f.warpsN * (wm + wn) * f.bk * s.typ.Size())
@@ -83,7 +84,7 @@ func (s tensorSpec) fits() bool {
 	if s.odd && f.bm < 64 {
 		return false
 	}
-	// All threads of the block together must copy at least one row of the tile at a time.
+	// The threads of the block together must copy at least one row of the tile at a time.
 	if s.unit(s.a)*f.threads() < f.bm || s.unit(s.b)*f.threads() < f.bn {
 		return false
 	}
@@ -100,15 +101,15 @@ func (s tensorSpec) units(l tensorLoad, outer int) int {
 	return ceilDiv(outer*s.form.bk, s.unit(l)*s.form.threads())
 }
 
-// resident returns how many blocks a multiprocessor holds at once.
+// resident returns how many blocks fit on a multiprocessor at once.
 func (g *GPU) resident(s tensorSpec) int {
 	f := s.form
 	return min(s.blocks(), g.Shared/(s.shared()+1<<10), 1536/f.threads())
 }
 
-// cost returns the seconds that the model predicts for a product with division d, and what bounds
-// it. This is the time of the multiprocessor with the most blocks, plus the time for joining parts.
-// Memory bandwidth sets a lower bound.
+// cost returns the predicted time, in seconds, of a product with division d, and the name of what
+// limits it. The time is that of the multiprocessor with the most blocks, plus the time for joining
+// parts. Memory bandwidth sets a lower bound.
 func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float64, bound string) {
 	f, held := s.form, g.resident(s)
 	if held < 1 {
@@ -117,12 +118,12 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	step, bound := g.stepClocks(s)
 	whole, rest, parts := batch*d.undivided, batch*(s.tiles(m, n)-d.undivided), d.parts(k)
 	blocks := whole + rest*parts
-	maxBlocks := ceilDiv(blocks, g.Cores) // blocks of the multiprocessor with the most blocks
+	maxBlocks := ceilDiv(blocks, g.Cores) // number of blocks on the multiprocessor with the most blocks
 	together := float64(min(maxBlocks, held))
-	// A block's copies run stages-1 steps ahead of its multiplications. A step cannot end before
-	// its copies arrive.
+	// A block's copies run stages-1 steps ahead of its multiplications. A step takes at least the
+	// time in which its copies arrive.
 	pace := max(step, latency/(float64(s.stages()-1)*together))
-	if s.singly(s.a) || s.singly(s.b) { // Each step waits for loads that pass through registers.
+	if s.singly(s.a) || s.singly(s.b) { // each step waits for loads that pass through registers
 		pace = max(pace, latency*float64(f.bk/16)/together)
 	}
 	if pace > step {
@@ -130,15 +131,15 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	}
 	up := func(blocks, k int) float64 { return float64(ceilDiv(blocks, g.Cores) * ceilDiv(k, f.bk)) }
 	turns := up(whole, k) + up(rest*parts, min(k, d.chunk))
-	// While a tile's first copies arrive, and while its results are stored, the block itself does
-	// not multiply. Only other blocks of its multiprocessor do. A block that loops over tiles waits
-	// only for the copies of its first tile.
+	// While a tile's first copies arrive, and while its results are stored, the block does not
+	// multiply. Meanwhile only other blocks of its multiprocessor multiply. A block that loops over
+	// tiles waits only for the copies of its first tile.
 	again := max(1, float64(maxBlocks)/float64(held))
 	waits, stores := 2.0*latency*again, float64(f.bm*f.bn*s.out.Size())/64*again
 	if s.loop {
 		waits = 2 * latency
 	}
-	if s.storesLater() { // In shared memory the results wait for turns of the next tile.
+	if s.storesLater() { // The results wait in shared memory, and are stored during the next tile.
 		results := f.bm * f.bn * s.out.Size()
 		left := max(0, results-s.laterBytes()*ceilDiv(k, f.bk))
 		stores = float64(results)/64 + again*(float64(results)/128+float64(left)/64)
@@ -164,18 +165,19 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	return seconds, bound
 }
 
-// joining returns the seconds that joining the sums of parts takes. Every block writes its sums.
-// The last block at a tile increments the counter, waits for one read, and reads the sums of all
-// parts at 64 bytes a clock. If the blocks of a tile share this work, each block waits once more,
-// until all blocks of the tile have written. It then adds its share of the parts in order.
+// joining returns the time, in seconds, that it takes to add up the sums of the parts. Every block
+// writes its sums. The last block at a tile increments the counter, waits for one read, and reads
+// the sums of all parts at 64 bytes a clock. If the blocks of a tile share this work, each block
+// waits once more, until all blocks of the tile have written. It then adds its share of the parts
+// in order.
 func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
-	tileBytes := float64(parts * s.partBytes()) // bytes of the sums of a tile
+	tileBytes := float64(parts * s.partBytes()) // bytes of the sums of a tile, over all parts
 	tilesF, rate := float64(tiles)*tileBytes, g.Bandwidth
 	if tilesF < float64(g.Cache)/2 {
 		rate = g.CacheRate * g.Clock
 	}
 	if s.share {
-		vectors := ceilDiv(s.partBytes()/16, parts) // vectors that one block joins
+		vectors := ceilDiv(s.partBytes()/16, parts) // number of vectors that one block adds up
 		each := float64(ceilDiv(tiles*parts, g.Cores))
 		read := max(tilesF/rate, each*float64(vectors*parts)*16/64/g.Clock)
 		add := each * float64(ceilDiv(vectors, s.form.threads())*parts) * shareAdd
@@ -186,16 +188,16 @@ func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 }
 
 // shareAdd is the number of clocks in which a warp adds four sums of a part to its own sums, if no
-// other warp is on its scheduler. One turn of the loop adds shareAhead parts. A turn takes 56
+// other warp is on its scheduler. One iteration of the loop adds shareAhead parts. It takes 56
 // instructions and one latency of shared memory.
 const shareAdd = 11
 
-// moved returns the bytes that memory must move. Each wave of blocks reads an operand once and
-// shares it through the cache. The results are written once.
+// moved returns the bytes that pass between memory and the multiprocessors. Each wave of blocks
+// reads an operand once and shares it through the cache. The results are written once.
 func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	f := s.form
 	wave := g.Cores * g.resident(s)
-	// number of tiles along m that blocks compute before they advance along n
+	// number of tiles along m that blocks compute before they go on along n
 	rows := s.tune.or(s.tune.group, 8)
 	high := min(rows, ceilDiv(m, f.bm))
 	wide := max(1, min(wave/high, ceilDiv(n, f.bn)))
@@ -206,8 +208,8 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	if !s.oneB {
 		b *= float64(batch)
 	}
-	// Each group of rows reads b again, and each wave along n reads a again. An operand that the
-	// cache holds is read once.
+	// Each group of rows reads operand b again, and each wave along n reads operand a again. An
+	// operand that the cache holds is read once.
 	againA, againB := float64(ceilDiv(ceilDiv(n, f.bn), wide)), float64(ceilDiv(ceilDiv(m, f.bm), high))
 	if a < float64(g.Cache)/2 {
 		againA = 1
@@ -216,15 +218,15 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 		againB = 1
 	}
 	out := float64(batch * m * n * s.out.Size())
-	if inParts { // joining counts the stores of the sums of parts instead
+	if inParts { // the model counts these stores in the time for adding up parts
 		out = 0
 	}
 	return a*againA + b*againB + out
 }
 
-// product has everything that the choice of a form depends on. The field spec is the kernel's
-// specification without a form. If share is set, the blocks of a tile may share the joining. The
-// result of the choice is a chosenForm.
+// product is the input of the choice of a form, and chosenForm its result. The field spec is the
+// kernel's specification without a form. If share is true, the blocks of a tile may share the work
+// of adding up the parts.
 type product struct {
 	spec           tensorSpec
 	batch, m, n, k int
@@ -237,8 +239,8 @@ type chosenForm struct {
 	seconds float64
 }
 
-// chosenForms caches choices. Each step makes the same choices again, and a choice takes some
-// microseconds.
+// chosenForms caches choices of forms. A choice takes some microseconds, and each training step
+// repeats the choices of the step before.
 type chosenForms struct {
 	mu    sync.RWMutex
 	forms map[product]chosenForm
@@ -265,16 +267,17 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 	return c.spec, c.division, c.seconds
 }
 
-// costTolerance bounds by how much a chosen form may be slower than the fastest form, by the model.
-// Published kernels differ from the model by more than this factor, so smaller differences mean
-// little.
+// costTolerance bounds the predicted time of a chosen form, as a multiple of the shortest predicted
+// time. Measurements of published kernels differ from the model by more than this factor, so
+// smaller differences mean little.
 const costTolerance = 1.03
 
 // compare returns the cheapest form. Forms whose costs differ by less than the factor costTolerance
-// count as equal. Among equal forms it returns the form that spends the least time on joining
-// parts. Joining needs memory, and the model is least certain about it: the published kernels that
-// it was compared with do not join parts. If these times are equal too, it returns the first form.
-// Forms are sorted by the bytes they read, and the divisions of a form by their parts.
+// count as equal. Among equal forms it returns the form that spends the least time on adding up
+// parts. Parts need memory, and the model's estimate of this time is the least certain: the
+// published kernels to which it was compared do not have parts. If these times are equal too, it
+// returns the first form. Forms are sorted by the bytes they read, and the divisions of a form by
+// their parts.
 func (g *GPU) compare(p product) chosenForm {
 	var all []chosenForm
 	fastest := math.Inf(1)
@@ -325,9 +328,9 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 
 // divisions lists ways to divide a product. The number of parts is chosen such that their blocks
 // fill all multiprocessors once, or several times. A product that is bound by memory may need only
-// some of the multiprocessors. If it has blocks for only these, fewer sums have to be joined. For a
-// single matrix, some tiles may stay whole: the most that all multiprocessors share evenly, or one
-// less per multiprocessor.
+// some of the multiprocessors. With blocks for only these, fewer parts have to be added up. For a
+// single matrix, some tiles may stay undivided: the largest number that all multiprocessors share
+// evenly, or one less per multiprocessor.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}
 	if !split {
@@ -356,21 +359,21 @@ func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division
 	return list
 }
 
-// mostEach is the largest number of blocks for parts of tiles, per multiprocessor.
+// mostEach is the largest number of blocks for parts of tiles on each multiprocessor.
 const mostEach = 16
 
 // tensorPlan is the plan of a product on tensor cores.
 type tensorPlan struct {
 	tensorSpec
 	division
-	seconds float64 // time that the model predicts, copies included
-	// whether the operand is first copied to rows that begin at multiples of 16 bytes
+	seconds float64 // time that the model predicts, including copies of operands
+	// whether the operand is first copied so that its rows begin at multiples of 16 bytes
 	realignA, realignB bool
 }
 
 // choosePlan does the same as choose, for operands that may be copied first. An operand that would
-// otherwise be loaded element by element is copied if the copy costs less than such loads. The
-// argument share says that blocks may share the joining of parts.
+// otherwise be loaded element by element is copied if the copy costs less than such loads. If share
+// is true, the blocks of a tile may share the work of adding up its parts.
 func (g *GPU) choosePlan(out, a, b Operand, split, share bool) (best tensorPlan) {
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	split = split && batch <= maxGridY
@@ -392,7 +395,7 @@ type realignment struct {
 	seconds float64
 }
 
-// realignments lists the ways to copy operands first. The first of them copies no operand.
+// realignments lists the ways to copy operands first. The first entry copies none.
 func (g *GPU) realignments(out, a, b Operand) (list [4]realignment, count int) {
 	s, _ := tensorSpecFor(out, a, b)
 	batch, whole := out.Shape.At(0), 16/s.typ.Size()
@@ -416,7 +419,8 @@ func (g *GPU) realignments(out, a, b Operand) (list [4]realignment, count int) {
 		if c.b {
 			with.b.vector, with.b.ragged = whole, b.Shape.At(alongOf(with.b, 2))%whole != 0
 			r.seconds += copies(b)
-			// If rows of b can be copied in whole vectors, rows of a may begin at odd elements.
+			// If rows of operand b can be copied in whole vectors, rows of operand a may begin at
+			// odd elements.
 			if !c.a && !with.b.alongK && s.singly(s.a) && oddRows(a, with.a.alongK) {
 				with.odd, with.a.vector, with.a.ragged = true, 2, true
 			}
@@ -430,7 +434,7 @@ func (g *GPU) realignments(out, a, b Operand) (list [4]realignment, count int) {
 	return list, count
 }
 
-// alongOf returns the dimension along which the rows of an operand lie.
+// alongOf returns the dimension along which an operand's rows lie.
 func alongOf(l tensorLoad, outer int) int {
 	if l.alongK {
 		return 3 - outer

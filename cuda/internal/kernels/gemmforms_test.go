@@ -70,13 +70,13 @@ func (m *machine) nearProduct(what string, o ProductOperands) {
 	}
 }
 
-// Every form multiplies matrices whose sizes are not all multiples of its tile, in each storage
-// order.
+// TestTensorForms checks every form with matrices whose sizes are not all multiples of its tile, in
+// each storage order.
 func TestTensorForms(t *testing.T) {
 	for i, f := range tensorForms {
 		for j, orders := range []string{"NN", "NT", "TN", "TT"} {
 			if f.bm*f.bn > 1<<13 && (i+j)%2 != 0 {
-				continue // only half of the orders for each large form
+				continue // large forms are tested with half of the orders
 			}
 			typ := []dtype.Type{dtype.BF16, dtype.F16}[(i+j)%2]
 			t.Run(fmt.Sprint(f, " ", orders), func(t *testing.T) {
@@ -93,8 +93,8 @@ func TestTensorForms(t *testing.T) {
 	}
 }
 
-// Tests every way to load and to store: rows of any length, strides, a misaligned start, an empty k
-// and an empty batch.
+// TestTensorEdges tests every way to load and to store: rows of any length, strides, a misaligned
+// start, an empty k and an empty batch.
 func TestTensorEdges(t *testing.T) {
 	small := tensorForms[len(tensorForms)-1]
 	for _, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, small} {
@@ -106,8 +106,8 @@ func TestTensorEdges(t *testing.T) {
 				m.product(fmt.Sprint(orders, d), tensorSpec{form: f}, m.tensor(dtype.BF16, dense(1, d[0], d[1]), d[2]%2), x, y)
 			}
 		}
-		// Tests padded rows, which begin at multiples of 16 bytes. Their last copy has fewer than
-		// 16 bytes.
+		// These cases have padded rows, which begin at multiples of 16 bytes. The last copy of a
+		// row has fewer than 16 bytes.
 		padded := func(r, c, ld int) shape.Layout { return strided([]int{2, r, c}, []int{r * ld, ld, 1}) }
 		m := newMachine(t)
 		x, y := m.random(m.tensor(dtype.F16, padded(20, 43, 48), 0)), m.random(m.tensor(dtype.F16, padded(43, 37, 40), 0))
@@ -119,7 +119,8 @@ func TestTensorEdges(t *testing.T) {
 	}
 }
 
-// NaN and infinities in a row of a or a column of b reach the results of that row or column only.
+// TestTensorSpecials checks that NaN and infinities in a row of a, or in a column of b, affect only
+// the results of that row or column.
 func TestTensorSpecials(t *testing.T) {
 	for _, f := range []tensorForm{tensorForms[0], tensorForms[len(tensorForms)-1]} {
 		m := newMachine(t)
@@ -139,8 +140,9 @@ func TestTensorSpecials(t *testing.T) {
 	}
 }
 
-// Rows of an odd length are copied in pairs, and every second row is handled separately. This tests
-// rows along k and along m, every remainder of rows, a batch, parts of k, and a NaN before a row.
+// TestTensorOddRows tests rows of an odd length. They are copied in pairs, and every second row is
+// handled separately. The cases are rows along k and along m, every remainder of rows, a batch,
+// parts of k, and a NaN before a row.
 func TestTensorOddRows(t *testing.T) {
 	for _, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, {128, 128, 32, 2, 2, 3, 2}} {
 		for _, orders := range []string{"NN", "TN"} {
@@ -174,7 +176,7 @@ func TestTensorOddRows(t *testing.T) {
 	})
 	y := m.random(m.tensor(dtype.BF16, dense(1, 33, 16), 0))
 	m.product("no number", tensorSpec{form: tensorForm{64, 64, 32, 2, 2, 3, 4}}, m.tensor(dtype.BF16, dense(1, 66, 16), 0), x, y)
-	// This multiplies these rows again, divided into parts of k.
+	// These cases multiply such rows again, divided into parts of k.
 	for _, orders := range []string{"NN", "TN"} {
 		m := newMachine(t)
 		c, x := m.tensor(dtype.BF16, dense(1, 67, 24), 0), m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 1, 67, 161), 0))
@@ -187,8 +189,9 @@ func TestTensorOddRows(t *testing.T) {
 	}
 }
 
-// An operand that would be loaded element by element is first copied to rows aligned to 16 bytes,
-// if the copy costs less. A matrix that the whole batch shares is copied once.
+// TestTensorRealigned checks when operands are copied first. An operand that would be loaded
+// element by element is copied to rows aligned to 16 bytes if the copy costs less. A matrix that
+// the whole batch shares is copied once.
 func TestTensorRealigned(t *testing.T) {
 	for _, c := range []struct {
 		orders  string
@@ -201,8 +204,8 @@ func TestTensorRealigned(t *testing.T) {
 		{"NN", [4]int{1, 8192, 768, 50257}, 1, "k2ro"}, // the gradient of logits times the weights
 		// the gradient of logits, transposed, times the activations
 		{"TN", [4]int{1, 50257, 768, 8192}, 1, "o2ro"},
-		{"N0", [4]int{8, 1024, 1025, 768}, 2, "kor"}, // one matrix serves the batch
-		{"NN", [4]int{1, 64, 65, 64}, 1, "ko1"},      // too small to pay for another launch
+		{"N0", [4]int{8, 1024, 1025, 768}, 2, "kor"}, // the whole batch shares one matrix
+		{"NN", [4]int{1, 64, 65, 64}, 1, "ko1"},      // too small to be worth another launch
 	} {
 		x := fake(dtype.BF16, c.d[0], c.d[1], c.d[3])
 		y := fake(dtype.BF16, c.d[0], c.d[3], c.d[2])
@@ -216,8 +219,7 @@ func TestTensorRealigned(t *testing.T) {
 			t.Errorf("%s %v: %s, want %s", c.orders, c.d, name, c.biggest)
 		}
 	}
-	// On a device whose launches cost nothing, small operands are copied too. The results are
-	// right.
+	// If launches cost nothing, small operands are copied too. The results must be right.
 	for _, orders := range []string{"NT", "NN", "TT", "N0"} {
 		m := newMachine(t)
 		batch := 1

@@ -12,13 +12,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// inWholeCopies returns a specification in which every copy moves 16 bytes.
+// inWholeCopies returns a specification with form f in which every copy moves 16 bytes.
 func inWholeCopies(f tensorForm) tensorSpec {
 	return tensorSpec{typ: dtype.BF16, out: dtype.BF16, form: f, a: tensorLoad{true, 8, false, false}, b: tensorLoad{false, 8, false, false}, store: storePieces}
 }
 
-// publishedKernels lists kernels of other projects. They use mma.sync, and their rates are
-// published.
+// publishedKernels lists kernels of other projects that use mma.sync, with published rates.
 func publishedKernels() []struct {
 	name    string
 	gpu     *GPU
@@ -28,9 +27,9 @@ func publishedKernels() []struct {
 	source  string
 } {
 	a100, h100, ada := GPUOf(80, "", 0), GPUOf(90, "", 0), GPUOf(89, "GeForce RTX 4090", 0)
-	h100.Clock = 1.98e9 // its highest clock: the source names none
+	h100.Clock = 1.98e9 // the highest clock, because the source names none
 	workstation := GPUOf(120, "RTX PRO 6000", 188)
-	workstation.Clock = 1.02e9 // the profiler fixes this clock
+	workstation.Clock = 1.02e9 // the profiler used for the measurement fixes this clock
 	tflops := func(m, n, k int, rate float64) float64 { return 2 * float64(m) * float64(n) * float64(k) / rate / 1e12 }
 	return []struct {
 		name    string
@@ -52,7 +51,8 @@ func publishedKernels() []struct {
 	}
 }
 
-// The model that chooses forms predicts the times of published kernels within 10 %.
+// TestProductModelPublished checks that the model that chooses forms predicts the times of
+// published kernels within 10 %.
 func TestProductModelPublished(t *testing.T) {
 	for _, p := range publishedKernels() {
 		got, bound := p.gpu.cost(inWholeCopies(p.form), 1, p.m, p.n, p.k, undivided(p.k))
@@ -63,8 +63,9 @@ func TestProductModelPublished(t *testing.T) {
 	}
 }
 
-// GPUOf gives an unlisted device the rates of the device listed before it, with its own number of
-// multiprocessors. All cards except GeForce add in float32 at the full rate.
+// TestGPUOf checks the rates of devices that are not listed. Such a device gets the rates of the
+// device listed before it, with its own number of multiprocessors. All cards except GeForce add in
+// float32 at the full rate.
 func TestGPUOf(t *testing.T) {
 	for _, c := range []struct {
 		sm, cores, wantCores int
@@ -84,13 +85,14 @@ func TestGPUOf(t *testing.T) {
 	}
 }
 
-// modelled is a product in a training step of a network.
+// modelled is a product in the training step of a network.
 type modelled struct {
 	network, name string
-	// storage orders of a and b: N for rows, T for columns; n and t if one matrix serves the batch
+	// storage orders of a and b: N for row-major, T for column-major; lower-case n and t if the
+	// whole batch shares one matrix
 	orders         string
 	batch, m, n, k int
-	// whether a bias is added to the results, or the bias's gradient is computed with them
+	// whether a bias is added to the results, or the gradient of the bias is computed with them
 	bias bool
 	wide bool // the results are float32
 }
@@ -111,7 +113,7 @@ func modelledProducts() []modelled {
 	}
 	list = append(list, modelled{"GPT-2", "scores", "NT", 96, 1024, 1024, 64, false, false}, modelled{"GPT-2", "weighted", "NN", 96, 1024, 64, 1024, false, false},
 		modelled{"GPT-2", "scores, dK", "TN", 96, 1024, 64, 1024, false, false})
-	for _, rows := range []int{8, 32, 64} { // one new token for each of so many sequences
+	for _, rows := range []int{8, 32, 64} { // one new token for each sequence of the batch
 		list = append(list, modelled{"GPT-2", fmt.Sprintf("up, %d rows", rows), "NT", 1, rows, 3072, 768, true, false}, modelled{"GPT-2", fmt.Sprintf("head, %d rows", rows), "NT", 1, rows, 50257, 768, false, false})
 	}
 	list = append(list, modelled{"a layer of 8192", "16 rows", "NT", 1, 16, 8192, 8192, false, false}, modelled{"a layer of 8192", "64 rows", "NT", 1, 64, 8192, 8192, false, false})
@@ -126,8 +128,8 @@ func modelledProducts() []modelled {
 }
 
 // convolution returns the products with which package tensor computes a convolution of 64 images
-// (tensor/convproduct.go). The matrix of an image's columns has a row for each element of a window.
-// Memory for it is bounded by the memory of inputs and outputs. This bound decides how many images
+// (tensor/convproduct.go). The matrix of an image's columns (im2col) has a row for each element of
+// a window. It may take no more memory than the inputs and outputs, which decides how many images
 // are handled together. If a window has many positions in an image, each image is a matrix of a
 // batch. Gradients of elements in several windows are added in float32. Gradients of the weight
 // from several parts of the images are also added in float32.
@@ -135,7 +137,7 @@ func convolution(name string, side, in, out, kernel int) []modelled {
 	const images = 64
 	places, k, input := side*side, in*kernel*kernel, in*side*side
 	if kernel == 7 {
-		input *= 4 // windows are two elements apart
+		input *= 4 // the stride of the windows is two
 	}
 	atOnce := func(size int) int {
 		ends := images * (input + out*places) * size
@@ -175,17 +177,18 @@ func (p modelled) plan(g *GPU) tensorPlan {
 	return g.choosePlan(out, operand(p.orders[0], p.m, p.k), operand(p.orders[1], p.k, p.n), true, !p.bias)
 }
 
-// bounds returns two lower bounds of a product's time. The first bound is the device's: the time of
-// all multiplications at the rate of mma.sync, or of moving all operands once. The second bound is
-// the form's. It adds the costs that every kernel of that form has. Multiprocessors idle in the
-// last wave. The slowest unit sets the pace of a step of k. One latency precedes the first
-// multiplication, and one follows the last store. The sums of parts move at the cache's full rate.
+// bounds returns two lower bounds of a product's time. The first bound depends only on the device:
+// the time of all multiplications at the rate of mma.sync, or of moving all operands once. The
+// second bound also counts the costs that every kernel of the form has. These are the
+// multiprocessors that idle in the last wave, and the slowest unit in each step of k. They also are
+// one latency before the first multiplication, one latency after the last store, and the transfer
+// of the parts' sums at the cache's full rate.
 func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	flops, moved := float64(p.batch*p.m*p.n)*float64(p.k), p.batch*(p.m*p.k+p.k*p.n+p.m*p.n)
 	if p.wide {
 		moved += p.batch * p.m * p.n
 	}
-	if p.orders[0] > 'Z' { // the whole batch has one matrix a
+	if p.orders[0] > 'Z' { // the whole batch shares one matrix a
 		moved -= (p.batch - 1) * p.m * p.k
 	}
 	bytes := 2 * float64(moved)
@@ -205,7 +208,7 @@ func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	return roof, max(roof, own)
 }
 
-// limits returns the name of what limits the product's speed, by the model.
+// limits returns what limits the product's speed according to the model.
 func (p modelled) limits(g *GPU, plan tensorPlan) string {
 	_, bound := g.cost(plan.tensorSpec, p.batch, p.m, p.n, p.k, plan.division)
 	switch parts := plan.division.parts(p.k); {
@@ -280,7 +283,7 @@ func TestProductModel(t *testing.T) {
 	names := []string{"A100", "RTX 4090", "H100", "RTX 5090"}
 	fmt.Fprintf(&b, "\n## Networks\n\nGPT-2 124M takes 8×1024 tokens, ResNet-50 64 images.\n\n| product | m×n×k | %s |\n| --- | --- | --- | --- | --- | --- |\n", strings.Join(names, " | "))
 	var total, roofs, owns [4]float64
-	var low [2][4]int // number of products below 0.9 of the roof, and below 0.9 of their own bound
+	var low [2][4]int // number of products below 0.9 of the first bound, and below 0.9 of the second bound
 	least := [4]float64{1, 1, 1, 1}
 	products := modelledProducts()
 	for _, p := range products {
@@ -332,7 +335,8 @@ func TestProductModel(t *testing.T) {
 	}
 }
 
-// The model's count of instructions agrees with the machine code within a quarter.
+// TestProductModelSlots checks that the model's count of instructions agrees with the machine code
+// within a quarter.
 func TestProductModelSlots(t *testing.T) {
 	ptxas, nvdisasm := tool(t, "ptxas", "FLAMBEAU_PTXAS"), tool(t, "nvdisasm", "FLAMBEAU_NVDISASM")
 	if ptxas == "" || nvdisasm == "" {
@@ -363,7 +367,8 @@ func TestProductModelSlots(t *testing.T) {
 	}
 }
 
-// Every shape and order of storage gets a form, and no part is empty.
+// TestProductModelAlwaysChooses checks that every shape and storage order gets a form, and that no
+// part is empty.
 func TestProductModelAlwaysChooses(t *testing.T) {
 	sizes := []int{1, 2, 3, 16, 31, 33, 64, 65, 200, 1000}
 	for _, g := range []*GPU{GPUOf(80, "", 0), GPUOf(89, "", 16)} {

@@ -7,12 +7,12 @@ import (
 )
 
 // A product may be divided along k: the blocks of a tile then sum up one part of k each. Either all
-// tiles are divided, or only the last tiles. Undivided, the last tiles would occupy a few
-// multiprocessors while all others are idle. The whole product is one launch. Each block stores its
-// sums in scratch memory and increments the counter of its tile. The last block to do so adds the
-// sums of all parts in the order of the parts, and finishes the tile. So the result does not depend
-// on which block is the last. No block waits for another, so the blocks need not run at the same
-// time.
+// tiles are divided, or only the last tiles. If the last tiles were not divided, they would occupy
+// a few multiprocessors while all others are idle. The whole product is one launch. Each block
+// stores its sums in scratch memory and increments the counter of its tile. The last block to do so
+// adds the sums of all parts in the order of the parts, and finishes the tile. The result therefore
+// does not depend on which block is the last. No block waits for another, so the blocks need not
+// run at the same time.
 //
 // The last block sees everything that the tile's earlier blocks wrote, for three reasons. A barrier
 // orders the threads of a block before the thread that increments the counter. The atomic operation
@@ -29,9 +29,9 @@ type Counters func() (addr uint64, err error)
 const CounterWords = 4096
 
 // division says how a product is divided among blocks. In each matrix the first tiles are not
-// divided. The field undivided is their number. The field chunk is the number of elements of k that
-// each block of a later tile sums up. The field workers is the largest number of blocks of a kernel
-// that loops over tiles.
+// divided, and the field undivided is their number. The field chunk is the number of elements of k
+// that each block of a later tile sums up. The field workers is the largest number of blocks of a
+// kernel that loops over tiles.
 type division struct{ undivided, chunk, workers int }
 
 // undivided returns the division in which no tile is divided.
@@ -45,9 +45,9 @@ func (d division) blocks(tiles, k int) int { return d.undivided + (tiles-d.undiv
 // productParts says where blocks store their sums, and which part this block has.
 type productParts struct {
 	sums, counters ptx.Ptr
-	count          ptx.Value // number of parts of a tile
-	slot           ptx.Value // number of the tile among the divided tiles
-	// number of the block's part, or the value of count if the tile is not divided
+	count          ptx.Value // number of parts into which the tile is divided
+	slot           ptx.Value // index of the tile among the divided tiles
+	// index of the block's part, or the value of count if the tile is not divided
 	part ptx.Value
 }
 
@@ -68,7 +68,7 @@ func declareParts(b *ptx.Builder, sum ptx.Type, k ptx.Value) (q productParts, ti
 }
 
 // partSums are sums of a thread, in whole vectors of 16 bytes. The function guard emits the code of
-// its argument so that only the threads that own these sums run it.
+// its argument. Only the threads that own these sums run that code.
 type partSums struct {
 	guard func(do func())
 	list  []*ptx.Var
@@ -78,15 +78,15 @@ func everywhere(do func()) { do() }
 
 // join stores the sums of this part. In the last block of the tile it replaces them by the sums
 // over all parts and calls finish. The block of an undivided tile stores no sums and only calls
-// finish. The argument thread is this thread's number among the threads that own sums.
+// finish. The argument thread is this thread's index among the threads that own sums.
 func (q productParts) join(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums, finish func()) {
 	done := b.Var(b.U32(1))
 	b.If(q.part.Lt(q.count), func() { done.Set(q.joined(b, thread, threads, groups).Select(b.U32(1), num(0))) })
 	b.If(done.Get().Ne(num(0)), finish)
 }
 
-// joined reports whether this block is the last of the tile. If so, its sums become the sums over
-// all parts.
+// joined emits the code that adds up the parts. It reports whether this block is the last of the
+// tile. If so, the block's sums become the sums over all parts.
 func (q productParts) joined(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums) ptx.Value {
 	t := q.sums.Elem()
 	mine := q.storePart(b, thread, threads, groups).At(thread.Mul(num(16 / t.Size())))
@@ -127,8 +127,8 @@ func sizeOfPart(groups []partSums, threads int) (size int) {
 }
 
 // eachVector calls f with each vector of 16 bytes of a thread's sums, and with the vector's address
-// in the memory of a part. In that memory, vectors lie in the order of the threads, so that
-// neighbouring threads access neighbouring memory. p is the address of the thread's first vector.
+// in the memory of a part. There the vectors of neighbouring threads are neighbours. The argument p
+// is the address of the thread's first vector.
 func eachVector(groups []partSums, threads int, p ptx.Ptr, f func(p ptx.Ptr, v []*ptx.Var)) {
 	at, vector := 0, 16/p.Elem().Size()
 	for _, g := range groups {

@@ -4,18 +4,19 @@ import "github.com/flambeau-go/flambeau/ptx"
 
 // A product kernel can also sum up the rows of a, or the columns of b. It adds the tiles in shared
 // memory. Only the blocks of the first column of tiles sum up rows of a, and only those of the
-// first row of tiles sum up columns of b. Each slice adds its part of k. The elements of one tile
-// are added up first, and then added to the sum so far. This makes the error of long sums smaller.
+// first row of tiles sum up columns of b. Each slice adds up its part of k. The elements of one
+// tile are added up first, and their sum is added to the total. This reduces the error of long
+// sums.
 
-// floatSums holds the state of a float32 kernel that sums up rows of a or columns of b.
+// floatSums is the state of a float32 kernel that also sums rows of a or columns of b.
 type floatSums struct {
 	p                  ptx.Ptr
 	stride             ptx.Value
-	active             ptx.Value // whether this thread sums up rows or columns
-	thread             ptx.Value // number of the thread in its slice
-	threads, perThread int       // threads of a slice, and sums of a thread
-	src                ptx.Ptr   // the thread's first element in the first buffer
-	ld, buffer         int       // elements from one index of k, and from one buffer, to the next
+	active             ptx.Value // whether this thread computes sums of rows or columns
+	thread             ptx.Value // index of the thread in its slice
+	threads, perThread int       // number of threads of a slice, and number of sums of a thread
+	src                ptx.Ptr   // address of the thread's first element in the first buffer
+	ld, buffer         int       // distance between consecutive indices of k, and between the two buffers, in elements
 	list               []*ptx.Var
 }
 
@@ -26,7 +27,7 @@ func (s gemmSpec) sumsFit() bool {
 }
 
 // declareSums declares the parameters and the sums. Each thread gets a vector of 16 bytes, and uses
-// the first floatSums.perThread elements of it. The argument thread is the thread's number in its
+// the first floatSums.perThread elements of it. The argument thread is the thread's index in its
 // slice.
 func (g *gemmBuilder) declareSums(thread ptx.Value, threads int, tileM, tileN ptx.Value, shared ptx.Ptr) {
 	t, name, n, other := g.s.tile, "sums", g.s.tile.bm, tileN
@@ -55,8 +56,8 @@ func (g *gemmBuilder) declareSums(thread ptx.Value, threads int, tileM, tileN pt
 	g.sums = r
 }
 
-// addSums adds the tile in a buffer to the sums. The argument steps is the number of elements of k
-// that each slice has in the tile.
+// addSums adds the tile in a buffer to the sums. The argument steps is the number of indices of k
+// in the tile for each slice.
 func (g *gemmBuilder) addSums(buffer ptx.Value, steps int) {
 	r := &g.sums
 	if r.list == nil {
@@ -74,7 +75,7 @@ func (g *gemmBuilder) addSums(buffer ptx.Value, steps int) {
 	})
 }
 
-// storeSums stores the sums. The arguments row and col are the first row and column of the block.
+// storeSums stores the sums. The arguments row and col are the block's first row and column.
 func (g *gemmBuilder) storeSums(row, col ptx.Value) {
 	r := &g.sums
 	if r.list == nil {

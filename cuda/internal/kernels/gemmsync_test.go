@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Products wait for their copies and for other threads only as often as they must. If any one
-// barrier, commit or wait is missing, the emulator finds a race, or a copy without a wait. It also
-// finds an error if a wait leaves one more group of copies in flight.
+// TestMatMulSynchronisation checks that products have no needless synchronisation. If any one
+// barrier, commit or wait is missing, the emulator must find a race, or a copy without a wait. It
+// must also find an error if a wait leaves one more group of copies in flight.
 func TestMatMulSynchronisation(t *testing.T) {
 	kinds := map[ptxvm.FaultKind]bool{ptxvm.SharedRace: true, ptxvm.AsyncCopyNotWaited: true, ptxvm.UninitialisedMemory: true}
 	for _, c := range []struct {

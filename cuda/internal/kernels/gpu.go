@@ -2,19 +2,19 @@ package kernels
 
 import "strings"
 
-// GPU describes a device to the planners of matrix products. Its rates decide only between forms of
-// a kernel, never what is computed. The same device always gets the same plan.
+// GPU describes a device to the planners of matrix products. Its rates only decide which form of a
+// kernel is used. They do not affect what is computed. The same device always gets the same plan.
 type GPU struct {
 	SM    int // compute capability times ten
 	Cores int // number of multiprocessors
-	// multiply-adds of 16-bit floats that a multiprocessor does in a clock, by mma.sync with
+	// multiply-adds of 16-bit floats that a multiprocessor does in a clock cycle, by mma.sync with
 	// float32 sums
 	Tensor    float64
-	Shared    int     // bytes of shared memory of a multiprocessor
-	Clock     float64 // clock of the multiprocessors in Hz
+	Shared    int     // bytes of shared memory that a multiprocessor has
+	Clock     float64 // clock rate of the multiprocessors in Hz
 	Bandwidth float64 // bytes of memory a second
 	Cache     int     // bytes of second-level cache
-	CacheRate float64 // bytes a clock from the second-level cache to all multiprocessors
+	CacheRate float64 // bytes that the second-level cache delivers to all multiprocessors in a clock cycle
 	chosen    *chosenForms
 }
 
@@ -23,8 +23,8 @@ type GPU struct {
 // data sheets.
 //
 // Luo and others measured some rates (2024, arXiv:2402.13499). An H100 reaches 62 % of its peak
-// with mma.sync, and reads 3942 bytes a clock from its cache. An RTX 4090 reads 1622. A GB202 reads
-// 19.4 bytes a clock from its cache for each multiprocessor
+// with mma.sync, and reads 3942 bytes a clock from its cache. An RTX 4090 reads 1622. Each
+// multiprocessor of a GB202 reads 19.4 bytes a clock from the cache
 // (github.com/waynehacking8/blackwell-tensorcore-kernels, results/ncu_sm120_*: bytes of the tiles
 // divided by the share of the peak). The devices without a measurement have the rates of their
 // neighbours in the list.
@@ -43,7 +43,7 @@ var nominalGPUs = []GPU{
 
 // GPUOf describes a device by its compute capability (times ten), its product name and its number
 // of multiprocessors. If cores is 0, the number comes from nominalGPUs. A capability between two
-// listed capabilities counts as the lower one.
+// listed ones counts as the lower one.
 func GPUOf(sm int, name string, cores int) *GPU {
 	g := nominalGPUs[0]
 	for _, n := range nominalGPUs {

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// gridSpec describes a kernel that samples images. A thread computes one element of the result, or
-// the gradient of one point of the grid.
+// gridSpec describes a kernel that samples images, or the kernel of its gradient. A thread computes
+// one element of the result, or the gradient of one point of the grid.
 type gridSpec struct {
 	device.GridSampling
 	typ  dtype.Type
@@ -33,8 +33,8 @@ func (s gridSpec) name() string {
 	return name
 }
 
-// GridSample plans the sampling of x at the points of grid. The samples go to the operand out.
-// Images are contiguous, [n, c, h, w]. See [device.GridSample].
+// GridSample plans the sampling of x at the points of grid, and stores the samples in out. Images
+// are contiguous, with the shape [n, c, h, w]. See [device.GridSample].
 func GridSample(out, x, grid Operand, s device.GridSampling) ([]Launch, error) {
 	return planGrid(gridSpec{GridSampling: s, typ: x.Type}, out.Shape.Size(), out, x, grid)
 }
@@ -128,12 +128,12 @@ func (s gridSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// A gridTap is one element that is read in one dimension. It has the index of the element, and
-// inside says whether the element lies in the image. w is the element's weight, and d is the
-// derivative of the weight with respect to the position.
+// A gridTap is one of the elements that a point reads along one dimension. It holds the element's
+// index, and whether the element is inside the image. The field w is the element's weight, and d is
+// the derivative of the weight with respect to the position.
 type gridTap struct{ index, inside, w, d ptx.Value }
 
-// forEach calls f for each element of the image that a point reads.
+// forEach calls f for each element of the image that a point of the grid reads.
 func (s gridSpec) forEach(b *ptx.Builder, across, down []gridTap, w ptx.Value, indexType ptx.Type, f func(offset ptx.Value, x, y gridTap)) {
 	for _, y := range down {
 		for _, x := range across {
@@ -142,8 +142,8 @@ func (s gridSpec) forEach(b *ptx.Builder, across, down []gridTap, w ptx.Value, i
 	}
 }
 
-// taps returns the elements that coordinate x reads in a dimension of n elements, as on the CPU.
-// slope is the derivative of the position, in elements, with respect to x.
+// taps returns the elements that the point's coordinate x reads in a dimension of size n, as on the
+// CPU. The result slope is the derivative of the position, in elements, with respect to x.
 func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope ptx.Value) {
 	t := x.Type()
 	c := func(v float64) ptx.Value { return b.Const(t, real(v)) }
@@ -188,7 +188,7 @@ func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope pt
 	return list, slope
 }
 
-// pad maps a position into a dimension of the given size. It also returns the derivative of the
+// pad maps a position into a dimension of the given size. The result sign is the derivative of this
 // mapping: 1, or -1 where the position is reflected, or 0 where it is clamped to the border.
 func (s gridSpec) pad(b *ptx.Builder, position, size ptx.Value) (mapped, sign ptx.Value) {
 	t := position.Type()

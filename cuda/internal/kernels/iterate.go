@@ -21,7 +21,7 @@ type space struct {
 func newSpace(dims shape.Dims, strides ...shape.Dims) space {
 	rank := dims.Rank()
 	s := space{stride: make([][]int, len(strides))}
-	all := make([]int, rank*(1+len(strides))) // one allocation: this runs at every launch
+	all := make([]int, rank*(1+len(strides))) // one allocation, because this runs at every launch
 	s.size = all[:0:rank]
 	for k := range strides {
 		s.stride[k] = all[rank*(k+1) : rank*(k+1) : rank*(k+2)]
@@ -60,11 +60,11 @@ func (s space) elements() int {
 	return n
 }
 
-// narrowLimit bounds the number of elements, and the distance between two of them, for 32-bit
-// indices. Tests lower it.
+// narrowLimit bounds the number of elements, and the distance between two elements, for which
+// kernels use 32-bit indices. Tests lower it.
 var narrowLimit = 1<<31 - 1
 
-// wide reports whether indices or offsets may exceed 31 bits.
+// wide reports whether kernels need 64-bit indices: whether indices or offsets may exceed 31 bits.
 func (s space) wide() bool {
 	if s.elements() > narrowLimit {
 		return true
@@ -77,7 +77,7 @@ func (s space) wide() bool {
 	return false
 }
 
-// reach returns the largest distance between two elements of operand k, in elements.
+// reach returns the largest distance between two elements of operand k, counted in elements.
 func (s space) reach(k int) int {
 	sum := 0
 	for d, st := range s.stride[k] {
@@ -103,8 +103,8 @@ func divisor(d int) (magic, shift uint32) {
 	return magic, shift
 }
 
-// coordinates has the kernel's parameters for splitting a linear index into one coordinate for each
-// dimension.
+// coordinates holds the kernel parameters that are needed to split a linear index into one
+// coordinate for each dimension.
 type coordinates struct {
 	wide  bool
 	size  []ptx.Value
@@ -131,7 +131,7 @@ func (p *packer) packCoordinates(size []int, wide bool) {
 	for d := 1; d < len(size); d++ {
 		p.index(wide, size[d])
 		if !wide {
-			// a space without elements splits no index, so any divisor is right
+			// a space without elements has no index to split, so any divisor will do
 			m, h := divisor(max(1, size[d]))
 			p.u32(m)
 			p.u32(h)
@@ -156,7 +156,6 @@ func (c coordinates) split(i ptx.Value) []ptx.Value {
 	return out
 }
 
-// indexType returns the type of indices and offsets.
 func indexType(wide bool) ptx.Type {
 	if wide {
 		return ptx.U64

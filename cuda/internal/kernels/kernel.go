@@ -13,7 +13,7 @@ import (
 
 // Kernel is the PTX of one entry point and the launch shape that it needs.
 type Kernel struct {
-	Name         string // family and form, for people: "gemm_f32_128x128"
+	Name         string // family and form in readable text: "gemm_f32_128x128"
 	Entry        string // name of the entry point in PTX
 	PTX          string
 	Block        [3]uint32 // threads of a block along each axis
@@ -22,11 +22,11 @@ type Kernel struct {
 	ParamSize    int       // bytes of the parameter block
 	Version      int       // PTX version times ten
 	Target       int       // least compute capability times ten
-	Foreign      bool      // the user's program made this kernel, not the library
-	Exact        bool      // runs on devices of the capability Target only
-	Overlap      bool      // the kernel itself waits for the launches queued before it
-	// kernels for other targets, with the results of this kernel; their launch shapes differ from
-	// its shape at most in DynShared
+	Foreign      bool      // made by the user's program, not by the library
+	Exact        bool      // the kernel runs only on devices with exactly the capability Target
+	Overlap      bool      // the kernel itself waits for the launches that were queued before it
+	// kernels for other targets that give the same results; their launch shapes may differ from
+	// this one in DynShared only
 	Forms []*Kernel
 }
 
@@ -34,16 +34,16 @@ type Kernel struct {
 type Launch struct {
 	Kernel *Kernel
 	Grid   [3]uint32
-	Params []byte // packed as PTX lays out the .param space
+	Params []byte // parameters, packed as PTX lays out the .param space
 	// Tensor is the number of operations on tensor cores, padding of tiles included. It is 0 for a
-	// kernel that does not use tensor cores. Where only the device knows the lengths of samples,
-	// Tensor is the upper bound.
+	// kernel that does not use tensor cores. If only the device knows the lengths of samples,
+	// Tensor is an upper bound.
 	Tensor int
 	TF32   bool // the tensor cores multiply in TF32
 }
 
-// Operand is a tensor: memory that starts at Addr, with a layout and an element type. The layout's
-// offset and strides count elements.
+// Operand is a tensor in memory: the address of its memory, a layout and an element type. The
+// layout's offset and strides count elements.
 type Operand struct {
 	Addr uint64
 	Type dtype.Type
@@ -66,23 +66,23 @@ func (e *Error) Error() string { return fmt.Sprintf("cuda kernels: %s: %s", e.Op
 
 func fail(op, format string, args ...any) error { return &Error{op, fmt.Sprintf(format, args...)} }
 
-// cache maps the comparable specification of each kernel built so far to its *Kernel.
+// cache maps the specification of each kernel built so far to its *Kernel.
 var cache sync.Map
 
-// spec is a comparable description of one kernel.
+// spec describes one kernel. Its implementations are comparable.
 type spec interface {
 	comparable
-	// build writes the kernel and returns the number of threads of a block along each axis. The
-	// programs are those whose keys are part of the specification.
+	// build emits the kernel and returns the number of threads of a block along each axis. The
+	// argument programs holds the programs whose keys are part of the specification.
 	build(b *ptx.Builder, programs []*expr.Program) (block [3]int)
-	// name returns the name of the entry point. Within a family, two different specifications have
-	// two different names.
+	// name returns the name of the entry point. Different specifications of a family have different
+	// names.
 	name() string
 }
 
-// programID identifies a program in a specification. The key alone would tell programs apart. The
-// name is part of the kernel's name, for people. Two programs with the same code and different
-// names make two kernels. So a kernel's text never depends on which of them came first.
+// programID identifies a program in a specification. The key alone distinguishes programs. The name
+// makes the kernel's name readable. Two programs with the same code and different names have two
+// kernels, so that a kernel's text does not depend on the order in which programs are built.
 type programID struct{ key, name string }
 
 func programIDOf(p *expr.Program) programID { return programID{p.Key(), p.Name()} }
@@ -111,9 +111,9 @@ func kernelOf[S spec](s S, programs ...*expr.Program) (*Kernel, error) {
 	return actual.(*Kernel), nil
 }
 
-// roomForRegisters asks for four blocks per multiprocessor. With up to 256 threads in a block, each
-// thread then has 64 registers. Without the hint the assembler makes room for more blocks than
-// these kernels need. On some architectures it spills registers for that.
+// roomForRegisters requests four blocks per multiprocessor. With up to 256 threads in a block, each
+// thread then has 64 registers. Without this hint the assembler makes room for more blocks than
+// these kernels need, and spills registers on some architectures.
 func roomForRegisters(b *ptx.Builder) { b.MinBlocks(4) }
 
 // packer packs a parameter block. Parameters are aligned as in C, which is also the alignment of
@@ -136,7 +136,7 @@ func (p *packer) u64(v uint64) {
 	*p = binary.LittleEndian.AppendUint64(*p, v)
 }
 
-// index packs an index: 64 bits if the kernel has wide indices, 32 bits otherwise.
+// index packs an index, with 64 bits if the kernel has wide indices and 32 bits otherwise.
 func (p *packer) index(wide bool, v int) {
 	if wide {
 		p.u64(uint64(v))
@@ -167,5 +167,5 @@ func (p packer) launch(k *Kernel, grid ...int) (Launch, error) {
 
 func ceilDiv(a, b int) int { return (a + b - 1) / b }
 
-// maxBlocks bounds the grid of kernels whose threads stride over the elements.
+// maxBlocks is the largest grid of kernels with a grid-stride loop over the elements.
 const maxBlocks = 1 << 16

@@ -12,7 +12,7 @@ type (
 	real = ptx.Float
 )
 
-// storage returns the type of an element in memory.
+// storage returns the PTX type of an element of type t in memory.
 func storage(t dtype.Type) ptx.Type {
 	switch t {
 	case dtype.Bool, dtype.U8:
@@ -102,12 +102,12 @@ func convert(b *ptx.Builder, v ptx.Value, to ptx.Type) ptx.Value {
 	return v.Cvt(to)
 }
 
-// environment supplies the values of a program's leaves.
+// environment supplies the inputs of a program.
 type environment struct {
-	x      func(i int) ptx.Value      // element of operand i, in its computing type
+	x      func(i int) ptx.Value      // returns an element of operand i, in its computing type
 	params []ptx.Value                // run-time scalars
-	index  func(t ptx.Type) ptx.Value // the element's position as S64 or U32
-	at     *place                     // the position as base + add, see place; nil if add is not known
+	index  func(t ptx.Type) ptx.Value // the element's index, as S64 or U32
+	at     *place                     // the index as base + add, see the type place; nil if add is not known
 }
 
 // lower emits a program and returns its results, in the computing types of p.Out.
@@ -145,7 +145,7 @@ func lower(b *ptx.Builder, p *expr.Program, env environment) []ptx.Value {
 			x = v[c.A]
 		}
 		if c.Op == expr.OpDiv && p.Code[c.A].Op == expr.OpConst && expr.Decode(c.Type, p.Code[c.A].Imm) == 1 {
-			v[i] = y.Rcp() // correctly rounded, like a quotient
+			v[i] = y.Rcp() // correctly rounded, as a quotient is
 			continue
 		}
 		if c.Op == expr.OpPhilox {
@@ -237,8 +237,8 @@ func primitive(b *ptx.Builder, op expr.Op, t ptx.Type, x, y, z ptx.Value) ptx.Va
 	return x
 }
 
-// amount converts an integer to a shift amount of 32 bits. A 64-bit integer is first clamped, so
-// that its low word is a shift amount with the same effect.
+// amount converts an integer to a 32-bit shift amount. A 64-bit integer is first clamped, so that
+// its lower 32 bits have the same effect.
 func amount(y ptx.Value) ptx.Value {
 	if y.Type().Bits() == 64 {
 		return y.Bitcast(ptx.U64).Min(num(64)).Cvt(ptx.U32)
@@ -246,13 +246,13 @@ func amount(y ptx.Value) ptx.Value {
 	return y.Bitcast(ptx.U32)
 }
 
-// scalarParams declares the program's run-time scalars as kernel parameters.
+// scalarParams declares a program's run-time scalars as kernel parameters.
 func scalarParams(b *ptx.Builder, types []dtype.Type) []ptx.Value {
 	list := make([]ptx.Value, len(types))
 	for i, t := range types {
 		name := "s" + string(rune('a'+i%26)) + string(rune('0'+i/26))
 		switch {
-		case t == dtype.Invalid: // the number belongs to a scalar that the program does not use
+		case t == dtype.Invalid: // the program does not use this scalar
 		case t == dtype.Bool:
 			list[i] = b.Param(name, ptx.U32).Ne(num(0))
 		default:

@@ -23,15 +23,17 @@ type machine struct {
 	t   *testing.T
 	mem *ptxvm.Memory
 	rng *rand.Rand
-	// lines, if not nil, collects the counts of each line of a kernel's text.
+	// lines collects the counts of each line of a kernel's text. If it is nil, nothing is
+	// collected.
 	lines map[*Kernel]map[int]*ptxvm.LineStats
-	// conflicts allows bank conflicts.
+	// conflicts says that bank conflicts are allowed.
 	conflicts bool
-	// traffic, if not nil, counts the bytes that pass between a block's cache and memory.
+	// traffic counts the bytes that pass between a block's cache and memory. If it is nil, nothing
+	// is counted.
 	traffic *ptxvm.Traffic
-	// blocks demands that blocks do not race with each other.
+	// blocks turns on the search for races between blocks.
 	blocks bool
-	counts uint64 // address of the counters
+	counts uint64 // address of the counters for products in parts
 }
 
 func newMachine(t *testing.T) *machine {
@@ -41,8 +43,8 @@ func newMachine(t *testing.T) *machine {
 // scratch is a Scratch that allocates memory of the machine.
 func (m *machine) scratch(bytes int) (uint64, error) { return m.mem.Alloc(uint64(bytes)) }
 
-// counters is a Counters function of the machine. The method run checks that the counters are zero
-// after each launch.
+// counters is a Counters function of the machine. After each launch the method run checks that the
+// counters are zero.
 func (m *machine) counters() (uint64, error) {
 	if m.counts == 0 {
 		o := m.tensor(dtype.I32, dense(CounterWords), 0)
@@ -83,7 +85,7 @@ func forEach(o Operand, f func(i int, addr uint64)) {
 	}
 }
 
-// fill writes elements in row-major order. f returns the stored bits of an element.
+// fill writes the elements in row-major order. The function f returns the stored bits of element i.
 func (m *machine) fill(o Operand, f func(i int) uint64) Operand {
 	forEach(o, func(i int, addr uint64) {
 		p, err := m.mem.Bytes(addr, uint64(o.Type.Size()))
@@ -136,8 +138,8 @@ var modules = map[*Kernel]*ptxvm.Entry{}
 // mmaFLOPs is the number of operations of an mma of 16×8×16, the shape for 16-bit factors.
 const mmaFLOPs = 2 * 16 * 8 * 16
 
-// run executes the launches. It fails the test if a kernel faults. It also fails the test at a bank
-// conflict, except for results of two bytes that pass through shared memory.
+// run executes the launches. It fails the test if a kernel faults. It also fails the test if there
+// is a bank conflict, except for stores of 2-byte results to shared memory.
 func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 	m.t.Helper()
 	if err != nil {
@@ -165,7 +167,7 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 		}
 		s, err := v.Run()
 		did := int(s.MMA) * mmaFLOPs
-		if strings.Contains(k.Name, "_tf32_") { // mma of tf32: 16×8×8, half of the work
+		if strings.Contains(k.Name, "_tf32_") { // an mma of tf32 is 16×8×8, half as large
 			did /= 2
 		}
 		if err == nil && did != l.Tensor && !(did < l.Tensor && strings.Contains(k.Name, "_lengths")) {
@@ -183,7 +185,7 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 		if s.BankConflicts != 0 && !m.conflicts {
 			text := strings.Split(k.PTX, "\n")
 			for line, n := range v.Lines {
-				// If the rows of results begin at any address, storing them may have one bank
+				// If the rows of the results are misaligned, storing them may have one bank
 				// conflict for each product.
 				if n.BankConflicts > 0 && !strings.Contains(text[line-1], ".shared.b16") {
 					m.t.Errorf("%s: %d bank conflicts: %s", k.Name, n.BankConflicts, strings.TrimSpace(text[line-1]))
@@ -223,7 +225,7 @@ func (m *machine) compare(what string, o Operand, want func(i int) uint64) {
 	}
 }
 
-// golden compares the text of a family's kernels with a file in testdata.
+// golden compares the text of the launches' kernels with a file in testdata.
 func golden(t *testing.T, name string, list []Launch, err error) {
 	t.Helper()
 	if err != nil || len(list) == 0 {

@@ -13,12 +13,12 @@ import (
 // machineCode is the machine code that NVIDIA's assembler made of a kernel, as NVIDIA's
 // disassembler prints it.
 type machineCode struct {
-	threads, registers, shared int // threads of a block, registers of a thread, bytes of a block
+	threads, registers, shared int // threads per block, registers per thread, bytes of shared memory per block
 	text                       string
 	code                       []instruction
 	loops                      [][]instruction
-	// the innermost loop with the most multiply-adds; if no loop has any, the loop that loads the
-	// most bytes
+	// the innermost loop with the most multiply-adds; if there are none in loops, the loop that
+	// loads the most bytes
 	loop []instruction
 }
 
@@ -26,7 +26,7 @@ type machineCode struct {
 type instruction struct {
 	op    string // opcode with its modifiers: "LDS.128"
 	args  []string
-	label string // label before the instruction
+	label string // label in front of the instruction
 	to    string // target of a branch
 }
 
@@ -146,7 +146,7 @@ func (c *machineCode) hasPrefix(prefix string) bool {
 	return false
 }
 
-// loads returns the number of bytes that an instruction reads from global memory.
+// loads returns the number of bytes that the instruction reads from global memory.
 func (i instruction) loads() int {
 	if !strings.HasPrefix(i.op, "LDG.") {
 		return 0
@@ -201,9 +201,9 @@ func (c *machineCode) bankConflicts() int {
 }
 
 // inFlight returns the greatest number of bytes that a thread has requested from global memory and
-// not yet waited for. It goes through the loops from top to bottom, or through the whole code if no
-// loop loads anything. An instruction that uses a register with a pending load waits for that load
-// and for all earlier loads.
+// not yet waited for. It simulates the loops from top to bottom, or the whole code if no loop loads
+// anything. An instruction that uses a register with a pending load waits for that load and for all
+// earlier loads.
 func (c *machineCode) inFlight() int {
 	type load struct{ first, last, bytes int }
 	most := 0
@@ -253,8 +253,9 @@ func (c *machineCode) inFlight() int {
 	if !looped {
 		walk(c.code)
 	}
-	// The variable copies is the number of bytes that one turn of the loop copies asynchronously.
-	// The variable left is the number of turns whose copies a wait may leave in flight.
+	// The variable copies is the number of bytes that one iteration of the loop copies
+	// asynchronously. The variable left is the number of iterations whose copies a wait may leave
+	// in flight.
 	copies, left := 0, 0
 	for _, i := range c.loop {
 		if strings.HasPrefix(i.op, "LDGSTS") {
@@ -274,12 +275,12 @@ func (i instruction) stores() int { return instruction{op: "LDG." + i.op}.loads(
 // of technical specifications).
 const (
 	smRegisters, smThreads, smBlocks, smShared = 65536, 2048, 32, 228 << 10
-	// bytes of shared memory that the system keeps for a block
+	// bytes of shared memory that the system reserves for each block
 	blockReserve    = 1 << 10
 	multiprocessors = 132 // number of multiprocessors of an H100 SXM or H200
 )
 
-// blocks returns how many blocks of the kernel a multiprocessor holds.
+// blocks returns how many blocks of the kernel fit on a multiprocessor.
 func (c *machineCode) blocks() int {
 	warps := ceilDiv(c.threads, 32)
 	perWarp := ceilDiv(c.registers*32, 256) * 256

@@ -12,25 +12,25 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// codeGate has bounds for the machine code of a kernel.
+// codeGate gives bounds for a kernel's machine code.
 type codeGate struct {
 	name string
 	plan func() ([]Launch, error)
-	// least share of the main loop's issue slots that are multiply-adds; a register bank conflict
+	// least share of multiply-adds among the main loop's issue slots; a register bank conflict
 	// counts as one more slot
 	share  float64
-	flight int // least KiB that a multiprocessor has in flight from global memory
-	// most issue slots of the main loop for each byte that it reads or writes; not checked if 0
+	flight int // least KiB from global memory that a multiprocessor has in flight
+	// most issue slots of the main loop for each byte that it reads or writes; 0 means no limit
 	slots float64
 }
 
-// memorySlots is the number of issue slots that a multiprocessor has in the time in which it moves
-// 32 bytes (one byte for each thread of a warp), if all multiprocessors share the full speed of
-// memory evenly. Full speed is 4.8 TB/s. The GPU has 132 multiprocessors of four schedulers at 1.98
-// GHz.
+// memorySlots is the number of issue slots of a multiprocessor while it moves 32 bytes, one byte
+// for each thread of a warp. All multiprocessors share the full speed of memory evenly. Full speed
+// is 4.8 TB/s. The GPU has 132 multiprocessors of four schedulers at 1.98 GHz.
 const memorySlots = 4 * multiprocessors * 1.98e9 * 32 / 4.8e12
 
-// turned returns a fake operand with stride 1 in the first of its last two dimensions.
+// turned returns a fake operand that is a transpose: of its last two dimensions, the first has
+// stride 1.
 func turned(t dtype.Type, rows, columns int) Operand {
 	o := fake(t, 1, rows, columns)
 	o.Strides = shape.Of(0, 1, rows)
@@ -152,7 +152,7 @@ func codeGates(t *testing.T) []codeGate {
 	}
 	for _, typ := range []dtype.Type{f, h} {
 		list = append(list, codeGate{name: fmt.Sprintf("dropout, %v", typ), plan: dropout(typ), flight: 16, slots: memorySlots / 0.8})
-		// At full bandwidth there are only 7 issue slots for each byte, see memorySlots.
+		// At full memory bandwidth there are only 7 issue slots for each byte, see memorySlots.
 		for _, name := range []string{"exp", "sigmoid", "silu", "tanh", "erf", "gelu", "gelu_tanh"} {
 			e := x0.Mul(x0.Sigmoid())
 			if name != "silu" {
@@ -189,8 +189,8 @@ func codeGates(t *testing.T) []codeGate {
 	return list
 }
 
-// Checks the machine code of large products and of kernels on large contiguous inputs. Run with -v
-// to see the numbers, which bench/results/machinecode.md explains.
+// TestMachineCode checks the machine code of large products, and of kernels on large contiguous
+// inputs. With -v it prints the numbers, which bench/results/machinecode.md explains.
 func TestMachineCode(t *testing.T) {
 	ptxas, nvdisasm := tool(t, "ptxas", "FLAMBEAU_PTXAS"), tool(t, "nvdisasm", "FLAMBEAU_NVDISASM")
 	if ptxas == "" || nvdisasm == "" {

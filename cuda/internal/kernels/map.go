@@ -15,11 +15,11 @@ const mapThreads = 256
 // mapSpec describes an elementwise kernel.
 type mapSpec struct {
 	program programID
-	vector  int    // elements that a thread computes together; 1: one by one
+	vector  int    // number of elements that a thread computes together
 	rank    int    // rank of the collapsed space, at least 1
-	dense   bool   // there is one dimension, in which every operand has stride 1 or 0
-	scalar  uint32 // bit k: operand k (outputs first) has stride 0 in the innermost dimension
-	// bit k: the elements of operands k and k+1 are neighbours in memory, and one access moves both
+	dense   bool   // there is one dimension, and each operand has stride 1 or 0 in it
+	scalar  uint32 // bit k: operand k (results first) has stride 0 in the innermost dimension
+	// bit k: operands k and k+1 are interleaved in memory, and one access moves an element of both
 	paired uint32
 	wide   bool
 	tune   mapTune
@@ -48,8 +48,8 @@ func (s mapSpec) name() string {
 	return name
 }
 
-// Map plans outs[k] = result k of p(ins…), element by element. All layouts have the same shape.
-// params are the bits of the run-time scalars.
+// Map plans an elementwise program: outs[k] becomes result k of p(ins…). All layouts have the same
+// shape. The argument params holds the bits of the run-time scalars.
 func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error) {
 	return planMap(p, outs, ins, params, mapTune{})
 }
@@ -62,7 +62,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		return nil, nil
 	}
 	var (
-		operands [8]Operand // array on the stack, enough for the usual number of operands
+		operands [8]Operand // the usual number of operands fits into this array, which needs no allocation
 		layouts  [8]shape.Dims
 	)
 	all := append(append(operands[:0], outs...), ins...)
@@ -106,7 +106,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 	}
 	n := sp.elements()
 	inner := sp.size[s.rank-1]
-	// If a dense kernel has elements left that do not fill a vector, it computes them one by one.
+	// A dense kernel computes the elements that do not fill a vector one by one.
 	if vectorize && v > 1 && (s.dense || inner%v == 0) && p.Cost() <= 400 {
 		if aligned(all, sp, s, v) {
 			s.vector = v
@@ -121,7 +121,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		}
 	}
 	if s.vector == 1 && !s.dense {
-		s.scalar = 0 // only kernels with vectors use the field scalar
+		s.scalar = 0 // only kernels that use vectors need the field scalar
 	}
 	k, err := kernelOf(s, p)
 	if err != nil {
@@ -146,12 +146,12 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 	return []Launch{l}, err
 }
 
-// manyBlocks is more blocks than a large GPU runs at once.
+// manyBlocks is a number of blocks that occupies any GPU.
 const manyBlocks = 2048
 
 // vectorsInFlight returns how many vectors a thread reads before it computes the first one. With a
 // single operand, one vector for each thread is not enough to keep memory busy. For a long
-// computation it returns 1, because the assembler would place the loads one after the other anyway.
+// computation it returns 1, because the assembler would not group the loads anyway.
 func (s mapSpec) vectorsInFlight(p *expr.Program) int {
 	if s.tune.together > 0 {
 		return s.tune.together
@@ -195,7 +195,7 @@ func programType(p *expr.Program, k int) dtype.Type {
 	return p.In[k-len(p.Out)]
 }
 
-// interleaved reports whether the elements of operands k and k+1 are neighbours in memory, like the
+// interleaved reports whether operands k and k+1 alternate in memory, element by element, like the
 // real and imaginary parts of complex numbers.
 func (s space) interleaved(all []Operand, k int) bool {
 	return k+1 < len(all) && s.innerStride(k) == 2 && all[k].Type == all[k+1].Type && slices.Equal(s.stride[k], s.stride[k+1]) &&
@@ -222,7 +222,7 @@ func aligned(all []Operand, sp space, s mapSpec, v int) bool {
 	return true
 }
 
-// countVectors changes the space so that the innermost coordinate counts vectors of v elements.
+// countVectors changes the space so that its innermost coordinate counts vectors of v elements.
 func (s space) countVectors(v int) {
 	last := len(s.size) - 1
 	s.size[last] /= v
@@ -279,7 +279,7 @@ type mapBuilder struct {
 	inspect  func(x ptx.Value) // if not nil, compute calls it with each element of operand 0
 }
 
-// operandType returns the element type of operand k. The operands' order is outputs first, then
+// operandType returns the element type of operand k. The operands are the results, followed by the
 // inputs.
 func (m *mapBuilder) operandType(k int) dtype.Type { return programType(m.p, k) }
 
@@ -298,7 +298,7 @@ func (m *mapBuilder) load(v int, at func(k int) ptx.Ptr, scalars []ptx.Value) []
 	for i := range in {
 		k := len(m.p.Out) + i
 		switch {
-		case in[i] != nil: // the element was loaded together with the previous operand
+		case in[i] != nil: // the element was already loaded together with the previous operand
 		case m.isPaired(k):
 			both := loadVector(m.Builder, at(k), m.operandType(k), 2*v)
 			for j := range v {
@@ -315,7 +315,8 @@ func (m *mapBuilder) load(v int, at func(k int) ptx.Ptr, scalars []ptx.Value) []
 	return in
 }
 
-// compute computes and stores the results of v elements that load has read.
+// compute computes the results of v elements, whose inputs the method load has read, and stores
+// them.
 func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in [][]ptx.Value) {
 	if m.inspect != nil {
 		for _, x := range in[0] {
@@ -351,10 +352,10 @@ func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in 
 	}
 }
 
-// stride loops over the indices start, start+step, … below end. As long as at least count indices
-// are left, it handles count indices at a time, and after that single indices. For each index it
-// calls emit, which returns two functions. The first of these loads the element or vector, and the
-// second computes it from the loaded values.
+// stride loops over the indices start, start+step, … below end. It handles count indices at a time
+// while at least count indices are left, and then single indices. For each index it calls emit,
+// which returns two functions. The first function loads the element or vector. The second function
+// computes the results from the loaded values.
 func (m *mapBuilder) stride(start, end, step ptx.Value, count int, emit func(i ptx.Value) (load func() [][]ptx.Value, compute func(in [][]ptx.Value))) {
 	next := start
 	if count > 1 {
@@ -392,8 +393,8 @@ func repeat(v ptx.Value, n int) []ptx.Value {
 	return list
 }
 
-// buildDense writes a kernel that walks the vectors with a stride of the grid, and then the
-// remaining elements.
+// buildDense emits a kernel that loops over the vectors with the stride of the grid, and then over
+// the remaining elements.
 func (m *mapBuilder) buildDense() {
 	v := m.s.vector
 	scalars := make([]ptx.Value, len(m.p.In))
@@ -427,13 +428,13 @@ func (m *mapBuilder) buildDense() {
 	run(vectors.Mul(num(v)).Add(m.id), m.n, 1)
 }
 
-// buildStrided writes a kernel with a grid-stride loop over the elements, or over vectors of
+// buildStrided emits a kernel with a grid-stride loop over the elements, or over vectors of
 // elements. It splits each index into coordinates.
 func (m *mapBuilder) buildStrided() {
 	v := m.s.vector
 	end := m.n
 	if v > 1 {
-		end = m.n.Div(num(v)) // the planner chooses v so that no elements are left over
+		end = m.n.Div(num(v)) // the planner chooses v so that it divides the innermost dimension
 	}
 	m.For(m.id, end, m.step, func(i ptx.Value, _ ptx.Loop) {
 		coord := m.coords.split(i)
@@ -450,7 +451,7 @@ func (m *mapBuilder) buildStrided() {
 }
 
 // dividesDoubles reports whether p divides or takes square roots in float64. The hardware has no
-// instruction for these, and the code that computes them needs many registers.
+// instructions for these, and the code that replaces them needs many registers.
 func dividesDoubles(p *expr.Program) bool {
 	for _, c := range p.Code {
 		if c.Type == dtype.F64 && (c.Op == expr.OpDiv || c.Op == expr.OpSqrt) {

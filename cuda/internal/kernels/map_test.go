@@ -61,7 +61,7 @@ func strided(dims, strides []int) shape.Layout {
 
 var x0, x1 = expr.X(0), expr.X(1)
 
-// Elements of every type are stored, loaded and converted to every type.
+// TestMapTypes checks that elements of every type are stored, loaded and converted to every type.
 func TestMapTypes(t *testing.T) {
 	for _, from := range dtype.Types() {
 		for _, to := range dtype.Types() {
@@ -73,10 +73,10 @@ func TestMapTypes(t *testing.T) {
 	}
 }
 
-// With one operand, a thread reads two vectors before it computes either of them. With the usual
-// grid, a test of that would need millions of elements. Here few blocks stride over thousands of
-// elements. The tested lengths leave every possible number of vectors and of single elements for
-// the end.
+// TestMapPairs tests maps of one operand, where a thread reads two vectors before it computes
+// either of them. With the usual grid, such a test would need millions of elements. Here a few
+// blocks loop over thousands of elements. The tested lengths leave every possible number of vectors
+// and of single elements for the end.
 func TestMapPairs(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {
 		p := program(t, []dtype.Type{typ}, []dtype.Type{typ}, x0.Mul(x0))
@@ -105,7 +105,7 @@ func TestMapPairs(t *testing.T) {
 	}
 }
 
-// Accesses to dense operands of every length use whole sectors.
+// TestMapDense checks that accesses to dense operands of every length use whole sectors.
 func TestMapDense(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64, dtype.I64, dtype.I8} {
 		p := program(t, []dtype.Type{typ}, []dtype.Type{typ, typ}, x0.Mul(x1).Add(x0))
@@ -153,8 +153,8 @@ func TestMapLayouts(t *testing.T) {
 	}
 }
 
-// Some operands are neighbours in memory, element by element, like real and imaginary parts. They
-// are read and written in one access.
+// TestMapSideBySide tests operands that alternate in memory, element by element, like real and
+// imaginary parts. They must be read and written in one access.
 func TestMapSideBySide(t *testing.T) {
 	x2, x3 := expr.X(2), expr.X(3)
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {
@@ -162,7 +162,7 @@ func TestMapSideBySide(t *testing.T) {
 		p := program(t, []dtype.Type{typ, typ}, []dtype.Type{typ, typ, table, table}, x0.Mul(x2).Sub(x1.Mul(x3)), x1.Mul(x2).Add(x0.Mul(x3)))
 		for _, c := range []struct {
 			what          string
-			pitch, second int // pitch: distance between rows; second: offset of the second part
+			pitch, second int // distance between rows; second is the offset of the second part
 			in, skip      int // stride and offset of the operands
 			columns       int
 			paired        uint32
@@ -211,7 +211,7 @@ func TestMapSideBySide(t *testing.T) {
 				})
 			}
 			want := ""
-			if c.paired != 0 && typ != dtype.F64 { // a pair of F64 already has 16 bytes
+			if c.paired != 0 && typ != dtype.F64 { // a pair of F64 values already fills 16 bytes
 				want = fmt.Sprintf("_p%x", c.paired)
 			}
 			if name := list[0].Kernel.Name; want != "" != strings.Contains(name, "_p") || !strings.HasSuffix(name, want) {
@@ -221,7 +221,8 @@ func TestMapSideBySide(t *testing.T) {
 	}
 }
 
-// All primitives, several outputs, scalars and the index give the bits that package expr defines.
+// TestMapPrograms checks that all primitives, several outputs, scalars and the index give the bits
+// that package expr defines.
 func TestMapPrograms(t *testing.T) {
 	f, d, i, l := dtype.F32, dtype.F64, dtype.I32, dtype.I64
 	h := []dtype.Type{dtype.F16}
@@ -321,7 +322,7 @@ func TestMapErrors(t *testing.T) {
 	}
 }
 
-// Division by multiplication is right for every divisor tried, at and around its multiples.
+// TestDivisor checks division by multiplication for many divisors, at and around their multiples.
 func TestDivisor(t *testing.T) {
 	for _, d := range []int{1, 2, 3, 5, 6, 7, 10, 64, 641, 1000, 65535, 65536, 65537, 1<<30 - 1, 1 << 30, 1<<31 - 1} {
 		m, s := divisor(d)
@@ -337,8 +338,8 @@ func TestDivisor(t *testing.T) {
 	}
 }
 
-// TestMapTurnsWhatFits checks that a tile of each transposed operand lies in shared memory, until
-// there is no room left.
+// TestMapTurnsWhatFits checks that transposed operands get a tile in shared memory as long as there
+// is room.
 func TestMapTurnsWhatFits(t *testing.T) {
 	for _, n := range []int{5, 6, 8} {
 		e, types, turned := expr.X(0), []dtype.Type{dtype.F64}, []shape.Layout{strided([]int{40, 33}, []int{1, 40})}

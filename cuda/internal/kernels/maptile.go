@@ -9,15 +9,16 @@ import (
 
 // tileSpec describes an elementwise kernel for operands that are contiguous along different
 // dimensions, such as a copy of a transposed operand. Blocks compute tiles of 32×32 elements. The
-// results are contiguous along the last dimension. An input is called turned if it is contiguous
-// along another dimension. Blocks transpose the turned inputs in shared memory. So all accesses to
+// results are contiguous along the last dimension. An input that is contiguous along another
+// dimension is called turned. Blocks transpose turned inputs in shared memory. So all accesses to
 // global memory run along the contiguous dimension.
 type tileSpec struct {
 	program programID
 	rank    int // rank of the collapsed space
-	// The turned inputs are contiguous along axis, and the results along the last dimension.
+	// The turned inputs are contiguous along the dimension axis, and the results along the last
+	// dimension.
 	axis   int
-	turned uint32 // bit i: input i is turned
+	turned uint32 // bit i: input i is contiguous along the dimension axis
 }
 
 func (s tileSpec) name() string {
@@ -26,8 +27,8 @@ func (s tileSpec) name() string {
 
 const (
 	tileSide   = 32
-	tileHeight = 8            // threads of a block along the tile's second side
-	tilePitch  = tileSide + 1 // one more element, against bank conflicts along columns
+	tileHeight = 8            // number of threads of a block along the tile's second dimension
+	tilePitch  = tileSide + 1 // one element of padding prevents bank conflicts along columns
 	mostShared = 48 << 10     // bytes of shared memory that a kernel may declare
 )
 
@@ -50,7 +51,7 @@ func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 		if stride[last] == 0 || stride[last] == 1 {
 			continue
 		}
-		// an input for which there is no shared memory left is read across its rows
+		// if no shared memory is left, the input is read against its contiguous dimension
 		tile := tileSide * tilePitch * p.In[k-outs].Size()
 		if shared+tile > mostShared {
 			continue
@@ -68,8 +69,7 @@ func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 }
 
 // outer splits a list that has an entry for each dimension. It returns the entries of the
-// dimensions outside of the tiles. It also returns the entries of the two dimensions that span the
-// tiles.
+// dimensions outside of the tiles, and the entries of the tiles' two dimensions.
 func (s tileSpec) outer(list []int) (outer []int, axis, last int) {
 	for d, v := range list[:s.rank-1] {
 		if d != s.axis {
@@ -79,7 +79,6 @@ func (s tileSpec) outer(list []int) (outer []int, axis, last int) {
 	return outer, list[s.axis], list[s.rank-1]
 }
 
-// planTiles plans the launch of a tile kernel.
 func planTiles(s tileSpec, p *expr.Program, sp space, all []Operand, params []uint64) ([]Launch, error) {
 	k, err := kernelOf(s, p)
 	if err != nil {
@@ -109,8 +108,8 @@ func planTiles(s tileSpec, p *expr.Program, sp space, all []Operand, params []ui
 func (s tileSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	p := programs[0]
 	na, nl := b.Param("na", ptx.U32), b.Param("nl", ptx.U32)
-	// split needs the sizes of all dimensions but the first. So a dimension is added in front, and
-	// split returns a coordinate for each outer dimension.
+	// The method split ignores the size of the first dimension. An extra dimension is therefore put
+	// in front, and split returns a coordinate for each outer dimension.
 	coords := declareCoordinates(b, "d", s.rank-1, false)
 	var base []ptx.Ptr
 	var strides [][]ptx.Value

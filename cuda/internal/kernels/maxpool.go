@@ -61,7 +61,7 @@ func MaxPoolGrad(dx, g, near Operand, win device.Window) ([]Launch, error) {
 
 func (s maxPoolGradSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	if s.wide {
-		b.MinBlocks(2) // divisions of 64-bit indices need many registers
+		b.MinBlocks(2) // divisions with 64-bit indices need many registers
 	} else {
 		roomForRegisters(b)
 	}
@@ -82,9 +82,9 @@ func (s maxPoolGradSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.For(id, n, step, func(i ptx.Value, _ ptx.Loop) {
 		at := coords.split(i)
 		sum := b.Var(b.Bits(computing(s.typ.Compute()), 0))
-		// The function each goes through the windows along dimension d. In the dimensions before d
-		// the window is already chosen: the argument window is its number there, and distance is
-		// the element's distance from its beginning.
+		// The function each loops over the windows along dimension d. The window is already chosen
+		// in the dimensions before d. The argument window is its index there, and distance is the
+		// element's distance from its beginning.
 		var each func(d int, window, distance ptx.Value)
 		each = func(d int, window, distance ptx.Value) {
 			if d == r {
@@ -97,8 +97,8 @@ func (s maxPoolGradSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			a := &axes[d]
 			p := at[1+d].Add(a.before)
 			b.For(b.Const(it, num(0)), a.kernel, num(1), func(back ptx.Value, _ ptx.Loop) {
-				// The first window that covers the element has it as its last element. So the loop
-				// goes through the elements of a window backwards.
+				// In the first window that covers the element, it is the last element. The loop
+				// therefore goes backwards through the elements of a window.
 				begin := a.kernel.Sub(num(1)).Sub(back).Mul(a.dilation)
 				b.If(begin.Le(p), func() {
 					place := a.stride.split(p.Sub(begin))

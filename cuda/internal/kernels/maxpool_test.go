@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// The gradient of maxima is one launch. It adds the gradients of windows in their order, with
-// narrow and with wide indices.
+// TestMaxPoolGrad checks that the gradient of maxima is one launch, and that it adds the gradients
+// of windows in their order, with narrow and with wide indices.
 func TestMaxPoolGrad(t *testing.T) {
 	defer func(n int) { narrowLimit = n }(narrowLimit)
 	w := device.Window{Rank: 2, Kernel: [3]int{3, 4}, Stride: [3]int{2, 1}, Dilation: [3]int{1, 2}, Before: [3]int{1, 2}}

@@ -11,13 +11,13 @@ import (
 // multiChunk is the number of elements that a block of a MultiMap computes.
 const multiChunk = 8192
 
-// oneBits are the bits of 1 as a float32.
+// oneBits holds the bits of 1 as a float32.
 const oneBits = 0x3f800000
 
 // multiSpec describes a kernel that runs one program over many groups of tensors.
 type multiSpec struct {
 	program programID
-	finite  bool // the kernel also searches for infinities and NaN
+	finite  bool // the kernel also checks for infinities and NaN
 }
 
 func (s multiSpec) name() string {
@@ -31,10 +31,11 @@ func (s multiSpec) name() string {
 // number of blocks. The table has to lie in device memory, aligned to 8 bytes. For a given program
 // the table depends only on addresses and sizes. So a caller can keep it from step to step.
 //
-// The table begins with two words (64-bit, little-endian) for each block: the position of its
-// group's record in the table, in words, and the first element that the block computes. Then the
-// table has a record for each group: the number of elements, whether all addresses allow vectors,
-// and the addresses, first of the outputs and then of the inputs.
+// The table begins with two words (64-bit, little-endian) for each block. The first word is the
+// offset of its group's record in the table, counted in words. The second word is the index of the
+// first element that the block computes. Then the table has a record for each group: the number of
+// elements, whether all addresses allow vectors, and the addresses, first of the outputs and then
+// of the inputs.
 func MultiMapTable(p *expr.Program, outs, ins [][]Operand) (table []byte, blocks int, err error) {
 	const op = "multimap"
 	if len(outs) != len(ins) {
@@ -129,7 +130,7 @@ func (s multiSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	var bad *ptx.Var
 	if s.finite {
 		bad = b.Var(b.U32(0))
-		m.inspect = func(x ptx.Value) { // x - x is NaN if x is infinite or NaN
+		m.inspect = func(x ptx.Value) { // x - x is NaN if x is infinite or NaN, otherwise 0
 			bad.Set(bad.Get().Or(x.Sub(x).IsNaN().Select(b.U32(oneBits), b.U32(0))))
 		}
 	}

@@ -29,8 +29,8 @@ func sgd(t testing.TB) *expr.Program {
 		expr.X(1).Mul(expr.Param(1, f)).Add(expr.X(2)))
 }
 
-// A step in place over groups of several sizes, aligned or not, gives the bits that package expr
-// defines.
+// TestMultiMap checks that a step in place over groups of several sizes, aligned or not, gives the
+// bits that package expr defines.
 func TestMultiMap(t *testing.T) {
 	scalars := []float64{1e-2, 1e-4, 0.9, 0.999, 1e-8, 10, 1000}
 	for _, test := range []struct {
@@ -51,7 +51,7 @@ func TestMultiMap(t *testing.T) {
 			var bits [][]uint64
 			for k, typ := range p.In {
 				o := m.random(m.tensor(typ, dense(g.n), g.skip))
-				if k == 2 && len(p.In) == 4 { // second moments are not negative
+				if k == 2 && len(p.In) == 4 { // second moments are never negative
 					old := m.read(o)
 					o = m.fill(o, func(i int) uint64 { return old[i] &^ (1 << 31) })
 				}
@@ -92,8 +92,9 @@ func unscale(t testing.TB, typ dtype.Type) *expr.Program {
 	return program(t, []dtype.Type{typ}, []dtype.Type{typ}, expr.X(0).Mul(expr.Param(0, typ.Compute())))
 }
 
-// An infinity or a NaN in any place sets nonFinite to 1. No other value changes it. The results of
-// the program do not depend on whether the operand nonFinite is present.
+// TestMultiMapFound checks that an infinity or a NaN at any index sets nonFinite to 1, and that no
+// other value does. The program's results must not depend on whether the operand nonFinite is
+// present.
 func TestMultiMapFound(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {
 		p := unscale(t, typ)

@@ -11,16 +11,16 @@ import (
 )
 
 // normSpec describes the normalisation of rows, or its gradient. A thread reads vectors of its row.
-// If all its vectors fit its registers, the thread reads each vector once, otherwise once for each
-// pass.
+// If its registers hold all these vectors, the thread reads each vector once. Otherwise it reads
+// them once for each pass.
 type normSpec struct {
-	typ, weight, bias dtype.Type // weight and bias are Invalid if absent
+	typ, weight, bias dtype.Type // the types of weight and bias are Invalid if absent
 	y                 dtype.Type // type of the result, or of the result's gradient
 	grad, rms, zero   bool
 	plus              bool // an operand is added to the gradient
 	runs              bool // neighbouring columns share a weight
-	vector            int  // elements of one access
-	held              int  // vectors that a thread keeps in registers, 0 for none
+	vector            int  // number of elements in one access
+	held              int  // number of vectors that a thread keeps in registers; 0 for none
 	group             int
 }
 
@@ -134,7 +134,7 @@ func (p *packer) scalar(t dtype.Type, v float64) {
 }
 
 // choose decides how a row's columns are read. A thread keeps up to 32 values of 4 bytes in
-// registers, or for a gradient up to 16 pairs of values.
+// registers. For a gradient it keeps up to 16 pairs of values.
 func (s *normSpec) choose(columns, inner int, matrices, affine []Operand) {
 	s.vector = 16 / widest(s.typ, s.weight, s.bias)
 	if s.runs {
@@ -168,10 +168,9 @@ func (s *normSpec) choose(columns, inner int, matrices, affine []Operand) {
 	}
 }
 
-// widest returns the size in bytes of the widest type of a list. A thread reads several columns
-// together. In the widest type these columns fill 16 bytes, which is one access. With more columns
-// there would be two accesses. Both accesses would touch the same sectors, and each would use only
-// half of every sector.
+// widest returns the size in bytes of the widest type of a list. A thread reads as many columns
+// together as fill one access of 16 bytes in the widest type. More columns would take two accesses,
+// which would touch the same sectors and use half of each.
 func widest(list ...dtype.Type) int {
 	n := 0
 	for _, t := range list {
@@ -182,20 +181,20 @@ func widest(list ...dtype.Type) int {
 	return n
 }
 
-// normWork holds the state while build writes a kernel.
+// normWork is the state of normSpec.build while it emits a kernel.
 type normWork struct {
 	*rowWork
 	s     normSpec
 	t     ptx.Type
 	n     ptx.Value // number of columns, as a value of the computing type
-	start ptx.Value // first weight of the row
+	start ptx.Value // index of the row's first weight
 	inner ptx.Value
-	// numbers of the vectors kept in registers, and whether the row has these vectors
+	// indices of the vectors kept in registers, and whether the row has these vectors
 	at, inside []ptx.Value
 }
 
-// rowValues are values of a thread's columns. They are kept in registers, or loaded again for each
-// pass.
+// rowValues holds the values of a thread's columns. They are kept in registers, or loaded again for
+// each pass.
 type rowValues struct {
 	w    *normWork
 	held [][]ptx.Value
@@ -279,7 +278,8 @@ func (s normSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{rowThreads, 1, 1}
 }
 
-// forward stores three results: (x - mean)·rstd·weight + bias, the mean, and rstd.
+// forward emits the code that stores three results: (x - mean)·rstd·weight + bias, the mean, and
+// rstd.
 func (w *normWork) forward(load func(i ptx.Value) []ptx.Value, store func(i ptx.Value, v []ptx.Value), eps ptx.Value, mean, rstd, weight, bias ptx.Ptr) {
 	b, s := w.Builder, w.s
 	x := w.values(load)
@@ -319,8 +319,8 @@ func (w *normWork) forward(load func(i ptx.Value) []ptx.Value, store func(i ptx.
 	})
 }
 
-// gradient stores rstd·(h - m(h) - z·m(h·z)), with h = g·weight, z = (x - mean)·rstd, and m the
-// mean over the row.
+// gradient emits the code that stores rstd·(h - m(h) - z·m(h·z)). Here h is g·weight, z is (x -
+// mean)·rstd, and m is the mean over the row.
 func (w *normWork) gradient(load func(i ptx.Value) []ptx.Value, store func(i ptx.Value, v []ptx.Value), mean, rstd, weight ptx.Ptr) {
 	s, n := w.s, w.s.vector
 	r := rstd.At(w.row).Load()
@@ -359,7 +359,7 @@ func (w *normWork) gradient(load func(i ptx.Value) []ptx.Value, store func(i ptx
 	})
 }
 
-// affine loads the weights of vector i.
+// affine loads the weights for vector i.
 func (w *normWork) affine(p ptx.Ptr, t dtype.Type, i ptx.Value) []ptx.Value {
 	at := i.Mul(num(w.s.vector)).Add(w.start)
 	if !w.s.runs {
@@ -380,8 +380,8 @@ func apply(v []ptx.Value, f func(k int) ptx.Value) []ptx.Value {
 	return out
 }
 
-// values loads the thread's values with the function load. It keeps as many of them as it has
-// registers for.
+// values loads the thread's values with the function load. It keeps as many of them as registers
+// can hold.
 func (w *normWork) values(load func(i ptx.Value) []ptx.Value) rowValues {
 	v := rowValues{w: w, load: load}
 	for _, i := range w.at {
@@ -398,12 +398,12 @@ func (r rowValues) mapped(f func(i ptx.Value, v []ptx.Value) []ptx.Value) rowVal
 	return out
 }
 
-// pairwise adds up the values of a list: first neighbours, then neighbouring sums.
+// pairwise adds up a list of values: first neighbours, then neighbouring sums.
 func pairwise(list []ptx.Value) ptx.Value {
 	return combinePairs(list, func(x, y ptx.Value) ptx.Value { return x.Add(y) })
 }
 
-// combinePairs combines the values of a list: first neighbours, then neighbouring results.
+// combinePairs combines a list of values: first neighbours, then neighbouring results.
 func combinePairs(list []ptx.Value, combine func(x, y ptx.Value) ptx.Value) ptx.Value {
 	for len(list) > 1 {
 		var next []ptx.Value

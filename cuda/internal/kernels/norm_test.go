@@ -47,7 +47,7 @@ func slowNorm(x, g, w, b []float64, columns int, n device.RowNorm) (y, dx, mean,
 	return y, dx, mean, rstd
 }
 
-// normCase has the properties of the operands of one normalisation.
+// normCase describes the operands of one normalisation.
 type normCase struct {
 	typ, affine   dtype.Type // type of x; affine: type of weight and bias
 	rows, columns int

@@ -10,18 +10,18 @@ import (
 )
 
 // normSumsSpec describes a kernel for the gradient of the normalisation of rows, together with the
-// gradients of weight and bias. A warp or a block goes through rows and holds one row at a time in
-// registers. It uses the row for its gradient, and adds the row's terms to the sums over the
-// columns. So the operands are read only once.
+// gradients of weight and bias. A warp or a block loops over rows and holds one row at a time in
+// registers. It computes the row's gradient, and adds the row's terms to the sums for each column.
+// So it reads the operands only once.
 type normSumsSpec struct {
 	typ, g, weight dtype.Type // types of x, g and weight; weight is Invalid if absent
 	rms            bool
 	// dx, dw, db: which results are wanted; plus: an operand is added to dx
 	dx, dw, db, plus bool
-	vector           int  // elements of one access
-	held             int  // number of vectors of a row that a thread has
-	ragged           bool // some threads have one vector less
-	group            int  // threads of a row
+	vector           int  // number of elements in one access
+	held             int  // number of vectors of a row that each thread holds
+	ragged           bool // some threads hold one vector less
+	group            int  // number of threads that share a row
 }
 
 func (s normSumsSpec) name() string {
@@ -51,17 +51,17 @@ func (s normSumsSpec) name() string {
 }
 
 const (
-	// A thread has at most normValues columns, each in four or five registers. If it reads its
-	// columns one by one, it has at most oddValues columns, because each needs an address.
+	// A thread holds at most normValues columns, each in four or five registers. If it reads its
+	// columns one by one, it holds at most oddValues columns, because each needs an address.
 	normValues, oddValues = 32, 24
 	// normParts is the largest number of parts into which a sum is divided.
 	normParts = 1024
-	// normWarps is the number of warps of a block if each warp processes a row of its own.
+	// normWarps is the number of warps of a block if each warp processes its own row.
 	normWarps = 4
 )
 
-// normPartRows returns the least number of rows of a block. With this number, writing the block's
-// sums and reading them again costs less than a twentieth of the traffic of the operands.
+// normPartRows returns the least number of rows of a block. With this number, writing and rereading
+// the block's sums costs less than a twentieth of the traffic of the operands.
 func normPartRows(t dtype.Type) int {
 	if t.IsHalf() {
 		return 64
@@ -69,7 +69,7 @@ func normPartRows(t dtype.Type) int {
 	return 48
 }
 
-// NormGradReason says why no kernel computes the gradient of x together with the gradients of
+// NormGradReason explains why no kernel computes the gradient of x together with the gradients of
 // weight and bias. It returns "" if there is a kernel, or if neither the gradient of weight nor
 // that of bias is wanted.
 func NormGradReason(o NormOperands, n device.RowNorm) string {
@@ -79,16 +79,16 @@ func NormGradReason(o NormOperands, n device.RowNorm) string {
 	case n.Period != 1 || n.Inner != 1:
 		return "the gradients of weights that columns or rows share are sums over what has one weight"
 	}
-	// The addresses are not known yet, so this assumes the worst case: elements that are read one
-	// by one.
+	// The addresses are not known yet. This assumes the worst case, that elements are read one by
+	// one.
 	if columns := o.X.Shape.At(1); columns > rowThreads*normRoom(o.X.Type, o.Grad.Type, 1) {
 		return fmt.Sprintf("rows of %d columns do not fit registers", columns)
 	}
 	return ""
 }
 
-// normRoom returns how many columns of a row a thread can have. If elements are read one by one and
-// g has another type than t, the number is smaller, because converting needs registers.
+// normRoom returns how many columns of a row a thread can hold. It returns fewer if elements are
+// read one by one and g has another type than t, because conversions need registers.
 func normRoom(t, g dtype.Type, vector int) int {
 	if vector == 1 && g != t {
 		return oddValues - 2
@@ -192,7 +192,7 @@ func planNormSums(o NormOperands, n device.RowNorm, scratch Scratch) ([]Launch, 
 	return append(list, l), err
 }
 
-// normSumsWork holds the state while build writes the kernel.
+// normSumsWork is the state of normSumsSpec.build while it emits a kernel.
 type normSumsWork struct {
 	*ptx.Builder
 	s       normSumsSpec
@@ -202,7 +202,7 @@ type normSumsWork struct {
 	inside  ptx.Value // whether the thread has the last vector
 	at      []ptx.Value
 	shared  ptx.Ptr
-	turn    *ptx.Var // which half of the shared memory the next row uses
+	turn    *ptx.Var // which half of the shared memory the next row will use
 }
 
 func (s normSumsSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
@@ -287,7 +287,6 @@ func (s normSumsSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{threads, 1, 1}
 }
 
-// load returns the thread's elements of a row.
 func (w *normSumsWork) load(p ptx.Ptr, t dtype.Type) (v []ptx.Value) {
 	for _, i := range w.at {
 		v = append(v, loadVector(w.Builder, p.At(i), t, w.s.vector)...)
@@ -295,8 +294,8 @@ func (w *normSumsWork) load(p ptx.Ptr, t dtype.Type) (v []ptx.Value) {
 	return v
 }
 
-// forEach runs f for each of the thread's vectors. f gets the vector's first column, and the index
-// of the vector's first value in the list of the thread's values.
+// forEach calls f for each of the thread's vectors. The arguments of f are the vector's first
+// column, and the index of its first value among the thread's values.
 func (w *normSumsWork) forEach(f func(i ptx.Value, value int)) {
 	for k, i := range w.at {
 		run := func() { f(i, k*w.s.vector) }
@@ -308,9 +307,9 @@ func (w *normSumsWork) forEach(f func(i ptx.Value, value int)) {
 	}
 }
 
-// gradient stores rstd·(h - m(h) - z·m(h·z)) for a row. If the kernel has an operand to add, addend
-// holds its values, which are added. Here h = g·weight, z = (x - mean)·rstd, and m is the mean over
-// the row.
+// gradient emits the code that stores rstd·(h - m(h) - z·m(h·z)) for a row. Here h is g·weight, z
+// is (x - mean)·rstd, and m is the mean over the row. If the kernel has an operand to add, addend
+// holds its values, which are added to the result.
 func (w *normSumsWork) gradient(dx, weight ptx.Ptr, h, z, addend []ptx.Value, r, n ptx.Value) {
 	s := w.s
 	if s.weight != dtype.Invalid {
@@ -343,7 +342,6 @@ func (w *normSumsWork) gradient(dx, weight ptx.Ptr, h, z, addend []ptx.Value, r,
 	})
 }
 
-// sum adds up the thread's values.
 func (w *normSumsWork) sum(v []ptx.Value) ptx.Value {
 	last := len(v) - w.s.vector
 	tail := pairwise(v[last:])
@@ -356,9 +354,9 @@ func (w *normSumsWork) sum(v []ptx.Value) ptx.Value {
 	return pairwise(v[:last]).Add(tail)
 }
 
-// reduceRow adds up each value of list over the threads of a row, and returns the sums to every
-// thread. One barrier for each row is enough, because successive rows use the two halves of the
-// shared memory in turn.
+// reduceRow adds up each value of the list over the threads of a row. Every thread gets the sums.
+// One barrier for each row is enough, because successive rows alternate between the two halves of
+// the shared memory.
 func (w *normSumsWork) reduceRow(list []ptx.Value) []ptx.Value {
 	add := func(x, y ptx.Value) ptx.Value { return x.Add(y) }
 	for i := range list {
@@ -407,8 +405,8 @@ func (w *normSumsWork) storePart(partial ptx.Ptr, sums [2][]*ptx.Var) {
 		return
 	}
 	w.Comment("the sums of the block's warps, a vector of each lane at a time")
-	// In one step each lane of a warp stores a chunk of values, side by side in one plane. The gap
-	// between planes prevents bank conflicts of neighbouring lanes.
+	// In one step each lane of a warp stores a chunk of values of one plane, so that the chunks of
+	// neighbouring lanes are neighbours. The gap between planes prevents bank conflicts.
 	width, threads, chunk := 32*s.vector, 32*normWarps, min(s.vector, 16/acc.Size())
 	plane := 32 * chunk
 	if chunk < s.vector {

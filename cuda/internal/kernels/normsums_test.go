@@ -25,7 +25,7 @@ func slowNormSums(x, g, mean, rstd []float64, columns int) (dw, db, size []float
 	return dw, db, size
 }
 
-// Tests the gradients of x, weight and bias, in all forms of the kernel.
+// TestNormSums checks the gradients of x, weight and bias, in all forms of the kernel.
 func TestNormSums(t *testing.T) {
 	layer := device.RowNorm{Eps: 1e-3, Period: 1, Inner: 1, Zero: true}
 	rms := device.RowNorm{Eps: 1e-3, RMS: true, Period: 1, Inner: 1}
@@ -35,7 +35,7 @@ func TestNormSums(t *testing.T) {
 		rows, columns      int
 		n                  device.RowNorm
 		noDX, noDW, noDB   bool
-		noWeight, add, odd bool // odd: operands start at an unaligned address
+		noWeight, add, odd bool // odd: operands start at a misaligned address
 	}{
 		{typ: f32, rows: 1, columns: 1, n: layer},
 		{typ: f32, rows: 70, columns: 7, n: layer, add: true},
@@ -46,7 +46,7 @@ func TestNormSums(t *testing.T) {
 		{typ: f32, rows: 130, columns: 768, n: layer, add: true},
 		{typ: f32, g: bf16, rows: 100, columns: 768, n: layer, add: true},
 		{typ: f32, g: f16, rows: 5, columns: 1000, n: rms, noDB: true},
-		{typ: f32, rows: 50, columns: 1028, n: layer, add: true}, // one row at a time
+		{typ: f32, rows: 50, columns: 1028, n: layer, add: true}, // a block holds one row at a time
 		{typ: f32, rows: 3, columns: 1025, n: layer, noDX: true},
 		{typ: f32, rows: 3, columns: 6144, n: layer},
 		{typ: f32, rows: 5, columns: 256, n: layer, noDX: true, odd: true},
@@ -77,7 +77,7 @@ func TestNormSums(t *testing.T) {
 			o.Mean = m.tensor(acc, dense(c.rows), 0)
 		}
 		o.Out = m.tensor(c.typ, l, 0)
-		m.run(Norm(o, c.n)) // computes mean and rstd
+		m.run(Norm(o, c.n)) // this computes mean and rstd
 		o.Grad, o.Out = random(c.g, c.rows, c.columns), Operand{}
 		if !c.noWeight {
 			o.Weight = random(c.affine, c.columns)
@@ -134,8 +134,8 @@ func TestNormSums(t *testing.T) {
 	}
 }
 
-// The gradient with its sums moves only a few bytes more than its operands have, because each
-// operand is read once.
+// TestNormSumsBytes checks that the gradient with its sums moves only a few bytes more than its
+// operands have, because each operand is read once.
 func TestNormSumsBytes(t *testing.T) {
 	for _, c := range []struct {
 		typ, g dtype.Type
@@ -157,7 +157,7 @@ func TestNormSumsBytes(t *testing.T) {
 		if err != nil || len(list) != 2 {
 			t.Fatalf("%d launches: %v", len(list), err)
 		}
-		ratio := float64(least+2*scratch) / float64(least) // scratch is written and read again
+		ratio := float64(least+2*scratch) / float64(least) // the partial sums are written and read again
 		t.Logf("%v, gradient %v, added %v: %.3f of the least bytes", c.typ, c.g, c.add, ratio)
 		if ratio > 1.05 {
 			t.Errorf("%v, gradient %v: %.3f of the least bytes", c.typ, c.g, ratio)

@@ -10,13 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// randomKernel writes a kernel of random integer arithmetic, variables, branches and loops on the
-// thread's element of x. The kernel stores the final values of its variables in y. Equal seeds
-// write the same kernel.
+// randomKernel emits a kernel of random integer arithmetic, variables, branches and loops on the
+// thread's element of x. The kernel stores the final values of its variables in y. Equal seeds give
+// equal kernels.
 type randomKernel struct {
 	*ptx.Builder
 	rng    *rand.Rand
-	values []ptx.Value // values that may be used at this place
+	values []ptx.Value // values that the code emitted next may use
 	vars   []*ptx.Var
 	x, y   ptx.Ptr
 }
@@ -136,7 +136,8 @@ func (k *randomKernel) statements(n, depth int) {
 	}
 }
 
-// The builder's optimisation passes do not change what a kernel computes.
+// TestPassesPreserveMeaning checks that the builder's optimisation passes do not change what a
+// kernel computes.
 func TestPassesPreserveMeaning(t *testing.T) {
 	shorter := 0
 	for seed := range uint64(150) {

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// draws returns programs for every kind of random number.
+// draws returns a program for each kind of random number.
 func draws(t testing.TB) map[string]*expr.Program {
 	seed, offset := expr.Param(0, dtype.I64), expr.Param(1, dtype.I64)
 	list := map[string]*expr.Program{}
@@ -33,9 +33,9 @@ func draws(t testing.TB) map[string]*expr.Program {
 	return list
 }
 
-// For one seed and offset, an element's random numbers depend only on its index. All kernels give
-// the numbers that package expr defines: with vectors of 1, 2, 4 and 8, for elements that fill no
-// vector, with strides, and for misaligned views.
+// TestDraws checks that an element's random numbers depend only on the seed, the offset and the
+// element's index. All kernels must give the numbers that package expr defines: with vectors of 1,
+// 2, 4 and 8, for elements that fill no vector, with strides, and for misaligned views.
 func TestDraws(t *testing.T) {
 	defer func(n int) { narrowLimit = n }(narrowLimit)
 	params := []uint64{0x123456789a, 0xfffffffa}

@@ -14,7 +14,7 @@ type actSpec struct {
 	with dtype.Type // type of the second operand, Invalid for none
 }
 
-// suffix returns the activation's part of a kernel's name.
+// suffix returns what the activation adds to a kernel's name.
 func (s actSpec) suffix() string {
 	name := ""
 	if s.act != "" {
@@ -29,7 +29,6 @@ func (s actSpec) suffix() string {
 	return name
 }
 
-// acting returns the activation of o.
 func (o *ProductOperands) acting() actSpec {
 	if o.Act == nil {
 		return actSpec{}
@@ -37,16 +36,15 @@ func (o *ProductOperands) acting() actSpec {
 	return actSpec{o.Act.Key(), o.Pre.Type != dtype.Invalid, o.With.Type}
 }
 
-// likeOut reports whether p has the layout of the results. Then the distance in memory from a
-// result to the element of p with the same index is constant. It must also be a multiple of 16
-// bytes.
+// likeOut reports whether p has the layout of the results, at a constant distance in memory that is
+// a multiple of 16 bytes.
 func (o *ProductOperands) likeOut(p *Operand) bool {
 	return p.Type.Size() == o.Out.Type.Size() && p.Strides == o.Out.Strides && (p.start()-o.Out.start())%16 == 0
 }
 
-// activatedInTile reports whether a block can apply the activation before it stores its results.
-// The block activates results in shared memory, but float32 sums of 16-bit factors do not pass
-// through shared memory. Pre must have the layout of Out, see likeOut.
+// activatedInTile reports whether a block can apply the activation before it stores its results. It
+// cannot apply it to float32 sums of 16-bit factors, because these do not pass through shared
+// memory. Pre must have the layout of Out, see likeOut.
 func (o *ProductOperands) activatedInTile() bool {
 	return o.Out.Type == o.factor() && !o.tf32() && (o.Pre.Type == dtype.Invalid || o.likeOut(&o.Pre))
 }
@@ -70,18 +68,18 @@ func activatedSeparately(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, 
 	return append(list, last...), err
 }
 
-// activation holds the state of a kernel that applies an activation.
+// activation is the state of an activation while a kernel is emitted.
 type activation struct {
 	b    *ptx.Builder
 	s    actSpec
 	out  dtype.Type
 	f    *expr.Program // program of the activation; nil if there is no activation
-	pre  ptx.Value     // bytes from a result to its element of Pre
+	pre  ptx.Value     // distance in bytes from a result to its element of Pre
 	with gemmOperand   // second operand of the activation
 }
 
-// declareActivation declares the parameters for the addresses of Pre and With, and keeps the
-// program.
+// declareActivation declares parameters for the addresses of Pre and With. The result also holds
+// the activation's program.
 func declareActivation(b *ptx.Builder, s actSpec, out dtype.Type, programs []*expr.Program) activation {
 	a := activation{b: b, s: s, out: out}
 	if s.act != "" {
@@ -96,8 +94,8 @@ func declareActivation(b *ptx.Builder, s actSpec, out dtype.Type, programs []*ex
 	return a
 }
 
-// loadWith loads the n elements of With that belong to n neighbouring results, in their stored
-// type. If n is more than 1, these elements are neighbours in memory too.
+// loadWith loads the n elements of With for n neighbouring results, in their stored type. If n is
+// more than 1, these elements are neighbours in memory.
 func (a *activation) loadWith(row, col ptx.Value, n int) []ptx.Value {
 	if a.s.with == dtype.Invalid {
 		return nil
@@ -108,8 +106,8 @@ func (a *activation) loadWith(row, col ptx.Value, n int) []ptx.Value {
 	return loadStored(a.with.p.At(row.Bitcast(ptx.S32).MulWide(a.with.stride1)).At(col), a.s.with, n)
 }
 
-// apply applies the activation to values, which are rounded results of the product in their
-// computing type. withValues has the elements of the operand With that belong to these results. The
+// apply applies the activation to values, the rounded results of the product in their computing
+// type. The argument withValues holds the elements of the operand With for these results. The
 // activated values have the same bits as the results of a [Map] launch.
 func (a *activation) apply(values, withValues []ptx.Value) []ptx.Value {
 	if a.f == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// An activation is part of the product's launch. The results have the bits of the activation's
-// program, applied to Pre.
+// TestTensorAct checks that an activation is part of the product's launch, and that the results
+// have the bits of the activation's program applied to Pre.
 func TestTensorAct(t *testing.T) {
 	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[0], tensorForms[len(tensorForms)-1]} {
 		for j, layout := range []string{"N", "T", "padded"} {
@@ -42,9 +42,9 @@ func TestTensorAct(t *testing.T) {
 	}
 }
 
-// The second operand of an activation may have any type. It is read in pieces if its rows allow
-// that, and otherwise element by element. This tests whole rows, odd rows, transposed rows, every
-// second row of a, and a batch.
+// TestTensorActWith checks activations with a second operand of any type. It is read in pieces if
+// its rows allow that, and otherwise element by element. The cases are whole rows, odd rows,
+// transposed rows, every second row of a, and a batch.
 func TestTensorActWith(t *testing.T) {
 	small, large := tensorForm{64, 64, 32, 2, 2, 3, 4}, tensorForms[0]
 	for i, c := range []struct {
@@ -76,10 +76,10 @@ func TestTensorActWith(t *testing.T) {
 		if c.typ == dtype.BF16 {
 			typ = dtype.BF16
 		}
-		if c.orders == "Nodd" { // rows along k begin at even and odd elements in turn
+		if c.orders == "Nodd" { // rows along k alternately begin at even and odd elements
 			k, rows = 25, c.form.bm+4
 		}
-		if c.orders == "TN" { // rows along m begin at even and odd elements in turn
+		if c.orders == "TN" { // rows along m alternately begin at even and odd elements
 			rows = c.form.bm + 1
 		}
 		out := m.tensor(typ, matrixLayout(c.out, c.batch, rows, c.n), 0)
@@ -113,14 +113,15 @@ func TestTensorActWith(t *testing.T) {
 	}
 }
 
-// Products of float32 and float64 can have an activation in every tile, for rows that fill whole
-// vectors and for rows that do not. The second operand is read in vectors or element by element.
+// TestMatMulActFloats checks activations in float32 and float64 products, for every tile, and for
+// rows that fill whole vectors and rows that do not. The second operand is read in vectors or
+// element by element.
 func TestMatMulActFloats(t *testing.T) {
 	for i, c := range []struct {
 		typ, with  dtype.Type
 		tile       gemmTile
 		out, other string // layouts of the results and of the second operand
-		odd        int    // number of columns beyond the tile
+		odd        int    // number of columns in addition to a whole tile
 		vector     bool
 	}{
 		{dtype.F32, dtype.F32, largeTile, "N", "N", 4, true},
@@ -156,8 +157,8 @@ func TestMatMulActFloats(t *testing.T) {
 	}
 }
 
-// Products of float32 spill no register if they have an activation of two operands, or sum up rows
-// or columns.
+// TestMatMulActAssemble checks that float32 products spill no register if they have an activation
+// of two operands, or if they sum rows or columns.
 func TestMatMulActAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" {
@@ -191,8 +192,8 @@ func TestMatMulActAssemble(t *testing.T) {
 	a.finish()
 }
 
-// activated checks the results. It applies the activation's program to the stored results before
-// the activation, and compares.
+// activated checks the results. It applies the activation's program to the stored values of Pre,
+// and compares.
 func (m *machine) activated(what string, o ProductOperands) {
 	m.t.Helper()
 	in := [][]uint64{m.read(o.Pre)}
@@ -208,7 +209,7 @@ func (m *machine) activated(what string, o ProductOperands) {
 	})
 }
 
-// geluGradient returns the program of gelu's gradient. Its operands are the gradient of the result,
+// geluGradient returns the program for gelu's gradient. Its operands are the gradient of the result
 // and the argument of gelu.
 func geluGradient(t dtype.Type) *expr.Program {
 	x := expr.X(1)

@@ -6,13 +6,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// sumsSpec says which sums a product kernel computes besides the product.
+// sumsSpec says which sums a product kernel computes in addition to the product.
 type sumsSpec struct {
-	rows    bool // sums of the rows of a
-	columns bool // sums of the columns of b
+	rows    bool // whether the rows of a are summed
+	columns bool // whether the columns of b are summed
 }
 
-// suffix returns the sums' part of a kernel's name.
+// suffix returns what the sums add to a kernel's name.
 func (s sumsSpec) suffix() string {
 	name := ""
 	if s.rows {
@@ -24,15 +24,15 @@ func (s sumsSpec) suffix() string {
 	return name
 }
 
-// summing returns the sums that o asks for.
+// summing returns the sums that o requests.
 func (o *ProductOperands) summing() sumsSpec {
 	return sumsSpec{o.Sums.Type != dtype.Invalid, o.ColumnSums.Type != dtype.Invalid}
 }
 
-// separateSums returns the sums that need launches of their own. All sums need launches if the
-// blocks of the product can compute none: in a product with a vector, and where blocks round
-// factors. Otherwise a kernel has registers for one kind of sums. So if sums of rows and of columns
-// are wanted, the sums of columns get a launch.
+// separateSums returns the sums that need launches of their own. These are all sums if the
+// product's blocks cannot compute any: in a product with a vector, and if blocks round the factors.
+// Otherwise a kernel has registers for either the sums of rows or the sums of columns. If both are
+// wanted, the sums of columns get a launch.
 func (o *ProductOperands) separateSums(scratch Scratch) sumsSpec {
 	m, n, s := o.Out.Shape.At(1), o.Out.Shape.At(2), o.summing()
 	switch {
@@ -44,7 +44,7 @@ func (o *ProductOperands) separateSums(scratch Scratch) sumsSpec {
 	return sumsSpec{}
 }
 
-// summed plans launches for the selected sums, and removes these sums from o.
+// summed plans launches for the selected sums, and removes these sums from the product o.
 func (o *ProductOperands) summed(selected sumsSpec, scratch Scratch) (list []Launch, err error) {
 	turned := o.B
 	turned.Layout = o.B.Transpose(1, 2)
@@ -68,7 +68,7 @@ func (o *ProductOperands) summed(selected sumsSpec, scratch Scratch) (list []Lau
 	return list, nil
 }
 
-// sumRows plans the sums of the rows of a matrix, which is given as a batch of one.
+// sumRows plans the sums of a matrix's rows. The matrix is a batch of one.
 func sumRows(sums, matrix Operand, scratch Scratch) ([]Launch, error) {
 	sums.Shape, sums.Strides = shape.Of(1, sums.Shape.At(0), 1), shape.Of(0, sums.Strides.At(0), 0)
 	return Reduce(&device.Reduction{Map: identities[matrix.Type]}, sums, []Operand{matrix}, nil, scratch)

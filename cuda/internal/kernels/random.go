@@ -27,20 +27,20 @@ func philox(b *ptx.Builder, seed, counter ptx.Value) [4]ptx.Value {
 	return c
 }
 
-// A place is an element's position in a program's space: base + add, where base is a multiple of
-// vector. The fields add and vector are known when the kernel is built. So neighbouring elements
-// can use the same drawn block.
+// A place is an element's index as base + add, where base is a multiple of vector. The fields add
+// and vector are known when the kernel is built. So neighbouring elements can share one block of
+// random numbers.
 type place struct {
 	base        ptx.Value
 	add, vector int // vector is a power of two, and greater than add
 }
 
-// drawn emits an OpPhilox for the element at the given place.
+// drawn emits the operation OpPhilox for the element at the given place.
 func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, p place) ptx.Value {
-	per := 4 >> d.Shift // elements that share a block
+	per := 4 >> d.Shift // number of elements that share a block of random numbers
 	var block ptx.Value
 	if p.base.Type().Bits() == 64 {
-		// the shift drops the upper bits that Draw.Word drops
+		// the shift also drops the upper bits that Draw.Word drops
 		block = p.base.Bitcast(ptx.U64).Shl(num(int(d.Shift))).Shr(num(2))
 	} else {
 		block = p.base.Shr(num(2 - int(d.Shift))).Cvt(ptx.U64)
@@ -54,7 +54,7 @@ func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, p pl
 		}
 		return words[word]
 	}
-	// unknown lists the bits of the word's number that are not known when the kernel is built.
+	// unknown lists the bits of the word's index that are not known when the kernel is built.
 	var unknown []int
 	for bit := 1; bit < per; bit *= 2 {
 		if word := bit << d.Shift; bit >= p.vector && word&int(d.Clear) == 0 {
@@ -73,7 +73,7 @@ func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, p pl
 	return choose(unknown, known)
 }
 
-// indexOf reports whether value i of a program is the index of the element, in any type.
+// indexOf reports whether value i of a program is the element's index, in any type.
 func indexOf(p *expr.Program, i int32) bool {
 	for p.Code[i].Op == expr.OpCvt {
 		i = p.Code[i].A
@@ -81,9 +81,9 @@ func indexOf(p *expr.Program, i int32) bool {
 	return p.Code[i].Op == expr.OpIndex
 }
 
-// lowBits returns the value of an OpAnd of the element's position and a constant, if the constant
-// is less than the length of a vector. In that case these bits of the position are known when the
-// kernel is built.
+// lowBits returns the value of an OpAnd of the element's index and a constant, if the constant is
+// less than the length of a vector. In that case these bits of the index are known when the kernel
+// is built.
 func lowBits(p *expr.Program, c expr.Instr, at *place) (v uint64, ok bool) {
 	for _, o := range [2][2]int32{{c.A, c.B}, {c.B, c.A}} {
 		if k := p.Code[o[1]]; k.Op == expr.OpConst && k.Imm < uint64(at.vector) && indexOf(p, o[0]) {

@@ -49,7 +49,7 @@ func randomDims(r *rand.Rand) []int {
 	return d
 }
 
-// randomWidth makes some cases use 64-bit indices, by lowering narrowLimit.
+// randomWidth lowers narrowLimit in some cases, so that they use 64-bit indices.
 func randomWidth(r *rand.Rand) {
 	narrowLimit = 1<<31 - 1
 	if r.IntN(10) == 0 {
@@ -97,7 +97,7 @@ func TestRandomProducts(t *testing.T) {
 	forms := []string{"N", "T", "padded", "steps", "shared"}
 	for i := 0; i < 16 && !t.Failed(); i++ {
 		d := []int{1 + r.IntN(3), 1 + r.IntN(70), 1 + r.IntN(70), r.IntN(80)}
-		if r.IntN(2) == 0 { // makes the sizes whole multiples of a vector
+		if r.IntN(2) == 0 { // the sizes become whole multiples of a vector
 			for k := 1; k < 4; k++ {
 				d[k] = (d[k] + 7) / 8 * 8
 			}

@@ -11,14 +11,14 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// reduceForm is how threads divide the work.
+// reduceForm says how threads divide the work.
 type reduceForm uint8
 
 const (
-	// a warp computes one result, with its lanes along the reduced dimensions
+	// a warp computes one result; its lanes divide the reduced dimensions
 	warpPerRow  reduceForm = iota
 	blockPerRow            // a block computes one result
-	// a block computes 32 results, or 32 vectors of results; its lanes lie along the results, and 8
+	// a block computes 32 results, or 32 vectors of results; each lane has its own results, and 8
 	// threads share each result
 	columns
 )
@@ -36,11 +36,11 @@ const (
 
 func (s reduceStage) String() string { return [...]string{"whole", "first", "last"}[s] }
 
-// reduceSpec describes a reduction kernel. Names with o are about results, and names with r about
-// the elements that are combined into one result.
+// reduceSpec describes a reduction kernel. Names with the letter o are about the results, and names
+// with r are about the elements that are combined into one result.
 type reduceSpec struct {
-	// mapping is applied before the reduction, and finish after it. The last stage does not apply
-	// mapping. Then mapping has no key, and its name is the type of the partial values.
+	// The program mapping is applied before the reduction, and finish after it. The last stage does
+	// not apply mapping: it then has no key, and its name is the type of the partial values.
 	mapping, finish   programID
 	kind              device.ReduceKind
 	form              reduceForm
@@ -48,12 +48,12 @@ type reduceSpec struct {
 	out               dtype.Type
 	keptRank, redRank int
 	wide              bool
-	// number of elements of one access: along the row, or along the results in the column form
+	// number of elements in one access, along the row; in the column form, along the results
 	vector  int
-	uniform uint16 // bit k: operand k has one value for a whole vector
-	// vectors that a thread loads together; if 0, the builder chooses the number
+	uniform uint16 // bit k: operand k has the same value for all elements of a vector
+	// number of vectors that a thread loads together; if 0, the builder chooses the number
 	unroll int
-	// the map has a second result of type Bool, and the kernel counts how often that result is true
+	// the map has a second result of type Bool, and the kernel counts how often it is true
 	counts bool
 }
 
@@ -83,30 +83,30 @@ func (s reduceSpec) name() string {
 
 // reduction is the plan of a reduction over collapsed spaces. If it also counts, the map has a
 // second result, and the plan counts how often the second result is true. The first result then
-// depends only on operand 0, and is combined in the same way as without the count. Finish gets the
-// count, an int64, as operand 1.
+// depends only on operand 0, and is combined in the same way as without the count. The program
+// Finish gets the count, an int64, as operand 1.
 type reduction struct {
 	r          *device.Reduction
 	out        Operand
 	count      Operand // one int64, or absent
 	ins        []Operand
-	kept       space // the kept dimensions, with strides for out, ins and index, in this order
-	red        space // the reduced dimensions, with strides for ins and index
-	o, n       int   // number of results, and number of elements that make one result
+	kept       space // the kept dimensions, with the strides of out, ins and index in this order
+	red        space // the reduced dimensions, with the strides of ins and index
+	o, n       int   // number of results, and number of elements that are combined into one result
 	wide       bool
 	scalars    []uint64
-	partial    uint64 // address of partial values; position: address of their positions or counts
+	partial    uint64 // address of the partial values; position is the address of their positions or counts
 	position   uint64
-	chunk, cut int // elements of a chunk, and number of chunks
-	vector     int // elements of one access
+	chunk, cut int // number of elements in a chunk, and number of chunks
+	vector     int // number of elements in one access
 	uniform    uint16
 	tune       reduceTune
 }
 
 // Reduce plans a reduction. It combines the results of r.Map(ins…) over the dimensions in which out
-// has size 1 and ins do not. The same call always combines in the same order. That order depends on
-// r, and on the shapes, layouts, types and alignment of the operands. Sums of floats are combined
-// pairwise from runs of at most a few dozen elements.
+// has size 1 and ins do not. Equal calls combine in the same order. That order depends on r, and on
+// the shapes, layouts, types and alignment of the operands. Sums of floats are combined pairwise
+// from runs of at most a few dozen elements.
 func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, scratch Scratch) ([]Launch, error) {
 	return planReduce(r, out, Operand{}, ins, params, scratch, reduceTune{})
 }
@@ -132,13 +132,13 @@ func SameOrder(r, other *device.Reduction, out Operand, ins, otherIns []Operand)
 	return same
 }
 
-// order is what the order of a reduction's combinations depends on.
+// order holds what determines the order in which a reduction combines elements.
 type order struct {
 	form                       reduceForm
 	vector, chunk, cut, unroll int
 }
 
-// order chooses the form and the chunks, and returns them.
+// order chooses the form and the chunks of the reduction, and returns them.
 func (p *reduction) order() order {
 	form := p.divide()
 	s := p.spec(firstStage, form)
@@ -153,7 +153,6 @@ func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params [
 	return p.plan(scratch)
 }
 
-// newReduction describes a reduction over collapsed spaces.
 func newReduction(r *device.Reduction, out, count Operand, ins []Operand, params []uint64, tune reduceTune) (*reduction, error) {
 	results := 1
 	if count.Addr != 0 {
@@ -167,7 +166,7 @@ func newReduction(r *device.Reduction, out, count Operand, ins []Operand, params
 		return nil, fail("reduce", "shape %v to %v: the ranks differ", dims, out.Shape)
 	}
 	p := &reduction{r: r, out: out, count: count, ins: ins, scalars: params, tune: tune}
-	var kept, red [shape.MaxRank]int // lists of dimension numbers
+	var kept, red [shape.MaxRank]int // lists of dimensions
 	keptDims, redDims := kept[:0], red[:0]
 	for d := range dims.Rank() {
 		switch {
@@ -188,7 +187,7 @@ func newReduction(r *device.Reduction, out, count Operand, ins []Operand, params
 		return nil, fail("reduce", "the result is %v, finish gives %v", out.Type, r.Finish.Out)
 	}
 	index := dims.Contiguous()
-	var buffer [2][8]shape.Dims // array on the stack, enough for the usual number of operands
+	var buffer [2][8]shape.Dims // the usual number of operands fits into this array, which needs no allocation
 	keptStrides, redStrides := append(buffer[0][:0], pick(keptDims, out.Strides)), buffer[1][:0]
 	for _, o := range ins {
 		keptStrides = append(keptStrides, pick(keptDims, o.Strides))
@@ -205,7 +204,7 @@ func newReduction(r *device.Reduction, out, count Operand, ins []Operand, params
 	return p, nil
 }
 
-// pick returns the sizes of the dimensions in the list, taken from the shape src.
+// pick returns the sizes of the listed dimensions of shape src.
 func pick(list []int, src shape.Dims) shape.Dims {
 	var s shape.Dims
 	for _, d := range list {
@@ -214,7 +213,7 @@ func pick(list []int, src shape.Dims) shape.Dims {
 	return s
 }
 
-// atLeastRank1 returns s, with one dimension of size 1 added if it has rank 0.
+// atLeastRank1 returns s. If its rank is 0, it adds a dimension of size 1.
 func (s space) atLeastRank1() space {
 	if s.rank() == 0 {
 		s.size = []int{1}
@@ -227,9 +226,9 @@ func (s space) atLeastRank1() space {
 
 const (
 	reduceThreads = 256
-	columnWidth   = 32 // results of a block in the column form
+	columnWidth   = 32 // number of results of a block in the column form
 	columnHeight  = reduceThreads / columnWidth
-	chains        = 4 // least number of accumulators of a thread
+	chains        = 4 // least number of accumulators that a thread has
 	wantedBlocks  = 264
 )
 
@@ -276,8 +275,8 @@ func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 	return []Launch{first, second}, err
 }
 
-// room returns the size of the scratch memory, 0 if there is one chunk. The result position is the
-// offset at which the positions begin.
+// room returns the size of the scratch memory, which is 0 if there is one chunk. The result
+// position is the offset at which the positions begin.
 func (p *reduction) room() (position, total int) {
 	if p.cut == 1 {
 		return 0, 0
@@ -290,9 +289,9 @@ func (p *reduction) room() (position, total int) {
 	return position, total
 }
 
-// chunks returns how many elements a group of threads combines, and the number of groups for one
-// result. The numbers are chosen so that no accumulator adds too many elements, and a large device
-// gets enough blocks.
+// chunks returns the number of elements that a group of threads combines, and the number of such
+// groups for one result. They are chosen so that no accumulator adds too many elements, and a large
+// device gets enough blocks.
 func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	var most, least, blocks int
 	switch form {
@@ -303,7 +302,7 @@ func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	case columns:
 		most, least, blocks = 32*chains*columnHeight, 2*chains*columnHeight, ceilDiv(p.o, columnWidth*p.vector)
 		if p.vector > 1 {
-			most /= 2 // a thread has half as many accumulators for each result
+			most /= 2 // a thread has half as many accumulators per result
 		}
 	}
 	chunk = min(most, max(least, ceilDiv(p.n, ceilDiv(wantedBlocks, blocks))))
@@ -319,14 +318,14 @@ func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	return chunk, ceilDiv(p.n, chunk)
 }
 
-// pairs reports whether each partial value has a position or a count beside it.
+// pairs reports whether each partial value is stored with a position or a count.
 func (p *reduction) pairs() bool { return p.arg() || p.counts() }
 
 func (p *reduction) arg() bool { return p.r.Kind == device.ArgMax || p.r.Kind == device.ArgMin }
 
 func (p *reduction) counts() bool { return p.count.Addr != 0 }
 
-// spec returns the specification of the kernel that applies the map.
+// spec returns the specification of the kernel for a stage that applies the map.
 func (p *reduction) spec(stage reduceStage, form reduceForm) reduceSpec {
 	return reduceSpec{mapping: programIDOf(p.r.Map), kind: p.r.Kind, form: form, stage: stage, out: p.out.Type,
 		keptRank: p.kept.rank(), redRank: p.red.rank(), wide: p.wide, vector: p.vector, uniform: p.uniform, unroll: p.tune.unroll, counts: p.counts()}
@@ -339,7 +338,7 @@ func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch
 	if stage == firstStage {
 		s.out, programs[1] = p.r.Map.Out[0], nil
 	}
-	if stage == lastStage { // the map has already run, so one kernel serves all maps
+	if stage == lastStage { // the map was applied in the first stage, so all maps share one kernel
 		s.redRank, s.mapping, s.vector, s.uniform, s.unroll = 1, programID{name: p.r.Map.Out[0].String()}, 1, 0, 0
 	}
 	if programs[1] != nil {
@@ -404,8 +403,8 @@ func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch
 	return a.launch(k, blocks)
 }
 
-// mergeParams merges the lists of scalar types of two programs. Both programs number the scalars in
-// the same way.
+// mergeParams merges the lists of scalar types of two programs that number the scalars in the same
+// way.
 func mergeParams(a, b []dtype.Type) []dtype.Type {
 	if len(b) == 0 {
 		return a
@@ -423,14 +422,14 @@ func mergeParams(a, b []dtype.Type) []dtype.Type {
 
 // vectors returns how many neighbouring elements of each operand a thread of the given form reads
 // in one access, or 1 if the layouts do not allow more. The bits of uniform mark the operands that
-// have one value for all of these elements. The neighbours lie along the row that is combined, or
-// along the results in the column form.
+// have one value for all of these elements. The neighbours lie along the reduced row, or along the
+// results in the column form.
 func (p *reduction) vectors(form reduceForm) (v int, uniform uint16) {
 	v = vectorLength(p.ins)
 	if p.counts() {
 		v = vectorLength(p.ins[:1])
 	}
-	// along.stride[base] belongs to operand 0
+	// the strides of operand 0 are along.stride[base]
 	along, across, base := p.red, p.kept, 0
 	if form == columns {
 		along, across, base = p.kept, p.red, 1
@@ -519,9 +518,9 @@ func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 	}
 }
 
-// element computes element j of a vector from the loaded operands x. The argument position is the
-// index at which the result's elements begin. The argument c has the vector's coordinates in the
-// reduced dimensions. Both are needed only if the map uses the index.
+// element computes element j of a vector from the loaded operands x. The other arguments are needed
+// only if the map uses the index. The argument position is the index at which the result's elements
+// begin. The argument c holds the vector's coordinates in the reduced dimensions.
 func (r *reduceBuilder) element(x [][]ptx.Value, j int, position ptx.Value, c []ptx.Value) partialValue {
 	b := r.Builder
 	values := lower(b, r.mapping, environment{

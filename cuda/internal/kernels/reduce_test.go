@@ -14,7 +14,7 @@ import (
 
 var kinds = []device.ReduceKind{device.Sum, device.Prod, device.Max, device.Min, device.ArgMax, device.ArgMin}
 
-// slowReduce computes a reduction in a simple way. For each result it returns the value in float64,
+// slowReduce is a simple reference of a reduction. For each result it returns the value in float64,
 // the sum of magnitudes for the error bound, and the position. Values are in the computing type, in
 // row-major order.
 func slowReduce(kind device.ReduceKind, dims, out shape.Dims, x []float64) (value, size []float64, position []int, counts []int) {
@@ -104,7 +104,7 @@ func reduceCase(t *testing.T, what string, r *device.Reduction, typ dtype.Type, 
 		ok := g == w || g != g && w != w
 		if to.IsFloat() && (r.Kind == device.Sum || r.Kind == device.Prod) {
 			eps := map[dtype.Type]float64{dtype.F32: 0x1p-24, dtype.F64: 0x1p-53, dtype.F16: 0x1p-11, dtype.BF16: 0x1p-8}[to]
-			depth := 64.0 // runs of a few dozen elements, combined as trees
+			depth := 64.0 // runs of a few dozen elements, which are then combined in pairs
 			unit := max(0x1p-53, min(eps, 0x1p-24))
 			bound := depth*unit*size[i] + eps*math.Abs(w)
 			if r.Kind == device.Prod {
@@ -124,7 +124,7 @@ func reduceCase(t *testing.T, what string, r *device.Reduction, typ dtype.Type, 
 	return list
 }
 
-// oneElement returns the view of element i, in row-major order.
+// oneElement returns a view of the element at row-major index i.
 func (m *machine) oneElement(o Operand, i int) Operand {
 	var at uint64
 	forEach(o, func(k int, addr uint64) {
@@ -201,7 +201,8 @@ func TestReduceKinds(t *testing.T) {
 	}
 }
 
-// Among equal values the first one wins, however chunks and lanes divide the row.
+// TestArgTies checks that the first of several equal values wins, however chunks and lanes divide
+// the row.
 func TestArgTies(t *testing.T) {
 	for _, n := range []int{1, 40, 1025, 9000} {
 		for _, kind := range []device.ReduceKind{device.ArgMax, device.ArgMin} {
@@ -226,7 +227,8 @@ func TestArgTies(t *testing.T) {
 	}
 }
 
-// The map may use several operands, scalars and the index. The program Finish has the same scalars.
+// TestReducePrograms checks maps with several operands, scalars and the index. The program Finish
+// has the same scalars.
 func TestReducePrograms(t *testing.T) {
 	square := program(t, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, x0.Mul(x0).Add(expr.Index(dtype.I64).Cvt(dtype.F32)))
 	mean := program(t, []dtype.Type{dtype.F16}, []dtype.Type{dtype.F32}, x0.Mul(expr.Param(0)))
@@ -251,7 +253,8 @@ func TestReducePrograms(t *testing.T) {
 	}
 }
 
-// An operand that has one value for a whole vector of elements is read once for the vector.
+// TestReduceUniform checks that an operand with the same value for a whole vector of elements is
+// read once for the vector.
 func TestReduceUniform(t *testing.T) {
 	r := &device.Reduction{Kind: device.Sum, Map: program(t, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, x0.Mul(x1))}
 	for _, test := range []struct {
@@ -300,8 +303,8 @@ func TestReduceGolden(t *testing.T) {
 }
 
 // TestSameOrderNeedsNoMoreScratch checks that SameOrder is false if the second reduction needs more
-// scratch memory. Sums of integers do not depend on their order, but a map within a sum may change
-// the chunks, and so the scratch memory.
+// scratch memory. Sums of integers do not depend on their order. But a map that is applied within a
+// sum may change the chunks, and with them the scratch memory.
 func TestSameOrderNeedsNoMoreScratch(t *testing.T) {
 	cast := expr.MustLower([]*expr.Expr{expr.X(0).Cvt(dtype.I64)}, []dtype.Type{dtype.I64}, []dtype.Type{dtype.U8}, -1)
 	plain := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{dtype.I64}, []dtype.Type{dtype.I64}, -1)

@@ -10,20 +10,20 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// reduceBuilder writes a reduction kernel.
+// reduceBuilder emits a reduction kernel.
 type reduceBuilder struct {
 	*ptx.Builder
 	s               reduceSpec
 	mapping, finish *expr.Program
-	unroll          int        // independent accumulators of a thread, and loads in flight
+	unroll          int        // number of independent accumulators of a thread, and of its loads in flight
 	acc             dtype.Type // computing type of the values that are combined
-	// type of the register that holds a combined value; Bool is 0 or 1 in a u32
+	// type of the register that holds a combined value; a Bool is a u32 of 0 or 1
 	reg        ptx.Type
 	results, n ptx.Value
 	chunk, cut ptx.Value
 	kept, red  coordinates
 	ins        []reduceOperand
-	position   []reduceOperand // strides of the element's index, if the map uses it
+	position   []reduceOperand // strides of the element's index; used only if the map uses the index
 	partial    ptx.Ptr
 	positions  ptx.Ptr
 	out        reduceOperand
@@ -36,16 +36,17 @@ type reduceOperand struct {
 	kept, red []ptx.Value
 }
 
-// cheapMap is the greatest cost of a map for which a loop handles two vectors at once.
+// cheapMap is the greatest cost of a map for which a loop iteration handles two vectors.
 const cheapMap = 8
 
-// partialValue is the value v of the elements combined so far. In ArgMax and ArgMin reductions aux
-// is the position of v. In reductions that count, aux is the number of elements counted so far.
+// partialValue is the result of the elements combined so far. The field v is the value. In ArgMax
+// and ArgMin reductions aux is the position of v. In reductions that count, aux is the count so
+// far.
 type partialValue struct{ v, aux ptx.Value }
 
 func (s reduceSpec) isArg() bool { return s.kind == device.ArgMax || s.kind == device.ArgMin }
 
-// pairs reports whether each partial value has a position or a count beside it.
+// pairs reports whether each partial value is stored with a position or a count.
 func (s reduceSpec) pairs() bool { return s.isArg() || s.counts }
 
 func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
@@ -55,7 +56,7 @@ func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	if r.acc.Size() == 8 {
 		b.MinBlocks(3) // 64-bit partial values need twice the registers
 		if r.mapping.Cost() > cheapMap {
-			b.MinBlocks(2) // computing the map in 64 bits needs more registers too
+			b.MinBlocks(2) // computing the map in 64 bits also needs more registers
 		}
 	}
 	r.unroll = s.chains(r.mapping)
@@ -90,7 +91,7 @@ func (s reduceSpec) chains(mapping *expr.Program) int {
 	if s.vector > 1 {
 		n = 2
 		if s.form != columns && (mapping.Cost() > cheapMap || s.isArg()) {
-			n = 1 // the map's code appears once for each element of a vector
+			n = 1 // the map is emitted once for each element of a vector
 		}
 	}
 	if s.unroll > 0 {
@@ -138,8 +139,8 @@ func (r *reduceBuilder) declare() {
 	r.params = scalarParams(b, types)
 }
 
-// rows writes a kernel in which each group of threads combines one chunk of one result. A group is
-// a warp or the block.
+// rows emits a kernel in which each group of threads, a warp or the block, combines one chunk of
+// one result.
 func (r *reduceBuilder) rows(group int) {
 	b := r.Builder
 	var id, lane ptx.Value
@@ -169,7 +170,7 @@ func (r *reduceBuilder) rows(group int) {
 	b.If(first, func() { r.write(o, c, a) })
 }
 
-// splitChunk splits a group's number into the numbers of its result and its chunk.
+// splitChunk splits the index of a group into the index of its result and the index of its chunk.
 func (r *reduceBuilder) splitChunk(id ptx.Value) (o, c ptx.Value) {
 	if r.s.stage != firstStage {
 		return id, r.Const(indexType(r.s.wide), num(0))
@@ -178,7 +179,7 @@ func (r *reduceBuilder) splitChunk(id ptx.Value) (o, c ptx.Value) {
 	return o, id.Sub(o.Mul(r.cut))
 }
 
-// columns writes a kernel in which a block combines one chunk of 32 neighbouring results, or of 32
+// columns emits a kernel in which a block combines one chunk of 32 neighbouring results, or of 32
 // neighbouring vectors of results.
 func (r *reduceBuilder) columns() {
 	b := r.Builder
@@ -209,8 +210,8 @@ func (r *reduceBuilder) columns() {
 		}
 	})
 	b.Barrier()
-	// The thread stores the result whose number is result. In shared memory this result lies in the
-	// vector of lane number lane, where it has the number element.
+	// The thread stores result number result. In shared memory, this result is element number
+	// element of the vector that lane number lane stored.
 	result, lane, element := o, tx32, b.U32(0)
 	active := inside.And(ty.Eq(num(0)))
 	if v > 1 {
@@ -235,9 +236,9 @@ func (r *reduceBuilder) columns() {
 	})
 }
 
-// planeOf returns the distance between planes in shared memory, for vectors of v results. A plane
-// holds one element of all vectors. With this distance, threads that read neighbouring elements of
-// a vector use different banks.
+// planeOf returns the distance between planes in shared memory, for vectors of v results. Plane e
+// holds element e of all vectors. With this distance, threads that read neighbouring elements of a
+// vector use different banks.
 func planeOf(v int, t ptx.Type) int {
 	if v == 1 {
 		return reduceThreads
@@ -246,9 +247,9 @@ func planeOf(v int, t ptx.Type) int {
 }
 
 // accumulate combines elements lane, lane+group, … of chunk c for result o, in several
-// accumulators. If the row is read in vectors, lane is the number of a vector. In the column form
-// it combines the elements of a vector of results, from result o on, and returns one value for each
-// of these results.
+// accumulators. If the row is read in vectors, lane counts vectors. In the column form it combines
+// the elements of a vector of results, from result o on, and returns one value for each of these
+// results.
 func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialValue {
 	b, vector := r.Builder, r.s.vector
 	load := r.loader(o)
@@ -323,7 +324,7 @@ func wrap(t dtype.Type, v ptx.Value) ptx.Value {
 	return v.Bitcast(ptx.U32).Cvt(storage(t)).Cvt(ptx.S32)
 }
 
-// noPosition returns the position, or the count, of an accumulator that has no value yet.
+// noPosition returns the initial position, or the initial count, of an accumulator.
 func (r *reduceBuilder) noPosition() ptx.Value {
 	if r.s.counts {
 		return r.Const(indexType(r.s.wide), num(0))
@@ -342,8 +343,7 @@ func (r *reduceBuilder) identity() ptx.Value {
 	largest := r.s.kind == device.Max || r.s.kind == device.ArgMax
 	switch stored := r.mapping.Out[0]; {
 	case stored == dtype.U8:
-		// This is the identity of the narrow type, not of the computing type, because it is the
-		// result of an empty reduction.
+		// An empty reduction gives the identity of the narrow type, not of the computing type.
 		if largest {
 			return b.Bits(t, 0)
 		}
@@ -450,8 +450,8 @@ func (r *reduceBuilder) acrossWarps(a partialValue) partialValue {
 	return r.acrossWarp(p, warps)
 }
 
-// write applies finish and stores result o. In the first stage it stores the partial value of chunk
-// c instead.
+// write emits the code that applies finish and stores result o. In the first stage it stores the
+// partial value of chunk c instead.
 func (r *reduceBuilder) write(o, c ptx.Value, a partialValue) {
 	b := r.Builder
 	if r.s.stage == firstStage {

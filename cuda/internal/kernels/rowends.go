@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// rowForm is how the columns of rows are accessed.
+// rowForm says how a kernel accesses the columns of rows.
 type rowForm struct {
-	vector int  // neighbouring columns of one access
-	odd    bool // rows may begin at any address: see rowEnds
+	vector int  // number of neighbouring columns in one access
+	odd    bool // rows may be misaligned, see rowEnds
 }
 
 func (f rowForm) String() string {
@@ -20,9 +20,9 @@ func (f rowForm) String() string {
 	return fmt.Sprintf("v%d", f.vector)
 }
 
-// rowVectors returns how the rows of operands of the same type can be read. Rows that begin at any
-// address can be read in vectors on one condition: corresponding rows of all operands must have the
-// same distance from a multiple of 16 bytes.
+// rowVectors returns how the rows of operands of the same type can be read. Misaligned rows can be
+// read in vectors on one condition: corresponding rows of all operands must have the same distance
+// from a multiple of 16 bytes.
 func rowVectors(list ...Operand) rowForm {
 	x, v := list[0], 16/list[0].Type.Size()
 	if !unitColumns(list...) {
@@ -41,25 +41,25 @@ func rowVectors(list ...Operand) rowForm {
 	return rowForm{v, odd}
 }
 
-// rowEnds are the columns of an odd row that belong to no vector. Some lie before the first
-// multiple of 32 bytes, where the vectors begin, so that a warp's vectors fill whole sectors. The
-// others lie after the last vector. Together they are fewer than the lanes of a warp. Each thread
-// keeps at most one of these columns, in a register.
+// rowEnds are the columns of an odd row that belong to no vector. Vectors begin at the first
+// multiple of 32 bytes, so that a warp's vectors fill whole sectors. Some of the remaining columns
+// lie before it, and the others lie after the last vector. Together they are fewer than the lanes
+// of a warp. Each thread keeps at most one of these columns, in a register.
 type rowEnds struct {
-	start     ptx.Value // the first vector's first column
-	column    ptx.Value // this thread's column
+	start     ptx.Value // first column of the first vector
+	column    ptx.Value // index of this thread's column
 	hasColumn ptx.Value // whether this thread has a column
 	kept      []*ptx.Var
-	writing   bool // whether code for a row's ends is being written; indices then count columns
+	writing   bool // the code for a row's ends is being emitted, and indices count columns
 }
 
-// access makes the kernel read the columns of x's row in form f.
+// access sets the form f in which the kernel reads columns. The operand x is at the row.
 func (w *rowWork) access(f rowForm, x rowOperand) {
 	v := f.vector
 	if v == 1 {
 		return
 	}
-	// The code for one column is emitted unroll·v times, so wide vectors are unrolled less.
+	// The code for one column is emitted unroll·v times, so wide vectors are unrolled less often.
 	w.vector, w.unroll = v, max(1, min(2, 8/v))
 	if !f.odd {
 		w.columns = w.columns.Div(num(v))
@@ -77,7 +77,7 @@ func (w *rowWork) access(f rowForm, x rowOperand) {
 	}
 }
 
-// atEnds runs f for the thread's column of rowEnds, if the thread has such a column.
+// atEnds runs f for this thread's column in rowEnds, if there is one.
 func (w *rowWork) atEnds(f func(i ptx.Value)) {
 	if w.ends == nil {
 		return
@@ -88,7 +88,7 @@ func (w *rowWork) atEnds(f func(i ptx.Value)) {
 	w.vector, w.ends.writing = v, false
 }
 
-// firstColumn returns the number of the first column of vector i.
+// firstColumn returns the index of the first column of vector i.
 func (w *rowWork) firstColumn(i ptx.Value) ptx.Value {
 	switch {
 	case w.ends == nil:

@@ -13,22 +13,22 @@ import (
 // warp or a block processes a row.
 type rowWork struct {
 	*ptx.Builder
-	group   int // threads of a row
-	unroll  int // loads that a thread has in flight together
-	vector  int // columns of one load; the field columns and all indices count vectors
+	group   int // number of threads that share a row
+	unroll  int // number of loads that a thread has in flight together
+	vector  int // columns of one load; the field columns and all indices count loads of this size
 	columns ptx.Value
 	lane    ptx.Value
 	row     ptx.Value
 	shared  ptx.Ptr // memory for one value of each warp, if a block processes a row
-	cached  int     // columns of each operand's row that fit shared memory; 0 if there is no cache
-	cache   ptx.Ptr // the row's cache; a thread reads only what it has stored itself
+	cached  int     // columns of each operand's row for which the cache has room; 0 if there is no cache
+	cache   ptx.Ptr // the row's cache; a thread reads only elements that it has stored itself
 	kinds   int     // number of operands in the cache
 	kind    dtype.Type
-	ends    *rowEnds // ends of the row; nil if rows are not odd
+	ends    *rowEnds // columns at the ends of the row; nil if rows are not odd
 }
 
-// cachedColumns returns for how many columns a row's cache in shared memory has room. The number is
-// at least columns. It is 0 if the row is too long for a cache (see longSoftmax), or if the
+// cachedColumns returns for how many columns a row's cache in shared memory has room, at least the
+// given number. It returns 0 if the row is too long for a cache (see longSoftmax), or if the
 // computing type does not have 4 bytes. A cache is for kernels that read a row more than once.
 func cachedColumns(t dtype.Type, columns int) int {
 	if t.Compute().Size() != 4 {
@@ -42,9 +42,9 @@ func cachedColumns(t dtype.Type, columns int) int {
 	return 0
 }
 
-// inCache reserves shared memory for a cache of n columns of each of the block's rows. The cache
-// holds operands with elements of type t, and kinds is the number of operands. A kernel that uses
-// vectors must call access before it calls inCache.
+// inCache reserves shared memory for a cache of n columns of each of the block's rows. The argument
+// kinds is the number of operands in the cache, and t is the type of their elements. A kernel that
+// uses vectors must call access before inCache.
 func (w *rowWork) inCache(t dtype.Type, n, kinds int) {
 	for w.ends != nil && len(w.ends.kept) < kinds {
 		w.ends.kept = append(w.ends.kept, w.Var(w.Const(computing(t.Compute()), real(0))))
@@ -68,8 +68,8 @@ func cacheBytes(t dtype.Type, n, kinds, group int) int {
 	return t.Size() * n * kinds * max(1, rowThreads/group)
 }
 
-// chunks calls f for each piece of vector i. A piece has up to 16 bytes. In the cache, each piece
-// of a vector lies in a plane of its own, so that neighbouring lanes have no bank conflicts.
+// chunks calls f for each piece of vector i. A piece has up to 16 bytes. In the cache, piece p of
+// all vectors lies in plane p, so that neighbouring lanes have no bank conflicts.
 func (w *rowWork) chunks(i ptx.Value, f func(p ptx.Ptr, first, n int)) {
 	n := min(w.vector, 16/w.kind.Size())
 	for first := 0; first < w.kinds*w.vector; first += n {
@@ -98,7 +98,7 @@ func (w *rowWork) loadCached(i ptx.Value) []ptx.Value {
 
 const rowThreads = 256
 
-// rowGroup returns the number of threads of a row.
+// rowGroup returns the number of threads that share a row.
 func rowGroup(columns int) int {
 	if columns <= 1024 {
 		return 32
@@ -118,7 +118,8 @@ func loadsInFlight(t dtype.Type) int {
 	return 4
 }
 
-// newRows begins a kernel for rows of type t. A group of threads without a row returns.
+// newRows begins to emit a kernel for rows of type t. In the kernel, a group of threads without a
+// row returns.
 func newRows(b *ptx.Builder, group int, t dtype.Type, rows, columns ptx.Value) *rowWork {
 	w := &rowWork{Builder: b, group: group, columns: columns, unroll: loadsInFlight(t), vector: 1}
 	if group == 32 {
@@ -131,8 +132,8 @@ func newRows(b *ptx.Builder, group int, t dtype.Type, rows, columns ptx.Value) *
 	return w
 }
 
-// forEach runs the function load, and afterwards the function visit, for the columns of this
-// thread. It issues several loads before it first calls visit.
+// forEach calls load, and later visit, for this thread's columns. It issues several loads before it
+// first calls visit.
 func (w *rowWork) forEach(load func(i ptx.Value) []ptx.Value, visit func(i ptx.Value, v []ptx.Value)) {
 	tail := w.unrolled()
 	w.For(w.lane, tail, num(w.unroll*w.group), func(i ptx.Value, _ ptx.Loop) {
@@ -149,14 +150,13 @@ func (w *rowWork) forEach(load func(i ptx.Value) []ptx.Value, visit func(i ptx.V
 	w.atEnds(func(i ptx.Value) { visit(i, load(i)) })
 }
 
-// unrolled returns the number of columns that whole turns of the unrolled loops process.
+// unrolled returns the number of columns that whole iterations of the unrolled loops process.
 func (w *rowWork) unrolled() ptx.Value {
 	return w.columns.Div(num(w.unroll * w.group)).Mul(num(w.unroll * w.group))
 }
 
 // reduce combines f(load(i)) over the row. The argument start is the initial value. Every thread of
-// the row gets the same bits. Each thread has several accumulators, so rounding errors grow more
-// slowly.
+// the row gets the same bits. Each thread has several accumulators, which reduces rounding errors.
 func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	vars := make([]*ptx.Var, w.unroll)
 	for k := range vars {
@@ -192,14 +192,14 @@ func (w *rowWork) reduceRow(v ptx.Value, combine func(x, y ptx.Value) ptx.Value)
 	w.If(w.LaneID().Eq(num(0)), func() { w.shared.At(w.WarpID()).Store(v) })
 	w.Barrier()
 	v = w.shared.At(w.LaneID().And(num(warps-1))).Load().WarpReduceWidth(warps, combine)
-	w.Barrier() // all threads have read before the next reduction stores
+	w.Barrier() // all threads have read the values before the next reduction stores its values
 	return v
 }
 
-// max returns the maximum, over the columns of the row, of f(the column's operands). It is the
-// first function to read the operands. So it keeps several loads in flight together, even in the
-// last turn. This changes the order of the columns, which does not matter to a maximum. If the row
-// has a cache, max keeps the loaded values in it.
+// max returns the maximum, over the columns of the row, of f(the column's operands). A kernel calls
+// it first, when the operands are not cached yet. It therefore keeps several loads in flight, even
+// in the last iteration. This changes the order of the columns, which does not affect a maximum. If
+// the row has a cache, max keeps the loaded values in it.
 func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	least := w.Const(t, real(math.Inf(-1)))
 	const rounds = 4
@@ -245,9 +245,9 @@ func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v [
 	return w.reduceRow(top.Get(), greater)
 }
 
-// exponentials has the running maximum of the elements that a thread has read, and the sum of
-// exp(element - maximum). If a greater element comes, the sum is rescaled (M. Milakov, N.
-// Gimelshein: Online normalizer calculation for softmax, 2018, arXiv:1805.02867).
+// exponentials holds the running maximum of the elements that a thread has read, and the sum of
+// exp(element - maximum). A greater element rescales the sum (M. Milakov, N. Gimelshein: Online
+// normalizer calculation for softmax, 2018, arXiv:1805.02867).
 type exponentials struct {
 	w               *rowWork
 	infinite, least ptx.Value
@@ -265,7 +265,7 @@ func (w *rowWork) newExponentials(t ptx.Type) *exponentials {
 
 func greater(x, y ptx.Value) ptx.Value { return x.MaxNaN(y) }
 
-// add adds some elements to the running maximum and sum.
+// add adds elements to the running maximum and sum.
 func (e *exponentials) add(v []ptx.Value) {
 	v = slices.Clone(v)
 	before := e.tops.Get()
@@ -364,15 +364,14 @@ func call(b *ptx.Builder, name string, x ptx.Value) ptx.Value {
 	return lower(b, p, environment{x: func(int) ptx.Value { return x }})[0]
 }
 
-// rowOperand has the parameters of a rank-2 operand of a kernel.
+// rowOperand holds the kernel parameters of a rank-2 operand.
 type rowOperand struct {
 	t           dtype.Type
 	p           ptx.Ptr
 	row, column ptx.Value
-	unit        bool // neighbouring columns are neighbours in memory
+	unit        bool // the column stride is 1
 }
 
-// declareRows declares the parameters of a rank-2 operand.
 func declareRows(b *ptx.Builder, name string, t dtype.Type, unit bool) rowOperand {
 	o := rowOperand{t: t, p: b.Pointer(name, storage(t)), row: b.Param(name+"r", ptx.S64), unit: unit}
 	if !unit {
@@ -389,7 +388,7 @@ func (p *packer) packRows(o Operand, unit bool) {
 	}
 }
 
-// unitColumns reports whether neighbouring columns of the operands are neighbours in memory.
+// unitColumns reports whether all operands have a column stride of 1.
 func unitColumns(list ...Operand) bool {
 	for _, o := range list {
 		if o.Strides.At(1) != 1 && o.Shape.At(1) > 1 {
@@ -399,7 +398,7 @@ func unitColumns(list ...Operand) bool {
 	return true
 }
 
-// atRow returns the operand with its pointer at the start of the row.
+// atRow returns the operand with its pointer moved to the start of the row.
 func (o rowOperand) atRow(row ptx.Value) rowOperand {
 	o.p = o.p.At(row.Cvt(ptx.S64).Mul(o.row))
 	return o

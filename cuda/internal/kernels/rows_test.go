@@ -41,8 +41,8 @@ func (m *machine) checkNear(what string, o Operand, want []float64, tolerance fl
 
 var roundings = map[dtype.Type]float64{dtype.F32: 4e-7, dtype.F64: 2e-15, dtype.F16: 1e-3, dtype.BF16: 8e-3}
 
-// slowSoftmax returns, for each row of n columns, softmax, its logarithm, and the logarithm of the
-// sum of exponentials.
+// slowSoftmax returns three references for rows of n columns: softmax, its logarithm, and the
+// logarithm of the sum of exponentials.
 func slowSoftmax(x []float64, n int) (y, log, lse []float64) {
 	y, log = make([]float64, len(x)), make([]float64, len(x))
 	for r := 0; r < len(x); r += n {
@@ -77,7 +77,7 @@ func TestSoftmax(t *testing.T) {
 			for _, l := range layouts {
 				for _, log := range []bool{false, true} {
 					m := newMachine(t)
-					skip := 1 // in these rows vectors are not aligned
+					skip := 1 // the vectors of these rows are not aligned
 					if log || d[1] > 8000 {
 						skip = 0
 					}
@@ -105,8 +105,9 @@ func TestSoftmax(t *testing.T) {
 	}
 }
 
-// Tests rows that are cached in shared memory. For each size of the cache, rows have the least and
-// the greatest length, and are read in vectors or one by one. The elements of the first row are -∞.
+// TestSoftmaxKept tests rows that are cached in shared memory. For each size of the cache, it tests
+// the shortest and the longest rows, in vectors and one by one. The elements of the first row are
+// -∞.
 func TestSoftmaxKept(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16} {
 		for _, columns := range []int{8, 255, 256, 257, 264, 1024, 1025, 4096, 4097, 4104, 8191, 8192} {
@@ -123,7 +124,7 @@ func TestSoftmaxKept(t *testing.T) {
 					want = wantLog
 				}
 				for i, g := range m.decode(y) {
-					w := want[i] // the distance of neighbouring float16 numbers near 0 is 2⁻²⁴
+					w := want[i] // near 0, neighbouring float16 numbers differ by 2⁻²⁴
 					if w != w && g == g || w == w && !(math.Abs(g-w) <= 2*roundings[typ]*math.Abs(w)+0x1p-25) {
 						t.Fatalf("%s, %d columns: element %d is %v, want %v", list[0].Kernel.Name, columns, i, g, w)
 					}
@@ -133,9 +134,9 @@ func TestSoftmaxKept(t *testing.T) {
 	}
 }
 
-// A row is read once if it fits shared memory. Summing up its exponentials reads it once in any
-// case. The test counts how often an element's bytes move, reads and writes together, in 32-byte
-// sectors.
+// TestRowsAreReadOnce checks that a row is read once if it fits into shared memory. The sum of its
+// exponentials must read it once in any case. The test counts how often each element's bytes are
+// read or written, in 32-byte sectors.
 func TestRowsAreReadOnce(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
 		for _, c := range []struct {
@@ -171,7 +172,8 @@ func TestRowsAreReadOnce(t *testing.T) {
 	}
 }
 
-// Rows begin and end at every position within a sector, and have special values at their ends.
+// TestOddRows tests rows that begin and end at every offset within a sector, with special values at
+// their ends.
 func TestOddRows(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
 		v := 16 / typ.Size()
@@ -231,8 +233,8 @@ func TestOddRows(t *testing.T) {
 	}
 }
 
-// Tests three kinds of long rows. Registers hold the row, or registers and shared memory hold it
-// together, or both hold only a part.
+// TestLongSoftmax tests three kinds of long rows: those that registers hold, those that registers
+// and shared memory hold together, and those of which they hold only a part.
 func TestLongSoftmax(t *testing.T) {
 	for _, c := range []struct {
 		typ     dtype.Type
@@ -242,7 +244,7 @@ func TestLongSoftmax(t *testing.T) {
 			m := newMachine(t)
 			x, y := m.tensor(c.typ, dense(2, c.columns), 0), m.tensor(c.typ, dense(2, c.columns), 0)
 			m.fill(x, func(i int) uint64 {
-				if i == 2*c.columns-1 { // the greatest element is the last one of the last row
+				if i == 2*c.columns-1 { // the greatest element is the last element of the last row
 					return expr.Encode(c.typ, 9)
 				}
 				return expr.Encode(c.typ, float64(i*7919%4096)/512-4)
@@ -277,8 +279,8 @@ func TestLongSoftmax(t *testing.T) {
 	}
 }
 
-// If a greater element comes, the sum so far is rescaled. This tests rows whose elements grow, and
-// rows with infinities and NaN in any place.
+// TestExponentialsRescaled checks that a greater element rescales the sum. It tests rows whose
+// elements grow, and rows with infinities and NaN at any index.
 func TestExponentialsRescaled(t *testing.T) {
 	const columns = 8200
 	m := newMachine(t)
@@ -286,11 +288,11 @@ func TestExponentialsRescaled(t *testing.T) {
 	inf := math.Inf(1)
 	m.fill(x, func(i int) uint64 {
 		row, k := i/columns, i%columns
-		v := float64(k) / 50 // row 0 grows
+		v := float64(k) / 50 // the elements of row 0 grow
 		switch {
 		case row == 1:
 			v = -v
-		case row == 2: // all elements but one are -Inf
+		case row == 2: // all elements except one are -Inf
 			v = -inf
 			if k == 5000 {
 				v = 3
@@ -341,7 +343,7 @@ func slowSoftmaxGrad(y, g []float64, n int, log bool) []float64 {
 	return dx
 }
 
-// fault allocates a cleared fault record.
+// fault allocates a fault record and clears it.
 func (m *machine) fault() Operand {
 	return m.fill(m.tensor(dtype.U8, dense(FaultBytes), 0), func(int) uint64 { return 0 })
 }

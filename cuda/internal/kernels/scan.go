@@ -9,25 +9,25 @@ import (
 
 // scanSpec describes a scan along the middle dimension of rank-3 operands.
 //
-// A warp or a block scans a column tile by tile. But if many columns are neighbours in memory, one
-// thread scans a whole column. In a tile each thread first scans a few elements. Then each warp
-// scans the totals of its threads by shuffles, and the block scans the totals of its warps. The
-// total of the earlier tiles is carried from tile to tile. The order in which elements are combined
-// depends only on the shape and the kind of the scan.
+// If many columns are neighbours in memory, one thread scans a whole column. Otherwise a warp or a
+// block scans a column tile by tile. Within a tile, each thread first scans a few elements. Then
+// each warp scans the totals of its threads by shuffles, and the block scans the totals of its
+// warps. The total of the earlier tiles is carried from tile to tile. The order in which elements
+// are combined depends only on the shape and the kind of the scan.
 type scanSpec struct {
 	kind      device.ScanKind
 	typ       dtype.Type
 	reverse   bool
-	group     int // threads of a column: 1, 32 or rowThreads
-	vector    int // elements that a thread loads at once
-	perThread int // elements of a thread in one tile
+	group     int // number of threads that share a column: 1, 32 or rowThreads
+	vector    int // number of elements that a thread loads at once
+	perThread int // number of elements of each thread in one tile
 	phase     scanPhase
 }
 
-// A scanPhase is one launch of the scan of long columns that are too few to occupy the device. In
-// the first launch, blocks compute the totals of segments. In the second launch, a thread adds up
-// the totals of each column. In the last launch, blocks scan the segments. Each segment starts with
-// the total of the segments before it.
+// A scanPhase is one of three launches that scan long columns, if they are too few to occupy the
+// device. In the first launch, blocks compute the totals of segments. In the second launch, a
+// thread adds up the totals of each column. In the last launch, blocks scan the segments. Each
+// segment starts with the total of the segments before it.
 type scanPhase uint8
 
 const (
@@ -37,7 +37,7 @@ const (
 	scanSegments
 )
 
-// A column of scanSplit tiles or more is scanned in segments. All columns together have at most
+// A column of at least scanSplit tiles is scanned in segments. All columns together have at most
 // scanBlocks segments. Tests lower scanSplit.
 var scanSplit = 32
 
@@ -77,7 +77,7 @@ func Scan(kind device.ScanKind, out Operand, ins []Operand, reverse bool, scratc
 		s.group = rowThreads
 	}
 	if kind == device.ScanLogSumExp {
-		s.perThread = 1 // the code for the formula of a recurrence is long
+		s.perThread = 1 // the formula of a recurrence needs long code
 	}
 	if s.perThread > 1 && inner == 1 && n%s.perThread == 0 {
 		s.vector = s.perThread

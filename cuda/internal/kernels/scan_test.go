@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// slowScan scans one column. b has the terms of a linear recurrence.
+// slowScan scans one column. For a linear recurrence, b holds the terms that are added.
 func slowScan(kind device.ScanKind, x, b []float64, reverse bool) []float64 {
 	y := make([]float64, len(x))
 	var s float64
@@ -70,7 +70,7 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// Long columns are scanned in segments.
+// TestScanSegments tests columns that are long enough to be scanned in segments.
 func TestScanSegments(t *testing.T) {
 	defer func(n int) { scanSplit = n }(scanSplit)
 	scanSplit = 4
@@ -83,8 +83,7 @@ func TestScanSegments(t *testing.T) {
 	scans(t, device.ScanLogSumExp, dtype.F32, [3]int{2, 2500, 1}, 1)
 }
 
-// scans runs a scan in both directions, with operands that start skip elements after an aligned
-// address.
+// scans tests a scan in both directions. The operands start skip elements after an aligned address.
 func scans(t *testing.T, kind device.ScanKind, typ dtype.Type, d [3]int, skip int) {
 	t.Helper()
 	for _, reverse := range []bool{false, true} {
@@ -96,13 +95,13 @@ func scans(t *testing.T, kind device.ScanKind, typ dtype.Type, d [3]int, skip in
 		x := m.random(m.tensor(typ, l, skip))
 		ins := []Operand{x}
 		var b []float64
-		// with these factors, products neither vanish nor overflow
+		// with these factors, the products neither vanish nor overflow
 		if kind == device.ScanLinear || kind == device.ScanProd {
 			m.fill(x, func(i int) uint64 { return expr.Encode(typ, 1+math.Sin(float64(i*i))/8) })
 		}
 		if kind == device.ScanLinear {
 			if len(m.decode(x)) > 0 {
-				// a linear recurrence does not use its first factor
+				// a linear recurrence must not use its first factor
 				m.fill(m.oneElement(x, 0), func(int) uint64 { return expr.Encode(typ, math.Inf(1)) })
 			}
 			ins = append(ins, m.random(m.tensor(typ, l, 0)))

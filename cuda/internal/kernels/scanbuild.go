@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// scanOperand has the pointer and the strides of an operand.
+// scanOperand holds an operand's pointer and strides.
 type scanOperand struct {
 	t      dtype.Type
 	p      ptx.Ptr
@@ -25,7 +25,8 @@ func (s scanSpec) declare(b *ptx.Builder, name string, t dtype.Type) scanOperand
 	return o
 }
 
-// scanWork holds the state of a kernel that scans. Its pointers are at the thread's column.
+// scanWork is the state of scanSpec.build while it emits a kernel. Its pointers are at the thread's
+// column.
 type scanWork struct {
 	*ptx.Builder
 	scanSpec
@@ -112,7 +113,7 @@ func (s scanSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{rowThreads, 1, 1}
 }
 
-// pointer returns the address of the element at place i in the order of the scan.
+// pointer returns the address of element i in the order of the scan.
 func (w *scanWork) pointer(o scanOperand, i ptx.Value) ptx.Ptr {
 	if w.reverse {
 		i = w.n.Sub(num(1)).Sub(i)
@@ -120,7 +121,7 @@ func (w *scanWork) pointer(o scanOperand, i ptx.Value) ptx.Ptr {
 	return o.p.At(i.Cvt(ptx.S64).Mul(o.stride[1]))
 }
 
-// value returns the scan's element at place i. The element's parts are made of the loaded values x.
+// value returns element i of the scan. Its parts are computed from the loaded values x.
 func (w *scanWork) value(i ptx.Value, x []ptx.Value) []ptx.Value {
 	for k := range x {
 		x[k] = convert(w.Builder, x[k], w.acc)
@@ -134,7 +135,7 @@ func (w *scanWork) value(i ptx.Value, x []ptx.Value) []ptx.Value {
 	return append(x, i)
 }
 
-// load returns the elements from place i on.
+// load returns the elements that start at element i.
 func (w *scanWork) load(i ptx.Value) [][]ptx.Value {
 	parts := make([][]ptx.Value, w.perThread)
 	raw := make([][]ptx.Value, len(w.ins))
@@ -153,7 +154,7 @@ func (w *scanWork) load(i ptx.Value) [][]ptx.Value {
 			continue
 		}
 		for e := range w.perThread {
-			// a place beyond the end reads the last element, whose value is not used
+			// beyond the end this reads the last element, whose value is not used
 			p := w.pointer(o, i.Add(num(e)).Min(w.n.Sub(num(1))))
 			raw[k] = append(raw[k], loadVector(w.Builder, p, o.t, 1)[0])
 		}
@@ -201,7 +202,7 @@ func (w *scanWork) store(i ptx.Value, list [][]ptx.Value) {
 	}
 }
 
-// start returns the identity of combine.
+// start returns the identity element of combine.
 func (w *scanWork) start() []ptx.Value {
 	c := func(v float64) ptx.Value {
 		if w.acc.IsFloat() {
@@ -239,8 +240,8 @@ func init() {
 	logAddExp[t] = expr.MustLower([]*expr.Expr{expr.X(0).LogAddExp(expr.X(1))}, []dtype.Type{t}, []dtype.Type{t, t}, -1)
 }
 
-// combine combines two partial results. All elements of the argument earlier precede the elements
-// of the argument later. The operation is associative.
+// combine combines two partial results. The elements of earlier precede those of later. The
+// operation is associative.
 func (w *scanWork) combine(earlier, later []ptx.Value) []ptx.Value {
 	switch w.kind {
 	case device.ScanSum:
@@ -264,8 +265,8 @@ func (w *scanWork) combine(earlier, later []ptx.Value) []ptx.Value {
 }
 
 // join combines two partial results like combine, but earlier may be absent. If hasLater is given,
-// later may be absent too. For most kinds of scan the identity can stand for an absent value. In a
-// linear recurrence it cannot: the identity would be multiplied by factors that may be infinite.
+// later may be absent too. For most kinds of scan the identity replaces an absent value. In a
+// linear recurrence it cannot, because it would be multiplied by factors that may be infinite.
 func (w *scanWork) join(earlier, later []ptx.Value, hasEarlier ptx.Value, hasLater ...ptx.Value) []ptx.Value {
 	v := w.combine(earlier, later)
 	if w.kind != device.ScanLinear {
@@ -325,8 +326,8 @@ func set(list []*ptx.Var, v []ptx.Value) {
 	}
 }
 
-// upTo combines v of each lane with the values of all lanes before it. In each step, the distance
-// to the lane whose value is added doubles.
+// upTo combines each lane's values v with the values of all lanes before it. The distance to the
+// lane whose values are added doubles in each step.
 func (w *scanWork) upTo(v []ptx.Value, width int) []ptx.Value {
 	for d := 1; d < width; d *= 2 {
 		other := shuffleAll(v, ptx.ShuffleUp, num(d))
@@ -357,8 +358,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 	}
 	w.For(from, to, num(w.group*w.perThread), func(tile ptx.Value, _ ptx.Loop) {
 		first := lane.Mad(num(w.perThread), tile)
-		// A thread whose vector begins beyond the end reads the last vector instead, because its
-		// own vector would reach out of the column. Its values are not used.
+		// A thread whose vector begins beyond the end reads the last vector of the column instead.
+		// Its values are not used.
 		place := first
 		if w.vector > 1 {
 			place = first.Min(w.n.Sub(num(w.perThread)))
@@ -368,8 +369,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 			list[e] = w.combine(list[e-1], list[e])
 		}
 		total := w.upTo(list[w.perThread-1], 32)
-		// The value behind is false only in lane 0. Every other lane has elements before it in the
-		// same warp, and the value before is the total of these elements.
+		// The value behind is true in all lanes except lane 0. For these lanes, before is the total
+		// of all elements of earlier lanes.
 		behind := w.LaneID().Ne(num(0))
 		before := selectAll(behind, shuffleAll(total, ptx.ShuffleUp, num(1)), start)
 		if w.group > 32 {
@@ -411,8 +412,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 	}
 }
 
-// prefixes replaces the total of each of a column's segments by the total of all segments before
-// it. It loads several totals together, and combines them one after the other.
+// prefixes replaces the total of each segment of a column by the total of all segments before it.
+// It loads several totals together, and combines them in order.
 func (w *scanWork) prefixes() {
 	carry := w.vars(w.start())
 	step := func(i ptx.Value, v []ptx.Value) {
@@ -422,7 +423,7 @@ func (w *scanWork) prefixes() {
 	}
 	ahead := 16 / w.parts()
 	if w.kind == device.ScanLogSumExp {
-		ahead = 2 // the code for the formula of a recurrence is long
+		ahead = 2 // the formula of a recurrence needs long code
 	}
 	tail := w.segments.And(num(^uint32(ahead - 1)))
 	w.For(w.U32(0), tail, num(ahead), func(i ptx.Value, _ ptx.Loop) {

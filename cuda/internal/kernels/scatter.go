@@ -9,14 +9,14 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// scatterSpec describes a kernel in which each thread owns a line along the axis. The thread goes
-// through the line's indices in order. If distinct is set, no two positions have the same target,
-// and each thread owns a single position.
+// scatterSpec describes a scatter without sorting. Each thread owns a line along the axis, and
+// processes the line's indices in order. If distinct is true, no two positions have the same
+// target, and each thread owns a single position.
 type scatterSpec struct {
 	kind     device.ScatterKind
 	typ      dtype.Type
 	index    dtype.Type
-	rank     int // rank of the space without the axis, or of the whole space if distinct is set
+	rank     int // rank of the space without the axis, or of the whole space if distinct is true
 	wide     bool
 	distinct bool
 }
@@ -33,13 +33,13 @@ func (s scatterSpec) name() string {
 	return fmt.Sprintf("scatter%v%s_%v_%v_r%d%s", s.kind, by, s.typ, s.index, s.rank, wide)
 }
 
-// Scatter plans the combination of src[i…] into dst[i… with index[i…] along axis]. Contributions to
-// one element are combined in the order of their positions along the axis. If there are many
-// contributions, parts of a fixed size are combined in that order first, and then the results of
-// the parts. So the result has the same bits on every run. By setting distinct the caller promises
-// that no two positions have the same target. Indices outside of the axis are skipped and reported.
-// If positions are sorted by index first, an element is combined in the computing type, see
-// [ScatterSorts].
+// Scatter plans the combination of each src[i] into dst[i'], where i' is i with index[i] as its
+// coordinate along axis. Contributions to one element are combined in the order of their positions
+// along the axis. If there are many contributions, parts of a fixed size are combined in that order
+// first, and then the results of the parts. The result therefore has the same bits on every run. A
+// caller that sets distinct promises that no two positions have the same target. Indices outside of
+// the axis are skipped and reported. If the positions are sorted by index first (see
+// [ScatterSorts]), an element is combined in the computing type.
 func Scatter(kind device.ScatterKind, dst, src, index Operand, axis int, distinct bool, fault uint64, tag uint32, scratch Scratch) ([]Launch, error) {
 	op := "scatter-" + kind.String()
 	if err := checkIndexed(op, src, dst, index, axis); err != nil || src.Shape.Size() == 0 {
@@ -66,8 +66,8 @@ func Scatter(kind device.ScatterKind, dst, src, index Operand, axis int, distinc
 }
 
 // scatterAs returns the kind and the type that a kernel uses. Kernels that only move bits are
-// shared by all types of the same size. The sum and the product of truth values are their maximum
-// and minimum as bytes.
+// shared by all types of the same size. For Bool, the sum is the maximum of the bytes, and the
+// product is the minimum.
 func scatterAs(kind device.ScatterKind, t dtype.Type) (device.ScatterKind, dtype.Type) {
 	if kind == device.ScatterSet {
 		return kind, map[int]dtype.Type{1: dtype.U8, 2: dtype.I16, 4: dtype.I32, 8: dtype.I64}[t.Size()]
@@ -93,22 +93,22 @@ func ScatterSorts(dst, src, index Operand, axis int) bool {
 type scatterOrder uint8
 
 const (
-	byLines scatterOrder = iota // no positions are sorted: a thread walks a line
-	// one line of indices serves whole slices, and the positions of that line are sorted
+	byLines scatterOrder = iota // no positions are sorted: a thread processes a line in order
+	// all slices share one line of indices, and the positions of that line are sorted
 	bySlices
 	bySamples // each line has its own indices; the positions of each line are sorted
 )
 
-// orderOf chooses the order. The third list of strides in sp belongs to the index. With bySlices a
-// slice must be large enough to occupy a block, or there must be so many positions that a single
-// thread would take long. With bySamples there must be few lines: many lines already occupy the
-// device with one thread for each. The keys of the sort have 32 bits.
+// orderOf chooses the order for the space sp, whose third list of strides belongs to the index.
+// With bySlices a slice must be large enough to occupy a block, or there must be so many positions
+// that a single thread would take long. With bySamples there must be few lines: many lines already
+// occupy the device with one thread for each. The keys of the sort have 32 bits.
 func orderOf(sp space, count, bound int) scatterOrder {
 	const long, manyLines = 64, 1 << 14
 	if int64(bound) >= 1<<32-1 {
 		return byLines
 	}
-	shared, uniform := true, true // uniform: neighbouring lines of indices are equally far apart
+	shared, uniform := true, true // uniform: the distance between neighbouring lines of indices is constant
 	for d, st := range sp.stride[2] {
 		shared = shared && st == 0
 		if d > 0 {
@@ -134,8 +134,8 @@ type scatterPlan struct {
 	order           scatterOrder
 }
 
-// axisStride returns the distance between neighbours along the axis, in row-major positions of the
-// index.
+// axisStride returns the distance between neighbours along the axis, in row-major indices of the
+// operand index.
 func (a *scatterPlan) axisStride() int { return a.index.Shape.Tail(a.axis + 1).Size() }
 
 func (a *scatterPlan) lines() (Launch, error) {
@@ -169,8 +169,7 @@ func declareScattered(b *ptx.Builder, name string, t ptx.Type, rank int, wide bo
 	return scatterOperand{b.Pointer(name, t), declareStrides(b, name+"s", rank, wide), b.Param(name+"a", ptx.S64)}
 }
 
-// combineScattered combines v with x, an element of the target in the computing type, and returns
-// the result.
+// combineScattered combines v with x, an element of the target in the computing type.
 func combineScattered(kind device.ScatterKind, x, v ptx.Value) ptx.Value {
 	switch kind {
 	case device.ScatterAdd:
@@ -226,7 +225,7 @@ func (s scatterSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		load := func(j ptx.Value) (at, v ptx.Value) {
 			return where.At(j.Mul(index.axis)).Load().Cvt(ptx.S64), loadVector(b, from.At(j.Mul(src.axis)), s.typ, 1)[0]
 		}
-		const ahead = 4 // loads in flight together; the combinations stay in order
+		const ahead = 4 // number of loads in flight together; the combinations stay in order
 		tail := count.And(num(^(ahead - 1)))
 		b.For(b.Const(ptx.S64, num(0)), tail, num(ahead), func(j ptx.Value, _ ptx.Loop) {
 			var at, v [ahead]ptx.Value

@@ -11,18 +11,16 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A run consists of all positions that have the same index, which are neighbours after sorting. It
-// is divided into parts, which are combined at the same time. The function partOf returns the
-// length of a part. If a run has more than one part, a second kernel combines the results of its
-// parts.
+// A run consists of all positions with the same index. They are neighbours after sorting. It is
+// divided into parts, which are combined at the same time. The function partOf returns the length
+// of a part. If a run has more than one part, a second kernel combines the results of its parts.
 // The result of each part of such a run is stored in a slot of its own. The last part of a run may
 // be shorter than a whole part. In the sorted order, two whole parts start at least a part's length
 // apart, and so do two short parts. The slot is therefore 2·(start / length), plus 1 for a short
 // part.
 
-// partOf returns the number of positions in a part, for n sorted positions. It is about the square
-// root of n, so that the longest run has as many parts as a part has positions. Tests lower
-// partLeast.
+// partOf returns the length of a part, for n sorted positions. It is about the square root of n:
+// the longest run then has as many parts as a part has positions. Tests lower partLeast.
 func partOf(n int) int {
 	return min(max(partLeast, 1<<(bits.Len(uint(n-1))/2)), 1024)
 }
@@ -34,8 +32,8 @@ type segmentSpec struct {
 	kind    device.ScatterKind
 	typ     dtype.Type
 	samples bool // each line has its own indices; otherwise all lines share one line of indices
-	rank    int  // rank of the space of lines
-	vector  int  // neighbouring lines that a thread combines together
+	rank    int  // rank of the iteration space over the lines
+	vector  int  // number of neighbouring lines that a thread combines together
 	group   int  // number of threads that combine a part of a run
 	wide    bool
 	join    bool // the kernel combines the results of the parts of long runs
@@ -145,7 +143,7 @@ func (a *scatterPlan) lineVector() int {
 	return v
 }
 
-// segments holds the state of a kernel that combines runs.
+// segments is the state of segmentSpec.build while it emits a kernel.
 type segments struct {
 	*ptx.Builder
 	segmentSpec
@@ -176,8 +174,8 @@ func (s segmentSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// ends returns the first place, from place low on, whose key differs from the given key. If there
-// is none before place high, it returns high. Keys ascend.
+// ends returns the first index, from low on, whose key differs from the given key. It returns high
+// if there is none below high. Keys ascend.
 func (w *segments) ends(low, high, key ptx.Value) ptx.Value {
 	lo, hi := w.Var(low), w.Var(high)
 	w.While(func() ptx.Value { return lo.Get().Lt(hi.Get()) }, func(ptx.Loop) {
@@ -189,8 +187,8 @@ func (w *segments) ends(low, high, key ptx.Value) ptx.Value {
 	return lo.Get()
 }
 
-// starts returns the first place, from place low on, that has the given key. It assumes that place
-// high has that key.
+// starts returns the first index, from low on, that has the given key. The key at index high must
+// be that key.
 func (w *segments) starts(low, high, key ptx.Value) ptx.Value {
 	lo, hi := w.Var(low), w.Var(high)
 	w.While(func() ptx.Value { return lo.Get().Lt(hi.Get()) }, func(ptx.Loop) {
@@ -202,16 +200,16 @@ func (w *segments) starts(low, high, key ptx.Value) ptx.Value {
 	return hi.Get()
 }
 
-// hasKey reports whether place p has the given key. If isPlace is false, p lies outside of the row,
-// and the result is false.
+// hasKey reports whether the key at index p is the given key. If isPlace is false, p lies outside
+// of the row, and the result is false.
 func (w *segments) hasKey(isPlace, p, key ptx.Value) ptx.Value {
 	same := w.Var(w.U32(0))
 	w.If(isPlace, func() { same.Set(w.keys.At(p).Load().Eq(key).Select(w.U32(1), num(0))) })
 	return same.Get().Ne(num(0))
 }
 
-// eachColumn runs f for each vector of lines of this thread. f gets the number of the vector, its
-// start in src, and the address of its target in dst.
+// eachColumn calls f for each vector of lines of this thread. The arguments of f are the index of
+// the vector, the address of its source in src, and the address of its target in dst.
 func (w *segments) eachColumn(row, key, lane ptx.Value, f func(column ptx.Value, from, to ptx.Ptr)) {
 	at := func(i, column ptx.Value) {
 		c := w.coords.split(i)
@@ -234,19 +232,19 @@ func (w *segments) eachColumn(row, key, lane ptx.Value, f func(column ptx.Value,
 	w.For(column, w.columns, step, func(c ptx.Value, _ ptx.Loop) { at(c, c) })
 }
 
-// partial returns the pointer to the result of a part, for a vector of lines.
+// partial returns the address of a part's result, for a vector of lines.
 func (w *segments) partial(slot, column ptx.Value) ptx.Ptr {
 	return w.partials.At(slot.Cvt(ptx.U64).Mul(w.columns.Cvt(ptx.U64)).Add(column.Cvt(ptx.U64)).Mul(num(w.vector)))
 }
 
-// fold combines load(i) into acc in ascending order of i, from index start up to index end.
+// fold combines load(i) into acc, for i from start to end-1 in ascending order.
 func (w *segments) fold(acc []*ptx.Var, start, end ptx.Value, load func(i ptx.Value) []ptx.Value) {
 	combine := func(x []ptx.Value) {
 		for k, v := range acc {
 			v.Set(combineScattered(w.kind, v.Get(), x[k]))
 		}
 	}
-	ahead := min(8, 32/w.vector) // loads in flight together; the combinations stay in order
+	ahead := min(8, 32/w.vector) // number of loads in flight together; the combinations stay in order
 	tail := start.Add(end.Sub(start).And(num(^uint32(ahead - 1))))
 	w.For(start, tail, num(ahead), func(i ptx.Value, _ ptx.Loop) {
 		x := make([][]ptx.Value, ahead)
@@ -260,14 +258,14 @@ func (w *segments) fold(acc []*ptx.Var, start, end ptx.Value, load func(i ptx.Va
 	w.For(tail, end, num(1), func(i ptx.Value, _ ptx.Loop) { combine(load(i)) })
 }
 
-// combinePart combines the part of a run that starts at the group's place. If no part starts there,
+// combinePart combines the part of a run that starts at the group's index. If no part starts there,
 // the group returns.
 func (w *segments) combinePart() {
 	group, lane := w.ThreadID(0).Div(num(w.group)), w.ThreadID(0).And(num(w.group-1))
 	p := w.BlockID(0).Mad(num(mapThreads/w.group), group)
 	w.ReturnIf(p.Ge(w.places))
 	row := p.Div(w.n)
-	begin := row.Mul(w.n) // first place of the row
+	begin := row.Mul(w.n) // index of the row's first position
 	behind := begin.Add(w.n)
 	key := w.keys.At(p).Load()
 	w.ReturnIf(key.Cvt(ptx.U64).Eq(w.bound.Bitcast(ptx.U64)))
@@ -312,8 +310,8 @@ func (w *segments) combinePart() {
 	})
 }
 
-// joinRun combines the results of the parts of the long run that starts within the block's places.
-// There is at most one such run.
+// joinRun combines the results of the parts of a long run that starts within the block's range of
+// indices. There is at most one such run.
 func (w *segments) joinRun() {
 	found := w.Shared("found", ptx.U32, 1)
 	thread := w.ThreadID(0)

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// searchSpec describes a kernel in which a thread looks up a value in a sorted row by bisection.
+// searchSpec describes a kernel in which a thread finds a value's index in a sorted row by
+// bisection.
 type searchSpec struct {
 	typ   dtype.Type
 	right bool
@@ -32,7 +33,7 @@ func Search(out, sorted, values Operand, right bool) ([]Launch, error) {
 	if rows > 1<<31-1 || m > 1<<31-1 || n > 1<<31-1 {
 		return nil, fail("search", "%d rows of %d in which %d are looked up exceed 2³¹", rows, n, m)
 	}
-	if sorted.Type == dtype.Bool { // as bytes, false and true are 0 and 1, in the same order
+	if sorted.Type == dtype.Bool { // bytes 0 and 1 have the same order as false and true
 		sorted.Type, values.Type = dtype.U8, dtype.U8
 	}
 	k, err := kernelOf(searchSpec{typ: sorted.Type, right: right})

@@ -13,10 +13,10 @@ type softmaxSpec struct {
 	typ    dtype.Type
 	log    bool
 	grad   bool
-	unit   bool // neighbouring columns are neighbours in memory
+	unit   bool // the column stride is 1
 	form   rowForm
 	group  int
-	cached int // columns in the cache, see cachedColumns
+	cached int // number of columns in the cache, see cachedColumns
 }
 
 func (s softmaxSpec) name() string {
@@ -62,7 +62,7 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 	return launchSoftmax(s, s.unit, rowThreads/s.group, list...)
 }
 
-// launchSoftmax plans the launch of a kernel in which each block has blockRows rows.
+// launchSoftmax plans the launch of a kernel whose blocks process blockRows rows each.
 func launchSoftmax[S spec](s S, unit bool, blockRows int, list ...Operand) ([]Launch, error) {
 	rows, columns := list[0].Shape.At(0), list[0].Shape.At(1)
 	k, err := kernelOf(s)
@@ -94,9 +94,9 @@ func checkRows(op string, list ...Operand) error {
 	return nil
 }
 
-// cachedKinds returns the type and the number of the values that the cache holds for each column.
-// For softmax the cache holds one value in the computing type: the element, and later its
-// exponential. For the gradient it holds both operands as they were read.
+// cachedKinds returns the type of the values in the cache, and their number for each column. For
+// softmax the cache holds one value in the computing type: the element, and later its exponential.
+// For the gradient it holds the elements of both operands, as they were read.
 func (s softmaxSpec) cachedKinds() (t dtype.Type, kinds int) {
 	if s.grad {
 		return s.typ, 2
@@ -112,7 +112,7 @@ func (s softmaxSpec) dynamicShared() int {
 func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	roomForRegisters(b)
 	if s.typ == dtype.F64 && s.form.odd {
-		// The columns at the ends of rows need registers, and float64 values need twice as many.
+		// The columns at the ends of rows need registers, and a float64 value needs two.
 		b.MinBlocks(3)
 	}
 	rows, columns := b.Param("rows", ptx.U32), b.Param("columns", ptx.U32)
@@ -169,7 +169,7 @@ func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{rowThreads, 1, 1}
 }
 
-// gradient stores dx = y·(g - Σ g·y), or for the logarithm dx = g - exp(y)·Σ g.
+// gradient emits the code that stores dx = y·(g - Σ g·y), or for the logarithm dx = g - exp(y)·Σ g.
 func (s softmaxSpec) gradient(w *rowWork, t ptx.Type, dx, y, g rowOperand) {
 	both := w.loadAll(y, g)
 	first, again := both, both

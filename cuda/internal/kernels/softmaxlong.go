@@ -11,25 +11,25 @@ import (
 
 // longSoftmax describes a softmax kernel, or its gradient, in which a block keeps most of a row.
 // The first vectors of each thread stay in registers, and the vectors after them in shared memory.
-// The rest of the row is read twice. More than one reading is unavoidable, because each result
-// depends on the whole row.
+// The rest of the row is read twice. That is unavoidable, because each result depends on the whole
+// row.
 type longSoftmax struct {
 	typ    dtype.Type
 	log    bool
 	grad   bool
 	form   rowForm
-	held   int // vectors of each operand that a thread keeps in registers
-	cached int // columns of each operand in shared memory; 0 if registers hold the whole row
+	held   int // number of vectors of each operand that a thread keeps in registers
+	cached int // number of columns of each operand in shared memory; 0 if registers hold the whole row
 }
 
 const (
 	longThreads = 512
 	// A thread has 128 registers. Some of these hold values: longRegisters for elements of 32 bits,
-	// longHalves for elements of 16 bits. longHalves is less, because the loads of 16-bit elements
-	// need more registers themselves.
+	// longHalves for elements of 16 bits. The number longHalves is smaller, because loads of 16-bit
+	// elements need more registers.
 	longRegisters = 52
 	longHalves    = 32
-	longShared    = 99 << 10 // shared memory that a block may have on every supported GPU
+	longShared    = 99 << 10 // bytes of shared memory that a block may use on every supported GPU
 )
 
 // longSoftmaxFor returns the specification of a kernel for rows of this length. It returns false if
@@ -40,7 +40,7 @@ func longSoftmaxFor(s softmaxSpec, columns int) (longSoftmax, bool) {
 	if v == 1 || s.typ.Compute().Size() != 4 {
 		return l, false
 	}
-	across := v * longThreads // number of columns, with one vector for each thread
+	across := v * longThreads // number of columns that the block covers with one vector for each thread
 	l.held = longRegisters / (v * l.kinds())
 	if s.typ.IsHalf() {
 		l.held = longHalves / (v * l.kinds())
@@ -84,7 +84,7 @@ func (s longSoftmax) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	w := &longRows{rowWork: newRows(b, longThreads, s.typ, rows, columns), rounds: 4}
 	if s.kinds() == 1 {
-		w.rounds = 6 // one operand has 6 loads in flight; two operands have 4 rounds of two loads
+		w.rounds = 6 // 6 loads in flight for one operand; for two operands 4 rounds of two loads
 	}
 	for i := range o {
 		o[i] = o[i].atRow(w.row)
@@ -124,8 +124,8 @@ func (s longSoftmax) forward(w *longRows, t ptx.Type, y, x rowOperand) {
 	})
 }
 
-// gradient stores the same values as [softmaxSpec.gradient]. For the logarithm, the first pass
-// reads only g.
+// gradient emits the code that stores the same values as [softmaxSpec.gradient]. For the logarithm,
+// the first pass reads only g.
 func (s longSoftmax) gradient(w *longRows, t ptx.Type, dx, y, g rowOperand) {
 	first, other := w.loadAll(y, g), w.loadAll()
 	term := func(v []ptx.Value) ptx.Value { return v[1].Mul(v[0]) }
@@ -150,17 +150,17 @@ func (s longSoftmax) gradient(w *longRows, t ptx.Type, dx, y, g rowOperand) {
 	})
 }
 
-// longRows holds the state while build writes a longSoftmax kernel.
+// longRows is the state of longSoftmax.build while it emits a kernel.
 type longRows struct {
 	*rowWork
 	rounds   int           // number of vectors that a thread has in flight together
 	held     [][]ptx.Value // the vectors that a thread keeps in registers
-	retained ptx.Value     // vectors with lower numbers are in registers or shared memory
+	retained ptx.Value     // vectors with smaller indices are in registers or shared memory
 }
 
-// A vectorBatch is several vectors that a thread processes together. The field index has their
-// numbers: each is greater than the previous one by the number of the block's threads. In place of
-// a vector beyond the end, index has the row's last vector, and valid is false.
+// A vectorBatch is several vectors that a thread processes together. The field index holds their
+// indices, which differ by the number of the block's threads. For a vector beyond the end, index is
+// that of the row's last vector, and valid is false.
 type vectorBatch struct{ index, valid []ptx.Value }
 
 func (w *longRows) turn(i, end ptx.Value, n int) (t vectorBatch) {
@@ -180,9 +180,9 @@ func (w *longRows) inGroups(v [][]ptx.Value, f func(v [][]ptx.Value)) {
 	}
 }
 
-// read loads all vectors of the row, and passes a few of them at a time to the function visit. A
-// vector beyond the end is replaced by the value neutral. The method read keeps as many of the
-// first vectors as there is room for.
+// read loads all vectors of the row, and passes a few of them at a time to the function visit. It
+// replaces vectors beyond the end by the value neutral. It keeps as many of the first vectors as
+// there is room for.
 func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral ptx.Value, visit func(v [][]ptx.Value)) {
 	w.atEnds(func(i ptx.Value) {
 		v := load(i)
@@ -213,8 +213,8 @@ func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral pt
 	})
 }
 
-// secondPass computes f for each column and stores the results in the operand out. f gets the
-// values that [longRows.read] has loaded for the column, and after them the values that the
+// secondPass computes f for each column and stores the results in the operand out. The arguments of
+// f are the values that [longRows.read] loaded for the column, and then the values that the
 // function extra loads.
 func (w *longRows) secondPass(out rowOperand, load, extra func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) {
 	store := func(i ptx.Value, v []ptx.Value) {

@@ -11,13 +11,13 @@ import (
 )
 
 // A sortSource says what is sorted: the elements of rows, rows of indices below a bound, or keys
-// and positions that an earlier kernel has picked. Each element has an unsigned key, and elements
+// and positions that an earlier kernel has selected. Each element has an unsigned key, and elements
 // are sorted by their keys. Elements with equal keys keep their order.
 type sortSource struct {
 	typ        dtype.Type
 	descending bool
-	index      bool // indices are sorted; an index outside of the bound has the bound as its key
-	picked     bool // arrays are sorted: keys with the size of typ, with their positions
+	index      bool // indices are sorted; the key of an invalid index is the bound
+	picked     bool // the source is two arrays: keys with the size of typ, and their positions
 }
 
 func (s sortSource) name() string {
@@ -37,14 +37,15 @@ func (s sortSource) name() string {
 // wide reports whether keys have 64 bits.
 func (s sortSource) wide() bool { return !s.index && s.typ.Size() == 8 }
 
-// keyBits returns in how many bits the keys of type t can differ, see [device.SortKey]. A 16-bit
-// float has the key of a float32, and these bits are the upper bits of the key. For an integer they
-// are the lower bits.
+// keyBits returns the number of bits in which the keys of type t can differ, see [device.SortKey].
+// These are the lower bits for integers. A 16-bit float has the key of a float32, and these are the
+// upper bits of the key.
 func keyBits(t dtype.Type) int {
 	switch t {
 	case dtype.Bool:
 		return 1
-	// 1 sign, 8 exponent and 10 mantissa bits; in float32 even the least float16 numbers are normal
+	// sign, 8 exponent bits and 10 mantissa bits; in float32 even the smallest float16 numbers are
+	// normal
 	case dtype.F16:
 		return 19
 	}
@@ -74,10 +75,10 @@ func keyType(wide bool) ptx.Type {
 	return ptx.U32
 }
 
-// A sortInput has the parameters of a source in a kernel.
+// A sortInput holds a source's kernel parameters.
 type sortInput struct {
 	sortSource
-	n            ptx.Value // elements of a row
+	n            ptx.Value // number of elements of a row
 	x            rowOperand
 	keys, order  ptx.Ptr
 	bound, inner ptx.Value
@@ -98,7 +99,7 @@ func (s sortSource) declare(b *ptx.Builder) sortInput {
 	return in
 }
 
-// atRow returns the input with its pointers at a row.
+// atRow returns the input with its pointers moved to a row.
 func (in sortInput) atRow(row ptx.Value) sortInput {
 	if in.picked {
 		first := row.MulWide(in.n)
@@ -109,7 +110,7 @@ func (in sortInput) atRow(row ptx.Value) sortInput {
 	return in
 }
 
-// element loads element i. The method key computes the key from it.
+// element loads element i, from which the method key computes the key.
 func (in sortInput) element(b *ptx.Builder, i ptx.Value) ptx.Value {
 	if in.picked {
 		return in.keys.At(i).Load()
@@ -117,7 +118,7 @@ func (in sortInput) element(b *ptx.Builder, i ptx.Value) ptx.Value {
 	return in.x.load(b, i)
 }
 
-// place returns the position of element i.
+// place returns the original position of element i.
 func (in sortInput) place(i ptx.Value) ptx.Value {
 	if in.picked {
 		return in.order.At(i).Load()
@@ -125,7 +126,6 @@ func (in sortInput) place(i ptx.Value) ptx.Value {
 	return i
 }
 
-// key returns the key of an element.
 func (in sortInput) key(b *ptx.Builder, element ptx.Value) ptx.Value {
 	if in.picked {
 		return element
@@ -140,7 +140,7 @@ func (in sortInput) key(b *ptx.Builder, element ptx.Value) ptx.Value {
 	if in.typ.IsFloat() {
 		key = key.Shr(num(all - n))
 	}
-	if in.typ != dtype.Bool && in.typ != dtype.U8 { // negative keys come first
+	if in.typ != dtype.Bool && in.typ != dtype.U8 { // negative keys are sorted first
 		key = key.Xor(b.Bits(key.Type(), 1<<(n-1)))
 	}
 	if n < all {
@@ -149,7 +149,7 @@ func (in sortInput) key(b *ptx.Builder, element ptx.Value) ptx.Value {
 	return key
 }
 
-// report records an index that lies outside of the bound.
+// report records an index that is out of bounds in the fault record.
 func (in sortInput) report(b *ptx.Builder, element, row, at ptx.Value) {
 	if !in.index {
 		return
@@ -168,10 +168,10 @@ type sortPlan struct {
 	sortSource
 	rows, n int
 	x       Operand // an operand of rank 2
-	// pickedAt says where the arrays lie if sortSource.picked is set
+	// pickedAt holds the addresses of the arrays if sortSource.picked is true
 	pickedAt sortTarget
-	keyBits  int // bits of a key
-	// If sortSource.index is set, indices are sorted, and bound is their bound
+	keyBits  int // number of bits of a key
+	// bound is the bound of the indices if sortSource.index is true
 	bound int
 	// inner is the number of positions after the axis of the scatter, for reports of a wrong index.
 	// Row r holds the indices at outer position r/inner and inner position r%inner.
@@ -194,7 +194,6 @@ func (a *sortPlan) pack(p *packer) {
 	}
 }
 
-// bits returns the number of bits of a key.
 func (a *sortPlan) bits() int {
 	switch {
 	case a.index:
@@ -206,11 +205,11 @@ func (a *sortPlan) bits() int {
 }
 
 // A sortTarget says where a sort stores its results. The operand out gets the positions of the
-// first k elements of each row. Without out, the arrays at keys and order get all keys and their
-// 32-bit positions.
+// first k elements of each row. If out is absent, the arrays at keys and order get all keys and
+// their 32-bit positions.
 type sortTarget struct {
 	k           int
-	out         Operand // has type I64 and rank 2
+	out         Operand // an operand of type I64 and rank 2
 	keys, order uint64
 }
 
@@ -224,7 +223,7 @@ func (t *sortTarget) pack(p *packer, arrays bool) {
 	p.packRows(t.out, false)
 }
 
-// A sortOutput has the parameters of a target in a kernel.
+// A sortOutput holds a target's kernel parameters.
 type sortOutput struct {
 	k           ptx.Value
 	out         rowOperand
@@ -238,7 +237,7 @@ func declareSorted(b *ptx.Builder, arrays, wide bool) sortOutput {
 	return sortOutput{k: b.Param("k", ptx.U32), out: declareRows(b, "y", dtype.I64, false)}
 }
 
-// atRow returns the output with its pointers at a row of n elements.
+// atRow returns the output with its pointers moved to a row of n elements.
 func (o sortOutput) atRow(row, n ptx.Value, arrays bool) sortOutput {
 	if arrays {
 		first := row.MulWide(n)
@@ -264,7 +263,7 @@ func Argsort(out, x Operand, descending bool, scratch Scratch) ([]Launch, error)
 	return a.sort(to, scratch)
 }
 
-// sort plans the sorting of each row. A short row is sorted by one block.
+// sort plans the sorting of each row. One block sorts a short row.
 func (a *sortPlan) sort(to sortTarget, scratch Scratch) ([]Launch, error) {
 	if a.n > sortRun {
 		if s, place, ok := a.tile(); ok {
@@ -289,24 +288,27 @@ func (a *sortPlan) sort(to sortTarget, scratch Scratch) ([]Launch, error) {
 	return []Launch{l}, err
 }
 
-// sortRun is the largest number of elements that a block sorts by a network. Tests lower it.
+// sortRun is the largest number of elements that a block sorts by a sorting network. Tests lower
+// it.
 var sortRun = 2048
 
 // blockSort describes a kernel in which a block sorts a row by a bitonic network (K. E. Batcher:
-// Sorting networks and their applications, 1968). Elements that are less than 32 places apart are
-// compared by shuffles, and elements farther apart in shared memory.
+// Sorting networks and their applications, 1968). Elements whose indices differ by less than 32 are
+// compared by shuffles, and all others in shared memory.
 //
-// A 32-bit key and its position are one word of 64 bits, with the key in the upper half.
+// A 32-bit key and its position are packed into one word of 64 bits, with the key in the upper
+// half.
 type blockSort struct {
 	source sortSource
-	// number of elements, a power of 2; elements beyond the row are greater than all elements of
+	// number of elements, a power of 2; the elements after the row are greater than all elements of
 	// the row
 	width int
 }
 
 func (s blockSort) name() string { return fmt.Sprintf("sort_%s_%d", s.source.name(), s.width) }
 
-// isBefore reports whether a comes before b. Only elements beyond the row can be equal.
+// isBefore reports whether element a is sorted before element b. Only elements after the end of the
+// row can be equal.
 func isBefore(a, b []ptx.Value) ptx.Value {
 	if len(a) == 1 {
 		return a[0].Lt(b[0])
@@ -337,7 +339,7 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		shared = append(shared, b.Shared("sorted_places", ptx.U32, s.width))
 	}
 	lane := b.ThreadID(0)
-	// forEach runs f for the elements of this thread. The elements of a warp are neighbours.
+	// forEach calls f for each element of this thread. The elements of a warp are neighbours.
 	forEach := func(f func(i ptx.Value)) {
 		if s.width == threads {
 			f(lane)
@@ -346,8 +348,8 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		b.For(b.U32(0), num(s.width), num(threads), func(i ptx.Value, _ ptx.Loop) { f(i.Add(lane)) })
 	}
 	// compareExchange compares v, which is element i, with the elements at the distances j, j/2, …,
-	// 1, and exchanges them where needed. All these distances are less than a warp. The argument
-	// size is the length of the sorted runs in this stage.
+	// 1, and exchanges them where needed. All these distances are less than 32. The argument size
+	// is the length of the sorted runs in this stage.
 	compareExchange := func(i ptx.Value, v []ptx.Value, size ptx.Value, j int) []ptx.Value {
 		for ; j > 0; j /= 2 {
 			other := shuffleAll(v, ptx.ShuffleXor, num(j))
@@ -361,7 +363,7 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	b.Comment("keys, sorted by warps")
 	forEach(func(i ptx.Value) {
-		element := in.element(b, i.Min(in.n.Sub(num(1)))) // at most the row's last element
+		element := in.element(b, i.Min(in.n.Sub(num(1)))) // elements after the end of the row are read from its last element
 		there := i.Lt(in.n)
 		key := in.key(b, element)
 		if s.source.index {
@@ -386,7 +388,7 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			j := distance.Get()
 			steps.BreakIf(j.Lt(num(32)))
 			b.For(lane, num(s.width/2), num(threads), func(t ptx.Value, _ ptx.Loop) {
-				i := t.Add(t.And(j.Sub(num(1)).Not())) // the lower element of the pair
+				i := t.Add(t.And(j.Sub(num(1)).Not())) // index of the lower element of the pair
 				a, z := loadFrom(shared, i), loadFrom(shared, i.Add(j))
 				up := i.And(size.Get()).Eq(num(0))
 				swap := isBefore(z, a).Select(b.U32(1), num(0)).Eq(up.Select(b.U32(1), num(0)))

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// slowOrder returns the positions of a row's elements in sorted order.
+// slowOrder is the reference: it returns the positions of a row's elements in sorted order.
 func slowOrder(x []float64, descending bool) []int {
 	at := make([]int, len(x))
 	for i := range at {
@@ -38,15 +38,15 @@ func TestArgsort(t *testing.T) {
 	argsorts(t, [][3]int{{3, 1, 1}, {2, 7, 7}, {2, 64, 5}, {1, 200, 200}, {1, 700, 700}, {1, 1100, 3}, {0, 5, 5}})
 }
 
-// Long rows are sorted by digits. The rows have one tile, several tiles, or enough tiles that
-// several blocks count the digits.
+// TestArgsortLong tests long rows, which are sorted by digits. They have one tile, several tiles,
+// or so many tiles that several blocks count the digits.
 func TestArgsortLong(t *testing.T) {
 	defer func(run, items int) { sortRun, radixItems = run, items }(sortRun, radixItems)
 	sortRun, radixItems = 64, 2
 	argsorts(t, [][3]int{{2, 512, 512}, {1, 1025, 1025}, {3, 700, 10}, {1, 3000, 3000}, {1, 17000, 40}, {2, 9000, 1}})
 }
 
-// Tests rows whose lengths are near the limits of a block and of a tile.
+// TestArgsortLengths tests rows whose lengths are near the limits of a block and of a tile.
 func TestArgsortLengths(t *testing.T) {
 	for i, n := range []int{2047, 2048, 2049, 4095, 4096, 4097, 8191, 8192, 8193} {
 		m := newMachine(t)
@@ -57,7 +57,7 @@ func TestArgsortLengths(t *testing.T) {
 		list, err := Argsort(y, x, false, m.scratch)
 		m.run(list, err)
 		in := m.decode(x)
-		if typ == dtype.I64 { // all elements differ, also as float64
+		if typ == dtype.I64 { // all elements are different, also as float64
 			for k, v := range m.read(x) {
 				in[k] = float64(int64(v))
 			}
@@ -67,8 +67,8 @@ func TestArgsortLengths(t *testing.T) {
 	}
 }
 
-// Counts the launches of sorting, for rows of several lengths and for the gradient of GPT-2's
-// tokens.
+// TestSortLaunches counts the launches of sorting, for rows of several lengths and for the gradient
+// of GPT-2's token embedding.
 func TestSortLaunches(t *testing.T) {
 	scratch := func(int) (uint64, error) { return 1 << 21, nil }
 	for _, c := range []struct {
@@ -100,15 +100,15 @@ func argsorts(t *testing.T, shapes [][3]int) {
 			}
 			descending := n%2 == 1
 			m := newMachine(t)
-			m.conflicts = d[1] > sortRun // bank conflicts: the digits decide where elements go
+			m.conflicts = d[1] > sortRun // digits decide where elements are stored
 			l := dense(d[0], d[1])
 			if n%3 == 1 {
 				l = shape.Dense(shape.Of(d[1], d[0])).Transpose(0, 1)
 			}
 			x := m.fill(m.tensor(typ, l, n%2), func(i int) uint64 {
-				v := float64(i*7919%101 - 50) // many elements are equal
+				v := float64(i*7919%101 - 50) // many values occur repeatedly
 				if typ.Size() >= 4 && i%4 == 1 {
-					v *= float64(i * i * 37) // all digits differ
+					v *= float64(i * i * 37) // the values differ in all digits
 				}
 				if typ.IsFloat() {
 					switch i % 23 {
@@ -125,7 +125,7 @@ func argsorts(t *testing.T, shapes [][3]int) {
 					v = math.Abs(v)
 				}
 				if typ == dtype.I64 && i%9 == 4 {
-					return 1<<63 - uint64(i%2) // the least and the greatest number
+					return 1<<63 - uint64(i%2) // the least and the greatest number alternate
 				}
 				return expr.Encode(typ, v)
 			})

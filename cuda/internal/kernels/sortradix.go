@@ -8,37 +8,37 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// Long rows are sorted by digits of 8 bits, the lowest digit first. Each pass is stable. A pass
-// reads and writes each element once: a block sorts a tile, and learns from the blocks of the
-// earlier tiles how many elements with each digit come before its own elements. The method is by D.
-// Merrill, M. Garland: Single-pass parallel prefix scan with decoupled look-back, 2016, and A.
-// Adinets, D. Merrill: Onesweep, 2022, arXiv:2206.01784.
+// Long rows are sorted by digits of 8 bits, the lowest digit first. Each pass is stable, and reads
+// and writes each element once. In a pass, a block sorts a tile. For each digit, the blocks of the
+// earlier tiles tell it how many of their elements have that digit. The method is by D. Merrill, M.
+// Garland: Single-pass parallel prefix scan with decoupled look-back, 2016, and A. Adinets, D.
+// Merrill: Onesweep, 2022, arXiv:2206.01784.
 //
 // A block draws a ticket when it starts, and waits only for blocks with lower tickets. Blocks with
-// lower tickets have started too, and the block with the lowest ticket waits for nobody. So every
+// lower tickets have started too, and the block with the lowest ticket does not wait. So every
 // block ends.
 
 const (
 	digitBits = 8
-	digits    = 1 << digitBits // also the number of threads of a block
+	digits    = 1 << digitBits // the number of digits, and of threads of a block
 	sortWarps = rowThreads / 32
 )
 
-// radixItems is the number of elements of a tile that each thread has. With 64-bit keys a thread
-// has half as many. Tests lower it. A tile must have fewer elements than radixPrefix.
+// radixItems is the number of elements of a tile for each thread. With 64-bit keys the number is
+// half of it. Tests lower it. A tile must have fewer elements than radixPrefix.
 var radixItems = 16
 
 const radixPrefix = 1 << 13
 
-// radixPart is the least number of elements of a row that a block counts. At most radixCounters
-// blocks count digits, unless there are more rows.
+// radixPart is the least number of elements of a row whose digits one block counts. At most
+// radixCounters blocks count digits, unless there are more rows.
 const (
 	radixPart     = 1 << 14
 	radixCounters = 1 << 10
 )
 
-// radix plans the sorting of long rows. The first launch counts the digits of all passes. Then
-// there is a launch for each pass.
+// radix plans the sorting of long rows. The first launch counts the digits for all passes. Each
+// pass then is one launch.
 func (a *sortPlan) radix(dst sortTarget, scratch Scratch) ([]Launch, error) {
 	const op = "argsort"
 	wide, items, passes := a.wide(), radixItems, max(1, ceilDiv(a.bits(), digitBits))
@@ -53,8 +53,8 @@ func (a *sortPlan) radix(dst sortTarget, scratch Scratch) ([]Launch, error) {
 	per := ceilDiv(ceilDiv(a.n, parts), rowThreads) * rowThreads
 	parts = ceilDiv(a.n, per)
 
-	// The state has a ticket counter for each pass. Behind these counters, each tile has a place
-	// where it publishes its number of elements with each digit.
+	// The state begins with a ticket counter for each pass. Then each tile has an array in which it
+	// publishes how many of its elements have each digit.
 	const ticketWords = 64
 	states := ticketWords + passes*a.rows*tiles*digits
 	state, err := scratch(4 * states)
@@ -145,7 +145,7 @@ func (a *sortPlan) radix(dst sortTarget, scratch Scratch) ([]Launch, error) {
 	return list, nil
 }
 
-// next returns the plan for sorting the n elements that an earlier kernel has picked from each row.
+// next returns the plan for sorting the n elements of each row that an earlier kernel has selected.
 // The argument picked says where these elements are stored.
 func (a *sortPlan) next(picked sortTarget, n int) sortPlan {
 	t := dtype.I32
@@ -155,7 +155,7 @@ func (a *sortPlan) next(picked sortTarget, n int) sortPlan {
 	return sortPlan{sortSource: sortSource{typ: t, picked: true}, rows: a.rows, n: n, pickedAt: picked, keyBits: a.bits()}
 }
 
-// digitOf returns the digit that starts at bit number shift of a key.
+// digitOf returns the digit of a key that starts at bit shift.
 func digitOf(key ptx.Value, shift ptx.Operand) ptx.Value {
 	d := key.Shr(shift)
 	if d.Type().Bits() == 64 {
@@ -164,8 +164,8 @@ func digitOf(key ptx.Value, shift ptx.Operand) ptx.Value {
 	return d.And(num(digits - 1))
 }
 
-// blockPrefix returns the sum of v over the threads before this one. The array warps has a word for
-// each warp. The kernel needs a barrier before it uses the array again.
+// blockPrefix returns the sum of v over the threads with smaller indices. The array warps has a
+// word for each warp. A barrier is needed before the array is used again.
 func blockPrefix(b *ptx.Builder, v ptx.Value, warps ptx.Ptr) ptx.Value {
 	sum := v
 	for d := 1; d < 32; d *= 2 {
@@ -180,10 +180,10 @@ func blockPrefix(b *ptx.Builder, v ptx.Value, warps ptx.Ptr) ptx.Value {
 	return before
 }
 
-// rankOf returns how many of a warp's elements come before this one and share its digit. The
-// counters of the warp hold the counts of the earlier items, and rankOf adds this item to them.
+// rankOf returns how many earlier elements of the warp have the same digit as this element. The
+// warp's counters hold the counts of the earlier items, and rankOf adds this item to them.
 func rankOf(b *ptx.Builder, digit ptx.Value, counters ptx.Ptr) ptx.Value {
-	peers := b.U32(1<<32 - 1) // lanes with this lane's digit
+	peers := b.U32(1<<32 - 1) // mask of the lanes that have this lane's digit
 	for bit := range digitBits {
 		set := digit.And(num(1 << bit)).Ne(num(0))
 		peers = peers.And(set.Ballot().Xor(set.Select(b.U32(0), num(1<<32-1))))
@@ -208,9 +208,9 @@ func digitTotals(b *ptx.Builder, counters ptx.Ptr) (part [sortWarps]ptx.Value, t
 	return part, total
 }
 
-// startDigits overwrites the counts of elements that have this thread's digit, one count for each
-// warp. The new value is the place in the block where the warp's elements start. For warp 0 this is
-// the argument start.
+// startDigits replaces each warp's count of elements with this thread's digit. The new value is the
+// index in the block at which the warp's elements with that digit start. For warp 0 that is the
+// argument start.
 func startDigits(b *ptx.Builder, counters ptx.Ptr, part [sortWarps]ptx.Value, start ptx.Value) {
 	for w, n := range part {
 		counters.At(num(w * digits)).At(b.ThreadID(0)).Store(start)
@@ -219,11 +219,11 @@ func startDigits(b *ptx.Builder, counters ptx.Ptr, part [sortWarps]ptx.Value, st
 }
 
 // radixCount describes a kernel that counts the digits of a part of a row, for all passes. It also
-// clears the state through which the blocks of a pass communicate.
+// clears the state that the blocks of a pass share.
 type radixCount struct {
 	source sortSource
 	passes int
-	whole  bool // the part is the whole row: the kernel stores where each digit starts
+	whole  bool // the part is the whole row, and the kernel stores where each digit starts
 }
 
 func (s radixCount) name() string {
@@ -262,7 +262,7 @@ func (s radixCount) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			counts.At(num(k*digits)).At(digitOf(key, num(k*digitBits))).Atomic(ptx.AtomicAdd, num(1))
 		}
 	}
-	const ahead = 4 // loads in flight together
+	const ahead = 4 // number of loads in flight together
 	tail := first.Add(end.Sub(first).Div(num(ahead * rowThreads)).Mul(num(ahead * rowThreads)))
 	b.For(first.Add(thread), tail, num(ahead*rowThreads), func(i ptx.Value, _ ptx.Loop) {
 		var v [ahead]ptx.Value
@@ -323,9 +323,9 @@ func (radixBases) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 
 // radixPass describes a kernel that sorts rows by one digit, tile by tile.
 type radixPass struct {
-	source sortSource // its field picked is true in all passes but the first
-	arrays bool       // the pass stores keys and positions; otherwise the first k positions
-	items  int        // elements of a thread
+	source sortSource // its field picked is true in all passes except the first
+	arrays bool       // the pass stores keys and positions; otherwise it stores the first k positions
+	items  int        // number of elements of each thread
 }
 
 func (s radixPass) name() string {
@@ -358,7 +358,7 @@ func (s radixPass) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.Barrier()
 	ticket := drawn.Load()
 	row := ticket.Div(tiles)
-	number := ticket.Sub(row.Mul(tiles)) // number of the tile in its row
+	number := ticket.Sub(row.Mul(tiles)) // index of the tile in its row
 	first := number.Mul(num(tile))
 	count := in.n.Sub(first).Min(num(tile))
 	out = out.atRow(row, in.n, s.arrays)
@@ -375,7 +375,8 @@ func (s radixPass) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	own := counters.At(b.WarpID().Mul(num(digits)))
 	for i := range s.items {
 		key[i] = in.key(b, key[i])
-		// Elements beyond the row have the last digit, and come after all elements with that digit.
+		// Elements after the end of the row get the last digit, and are sorted after all elements
+		// of the row.
 		digit[i] = at[i].Lt(count).Select(digitOf(key[i], shift), num(digits-1))
 		rank[i] = rankOf(b, digit[i], own)
 	}

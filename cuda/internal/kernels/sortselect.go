@@ -11,23 +11,23 @@ import (
 // Each block finds these elements of one part of the row. It determines the key of the last wanted
 // element digit by digit, the highest digit first. For each digit it counts the values of that
 // digit, among the elements whose higher digits equal those of the key. The elements found in all
-// parts form a shorter row, which is treated in the same way. A row that is short enough is sorted.
+// parts form a shorter row. It is shortened in the same way, until it is short enough to be sorted.
 
-// selectMost is the largest number of first elements that can be found without sorting the row. It
+// selectMost is the largest number of first elements for which a row is not sorted completely. It
 // is half of the smallest part.
 const selectMost = 1 << 10
 
 // selectSpec describes a kernel that finds the first elements of a part of a row.
 type selectSpec struct {
 	source sortSource
-	items  int // elements of a thread
+	items  int // number of elements of each thread
 }
 
 func (s selectSpec) name() string {
 	return fmt.Sprintf("sort_select_%s_%d", s.source.name(), s.items)
 }
 
-// selectFirst plans the search for the first elements of each row, and their sorting.
+// selectFirst plans the selection of each row's first elements, and their sorting.
 func (a *sortPlan) selectFirst(to sortTarget, scratch Scratch) ([]Launch, error) {
 	var list []Launch
 	from := *a
@@ -100,8 +100,8 @@ func (s selectSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	b.Comment("the digits of the last of those that are wanted")
 	wanted := k.Min(count)
-	begins := b.Var(b.Const(key[0].Type(), num(0))) // upper digits of the last wanted key
-	rest := b.Var(wanted)                           // wanted elements that begin with these digits
+	begins := b.Var(b.Const(key[0].Type(), num(0))) // the upper digits of the last wanted key, as far as they are known
+	rest := b.Var(wanted)                           // number of wanted elements whose keys begin with these digits
 	shift := b.Var(top.Bitcast(ptx.S32))
 	b.Loop(func(l ptx.Loop) {
 		counts.At(thread).Store(num(0))
@@ -134,7 +134,7 @@ func (s selectSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	last, equals := begins.Get(), rest.Get()
 	lessThan := func(i int) ptx.Value { return at[i].Lt(count).And(key[i].Lt(last)).Ballot() }
 	equalTo := func(i int) ptx.Value { return at[i].Lt(count).And(key[i].Eq(last)).Ballot() }
-	// counts of a warp: of smaller elements in the lower half, of equal elements in the upper half
+	// counts of a warp: smaller elements in the lower half, equal elements in the upper half
 	both := b.U32(0)
 	for i := range key {
 		both = both.Add(lessThan(i).Popc()).Add(equalTo(i).Popc().Shl(num(16)))

@@ -8,12 +8,12 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// tileSort describes a kernel in which a block sorts a row by digits, if the row fits a tile. A key
-// and its position are one word, with the key in the upper bits.
+// tileSort describes a kernel in which a block sorts a row by digits, if the row fits into a tile.
+// A key and its position are packed into one word, with the key in the upper bits.
 type tileSort struct {
 	source sortSource
 	wide   bool // words have 64 bits
-	items  int  // words of a thread
+	items  int  // number of words of each thread
 }
 
 func (s tileSort) name() string {
@@ -25,7 +25,8 @@ func (s tileSort) name() string {
 }
 
 // tile returns the kernel with which one block sorts a whole row by digits. The result place is the
-// number of bits of a word that hold the position. ok is false if there is no such kernel.
+// number of bits that hold the position in a word. The result ok is false if there is no such
+// kernel.
 func (a *sortPlan) tile() (s tileSort, place int, ok bool) {
 	s = tileSort{source: a.sortSource, items: 2 * radixItems}
 	place = bits.Len(uint(a.n - 1))
@@ -51,7 +52,7 @@ func (a *sortPlan) inTile(s tileSort, place int, to sortTarget) ([]Launch, error
 }
 
 func (s tileSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
-	b.MinBlocks(1) // a thread holds many words in registers
+	b.MinBlocks(1) // each thread holds many words in registers
 	in := s.source.declare(b).atRow(b.BlockID(0))
 	out := declareSorted(b, s.source.index, false).atRow(b.BlockID(0), in.n, s.source.index)
 	low, high := b.Param("low", ptx.U32), b.Param("high", ptx.U32)
@@ -63,7 +64,7 @@ func (s tileSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	at, elements := make([]ptx.Value, s.items), make([]ptx.Value, s.items)
 	for i := range s.items {
 		at[i] = b.WarpID().Mad(num(32*s.items), b.LaneID()).Add(num(32 * i))
-		elements[i] = in.element(b, at[i].Min(in.n.Sub(num(1)))) // beyond the row: its last element
+		elements[i] = in.element(b, at[i].Min(in.n.Sub(num(1)))) // elements after the end of the row are read from its last element
 	}
 	word := make([]*ptx.Var, s.items)
 	for i, x := range elements {

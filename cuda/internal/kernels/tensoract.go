@@ -5,8 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// withInPieces reports whether the elements of With that belong to 16 bytes of results can be
-// loaded in one access. The argument store says how the results are stored.
+// withInPieces reports whether the elements of With for 16 bytes of results can be loaded in one
+// access. The argument store says how the results are stored.
 func (o *ProductOperands) withInPieces(store tensorStore) bool {
 	switch store {
 	case storePieces:
@@ -18,8 +18,8 @@ func (o *ProductOperands) withInPieces(store tensorStore) bool {
 }
 
 // storeRounded stores rounded results: one result, or several words of two results. It stores them
-// with the activation applied, and if Pre is wanted also without. withValues has the elements of
-// With that belong to the results.
+// after the activation, and if Pre is present also before it. The argument withValues holds the
+// elements of With for these results.
 func (g *tensorBuilder) storeRounded(dst ptx.Ptr, withValues []ptx.Value, v ...ptx.Value) {
 	store := func(dst ptx.Ptr) {
 		if len(v) > 1 {
@@ -59,13 +59,13 @@ func (g *tensorBuilder) unitsInFlight(steps, limit int) int {
 	return min(steps, limit)
 }
 
-// withPiecesAhead is the number of pieces of the operand With that a thread has in flight, while it
-// activates as many earlier pieces.
+// withPiecesAhead is the number of pieces of the operand With that a thread has in flight while it
+// activates the same number of earlier pieces.
 const withPiecesAhead = 4
 
-// loadWithPieces loads the elements of With for the pieces that a thread stores, beginning with the
-// block's row number first. In place of pieces beyond an edge it loads pieces at the edge. Results
-// beyond an edge are never stored.
+// loadWithPieces loads the elements of With for the pieces that a thread stores, beginning with row
+// first of the block. Beyond an edge it loads the pieces at the edge. Results beyond an edge are
+// never stored.
 func (g *tensorBuilder) loadWithPieces(first ptx.Value) {
 	if g.s.with == dtype.Invalid || g.s.store != storePieces {
 		return

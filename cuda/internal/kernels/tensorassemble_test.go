@@ -26,7 +26,6 @@ func loadsOf(f tensorForm) []tensorSpec {
 	return slices.DeleteFunc(list, func(s tensorSpec) bool { return !s.fits() })
 }
 
-// tf32LoadsOf does the same as loadsOf, for tf32.
 func tf32LoadsOf(f tensorForm) []tensorSpec {
 	var list []tensorSpec
 	load := func(alongK bool, vector int, ragged bool) tensorLoad {
@@ -47,8 +46,9 @@ func tf32LoadsOf(f tensorForm) []tensorSpec {
 	return slices.DeleteFunc(list, func(s tensorSpec) bool { return !s.fits() })
 }
 
-// No form spills a register, on any architecture and with any way to load and to store. The test
-// takes minutes, and runs only with FLAMBEAU_SOAK=1. TestAssemble runs a part of it every time.
+// TestTensorAssemble checks that no form spills a register, on any architecture and with any way to
+// load and to store. It takes minutes, so it runs only with FLAMBEAU_SOAK=1. TestAssemble always
+// runs a part of it.
 func TestTensorAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" || os.Getenv("FLAMBEAU_SOAK") == "" {
@@ -118,7 +118,7 @@ func TestTensorAssemble(t *testing.T) {
 	a.finish()
 }
 
-// assembler compiles kernels with ptxas for every architecture, two at a time.
+// assembler compiles kernels with ptxas for every architecture, two of them in parallel.
 type assembler struct {
 	t          *testing.T
 	ptxas, dir string

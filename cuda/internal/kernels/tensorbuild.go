@@ -8,24 +8,24 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// tensorBuilder holds the state while build writes a kernel.
+// tensorBuilder is the state of tensorSpec.build while it emits a kernel.
 type tensorBuilder struct {
 	*ptx.Builder
 	s            tensorSpec
 	m, n, k      ptx.Value
 	shared       ptx.Ptr
 	results      ptx.Ptr // shared memory through which results pass
-	stage        int     // number of bytes of a stage
+	stage        int     // size of a stage in bytes
 	lane         ptx.Value
 	tileM, tileN ptx.Value // first row and column of the block's tile
 	warpM, warpN ptx.Value // first row and column of the warp within the block
-	// 1 if this block multiplies the rows of a that begin at odd elements, else 0
+	// 1 if this block computes the rows of a that begin at odd elements, else 0
 	odd ptx.Value
 	acc [][][]*ptx.Var
-	// first row and column of the previous tile, and the first row of its results that is not
-	// stored yet; used if blocks loop
+	// used if blocks loop: first row and column of the previous tile, and the first row of its
+	// results that is not stored yet
 	lastM, lastN, later *ptx.Var
-	out                 gemmOperand // results of the previous tile, at address outAt
+	out                 gemmOperand // operand of the previous tile's results, at address outAt
 	outAt               *ptx.Var
 	act                 activation
 	withPieces          [][]*ptx.Var // pieces of the operand With, one for each step
@@ -33,11 +33,11 @@ type tensorBuilder struct {
 	columnSums          tensorSums
 }
 
-// build writes the kernel. The parameters are the same as in other product kernels.
+// build emits the kernel. The parameters are the same as in other product kernels.
 func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	f := s.form
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
-	// Without the hint the assembler uses fewer registers than there are, and spills.
+	// Without this hint the assembler uses fewer registers than are available, and spills.
 	b.MinBlocks(s.tune.or(s.tune.blocks, s.blocks()))
 	q := declareProduct(b, s.a.memory(s.typ), s.b.memory(s.typ), s.out, s.bias, s.parts, s.loop)
 	g.act = declareActivation(b, s.actSpec, s.out, programs)
@@ -50,7 +50,7 @@ func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	return [3]int{f.threads(), 1, 1}
 }
 
-// oneTile computes the only tile of a block that does not loop.
+// oneTile emits the computation of a single tile, for a block that does not loop.
 func (g *tensorBuilder) oneTile(q productParams) {
 	f, s := g.s.form, g.s
 	g.k = q.k
@@ -92,14 +92,14 @@ func (g *tensorBuilder) begin() {
 	}
 }
 
-// copiers prepares to copy the operands of the block's tile.
+// copiers returns the copiers of both operands for the block's tile.
 func (g *tensorBuilder) copiers(q productParams) []*tensorCopier {
 	f := g.s.form
 	return []*tensorCopier{g.copier(g.s.a, q.a, q.a.stride1, q.a.stride2, g.tileM, g.m, f.bm, 0),
 		g.copier(g.s.b, q.b, q.b.stride2, q.b.stride1, g.tileN, g.n, f.bn, g.s.stagedA())}
 }
 
-// complete turns the sums of a tile, or of its part, into results.
+// complete emits the code that turns the sums of a tile, or of a part of it, into results.
 func (g *tensorBuilder) complete(q productParams) {
 	finish := func() {
 		g.finish(q)
@@ -115,7 +115,6 @@ func (g *tensorBuilder) complete(q productParams) {
 	}
 }
 
-// partSums returns all sums of a thread.
 func (g *tensorBuilder) partSums() []partSums {
 	list := []partSums{{everywhere, slices.Concat(slices.Concat(g.acc...)...)}}
 	for _, r := range []*tensorSums{&g.rowSums, &g.columnSums} {
@@ -126,11 +125,11 @@ func (g *tensorBuilder) partSums() []partSums {
 	return list
 }
 
-// fragments are the registers that a warp multiplies in one step of 32 bytes of k. a has one entry
-// for each 16 rows, and b has one entry for each 8 columns.
+// fragments are the registers that a warp multiplies in one step of 32 bytes of k. The field a has
+// an entry for each 16 rows, and b has an entry for each 8 columns.
 type fragments struct{ a, b [][]*ptx.Var }
 
-// sum adds the products of all tiles to the accumulators.
+// sum emits the loop that adds the products of all steps of k to the accumulators.
 func (g *tensorBuilder) sum(loads []*tensorCopier) {
 	readA, readB := g.readers()
 	g.fill(loads)
@@ -170,8 +169,8 @@ func (g *tensorBuilder) fill(loads []*tensorCopier) {
 }
 
 // multiplyAll adds the products of all tiles. [tensorBuilder.fill] must have begun to copy the
-// first tiles. Fragments of the next step are read before the fragments of this step are
-// multiplied. So the tensor cores do not wait for shared memory.
+// first tiles. The fragments of the next step are read before those of this step are multiplied, so
+// that the tensor cores do not wait for shared memory.
 func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragmentReader) {
 	b, f := g.Builder, g.s.form
 	stages, steps := g.s.stages(), g.s.steps()
@@ -181,7 +180,7 @@ func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragment
 		}
 		b.Barrier()
 	}
-	var parts [2]fragments // fragments for this step and the next
+	var parts [2]fragments // the fragments of this step and of the next step
 	for p := range parts {
 		parts[p] = g.fragmentVars()
 	}
@@ -220,7 +219,7 @@ func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragment
 				g.commit(loads)
 			}
 			for _, l := range loads {
-				// Loads into registers are issued in parts, so that fewer registers wait for memory
+				// Loads into registers are issued in parts, so that fewer registers are in use
 				// during the multiplications.
 				if !l.async() {
 					stores = append(stores, l.fetch(step, steps, ahead, to.Get()))
@@ -264,8 +263,8 @@ func (g *tensorBuilder) fragmentVars() fragments {
 	return fragments{list(len(g.acc), 4), list(len(g.acc[0]), 2)}
 }
 
-// multiply adds the products of a step. It goes through the columns forwards in one row and
-// backwards in the next, so that each instruction shares a fragment with the previous one.
+// multiply adds the products of a step. It computes the columns forwards in one row and backwards
+// in the next, so that each instruction shares a fragment with the previous one.
 func (g *tensorBuilder) multiply(f fragments) {
 	x, y := g.factors(f.a), g.factors(f.b)
 	for i := range g.acc {
@@ -280,9 +279,9 @@ func (g *tensorBuilder) multiply(f fragments) {
 	g.addSums(f)
 }
 
-// swizzle returns the byte offset of a row's 16-byte piece number c. The argument length is the
-// number of 16-bit elements of a row. Piece number c of eight neighbouring rows lies in eight
-// different groups of banks.
+// swizzle returns the byte offset of the 16-byte piece c of a row. The argument length is the
+// number of 16-bit elements of a row. The swizzle puts piece c of eight neighbouring rows into
+// eight different groups of banks.
 func swizzle(length int, row, c ptx.Value) ptx.Value {
 	pieces := length / 8
 	mask, per := min(pieces, 8)-1, max(1, 8/pieces)
@@ -293,22 +292,23 @@ func swizzle(length int, row, c ptx.Value) ptx.Value {
 	return row.Mul(num(2 * length)).Add(c.Xor(x.And(num(mask))).Shl(num(4)))
 }
 
-// fragmentReader loads a fragment from the stage at a byte offset. The last two arguments are the
-// fragment's number along k, and its number along the outer dimension.
+// fragmentReader loads a fragment from the stage at a byte offset. The arguments step and i are the
+// fragment's indices along k and along the outer dimension.
 type fragmentReader func(stage ptx.Value, step, i int) []ptx.Value
 
 // reader returns a function that loads fragments of 16 outer elements by 32 bytes of k. The
 // operand's tile begins base bytes into a stage, and length is its size along the outer dimension.
-// The argument start is the outer element at which fragment 0 begins. Each further fragment begins
-// 16 outer elements later. A fragment is four registers, each with a matrix of 8 outer elements by
-// 8 elements of k. For operand a, the matrices begin at (outer, k) = (0,0), (8,0), (0,8), (8,8).
-// For operand b (operandB is true), they begin at (0,0), (0,8), (8,0), (8,8). For tf32 a matrix has
-// 4 elements along k, not 8.
+// The argument start is the outer element at which fragment 0 begins. Each following fragment
+// begins 16 outer elements later. A fragment is four registers, each with a matrix of 8 outer
+// elements by 8 elements of k. For operand a, the matrices begin at (outer, k) = (0,0), (8,0),
+// (0,8), (8,8). For operand b (operandB is true), they begin at (0,0), (0,8), (8,0), (8,8). For
+// tf32 a matrix has 4 elements along k, not 8.
 func (g *tensorBuilder) reader(alongK bool, length int, start ptx.Value, base int, operandB bool) fragmentReader {
 	if g.s.typ == dtype.F32 && !alongK {
 		return g.wordReader(length, start, base, operandB)
 	}
-	// Each lane addresses a row of one of four matrices. These are the bits of the matrix's number.
+	// Each lane addresses a row of one of four matrices. These are the two bits of the matrix's
+	// index.
 	low, high := g.lane.Shr(num(3)).And(num(1)), g.lane.Shr(num(4))
 	outerBit, kBit := low, high
 	if operandB {

@@ -11,28 +11,27 @@ import (
 type tensorCopier struct {
 	g        *tensorBuilder
 	how      tensorLoad
-	width    int // a thread stores a unit, of width elements, in one access
-	units    int // units of a thread in a tile
-	spare    int // threads from this number on have no unit in the last round; 0 if all have one
-	rows     int // rows of the tile that all threads together copy at once
+	width    int // a thread stores a unit of width elements in one access
+	units    int // number of units of each thread in a tile
+	spare    int // threads with this index or a greater one have no unit in the last round; 0 if all have one
+	rows     int // number of rows of the tile that all threads together copy at once
 	rowBytes int
-	// addresses of the thread's units in the first stage; only the first units, because the swizzle
-	// repeats after them
+	// addresses of the thread's first units in the first stage; the swizzle repeats after them
 	dst      []ptx.Ptr
 	p        ptx.Ptr
 	src      *ptx.Var  // address of this thread's first element in the next tile
-	rowStep  ptx.Value // bytes from one unit to the next
-	step     ptx.Value // bytes from one element of a unit to the next
-	tileStep ptx.Value // bytes from one tile to the next
-	// positions of the first unit's elements: outer in the matrix, k in the tile
+	rowStep  ptx.Value // distance between units, in bytes
+	step     ptx.Value // distance between the elements of a unit, in bytes
+	tileStep ptx.Value // distance between tiles, in bytes
+	// indices of the first unit's elements: outer in the matrix, k in the tile
 	outer, k   []ptx.Value
 	outerLimit ptx.Value
 	oneBefore  bool // copies begin one element before each row
-	firstTile  bool // fetch copies the first tile along k, where the rows begin
+	firstTile  bool // fetch copies the first tile along k, in which the rows begin
 }
 
-// copier prepares to copy tiles of an operand. The argument length is the size of a tile along the
-// outer dimension, and base is the tile's offset in a stage, in bytes. Elements outside of the
+// copier returns a copier for tiles of an operand. The argument length is the size of a tile along
+// the outer dimension, and base is the tile's offset in a stage, in bytes. Elements outside of the
 // matrix become zero.
 func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStride, first, count ptx.Value, length, base int) *tensorCopier {
 	b, bk, p := g.Builder, g.s.form.bk, o.p
@@ -69,7 +68,7 @@ func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStri
 	}
 	bytes := func(stride ptx.Value, n int) ptx.Value { return stride.MulWide(num(from * n)).Bitcast(ptx.U64) }
 	c.rowStep, c.step, c.tileStep = bytes(rowStride, c.rows), bytes(stride, 1), bytes(kStride, bk)
-	// Along the dimension with unit stride, no multiplication is needed.
+	// The dimension with unit stride needs no multiplication.
 	start := p
 	for _, d := range []struct {
 		at, stride ptx.Value
@@ -87,13 +86,11 @@ func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStri
 
 func (c *tensorCopier) async() bool { return !c.g.s.singly(c.how) }
 
-// advance moves on to the next tile.
 func (c *tensorCopier) advance() { c.src.Set(c.src.Get().Add(c.tileStep)) }
 
-// fetch starts to copy one part of a tile into the stage at a byte offset. A tile
-// is copied in the given number of parts, and begins at index k. Some elements go through
-// registers. The caller must later call the returned function, which moves these elements into
-// shared memory.
+// fetch starts to copy one part of a tile into the stage at a byte offset. The tile begins at index
+// k, and is copied in the given number of parts. Some elements go through registers. The caller
+// must later call the returned function, which moves these elements into shared memory.
 func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func()) {
 	b, g, size := c.g.Builder, c.g, c.g.s.typ.Size()
 	type unit struct {
@@ -141,7 +138,7 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 			}
 			if c.firstTile && g.s.odd && c.how.alongK {
 				outer, at := place(0)
-				// This loads a zero in place of the element before the row.
+				// This loads a zero instead of the element before the row.
 				b.IfElse(at.Eq(num(math.MaxUint32)), func() {
 					lo := b.Bits(storage(g.s.typ), 0)
 					hi := b.Var(lo)
@@ -193,7 +190,7 @@ func (c *tensorCopier) wholeUnits() bool {
 	return c.how.wide && c.how.vector == c.width && !c.how.ragged
 }
 
-// word returns two neighbouring elements as a word for shared memory.
+// word returns two neighbouring elements packed into a word for shared memory.
 func (c *tensorCopier) word(lo, hi ptx.Value) ptx.Value {
 	if c.how.wide {
 		return c.g.Pack2(storage(c.g.s.typ), lo, hi)

@@ -21,29 +21,29 @@ type tensorSpec struct {
 	bias  dtype.Type // type of the bias; Invalid: none
 	actSpec
 	sums  sumsSpec
-	parts bool // whether the product is divided along k
-	share bool // whether all blocks of a divided tile join its parts
-	loop  bool // whether blocks loop over tiles
+	parts bool // the product is divided along k
+	share bool // all blocks of a divided tile help to add up its parts
+	loop  bool // blocks loop over tiles
 	tune  productTune
-	// whether one matrix serves the whole batch; this affects only the choice of a form, not the
+	// whether the whole batch shares one matrix; this affects only the choice of a form, not the
 	// kernel
 	oneA, oneB bool
 }
 
-// tensorForm is how a block divides its work: bm×bn results, with k in steps of bk. Its
+// tensorForm says how a block divides its work: bm×bn results, with k in steps of bk. Its
 // warpsM·warpsN warps have equal shares of the results.
 type tensorForm struct {
 	bm, bn, bk     int
 	warpsM, warpsN int
-	stages         int // tiles of each operand in shared memory
-	blocks         int // blocks for which a multiprocessor has registers
+	stages         int // number of tiles of each operand in shared memory
+	blocks         int // number of blocks for which a multiprocessor has registers
 }
 
-// These are the forms of all kernels on tensor cores. A warp of 64×64 reads the fewest values from
-// shared memory for each product: 128 values for 4096 products. It needs as many registers as a
-// thread may have. The time of a product of few rows depends on the bytes of the operand with many
-// rows. For such products there are small blocks, many of which run at once. In small blocks a step
-// has 64 elements of k, which fill whole lines of memory.
+// These are all forms. A warp of 64×64 reads the fewest values from shared memory for each product:
+// 128 values for 4096 products. It needs as many registers as a thread may have. The time of a
+// product of few rows is the time in which the larger operand is read. Such products have small
+// blocks, so that many of them run at once. In a small block a step has 64 elements of k, which
+// fill whole lines of memory.
 var tensorForms = []tensorForm{
 	{128, 128, 32, 2, 2, 3, 2},
 	{128, 256, 32, 2, 4, 4, 1},
@@ -63,17 +63,17 @@ func (f tensorForm) String() string { return fmt.Sprintf("%dx%dx%d", f.bm, f.bn,
 
 func (f tensorForm) threads() int { return 32 * f.warpsM * f.warpsN }
 
-// warp returns the rows and columns of a warp's results.
+// warp returns the number of rows and columns of a warp's results.
 func (f tensorForm) warp() (m, n int) { return f.bm / f.warpsM, f.bn / f.warpsN }
 
-// tensorLoad is how a block copies a tile of an operand to shared memory.
+// tensorLoad says how a block copies a tile of an operand to shared memory.
 type tensorLoad struct {
 	alongK bool // the tile's rows lie along k; otherwise along the outer dimension
-	// neighbouring elements of one aligned copy: 8, 4, 2 or 1; single 16-bit elements go through
-	// registers
+	// number of neighbouring elements of one aligned copy: 8, 4, 2 or 1; single 16-bit elements go
+	// through registers
 	vector int
-	ragged bool // the last copy of a row is not whole
-	wide   bool // the factor is float32 in memory, and rounded to 16 bits in registers
+	ragged bool // the last copy of a row has fewer elements
+	wide   bool // the factor is float32 in memory, and is rounded to 16 bits in registers
 }
 
 func (l tensorLoad) String() string {
@@ -93,15 +93,15 @@ func (l tensorLoad) String() string {
 	return name
 }
 
-// tensorStore says how results are stored.
+// tensorStore says how a block stores its results.
 type tensorStore uint8
 
 const (
 	storeElements tensorStore = iota // elements one by one, for any strides
-	// rows that are contiguous and begin at any address: in 16-byte pieces, with single elements at
-	// the ends, or float32 results one by one
+	// contiguous rows that may be misaligned, in 16-byte pieces with single elements at the ends;
+	// float32 results one by one
 	storeShifted
-	storePieces // rows of aligned 16-byte pieces; float32 results are stored in pairs
+	storePieces // rows of aligned 16-byte pieces; float32 results in pairs
 )
 
 // operations returns the number of operations on tensor cores for a product. The argument chunk is
@@ -121,7 +121,7 @@ func (s tensorSpec) operations(m, n, k, chunk int) int {
 		}
 	}
 	share := s.tiles(m, n) * s.form.bn * s.form.bm
-	if s.sums.rows { // products with a matrix of ones, in blocks of the first column of tiles
+	if s.sums.rows { // products with a matrix of ones, by the blocks of the first column of tiles
 		share += ceilDiv(m, s.form.bm) * 8 * s.form.bm
 	}
 	if s.sums.columns {
@@ -194,7 +194,7 @@ func (s tensorSpec) name() string {
 }
 
 // tensorSpecFor returns the specification for a product of these operands, without its form. It
-// returns false if tensor cores do not multiply the operands' types. Factors of float32 are rounded
+// returns false if tensor cores cannot multiply the operands' types. Factors of float32 are rounded
 // to tf32.
 func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
 	o := ProductOperands{A: a, B: b}
@@ -220,8 +220,8 @@ func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
 	return s, true
 }
 
-// neighbours returns how many elements along dimension d one access can always move, in up to 16
-// bytes. The number is 8, 4, 2 or 1. d and e are the two dimensions of the matrix.
+// neighbours returns how many neighbouring elements along dimension d one access can always move:
+// 8, 4, 2 or 1, and at most 16 bytes. The arguments d and e are the two dimensions of the matrix.
 func neighbours(o Operand, d, e int) int {
 	if o.Strides.At(d) != 1 {
 		return 1
@@ -234,8 +234,8 @@ func neighbours(o Operand, d, e int) int {
 	return 1
 }
 
-// inPieces reports whether n neighbours in a row can always be moved in one access, or in pieces of
-// 16 bytes. The first of the neighbours is at a multiple of n.
+// inPieces reports whether n neighbouring elements of a row can always be moved in one access, or
+// in pieces of 16 bytes. The index of the first element is a multiple of n.
 func (o Operand) inPieces(n int) bool {
 	return neighbours(o, 2, 1) >= min(n, 16/o.Type.Size())
 }
@@ -250,10 +250,9 @@ func chooseTensorLoad(o Operand, outer, k int) tensorLoad {
 	return tensorLoad{alongK: along, vector: vector, ragged: vector > 1 && o.Shape.At(d)%vector != 0}
 }
 
-// stages returns the number of tiles of each operand in shared memory.
 func (s tensorSpec) stages() int { return s.tune.or(s.tune.stages, s.form.stages) }
 
-// blocks returns how many blocks a multiprocessor holds. It holds fewer if two operands go through
+// blocks returns how many blocks fit on a multiprocessor. Fewer fit if two operands go through
 // registers, or if an operand is rounded in registers, because more registers are needed.
 func (s tensorSpec) blocks() int {
 	less := 0
@@ -267,14 +266,14 @@ func (s tensorSpec) blocks() int {
 }
 
 // pitch returns the distance in elements between rows of results in shared memory. A shifted row
-// begins up to 7 elements after its place. The padding makes room for this, and keeps stores free
-// of bank conflicts.
+// begins up to 7 elements later than other rows. The padding makes room for this, and keeps stores
+// free of bank conflicts.
 func (s tensorSpec) pitch() int { return s.form.bn + 8 }
 
 // shared returns the bytes of shared memory. After the last step, results of 16 bits pass through
-// the memory of the stages. In a loop they need memory of their own, because the stages fill again.
-// If blocks share the joining of a tile, a block's share of all parts passes through shared memory
-// too.
+// the memory of the stages. If blocks loop over tiles, the results need memory of their own,
+// because the stages are in use again. If blocks share the work of adding up parts, each block's
+// share of all parts passes through shared memory too.
 func (s tensorSpec) shared() int {
 	stages, results := s.stages()*s.staged(), s.form.bm*s.pitch()*2
 	switch {
@@ -290,16 +289,16 @@ func (s tensorSpec) shared() int {
 
 func (s tensorSpec) dynamicShared() int { return beyondStatic(s.shared(), 0) }
 
-// oddRows reports whether the rows of the operand a begin at even and odd elements in turn. If they
-// do, the rows at even elements can be copied in pairs from their start. The rows at odd elements
-// can be copied in pairs from the element before. Forms for few rows do not support this.
+// oddRows reports whether the rows of the operand a alternately begin at even and odd elements. If
+// they do, a row at an even element can be copied in pairs from its start. A row at an odd element
+// can be copied in pairs from the element before it. Forms for few rows do not support this.
 func oddRows(a Operand, alongK bool) bool {
 	row, along := 1, 2
 	if !alongK {
 		row, along = 2, 1
 	}
-	// If rows lie along m, copies read the element before a row. That element must be the last
-	// element of the previous row.
+	// If rows lie along m, copies read the element before a row. They may do this only if it is the
+	// last element of the previous row.
 	stride := a.Strides.At(row)
 	return a.Shape.At(1) > 32 && a.Strides.At(along) == 1 && stride%2 != 0 && a.start()%4 == 0 && (a.Shape.At(0) == 1 || a.Strides.At(0)%2 == 0) &&
 		(alongK || stride == a.Shape.At(along))
@@ -364,14 +363,15 @@ func (s tensorSpec) finishing(o ProductOperands) tensorSpec {
 	if s.with != dtype.Invalid && !o.withInPieces(s.store) {
 		s.store = storeElements
 	}
-	// a kernel with sums cannot loop over tiles, because the sums are of one tile
+	// a kernel with sums cannot loop over tiles, because its sums belong to one tile
 	s.loop = s.loop && s.loops() && s.sums == (sumsSpec{})
 	s.share = s.share && s.plain()
 	return s
 }
 
-// realigned plans a copy of an operand in which rows begin at multiples of 16 bytes. Rows keep
-// their direction in memory. A matrix that the whole batch shares is copied once.
+// realigned plans a copy of an operand whose rows begin at multiples of 16 bytes. Rows that are
+// contiguous in the operand are contiguous in the copy. A matrix that the whole batch shares is
+// copied once.
 func realigned(o Operand, outer int, scratch Scratch) (Operand, []Launch, error) {
 	row, along := outer, 3-outer
 	if !chooseTensorLoad(o, outer, along).alongK {

@@ -7,23 +7,23 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// A kernel may loop over tiles with as many blocks as fit the device at once. A block then begins
-// the copies of its next tile before it stores the results of the previous tile. So the tensor
-// cores are no longer idle during the latency of a tile's first copies, and during its stores. That
-// matters if a multiprocessor holds a single block, because no other block can use the tensor cores
-// meanwhile.
+// A kernel may loop over tiles, with as many blocks as fit on the device at once. A block then
+// begins the copies of its next tile before it stores the results of the previous tile. This keeps
+// the tensor cores busy during the latency of a tile's first copies, and during its stores. It
+// matters if only one block fits on a multiprocessor, because then no other block uses the tensor
+// cores in the meantime.
 
 // loops reports whether the kernel of a form may loop over tiles. All copies must be asynchronous,
 // and the tile must be so large that a loop pays. A form with parts of k has no registers for the
-// next tile's addresses. The same is true if rows of results begin anywhere, unless the results are
-// plain sums.
+// next tile's addresses. Neither has a form whose rows of results may be misaligned, unless the
+// results are plain sums.
 func (s tensorSpec) loops() bool {
 	simple := s.store == storeShifted && s.typ.IsHalf() && !s.a.wide && !s.b.wide && s.plain()
 	return s.form.bm*s.form.bn >= 128*128 && (s.store == storePieces || simple) && !s.parts && !s.odd && !s.singly(s.a) && !s.singly(s.b)
 }
 
 // looped returns the form with a loop, and the division with the number of workers. It returns
-// false if the form may not loop, or if each block would have only one tile.
+// false if the form cannot loop, or if each block would have only one tile.
 func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bool) {
 	s.loop = true
 	d := undivided(k)
@@ -32,14 +32,14 @@ func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bo
 }
 
 // storesLater reports whether results are stored while the next tile is multiplied. Until then the
-// results wait in shared memory of their own. If copies move less than 16 bytes, there are no
-// registers for this.
+// results wait in a separate part of shared memory. If copies move less than 16 bytes, there are
+// not enough registers for this.
 func (s tensorSpec) storesLater() bool {
 	return s.loop && s.store == storePieces && s.out != dtype.F32 && s.act == "" && s.a.vector == 8 && s.b.vector == 8
 }
 
-// laterPieces is how many pieces of 16 bytes a thread stores in each turn of the next tile's loop
-// over k.
+// laterPieces is the number of 16-byte pieces that a thread stores in each iteration of the next
+// tile's loop over k.
 const laterPieces = 2
 
 // laterBytes returns how many bytes of a tile's results the block stores in each step of k of the
@@ -70,8 +70,9 @@ func (g *tensorBuilder) storeRest() {
 }
 
 // loopTiles computes tiles id, id + workers, id + 2·workers, … of one list of the tiles of all
-// matrices of a batch. Each turn begins a tile's copies, stores the results of the previous tile,
-// and multiplies. The last turn only stores results. It has no tile, so its copies move zero bytes.
+// matrices of a batch. Each iteration begins a tile's copies, stores the results of the previous
+// tile, and multiplies. The last iteration only stores results. It has no tile, so its copies move
+// zero bytes.
 func (g *tensorBuilder) loopTiles(q productParams) {
 	b, f := g.Builder, g.s.form
 	g.begin()
@@ -84,7 +85,7 @@ func (g *tensorBuilder) loopTiles(q productParams) {
 	g.lastM, g.lastN = b.Var(b.U32(0)), b.Var(b.U32(0))
 	late := g.s.storesLater()
 	if late {
-		g.later, g.out = b.Var(b.U32(uint32(f.bm))), q.out() // there are no results yet
+		g.later, g.out = b.Var(b.U32(uint32(f.bm))), q.out() // there are no results to store yet
 		g.outAt = b.Var(g.out.p.Address())
 	}
 	b.For(q.tile, tiles.Add(workers), workers, func(id ptx.Value, _ ptx.Loop) {

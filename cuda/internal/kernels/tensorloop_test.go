@@ -8,9 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A kernel that loops over tiles gives the same bits as the kernel with a block for each tile. That
-// holds for one worker and for several, at edges, and with every bias, activation and way to store.
-// In a batch a worker goes from the tiles of one matrix to the tiles of another.
+// TestTensorLoop checks that a kernel that loops over tiles gives the same bits as the kernel with
+// a block for each tile. It tests one worker and several, tiles at edges, and every bias,
+// activation and way to store. In a batch a worker goes on from the tiles of one matrix to the
+// tiles of the next.
 func TestTensorLoop(t *testing.T) {
 	for i, c := range []struct {
 		typ, out dtype.Type
@@ -84,8 +85,9 @@ func TestTensorLoop(t *testing.T) {
 	}
 }
 
-// The planner chooses a loop over tiles if a multiprocessor holds one block and has several tiles
-// to compute. It then launches as many blocks as the device holds.
+// TestTensorLoopPlanned checks that the planner chooses a loop over tiles if only one block fits on
+// a multiprocessor and there are several tiles for each. It must launch as many blocks as fit on
+// the device.
 func TestTensorLoopPlanned(t *testing.T) {
 	h100 := GPUOf(90, "", 0)
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 8192, 3072), A: fake(dtype.BF16, 1, 8192, 768), B: fake(dtype.BF16, 1, 768, 3072), Counters: fakeCounters}
@@ -104,8 +106,8 @@ func TestTensorLoopPlanned(t *testing.T) {
 	}
 }
 
-// Blocks loop over tiles even if there is no scratch memory. A kernel that also sums up rows cannot
-// loop, and has a block for each tile.
+// TestTensorLoopNot checks that blocks loop over tiles even without scratch memory. A kernel that
+// also sums rows cannot loop, and must have a block for each tile.
 func TestTensorLoopNot(t *testing.T) {
 	h100 := GPUOf(90, "", 0)
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 8192, 3072), A: fake(dtype.BF16, 1, 8192, 768), B: fake(dtype.BF16, 1, 768, 3072)}

@@ -20,10 +20,10 @@ func (m *machine) roundedTo(o Operand, t dtype.Type) Operand {
 	})
 }
 
-// If one factor has 16 bits, a float32 factor is rounded to 16 bits when it is loaded. The result
-// has the same bits as if the factor had been rounded before the product. This tests copies of
-// whole units, of pairs and of single elements, in each storage order, with rows of any length, a
-// batch, and parts of k.
+// TestMixedFactors checks products of a float32 factor and a 16-bit factor. The float32 factor is
+// rounded to 16 bits when it is loaded. The result must have the same bits as if the factor had
+// been rounded before the product. The test covers copies of whole units, of pairs and of single
+// elements, in each storage order, with rows of any length, a batch, and parts of k.
 func TestMixedFactors(t *testing.T) {
 	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1]} {
 		for j, d := range [][4]int{{1, 20, 72, 136}, {1, 65, 66, 70}, {2, 7, 63, 65}, {1, 1, 40, 33}, {1, 16, 64, 0}} {
@@ -56,8 +56,8 @@ func TestMixedFactors(t *testing.T) {
 	}
 }
 
-// The planner has forms for the product of few rows with a weight of float32, also divided along k.
-// A product of a single row is not planned as a reduction.
+// TestMixedPlans checks that the planner has forms for the product of few rows with a float32
+// weight, also divided along k. A product of a single row must not be planned as a reduction.
 func TestMixedPlans(t *testing.T) {
 	for _, d := range [][3]int{{1, 70, 500}, {16, 64, 3000}, {50, 64, 264}} {
 		m := newMachine(t)

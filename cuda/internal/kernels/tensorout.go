@@ -5,8 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// finish turns the sums into results and stores them. All changes to the sums before rounding
-// happen here.
+// finish turns the sums into results and stores them. It makes all changes to the sums that precede
+// rounding.
 func (g *tensorBuilder) finish(q productParams) {
 	if g.s.bias != dtype.Invalid {
 		g.Comment("the bias")
@@ -23,15 +23,13 @@ func (g *tensorBuilder) finish(q productParams) {
 	}
 }
 
-// ofColumn returns the element of a one-row operand for a column. It converts a 16-bit element to
-// float32. Beyond the last column it returns the last element, because results there are never
-// stored.
+// ofColumn returns the element of a one-row operand in a column, as float32. Beyond the last column
+// it returns the last element, because results there are never stored.
 func (o gemmOperand) ofColumn(b *ptx.Builder, t dtype.Type, column, columns ptx.Value) ptx.Value {
 	at := column.Min(columns.Sub(num(1)))
 	return loadVector(b, o.p.At(at.Bitcast(ptx.S32).MulWide(o.stride2)), t, 1)[0]
 }
 
-// addBias adds the bias to all sums.
 func (g *tensorBuilder) addBias(o gemmOperand) {
 	col := g.tileN.Add(g.warpN).Add(g.lane.And(num(3)).Shl(num(1)))
 	for j := range g.acc[0] {
@@ -121,7 +119,7 @@ func (g *tensorBuilder) writeOut(c gemmOperand) {
 			}
 		}
 	}
-	if s.storesLater() { // storeLater stores the results, after the barriers of the next tile
+	if s.storesLater() { // the method storeLater stores the results, after the barriers of the next tile
 		return
 	}
 	b.Barrier()
@@ -178,7 +176,7 @@ func (g *tensorBuilder) storePieces(c gemmOperand) {
 		}
 		return
 	}
-	// The activation's code is long, so it is emitted as few times as possible.
+	// The code of the activation is long, so it is emitted as few times as possible.
 	together := g.unitsInFlight(f.bm/step, withPiecesAhead)
 	b.For(b.U32(0), b.U32(uint32(f.bm)), num(together*step), func(first ptx.Value, _ ptx.Loop) {
 		beside := make([][]ptx.Value, together)
@@ -204,20 +202,21 @@ func (g *tensorBuilder) storePiece(c gemmOperand, r, piece ptx.Value, beside []p
 	})
 }
 
-// piece returns the first of the 8 neighbouring results that a thread stores together, as row and
-// column within the block. The third result is the distance in rows to the thread's next piece.
+// piece returns the row and the column, within the block, of the first of the 8 neighbouring
+// results that a thread stores together. The result step is the distance in rows to the thread's
+// next piece.
 func (g *tensorBuilder) piece() (row, col ptx.Value, step int) {
 	thread, per := g.ThreadID(0), g.s.form.bn/8
 	return thread.Div(num(per)), thread.Rem(num(per)).Mul(num(8)), g.s.form.threads() / per
 }
 
-// storeShifted stores rows that begin at any address. In shared memory a row is shifted in the same
-// way, so that each 16-byte piece there is one piece in global memory. The elements at the two ends
+// storeShifted stores rows that may be misaligned. In shared memory a row is shifted by the same
+// distance, so that a 16-byte piece there is a piece in global memory. The elements at the two ends
 // of a row are stored one by one.
 func (g *tensorBuilder) storeShifted(c gemmOperand) {
 	b, f, t := g.Builder, g.s.form, storage(g.s.typ)
 	pieces := g.s.pitch() / 8
-	count := g.n.Sub(g.tileN).Min(num(f.bn)) // columns of this block that exist
+	count := g.n.Sub(g.tileN).Min(num(f.bn)) // number of columns of this block within the matrix
 	b.For(b.ThreadID(0), b.U32(uint32(f.bm*pieces)), num(f.threads()), func(e ptx.Value, _ ptx.Loop) {
 		r, piece := e.Div(num(pieces)), e.Rem(num(pieces))
 		at := g.tileM.Add(r)
@@ -225,8 +224,8 @@ func (g *tensorBuilder) storeShifted(c gemmOperand) {
 			late := g.rowShift(c, r)
 			line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1)).At(g.tileN)
 			from := g.results.As(t).At(r.Mul(num(g.s.pitch())).Add(piece.Shl(num(3))))
-			// start is the column of the piece's first element within the row; it is negative
-			// before the row.
+			// start is the column of the piece's first element; it is negative before the start of
+			// the row.
 			start := piece.Shl(num(3)).Sub(late).Bitcast(ptx.S32)
 			end, col := count.Bitcast(ptx.S32), g.tileN.Bitcast(ptx.S32)
 			whole := start.Ge(num(0)).And(start.Add(num(8)).Le(end))

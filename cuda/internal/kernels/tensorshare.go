@@ -7,27 +7,29 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// The blocks of a divided tile may share the work of joining its parts. A block that has stored its
-// sums polls for a while whether the other blocks have stored their sums. If they have, it adds up
-// and stores a share of the tile. If not, it ends. Blocks end in the order in which they arrived,
-// so the remaining blocks know their shares without an exchange. The last block never polls. It
-// takes a share immediately, or all of the tile if it is alone. So no block depends on another that
-// has not begun, and the blocks need not run at the same time. Every element is the sum over the
-// parts in their order, and does not depend on which block adds it.
+// The blocks of a divided tile may share the work of adding up its parts. A block that has stored
+// its sums polls for a while until the other blocks have stored theirs. It then adds up and stores
+// a share of the tile. If it has waited too long, it ends. Blocks end in the order in which they
+// arrived, so the remaining blocks know their shares without an exchange. The last block never
+// polls. It takes a share immediately, or all of the tile if no other block is left. So no block
+// depends on a block that has not begun, and the blocks need not run at the same time. Every
+// element is the sum over the parts in their order, and does not depend on which block adds it.
 //
-// A tile has two counters. The low half of the first counts the blocks that have arrived. The high
-// half counts the blocks that ended before the last block arrived. The second counter counts the
-// blocks that have stored their shares. The last block to store resets both counters to zero.
+// A tile has two counters. The lower half of the first counter counts the blocks that have arrived.
+// Its upper half counts the blocks that ended before the last block arrived. The second counter
+// counts the blocks that have stored their shares. The last block to store resets both counters to
+// zero.
 
 // mostPolls limits how often a block polls for the other blocks of its tile. Each poll takes some
-// 800 clocks, so the limit is about 10 µs. The model shares the joining only if all blocks of parts
-// run at the same time. These blocks then finish their parts at about the same time.
+// 800 clocks, so the limit is about 10 µs. The model lets blocks share this work only if all blocks
+// with parts run at the same time. They then finish their parts at about the same time.
 const mostPolls = 24
 
-// shareAhead is how many parts a thread reads from shared memory before it adds the first one.
+// shareAhead is the number of parts that a thread reads from shared memory before it adds the first
+// part.
 const shareAhead = 8
 
-// plain reports whether a kernel computes its results from the sums of products alone.
+// plain reports whether a kernel's results are plain sums of products.
 func (s tensorSpec) plain() bool {
 	return !s.odd && s.bias == dtype.Invalid && s.actSpec == actSpec{} && s.sums == sumsSpec{}
 }
@@ -37,17 +39,17 @@ func (o *ProductOperands) plain() bool {
 	return o.Act == nil && o.Bias.Type == dtype.Invalid && o.summing() == sumsSpec{}
 }
 
-// shares reports whether the blocks of a number of tiles may share the joining of parts. All of
-// them must then fit the device at once.
+// shares reports whether the blocks of a number of tiles may share the work of adding up parts. All
+// these blocks must fit on the device at once.
 func (g *GPU) shares(s tensorSpec, tiles, parts int) bool {
 	s.share = true
 	return s.plain() && parts > 1 && 2*tiles <= CounterWords && tiles*parts <= g.Cores*g.resident(s)
 }
 
-// sharedVectors returns how many vectors of 16 bytes the sums of a tile have.
+// sharedVectors returns the number of 16-byte vectors in the sums of a tile.
 func (s tensorSpec) sharedVectors() int { return s.partBytes() / 16 }
 
-// joinTogether joins the parts of a tile, with all blocks of the tile.
+// joinTogether adds up the parts of a tile, with all blocks of the tile.
 func (g *tensorBuilder) joinTogether(q productParams) {
 	b, p := g.Builder, q.parts
 	from := p.storePart(b, g.ThreadID(0), g.s.form.threads(), g.partSums())
@@ -70,8 +72,8 @@ func (q productParts) sharedCounters() (arrived, stored ptx.Ptr) {
 	return arrived, arrived.At(num(1))
 }
 
-// arrive returns rank, the number of the share that the block adds up, and helpers, the number of
-// shares of the tile. If rank is not below helpers, the block has no share.
+// arrive returns two numbers: rank is the index of the share that the block adds up, and helpers is
+// the number of shares of the tile. If rank is at least helpers, the block has no share.
 func (g *tensorBuilder) arrive(p productParts) (rank, helpers ptx.Value) {
 	b := g.Builder
 	words := g.shared.As(ptx.U32)
@@ -157,7 +159,7 @@ func (g *tensorBuilder) storeShare(src ptx.Ptr, c gemmOperand, parts, rank, help
 	})
 }
 
-// storeVector stores four sums of a thread, the results of one mma instruction.
+// storeVector stores four sums of a thread, which are the results of one mma instruction.
 func (g *tensorBuilder) storeVector(c gemmOperand, number ptx.Value, v []ptx.Value) {
 	b, f := g.Builder, g.s.form
 	wm, wn := f.warp()

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// sharedProducts lists products whose blocks share the joining. Among them are products with odd
+// sharedProducts lists products whose blocks share the work of adding up parts. There are odd
 // sizes, a batch, undivided tiles before the divided tiles, many parts, and each way to store.
 func sharedProducts(m *machine) []struct {
 	o    ProductOperands
@@ -38,7 +38,7 @@ func sharedProducts(m *machine) []struct {
 	}
 }
 
-// shared plans a product whose blocks share the joining.
+// shared plans a product whose blocks share the work of adding up parts.
 func (m *machine) shared(o ProductOperands, f tensorForm, d division) Launch {
 	m.t.Helper()
 	s, _ := tensorSpecFor(o.Out, o.A, o.B)
@@ -50,7 +50,7 @@ func (m *machine) shared(o ProductOperands, f tensorForm, d division) Launch {
 	return list[0]
 }
 
-// zeros fails the test if a launch has left a counter that is not zero.
+// zeros fails the test if a launch has left a counter that is not 0.
 func (m *machine) zeros(what string) {
 	m.t.Helper()
 	words := Operand{Addr: m.counts, Type: dtype.I32, Layout: dense(CounterWords)}
@@ -61,9 +61,9 @@ func (m *machine) zeros(what string) {
 	}
 }
 
-// Blocks that share the joining give the same bits as a last block that joins alone. The blocks
-// have no data races. Here the emulator runs the blocks one by one, so the last block of a tile
-// joins all its parts.
+// TestProductShares checks that blocks that share the work give the same bits as a last block that
+// adds up all parts alone, and that the blocks have no data races. Here the emulator runs the
+// blocks one by one, so the last block of a tile adds up all its parts.
 func TestProductShares(t *testing.T) {
 	m := newMachine(t)
 	m.blocks = true
@@ -84,8 +84,9 @@ func TestProductShares(t *testing.T) {
 	}
 }
 
-// The results have the same bits, however many blocks of a tile share the work. Here blocks run at
-// the same time, and poll for each other without a limit, once, or not at all.
+// TestProductSharesMeet checks that the results have the same bits however many blocks of a tile
+// share the work. Here blocks run at the same time, and poll for each other without a limit, once,
+// or not at all.
 func TestProductSharesMeet(t *testing.T) {
 	m := newMachine(t)
 	for _, p := range sharedProducts(m) {
@@ -122,8 +123,8 @@ func TestProductSharesMeet(t *testing.T) {
 	}
 }
 
-// The model lets blocks share the joining of a long sum. A form from a file may share the joining
-// only if the results are plain sums, and if all blocks of parts run at once.
+// TestChoiceShares checks that the model lets blocks share the work for a long sum. A form from a
+// file may do so only if the results are plain sums, and if all blocks with parts run at once.
 func TestChoiceShares(t *testing.T) {
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 64, 64), A: fake(dtype.BF16, 1, 64, 1<<16), B: fake(dtype.BF16, 1, 1<<16, 64), Counters: fakeCounters}
 	c := choices(t, a100, o, fakeScratch)[0]

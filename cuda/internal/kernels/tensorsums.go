@@ -5,17 +5,16 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// The tensor cores sum up rows of a and columns of b, as products with a matrix of ones. The warps
-// that compute the first columns of the result sum up rows of a, because they load fragments of
-// these rows anyway. In the same way, the warps that compute the first rows of the result sum up
-// columns of b.
+// The tensor cores sum rows of a and columns of b as products with a matrix of ones. The warps that
+// compute the first columns of the result load fragments of the rows of a anyway, so they sum these
+// rows. In the same way, the warps that compute the first rows of the result sum columns of b.
 
-// tensorSums holds the state of a kernel that sums up rows of a, or columns of b.
+// tensorSums is the state of a tensor-core kernel that also sums rows of a or columns of b.
 type tensorSums struct {
 	p      ptx.Ptr
 	stride ptx.Value
-	mine   ptx.Value    // whether this warp computes sums of rows or columns
-	acc    [][]*ptx.Var // one entry for each 16 rows or columns; nil if there are no sums
+	mine   ptx.Value    // whether this warp computes sums of rows or of columns
+	acc    [][]*ptx.Var // an entry for each 16 rows or columns; nil if there are no sums
 }
 
 // declareSums declares the parameters and the sums.
@@ -39,8 +38,8 @@ func (g *tensorBuilder) declareSums() {
 	}
 }
 
-// addSums adds the fragments of a step. Two fragments of 8 columns of b, with their registers
-// interleaved, have the layout of one fragment of 16 rows of a.
+// addSums adds the fragments of one step to the sums. Two fragments of 8 columns of b with
+// interleaved registers have the layout of one fragment of 16 rows of a.
 func (g *tensorBuilder) addSums(f fragments) {
 	ones := uint64(0x3f803f80)
 	if g.s.typ == dtype.F16 {

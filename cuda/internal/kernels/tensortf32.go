@@ -6,35 +6,35 @@ import (
 )
 
 // Tensor cores multiply float32 as tf32, which has the exponent of float32 and ten bits of
-// mantissa. Tiles have as many bytes as those of 16-bit floats, and so half as many elements along
-// k. Copies, stages and fragments are the same as for 16-bit floats. This file has the code that
-// differs.
+// mantissa. Tiles have as many bytes as tiles of 16-bit floats, and so half as many elements along
+// k. Copies, stages and fragments are the same as for 16-bit floats. This file contains the code
+// that differs.
 
-// forType returns the form for factors of type t. With float32 a step has half as many elements of
+// forType returns the form for factors of type t. With float32 a step has half as many indices of
 // k.
 func (f tensorForm) forType(t dtype.Type) tensorForm {
 	f.bk = f.bk * 2 / t.Size()
 	return f
 }
 
-// staged returns the bytes of a stage.
+// staged returns the size of a stage in bytes.
 func (s tensorSpec) staged() int { return s.stagedA() + s.form.bn*s.form.bk*s.typ.Size() }
 
-// stagedA returns the bytes of a's tile in a stage. In the stage it lies before the tile of b.
+// stagedA returns the size of a's tile in a stage, in bytes. The tile of b follows it.
 func (s tensorSpec) stagedA() int { return s.form.bm * s.form.bk * s.typ.Size() }
 
 // steps returns the number of instructions along k for one stage. Each instruction multiplies 32
 // bytes of a row.
 func (s tensorSpec) steps() int { return s.form.bk * s.typ.Size() / 32 }
 
-// unit returns how many elements a thread stores in one access, at least 4 bytes.
+// unit returns how many elements a thread stores in one access: at least 4 bytes of elements.
 func (s tensorSpec) unit(l tensorLoad) int { return max(l.vector, 4/s.typ.Size()) }
 
-// singly reports whether elements go through registers. They do if they are smaller than any
-// asynchronous copy, or if they are rounded there.
+// singly reports whether elements go through registers. They do if they are smaller than the
+// smallest asynchronous copy, or if they are rounded when they are loaded.
 func (s tensorSpec) singly(l tensorLoad) bool { return l.wide || l.vector*s.typ.Size() < 4 }
 
-// memory returns the type in memory of a factor that is multiplied in type t.
+// memory returns the type that a factor has in memory, for products in type t.
 func (l tensorLoad) memory(t dtype.Type) dtype.Type {
 	if l.wide {
 		return dtype.F32
@@ -42,8 +42,8 @@ func (l tensorLoad) memory(t dtype.Type) dtype.Type {
 	return t
 }
 
-// tf32Slots returns how many instructions more than for 16-bit floats a warp issues in a step of k.
-// The additional instructions round to tf32, and read single words.
+// tf32Slots returns how many more instructions than for 16-bit floats a warp issues in a step of k.
+// They round to tf32, and read single words.
 func (s tensorSpec) tf32Slots() int {
 	wm, wn := s.form.warp()
 	n := wm/4 + wn/4
@@ -77,7 +77,7 @@ func (g *tensorBuilder) factors(f [][]*ptx.Var) [][]ptx.Value {
 // of a row. The rows lie along k if alongK is true, and along the outer dimension otherwise.
 func (g *tensorBuilder) place(tile ptx.Ptr, alongK bool, length int, row, column ptx.Value) ptx.Ptr {
 	size := g.s.typ.Size()
-	each := 16 / size // elements of a 16-byte piece
+	each := 16 / size // number of elements in a 16-byte piece
 	piece := column.Div(num(each))
 	var start ptx.Value
 	if g.s.typ == dtype.F32 && !alongK {
@@ -88,9 +88,8 @@ func (g *tensorBuilder) place(tile ptx.Ptr, alongK bool, length int, row, column
 	return tile.At(start).At(column.Rem(num(each)).Mul(num(size)))
 }
 
-// turnedRows returns the swizzle of row k of a tile of words. The xor of the swizzle and a piece's
-// number is the place of that piece in the row. With it, four rows of eight words each use every
-// bank once.
+// turnedRows returns the swizzle of row k of a tile of words. Piece p of the row is stored at index
+// p xor the swizzle. With it, four rows of eight words each use every bank once.
 func turnedRows(length int, k ptx.Value) ptx.Value {
 	if length < 32 { // two rows use all banks
 		return k.And(num(2))
@@ -104,12 +103,12 @@ func (g *tensorBuilder) wordReader(length int, start ptx.Value, base int, operan
 	outer, k := g.lane.Shr(num(2)), g.lane.And(num(3))
 	return func(stage ptx.Value, step, i int) []ptx.Value {
 		v := make([]ptx.Value, 4)
-		for h := range 2 { // h is 0 for outer elements 0 to 7, and 1 for 8 to 15
-			// The swizzle exchanges pieces within 32 elements, so the same piece of the next 32
-			// elements lies 128 bytes later.
+		for h := range 2 { // h is 0 for outer elements 0 to 7, and 1 for outer elements 8 to 15
+			// The swizzle permutes pieces within 32 elements. The same piece of the next 32
+			// elements is therefore 128 bytes further.
 			p := g.place(g.shared.At(num(base)), false, length, k, start.Add(outer).Add(num(i%2*16+h*8)))
 			p = p.At(stage).At(num(i / 2 * 128))
-			for q := range 2 { // q is 0 for k from 0 on, and 1 for k from 4 on
+			for q := range 2 { // q is 0 for k from 0 to 3, and 1 for k from 4 to 7
 				to := 2*q + h
 				if operandB {
 					to = 2*h + q

@@ -23,13 +23,14 @@ func roundedTF32(list []uint64) []uint64 {
 	return rounded
 }
 
-// Every form multiplies matrices slightly larger than whole tiles, in each storage order.
+// TestTF32Forms checks every form with matrices slightly larger than whole tiles, in each storage
+// order.
 func TestTF32Forms(t *testing.T) {
 	for i, f := range tensorForms {
 		f = f.forType(dtype.F32)
 		for j, orders := range []string{"NN", "NT", "TN", "TT"} {
 			if f.bm*f.bn > 1<<13 && (i+j)%2 != 0 {
-				continue // only half of the orders for each large form
+				continue // large forms are tested with half of the orders
 			}
 			t.Run(fmt.Sprint(f, " ", orders), func(t *testing.T) {
 				m := newMachine(t)
@@ -45,8 +46,8 @@ func TestTF32Forms(t *testing.T) {
 	}
 }
 
-// Tests every way to load and to store, single elements included: rows of any length, strides,
-// misaligned starts, biases, an empty k, and batches.
+// TestTF32Edges tests every way to load and to store, also element by element: rows of any length,
+// strides, misaligned starts, biases, an empty k, and batches.
 func TestTF32Edges(t *testing.T) {
 	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1], tensorForms[0]} {
 		f = f.forType(dtype.F32)
@@ -71,9 +72,9 @@ func TestTF32Edges(t *testing.T) {
 	}
 }
 
-// Factors are rounded to nearest, ties away from zero. This holds for both factors, in both storage
-// orders. The product of a factor and 1 has the bits of the rounded factor. NaN and infinities stay
-// in their rows.
+// TestTF32Rounds checks that both factors are rounded to nearest, ties away from zero, in both
+// storage orders. The product of a factor and 1 must have the bits of the rounded factor. NaN and
+// infinities must stay in their rows.
 func TestTF32Rounds(t *testing.T) {
 	values := []uint32{0x3f800fff, 0x3f801000, 0x3f801001, 0xbf801000, 0x3f803000, 0x3f7ff000, 0x00001000, 0x00000fff, 0x80000001, 0x00801000,
 		0x7f7fefff, 0x7f7ff000, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0x7fffffff, 0x80000000}
@@ -96,14 +97,14 @@ func TestTF32Rounds(t *testing.T) {
 			}
 			want := roundedTF32(m.read(x))
 			m.compare(fmt.Sprint(order, second), c, func(i int) uint64 {
-				if want[i]<<1&0xffffffff == 0 { // the sum begins with +0
+				if want[i]<<1&0xffffffff == 0 { // the sum begins with +0, so -0 becomes +0
 					return 0
 				}
 				return want[i]
 			})
 		}
 	}
-	// Without TF32, nothing is rounded.
+	// Without TF32, nothing may be rounded.
 	m := newMachine(t)
 	in := func(d ...int) Operand { return m.random(m.tensor(dtype.F32, dense(d...), 0)) }
 	o := ProductOperands{Out: m.tensor(dtype.F32, dense(1, 40, 36), 0), A: in(1, 40, 20), B: in(1, 20, 36)}
@@ -115,8 +116,8 @@ func TestTF32Rounds(t *testing.T) {
 	}
 }
 
-// Tests plans with a sum in parts of k, with operands that are copied first, and with a bias and an
-// activation.
+// TestTF32Plans tests plans with a sum in parts of k, with operands that are copied first, and with
+// a bias and an activation.
 func TestTF32Plans(t *testing.T) {
 	for _, d := range [][3]int{{24, 35, 3000}, {40, 68, 1024}, {70, 66, 129}} {
 		m := newMachine(t)
@@ -133,7 +134,7 @@ func TestTF32Plans(t *testing.T) {
 		m.run(list, err)
 		pre := m.read(o.Pre)
 		m.compare("activated", o.Out, func(i int) uint64 { return o.Act.Eval(nil, pre[i:i+1], nil, 0)[0] })
-		// Sums of rows are computed in float32.
+		// Sums of rows must be computed in float32.
 		a := m.read(o.A)
 		for r, got := range m.read(o.Sums) {
 			sum, size := 0.0, 0.0
@@ -146,7 +147,7 @@ func TestTF32Plans(t *testing.T) {
 			}
 		}
 	}
-	// The planner has a form for every storage order on every device, as for 16-bit factors.
+	// The planner must have a form for every storage order on every device, as for 16-bit factors.
 	for _, g := range []*GPU{GPUOf(80, "", 0), GPUOf(89, "", 16), GPUOf(90, "", 0), GPUOf(120, "", 0)} {
 		for _, d := range [][3]int{{1, 1, 1}, {8192, 3072, 768}, {31, 1000, 5001}, {64, 50257, 768}, {16, 16, 0}, {3, 300, 7}} {
 			for _, orders := range []string{"NN", "NT", "TN", "TT"} {
@@ -164,7 +165,8 @@ func TestTF32Plans(t *testing.T) {
 	}
 }
 
-// Reading fragments in either storage order, and copies of every width, have no bank conflicts.
+// TestTF32Banks checks that reading fragments in either storage order, and copies of every width,
+// have no bank conflicts.
 func TestTF32Banks(t *testing.T) {
 	for _, f := range tensorForms {
 		f = f.forType(dtype.F32)

@@ -10,17 +10,17 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A traffic is a kernel whose speed is limited by memory bandwidth, on rows of GPT-2's lengths. The
-// field operands lists everything that the kernel must read or write. An operand that is read and
-// written is listed twice.
+// A traffic describes a kernel whose speed is limited by memory bandwidth, on rows of GPT-2's
+// lengths. The field operands lists everything that the kernel must read or write. An operand that
+// is read and written is listed twice.
 type traffic struct {
 	name string
 	plan func(m *machine) (operands []Operand, list []Launch, err error)
-	// limit is the allowed ratio of the moved bytes to the least possible number; 0 means 1.05. A
-	// case with another value gives the reason.
+	// limit is the largest allowed ratio of the moved bytes to the least possible number. 0 means
+	// 1.05. Each case with another value gives the reason.
 	limit float64
-	// loose says that requests touch more sectors than they need, including sectors beyond the ends
-	// of rows. The case gives the reason.
+	// loose allows requests to touch more sectors than they need, including sectors beyond the ends
+	// of rows. A case that sets it gives the reason.
 	loose bool
 }
 
@@ -34,7 +34,7 @@ const (
 )
 
 // moved runs launches. It returns the number of bytes that pass between memory and blocks, and the
-// minimum number of bytes that must pass.
+// least number that must pass.
 func moved(m *machine, list []Launch, err error, operands []Operand) (bytes, minimum int, s ptxvm.Stats) {
 	m.traffic = &ptxvm.Traffic{Cached: blockBytes / 32}
 	for _, o := range operands {
@@ -53,7 +53,7 @@ func moved(m *machine, list []Launch, err error, operands []Operand) (bytes, min
 	return bytes, minimum, s
 }
 
-// fillSmall fills o with a few small numbers, which is faster than using random numbers.
+// fillSmall fills o with a few small numbers, because random numbers would take longer.
 func fillSmall(m *machine, o Operand) Operand {
 	var few [7]uint64
 	for k := range few {
@@ -78,8 +78,8 @@ func span(o Operand) int {
 func traffics(t *testing.T) []traffic {
 	const rows, width, vocab = 64, 768, 50257
 	f, h, whole := dtype.F32, dtype.BF16, dtype.I64
-	// maps returns a function that plans p over operands with the given layouts. An operand without
-	// a layout is dense, with the shape [rows, columns].
+	// maps returns a function that plans the program p over operands with the given layouts. An
+	// operand without a layout is dense, with the shape [rows, columns].
 	maps := func(p *expr.Program, columns int, layouts ...shape.Layout) func(m *machine) ([]Operand, []Launch, error) {
 		return func(m *machine) ([]Operand, []Launch, error) {
 			out := m.tensor(p.Out[0], dense(rows, columns), 0)
@@ -167,15 +167,15 @@ func traffics(t *testing.T) []traffic {
 		list, err := Reduce(&device.Reduction{Kind: device.Sum, Map: p}, out, in, nil, m.scratch)
 		return append(in, out), list, err
 	}
-	// activated plans a product whose speed is bound by its result and by the activation's second
-	// operand.
+	// activated plans a product whose speed is limited by the traffic of its result and of the
+	// activation's second operand.
 	activated := func(m *machine) ([]Operand, []Launch, error) {
 		o := ProductOperands{Out: m.tensor(h, dense(1, rows, width), 0), A: fillSmall(m, m.tensor(h, dense(1, rows, 16), 0)),
 			B: fillSmall(m, m.tensor(h, dense(1, 16, width), 0)), With: fillSmall(m, m.tensor(h, dense(1, rows, width), 0)), Act: geluGradient(h)}
 		list, err := MatMulSplit(a100, o, m.scratch)
 		return []Operand{o.Out, o.A, o.B, o.With}, list, err
 	}
-	// steps plans p over tensors of 32,768 elements, in place.
+	// steps returns a function that plans the program p over tensors of 32,768 elements, in place.
 	steps := func(p *expr.Program, checked bool) func(m *machine) ([]Operand, []Launch, error) {
 		return func(m *machine) ([]Operand, []Launch, error) {
 			slots := m.fill(m.tensor(whole, dense(len(p.Params)), 0), func(int) uint64 { return expr.Encode(f, 0.5) })
@@ -197,15 +197,15 @@ func traffics(t *testing.T) []traffic {
 		}
 	}
 	row := strided([]int{rows, 3 * width}, []int{0, 1})
-	// turns plans a rotation of the queries of 6 heads by given angles. The queries lie in a
-	// projection of queries, keys and values.
+	// turns returns a function that plans a rotation of the queries of 6 heads by given angles. The
+	// queries are part of a projection of queries, keys and values.
 	turns := func(typ dtype.Type, step int) func(m *machine) ([]Operand, []Launch, error) {
 		return func(m *machine) ([]Operand, []Launch, error) {
 			const heads, half = 6, 64
 			c, s := expr.X(2), expr.X(3)
 			p := expr.MustLower([]*expr.Expr{x0.Mul(c).Sub(x1.Mul(s)), x1.Mul(c).Add(x0.Mul(s))}, []dtype.Type{typ, typ}, []dtype.Type{typ, typ, f, f}, -1)
 			parts := func(x Operand, pitch int) []Operand {
-				// pairs of elements of a head's row: half apart, or neighbours if step is 2
+				// the elements of a pair are half a row of a head apart, or neighbours if step is 2
 				x.Layout = strided([]int{heads, rows, half}, []int{2 * half, pitch, step})
 				y := x
 				y.Offset += half + (1-half)*(step-1)
@@ -250,8 +250,8 @@ func traffics(t *testing.T) []traffic {
 		{name: "layer norm, bfloat16 by float32", plan: norm(h, f, false)},
 		{name: "layer norm gradient, float32", plan: norm(f, f, true)},
 		{name: "layer norm gradient, bfloat16 by float32", plan: norm(h, f, true)},
-		// Rows of an odd length begin at any address. Their ends are the elements before a whole
-		// sector and those after the last vector.
+		// Rows of an odd length are misaligned. Their ends are the elements before the first whole
+		// sector, and the elements after the last vector.
 		{name: "cross-entropy, float32", plan: entropy(f, vocab, false)},
 		{name: "cross-entropy, bfloat16", plan: entropy(h, vocab, false)},
 		{name: "cross-entropy gradient, float32", plan: entropy(f, vocab, true)},
@@ -269,8 +269,8 @@ func traffics(t *testing.T) []traffic {
 			list, err := Gather(out, src, index, 0, m.fault().Addr, 0)
 			return []Operand{src, out, index}, list, err
 		}},
-		// The index of a sorted position is read for that position and for its neighbours. The
-		// slice of src at that position is read once.
+		// The index of a sorted position is read for this position and for its neighbours. The
+		// slice of src at the position is read once.
 		{name: "gradients of tokens added up", plan: func(m *machine) ([]Operand, []Launch, error) {
 			const tokens, table = 1024, 48
 			index := m.indices(m.tensor(whole, strided([]int{tokens, width}, []int{1, 0}), 0), table, false)
@@ -279,18 +279,18 @@ func traffics(t *testing.T) []traffic {
 			return []Operand{src, dst, dst, index}, list, err
 		}},
 		{name: "the first 50 of logits, float32", loose: true, plan: func(m *machine) ([]Operand, []Launch, error) {
-			m.conflicts = true // bank conflicts: the digits decide which counters a warp accesses
+			m.conflicts = true // the digits decide which counters a warp accesses
 			x, out := m.random(m.tensor(f, dense(4, vocab), 0)), m.tensor(whole, dense(4, 50), 0)
 			list, err := Argsort(out, x, true, m.scratch)
 			return []Operand{x, out}, list, err
 		}},
 		// Counting reads 4 bytes of each key. Then come four passes. The first reads 4 bytes and
 		// writes 8, two read and write 8, and the last reads 8 and writes a position. That is 64
-		// bytes for each element, and the least possible number is 12. Communication of the tiles
+		// bytes for each element, and the least possible number is 12. Communication between tiles
 		// adds about 2 bytes. A run of elements with the same digit may begin within a sector. Such
 		// a sector is written twice.
 		{name: "sorted, float32", limit: 7, loose: true, plan: func(m *machine) ([]Operand, []Launch, error) {
-			m.conflicts = true // bank conflicts: the digits decide where elements are stored
+			m.conflicts = true // the digits decide where elements are stored
 			x, out := m.random(m.tensor(f, dense(1, 1<<16), 0)), m.tensor(whole, dense(1, 1<<16), 0)
 			list, err := Argsort(out, x, false, m.scratch)
 			return []Operand{x, out}, list, err
@@ -301,8 +301,9 @@ func traffics(t *testing.T) []traffic {
 	}
 }
 
-// Kernels whose speed is limited by memory bandwidth move at most a twentieth more bytes than they
-// must, unless a case allows more. Run with -v to see the numbers, which are the emulator's counts.
+// TestTraffic checks that kernels whose speed is limited by memory bandwidth move at most a
+// twentieth more bytes than they must, unless a case allows more. With -v it prints the numbers,
+// which are the emulator's counts.
 func TestTraffic(t *testing.T) {
 	t.Logf("%-42s %9s %9s %6s %8s", "kernels", "least", "moved", "ratio", "sectors")
 	for _, c := range traffics(t) {

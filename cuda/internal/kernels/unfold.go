@@ -85,13 +85,13 @@ func (s unfoldSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		at := coords.split(i)
 		to := y.At(dot(b, at, yStrides, s.wide))
 		ks, places := at[2:1+r], at[1+r:]
-		first := make([]ptx.Value, r) // where the window begins; before the plane this wraps
+		first := make([]ptx.Value, r) // index at which the window begins; an index before the plane wraps around
 		for d := range axes {
 			first[d] = places[d].Mul(axes[d].stride).Sub(axes[d].before)
 		}
 		row := append([]ptx.Value{}, at[:2]...)
 		inside := b.Const(it, num(0)).Eq(num(0))
-		for d, k := range ks { // an unsigned number that wrapped is too large
+		for d, k := range ks { // an unsigned index that wrapped around is too large
 			p := k.Mad(axes[d].dilation, first[d])
 			row, inside = append(row, p), inside.And(p.Lt(axes[d].in))
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// unfoldCases have planes and windows of one to three dimensions.
+// unfoldCases lists planes and windows of one to three dimensions.
 var unfoldCases = []struct {
 	t      dtype.Type
 	x, out []int
@@ -21,13 +21,13 @@ var unfoldCases = []struct {
 	{dtype.U8, []int{1, 2, 5, 5, 5}, []int{3, 3, 3}, device.Window{Rank: 3, Kernel: [3]int{2, 3, 2}, Stride: [3]int{2, 1, 2}, Dilation: [3]int{1, 2, 1}, Before: [3]int{1, 1, 1}}},
 	{dtype.Bool, []int{1, 1, 20}, []int{19}, device.Window{Rank: 1, Kernel: [3]int{4}, Stride: [3]int{1}, Dilation: [3]int{1}, Before: [3]int{9}}},
 	{dtype.I64, []int{1, 2, 4, 3}, []int{4, 3}, device.Window{Rank: 2, Kernel: [3]int{1, 1}, Stride: [3]int{1, 1}, Dilation: [3]int{1, 1}}},
-	// the last windows lie behind the plane, and the plane is empty
+	// the last windows lie after the end of the plane, and a plane is empty
 	{dtype.F32, []int{1, 2, 3}, []int{9}, device.Window{Rank: 1, Kernel: [3]int{2}, Stride: [3]int{2}, Dilation: [3]int{1}, Before: [3]int{1}}},
 	{dtype.F32, []int{2, 2, 0, 3}, []int{2, 3}, device.Window{Rank: 2, Kernel: [3]int{2, 1}, Stride: [3]int{1, 1}, Dilation: [3]int{1, 1}, Before: [3]int{3, 0}}},
 }
 
-// The copies of windows are one launch, with narrow and with wide indices. An element outside of
-// the plane is 0.
+// TestUnfold checks that the copies of windows are one launch, with narrow and with wide indices,
+// and that an element outside of the plane is 0.
 func TestUnfold(t *testing.T) {
 	defer func(n int) { narrowLimit = n }(narrowLimit)
 	for range 2 {
@@ -57,7 +57,8 @@ func TestUnfold(t *testing.T) {
 	}
 }
 
-// unfolded returns the elements of columns of the given shape. The plane x has the sizes dims.
+// unfolded is the reference: it returns the elements of columns of the given shape. The plane x has
+// the sizes dims.
 func unfolded(x []uint64, columns shape.Dims, dims []int, win device.Window) []uint64 {
 	list, r := make([]uint64, columns.Size()), win.Rank
 	for i := range list {
@@ -78,7 +79,7 @@ func unfolded(x []uint64, columns shape.Dims, dims []int, win device.Window) []u
 	return list
 }
 
-// Offsets beyond 31 bits make a kernel of wide indices.
+// TestUnfoldWide checks that offsets beyond 31 bits make a kernel with wide indices.
 func TestUnfoldWide(t *testing.T) {
 	one := [3]int{1, 1, 1}
 	w := device.Window{Rank: 2, Kernel: [3]int{3, 3}, Stride: one, Dilation: one, Before: one}

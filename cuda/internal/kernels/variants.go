@@ -11,17 +11,18 @@ import (
 )
 
 // A Variant is one way to compute an operation. The first Variant of a list is the planner's
-// choice. The other Variants differ from it in choices that affect only speed. So a measurement on
-// a GPU can find the best Variant. Results are the same, up to the order of sums.
+// choice. The others differ from it in choices that affect only speed, so that measurements on a
+// GPU can find the best one. Results are the same, up to the order of sums.
 type Variant struct {
 	Name     string
 	Launches []Launch
 }
 
-// productTune has the choices of a product's variant. 0 leaves a choice to the planner.
+// productTune holds the choices that make a variant of a product. The value 0 leaves a choice to
+// the planner.
 type productTune struct {
 	blocks int // number of blocks that a multiprocessor should hold
-	group  int // tiles along m that blocks compute before the next column of tiles
+	group  int // number of tiles along m that blocks compute before they go on to the next column of tiles
 	parts  int // number of parts in which a tile is loaded through registers
 	stages int // number of tiles in shared memory, on tensor cores
 }
@@ -37,8 +38,8 @@ func (t productTune) String() string {
 	return nonZero("b", t.blocks) + nonZero("g", t.group) + nonZero("p", t.parts) + nonZero("s", t.stages)
 }
 
-// nonZero returns a letter and a number, for the name of a kernel. For 0, which leaves the choice
-// to the planner, it returns "".
+// nonZero returns a letter and a number for the name of a kernel. It returns "" for 0, which leaves
+// the choice to the planner.
 func nonZero(letter string, n int) string {
 	if n == 0 {
 		return ""
@@ -46,13 +47,13 @@ func nonZero(letter string, n int) string {
 	return letter + strconv.Itoa(n)
 }
 
-// staticShared is the number of bytes of shared memory that a kernel can have without asking for
-// them at launch.
+// staticShared is the number of bytes of shared memory that a kernel can have without a request at
+// launch.
 const staticShared = 48 << 10
 
-// beyondStatic returns the bytes of dynamic shared memory that a kernel asks for at launch. The
-// arguments are the bytes for the kernel's tiles, and the bytes for its other data. If all of these
-// bytes fit static shared memory, the result is 0. Otherwise it is the bytes for the tiles.
+// beyondStatic returns the bytes of dynamic shared memory that a kernel requests at launch. The
+// arguments are the bytes of the kernel's tiles, and of its other data. If all of them fit into
+// static shared memory, the result is 0. Otherwise it is the size of the tiles.
 func beyondStatic(tiles, more int) int {
 	if tiles+more > staticShared {
 		return tiles
@@ -60,7 +61,7 @@ func beyondStatic(tiles, more int) int {
 	return 0
 }
 
-// sharedTiles declares the shared memory for tiles, as dynamic memory if atLaunch is not 0.
+// sharedTiles declares the shared memory for tiles. It is dynamic memory if atLaunch is not 0.
 func sharedTiles(b *ptx.Builder, t ptx.Type, bytes, atLaunch int) ptx.Ptr {
 	if atLaunch > 0 {
 		return b.DynamicShared("tiles", t)
@@ -77,7 +78,7 @@ func MatMulVariants(g *GPU, o ProductOperands, scratch Scratch) ([]Variant, erro
 	try := func(name string, f productForm) {
 		l.add(name, func() ([]Launch, error) { return launchMatMul(f, o) })
 		blocks := batch * f.tiles(m, n)
-		// k is divided such that each multiprocessor gets about 1, 2, 4 or 8 blocks
+		// k is divided so that each multiprocessor gets about 1, 2, 4 or 8 blocks
 		for _, want := range []int{1, 2, 4, 8} {
 			parts := min(want*g.Cores/blocks, k/64)
 			if parts < 2 || !o.divisible(f, scratch) {
@@ -123,10 +124,11 @@ func MatMulVariants(g *GPU, o ProductOperands, scratch Scratch) ([]Variant, erro
 	return l.list, l.err
 }
 
-// mapTune has the choices of an elementwise kernel's variant. 0 leaves a choice to the planner.
+// mapTune holds the choices that make a variant of an elementwise kernel. The value 0 leaves a
+// choice to the planner.
 type mapTune struct {
-	threads  int // threads of a block
-	together int // vectors that a thread reads before it computes the first one
+	threads  int // number of threads of a block
+	together int // number of vectors that a thread reads before it computes the first one
 	blocks   int // number of blocks that a multiprocessor should hold
 	grid     int // largest number of blocks
 }
@@ -158,9 +160,10 @@ func MapVariants(p *expr.Program, outs, ins []Operand, params []uint64) ([]Varia
 	return l.list, l.err
 }
 
-// reduceTune has the choices of a reduction's variant. 0 leaves a choice to the planner.
+// reduceTune holds the choices that make a variant of a reduction. The value 0 leaves a choice to
+// the planner.
 type reduceTune struct {
-	form   reduceForm // 1 + the form
+	form   reduceForm // 1 plus the form
 	unroll int
 	chunk  int
 }
@@ -208,7 +211,7 @@ func SoftmaxVariants(out, x Operand, log bool) ([]Variant, error) {
 	return l.list, l.err
 }
 
-// lister collects variants. It drops a variant that equals an earlier one.
+// lister collects variants, without duplicates.
 type lister struct {
 	list []Variant
 	err  error
@@ -221,8 +224,8 @@ func (l *lister) add(name string, plan func() ([]Launch, error)) {
 	}
 	for _, v := range l.list {
 		same := slices.EqualFunc(v.Launches, launches, func(x, y Launch) bool { return x.Kernel == y.Kernel && x.Grid == y.Grid })
-		// The planner's choice may appear a second time. The difference between its two
-		// measurements shows the noise.
+		// The planner's choice may appear twice. The difference between its two measurements shows
+		// the noise.
 		if same && (v.Name != "chosen" || len(launches) > 1) {
 			return
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// The results of each variant agree with those of the planner's kernel. They agree in all bits if
-// both kernels divide the sums equally.
+// TestVariants checks that the results of each variant agree with those of the planner's kernel, in
+// all bits if both kernels divide the sums equally.
 func TestVariants(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -6,14 +6,14 @@ import (
 )
 
 // loadVector loads n consecutive elements of type t at p and widens them. It uses accesses of up to
-// 16 bytes. The address p must be a multiple of 16 bytes, or of the size of n elements if that is
-// less.
+// 16 bytes. The address p must be a multiple of 16 bytes, or of the total size of the elements if
+// that is less.
 func loadVector(_ *ptx.Builder, p ptx.Ptr, t dtype.Type, n int) []ptx.Value {
 	return widenVector(t, loadStored(p, t, n), n)
 }
 
-// loadStored loads the elements as loadVector does, but does not widen them. It returns elements,
-// or words of several elements.
+// loadStored loads the elements as loadVector does, but does not widen them. It returns single
+// elements, or words that contain several elements.
 func loadStored(p ptx.Ptr, t dtype.Type, n int) (out []ptx.Value) {
 	s := storage(t)
 	switch size := t.Size(); {
@@ -120,8 +120,8 @@ func storeWords(p ptx.Ptr, w []ptx.Value) {
 	p.As(ptx.B32).StoreVec(w...)
 }
 
-// vectorLength returns how many elements a thread handles together. That number of elements of the
-// widest operand has 16 bytes.
+// vectorLength returns how many elements a thread handles together. In the widest type of the
+// operands, they fill 16 bytes.
 func vectorLength(list []Operand) int {
 	size := 1
 	for _, o := range list {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// acceptanceHeader has the declarations for the lines of acceptanceLines.
+// acceptanceHeader declares everything that the lines of acceptanceLines use.
 const acceptanceHeader = `.version 8.1
 .target sm_90
 .address_size 64
@@ -30,8 +30,8 @@ func registerFor(t string, i int) string {
 	return fmt.Sprintf("%s%d", map[int]string{1: "%h", 2: "%h", 4: "%r", 8: "%rd"}[typeByName[t].Size()], i)
 }
 
-// acceptanceLines returns instructions in all combinations of types and modifiers. Some
-// instructions are right, and some are wrong.
+// acceptanceLines returns instructions in all combinations of types and modifiers, valid and
+// invalid ones.
 func acceptanceLines() (lines []string) {
 	add := func(f string, a ...any) { lines = append(lines, fmt.Sprintf(f, a...)) }
 	types := strings.Fields("b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f16 f16x2 bf16 bf16x2 tf32 f32 f64 pred")
@@ -422,11 +422,11 @@ var refusedOnPurpose = regexp.MustCompile(`^(st(\.weak)?\.param|setp\.[a-z.]*b?f
 	`fence\.proxy|ldmatrix\.sync\.aligned\.m8n8\.x2\.b16|mov\.u16 %h1, %tid|mov\.u32 %r1, %tid\.w|` +
 	`(atom|red)\.global\.(add\.)?v[24]|ld\.global\.u32 %r1, \[(sm|%r2)\]|ld\.global\.f32 %d1)`)
 
-// foundLate matches lines that are too new for an older target, if ptxas notices this only in a
+// foundLate matches lines that are too new for an older target, where ptxas notices this only in a
 // later phase.
 var foundLate = regexp.MustCompile(`^(createpolicy|discard|applypriority|mov\.u32 %r1, %n?cluster|.*cache_hint|mma\.sync.*m16.*f64|mbarrier\.try_wait)`)
 
-// Parse and the real assembler agree on every line.
+// TestAcceptance checks that Parse and the real assembler agree on every line.
 func TestAcceptance(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {
@@ -455,6 +455,6 @@ func TestAcceptance(t *testing.T) {
 				t.Errorf("%v: ptxas takes %s: %v", target, l, err)
 			}
 		}
-		lines = taken // lines that are refused for the newest target are refused for older ones too
+		lines = taken // a line that is refused for the newest target is refused for older targets too
 	}
 }

@@ -2,8 +2,8 @@ package ptxvm
 
 import "math"
 
-// This file has the functions with the .approx modifier. The PTX ISA gives their error bounds in
-// section "Floating Point Instructions".
+// This file contains the functions for instructions with the .approx modifier. Their error bounds
+// are in section "Floating Point Instructions" of the PTX ISA.
 
 // exp2Coef are the Taylor coefficients of 2^f, ln2^k/k!. For |f| <= 1/2 the remainder is below
 // 2^-29, far less than the 2 ulp of ex2.approx.
@@ -93,7 +93,7 @@ func divApprox(a, b float32) float32 {
 	return canon(a * r)
 }
 
-// canon replaces any NaN by the canonical one of single precision, 0x7fffffff.
+// canon replaces any NaN by the canonical NaN of single precision, 0x7fffffff.
 func canon(x float32) float32 {
 	if x != x {
 		return nan32()

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// handlers has the function that decodes each base opcode.
+// handlers maps each base opcode to the function that decodes it.
 var handlers = map[string]func(*decoder){
 	"add": addSub, "sub": addSub, "addc": addSub, "subc": addSub, "mul": multiply, "mad": multiply, "madc": multiply, "fma": fusedMultiply,
 	"div": divide, "rem": remainder, "abs": absNeg, "neg": absNeg, "min": minMax, "max": minMax, "sad": sad,
@@ -29,7 +29,7 @@ var handlers = map[string]func(*decoder){
 
 var int16up = []Type{U16, S16, U32, S32, U64, S64}
 
-// dab resolves the operands d, a and b, all of type t.
+// dab resolves the operands d, a and b of an instruction, all with type t.
 func (d *decoder) dab(t Type) {
 	a := d.args(3)
 	d.in.d, d.in.a, d.in.b = d.dst(a[0], t), d.src(a[1], t), d.src(a[2], t)
@@ -50,7 +50,7 @@ func (d *decoder) noType(t Type) {
 }
 
 // direction removes an optional rounding modifier and returns it. Only f32 and f64 have rounding
-// modifiers besides .rn.
+// modifiers other than .rn.
 func (d *decoder) direction(t Type) rounding {
 	i := d.oneOf("rn", "rz", "rm", "rp")
 	if i > 0 && t != F32 && t != F64 {
@@ -59,8 +59,8 @@ func (d *decoder) direction(t Type) rounding {
 	return rounding(max(i, 0))
 }
 
-// directed returns a float32 operation that rounds by .rz, .rm or .rp. The operation computes the
-// exact result, or a result that is rounded to odd at 53 bits. It then rounds once more.
+// directed returns a float32 operation that rounds by .rz, .rm or .rp. The operation first computes
+// the exact result, or a result rounded to odd at 53 bits, and then rounds it to float32.
 func directed(name string, mode rounding) f32Op {
 	return func(a, b, c float32) float32 {
 		p, q := float64(a), float64(b)
@@ -266,7 +266,6 @@ func multiply(d *decoder) {
 	d.alu(f)
 }
 
-// hasAny reports whether any of the names is in the list.
 func hasAny(list []string, names ...string) bool {
 	for _, n := range names {
 		if slices.Contains(list, n) {

@@ -42,8 +42,8 @@ func assemble(t *testing.T, ptxas, arch, src string) (string, error) {
 	return string(out), err
 }
 
-// The real assembler accepts the PTX that the tests of this package execute, and refuses what Parse
-// refuses.
+// TestAgainstAssembler checks that the real assembler accepts the PTX that the tests of this
+// package execute, and refuses what Parse refuses.
 func TestAgainstAssembler(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {
@@ -78,8 +78,8 @@ func TestAgainstAssembler(t *testing.T) {
 			t.Errorf("%s\n%s", out, src)
 		}
 	}
-	// lines are plain instructions, which are assembled together in one module. Other bodies are
-	// assembled one by one.
+	// Plain instructions are assembled together in one module, as lines. Other bodies are assembled
+	// one by one.
 	var lines []string
 	for _, c := range rejected {
 		if plainInstruction.MatchString(c.body) {
@@ -94,7 +94,7 @@ func TestAgainstAssembler(t *testing.T) {
 		if _, no := refused[i+1]; no || !slices.Contains(lines, l) {
 			continue
 		}
-		// errors of later phases appear only if earlier phases have none
+		// ptxas reports errors of later phases only if earlier phases have none
 		if out, err := assemble(t, ptxas, "sm_80", rejectedSource(l)); err == nil {
 			t.Errorf("ptxas accepts what Parse refuses: %s %s", l, out)
 		}

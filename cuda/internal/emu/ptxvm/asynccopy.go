@@ -6,7 +6,7 @@ import "math/bits"
 // latest time that the ISA allows.
 type asyncCopy struct {
 	lane  int
-	group uint32 // number of groups that the lane had committed before this copy
+	group uint32 // number of groups that the lane committed before this copy
 	off   int    // offset in shared memory
 	size  int
 	n     int // bytes from the source; the remaining bytes are zero
@@ -98,7 +98,7 @@ func (w *warp) issueCopy(in *inst, m uint32, srcOff uint64) {
 	pc := w.pc
 	src, count := &w.r[in.b], &w.r[x.count]
 	st := &w.cta.stats
-	// The sources are handled first, because w.addr is used again for the destinations.
+	// The sources are handled first, because w.addr is then overwritten with the destinations.
 	first := len(w.pending)
 	var zero uint32
 	for l := range w.addr {
@@ -159,7 +159,7 @@ func (w *warp) issueCopy(in *inst, m uint32, srcOff uint64) {
 	}
 }
 
-// globalBytes checks n bytes one by one, for a source that is shorter than the copy.
+// globalBytes checks n bytes one by one, for a copy whose source is shorter than its destination.
 func (w *warp) globalBytes(in *inst, l, n int) {
 	a := w.addr[l]
 	for i := n - 1; i >= 0; i-- {
@@ -176,7 +176,7 @@ func (w *warp) globalBytes(in *inst, l, n int) {
 }
 
 // waitCopies completes the copies of the lanes of m, except the copies of each lane's n newest
-// groups. If the last argument is true, it also completes copies that are not committed.
+// groups. If all is true, it also completes copies that are not committed.
 //
 //go:norace
 func (w *warp) waitCopies(m uint32, n uint32, all bool) {

@@ -93,8 +93,8 @@ func atomicMemory(d *decoder) {
 	})
 }
 
-// vectorAdd decodes red and atom .global.add.v2|v4.f32. The instruction is one atomic for each
-// element. The address is aligned to the whole vector.
+// vectorAdd decodes red and atom .global.add.v2|v4.f32. The instruction does one atomic operation
+// for each element. The address must be aligned to the whole vector.
 func vectorAdd(d *decoder, n int, f func(old, b, c uint64) uint64, red bool) {
 	x := d.extra()
 	args := 3
@@ -268,7 +268,7 @@ func (w *warp) atomicGlobal(in *inst, m uint32) {
 					break
 				}
 			}
-		default: // two bytes: compare-and-swap of the word that contains them
+		default: // a 2-byte element: compare-and-swap of the word that contains it
 			shift := 8 * (uintptr(p) & 2)
 			q := (*uint32)(unsafe.Pointer(uintptr(p) &^ 2))
 			for {
@@ -287,8 +287,8 @@ func (w *warp) atomicGlobal(in *inst, m uint32) {
 	}
 }
 
-// atomicShared executes atom and red on shared memory. It needs no atomic operations of Go, because
-// a block runs on one goroutine.
+// atomicShared executes atom and red on shared memory. It does not use Go's atomic operations,
+// because a block runs on one goroutine.
 func (w *warp) atomicShared(in *inst, m uint32) {
 	x, s := in.x, &w.cta.shared
 	w.conflicts(m, x.size)

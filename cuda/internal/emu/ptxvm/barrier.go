@@ -2,7 +2,7 @@ package ptxvm
 
 import "math/bits"
 
-// Modes of a CTA barrier instruction.
+// These are the modes of a CTA barrier instruction.
 const (
 	barSync uint8 = iota
 	barArrive
@@ -15,12 +15,12 @@ const (
 type ctaBarrier struct {
 	arrived uint32 // mask of the warps that have arrived
 	waiting uint32 // mask of the warps that wait at the barrier
-	threads int    // arrived threads, counted in whole warps
-	want    int    // expected threads, 0: all live warps
-	count   int    // count of bar.red.popc
+	threads int    // number of threads that have arrived, counted in whole warps
+	want    int    // number of expected threads; 0: all live warps
+	count   int    // number of true predicates, for bar.red.popc
 	and, or bool
 	vc      []uint32  // clocks of the warps that have arrived
-	seen    knowledge // what the arrived warps know of other blocks
+	seen    knowledge // what the arrived warps know about other blocks
 }
 
 func (b *ctaBarrier) reset() {
@@ -96,7 +96,7 @@ func (w *warp) uniform(in *inst, m uint32, slot int32, what string) uint32 {
 	return v
 }
 
-// tryRelease completes a barrier if all expected threads have arrived.
+// tryRelease releases the warps at a barrier if all expected threads have arrived.
 func (c *cta) tryRelease(id int) {
 	b := &c.barriers[id]
 	if b.waiting == 0 && (b.want == 0 || b.threads < b.want) {

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// logic decodes the instructions "and", "or", "xor" and "not", for bits and for predicates.
+// logic decodes the instructions "and", "or", "xor" and "not", on bits and on predicates.
 func logic(d *decoder) {
 	t := d.typIn(Pred, B16, B32, B64)
 	if t == Pred {

@@ -21,7 +21,7 @@ const racePage = 4096
 
 // mark is the last access of one kind to one byte.
 type mark struct {
-	block uint32 // index of the block + 1, or 0 for no block, or manyBlocks for several blocks
+	block uint32 // index of the block plus 1; 0 for no block; manyBlocks for several blocks
 	epoch uint32 // epoch of the warp at the access
 	pc    int32
 	warp  uint16
@@ -37,11 +37,11 @@ type blockRaces struct {
 	grid     [3]uint32
 	pages    map[*region]map[uint64]*markPage
 	released map[uint64]knowledge // knowledge that a word releases, by the word's address
-	current  uint32               // index + 1 of the running block
+	current  uint32               // index of the running block, plus 1
 }
 
-// knowledge has an epoch for each warp of each block. Everything that the warp did up to that epoch
-// happened before now.
+// knowledge maps blocks to an epoch for each of their warps. Everything that the warp did up to
+// that epoch happened before now.
 type knowledge map[uint32][]uint32
 
 func (k *knowledge) add(other knowledge) {
@@ -64,7 +64,7 @@ func (k knowledge) learn(block uint32, epochs []uint32) {
 	}
 }
 
-// beyond is what a warp knows of blocks that are not its own.
+// beyond holds what a warp knows about other blocks.
 type beyond struct {
 	seen       knowledge
 	unacquired knowledge // knowledge that the warp has read but not acquired; a fence acquires it

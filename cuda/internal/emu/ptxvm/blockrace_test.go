@@ -10,9 +10,9 @@ type blockCase struct {
 	race       bool
 }
 
-// blockCases are bodies of kernels. %r0 is the number of the block, %t the number of the thread,
-// and %rd0 the address of a buffer of zeros. %rd1 is the address of the buffer's word number %t,
-// and %rd2 the address of word number %r0.
+// blockCases lists bodies of kernels. Register %r0 is the block's index, %t is the thread's index,
+// and %rd0 is the address of a buffer of zeros. %rd1 is the address of word %t of the buffer, and
+// %rd2 is the address of word %r0.
 var blockCases = []blockCase{
 	{"each block its own word", "st.global.u32 [%rd2], %r0;\n ld.global.u32 %r1, [%rd2];", false},
 	{"all blocks read", "ld.global.u32 %r1, [%rd0+128];\n st.global.u32 [%rd2], %r1;", false},
@@ -36,7 +36,7 @@ var blockCases = []blockCase{
 	{"cp.async of another block's result", "add.u32 %r2, %r0, 1;\n st.global.u32 [%rd2], %r2;\n setp.eq.u32 %p1, %r0, 0;\n@%p1 ret;\n cp.async.ca.shared.global [%s], [%rd2+-4], 4; // HERE", true},
 }
 
-// blockWarpCases are bodies for blocks of two warps. Thread 32 of each block stores the block's
+// blockWarpCases lists bodies for blocks of two warps. Thread 32 of each block stores the block's
 // word, and thread 32 of block 3 then reads the word of block 0. Thread 0 increments the counter
 // that orders the blocks.
 var blockWarpCases = []blockCase{

@@ -171,7 +171,8 @@ func TestBadLaunches(t *testing.T) {
 	}
 }
 
-// The fault of the lowest block is reported for any number of workers.
+// TestFaultIsDeterministic checks that the fault of the lowest block is reported, for any number of
+// workers.
 func TestFaultIsDeterministic(t *testing.T) {
 	src := kernel("mov.u32 %r1, %ctaid.x;\n setp.lt.u32 %p1, %r1, 13;\n@%p1 ret;\n trap; // HERE")
 	for range 20 {

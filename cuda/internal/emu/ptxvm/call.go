@@ -8,19 +8,19 @@ type activation struct {
 	site *callSite
 	// bytes of registers on a thread's stack that this call and its callers would need
 	stack int
-	// registers before this call, if the function was active already
+	// the callee's registers before this call, if the call is recursive
 	saved        []lanes
 	savedW       []uint32
 	preds, predW []uint32
 }
 
-// maxStack bounds the bytes of a thread's stack that calls of functions need. The bound applies to
-// local memory, and separately to registers. On hardware the program sets that limit
+// maxStack bounds the stack of a thread in bytes. The bound applies to the frames in local memory,
+// and separately to the registers of the calls in progress. On hardware the program sets this limit
 // (CU_LIMIT_STACK_SIZE).
 const maxStack = 64 << 10
 
-// call makes the lanes of m execute a function. Lanes outside of m wait. In a call by address, the
-// lanes of m that call a different function wait too.
+// call makes the lanes of m execute a function, while all other lanes wait. In a call by address,
+// the lanes of m that call a different function wait too.
 func (w *warp) call(in *inst, m uint32) {
 	site, b := in.x.call, in.x.call.to
 	w.stack = append(w.stack, frame{pc: w.pc + 1, rpc: w.rpc, mask: w.mask, depth: w.depth})
@@ -83,8 +83,8 @@ func lanesOf(m uint32) func(yield func(l int) bool) {
 	}
 }
 
-// callee returns the function whose address the first lane of m holds, and the set of lanes that
-// hold this address.
+// callee returns the function whose address the first lane of m holds, and the lanes that hold the
+// same address.
 func (w *warp) callee(in *inst, m uint32) (b *body, group uint32) {
 	w.requireWritten(in, m, in.a)
 	r := &w.r[in.a]
@@ -117,7 +117,7 @@ func (w *warp) callee(in *inst, m uint32) (b *body, group uint32) {
 	return b, group
 }
 
-// leave ends the call whose function has returned.
+// leave returns from the current call to its caller.
 func (w *warp) leave() {
 	a := &w.calls[len(w.calls)-1]
 	m, base := w.mask, &w.r[w.cta.entry.base]
@@ -140,7 +140,7 @@ func (w *warp) moveLocal(to, from, n int) {
 	copy(w.localInit[to:to+n], w.localInit[from:from+n])
 }
 
-// save saves the registers of a function that calls itself, directly or through other functions.
+// save saves the registers of a function that is called recursively.
 func (w *warp) save(a *activation) {
 	a.saved, a.preds = []lanes{}, []uint32{}
 	for _, s := range a.to.regs {
@@ -162,7 +162,7 @@ func (w *warp) restore(a *activation, m uint32) {
 	}
 }
 
-// grow makes local memory large enough for the frames.
+// grow makes local memory large enough for frames of the given size.
 func (w *warp) grow(in *inst, m uint32, need int) {
 	if need <= w.stride {
 		return
@@ -209,7 +209,7 @@ func (w *warp) assertFailed(in *inst, m uint32) {
 			}
 			switch args[i].size {
 			case 1, 2, 4, 8:
-			default: // the compiler passes no values of other sizes
+			default: // the compiler passes values of no other size
 				return 0
 			}
 			return loadLE(w.local[at+args[i].offset:], args[i].size)
@@ -218,7 +218,7 @@ func (w *warp) assertFailed(in *inst, m uint32) {
 	}
 }
 
-// text returns the string at an address of global memory.
+// text returns the C string at an address of global memory.
 func (w *warp) text(addr uint64) string {
 	r := w.cta.launch.Mem.reach(addr)
 	if r == nil {

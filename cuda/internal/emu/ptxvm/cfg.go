@@ -1,8 +1,8 @@
 package ptxvm
 
 // reconverge sets rpc of every branch to the first instruction of its block's immediate
-// post-dominator. Only the last exit of the text counts as an exit. Lanes that leave by an earlier
-// exit are not waited for, so that the remaining lanes still meet. Post-dominators follow Cooper,
+// post-dominator. Only the last exit of the text counts as an exit. Nothing waits for lanes that
+// leave by an earlier exit, so the remaining lanes still meet. Post-dominators follow Cooper,
 // Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on the reversed graph of
 // instructions.
 //
@@ -41,7 +41,7 @@ func reconverge(code []inst, offset int32) {
 			}
 		}
 	}
-	exit := n - 1 // the appended ret, or the last unguarded exit if nothing reaches it
+	exit := n - 1 // the appended ret, or the last unguarded exit if no path reaches that ret
 	for exit > 0 && len(preds[exit]) == 0 {
 		exit--
 		for exit > 0 && !(code[exit].kind == kExit && code[exit].guard == 0) {

@@ -2,7 +2,7 @@ package ptxvm
 
 import "slices"
 
-// cmpFn compares two registers and returns one bit for each lane.
+// cmpFn compares two registers. Bit l of its result is the result for lane l.
 type cmpFn = func(a, b *lanes) uint32
 
 func bit(c bool) uint32 {
@@ -61,7 +61,7 @@ func cmpInt[T integers](op string) cmpFn {
 	return nil
 }
 
-// floatCompare returns the function of an ordered or unordered comparison of two floats.
+// floatCompare returns the function for an ordered or unordered comparison of two floats.
 func floatCompare(op string) func(x, y float64) bool {
 	switch op {
 	case "eq":

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// conform is one entry of the conformance list: code over the registers %a, %b, %c (inputs), %d
-// (output) and the predicates %p %q %s, and rows of inputs followed by the expected output. regs
-// has the types of the registers that the code uses, in the order a, b, c, d. The last type is that
-// of the output.
+// conform is one entry of the conformance list. The code uses the registers %a, %b, %c (inputs) and
+// %d (output), and the predicates %p, %q and %s. Each row holds inputs and the expected output. The
+// field regs lists the types of the registers that the code uses, in the order a, b, c, d. The last
+// type is that of the output.
 type conform struct {
 	regs string
 	code string
@@ -53,7 +53,7 @@ func (c conform) entry(name string) string {
 	return b.String()
 }
 
-// run executes the code for all rows, one lane for each, and returns %d of every row.
+// run executes the code with one lane for each row, and returns %d of every row.
 func (c conform) run(t *testing.T) []uint64 {
 	t.Helper()
 	nin := len(strings.Fields(c.regs)) - 1
@@ -197,10 +197,10 @@ var floatCases = []conform{
 	{"f32 f32 f32", "mul.rn.f32 %d, %a, %b;", rows(row(sf(1.5), sf(-2), sf(-3)), row(0, inf32, qnan32), row(0x00800000, sf(.5), 0x00400000))},
 	{"f32 f32 f32", "mul.ftz.f32 %d, %a, %b;", rows(row(0x00800000, sf(.5), 0))},
 	{"f32 f32 f32 f32", "fma.rn.f32 %d, %a, %b, %c;", rows(row(sf(2), sf(3), sf(4), sf(10)),
-		// (1+2^-12)(1+2^-12) = 1 + 2^-11 + 2^-24 is a tie that c breaks. A sum in float64, rounded
-		// again to float32, would be wrong.
+		// (1+2^-12)(1+2^-12) = 1 + 2^-11 + 2^-24 is a tie that the addend c breaks. A sum in
+		// float64, rounded again to float32, would be wrong.
 		row(0x3f800800, 0x3f800800, sf(0x1p-60), 0x3f801001), row(0x3f800800, 0x3f800800, sf(-0x1p-60), 0x3f801000),
-		// This is such a tie in the subnormal range.
+		// This is a similar tie in the subnormal range.
 		row(sf(0x1p-75), sf(0x1p-75), 0, 0), row(sf(0x1p-75), sf(0x1p-75), 1, 2), row(inf32, 0, sf(1), qnan32))},
 	{"f32 f32 f32", "add.rz.f32 %d, %a, %b;", rows(row(sf(1), sf(-0x1p-30), 0x3f7fffff), row(sf(1), sf(0x1p-24), sf(1)), row(sf(0x1p127), sf(0x1p127), 0x7f7fffff))},
 	{"f32 f32 f32", "add.rp.f32 %d, %a, %b;", rows(row(sf(1), sf(0x1p-60), 0x3f800001), row(sf(1), sf(-1), 0), row(sf(-1), sf(-0x1p-60), sf(-1)))},
@@ -255,7 +255,8 @@ var floatCases = []conform{
 	{"f32 b32", "testp.finite.f32 %p, %a; selp.b32 %d, 1, 0, %p;", rows(row(1, 1), row(qnan32, 0), row(inf32, 0))},
 }
 
-// cmpCase returns the tests of a comparison with (1,2), (2,2), (3,2) and (NaN,2).
+// cmpCase returns tests of a comparison for the operands (1,2), (2,2), (3,2) and (NaN,2), with the
+// expected results.
 func cmpCase(op, t string, lt, eq, gt, nan uint64) conform {
 	one, two, three := sf(1), sf(2), sf(3)
 	return conform{"f32 f32 b32", "setp." + op + "." + t + " %p, %a, %b; selp.b32 %d, 1, 0, %p;", rows(row(one, two, lt), row(two, two, eq), row(three, two, gt), row(qnan32, two, nan))}
@@ -376,18 +377,20 @@ var convertCases = []conform{
 }
 
 func TestFMA32AgainstIntegers(t *testing.T) {
-	// An independent reference: exact integer arithmetic on 24-bit significands.
+	// The reference is independent of the emulator: exact integer arithmetic on 24-bit
+	// significands.
 	x := uint32(2463534242)
 	next := func() uint32 { x ^= x << 13; x ^= x >> 17; x ^= x << 5; return x }
 	for range 300000 {
-		// 12- and 13-bit integers: the product is exact in 25 bits
+		// integers of 12 and 13 bits, whose product is exact in 25 bits
 		a, b := next()&0x7ff|0x800, next()&0xfff|0x1000
 		shift := int(next()%60) - 50
 		c := float32(math.Ldexp(float64(int32(next()%4096)-2048), shift))
 		fa, fb := float32(a), float32(b)
 		got := fma32(fa, fb, c)
 		p := float64(a) * float64(b)
-		// Rounds p+c to nearest even, in integers, which are scaled by 2^30 if shift is negative.
+		// The reference rounds p+c to nearest even, in integers. If shift is negative, they are
+		// scaled by 2^30.
 		hi := uint64(p)
 		mant, exp := hi, 0
 		sticky, neg := false, false
@@ -398,7 +401,7 @@ func TestFMA32AgainstIntegers(t *testing.T) {
 			neg = v < 0
 			mant = uint64(max(v, -v))
 		default:
-			// the sum is p·2^30 + c·2^30; bits of c below 2^-30 become sticky
+			// the sum is p·2^30 + c·2^30, in which bits of c below 2^-30 become sticky
 			frac := math.Ldexp(float64(c), 30)
 			fl := math.Floor(frac)
 			mant, exp, sticky = uint64(int64(hi)<<30+int64(fl)), -30, frac != fl

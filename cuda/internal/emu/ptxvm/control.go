@@ -14,7 +14,7 @@ func branch(d *decoder) {
 	d.in.kind, d.in.target = kBranch, d.label(a[0].name)
 }
 
-// label returns the number of the instruction at a label.
+// label returns the index of the instruction at a label.
 func (d *decoder) label(name string) int32 {
 	pc, ok := d.stmt.scope.label(name)
 	if !ok {
@@ -71,7 +71,7 @@ func nop(d *decoder) {
 	}
 }
 
-// nanosleep yields the processor, because the block that the sleeper waits for may need it.
+// nanosleep yields the processor, because the block for which this thread waits may need it.
 func nanosleep(d *decoder) {
 	d.require(70, 6, 3)
 	d.typIn(U32)
@@ -108,9 +108,9 @@ func setRegisters(d *decoder) {
 	d.run(func(w *warp, in *inst, m uint32) { w.converged(in, m, BarrierDivergence) })
 }
 
-// fence decodes membar and fence. Goroutines run the blocks, and synchronise by Go's atomics. So
-// they see each other's accesses to device memory in order even without a fence. The fence has an
-// effect only for accesses to host memory, and for CheckBlocks.
+// fence decodes membar and fence. Blocks run on goroutines, whose atomic operations order their
+// accesses to device memory even without a fence. A fence has an effect only on accesses to host
+// memory, and on CheckBlocks.
 func fence(d *decoder) {
 	d.args(0)
 	scope := 0

@@ -205,7 +205,7 @@ func convert(d *decoder) {
 	default:
 		f = convertFloat(d, st, dt, mode, hasRound, integral, ftz, sat, relu)
 	}
-	if wt.Size() > dt.Size() && dt.signed() { // a wider register gets the result sign-extended
+	if wt.Size() > dt.Size() && dt.signed() { // a wider register holds the result sign-extended
 		g, n, m := f, dt.bits(), wt.mask()
 		f = func(a uint64) uint64 { return uint64(signExtend(g(a), n)) & m }
 	}
@@ -220,8 +220,7 @@ func signReader(t Type) func(uint64) uint64 {
 	return func(a uint64) uint64 { return a & m }
 }
 
-// intConvert returns a loop for a frequent integer conversion. For a rare conversion it returns
-// nil.
+// intConvert returns a fast loop for a frequent integer conversion, or nil for a rare one.
 func intConvert(st, dt, wt Type, sat bool) laneFn {
 	if sat || wt.Size() != dt.Size() {
 		return nil
@@ -340,8 +339,8 @@ func convertFloat(d *decoder, st, dt Type, mode rounding, hasRound, integral, ft
 	return f
 }
 
-// convertPair decodes cvt.rn.f16x2.f32 d, a, b and cvt.rn.bf16x2.f32 d, a, b. a becomes the upper
-// half.
+// convertPair decodes cvt.rn.f16x2.f32 d, a, b and cvt.rn.bf16x2.f32 d, a, b. Operand a becomes the
+// upper half of d.
 func convertPair(d *decoder, dt, st Type, mode rounding, hasRound, other, relu bool) {
 	d.require(80, 7, 0)
 	if st != F32 || !hasRound || mode > rz || other {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// cta runs one block at a time. A worker uses a single cta for all its blocks.
+// cta executes one block at a time. A worker uses one cta for all its blocks.
 type cta struct {
 	launch   *Launch
 	entry    *Entry
@@ -23,15 +23,15 @@ type cta struct {
 	shared   sharedMemory
 	barriers [16]ctaBarrier
 	global   globalLog
-	watch    bool          // look for races on global memory within the block
-	blocks   *blockRaces   // races between blocks; nil if the launch does not ask for them
-	lines    []LineStats   // counters by instruction; nil if the launch does not ask for them
-	cache    *blockCache   // for counts of traffic; nil if the launch does not ask for them
-	fence    atomic.Uint64 // counts fences: the increment orders accesses to host memory
-	abort    func() bool   // called between slices; true ends the block
+	watch    bool          // whether to look for races on global memory within the block
+	blocks   *blockRaces   // races between blocks; nil if the launch does not check them
+	lines    []LineStats   // counters by instruction; nil if the launch does not collect them
+	cache    *blockCache   // counts traffic; nil if the launch does not count it
+	fence    atomic.Uint64 // a counter of fences, whose increments order accesses to host memory
+	abort    func() bool   // called between slices of instructions; true ends the block
 }
 
-// slice is the number of instructions that a warp executes before another warp gets its turn.
+// slice is the number of instructions that a warp executes before the next warp runs.
 const slice = 256
 
 // newCTA returns the state for running blocks of a launch. It reuses the state of an earlier launch
@@ -114,7 +114,7 @@ func (w *warp) fillConst(slot int32, v uint64) {
 	}
 }
 
-// thread returns %tid of a linear thread index.
+// thread returns %tid of the thread with linear index i.
 func (c *cta) thread(i int) [3]uint32 {
 	b := c.launch.Block
 	t := uint32(i)
@@ -171,8 +171,7 @@ func (c *cta) fillSpecial(w *warp, s specialUse) {
 	}
 }
 
-// numSM returns the number of multiprocessors that %nsmid announces. It is the number of an A100 or
-// H100.
+// numSM returns the number of multiprocessors for %nsmid: that of an A100 or H100.
 func numSM(sm int) int {
 	if sm >= 90 {
 		return 132
@@ -278,7 +277,7 @@ func (c *cta) deadlock() {
 	}
 }
 
-// waitingWarps says where each warp of a deadlocked block waits.
+// waitingWarps describes where each warp of a deadlocked block waits.
 func (c *cta) waitingWarps() string {
 	var s []string
 	for i, w := range c.warps {

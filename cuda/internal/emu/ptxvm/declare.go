@@ -7,8 +7,8 @@ import (
 )
 
 // declare parses variable declarations after their state space, and assigns offsets. In a parameter
-// list, end is not nil and holds the size of the list so far. Each declaration there has one
-// variable and no semicolon.
+// list, end points to the size of the list so far. Each declaration of such a list has one variable
+// and no semicolon. Otherwise end is nil.
 func (p *parser) declare(sc *scope, sp space, extern bool, end *int) *variable {
 	align, vec := 0, 1
 	var t Type
@@ -27,7 +27,7 @@ func (p *parser) declare(sc *scope, sp space, extern bool, end *int) *variable {
 			}
 		}
 	}
-	if end != nil && p.accept(".ptr") { // an attribute of pointer parameters: .ptr .space .align n
+	if end != nil && p.accept(".ptr") { // the attribute of pointer parameters: .ptr .space .align n
 		for _, s := range []string{".global", ".const", ".shared", ".local"} {
 			if p.accept(s) {
 				break
@@ -175,8 +175,8 @@ func (p *parser) initValues(v *variable, depth int) {
 	v.init = append(v.init, binary.LittleEndian.AppendUint64(nil, bits)[:v.typ.Size()]...)
 }
 
-// literal converts a number to the bits of type t. ok is false if a number of this kind cannot have
-// type t, or if the value does not fit.
+// literal converts a number to the bits of type t. The result ok is false if a number of this kind
+// cannot have type t, or if the value does not fit.
 func literal(o operand, t Type) (bits uint64, ok bool) {
 	switch o.kind {
 	case okInt:

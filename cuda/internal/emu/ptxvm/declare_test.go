@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// ParseDeclarations and Parse return equal declarations of a kernel.
+// TestParseDeclarations checks that ParseDeclarations and Parse return equal declarations of a
+// kernel.
 func TestParseDeclarations(t *testing.T) {
 	paths, err := filepath.Glob("../../kernels/testdata/*.ptx")
 	if err != nil || len(paths) == 0 {
@@ -57,7 +58,6 @@ end: }
 	}
 }
 
-// sameDeclarations compares the declarations of the kernels of two modules.
 func sameDeclarations(t *testing.T, name string, want, got *Module) {
 	t.Helper()
 	if a, b := fmt.Sprint(want.Entries(), want.Arch()), fmt.Sprint(got.Entries(), got.Arch()); a != b {

@@ -22,7 +22,7 @@ type decoder struct {
 	dynAlign int
 	fn       *body       // the function that is being decoded, nil for the entry
 	todo     []*function // functions that are called but not decoded yet
-	targets  int         // number of targets in the lists of all brx.idx
+	targets  int         // number of targets in all lists of brx.idx instructions
 }
 
 // decode fills in e.code and the register layout. Register slot 0 is the constant zero. Predicate
@@ -32,7 +32,7 @@ func decode(e *Entry, stmts []stmt) {
 	d := &decoder{e: e, nreg: 1, npred: 2, consts: map[constSlot]int32{}, specials: map[special]int32{}, shared: e.StaticShared, dynAlign: 16}
 	e.code = make([]inst, 0, len(stmts)+1)
 	d.body(stmts)
-	// reaching the end acts as ret
+	// the end of the text acts as ret
 	e.code = append(e.code, inst{kind: kExit, line: lastLine(e.code), rpc: -1})
 	reconverge(e.code, 0)
 	d.functions()
@@ -48,7 +48,6 @@ func decode(e *Entry, stmts []stmt) {
 	e.dynOffset = int(roundUp(uint64(d.shared), uint64(d.dynAlign)))
 }
 
-// lastLine returns the line of the last instruction.
 func lastLine(code []inst) int32 {
 	if len(code) == 0 {
 		return 1
@@ -62,7 +61,7 @@ func (d *decoder) body(stmts []stmt) {
 	first := len(e.code)
 	e.code = slices.Grow(e.code, len(stmts)+1)
 	for i := range stmts {
-		d.now = stmts[i] // a copy, because each entry that calls a function decodes it
+		d.now = stmts[i] // a copy, because each entry that calls the function decodes these statements again
 		s := &d.now
 		e.code = append(e.code, inst{line: int32(s.line), rpc: -1})
 		d.stmt, d.in = s, &e.code[first+i]
@@ -157,7 +156,7 @@ func (d *decoder) extra() *extra {
 	return d.in.x
 }
 
-// constant returns the slot of a constant.
+// constant returns the slot of the constant v.
 func (d *decoder) constant(v uint64) int32 {
 	if v == 0 {
 		return 0
@@ -270,11 +269,11 @@ func (d *decoder) reg(o operand, t Type, wide bool) (int32, Type) {
 	return r.slot, r.typ
 }
 
-// dst resolves a destination register.
+// dst returns the slot of a destination register.
 func (d *decoder) dst(o operand, t Type) int32 { s, _ := d.reg(o, t, false); return s }
 
-// src resolves a source operand: a register, a special register or a number. Only mov also accepts
-// addresses of variables.
+// src returns the slot of a source operand: a register, a special register or a number. Only mov
+// also accepts addresses of variables.
 func (d *decoder) src(o operand, t Type) int32 { return d.source(o, t, false) }
 
 func (d *decoder) source(o operand, t Type, wide bool) int32 {
@@ -359,7 +358,8 @@ func (d *decoder) address(name string, off int64, t Type) int32 {
 	return d.constSlot(k)
 }
 
-// place assigns an offset to a shared variable of module scope when an entry first uses it.
+// place assigns an offset in shared memory to a variable of module scope, when an entry first uses
+// the variable.
 func (d *decoder) place(v *variable) {
 	if v.extern {
 		d.dynAlign = max(d.dynAlign, v.align)
@@ -385,7 +385,6 @@ type sharedKey struct {
 	extern bool
 }
 
-// noteShared records a shared variable for use in messages.
 func (e *Entry) noteShared(v *variable) {
 	k := sharedKey{v.name, v.offset, v.extern}
 	if e.noted[k] {

@@ -40,7 +40,7 @@
 // Lanes reconverge at immediate post-dominators. So a lane that spins for another lane of its own
 // warp never ends, and is reported as Runaway, unless the lane for which it spins has already run.
 // At a warp-level instruction the missing lanes run first. At barriers of the block and at matrix
-// instructions they do not, because these are .aligned, so that a divided warp there is a mistake.
+// instructions they do not: these are .aligned, so reaching them with a divided warp is a mistake.
 // Races on global memory between threads of one block are always found. Races between blocks are
 // found only on request (Launch.CheckBlocks). Acquire and release order is not tracked within a
 // block. An access with .acquire or .release is itself never a race. But accesses to the data that

@@ -10,8 +10,8 @@ import (
 // its first few hundred bits, and take into account whether bits were cut off. They are slow, and
 // need not be fast.
 
-// fromBig rounds x once to format f and returns the bits. x is not zero. inexact says that the
-// exact magnitude is slightly larger than x.
+// fromBig rounds x, which is not zero, once to format f and returns the bits. If inexact is true,
+// the exact magnitude is slightly larger than that of x.
 func (f *format) fromBig(x *big.Float, inexact bool, mode rounding) uint64 {
 	m := new(big.Float).SetPrec(64).SetMode(big.ToZero).Set(x)
 	inexact = inexact || m.Acc() != big.Exact
@@ -23,7 +23,7 @@ func (f *format) fromBig(x *big.Float, inexact bool, mode rounding) uint64 {
 
 func finite(x float64) bool { return !math.IsInf(x, 0) && x == x }
 
-// directed64 returns the function of add, sub, mul or fma.
+// directed64 returns the operation add, sub, mul or fma with the given rounding.
 func directed64(name string, mode rounding) f64Op {
 	return func(a, b, c float64) float64 {
 		switch name {
@@ -68,7 +68,8 @@ func sumExact(a, b *big.Float, negA, negB bool, mode rounding) float64 {
 	return f64(formats[F64].fromBig(s, false, mode))
 }
 
-// quotient returns a/b in either precision.
+// quotient returns the correctly rounded a/b in format f. The result ok is false if an operand is
+// zero, infinite or NaN.
 func (f *format) quotient(a, b float64, mode rounding) (v uint64, ok bool) {
 	if !finite(a) || !finite(b) || a == 0 || b == 0 {
 		return 0, false
@@ -77,18 +78,19 @@ func (f *format) quotient(a, b float64, mode rounding) (v uint64, ok bool) {
 	return f.fromBig(q, q.Acc() != big.Exact, mode), true
 }
 
-// root returns the square root of a.
+// root returns the correctly rounded square root of a in format f. The result ok is false unless a
+// is positive and finite.
 func (f *format) root(a float64, mode rounding) (v uint64, ok bool) {
 	if !finite(a) || a <= 0 {
 		return 0, false
 	}
 	x := exactly(a)
 	r := new(big.Float).SetPrec(300).Sqrt(x)
-	// these 250 bits are the first bits of the true root
+	// these 250 bits are the leading bits of the true root
 	r.SetMode(big.ToZero).SetPrec(250)
 	q := new(big.Float).SetPrec(600).Mul(r, r)
-	// If q is greater than x, r was rounded up beyond the true root. That is impossible for
-	// float64, whose roots have at most 53 bits, or infinitely many.
+	// If q were greater than x, r would have been rounded up beyond the true root. That is
+	// impossible: the root of a float64 has at most 53 bits, or infinitely many.
 	if q.Cmp(x) > 0 {
 		panic("ptxvm: square root")
 	}
@@ -131,7 +133,7 @@ func reciprocal32(mode rounding) f32Op {
 	}
 }
 
-// upperHalf64 returns f for the approximations of .f64 with .ftz, whose results have only the upper
+// upperHalf64 wraps f for the approximations of .f64 with .ftz, whose results have only the upper
 // 32 bits.
 func upperHalf64(f func(float64) float64) f64Op {
 	return func(a, _, _ float64) float64 {

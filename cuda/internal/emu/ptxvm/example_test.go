@@ -24,7 +24,7 @@ const double = `.version 7.0
 	ret;
 }`
 
-// A correct launch returns counters. A wrong one returns a fault that names kernel, line and
+// A correct launch returns counters. A wrong launch returns a fault that names kernel, line and
 // thread.
 func Example() {
 	mem := ptxvm.NewMemory(0x10000000, 1<<20)

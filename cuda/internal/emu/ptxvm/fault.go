@@ -10,18 +10,18 @@ type FaultKind uint8
 
 // The kinds of fault.
 const (
-	// an address outside every allocation, block, array or parameter
+	// an address outside of every allocation, block, array or parameter
 	OutOfBounds FaultKind = iota + 1
 	// an address that is no multiple of the access size
 	Misaligned
-	// two unordered accesses to one shared-memory byte, one of them a write
+	// two unordered accesses to one byte of shared memory, one of them a write
 	SharedRace
 	UninitialisedRegister // a register read before its lane wrote it
 	UninitialisedMemory   // a byte read before it was written
 	BarrierDivergence     // a CTA barrier reached by part of a warp
 	// a warp-level instruction without all of its member lanes
 	ShuffleDivergence
-	UniformBranchDivergence // bra.uni in which lanes disagree
+	UniformBranchDivergence // a bra.uni whose lanes disagree
 	// a cp.async destination used before the wait, or by another thread before a barrier
 	AsyncCopyNotWaited
 	Trap // trap or brkpt was executed
@@ -33,7 +33,7 @@ const (
 	ReadOnly // a store to constant or parameter memory
 	// a call of an address without a function, or a call that exceeds the stack
 	BadCall
-	GlobalRace // SharedRace for a global byte
+	GlobalRace // two unordered accesses to one byte of global memory, one of them a write
 )
 
 var faultNames = [...]string{
@@ -52,21 +52,21 @@ func (k FaultKind) String() string {
 	return fmt.Sprintf("FaultKind(%d)", uint8(k))
 }
 
-// Site is a place in a kernel: a line of its PTX text executed by one thread.
+// Site is a line of a kernel's PTX text that one thread executed.
 type Site struct {
 	Line   int       // line of the PTX text, from 1
 	Source string    // text of the PTX line, trimmed
-	Thread [3]uint32 // %tid
+	Thread [3]uint32 // index of the thread in its block, %tid
 }
 
-// Fault is a mistake of a kernel, with its place and thread. It is the error of Launch.Run.
+// Fault is a mistake of a kernel, with its line and thread. It is the error of Launch.Run.
 type Fault struct {
 	Kind   FaultKind
 	Kernel string
 	Line   int       // line of the PTX text, counted from 1; 0 for BadLaunch
 	Source string    // text of the PTX line, trimmed
-	CTA    [3]uint32 // %ctaid
-	Thread [3]uint32 // %tid of the first lane that made the mistake
+	CTA    [3]uint32 // index of the block, %ctaid
+	Thread [3]uint32 // index in the block, %tid, of the first lane that made the mistake
 	Addr   uint64    // the address, 0 if there is none
 	Msg    string
 	Other  *Site // the earlier access, for races and cp.async

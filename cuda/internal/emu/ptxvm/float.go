@@ -38,8 +38,8 @@ var (
 	fmtF32  = formats[F32]
 )
 
-// round rounds (-1)^neg · mant · 2^exp once to format f and returns the bits. sticky says that the
-// exact magnitude is slightly larger.
+// round rounds (-1)^neg · mant · 2^exp once to format f and returns the bits. If sticky is true,
+// the exact magnitude is slightly larger.
 func (f *format) round(neg bool, mant uint64, exp int, sticky bool, mode rounding) uint64 {
 	var sign uint64
 	if neg {
@@ -90,7 +90,7 @@ func (f *format) round(neg bool, mant uint64, exp int, sticky bool, mode roundin
 	if e >= emin {
 		biased = uint64(e+emax)<<(f.prec-1) + q - 1<<(f.prec-1)
 	} else {
-		biased = q // a carry into the hidden bit gives the smallest normal number by itself
+		biased = q // a carry out of the fraction gives the smallest normal number without further work
 	}
 	inf := uint64(1<<f.ebits-1) << (f.prec - 1)
 	if biased >= inf {
@@ -228,7 +228,7 @@ func divOdd(x, y float64) float64 {
 }
 
 // fma32 returns a·b+c rounded once. The product of two float32 is exact in float64. Two kinds of
-// sums need the slow way: sums on a rounding boundary of float32, and sums in the subnormal range,
+// sums need the slow path: sums on a rounding boundary of float32, and sums in the subnormal range,
 // which may be on such a boundary.
 func fma32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Every float16 value converts to float32 and back unchanged. Near all float16 values, the fast
-// conversions agree with the general rounding.
+// TestNarrowFloats checks that every float16 value converts to float32 and back unchanged. Near all
+// float16 values, the fast conversions must agree with the general rounding.
 func TestNarrowFloats(t *testing.T) {
 	for u := range uint64(1 << 16) {
 		if h := f16(u); h == h && toF16(h) != u {
@@ -33,8 +33,8 @@ func TestNarrowFloats(t *testing.T) {
 	}
 }
 
-// The general rounding agrees with the processor's conversion from float64 to float32, in all
-// ranges.
+// TestRoundingAgainstHardware checks that the general rounding agrees with the processor's
+// conversion from float64 to float32, in all ranges.
 func TestRoundingAgainstHardware(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 500000 {
@@ -59,7 +59,7 @@ func TestRoundingAgainstHardware(t *testing.T) {
 	}
 }
 
-// The approximations keep the error bounds of the PTX ISA.
+// TestApproximationBounds checks the approximations against the error bounds of the PTX ISA.
 func TestApproximationBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	uniform := func(lo, hi float64) float32 { return float32(lo + (hi-lo)*r.Float64()) }

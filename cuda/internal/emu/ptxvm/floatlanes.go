@@ -84,7 +84,6 @@ func max32(x, y float32) float32 {
 	return x
 }
 
-// f32Op is a float operation on up to three single-precision operands.
 type f32Op func(a, b, c float32) float32
 
 func min32(x, y float32) float32 {
@@ -184,7 +183,7 @@ func liftF64(f f64Op) laneFn {
 
 // narrowFloat describes arithmetic of the two 16-bit formats. The arithmetic is done in float32:
 // one operation on 8 or 11 bits, followed by one more rounding, equals a single rounding (24 >=
-// 2p+2). fma is the exception.
+// 2p+2). This does not hold for fma.
 type narrowFloat struct {
 	f    *format
 	to   func(uint64) float32
@@ -232,7 +231,7 @@ func (n narrowFloat) op(name string, ftz, sat, relu bool) func(a, b, c uint64) u
 	}
 }
 
-// pair applies a 16-bit operation to both halves.
+// pair applies a 16-bit operation to both halves of 32-bit operands.
 func pair(f func(a, b, c uint64) uint64) func(a, b, c uint64) uint64 {
 	return func(a, b, c uint64) uint64 {
 		return f(a&0xffff, b&0xffff, c&0xffff) | f(a>>16&0xffff, b>>16&0xffff, c>>16&0xffff)<<16

@@ -9,7 +9,7 @@ import (
 )
 
 // node is a part of a random structured program over four registers. The program is printed as PTX,
-// and also executed in Go, thread by thread.
+// and also runs in Go, thread by thread.
 type node interface {
 	print(p *printer)
 	exec(t *threadState) (next flow)
@@ -123,7 +123,7 @@ func (n branchNode) exec(t *threadState) flow {
 	return n.no.exec(t)
 }
 
-// loop runs its body (r & 3) times, with the value of r at entry.
+// loop runs its body (r & 3) times, where r is read before the loop.
 type loop struct {
 	r    int
 	body program
@@ -207,8 +207,9 @@ func randomBlock(r *rand.Rand, depth int, inLoop bool) program {
 	return b
 }
 
-// Whatever the control flow is, each thread computes what it would compute alone. All remaining
-// threads meet at the end: otherwise the final barrier and shuffle fault.
+// TestRandomControlFlow checks that each thread computes what it would compute alone, whatever the
+// control flow is. All remaining threads must meet at the end: otherwise the final barrier and
+// shuffle fault.
 func TestRandomControlFlow(t *testing.T) {
 	const threads = 80
 	for seed := range uint64(400) {

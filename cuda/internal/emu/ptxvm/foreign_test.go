@@ -12,13 +12,12 @@ import (
 	"testing"
 )
 
-// The kernels of testdata/foreign are ours, but foreign compilers made their PTX. The tests also
-// compute the results in Go. So they reveal a misreading of the PTX ISA that this package and the
-// library's kernels might share.
+// The kernels of testdata/foreign are ours, but foreign compilers made their PTX. The tests compare
+// their results with those of Go code. This reveals a misreading of the PTX ISA that this package
+// and the library's kernels might share.
 
 var foreignModules sync.Map
 
-// foreign returns a module of testdata/foreign.
 func foreign(t testing.TB, name string) *Module {
 	t.Helper()
 	if m, ok := foreignModules.Load(name); ok {
@@ -56,7 +55,7 @@ func line(blocks, threads uint32) shape {
 	return shape{grid: [3]uint32{blocks, 1, 1}, block: [3]uint32{threads, 1, 1}}
 }
 
-// start launches an entry of a module of testdata/foreign.
+// start launches an entry of a module in testdata/foreign.
 func (d *device) start(module, entry string, s shape, params ...any) {
 	d.t.Helper()
 	m := foreign(d.t, module)
@@ -84,7 +83,7 @@ func (d *device) start(module, entry string, s shape, params ...any) {
 	}
 }
 
-// words stores values in new memory. Each value takes size bytes.
+// words stores values of size bytes each in new memory, and returns its address.
 func (d *device) words(v []uint64, size int, label string) uint64 {
 	d.t.Helper()
 	a := d.alloc(size*len(v), label)
@@ -147,7 +146,8 @@ func corners(n int) []uint64 {
 	return []uint64{0, 1, 2, 3, 7, 31, 32, 33, 63, m, m - 1, m >> 1, m>>1 + 1, m>>1 + 2, 0x5555555555555555 & m, 0x8040201008040201 & m}
 }
 
-// rowsOf returns rows of k values: all pairs of the corners, and as many random rows.
+// rowsOf returns rows of k values of n bits: a row for each pair of the given values, and 64 random
+// rows.
 func rowsOf(values []uint64, n, k int) (rows [][]uint64) {
 	r := rand.New(rand.NewPCG(uint64(n), uint64(k)))
 	m := ^uint64(0) >> (64 - n)
@@ -169,7 +169,7 @@ func rowsOf(values []uint64, n, k int) (rows [][]uint64) {
 
 var nvidiaTargets = []string{"sm_70", "sm_80", "sm_90"}
 
-// integerRow computes the results of ints.cu for one row.
+// integerRow returns the expected results of ints.cu for one row.
 func integerRow[T integers](row []uint64) (out []uint64) {
 	a, b, c := T(row[0]), T(row[1]), T(row[2])
 	add := func(v ...T) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// field returns the field of n bits of a from bit pos on, as the ISA defines it: bits beyond the
-// register are copies of the sign, or zero.
+// field returns the bit field of a value: the n bits of a that begin at bit pos. As the ISA defines
+// it, bits beyond the register are copies of the sign bit, or zero if the field is unsigned.
 func field(a uint64, pos, n, width uint, signed bool) uint64 {
 	var v big.Int
 	v.SetUint64(a)
@@ -23,7 +23,7 @@ func field(a uint64, pos, n, width uint, signed bool) uint64 {
 	return v.Mod(&v, new(big.Int).Lsh(big.NewInt(1), width)).Uint64()
 }
 
-// insert returns b with the lower n bits of a inserted at pos.
+// insert returns b with its n bits from pos on replaced by the lower n bits of a.
 func insert(a, b uint64, pos, n, width uint) uint64 {
 	for k := range n {
 		if pos+k < width {

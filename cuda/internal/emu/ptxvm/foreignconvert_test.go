@@ -61,7 +61,6 @@ func (f ieee) toInteger(v uint64, n uint, signed bool, mode string) uint64 {
 	return new(big.Int).And(x, new(big.Int).SetUint64(mask)).Uint64()
 }
 
-// convert converts to format g.
 func (f ieee) convert(g ieee, v uint64, mode string) uint64 {
 	s := uint64(0)
 	if f.neg(v) {
@@ -78,7 +77,7 @@ func (f ieee) convert(g ieee, v uint64, mode string) uint64 {
 	return g.bits(f.rat(v), mode)
 }
 
-// integer rounds to an integral value of the format.
+// integer rounds v to an integral value of the format.
 func (f ieee) integer(v uint64, mode string) uint64 {
 	if f.isNaN(v) {
 		return f.nan()
@@ -102,7 +101,7 @@ func (g ieee) fromInteger(x *big.Int, mode string) uint64 {
 
 var half = big.NewRat(1, 2)
 
-// away rounds to an integral value, ties away from zero.
+// away rounds v to an integral value, with ties away from zero.
 func (f ieee) away(v uint64) uint64 {
 	if f.isNaN(v) {
 		return f.nan()
@@ -236,7 +235,7 @@ func TestForeignConversions(t *testing.T) {
 	for _, f := range rowsOf(corners(64), 64, 1)[256:] {
 		integersTo64 = append(integersTo64, f[0])
 	}
-	threesAndFives := func(f ieee) (v []uint64) { // 2ᵉ, 3·2ᵉ, 5·2ᵉ, the neighbours of each, and more
+	threesAndFives := func(f ieee) (v []uint64) { // powers of two, 3·2ᵉ, 5·2ᵉ, their neighbours, and more
 		for e := -3; e < 66; e++ {
 			for _, k := range []int64{2, 3, 5} {
 				r := new(big.Rat).SetFrac(new(big.Int).Lsh(big.NewInt(k), uint(e+3)), big.NewInt(16))
@@ -274,7 +273,7 @@ func TestForeignConversions(t *testing.T) {
 	}
 }
 
-// halfRow computes the results of halves.cu for one row.
+// halfRow returns the expected results of halves.cu for one row.
 func (f ieee) halfRow(row []uint64) (out []uint64) {
 	var lo, hi [3]uint64
 	for i, v := range row {
@@ -351,7 +350,7 @@ func TestForeignHalves(t *testing.T) {
 				if got == want || want == unchecked {
 					return true
 				}
-				// In either half NaNs may differ in their payloads: before compute capability 9.0
+				// In both halves, NaNs may differ in their payloads: before compute capability 9.0
 				// the compiler builds some of these operations from float32 or fma.
 				for k := range 2 {
 					g, w := got>>(16*k)&0xffff, want>>(16*k)&0xffff

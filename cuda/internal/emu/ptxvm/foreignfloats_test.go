@@ -44,7 +44,7 @@ func (f ieee) flush(v uint64) uint64 {
 	return v
 }
 
-// rat returns the value of finite bits.
+// rat returns the rational value of the bits of a finite number.
 func (f ieee) rat(v uint64) *big.Rat {
 	m := f.abs(v)
 	e := int(m >> (f.prec - 1))
@@ -67,8 +67,8 @@ func (f ieee) rat(v uint64) *big.Rat {
 	return r
 }
 
-// bits rounds a number that is not zero. It divides the number by the unit of its last place in the
-// format, and rounds by the remainder and the mode.
+// bits returns the bits of a non-zero number in the format. It divides the number by the unit of
+// its last place, and rounds by the remainder and the mode.
 func (f ieee) bits(r *big.Rat, mode string) uint64 {
 	neg := r.Sign() < 0
 	num, den := new(big.Int).Abs(r.Num()), r.Denom()
@@ -109,8 +109,8 @@ func (f ieee) bits(r *big.Rat, mode string) uint64 {
 
 var modes = []string{"rn", "rz", "rm", "rp"}
 
-// sum returns a+b. negA and negB give the signs of the operands, which decide the sign of an exact
-// zero.
+// sum returns a+b, for the values ra and rb. If the sum is exactly zero, negA and negB (the signs
+// of a and b) decide the sign of the zero.
 func (f ieee) sum(ra, rb *big.Rat, negA, negB bool, mode string) uint64 {
 	s := new(big.Rat).Add(ra, rb)
 	if s.Sign() != 0 {
@@ -176,7 +176,7 @@ func (f ieee) div(a, b uint64, mode string) uint64 {
 	return f.bits(new(big.Rat).Quo(f.rat(a), f.rat(b)), mode)
 }
 
-// sqrt computes the root by comparing squares.
+// sqrt finds the root by bisection: it compares squares with the operand.
 func (f ieee) sqrt(a uint64, mode string) uint64 {
 	switch {
 	case f.isNaN(a) || f.neg(a) && f.abs(a) != 0:
@@ -257,12 +257,12 @@ func (f ieee) saturate(v uint64) uint64 {
 	return v
 }
 
-// equal compares results. The payload of a NaN counts only if it is defined.
+// equal compares results. It compares the payloads of NaNs only where they are defined.
 func (f ieee) equal(got, want uint64) bool {
 	return got == want || f.isNaN(want) && f.isNaN(got) && got>>f.width() == 0 && !f.canonical
 }
 
-// values returns the corners of a format and numbers of every magnitude.
+// values returns the format's corner cases, and numbers of every magnitude.
 func (f ieee) values(n int) []uint64 {
 	r := rand.New(rand.NewPCG(5, uint64(f.width())))
 	min := uint64(1) << (f.prec - 1) // smallest normal
@@ -276,7 +276,7 @@ func (f ieee) values(n int) []uint64 {
 	return v
 }
 
-// floatRow computes the results of floats.cu for one row.
+// floatRow returns a function that computes the expected results of floats.cu for one row.
 func (f ieee) floatRow(flush bool) func(row []uint64) []uint64 {
 	fl := func(v uint64) uint64 {
 		if flush {

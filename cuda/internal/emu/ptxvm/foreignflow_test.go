@@ -184,7 +184,6 @@ func TestForeignFlow(t *testing.T) {
 	}
 }
 
-// random32 returns n random numbers of 32 bits.
 func random32(n int, seed uint64) []uint64 {
 	r := rand.New(rand.NewPCG(seed, 1))
 	v := make([]uint64, n)
@@ -244,7 +243,7 @@ func TestForeignMemory(t *testing.T) {
 			rows[i] = []uint64{uint64(from[k]), uint64(primes[x&15] + uint32("ptx!?\x00"[x%6])), math.Float64bits([]float64{0.5, -1.25, 3, 1e300}[x&3]), uint64(factorials[3+x%4]),
 				0, uint64(bit(k == 0 || k == 4)), uint64(bit(k == 1)), uint64(bit(k == 2)), uint64(x), p[(x+1)%n], uint64(3 * x)}
 			if k == 3 {
-				// devices differ in whether constant memory has global addresses
+				// GPUs differ in whether constant memory has global addresses
 				rows[i][5] = anyConst
 			}
 		}
@@ -257,7 +256,7 @@ func TestForeignMemory(t *testing.T) {
 		rows = wrapSum(rows)
 		d.expect(m+" spaces", out, n, rowsWant(rows))
 
-		// struct { u8 a; u16 b; u32 c; u64 d; s8 e[3]; float f; }
+		// the layout is struct { u8 a; u16 b; u32 c; u64 d; s8 e[3]; float f; }
 		object := func(seed uint64) []byte {
 			v := random32(9, seed)
 			b := make([]byte, 24)
@@ -373,7 +372,7 @@ func TestForeignMemory(t *testing.T) {
 
 const anyConst = 0x1234_5678_9abc_def0
 
-// wrapSum keeps the lower 32 bits of the sums, as C does.
+// wrapSum returns the lower 32 bits of each row's sum, as unsigned addition in C does.
 func wrapSum(rows [][]uint64) [][]uint64 {
 	for _, r := range rows {
 		for _, j := range []int{1, 10} {

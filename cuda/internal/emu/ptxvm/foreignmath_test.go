@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Functions that CUDA's library builds from ordinary arithmetic must have at most the error that
-// CUDA's documentation gives, in units in the last place. That shows that the arithmetic is right.
-// Functions that use instructions of the hardware must have at most the error that the
+// TestForeignMaths compares mathematical functions with Go's. Functions that CUDA's library builds
+// from ordinary arithmetic must have at most the error that CUDA's documentation gives, in units in
+// the last place. Functions that use approximate instructions must have at most the error that the
 // documentation gives for these instructions.
 func TestForeignMaths(t *testing.T) {
 	n := 500
@@ -71,7 +71,7 @@ func TestForeignMaths(t *testing.T) {
 			}
 			return out
 		})
-		// Arguments whose reduction needs hundreds of bits of 2/pi.
+		// These arguments need hundreds of bits of 2/pi for their reduction.
 		var big [][]uint64
 		for range n / 4 {
 			big = append(big, []uint64{u32(float32(math.Exp(60 * r.Float64())))})

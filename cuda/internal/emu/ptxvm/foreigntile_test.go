@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// small returns n multiples of 1/4 between -2 and 2. Their products and sums are exact in all
-// formats used here.
+// small returns n multiples of 1/4 between -2 and 2. In all formats used here, their products and
+// sums are exact.
 func small(n int, seed uint64) []float64 {
 	r := rand.New(rand.NewPCG(seed, 3))
 	v := make([]float64, n)
@@ -59,7 +59,7 @@ func decodeBits(v []uint64, kind string) (out []float64) {
 	return out
 }
 
-// multiplyPlain returns a (M×K) times b (K×N).
+// multiplyPlain returns the product of a (M×K) and b (K×N).
 func multiplyPlain(a, b []float64, M, N, K int) []float64 {
 	c := make([]float64, M*N)
 	for i := range M {
@@ -132,7 +132,7 @@ func TestForeignTiles(t *testing.T) {
 			}
 			out := d.alloc(8*256, "d")
 			if c.entry == "wmma_f16_shared" {
-				want = transposed(want, 16, 16) // stored in column order
+				want = transposed(want, 16, 16) // the kernel stores it in column order
 			}
 			d.start(m, c.entry, line(1, 32), d.numbers(a, c.in, "a"), d.numbers(b, c.in, "b"), d.numbers(add, c.acc, "c"), out)
 			d.wantNumbers(sm+" "+c.entry, out, c.acc, want, 0)
@@ -144,8 +144,8 @@ func TestForeignTiles(t *testing.T) {
 		}
 		out := d.results(32, 12)
 		d.start(m, "ldmatrices", line(1, 32), d.words(p, 2, "p"), out, 32)
-		// plain returns the elements of lane l in the 8×8 matrix whose first row is r and whose
-		// first column is c.
+		// plain returns the two neighbouring elements that lane l holds of an 8×8 matrix, whose
+		// first element is at row r and column c.
 		plain := func(r, c, l int) uint64 { return p[(r+l/4)*16+c+l%4*2] | p[(r+l/4)*16+c+l%4*2+1]<<16 }
 		trans := func(r, c, l int) uint64 { return p[(r+l%4*2)*16+c+l/4] | p[(r+l%4*2+1)*16+c+l/4]<<16 }
 		d.expect(sm+" ldmatrix", out, 32, func(l, j int) (uint64, bool) {
@@ -206,8 +206,8 @@ func TestForeignTiles(t *testing.T) {
 		ints := make([]float64, 128)
 		for i := range 16 {
 			for j := range 8 {
-				// an element's sum starts with a number from 1 to 4, which depends on the element's
-				// place in the fragment
+				// each element's sum starts with a number from 1 to 4, which depends on the
+				// element's index in the fragment
 				s := float64(i/8*2 + j%2 + 1)
 				for k := range 32 {
 					s += float64(int8(ka[i*32+k])) * float64(kb[j*32+k])
@@ -222,8 +222,8 @@ func TestForeignTiles(t *testing.T) {
 	}
 }
 
-// Runs kernels that Triton compiled from its own language. Their layouts for mma, ldmatrix and
-// cp.async are as Triton's authors understand the ISA.
+// TestForeignTriton runs kernels that Triton compiled from its own language. They use mma, ldmatrix
+// and cp.async as Triton's authors understand the ISA.
 func TestForeignTriton(t *testing.T) {
 	raw, err := os.ReadFile("testdata/foreign/triton.json")
 	if err != nil {

@@ -17,13 +17,13 @@ func TestForeignWarps(t *testing.T) {
 				p[i] &= 0x7fffffff
 			}
 			if i/32 == 2 {
-				p[i] = uint64(i & 1 * 77) // in one warp, the votes vote.all and vote.any differ
+				p[i] = uint64(i & 1 * 77) // the votes vote.all and vote.any differ in one warp only
 			}
 		}
 		in, out := d.words(p, 4, "in"), d.results(n, 31)
 		d.start("warps."+sm, "shuffles", line(1, n), in, out, n)
-		// seg returns the number of the lane whose value lane l gets, in a segment of w lanes. It
-		// is l itself if src lies outside of the segment.
+		// seg returns the lane whose value lane l gets in a segment of w lanes. That is lane l
+		// itself if src lies outside of the segment.
 		seg := func(l, w, src int) int {
 			if first := l / w * w; src < first || src >= first+w {
 				return l

@@ -6,7 +6,7 @@ import (
 )
 
 // function is a .func of a module. A frame of local memory holds its parameters, results and local
-// variables, and the arguments of the calls that it makes. An entry that calls the function holds a
+// variables, and the arguments of the calls that it makes. Each entry that calls the function has a
 // copy of its instructions.
 type function struct {
 	name   string
@@ -19,7 +19,8 @@ type function struct {
 	body   bool // the function is defined, not only declared
 }
 
-// link is the address of a variable or function among the initial values of a variable.
+// link is an address of a variable or function, which occurs among the initial values of a
+// variable.
 type link struct {
 	at   int // offset of the address in the variable that contains it
 	name string
@@ -32,7 +33,6 @@ func (f *function) address() uint64 { return uint64(5)<<windowShift | uint64(f.i
 
 func (m *Module) function(name string) *function { return m.funcByName[name] }
 
-// name returns the name of the entry or function whose body is being parsed.
 func (p *parser) name() string {
 	if p.fn != nil {
 		return p.fn.name
@@ -40,7 +40,6 @@ func (p *parser) name() string {
 	return p.entry.Name
 }
 
-// child returns a scope for a block.
 func (p *parser) child(up *scope) *scope {
 	sc := newScope(up)
 	if p.fn != nil {
@@ -133,7 +132,7 @@ func (p *parser) call() []operand {
 	return []operand{rets, target, args}
 }
 
-// lists parses a directive that stands behind a label in place of an instruction.
+// lists parses a directive that a label precedes.
 func (p *parser) lists(sc *scope, label string) bool {
 	switch {
 	case p.accept(".branchtargets"):
@@ -144,7 +143,7 @@ func (p *parser) lists(sc *scope, label string) bool {
 		p.expect(";")
 		sc.tables[label] = list
 	case p.is(".callprototype"), p.is(".calltargets"):
-		// This directive serves only the assembler's register allocation, so it is skipped.
+		// This directive only helps the assembler's register allocation, so it is skipped.
 		for !p.accept(";") {
 			if p.cur.kind == tkEOF {
 				fail(p.cur.line, "%s has no end", label)
@@ -157,7 +156,7 @@ func (p *parser) lists(sc *scope, label string) bool {
 	return true
 }
 
-// section skips a section of debugging information.
+// section skips a debugging section.
 func (p *parser) section() {
 	p.word("a section name")
 	p.expect("{")
@@ -193,8 +192,8 @@ func (p *parser) initAddress(v *variable) {
 	v.init = append(v.init, make([]byte, 8)...)
 }
 
-// checkLinks finds addresses of names that do not exist. It fills in the addresses in constant
-// memory.
+// checkLinks fails if an address refers to a name that does not exist. It fills in the addresses in
+// constant memory.
 func (p *parser) checkLinks() {
 	for _, v := range p.m.scope.vars {
 		for _, l := range v.links {
@@ -228,7 +227,7 @@ func (l *link) resolve(m *Module, globals map[*variable]uint64) uint64 {
 // body is the copy of a function in an entry.
 type body struct {
 	fn         *function
-	start, end int32 // indexes of the first instruction and of the last, a kReturn
+	start, end int32 // indices of the first instruction and of the last, a kReturn
 	regs       []int32
 	preds      []int32
 }
@@ -241,17 +240,16 @@ func (b *body) note(r *register) {
 	}
 }
 
-// callSite is what is known of a call before it is executed.
+// callSite holds what the decoder knows about a call.
 type callSite struct {
 	to         *body // the called function; nil in a call by address
 	args, rets []*variable
 	frame      int // bytes of the caller's frame
 }
 
-// frameAlign is the alignment of frames.
 const frameAlign = 64
 
-// functions appends the instructions of all functions that are called.
+// functions appends the instructions of all functions that the entry may call.
 func (d *decoder) functions() {
 	e := d.e
 	for len(d.todo) > 0 {
@@ -281,7 +279,8 @@ func (d *decoder) functions() {
 // of a module together.
 const maxCopied = 1 << 20
 
-// reach returns the entry's copy of a function.
+// reach returns the entry's copy of a function, and queues the function for decoding if there is no
+// copy yet.
 func (d *decoder) reach(f *function) *body {
 	e := d.e
 	if e.bodies == nil {
@@ -335,7 +334,7 @@ func call(d *decoder) {
 		site.to = d.reach(f)
 	} else {
 		d.in.a = d.src(target, U64)
-		for _, f := range d.e.mod.functions { // a call by address may call any of them
+		for _, f := range d.e.mod.functions { // a call by address may reach any of these functions
 			if f.body {
 				d.reach(f)
 			}

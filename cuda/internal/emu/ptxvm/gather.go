@@ -7,7 +7,7 @@ import "math/bits"
 // of the second group may leave the kernel, as after "if (i >= n) return", or reach that
 // instruction.
 
-// gather makes the instruction wait for the lanes that the register in slot mask names.
+// gather makes an instruction wait for the lanes in its mask, which is in register slot mask.
 func (d *decoder) gather(mask int32, f func(w *warp, in *inst, m uint32)) {
 	d.run(f)
 	d.in.kind = kSync
@@ -15,8 +15,8 @@ func (d *decoder) gather(mask int32, f func(w *warp, in *inst, m uint32)) {
 }
 
 // gathered reports whether the instruction can be executed now. If not, it has switched to another
-// group. If waiting would be useless, it returns true, and the instruction reports which lanes are
-// missing.
+// group. It also returns true if the missing lanes can never arrive. The instruction then reports
+// which lanes are missing.
 func (w *warp) gathered(in *inst, m uint32) bool {
 	var want uint32
 	r := &w.r[in.x.members]
@@ -30,9 +30,9 @@ func (w *warp) gathered(in *inst, m uint32) bool {
 	return true
 }
 
-// runMissing makes a group run that has some of the missing lanes, and reports whether there is
-// such a group. Missing lanes that only wait to leave the kernel together with lanes of other
-// groups leave it now.
+// runMissing runs a group that contains some of the missing lanes, and reports whether there is
+// such a group. Missing lanes that only wait to leave the kernel together with other lanes leave it
+// now.
 func (w *warp) runMissing(missing uint32) bool {
 	above := w.mask
 	for i := len(w.stack) - 1; i >= 0 && w.stack[i].depth == w.depth; i-- {

@@ -8,8 +8,8 @@ import (
 
 const ready64 = 0x0101010101010101 * shReady
 
-// shadowHas reports whether every byte of a shadow span of 1, 2, 4, 8 or 16 bytes has the given
-// bits.
+// shadowHas reports whether all bytes of a shadow span have the given bits. The span is 1, 2, 4, 8
+// or 16 bytes long.
 func shadowHas(s []byte, size int, bit uint64) bool {
 	want := bit * 0x0101010101010101
 	switch size {
@@ -41,8 +41,8 @@ func shadowSet(s []byte, size int) {
 	}
 }
 
-// globalSpan returns the region and the offset of one lane's global access. It checks mapping,
-// alignment and shadow.
+// globalSpan returns the region and the offset of one lane's global access. It checks that the
+// address is mapped and aligned, and that the shadow has the given bit.
 func (w *warp) globalSpan(in *inst, l, total int, bit uint64) (*region, uint64) {
 	a := w.addr[l]
 	r := w.lastRegion
@@ -80,7 +80,7 @@ func (w *warp) globalFault(in *inst, l int, k FaultKind, addr uint64, size int) 
 	w.faultAt(k, in, l, addr, "%d bytes at global address %#x: %s", size, addr, w.cta.launch.Mem.describeAccess(addr, uint64(size)))
 }
 
-// coalesce counts the 32-byte sectors of a request that writes or reads them.
+// coalesce counts the 32-byte sectors that a request reads or writes.
 func (w *warp) coalesce(m uint32, total int, writes bool) {
 	var seen [64]uint64
 	n := 0
@@ -92,7 +92,7 @@ func (w *warp) coalesce(m uint32, total int, writes bool) {
 			continue
 		}
 		last = s
-		// the sectors do not ascend, so this one may already be counted
+		// if the sectors do not ascend, this sector may already be counted
 		if s <= top && slices.Contains(seen[:n], s) {
 			continue
 		}
@@ -228,7 +228,7 @@ func (w *warp) storeGlobal(in *inst, m uint32) {
 	w.stored(in, m, total, same)
 }
 
-// keeps reports whether a store leaves the bytes of a lane unchanged.
+// keeps reports whether a store writes the values that a lane's bytes already have.
 func (w *warp) keeps(x *extra, l int, r *region, off uint64, total int) bool {
 	if r.shadow != nil && !shadowHas(r.shadow[off:off+uint64(total)], total, shReady) {
 		return false

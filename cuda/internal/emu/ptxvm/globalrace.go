@@ -9,8 +9,9 @@ import (
 // Races on global memory between threads of one block are found as follows. Warps record the
 // accesses that they make. A barrier of all threads ends an interval: earlier accesses are ordered
 // before later ones. At that point the list of accesses is checked. For most lists, comparing the
-// ranges of the writes is enough. All other lists are replayed into histories of the words. The
-// replay uses the clocks that the warps had, and the rules of shared memory (race.go).
+// ranges of the writes is enough. The accesses of all other lists are replayed into the histories
+// of the words. The replay uses the clocks that the warps had at the time, and the same rules as
+// for shared memory (race.go).
 
 const (
 	maxTouches = 4096 // when a list of touches has this length, the detector replays it
@@ -22,15 +23,15 @@ const (
 type touch struct {
 	lo, hi uint64 // the bytes of all lanes lie in [lo, hi)
 	step   uint64 // lane l begins at lo+l·step, if there is no list of addresses
-	list   int32  // number of the list of addresses, + 1; 0 if there is none
-	view   int32  // number of the warp's view, + 1; 0 if the warp had learned nothing yet
-	pc     int32  // index of the instruction + 1
+	list   int32  // index of the list of addresses, plus 1; 0 if there is none
+	view   int32  // index of the warp's view, plus 1; 0 if the warp had learned nothing yet
+	pc     int32  // index of the instruction, plus 1
 	mask   uint32
 	same   uint32 // lanes whose bytes the access does not change
 	epoch  uint32
 	base   uint32
 	warp   uint16
-	size   uint8 // bytes of a lane
+	size   uint8 // bytes that each lane accesses
 	kind   accessKind
 	write  bool
 }
@@ -46,27 +47,27 @@ func (t *touch) sameBytesPerLane(o *touch) bool {
 	return t.warp == o.warp && t.lo == o.lo && t.step == o.step && t.size == o.size && t.apart() && o.apart()
 }
 
-// view is what a warp knows of other warps, and what its lanes know of each other.
+// view holds what a warp knows about other warps, and what its lanes know about each other.
 type view struct {
 	vc   []uint32
 	pair *[32][32]uint32
 }
 
-// globalLog has the accesses of the running block in this interval.
+// globalLog records the accesses of the running block in this interval.
 type globalLog struct {
 	touches []touch
 	lists   [][32]uint64
 	views   []view
 	writes  []span
-	written int  // number of touches that write
-	ended   bool // a warp that touched memory has left the kernel, so no later barrier orders it
+	written int  // number of write accesses
+	ended   bool // a warp that accessed memory has left the kernel, so no later barrier orders them
 
 	played   bool // the first touches of the interval were already replayed into the pieces
 	pieces   map[uint64]*history
 	spare    []*history
 	readers  readers
 	clocks   clocks   // clocks of the touch that replayTouches is recording
-	noClocks []uint32 // clocks of a warp that knows nothing of other warps
+	noClocks []uint32 // clocks of a warp that knows nothing about other warps
 }
 
 type span struct {
@@ -132,7 +133,7 @@ func (g *globalLog) storeView(w *warp) {
 	w.view, w.unseen = int32(len(g.views)), false
 }
 
-// end checks the interval and closes it.
+// end checks the accesses of the interval and ends it.
 func (g *globalLog) end(c *cta) {
 	if g.played || g.written > 0 && g.overlaps() {
 		g.replayTouches(c, g.mergedWrites())
@@ -140,7 +141,7 @@ func (g *globalLog) end(c *cta) {
 	g.drop(c)
 }
 
-// drop forgets the interval.
+// drop discards the accesses of the interval without a check.
 func (g *globalLog) drop(c *cta) {
 	g.touches, g.lists, g.written, g.ended = g.touches[:0], g.lists[:0], 0, false
 	clear(g.views)
@@ -199,7 +200,7 @@ func (g *globalLog) overlaps() bool {
 }
 
 // searchEnd returns the index of the first span that ends after an address. The spans are sorted by
-// their ends.
+// end.
 func searchEnd(s []span, addr uint64) int {
 	lo, hi := 0, len(s)
 	for lo < hi {
@@ -213,7 +214,7 @@ func searchEnd(s []span, addr uint64) int {
 }
 
 // mergedWrites merges overlapping writes, which [globalLog.overlaps] has sorted. It returns nil if
-// a part of the interval's accesses has been played back already.
+// some accesses of the interval were already replayed.
 func (g *globalLog) mergedWrites() []span {
 	if g.played {
 		return nil
@@ -281,7 +282,6 @@ func (g *globalLog) playLanes(c *cta, t *touch) {
 	}
 }
 
-// piece returns the history of a piece of memory.
 func (g *globalLog) piece(p uint64) *history {
 	h := g.pieces[p]
 	if h == nil {

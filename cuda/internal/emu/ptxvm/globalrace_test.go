@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// These are beginnings of bodies. %t is the number of the thread, %rd0 the address of a buffer of
-// 64 words, and %rd1 the address of its word number %t. Constants whose names begin with "word" set
-// %rd2 to the address of the word that their names describe.
+// These are beginnings of bodies. Register %t is the thread's index, %rd0 is the address of a
+// buffer of 64 words, and %rd1 is the address of word %t of the buffer. A constant whose name
+// begins with "word" sets %rd2 to the address of the word that the name describes.
 const (
 	wordOtherLane = "xor.b32 %r1, %t, 1;\n mad.wide.u32 %rd2, %r1, 4, %rd0;\n "
 	wordOtherWarp = "xor.b32 %r1, %t, 32;\n mad.wide.u32 %rd2, %r1, 4, %rd0;\n "

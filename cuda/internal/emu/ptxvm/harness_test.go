@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// device has a memory and buffers for one test.
 type device struct {
 	t   testing.TB
 	mem *Memory

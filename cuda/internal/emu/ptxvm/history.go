@@ -4,7 +4,7 @@ package ptxvm
 type access struct {
 	epoch uint32
 	lanes uint32
-	pc    int32 // index of the instruction + 1; 0 if there was no access
+	pc    int32 // index of the instruction, plus 1; 0 if there was no access
 	warp  uint16
 	kind  accessKind
 }
@@ -13,7 +13,7 @@ type accessKind uint8
 
 const (
 	plain  accessKind = iota
-	strong            // atomic, volatile, relaxed, acquire, release
+	strong            // an atomic, volatile, relaxed, acquire or release access
 	async             // written by cp.async
 )
 
@@ -31,11 +31,11 @@ func (a *access) note(k *clocks, lane int, pc int32, kind accessKind) {
 	}
 }
 
-// cell is the history of one word, or one byte of a word that is accessed in parts.
+// cell is the history of one word. If a word is accessed in parts, each of its bytes has a cell.
 type cell struct {
 	w    access
 	r    access
-	many int32 // index+1 into readers, if more than one warp has read the cell
+	many int32 // index into readers, plus 1, if more than one warp has read the cell
 }
 
 // readers holds the reads of cells that several warps have read. For each such cell it has a set,
@@ -48,7 +48,7 @@ type readers struct {
 // warpReads returns the reads of a warp, for a cell with many readers.
 func (s *readers) warpReads(c *cell, warp int) *access { return &s.list[int(c.many-1)*s.nwarps+warp] }
 
-// add begins a set for a cell.
+// add begins the set of readers of a cell.
 func (s *readers) add(c *cell) {
 	n := len(s.list)
 	if n+s.nwarps <= cap(s.list) {
@@ -98,7 +98,8 @@ func (h *history) splitWord(i int) {
 	h.split[i] = true
 }
 
-// readCell checks a read and records it.
+// readCell records a read. It returns an earlier access that is not ordered before the read, or
+// nil.
 func (h *history) readCell(k *clocks, c *cell, lane int, pc int32, kind accessKind) (bad *access) {
 	if a := &c.w; a.pc != 0 && !k.ordered(lane, int(a.warp), a.lanes, a.epoch) && !(kind == strong && a.kind == strong) {
 		return a
@@ -116,8 +117,9 @@ func (h *history) readCell(k *clocks, c *cell, lane int, pc int32, kind accessKi
 	return nil
 }
 
-// writeCell checks a write and records it. The last argument says that the write does not change
-// the bytes: two writes of the same value are no race.
+// writeCell checks a write and records it. The argument same says that the write does not change
+// the bytes: two writes of the same value are no race. The result bad is an earlier access that is
+// not ordered before the write, and did says what that access did.
 func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessKind, same bool) (bad *access, did string) {
 	clash := func(a *access) bool {
 		return a.pc != 0 && !(kind == strong && a.kind == strong) && !k.ordered(lane, int(a.warp), a.lanes, a.epoch)
@@ -174,8 +176,8 @@ func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind acc
 	return true
 }
 
-// allOrdered reports whether it is known, without looking at pairs of lanes, that an access is
-// ordered before a lane. The lane is given as a mask. If there was no access, it counts as ordered.
+// allOrdered reports whether the access a is known to be ordered before the given lane, without a
+// comparison of pairs of lanes. The lane is given as a mask. A missing access counts as ordered.
 func (k *clocks) allOrdered(a *access, lane uint32) bool {
 	if a.pc == 0 {
 		return true
@@ -198,7 +200,7 @@ func (k *clocks) writeQuick(c *cell, lane uint32, pc int32, kind accessKind) boo
 	return true
 }
 
-// read checks and records a read of size bytes at a byte offset.
+// read records a read of size bytes at a byte offset, and checks it against earlier accesses.
 func (h *history) read(k *clocks, lane, off, size int, pc int32, kind accessKind) *access {
 	if size >= 4 {
 		for i := off >> 2; i < (off+size)>>2; i++ {
@@ -229,8 +231,8 @@ func (h *history) read(k *clocks, lane, off, size int, pc int32, kind accessKind
 	return nil
 }
 
-// write checks and records a write of size bytes at a byte offset. The second result says what the
-// returned access did.
+// write records a write of size bytes at a byte offset, and checks it against earlier accesses. The
+// result did says what the returned access did.
 func (h *history) write(k *clocks, lane, off, size int, pc int32, kind accessKind, same bool) (bad *access, did string) {
 	if size >= 4 {
 		for i := off >> 2; i < (off+size)>>2; i++ {

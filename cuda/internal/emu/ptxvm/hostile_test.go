@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestHostileText parses text that is made to take long, or to exhaust the stack. It must be
-// refused, or parsed in time proportional to its length. If the time grew with the square of the
-// length, none of these tests would end.
+// TestHostileText parses text that is made to take long, or to exhaust the stack. Parse must refuse
+// it, or parse it in time proportional to its length. If the time grew with the square of the
+// length, the test would not end.
 func TestHostileText(t *testing.T) {
 	const head = ".version 7.0\n.target sm_80\n.address_size 64\n"
 	many := func(n int, f func(i int) string) string {

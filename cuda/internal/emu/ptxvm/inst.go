@@ -13,17 +13,16 @@ const (
 	kCmp                // predicates from cmp(a, b)
 	kSelp               // d = p ? a : b
 	kBranch             // the instruction bra
-	kExit               // the instructions ret and exit
-	kRun                // calls the field run, for every instruction without a kind of its own
+	kExit               // the instructions ret (of an entry) and exit
+	kRun                // calls the field run; for every instruction without its own kind
 	kTable              // the instruction brx.idx
 	kCall               // the instruction call
 	kReturn             // end of a function
-	// calls the field run too, but only when the lanes that the instruction needs have gathered
+	// like kRun, but only when the lanes that the instruction needs have gathered
 	kSync
 	kNop
 )
 
-// inst is one decoded instruction.
 type inst struct {
 	kind   kind
 	not    bool  // guard is negated
@@ -45,7 +44,7 @@ type inst struct {
 	x      *extra
 }
 
-// extra has the fields that only some instructions need.
+// extra holds the fields that only some instructions need.
 type extra struct {
 	typ     Type
 	space   space
@@ -63,10 +62,10 @@ type extra struct {
 	combine uint8 // operator of setp.and, setp.or or setp.xor
 	pn      bool  // the combined predicate is negated
 	p       int32
-	count   int32 // slot of the count
+	count   int32 // slot of the register with the count
 	hasCnt  bool
 	n       int
-	counted bool    // the request is already counted
+	counted bool    // Stats already include the request
 	whole   bool    // a vector load that uses all elements and extends none
 	table   []int32 // targets of brx.idx
 	call    *callSite
@@ -112,9 +111,9 @@ const (
 	srMaskGe
 	srDynShared
 	srTotalShared
-	srZero // a cluster's register that is 0, because the emulator's clusters have one block
+	srZero // a cluster's register that is always 0, because an emulated cluster has one block
 	srOne
-	srClock // srClock and all special registers below are read when an instruction uses them
+	srClock // srClock and the registers after it are read when an instruction uses them
 	srClockHi
 	srClock64
 	srGlobaltimer

@@ -161,7 +161,7 @@ func zext32(d, a, _, _ *lanes) {
 	}
 }
 
-// These are the remaining operations, by type.
+// This block has the remaining operations, by type.
 
 func minInt[T integers](d, a, b, _ *lanes) {
 	for l := range d {
@@ -174,8 +174,8 @@ func maxInt[T integers](d, a, b, _ *lanes) {
 	}
 }
 
-// divInt returns what hardware returns where the ISA leaves the result open: x/0 is all ones, and
-// x%0 is x.
+// divInt divides lane by lane. The ISA leaves x/0 undefined. The result is then all ones, as on
+// hardware. For x%0, remInt gives x.
 func divInt[T integers](d, a, b, _ *lanes) {
 	for l := range d {
 		if T(b[l]) == 0 {
@@ -215,8 +215,8 @@ func sadInt[T integers](d, a, b, c *lanes) {
 	}
 }
 
-// byType returns the lane operation of an integer type t. The other arguments are the operations by
-// type.
+// byType returns the lane operation for an integer type t. The other arguments are the operations
+// for the individual types.
 func byType(t Type, u16, s16, u32, s32, u64, s64 laneFn) laneFn {
 	switch t {
 	case U16:
@@ -270,8 +270,8 @@ func satS32(v int64) uint64 {
 	return uint64(uint32(max(min(v, 1<<31-1), -1<<31)))
 }
 
-// bfe extracts c bits of a from bit b on. A signed field is extended by its top bit. If the field
-// exceeds the register, it is extended by bit msb.
+// bfe extracts c bits of a from bit b on. For a signed type, the field is extended by its top bit.
+// If the field exceeds the register, it is extended by the register's top bit.
 func bfe(a, b, c uint64, t Type) uint64 {
 	msb := uint64(t.bits() - 1)
 	pos, n := b&0xff, c&0xff
@@ -340,7 +340,7 @@ func lop3(a, b, c uint64, lut uint8) uint64 {
 	return uint64(uint32(r))
 }
 
-// prmt selects bytes of b:a. mode is as in the ISA, or -1 for the generic form.
+// prmt selects bytes of b:a. The argument mode is as in the ISA, or -1 for the generic form.
 func prmt(a, b, c uint64, mode int) uint64 {
 	src := a&0xffffffff | b<<32
 	var r uint64

@@ -21,16 +21,16 @@ type Launch struct {
 	Mem       *Memory
 	SM        int   // compute capability of the device times ten: 80, 90
 	MaxSteps  int64 // instructions that a warp may execute, 0: 67 million
-	// Lines, if not nil, collects counters by line of the PTX text. Run adds to them.
+	// Lines collects counters by line of the PTX text. If it is nil, nothing is collected. Run adds
+	// to the counters.
 	Lines map[int]*LineStats
-	// Traffic, if not nil, counts the sectors that blocks fetch from beyond a cache. Run adds to
-	// it.
+	// Traffic counts the sectors that blocks fetch from beyond a cache. If it is nil, nothing is
+	// counted. Run adds to the counts.
 	Traffic *Traffic
 	// CheckBlocks finds races between blocks on global memory. Blocks then run one by one, which
 	// takes several times as long.
 	CheckBlocks bool
-	// seed of the order in which warps take turns; the results of correct kernels do not depend on
-	// it
+	// seed for the order in which warps run; the results of correct kernels do not depend on it
 	Seed    uint64
 	Workers int // number of blocks that run at once; 0 means GOMAXPROCS
 }
@@ -41,7 +41,7 @@ type Stats struct {
 	GlobalLoads    int64 // warp-level global load requests
 	GlobalStores   int64 // warp-level global store and atomic requests
 	Sectors        int64 // 32-byte sectors that the global requests touched
-	IdealSectors   int64 // sectors that the same bytes would need if they were contiguous
+	IdealSectors   int64 // 32-byte sectors that the same bytes would need if they were contiguous
 	GlobalBytes    int64 // bytes moved by global requests
 	SharedRequests int64 // warp-level shared loads, stores, atomics, ldmatrix
 	SharedLoads    int64 // warp-level shared loads, ldmatrix included
@@ -57,7 +57,7 @@ type LineStats struct {
 	// threads that executed the instructions; 32 for each instruction without divergence
 	Lanes         int64
 	Sectors       int64 // 32-byte sectors of global memory touched
-	IdealSectors  int64 // sectors that the same bytes would need if they were contiguous
+	IdealSectors  int64 // 32-byte sectors that the same bytes would need if they were contiguous
 	BankConflicts int64 // cycles that bank conflicts of shared memory add
 }
 
@@ -98,7 +98,7 @@ func (l *Launch) Run() (Stats, error) {
 	}
 	var (
 		next   atomic.Uint64
-		lowest atomic.Uint64 // lowest block index with a fault so far
+		lowest atomic.Uint64 // lowest index of a block with a fault so far
 		mu     sync.Mutex
 		sum    Stats
 		fault  *Fault
@@ -233,8 +233,8 @@ func (l *Launch) validate() *Fault {
 	return nil
 }
 
-// Load allocates and initialises the module's .global variables in mem, once for each memory. It
-// returns their addresses by variable. Launch.Run calls it.
+// Load allocates and initialises the module's .global variables in mem. Later calls with the same
+// memory do nothing. It returns the addresses by variable. Launch.Run calls Load.
 func (m *Module) Load(mem *Memory) (map[*variable]uint64, error) {
 	if len(m.globals) == 0 {
 		return nil, nil

@@ -24,7 +24,7 @@ type token struct {
 	kind tokKind
 	line int
 	text string // the text of a word, a string or punctuation
-	val  uint64 // a number's value or bits
+	val  uint64 // the value of a number, or its bits
 }
 
 func (t token) String() string {
@@ -37,7 +37,6 @@ func (t token) String() string {
 	return strconv.Quote(t.text)
 }
 
-// lexer splits PTX text into tokens, with one token of lookahead.
 type lexer struct {
 	src  string
 	pos  int
@@ -56,7 +55,7 @@ func newLexer(src string) *lexer {
 	return l
 }
 
-// fail aborts parsing by a panic, which Parse recovers.
+// fail panics with a *ParseError, from which Parse recovers.
 func fail(line int, format string, args ...any) {
 	panic(&ParseError{Line: line, Msg: fmt.Sprintf(format, args...)})
 }
@@ -67,7 +66,6 @@ func wordStart(c byte) bool {
 func wordPart(c byte) bool { return wordStart(c) && c != '%' || c >= '0' && c <= '9' }
 func digit(c byte) bool    { return c >= '0' && c <= '9' }
 
-// skip skips white space and comments.
 func (l *lexer) skip() {
 	for l.pos < len(l.src) {
 		c := l.src[l.pos]

@@ -6,7 +6,7 @@ func (d *decoder) memoryMods() {
 	ld := d.base != "st"
 	i := d.oneOf("global", "shared", "local", "param", "const", "shared::cta")
 	x.space = []space{spGeneric, spGlobal, spShared, spLocal, spParam, spConst, spShared}[i+1]
-	// whether other threads can see the access
+	// whether other threads can access this space
 	anyone := x.space == spGeneric || x.space == spGlobal || x.space == spShared
 	orders, caches := []string{"volatile", "relaxed", "release"}, []string{"wb", "cg", "cs", "wt"}
 	if ld {
@@ -47,8 +47,8 @@ func (d *decoder) memoryMods() {
 	d.cacheHint()
 }
 
-// cacheHint removes .L2::cache_hint and its operand. That is the last operand, a policy made by
-// createpolicy. The hint has no effect that a kernel could see.
+// cacheHint removes .L2::cache_hint and its operand: the last one, a policy made by createpolicy.
+// The hint does not change a kernel's results.
 func (d *decoder) cacheHint() {
 	n := len(d.stmt.args)
 	if !d.modifier("L2::cache_hint") {
@@ -62,8 +62,8 @@ func (d *decoder) cacheHint() {
 	d.stmt.args = d.stmt.args[:n-1]
 }
 
-// createPolicy decodes createpolicy.fractional and .cvt. The emulator gives the number of a policy
-// no meaning.
+// createPolicy decodes createpolicy.fractional and .cvt. The resulting policy has no effect in the
+// emulator.
 func createPolicy(d *decoder) {
 	d.require(80, 7, 4)
 	d.typIn(B64)
@@ -90,8 +90,8 @@ func createPolicy(d *decoder) {
 	d.alu(movLanes)
 }
 
-// adviseCache decodes discard and applypriority. discard makes memory undefined. Here the memory is
-// left unchanged.
+// adviseCache decodes discard and applypriority. The instruction discard makes memory undefined,
+// but the emulator leaves the memory unchanged.
 func adviseCache(d *decoder) {
 	d.require(80, 7, 4)
 	x := d.extra()
@@ -211,7 +211,7 @@ func store(d *decoder) {
 	}
 }
 
-// prefetch has no effect that a kernel could see. Its address is not checked, as on hardware.
+// prefetch has no effect on a kernel's results. As on hardware, its address is not checked.
 func prefetch(d *decoder) {
 	x := d.extra()
 	x.space = []space{spGeneric, spGlobal, spLocal}[d.oneOf("global", "local")+1]

@@ -2,7 +2,7 @@ package ptxvm
 
 import "math/bits"
 
-// fragment resolves a braced list of registers, destinations or sources.
+// fragment returns the slots of a braced list of registers.
 func (d *decoder) fragment(o operand, n int, t Type) []int32 {
 	if o.kind != okVec || len(o.list) != n {
 		d.fail("%s needs %d registers in braces here", d.stmt.op, n)
@@ -49,7 +49,7 @@ func matrixMods(d *decoder) {
 	d.typIn(B16)
 }
 
-// matrixRows returns the offsets of the 8·n rows of 16 bytes. Lanes 0 to 8n-1 give their addresses.
+// matrixRows returns the offsets of the 8·n rows of 16 bytes, whose addresses lanes 0 to 8n-1 hold.
 func (w *warp) matrixRows(in *inst, m uint32) (off [32]int, rows uint32) {
 	w.converged(in, m, ShuffleDivergence)
 	if m != fullMask {
@@ -177,8 +177,9 @@ func matrixMultiply(d *decoder) {
 }
 
 // mma multiplies a 16×k tile by a k×8 tile. The elements have the layout of the ISA, "Matrix
-// Fragments for mma.m16n8k16", with g = lane/4 and t = lane%4. A 32-bit register of a holds row g
-// (+8 for odd registers) and columns 2t, 2t+1 (+8 for the upper half of the registers).
+// Fragments for mma.m16n8k16", with g = lane/4 and t = lane%4. Each 32-bit register of the operand
+// a holds row g and columns 2t and 2t+1. Odd registers are 8 rows further down, and the upper half
+// of the registers is 8 columns further right.
 func (w *warp) mma(in *inst, m uint32, half bool) {
 	x := in.x
 	w.converged(in, m, ShuffleDivergence)

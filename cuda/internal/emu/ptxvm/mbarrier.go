@@ -1,8 +1,8 @@
 package ptxvm
 
-// An mbarrier object is 64 bits of shared memory whose format the ISA leaves open. Here it has
-// three fields: the arrivals that this phase still expects, the arrivals that each phase expects,
-// and the number of the phase.
+// An mbarrier object is 64 bits of shared memory whose format the ISA leaves open. In the emulator
+// it has three fields: the arrivals that this phase still expects, the arrivals that each phase
+// expects, and the number of the phase.
 const (
 	mbCount = 1<<20 - 1
 	mbShift = 20
@@ -87,7 +87,7 @@ func mbarrier(d *decoder) {
 			d.require(90, 7, 8)
 		}
 		parity := d.modifier("parity")
-		if len(a) == 4 && op == 5 { // the time limit, which has no effect
+		if len(a) == 4 && op == 5 { // this operand is a time limit, which has no effect
 			d.src(a[3], U32)
 			a = a[:3]
 		}
@@ -118,8 +118,7 @@ func mbarrier(d *decoder) {
 	}
 }
 
-// eachObject calls f for the mbarrier object of each lane and stores the result of f as the new
-// object.
+// eachObject replaces the mbarrier object of each lane of m by the result of f.
 func (w *warp) eachObject(in *inst, m uint32, live bool, f func(l, off int, v uint64) uint64) {
 	w.addresses(in, m)
 	for l := range lanesOf(m) {
@@ -137,8 +136,8 @@ func (w *warp) eachObject(in *inst, m uint32, live bool, f func(l, off int, v ui
 	}
 }
 
-// arriveAt counts arrivals of the lanes of m. The register in slot n has the number of arrivals of
-// each lane. The last arrival begins the next phase.
+// arriveAt counts the arrivals of the lanes of m. Register slot n holds each lane's number of
+// arrivals. The last arrival that the phase expects begins the next phase.
 func (w *warp) arriveAt(in *inst, m uint32, n int32, drop bool) {
 	s := &w.cta.shared
 	if s.phases == nil {
@@ -174,8 +173,9 @@ func (w *warp) arriveAt(in *inst, m uint32, n int32, drop bool) {
 	}
 }
 
-// mergeClocks takes the clocks of warps that have arrived. It orders this warp's later accesses
-// after the accesses that those warps made before they arrived.
+// mergeClocks merges the clocks vc of other warps, which have arrived, into this warp's clocks.
+// This warp's later accesses are then ordered after the accesses that those warps made before they
+// arrived.
 func (w *warp) mergeClocks(vc []uint32) {
 	e := w.vc[w.id]
 	for i, t := range vc {

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// ErrNoMemory is the error of Memory.Alloc when the capacity is exhausted.
+// ErrNoMemory is the error of Memory.Alloc when the memory's limit is reached.
 var ErrNoMemory = errors.New("ptxvm: out of device memory")
 
 // Shadow bits. Each byte of memory has one byte of shadow.
@@ -45,7 +45,7 @@ type region struct {
 	size   uint64
 	data   []byte
 	shadow []byte // shadow bits; nil in host memory, which is always addressable and initialised
-	home   uint64 // the reserved range in which the region is mapped; 0 if none
+	home   uint64 // first address of the reserved range in which the region is mapped; 0 if none
 	mu     sync.Mutex
 	blocks map[uint64]block // blocks of a pool in this region
 }
@@ -156,7 +156,6 @@ func (m *Memory) MapHost(b []byte) uint64 {
 // UnmapHost removes a mapping of MapHost.
 func (m *Memory) UnmapHost(addr uint64) error { return m.remove(addr, true) }
 
-// find returns the region that holds addr, or nil.
 func (m *Memory) find(addr uint64) *region {
 	t := *m.table.Load()
 	lo, hi := 0, len(t)
@@ -216,8 +215,8 @@ func (m *Memory) MarkAllocated(addr, requested, rounded uint64, label string) {
 	r.mu.Unlock()
 }
 
-// MarkTakenOver does what MarkAllocated does, but bytes that are addressable already stay as they
-// are.
+// MarkTakenOver does the same as MarkAllocated, but bytes that are already addressable keep their
+// contents.
 func (m *Memory) MarkTakenOver(addr, requested, rounded uint64, label string) {
 	r, off := m.mustSpan(addr, rounded)
 	for i := off; i < off+requested; i++ {
@@ -301,7 +300,7 @@ func (m *Memory) CopyInitialised(dst uint64, from *Memory, src, size uint64) {
 	}
 	d, s := rd.shadow[od:od+size], rs.shadow[os:os+size]
 	if rd == rs && od > os && od < os+size {
-		s = append([]byte(nil), s...) // the ranges overlap: copy as memmove does
+		s = append([]byte(nil), s...) // the ranges overlap, so this copies as memmove does
 	}
 	for i := range d {
 		d[i] = d[i]&shAddressable | s[i]&(d[i]<<1)&shInitialised
@@ -339,8 +338,8 @@ func (m *Memory) check(addr, size uint64, want byte, what string) error {
 	return nil
 }
 
-// describe says in words where [addr, addr+size) lies: in which allocation or block, or how far
-// from the nearest one.
+// describe describes where [addr, addr+size) lies: in which allocation or block, or how far from
+// the nearest one.
 func (m *Memory) describe(addr, size uint64) string {
 	if addr < smallAlign {
 		return "a null pointer"

@@ -46,7 +46,7 @@ func TestMemory(t *testing.T) {
 	if err := m.CheckInitialised(b, 1); err == nil {
 		t.Error("uninitialised memory passes")
 	}
-	m.MarkInitialised(b, 200) // more bytes than are addressable
+	m.MarkInitialised(b, 200) // more bytes than the block has
 	if err := m.CheckInitialised(b, 100); err != nil {
 		t.Error(err)
 	}
@@ -95,7 +95,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// The host sees that a counter in mapped host memory changes.
+// TestMappedHostMemory checks that the host sees a kernel's changes to a counter in mapped host
+// memory.
 func TestMappedHostMemory(t *testing.T) {
 	d := newDevice(t)
 	b := make([]byte, 32)
@@ -106,8 +107,9 @@ func TestMappedHostMemory(t *testing.T) {
 	}
 }
 
-// Many goroutines allocate, launch and free on one memory. The blocks of one kernel share counters.
-// Run with -race.
+// TestConcurrentLaunches allocates, launches and frees on one memory from many goroutines. The
+// blocks of one kernel share counters, whose values the test checks. It also finds data races when
+// it runs with -race.
 func TestConcurrentLaunches(t *testing.T) {
 	d := newDevice(t)
 	m := mustParse(t, vaddSrc)
@@ -154,7 +156,7 @@ func TestConcurrentLaunches(t *testing.T) {
 	}
 }
 
-// Results and counters do not depend on the number of workers.
+// TestWorkersAgree checks that results and counters do not depend on the number of workers.
 func TestWorkersAgree(t *testing.T) {
 	var first Stats
 	var out []float32

@@ -19,7 +19,7 @@ type Module struct {
 	globals      []*variable
 	functions    []*function
 	funcByName   map[string]*function
-	copied       int // instructions of the copies of functions in entries
+	copied       int // number of instructions in the entries' copies of functions
 
 	mu        sync.Mutex
 	instances map[*Memory]map[*variable]uint64
@@ -52,14 +52,14 @@ type Entry struct {
 	nreg      int
 	npred     int
 	specials  []specialUse
-	dynOffset int // where dynamic shared memory starts, relative to sharedOrigin
+	dynOffset int // offset of dynamic shared memory from sharedOrigin
 	usesAsync bool
 	// the kernel writes global memory, or may do so through a generic address
 	writesGlobal bool
 	bodies       map[*function]*body // the entry's copies of the functions that it may call
-	// slot with the address of a thread's frame in local memory; 0 if the entry calls nothing
+	// slot with the address of a thread's frame in local memory; 0 if the entry calls no function
 	base       int32
-	pool       sync.Pool // pool of *cta, for later launches
+	pool       sync.Pool // values of type *cta, for later launches
 	names      map[regKey]string
 	sharedVars []variable // shared variables with offsets, for messages
 	noted      map[sharedKey]bool

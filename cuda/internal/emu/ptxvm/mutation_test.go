@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Each synchronising instruction of a correct kernel is needed: if one of them is missing, the
-// detectors report a fault, in any order of warps.
+// TestMissingSynchronisationIsFound removes each synchronising instruction of a correct kernel in
+// turn. The detectors must report a fault, in any order of warps.
 func TestMissingSynchronisationIsFound(t *testing.T) {
 	const n = 64
 	d := newDevice(t)
@@ -57,8 +57,8 @@ func TestMissingSynchronisationIsFound(t *testing.T) {
 	}
 }
 
-// The emulator finds a small mistake in a kernel: an index one too large, a missing guard, a wrong
-// stride or pointer. Each case changes one instruction.
+// TestSlipsAreFound checks that the emulator finds a small mistake in a kernel: an index one too
+// large, a missing guard, a wrong stride or pointer. Each case changes one instruction.
 func TestSlipsAreFound(t *testing.T) {
 	const n = 100 // n is not a multiple of the block size
 	for _, c := range []struct {

@@ -7,7 +7,7 @@ import (
 
 // Limits on memory and time for parsing hostile text.
 const (
-	maxStatic   = 48 << 10 // static shared memory of an entry
+	maxStatic   = 48 << 10 // bytes of static shared memory of an entry
 	maxLocal    = 512 << 10
 	maxConst    = 64 << 10
 	maxGlobal   = 256 << 20
@@ -350,7 +350,8 @@ func (p *parser) statement(sc *scope) {
 	}
 	s.line, s.op = line, w
 	if base, _, _ := strings.Cut(w, "."); handlers[base] == nil || strings.HasPrefix(w, "cp.async.bulk") {
-		// The name is checked before the operands, whose form would be unknown too.
+		// The name is checked first, because the form of an unknown instruction's operands is
+		// unknown too.
 		fail(line, "unknown or unsupported instruction %s", w)
 	}
 	if base, _, _ := strings.Cut(w, "."); base == "call" {

@@ -97,7 +97,7 @@ func TestModuleVariables(t *testing.T) {
 	}
 }
 
-// rejected lists bodies that Parse refuses, and words of its message. ptxas refuses them too.
+// rejected lists bodies that Parse and ptxas refuse, each with words of Parse's message.
 var rejected = []struct{ body, want string }{
 	{"mov.pred !%p2, %p1;", "negated"},
 	{"setp.eq.u32 %p1, %r1, %r2, !%p3;", "takes 3 operands"},
@@ -148,7 +148,6 @@ var rejected = []struct{ body, want string }{
 	{"{ {", "no end"},
 }
 
-// rejectedSource puts a rejected body into a module.
 func rejectedSource(body string) string {
 	return ".version 7.0\n.target sm_80\n.address_size 64\n.entry k(.param .u64 p)\n{\n.reg .pred %p<4>; .reg .b16 %h<4>; .reg .b32 %r<4>; .reg .u32 %u<2>; .reg .b64 %rd<5>; .reg .f32 %f<4>; .reg .f64 %d<4>;\n" + body + "\n}\n"
 }

@@ -8,7 +8,7 @@ type Peer struct {
 	Mem       *Memory
 	Base, End uint64 // range of addresses of the device
 	Name      string // name of the device, for messages
-	Closed    string // why kernels cannot reach the memory; empty if they can
+	Closed    string // why kernels cannot access the memory; empty if they can
 }
 
 // SetPeers says which memory lies in the address ranges of peers. Kernels that run on m can access
@@ -31,8 +31,7 @@ func (m *Memory) peer(addr uint64) *Peer {
 	return nil
 }
 
-// reach does what find does, for an access of a kernel. The kernel may have access to memory of
-// peers.
+// reach does the same as find, but also finds the memory of peers that kernels may access.
 func (m *Memory) reach(addr uint64) *region {
 	if r := m.find(addr); r != nil {
 		return r
@@ -47,7 +46,8 @@ func (m *Memory) reach(addr uint64) *region {
 	return nil
 }
 
-// describeAccess does what describe does, for an address that a kernel has used.
+// describeAccess does the same as describe, for an address that a kernel has used and that may
+// belong to a peer.
 func (m *Memory) describeAccess(addr, size uint64) string {
 	p := m.peer(addr)
 	switch {

@@ -11,10 +11,10 @@ import "math/bits"
 // clocks is what one warp knows about the order of accesses.
 type clocks struct {
 	self int
-	// for each other warp of the block, the last epoch that happened before now; for this warp, the
+	// the last epoch of each other warp of the block that happened before now; for this warp, its
 	// running epoch
 	vc   []uint32
-	base uint32 // every lane is ordered after all lanes' accesses in the warp's epochs up to base
+	base uint32 // the lanes' accesses in epochs up to base are ordered before every lane
 	// pair[i][j], if greater than base, is the last epoch in which lane j's accesses are ordered
 	// before lane i. If pair is nil, base holds for all pairs.
 	pair *[32][32]uint32
@@ -32,7 +32,7 @@ func (c *clocks) reset(self int) {
 
 func (c *clocks) epoch() uint32 { return c.vc[c.self] }
 
-// syncWarp orders the lanes of mask among themselves. The second mask has the lanes that exist.
+// syncWarp orders the lanes of mask among themselves. The argument live holds the lanes that exist.
 func (c *clocks) syncWarp(mask, live uint32) {
 	e := c.vc[c.self]
 	if mask&live == live {
@@ -60,8 +60,9 @@ func (c *clocks) syncWarp(mask, live uint32) {
 	c.vc[c.self]++
 }
 
-// ordered reports whether an earlier access happened before what a lane of this warp does now. The
-// given warp made the access in the given epoch, by the lanes of the mask lanes.
+// ordered reports whether an earlier access happened before the current instruction of a lane of
+// this warp. The earlier access was made by the given warp, in the given epoch, by the lanes of the
+// mask lanes.
 func (c *clocks) ordered(lane int, warp int, lanes, epoch uint32) bool {
 	if warp != c.self {
 		return epoch <= c.vc[warp]
@@ -90,7 +91,7 @@ type sharedMemory struct {
 	data   []byte
 	init   []byte
 	dyn    int     // bytes of dynamic shared memory
-	pend   []int32 // thread + 1 for each word with a cp.async in flight
+	pend   []int32 // index of the thread, plus 1, for each word with a cp.async in flight
 	pendPC []int32
 	phases map[int][]uint32 // clocks of the warps that have arrived at an mbarrier, by its offset
 }
@@ -140,8 +141,8 @@ func (w *warp) race(in *inst, lane int, a *access, does, did string) {
 	panic(f)
 }
 
-// unordered returns the fault for a lane whose access is not ordered after access a. Its message
-// says only what is missing.
+// unordered returns the fault of a lane whose access is not ordered after the access a. The message
+// says only which ordering is missing.
 func (w *warp) unordered(kind FaultKind, in *inst, lane int, a *access, addr uint64) *Fault {
 	other := a.lanes
 	why := "no barrier lies between"

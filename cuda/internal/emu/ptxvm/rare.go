@@ -115,8 +115,8 @@ func signOrZeroExtend(d *decoder) {
 	}))
 }
 
-// findSet decodes fns.b32 d, mask, base, offset. The result is the offset-th set bit of mask from
-// base on, upwards or downwards.
+// findSet decodes fns.b32 d, mask, base, offset. The result is the index of the offset-th set bit
+// of mask, counted from base on, upwards or downwards.
 func findSet(d *decoder) {
 	d.require(30, 6, 0)
 	d.typIn(B32)
@@ -144,8 +144,8 @@ func findSet(d *decoder) {
 	}))
 }
 
-// convertPack decodes cvt.pack.sat.type.s32[.b32] d, a, b[, c]. a and b, saturated, are the low
-// bits, and c is shifted up above them.
+// convertPack decodes cvt.pack.sat.type.s32[.b32] d, a, b[, c]. The saturated a and b become the
+// low bits of d. The bits above them are those of c, shifted up.
 func convertPack(d *decoder) {
 	d.require(72, 6, 5)
 	args := d.stmt.args
@@ -172,8 +172,8 @@ func convertPack(d *decoder) {
 	d.alu(lift3(func(a, b, c uint64) uint64 { return uint64(uint32(c<<(2*w) | f(a)<<w | f(b))) }))
 }
 
-// setHalf decodes set of 16-bit floats. For each value of a pair, the result is 1.0 or has all bits
-// set.
+// setHalf decodes set of 16-bit floats. For each float of a pair, the result is 1.0 or all ones if
+// the comparison is true, and 0 otherwise.
 func setHalf(d *decoder) {
 	st := d.typIn(F16, F16x2, BF16, BF16x2)
 	dt := d.typ()

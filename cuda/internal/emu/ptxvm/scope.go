@@ -5,18 +5,17 @@ import (
 	"strings"
 )
 
-// variable is a declared .shared, .local, .global, .const or .param variable.
 type variable struct {
 	name   string
 	space  space
 	typ    Type
 	size   int
 	align  int
-	offset int // offset in its space (not for .global)
+	offset int // offset in its state space (unused for .global)
 	extern bool
 	init   []byte // initial values of .global and .const
 	placed *Entry // for .shared: the entry in which the field offset is valid
-	framed bool   // for .param of a function or of a call: the field offset counts in the frame
+	framed bool   // for .param of a function or of a call: the field offset is relative to the frame
 	links  []link // for .global and .const: the addresses among the initial values
 }
 
@@ -25,7 +24,7 @@ type scope struct {
 	up     *scope
 	regs   map[string]*register
 	ranges map[string]*regRange // ranges of registers by prefix
-	// lowest number of each prefix, for single registers whose names end in a number
+	// the lowest number for each prefix, among single registers whose names end in a number
 	numbered map[string]uint64
 	vars     map[string]*variable
 	labels   map[string]int      // index of the instruction at each label
@@ -40,14 +39,14 @@ type regRange struct {
 // register is a declared register. It gets its slot at first use.
 type register struct {
 	typ  Type
-	slot int32 // index into the register file, or the predicate file
+	slot int32 // index into the register file or the predicate file
 }
 
 func newScope(up *scope) *scope {
 	return &scope{up: up, regs: map[string]*register{}, vars: map[string]*variable{}, labels: map[string]int{}, tables: map[string][]string{}}
 }
 
-// numbered splits a name that may belong to a range of registers: all digits at its end are the
+// numbered splits the name of a register that may belong to a range. All digits at its end are the
 // number.
 func numbered(name string) (prefix string, n uint64, ok bool) {
 	prefix = strings.TrimRight(name, "0123456789")
@@ -59,7 +58,7 @@ func numbered(name string) (prefix string, n uint64, ok bool) {
 	return prefix, n, err == nil
 }
 
-// span returns the range of registers that a numbered name belongs to.
+// span returns the range of registers to which the name belongs.
 func (s *scope) span(name string) *regRange {
 	if prefix, n, ok := numbered(name); ok {
 		if g := s.ranges[prefix]; g != nil && n < g.n {

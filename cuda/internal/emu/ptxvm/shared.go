@@ -6,7 +6,7 @@ import (
 	"math/bits"
 )
 
-// sharedName describes a shared address by its variable.
+// sharedName describes an address in shared memory by the variable that contains it.
 func (w *warp) sharedName(addr uint64) string {
 	if v, off := w.cta.entry.sharedVar(addr); v != "" {
 		return fmt.Sprintf("%#x (%s+%d)", addr, v, off)
@@ -14,8 +14,8 @@ func (w *warp) sharedName(addr uint64) string {
 	return fmt.Sprintf("%#x", addr)
 }
 
-// sharedVar returns the shared variable that contains an address, or the last one that ends before
-// it.
+// sharedVar returns the shared variable that contains an address, or the last variable that ends
+// before it.
 func (e *Entry) sharedVar(addr uint64) (name string, off int64) {
 	best := int64(-1)
 	for _, v := range e.sharedVars {
@@ -61,7 +61,7 @@ func (w *warp) sharedReady(in *inst, l, off, total int) {
 	}
 }
 
-// notPending faults if a cp.async to these bytes has not been waited for.
+// notPending faults if a cp.async to these bytes is still in flight.
 func (w *warp) notPending(in *inst, l, off, total int, does string) {
 	s := &w.cta.shared
 	for i := off >> 2; i < (off+total+3)>>2; i++ {
@@ -105,7 +105,7 @@ func (w *warp) loadShared(in *inst, m uint32) {
 	w.landed(x, m)
 }
 
-// loadWords is the fast path for loads of one 32-bit word for each lane. It handles runs of lanes
+// loadWords is the fast path for loads of one 32-bit word by each lane. It handles runs of lanes
 // with the same address together, and returns the lanes that need the full checks.
 func (w *warp) loadWords(in *inst, m uint32, pc int32, k accessKind) (left uint32) {
 	s := &w.cta.shared
@@ -172,8 +172,8 @@ func (w *warp) storeShared(in *inst, m uint32) {
 	}
 }
 
-// storeWords is the fast path for stores of one 32-bit word for each lane. It returns the lanes
-// that need the full checks.
+// storeWords is the fast path for stores of one 32-bit word by each lane. It returns the lanes that
+// need the full checks.
 func (w *warp) storeWords(m uint32, pc int32, k accessKind, slot int32) (left uint32) {
 	s := &w.cta.shared
 	v := &w.r[slot]
@@ -215,8 +215,8 @@ func (w *warp) conflicts(m uint32, total int) {
 	}
 }
 
-// phase returns the cycles that conflicts add for a group of lanes. Bit i of group stands for lane
-// number base + i.
+// phase returns the cycles that conflicts add for a group of lanes. Bit i of the mask group stands
+// for lane base + i.
 func (w *warp) phase(base int, group uint32, total int) int64 {
 	var word [32]uint64
 	var used uint32
@@ -237,7 +237,7 @@ func (w *warp) phase(base int, group uint32, total int) int64 {
 	if !clash {
 		return 0
 	}
-	// exact count: the distinct words of each bank
+	// This counts exactly: it collects the distinct words of each bank.
 	var words [128]uint64
 	var per [32]int64
 	n, most := 0, int64(1)

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// addresses sets w.addr to base register + offset for the lanes of m.
+// addresses sets w.addr to the base register plus the offset, for the lanes of m.
 func (w *warp) addresses(in *inst, m uint32) {
 	if m&^w.wm[in.a] != 0 {
 		w.requireWritten(in, m, in.a)
@@ -18,7 +18,7 @@ func (w *warp) addresses(in *inst, m uint32) {
 }
 
 // spread calls f for each group of active lanes whose generic addresses lie in the same space.
-// During the call w.addr has the lanes' addresses in that space.
+// During the call w.addr holds the lanes' addresses in that space.
 func (w *warp) spread(in *inst, m uint32, f func(sp space, m uint32)) {
 	if in.x.space != spGeneric {
 		f(in.x.space, m)
@@ -81,7 +81,7 @@ func (w *warp) storeAny(in *inst, m uint32) {
 	})
 }
 
-// loadLE reads an element of 1, 2, 4 or 8 bytes.
+// loadLE reads a little-endian element of 1, 2, 4 or 8 bytes.
 func loadLE(b []byte, size int) uint64 {
 	switch size {
 	case 1:
@@ -134,7 +134,7 @@ func (w *warp) misaligned(in *inst, l int, addr uint64, size int, sp string) {
 	w.faultAt(Misaligned, in, l, addr, "%s address %#x is no multiple of the access size %d", sp, addr, size)
 }
 
-// loadImage loads from parameter or constant memory.
+// loadImage loads from img, a copy of the parameter or constant memory.
 func (w *warp) loadImage(in *inst, m uint32, img []byte, what string) {
 	x := in.x
 	total := x.size * x.n
@@ -215,8 +215,8 @@ func (w *warp) loadLocal(in *inst, m uint32) {
 
 // padding handles a load that includes bytes which were never written. Compilers copy structures
 // together with the padding between fields. If an element of a vector consists only of such bytes,
-// its register counts as unwritten, and may only be stored. A load of a single element without a
-// written byte is a mistake.
+// its register counts as unwritten, and may only be stored. A load of a single element is a mistake
+// if none of its bytes was written.
 func (w *warp) padding(in *inst, l, at int) {
 	x := in.x
 	for k := range x.n {

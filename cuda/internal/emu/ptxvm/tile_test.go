@@ -113,7 +113,7 @@ func TestTiledGemm(t *testing.T) {
 			}
 		}
 	}
-	// 4 blocks × 4 warps × 2 tiles: the counts are exact
+	// the counts are exact for 4 blocks of 4 warps and 2 tiles
 	const warps = 4 * 4
 	if want := int64(warps * n * 8); st.FMA != want {
 		t.Errorf("FMA = %d, want %d", st.FMA, want)
@@ -314,8 +314,9 @@ func TestMatrixMultiply(t *testing.T) {
 	}
 }
 
-// Each lane of an m16n8k8 tf32 product gets its fragments by the formulas of the ISA. a and b hold
-// distinct small integers, so the result is exact.
+// TestMatrixMultiplyTF32 checks mma.sync.m16n8k8 with tf32. Each lane computes the indices of its
+// fragments by the formulas of the ISA. The matrices hold distinct small integers, so the result is
+// exact.
 func TestMatrixMultiplyTF32(t *testing.T) {
 	src := header + `.visible .entry k(.param .u64 pa, .param .u64 pb, .param .u64 pc)
 {
@@ -354,7 +355,8 @@ func TestMatrixMultiplyTF32(t *testing.T) {
 	}
 }
 
-// stmatrix followed by ldmatrix is the identity. Two transpositions cancel.
+// TestStoreMatrix checks that stmatrix followed by ldmatrix is the identity, and that two
+// transpositions cancel.
 func TestStoreMatrix(t *testing.T) {
 	for _, mod := range []string{"", ".trans"} {
 		d := newDevice(t)

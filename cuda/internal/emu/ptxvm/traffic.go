@@ -20,7 +20,7 @@ type RangeTraffic struct {
 type blockCache struct {
 	Traffic
 	held  map[uint64]struct{}
-	order []uint64 // sectors in the order in which they came in; a ring once the cache is full
+	order []uint64 // sectors in the order of their arrival; a ring buffer once the cache is full
 	next  int
 }
 
@@ -43,7 +43,7 @@ func (c *blockCache) empty() {
 	}
 }
 
-// touch adds sectors, by number, that a request reads or writes.
+// touch adds the sectors that a request reads or writes, which are given by number.
 func (c *blockCache) touch(sectors []uint64, writes bool) {
 	for _, s := range sectors {
 		entry := s << 1

@@ -8,7 +8,7 @@ import (
 
 // Reserve reserves size bytes of addresses without memory, and returns the first address; see Map.
 // The address is a multiple of align, a power of two. All addresses of the range are less than end.
-// ok is false if there is no such range.
+// The result ok is false if there is no such range.
 func (m *Memory) Reserve(size, align, end uint64) (addr uint64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,7 +86,7 @@ func (m *Memory) SetAddressable(addr, size uint64) error {
 	return nil
 }
 
-// Unmap removes the memory at [addr, addr+size), which Map has put there. The addresses may be
+// Unmap removes the memory at [addr, addr+size), which Map had mapped there. The addresses may be
 // mapped again.
 func (m *Memory) Unmap(addr, size uint64) error {
 	m.mu.Lock()

@@ -46,20 +46,20 @@ type warp struct {
 	tmp        lanes
 	lastRegion *region // the region of the last global access
 
-	local, localInit []byte // memory of 32 lanes, stride bytes for each
-	stride           int    // Entry.Local, and more if functions need it
+	local, localInit []byte // local memory of 32 lanes; each lane has stride bytes
+	stride           int    // Entry.Local, or more if functions need it
 
-	clocks  // see race.go
-	beyond  // see blockrace.go
+	clocks  // the warp's clocks, see race.go
+	beyond  // what the warp knows about other blocks, see blockrace.go
 	pending []asyncCopy
 	groups  [32]uint32 // number of committed cp.async groups of each lane
-	view    int32      // number of the globalLog's copy of the clocks, + 1
-	touched bool       // the warp has touched global memory in this interval
-	barrier int        // the barrier at which the warp waits
+	view    int32      // index of the warp's view in the globalLog, plus 1
+	touched bool       // the warp has accessed global memory in this interval
+	barrier int        // index of the barrier at which the warp waits
 	barInst *inst
 }
 
-// fault stops the kernel with a fault.
+// fault panics with a *Fault, which ends the kernel.
 func (w *warp) fault(k FaultKind, in *inst, lane int, format string, args ...any) {
 	w.faultAt(k, in, lane, 0, format, args...)
 }
@@ -92,13 +92,13 @@ func lanesText(m uint32) string {
 	return ""
 }
 
-// dest marks a register as written in the lanes of m and returns it.
+// dest marks a register as written in the lanes of m, and returns the register.
 func (w *warp) dest(slot int32, m uint32) *lanes {
 	w.wm[slot] |= m
 	return &w.r[slot]
 }
 
-// write stores v in a register, for the lanes of m.
+// write stores v in a register, in the lanes of m.
 func (w *warp) write(slot int32, v *lanes, m uint32) {
 	r := w.dest(slot, m)
 	if m == fullMask {
@@ -111,7 +111,7 @@ func (w *warp) write(slot int32, v *lanes, m uint32) {
 	}
 }
 
-// pred returns a predicate. It faults unless the predicate is written in the lanes of m.
+// pred returns a predicate. It faults unless all lanes of m have written the predicate.
 func (w *warp) pred(in *inst, slot int32, m uint32) uint32 {
 	if bad := m &^ w.pm[slot]; bad != 0 {
 		w.fault(UninitialisedRegister, in, bits.TrailingZeros32(bad), "predicate %s is read before it is written%s", w.cta.entry.registerName(slot, true), lanesText(bad))
@@ -252,11 +252,12 @@ func (w *warp) branch(in *inst, taken uint32) {
 		// The whole group continues at rpc after both sides have reached it.
 		w.stack = append(w.stack, frame{pc: in.rpc, rpc: w.rpc, mask: w.mask, depth: w.depth})
 		if in.rpc < 0 {
-			// The branch has no point of reconvergence, because both sides end in exit.
+			// The branch has no reconvergence point, because both sides end in exit.
 			w.stack = w.stack[:len(w.stack)-1]
 		}
 	}
-	// Lanes that branch directly to rpc wait in the entry below, which already has their bits.
+	// Lanes that branch directly to rpc wait in the stack's entry below, whose mask already
+	// includes them.
 	switch fall := w.pc + 1; {
 	case in.target == in.rpc:
 		w.frame = frame{pc: fall, rpc: in.rpc, mask: rest, depth: w.depth}
@@ -321,7 +322,6 @@ func (w *warp) members(in *inst, m uint32, slot int32) (mask uint32) {
 	return mask
 }
 
-// registerName returns the name of a register for a message.
 func (e *Entry) registerName(slot int32, pred bool) string {
 	if n, ok := e.names[regKey{slot, pred}]; ok {
 		return n

@@ -70,8 +70,8 @@ func (w *warp) shuffle(in *inst, m uint32) {
 		if m>>j&1 == 0 {
 			w.fault(ShuffleDivergence, in, l, "lane %d reads from lane %d, which does not take part", l, j)
 		}
-		// Only registers that some lane reads must be written. Often a single lane has written a
-		// result that all lanes read.
+		// Only registers that some lane reads must have been written. Often a single lane has
+		// written a result that all lanes read.
 		if w.wm[in.a]>>j&1 == 0 {
 			w.uninitialised(in, in.a, 1<<j)
 		}

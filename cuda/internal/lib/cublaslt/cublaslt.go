@@ -10,7 +10,7 @@
 // current. Matrices are column-major, as in BLAS. A [Plan] is one product with the algorithm that
 // the library's heuristic prefers. [Plan.Run] queues it on a stream, or records it if the stream is
 // being captured. The only memory that [Plan.Run] needs is the workspace that its caller passes.
-// One goroutine at a time uses a handle and its plans.
+// Only one goroutine at a time may use a handle and its plans.
 //
 // Equal plans give equal bits if their operands are equal and their workspaces have the same size.
 // If the library divides a product along k, it keeps the parts in the workspace, in float32, and
@@ -46,26 +46,26 @@ const (
 )
 
 const (
-	compute32F = 68 // CUBLAS_COMPUTE_32F: sums in float32; with float32 factors, products too
+	compute32F = 68 // CUBLAS_COMPUTE_32F: sums in float32, and also products if the factors are float32
 
-	// cublasLtMatmulDescAttributes_t
+	// attributes of cublasLtMatmulDescAttributes_t
 	descTransA   = 3
 	descTransB   = 4
 	descEpilogue = 7
 	descBias     = 8
 	descBiasType = 26
 
-	opN, opT     = 0, 1 // cublasOperation_t
+	opN, opT     = 0, 1 // values of cublasOperation_t
 	epilogueBias = 4    // CUBLASLT_EPILOGUE_BIAS
 
-	// cublasLtMatrixLayoutAttribute_t
+	// attributes of cublasLtMatrixLayoutAttribute_t
 	layoutBatch  = 5
 	layoutStride = 6
 
-	// cublasLtMatmulPreferenceAttributes_t
+	// attributes of cublasLtMatmulPreferenceAttributes_t
 	preferWorkspace  = 1
 	preferReductions = 3
-	preferAlignment  = 5 // attribute for A; the attributes for B, C and D have the next numbers
+	preferAlignment  = 5 // attribute for A; the attributes for B, C and D have the following numbers
 
 	// CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; the scheme "none" is always allowed
 	reduceComputeType = 2

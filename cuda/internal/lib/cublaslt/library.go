@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// libraryNames has the library's file names on linux and on windows, the newest first.
+// libraryNames lists the library's file names on linux and on windows, the newest first.
 var libraryNames = map[string][]string{
 	"linux":   {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"},
 	"windows": {"cublasLt64_13.dll", "cublasLt64_12.dll", "cublasLt64_11.dll"},
@@ -21,7 +21,7 @@ type Library struct {
 	fn      [functions]uintptr
 }
 
-// function numbers the functions that are called.
+// function is the index of a C function in Library.fn.
 type function int
 
 const (
@@ -55,8 +55,9 @@ var opened struct {
 	l *Library
 }
 
-// Open loads the library: the first of the paths that can be loaded, or else the one that the
-// system's loader finds. The first success is kept for the process. The error is an *[Unavailable].
+// Open loads the library from the first of the paths that can be loaded, or else from where the
+// system's loader finds it. The first success is kept for the process. The error is an
+// *[Unavailable].
 func Open(paths ...string) (*Library, error) {
 	opened.Lock()
 	defer opened.Unlock()
@@ -79,7 +80,7 @@ func Open(paths ...string) (*Library, error) {
 	return nil, &Unavailable{Tried: tried}
 }
 
-// Bind resolves the functions of a loaded library, and asks for its version. The error is an
+// Bind resolves the functions of a loaded library, and reads its version. The error is an
 // *[Unavailable].
 func Bind(l *cu.Library) (*Library, error) {
 	lib := &Library{l: l}
@@ -134,13 +135,13 @@ func (l *Library) make(f function, args ...uintptr) (uintptr, error) {
 
 // set sets an attribute of a descriptor to a value of the given number of bytes.
 func (l *Library) set(f function, descriptor uintptr, attribute int, value uint64, bytes uintptr) error {
-	v := word(value) // the lower bytes come first
+	v := word(value) // the number is little-endian, so this works for any number of bytes
 	err := l.call(f, descriptor, uintptr(attribute), addressOf(v), bytes)
 	runtime.KeepAlive(v)
 	return err
 }
 
-// word returns a pointer to a number on the heap, which does not move.
+// word returns a pointer to a copy of the number on the heap, which does not move.
 //
 //go:noinline
 func word(v uint64) *uint64 { return &v }

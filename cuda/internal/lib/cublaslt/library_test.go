@@ -53,8 +53,8 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// TestReal checks that NVIDIA's own library accepts the descriptions of products that are made
-// here. Without a GPU, it must refuse calls that need one. FLAMBEAU_CUBLASLT_LIBRARY is the
+// TestReal checks that NVIDIA's own library accepts the descriptions of products that this package
+// makes. Without a GPU, it must refuse calls that need one. FLAMBEAU_CUBLASLT_LIBRARY is the
 // library's path, and FLAMBEAU_CUBLASLT_VERSION the version in its header (.ci/run cublaslt).
 func TestReal(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_CUBLASLT_LIBRARY")
@@ -92,7 +92,8 @@ func TestReal(t *testing.T) {
 	} else {
 		t.Logf("cublasLt %v at %s; without a GPU: %v", l.Version(), path, err)
 	}
-	// The library refuses wrong values. So it has understood the values that it accepted above.
+	// The library refuses wrong values. This shows that it understood the values that it accepted
+	// above.
 	p := &Plan{l: l}
 	if p.desc, err = l.make(descCreate, compute32F, uintptr(Float32)); err != nil {
 		t.Fatal(err)

@@ -11,10 +11,10 @@ import (
 // Matrix is one operand of a [Product] in memory, column-major.
 type Matrix struct {
 	Type DataType
-	Ld   int // elements from one column to the next, at least the number of rows
-	// elements from one matrix of the batch to the next; 0 if the whole batch has one matrix
+	Ld   int // distance between columns in elements, at least the number of rows
+	// distance between the matrices of a batch, in elements; 0 if the whole batch shares one matrix
 	Stride int
-	Align  uint32 // a divisor of the matrix's address in bytes, a power of 2 up to 256
+	Align  uint32 // power of 2 up to 256 that divides the matrix's address in bytes
 }
 
 // Product is D = op(A)·op(B) for each matrix of a batch, with op(A) [M, K], op(B) [K, N], D [M, N],
@@ -24,8 +24,8 @@ type Product struct {
 	M, N, K, Batch int
 	TransA, TransB bool // A is [K, M] in memory, B is [N, K]
 	A, B, D        Matrix
-	Bias           bool   // the bias has D's type; the whole batch has one bias
-	BiasAlign      uint32 // a divisor of the bias's address, like Matrix.Align
+	Bias           bool   // the bias has D's type, and is shared by the whole batch
+	BiasAlign      uint32 // power of 2 that divides the bias's address, like Matrix.Align
 }
 
 // Plan is a product with its algorithm.
@@ -42,9 +42,9 @@ type Plan struct {
 // factors are alpha and beta. They are global, because globals do not move.
 var factors = [2]float32{1, 0}
 
-// Plan asks the library for the best algorithm for a product. The argument workspace is the largest
-// number of bytes of workspace that the algorithm may use. The error is ErrNotSupported if the
-// library has no algorithm. That error has no effect on any work.
+// Plan returns a product's plan with the best algorithm that the library knows. The argument
+// workspace is the largest number of bytes of workspace that the algorithm may use. The error is
+// ErrNotSupported if the library has no algorithm. That error has no effect on any work.
 func (l *Library) Plan(h Handle, p Product, workspace uint64) (*Plan, error) {
 	plan := &Plan{l: l, handle: h, algo: new(algorithm), bias: p.Bias}
 	err := plan.describe(&p)
@@ -52,7 +52,7 @@ func (l *Library) Plan(h Handle, p Product, workspace uint64) (*Plan, error) {
 		err = plan.choose(&p, workspace)
 	}
 	if err != nil {
-		_ = plan.Close() // return the first error
+		_ = plan.Close() // only the first error is returned
 		if e, ok := err.(*Error); ok {
 			e.Detail = p.String()
 		}
@@ -61,7 +61,6 @@ func (l *Library) Plan(h Handle, p Product, workspace uint64) (*Plan, error) {
 	return plan, nil
 }
 
-// describe creates the descriptors.
 func (p *Plan) describe(o *Product) error {
 	l := p.l
 	var err error
@@ -115,7 +114,7 @@ func (p *Plan) describe(o *Product) error {
 	return nil
 }
 
-// choose asks the heuristic for an algorithm.
+// choose stores the algorithm that the library's heuristic prefers.
 func (p *Plan) choose(o *Product, workspace uint64) error {
 	l := p.l
 	prefer, err := l.make(preferenceCreate)

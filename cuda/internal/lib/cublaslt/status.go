@@ -41,7 +41,7 @@ func (s Status) Error() string {
 type Error struct {
 	Call   string // "cublasLtMatmul"
 	Status Status
-	Detail string // what the call asked for, or ""
+	Detail string // a description of the operands, or ""
 }
 
 // Error returns a text such as "cublasLtMatmul: an invalid argument (cuBLAS status 7): …".

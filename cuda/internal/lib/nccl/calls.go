@@ -44,7 +44,7 @@ func (l *Library) Failure(c Comm, state Result) error { return l.answer(commGetA
 // CommCount is ncclCommCount: the number of ranks.
 func (l *Library) CommCount(c Comm) (int, error) { return l.number(commCount, c) }
 
-// CommUserRank is ncclCommUserRank.
+// CommUserRank is ncclCommUserRank: the caller's rank.
 func (l *Library) CommUserRank(c Comm) (int, error) { return l.number(commUserRank, c) }
 
 func (l *Library) number(f function, c Comm) (int, error) {
@@ -58,7 +58,7 @@ func (l *Library) number(f function, c Comm) (int, error) {
 // CommFinalize is ncclCommFinalize. All queued work is done when the state is [Success] again.
 func (l *Library) CommFinalize(c Comm) error { return l.call(commFinalize, c, uintptr(c)) }
 
-// CommDestroy is ncclCommDestroy. The communicator must have been finalised.
+// CommDestroy is ncclCommDestroy. CommFinalize of the communicator must be complete.
 func (l *Library) CommDestroy(c Comm) error { return l.call(commDestroy, 0, uintptr(c)) }
 
 // CommAbort is ncclCommAbort: it ends work that hangs, and destroys the communicator. The caller

@@ -58,8 +58,9 @@ var opened struct {
 	l *Library
 }
 
-// Open loads the library: the first of the paths that can be loaded, or else the one that the
-// system's loader finds. The first success is kept for the process. The error is an *[Unavailable].
+// Open loads the library from the first of the paths that can be loaded, or else from where the
+// system's loader finds it. The first success is kept for the process. The error is an
+// *[Unavailable].
 func Open(paths ...string) (*Library, error) {
 	opened.Lock()
 	defer opened.Unlock()
@@ -82,7 +83,7 @@ func Open(paths ...string) (*Library, error) {
 	return nil, &Unavailable{Tried: tried}
 }
 
-// Bind resolves the functions of a loaded library, and asks for its version. The error is an
+// Bind resolves the functions of a loaded library, and reads its version. The error is an
 // *[Unavailable].
 func Bind(l *cu.Library) (*Library, error) {
 	lib := &Library{l: l}
@@ -128,7 +129,8 @@ func newScratch() *scratch {
 func (s *scratch) free()            { scratches.Put(s) }
 func (s *scratch) at(i int) uintptr { return uintptr(unsafe.Pointer(&s.n[i])) }
 
-// text returns a C string of the library. The library must not change the string during the call.
+// text returns a C string of the library as a Go string. The library must not change the C string
+// during the call.
 func text(p uintptr) string {
 	if p == 0 {
 		return ""

@@ -26,7 +26,8 @@ type fake struct {
 var fakes struct {
 	sync.Mutex
 	now *fake
-	// one callback for each name in the process, because callbacks are never freed
+	// callbacks by the name of the C function; all tests share them, because a callback is never
+	// freed
 	addrs map[string]uintptr
 }
 
@@ -214,9 +215,9 @@ func TestReal(t *testing.T) {
 	if s := l.answer(groupEnd, ErrInvalidUsage, 0).Error(); !strings.Contains(s, "invalid usage") {
 		t.Errorf("its words for an invalid use are %q", s)
 	}
-	runtime.LockOSThread() // groups belong to threads
+	runtime.LockOSThread() // a group belongs to a thread
 	defer runtime.UnlockOSThread()
-	// This error comes from the library itself: nobody began the group.
+	// This error comes from the library itself, because no group has begun.
 	if err := l.GroupEnd(); !errors.Is(err, ErrInvalidUsage) {
 		t.Errorf("the end of no group: %v", err)
 	}

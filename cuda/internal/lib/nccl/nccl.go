@@ -8,10 +8,10 @@
 //
 // Communicators are non-blocking. A call that starts work returns nil even while the library still
 // works on it (ncclInProgress). [Library.State] says when the call is complete. Until then
-// [Library.CommAbort] is the only function that may be called with that communicator. One thread at
-// a time uses a communicator. A group belongs to the operating system thread that began it. So the
-// caller is locked to its thread from GroupStart to GroupEnd. The context of a communicator's
-// device must be current when the communicator is created.
+// [Library.CommAbort] is the only function that may be called with that communicator. Only one
+// thread at a time may use a communicator. A group belongs to the operating system thread that
+// began it, so the caller must be locked to its thread from GroupStart to GroupEnd. The context of
+// a communicator's device must be current when the communicator is created.
 //
 // Numbers of enumerations and layouts are those of nccl.h of 2.30. testdata/header.txt has them as
 // a C compiler sees them. .ci/run compares that file with the header.
@@ -70,7 +70,8 @@ const (
 	Avg RedOp = 4
 )
 
-// hostImmediate is ncclScalarHostImmediate: the scalar lies in host memory, and the call reads it.
+// hostImmediate is ncclScalarHostImmediate: the scalar is in host memory, and is read during the
+// call.
 const hostImmediate = 1
 
 // config is ncclConfig_t of version 2.18. A later library recognises this version by the fields

@@ -41,7 +41,6 @@ func Open() (API, error) {
 	return api, nil
 }
 
-// start initialises a library.
 func start(l *cu.Library) (API, error) {
 	m := &library{l}
 	if err := m.call([]string{"nvmlInit_v2"}); err != nil {
@@ -158,7 +157,7 @@ func (m *library) DeviceByPCIBusID(id string) (Device, error) {
 	return Device(s.n[0]), err
 }
 
-// Utilization reads nvmlUtilization_t: two 32-bit numbers.
+// Utilization reads nvmlUtilization_t, which has two 32-bit numbers.
 func (m *library) Utilization(d Device) (gpu, memory int, err error) {
 	v, err := m.wide([]string{"nvmlDeviceGetUtilizationRates"}, d)
 	return int(uint32(v)), int(v >> 32), err
@@ -203,12 +202,12 @@ type processInfo struct {
 	gpuInstance, computes uint32
 }
 
-// newInfos returns memory on the heap, because stacks move.
+// newInfos allocates on the heap, because stacks move.
 //
 //go:noinline
 func newInfos(n int) []processInfo { return make([]processInfo, n) }
 
-// maxProcesses bounds the number of processes that are asked for.
+// maxProcesses bounds the number of processes that a query returns.
 const maxProcesses = 4096
 
 func (m *library) Processes(d Device) ([]Process, error) {

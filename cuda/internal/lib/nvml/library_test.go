@@ -26,7 +26,8 @@ type fake struct {
 var fakes struct {
 	sync.Mutex
 	now *fake
-	// one callback for each name in the process, because callbacks are never freed
+	// callbacks by the name of the C function; all tests share them, because a callback is never
+	// freed
 	addrs map[string]uintptr
 }
 
@@ -68,8 +69,8 @@ func cString(p uintptr) string {
 
 const handle = 0x7777
 
-// Each query calls its function with the right arguments and returns what the function writes. A
-// failure is returned with its number.
+// TestEachQuery checks that each query calls its function with the right arguments and returns what
+// the function writes. A failure must be returned with its number.
 func TestEachQuery(t *testing.T) {
 	var failure Return
 	texts := map[string]string{"nvmlSystemGetDriverVersion": "550.54.15", "nvmlDeviceGetName": "NVIDIA H200", "nvmlDeviceGetUUID": "GPU-1"}
@@ -124,13 +125,14 @@ func TestEachQuery(t *testing.T) {
 			put64(a[1]+8, 60)
 			put64(a[1]+16, 40)
 		case "nvmlDeviceGetComputeRunningProcesses_v3":
-			// the machine has more processes than the first buffer has room for
+			// here the machine has more processes than the first buffer has room for
 			if n := *(*uint32)(pointer(a[1])); n < 100 {
 				put32(a[1], 100)
 				return ErrInsufficientSize
 			}
 			put32(a[1], 2)
-			// nvmlProcessInfo_t as a C compiler lays it out: 24 bytes, fields at 0, 8, 16, 20
+			// this is nvmlProcessInfo_t as a C compiler lays it out: 24 bytes, with fields at 0, 8,
+			// 16 and 20
 			for i := range uintptr(2) {
 				at := a[2] + 24*i
 				put32(at, uint32(100+i))
@@ -240,7 +242,7 @@ func TestEachQuery(t *testing.T) {
 	}
 }
 
-// A library that does not start says why.
+// TestDoesNotStart checks that a library that does not start says why.
 func TestDoesNotStart(t *testing.T) {
 	_, l := newFake(t, func(string, [5]uintptr) Return { return ErrVersionMismatch })
 	var u *Unavailable
@@ -249,7 +251,8 @@ func TestDoesNotStart(t *testing.T) {
 	}
 }
 
-// The Go struct has the sizes and offsets of the C struct in nvml.h, as a C compiler computes them.
+// TestLayout checks that the Go struct has the sizes and offsets of the C struct in nvml.h, as a C
+// compiler computes them.
 func TestLayout(t *testing.T) {
 	var p processInfo
 	for what, v := range map[string][2]uintptr{
@@ -262,7 +265,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// Whether this machine has the library or not, Open says so.
+// TestOpen checks that Open reports whether this machine has the library.
 func TestOpen(t *testing.T) {
 	api, err := Open()
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package nvml asks NVIDIA's management library (libnvidia-ml.so.1, nvml.dll) about the state of a
+// Package nvml queries NVIDIA's management library (libnvidia-ml.so.1, nvml.dll) for the state of a
 // GPU: temperature, power, clocks, use, memory errors, processes, the PCI link. The library comes
 // with the driver.
 //
 // [API] has the queries in Go terms. [Open] finds and initialises the library at run time. Its
 // absence is a state and not a failure: the error is an [*Unavailable]. A query that fails returns
-// an [*Error], in which errors.Is finds the [Return]. If the library is too old for a query, that
-// is ErrFunctionNotFound. If the GPU does not support it, that is ErrNotSupported.
+// an [*Error], in which errors.Is finds the [Return]. It is ErrFunctionNotFound if the library is
+// too old for the query, and ErrNotSupported if the GPU does not support it.
 //
 // Numbers of enumerations and layouts of structs are those of nvml.h of CUDA 12.9. A test compares
 // the layouts.
@@ -33,8 +33,8 @@ type API interface {
 	// UUID is nvmlDeviceGetUUID: "GPU-…".
 	UUID(d Device) (string, error)
 	// Utilization is nvmlDeviceGetUtilizationRates. It returns percentages of the last sample
-	// period (1/6 to 1 s): the time in which a kernel ran, and the time in which memory was read or
-	// written.
+	// period, which has 1/6 to 1 s. The first is the time in which a kernel ran. The second is the
+	// time in which memory was read or written.
 	Utilization(d Device) (gpu, memory int, err error)
 	// Temperature is nvmlDeviceGetTemperature of the die, in degrees Celsius.
 	Temperature(d Device) (int, error)
@@ -91,7 +91,7 @@ type Process struct {
 	Compute     uint32
 }
 
-// NVML_VALUE_NOT_AVAILABLE, for fields of a Process without a value.
+// NVML_VALUE_NOT_AVAILABLE marks fields of a Process that have no value.
 const (
 	NoValue    = ^uint64(0)
 	NoInstance = ^uint32(0)
@@ -115,11 +115,11 @@ type Throttle uint64
 const (
 	ThrottleIdle     Throttle = 0x1
 	ThrottleSetting  Throttle = 0x2 // clocks that a user has set (nvidia-smi -ac)
-	ThrottlePowerCap Throttle = 0x4 // software keeps the power limit
+	ThrottlePowerCap Throttle = 0x4 // software keeps the power below its limit
 	// clocks at half or less, because of temperature, power brake or power supply
 	ThrottleHardware     Throttle = 0x8
 	ThrottleSync         Throttle = 0x10
-	ThrottleThermal      Throttle = 0x20 // software keeps the temperature limit
+	ThrottleThermal      Throttle = 0x20 // software keeps the temperature below its limit
 	ThrottleHardwareHot  Throttle = 0x40
 	ThrottlePowerBrake   Throttle = 0x80 // an external signal, such as the power supply's
 	ThrottleDisplayClock Throttle = 0x100
@@ -207,8 +207,8 @@ func (e *Error) Unwrap() error { return e.Return }
 // Unavailable says why the library cannot be used.
 type Unavailable struct {
 	Library string   // the file that was loaded, "" if none
-	Tried   []string // each place, with the loader's answer
-	Return  Return   // the library's own answer, 0 if the library was not called
+	Tried   []string // each name and folder, with the loader's answer
+	Return  Return   // the library's return code; 0 if the library was not called
 }
 
 func (u *Unavailable) Error() string {
@@ -218,7 +218,7 @@ func (u *Unavailable) Error() string {
 	return "NVIDIA's management library " + u.Library + " does not start: " + u.Return.Error()
 }
 
-// Unwrap returns the library's answer.
+// Unwrap returns the library's return code.
 func (u *Unavailable) Unwrap() error {
 	if u.Return == 0 {
 		return nil

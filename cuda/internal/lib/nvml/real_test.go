@@ -33,7 +33,7 @@ func TestRealDriver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Neighbouring names are forms of one function, the newest first.
+	// Neighbouring names are variants of one function, the newest first.
 	calls := regexp.MustCompile(`"nvml[A-Z]\w*"(?:, "nvml[A-Z]\w*")*`).FindAll(source, -1)
 	for _, c := range calls {
 		if l.Function(strings.Split(strings.ReplaceAll(string(c), `"`, ""), ", ")...) == 0 {

@@ -1,12 +1,15 @@
-// A driver library without a GPU, which holds its callers to what NVIDIA's documentation asks of them: arguments, handles, the thread's
-// current context, the life of what is pointed to. It is compiled against NVIDIA's own cuda.h and cudaTypedefs.h, so that the prototypes,
-// structures and version suffixes here are the real ones. A wrong call ends the process with a line that names it.
+// A driver library without a GPU. It checks that its callers do what NVIDIA's documentation
+// requires: arguments, handles, the thread's current context, and the life of memory to which
+// arguments point. It is compiled against NVIDIA's own cuda.h and cudaTypedefs.h, so that its
+// prototypes, structures and version suffixes are the real ones. A wrong call ends the process with
+// a line that names the call.
 //
 //	gcc -shared -fPIC -O1 -Wall -Werror -I INCLUDE -o libcuda.so.1 *.c
 //
-// Memory is real, copies and fills are done at once; kernels do nothing, so results are wrong. -DWITHOUT_RESOLVER leaves cuGetProcAddress_v2
-// out, as drivers before 12.0 do. With STRICT_QUICK=1 neither copies nor fills are done and pointers are not tried, so that what is measured
-// is the caller's own time.
+// Memory is real, and copies and fills are done immediately. Kernels do nothing, so results are
+// wrong. With -DWITHOUT_RESOLVER the library lacks cuGetProcAddress_v2, like drivers before 12.0.
+// With STRICT_QUICK=1 it does neither copies nor fills, and does not access memory through
+// pointers. A benchmark then measures only the caller's own time.
 #include "strict.h"
 
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -39,7 +42,7 @@ struct object *make(enum kind k, struct object *of) {
 	return o;
 }
 
-// get finds a handle. Objects are never freed, so that one that was destroyed is known as such.
+// get finds a handle. Objects are never freed, so that a destroyed object is recognised.
 struct object *get(const char *fn, enum kind k, const void *handle) {
 	for (struct object *o = objects[hash(handle)]; o; o = o->next)
 		if (o == handle) {
@@ -79,10 +82,10 @@ void writable(const char *fn, const char *what, void *p, size_t n) {
 	if (!p) die(fn, "%s is NULL", what);
 	readable(fn, what, p, n);
 	if ((uintptr_t)p % (n < 8 ? n : 8)) die(fn, "%s: %p is not aligned", what, p);
-	memset(p, 0xAB, n); // a caller who reads more or less than is written sees this
+	memset(p, 0xAB, n); // so that a caller notices if it reads more or less than was written
 }
 
-// Ranges of memory: allocated, page-locked, reserved, mapped.
+// Ranges of memory that are allocated, page-locked, reserved or mapped.
 struct range { char *at; size_t n; int kind, access; struct object *h; struct range *next; };
 enum { ALLOCATED = 1, PINNED, RESERVED, MAPPED };
 static struct range *ranges;
@@ -185,7 +188,7 @@ API cuDeviceGetUuid_v2(CUuuid *u, CUdevice d) {
 API cuDeviceTotalMem_v2(size_t *n, CUdevice d) { ENTER; check_device(__func__, d); OUT(n); *n = total; LEAVE(0); }
 API cuDeviceCanAccessPeer(int *can, CUdevice a, CUdevice b) { ENTER; check_device(__func__, a); check_device(__func__, b); OUT(can); *can = 0; LEAVE(0); }
 
-// cuDeviceGetAttribute answers as an H200 does, as far as its documents say.
+// cuDeviceGetAttribute returns the attributes of an H200, as far as they are documented.
 API cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d) {
 	static const struct { CUdevice_attribute a; int v; } list[] = {
 		{CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024}, {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024}, {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, 1024},
@@ -308,7 +311,7 @@ API cuMemHostGetDevicePointer_v2(CUdeviceptr *d, void *p, unsigned int flags) {
 	LEAVE(0);
 }
 
-// Virtual memory. Memory that is mapped twice is not needed here, so it lies at its address.
+// Virtual memory. No test maps memory twice, so the memory itself lies at the reserved address.
 static const size_t page = 2 << 20;
 
 static void check_prop(const char *fn, const CUmemAllocationProp *p) {
@@ -415,7 +418,7 @@ API cuMemUnmap(CUdeviceptr p, size_t n) {
 }
 
 #ifndef WITHOUT_RESOLVER
-// cuGetProcAddress: the newest form that is not newer than the version asked for.
+// cuGetProcAddress returns the newest form that is not newer than the requested version.
 #define ROW(base, version, fn) {#base, version, (void *)(1 ? fn : (PFN_##base##_v##version)0)}
 static CUresult newer(void) { die("a newer form of a function", "the caller knows the older one only"); }
 

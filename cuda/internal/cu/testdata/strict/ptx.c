@@ -1,4 +1,5 @@
-// What the strict driver reads of PTX text: whether the driver takes it, and what a kernel's launch must look like.
+// The strict driver reads of PTX text whether the driver would accept it, and what a kernel's
+// launch must look like.
 #include "strict.h"
 #include <ctype.h>
 
@@ -9,7 +10,7 @@ void check_ptx(const char *fn, const char *text) {
 	if (!t || sscanf(t, ".target sm_%d", &sm) != 1 || sm > 90) die(fn, "PTX for sm_%d, the GPU is sm_90", sm);
 	if (!strstr(text, ".address_size 64")) die(fn, "PTX without .address_size 64");
 	for (const char *p = text; *p; p++) {
-		if (p[0] == '/' && p[1] == '/') p += strcspn(p, "\n"); // the compiler takes any byte in a comment
+		if (p[0] == '/' && p[1] == '/') p += strcspn(p, "\n"); // the compiler accepts any byte in a comment
 		if ((unsigned char)*p >= 128) die(fn, "PTX with a byte %#x", (unsigned char)*p);
 	}
 }
@@ -22,7 +23,8 @@ static size_t size_of(const char *type) {
 	return 0;
 }
 
-// space reads the type, alignment and length of a declaration behind its space, and where it ends.
+// space reads the type, the alignment and the length of a declaration after its state space, and
+// returns where the declaration ends.
 static const char *space(const char *fn, const char *p, size_t *align, size_t *bytes) {
 	size_t element = 0, count = 1;
 	*align = 0;
@@ -59,11 +61,11 @@ void parse_entry(const char *fn, struct object *f, const char *text) {
 	} else
 		die(fn, "kernel %s says no .maxntid: the compiler may give its threads more registers than a block of them has", f->name);
 	f->threads = f->most[0] * f->most[1] * f->most[2];
-	// Shared memory of the module and of this kernel, all of which is before the next entry.
+	// Shared memory of the module and of this kernel: all declarations before the next entry.
 	size_t from = 0;
 	const char *module = ((struct object *)f->of)->text, *next = strstr(body, ".entry");
 	for (const char *s = module; (s = strstr(s, ".shared")) && (!next || s < next); s++) {
-		if (s[7] != ' ' && s[7] != '\t') continue; // an instruction
+		if (s[7] != ' ' && s[7] != '\t') continue; // this is an instruction
 		const char *line = s;
 		while (line > module && line[-1] != '\n') line--;
 		if (strstr(line, "//") && strstr(line, "//") < s) continue;

@@ -1,4 +1,4 @@
-// Shared by the parts of the strict driver: see libcuda.c.
+// Declarations that the parts of the strict driver share, see libcuda.c.
 #define __CUDA_API_VERSION_INTERNAL 1 // cuda.h then declares each version of a function by its own name
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -15,25 +15,25 @@
 
 enum kind { CONTEXT = 1, MODULE, FUNCTION, STREAM, EVENT, GRAPH, NODE, EXEC, LINK, PHYSICAL };
 
-// An object is what a handle points to.
+// An object to which a handle points.
 struct object {
 	uint64_t magic;
 	enum kind kind;
-	struct object *next, *of; // of: the context, module or graph that it belongs to
+	struct object *next, *of; // of: the context, module or graph to which it belongs
 	int alive, timing, recorded, capturing, device, retained;
 	unsigned flags;
-	size_t size, used;                    // of physical memory, of a module's text; used: bytes mapped
-	char *text;                           // of modules and links
-	char name[256];                       // of functions
-	size_t params, shared, dynamic;       // bytes
-	unsigned most[3], threads;            // .maxntid
-	CUmemorytype from, to;                // of a copy's node
+	size_t size, used;                    // for physical memory and a module's text; used: bytes mapped
+	char *text;                           // for modules and links
+	char name[256];                       // for functions
+	size_t params, shared, dynamic;       // for functions, in bytes
+	unsigned most[3], threads;            // for functions: .maxntid
+	CUmemorytype from, to;                // for a copy node
 	size_t width;
-	int what; // of a node: 'k', 'c', 'f', 'e', 'g'
+	int what; // kind of a node: 'k' kernel, 'c' copy, 'f' fill, 'e' empty, 'g' child graph
 };
 
 extern pthread_mutex_t lock;
-extern __thread struct object *current;   // context of this thread
+extern __thread struct object *current;   // current context of this thread
 extern __thread int thread_captures;
 extern unsigned long calls;
 
@@ -41,13 +41,13 @@ void die(const char *fn, const char *format, ...) __attribute__((noreturn, forma
 struct object *make(enum kind k, struct object *of);
 struct object *get(const char *fn, enum kind k, const void *handle);
 int quick(void);
-struct object *need(const char *fn); // the current context
+struct object *need(const char *fn); // returns the current context
 void readable(const char *fn, const char *what, const void *p, size_t n);
 void writable(const char *fn, const char *what, void *p, size_t n);
-void on_device(const char *fn, CUdeviceptr p, size_t n);  // inside of one allocation, mapped
-void copyable(const char *fn, const void *p, size_t n);   // host memory
+void on_device(const char *fn, CUdeviceptr p, size_t n);  // the range must be mapped, inside of one allocation
+void copyable(const char *fn, const void *p, size_t n);   // the range must be host memory
 int pinned(const void *p, size_t n);
-struct object *stream_of(const char *fn, CUstream s); // of the current context, or nil for the default stream
+struct object *stream_of(const char *fn, CUstream s); // a stream of the current context; nil for the default stream
 void check_device(const char *fn, CUdevice d);
 void launchable(const char *fn, struct object *f, const unsigned *grid, const unsigned *block, unsigned shared, void **params, void **extra);
 void parse_entry(const char *fn, struct object *f, const char *text);

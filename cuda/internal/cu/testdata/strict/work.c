@@ -115,7 +115,7 @@ FILL(cuMemsetD8Async, unsigned char)
 FILL(cuMemsetD16Async, unsigned short)
 FILL(cuMemsetD32Async, unsigned int)
 
-// Options of the compiler: each key once, with a value of its kind; logs are filled.
+// Options of the compiler. Each key may occur once, with a valid value. The logs are filled.
 static void options(const char *fn, unsigned n, CUjit_option *keys, void **values) {
 	char *log[2] = {0};
 	size_t room[2] = {0};
@@ -139,7 +139,7 @@ static void options(const char *fn, unsigned n, CUjit_option *keys, void **value
 	}
 }
 
-// What a link makes: this head and the text.
+// The result of a link: this head, followed by the text.
 struct image { char elf[4]; uint32_t n; char text[]; };
 
 API cuLinkCreate_v2(unsigned int n, CUjit_option *keys, void **values, CUlinkState *l) {
@@ -180,7 +180,7 @@ API cuLinkComplete(CUlinkState l, void **image, size_t *n) {
 	LEAVE(0);
 }
 
-API cuLinkDestroy(CUlinkState l) { // what it made goes with it
+API cuLinkDestroy(CUlinkState l) { // this also destroys the result of the link
 	ENTER;
 	need(__func__);
 	struct object *o = get(__func__, LINK, l);

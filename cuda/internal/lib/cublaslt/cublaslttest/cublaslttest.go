@@ -1,8 +1,8 @@
 //go:build !nogpu && linux && (amd64 || arm64)
 
-// Package cublaslttest loads the strict cublasLt. This replacement of the library checks every
-// call, and needs no GPU. A C compiler builds it from the sources in testdata of package cublaslt.
-// A test implements the [Machine] on which the library works.
+// Package cublaslttest loads the strict cublasLt: a replacement of the library that checks every
+// call and needs no GPU. A C compiler builds it from the sources in testdata of package cublaslt. A
+// test implements the [Machine] on which the library works.
 package cublaslttest
 
 import (
@@ -29,7 +29,7 @@ type Op struct {
 type Machine interface {
 	CurrentDevice() int                // device of the thread's context; -1 without a context
 	StreamDevice(s uint64) int         // device of the stream; -1 if there is no such stream
-	MemoryDevice(at, bytes uint64) int // device of the memory; -1 if it is not of one device
+	MemoryDevice(at, bytes uint64) int // device of the memory; -1 if it does not belong to one device
 	Issue(op *Op) error                // queues a product
 }
 
@@ -41,7 +41,8 @@ type Strict struct {
 
 var machine Machine
 
-// Load loads the strict library, which works on m from now on. A process has one library.
+// Load loads the strict library. From then on, the library works on m. A process has only one such
+// library.
 func Load(path string, m Machine) (*Strict, error) {
 	l, tried := cu.OpenLibrary(path)
 	if l == nil {
@@ -56,7 +57,7 @@ func Load(path string, m Machine) (*Strict, error) {
 	return &Strict{bound, l}, nil
 }
 
-// table is the struct strict_machine of strict.h. Callbacks are never freed.
+// table is the struct strict_machine of strict.h. It holds callbacks, which are never freed.
 var table = &[4]uintptr{
 	purego.NewCallback(func() uintptr { return uintptr(machine.CurrentDevice()) }),
 	purego.NewCallback(func(s uintptr) uintptr { return uintptr(machine.StreamDevice(uint64(s))) }),

@@ -25,7 +25,7 @@ func (d *idleMachine) MemoryDevice(at, bytes uint64) int {
 }
 func (d *idleMachine) Issue(*Op) error { return nil }
 
-// productFixture has a handle of device 1 and a plan with a bias.
+// productFixture holds a handle of device 1 and a plan with a bias.
 type productFixture struct {
 	*Strict
 	*idleMachine
@@ -51,15 +51,15 @@ func (b *productFixture) with(change func(p *cublaslt.Product)) {
 	_, _ = b.Plan(b.h, p, 1<<20)
 }
 
-const at = 0x110000 // far from the end of the memory
+const at = 0x110000 // an address far from the end of the memory
 
-// run runs the plan on operands that do not overlap. Each address is moved by the given number of
-// bytes.
+// run runs the plan on operands that do not overlap. The arguments are added to the addresses of
+// the operands.
 func (b *productFixture) run(a, d, bias, workspace uint64) {
 	_ = b.plan.Run(at+a, at+0x10000, at+0x20000+d, at+0x30000+bias, at+0x40000+workspace, 0x100001)
 }
 
-// misuses are programs that the strict library must end. The key is part of its message.
+// misuses lists programs that the strict library must end, by a part of its message.
 var misuses = map[string]func(b *productFixture){
 	"cublasLtCreate: no context is current":                                          func(b *productFixture) { b.current = -1; _, _ = b.Create() },
 	"cublasLtDestroy: the handle 0x":                                                 func(b *productFixture) { _ = b.Destroy(b.h); _ = b.Destroy(b.h) },
@@ -84,8 +84,8 @@ var misuses = map[string]func(b *productFixture){
 }
 
 // TestStrictRefuses checks that the strict library ends a program that does what NVIDIA's
-// documentation forbids, and says what the program did. The test runs each program in a process of
-// its own.
+// documentation forbids, and says what the program did. The test runs each program in a separate
+// process.
 func TestStrictRefuses(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_CUBLASLT_STRICT")
 	if path == "" {

@@ -1,1 +1,1 @@
-// cublas_api.h includes it, and takes nothing of it.
+// cublas_api.h includes this file, but needs none of its declarations.

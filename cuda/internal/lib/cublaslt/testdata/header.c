@@ -1,4 +1,5 @@
-// Prints what cublasLt.h says of the numbers and layouts that package cublaslt writes down: header.txt.
+// Prints header.txt: what cublasLt.h says about the numbers and layouts that package cublaslt
+// contains.
 #include <cublasLt.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// The arithmetic of the strict library: sums in float32 from the first term to the last, the bias
-// after them, one rounding.
+// The arithmetic of the strict library. The terms are added in float32 from the first to the last,
+// then the bias is added, and the sum is rounded once.
 #include <cublasLt.h>
 #include "../../nccl/testdata/floats.h"
 #include "strict.h"
@@ -15,7 +15,7 @@ static void store(void *p, int64_t i, int type, float x) {
 	else ((uint16_t *)p)[i] = type == CUDA_R_16F ? to_f16(x) : to_bf16(x);
 }
 
-// strict_product computes what is asked for in host memory, which has the layouts of the op.
+// strict_product computes the product op in host memory, with the layouts of op.
 __attribute__((visibility("default"))) void strict_product(const struct strict_op *o, const void *a, const void *b, const void *bias, void *d) {
 	for (int64_t z = 0; z < o->batch; z++)
 		for (int64_t j = 0; j < o->n; j++)

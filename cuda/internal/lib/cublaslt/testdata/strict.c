@@ -1,11 +1,11 @@
-// A cublasLt without GPUs that holds its callers to NVIDIA's documentation: descriptors and their
-// attributes, what goes together in a product, leading dimensions, alignment, workspace, contexts,
-// streams, memory. It is compiled against NVIDIA's own cublasLt.h, so that the prototypes are the
-// real ones. A wrong call ends the process with a line that names it.
+// A cublasLt without GPUs. It checks that its callers do what NVIDIA's documentation requires:
+// descriptors and their attributes, operands that fit each other, leading dimensions, alignment,
+// workspace, contexts, streams, memory. It is compiled against NVIDIA's own cublasLt.h, so that its
+// prototypes are the real ones. A wrong call ends the process with a line that names the call.
 //
 //	gcc -shared -fPIC -O1 -Wall -Werror -I . -I INCLUDE -o libcublasLt.so.13 strict.c product.c
 //
-// The machine, which the program gives, queues the products. strict_plant has a call fail.
+// The test program provides the machine, which queues the products. strict_plant makes a call fail.
 #include <cublasLt.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -23,10 +23,10 @@
 enum kind { HANDLE, DESC, LAYOUT, PREFERENCE };
 static const char *const kind_name[] = {"handle", "description of a product", "layout", "preference"};
 
-// An object of any kind. None is ever freed, so that a late use is found out.
+// An object of any kind. Objects are never freed, so that a use after the object's end is found.
 struct object {
 	enum kind kind;
-	int live, device; // device: of a handle
+	int live, device; // device: for a handle
 	int32_t transa, transb, biastype;
 	uint32_t epilogue;
 	uint64_t bias;
@@ -34,11 +34,12 @@ struct object {
 	int64_t rows, cols, ld, stride;
 	uint64_t workspace;
 	uint32_t reductions, align[4];
-	int set; // of a preference: which attributes, by bits
+	int set; // for a preference: the attributes that were set, as bits
 	struct object *next;
 };
 
-// What an algorithm is for. It lies in the 64 bytes that the program keeps.
+// The product for which an algorithm is valid. It is stored in the algorithm's 64 bytes, which the
+// program keeps.
 struct choice { uint64_t magic, signature, workspace; uint32_t align[4], biasalign; };
 _Static_assert(sizeof(struct choice) <= sizeof(cublasLtMatmulAlgo_t), "a choice is an algorithm");
 
@@ -62,22 +63,23 @@ static void die(const char *fn, const char *format, ...) {
 	_exit(86);
 }
 
-// The test program's side.
+// Functions for the test program.
 
 API void strict_init(const struct strict_machine *m) { machine = *m; }
 
-// strict_plant has a call of that name fail with a status, after so many that do not.
+// strict_plant makes a call of the given name fail with a status, after the given number of
+// successful calls.
 API void strict_plant(const char *call, int after, int result) {
 	snprintf(planted.call, sizeof planted.call, "%s", call);
 	planted.after = after, planted.result = result;
 }
 
-// strict_decline has the heuristic find nothing for so many products: by its status and by a list
-// of none, in turns.
+// strict_decline makes the heuristic find nothing for the given number of products. The heuristic
+// reports this alternately by its status and by an empty list.
 API void strict_decline(int n) { declines = n; }
 API uint64_t strict_calls(void) { return calls; }
 
-// strict_live counts what was not given back.
+// strict_live returns the number of objects that were not destroyed.
 API int32_t strict_live(void) {
 	int n = 0;
 	pthread_mutex_lock(&lock);
@@ -113,7 +115,7 @@ static struct object *alive(const char *fn, enum kind kind, const void *p) {
 static int64_t size_of(int type) { return type == CUDA_R_32F ? 4 : 2; }
 static int known(int type) { return type == CUDA_R_32F || type == CUDA_R_16F || type == CUDA_R_16BF; }
 
-// bytes is how far a matrix, or a batch of them, reaches.
+// bytes returns the size of the memory that a matrix, or a batch of matrices, spans.
 static uint64_t bytes(const struct object *l) {
 	return (uint64_t)((l->batch - 1) * l->stride + (l->cols - 1) * l->ld + l->rows) * size_of(l->type);
 }
@@ -148,7 +150,7 @@ API cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
 	LEAVE(CUBLAS_STATUS_SUCCESS);
 }
 
-// take copies an attribute, whose size the documentation fixes.
+// take copies an attribute. The documentation fixes the attribute's size.
 #define TAKE(field) do { MUST(size == sizeof(field), "attribute %d has %zu bytes, it takes %zu", attr, size, sizeof(field)); memcpy(&(field), buf, size); } while (0)
 
 API cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attr, const void *buf, size_t size) {
@@ -234,12 +236,13 @@ API cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference
 	LEAVE(CUBLAS_STATUS_SUCCESS);
 }
 
-// alignment is the power of 2, up to 256, that divides an address.
+// alignment returns the largest power of 2, up to 256, that divides an address.
 static uint32_t alignment(uint64_t at) { return at & 255 ? at & -at : 256; }
 
 static void mix(uint64_t *h, int64_t x) { *h = (*h ^ (uint64_t)x) * 0x100000001b3; }
 
-// together checks what goes together, and returns what tells one product from others.
+// together checks that the operands fit each other. It returns a hash of everything that
+// distinguishes products.
 static uint64_t together(const char *fn, const struct object *p, const struct object *a, const struct object *b, const struct object *c, const struct object *d,
 	struct strict_op *op) {
 	int64_t m = p->transa ? a->cols : a->rows, k = p->transa ? a->rows : a->cols, k2 = p->transb ? b->cols : b->rows, n = p->transb ? b->rows : b->cols;
@@ -276,7 +279,7 @@ API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cubla
 	}
 	memcpy(c.align, f->align, sizeof c.align);
 	c.biasalign = op.bias ? alignment(p->bias) : 1;
-	if (op.k >= 32) c.workspace = (uint64_t)op.m * op.n * op.batch * 4; // as if it were split along k
+	if (op.k >= 32) c.workspace = (uint64_t)op.m * op.n * op.batch * 4; // workspace, as if the product were divided along k
 	if (c.workspace > f->workspace) c.workspace = 0;
 	memset(&results[0], 0, sizeof results[0]);
 	memcpy(&results[0].algo, &c, sizeof c);
@@ -285,7 +288,7 @@ API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cubla
 	LEAVE(CUBLAS_STATUS_SUCCESS);
 }
 
-// operand checks where a matrix, a vector or workspace lies.
+// operand checks the memory of a matrix, of a vector or of workspace.
 static void operand(const char *fn, const char *name, uint64_t at, uint64_t n, uint32_t align, int device) {
 	if (at % align) die(fn, "%s at %#lx is not aligned to %u bytes", name, at, align);
 	if (machine.memory(at, n) != device) die(fn, "%s: %lu bytes at %#lx are no memory of device %d", name, n, at, device);

@@ -1,6 +1,6 @@
 //go:build !nogpu && linux && (amd64 || arm64)
 
-// Package nccltest loads the strict NCCL. This replacement of the library checks every call, and
+// Package nccltest loads the strict NCCL: a replacement of the library that checks every call and
 // needs no GPU. A C compiler builds it from the sources in testdata of package nccl. A test
 // implements the [Machine] on which the library works.
 package nccltest
@@ -38,8 +38,8 @@ type Op struct {
 	Op                  nccl.RedOp
 	Root                int32 // root of a broadcast; for Send and Recv the partner's rank
 	Clique, Rank, World int32
-	// Seq is the number of this collective among the rank's collectives. For Send and Recv it is
-	// the number of the group among the rank's groups.
+	// Seq is the index of this collective among the rank's collectives. For Send and Recv it is the
+	// index of the group among the rank's groups.
 	Seq                       int32
 	Send, Recv, Count, Stream uint64
 	Scalar                    uint64 // for ScaledSum: the rank's scalar, in its type
@@ -50,7 +50,7 @@ type Op struct {
 type Machine interface {
 	CurrentDevice() int                // device of the thread's context; -1 without a context
 	StreamDevice(s uint64) int         // device of the stream; -1 if there is no such stream
-	MemoryDevice(at, bytes uint64) int // device of the memory; -1 if it is not of one device
+	MemoryDevice(at, bytes uint64) int // device of the memory; -1 if it does not belong to one device
 	Issue(ops []Op) error              // queues the work that a group has started
 	Cancel(clique int)                 // drops work of a clique (the ranks of a communicator) that has not run yet
 }
@@ -63,7 +63,8 @@ type Strict struct {
 
 var machine Machine
 
-// Load loads the strict library, which works on m from now on. A process has one library.
+// Load loads the strict library. From then on, the library works on m. A process has only one such
+// library.
 func Load(path string, m Machine) (*Strict, error) {
 	l, tried := cu.OpenLibrary(path)
 	if l == nil {
@@ -79,7 +80,7 @@ func Load(path string, m Machine) (*Strict, error) {
 	return s, nil
 }
 
-// table is the struct strict_machine of strict.h. Callbacks are never freed.
+// table is the struct strict_machine of strict.h. It holds callbacks, which are never freed.
 var table = &[5]uintptr{
 	purego.NewCallback(func() uintptr { return uintptr(machine.CurrentDevice()) }),
 	purego.NewCallback(func(s uintptr) uintptr { return uintptr(machine.StreamDevice(uint64(s))) }),
@@ -111,11 +112,10 @@ func heap(b []byte) *[64]byte {
 	return p
 }
 
-// Hang makes the work that is started next never end.
+// Hang makes the next work that is started run forever.
 func (s *Strict) Hang() { cu.Call(s.l.Function("strict_hang")) }
 
-// Fail makes the work that is started next fail with r. The call that starts it returns without an
-// error.
+// Fail makes the next work that is started fail with r. The call that starts it returns no error.
 func (s *Strict) Fail(r nccl.Result) { cu.Call(s.l.Function("strict_fail"), uintptr(uint32(r))) }
 
 // Calls returns the number of calls so far.
@@ -124,8 +124,8 @@ func (s *Strict) Calls() int { return int(cu.Call(s.l.Function("strict_calls")))
 // Live returns the number of communicators and ops that were not destroyed.
 func (s *Strict) Live() int { return int(int32(cu.Call(s.l.Function("strict_live")))) }
 
-// Reduce combines elements of the ranks' inputs in the arithmetic of the type: strict_reduce of
-// reduce.c. It handles count elements, from index start on.
+// Reduce combines elements of the ranks' inputs in the arithmetic of type t: strict_reduce of
+// reduce.c. It combines count elements, from index start on.
 func (s *Strict) Reduce(t nccl.DataType, op nccl.RedOp, ins [][]byte, scalars []uint64, out []byte, start, count int) bool {
 	var pin runtime.Pinner
 	defer pin.Unpin()

@@ -68,7 +68,7 @@ func (p *pair) sum(r, n int, op nccl.RedOp) error {
 	return p.AllReduce(at, at, n, nccl.Float32, op, p.c[r], cu.Stream(1000*r+1))
 }
 
-// misuses are programs that the strict library must end. The key is part of its message.
+// misuses lists programs that the strict library must end, by a part of its message.
 var misuses = map[string]func(p *pair){
 	"ncclGroupEnd: in no group":                                              func(p *pair) { _ = p.GroupEnd() },
 	"ncclAllReduce: outside of a group":                                      func(p *pair) { p.current = 0; _ = p.sum(0, 1, nccl.Sum) },
@@ -127,8 +127,8 @@ func (p *pair) swap(r, n int) error {
 }
 
 // TestStrictRefuses checks that the strict library ends a program that does what NVIDIA's
-// documentation forbids, and says what the program did. The test runs each program in a process of
-// its own.
+// documentation forbids, and says what the program did. The test runs each program in a separate
+// process.
 func TestStrictRefuses(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_NCCL_STRICT")
 	if path == "" {

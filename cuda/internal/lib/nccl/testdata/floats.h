@@ -1,4 +1,4 @@
-// 16-bit floats of the strict libraries, rounded to the nearest even.
+// 16-bit floats of the strict libraries, rounded to nearest, ties to even.
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -31,8 +31,8 @@ static uint16_t to_f16(float f) {
 	int e;
 	frexpf(a, &e);
 	if (e < -13) e = -13;
-	float m = rintf(ldexpf(a, 11 - e)); // to even
+	float m = rintf(ldexpf(a, 11 - e)); // rintf rounds ties to even
 	if (m >= 2048) m /= 2, e++;
-	if (m < 1024) return sign | (uint16_t)m; // subnormal: e is -13 then
+	if (m < 1024) return sign | (uint16_t)m; // subnormal: e is -13 in this case
 	return sign | (uint16_t)((e + 14) << 10) | ((uint16_t)m & 1023);
 }

@@ -1,4 +1,4 @@
-// Prints what nccl.h says of the numbers and layouts that package nccl writes down: header.txt.
+// Prints header.txt: what nccl.h says about the numbers and layouts that package nccl contains.
 #include <nccl.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// The arithmetic of the strict library, in the elements' own type as NCCL has it: each step rounds.
-// The ranks are added from the last to the first: NCCL promises no order.
+// The arithmetic of the strict library. As in NCCL, it is done in the elements' own type, so each
+// step rounds. The ranks are added from the last to the first, because NCCL promises no order.
 #include <nccl.h>
 #include <stdlib.h>
 #include "floats.h"
@@ -7,7 +7,7 @@
 
 #define SAME(x) (x)
 
-// REDUCE is all ops of one type; W is the type of the arithmetic of a step.
+// REDUCE contains all ops of one type. W is the type in which a step is computed.
 #define REDUCE(T, W, LOAD, STORE, MAX, MIN) do { \
 	T *o = out; \
 	T s[64]; \
@@ -29,7 +29,8 @@
 #define MORE(a, b) ((a) > (b) ? (a) : (b))
 #define LESS(a, b) ((a) < (b) ? (a) : (b))
 
-// strict_reduce combines elements first to first+count of the ranks' ins. Reductions of integers wrap.
+// strict_reduce combines elements first to first+count-1 of the ranks' ins. Reductions of integers
+// wrap.
 __attribute__((visibility("default"))) int32_t strict_reduce(int32_t type, int32_t op, int32_t world, const void *const *ins, const uint64_t *scalars,
 	void *out, uint64_t first, uint64_t count) {
 	switch (type) {

@@ -1,13 +1,13 @@
-// An NCCL without GPUs that holds its callers to NVIDIA's documentation: groups, states of
-// communicators, what the ranks of one collective have to agree in, contexts, streams, memory. It is
-// compiled against NVIDIA's own nccl.h, so that the prototypes are the real ones. A wrong call ends
-// the process with a line that names it.
+// An NCCL without GPUs. It checks that its callers do what NVIDIA's documentation requires: groups,
+// states of communicators, arguments on which the ranks of a collective must agree, contexts,
+// streams, memory. It is compiled against NVIDIA's own nccl.h, so that its prototypes are the real
+// ones. A wrong call ends the process with a line that names the call.
 //
 //	gcc -shared -fPIC -O1 -Wall -Werror -I . -I INCLUDE -o libnccl.so.2 strict.c reduce.c
 //
-// Communicators work in the background: what is started is in progress for some looks at the state,
-// the number of which differs, and begins at the last of them. The machine, which the program gives,
-// queues what is to be done. strict_plant has a call fail, or hang.
+// Communicators work in the background. Work that was started is in progress for a varying number
+// of queries of the state, and begins at the last of them. The test program provides the machine,
+// which queues the work. strict_plant makes a call fail, and strict_hang makes work hang.
 #include <nccl.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@
 enum { MOST = 64, OPS = 16 };
 enum state { JOINING, READY, FINALIZING, FINALIZED, DESTROYED, ABORTED };
 
-// A clique is the ranks of one id.
+// A clique is the set of ranks with one id.
 struct clique {
 	ncclUniqueId id;
 	int number, world, joined, made, used;
@@ -43,7 +43,8 @@ struct ncclComm {
 	struct ncclComm *next;
 };
 
-// What a rank called for, by its number: ranks are compared with the first that came there.
+// The arguments of a collective, by its sequence number. Each rank is compared with the first rank
+// that made this call.
 struct agreed { int clique, seq; struct strict_op op; struct agreed *next; };
 
 static const uint64_t magic = 0x4343434c;
@@ -55,15 +56,15 @@ static unsigned long calls;
 static struct ncclComm *comms;
 static struct agreed *agreements;
 
-// A group of a thread.
+// The group of a thread.
 static __thread int depth;
 static __thread struct strict_op *group;
 static __thread int group_size, group_room, group_joins;
 static __thread struct ncclComm *group_comms[4096];
 static __thread ncclResult_t group_error;
 
-// What has been started and waits for its turn. One at a time: the program asks for the next one
-// when this is done.
+// Work that was started and waits for its turn. There is only one piece of work at a time: the
+// program starts the next one when this one is done.
 static struct strict_op *started;
 static int started_size;
 
@@ -83,22 +84,24 @@ static void die(const char *fn, const char *format, ...) {
 	_exit(86);
 }
 
-// The test program's side.
+// Functions for the test program.
 
 API void strict_init(const struct strict_machine *m) { machine = *m; }
 
-// strict_plant has a call of that name fail with a result, after so many that do not.
+// strict_plant makes a call of the given name fail with a result, after the given number of
+// successful calls.
 API void strict_plant(const char *call, int after, int result) {
 	snprintf(planted.call, sizeof planted.call, "%s", call);
 	planted.after = after, planted.result = result;
 }
 
-// strict_hang has what is started next stay in progress for ever; strict_fail ends it so, later.
+// strict_hang makes the next work that is started stay in progress forever. strict_fail makes it
+// fail later.
 API void strict_hang(void) { hang_next = 1; }
 API void strict_fail(int result) { fail_next = result; }
 API uint64_t strict_calls(void) { return calls; }
 
-// strict_live counts communicators and ops that were not given back.
+// strict_live returns the number of communicators and ops that were not destroyed.
 API int32_t strict_live(void) {
 	int n = 0;
 	for (struct ncclComm *c = comms; c; c = c->next) {
@@ -118,7 +121,7 @@ static int trips(const char *fn, ncclResult_t *result) {
 
 #define PLANTED do { ncclResult_t r_; if (trips(__func__, &r_)) { if (depth) group_error = r_; LEAVE(r_); } } while (0)
 
-// looks is how often what is started is found in progress: from none to six times.
+// looks returns how many queries find the started work in progress: none to six.
 static int looks(void) { static unsigned n; n = n * 1103515245 + 12345; return n >> 16 & 7 ? (n >> 16 & 7) - 1 : 0; }
 
 static struct ncclComm *alive(const char *fn, ncclComm_t comm) {
@@ -223,7 +226,7 @@ API ncclResult_t ncclGroupStart(void) {
 	LEAVE(ncclSuccess);
 }
 
-// pair finds for each part that is sent in the group the call that receives it.
+// pair finds, for each send of the group, the receive that belongs to it.
 static void pair(const char *fn) {
 	for (int i = 0; i < group_size; i++) {
 		struct strict_op *a = &group[i];
@@ -274,7 +277,7 @@ API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
 	}
 	switch (c->state) {
 	case JOINING:
-		if (c->of->joined < c->of->world) LEAVE(ncclSuccess); // others are to come
+		if (c->of->joined < c->of->world) LEAVE(ncclSuccess); // other ranks have not joined yet
 		c->state = READY;
 		break;
 	case FINALIZING:
@@ -336,7 +339,7 @@ API ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDat
 	MUST(type <= ncclBfloat16, "type %d", type);
 	c->op[i].live = 1, c->op[i].type = type, c->op[i].scalar = 0;
 	memcpy(&c->op[i].scalar, scalar, size[type]);
-	*op = ncclNumOps + 100 * (c->rank + 1) + i; // numbers differ from rank to rank
+	*op = ncclNumOps + 100 * (c->rank + 1) + i; // the number of an op differs between ranks
 	LEAVE(ncclSuccess);
 }
 

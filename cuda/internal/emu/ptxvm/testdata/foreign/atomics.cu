@@ -1,7 +1,9 @@
-// Atomics of every kind and type, on global and on shared memory. The order of threads is free, so cells hold what does not depend on it.
+// Atomics of every kind and type, on global and on shared memory. The order of threads is free, so
+// the final contents of the cells must not depend on it.
 #include "foreign.h"
 
-// cells: add, sub, min, max, umin, umax, and, or, xor, inc, dec, sum of old values, exch marks …
+// The cells: add, sub, min, max, umin, umax, and, or, xor, inc, dec, the sum of old values, exch
+// marks …
 KERNEL atomics(const s32 *p, u32 *g, u64 *g64, float *gf, double *gd, __half2 *gh, u64 *out, int n) {
 	__shared__ u32 s[12];
 	__shared__ u64 s64[4];
@@ -30,7 +32,7 @@ KERNEL atomics(const s32 *p, u32 *g, u64 *g64, float *gf, double *gd, __half2 *g
 			atomicAdd(d + 0, (u64)(long long)x);
 			atomicMin((long long *)d + 1, (long long)x << 20);
 			atomicXor(d + 2, (u64)x << 32 | (u32)i);
-			// a spin by compare and swap: the largest square
+			// a loop with compare and swap, which finds the largest square
 			u64 old = *(volatile u64 *)(d + 3), was;
 			u64 want = (u64)((long long)x * x);
 			do { was = old; if (was >= want) break; old = atomicCAS(d + 3, was, want); } while (old != was);

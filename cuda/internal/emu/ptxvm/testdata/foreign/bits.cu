@@ -1,4 +1,5 @@
-// Bit operations: the compiler's own, its intrinsics, and the instructions that no C++ expression is sure to give.
+// Bit operations: C++ operators, intrinsics, and inline instructions for which the compiler might
+// choose others.
 #include "foreign.h"
 
 #define D1(op, T, k, a) [&] { T r; asm(op " %0, %1;" : "=" k(r) : k(a)); return r; }()

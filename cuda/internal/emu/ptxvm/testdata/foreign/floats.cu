@@ -1,4 +1,5 @@
-// Floating-point arithmetic: every operation in every rounding; compiled once as written and once with subnormals flushed.
+// Floating-point arithmetic: every operation in every rounding. The file is compiled twice, with
+// subnormals kept and with subnormals flushed.
 #include "foreign.h"
 
 #define EACH(f, ...) OUT(f##_rn(__VA_ARGS__)); OUT(f##_rz(__VA_ARGS__)); OUT(f##_rd(__VA_ARGS__)); OUT(f##_ru(__VA_ARGS__))

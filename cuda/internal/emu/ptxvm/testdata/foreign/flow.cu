@@ -1,10 +1,11 @@
-// Control flow: divergence, loops, switches, calls, recursion, function pointers, virtual methods, memory of a thread's own.
+// Control flow: divergence, loops, switches, calls, recursion, function pointers, virtual methods,
+// and local memory of threads.
 #include "foreign.h"
 
 KERNEL flow(const s32 *p, u64 *out, int n) {
 	ROW;
 	s32 x = p[i];
-	// loops that end at different times, with continue, break and a nested one
+	// loops that end at different times, with continue, break and a nested loop
 	u32 sum = 0;
 	for (int k = 0; k < (x & 31); k++) {
 		if (k % 3 == 1) continue;
@@ -16,11 +17,11 @@ KERNEL flow(const s32 *p, u64 *out, int n) {
 		if ((sum & 0xff) == 0x55) break;
 	}
 	OUT(sum);
-	// Collatz, bounded
+	// the Collatz sequence, with a limited number of steps
 	u32 y = x & 0xffff, steps = 0;
 	while (y > 1 && steps < 100) { y = y & 1 ? 3 * y + 1 : y / 2; steps++; }
 	OUT(steps);
-	// a dense switch, with falling through
+	// a dense switch with fall-through
 	u32 v = 1;
 	switch (x & 15) {
 	case 0: v = x + 7; break;
@@ -68,7 +69,7 @@ __device__ __noinline__ void hanoi(int n, int from, int to, int via, u32 *h) {
 	hanoi(n - 1, via, to, from, h);
 }
 
-__device__ __noinline__ u32 sumtree(int depth, u32 seed) { // an array a call
+__device__ __noinline__ u32 sumtree(int depth, u32 seed) { // each call has a local array
 	u32 local[6];
 	for (int k = 0; k < 6; k++) local[k] = seed * (k + 1);
 	if (depth > 0) for (int k = 0; k < 2; k++) local[(seed + k) % 6] += sumtree(depth - 1, seed + k + 1);
@@ -128,7 +129,7 @@ KERNEL locals(const s32 *p, u64 *out, int n) {
 	OUT(s);
 	OUT(b[x % 40] | b[(x >> 3) % 40] << 8);
 	OUT(*(u32 *)&a[(x & 3) + 1] ^ ((u16 *)a)[x % 34]);
-	u32 *where = x & 1 ? &a[x % 17] : (u32 *)(b + 4 * (x % 10)); // either array, at an address of its own
+	u32 *where = x & 1 ? &a[x % 17] : (u32 *)(b + 4 * (x % 10)); // points into one of the two arrays, at an address that differs between threads
 	OUT(*where);
 	OUT(d[x % 5]);
 }

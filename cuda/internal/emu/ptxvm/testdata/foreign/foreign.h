@@ -1,4 +1,5 @@
-// What the kernels of this folder share: every result leaves as 64 bits, result j of row i at out[j*n+i].
+// Declarations that the kernels of this folder share. Every result has 64 bits. Result j of row i
+// is stored at out[j*n+i].
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -4,7 +4,8 @@
 
 using namespace nvcuda;
 
-// One warp, one 16x16x16 product by the warp-matrix interface, whose fragments have no documented layout.
+// One warp computes a 16x16x16 product by the warp-matrix interface, whose fragments have no
+// documented layout.
 template <class T, class A, int LB> __device__ void product(const T *a, const T *b, const A *c, A *d) {
 	wmma::fragment<wmma::matrix_a, 16, 16, 16, T, wmma::row_major> fa;
 	wmma::fragment<wmma::accumulator, 16, 16, 16, A> fc;
@@ -26,7 +27,7 @@ template <class T, class A, int LB> __device__ void product(const T *a, const T 
 KERNEL wmma_f16(const __half *a, const __half *b, const float *c, float *d) { product<__half, float, 0>(a, b, c, d); }
 KERNEL wmma_f16_col(const __half *a, const __half *b, const float *c, float *d) { product<__half, float, 1>(a, b, c, d); }
 KERNEL wmma_s8(const s8 *a, const s8 *b, const s32 *c, s32 *d) { product<s8, s32, 1>(a, b, c, d); }
-KERNEL wmma_f16_shared(const __half *a, const __half *b, const float *c, float *d) { // through shared memory, accumulating in half
+KERNEL wmma_f16_shared(const __half *a, const __half *b, const float *c, float *d) { // through shared memory, with half accumulators
 	__shared__ __align__(32) __half sa[256], sb[256];
 	__shared__ __align__(32) __half sd[256];
 	for (int k = threadIdx.x; k < 256; k += 32) { sa[k] = a[k]; sb[k] = b[k]; }
@@ -62,7 +63,7 @@ KERNEL wmma_tf32(const float *a, const float *b, const float *c, float *d) {
 	wmma::store_matrix_sync(d, fc, 16, wmma::mem_row_major);
 }
 
-KERNEL wmma_f64(const double *a, const double *b, const double *c, double *d) { // 8x8x4, four times
+KERNEL wmma_f64(const double *a, const double *b, const double *c, double *d) { // four products of 8x8x4
 	wmma::fragment<wmma::matrix_a, 8, 8, 4, double, wmma::row_major> fa;
 	wmma::fragment<wmma::matrix_b, 8, 8, 4, double, wmma::row_major> fb;
 	wmma::fragment<wmma::accumulator, 8, 8, 4, double> fc;
@@ -80,7 +81,7 @@ KERNEL wmma_f64(const double *a, const double *b, const double *c, double *d) { 
 
 __device__ __forceinline__ u32 address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
-// ldmatrix against ordinary loads: the 8x8 matrices of a 32x16 tile, plain and transposed.
+// Compares ldmatrix with ordinary loads: the 8x8 matrices of a 32x16 tile, plain and transposed.
 KERNEL ldmatrices(const u16 *p, u64 *out, int n) {
 	__shared__ __align__(16) u16 s[32][24];
 	int t = threadIdx.x, i = t, j = 0;
@@ -99,7 +100,7 @@ KERNEL ldmatrices(const u16 *p, u64 *out, int n) {
 	OUT(a); OUT(b); OUT(c); OUT(d);
 }
 
-// Copies of 4, 8 and 16 bytes, some shorter at the source, waited for by groups.
+// Copies of 4, 8 and 16 bytes, some with a shorter source. The waits are for groups of copies.
 KERNEL copies(const u32 *p, u64 *out, int n) {
 	__shared__ __align__(16) u32 s[3][128];
 	int t = threadIdx.x, i = t, j = 0;
@@ -127,7 +128,8 @@ KERNEL copies(const u32 *p, u64 *out, int n) {
 	OUT(s[2][t]); OUT(s[2][64 + t]);
 }
 
-// A producer warp fills, the others take, two phases of two mbarriers; then copies that arrive by themselves.
+// A producer warp fills a buffer and the other warps read it, over several phases of two mbarriers.
+// Then asynchronous copies arrive at a third mbarrier.
 KERNEL mbarriers(const u32 *p, u64 *out, int n) {
 	__shared__ u32 s[32], q[32];
 	__shared__ __align__(8) u64 full, empty, copied;
@@ -141,7 +143,7 @@ KERNEL mbarriers(const u32 *p, u64 *out, int n) {
 	u64 token;
 	if (t < 32) {
 		for (u32 round = 0; round < 3; round++) {
-			if (round > 0) // the others have taken what was there: parity of the phase before
+			if (round > 0) // wait until the other warps have read the buffer: the parity of the previous phase
 				asm volatile("{.reg .pred q; W: mbarrier.test_wait.parity.shared.b64 q, [%0], %1; @!q bra W;}" :: "r"(address(&empty)), "r"((round - 1) & 1) : "memory");
 			s[t] = p[t] + round;
 			asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(token) : "r"(address(&full)) : "memory");
@@ -171,10 +173,10 @@ KERNEL mbarriers(const u32 *p, u64 *out, int n) {
 	OUT(done);
 }
 
-// Products by mma.sync in the layouts that the ISA documents. Row-major a, column-major b, as the fragments ask for.
+// Products by mma.sync in the layouts that the ISA documents: row-major a and column-major b.
 KERNEL mmas(const __half *a, const __half *b, const u8 *ka, const u8 *kb, const double *da, const double *db, float *d, float *d16, s32 *ds, double *dd) {
 	int g = threadIdx.x >> 2, t = threadIdx.x & 3;
-	const u32 *a2 = (const u32 *)a, *b2 = (const u32 *)b; // 16x16 halves, 8 words a row; b by column
+	const u32 *a2 = (const u32 *)a, *b2 = (const u32 *)b; // 16x16 halves: 8 words in a row; b2 is b by columns
 	u32 fa[4] = {a2[g * 8 + t], a2[(g + 8) * 8 + t], a2[g * 8 + t + 4], a2[(g + 8) * 8 + t + 4]}, fb[2] = {b2[g * 8 + t], b2[g * 8 + t + 4]};
 	float c[4] = {0, 0, 0, 0};
 	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -187,7 +189,7 @@ KERNEL mmas(const __half *a, const __half *b, const u8 *ka, const u8 *kb, const 
 		d16[(g + 8 * k) * 8 + 2 * t] = __half2float(__ushort_as_half((u16)h[k]));
 		d16[(g + 8 * k) * 8 + 2 * t + 1] = __half2float(__ushort_as_half((u16)(h[k] >> 16)));
 	}
-	const u32 *ka4 = (const u32 *)ka, *kb4 = (const u32 *)kb; // 16x32 bytes, 8 words a row
+	const u32 *ka4 = (const u32 *)ka, *kb4 = (const u32 *)kb; // 16x32 bytes: 8 words in a row
 	u32 ia[4] = {ka4[g * 8 + t], ka4[(g + 8) * 8 + t], ka4[g * 8 + t + 4], ka4[(g + 8) * 8 + t + 4]}, ib[2] = {kb4[g * 8 + t], kb4[g * 8 + t + 4]};
 	s32 e[4] = {1, 2, 3, 4};
 	asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

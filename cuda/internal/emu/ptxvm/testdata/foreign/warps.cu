@@ -1,4 +1,4 @@
-// What the lanes of a warp do together, and barriers of a block.
+// Instructions that the lanes of a warp execute together, and barriers of a block.
 #include "foreign.h"
 
 #define FULL 0xffffffffu
@@ -25,7 +25,7 @@ KERNEL shuffles(const u32 *p, u64 *out, int n) {
 	OUT(__match_all_sync(FULL, x & 0, &all));
 	OUT((bool)all);
 	OUT(__match_any_sync(FULL, (u64)(x & 1) << 40));
-	// half of the lanes each
+	// each branch is taken by half of the lanes
 	if (lane & 1) { OUT(__shfl_xor_sync(0xaaaaaaaau, x, 2)); OUT(__ballot_sync(0xaaaaaaaau, x & 4)); OUT(__activemask()); }
 	else { OUT(__shfl_down_sync(0x55555555u, x, 4)); OUT(__ballot_sync(0x55555555u, x & 8)); OUT(__activemask()); }
 	__syncwarp();
@@ -57,13 +57,13 @@ KERNEL barriers(const u32 *p, u64 *out, int n) {
 	buf[threadIdx.x] = x;
 	__syncthreads();
 	OUT(buf[(threadIdx.x * 7 + 3) % blockDim.x]);
-	// the first two warps hand over to the others through a named barrier
+	// the first two warps pass data to the other warps through a named barrier
 	__syncthreads();
 	u32 t = threadIdx.x, v = 0;
 	if (t < 64) { buf[t] = x + 1; asm volatile("bar.arrive 1, 128;" ::: "memory"); }
 	else { asm volatile("bar.sync 1, 128;" ::: "memory"); v = buf[t - 64]; }
 	OUT(v);
-	// a tree; those that have nothing more to do leave
+	// a tree of additions, in which warps without further work leave
 	__syncthreads();
 	buf[t] = x;
 	for (u32 d = 64; d >= 32; d >>= 1) { __syncthreads(); if (t < d) buf[t] += buf[t + d]; }
@@ -72,7 +72,8 @@ KERNEL barriers(const u32 *p, u64 *out, int n) {
 	OUT(buf[t] + buf[t ^ 1]);
 }
 
-// Blocks meet at a counter, as in a cooperative launch; they have to be resident together.
+// Blocks wait for each other at a counter, as in a cooperative launch. All of them must be resident
+// at the same time.
 KERNEL meet(u32 *count, u32 *cells, u64 *out) {
 	cells[blockIdx.x * blockDim.x + threadIdx.x] = blockIdx.x * 1000 + threadIdx.x;
 	__threadfence();
