@@ -157,8 +157,8 @@ type cellKey struct {
 	t    dtype.Type
 	back bool // true for the program of the gradient
 	// In a forward program, keeps is true if the program also returns the values that the gradient
-	// needs. In the backward program of lstm, keeps is true if the gradient of the result is a
-	// separate operand dy, which the program adds to dh.
+	// needs. In the backward program of an LSTM, keeps is true if dy, the gradient of the result,
+	// is a separate operand. The program then adds dy to dh.
 	keeps bool
 	bias  bool // for gru: whether the new gate's product with the state has a bias
 }
@@ -286,9 +286,10 @@ func (k cellKey) backward() (outs []*expr.Expr, n int) {
 	return []*expr.Expr{dr, dz, dn, dr, dz, dn.Mul(r), d.Mul(z)}, 7
 }
 
-// step computes what forward does, but with ops on tensors, so that second derivatives exist. It
-// returns the new state from the gates' blocks x and t, [n, gates·hidden], and the previous state h
-// and c. For gru, b is the bias of the new gate's product with the state.
+// step computes one step with ops on tensors instead of the fused program, so that second
+// derivatives exist. It returns the new state. x and t are the gates' blocks, [n, gates·hidden],
+// and h and c are the previous state. For GRU, b is the bias of the new gate's product with the
+// state.
 func (k cell) step(x, t, h, c, b *tensor.Tensor) (_, _ *tensor.Tensor) {
 	switch k {
 	case tanhCell:

@@ -177,7 +177,8 @@ func TestPaddingLayers(t *testing.T) {
 	})
 }
 
-// In training each element has its own slope. The gradient uses the same slope as the forward pass.
+// In training each element of RReLU has its own slope. Backward uses the same slopes as the forward
+// pass.
 func TestRReLU(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Full(-1, 4000).RequiresGrad()
