@@ -2,8 +2,8 @@ package nn
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// This file has the pools that also return the positions of the maxima, torch's
-// return_indices=True. It also has the layers that use the positions.
+// This file has the methods of pools that also return the positions of the maxima, torch's
+// return_indices=True. It also has the unpooling layers.
 
 // ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
 // a MaxUnpool layer needs. The positions are int64.
