@@ -14,7 +14,7 @@ type NAdamConfig struct {
 	Eps                  float64
 	WeightDecay          float64 // an L2 penalty, added to the gradient, or decoupled
 	MomentumDecay        float64 // the decay ψ of the momentum
-	DecoupledWeightDecay bool    // p ← p·(1 - lr·λ), as AdamW
+	DecoupledWeightDecay bool    // p ← p·(1 - lr·λ), as in AdamW
 	Maximize             bool    // ascend the gradient
 }
 

@@ -86,7 +86,8 @@ func (p *plan) failed(n, size int) (k int) {
 }
 
 // halve records that parts of the given size did not fit, although they had fitted before. From now
-// on a part has at most half as many samples. halve returns the number of such parts of n samples.
+// on, a part has at most half of this size, rounded up. halve returns the number of such parts of n
+// samples.
 func (p *plan) halve(n, size int) (k int) {
 	p.most, p.bad, p.steps = ceil(size, 2), size, 0
 	return ceil(n, p.most)
