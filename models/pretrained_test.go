@@ -24,7 +24,7 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// A publisher serves files as torchvision and the hub do.
+// A publisher serves files in the way that torchvision and the hub do.
 type publisher struct {
 	files  map[string][]byte // contents of the files, by path
 	header map[string]http.Header
@@ -86,7 +86,7 @@ func TestPretrained(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
 	for _, name := range []string{"Tiny.GOOD", "gpt2"} {
-		for range 2 { // the second time, the files are in dir
+		for range 2 { // in the second iteration, the files are already in dir
 			hits, told := len(site.hits), int64(0)
 			sd, err := Pretrained(ctx, name, dir, func(done, _ int64) { told = done })
 			if err != nil {
@@ -111,7 +111,7 @@ func TestPretrained(t *testing.T) {
 	if err != nil || len(files) != 2 || !strings.HasPrefix(files[0], os.Getenv("FLAMBEAU_CACHE")) || filepath.Base(files[1]) != "merges.txt" {
 		t.Errorf("%v, %v", files, err)
 	}
-	// The errors say what is wrong, and there is no file under the requested name.
+	// The error says what is wrong, and there is no file under the requested name.
 	var e *DownloadError
 	for name, says := range map[string]string{"Tiny.BAD": "digest", "Tiny.UNNAMED": "digest", "Tiny.GONE": "404"} {
 		if _, err := Pretrained(ctx, name, dir); !errors.As(err, &e) || !strings.Contains(err.Error(), says) {

@@ -277,8 +277,8 @@ func (q *search) clone(v *tensor.Tensor) *tensor.Tensor {
 	return p.Scope().On(p.Device()).Typed(p.Type()).Empty(v.Size()).Copy(v)
 }
 
-// replace sets *dst to a copy of v. It reuses the memory of *dst, unless that is initial, the vector
-// from the start of the Step, which must not change.
+// replace sets *dst to a copy of v. It reuses the memory of *dst, unless that is initial, the
+// vector from the start of the Step, which must not change.
 func (q *search) replace(dst **tensor.Tensor, initial, v *tensor.Tensor) {
 	if *dst == nil || *dst == initial {
 		*dst = q.clone(v)
