@@ -16,7 +16,7 @@ type LengthConfig struct {
 	// number of samples that are sorted by length together if Bounds is nil; 0 means 50 batches
 	Pool     int
 	Shuffle  bool   // shuffle the samples before they are grouped, and the batches afterwards
-	Seed     uint64 // seed of both shuffles
+	Seed     uint64 // seed of the shuffles of samples and of batches
 	DropLast bool   // leave out batches that are not full
 }
 

@@ -2,7 +2,7 @@ package data
 
 import "fmt"
 
-// place is the position of a loader.
+// place is a position of a loader: an epoch, and a number of batches in it.
 type place struct {
 	epoch int
 	// number of seen batches in the epoch, including batches that Skip left empty

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The wanted values are torch 2.15's results of each layer at the inputs -2.5, -0.25, 0.75 and 8,
+// The expected values are the results of torch 2.15 for each layer at the inputs -2.5, -0.25, 0.75 and 8,
 // in float64.
 func TestActivations(t *testing.T) {
 	x := []float64{-2.5, -0.25, 0.75, 8}

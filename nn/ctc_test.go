@@ -46,7 +46,7 @@ func TestCTCEdges(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// PyTorch's documentation forbids a target that is the blank. The wanted result is that of
+// PyTorch's documentation forbids a target that is the blank. The expected result is that of
 // PyTorch's formula.
 func TestCTCBlankTargets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {

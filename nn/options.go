@@ -167,7 +167,7 @@ func NoStats() Option { return Option{"NoStats", func(o *layerOptions) { o.stats
 // Stats makes an instance normalisation with running statistics: torch's track_running_stats=True.
 func Stats() Option { return Option{"Stats", func(o *layerOptions) { o.stats = true }} }
 
-// PaddingIndex selects the row of an embedding that stands for padding. The row starts as zeros,
+// PaddingIndex selects the row of an embedding for padding. The row starts as zeros,
 // gets no gradient, and is ignored in bags. A negative index counts from the end.
 func PaddingIndex(i int) Option {
 	return Option{"PaddingIndex", func(o *layerOptions) { o.row = &i }}

@@ -21,6 +21,7 @@ func NewRegression() *RegressionMetric {
 	return &RegressionMetric{sums: counter{t: dtype.F64, n: 4}}
 }
 
+// Name returns "rmse".
 func (m *RegressionMetric) Name() string { return "rmse" }
 
 // Update adds a batch: outputs and targets of the same shape, or outputs [..., 1] and targets

@@ -32,7 +32,7 @@ func LeakyGain(a float64) float64 { return math.Sqrt(2 / (1 + a*a)) }
 // A Nonlinearity is the function that follows a layer, for [Gain].
 type Nonlinearity uint8
 
-// Each constant is a function with a gain of its own, except Linear, which stands for all other
+// Each constant is a function with a gain of its own, except Linear, which means all other
 // functions. As in torch, the gain of Linear is 1.
 const (
 	Linear    Nonlinearity = iota // gain 1; also for convolutions and sigmoid
