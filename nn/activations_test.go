@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The expected values are the results of torch 2.15 for each layer at the inputs -2.5, -0.25, 0.75 and 8,
-// in float64.
+// The expected values are the results of torch 2.15 for each layer at the inputs -2.5, -0.25, 0.75
+// and 8, in float64.
 func TestActivations(t *testing.T) {
 	x := []float64{-2.5, -0.25, 0.75, 8}
 	for name, c := range map[string]struct {

@@ -46,7 +46,8 @@ func ppm(w io.Writer, m image.Image) error {
 	return nil
 }
 
-// ImageFolder accepts images in BMP, TIFF and PPM. Their pixels equal those of the same image in PNG.
+// ImageFolder accepts images in BMP, TIFF and PPM. Their pixels equal those of the same image in
+// PNG.
 func TestFolderOfBMPAndTIFFAndPPM(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "class")
 	if err := os.Mkdir(dir, 0o755); err != nil {
