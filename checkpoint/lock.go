@@ -73,7 +73,7 @@ func (l *lock) acquire(patience time.Duration) error {
 			f.Close()
 			continue
 		case err == nil && !filelock.InPlace(f, l.path):
-			// the file is the one that the previous holder has removed
+			// the lock is on a file that the previous holder has removed
 			f.Close()
 			if time.Now().After(end) {
 				return &fs.PathError{Op: "lock", Path: l.path, Err: errors.New("another process removes it again and again")}

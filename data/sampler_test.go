@@ -111,7 +111,7 @@ func TestLengthSampler(t *testing.T) {
 			if u := slices.Compact(slices.Clone(all)); len(u) != len(all) || !c.DropLast && len(u) != len(lengths) {
 				t.Errorf("%+v: %d samples, %d different, of %d", c, len(all), len(u), len(lengths))
 			}
-			// In random batches of 8 samples, the mean spread would be about 78.
+			// Random batches of 8 samples would have a mean spread of lengths of about 78.
 			if mean := float64(spread) / float64(len(epochs[e])); mean > 45 {
 				t.Errorf("%+v: a mean spread of %v", c, mean)
 			}

@@ -21,7 +21,7 @@ type peakCase struct {
 func ofClasses(m nn.Module, dims ...int) lossStep {
 	return func(s *tensor.Scope) *tt {
 		logits := m.Forward(s.Zeros(dims...))
-		defer logits.Free() // PyTorch frees the logits at this point too
+		defer logits.Free() // PyTorch, too, frees the logits once the loss is computed
 		return nn.CrossEntropy(logits, s.Typed(dtype.I64).Zeros(dims[0]))
 	}
 }

@@ -81,7 +81,8 @@ func (l *AdaptiveLogSoftmaxWithLoss) Forward(x, target *tensor.Tensor) (output, 
 
 // chosen returns the logarithms of the targets' probabilities, [n].
 func (l *AdaptiveLogSoftmaxWithLoss) chosen(x, target *tensor.Tensor) *tensor.Tensor {
-	at := target // class index of the head's scores; an invalid class stays an invalid index
+	// index into the head's scores; a class that does not exist stays an invalid index
+	at := target
 	rows := make([]*tensor.Tensor, len(l.Tail))
 	for i := range l.Tail {
 		in := target.GeScalar(float64(l.Cutoffs[i])).LogicalAnd(target.LtScalar(float64(l.Cutoffs[i+1])))

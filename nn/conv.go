@@ -70,7 +70,7 @@ func padded(x, weight *tensor.Tensor, o tensor.ConvOptions, mode string, rank in
 	case x == nil || weight == nil || weight.Rank() != rank+2 || wrong(o.Padding) || wrong(o.Dilation) || o.Same && (len(o.Padding) > 0 || slices.ContainsFunc(o.Stride, func(n int) bool { return n != 1 })):
 		return x, o, nothing // the convolution reports the error
 	}
-	var sizes []int // padding before and behind, from the last dimension to the first
+	var sizes []int // padding before and after the input, from the last dimension to the first
 	all := 0
 	for i := rank - 1; i >= 0; i-- {
 		before := at(o.Padding, i, 0)

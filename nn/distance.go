@@ -6,7 +6,7 @@ import "github.com/flambeau-go/flambeau/tensor"
 // [tensor.Tensor.CosineSimilarity].
 type CosineSimilarity struct {
 	Dim int
-	Eps float64 // smaller norms are raised to Eps
+	Eps float64 // norms below Eps count as Eps
 
 	made made
 }

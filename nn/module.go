@@ -120,7 +120,7 @@ func planOf(t reflect.Type) *fieldPlan {
 	p := &fieldPlan{byValue: t.Implements(reflect.TypeFor[Module]()), lazy: reflect.PointerTo(t).Implements(reflect.TypeFor[lazyLayer]()), names: t.Implements(namerType)}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		// The walk reaches an embedded namer too, which names its own parameters.
+		// An embedded namer names its own parameters when the walk reaches it.
 		p.names = p.names && !(f.Anonymous && f.Type.Implements(namerType))
 		tag, tagged := f.Tag.Lookup("nn")
 		name, rest, _ := strings.Cut(tag, ",")
@@ -327,7 +327,7 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 			case open:
 				panic(w.wrong(path, fmt.Sprintf("the %v holds itself; tag the field that leads back nn:\"-\"", v.Type())))
 			case seen && !w.all:
-				return // the second visit of a layer
+				return // visit a layer in two places only once
 			}
 			w.seen[at] = true
 			defer func() { w.seen[at] = false }()

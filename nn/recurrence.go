@@ -69,8 +69,9 @@ func (f *recurrence) stretches() []stretch {
 	return list
 }
 
-// ends returns where the last states of the sequences are. A stretch stands for the last states of
-// n sequences. These sequences begin with sequence lo, and their states with row at.
+// ends returns, as stretches, the rows of the last states of all sequences. A stretch holds the
+// last states of n sequences: its first sequence has the number lo, and its first row the number
+// at.
 func (f *recurrence) ends() []stretch {
 	if f.reverse {
 		return []stretch{{at: 0, n: f.sizes[0]}}

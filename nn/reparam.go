@@ -158,8 +158,8 @@ func (m *SpectralNorm[L]) Weight(s *tensor.Scope) (w *tensor.Tensor) {
 		if m.U == nil {
 			w = o.Normalize(2, 0, m.Eps)
 		} else {
-			// Backward needs the present values of u and v, which another call may change before.
-			// So clone them.
+			// Backward needs the present values of u and v, which another call may change before
+			// then. So clone them.
 			w = o.Div(m.U.In(c).Clone().Dot(m.matrix(o).MatMul(m.V.In(c).Clone())))
 		}
 		c.Close(w)

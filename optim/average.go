@@ -104,7 +104,7 @@ func (a *Averaged) Update() {
 	}
 	g := tensor.Capturing(values...)
 	if g == nil {
-		g = tensor.CapturingGrads(values...) // for a call between Backward and the step
+		g = tensor.CapturingGrads(values...) // for a call of Update between Backward and the step
 	}
 	if g != nil {
 		a.capture(g)

@@ -15,8 +15,8 @@ type LBFGSConfig struct {
 	// length of a step, or of the first step of a line search. Required, there is no default;
 	// torch's default is 1
 	LR            float64
-	MaxIter       int     // number of iterations in a Step, at most
-	MaxEval       int     // number of evaluations of the function in a Step, at most
+	MaxIter       int     // largest number of iterations in a Step
+	MaxEval       int     // largest number of evaluations of the function in a Step
 	ToleranceGrad float64 // a Step ends when all elements of the gradient are at most this large
 	// a Step ends when the change of the value, or the largest change of a parameter, does not
 	// exceed ToleranceChange

@@ -17,8 +17,8 @@ type MuonConfig struct {
 	LR           float64 // required, there is no default
 	Momentum     float64
 	Plain        bool    // momentum without Nesterov's correction
-	WeightDecay  float64 // norms below Eps count as Eps in the division
-	Eps          float64 // smaller norms are raised to Eps before the division
+	WeightDecay  float64 // decoupled: p ← p·(1 - lr·λ); in torch it is 0.1 by default
+	Eps          float64 // norms below Eps count as Eps in the division
 	Iterations   int     // number of Newton-Schulz iterations, below 100
 	Coefficients [3]float64
 	// name of the factor of the rate for a matrix [a, b]: √max(1, a/b) for "original" or "",

@@ -93,7 +93,7 @@ type base struct {
 	state  map[*tensor.Tensor]*state
 	steps  int
 	schema schema
-	// steps that the device may have skipped, the oldest first; the host does not know yet
+	// steps, the oldest first, of which the host does not know yet whether the device skipped them
 	late []*lateStep
 	// lets only one graph with steps of this optimizer run at a time
 	turn  *tensor.Exclusive

@@ -44,7 +44,7 @@ type captured struct {
 	off    bool             // no more steps are captured, and the log says why
 	shapes []batchShape
 	guard  []guarded // settings of the model on which the captured steps depend
-	// number of entries of shapes with captured steps
+	// number of shapes whose steps are captured
 	replayed int
 	check    bool // settings may have changed since the last step
 	// earlier batches of a step that will be replayed, and the index of their shape in shapes

@@ -10,8 +10,8 @@ import (
 // A good step is a step that does not run out of memory. These are numbers of good steps after
 // which a plan changes.
 const (
-	probeAfter = 16 // before a larger part is tried
-	probeRetry = 64 // before a size that has failed is tried again
+	probeAfter = 16 // good steps before a larger part is tried
+	probeRetry = 64 // good steps before a size that has failed is tried again
 	// largest number of good steps before a failed size is tried again; each failure doubles the
 	// number
 	probeMost = 8192

@@ -128,7 +128,7 @@ func turn[T pixel](dst, src []T, m *Image, sin, cos, cx, cy float64, nearest boo
 						inside += v
 					}
 				}
-				// sum is a weighted sum, and its weights add up to the variable inside. torchvision
+				// sum is a weighted sum whose weights add up to the variable inside. torchvision
 				// multiplies it by inside once more, so this code does it too.
 				row[c*w+x] = float32(sum*inside) + float32((1-inside)*fill)
 			}
