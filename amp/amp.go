@@ -181,7 +181,6 @@ func (s *settings) check() string {
 	return ""
 }
 
-// misuse panics with a *tensor.Error.
 func misuse(op, msg, hint string, operands ...*tensor.Tensor) {
 	e := tensor.NewError(op, tensor.ErrValue, msg, operands...)
 	e.Hint = hint
@@ -218,7 +217,6 @@ func (g *GradScaler) Scale(loss *tensor.Tensor) *tensor.Tensor {
 	return loss.Mul(g.scaleOn(loss.Device()))
 }
 
-// allocate allocates the scaler's tensors on device d.
 func (g *GradScaler) allocate(d device.Device) {
 	m := tensor.Root().On(d)
 	g.home, g.scale, g.tracker = d, m.Typed(dtype.F32).Full(g.begin), m.Typed(dtype.I64).Full(float64(g.tracked))

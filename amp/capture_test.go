@@ -229,7 +229,7 @@ func TestCapturedWithoutWaiting(t *testing.T) {
 	}
 }
 
-// waits counts the waits of the host.
+// waits is a tracer that counts the waits of the host.
 type waits struct {
 	n int
 }

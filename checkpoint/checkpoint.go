@@ -121,7 +121,6 @@ func Write(path string, tree map[string]any, info Info) error {
 	return withPath(path, err)
 }
 
-// withPath adds the path of the file to an error.
 func withPath(path string, err error) error {
 	var e *Error
 	switch {

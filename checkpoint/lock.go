@@ -127,7 +127,6 @@ func (l *lock) verify() error {
 	return old.Close()
 }
 
-// release releases the lock.
 func (l *lock) release() {
 	if l.f != nil {
 		filelock.Remove(l.f, l.path)

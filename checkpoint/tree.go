@@ -132,7 +132,7 @@ func decode(text string, tensors map[string]*tensor.Tensor) (map[string]any, err
 	return tree, nil
 }
 
-// node returns the value that a JSON value represents.
+// node decodes a value of a tree from its JSON value.
 func node(path string, raw any, tensors map[string]*tensor.Tensor, depth int) (any, error) {
 	bad := func(format string, a ...any) (any, error) {
 		return nil, &Error{Part: path, Msg: "in its tree: " + fmt.Sprintf(format, a...)}

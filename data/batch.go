@@ -65,7 +65,6 @@ func (b *Batch) Free() {
 	}
 }
 
-// mapTensors replaces every tensor t of the batch by f(t).
 func (b *Batch) mapTensors(f func(t *tensor.Tensor) *tensor.Tensor) *Batch {
 	b.complete()
 	b.X, _ = walk(b.X, f).(*tensor.Tensor) // f may panic: assign X before computing Y

@@ -49,7 +49,6 @@ func (r *run) work() {
 	}
 }
 
-// make makes the batch of a job.
 func (w *worker) make(j job) (res result) {
 	w.at = -1
 	if ds := w.r.l.ds; ds != nil {

@@ -18,7 +18,6 @@ func (e *Error) Error() string { return "models: " + e.Model + ": " + e.Msg }
 // Raised marks the error as one that a panic raises and tensor.Try returns. See device.Raised.
 func (e *Error) Raised() {}
 
-// wrong returns an *[Error].
 func wrong(model, format string, a ...any) error {
 	return &Error{model, fmt.Sprintf(format, a...)}
 }

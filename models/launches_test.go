@@ -16,7 +16,6 @@ import (
 // backward. Lower a limit when a change needs fewer launches.
 var blockLaunches = map[dtype.Type][2]int{dtype.BF16: {9, 17}, dtype.Invalid: {9, 17}}
 
-// modeName returns a name for an autocast mode.
 func modeName(low dtype.Type) string {
 	if low == dtype.Invalid {
 		return "float32"

@@ -38,7 +38,6 @@ func (h placement) normal(std float64, dims ...int) *tensor.Tensor {
 	return w.RequiresGrad()
 }
 
-// zeros returns a parameter of zeros.
 func (h placement) zeros(dims ...int) *tensor.Tensor {
 	return h.make.Zeros(dims...).RequiresGrad()
 }
@@ -91,7 +90,7 @@ func heads(x *tensor.Tensor, n int) *tensor.Tensor {
 	return x.Unflatten(-1, n, x.Dim(-1)/n).Transpose(1, 2)
 }
 
-// joined undoes heads.
+// joined is the inverse of heads.
 func joined(x *tensor.Tensor) *tensor.Tensor { return x.Transpose(1, 2).Flatten(2, 3) }
 
 // checkTokens raises an error if ids is not a tensor of tokens [batch, length], or if its tokens,

@@ -187,7 +187,6 @@ func TestNamesOfPretrainedWeights(t *testing.T) {
 	}
 }
 
-// gitBlob returns git's hash of a file.
 func gitBlob(b []byte) [20]byte {
 	return sha1.Sum(append(fmt.Appendf(nil, "blob %d\x00", len(b)), b...))
 }

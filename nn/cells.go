@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// forwardCell computes one step of a recurrence outside of a sequence.
+// forwardCell computes a single step, for the layers that are one step of a recurrent layer.
 func forwardCell(k cell, w *RecurrentWeights, x *tensor.Tensor, s states) states {
 	op := k.String() + "_cell"
 	requireUsable(op, x)
@@ -134,9 +134,9 @@ func (l *LSTMCell) Forward(x, h, c *tensor.Tensor) (nextH, nextC *tensor.Tensor)
 	return s.h, s.c
 }
 
-// A cell is the elementwise part of one step of a recurrent layer. This part follows the matrix
-// products. The operand x holds the products of the input, one block for each gate. The operand t
-// holds the products of the previous state.
+// A cell is the elementwise part of a step of a recurrent layer, after the matrix products. Its
+// operand x holds the products of the input with the weights, one block for each gate. Its operand
+// t holds the products of the previous state.
 type cell uint8
 
 const (

@@ -189,7 +189,6 @@ func holdsCheckpointer(l Module) (found bool) {
 	return found
 }
 
-// checkpointed applies the layers segment by segment.
 func (s *Sequential) checkpointed(x *tensor.Tensor) *tensor.Tensor {
 	for _, g := range s.segments {
 		f := func(x *tensor.Tensor) *tensor.Tensor { return applyAll(g.layers, x) }

@@ -96,7 +96,7 @@ func (d *ModuleMap[M]) All() iter.Seq2[string, M] {
 	}
 }
 
-// children yields the layers with their names to the walk through a model.
+// children yields the layers with their names. The walk through a model calls it.
 func (d *ModuleMap[M]) children(yield func(name string, v reflect.Value) bool) {
 	list := reflect.ValueOf(d.layers)
 	for i, name := range d.names {

@@ -119,8 +119,8 @@ type copiedLayer interface{ afterCopy(c *copier) }
 
 var baseType = reflect.TypeFor[Base]()
 
-// follows reports whether a pointer to t points to a part of a model. Such a part is copied with
-// the model.
+// follows reports whether a pointer to t points to a part of a model, which is copied with the
+// model.
 func follows(t reflect.Type) bool {
 	return t.Kind() != reflect.Interface && holdsModule(t)
 }

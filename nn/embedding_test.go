@@ -204,7 +204,7 @@ func TestRReLU(t *testing.T) {
 	})
 }
 
-// Each of these layers computes the same as the op that it calls.
+// A layer that only calls an op computes the same as the op.
 func TestPassingLayers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, z, image := s.Rand(3, 4), s.Rand(3, 4), s.Rand(2, 4, 4, 6)

@@ -140,8 +140,8 @@ func differences(a golden.Args, x []*tt, loss, d *tt) sums {
 	return s
 }
 
-// crossEntropySums returns the sums of -Σ y·log p and of p·Σy - y. Here log p = (x - m) - log Σ
-// e^(x-m), where m is the greatest logit.
+// crossEntropySums returns the sums of the loss -Σ y·log p and of its gradient p·Σy - y. Here log p
+// = (x - m) - log Σ e^(x-m), where m is the greatest logit.
 func crossEntropySums(a golden.Args, x []*tt) (s sums) {
 	s.dim = min(1, x[0].Rank()-1)
 	classes := x[0].Dim(s.dim)
@@ -180,7 +180,8 @@ func crossEntropySums(a golden.Args, x []*tt) (s sums) {
 	return s
 }
 
-// tripletSums returns the sums of margin + d(a, p) - d(a, n), where d is the norm of a difference.
+// tripletSums returns the sums of the loss margin + d(a, p) - d(a, n), where d is the norm of a
+// difference.
 func tripletSums(a golden.Args, x []*tt) sums {
 	p := a.Float("p")
 	d := func(i, j int) *tt { return x[i].PairwiseDistance(x[j], p, 1e-6) }

@@ -307,7 +307,6 @@ func fractionalPool[K Sizes](layer string, kernel K, opts []Option) tensor.Fract
 	return tensor.FractionalPoolOptions{Kernel: sizes(kernel), Size: o.outputSize, Ratio: o.outputRatio}
 }
 
-// windows returns the options of [NewUnfold] and [NewFold].
 func windows[K Sizes](layer string, kernel K, opts []Option) tensor.FoldOptions {
 	o := accept(layer, opts, sliding)
 	return tensor.FoldOptions{Kernel: sizes(kernel), Stride: o.stride, Padding: o.padding, Dilation: o.dilation}

@@ -164,7 +164,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	}
 }
 
-// count records that these parameters have made a step.
+// count counts a step of the launch's parameters.
 func (l *replayed) count() {
 	for k, c := range l.changes {
 		c.st.step++

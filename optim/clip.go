@@ -112,7 +112,6 @@ const (
 	buffer   = 1 << 20 // size of this buffer, in elements
 )
 
-// normOf returns the norm of all elements of the tensors in list.
 func normOf(s *tensor.Scope, list []*tensor.Tensor, p float64) *tensor.Tensor {
 	wide := dtype.F32
 	for _, g := range list {

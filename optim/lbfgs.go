@@ -151,7 +151,6 @@ func (m *memory) clone() memory {
 	return c
 }
 
-// vectors returns all vectors of m.
 func (m *memory) vectors() (out []*tensor.Tensor) {
 	for _, t := range slices.Concat([]*tensor.Tensor{m.d, m.grad}, m.dirs, m.steps) {
 		if t != nil {
@@ -354,5 +353,4 @@ func (q *search) spread(v *tensor.Tensor, add bool, t float64) {
 	v.Scope().Do(func(s *tensor.Scope) { q.setting(v.In(s), add, t).run("lbfgs") }, tensor.NoGrad())
 }
 
-// move adds t·d to the parameters.
 func (q *search) move(t float64, d *tensor.Tensor) { q.spread(d, true, t) }

@@ -331,7 +331,6 @@ func decayed(maximize, coupled, decoupled bool, decay, factor *expr.Expr) (p, g 
 	return p, g
 }
 
-// upTo returns the list 0, 1, …, n-1.
 func upTo(n int) []int {
 	out := make([]int, n)
 	for i := range out {

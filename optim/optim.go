@@ -197,7 +197,6 @@ func (b *base) ZeroGrad() {
 	}
 }
 
-// state is the state of one parameter.
 type state struct {
 	step    float64          // number of steps that have changed the parameter
 	tensors []*tensor.Tensor // state tensors in the order of the schema; nil if not in use

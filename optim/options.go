@@ -172,7 +172,6 @@ func number(v any) (float64, bool) {
 	return 0, false
 }
 
-// describe describes a value of a tree in an error message.
 func describe(v any) string {
 	switch v := v.(type) {
 	case nil:

@@ -279,7 +279,6 @@ func plain(v any, depth int) (any, string) {
 	return nil, "holds " + describe(v) + ", which has no place in a tree"
 }
 
-// states reads the state of all parameters.
 func (l *loader) states(tree map[string]any, ids map[int64]*tensor.Tensor, groups []*Group) (map[*tensor.Tensor]*state, error) {
 	out := map[*tensor.Tensor]*state{}
 	configs := map[*tensor.Tensor]config{}

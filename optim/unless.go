@@ -253,10 +253,10 @@ func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Te
 	})
 }
 
-// catchUp settles the replays whose decisions are known, before another replay is queued. It waits
-// for all late steps in these cases:
+// catchUp settles the replays whose outcome is known, before another replay is queued. It waits for
+// all late steps in these cases:
 //
-//   - The new replay cannot be left out, or the rule's scalars depend on the previous step.
+//   - The new replay cannot be skipped, or the rule's scalars depend on the previous step.
 //   - A late step is not a replay, or is a step of other parameters.
 //   - A parameter has made no step yet, and the rule's state does not start from zeros.
 //

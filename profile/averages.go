@@ -172,7 +172,6 @@ func (a *Average) addSelf(s sums) {
 	a.Bytes += s.bytes
 }
 
-// byModule sums up the events by layer.
 func (r *record) byModule() *Averages {
 	a := &Averages{notes: r.notes(), o: *r.o, keyName: "Module"}
 	at := map[string]int{}

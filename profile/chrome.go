@@ -42,7 +42,6 @@ type traceEvent struct {
 	order int
 }
 
-// chromeTrace builds the events of a trace.
 type chromeTrace struct {
 	r       *record
 	events  []traceEvent
@@ -252,7 +251,6 @@ func (t *chromeTrace) spanArgs(p *span) map[string]any {
 	return a
 }
 
-// writeTrace writes the trace as JSON.
 func (r *record) writeTrace(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	flag := map[bool]int{true: 1}

@@ -68,7 +68,6 @@ type interval struct {
 	ok         bool
 }
 
-// transfer is a recorded copy.
 type transfer struct {
 	device.CopyEvent
 	in    *span
@@ -79,7 +78,6 @@ type transfer struct {
 	stream uint64
 }
 
-// wait is a recorded wait of the host.
 type wait struct {
 	device.SyncEvent
 	in    *span

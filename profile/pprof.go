@@ -57,7 +57,6 @@ type frame struct {
 	line           int
 }
 
-// sampleKey identifies a sample.
 type sampleKey struct {
 	in     *span
 	leaf   string
@@ -187,7 +186,6 @@ func (k sampleKey) stack() []frame {
 	return list
 }
 
-// writePprof writes a gzipped profile.proto message.
 func (r *record) writePprof(out io.Writer) error {
 	w := &pprofWriter{strings: map[string]int64{}, functions: map[[2]string]int64{}, locations: map[frame]int64{}}
 	w.str("")

@@ -216,7 +216,6 @@ func (r *record) findLeaves() {
 	}
 }
 
-// copyName returns torch's name of a copy.
 func copyName(c *transfer) string {
 	host := "Pageable"
 	if c.Pinned {

@@ -134,7 +134,6 @@ func (a *Averages) Table(opts ...TableOption) (string, error) {
 
 var timeUnits = map[string]time.Duration{"s": time.Second, "ms": time.Millisecond, "us": time.Microsecond}
 
-// columns returns the columns of the table.
 func (a *Averages) columns(total *Average, width int, timeString func(time.Duration) string) []column {
 	what := a.keyName
 	if what == "" {

@@ -402,7 +402,6 @@ func (a *Adapt) descend(s *tensor.Scope, loss *tensor.Tensor, n share, weight fl
 	a.note(s, loss, portion, first)
 }
 
-// options returns the options of the scope in which a part is computed.
 func (a *Adapt) options() []tensor.Option {
 	return append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
 }
@@ -490,7 +489,6 @@ func (a *Adapt) checkpoint() bool {
 	return true
 }
 
-// state returns the state for a checkpoint.
 func (a *Adapt) state() map[string]any {
 	sd := a.plan.state()
 	sd["checkpointing"] = a.recomputes

@@ -73,7 +73,6 @@ func loader(t testing.TB, d data.Dataset, c data.Config) *data.Loader {
 	return l
 }
 
-// numbers returns the values of all parameters.
 func numbers(m any) (out []float64) {
 	for _, p := range nn.Parameters(m) {
 		out = append(out, p.Detach().Floats()...)

@@ -584,7 +584,6 @@ func (c *Config) evaluate(ctx context.Context, l Loader, bar *Progress) (map[str
 	return out, nil
 }
 
-// newResult returns a result with the current state.
 func (t *trainer) newResult(why Reason) *Result {
 	r := &Result{State: t.st, Reason: why, Best: t.stop.Best(), BestStep: t.bestStep, Resumed: t.resumed, Fresh: t.fresh, Changed: t.changed,
 		Seconds: (time.Since(t.start) - t.paused).Seconds()}

@@ -116,7 +116,6 @@ func TestFailuresLoseNothing(t *testing.T) {
 	}
 }
 
-// compareWithFailures compares a training with failures to a training without failures.
 func compareWithFailures(t *testing.T, half bool, failures int, fit func(dev *cuda.Device, half bool, failures, steps int) (string, int, string)) {
 	t.Helper()
 	const spec = "mem=8MiB,segment=1KiB"

@@ -65,7 +65,6 @@ func (k *keeper) restore() {
 	}
 }
 
-// free frees the copies.
 func (k *keeper) free() {
 	for _, c := range k.copies {
 		if c != nil {

@@ -302,7 +302,7 @@ func (t *trainer) noted(loss *tensor.Tensor, n int) error {
 	return t.adapt.Do("the record of losses", func() { t.collect(loss, n) })
 }
 
-// collect stores a loss on the device.
+// collect appends a loss to the losses on the device that have not been read.
 func (t *trainer) collect(loss *tensor.Tensor, n int) {
 	if t.log == nil {
 		ty := dtype.F32
@@ -400,7 +400,6 @@ func (t *trainer) step(ctx context.Context, midEpoch bool) error {
 	return nil
 }
 
-// call calls a callback, if it is set.
 func (t *trainer) call(f func(*State) error) error {
 	if f == nil {
 		return nil

@@ -188,14 +188,12 @@ func (m *Machine) roofline(k *device.KernelEvent) float64 {
 	return max(float64(k.Work.FLOPs)/rate, float64(k.Work.Bytes)/m.Bandwidth)
 }
 
-// isDouble reports whether a primitive computes in float64.
 func isDouble(k *device.KernelEvent) bool { return k.Type == dtype.F64 }
 
 // LaunchSeconds returns the minimum time of the given number of launches, one after another and
 // outside of a graph: 3.8 µs for each launch, as published.
 func LaunchSeconds(launches int) float64 { return float64(launches) * launchSeconds }
 
-// copySeconds estimates the time of a copy.
 func (m *Machine) copySeconds(c *device.CopyEvent) float64 {
 	switch {
 	case m.cpu != nil:

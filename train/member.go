@@ -89,7 +89,6 @@ func (m *member) reduce() {
 	m.reducer.Reserve()
 }
 
-// close frees the member's tensors.
 func (m *member) close() (err error) {
 	err = m.drop()
 	nn.ZeroGrad(m.c.Model)

@@ -111,7 +111,6 @@ func (p *plan) good(n, k int, probe bool) (before, now int) {
 	return before, p.current()
 }
 
-// state returns the plan's state for a checkpoint.
 func (p *plan) state() map[string]any {
 	return map[string]any{"most": int64(p.most), "bad": int64(p.bad), "steps": int64(p.steps), "retry": int64(p.retry)}
 }
@@ -130,7 +129,6 @@ func (p *plan) load(sd map[string]any) error {
 	return nil
 }
 
-// samplesOf returns the number of samples in a batch.
 func samplesOf(b *data.Batch) int {
 	if len(b.Index) > 0 {
 		return len(b.Index)
@@ -143,7 +141,6 @@ func samplesOf(b *data.Batch) int {
 	return 1
 }
 
-// tensorsOf lists the tensors of a batch.
 func tensorsOf(b *data.Batch) (out []*tensor.Tensor) {
 	var walk func(v any)
 	walk = func(v any) {

@@ -54,7 +54,6 @@ type Breakdown struct {
 	Rounding  int // bytes by which memory blocks exceed the requested sizes
 }
 
-// total returns the sum of the fields.
 func (b Breakdown) total() int {
 	return b.Weights + b.Gradients + b.Optimizer + b.Activations + b.Workspace + b.Other + b.Rounding
 }
@@ -272,7 +271,6 @@ func (c *PlanConfig) run(build func(*tensor.Scope, int) *PlannedStep, batch, mem
 	return t, nil
 }
 
-// step runs a training step in scope s.
 func (t *planTrace) step(s *tensor.Scope, p *PlannedStep) {
 	var modes []tensor.Option
 	if p.Optimizer == nil {

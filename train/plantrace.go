@@ -39,7 +39,6 @@ const (
 // uncounted is the size below which the CPU's buffers are not counted.
 const uncounted = 64 << 10
 
-// block is allocated memory.
 type block struct {
 	bytes int
 	op    string

@@ -111,7 +111,6 @@ func (t *trainer) later(line string) {
 	t.mu.Unlock()
 }
 
-// parts returns the parts of a checkpoint.
 func (t *trainer) parts() checkpoint.Parts {
 	p := checkpoint.Parts{"model": t.c.Model, "optimizer": t.c.Optimizer, "loader": t.c.Train, "generator": t.c.Generator, "train": (*loopState)(t)}
 	if t.c.Schedule != nil {

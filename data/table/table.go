@@ -242,7 +242,6 @@ func (r *reader) forEach(f func(row []string) error) error {
 	return nil
 }
 
-// check validates the settings.
 func (c *Config) check() error {
 	switch {
 	case c.Missing < Refuse || c.Missing > NaN:
@@ -378,7 +377,6 @@ func (r *reader) number(row []string, column int) (float32, error) {
 	return float32(v), nil
 }
 
-// row reads one line of values.
 func (r *reader) row(row []string) error {
 	for _, c := range append(r.inputs[:len(r.inputs):len(r.inputs)], r.target) {
 		if c < 0 || !missing(strings.TrimSpace(row[c])) {

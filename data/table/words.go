@@ -64,7 +64,6 @@ func (r *reader) word(input int, word string) {
 	r.unknown = append(r.unknown, u)
 }
 
-// features returns the names of an input's features.
 func (r *reader) features(input int) (names []string) {
 	name := r.header[r.inputs[input]]
 	if r.words[input] == nil {

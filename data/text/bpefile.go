@@ -152,7 +152,6 @@ func bpeOfVisible(vocabPath, mergesPath string, vocab map[string]int, merges [][
 	return b, b.addSpecial(vocabPath, added)
 }
 
-// addSpecial adds special tokens to the tokenizer.
 func (b *BPE) addSpecial(path string, added map[string]int) error {
 	most := len(b.tokens) - 1
 	for t, id := range added {

@@ -110,7 +110,7 @@ func TestBadPicture(t *testing.T) {
 	}
 }
 
-// In a PNG, the orientation is in a separate chunk.
+// The orientation in a PNG, which is in a separate chunk, is applied.
 func TestOrientationElsewhere(t *testing.T) {
 	tiff := exif(6, true)[10:]
 	m := encodePNG(t, picture(4, 3, false))

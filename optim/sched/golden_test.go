@@ -141,7 +141,6 @@ func convert(v any) any {
 	return v
 }
 
-// compare reports differences between two trees.
 func compare(t *testing.T, path string, got, want any) {
 	t.Helper()
 	switch w := want.(type) {

@@ -184,7 +184,7 @@ func encode(wall float64, step int, field protowire.Number, body []byte) []byte 
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked returns the checksum of a TFRecord.
+// masked returns the masked checksum of a TFRecord.
 func masked(b []byte) uint32 {
 	c := crc32.Checksum(b, castagnoli)
 	return (c>>15 | c<<17) + 0xa282ead8

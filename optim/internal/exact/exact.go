@@ -13,7 +13,7 @@ import "math"
 // A pair is the sum of hi and lo, where |lo| ≤ ulp(hi)/2.
 type pair struct{ hi, lo float64 }
 
-// quick returns a + b. It requires |a| ≥ |b|.
+// quick returns a + b as a pair. It requires |a| ≥ |b|.
 func quick(a, b float64) pair {
 	s := a + b
 	return pair{s, b - (s - a)}
