@@ -204,7 +204,8 @@ func TestPretrainedTable(t *testing.T) {
 	}
 }
 
-// torchvision's older ViT files have other names for the layers of a block's MLP.
+// In torchvision's older ViT files, the layers of a block's MLP have other names. currentNames
+// replaces them by the current names.
 func TestOlderNames(t *testing.T) {
 	m := NewViT(ViTConfig{Image: 8, Patch: 8, Layers: 2, Heads: 1, Width: 4, Classes: 2})
 	sd := nn.StateDict(m)

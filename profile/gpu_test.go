@@ -198,7 +198,7 @@ func TestStepsOnGPU(t *testing.T) {
 	}
 }
 
-// Report is a text for readers without a viewer.
+// A .txt file holds all tables of a report, with the names of layers and kernels.
 func TestReport(t *testing.T) {
 	tr := newTrainer(emulate(t))
 	p := recorded(t, profile.Options{FLOPs: true}, func(*profile.Profile) { tr.step() })
