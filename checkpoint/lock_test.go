@@ -163,7 +163,7 @@ func TestLockFileOfNonsense(t *testing.T) {
 		}
 		s.Close()
 	}
-	dir := t.TempDir() // the lock file is a directory
+	dir := t.TempDir() // for the case that .lock is a directory
 	if err := os.Mkdir(filepath.Join(dir, lockName), 0o700); err != nil {
 		t.Fatal(err)
 	}

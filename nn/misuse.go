@@ -39,7 +39,7 @@ func wrong(path, msg string) *Error {
 	return &Error{Path: path, Msg: msg, Site: callsite.First(pc[:runtime.Callers(2, pc[:])])}
 }
 
-// wrong is the function wrong, for a field of the model that w visits.
+// wrong returns an error about a field of the model that w visits. It also gives the model's type.
 func (w *visitor) wrong(path, msg string) *Error {
 	e := wrong(path, msg)
 	e.Type = w.model
