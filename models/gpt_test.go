@@ -219,8 +219,8 @@ func TestDecodeInPieces(t *testing.T) {
 	})
 }
 
-// With TopK or TopP, only the most probable tokens are drawn, each about as often as its probability
-// says.
+// With TopK or TopP, only the most probable tokens are drawn, each about as often as its
+// probability says.
 func TestDraws(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := generator(s)
