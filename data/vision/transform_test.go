@@ -67,7 +67,7 @@ func TestRandomCrop(t *testing.T) {
 	}
 }
 
-// The parameters are in their ranges and uniform.
+// areaParams draws areas and ratios within their bounds. The areas are uniform.
 func TestAreaParams(t *testing.T) {
 	rng := random(2)
 	scale, ratio := [2]float64{0.08, 1}, [2]float64{0.75, 4.0 / 3}
