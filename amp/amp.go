@@ -2,12 +2,12 @@
 // gradients neither vanish nor overflow.
 //
 // Mixed precision itself is a mode of a scope, [tensor.Autocast]. bfloat16 needs only this mode.
-// float16 has only numbers from 6e-8 to 65504, and a smaller gradient becomes 0. So float16 also
-// needs a [GradScaler], which does three things:
+// The positive numbers of float16 range from 6e-8 to 65504, and a smaller gradient becomes 0. So
+// float16 also needs a [GradScaler], which does three things:
 //
 //   - It multiplies the loss by a large number, the scale. It divides the gradients by the scale
 //     before the optimizer uses them.
-//   - It leaves out steps whose gradients are infinite or NaN.
+//   - It skips steps whose gradients are infinite or NaN.
 //   - It finds the largest scale that does not overflow.
 //
 // This is a training loop:
@@ -25,13 +25,13 @@
 //		}, tensor.Autocast(dtype.F16))
 //	}
 //
-// The scale, the count of good steps and the mark of an overflow stay on the device. The device
-// decides whether to do a step, and the host does not wait for the decision. The host learns later
-// which steps were left out. It warns when many steps in a row were left out ([WarnAfter]).
+// The scale, the count of good steps and the flag for an overflow stay on the device. The device
+// decides whether to make a step, and the host does not wait for the decision. The host learns
+// later which steps were skipped. It warns when many consecutive steps were skipped ([WarnAfter]).
 //
 // A capture ([tensor.Capture]) may hold all of these calls. When a replay runs, it uses the present
-// scale, does the step or leaves it out, and changes the scale. Update belongs in the same capture
-// as Step.
+// scale, makes or skips the step, and changes the scale. Update belongs in the same capture as
+// Step.
 //
 // Misuse panics with the library's *[tensor.Error]. A state that does not fit is a *[StateError].
 // One goroutine at a time may use a scaler.
@@ -68,17 +68,18 @@ type Skipper interface {
 // A GradScaler scales losses and unscales gradients. See the package comment.
 type GradScaler struct {
 	settings
-	home           device.Device
-	scale, tracker *tensor.Tensor // both are on the device home; nil before the first use
-	slots          *tensor.Tensor // the settings on the device; nil after a change
+	home device.Device
+	// on the scaler's device, the field home; nil before the first use
+	scale, tracker *tensor.Tensor
+	slots          *tensor.Tensor // settings on the device; nil after a change
 	copies         map[device.Device]*tensor.Tensor
 	optimizers     map[Optimizer]*optimizerState
 	watch          watch
-	// lock of the graphs that change the scale, so that only one graph runs at a time
+	// lets only one graph that changes the scale run at a time
 	turn tensor.Exclusive
 }
 
-// settings are the values that options set. begin and tracked are the initial scale and count.
+// settings holds the values that options set. begin and tracked are the initial scale and count.
 type settings struct {
 	begin           float64
 	growth, backoff float64
@@ -90,7 +91,7 @@ type settings struct {
 	warn            func(Warning)
 }
 
-// stage says what an optimizer has done since the last update.
+// A stage says what was done for an optimizer since the last update.
 type stage uint8
 
 const (
@@ -101,9 +102,9 @@ const (
 
 type optimizerState struct {
 	stage    stage
-	graph    *tensor.Graph // the graph that captures the gradients, or nil outside of captures
+	graph    *tensor.Graph // the graph that captures the gradients; nil outside of captures
 	foundInf map[device.Device]*tensor.Tensor
-	combined *tensor.Tensor // the values in foundInf, combined over all devices
+	combined *tensor.Tensor // foundInf combined over all devices
 }
 
 // An Option changes a setting of a new scaler.
@@ -112,29 +113,30 @@ type Option func(*settings)
 // InitScale sets the initial scale; the default is torch's, 65536.
 func InitScale(v float64) Option { return func(s *settings) { s.begin = v } }
 
-// GrowthFactor sets the number by which the scale is multiplied after GrowthInterval good steps in
-// a row. The default is 2.
+// GrowthFactor sets the factor for the scale after GrowthInterval consecutive good steps. The
+// default is 2.
 func GrowthFactor(v float64) Option { return func(s *settings) { s.growth = v } }
 
-// BackoffFactor sets the number by which the scale is multiplied after a skipped step. The default
-// is 0.5.
+// BackoffFactor sets the factor for the scale after a skipped step. The default is 0.5.
 func BackoffFactor(v float64) Option { return func(s *settings) { s.backoff = v } }
 
-// GrowthInterval sets after how many good steps in a row the scale grows. The default is 2000.
+// GrowthInterval sets the number of consecutive good steps after which the scale grows. The default
+// is 2000.
 func GrowthInterval(n int) Option { return func(s *settings) { s.interval = n } }
 
-// Enabled sets whether the scaler scales. With Enabled(false) it only makes the steps. Use it in a
-// program that can also train without float16.
+// Enabled sets whether the scaler scales. With Enabled(false) it only calls the optimizer's Step.
+// Use it in a program that can also train without float16.
 func Enabled(on bool) Option { return func(s *settings) { s.off = !on } }
 
-// Floor sets the lowest scale. The default is 0, which means no limit, as in torch. Then the scale
-// falls forever while gradients are NaN.
+// Floor sets the lowest scale. The default is 0, which means no limit, as in torch. Without a
+// limit, the scale keeps falling while gradients are NaN.
 func Floor(v float64) Option { return func(s *settings) { s.floor = v } }
 
-// WarnAfter calls f instead of writing to the log. It calls f when n steps in a row were skipped,
-// or when a step is skipped at the lowest scale. The default for n is 10. After a call, f is not
-// called again until a step was good. The call comes a few steps late, because the host learns of
-// skipped steps late. If f is called within a replay, it must not use the graph.
+// WarnAfter makes the scaler call f instead of writing to the log. It calls f when n consecutive
+// steps were skipped, or when a step is skipped at the lowest scale. The default for n is 10. After
+// a call, f is not called again until there was a good step. The call comes a few steps late,
+// because the host learns of skipped steps late. If f is called within a replay, it must not use
+// the graph.
 func WarnAfter(n int, f func(Warning)) Option {
 	return func(s *settings) {
 		s.patience = n
@@ -179,7 +181,6 @@ func (s *settings) check() string {
 	return ""
 }
 
-// misuse panics with a *tensor.Error.
 func misuse(op, msg, hint string, operands ...*tensor.Tensor) {
 	e := tensor.NewError(op, tensor.ErrValue, msg, operands...)
 	e.Hint = hint
@@ -216,7 +217,6 @@ func (g *GradScaler) Scale(loss *tensor.Tensor) *tensor.Tensor {
 	return loss.Mul(g.scaleOn(loss.Device()))
 }
 
-// allocate allocates the scaler's tensors on device d.
 func (g *GradScaler) allocate(d device.Device) {
 	m := tensor.Root().On(d)
 	g.home, g.scale, g.tracker = d, m.Typed(dtype.F32).Full(g.begin), m.Typed(dtype.I64).Full(float64(g.tracked))
@@ -245,8 +245,8 @@ func (g *GradScaler) requireScaled(op string) {
 	}
 }
 
-// stateOf returns what was recorded for opt since the last update. It raises an error if opt cannot
-// be stepped.
+// stateOf returns what was recorded for opt since the last update. It raises an error if the scaler
+// cannot make a step of opt.
 func (g *GradScaler) stateOf(op string, opt Optimizer) *optimizerState {
 	v := reflect.ValueOf(opt)
 	switch {
@@ -306,10 +306,10 @@ func (g *GradScaler) Step(opt Optimizer) {
 		misuse(op, "the optimizer was stepped already since the last update", "call Update after each Step")
 	case ready:
 		g.unscale(op, opt, st)
-		st.stage = unscaled // even if the step fails, the gradients are unscaled
+		st.stage = unscaled // if Step fails, the gradients are still unscaled
 	}
 	if len(st.foundInf) == 0 {
-		delete(g.optimizers, opt) // the iteration has not begun
+		delete(g.optimizers, opt) // as if the iteration had not begun
 		misuse(op, "no parameter of the optimizer has a gradient", "call Scale(loss).Backward() before")
 	}
 	st.combined = g.combined(st)
@@ -325,8 +325,8 @@ func (g *GradScaler) Step(opt Optimizer) {
 	st.stage = stepped
 }
 
-// combined returns a tensor on the scaler's device, which says whether any device has found an
-// infinity or NaN.
+// combined returns a tensor on the scaler's device that says whether an infinity or NaN was found
+// on any device.
 func (g *GradScaler) combined(st *optimizerState) *tensor.Tensor {
 	var all *tensor.Tensor
 	for _, f := range st.foundInf {
@@ -370,10 +370,9 @@ func (g *GradScaler) GrowthTracker() int {
 }
 
 // Overflowed returns the names of the parameters of model whose gradients contain an infinity or
-// NaN. If the model lists its layers in the order in which it applies them, the names are in the
-// order in which Backward reaches them. So the first parameter is usually the cause. Call
-// Overflowed after Backward and before ZeroGrad, since it reads the present gradients. It waits for
-// the device.
+// NaN. The names are in reverse order of the model's layers. If this is the order in which Backward
+// reaches them, the first parameter is usually the cause. Call Overflowed after Backward and before
+// ZeroGrad, since it reads the present gradients. It waits for the device.
 func (g *GradScaler) Overflowed(model any) []string {
 	var names []string
 	list := nn.NamedParameters(model)

@@ -52,9 +52,9 @@ func golden(t *testing.T) trajectory {
 	return g
 }
 
-// Some of 500 steps have planted infinities and NaN. After every step the scale, the tracker, the
-// weights and the count of steps equal torch's. A GPU makes only the first hundred steps. A second
-// run reads nothing between the steps.
+// Gradients have infinities and NaN in some of 500 steps. After every step the scale, the tracker,
+// the weights and the count of steps equal torch's. A GPU makes only the first hundred steps. A
+// second run reads nothing between the steps.
 func TestTrajectory(t *testing.T) {
 	g := golden(t)
 	for k, dev := range devices(t)[:2] {
@@ -133,7 +133,7 @@ func TestTrajectory(t *testing.T) {
 	}
 }
 
-// optimizers has every optimizer that can skip a step on the device, and an optimizer that cannot.
+// optimizers returns every optimizer that can skip a step on the device, and one that cannot.
 func optimizers() map[string]func(p []*tensor.Tensor) optim.Optimizer {
 	return map[string]func(p []*tensor.Tensor) optim.Optimizer{
 		"SGD": func(p []*tensor.Tensor) optim.Optimizer {
@@ -160,8 +160,8 @@ func optimizers() map[string]func(p []*tensor.Tensor) optim.Optimizer {
 	}
 }
 
-// In a run, steps 0 and 2 overflow. It ends with the same bits, in weights and state, as a run
-// without those two steps.
+// In one run, steps 0 and 2 overflow. Its weights and state are bitwise equal to those of a run
+// without these two steps.
 func TestLeftOut(t *testing.T) {
 	for k, dev := range devices(t)[:2] {
 		for name, make := range optimizers() {
@@ -264,8 +264,8 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// After Restart an abandoned iteration starts again. Without Restart its new gradients would not be
-// unscaled.
+// After Restart an abandoned iteration can begin again. Without Restart its new gradients would not
+// be unscaled.
 func TestRestart(t *testing.T) {
 	w := tensor.From([]float32{1}).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 1})
@@ -321,14 +321,14 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// slice is an optimizer that does nothing. As a slice it cannot be a map key.
+// slice is an optimizer that does nothing. Like every slice, it cannot be a map key.
 type slice []*tensor.Tensor
 
 func (s slice) Params() []*tensor.Tensor { return s }
 func (s slice) Step()                    {}
 
-// A run of skipped steps causes one warning, and a later run causes another. A step skipped at the
-// lowest scale causes a warning too.
+// A series of skipped steps causes one warning, and a later series causes another. A step skipped
+// at the lowest scale causes a warning too.
 func TestWarning(t *testing.T) {
 	var told []amp.Warning
 	w := tensor.From([]float32{1}).RequiresGrad()
@@ -380,7 +380,8 @@ func TestOverflowed(t *testing.T) {
 	})
 }
 
-// A state loads into another scaler. A state that does not fit is an error and changes nothing.
+// A state can be loaded into another scaler. A state that does not fit is an error and changes
+// nothing.
 func TestState(t *testing.T) {
 	s := amp.NewGradScaler(amp.InitScale(512), amp.GrowthInterval(3))
 	w := tensor.From([]float32{1}).RequiresGrad()
@@ -423,7 +424,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// A scaler that is not enabled only steps.
+// A scaler that is not enabled only calls the optimizer's Step.
 func TestDisabled(t *testing.T) {
 	s := amp.NewGradScaler(amp.Enabled(false))
 	w := tensor.From([]float32{1}).RequiresGrad()
@@ -442,7 +443,7 @@ func TestDisabled(t *testing.T) {
 }
 
 // A step with a scaler never makes the host wait. It copies only two numbers of four bytes to the
-// host, and does not wait for these copies.
+// host, and does not wait for them.
 func TestNoHostReads(t *testing.T) {
 	dev := devices(t)[1].(*cuda.Device)
 	w := tensor.Root().On(dev).Ones(1000).RequiresGrad()

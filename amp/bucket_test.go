@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// bucketed moves gradients into one tensor as they become ready, as data parallel training does.
+// bucketed moves gradients into one tensor when they are ready, as data parallel training does.
 type bucketed struct{ leaves, views []*tensor.Tensor }
 
 func (b bucketed) Begin(*tensor.Scope, []bool) tensor.BackwardRun { return b }
@@ -28,8 +28,8 @@ func (b bucketed) Missed(int) {}
 
 func (b bucketed) End(error) {}
 
-// A scaler can unscale gradients that are views into one tensor, and finds infinities in them.
-// Scale, weights and gradients have the same bits as if the gradients had separate memory.
+// A scaler can unscale gradients that are views of one tensor, and finds infinities in them. Scale,
+// weights and gradients are bitwise equal to those with separate memory for each gradient.
 func TestScalerWithGradientsInABucket(t *testing.T) {
 	train := func(dev device.Device, bucket bool) (all []float64) {
 		tensor.Do(func(s *tensor.Scope) {

@@ -25,7 +25,8 @@ func (g *GradScaler) captured(op string, opt Optimizer, st *optimizerState) {
 		if len(g.optimizers) == 0 {
 			return nil
 		}
-		g.optimizers = map[Optimizer]*optimizerState{} // the states' tensors belong to the capture
+		// the tensors of the states belong to the capture
+		g.optimizers = map[Optimizer]*optimizerState{}
 		if !ok {
 			return nil
 		}
@@ -43,8 +44,8 @@ func (g *GradScaler) recording() *tensor.Graph {
 	return nil
 }
 
-// settingsOn returns the settings as slots of an update. Each replay uses the settings at the time
-// when the host queues it.
+// settingsOn returns the settings on device d, as slots for an update. Each replay uses the
+// settings of the moment when the host queues it.
 func (g *GradScaler) settingsOn(graph *tensor.Graph, d device.Device) *tensor.Tensor {
 	values := func() []int64 {
 		return []int64{bits(dtype.F64, g.growth), bits(dtype.F64, g.backoff), int64(g.interval), bits(dtype.F32, g.floor)}
@@ -62,7 +63,7 @@ func (g *GradScaler) settingsOn(graph *tensor.Graph, d device.Device) *tensor.Te
 	return g.slots
 }
 
-// learn requests, for each step or replay, the device's report whether it was skipped. The report
+// learn requests the device's report on each step or replay: whether it was skipped. The report
 // arrives later.
 func (g *GradScaler) learn(graph *tensor.Graph, all *tensor.Tensor) {
 	if graph == nil {
@@ -70,8 +71,8 @@ func (g *GradScaler) learn(graph *tensor.Graph, all *tensor.Tensor) {
 		return
 	}
 	told := graph.Scope().On(all.Device()).Typed(all.Type()).Empty(1).Copy(all.Detach().Reshape(1))
-	// The warning about an earlier replay may come in this check, before the new replay is queued.
-	// It must not come while the replay is being queued.
+	// Warn about earlier replays in this check, before the new replay is queued, and not while it
+	// is being queued.
 	graph.Check(func() error { return tensor.Try(func() { g.watch.catchUp(&g.settings, late) }) })
 	graph.Then(func() { g.watch.coming = append(g.watch.coming, told.ItemLater()) })
 }

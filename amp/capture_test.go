@@ -19,8 +19,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// scaled is a training with a scaler. The fourth number of a batch says whether its gradients
-// overflow.
+// scaled is a training with a scaler. The gradients of a batch overflow if its fourth number says
+// so.
 type scaled struct {
 	dev  *cuda.Device
 	w, v *tensor.Tensor
@@ -46,7 +46,7 @@ func newScaled(t testing.TB, seed int, make func([]*tensor.Tensor) optim.Optimiz
 	return p
 }
 
-// step makes one training step. It is run or captured.
+// step makes one training step, eagerly or in a capture.
 func (p *scaled) step(s *tensor.Scope) {
 	x := p.x.In(s)
 	loss := p.w.In(s).Mul(x).Square().Sum().Add(p.v.In(s).Reshape(4).Mul(x).Square().Mean())
@@ -59,8 +59,8 @@ func (p *scaled) step(s *tensor.Scope) {
 	p.v.ZeroGrad()
 }
 
-// overflows has the steps whose gradients overflow: the first step, a single step, and runs of two
-// and of three steps.
+// overflows holds the steps whose gradients overflow: the first step, a single step, and series of
+// two and of three steps.
 var overflows = map[int]bool{0: true, 7: true, 12: true, 13: true, 18: true, 19: true, 20: true}
 
 func (p *scaled) feed(k int) {
@@ -100,11 +100,10 @@ var rules = map[string]func([]*tensor.Tensor) optim.Optimizer{
 	"RAdam": func(p []*tensor.Tensor) optim.Optimizer { return optim.NewRAdam(p, optim.RAdamConfig{LR: 0.05}) },
 }
 
-// TestCapturedSteps checks that replays of a captured step with a scaler compute the same bits as
-// eager steps. It does not matter whether the program reads values between the steps. Some steps
-// are skipped, including the first step. The scale grows and falls, learning rates change, and
-// eager steps run between replays. The count of steps, the skipped steps and the warnings are the
-// same too.
+// TestCapturedSteps checks that replays of a captured step with a scaler are bitwise equal to eager
+// steps, whether or not the program reads values between the steps. Some steps are skipped,
+// including the first. The scale grows and falls, learning rates change, and eager steps run
+// between replays. The count of steps, the skipped steps and the warnings are the same too.
 func TestCapturedSteps(t *testing.T) {
 	const steps = 24
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
@@ -174,7 +173,7 @@ func TestCapturedSteps(t *testing.T) {
 	}
 }
 
-// numeric returns a state with its tensors converted to numbers.
+// numeric returns a state in which numbers replace tensors.
 func numeric(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -202,7 +201,7 @@ func numeric(v any) any {
 }
 
 // TestCapturedWithoutWaiting checks that the host queues replays without waiting for earlier ones,
-// for a rule whose scalars depend on the count of steps.
+// even for a rule whose scalars depend on the count of steps.
 func TestCapturedWithoutWaiting(t *testing.T) {
 	p := newScaled(t, 0, rules["AdamW"])
 	g, err := tensor.Capture(p.dev, p.step)
@@ -230,7 +229,7 @@ func TestCapturedWithoutWaiting(t *testing.T) {
 	}
 }
 
-// waits counts the waits of the host.
+// waits is a tracer that counts the waits of the host.
 type waits struct {
 	n int
 }
@@ -244,8 +243,8 @@ func (w *waits) Copy(device.CopyEvent)           {}
 func (w *waits) Kernel(device.KernelEvent)       {}
 func (w *waits) Memory(device.MemoryEvent)       {}
 
-// TestCapturedStepsTakeTurns checks that two graphs with one optimizer and one scaler run one after
-// the other when two goroutines replay them in any order.
+// TestCapturedStepsTakeTurns checks two graphs that share an optimizer and a scaler. If two
+// goroutines replay them in any order, the replays run one after another.
 func TestCapturedStepsTakeTurns(t *testing.T) {
 	run := func(captured bool) []float64 {
 		p := newScaled(t, 5, rules["AdamW"])
@@ -284,8 +283,8 @@ func TestCapturedStepsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestNotCapturedWhole captures only a part of the scaler's step. The attempt is an error that says
-// what to do, and a step works afterwards.
+// TestNotCapturedWhole captures only a part of the scaler's step. This is an error that says what
+// to do, and a later step works.
 func TestNotCapturedWhole(t *testing.T) {
 	for what, c := range map[string]struct {
 		f    func(p *scaled)
@@ -337,7 +336,7 @@ func capture(p *scaled, f func(s *tensor.Scope)) (err error) {
 	return err
 }
 
-// steps is an optimizer without StepUnless. So the host decides whether it makes a step.
+// steps is an optimizer without StepUnless, so the host decides whether to make a step.
 type steps struct{ params []*tensor.Tensor }
 
 func (s *steps) Params() []*tensor.Tensor { return s.params }
@@ -384,8 +383,8 @@ func TestCapturedSettings(t *testing.T) {
 	}
 }
 
-// TestCapturedIndexError checks the index error of a replay. A later replay returns this error and
-// queues nothing, and no step is lost or counted twice.
+// TestCapturedIndexError checks that the index error of a replay is returned by a later replay,
+// which queues nothing. No step is lost or counted twice.
 func TestCapturedIndexError(t *testing.T) {
 	run := func(captured bool) (v []float64, errs int) {
 		p := newScaled(t, 0, rules["AdamW"])

@@ -20,7 +20,7 @@ func ExampleGradScaler_capture() {
 	}
 	dev := gpus[0]
 	w := tensor.Root().On(dev).Ones(4).RequiresGrad()
-	x := tensor.Root().On(dev).Ones(4) // the static input
+	x := tensor.Root().On(dev).Ones(4) // the input, at a fixed address
 	opt := optim.NewAdamW([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.1})
 	scaler := amp.NewGradScaler(amp.InitScale(1 << 17))
 	graph, err := tensor.Capture(dev, func(s *tensor.Scope) {

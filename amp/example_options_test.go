@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The scale is multiplied by GrowthFactor after two good steps, and by BackoffFactor after a bad
-// one.
+// The scale is multiplied by GrowthFactor after two good steps, and by BackoffFactor after a
+// skipped step.
 func ExampleGrowthInterval() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1})
@@ -24,12 +24,12 @@ func ExampleGrowthInterval() {
 		fmt.Print(scaler.Value(), " ")
 	}
 	scaler.SetGrowthInterval(1000)
-	scaler.UpdateTo(64) // the program sets the scale itself
+	scaler.UpdateTo(64) // the program itself sets the scale
 	fmt.Println(scaler.Value())
 	// Output: 8 32 8 8 64
 }
 
-// With Enabled(false) the same loop trains in float32 or bfloat16. The scaler scales nothing and
+// With Enabled(false) the same loop trains in float32 or bfloat16: the scaler scales nothing and
 // skips no step.
 func ExampleEnabled() {
 	w := tensor.Ones(2).RequiresGrad()
@@ -50,8 +50,8 @@ func (p plain) Step() {
 	tensor.Do(func(s *tensor.Scope) { p.w.In(s).SubInPlace(p.w.Grad()) }, tensor.NoGrad())
 }
 
-// An optimizer needs only two methods. If it is no Skipper, the host decides whether to step. To
-// decide, the host reads whether a gradient has overflowed.
+// An optimizer needs only two methods. If it is no Skipper, the host reads whether a gradient has
+// overflowed, and decides whether to make the step.
 func ExampleOptimizer() {
 	var opt amp.Optimizer = plain{tensor.Ones(2).RequiresGrad()}
 	_, ok := opt.(amp.Skipper)
@@ -97,8 +97,8 @@ func ExampleSkipper() {
 	// 1 left out
 }
 
-// Gradients may be NaN for a reason other than the scale. With Floor they do not drive the scale to
-// 0, and the warning comes immediately.
+// Gradients may be NaN for reasons other than the scale. With Floor the scale does not fall to 0,
+// and the warning comes immediately.
 func ExampleFloor() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1})
@@ -145,14 +145,15 @@ func ExampleGradScaler_StateDict() {
 	// true amp: cannot load the state: "scale" is missing
 }
 
-// An iteration is abandoned, here after the gradients were unscaled. After Restart it starts again.
+// An iteration is abandoned, here after the gradients were unscaled. After Restart it can begin
+// again.
 func ExampleGradScaler_Restart() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.5})
 	scaler := amp.NewGradScaler(amp.InitScale(1024))
 	scaler.Scale(w.Sum()).Backward()
 	scaler.Unscale(opt)
-	// … this iteration has run out of memory
+	// … suppose that this iteration has run out of memory
 	opt.ZeroGrad()
 	scaler.Restart()
 	scaler.Scale(w.Sum()).Backward()

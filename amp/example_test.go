@@ -65,7 +65,7 @@ func ExampleGradScaler() {
 	// [0 1] 512 2
 }
 
-// If many steps in a row are skipped, there is a warning. Here it names the parameters.
+// A warning comes when many consecutive steps were skipped. Here it names the parameters.
 func ExampleWarnAfter() {
 	model := nn.NewSequential(nn.NewLinear(2, 2), nn.NewLinear(2, 1))
 	opt := optim.NewSGD(nn.Parameters(model), optim.SGDConfig{LR: 0.1})

@@ -18,9 +18,9 @@ func (e *StateError) Error() string {
 	return fmt.Sprintf("amp: cannot load the state: %q %s", e.Key, e.Msg)
 }
 
-// StateDict returns the state in torch's form: scale, growth_factor and backoff_factor (float64),
-// growth_interval and _growth_tracker (int64). The tree is empty for a scaler that is not enabled.
-// StateDict waits for the device. Call it after Update.
+// StateDict returns the state with torch's names: scale, growth_factor and backoff_factor
+// (float64), growth_interval and _growth_tracker (int64). The tree is empty for a scaler that is
+// not enabled. StateDict waits for the device. Call it after Update.
 func (g *GradScaler) StateDict() map[string]any {
 	if g.off {
 		return map[string]any{}
@@ -29,9 +29,9 @@ func (g *GradScaler) StateDict() map[string]any {
 		"_growth_tracker": int64(g.GrowthTracker())}
 }
 
-// LoadStateDict loads the state from a tree of the form that StateDict returns. This is also
-// torch's form. Loading does not change the lowest scale and the warnings. A scaler that is not
-// enabled accepts any tree and ignores it. An error is a *[StateError].
+// LoadStateDict loads the state from a tree made by StateDict or by torch. It does not change the
+// lowest scale and the warnings. A scaler that is not enabled accepts any tree and ignores it. An
+// error is a *[StateError].
 func (g *GradScaler) LoadStateDict(tree map[string]any) error {
 	if g.off {
 		return nil

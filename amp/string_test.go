@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Scalers, graphs and generators print a description in one line. Printing within a capture does
-// not end the capture.
+// The string of a scaler, a graph or a generator is a description in one line. Printing within a
+// capture does not end the capture.
 func TestString(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

@@ -12,14 +12,15 @@ import (
 
 // This file has the programs with which the device unscales gradients and updates the scale.
 
-// These programs are lowered once.
+// The programs below are lowered once.
 var (
-	// unscalers multiply a gradient by Param(0). There is one program for each type of gradients.
+	// unscalers holds, for each type of gradients, a program that multiplies a gradient by
+	// Param(0).
 	unscalers = map[dtype.Type]*expr.Program{}
-	// inverses compute the bits of 1/scale for the slot that unscalers read. As in torch, they
-	// compute the inverse in float64 and round it to float32.
+	// inverses holds programs that compute the bits of 1/scale for the slots that unscalers read.
+	// As in torch, they compute the inverse in float64 and round it to float32.
 	inverses = map[dtype.Type]*expr.Program{}
-	// updater is torch's _amp_update_scale_ with operands scale, tracker and found, and with a
+	// updater is torch's _amp_update_scale_, with operands scale, tracker and found, and with a
 	// lowest scale. Its Params are the growth factor, the backoff factor, the growth interval and
 	// the lowest scale.
 	updater *expr.Program
@@ -84,7 +85,7 @@ func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 	}
 	st.graph.Scope().Do(func(s *tensor.Scope) {
 		slots := map[place]*tensor.Tensor{}
-		for _, at := range order { // allocate all memory before changing a gradient
+		for _, at := range order { // first allocate all memory, then change gradients
 			slots[at] = s.On(at.dev).Typed(dtype.I64).Empty(1)
 			if st.foundInf[at.dev] == nil {
 				st.foundInf[at.dev] = st.graph.Scope().On(at.dev).Typed(dtype.F32).Zeros()
@@ -97,10 +98,10 @@ func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 	}, tensor.NoGrad())
 }
 
-// Update updates the scale. Call it once after the steps of all optimizers. If any optimizer's step
-// was skipped, Update multiplies the scale by the backoff factor. After GrowthInterval updates in a
-// row without skipped steps, it multiplies the scale by the growth factor, unless the result is
-// infinite.
+// Update updates the scale. Call it once after the steps of all optimizers. If the step of any
+// optimizer was skipped, Update multiplies the scale by the backoff factor. After GrowthInterval
+// consecutive updates without skipped steps, it multiplies the scale by the growth factor, unless
+// the result is infinite.
 func (g *GradScaler) Update() {
 	const op = "grad_scaler.update"
 	if g.off {
@@ -115,7 +116,7 @@ func (g *GradScaler) Update() {
 				continue
 			}
 			found := st.combined
-			if found == nil { // the gradients were unscaled, but no step followed
+			if found == nil { // the gradients were unscaled, but Step was not called
 				found = g.combined(st)
 			}
 			if all == nil {
@@ -161,9 +162,9 @@ func (g *GradScaler) UpdateTo(scale float64) {
 	g.renew()
 }
 
-// Restart discards all work since the last Update, and does not change the scale. Use it if an
-// iteration is abandoned, for example after running out of memory, and starts again with new
-// gradients. In a capture it is an error, because replays would step without an update of the
+// Restart discards all work since the last Update, and does not change the scale. Call it if an
+// iteration is abandoned, for example after running out of memory, and will begin again with new
+// gradients. In a capture it is an error, because replays would make steps without an update of the
 // scale.
 func (g *GradScaler) Restart() {
 	if g.recording() != nil {
@@ -174,7 +175,7 @@ func (g *GradScaler) Restart() {
 	g.renew()
 }
 
-// renew starts a new iteration.
+// renew begins a new iteration.
 func (g *GradScaler) renew() {
 	for _, st := range g.optimizers {
 		st.combined.Free()
@@ -205,7 +206,7 @@ func (g *GradScaler) SetBackoffFactor(v float64) { g.set(func(s *settings) { s.b
 func (g *GradScaler) SetGrowthInterval(n int) { g.set(func(s *settings) { s.interval = n }) }
 
 func (g *GradScaler) set(change func(*settings)) {
-	g.watch.waitAll(&g.settings) // earlier updates used the old settings
+	g.watch.waitAll(&g.settings) // earlier updates use the old settings
 	s := g.settings
 	s.tracked = 0
 	change(&s)

@@ -9,9 +9,9 @@ import (
 // A Warning says that a scaler skips one step after another, so that the training makes no
 // progress.
 type Warning struct {
-	Skipped int     // skipped steps in a row
-	Scale   float64 // the scale after these steps
-	Floor   bool    // whether Scale is the lowest scale
+	Skipped int     // number of consecutive skipped steps
+	Scale   float64 // scale after these steps
+	Floor   bool    // Scale is the lowest scale
 }
 
 func (w Warning) String() string {
@@ -21,16 +21,16 @@ func (w Warning) String() string {
 	return fmt.Sprintf("amp: %d steps in a row were left out, the scale has fallen to %v: gradients are infinite or NaN; GradScaler.Overflowed names the parameters", w.Skipped, w.Scale)
 }
 
-// late is the number of updates by which the host may lag behind the device.
+// late is the largest number of updates by which the host may lag behind the device.
 const late = 16
 
-// watch is the host's copy of the scale's state. The device reports later whether a step was
-// skipped. Then the host computes the new scale, as the device has done.
+// watch is the host's copy of the scale's state. When the device has reported whether a step was
+// skipped, the host computes the new scale as the device has done.
 type watch struct {
 	coming  []*tensor.LateItem
 	scale   float32
 	tracked int
-	run     int // skipped steps in a row
+	run     int // number of consecutive skipped steps
 	total   int
 	warned  bool
 }
@@ -41,14 +41,14 @@ func (w *watch) add(s *settings, l *tensor.LateItem) {
 }
 
 // catchUp processes the reports that have arrived. Then it waits until at most limit reports are
-// missing.
+// outstanding.
 func (w *watch) catchUp(s *settings, limit int) {
 	for len(w.coming) > limit || len(w.coming) > 0 && w.coming[0].Done() {
 		w.next(s)
 	}
 }
 
-// waitAll waits for all reports.
+// waitAll waits for all reports and processes them.
 func (w *watch) waitAll(s *settings) {
 	for len(w.coming) > 0 {
 		w.next(s)
@@ -78,7 +78,7 @@ func (w *watch) next(s *settings) {
 	}
 }
 
-// Skipped returns the number of updates that have found an infinity or NaN, since the scaler was
+// Skipped returns the number of updates that have found an infinity or NaN since the scaler was
 // made or its state was loaded. It waits for the device.
 func (g *GradScaler) Skipped() int {
 	g.watch.waitAll(&g.settings)

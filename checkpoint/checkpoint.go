@@ -1,5 +1,5 @@
-// Package checkpoint saves the state of a training in files. From them the training can continue
-// after a crash, a kill or a power cut.
+// Package checkpoint saves the state of a training in files, from which the training can continue
+// after a crash, a kill or a power failure.
 //
 // The package has three parts:
 //
@@ -7,7 +7,7 @@
 //     copies the state back.
 //   - [Write] and [Read] keep a state in one file.
 //   - A [Store] keeps a directory of such files. It writes them while the training goes on, and
-//     keeps the newest and the best files. [Load] finds the newest file that is whole.
+//     keeps the newest and the best files. [Load] finds the newest intact file.
 //
 // The package guarantees:
 //
@@ -16,10 +16,10 @@
 //   - A directory has one writer at a time. For a second writer, in this process or another, [Open]
 //     returns an error that wraps an [InUseError].
 //   - A file is written as a whole or not at all.
-//   - Loading runs no code. It allocates no more than the size of the file justifies.
+//   - Loading runs no code. The memory that it allocates is bounded by the size of the file.
 //
-// A file is a safetensors file, so any program that reads such files finds the weights. A tensor
-// has the name of its path in the tree, with "/" between the keys: "model/0.weight",
+// A file is a safetensors file, so any program that reads such files finds the weights. A tensor's
+// name is its path in the tree, with "/" between the keys: "model/0.weight",
 // "optimizer/state/0/exp_avg". "~" and "/" within a key become "~0" and "~1", as in RFC 6901. The
 // rest of the tree is JSON in the metadata. The metadata also has a checksum of every tensor and of
 // that JSON.
@@ -44,17 +44,17 @@ const version = 1
 
 // keys of the metadata
 const (
-	keyVersion = "flambeau.checkpoint" // the version, in decimal
+	keyVersion = "flambeau.checkpoint" // the version of the metadata, in decimal
 	keyTree    = "flambeau.tree"       // the tree without the contents of its tensors
-	keyInfo    = "flambeau.info"       // key of an Info
-	// the checksums of all tensors; the key "" has the checksum of the tree and the info
+	keyInfo    = "flambeau.info"       // the Info
+	// the checksums of all tensors; the key "" is for the checksum of the tree and the Info
 	keySums = "flambeau.crc32c"
 )
 
 // An Info describes a checkpoint.
 type Info struct {
-	Step   int     // optimizer steps that the training had made
-	Epoch  int     // epochs that the training had finished
+	Step   int     // number of optimizer steps that the training had made
+	Epoch  int     // number of epochs that the training had finished
 	Metric float64 // the metric that [Config].Best compares; NaN if not measured
 }
 
@@ -64,7 +64,7 @@ type infoJSON struct {
 	Metric string `json:"metric"`
 }
 
-// MarshalJSON encodes the metric as text, because JSON has no NaN.
+// MarshalJSON encodes the metric as a string, because JSON has no NaN.
 func (i Info) MarshalJSON() ([]byte, error) {
 	return json.Marshal(infoJSON{i.Step, i.Epoch, strconv.FormatFloat(i.Metric, 'g', -1, 64)})
 }
@@ -85,8 +85,8 @@ func (i *Info) UnmarshalJSON(b []byte) (err error) {
 
 // An Error says what is wrong with a checkpoint, or with a state that cannot become one.
 type Error struct {
-	Path string // path of the file or directory; "" for a state
-	Part string // the part of the state, such as "optimizer"; "" for the whole
+	Path string // path of the file or directory; "" for a state that is not in a file
+	Part string // part of the state, such as "optimizer"; "" for the whole state
 	Msg  string
 	Err  error // the cause, if there is one
 }
@@ -121,7 +121,6 @@ func Write(path string, tree map[string]any, info Info) error {
 	return withPath(path, err)
 }
 
-// withPath adds the path of the file to an error.
 func withPath(path string, err error) error {
 	var e *Error
 	switch {
@@ -135,14 +134,14 @@ func withPath(path string, err error) error {
 	return &Error{Path: path, Err: err}
 }
 
-// A snapshot is a tree whose tensors were copied to host memory.
+// A snapshot is a copy of a tree with its tensors in host memory.
 type snapshot struct {
 	tensors []copied
 	text    string
 	info    Info
 }
 
-// A copied tensor has the type, the shape and the bytes of a tensor at the time of the snapshot.
+// copied is the type, shape and bytes of a tensor at the time of the snapshot.
 type copied struct {
 	name  string
 	t     dtype.Type
@@ -150,7 +149,7 @@ type copied struct {
 	bytes []byte
 }
 
-// copyTree copies a tree to host memory.
+// copyTree makes a snapshot of a tree.
 func copyTree(tree map[string]any, info Info) (*snapshot, error) {
 	e := encoder{names: map[*tensor.Tensor]string{}}
 	v, err := e.encode("", tree, 0)
@@ -232,7 +231,7 @@ func Read(path string) (tree map[string]any, info Info, err error) {
 	return tree, info, nil
 }
 
-// read reads the file if it is a checkpoint.
+// read returns the tensors and the metadata of the file, if it is a checkpoint.
 func read(path string) (map[string]*tensor.Tensor, map[string]string, error) {
 	f, err := safetensors.Open(path)
 	if err != nil {
@@ -251,7 +250,7 @@ func assemble(tensors map[string]*tensor.Tensor, meta map[string]string) (map[st
 		return nil, Info{}, &Error{Msg: fmt.Sprintf(format, a...), Err: err}
 	}
 	switch v, err := strconv.Atoi(meta[keyVersion]); {
-	case meta[keyVersion] == "": // the file was replaced while it was being read
+	case meta[keyVersion] == "": // the file was replaced after its header was read
 		return bad(ErrNoCheckpoint, "")
 	case err != nil || v < 1:
 		return bad(nil, "it claims to be of version %q", meta[keyVersion])

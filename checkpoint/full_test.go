@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The disk is full: the system does not let files of this process grow beyond 1 MiB, so a write
-// fails in its middle. The older checkpoint stays, and no other file remains. Later saves work when
-// there is room.
+// On a full disk a write fails before its end. Here the system does not let files of this process
+// grow beyond 1 MiB. The older checkpoint stays, and no other file remains. Later saves work when
+// there is space again.
 func TestFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

@@ -29,8 +29,8 @@ func there(t *testing.T, path string, want bool) {
 	}
 }
 
-// If a file cannot be read for an external reason, Load skips it. Unlike a damaged file, it is not
-// removed by later saves.
+// Load skips a file that it cannot read for an external reason, such as missing permission. Unlike
+// a damaged file, later saves do not remove it.
 func TestWhatIsNotDamagedIsNotRemoved(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Config{Dir: dir, Keep: 4})
@@ -66,8 +66,8 @@ func TestWhatIsNotDamagedIsNotRemoved(t *testing.T) {
 	}
 }
 
-// A directory holds checkpoints of a longer training. A new training in this directory keeps the
-// file that it has just written.
+// A new training saves to a directory that holds checkpoints of a longer training. It keeps the
+// file that it has just written, although that has a lower step.
 func TestAnEarlierStepStays(t *testing.T) {
 	dir := t.TempDir()
 	for _, steps := range [][]int{{100, 200, 300}, {10, 20}} {
@@ -88,7 +88,7 @@ func TestAnEarlierStepStays(t *testing.T) {
 	}
 }
 
-// Text that is not UTF-8 is an error, because JSON would replace its bytes by other characters.
+// A string that is not UTF-8 is an error, because JSON would replace its bytes by other characters.
 func TestTextThatIsNotUTF8(t *testing.T) {
 	for want, tree := range map[string]map[string]any{
 		`a/0: the string "\xff" is not UTF-8`: {"a": []any{"\xff"}},

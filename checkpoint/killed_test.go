@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// If a process is killed while it writes, it leaves a temporary file. The next Open removes this
+// A process that is killed while it writes leaves a temporary file. The next Open removes this
 // file. The temporary file of a living process stays.
 func TestLeftoversOfKilledSaves(t *testing.T) {
 	if dir := os.Getenv("FLAMBEAU_TEST_HANG"); dir != "" {

@@ -13,12 +13,12 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// lockName is the name of the lock file. The store that writes to a directory has locked this file.
-// The system releases the lock when the process ends, for any reason. If the process was killed,
-// the file remains, and the next store locks it.
+// lockName is the name of the lock file in a directory. The store that writes to the directory
+// holds a lock on this file. The system releases the lock when the process ends, for whatever
+// reason. If the process was killed, the file remains, and the next store locks it.
 const lockName = ".lock"
 
-// patience is how long Open waits for a lock. A wait is needed because a killed process holds its
+// patience is how long Open waits for a lock. It has to wait because a killed process holds its
 // lock until the system has released its memory.
 const patience = time.Second
 
@@ -26,7 +26,7 @@ const patience = time.Second
 // process of that training. They are zero if they could not be read.
 type InUseError struct {
 	PID   int       // process id of the other training
-	Host  string    // the machine of that process
+	Host  string    // name of that process's machine
 	Since time.Time // when that process opened the directory
 }
 
@@ -42,7 +42,7 @@ func (e *InUseError) Error() string {
 	return who + " keeps its checkpoints here; wait for its end or end it, or take another directory: two would mix their files"
 }
 
-// A holder is the contents of a lock file.
+// holder is what a lock file contains.
 type holder struct {
 	PID   int       `json:"pid"`
 	Host  string    `json:"host"`
@@ -52,12 +52,12 @@ type holder struct {
 // A lock is the lock of a directory.
 type lock struct {
 	path        string
-	f           *os.File // the lock file; nil if the file system has no locks
-	unavailable error    // the reason why there is no lock; nil if there is a lock
+	f           *os.File // open lock file; nil if the file system has no locks
+	unavailable error    // reason why there is no lock; nil if there is one
 }
 
-// acquire locks the directory. If another process holds the lock, it waits for it, at most as long
-// as patience says.
+// acquire locks the directory. If another process holds the lock, acquire waits for it, for at most
+// the duration patience.
 func (l *lock) acquire(patience time.Duration) error {
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		f, err := filelock.Open(l.path, 0o666)
@@ -73,7 +73,7 @@ func (l *lock) acquire(patience time.Duration) error {
 			f.Close()
 			continue
 		case err == nil && !filelock.InPlace(f, l.path):
-			// the previous holder has removed the file
+			// the lock is on a file that the previous holder has removed
 			f.Close()
 			if time.Now().After(end) {
 				return &fs.PathError{Op: "lock", Path: l.path, Err: errors.New("another process removes it again and again")}
@@ -90,8 +90,8 @@ func (l *lock) acquire(patience time.Duration) error {
 	}
 }
 
-// sign writes into the lock file who holds the lock. This is only information for people. So an
-// error, for example on a full disk, does not matter.
+// sign writes the process that holds the lock into the lock file, for the error of other processes.
+// An error of writing, for example on a full disk, is ignored.
 func (l *lock) sign() {
 	host, err := os.Hostname()
 	if err != nil {
@@ -103,8 +103,8 @@ func (l *lock) sign() {
 	}
 }
 
-// inUse returns the error for a lock that another process holds. It reads from the file which
-// process this is.
+// inUse returns the error for a lock that another process holds. It reads from the file f which
+// process that is.
 func inUse(f *os.File) error {
 	var h holder
 	text, err := io.ReadAll(io.LimitReader(f, 4096))
@@ -127,7 +127,6 @@ func (l *lock) verify() error {
 	return old.Close()
 }
 
-// release releases the lock.
 func (l *lock) release() {
 	if l.f != nil {
 		filelock.Remove(l.f, l.path)
@@ -135,5 +134,5 @@ func (l *lock) release() {
 	}
 }
 
-// lockOf returns the lock for a directory. The lock is not taken yet.
+// lockOf returns a lock for a directory, not acquired yet.
 func lockOf(dir string) *lock { return &lock{path: filepath.Join(dir, lockName)} }

@@ -53,8 +53,8 @@ func TestOneStoreADirectory(t *testing.T) {
 	if s, err = Open(Config{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
-	// If a directory is removed while a store uses it, another store may create it again. Then the
-	// new directory belongs to that store.
+	// A directory that a store uses may be removed, and another store may create it again. The new
+	// directory then belongs to the other store.
 	if err := os.RemoveAll(dir); err != nil && os.PathSeparator == '\\' {
 		s.Close()
 		return // on Windows an open lock file cannot be removed
@@ -79,8 +79,8 @@ func TestOneStoreADirectory(t *testing.T) {
 	if err := os.RemoveAll(third.c.Dir); err != nil {
 		t.Fatal(err)
 	}
-	// The path of the third store now leads to the directory of the second store, other. Closing
-	// the third store must not release the lock of the second.
+	// The path of the third store now leads to the directory of the second store, named other.
+	// Closing the third store must not release the lock of the second.
 	if err := os.Symlink(dir, third.c.Dir); err == nil {
 		if err := third.Close(); err != nil {
 			t.Fatal(err)
@@ -94,14 +94,14 @@ func TestOneStoreADirectory(t *testing.T) {
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
-	save(t, s, 3) // the directory is free, so the store can save
+	save(t, s, 3) // works, since the directory is free
 	refused(t, dir, os.Getpid())
 	if err := s.Close(); err != nil || steps(t, dir) != "3" {
 		t.Error(err, steps(t, dir))
 	}
 }
 
-// A process holds the directory until it ends, even if it is killed.
+// A process holds its directory until it ends, even if it is killed.
 func TestKilledStoreGivesItsDirectoryFree(t *testing.T) {
 	const name = "FLAMBEAU_TEST_HOLD"
 	if dir := os.Getenv(name); dir != "" {
@@ -129,7 +129,7 @@ func TestKilledStoreGivesItsDirectoryFree(t *testing.T) {
 	if err := c.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(Config{Dir: dir}) // Open itself waits for the killed process to end
+	s, err := Open(Config{Dir: dir}) // waits for the killed process to end
 	_ = c.Wait()
 	if err != nil {
 		t.Fatal(err)
@@ -143,14 +143,14 @@ func TestKilledStoreGivesItsDirectoryFree(t *testing.T) {
 	}
 }
 
-// The contents of a lock file are only information, so invalid contents are harmless.
+// Invalid contents of a lock file do no harm, since the contents are only information.
 func TestLockFileOfNonsense(t *testing.T) {
 	for _, text := range []string{"", "{", `{"pid":-3}`, strings.Repeat("x", 1<<16)} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, lockName), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := Open(Config{Dir: dir}) // the file exists, but no process holds its lock
+		s, err := Open(Config{Dir: dir}) // the file exists, but is not locked
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +163,7 @@ func TestLockFileOfNonsense(t *testing.T) {
 		}
 		s.Close()
 	}
-	dir := t.TempDir() // there is a directory in place of the lock file
+	dir := t.TempDir() // for the case that .lock is a directory
 	if err := os.Mkdir(filepath.Join(dir, lockName), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestLockFileOfNonsense(t *testing.T) {
 	}
 }
 
-// Done can query the result of a save that nobody waits for.
+// Done can call the methods of Saved for a save whose result nobody waits for.
 func TestDoneAsksTheStore(t *testing.T) {
 	var told error
 	var best Entry
@@ -205,7 +205,7 @@ func TestDoneAsksTheStore(t *testing.T) {
 	if err != nil || told != nil || !ok || best.Info.Step != 1 || loaded == nil || loaded.Info.Step != 1 {
 		t.Errorf("%v; in Done: %v, %v, %v", err, told, best, loaded)
 	}
-	// Wait and Close do not return errors that Done has already read.
+	// Done has read these errors, so Wait and Close do not return them.
 	s.write = func(*snapshot, string) error { return errors.New("no room") }
 	if err := s.Save(at0(2), Info{Step: 2}); err != nil {
 		t.Fatal(err)

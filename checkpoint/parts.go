@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Stateful is a part of a training that has a state and is no model. Examples are optimizers,
+// A Stateful is a part of a training that has a state and is not a model. Examples are optimizers,
 // schedulers, loaders and scalers.
 type Stateful interface {
 	StateDict() map[string]any
@@ -20,8 +20,8 @@ type Stateful interface {
 // model, which is anything that [nn.StateDict] accepts.
 type Parts map[string]any
 
-// Capture returns the states of the parts as one tree. Its tensors share memory with the parts, so
-// write the tree before the training continues ([Write], [Store.Save]). The error is an *[Error]
+// Capture returns the states of the parts as one tree. Its tensors share memory with the parts. So
+// write the tree ([Write], [Store.Save]) before the training continues. The error is an *[Error]
 // that names the part.
 func Capture(parts Parts) (tree map[string]any, err error) {
 	tree = make(map[string]any, len(parts))
@@ -54,7 +54,7 @@ func state(part any) (any, error) {
 	return sd, err
 }
 
-// model runs f. If f panics because of a model's structure, model returns the panic as an error.
+// model runs f. If f panics with an error about the structure of a model, model returns that error.
 func model(f func() error) (err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -68,10 +68,10 @@ func model(f func() error) (err error) {
 	return f()
 }
 
-// Restore copies the states in a tree to the parts. It ignores states that parts does not name. The
-// tree may be freed afterwards ([Free]). The error is an *[Error] that names the part and wraps the
-// part's own error. For a model, the part's error is an *[nn.StateError] with the names that do not
-// match. Restore checks models first. If a later part fails, the state of the training is
+// Restore copies the states in a tree to the parts. It ignores states whose names are not in parts.
+// The tree may be freed afterwards ([Free]). The error is an *[Error] that names the part and wraps
+// the part's own error. For a model, the part's error is an *[nn.StateError] with the names that do
+// not match. Restore checks models first. If a later part fails, the state of the training is
 // undefined.
 func Restore(parts Parts, tree map[string]any) error {
 	names := slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
@@ -91,7 +91,7 @@ func Restore(parts Parts, tree map[string]any) error {
 			return &Error{Part: name, Msg: fmt.Sprintf("the checkpoint has no such part; it has %q", slices.Sorted(maps.Keys(tree)))}
 		}
 		var err error
-		// such a panic usually comes from lack of memory
+		// a panic usually means lack of memory
 		if e := tensor.Try(func() { err = restore(parts[name], v) }); e != nil {
 			err = e
 		}

@@ -33,7 +33,7 @@ const (
 type Config struct {
 	Dir  string // the directory; Open creates it if necessary
 	Keep int    // number of newest checkpoints to keep; 0 means 3
-	Best Best   // whether to keep the best checkpoint too
+	Best Best   // keep the best checkpoint too, and say which metrics are better
 
 	// Done is called after every save, by the goroutine that wrote the file. It may be nil. It may
 	// call the methods of [Saved]. It must not call methods of the Store, because they wait for
@@ -45,7 +45,7 @@ type Config struct {
 type Saved struct {
 	Path string
 	Info Info
-	Err  error // why there is no new file; older files did not change
+	Err  error // reason why there is no new file; older files are unchanged
 
 	store *Store
 }
@@ -61,17 +61,17 @@ func (s Saved) Load() (*Loaded, error) { return s.store.load() }
 func (s Saved) Errors() error { return s.store.failures() }
 
 // A Store is a directory of checkpoints of one training. From Open to Close no other store can use
-// the directory, in this process or another. The end of the process, for any reason, also releases
-// the directory. [Load], [List] and [Latest] always work. Only one goroutine may call a Store's
+// the directory, in this process or another. If the process ends for any reason, the directory is
+// released too. [Load], [List] and [Latest] always work. Only one goroutine may call a Store's
 // methods. Another goroutine writes the files, one at a time.
 type Store struct {
 	c       Config
 	removed []string
 	lock    *lock
 
-	busy    chan struct{} // channel with a token while a file is being written
+	busy    chan struct{} // holds a token while a file is being written
 	mu      sync.Mutex
-	list    []Entry // the usable checkpoints, as far as known
+	list    []Entry // the usable checkpoints that are known
 	damaged []Entry
 	errs    []error
 	closed  bool
@@ -92,10 +92,10 @@ func PathOf(dir string, step int) string {
 	return filepath.Join(dir, fmt.Sprintf("step-%09d.safetensors", step))
 }
 
-// Open opens a directory, and creates it if necessary. It removes temporary
-// files of saves that were killed.
-// The error is an *[Error]. If another training uses the directory, the error wraps an
-// *[InUseError]. On file systems without locks, Open cannot detect this. See [Store.Unlocked].
+// Open opens a directory, and creates it if necessary. It removes temporary files that killed
+// processes have left behind. The error is an *[Error]. If another training uses the directory, the
+// error wraps an *[InUseError]. On file systems without locks, Open cannot detect this. See
+// [Store.Unlocked].
 func Open(c Config) (*Store, error) {
 	if c.Dir == "" {
 		return nil, &Error{Msg: "no directory is given"}
@@ -127,19 +127,19 @@ func Open(c Config) (*Store, error) {
 }
 
 // Removed returns the paths of temporary files that Open has removed. Processes that were killed
-// while they saved had left these files behind.
+// during a save had left them behind.
 func (s *Store) Removed() []string { return s.removed }
 
-// Unlocked returns the reason why the directory could not be locked, such as a network file system
-// without locks. It returns nil if the directory is locked. Without a lock, a second training in
-// the directory is not detected, and both would remove each other's files.
+// Unlocked returns the reason why the directory could not be locked, for example that a network
+// file system has no locks. It returns nil if the directory is locked. Without a lock, a second
+// training in the directory is not detected, and both would remove each other's files.
 func (s *Store) Unlocked() error { return s.lock.unavailable }
 
-// Save copies a tree to host memory and starts writing it to a file named by info.Step. When Save
+// Save copies a tree to host memory and starts to write it to a file named by info.Step. When Save
 // returns, the training may continue and change the tensors. If the previous save is still being
-// written, Save waits for it. Save returns an error if the tree cannot be copied. Wait and Close
-// return errors of writing, and Config.Done receives them too. When the file is in place, the store
-// removes files that it need not keep. The new file itself always stays.
+// written, Save waits for it. Save returns an error if the tree cannot be copied. An error of
+// writing is returned by Wait or Close, and passed to Config.Done. After a file is written, the
+// store removes files that it need not keep. It always keeps the new file.
 func (s *Store) Save(tree map[string]any, info Info) error {
 	if s.closed {
 		return &Error{Path: s.c.Dir, Msg: "the store is closed"}
@@ -178,9 +178,9 @@ func (s *Store) Save(tree map[string]any, info Info) error {
 	return nil
 }
 
-// prune removes files. It keeps the newest files, the best file, and the file just written. (The
-// file just written may have an earlier step than files of another training in the directory.)
-// prune also removes damaged files that Load has skipped. The caller holds s.mu.
+// prune removes old files. It keeps the newest files, the best file, and the file just written. The
+// file just written may have an earlier step than files of another training in the directory. prune
+// also removes damaged files that Load has skipped. The caller holds s.mu.
 func (s *Store) prune(written string, step int) error {
 	slices.SortFunc(s.list, func(a, b Entry) int { return a.Info.Step - b.Info.Step })
 	best, newest := s.best(), len(s.list)-s.c.Keep
@@ -222,9 +222,9 @@ func (s *Store) best() string {
 	return s.list[at].Path
 }
 
-// Best returns the checkpoint with the best metric among those in the directory, as [Config].Best
-// says. ok is false if there is no such checkpoint, and always with [NoBest]. Best waits for the
-// save in progress.
+// Best returns the checkpoint with the best metric among those in the directory, in the sense of
+// [Config].Best. ok is false if there is no such checkpoint, and always with [NoBest]. Best waits
+// for the save in progress.
 func (s *Store) Best() (Entry, bool) {
 	s.drain()
 	return s.bestEntry()
@@ -242,7 +242,7 @@ func (s *Store) bestEntry() (Entry, bool) {
 	return Entry{}, false
 }
 
-// drain waits for the save in progress, and for Done.
+// drain waits until the save in progress and the call of Done have ended.
 func (s *Store) drain() {
 	s.busy <- struct{}{}
 	<-s.busy
@@ -255,7 +255,7 @@ func (s *Store) Wait() error {
 	return s.failures()
 }
 
-// failures returns the errors since its previous call.
+// failures returns the errors since the previous call of failures.
 func (s *Store) failures() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,8 +264,8 @@ func (s *Store) failures() error {
 	return err
 }
 
-// Close waits and returns errors as Wait does, and releases the directory. After Close nothing can
-// be saved.
+// Close waits and returns errors as Wait does, and releases the directory. After Close, Save is an
+// error.
 func (s *Store) Close() error {
 	err := s.Wait()
 	s.closed = true
@@ -278,13 +278,13 @@ type Loaded struct {
 	Path    string
 	Info    Info
 	Tree    map[string]any
-	Damaged []error // an *[Error] for each newer file that Load cannot use
+	Damaged []error // an *[Error] for each newer file that cannot be used
 
 	damaged []Entry
 }
 
-// Load reads the newest usable checkpoint. Newer checkpoints that it cannot use stay in place, and
-// Damaged lists them. Later saves overwrite or remove files with damaged contents. They do not
+// Load reads the newest usable checkpoint. Damaged lists newer checkpoints that Load cannot use,
+// and these stay in place. Later saves overwrite or remove files with damaged contents. They do not
 // touch files that may be intact. These are files of a newer version of the format, and files that
 // could not be read for lack of permission or memory. If there is no usable checkpoint, the error
 // wraps [fs.ErrNotExist]. Load follows symbolic links. A dangling link is listed in Damaged and
@@ -301,7 +301,7 @@ func (s *Store) load() (*Loaded, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.damaged = l.damaged // damaged files are no checkpoints to keep
+	s.damaged = l.damaged // prune does not count damaged files
 	s.list = slices.DeleteFunc(s.list, func(x Entry) bool {
 		return slices.ContainsFunc(l.damaged, func(d Entry) bool { return d.Path == x.Path })
 	})
@@ -311,8 +311,8 @@ func (s *Store) load() (*Loaded, error) {
 // Load reads the newest usable checkpoint of a directory, as [Store.Load] does. It only reads, so
 // it works while a training writes to the directory.
 func Load(dir string) (*Loaded, error) {
-	// number of attempts; a training that saves continuously may remove files as fast as Load finds
-	// them
+	// number of attempts; a training that saves continuously may remove a file that Load has just
+	// found
 	const patience = 10
 	for try := 1; ; try++ {
 		l, gone, err := load(dir)
@@ -322,7 +322,7 @@ func Load(dir string) (*Loaded, error) {
 	}
 }
 
-// load is one attempt of Load. The result gone is true if a file disappeared after it was listed.
+// load is one attempt of Load. gone is true if a listed file has disappeared.
 func load(dir string) (l *Loaded, gone bool, err error) {
 	files, err := names(dir)
 	if err != nil {
@@ -354,7 +354,8 @@ func load(dir string) (l *Loaded, gone bool, err error) {
 	return nil, gone, &Error{Path: dir, Msg: "there are no checkpoints (step-N.safetensors) in this directory", Err: fs.ErrNotExist}
 }
 
-// isDamage reports whether an error of Read is due to the file's contents, so that it will recur.
+// isDamage reports whether an error of Read is caused by the file's contents, so that reading it
+// again would fail too.
 func isDamage(err error) bool {
 	var system *fs.PathError
 	var memory *tensor.Error
@@ -374,8 +375,8 @@ func Latest(dir string) (string, error) {
 	return files[len(files)-1].Path, nil
 }
 
-// names lists the files in a directory that have the name of a checkpoint, in the order of their
-// steps. They may be symbolic links to files.
+// names lists the files in a directory whose names are those of checkpoints, in the order of their
+// steps. A file may be a symbolic link.
 func names(dir string) ([]Entry, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -413,7 +414,7 @@ func List(dir string) ([]Entry, error) {
 
 // metadata reads only the metadata, from the header of a safetensors file.
 func metadata(path string) (map[string]string, error) {
-	// opening a pipe would block until a writer opens it
+	// opening a pipe would block until another process writes to it
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, errors.New("this is not a file")
 	}

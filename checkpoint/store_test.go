@@ -20,7 +20,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// equalTrees compares trees. It compares tensors by type, shape and bits.
+// equalTrees compares trees, and their tensors by type, shape and bits.
 func equalTrees(a, b any) bool {
 	switch x := a.(type) {
 	case *tensor.Tensor:
@@ -234,7 +234,7 @@ func TestStoreKeepsTheNewestAndTheBest(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, step := range part {
-				// steps 5 and 6 are equally good, so step 5 counts
+				// steps 5 and 6 have the same metric, and the first one counts
 				metric := map[int]float64{3: -1, 5: 9, 6: 9, 7: -1}[step]
 				if step == 10 {
 					metric = math.NaN()
@@ -299,8 +299,8 @@ func TestDamagedFiles(t *testing.T) {
 		}
 		switch {
 		case len(l.Damaged) == 0 && l.Info.Step == 20 && equalTrees(l.Tree, at0(20)):
-			// The bit is insignificant: it is in the padding, or is the case of a hexadecimal
-			// digit.
+			// The changed bit is insignificant: it is in the padding, or determines the case of a
+			// hexadecimal digit.
 			missed++
 		case l.Info.Step != 10 || !equalTrees(l.Tree, at0(10)) || len(l.Damaged) != 1 || !strings.Contains(l.Damaged[0].Error(), path):
 			t.Errorf("damage %d: step %d, %v", i, l.Info.Step, l.Damaged)
@@ -309,7 +309,7 @@ func TestDamagedFiles(t *testing.T) {
 	if missed > 2 {
 		t.Errorf("%d of %d damages were not seen", missed, len(damage))
 	}
-	// A damaged file is not among the files to keep. It is removed after Load has skipped it.
+	// Files to keep do not include a damaged file. It is removed after Load has skipped it.
 	if err := os.WriteFile(path, whole[:100], 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +423,7 @@ func TestSaveDoesNotWaitForTheDisk(t *testing.T) {
 	if err := s.Save(map[string]any{"w": w}, Info{Step: 1}); err != nil {
 		t.Fatal(err)
 	}
-	w.Fill(2) // this change comes before the disk has begun to write
+	w.Fill(2) // the change comes before the disk begins to write
 	second := make(chan error)
 	go func() { second <- s.Save(map[string]any{"w": w}, Info{Step: 2}) }()
 	select {

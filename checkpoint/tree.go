@@ -18,14 +18,14 @@ const maxDepth = 64
 // In JSON, the integers, strings, booleans and nil of a tree represent themselves. Any other value
 // is an object with a single key. The key gives the kind of the value.
 const (
-	kindFloat  = "f" // shortest text that parses to the same float64
-	kindTensor = "t" // value: the name of the tensor
+	kindFloat  = "f" // the shortest text that parses to the same float64
+	kindTensor = "t" // the name of the tensor
 	kindList   = "l"
 	kindMap    = "m"
 	kindInts   = "n" // a map with integers as keys
 )
 
-// escape escapes a key for use in a path, as RFC 6901 does.
+// escapes a key for use in a path, as in RFC 6901
 var escape = strings.NewReplacer("~", "~0", "/", "~1")
 
 type encoder struct {
@@ -40,8 +40,8 @@ func join(path, key string) string {
 	return path + "/" + escape.Replace(key)
 }
 
-// encode returns the JSON value of v, and copies tensors to the host. If a tensor occurs several
-// times, it is stored once.
+// encode returns the JSON value of v, and copies tensors to the host. A tensor that occurs several
+// times is stored once.
 func (e *encoder) encode(path string, v any, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, &Error{Part: path, Msg: fmt.Sprintf("the tree is nested deeper than %d", maxDepth)}
@@ -113,7 +113,7 @@ func (e *encoder) tensor(path string, t *tensor.Tensor) (any, error) {
 	return map[string]any{kindTensor: name}, nil
 }
 
-// decode rebuilds a tree.
+// decode builds a tree from its JSON and its tensors.
 func decode(text string, tensors map[string]*tensor.Tensor) (map[string]any, error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
@@ -132,7 +132,7 @@ func decode(text string, tensors map[string]*tensor.Tensor) (map[string]any, err
 	return tree, nil
 }
 
-// node returns the value that a JSON value represents.
+// node decodes a value of a tree from its JSON value.
 func node(path string, raw any, tensors map[string]*tensor.Tensor, depth int) (any, error) {
 	bad := func(format string, a ...any) (any, error) {
 		return nil, &Error{Part: path, Msg: "in its tree: " + fmt.Sprintf(format, a...)}

@@ -9,23 +9,22 @@ import (
 
 // A Batch holds several samples, collated into tensors. The tensors have one dimension more than
 // those of a sample. The additional first dimension counts the samples. The batch belongs to its
-// receiver. To give one tensor to a scope, call s.From(b.X). To give the whole batch, call
-// b.Into(s). To lend a tensor, call b.X.In(s).
+// receiver. s.From(b.X) gives one tensor to scope s, b.Into(s) gives the whole batch to s, and
+// b.X.In(s) lends a tensor to s.
 type Batch struct {
-	// inputs and targets; nil if the values of the samples do not become a single tensor
+	// inputs and targets; nil if the samples' values cannot be collated into a single tensor
 	X, Y *tensor.Tensor
 
-	// Nested holds values from which [Collate] did not make a single tensor: a map[string]any,
+	// Nested holds values that [Collate] did not collate into a single tensor: a map[string]any,
 	// []any or []string. Their entries may be tensors. [Batch.Tensor] finds a tensor of a map by
 	// its name. Nested.X is nil if the field X is set. Nested.Y is nil if the field Y is set.
 	Nested Sample
 
-	// indexes of the samples in the dataset; for a stream, numbers of the samples in the epoch,
-	// from 0
+	// indexes of the samples in the dataset; for a stream, their numbers in the epoch, from 0
 	Index []int
 }
 
-// complete moves a value of Nested that is a single tensor to X or Y.
+// complete moves a value of Nested to X or Y if it is a single tensor.
 func (b *Batch) complete() *Batch {
 	lift := func(t **tensor.Tensor, v *any) {
 		if x, ok := (*v).(*tensor.Tensor); ok && *t == nil {
@@ -37,8 +36,8 @@ func (b *Batch) complete() *Batch {
 	return b
 }
 
-// distinct makes sure that each place in the batch has a handle of its own. This is needed because
-// a caller frees X and Y separately. In a batch for an autoencoder they may be the same tensor.
+// distinct makes sure that each tensor in the batch has a handle of its own. In a batch for an
+// autoencoder, X and Y may be the same tensor, and the caller frees them separately.
 func (b *Batch) distinct() *Batch {
 	if b.complete(); b.Nested == (Sample{}) && b.X != b.Y {
 		return b
@@ -54,29 +53,29 @@ func (b *Batch) distinct() *Batch {
 }
 
 // Into gives the batch to scope s, as s.From does with a tensor. If s is on another device, Into
-// copies the tensors. Into frees the old handles. It returns b, which holds the new handles.
+// copies the tensors. It frees the old handles and returns b, which holds the new handles.
 func (b *Batch) Into(s *tensor.Scope) *Batch {
 	return b.distinct().mapTensors(func(t *tensor.Tensor) *tensor.Tensor { return s.From(t) })
 }
 
-// Free frees the tensors of the batch, except tensors that a scope has taken by s.From(b.X).
+// Free frees the tensors of the batch, except those that s.From has given to a scope.
 func (b *Batch) Free() {
 	if b != nil {
 		b.mapTensors(func(t *tensor.Tensor) *tensor.Tensor { t.Free(); return t })
 	}
 }
 
-// mapTensors replaces every tensor t of the batch by f(t).
 func (b *Batch) mapTensors(f func(t *tensor.Tensor) *tensor.Tensor) *Batch {
 	b.complete()
-	b.X, _ = walk(b.X, f).(*tensor.Tensor) // assign X before computing Y, since f may panic
+	b.X, _ = walk(b.X, f).(*tensor.Tensor) // f may panic: assign X before computing Y
 	b.Nested.X = walk(b.Nested.X, f)
 	b.Y, _ = walk(b.Y, f).(*tensor.Tensor)
 	b.Nested.Y = walk(b.Nested.Y, f)
 	return b
 }
 
-// walk returns v with every tensor t in it replaced by f(t), in a fixed order.
+// walk returns v with every tensor t in it replaced by f(t). It visits the tensors in a fixed
+// order.
 func walk(v any, f func(t *tensor.Tensor) *tensor.Tensor) any {
 	switch v := v.(type) {
 	case *tensor.Tensor:

@@ -10,13 +10,13 @@ import (
 
 // LengthConfig configures a [LengthSampler].
 type LengthConfig struct {
-	Batch  int   // number of samples in a batch, at least 1
-	Bounds []int // upper bounds of the lengths in the buckets, ascending; if nil, Pool applies
-	// number of samples that are sorted by length together if there are no Bounds; 0 means 50
-	// batches
+	Batch int // number of samples in a batch, at least 1
+	// upper bounds of the lengths in the buckets, ascending; nil means no buckets, see Pool
+	Bounds []int
+	// number of samples that are sorted by length together if Bounds is nil; 0 means 50 batches
 	Pool     int
 	Shuffle  bool   // shuffle the samples before they are grouped, and the batches afterwards
-	Seed     uint64 // seed of both shuffles
+	Seed     uint64 // seed of the shuffles of samples and of batches
 	DropLast bool   // leave out batches that are not full
 }
 
@@ -28,7 +28,7 @@ type LengthConfig struct {
 type LengthSampler struct {
 	lengths []int
 	c       LengthConfig
-	// number of batches in an epoch; it is constant because the sizes of the groups do not change
+	// number of batches in an epoch, the same in every epoch
 	batches int
 }
 
@@ -60,7 +60,7 @@ func NewLengthSampler(lengths []int, c LengthConfig) (*LengthSampler, error) {
 	return s, nil
 }
 
-// groups returns the samples of an epoch by bucket or pool.
+// groups returns the samples of an epoch, grouped by bucket or pool.
 func (s *LengthSampler) groups(rng *rand.Rand) [][]int {
 	order := make([]int, len(s.lengths))
 	for i := range order {

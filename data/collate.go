@@ -11,7 +11,7 @@ import (
 // An oddError is a sample that does not match the first sample of its batch.
 type oddError struct {
 	at  int    // index of the sample in the batch
-	key string // path of the mismatch within a nested value
+	key string // path of the mismatched value within a nested value
 	msg string
 }
 
@@ -30,11 +30,11 @@ func odd(at int, format string, args ...any) error {
 //   - Tensors of equal shape, type and device are stacked.
 //   - Strings become a []string.
 //   - Maps with string keys become a map[string]any: the values of each key are collated. All maps
-//     must have the keys of the first one.
+//     must have the same keys.
 //   - []any and []string values become a []any: the entries at each index are collated. All lists
 //     must be equally long.
 //
-// Here a slice of numbers becomes a tensor. In PyTorch a list of numbers becomes a list. A function
+// In PyTorch a list of numbers becomes a list. Here a slice of numbers becomes a tensor. A function
 // in Config.Collate may call Collate.
 func Collate(samples []Sample) (*Batch, error) { return collator{}.batch(samples) }
 
@@ -46,9 +46,9 @@ func PadCollate(pad float64) func(samples []Sample) (*Batch, error) {
 	return collator{pad: true, padValue: pad}.batch
 }
 
-// A collator makes batches of samples, with or without padding.
+// A collator makes batches of samples, with padding if pad is true.
 type collator struct {
-	pad      bool // whether to fill values up to the length of the longest
+	pad      bool // pad values to the length of the longest
 	padValue float64
 }
 
@@ -155,7 +155,8 @@ func (c collator) values(values []any) (any, error) {
 	var t *tensor.Tensor
 	err := tensor.Try(func() { t = tensor.From(list.Interface()) })
 	if err != nil {
-		for i, v := range values { // find the first slice whose lengths differ from those of the slice first
+		// find the first slice whose lengths differ from those of slice 0
+		for i, v := range values {
 			if a, b := lengths(reflect.ValueOf(v)), lengths(first); a != b {
 				return nil, odd(i, "has values of shape %s, the first %s", a, b)
 			}
@@ -165,7 +166,8 @@ func (c collator) values(values []any) (any, error) {
 	return t, nil
 }
 
-// lengths formats the shape of a nested slice. It looks only at the first entry of each level.
+// lengths formats the lengths of a nested slice at each level. It looks only at the first entry of
+// each level.
 func lengths(v reflect.Value) string {
 	var n []int
 	for v.Kind() == reflect.Slice || v.Kind() == reflect.Array {
@@ -237,8 +239,8 @@ func (c collator) unfit(v any) error {
 	return fmt.Errorf("the value to pad with, %v, cannot be in a %T", c.padValue, v)
 }
 
-// nested collates the parts of nested values under one key. If nested fails, it frees the parts in
-// done, which were collated before.
+// nested collates the values of one key of nested samples. If it fails, it frees done, the values
+// that were collated before.
 func (c collator) nested(key string, done any, values []any) (any, error) {
 	v, err := c.values(values)
 	if err != nil {

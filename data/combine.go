@@ -10,7 +10,7 @@ import (
 // A Concat is the concatenation of several datasets: torch's ConcatDataset. See [NewConcat].
 type Concat struct {
 	parts []Dataset
-	ends  []int // the index after the last sample of each dataset
+	ends  []int // for each dataset, the index after its last sample
 }
 
 // NewConcat returns the concatenation of the datasets. It calls Len of each dataset once.
@@ -60,8 +60,8 @@ type mapped struct {
 }
 
 // Map returns ds with f applied to every sample. Several goroutines may call f at the same time.
-// rng is a source of random numbers for this sample, for augmentation, as in [RandDataset]. When
-// Get is called without a loader, rng gives the numbers that a loader with seed 0 gives in epoch 0.
+// rng is a source of random numbers for this sample, for augmentation, as in [RandDataset]. If Get
+// is called without a loader, rng gives the numbers that a loader with seed 0 gives in epoch 0.
 func Map(ds Dataset, f func(s Sample, rng *rand.Rand) (Sample, error)) RandDataset {
 	return &mapped{ds, f}
 }
@@ -105,8 +105,8 @@ func RandomSplit(ds Dataset, seed uint64, sizes ...int) ([]Subset, error) {
 }
 
 // RandomSplitFractions is [RandomSplit] for fractions that add up to 1. As in torch, each part gets
-// its fraction of the samples, rounded down. Each of the first parts gets one of the remaining
-// samples.
+// its fraction of the samples, rounded down. The remaining samples go to the first parts, one to
+// each.
 func RandomSplitFractions(ds Dataset, seed uint64, fractions ...float64) ([]Subset, error) {
 	n, sum, left := ds.Len(), 0.0, ds.Len()
 	sizes := make([]int, len(fractions))

@@ -32,25 +32,25 @@ type Config struct {
 	// Device is the device on which the loop receives its batches. A nil Device means the CPU,
 	// where batches are made. At most Prefetch batches are copied ahead of the loop, on the
 	// loader's own streams. An op that reads a batch waits for its copy, on any stream. If the
-	// device's memory does not suffice, the batch is copied when the loop asks for it. If the
-	// memory does not suffice at that time either, the loop gets the error. The scope s that
-	// receives the batches must be on this device too ([tensor.On]). If s was opened without a
-	// device, s.From(batch.X) is an error. Without this error, s.From would silently copy the batch
-	// back to the CPU.
+	// device's memory does not suffice, the batch is copied when the loop needs it. If the memory
+	// does not suffice at that time either, the loop gets the error. The scope s that receives the
+	// batches must be on this device too ([tensor.On]). If s was opened without a device,
+	// s.From(batch.X) is an error. Without this error, s.From would silently copy the batch back to
+	// the CPU.
 	//
 	// Pin copies batches through page-locked memory, so that copies run while the GPU computes.
 	// Without Device, batches stay in page-locked memory, as with PyTorch's pin_memory. A GPU in
-	// use ([device.OpenAny]) allocates this memory. Without a GPU, or if Device is the CPU or a
-	// rank of the CPU, page-locked memory would have no advantage. In these cases the loader
-	// ignores Pin. [Loader.Note] says so, and the log says so once in a process.
+	// use ([device.OpenAny]) allocates this memory. The loader ignores Pin if there is no GPU, or
+	// if Device is the CPU or a rank of the CPU, because page-locked memory would then have no
+	// advantage. [Loader.Note] says so, and the log says so once in a process.
 	Device device.Device
 	Pin    bool
 
-	// Skip leaves out samples that fail to load, instead of ending the loop with their error. Their
-	// batch is then smaller. If a batch has no samples left, the loop does not receive it. If
-	// OnSkip is not nil, the loop's goroutine calls it for each skipped sample, in the loop's
-	// order. [Loader.Skipped] counts skipped samples. Samples that do not fit together in a batch
-	// are always an error.
+	// Skip leaves out samples that fail to load, instead of ending the loop with their error. The
+	// batch of such a sample is smaller. If a batch has no samples left, the loop does not receive
+	// it. If OnSkip is not nil, the loop's goroutine calls it for each skipped sample, in the
+	// loop's order. [Loader.Skipped] counts skipped samples. Samples that do not fit together in a
+	// batch are always an error.
 	Skip   bool
 	OnSkip func(*SampleError)
 }
@@ -85,7 +85,7 @@ func (c Config) check() (Config, error) {
 	return c, nil
 }
 
-// sampler returns the batch sampler that c asks for, over n samples.
+// sampler returns the batch sampler for the settings c, over n samples.
 func (c *Config) sampler(n int, seed uint64) BatchSampler {
 	switch {
 	case c.Batches != nil:

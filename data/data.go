@@ -7,15 +7,15 @@
 //
 // The loader guarantees:
 //
-//   - The seed and the epoch alone decide the order of samples, whatever the number of workers.
-//     They alone also decide the random numbers that a sample's transform draws.
+//   - The order of samples depends only on the seed and the epoch, not on the number of workers.
+//     The same holds for the random numbers that a sample's transform draws.
 //   - At most Prefetch batches are prepared ahead. No goroutine of the loader outlives the loop
 //     over its batches. This holds however the loop ends: with the epoch, by break, an error, a
 //     cancelled context or a panic.
 //   - Failures come out of the loop as typed errors. A [SampleError] names the sample, also for a
 //     panic in a dataset.
-//   - [Loader.StateDict] saves the place in the middle of an epoch. [Loader.LoadStateDict]
-//     continues after the last batch that was seen.
+//   - [Loader.StateDict] saves the position within an epoch. [Loader.LoadStateDict] continues
+//     after the last batch that was seen.
 package data
 
 import (
@@ -42,7 +42,7 @@ type Dataset interface {
 // A RandDataset is a Dataset whose samples depend on random numbers, such as augmented images. A
 // loader calls GetRand instead of Get. Each sample gets its own rng. The random numbers depend only
 // on the loader's seed, the epoch and i, and not on the number of workers. If a sampler draws with
-// replacement, they also depend on the sample's place in the epoch. GetRand must not keep rng.
+// replacement, they also depend on the sample's position in the epoch. GetRand must not keep rng.
 type RandDataset interface {
 	Dataset
 	GetRand(i int, rng *rand.Rand) (Sample, error)

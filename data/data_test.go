@@ -137,7 +137,7 @@ func TestBadSamplesAreNamed(t *testing.T) {
 	}
 }
 
-// If a program leaves a loop early, no goroutine remains. The number of prefetched batches is
+// If a program leaves a loop early, no goroutine remains. The number of batches prepared ahead is
 // bounded.
 func TestNothingStaysBehind(t *testing.T) {
 	before := runtime.NumGoroutine()

@@ -7,8 +7,8 @@ import (
 
 // DistributedConfig configures a [DistributedSampler].
 type DistributedConfig struct {
-	Rank, World int  // number of this process, and how many processes there are: 0 ≤ Rank < World
-	Shuffle     bool // whether the order is random; false by default, unlike in torch
+	Rank, World int  // number of this process, and number of processes: 0 ≤ Rank < World
+	Shuffle     bool // random order; false by default, unlike in torch
 	Seed        uint64
 	DropLast    bool // leave out the last samples instead of repeating the first
 }
@@ -17,7 +17,8 @@ type DistributedConfig struct {
 // DistributedSampler. All shares have the same size. If World does not divide the number of
 // samples, the sampler repeats the first samples at the end of the order. With DropLast, it leaves
 // out the last samples instead. Sample k of the order goes to process k mod World. A [Loader]
-// passes its epoch to the sampler. A new epoch changes the order in the same way for all processes.
+// passes its epoch to the sampler. In each epoch the order is different, and the same for all
+// processes.
 type DistributedSampler struct {
 	n int
 	c DistributedConfig

@@ -41,7 +41,7 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// Must returns v, or panics with err if err is not nil. Use it for examples, for tests, and for
+// Must returns v, or panics with err if err is not nil. Use it in examples, in tests, and with
 // arguments that are known to be valid.
 //
 //	loader := data.Must(data.NewLoader(set, data.Config{Batch: 32}))

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// If a state is saved within an epoch, another loader can continue from it with the next batch.
+// From a state saved within an epoch, another loader continues with the next batch.
 func ExampleLoader_StateDict() {
 	c := data.Config{Batch: 2, Shuffle: true, Seed: 1, Workers: 2}
 	loader, err := data.NewLoader(table{10}, c)
@@ -76,8 +76,8 @@ func (d augmented) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	return s, err
 }
 
-// The random numbers of a sample depend only on seed, epoch and index. The number of workers does
-// not affect them.
+// The random numbers of a sample depend only on the seed, the epoch and the index, and not on the
+// number of workers.
 func ExampleRandDataset() {
 	for _, workers := range []int{1, 4} {
 		loader, err := data.NewLoader(augmented{table{3}}, data.Config{Batch: 3, Seed: 2, Workers: workers})
@@ -117,8 +117,8 @@ func ExampleCollate() {
 	// tensor([0, 1])
 }
 
-// CollateValues makes one batch of the values that the caller took from the samples, one value of
-// each. Collate does this for X and for Y of the samples.
+// CollateValues collates one value of each sample. Collate calls it for the values X and for the
+// values Y.
 func ExampleCollateValues() {
 	v, err := data.CollateValues([]any{[]any{1.5, "a"}, []any{2.5, "b"}})
 	fmt.Println(v, err)
@@ -144,7 +144,6 @@ func ExampleConfig() {
 	// 1
 }
 
-// Each of several processes gets its share of every epoch.
 func ExampleDistributedSampler() {
 	for rank := range 2 {
 		s, err := data.NewDistributedSampler(5, data.DistributedConfig{Rank: rank, World: 2})
@@ -158,7 +157,7 @@ func ExampleDistributedSampler() {
 	// 1 [1 3 0]
 }
 
-// Rare samples can be drawn more often than they occur.
+// A weighted sampler can draw rare samples more often than they occur.
 func ExampleWeightedRandomSampler() {
 	s, err := data.NewWeightedRandomSampler([]float64{0, 1, 0, 3}, 8, true, 1)
 	if err != nil {

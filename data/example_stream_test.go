@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// lines returns the lines of a text as a stream.
+// lines returns a stream of the lines of a text.
 func lines(text string) data.Stream {
 	return data.StreamFunc(func(int) iter.Seq2[data.Sample, error] {
 		return func(yield func(data.Sample, error) bool) {
@@ -107,7 +107,6 @@ func ExampleStreamOf() {
 	// [2] 4
 }
 
-// RandomSplit divides a dataset at random. The same seed gives the same parts.
 func ExampleRandomSplit() {
 	parts, err := data.RandomSplit(table{10}, 1, 8, 2)
 	if err != nil {
@@ -118,7 +117,6 @@ func ExampleRandomSplit() {
 	// Output: 8 2 [0 5]
 }
 
-// RandomSplitFractions divides a dataset by fractions.
 func ExampleRandomSplitFractions() {
 	parts, err := data.RandomSplitFractions(table{10}, 1, 0.75, 0.25)
 	if err != nil {
@@ -128,7 +126,6 @@ func ExampleRandomSplitFractions() {
 	// Output: 8 2
 }
 
-// NewConcat concatenates datasets.
 func ExampleNewConcat() {
 	both := data.NewConcat(table{3}, table{2})
 	s, err := both.Get(4)

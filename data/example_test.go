@@ -41,7 +41,7 @@ func Example() {
 	// [1, 1] tensor([16.])
 }
 
-// The order depends only on seed and epoch, and not on the number of workers.
+// The order depends only on the seed and the epoch, and not on the number of workers.
 func ExampleLoader_Order() {
 	one, err := data.NewLoader(table{10}, data.Config{Batch: 2, Shuffle: true, Seed: 1})
 	if err != nil {
@@ -60,7 +60,7 @@ func ExampleLoader_Order() {
 	// [3 5 8 2 7 1 6 4 0 9]
 }
 
-// An error of the dataset ends the loop and names the sample.
+// If the dataset returns an error, the loop ends, and the error names the sample.
 func ExampleSampleError() {
 	loader, err := data.NewLoader(table{20}, data.Config{Batch: 4, Workers: 2})
 	if err != nil {
@@ -81,7 +81,8 @@ func ExampleSampleError() {
 	// sample 13 failed: unlucky
 }
 
-// A batch belongs to its receiver. From gives its tensors to the scope of a step, which frees them.
+// A batch belongs to its receiver. Into and From give its tensors to the scope of a step, which
+// frees them.
 func ExampleBatch() {
 	loader, err := data.NewLoader(table{4}, data.Config{Batch: 4})
 	if err != nil {
@@ -188,8 +189,8 @@ func ExampleConfigError() {
 	// data: Batch: 0 samples a batch, at least 1 is needed
 }
 
-// A dataset that can make a whole batch implements Batcher, as TensorDataset does. Then the loader
-// calls GetBatch.
+// A dataset that can make a whole batch implements Batcher, as TensorDataset does. The loader then
+// calls GetBatch instead of Get.
 func ExampleBatcher() {
 	ds, err := data.NewTensorDataset(tensor.From([]float32{0, 10, 20, 30}), tensor.From([]int64{0, 1, 2, 3}))
 	if err != nil {
@@ -202,7 +203,7 @@ func ExampleBatcher() {
 	// tensor([30., 10.]) tensor([3, 1]) <nil>
 }
 
-// SetEpoch lets a resumed training continue with the order of the right epoch.
+// SetEpoch sets the epoch, and so the order, with which a resumed training continues.
 func ExampleLoader_SetEpoch() {
 	loader, err := data.NewLoader(table{6}, data.Config{Batch: 6, Shuffle: true, Seed: 1})
 	if err != nil {

@@ -2,5 +2,5 @@ package data
 
 import "sync"
 
-// Unpinned makes the log mention the next ignored Pin again.
+// Unpinned lets the log mention an ignored Pin once more.
 func Unpinned() { unpinned = sync.Once{} }

@@ -9,10 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// FuzzLoader runs loaders with random settings over samples. One of the samples may fail. The test
-// leaves the loop at some batch and resumes. The loops must yield the samples in the order of
-// Order. With Skip they leave out the failing sample. Without Skip they end before the batch of
-// that sample.
+// FuzzLoader runs loaders with random settings over samples, of which one may fail. It leaves the
+// loop at some batch and resumes. The loops must yield the samples in the order of Order. With Skip
+// they leave out the failing sample. Without Skip they end before that sample's batch.
 func FuzzLoader(f *testing.F) {
 	f.Add(uint8(10), uint8(3), uint8(2), uint8(1), uint8(4), uint8(2), uint64(1), true, false, true)
 	f.Add(uint8(0), uint8(1), uint8(1), uint8(0), uint8(0), uint8(0), uint64(0), false, true, false)
@@ -32,7 +31,7 @@ func FuzzLoader(f *testing.F) {
 		if want := d.n; drop && len(order) != want/c.Batch*c.Batch || !drop && len(order) != want {
 			t.Fatalf("%+v: an order of %d of %d samples", c, len(order), want)
 		}
-		var want []string // expected batches, and the error if one is expected
+		var want []string // the expected batches, and the expected error, if any
 		for b := range slices.Chunk(order, c.Batch) {
 			if slices.Contains(b, int(bad)) {
 				if !skip {
@@ -67,9 +66,9 @@ func FuzzLoader(f *testing.F) {
 			t.Fatal(err)
 		}
 		if len(want) > 0 && len(got) == len(want) && got[len(got)-1] == want[len(want)-1] && rest.Epoch() == 1 {
-			rest.SetEpoch(1) // begin the next epoch, since the first loop saw a whole epoch
+			rest.SetEpoch(1) // the first loop saw the whole epoch
 		} else if !skip && len(got) > 0 && got[len(got)-1] == fmt.Sprintf("data: sample %d: torn", bad) {
-			got = got[:len(got)-1] // after the resume, the failed batch comes again
+			got = got[:len(got)-1] // after the resume, the failed batch is repeated
 			got = append(got, run(rest, -1)...)
 		} else if rest.Epoch() == 0 {
 			got = append(got, run(rest, -1)...)

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// torchGolden is the contents of the file that _golden/dataloader.py wrote.
+// torchGolden holds the contents of the file that _golden/dataloader.py wrote.
 type torchGolden struct {
 	Distributed []struct {
 		N, World int
@@ -59,8 +59,8 @@ func TestSamplersAreTorchs(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := slices.Collect(s.Indices(1))
-				// map the samples to their places in the shuffled order, which must be the same in
-				// both
+				// Replace the samples by their positions in the shuffled order. The positions must
+				// equal PyTorch's.
 				if shuffle {
 					order := slices.Collect(data.RandomSampler{N: c.N, Seed: 3}.Indices(1))
 					for k := range got {
@@ -98,7 +98,7 @@ func TestSamplersAreTorchs(t *testing.T) {
 	}
 }
 
-// plain converts collated values to the form of the golden file.
+// plain converts collated values to the types in the golden file.
 func plain(v any) any {
 	switch v := v.(type) {
 	case *tensor.Tensor:

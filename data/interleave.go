@@ -8,10 +8,10 @@ import (
 )
 
 // Interleave returns a stream that takes one sample from each of several streams in turn, until all
-// streams have ended. It is meant for reading several files at the same time. One goroutine per
-// stream reads samples in advance. The argument ahead is the largest number of these samples. If it
-// is less than 1, the error is a *[ConfigError]. The order does not depend on how fast the streams
-// are. The goroutines end with the loop. A stream that panics ends with a *[PanicError].
+// streams have ended. Use it to read several files at the same time. A goroutine for each stream
+// reads up to ahead samples in advance. If ahead is less than 1, the error is a *[ConfigError]. The
+// order does not depend on how fast the streams are. The goroutines end with the loop. A panic in a
+// stream ends that stream with a *[PanicError].
 func Interleave(ahead int, streams ...Stream) (Stream, error) {
 	if ahead < 1 {
 		return nil, &ConfigError{"ahead", fmt.Sprintf("%d samples, at least 1 is needed", ahead)}
@@ -25,8 +25,8 @@ func Interleave(ahead int, streams ...Stream) (Stream, error) {
 			defer close(stop)
 			var queues []chan streamed
 			for _, s := range streams {
-				// The queue has room for one sample less than ahead, because the goroutine holds
-				// one itself.
+				// The goroutine itself holds one of the samples read in advance, so the queue has
+				// room for one less.
 				q := make(chan streamed, ahead-1)
 				queues = append(queues, q)
 				wg.Go(func() { read(s, epoch, q, stop) })
@@ -47,14 +47,14 @@ func Interleave(ahead int, streams ...Stream) (Stream, error) {
 	}), nil
 }
 
-// streamed is what a stream yields: a sample or an error.
+// streamed is a sample or an error of a stream.
 type streamed struct {
 	s   Sample
 	err error
 }
 
-// read sends the samples of a stream to q, until the stream ends or stop is closed. Then it closes
-// q.
+// read sends the samples of a stream to q, until the stream ends or stop is closed. Finally it
+// closes q.
 func read(s Stream, epoch int, q chan<- streamed, stop <-chan struct{}) {
 	defer close(q)
 	put := func(v streamed) bool {

@@ -16,14 +16,14 @@ type Loader struct {
 	ds    Dataset // the dataset; nil for a stream
 	st    Stream
 	c     Config
-	mover *mover // copies batches to their device; nil if they stay where they were made
+	mover *mover // copies batches to their device; nil if batches stay where they were made
 
 	note string
 
 	mu       sync.Mutex
-	seed     uint64 // seed from Config or from a loaded state
-	next     place  // where the next loop begins
-	progress place  // how far the latest loop has come
+	seed     uint64 // from Config or from a loaded state
+	next     place  // position at which the next loop begins
+	progress place  // position of the latest loop
 	turn     int    // number of the latest loop
 	skipped  int
 }
@@ -45,11 +45,11 @@ func NewLoader(ds Dataset, c Config) (*Loader, error) {
 }
 
 // NewStreamLoader returns a loader over a stream. One goroutine reads the stream, and the workers
-// call Transform and Collate. So the order and the batches do not depend on the number of workers.
+// call Transform and Collate. The order and the batches do not depend on the number of workers.
 // Shuffle, Sampler and Batches are only for datasets. For a stream use [ShuffleStream],
-// [ShardStream] and [Interleave] instead. To resume from a state within an epoch, the loader reads
-// the seen samples again, without Transform. With Skip, an error of the stream leaves out one
-// sample. If a stream ends with an error, the samples after the error are lost. The error is a
+// [ShardStream] and [Interleave] instead. To resume within an epoch, the loader reads the seen
+// samples again, without Transform. With Skip, an error of the stream counts as one sample, which
+// is left out. If a stream ends with an error, the samples after the error are lost. The error is a
 // *[ConfigError], or an error of the device.
 func NewStreamLoader(s Stream, c Config) (*Loader, error) {
 	switch {
@@ -126,13 +126,13 @@ func (l *Loader) Order(epoch int) []int {
 func (l *Loader) Batches() iter.Seq2[*Batch, error] { return l.BatchesContext(context.Background()) }
 
 // BatchesContext is Batches with a context. When ctx is done, the loop ends with an error that
-// wraps the context's cause. The loop first waits for samples that workers are making at that time.
+// wraps the context's cause. The loop first waits for the samples that workers are making.
 func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
 		from, seed, turn := l.begin()
 		r := l.start(from, seed)
 		defer r.end()
-		var held *Batch // the batch of this iteration, until the loop receives it
+		var held *Batch // the current batch, until the loop receives it
 		defer func() { held.Free() }()
 		for {
 			res := r.next(ctx)
@@ -165,7 +165,7 @@ func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 // A job says which batch a worker has to make.
 type job struct {
 	number  int            // number of the batch in the epoch
-	start   int            // place of the batch's first sample in the epoch
+	start   int            // position of the batch's first sample in the epoch
 	index   []int          // indexes of the batch's samples
 	samples []Sample       // samples of the batch, if a stream provides them
 	bad     []*SampleError // samples of the stream that failed to load
@@ -176,9 +176,9 @@ type result struct {
 	b       *Batch // the batch; nil if all its samples were skipped
 	skipped []*SampleError
 	err     error
-	end     bool // whether there are no more batches
-	late    bool // whether the batch is not yet on its device
-	// whether the batch is late because the device's memory ran out while it was copied
+	end     bool // true if there are no more batches
+	late    bool // true if the batch is not yet on its device
+	// true if the device's memory ran out while the batch was copied
 	failed bool
 }
 
@@ -194,8 +194,8 @@ type run struct {
 	firstBatch int  // number of the loop's first batch in the epoch
 	nextBatch  int  // number of the batch that the loop receives next
 
-	// number of batches that did not fit into the device's memory and that the loop has not asked
-	// for yet
+	// number of batches that did not fit into the device's memory, and that the loop has not
+	// reached
 	short atomic.Int32
 	slots []chan result // batch i is in slots[i%len(slots)]
 	ahead chan struct{} // one entry for each batch that is being prepared or is waiting
@@ -231,7 +231,7 @@ func (l *Loader) start(from place, seed uint64) *run {
 	return r
 }
 
-// next waits for the next batch.
+// next waits for the next batch and returns it.
 func (r *run) next(ctx context.Context) result {
 	if ctx.Err() == nil {
 		select {
@@ -257,8 +257,7 @@ func (r *run) end() {
 	}
 }
 
-// store stores the result of a batch. The batch's slot is free, because reserve has waited for
-// that.
+// store stores the result of a batch in its slot, which is free once reserve has returned.
 func (r *run) store(number int, res result) { r.slots[number%len(r.slots)] <- res }
 
 // reserve waits until another batch may be prepared. It returns false if the loop is over.

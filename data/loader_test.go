@@ -19,7 +19,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// noisy is a dataset whose samples contain random numbers and take different times to make.
+// noisy is a dataset whose samples contain random numbers. Its samples take different times to
+// make.
 type noisy struct{ squares }
 
 func (d *noisy) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
@@ -28,8 +29,8 @@ func (d *noisy) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	return s, err
 }
 
-// firstBatches formats the first batches that a loop receives. limit is the largest number of
-// batches, or negative for all batches.
+// firstBatches formats the first batches that a loop receives: at most limit of them, or all if
+// limit is negative.
 func firstBatches(t testing.TB, l *data.Loader, limit int) (out []string) {
 	t.Helper()
 	if limit == 0 {
@@ -99,8 +100,8 @@ func TestRepeatedSamplesDiffer(t *testing.T) {
 	}
 }
 
-// A state is saved within an epoch. A loader that loads it continues with the next batch. The two
-// loaders may have different numbers of workers.
+// A loader loads a state that another loader saved within an epoch. It continues with the next
+// batch, also if the two loaders have different numbers of workers.
 func TestResume(t *testing.T) {
 	c := data.Config{Batch: 4, Shuffle: true, Seed: 9, Workers: 3}
 	d := &noisy{squares{n: 30, slow: true}}
@@ -168,7 +169,7 @@ func TestBadStates(t *testing.T) {
 	}
 }
 
-// quiet waits a while for goroutines to end. It fails the test if their number stays above limit.
+// quiet waits for goroutines to end. It fails the test if their number stays above limit.
 func quiet(t *testing.T, limit int, what string) {
 	t.Helper()
 	for i := 0; runtime.NumGoroutine() > limit && i < 500; i++ {
@@ -180,7 +181,7 @@ func quiet(t *testing.T, limit int, what string) {
 	}
 }
 
-// exiting is a dataset with a sample that ends the goroutine.
+// exiting is a dataset with a sample whose Get ends the goroutine.
 type exiting struct{ squares }
 
 func (d *exiting) Get(i int) (data.Sample, error) {
@@ -190,10 +191,10 @@ func (d *exiting) Get(i int) (data.Sample, error) {
 	return d.squares.Get(i)
 }
 
-// No matter how a loop ends, no goroutine remains, and the error names the sample.
+// However a loop ends, no goroutine remains, and the error names the sample.
 func TestEveryEndOfALoop(t *testing.T) {
 	c := data.Config{Batch: 2, Workers: 3, Prefetch: 4}
-	// start the goroutines that package tensor never ends
+	// start the goroutines of package tensor that never end
 	firstBatches(t, load(t, &squares{n: 10}, c), -1)
 	before := runtime.NumGoroutine()
 	loop := func(d data.Dataset, ctx context.Context, body func(n int) bool) (n int, err error) {
@@ -284,7 +285,7 @@ func (*stuck) Get(i int) (data.Sample, error) {
 	return data.Sample{X: i, Y: i}, nil
 }
 
-// badSampler returns two indexes, and then fails in the way that its field selects.
+// badSampler returns two indexes, and then fails in the way given by the field failure.
 type badSampler struct{ failure int }
 
 func (badSampler) Len() int { return 5 }
@@ -319,7 +320,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// faulty is a Batcher with samples that fail to load.
+// faulty is a Batcher, some samples of which fail to load.
 type faulty struct {
 	*data.TensorDataset
 	bad []int
@@ -390,8 +391,7 @@ func (d *several) Get(i int) (data.Sample, error) {
 	return data.Sample{X: i, Y: i}, nil
 }
 
-// Prefetch bounds the number of batches in memory ahead of the loop, whatever the number of
-// workers.
+// Prefetch bounds the number of batches prepared ahead, whatever the number of workers.
 func TestPrefetchIsBounded(t *testing.T) {
 	for _, c := range []data.Config{{Workers: 1, Prefetch: 3}, {Workers: 8, Prefetch: 2}, {Workers: 4}} {
 		var made atomic.Int64

@@ -10,16 +10,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// NamedDataset is a dataset of samples with several inputs. The inputs are CPU tensors, and their
-// first dimension counts the samples.
+// NamedDataset is a dataset whose samples have several named inputs. All its tensors are on the
+// CPU, and their first dimension counts the samples.
 type NamedDataset struct {
 	X map[string]*tensor.Tensor
 	Y *tensor.Tensor
 }
 
 // NewNamedDataset returns the dataset of the inputs x, by name, and the targets y. It is torch's
-// TensorDataset of more than two tensors. The first dimensions of all tensors must be equal. For a
-// batch, [Batch.Tensor] returns an input, and Y has the targets.
+// TensorDataset for more than two tensors. The first dimensions of all tensors must be equal. For a
+// batch, [Batch.Tensor] returns an input by its name, and Y holds the targets.
 func NewNamedDataset(x map[string]*tensor.Tensor, y *tensor.Tensor) (*NamedDataset, error) {
 	if len(x) == 0 {
 		return nil, fmt.Errorf("data: a dataset of no inputs")
@@ -77,7 +77,7 @@ func (d *NamedDataset) Get(i int) (Sample, error) {
 	return Sample{x, d.Y.Select(0, i)}, nil
 }
 
-// getBatch returns the samples that index names.
+// getBatch returns the samples with the given indexes.
 func (d *NamedDataset) getBatch(index []int) (b *Batch, err error) {
 	err = tensor.Try(func() {
 		tensor.Do(func(s *tensor.Scope) {

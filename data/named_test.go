@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Batches with several inputs are equal whether they are made as a whole, sample by sample, or
+// A batch with several inputs is the same whether it is made as a whole, sample by sample, or
 // through a subset.
 func TestNamedDataset(t *testing.T) {
 	x := map[string]*tensor.Tensor{"a": tensor.Root().Arange(12).Reshape(6, 2), "b": tensor.Root().Arange(6)}
@@ -55,7 +55,7 @@ func TestNamedDataset(t *testing.T) {
 	}
 }
 
-// If inputs do not make a dataset, the error says which input is wrong.
+// If the inputs do not fit together, the error names the wrong input.
 func TestNamedDatasetErrors(t *testing.T) {
 	y, one := tensor.Zeros(3), tensor.Zeros(3)
 	for want, f := range map[string]func() (*data.NamedDataset, error){
@@ -79,8 +79,8 @@ func TestNamedDatasetErrors(t *testing.T) {
 	}
 }
 
-// Tensor looks for a name among inputs and targets. If the value is no tensor, or the batch has no
-// names, the error says so.
+// Tensor looks for a name among the inputs and the targets. Other cases are errors: a value that is
+// no tensor, and a batch without names.
 func TestBatchTensor(t *testing.T) {
 	b, err := data.Collate([]data.Sample{{X: map[string]any{"word": "a"}, Y: map[string]any{"class": 2}}})
 	if err != nil {

@@ -13,31 +13,31 @@ import (
 // mostStreams is the largest number of streams on which a loader copies.
 const mostStreams = 8
 
-// A mover copies batches to the memory that Config asks for.
+// A mover copies batches to a device or to page-locked memory.
 type mover struct {
-	dev device.Device // target of the copies; nil if batches stay on the CPU
+	dev device.Device // target device; nil if batches stay on the CPU
 	pin device.PinnedAllocator
-	// streams used in turn, so that a reader of one batch does not wait for the copies of later
-	// batches
+	// streams used in turn, so that the reader of a batch does not wait for copies of later batches
 	streams []device.Stream
 }
 
-// unpinned makes the note appear only once in a process, and not once for each loader.
+// unpinned makes the log mention an ignored Pin only once in a process.
 var unpinned sync.Once
 
-// withoutPin returns the note that Pin has no effect, for the given reason. The first call also
-// logs the note.
+// withoutPin returns the note that Pin has no effect, and the reason why. Its first call also logs
+// the note.
 func withoutPin(why string) string {
 	note := "data: Pin is ignored: " + why
 	unpinned.Do(func() { log.Print(note) })
 	return note
 }
 
-// newMover returns the mover of a loader, or nil if batches stay where they were made. The result
-// note names a setting that is ignored because it has no effect on this machine.
+// newMover returns the mover of a loader, or nil if batches stay where they were made. note names a
+// setting that has no effect on this machine, or is "".
 func newMover(c *Config) (m *mover, note string, err error) {
 	m = &mover{dev: c.Device}
-	if m.dev != nil && m.dev.Info().Host { // page-locked memory would not make these copies faster
+	// page-locked memory would not make these copies faster
+	if m.dev != nil && m.dev.Info().Host {
 		if c.Pin {
 			note = withoutPin("batches are on the CPU")
 		}
@@ -77,7 +77,7 @@ func newMover(c *Config) (m *mover, note string, err error) {
 	return m, "", nil
 }
 
-// placed reports whether the whole batch is already in its place.
+// placed reports whether no tensor of the batch has to be copied.
 func (m *mover) placed(b *Batch) bool {
 	placed := m.pin == nil
 	b.mapTensors(func(t *tensor.Tensor) *tensor.Tensor {
@@ -87,8 +87,8 @@ func (m *mover) placed(b *Batch) bool {
 	return placed
 }
 
-// move copies a batch to its place. After an error it frees the copies and does not change the
-// batch.
+// move copies a batch to the mover's device or to page-locked memory. If it fails, it frees the
+// copies and does not change the batch.
 func (m *mover) move(b *Batch, number int) error {
 	opts := []tensor.Option{tensor.NoGrad()}
 	if len(m.streams) > 0 {
@@ -122,9 +122,9 @@ func (m *mover) move(b *Batch, number int) error {
 	return nil
 }
 
-// moveAhead copies a batch to its place before the loop asks for it. If memory runs out, it
-// postpones the copy until the loop asks for the batch. By that time the loop has freed the memory
-// of the previous batch. Until then, no later batch allocates memory either.
+// moveAhead copies a batch before the loop needs it. If memory runs out, it postpones the copy
+// until the loop needs the batch. By then, the loop has freed the memory of the previous batch.
+// Meanwhile no later batch allocates memory either.
 func (r *run) moveAhead(res *result, number int) {
 	m := r.l.mover
 	if m == nil || m.placed(res.b) {
@@ -148,7 +148,7 @@ func (r *run) moveAhead(res *result, number int) {
 	}
 }
 
-// moveLate copies a batch to its place if moveAhead has postponed the copy.
+// moveLate copies a batch whose copy moveAhead has postponed.
 func (r *run) moveLate(res *result, number int) {
 	if !res.late {
 		return

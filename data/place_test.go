@@ -24,7 +24,7 @@ func emulated(t *testing.T, spec string) *cuda.Device {
 	return d[0]
 }
 
-// wide is a dataset of n samples. Each sample has size numbers and nested inputs.
+// wide is a dataset of n samples. Each sample has nested inputs with the given size.
 type wide struct{ n, size int }
 
 func (d wide) Len() int { return d.n }
@@ -38,7 +38,7 @@ func (d wide) Get(i int) (data.Sample, error) {
 }
 
 // Batches arrive on the device with the right contents and in the right order, whatever the
-// schedule of the device's streams. At the end all memory is freed.
+// schedule of the device's streams. At the end, no memory is in use.
 func TestBatchesArriveOnTheDevice(t *testing.T) {
 	for seed := range 5 {
 		for _, pin := range []bool{false, true} {
@@ -62,11 +62,11 @@ func TestBatchesArriveOnTheDevice(t *testing.T) {
 				}, tensor.On(dev))
 				if at++; at == 3 {
 					x := tensor.On(dev)
-					// allocate and free memory, so that freed memory is used again
+					// allocate and free memory, so that later ops get freed memory
 					tensor.Do(func(s *tensor.Scope) { s.Zeros(5000).AddScalar(1).Sum().Item() }, x)
 				}
 			}
-			for b, err := range l.Batches() { // this loop is left early
+			for b, err := range l.Batches() { // the loop ends early
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -155,8 +155,8 @@ func TestPinIsIgnoredWithOneNote(t *testing.T) {
 	}
 }
 
-// A scope without a device does not copy a batch back from the GPU. Instead its method From is an
-// error.
+// If a scope has no device, its method From does not copy a batch back from the GPU. It raises an
+// error instead.
 func TestBatchOnDeviceForScopeOnCPU(t *testing.T) {
 	dev := emulated(t, "emulate,mem=16MiB")
 	for b, err := range load(t, wide{4, 2}, data.Config{Batch: 2, Device: dev}).Batches() {
@@ -168,7 +168,7 @@ func TestBatchOnDeviceForScopeOnCPU(t *testing.T) {
 			t.Error(err)
 		}
 		tensor.Do(func(s *tensor.Scope) {
-			// the refused tensor has not changed
+			// the refused tensor is unchanged
 			if x := s.From(b.Y); x.Device() != device.Device(dev) {
 				t.Errorf("it is on %v", x.Device())
 			}
@@ -180,8 +180,8 @@ func TestBatchOnDeviceForScopeOnCPU(t *testing.T) {
 // plainDevice is a device without page-locked memory.
 type plainDevice struct{ device.Device }
 
-// Device memory and page-locked memory do not grow over many epochs. The memory of batches ahead of
-// the loop is bounded.
+// Device memory and page-locked memory do not grow over many epochs. The memory of batches prepared
+// ahead is bounded.
 func TestNoGrowthOverEpochs(t *testing.T) {
 	dev := emulated(t, "emulate,mem=32MiB")
 	const size = 4000
@@ -209,8 +209,8 @@ func TestNoGrowthOverEpochs(t *testing.T) {
 		if epoch == 4 {
 			reserved = st.Reserved
 		}
-		// At most four batches are ahead or in the loop. Each has three tensors, with up to 512
-		// bytes of rounding for each.
+		// At most four batches are in the loop or prepared ahead of it. Each has three tensors, and
+		// each tensor is rounded up by at most 512 bytes.
 		if most := 4 * (batch + 3*512); st.AllocatedPeak > most {
 			t.Fatalf("epoch %d: %d bytes at once, want at most %d", epoch, st.AllocatedPeak, most)
 		}
@@ -223,12 +223,12 @@ func TestNoGrowthOverEpochs(t *testing.T) {
 	}
 }
 
-// If batches prepared ahead exhaust the memory, the loop yields a typed error, and all memory is
+// If batches prepared ahead exhaust the memory, the loop returns a typed error, and all memory is
 // freed.
 func TestOutOfMemoryAhead(t *testing.T) {
 	for _, pin := range []bool{false, true} {
 		dev := emulated(t, "emulate,mem=4MiB")
-		// a batch has 1.6 MB
+		// the size of a batch is 1.6 MB
 		l := load(t, wide{40, 100_000}, data.Config{Batch: 4, Workers: 2, Prefetch: 6, Device: dev, Pin: pin})
 		var kept []*data.Batch
 		var got error
@@ -255,7 +255,7 @@ func TestOutOfMemoryAhead(t *testing.T) {
 		if a, p := dev.Stats().Allocated, dev.PinnedStats().Allocated; a != 0 || p != 0 {
 			t.Errorf("pin %v: %d bytes are left, %d page-locked", pin, a, p)
 		}
-		// The same loader works again when there is memory for its batches.
+		// The same device has memory for smaller batches.
 		small := load(t, wide{8, 10_000}, data.Config{Batch: 4, Device: dev, Pin: pin})
 		n := 0
 		for b, err := range small.Batches() {
@@ -271,8 +271,8 @@ func TestOutOfMemoryAhead(t *testing.T) {
 	}
 }
 
-// TestTargetsThatAreInputs checks batches in which one tensor is in several places, as for an
-// autoencoder. The tensors of all places can be given to scopes separately.
+// TestTargetsThatAreInputs checks batches in which inputs and targets are the same tensor, as for
+// an autoencoder. Each of them can be given to a scope separately.
 func TestTargetsThatAreInputs(t *testing.T) {
 	dev := emulated(t, "emulate,mem=32MiB")
 	twice := func(samples []data.Sample) (*data.Batch, error) {
@@ -339,11 +339,11 @@ func onDevice(d device.Device) []tensor.Option {
 }
 
 // A step may occupy the memory that a prefetched batch needs. Then the batch is copied to the
-// device when the loop asks for it.
+// device when the loop needs it.
 func TestNoMemoryAheadIsMadeUpFor(t *testing.T) {
 	for _, workers := range []int{1, 3} {
 		dev := emulated(t, "emulate,mem=6MiB")
-		// a batch has 0.8 MB
+		// the size of a batch is 0.8 MB
 		l := load(t, wide{12, 100_000}, data.Config{Batch: 2, Workers: workers, Prefetch: 4, Device: dev})
 		at := 0
 		for b, err := range l.Batches() {
@@ -355,13 +355,13 @@ func TestNoMemoryAheadIsMadeUpFor(t *testing.T) {
 				if x.Device() != device.Device(dev) || b.Y.Device() != device.Device(dev) || x.Select(0, 1).Mean().Item() != float64(2*at+1) {
 					t.Errorf("%d workers: batch %d is %v on %s", workers, at, b.Index, x.Device().Name())
 				}
-				// occupy all free memory, in ever smaller blocks, until the step ends
+				// occupy all free memory until the step ends, in smaller and smaller blocks
 				room := dev.Info().Memory - dev.Stats().Allocated
 				for size := room; size > 64<<10; size /= 4 {
 					for tensor.Try(func() { s.Empty(size / 4) }) == nil {
 					}
 				}
-				time.Sleep(time.Millisecond) // meanwhile the workers try to allocate
+				time.Sleep(time.Millisecond) // meanwhile the workers try to allocate memory
 			}, tensor.On(dev))
 			at++
 		}

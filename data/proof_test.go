@@ -18,8 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// epoch measures the time of one epoch over 48 samples. The transform calls the function work for
-// each sample.
+// epoch measures the time of one epoch over 48 samples, whose transform calls work.
 func epoch(t *testing.T, workers int, work func()) time.Duration {
 	t.Helper()
 	l := load(t, &squares{n: 48}, data.Config{Batch: 4, Workers: workers, Transform: func(s data.Sample, _ *rand.Rand) (data.Sample, error) {
@@ -38,7 +37,7 @@ func epoch(t *testing.T, workers int, work func()) time.Duration {
 func TestWorkersWorkAtOnce(t *testing.T) {
 	wait := func() { time.Sleep(2 * time.Millisecond) }
 	best := 0.0
-	for range 3 { // a loop, because other load may spoil a measurement
+	for range 3 { // repeat, because other load may spoil a measurement
 		one, four := epoch(t, 1, wait), epoch(t, 4, wait)
 		if best = max(best, one.Seconds()/four.Seconds()); best >= 2.5 {
 			return
@@ -47,10 +46,10 @@ func TestWorkersWorkAtOnce(t *testing.T) {
 	t.Errorf("4 workers are %.2f times as fast as one", best)
 }
 
-// If the transform computes, two workers make at least 1.6 times as many batches as one worker.
-// This needs two free cores. With fewer cores, they must reach 0.85 of the speedup of two
-// goroutines without a loader. Only FLAMBEAU_SOAK checks the ratio. Otherwise the test runs the
-// same code with less work.
+// With a transform that computes, two workers make at least 1.6 times as many batches as one
+// worker. This needs two free cores. With fewer cores, they must reach 0.85 of the speedup of two
+// goroutines without a loader. The ratio is checked only if FLAMBEAU_SOAK is set. Otherwise the
+// test runs the same code with less work.
 func TestWorkersShareTheCores(t *testing.T) {
 	spin, rounds := 10_000, 2
 	soak := os.Getenv("FLAMBEAU_SOAK") != ""
@@ -81,7 +80,7 @@ func TestWorkersShareTheCores(t *testing.T) {
 		wg.Wait()
 		return time.Since(start)
 	}
-	var least [4]time.Duration // the minimum is the measurement least disturbed by other load
+	var least [4]time.Duration // the shortest time is the one least disturbed by other load
 	for k := range rounds {
 		for i, d := range []time.Duration{epoch(t, 1, compute), epoch(t, 2, compute), bare(1), bare(2)} {
 			if k == 0 || d < least[i] {
@@ -96,8 +95,8 @@ func TestWorkersShareTheCores(t *testing.T) {
 	}
 }
 
-// growing is the name of an environment variable. If it is set, TestMemoryStaysLevel prints the
-// process's memory after each epoch. The test sets it for a child process.
+// growing is the name of an environment variable, which the test sets for a child process. In that
+// process, TestMemoryStaysLevel prints the process's memory after each epoch.
 const growing = "FLAMBEAU_TEST_GROWING"
 
 // resident returns the memory of the process after a garbage collection. On Linux it is the
@@ -117,8 +116,7 @@ func resident() (int, error) {
 	return int(m.HeapAlloc), nil
 }
 
-// After 100 epochs, a process that loads data has at most a twentieth more memory than after 5
-// epochs.
+// A process that loads data has at most 5 % more memory after 100 epochs than after 5 epochs.
 func TestMemoryStaysLevel(t *testing.T) {
 	if os.Getenv(growing) != "" {
 		l := load(t, wide{64, 5000}, data.Config{Batch: 8, Workers: 3, Shuffle: true})

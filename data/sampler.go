@@ -21,11 +21,11 @@ type Sampler interface {
 // may keep and change the slices.
 type BatchSampler interface {
 	Len() int                          // number of batches in an epoch
-	Batches(epoch int) iter.Seq[[]int] // the indexes of each batch's samples in the dataset
+	Batches(epoch int) iter.Seq[[]int] // indexes in the dataset, one slice for each batch
 }
 
-// repeater is a sampler that may return an index several times in an epoch. For each occurrence of
-// an index, the loader draws new random numbers.
+// A repeater is a sampler that may return an index several times in an epoch. For each occurrence
+// of an index, the loader draws new random numbers.
 type repeater interface{ repeats() bool }
 
 func repeats(s any) bool {
@@ -120,7 +120,7 @@ func (s SubsetRandomSampler) Indices(epoch int) iter.Seq[int] {
 // WeightedRandomSampler draws samples by weight: see [NewWeightedRandomSampler].
 type WeightedRandomSampler struct {
 	weights     []float64
-	sums        []float64 // sums[i] is the sum of the weights 0 … i
+	sums        []float64 // sums[i] is the sum of the weights with indexes 0 to i
 	samples     int
 	replacement bool
 	seed        uint64
@@ -173,7 +173,7 @@ func (s *WeightedRandomSampler) Indices(epoch int) iter.Seq[int] {
 			for range s.samples {
 				u := rng.Float64() * total
 				i := sort.Search(len(s.sums), func(i int) bool { return s.sums[i] > u })
-				// rounding may make u·total as large as total
+				// due to rounding, u·total may equal total
 				for i == len(s.sums) || s.weights[i] == 0 {
 					i--
 				}

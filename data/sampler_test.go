@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// A weighted sampler draws each index with the frequency that its weight says.
+// A weighted sampler draws each index with a frequency proportional to its weight.
 func TestWeightedSampler(t *testing.T) {
 	w := []float64{1, 0, 3, 6}
 	s, err := data.NewWeightedRandomSampler(w, 20000, true, 4)
@@ -111,7 +111,7 @@ func TestLengthSampler(t *testing.T) {
 			if u := slices.Compact(slices.Clone(all)); len(u) != len(all) || !c.DropLast && len(u) != len(lengths) {
 				t.Errorf("%+v: %d samples, %d different, of %d", c, len(all), len(u), len(lengths))
 			}
-			// Random batches of 8 samples would have a spread of about 78.
+			// Random batches of 8 samples would have a mean spread of lengths of about 78.
 			if mean := float64(spread) / float64(len(epochs[e])); mean > 45 {
 				t.Errorf("%+v: a mean spread of %v", c, mean)
 			}
@@ -161,7 +161,7 @@ func TestSamplers(t *testing.T) {
 	if _, err := data.NewBatchSampler(s, 0, false); err == nil {
 		t.Error("no batch size")
 	}
-	// All ranks have the same order in an epoch. The loader's epoch changes it.
+	// All ranks use the same order in an epoch. Another epoch has another order.
 	var all [2][]int
 	for rank := range 3 {
 		d, err := data.NewDistributedSampler(9, data.DistributedConfig{Rank: rank, World: 3, Shuffle: true})

@@ -2,19 +2,18 @@ package data
 
 import "fmt"
 
-// place is the position of a loader.
+// place is a position of a loader: an epoch, and a number of batches in it.
 type place struct {
 	epoch int
-	// number of seen batches of the epoch, including batches that Skip left empty
+	// number of seen batches in the epoch, including batches that Skip left empty
 	at int
 }
 
 // StateDict returns the position of the loader, for a checkpoint. If it is called within the loop,
-// the batch of the current iteration counts as seen. The keys "epoch", "position" and "seed" are
-// the state. Their values are int64. The seed, a uint64, is saved as the int64 with the same bits.
-// The keys "batches" (in an epoch), "samples" (in the dataset) and "batch" ([Config].Batch) are
-// int64 too, and -1 if unknown. [Loader.LoadStateDict] compares these three values with the
-// loader's own.
+// the batch of the current iteration counts as seen. The keys "epoch", "position" and "seed" hold
+// the position, as int64 values. The seed, a uint64, is saved as the int64 with the same bits. The
+// keys "batches" (in an epoch), "samples" (in the dataset) and "batch" ([Config].Batch) are int64
+// too, and -1 if unknown. [Loader.LoadStateDict] compares these three values with the loader's own.
 func (l *Loader) StateDict() map[string]any {
 	n := int64(l.Len())
 	l.mu.Lock()
@@ -31,12 +30,12 @@ func (l *Loader) samples() int64 {
 }
 
 // LoadStateDict makes the next loop continue after the last batch that was seen when the state was
-// saved. It takes the seed from the state. So the order and the random numbers are those of an
+// saved. It takes the seed from the state. The order and the random numbers are those of an
 // uninterrupted loop, whatever the number of workers. Batches that were seen are not prepared
 // again. The dataset, batch size and samplers must be the same as when the state was saved. A
 // sampler given in Config keeps its own seed. If the state was saved at the last batch of an epoch,
-// the next loop runs through the rest of that epoch, which is empty. An error is a *[StateError],
-// and then l is unchanged.
+// the next loop has no batches. If LoadStateDict fails, the error is a *[StateError], and l is
+// unchanged.
 func (l *Loader) LoadStateDict(state map[string]any) error {
 	num := func(key string) (int64, error) {
 		v, ok := state[key]
@@ -65,7 +64,7 @@ func (l *Loader) LoadStateDict(state map[string]any) error {
 		return &StateError{"batches", fmt.Sprintf("the state is of an epoch of %d batches, this loader's has %d; dataset, batch size and sampler must be the same", v[3], n)}
 	}
 	for key, now := range map[string]int64{"samples": l.samples(), "batch": int64(l.c.Batch)} {
-		// states of earlier versions lack these keys
+		// the states of earlier versions lack these keys
 		if was, ok := state[key]; ok && was != now {
 			return &StateError{key, fmt.Sprintf("the state is of %v, this loader has %d; dataset, batch size and sampler must be the same", was, now)}
 		}
@@ -102,7 +101,7 @@ func (l *Loader) Epoch() int {
 	return l.next.epoch
 }
 
-// Skipped returns how many samples Config.Skip has left out so far.
+// Skipped returns the number of samples that Config.Skip has left out so far.
 func (l *Loader) Skipped() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,8 +119,8 @@ func (l *Loader) begin() (from place, seed uint64, turn int) {
 	return from, l.seed, l.turn
 }
 
-// recordProgress records how far a loop has come. It ignores a loop that is not the latest loop, or
-// that began before a state was loaded.
+// recordProgress records the position of a loop. It ignores a loop that is not the latest loop, and
+// a loop that began before a state was loaded.
 func (l *Loader) recordProgress(turn int, p place, skipped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -29,7 +29,7 @@ func ExampleLoader_Steps() {
 		loss := step.X.Mul(w).Flatten(0, 1).Sub(step.Y).Square().Mean()
 		loss.Backward()
 		fmt.Println(loss.Item(), w.Grad().Item())
-	} // here the step's scope frees its tensors
+	} // at the end of its body, the step's scope frees its tensors
 	// Output:
 	// 2.5 5
 	// 12.5 30

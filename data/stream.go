@@ -9,9 +9,9 @@ import (
 
 // A Stream yields samples one after another, and their number need not be known: torch's
 // IterableDataset. Each call of Samples restarts the epoch. The samples, their order and their
-// errors depend only on the epoch. An error takes the place of a sample, and the stream may
-// continue after it. Only one goroutine at a time reads a stream. The functions of this package
-// that take streams read them lazily.
+// errors depend only on the epoch. An error stands for a sample that could not be read, and the
+// stream may continue after it. Only one goroutine at a time reads a stream. The functions of this
+// package that take streams read them lazily.
 type Stream interface {
 	Samples(epoch int) iter.Seq2[Sample, error]
 }
@@ -30,9 +30,10 @@ type Sharder interface {
 }
 
 // StreamOf returns the samples of a dataset in the order of a sampler. If s is nil, the samples
-// come in the order of their indexes. A panic of the dataset becomes the *[PanicError] of its
-// sample. The random numbers of a [RandDataset] depend only on the epoch and the sample's index. If
-// the sampler draws with replacement, the sample's place in the epoch replaces its index.
+// come in the order of their indexes. A panic in the dataset becomes a *[PanicError] in place of
+// the sample. The random numbers of a [RandDataset] depend only on the epoch and the sample's
+// index. If the sampler draws with replacement, they depend on the sample's position in the epoch
+// instead of its index.
 func StreamOf(ds Dataset, s Sampler) Stream {
 	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
 		return func(yield func(Sample, error) bool) {
@@ -66,8 +67,8 @@ func StreamOf(ds Dataset, s Sampler) Stream {
 }
 
 // ShardStream returns the part of a stream that one of several processes reads. If the stream is a
-// [Sharder], its Shard method returns this part. Otherwise the part has every sample whose number
-// modulo world equals rank. The error is a *[ConfigError].
+// [Sharder], its method Shard returns this part. Otherwise the part consists of the samples whose
+// number modulo world equals rank. The error is a *[ConfigError].
 func ShardStream(s Stream, rank, world int) (Stream, error) {
 	switch {
 	case world < 1:
@@ -131,7 +132,8 @@ func ShuffleStream(s Stream, buffer int, seed uint64) (Stream, error) {
 }
 
 // MapStream applies f to every sample. f runs in the goroutine that reads the stream, while
-// Config.Transform runs in the workers. A panic of f becomes the *[PanicError] of its sample.
+// Config.Transform runs in the workers. A panic in f becomes a *[PanicError] in place of the
+// sample.
 func MapStream(s Stream, f func(s Sample) (Sample, error)) Stream {
 	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
 		return func(yield func(Sample, error) bool) {

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// count is a stream of n numbers. In place of each number in the list bad, it has an error.
+// count is a stream of n numbers. It has an error in place of each number that the list bad names.
 func count(n int, bad ...int) data.Stream {
 	return data.StreamFunc(func(epoch int) iter.Seq2[data.Sample, error] {
 		return func(yield func(data.Sample, error) bool) {
@@ -89,7 +89,7 @@ func TestStreams(t *testing.T) {
 				t.Errorf("%v, want %v", got, c.want)
 			}
 		}
-		for range c.s.Samples(0) { // a program may leave a loop over the stream early
+		for range c.s.Samples(0) { // the loop over the stream ends early
 			break
 		}
 	}
@@ -104,7 +104,8 @@ func TestStreams(t *testing.T) {
 
 func second(_ data.Stream, err error) error { return err }
 
-// files is a stream of n files that can be read separately. File f holds 100f and 100f+1.
+// files is a stream of n files, which can be read separately. File f holds the numbers 100f and
+// 100f+1.
 type files struct{ n int }
 
 func (f files) Samples(epoch int) iter.Seq2[data.Sample, error] { return f.part(0, 1).Samples(epoch) }
@@ -122,8 +123,8 @@ func (f files) part(rank, world int) data.Stream {
 
 func (f files) Shard(rank, world int) data.Stream { return f.part(rank, world) }
 
-// A shuffle buffer loses no sample, and mixes the samples. It moves no sample ahead by more than
-// the buffer's size.
+// A shuffle buffer loses no sample, and mixes the samples. No sample comes earlier by more than the
+// buffer's size.
 func TestShuffleBuffer(t *testing.T) {
 	const n, buffer = 1000, 50
 	s := stream(t)(data.ShuffleStream(count(n), buffer, 3))

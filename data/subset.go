@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Subset has the samples of a dataset that Index lists, in the order of Index.
+// Subset is a dataset of those samples of another dataset that Index lists, in the order of Index.
 type Subset struct {
 	Of    Dataset
 	Index []int
@@ -17,7 +17,7 @@ func (s Subset) Len() int { return len(s.Index) }
 // Get returns sample i of the subset.
 func (s Subset) Get(i int) (Sample, error) { return s.Of.Get(s.Index[i]) }
 
-// getBatch calls GetBatch of the underlying dataset, which is a Batcher.
+// getBatch calls GetBatch of the underlying dataset, which must be a Batcher.
 func (s Subset) getBatch(index []int) (*Batch, error) {
 	of := make([]int, len(index))
 	for k, i := range index {
@@ -26,9 +26,9 @@ func (s Subset) getBatch(index []int) (*Batch, error) {
 	return batcher(s.Of)(of)
 }
 
-// The functions below recognise datasets of this package that wrap other datasets. They recognise
-// them by type, not by an interface. So if a program's type embeds such a dataset and has its own
-// method Get, the functions call this Get.
+// The functions below recognise datasets of this package that wrap other datasets. They use the
+// types instead of an interface. So a type that embeds such a dataset and has its own method Get is
+// not mistaken for it.
 
 // random reports whether samples of ds depend on random numbers.
 func random(ds Dataset) bool {

@@ -14,7 +14,7 @@ var errStopped = errors.New("the loop is over")
 type worker struct {
 	r      *run
 	random bool
-	// function that makes a whole batch; nil means that batches are made sample by sample
+	// makes a whole batch; nil means that batches are made sample by sample
 	batch func(index []int) (*Batch, error)
 	// index of the sample being made; -1 if there is none
 	at      int
@@ -24,7 +24,7 @@ type worker struct {
 	index   []int
 }
 
-// work makes batches until there are no more.
+// work makes batches until there are no more jobs.
 func (r *run) work() {
 	c := &r.l.c
 	w := &worker{r: r, random: r.l.ds != nil && random(r.l.ds) || c.Transform != nil, pcg: rand.NewPCG(0, 0)}
@@ -32,7 +32,7 @@ func (r *run) work() {
 	if !w.random && c.Collate == nil && r.l.ds != nil {
 		w.batch = batcher(r.l.ds)
 	}
-	open := -1 // number of the batch being made
+	open := -1 // number of the batch in progress
 	defer func() {
 		if open >= 0 {
 			r.store(open, result{err: &SampleError{w.at, errExit}})
@@ -49,7 +49,6 @@ func (r *run) work() {
 	}
 }
 
-// make makes the batch of a job.
 func (w *worker) make(j job) (res result) {
 	w.at = -1
 	if ds := w.r.l.ds; ds != nil {
@@ -77,7 +76,7 @@ func (w *worker) make(j job) (res result) {
 		if whole == nil {
 			return result{b: b}
 		}
-		// GetBatch has failed. Make the batch sample by sample to find the bad sample.
+		// GetBatch has failed. Make the batch sample by sample to find the sample that fails.
 	}
 	w.samples, w.index = w.samples[:0], w.index[:0]
 	defer func() { clear(w.samples) }()
@@ -100,7 +99,7 @@ func (w *worker) make(j job) (res result) {
 		w.samples, w.index = append(w.samples, s), append(w.index, i)
 	}
 	w.at = -1
-	// Errors of the stream were added before errors of Transform, so sort them.
+	// The errors of the stream precede those of Transform, so sort all by index.
 	if w.r.l.ds == nil {
 		slices.SortFunc(res.skipped, func(a, b *SampleError) int { return a.Index - b.Index })
 	}
@@ -136,7 +135,7 @@ func (w *worker) make(j job) (res result) {
 	return res
 }
 
-// sample makes sample k of a batch.
+// sample returns sample k of the batch of job j.
 func (w *worker) sample(j *job, k int) (s Sample, err error) {
 	l, i := w.r.l, j.index[k]
 	err = guard(func() (err error) {

@@ -37,7 +37,7 @@ func autocastModels(s *tensor.Scope) map[string]struct {
 	}
 }
 
-// The models train under autocast: losses are close to those of float32, and every parameter gets a
+// The models train under autocast: losses are near those in float32, and every parameter gets a
 // finite float32 gradient.
 func TestModelsUnderAutocast(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
@@ -66,7 +66,7 @@ func TestModelsUnderAutocast(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// Tensors saved for the gradients need less memory under autocast.
+// Under autocast, the tensors saved for the gradients need less memory.
 func TestAutocastMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=16GiB")
 	if err != nil {

@@ -30,8 +30,8 @@ func BenchmarkCharGPTStep(b *testing.B) {
 	})
 }
 
-// The benchmark counts the tokens a second of greedy generation with the cache. The model is narrow
-// and as deep as GPT-2.
+// The benchmark measures the tokens a second of greedy generation with the cache. The model is
+// narrow, and as deep as GPT-2.
 func BenchmarkGenerate(b *testing.B) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := models.NewGPT(models.GPTConfig{Vocab: 1000, Context: 256, Layers: 6, Heads: 6, Width: 192}, nn.In(s))

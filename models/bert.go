@@ -12,15 +12,16 @@ import (
 
 // BERTConfig is the configuration of a [BERT]. Hugging Face's names are in brackets.
 type BERTConfig struct {
-	Vocab   int     // number of tokens [vocab_size]
-	Context int     // maximum length of a sequence [max_position_embeddings]
-	Types   int     // number of kinds of tokens; 0 means 2, first and second text [type_vocab_size]
-	Layers  int     // number of blocks [num_hidden_layers]
-	Heads   int     // attention heads, a divisor of Width [num_attention_heads]
-	Width   int     // number of features of a token [hidden_size]
-	Hidden  int     // number of features inside a block's MLP; 0 means 4·Width [intermediate_size]
-	Pad     int     // the padding token, whose embedding is not trained [pad_token_id]
-	Eps     float64 // epsilon of the layer norms; 0 means 1e-12 [layer_norm_eps]
+	Vocab   int // number of tokens [vocab_size]
+	Context int // maximum length of a sequence [max_position_embeddings]
+	// number of token types; 0 means 2, for the first and the second text [type_vocab_size]
+	Types  int
+	Layers int     // number of blocks [num_hidden_layers]
+	Heads  int     // attention heads, a divisor of Width [num_attention_heads]
+	Width  int     // number of features of a token [hidden_size]
+	Hidden int     // number of features inside a block's MLP; 0 means 4·Width [intermediate_size]
+	Pad    int     // the padding token, whose embedding is not trained [pad_token_id]
+	Eps    float64 // epsilon of the layer norms; 0 means 1e-12 [layer_norm_eps]
 	// probability of dropping features and attention weights [hidden_dropout_prob,
 	// attention_probs_dropout_prob]
 	Dropout float64
@@ -74,9 +75,9 @@ func (c BERTConfig) full() BERTConfig {
 // without padding.
 type BERTInput struct {
 	// [batch, length], bool or integers, not 0 for real tokens; text.Pad makes such a mask. nil
-	// means that all tokens are real
+	// means no padding
 	Mask *tensor.Tensor
-	// [batch, length], integers, 0 for tokens of the first text and 1 for the second; nil means 0
+	// [batch, length], integers: 0 for tokens of the first text and 1 for the second; nil means 0
 	Types *tensor.Tensor
 }
 
@@ -87,12 +88,12 @@ type BERT struct {
 	Pooler *bertPooler `nn:"pooler"`
 }
 
-// bertBody has the embeddings and the blocks.
+// bertBody holds the embeddings and the blocks.
 type bertBody struct {
 	nn.Base
 	Embeddings *bertEmbeddings `nn:"embeddings"`
 	Encoder    *bertEncoder    `nn:"encoder"`
-	Config     BERTConfig      `nn:"-"` // the configuration, with defaults filled in
+	Config     BERTConfig      `nn:"-"` // with defaults filled in
 }
 
 type bertEmbeddings struct {
@@ -131,8 +132,8 @@ type bertDense struct {
 	Dense *nn.Linear `nn:"dense"`
 }
 
-// bertOutput is the end of a branch: a linear layer, dropout, the sum with the branch's input, and
-// a layer norm.
+// bertOutput is the end of a residual branch: a linear layer, dropout, the sum with the branch's
+// input, and a layer norm.
 type bertOutput struct {
 	nn.Base
 	Dense *nn.Linear    `nn:"dense"`
@@ -225,7 +226,7 @@ func (m *bertBody) Features(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	})
 }
 
-// rate returns the dropout probability of a layer: 0 in evaluation mode.
+// rate returns the dropout probability for a layer with Base b, which is 0 in evaluation mode.
 func (c BERTConfig) rate(b *nn.Base) float64 {
 	if !b.Training() {
 		return 0
@@ -274,9 +275,9 @@ func (l *bertOutput) run(x, before *tensor.Tensor, c BERTConfig) (y *tensor.Tens
 
 // LoadStateDict is [nn.LoadStateDict] for several kinds of files. The names may be those of Hugging
 // Face's BertModel or, with the prefix "bert.", of a BERT with a head. LoadStateDict ignores the
-// head and position_ids. In old files, gamma and beta are a norm's weight and bias. An error is a
-// *[nn.StateError], or an *[Error] if two names of the file mean one tensor of the model. After an
-// error, nothing was loaded.
+// head and position_ids. In old files, the weight and the bias of a norm are named gamma and beta.
+// An error is a *[nn.StateError], or an *[Error] if two names in the file mean one tensor of the
+// model. After an error, nothing was loaded.
 func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string {
 		if strings.HasPrefix(name, "cls.") || strings.HasPrefix(name, "classifier.") {
@@ -291,7 +292,7 @@ func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption
 }
 
 // bertNames converts the names of a state dict to this package's names. rename returns "" for a
-// name to be ignored.
+// name that is to be ignored.
 func bertNames(sd map[string]*tensor.Tensor, rename func(string) string) (map[string]*tensor.Tensor, error) {
 	return renamed("bert", sd, func(name string) string {
 		if name = rename(name); strings.HasSuffix(name, "embeddings.position_ids") {

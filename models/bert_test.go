@@ -43,7 +43,7 @@ func TestBERTEqualsTransformers(t *testing.T) {
 	})
 }
 
-// Padding does not change the results. The numbers of parameters equal those of the originals.
+// Padding does not change the results. The models have as many parameters as the originals.
 func TestBERTMaskAndSizes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.Eval(models.NewBERT(smallBERT(), nn.In(s)))

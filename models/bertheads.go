@@ -11,7 +11,7 @@ import (
 // is also the last layer's weight.
 type MaskedLM struct {
 	nn.Base
-	Bert *bertBody `nn:"bert"` // the encoder without a pooler
+	Bert *bertBody `nn:"bert"` // the encoder, without a pooler
 	Cls  *bertCls  `nn:"cls"`
 }
 
@@ -50,8 +50,8 @@ func (m *MaskedLM) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	})
 }
 
-// Loss returns the mean cross entropy of the labels [batch, length]. A label is the original token
-// where a token was masked, and -100 elsewhere.
+// Loss returns the mean cross entropy of the labels [batch, length]. The label of a masked token is
+// the original token, and all other labels are -100.
 func (m *MaskedLM) Loss(ids, labels *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	return inChild(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		return nn.CrossEntropy(m.Logits(ids, in).Flatten(0, 1), labels.Flatten(0, 1))
@@ -68,8 +68,8 @@ func (m *MaskedLM) TiedNames() map[string]string {
 }
 
 // LoadStateDict is [BERT.LoadStateDict] for Hugging Face's BertForMaskedLM and BertForPreTraining.
-// In a BertForPreTraining it ignores the pooler and the next-sentence head. cls.predictions.decoder
-// may be absent. Otherwise its weight must equal the token table, and its bias the model's bias.
+// In the latter it ignores the pooler and the next-sentence head. The layer cls.predictions.decoder
+// may be absent. If present, its weight must equal the token table, and its bias the model's bias.
 func (m *MaskedLM) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string {
 		if strings.HasPrefix(name, "cls.seq_relationship.") || strings.HasPrefix(name, "bert.pooler.") {
@@ -91,8 +91,8 @@ type SequenceClassifier struct {
 	Classifier *nn.Linear `nn:"classifier"`
 }
 
-// NewSequenceClassifier returns a model for this number of classes. It panics with an *[Error] if
-// the configuration is invalid.
+// NewSequenceClassifier returns a model for the given number of classes. It panics with an *[Error]
+// if the configuration is invalid.
 func NewSequenceClassifier(c BERTConfig, classes int, opts ...nn.Option) *SequenceClassifier {
 	if classes < 1 {
 		panic(wrong("bert", "%d classes", classes))
@@ -106,16 +106,16 @@ func (m *SequenceClassifier) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	return m.Logits(ids, BERTInput{})
 }
 
-// Logits is Forward with a mask and token types. For the loss, call nn.CrossEntropy with the logits
-// and the classes [batch].
+// Logits is Forward with a mask and token types. The loss is nn.CrossEntropy of the logits and the
+// classes [batch].
 func (m *SequenceClassifier) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	return inChild(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		return m.Classifier.Forward(drop(m.Bert.Pooled(ids, in), m.Bert.Config.rate(&m.Base)))
 	})
 }
 
-// LoadStateDict works as [BERT.LoadStateDict], for Hugging Face's BertForSequenceClassification
-// including its head.
+// LoadStateDict is [BERT.LoadStateDict] for Hugging Face's BertForSequenceClassification, including
+// its head.
 func (m *SequenceClassifier) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string { return name })
 	if err != nil {

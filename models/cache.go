@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Cache holds the keys and values of the tokens that a [GPT] has processed. With it, each further
-// token costs only the work of one position. NewCache allocates all of its memory:
+// A Cache holds the keys and values of the tokens that a [GPT] has processed. With a cache, each
+// further token costs the work of one position. NewCache allocates all of the cache's memory:
 // 2·layers·batch·context·width elements.
 type Cache struct {
 	keys, values []*tensor.Tensor // one tensor for each layer, [batch, heads, context, features]

@@ -13,13 +13,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// captureCase is a model with a loss of random data, which its step draws.
+// captureCase is a model with a loss, which draws its random data in each step.
 type captureCase struct {
 	name string
 	make func() (model any, loss func(s *tensor.Scope) *tensor.Tensor)
 }
 
-// captureCases returns each kind of model in a small size, with dropout and batch norm.
+// captureCases returns each kind of model at a small size, with dropout and batch norm.
 func captureCases() []captureCase {
 	images := func(model interface {
 		Forward(*tensor.Tensor) *tensor.Tensor
@@ -74,9 +74,9 @@ func captureCases() []captureCase {
 	}
 }
 
-// TestCapturedOnCPU: replays of a training step that was captured on the CPU give the bits of eager
-// steps, in float32 and under autocast. That includes parameters, running statistics and the
-// generator's state.
+// TestCapturedOnCPU checks replays of a training step that was captured on the CPU, in float32 and
+// under autocast. Parameters, running statistics and the generator's state are bitwise equal to
+// those of eager steps.
 func TestCapturedOnCPU(t *testing.T) {
 	for _, c := range captureCases() {
 		for _, low := range []dtype.Type{0, dtype.BF16} {

@@ -18,14 +18,14 @@ func NewCharGPT(corpus string, c GPTConfig, opts ...nn.Option) (*GPT, *text.Char
 }
 
 // A CharGPTRecipe is a recipe for training a [GPT] on characters. It has the size of the model, and
-// the settings of AdamW, clipping and a schedule. Use optim.NewAdamW, optim.ClipGradNorm, and
-// sched.NewWarmUp before sched.NewCosineAnnealing.
+// the settings of AdamW, clipping and a schedule. It is meant for optim.NewAdamW,
+// optim.ClipGradNorm, and sched.NewWarmUp followed by sched.NewCosineAnnealing.
 type CharGPTRecipe struct {
-	Config GPTConfig // Vocab is 0, since the text determines it
+	Config GPTConfig // the text determines Vocab, which is 0 here
 	Batch  int       // number of blocks of Context tokens in a step
 	Steps  int
-	Warmup int // number of steps in which the learning rate rises
-	// the learning rate after the warm-up, and at the end of the cosine decay
+	Warmup int // number of steps of the warm-up
+	// learning rate after the warm-up, and at the end of the cosine decay
 	LR, MinLR   float64
 	Beta1       float64 // settings of AdamW
 	Beta2       float64
@@ -35,8 +35,8 @@ type CharGPTRecipe struct {
 }
 
 // CharGPTDefaults returns a recipe for training on a CPU with a text of a few hundred thousand
-// characters. Training its 0.8 million parameters takes about two minutes on two cores. Then the
-// model predicts unseen characters far better than a guess by their frequencies.
+// characters. The model has 0.8 million parameters, and training takes about two minutes on two
+// cores. Afterwards it predicts unseen characters far better than their frequencies do.
 func CharGPTDefaults() CharGPTRecipe {
 	return CharGPTRecipe{
 		Config: GPTConfig{Context: 64, Layers: 4, Heads: 4, Width: 128},

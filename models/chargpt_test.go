@@ -17,10 +17,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// story writes a text of at least n characters by a random grammar. The text is about people and
-// things of a harbour. Sentences agree in number and tense, numbers add up, and quotations close.
-// The spelling of the words has about three bits a character. To predict the words, a model needs
-// more context than one character.
+// story generates a text of at least n characters with a random grammar. The text is about people
+// and things in a harbour. Sentences agree in number and tense, numbers add up, and quotations are
+// closed. The entropy of the words' spelling is about three bits for each character. To predict the
+// words, a model needs more context than one character.
 func story(seed uint64, n int) string {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	pick := func(list string) string { w := strings.Fields(list); return w[rng.IntN(len(w))] }
@@ -159,8 +159,8 @@ func trainChars(t *testing.T, corpus string, r models.CharGPTRecipe) (loss, entr
 	return loss, entropy
 }
 
-// The recipe learns more than the frequencies of characters. The test uses a shorter recipe. With
-// FLAMBEAU_SOAK it trains the whole recipe on half a megabyte.
+// The recipe learns more than the frequencies of characters. Without FLAMBEAU_SOAK the test uses a
+// shorter recipe. With it, the test trains the whole recipe on half a megabyte.
 func TestCharGPTLearns(t *testing.T) {
 	r, n, less := models.CharGPTDefaults(), 20_000, 0.3
 	r.Config.Layers, r.Config.Heads, r.Config.Width, r.Config.Context, r.Batch, r.Steps, r.Warmup = 2, 2, 32, 32, 16, 120, 10

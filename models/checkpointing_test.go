@@ -11,15 +11,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A step of every kind of model has the same bits with and without checkpointing. With
-// checkpointing its memory peak is much lower.
+// For every kind of model, a step with checkpointing is bitwise equal to a step without, and its
+// peak memory is much lower.
 func TestCheckpointing(t *testing.T) {
 	type model struct {
 		m     any
 		parts int
 		loss  func(s *tensor.Scope) *tt
 	}
-	// modelsOf returns models of the given size. The test runs small models. For large models it
+	// modelsOf returns models of the given size. The test runs small models. Of large models it
 	// only counts the memory.
 	modelsOf := func(s *tensor.Scope, layers, width, batch, length, image int) map[string]model {
 		in := nn.In(s)
@@ -89,11 +89,11 @@ func TestCheckpointing(t *testing.T) {
 			nn.SetCheckpointing(c.m, true)
 			less, most := peak(), plain/3
 			switch name {
-			// without checkpointing, an MLP keeps only one result of each layer, after the
+			// even without checkpointing, an MLP saves only one result of each layer, that of the
 			// activation
 			case "mlp":
 				most = plain / 2
-			case "resnet": // half of its memory belongs to the layers before the blocks
+			case "resnet": // half of the memory belongs to the layers before the blocks
 				most = plain * 3 / 4
 			}
 			if less > most {

@@ -11,9 +11,9 @@ func relu(x *tensor.Tensor) *tensor.Tensor {
 	return x.Relu()
 }
 
-// LeNet is LeNet-5 (Y. LeCun et al., 1998) with ReLU and max pooling, as it is taught today. It has
-// two convolutions and three linear layers, for images of 28×28, such as MNIST's, or 32×32. As in
-// PyTorch's tutorials, the names of the layers are conv1, conv2, fc1, fc2, fc3. Forward frees the
+// LeNet is LeNet-5 (Y. LeCun et al., 1998) in its usual modern form with ReLU and max pooling. It
+// has two convolutions and three linear layers, for images of 28×28, such as MNIST's, or 32×32. As
+// in PyTorch's tutorials, the layers are named conv1, conv2, fc1, fc2, fc3. Forward frees the
 // results of inner layers when it returns.
 type LeNet struct {
 	nn.Base
@@ -22,7 +22,7 @@ type LeNet struct {
 	Pool          *nn.MaxPool2d
 }
 
-// NewLeNet returns a model for images of size×size pixels with this number of channels. A size
+// NewLeNet returns a model for images of size×size pixels with the given number of channels. A size
 // other than 28 and 32 panics with an *[Error].
 func NewLeNet(size, channels, classes int, opts ...nn.Option) *LeNet {
 	if size != 28 && size != 32 || channels < 1 || classes < 1 {
@@ -62,8 +62,8 @@ type CNN struct {
 	Classifier *nn.Sequential
 }
 
-// NewCNN returns a model for images with this number of channels, of any size from 4×4 up. NewCNN
-// panics with an *[Error] if channels or classes are not positive.
+// NewCNN returns a model for images with the given number of channels, of any size from 4×4 up.
+// NewCNN panics with an *[Error] if channels or classes are not positive.
 func NewCNN(channels, classes int, opts ...nn.Option) *CNN {
 	if channels < 1 || classes < 1 {
 		panic(wrong("cnn", "%d channels and %d classes; both are positive", channels, classes))

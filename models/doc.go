@@ -6,11 +6,11 @@
 //
 //   - Language: [GPT] is OpenAI's GPT-2 in any size, with [GPT.Generate] and [GPT.Stream]. [BERT]
 //     has the heads [MaskedLM] and [SequenceClassifier]. The names are Hugging Face's. Tokens are
-//     int64 tensors [batch, length]. Package data/text makes tokens of text.
+//     int64 tensors [batch, length]. Package data/text converts text to tokens.
 //   - Vision: [MLP], [LeNet] and [CNN] are for small images. [ResNet] and [ViT] have torchvision's
 //     names. Images are floating point tensors [batch, channels, height, width].
 //
 // A constructor panics with an *[Error] if the options contradict each other, because this is a
-// mistake in the program. An example is a width that the heads do not divide. Methods that load or
-// generate return errors.
+// mistake in the program. An example is a width that is not a multiple of the number of heads.
+// Methods that load or generate return errors.
 package models

@@ -15,21 +15,18 @@ type Error struct {
 
 func (e *Error) Error() string { return "models: " + e.Model + ": " + e.Msg }
 
-// Raised marks the error as one that is raised by a panic and returned by tensor.Try. See
-// device.Raised.
+// Raised marks the error as one that a panic raises and tensor.Try returns. See device.Raised.
 func (e *Error) Raised() {}
 
-// wrong returns an *[Error].
 func wrong(model, format string, a ...any) error {
 	return &Error{model, fmt.Sprintf(format, a...)}
 }
 
-// misuse panics with a *tensor.Error.
+// misuse panics with a *tensor.Error of the given kind.
 func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
 	panic(tensor.NewError(op, kind, msg, operands...))
 }
 
-// requireNonNil raises an error for operands that are nil.
 func requireNonNil(op string, operands ...*tensor.Tensor) {
 	for _, x := range operands {
 		if x == nil {
@@ -38,7 +35,7 @@ func requireNonNil(op string, operands ...*tensor.Tensor) {
 	}
 }
 
-// inChild runs f with x in a child of x's scope, and moves f's result out of the child. All further
+// inChild runs f with x in a child of x's scope, and moves f's result out of the child. The other
 // tensors that f allocates are freed with the child, unless a gradient needs them.
 func inChild(x *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	requireNonNil("forward", x)

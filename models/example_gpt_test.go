@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A character model learns a line of text by heart and continues it.
+// A character model memorises a line of text and continues it.
 func ExampleNewCharGPT() {
 	const line = "a lamp, a ship, "
 	tensor.Do(func(s *tensor.Scope) {
@@ -57,7 +57,7 @@ func ExampleNewCharGPT() {
 	// Output: mp, a ship, |
 }
 
-// The weights of GPT-2 have Hugging Face's names. A smaller configuration has the same names.
+// A small GPT has the same names of weights as Hugging Face's GPT-2.
 func ExampleNewGPT() {
 	m := models.NewGPT(models.GPTConfig{Vocab: 100, Context: 8, Layers: 1, Heads: 2, Width: 4})
 	for _, p := range nn.Named(m)[:4] {
@@ -74,7 +74,7 @@ func ExampleNewGPT() {
 	// 12 24 36 48
 }
 
-// The same seed draws the same tokens.
+// With the same seed, Generate draws the same tokens.
 func ExampleGPT_Generate() {
 	tensor.Do(func(s *tensor.Scope) {
 		m := models.NewGPT(models.GPTConfig{Vocab: 100, Context: 8, Layers: 1, Heads: 2, Width: 4}, nn.In(s))
@@ -86,7 +86,7 @@ func ExampleGPT_Generate() {
 	// Output: 2 4 true <nil>
 }
 
-// A prompt and the tokens generated after it must fit the model's positions.
+// A prompt and the tokens generated after it must fit into the model's context.
 func ExampleContextError() {
 	m := models.NewGPT(models.GPTConfig{Vocab: 100, Context: 8, Layers: 1, Heads: 2, Width: 4})
 	_, err := m.Generate([][]int{{1, 2}}, models.GenerateOptions{MaxTokens: 20})
@@ -98,7 +98,7 @@ func ExampleContextError() {
 	// <nil>
 }
 
-// With a cache each token costs only the work of one position.
+// With a cache, each token costs the work of one position.
 func ExampleCache() {
 	tensor.Do(func(s *tensor.Scope) {
 		m := models.NewGPT(models.GPTConfig{Vocab: 100, Context: 8, Layers: 1, Heads: 2, Width: 4}, nn.In(s))

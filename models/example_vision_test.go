@@ -28,22 +28,21 @@ func ExampleLeNet() {
 	// Output: [2, 10] 61706
 }
 
-// The model is a small network for images of any size.
 func ExampleCNN() {
 	m := models.NewCNN(1, 10)
 	fmt.Println(m.Forward(tensor.Ones(4, 1, 8, 8)).Shape())
 	// Output: [4, 10]
 }
 
-// A ResNet-18 would be models.ResNet18(10, 3). This model is narrower, and its weights have the
-// same names.
+// A ResNet-18 would be models.ResNet18(10, 3). This model is narrower, with the same names of
+// weights.
 func Example() {
 	m := nn.Eval(models.NewResNet(models.ResNetConfig{Blocks: [4]int{1, 1, 1, 1}, Width: 8, Classes: 10}))
 	fmt.Println(m.Forward(tensor.Ones(1, 3, 32, 32)).Shape(), nn.StateDict(m)["layer4.0.downsample.0.weight"].Shape())
 	// Output: [1, 10] [64, 32, 1, 1]
 }
 
-// For fine-tuning, a frozen body gets a new head.
+// For fine-tuning, the body is frozen and gets a new head.
 func ExampleResNet_Features() {
 	m := models.NewResNet(models.ResNetConfig{Blocks: [4]int{1, 1, 1, 1}, Width: 8})
 	nn.Eval(nn.Freeze(m))
@@ -54,8 +53,8 @@ func ExampleResNet_Features() {
 	// Output: [2, 5] [5, 64] true
 }
 
-// ViT-B/16 would be models.NewViT(models.ViTB16()). This model is smaller, and its weights have the
-// same names.
+// ViT-B/16 would be models.NewViT(models.ViTB16()). This model is smaller, with the same names of
+// weights.
 func ExampleViT() {
 	m := models.NewViT(models.ViTConfig{Image: 32, Patch: 8, Layers: 2, Heads: 4, Width: 32, Classes: 10})
 	fmt.Println(m.Forward(tensor.Ones(1, 3, 32, 32)).Shape())
@@ -66,14 +65,14 @@ func ExampleViT() {
 }
 
 // The example loads torchvision's published weights into a model with 1000 classes. Without a
-// network, the error says which file to put where.
+// network, the error says which files to put where.
 func ExamplePretrained() {
 	dir, err := os.MkdirTemp("", "weights")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	os.Setenv("FLAMBEAU_OFFLINE", "1") // this line is only for the example
+	os.Setenv("FLAMBEAU_OFFLINE", "1") // only for the example
 	defer os.Unsetenv("FLAMBEAU_OFFLINE")
 
 	sd, err := models.Pretrained(context.Background(), "ResNet18_Weights.IMAGENET1K_V1", dir)

@@ -9,31 +9,31 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// GenerateOptions say how tokens are chosen. The zero value always chooses the likeliest token,
-// until the context is full.
+// GenerateOptions say how tokens are chosen. The zero value chooses the most probable token each
+// time, until the context is full.
 type GenerateOptions struct {
 	MaxTokens int // upper bound of new tokens; 0 means as many as fit into the context
-	// divisor of the logits before a token is drawn; 0 means that the likeliest token is chosen
+	// divisor of the logits before a token is drawn; 0 means that the most probable token is chosen
 	Temperature float64
-	TopK        int // draw among the TopK likeliest tokens; 0 means all tokens
-	// draw only among the likeliest tokens whose total probability is at least TopP, and as few as
-	// possible; 0 means all tokens
+	TopK        int // draw among the TopK most probable tokens; 0 means all tokens
+	// draw among the smallest set of most probable tokens whose total probability is at least TopP;
+	// 0 means all tokens
 	TopP float64
 	Seed uint64 // seed of the random draws
 	Stop []int  // tokens that end a sequence; the result does not contain them
-	// Slide continues when the context is full. It drops the older half of the tokens and computes
-	// the newer half again, because a token's features depend on its position. Without Slide, a
-	// request for more tokens than fit is a [ContextError]. This error comes before any work is
-	// done.
+	// Slide makes generation continue when the context is full. It drops the older half of the
+	// tokens. It computes the newer half again, because a token's features depend on its position.
+	// Without Slide, a request for more tokens than fit is a [ContextError], which is returned
+	// before any work is done.
 	Slide bool
-	// NoCache computes all positions again for each token. This is slower. Tests compare it with
+	// NoCache computes all positions again for each token, which is slower. Tests compare it with
 	// the cache.
 	NoCache bool
 }
 
 // A ContextError reports a sequence that is too long for a model.
 type ContextError struct {
-	// positions of the model, tokens of the prompt, new tokens requested
+	// numbers of positions in the context, of tokens in the prompt, and of requested new tokens
 	Context, Prompt, New int
 }
 
@@ -93,7 +93,7 @@ func (m *GPT) Generate(prompts [][]int, o GenerateOptions) ([][]int, error) {
 	return out, nil
 }
 
-// Stream yields the new tokens after a prompt, each when it is chosen. An error ends the iteration.
+// Stream yields each new token after a prompt as soon as it is chosen. An error ends the iteration.
 // The errors are those of [GPT.Generate]. Leaving the loop ends the work.
 func (m *GPT) Stream(prompt []int, o GenerateOptions) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
@@ -168,8 +168,8 @@ func (g *generation) begin(prompts [][]int) {
 	}
 }
 
-// step chooses the next tokens, appends them and returns them. It reads only these tokens from the
-// device.
+// step chooses the next token of each sequence, appends it to seen, and returns the tokens. It
+// reads only these tokens from the device.
 func (g *generation) step() (ids []int) {
 	g.s.Do(func(c *tensor.Scope) {
 		seen := g.seen.In(c)
@@ -211,11 +211,11 @@ func pick(logits *tensor.Tensor, o GenerateOptions) *tensor.Tensor {
 	if x.Type().Size() < 4 {
 		x = x.Float()
 	}
-	if o.Temperature < 1e-6 { // the division might overflow float32
+	if o.Temperature < 1e-6 { // a smaller divisor could make the logits overflow float32
 		x = x.Sub(x.Amax(-1, tensor.KeepDim))
 	}
 	x = x.DivScalar(max(o.Temperature, 1e-37))
-	var index *tensor.Tensor // the token of each element of x; nil if column i is for token i
+	var index *tensor.Tensor // the tokens of the columns of x; nil if column i is token i
 	switch {
 	case o.TopK > 0 && o.TopK < x.Dim(-1):
 		x, index = x.TopK(o.TopK, -1, true, true)
@@ -227,7 +227,7 @@ func pick(logits *tensor.Tensor, o GenerateOptions) *tensor.Tensor {
 		if index == nil {
 			p, index = p.Sort(-1, true)
 		}
-		before := p.CumSum(-1).Sub(p) // 0 for the likeliest token, which always stays
+		before := p.CumSum(-1).Sub(p) // 0 for the most probable token, which is always kept
 		p = p.MaskedFill(before.GeScalar(o.TopP), 0)
 	}
 	drawn := p.Multinomial(1, true)

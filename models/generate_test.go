@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A tiny temperature draws the likeliest token, even if dividing the logits by it overflows
+// A tiny temperature draws the most probable token, even if dividing the logits by it overflows
 // float32.
 func TestSmallTemperatures(t *testing.T) {
 	s := tensor.NewScope(tensor.Seed(1))
@@ -38,7 +38,8 @@ func TestSmallTemperatures(t *testing.T) {
 	}
 }
 
-// Several goroutines generate with one model, even in training mode, and do not affect each other.
+// Several goroutines can generate with one model at once, even in training mode, without affecting
+// each other.
 func TestGenerateTogether(t *testing.T) {
 	m := models.NewGPT(models.GPTConfig{Vocab: 31, Context: 24, Layers: 2, Heads: 2, Width: 8, Dropout: 0.5})
 	run := func(seed int) []int {
@@ -89,8 +90,7 @@ func TestModelsWithoutInput(t *testing.T) {
 	}
 }
 
-// The memory of a generation does not grow with its length. It is freed when the loop ends, no
-// matter how.
+// The memory of a generation does not grow with its length. It is freed however the loop ends.
 func TestGenerateMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 type tt = tensor.Tensor
 
-// mix returns the hash of i for a seed. It is MurmurHash3's finalizer, as in _golden/language.py.
+// mix hashes i with a seed. It uses MurmurHash3's finalizer, as _golden/language.py does.
 func mix(seed, i int) uint32 {
 	x := uint32(i) + uint32(seed)*0x9E3779B1
 	x = (x ^ x>>16) * 0x85EBCA6B
@@ -25,7 +25,7 @@ func mix(seed, i int) uint32 {
 	return x ^ x>>16
 }
 
-// uniform returns n numbers that are computed from hashes. They are uniform in [-scale, scale).
+// uniform returns n numbers, uniform in [-scale, scale), that are computed from hashes.
 func uniform(seed, n int, scale float64) []float32 {
 	out := make([]float32, n)
 	for i := range out {
@@ -34,8 +34,8 @@ func uniform(seed, n int, scale float64) []float32 {
 	return out
 }
 
-// named returns a model's parameters by their names in the golden file. Such a name is prefix plus
-// the model's own name.
+// named returns a model's parameters by their names in the golden file, which are the model's own
+// names after prefix.
 func named(m any, prefix string) (names []string, params map[string]*tt) {
 	params = map[string]*tt{}
 	for _, p := range nn.Named(m) {
@@ -46,8 +46,7 @@ func named(m any, prefix string) (names []string, params map[string]*tt) {
 	return names, params
 }
 
-// fill sets the parameters to numbers that are computed from hashes. The weights of norms are
-// around 1.
+// fill sets the parameters to numbers computed from hashes. The weights of norms are near 1.
 func fill(m any, prefix string, scale float64) {
 	names, params := named(m, prefix)
 	for i, n := range names {
@@ -62,7 +61,7 @@ func fill(m any, prefix string, scale float64) {
 	}
 }
 
-// digest returns the numbers of the gradient of parameter i that the golden file contains.
+// digest returns those numbers of the gradient of parameter i that the golden file contains.
 func digest(i int, g *tt) []float64 {
 	v := g.Floats()
 	if g.Rank() == 1 {
@@ -104,8 +103,8 @@ func tokens(t *testing.T, s *tensor.Scope, f *golden.File, name string) *tt {
 }
 
 // checkNear compares numbers with PyTorch's float64 numbers. The limit is the tolerance times the
-// greatest number. In float32 it may also be ten times the error of PyTorch's float32 numbers, if
-// this is more. checkNear returns the largest error divided by the greatest number.
+// greatest number. In float32 it is at least ten times the error of PyTorch's float32 numbers.
+// checkNear returns the largest error divided by the greatest number.
 func (r goldenRun) checkNear(what string, got []float64, name string) float64 {
 	t, where := r.t, r.name+" "+r.ty.String()+" on "+r.dev.Name()+": "+what
 	t.Helper()
@@ -137,11 +136,11 @@ type goldenRun struct {
 	f    *golden.File
 	dev  device.Device
 	ty   dtype.Type
-	name string // name of the model in the file
+	name string // name of the model in the golden file
 }
 
-// tolerance is relative to the greatest number of a tensor. It allows for the rounding errors of
-// about thirty consecutive sums.
+// tolerance returns the tolerance relative to the greatest number of a tensor. It allows for the
+// rounding errors of about thirty consecutive sums.
 func (r goldenRun) tolerance() float64 {
 	if r.ty == dtype.F64 {
 		return 1e-12
@@ -149,8 +148,8 @@ func (r goldenRun) tolerance() float64 {
 	return 1e-5
 }
 
-// check compares the results, the loss and the gradients with the file. In the file, the names of
-// the parameters begin with prefix.
+// check compares results, loss and gradients with the golden file. prefix is the prefix of the
+// parameters' names in the file.
 func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt) {
 	r.t.Helper()
 	loss.Backward()
@@ -168,7 +167,8 @@ func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt)
 		switch {
 		case g == nil:
 			r.t.Errorf("%s%s has no gradient", where, n)
-		// The softmax does not depend on this bias, so its gradient consists of rounding errors.
+		// The softmax does not depend on the bias of the keys, so its gradient consists of rounding
+		// errors.
 		case strings.HasSuffix(n, "key.bias"):
 			for _, v := range digest(i, g) {
 				if !(math.Abs(v) < r.tolerance()) {

@@ -64,11 +64,12 @@ func (c GPTConfig) Check() error {
 // [GPT.LoadStateDict] says which names it accepts in addition.
 type GPT struct {
 	nn.Base
-	WTE    *table        `nn:"wte"`  // token table, [vocab, width]; also the last layer's weight
+	// token table, [vocab, width]; also the weight of the last layer
+	WTE    *table        `nn:"wte"`
 	WPE    *table        `nn:"wpe"`  // position table, [context, width]
 	H      []*gptBlock   `nn:"h"`    // the blocks
 	LnF    *nn.LayerNorm `nn:"ln_f"` // layer norm after the blocks
-	Config GPTConfig     `nn:"-"`    // the configuration, with defaults filled in
+	Config GPTConfig     `nn:"-"`    // with defaults filled in
 }
 
 // gptBlock is attention and an MLP, each with a residual connection.
@@ -129,17 +130,17 @@ func NewGPT(c GPTConfig, opts ...nn.Option) *GPT {
 	return m
 }
 
-// Forward returns the logits of the tokens that follow each token of ids, [batch, length, vocab].
-// ids are tokens [batch, length], with at most Context positions.
+// Forward returns logits [batch, length, vocab] for tokens ids [batch, length]: at each position,
+// the logits of the next token. There may be at most Context positions.
 func (m *GPT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&ids, &y)()
 	return inChild(ids, func(ids *tensor.Tensor) *tensor.Tensor { return m.head(m.features(ids, pass{train: true})) })
 }
 
 // Loss returns the mean cross entropy of the model's logits for ids and the targets [batch,
-// length]. A target of -100 does not count. The target of a token is the next token. So for the
-// tokens x of a text, ids are x[:len(x)-1], and targets are x[1:]. The data set text.Blocks returns
-// such pairs. (Hugging Face's models shift their labels themselves.)
+// length]. A target of -100 does not count. The target of a token is the next token. For the tokens
+// x of a text, ids are x[:len(x)-1] and targets are x[1:]. The data set text.Blocks returns such
+// pairs. (Hugging Face's models shift their labels themselves.)
 func (m *GPT) Loss(ids, targets *tensor.Tensor) *tensor.Tensor {
 	requireNonNil("gpt.loss", ids, targets)
 	if targets.Shape() != ids.Shape() {
@@ -155,14 +156,14 @@ func (m *GPT) head(x *tensor.Tensor) *tensor.Tensor {
 	return x.Linear(m.WTE.Weight, nil)
 }
 
-// A pass is one run of the embeddings and blocks over ids.
+// A pass is one forward pass through the embeddings and blocks.
 type pass struct {
-	cache *Cache // the tokens before ids; nil if there are none
+	cache *Cache // holds the tokens before ids; nil if there are none
 	train bool   // apply dropout if the layers are in training mode
-	layer int    // the number of the block
+	layer int    // index of the current block
 }
 
-// features runs the embeddings, the blocks and the last layer norm.
+// features applies the embeddings, the blocks and the last layer norm.
 func (m *GPT) features(ids *tensor.Tensor, p pass) *tensor.Tensor {
 	start := p.cache.Len()
 	checkTokens("gpt", ids, start, m.Config.Context)

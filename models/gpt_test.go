@@ -90,8 +90,8 @@ func TestGPTMisuse(t *testing.T) {
 	}
 }
 
-// State dicts load with and without a prefix, with the tied last layer, and with the masks of old
-// files.
+// State dicts load with and without a prefix, with the tied weight of the last layer, and with the
+// masks of old files.
 func TestGPTLoadStateDict(t *testing.T) {
 	a := models.NewGPT(smallGPT(67))
 	plain, lm := map[string]*tt{}, map[string]*tt{}
@@ -132,15 +132,15 @@ func TestGPTLoadStateDict(t *testing.T) {
 	bad("twice", func(sd map[string]*tt) { sd["wte.weight"] = tensor.Zeros(67, 32) })
 }
 
-// generator returns a model that does not generate the same token all the time.
+// generator returns a model that generates varied tokens.
 func generator(s *tensor.Scope) *models.GPT {
 	m := models.NewGPT(smallGPT(31), nn.In(s))
 	fill(m, "", 0.25)
 	return m
 }
 
-// Generation chooses the same tokens with and without the cache. This holds for greedy and drawn
-// tokens, alone and in a batch, and within the context and beyond it.
+// Generation chooses the same tokens with and without the cache. The cases are greedy and drawn
+// tokens, alone and in a batch, within the context and beyond it.
 func TestCacheChangesNothing(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := generator(s)
@@ -171,7 +171,8 @@ func TestCacheChangesNothing(t *testing.T) {
 			if len(got) != 3 || len(got[0]) != n || fmt.Sprint(got[0]) == fmt.Sprint(got[1]) {
 				t.Errorf("%+v: %v", o, got)
 			}
-			if o.Temperature == 0 { // a sequence of the batch equals the sequence generated alone
+			// each sequence of the batch must equal the sequence generated alone
+			if o.Temperature == 0 {
 				var one []int
 				for id, err := range m.Stream(prompts[1], o) {
 					if err != nil {
@@ -192,7 +193,7 @@ func TestCacheChangesNothing(t *testing.T) {
 	})
 }
 
-// Decode returns Forward's logits for pieces of any length.
+// Decode returns Forward's logits when a sequence is passed in pieces of any length.
 func TestDecodeInPieces(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := models.NewGPT(smallGPT(31), nn.In(s), nn.Typed(dtype.F64))
@@ -218,8 +219,8 @@ func TestDecodeInPieces(t *testing.T) {
 	})
 }
 
-// Draws follow the options. Only the likeliest tokens occur, each about as often as its probability
-// says.
+// With TopK or TopP, only the most probable tokens are drawn, each about as often as its
+// probability says.
 func TestDraws(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := generator(s)
@@ -242,8 +243,8 @@ func TestDraws(t *testing.T) {
 			for _, i := range order[:k] {
 				mass += p[i]
 			}
-			// A TopP just below the total probability of the k likeliest tokens allows exactly
-			// these k tokens.
+			// A TopP just below the total probability of the k most probable tokens selects exactly
+			// these tokens.
 			for _, o := range []models.GenerateOptions{{TopK: k}, {TopP: (mass - p[order[k-1]]/2) / sum}} {
 				o.MaxTokens, o.Temperature, o.Seed = 1, 1, 11
 				out, err := m.Generate(prompts, o)

@@ -17,18 +17,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A curveCase is a training that runs on the CPU and on a GPU. The host makes the same batches for
-// both devices.
+// A curveCase is a training that runs on the CPU and on a GPU, with the same batches.
 type curveCase struct {
 	name  string
 	steps int
 	make  func(in nn.Option) (model any, vocab int, loss func(x, y *tt) *tt)
-	batch [2]int // numbers of rows, and of tokens in a row
+	batch [2]int // number of rows, and of tokens in a row
 }
 
-// curveCases returns models with heads of 32 and 64 features, for which there are attention
-// kernels, and with dropout. If the argument long is true, they have two blocks each and train for
-// the steps of a soak test.
+// curveCases returns models with dropout, and with heads of 32 and 64 features, for which there are
+// attention kernels. If long is true, they have two blocks each and train for the steps of a soak
+// test.
 func curveCases(long bool) []curveCase {
 	steps, layers := 4, 1
 	if long {
@@ -47,8 +46,8 @@ func curveCases(long bool) []curveCase {
 	return []curveCase{{"gpt", steps, gpt, [2]int{2, 32}}, {"bert", steps, bert, [2]int{2, 32}}}
 }
 
-// tokens returns the tokens x of a step, and the successor y of each token. A model can learn which
-// token follows which.
+// tokens returns the tokens x of a step, and for each the next token y. A token determines the next
+// one, so a model can learn it.
 func (c curveCase) tokens(step, vocab int) (x, y []int64) {
 	at := 7 * step % vocab
 	for range c.batch[0] * c.batch[1] {
@@ -59,8 +58,7 @@ func (c curveCase) tokens(step, vocab int) (x, y []int64) {
 	return x, y
 }
 
-// A curve is the result of a training. It has the losses, and the weights before and after the
-// training.
+// A curve is the result of a training: the losses, and the weights before and after the training.
 type curve struct {
 	losses        []float64
 	before, after [][]float32
@@ -96,8 +94,8 @@ func (c curveCase) train(dev device.Device, low dtype.Type, each func(step int, 
 	return r
 }
 
-// relativeDistance returns the distance between the final weights of two trainings. This distance
-// is divided by the distance from the initial to the final weights of the first training.
+// relativeDistance returns the distance between the final weights of two trainings, divided by the
+// distance from the initial to the final weights of the first training.
 func relativeDistance(a, b curve) float64 {
 	var off, way float64
 	for i, list := range a.after {
@@ -121,9 +119,9 @@ func (c *curveTrace) Copy(e device.CopyEvent) {
 	}
 }
 
-// check reports copies that a step must not make. Only copies to the GPU are allowed: the two
-// halves of a batch, the scalars of AdamW, and the driver's tables of tensors. There is a table for
-// the tensors that AdamW updates, and one for the tensors that autocast casts together.
+// check reports copies that a step must not make. It allows copies to the GPU of the two halves of
+// a batch, of AdamW's scalars, and of the driver's tables of tensors. There is a table for the
+// tensors that AdamW updates, and one for the tensors that autocast casts together.
 func (c *curveTrace) check(t *testing.T, name string, batch, most int) {
 	t.Helper()
 	batches, scalars, tables := 0, 0, 0
@@ -144,9 +142,9 @@ func (c *curveTrace) check(t *testing.T, name string, batch, most int) {
 	}
 }
 
-// The emulated GPU trains as the CPU does, with the same random numbers for dropout. Each loss and
-// the final weights are equal within a tolerance. In bfloat16, matrix products and attention use
-// the tensor cores. FLAMBEAU_SOAK=1 trains more blocks for more steps.
+// A training on the emulated GPU equals the same training on the CPU, with the same random numbers
+// for dropout. Each loss and the final weights are equal within a tolerance. In bfloat16, matrix
+// products and attention use the tensor cores. FLAMBEAU_SOAK=1 trains more blocks for more steps.
 func TestTrainingOnGPUEqualsCPU(t *testing.T) {
 	long := os.Getenv("FLAMBEAU_SOAK") == "1"
 	gpus, err := cuda.Emulate("emulate,mem=256MiB")
@@ -192,7 +190,7 @@ func (c curveCase) traced(t *testing.T, name string, gpu device.Device, low dtyp
 	}
 	defer device.SetTracer(nil)
 	r := c.train(gpu, low, func(k int, loss func() float64) {
-		if k > 0 { // the first step includes the copies that moved the model
+		if k > 0 { // the first step also copies the model to the GPU
 			tables := 1
 			if low != dtype.Invalid {
 				tables = 2
@@ -210,8 +208,8 @@ func (c curveCase) traced(t *testing.T, name string, gpu device.Device, low dtyp
 }
 
 // onTensorCores fails the test if a training in 16 bits computes a matrix product without the
-// tensor cores. In 16 and in 32 bits the attention kernel itself must apply dropout to the
-// attention weights.
+// tensor cores. It also fails if the attention kernel, in 16 or 32 bits, does not itself apply
+// dropout to the attention weights.
 func (c *curveTrace) onTensorCores(t *testing.T, name string, low dtype.Type) {
 	t.Helper()
 	forward, backward, loose := 0, 0, 0

@@ -14,8 +14,8 @@ import (
 )
 
 // A hub may send a web page instead of a file, or fewer bytes than announced, or redirect
-// endlessly. Then Pretrained soon returns an error that names the address. It leaves no file under
-// the name of the requested file.
+// endlessly. In each case, Pretrained soon returns an error that names the address, and leaves no
+// file under the requested name.
 func TestHostileHub(t *testing.T) {
 	t.Setenv("FLAMBEAU_OFFLINE", "")
 	digest := `"` + strings.Repeat("ab", 32) + `"`

@@ -38,10 +38,10 @@ func readPT(t *testing.T, path ...string) map[string]*tt {
 }
 
 // Files work in both directions. A small model is saved under transformers' names and loads again.
-// If FLAMBEAU_EXCHANGE names a folder, the test saves the model there, and
-// _golden/exchange_language.py loads it with transformers. FLAMBEAU_INTEROP may name the folder
-// that _golden/interop_language.py fills. Then the whole GPT-2 and BERT that transformers saved
-// give the same answers as in transformers.
+// If FLAMBEAU_EXCHANGE names a directory, the test saves the model there, and
+// _golden/exchange_language.py loads it with transformers. If FLAMBEAU_INTEROP names the directory
+// that _golden/interop_language.py fills, the test loads the whole GPT-2 and BERT that transformers
+// saved. They must give the same results as in transformers.
 func TestInteropLanguage(t *testing.T) {
 	small := models.NewGPT(smallGPT(67))
 	out := map[string]*tt{}

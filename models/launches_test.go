@@ -12,11 +12,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// blockLaunches limits the launches of a block of GPT-2 124M, 8×1024 tokens, forward and backward.
-// A change that needs fewer launches lowers the limits.
+// blockLaunches limits the launches of a block of GPT-2 124M, with 8×1024 tokens, forward and
+// backward. Lower a limit when a change needs fewer launches.
 var blockLaunches = map[dtype.Type][2]int{dtype.BF16: {9, 17}, dtype.Invalid: {9, 17}}
 
-// modeName returns a name for an autocast mode.
 func modeName(low dtype.Type) string {
 	if low == dtype.Invalid {
 		return "float32"
@@ -24,8 +23,8 @@ func modeName(low dtype.Type) string {
 	return "autocast to " + low.String()
 }
 
-// The test lists the kernels of a block of GPT-2 124M. With -v it prints them, each with the op
-// that launched it. One more block adds as many launches to a step as the list has.
+// The test counts the kernels of a block of GPT-2 124M. With -v it lists them, each with the op
+// that launched it. One more block must add as many launches to a step as the list has.
 func TestGPTBlockLaunches(t *testing.T) {
 	for _, low := range []dtype.Type{dtype.BF16, dtype.Invalid} {
 		name, most := modeName(low), blockLaunches[low]
@@ -47,9 +46,9 @@ func TestGPTBlockLaunches(t *testing.T) {
 	}
 }
 
-// The graph of a step has the same kernels as the step. Only the kernels for random numbers and for
-// the optimizer differ. In the graph, these kernels read from the device's memory the values that
-// change from step to step.
+// The graph of a step has the same kernels as the step, except those for random numbers and for the
+// optimizer. In the graph, these kernels read from the device's memory the values that change from
+// step to step.
 func TestCapturedLaunches(t *testing.T) {
 	mlp := peakCases[0].make
 	for name, make := range map[string]func(in nn.Option) (any, lossStep){"gpt2 of 2 blocks": gptLayers(2), "mlp": mlp} {
@@ -73,8 +72,8 @@ func TestCapturedLaunches(t *testing.T) {
 	}
 }
 
-// In mixed precision, matrix products run on the tensor cores. With -v the test prints the products
-// that do not.
+// In mixed precision, matrix products run on the tensor cores. With -v the test prints those that
+// do not.
 func TestProductsOnTensorCores(t *testing.T) {
 	for _, c := range []struct {
 		name   string

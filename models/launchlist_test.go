@@ -17,12 +17,12 @@ import (
 
 // A launched is a kernel of a step, with the op that launched it.
 type launched struct {
-	pass   string // the part of the step: "forward", "backward", "optimizer"
-	layer  string // the layer of the op or of the op's gradient, such as "h.1.attn"
-	op     string // the op, after the ops that have called it: "linear > matmul"
+	pass   string // part of the step: "forward", "backward" or "optimizer"
+	layer  string // layer of the op or of its gradient, such as "h.1.attn"
+	op     string // the op, preceded by the ops that have called it: "linear > matmul"
 	kernel string
-	event  device.KernelEvent // the primitive to which the kernel belongs
-	first  bool               // whether this kernel is the primitive's first
+	event  device.KernelEvent // the primitive of the kernel
+	first  bool               // the kernel is the first of its primitive
 }
 
 // A launchList is a tracer that records the kernels of the steps of one goroutine.
@@ -31,8 +31,8 @@ type launchList struct {
 	mu    sync.Mutex
 	pass  string
 	spans []listedSpan
-	nodes map[uint64]string // the layer of the op of each node of the graph
-	last  string            // the layer of the latest gradient
+	nodes map[uint64]string // for each node of the graph, the layer of its op
+	last  string            // layer of the latest gradient
 	list  []launched
 }
 
@@ -98,7 +98,7 @@ func (l *launchList) Kernel(e device.KernelEvent) {
 	var ops []string
 	for _, s := range l.spans {
 		n.layer = s.layer
-		// The span of tensor.launch repeats the name of its op.
+		// The span of tensor.launch has the same name as its op.
 		if s.kind != device.SpanModule && (len(ops) == 0 || ops[len(ops)-1] != s.name) {
 			ops = append(ops, s.name)
 		}
@@ -116,7 +116,7 @@ func (l *launchList) enter(pass string) {
 	l.mu.Unlock()
 }
 
-// kernels returns the kernels of a layer and its inner layers. An empty name means all layers.
+// kernels returns the kernels of a layer and its inner layers. An empty layer means all layers.
 func (l *launchList) kernels(layer, pass string) (list []launched) {
 	for _, n := range l.list {
 		if n.pass == pass && (layer == "" || n.layer == layer || strings.HasPrefix(n.layer, layer+".")) {
@@ -126,8 +126,8 @@ func (l *launchList) kernels(layer, pass string) (list []launched) {
 	return list
 }
 
-// table prints one kernel on each line. The first kernel of a primitive has the work of the whole
-// primitive.
+// table prints one kernel on each line. The line of a primitive's first kernel has the work of the
+// whole primitive.
 func table(list []launched) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -146,8 +146,8 @@ func table(list []launched) string {
 	return b.String()
 }
 
-// listLaunches lists the kernels of the second training step with AdamW. If captured is set, it
-// lists the kernels of a step that is captured in a graph.
+// listLaunches lists the kernels of the second training step with AdamW. If captured is true, it
+// lists the kernels of a captured step.
 func listLaunches(t *testing.T, make func(in nn.Option) (any, lossStep), low dtype.Type, captured bool) *launchList {
 	t.Helper()
 	l := &launchList{nodes: map[uint64]string{}}
@@ -158,7 +158,7 @@ func listLaunches(t *testing.T, make func(in nn.Option) (any, lossStep), low dty
 		defer home.Close()
 	}
 	m, loss := make(nn.In(home))
-	// The graph uses tensors of the root scope. Their device is the CPU at first.
+	// The capture needs tensors in the root scope, so move the model, which is at first on the CPU.
 	nn.To(m, dev)
 	l.names = nn.ModuleNames(m, "model")
 	opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-3})
@@ -191,7 +191,7 @@ func listLaunches(t *testing.T, make func(in nn.Option) (any, lossStep), low dty
 	return l
 }
 
-// gptLayers returns GPT-2 124M with this number of blocks, on 8×1024 tokens.
+// gptLayers returns GPT-2 124M with the given number of blocks, for 8×1024 tokens.
 func gptLayers(layers int) func(in nn.Option) (any, lossStep) {
 	return func(in nn.Option) (any, lossStep) {
 		c := models.GPT2()

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// placement says where a model makes its parameters. placementOf finds this out from a layer that
-// it makes with the constructor's options.
+// placement says how a model makes its parameters: in which scope and of which type. placementOf
+// determines it from a layer made with the constructor's options.
 type placement struct {
 	make tensor.Maker
 	opts []nn.Option
@@ -26,7 +26,7 @@ func placementOf(opts []nn.Option) placement {
 	return h
 }
 
-// appendOptions returns a new list: the options opts, and after them the options in extra.
+// appendOptions returns a new list with opts followed by extra.
 func appendOptions(opts []nn.Option, extra ...nn.Option) []nn.Option {
 	return append(opts[:len(opts):len(opts)], extra...)
 }
@@ -38,7 +38,6 @@ func (h placement) normal(std float64, dims ...int) *tensor.Tensor {
 	return w.RequiresGrad()
 }
 
-// zeros returns a parameter of zeros.
 func (h placement) zeros(dims ...int) *tensor.Tensor {
 	return h.make.Zeros(dims...).RequiresGrad()
 }
@@ -57,14 +56,14 @@ func (h placement) norm(width int, eps float64) *nn.LayerNorm {
 
 // table is an embedding table for tokens or positions.
 type table struct {
-	Weight *tensor.Tensor `nn:"weight"` // the table, [rows, width]
+	Weight *tensor.Tensor `nn:"weight"` // [rows, width]
 }
 
 // conv1D is a linear layer with a transposed weight: GPT-2's Conv1D.
 type conv1D struct {
 	nn.Base
-	Weight *tensor.Tensor `nn:"weight"` // the weight, [in, out]
-	Bias   *tensor.Tensor `nn:"bias"`   // the bias, [out]
+	Weight *tensor.Tensor `nn:"weight"` // [in, out]
+	Bias   *tensor.Tensor `nn:"bias"`   // [out]
 }
 
 func (h placement) conv1D(in, out int, std float64) *conv1D {
@@ -77,7 +76,7 @@ func (l *conv1D) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.LinearT(l.Weight, l.Bias)
 }
 
-// forwardAct applies the function act to Forward's result, as [nn.Linear.ForwardAct] does.
+// forwardAct returns act(l.Forward(x)), as [nn.Linear.ForwardAct] does.
 func (l *conv1D) forwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	if l.Hooked() {
 		return act(l.Forward(x))
@@ -86,16 +85,16 @@ func (l *conv1D) forwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.T
 	return x.LinearTAct(l.Weight, l.Bias, act)
 }
 
-// heads turns [batch, length, heads·features] into [batch, heads, length, features].
+// heads reshapes [batch, length, heads·features] to [batch, heads, length, features].
 func heads(x *tensor.Tensor, n int) *tensor.Tensor {
 	return x.Unflatten(-1, n, x.Dim(-1)/n).Transpose(1, 2)
 }
 
-// joined undoes heads.
+// joined is the inverse of heads.
 func joined(x *tensor.Tensor) *tensor.Tensor { return x.Transpose(1, 2).Flatten(2, 3) }
 
-// checkTokens raises an error if ids is not a tensor of tokens [batch, length]. The tokens begin at
-// position start. If they need more than limit positions, that is an error too.
+// checkTokens raises an error if ids is not a tensor of tokens [batch, length], or if its tokens,
+// from position start, need more than limit positions.
 func checkTokens(op string, ids *tensor.Tensor, start, limit int) {
 	requireNonNil(op, ids)
 	switch {

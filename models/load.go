@@ -16,7 +16,7 @@ func (m *GPT) TiedNames() map[string]string {
 // Face's GPT2Model or, with the prefix "transformer.", of its GPT2LMHeadModel. lm_head.weight of a
 // GPT2LMHeadModel must equal wte.weight, or be absent. LoadStateDict ignores the masks that old
 // files contain (attn.bias, attn.masked_bias). An error is a *[nn.StateError], or an *[Error] if
-// two names of the file mean one tensor of the model. After an error, nothing was loaded.
+// two names in the file mean one tensor of the model. After an error, nothing was loaded.
 func (m *GPT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := renamed("gpt", sd, func(name string) string {
 		if strings.HasSuffix(name, ".attn.bias") || strings.HasSuffix(name, ".attn.masked_bias") {
@@ -30,8 +30,8 @@ func (m *GPT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption)
 	return nn.LoadStateDict(m, plain, opts...)
 }
 
-// renamed converts the names of a state dict to a model's names. name returns "" for a name to be
-// ignored.
+// renamed converts the names of a state dict to a model's names. name returns "" for a name that is
+// to be ignored.
 func renamed(op string, sd map[string]*tensor.Tensor, name func(string) string) (map[string]*tensor.Tensor, error) {
 	plain, origin := map[string]*tensor.Tensor{}, map[string]string{}
 	for from, t := range sd {

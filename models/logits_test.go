@@ -7,14 +7,12 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// logitPasses are upper limits for the loss of GPT-2 124M, forward and backward. They limit how
-// often the loss reads or writes a tensor as large as the logits, outside of matrix products. The
-// minimum is three: the logits are read for the loss and for the gradient, and the gradient is
-// written.
+// logitPasses limits how often the loss of GPT-2 124M, forward and backward, reads or writes a
+// tensor as large as the logits outside of matrix products. The minimum is three: the logits are
+// read for the loss and for the gradient, and the gradient is written.
 var logitPasses = map[dtype.Type]int{dtype.Invalid: 3, dtype.BF16: 3}
 
-// TestLogitPasses checks the limits in logitPasses. A change to the library that saves passes must
-// lower them.
+// TestLogitPasses checks the limits in logitPasses. Lower a limit when a change saves a pass.
 func TestLogitPasses(t *testing.T) {
 	for low, most := range logitPasses {
 		passes, bytes := 0, 0

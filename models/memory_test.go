@@ -9,10 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The test measures the memory of a ResNet-50 for eight images, on a GPU without memory. In
-// evaluation the model holds the results of the blocks and the tensors inside one block. In
-// training it holds the tensors that the gradients need. Afterwards nothing of the step holds
-// memory.
+// The test counts the memory of a ResNet-50 for eight images, on a GPU without memory. In
+// evaluation, at most the results of the blocks and the tensors inside one block are in memory. In
+// training, it is the tensors that the gradients need. Afterwards the step has freed everything.
 func TestResNetMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=16GiB")
 	if err != nil {
@@ -20,8 +19,8 @@ func TestResNetMemory(t *testing.T) {
 	}
 	dev := gpus[0]
 	const mib = 1 << 20
-	// blocks is the number of bytes of the results of all blocks. PyTorch 2.15 saves 656 MiB for
-	// the gradients of this model. The gradients of its parameters have 98 MiB.
+	// blocks is the size of the results of all blocks, in bytes. PyTorch 2.15 saves 656 MiB for the
+	// gradients of this model. The gradients of its parameters have 98 MiB.
 	const blocks = 8 * 4 * (3*256*56*56 + 4*512*28*28 + 6*1024*14*14 + 3*2048*7*7)
 	tensor.Do(func(s *tensor.Scope) {
 		m := models.ResNet50(1000, 3, nn.In(s))

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
-// canonical returns the name in PretrainedNames for any accepted name of published weights.
+// canonical returns the name in PretrainedNames that an accepted name of published weights stands
+// for.
 func canonical(name string) (string, error) {
 	if _, ok := torchvisionWeights[name]; ok {
 		return name, nil
@@ -29,20 +30,20 @@ func canonical(name string) (string, error) {
 	return "", wrong("pretrained", "there are no weights %q; known are %s", name, known)
 }
 
-// simplified returns a name in lower case without separators. ViT-B/16 and vit_b_16 both become
-// vitb16.
+// simplified returns a name in lower case without separators. For example, ViT-B/16 and vit_b_16
+// both become vitb16.
 func simplified(name string) string {
 	return strings.NewReplacer("-", "", "_", "", " ", "", "/", "", ".", "").Replace(strings.ToLower(name))
 }
 
 // otherNames maps further accepted names, in the form that simplified returns, to the names in
-// PretrainedNames. The further names are torchvision's model names ("resnet50"), the entries
-// DEFAULT of its enumerations, names and addresses of files, and Hugging Face's repositories with
-// their owners. A model name and DEFAULT both mean the newest weights.
+// PretrainedNames. They are torchvision's model names ("resnet50"), the entries DEFAULT of its
+// enumerations, names and addresses of files, and Hugging Face's repositories with their owners. A
+// model name and DEFAULT both mean the newest weights.
 func otherNames() map[string]string {
 	all := map[string]string{}
 	keys := PretrainedNames()
-	slices.Sort(keys) // IMAGENET1K_V2 must come after V1
+	slices.Sort(keys) // IMAGENET1K_V2 must follow V1
 	for _, key := range keys {
 		all[simplified(key)] = key
 		if p, ok := published[key]; ok {

@@ -11,12 +11,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A training step holds no more memory than PyTorch's autograd. testdata/peak.json has two figures
-// for each case, both at the peak in PyTorch. The figure named held is the memory of parameters,
-// optimizer state, gradients and saved tensors. It does not include intermediate tensors of forward
-// and Backward. The figure named live is the memory of all tensors. _golden/peak.py explains how
-// both were measured. The test counts all memory that the allocator of an emulated GPU allocates,
-// in blocks of 512 bytes, after a first step.
+// A training step holds no more memory than PyTorch's autograd. For each case, testdata/peak.json
+// has two sizes at the peak in PyTorch. The size named held is that of parameters, optimizer state,
+// gradients and saved tensors, without temporary tensors. The size named live is that of all
+// tensors. _golden/peak.py explains how both were measured. The test counts all memory that the
+// allocator of an emulated GPU allocates after a first step, in blocks of 512 bytes.
 func TestPeakAgainstPyTorch(t *testing.T) {
 	text, err := os.ReadFile("testdata/peak.json")
 	if err != nil {

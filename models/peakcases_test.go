@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A lossStep makes a batch in s and computes its loss.
+// A lossStep makes a batch in scope s and returns its loss.
 type lossStep func(s *tensor.Scope) *tt
 
 // peakCase is a training step whose memory is compared with PyTorch's.
@@ -16,12 +16,12 @@ type peakCase struct {
 	make func(in nn.Option) (any, lossStep)
 }
 
-// ofClasses returns the loss of a classifier for inputs of these dimensions. The first dimension is
-// the batch.
+// ofClasses returns the loss of a classifier for inputs with the given dimensions. The first
+// dimension is the batch.
 func ofClasses(m nn.Module, dims ...int) lossStep {
 	return func(s *tensor.Scope) *tt {
 		logits := m.Forward(s.Zeros(dims...))
-		defer logits.Free() // PyTorch frees the logits at the end of the expression too
+		defer logits.Free() // PyTorch, too, frees the logits once the loss is computed
 		return nn.CrossEntropy(logits, s.Typed(dtype.I64).Zeros(dims[0]))
 	}
 }
@@ -81,9 +81,9 @@ var peakCases = []peakCase{
 	}},
 }
 
-// largeCases are the cases of _golden/cudapeak.py that are not in peakCases. With long rows, the
-// memory of the attention weights of all heads matters. PyTorch's kernels hold only a few rows of
-// these weights.
+// largeCases are the cases of _golden/cudapeak.py that are not in peakCases. In those with long
+// rows, the attention weights of all heads need much memory, if they are stored. PyTorch's kernels
+// hold only a few rows of them at a time.
 var largeCases = []peakCase{
 	{name: "resnet18, 32 of 224", make: func(in nn.Option) (any, lossStep) {
 		m := models.ResNet18(1000, 3, in)
@@ -122,7 +122,8 @@ var largeCases = []peakCase{
 	}},
 }
 
-// longGPT2 returns GPT-2 124M with a context as long as the sequences.
+// longGPT2 returns GPT-2 124M whose context has the given length, with a loss for sequences of that
+// length.
 func longGPT2(in nn.Option, batch, length int) (any, lossStep) {
 	c := models.GPT2()
 	c.Context = length

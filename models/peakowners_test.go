@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// ownersAtPeak runs a step and records memory events. It returns the lines that had allocated most
+// ownersAtPeak runs a step with memory events. It returns the source lines that had allocated most
 // of the memory at the peak.
 func ownersAtPeak(t *testing.T, dev device.Device, step func()) string {
 	before, err := cuda.MemorySnapshot(dev)

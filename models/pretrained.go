@@ -17,7 +17,8 @@ import (
 // <hub><repository>/resolve/main/<file>.
 var hub = "https://huggingface.co/"
 
-// pause is the wait after the first failed request. 0 means the default of package fetch.
+// pause is the time before a failed request is repeated for the first time. 0 means the default of
+// package fetch.
 var pause time.Duration
 
 // torchvisionWeights maps torchvision's names of weights to their addresses, as of torchvision
@@ -38,7 +39,7 @@ var torchvisionWeights = map[string]string{
 }
 
 // A DownloadError reports a published file that could not be downloaded. It has the file's address,
-// and the place on this machine where the file should be.
+// and the path at which the file should be on this machine.
 type DownloadError = fetch.Error
 
 // ErrOffline is wrapped by a [DownloadError] if there is no network, or if FLAMBEAU_OFFLINE=1
@@ -81,7 +82,7 @@ func PretrainedNames() []string {
 // total. The total is -1 if it is not known.
 //
 // An error is a *[DownloadError], or for an unknown name an *[Error] with a suggestion. Without a
-// network, the DownloadError says which file to put where. If a file cannot be read, the error is
+// network, the DownloadError says which files to put where. If a file cannot be read, the error is
 // from package torchfile or safetensors.
 func Pretrained(ctx context.Context, name, dir string, progress ...func(done, total int64)) (map[string]*tensor.Tensor, error) {
 	name, err := canonical(name)
@@ -89,7 +90,7 @@ func Pretrained(ctx context.Context, name, dir string, progress ...func(done, to
 		return nil, err
 	}
 	if addr, ok := torchvisionWeights[name]; ok {
-		// If there is no digest, fetch.File returns an error.
+		// Without a digest, fetch.File returns an error.
 		digest, _ := fetch.DigestInName(path.Base(addr))
 		file, err := get(ctx, fetch.Source{URLs: []string{addr}, Digest: digest}, dir, progress)
 		if err != nil {
@@ -117,8 +118,9 @@ func Pretrained(ctx context.Context, name, dir string, progress ...func(done, to
 	return f.Tensors()
 }
 
-// currentNames renames the tensors of torchvision's older files to its current names. torchvision
-// renames them too when it loads such files (torchvision/models/vision_transformer.py, MLPBlock).
+// currentNames changes the names of tensors in torchvision's older files to its current names.
+// torchvision does the same when it loads such files (torchvision/models/vision_transformer.py,
+// MLPBlock).
 func currentNames(sd map[string]*tensor.Tensor) map[string]*tensor.Tensor {
 	out := make(map[string]*tensor.Tensor, len(sd))
 	rename := strings.NewReplacer(".mlp.linear_1.", ".mlp.0.", ".mlp.linear_2.", ".mlp.3.")
@@ -152,8 +154,8 @@ func PretrainedTokenizer(ctx context.Context, name, dir string) (files []string,
 	return files, nil
 }
 
-// fromHub downloads a file of the repository with this name, into a folder with the repository's
-// name.
+// fromHub downloads a file of the repository with the given name, into a directory with the
+// repository's name.
 func fromHub(ctx context.Context, name, file, dir string, progress []func(done, total int64)) (string, error) {
 	p := published[name]
 	src := fetch.Source{URLs: []string{hub + p.repository + "/resolve/main/" + file}, Name: p.repository + "/" + file, Digest: fetch.HubDigest()}

@@ -24,7 +24,7 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// A publisher serves files as torchvision and the hub do.
+// A publisher serves files in the way that torchvision and the hub do.
 type publisher struct {
 	files  map[string][]byte // contents of the files, by path
 	header map[string]http.Header
@@ -86,7 +86,7 @@ func TestPretrained(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
 	for _, name := range []string{"Tiny.GOOD", "gpt2"} {
-		for range 2 { // the second time, the files are in dir
+		for range 2 { // in the second iteration, the files are already in dir
 			hits, told := len(site.hits), int64(0)
 			sd, err := Pretrained(ctx, name, dir, func(done, _ int64) { told = done })
 			if err != nil {
@@ -111,7 +111,7 @@ func TestPretrained(t *testing.T) {
 	if err != nil || len(files) != 2 || !strings.HasPrefix(files[0], os.Getenv("FLAMBEAU_CACHE")) || filepath.Base(files[1]) != "merges.txt" {
 		t.Errorf("%v, %v", files, err)
 	}
-	// The errors say what is wrong, and there is no file under the requested name.
+	// The error says what is wrong, and there is no file under the requested name.
 	var e *DownloadError
 	for name, says := range map[string]string{"Tiny.BAD": "digest", "Tiny.UNNAMED": "digest", "Tiny.GONE": "404"} {
 		if _, err := Pretrained(ctx, name, dir); !errors.As(err, &e) || !strings.Contains(err.Error(), says) {
@@ -187,7 +187,6 @@ func TestNamesOfPretrainedWeights(t *testing.T) {
 	}
 }
 
-// gitBlob returns git's hash of a file.
 func gitBlob(b []byte) [20]byte {
 	return sha1.Sum(append(fmt.Appendf(nil, "blob %d\x00", len(b)), b...))
 }
@@ -205,7 +204,8 @@ func TestPretrainedTable(t *testing.T) {
 	}
 }
 
-// torchvision's older ViT files have other names for the layers of a block's MLP.
+// In torchvision's older ViT files, the layers of a block's MLP have other names. currentNames
+// replaces them by the current names.
 func TestOlderNames(t *testing.T) {
 	m := NewViT(ViTConfig{Image: 8, Patch: 8, Layers: 2, Heads: 1, Width: 4, Classes: 2})
 	sd := nn.StateDict(m)

@@ -1,10 +1,10 @@
 package models
 
 // published lists the weights on Hugging Face's hub for the language models of this package. Each
-// repository has the file model.safetensors, with names that LoadStateDict accepts, and the files
-// of the model's tokenizer.
+// repository has the file model.safetensors, with names that LoadStateDict accepts. It also has the
+// files of the model's tokenizer.
 var published = map[string]struct {
-	repository string   // path of the repository in https://huggingface.co/<repository>
+	repository string   // in https://huggingface.co/<repository>
 	tokenizer  []string // names of the files for text.LoadBPE or text.LoadWordPiece
 	model      func() any
 }{

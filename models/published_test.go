@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Every entry has one repository, the files of a tokenizer, and a model.
+// Every entry has its own repository, the files of a tokenizer, and a model.
 func TestPublished(t *testing.T) {
 	if len(published) != 5 {
 		t.Errorf("%d entries", len(published))

@@ -9,7 +9,7 @@ import (
 // ResNetConfig is the configuration of a [ResNet].
 type ResNetConfig struct {
 	Blocks [4]int // number of blocks in each stage
-	// whether blocks have three convolutions, and results with four times as many channels
+	// blocks have three convolutions, and four times as many channels in their results
 	Bottleneck bool
 	Classes    int // number of classes; 0 means 1000
 	Channels   int // channels of the images; 0 means 3
@@ -32,11 +32,11 @@ type ResNet struct {
 	Layer4  *nn.Sequential
 	AvgPool *nn.AdaptiveAvgPool2d
 	Fc      *nn.Linear
-	Config  ResNetConfig `nn:"-"` // the configuration, with defaults filled in
+	Config  ResNetConfig `nn:"-"` // with defaults filled in
 }
 
-// ResNet18 returns the model with 18 layers, for images with this number of channels. With 1000
-// classes it has 11.7 million parameters.
+// ResNet18 returns the model with 18 layers, for images with the given number of channels. With
+// 1000 classes it has 11.7 million parameters.
 func ResNet18(classes, channels int, opts ...nn.Option) *ResNet {
 	return NewResNet(ResNetConfig{Blocks: [4]int{2, 2, 2, 2}, Classes: classes, Channels: channels}, opts...)
 }
@@ -88,8 +88,8 @@ func NewResNet(c ResNetConfig, opts ...nn.Option) *ResNet {
 	return m
 }
 
-// convOf returns a convolution without bias. Its padding is such that only the stride changes the
-// size of images.
+// convOf returns a convolution without bias. Its padding keeps the size of images, apart from the
+// stride.
 func convOf(in, out, kernel, stride int, opts []nn.Option) *nn.Conv2d {
 	l := nn.NewConv2d(in, out, kernel, appendOptions(opts, nn.Stride(stride), nn.Padding(kernel/2), nn.NoBias())...)
 	initial.KaimingNormal(l.Weight, initial.Gain(initial.ReLU), initial.FanOut)
@@ -113,9 +113,9 @@ func (m *ResNet) Features(x *tensor.Tensor) *tensor.Tensor {
 	return m.AvgPool.Forward(x).Flatten(1, -1)
 }
 
-// inChildScope runs f with x in a child scope. The parent of the child is the scope of x or of the
-// parameter w, whichever is younger. inChildScope moves f's result to the parent. All further
-// tensors that f allocates are freed with the child, unless a gradient needs them.
+// inChildScope runs f with x in a child of the scope of x or of the parameter w, whichever is
+// younger. It moves f's result out of the child. The other tensors that f allocates are freed with
+// the child, unless a gradient needs them.
 func inChildScope(x, w *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	tensor.Youngest(x, w).Do(func(c *tensor.Scope) {
 		y = f(x.In(c))
@@ -144,8 +144,7 @@ func newBasicBlock(in, width, stride int, opts []nn.Option) (*basicBlock, int) {
 	}, width
 }
 
-// shortcut returns the layers on a block's shortcut. It returns nil if the block does not change
-// the sizes.
+// shortcut returns the layers on a block's shortcut, or nil if the block does not change the sizes.
 func shortcut(in, out, stride int, opts []nn.Option) *nn.Sequential {
 	if in == out && stride == 1 {
 		return nil
@@ -165,7 +164,7 @@ func (b *basicBlock) compute(x *tensor.Tensor) *tensor.Tensor {
 	})
 }
 
-// afterShortcut adds the shortcut of x to h and applies ReLU.
+// afterShortcut adds the shortcut of x to h, and applies ReLU.
 func afterShortcut(h, x *tensor.Tensor, downsample *nn.Sequential) *tensor.Tensor {
 	if downsample != nil {
 		x = downsample.Forward(x)

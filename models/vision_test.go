@@ -27,8 +27,8 @@ func openVision(t *testing.T) *golden.File {
 	return f
 }
 
-// visionValue returns the values of tensor i, in the order of a model's sorted names.
-// _golden/vision_models.py computes the same values.
+// visionValue returns the value of tensor i, where tensors are numbered in the order of their
+// sorted names. _golden/vision_models.py computes the same values.
 func visionValue(s *tensor.Scope, i int, name string, t *tt) *tt {
 	if strings.HasSuffix(name, "num_batches_tracked") {
 		return s.From([]int64{3}).Reshape()
@@ -62,8 +62,8 @@ func fillVision(t *testing.T, s *tensor.Scope, m any) {
 	}
 }
 
-// Logits, gradients and running statistics equal those of torchvision's networks. The logits are
-// those of evaluation and of training.
+// Logits in evaluation and in training, gradients, and running statistics equal those of
+// torchvision's networks.
 func TestVisionEqualsTorchvision(t *testing.T) {
 	f := openVision(t)
 	cpu, err := device.Open("cpu")
@@ -78,7 +78,7 @@ func TestVisionEqualsTorchvision(t *testing.T) {
 		make      func(opts ...nn.Option) nn.Module
 		images    []int
 		labels    []int64
-		tolerance float64 // tolerance for float32, relative to the greatest number
+		tolerance float64 // for float32, relative to the greatest number
 		gpu       bool
 	}{
 		"basic": {func(opts ...nn.Option) nn.Module {

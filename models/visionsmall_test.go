@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The small models learn digits in a few dozen steps. Then they classify nine of ten unseen digits
-// correctly.
+// The small models learn digits in a few dozen steps. Then they classify at least nine of ten
+// unseen digits correctly.
 func TestSmallModelsLearn(t *testing.T) {
 	set, err := digits.Load()
 	if err != nil {
@@ -62,7 +62,7 @@ func TestSmallModelsLearn(t *testing.T) {
 	}
 }
 
-// The test checks shapes, initial values and mistakes.
+// The test checks the shapes of results, initial values, and errors for mistakes.
 func TestVisionModels(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, size := range []int{28, 32} {

@@ -11,13 +11,12 @@ import (
 // leave such a setting at zero, such as LeakyReLU{}. To set such a setting to zero, call the
 // constructor.
 
-// made is true in a layer that a constructor made. Zeros in the settings of such a layer are
-// intended.
+// made is true in a layer that a constructor made. A zero in a setting of such a layer is intended.
 type made bool
 
-// unset raises an error if a setting of a layer is 0, unless a constructor made the layer. unset is
-// for settings whose default in torch is not 0. The argument constructor is a call that makes a
-// layer with torch's default, and the error names it.
+// unset raises an error if value, the value of the layer's field, is 0 and no constructor made the
+// layer. It is for settings whose default in torch is not 0. The error recommends constructor, a
+// call that makes a layer with torch's default.
 func (m made) unset(op, field string, value float64, constructor string, operands ...*tensor.Tensor) {
 	if value == 0 && !bool(m) {
 		hinted(op, tensor.ErrValue, field+" of the literal is 0", constructor+" has torch's default", operands...)

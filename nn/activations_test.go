@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The wanted values are torch 2.15's results of each layer at the inputs -2.5, -0.25, 0.75 and 8,
-// in float64.
+// The expected values are the results of torch 2.15 for each layer at the inputs -2.5, -0.25, 0.75
+// and 8, in float64.
 func TestActivations(t *testing.T) {
 	x := []float64{-2.5, -0.25, 0.75, 8}
 	for name, c := range map[string]struct {
@@ -86,7 +86,7 @@ func TestPReLULearns(t *testing.T) {
 func TestSoftmaxLayers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float64{1, 2, 3, 4, 5, 6, 7, 8}).Reshape(2, 2, 2, 1)
-		y := nn.Softmax2d{}.Forward(x).Floats() // the two channels of a pixel differ by 2
+		y := nn.Softmax2d{}.Forward(x).Floats() // the two channels of each pixel differ by 2
 		if want := 1 / (1 + math.Exp(2)); math.Abs(y[0]-want) > 1e-12 || math.Abs(y[2]-(1-want)) > 1e-12 {
 			t.Errorf("softmax over channels: %v", y)
 		}
@@ -123,8 +123,8 @@ func TestBilinear(t *testing.T) {
 	})
 }
 
-// A literal is refused if it leaves out a number whose torch default is not zero. The error says
-// which call makes a layer with torch's number. A zero passed to a constructor is accepted.
+// A struct literal is refused if it leaves out a number whose torch default is not zero. The error
+// names the constructor call with torch's default. The constructor itself accepts zero.
 func TestActivationLiterals(t *testing.T) {
 	x := tensor.From([]float32{-2, -0.5, 0.5, 2})
 	for _, c := range []struct {

@@ -16,9 +16,8 @@ import (
 // whose target is in that cluster. [NewAdaptiveLogSoftmaxWithLoss] makes such a layer.
 type AdaptiveLogSoftmaxWithLoss struct {
 	Base
-	Head *Linear // the head scores the classes below the first cutoff, and each cluster
-	// one Sequential for each cluster, which reduces the features and then scores the cluster's
-	// classes
+	Head *Linear // scores the classes below the first cutoff, and each cluster
+	// one Sequential for each cluster: it reduces the features, then scores the cluster's classes
 	Tail []*Sequential
 
 	Cutoffs []int // the first class of each cluster, then the number of classes
@@ -82,7 +81,8 @@ func (l *AdaptiveLogSoftmaxWithLoss) Forward(x, target *tensor.Tensor) (output, 
 
 // chosen returns the logarithms of the targets' probabilities, [n].
 func (l *AdaptiveLogSoftmaxWithLoss) chosen(x, target *tensor.Tensor) *tensor.Tensor {
-	at := target // index into the head's scores; an invalid class stays an invalid index
+	// index into the head's scores; a class that does not exist stays an invalid index
+	at := target
 	rows := make([]*tensor.Tensor, len(l.Tail))
 	for i := range l.Tail {
 		in := target.GeScalar(float64(l.Cutoffs[i])).LogicalAnd(target.LtScalar(float64(l.Cutoffs[i+1])))

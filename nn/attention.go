@@ -143,7 +143,8 @@ func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y
 		}
 		masks := o.Masks
 		a := tensor.AttentionOptions{Causal: o.Causal && extra == 0 && !o.NeedWeights}
-		masks.Causal = o.Causal && !a.Causal // if the op is not causal, its mask must be
+		// a causal mask is needed unless the op itself is causal
+		masks.Causal = o.Causal && !a.Causal
 		a.Mask = m.mask(c, q, n, keys, extra, masks)
 		if m.Training() {
 			a.Dropout = m.Options.Dropout
@@ -239,17 +240,16 @@ func (m *MultiheadAttention) project(c *tensor.Scope, q, k, v *tensor.Tensor) (_
 	return first, linear(k, w.Narrow(0, f, f), 1, 1)[0], linear(v, w.Narrow(0, 2*f, f), 2, 1)[0]
 }
 
-// append adds bias [1, 1, features] as one more key or value of each head.
+// append adds one key or value to each head: bias, [1, 1, features].
 func (m *MultiheadAttention) append(x, bias *tensor.Tensor) *tensor.Tensor {
 	b := bias.In(x.Scope()).Reshape(1, m.Heads, 1, m.Features/m.Heads)
 	return tensor.Cat(2, x, b.Expand(x.Dim(0), m.Heads, 1, m.Features/m.Heads))
 }
 
-// mask combines all masks of o into one mask for the queries q. keys is the number of keys in the
-// input, and extra the number of keys that the layer appends. Every query attends to appended keys.
-// The result is a bool mask that is true where a query attends, or a float mask to add to the
-// scores. If only keys are masked, the result is [n, 1, 1, keys + extra]. A nil result masks
-// nothing.
+// mask combines all masks of o into one mask for the queries q. The input has the given number of
+// keys, and the layer appends extra keys. Every query attends to the appended keys. The result is a
+// bool mask that is true where a query attends, or a float mask to add to the scores. If only keys
+// are masked, the result is [n, 1, 1, keys + extra]. A nil result masks nothing.
 func (m *MultiheadAttention) mask(c *tensor.Scope, q *tensor.Tensor, n, keys, extra int, o Masks) *tensor.Tensor {
 	var attends, adds *tensor.Tensor
 	use := func(mask *tensor.Tensor) {
@@ -292,7 +292,6 @@ func (m *MultiheadAttention) mask(c *tensor.Scope, q *tensor.Tensor, n, keys, ex
 	return tensor.WhereScalar(attends, adds, math.Inf(-1))
 }
 
-// check raises an error for inputs and masks that do not fit the layer.
 func (m *MultiheadAttention) check(q, k, v *tensor.Tensor, o AttendOptions) {
 	const op = "multi_head_attention"
 	requireUsable(op, q, k, v)

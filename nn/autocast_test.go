@@ -13,8 +13,8 @@ import (
 
 type tt = tensor.Tensor
 
-// autocastLayer is a layer or a loss with its operands. Autocast casts the operands x of call, and
-// leaves the indices i alone. autocastLayers maps the names in _golden/amp.py to these values.
+// autocastLayer is a test case: a function that applies a layer or a loss, with the shapes of its
+// operands and of its integer index tensors. Autocast converts operands only.
 type autocastLayer struct {
 	operands, indices [][]int
 	call              func(x, i []*tt, t dtype.Type) *tt

@@ -16,7 +16,8 @@ func (*ctcFunc) Autocast() tensor.AutocastClass             { return tensor.Auto
 func (*frequencyFunc) Autocast() tensor.AutocastClass       { return tensor.AutocastOff }
 func (*hookOp) Autocast() tensor.AutocastClass              { return tensor.AutocastOff }
 
-// autocastOn reports whether autocast is on for an op with these operands. An operand may be nil.
+// autocastOn reports whether autocast is on in the youngest scope of the operands. An operand may
+// be nil.
 func autocastOn(operands ...*tensor.Tensor) bool {
 	for _, x := range operands {
 		if x != nil && x.Scope().Autocast() != dtype.Invalid {
@@ -26,17 +27,17 @@ func autocastOn(operands ...*tensor.Tensor) bool {
 	return false
 }
 
-// refuseUnsafe raises an error if autocast is on, for an op whose gradient overflows in 16 bits.
-// torch.autocast("cuda") does so too, whatever the types of the operands are.
+// refuseUnsafe raises an error if autocast is on. An op calls it if its gradient overflows in 16
+// bits. The error recommends the op named instead. torch.autocast("cuda") refuses such ops too,
+// whatever the types of the operands are.
 func refuseUnsafe(op, instead string, operands ...*tensor.Tensor) {
 	if autocastOn(operands...) {
 		hinted(op, tensor.ErrType, "is unsafe under autocast: the gradient of a logarithm of a probability overflows in 16 bits", instead, operands...)
 	}
 }
 
-// fits reports whether an op that autocast runs in 16 bits accepts an operand of type operand, if
-// the parameter has type param. Under autocast the two types may differ, since autocast converts
-// both tensors.
+// fits reports whether an op accepts an operand and a parameter of the given types. The types must
+// be equal unless autocast converts both tensors to 16 bits.
 func fits(operand, param dtype.Type, operands []*tensor.Tensor) bool {
 	cast := func(t dtype.Type) bool { return t == dtype.F32 || t.IsHalf() }
 	return operand == param || cast(operand) && cast(param) && autocastOn(operands...)

@@ -10,7 +10,7 @@ import (
 )
 
 // jumps names layers that are discontinuous or have a discontinuous derivative. Rounding may move
-// an input across the discontinuity.
+// an input across the discontinuity, so the results may differ.
 var jumps = map[string]bool{"max pool": true, "max pool 1d": true, "adaptive max": true, "hardshrink": true, "softshrink": true, "hardtanh": true, "huber": true, "threshold": true,
 	"fractional max": true, "fractional max 3d": true, "max unpool": true, "lp pool 3d": true, "lp pool": true, "lp pool 1d": true}
 
@@ -70,7 +70,7 @@ func TestLayersUnderAutocast(t *testing.T) {
 				}
 			}
 		}
-	}, tensor.Seed(3)) // with this seed no relu of the transformer has an input near its kink
+	}, tensor.Seed(3)) // with this seed, no relu of the transformer has an input near 0
 }
 
 // checkClose checks that got and want differ by at most tol times the greatest absolute value in

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// forwardCell computes one step of a recurrence outside of a sequence.
+// forwardCell computes a single step, for the layers that are one step of a recurrent layer.
 func forwardCell(k cell, w *RecurrentWeights, x *tensor.Tensor, s states) states {
 	op := k.String() + "_cell"
 	requireUsable(op, x)
@@ -134,9 +134,9 @@ func (l *LSTMCell) Forward(x, h, c *tensor.Tensor) (nextH, nextC *tensor.Tensor)
 	return s.h, s.c
 }
 
-// A cell is the elementwise part of one step of a recurrent layer. This part follows the matrix
-// products. The operand x holds the products of the input, one block for each gate. The operand t
-// holds the products of the previous state.
+// A cell is the elementwise part of a step of a recurrent layer, after the matrix products. Its
+// operand x holds the products of the input with the weights, one block for each gate. Its operand
+// t holds the products of the previous state.
 type cell uint8
 
 const (
@@ -157,8 +157,8 @@ type cellKey struct {
 	t    dtype.Type
 	back bool // true for the program of the gradient
 	// In a forward program, keeps is true if the program also returns the values that the gradient
-	// needs. In the backward program of lstm, keeps is true if the gradient of the result is a
-	// separate operand dy, which the program adds to dh.
+	// needs. In the backward program of an LSTM, keeps is true if dy, the gradient of the result,
+	// is a separate operand. The program then adds dy to dh.
 	keeps bool
 	bias  bool // for gru: whether the new gate's product with the state has a bias
 }
@@ -286,9 +286,10 @@ func (k cellKey) backward() (outs []*expr.Expr, n int) {
 	return []*expr.Expr{dr, dz, dn, dr, dz, dn.Mul(r), d.Mul(z)}, 7
 }
 
-// step computes what forward does, but with ops on tensors, so that second derivatives exist. It
-// returns the new state from the gates' blocks x and t, [n, gates·hidden], and the previous state h
-// and c. For gru, b is the bias of the new gate's product with the state.
+// step computes one step with ops on tensors instead of the fused program, so that second
+// derivatives exist. It returns the new state. x and t are the gates' blocks, [n, gates·hidden],
+// and h and c are the previous state. For GRU, b is the bias of the new gate's product with the
+// state.
 func (k cell) step(x, t, h, c, b *tensor.Tensor) (_, _ *tensor.Tensor) {
 	switch k {
 	case tanhCell:

@@ -35,7 +35,6 @@ func newChannelNorm(channels int, o layerOptions) ChannelNorm {
 	return n
 }
 
-// lazyChannelNorm returns a ChannelNorm whose first input determines the number of channels.
 func lazyChannelNorm(o layerOptions) ChannelNorm {
 	n := ChannelNorm{Momentum: 0.1, Eps: 1e-5}
 	if !o.noAffine || o.stats { // otherwise no tensor depends on the number of channels
@@ -72,9 +71,9 @@ func (n *ChannelNorm) fill(channels int, z *lazy) {
 
 type channelFunc func(x, mean, variance, weight, bias *tensor.Tensor, own bool, momentum, eps float64) *tensor.Tensor
 
-// forward normalises x. It uses the statistics of x in training, and also in evaluation if there
-// are no running statistics. In training it also updates the running statistics, and counts the
-// batch if the argument counts is true.
+// forward normalises x. In training it uses the statistics of x and updates the running statistics.
+// In evaluation it uses the running statistics if there are any, else the statistics of x. In
+// training it also counts the batch if counts is true.
 func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *tensor.Tensor {
 	mean, variance := n.RunningMean, n.RunningVar
 	if n.sync != nil && n.Training() {
@@ -112,12 +111,11 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 	}, x, mean)
 }
 
-// synced is a channelFunc for training in which the batches of several ranks count as one.
+// synced is the channelFunc for training on several ranks. Their batches count as one batch.
 func (n *ChannelNorm) synced(x, mean, variance, weight, bias *tensor.Tensor, _ bool, momentum, eps float64) *tensor.Tensor {
 	return x.SyncBatchNorm(n.sync, mean, variance, weight, bias, momentum, eps)
 }
 
-// checkRank raises an error if the rank of x is not in ranks.
 func checkRank(op string, x *tensor.Tensor, ranks ...int) {
 	requireUsable(op, x)
 	for _, r := range ranks {
@@ -217,9 +215,10 @@ func instanceOptions(layer string, opts []Option) layerOptions {
 	return options(layer, append([]Option{NoAffine()}, opts...), channelwise...)
 }
 
-// instances applies an instance normalisation to a batch of the given rank. An input with one
-// dimension less is a batch of one instance. instances updates the running statistics. As in torch
-// it does not count batches, so with [CumulativeAverage] the running statistics do not change.
+// instances applies an instance normalisation to x, a batch of the given rank. An input with one
+// dimension less is a single instance. In training, instances updates the running statistics. As in
+// torch it does not count batches, so with [CumulativeAverage] the running statistics do not
+// change.
 func (n *ChannelNorm) instances(x *tensor.Tensor, rank int) *tensor.Tensor {
 	checkRank("instance_norm", x, rank-1, rank)
 	ready(n, x, x.Dim(1-rank))

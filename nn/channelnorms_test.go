@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Names are torch's. The layer and its options decide which parameters and buffers exist.
+// Parameters and buffers have torch's names. Which of them exist depends on the layer and its
+// options.
 func TestChannelNormNames(t *testing.T) {
 	for _, c := range []struct {
 		layer any

@@ -75,7 +75,7 @@ type checkpointer interface{ SetCheckpointing(on bool) }
 // method SetCheckpointing(bool).
 func SetCheckpointing(model any, enabled bool) int {
 	n, covered := 0, 0
-	whole := map[place]bool{} // children of a Sequential that are one segment each
+	whole := map[place]bool{} // children of a Sequential, each of which is a segment by itself
 	covers := func(v reflect.Value) bool {
 		c, ok := checkpointerOf(v)
 		_, sequential := c.(*Sequential)
@@ -179,7 +179,6 @@ func (s *Sequential) SetCheckpointing(enabled bool) {
 	}
 }
 
-// holdsCheckpointer reports whether l or a layer in it can recompute.
 func holdsCheckpointer(l Module) (found bool) {
 	if v := reflect.ValueOf(l); v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() == reflect.Struct {
 		visit(l, &visitor{quick: true, pre: func(_ string, v reflect.Value, _ bool) {
@@ -190,7 +189,6 @@ func holdsCheckpointer(l Module) (found bool) {
 	return found
 }
 
-// checkpointed applies the layers segment by segment.
 func (s *Sequential) checkpointed(x *tensor.Tensor) *tensor.Tensor {
 	for _, g := range s.segments {
 		f := func(x *tensor.Tensor) *tensor.Tensor { return applyAll(g.layers, x) }
@@ -203,7 +201,6 @@ func (s *Sequential) checkpointed(x *tensor.Tensor) *tensor.Tensor {
 	return x
 }
 
-// replaced returns a copy of m in which mask and padding replace the two masks of m.
 func (m Masks) replaced(mask, padding *tensor.Tensor) Masks {
 	m.Mask, m.KeyPadding = mask, padding
 	return m

@@ -25,8 +25,8 @@ func newNaive(in nn.Option) *naive {
 	return &naive{Body: nn.NewSequential(nn.NewLinear(8, 8, in), &nn.ReLU{}, nn.NewDropout(0.2), nn.NewLinear(8, 8, in)), Norm: nn.NewBatchNorm1d(8, in)}
 }
 
-// A step with checkpointing has the same bits as one without: loss, gradients, running statistics
-// and state of the generator. Backward computes the layers a second time.
+// A step with checkpointing gives exactly the same loss, gradients, running statistics and
+// generator state as a step without. Backward computes the layers a second time.
 func TestSetCheckpointing(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -96,7 +96,8 @@ func TestSetCheckpointing(t *testing.T) {
 	}
 }
 
-// A decoder's masks and memory must be operands, since they may be freed before Backward.
+// The masks and the memory of a decoder may be freed before Backward. So they must be operands of
+// the checkpointed function.
 func TestCheckpointedDecoder(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.NewTransformer(8, 2, 2, 2, nn.TransformerOptions{FeedForward: 16, Dropout: 0.1}, nn.In(s))

@@ -96,7 +96,7 @@ func (d *ModuleMap[M]) All() iter.Seq2[string, M] {
 	}
 }
 
-// children yields the layers with their names to the walk through a model.
+// children yields the layers with their names. The walk through a model calls it.
 func (d *ModuleMap[M]) children(yield func(name string, v reflect.Value) bool) {
 	list := reflect.ValueOf(d.layers)
 	for i, name := range d.names {
@@ -134,7 +134,7 @@ type Sequential struct {
 	Checkpointing
 	Layers []Module `nn:",inline"`
 
-	segments []segment // the segments, set while recomputation is on
+	segments []segment // set while recomputation is on
 }
 
 // NewSequential returns a chain of layers.
@@ -150,8 +150,8 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 			panic(e)
 		}
 	}
-	// Mark the layers only if the chain has no mark and at least one of its layers has none. This
-	// avoids a walk for a copy of a chain, and for a chain of marked layers made for one call.
+	// Mark the layers only if the chain has no mark and at least one layer has none. This avoids a
+	// walk over a copied chain, and over a chain that is made of marked layers for one call.
 	if atomic.LoadUint32(&s.known) == 0 && slices.ContainsFunc(s.Layers, unmarked) {
 		s.markAll()
 	}
@@ -162,9 +162,8 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return applyAll(s.Layers, x)
 }
 
-// applyAll applies layers one after another.
 func applyAll(layers []Module, x *tensor.Tensor) *tensor.Tensor {
-	ours := false // true if only this chain refers to x
+	ours := false // true if no one else refers to x
 	for i := 0; i < len(layers); i++ {
 		l, y := layers[i], (*tensor.Tensor)(nil)
 		passes := passesOn(l)
@@ -198,8 +197,8 @@ func passesOn(l Module) bool {
 		return false
 	}
 	t := reflect.TypeOf(l)
-	// Every layer of an inner chain must pass this check, since the inner chain's first or last
-	// layer may return its own input, as Identity does.
+	// The inner chain's first or last layer may return its own input, as Identity does. So every
+	// layer of the inner chain must pass this check.
 	if s, ok := l.(*Sequential); ok {
 		return !slices.ContainsFunc(s.Layers, func(l Module) bool { return !passesOn(l) })
 	}
@@ -215,9 +214,8 @@ func passesOn(l Module) bool {
 	return known.(bool)
 }
 
-var passing sync.Map // reflect.Type → bool
+var passing sync.Map // the result of passesOn for a type of layer: reflect.Type → bool
 
-// holdsLayers reports whether a struct has fields that are layers.
 func holdsLayers(t reflect.Type) bool {
 	for _, f := range planOf(t).fields {
 		if (f.kind == fieldModule || f.kind == fieldAny) && !f.embedded {

@@ -10,8 +10,7 @@ import (
 )
 
 // filter makes the weight and bias of a convolution. The weight has torch's default distribution.
-// The bias is uniform in ±1/√fan. fan is the number of products in the sum for one output: the size
-// of the kernel times its input channels.
+// The bias is uniform in ±1/√fan, where fan is the kernel size times the input channels of a group.
 func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tensor) {
 	weight = o.parameters().Empty(dims...)
 	initial.KaimingUniform(weight, initial.LeakyGain(2.23606797749979)) // torch's a = √5
@@ -29,7 +28,7 @@ func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tenso
 }
 
 // dimensions returns the shape of a weight, [dim0, channels1/groups, kernel…]. dim0 and channels1
-// are numbers of channels. kernel holds one size for all rank dimensions, or a size for each.
+// are numbers of channels. kernel holds one size for all spatial dimensions, or one size for each.
 func dimensions(o layerOptions, dim0, channels1, rank int, kernel []int) []int {
 	layer, groups := o.layer, max(1, o.groups)
 	if dim0 < 1 || channels1 < 1 || dim0%groups != 0 || channels1%groups != 0 {
@@ -50,8 +49,8 @@ func dimensions(o layerOptions, dim0, channels1, rank int, kernel []int) []int {
 }
 
 // padded pads the input of a convolution in the given mode, and returns the options without this
-// padding. In the mode of zeros, the convolution pads its input itself, and padded returns x and o
-// unchanged. Only the convolution may use y. After the convolution, call the function free.
+// padding. In mode "zeros" the convolution itself pads, and padded returns x and o unchanged. Only
+// the convolution may use y. Call free after the convolution.
 func padded(x, weight *tensor.Tensor, o tensor.ConvOptions, mode string, rank int) (y *tensor.Tensor, rest tensor.ConvOptions, free func()) {
 	pad := map[string]func(*tensor.Tensor, ...int) *tensor.Tensor{
 		"reflect": (*tensor.Tensor).PadReflect, "replicate": (*tensor.Tensor).PadReplicate, "circular": (*tensor.Tensor).PadCircular,
@@ -71,7 +70,7 @@ func padded(x, weight *tensor.Tensor, o tensor.ConvOptions, mode string, rank in
 	case x == nil || weight == nil || weight.Rank() != rank+2 || wrong(o.Padding) || wrong(o.Dilation) || o.Same && (len(o.Padding) > 0 || slices.ContainsFunc(o.Stride, func(n int) bool { return n != 1 })):
 		return x, o, nothing // the convolution reports the error
 	}
-	var sizes []int // padding before and behind, from the last dimension to the first
+	var sizes []int // padding before and after the input, from the last dimension to the first
 	all := 0
 	for i := rank - 1; i >= 0; i-- {
 		before := at(o.Padding, i, 0)

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Names, shapes and ranges of parameters are torch's.
+// Parameters have torch's names, shapes and ranges of initial values.
 func TestConvParameters(t *testing.T) {
 	half := nn.Typed(dtype.F16)
 	for _, c := range []struct {

@@ -78,7 +78,6 @@ func Replace[M any](m M, params map[string]*tensor.Tensor) M {
 	return copied(c, m)
 }
 
-// firstNames returns the first ten names as a text.
 func firstNames(names []string) string {
 	if n := len(names); n > 10 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:10], ", "), n-10)
@@ -94,8 +93,8 @@ type copier struct {
 	// the function that copies a tensor that is not in tensors; nil if the copy shares that tensor
 	other    func(t *tensor.Tensor) *tensor.Tensor
 	copies   map[place]reflect.Value // the copies made so far, by pointer to the original
-	original map[*tensor.Tensor]bool // the model's tensors
-	bases    map[*Base]bool          // the model's layers
+	original map[*tensor.Tensor]bool // tensors of the model
+	bases    map[*Base]bool          // the Base of each layer of the model
 }
 
 func newCopier(m any) *copier {
@@ -120,8 +119,8 @@ type copiedLayer interface{ afterCopy(c *copier) }
 
 var baseType = reflect.TypeFor[Base]()
 
-// follows reports whether a pointer to t points to a part of a model. Such a part is copied with
-// the model.
+// follows reports whether a pointer to t points to a part of a model, which is copied with the
+// model.
 func follows(t reflect.Type) bool {
 	return t.Kind() != reflect.Interface && holdsModule(t)
 }
@@ -154,7 +153,7 @@ func mayReferBut(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// value returns the copy's counterpart of v, which is at path in the model.
+// value returns what replaces v in the copy. path is the name of v in the model, for errors.
 func (c *copier) value(path string, v reflect.Value) reflect.Value {
 	t := v.Type()
 	if !mayRefer(t) {
@@ -219,7 +218,7 @@ func (c *copier) value(path string, v reflect.Value) reflect.Value {
 	return v
 }
 
-// tensor returns the copy's counterpart of t.
+// tensor returns the tensor that replaces t in the copy. It is t itself if the copy shares t.
 func (c *copier) tensor(t *tensor.Tensor) *tensor.Tensor {
 	n, ok := c.tensors[t]
 	if !ok {
@@ -231,7 +230,7 @@ func (c *copier) tensor(t *tensor.Tensor) *tensor.Tensor {
 	return n
 }
 
-// copyContents replaces the contents of n by copies. n is a copy of a struct or an array, and
+// copyContents replaces what n holds by copies. n is a shallow copy of a struct or an array, and is
 // settable.
 func (c *copier) copyContents(path string, n reflect.Value) {
 	if n.Kind() == reflect.Array {
@@ -243,7 +242,7 @@ func (c *copier) copyContents(path string, n reflect.Value) {
 	if n.Type() == baseType {
 		b := n.Addr().Interface().(*Base)
 		b.hooks = b.hooks.clone()
-		if b.known != 0 { // errors name the copy as they name the original layer
+		if b.known != 0 { // errors give the copy the original layer's name
 			if old := b.mark; c.bases[old.base] {
 				b.mark = newMark(b, old.name.Load())
 			} else {
@@ -254,7 +253,7 @@ func (c *copier) copyContents(path string, n reflect.Value) {
 	}
 	var l copiedLayer
 	mends := false
-	if n.CanInterface() { // CanInterface is false for an embedded struct whose type is not exported
+	if n.CanInterface() { // false for an embedded struct of an unexported type
 		l, mends = n.Addr().Interface().(copiedLayer)
 	}
 	for i := range n.NumField() {
@@ -276,7 +275,7 @@ func (c *copier) copyContents(path string, n reflect.Value) {
 	}
 }
 
-// refers reports whether v, an unexported field, holds a layer or a tensor of the model.
+// refers reports whether the unexported field v holds a layer or a tensor of the model.
 func (c *copier) refers(v reflect.Value) bool {
 	switch t := v.Type(); v.Kind() {
 	case reflect.Pointer:

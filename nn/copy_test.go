@@ -185,12 +185,12 @@ func TestCloneAfterACall(t *testing.T) {
 	}
 	chain := nn.NewSequential(nn.NewLinear(2, 2), nn.Tanh{}, nn.NewLinear(2, 2))
 	nn.SetCheckpointing(chain, true)
-	chain.Layers = chain.Layers[:1] // the chain changes after SetCheckpointing
+	chain.Layers = chain.Layers[:1] // SetCheckpointing divided the longer chain into segments
 	if n := nn.Clone(chain); len(n.Layers) != 1 || !n.Forward(tensor.Ones(1, 2)).AllClose(chain.Forward(tensor.Ones(1, 2)), 0, 0) {
 		t.Error("a chain that was changed after checkpointing was switched on")
 	}
 	r := nn.Replace(m, map[string]*tensor.Tensor{"fc.weight": tensor.Ones(2, 3)})
-	bare := *m.Heads[1] // a copy by hand has no name
+	bare := *m.Heads[1] // a struct copied without Clone has no name
 	for _, x := range []struct {
 		l    *nn.Linear
 		want string
@@ -201,7 +201,6 @@ func TestCloneAfterACall(t *testing.T) {
 	}
 }
 
-// layerIn returns the layer that the error of f names.
 func layerIn(t *testing.T, f func()) string {
 	t.Helper()
 	var e *tensor.Error

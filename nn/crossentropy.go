@@ -11,11 +11,11 @@ import (
 const IgnoreIndex = -100
 
 // CrossEntropy returns the reduction of -log softmax(x)[target]; the default reduction is the mean.
-// x are logits, [n, classes, …] or [classes]. target are int64 classes, [n, …] or a single class.
-// As in torch, the dimension of the classes is 1. Targets that are [IgnoreIndex] have a loss of 0
-// and do not count in the mean. A target with x's shape and type holds probabilities y, and the
-// loss is -Σ y·log softmax(x). For class weights, another ignored index and smoothing see
-// [CrossEntropyLoss].
+// x holds logits, [n, classes, …] or [classes]. target holds int64 classes, [n, …] or a single
+// class. As in torch, dimension 1 of x is the dimension of the classes. A target equal to
+// [IgnoreIndex] has a loss of 0 and does not count in the mean. A target with x's shape and type
+// holds probabilities y, and the loss is -Σ y·log softmax(x). For class weights, another ignored
+// index and smoothing see [CrossEntropyLoss].
 func CrossEntropy(x, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return crossEntropy(x, target, tensor.CrossEntropyOptions{}, r)
 }
@@ -30,18 +30,20 @@ func crossEntropy(x, target *tensor.Tensor, o tensor.CrossEntropyOptions, r []Re
 	}, x, target, o.Weight)
 }
 
-// reduceCrossEntropy reduces losses, in the scope of the losses.
+// reduceCrossEntropy reduces losses to the result of the given reduction, in the scope of the
+// losses.
 func reduceCrossEntropy(op string, loss, target *tensor.Tensor, o tensor.CrossEntropyOptions, r []Reduction) *tensor.Tensor {
 	if !target.Type().IsFloat() {
 		return classMean(op, loss, target.In(loss.Scope()), o.Weight, o.Ignored(), r)
 	}
 	if len(r) == 1 && r[0] == Sum {
-		return loss.Neg().Sum().Neg() // two negations make the sum of no losses -0, as in torch
+		return loss.Neg().Sum().Neg() // as in torch, the sum of no losses is -0
 	}
 	return reduce(op, loss, r)
 }
 
-// isMean reports whether a list of at most one reduction stands for the mean.
+// isMean reports whether r selects the mean. The list r has at most one reduction, and an empty
+// list means the default.
 func isMean(r []Reduction) bool { return len(r) == 0 || len(r) == 1 && r[0] == Mean }
 
 // CrossEntropyLoss is the cross-entropy of logits and a target, with torch's options. The target
@@ -64,10 +66,10 @@ func (l CrossEntropyLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	return crossEntropy(x, target, o, []Reduction{l.Reduction})
 }
 
-// NLL returns the reduction of -logp[i, target[i]]; the default reduction is the mean. logp are
-// logarithms of probabilities, [n, classes, …] or [classes]. Targets are int64 classes, [n, …] or a
-// single class. As in torch, the dimension of the classes is 1. Targets that are [IgnoreIndex] have
-// a loss of 0 and do not count in the mean.
+// NLL returns the reduction of -logp[i, target[i]]; the default reduction is the mean. logp holds
+// logarithms of probabilities, [n, classes, …] or [classes]. target holds int64 classes, [n, …] or
+// a single class. As in torch, dimension 1 of logp is the dimension of the classes. A target equal
+// to [IgnoreIndex] has a loss of 0 and does not count in the mean.
 func NLL(logp, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return nll(logp, target, nil, IgnoreIndex, r)
 }
@@ -77,7 +79,7 @@ func NLL(logp, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 type NLLLoss struct {
 	// a factor for each class, [classes], with the type of logp; nil means that all factors are 1
 	Weight      *tensor.Tensor `nn:"weight,buffer"`
-	IgnoreIndex *int           // nil: [IgnoreIndex]; new(0): class 0
+	IgnoreIndex *int           // nil means [IgnoreIndex], new(0) means class 0
 	Reduction   Reduction
 }
 
@@ -104,8 +106,8 @@ func nll(logp, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor
 	}, logp, target, weight)
 }
 
-// checkClasses checks that target fits x, and that weight has a factor for each class. Dimension
-// dim of x is the dimension of the classes.
+// checkClasses checks that target fits x, and that weight has a factor for each class. dim is the
+// dimension of x for the classes.
 func checkClasses(op string, x, target, weight *tensor.Tensor, dim int) {
 	if !x.Type().IsFloat() {
 		misuse(op, tensor.ErrType, fmt.Sprintf("needs floating point operands, not %v", x.Type()), x, target)
@@ -140,7 +142,7 @@ func classMean(op string, loss, target, weight *tensor.Tensor, ignore int, r []R
 	if !isMean(r) {
 		return reduce(op, loss, r)
 	}
-	t := loss.Type().Compute() // 16 bits may not represent a count
+	t := loss.Type().Compute() // a count may be too large for 16 bits
 	sum := loss.Cast(t).Sum()
 	if weight == nil {
 		return sum.Div(target.NeScalar(float64(ignore)).Sum()).Cast(loss.Type())
@@ -207,8 +209,8 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 		} else {
 			to = to.Reshape(n)
 		}
-		// The gradients of the parts are added up in float32, whatever the type of the matrix
-		// products.
+		// The gradients of the parts are summed in float32, even if the matrix products are in 16
+		// bits.
 		weight, bias, t := weight, bias, weight.Type()
 		if low := c.Autocast(); low != dtype.Invalid && t == dtype.F32 {
 			t = low
@@ -253,9 +255,10 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 // of the same name. The logits of all rows never exist at the same time: see [LinearCrossEntropy].
 // Weight, IgnoreIndex, LabelSmoothing and Reduction are as in [CrossEntropyLoss].
 type LinearCrossEntropyLoss struct {
-	Linear         *Linear
-	Weight         *tensor.Tensor `nn:"weight,buffer"` // [classes], factors; nil means 1 for all
-	IgnoreIndex    *int           // nil: [IgnoreIndex]
+	Linear *Linear
+	// a factor for each class, [classes]; nil means 1 for all
+	Weight         *tensor.Tensor `nn:"weight,buffer"`
+	IgnoreIndex    *int           // nil means [IgnoreIndex]
 	LabelSmoothing float64        // between 0 and 1
 	Reduction      Reduction
 	// number of rows whose logits exist at the same time; for 0 see [LinearCrossEntropyOptions]

@@ -10,7 +10,7 @@ import (
 )
 
 // ctcStepOp is log(e^X(0) + e^X(1) + e^X(2)) + X(3). If the first three operands are all -Inf, no
-// path of classes ends here, and the result is -Inf.
+// path reaches this state, and the result is -Inf.
 var ctcStepOp = func() *tensor.Elementwise {
 	most, nothing := x0.Max(x1).Max(x2), expr.C(math.Inf(-1))
 	e, y := expr.X(3), expr.Y()
@@ -25,12 +25,13 @@ var ctcStepOp = func() *tensor.Elementwise {
 }()
 
 // CTCLoss is the connectionist temporal classification loss (A. Graves et al., ICML 2006). An input
-// has a distribution of classes at each time. Drawing a class at each time gives a sequence, from
-// which repetitions and blanks are then removed. The loss is minus the logarithm of the probability
-// that the target remains. The zero value has torch's defaults.
+// is a sequence of probability distributions over the classes, one for each time step. A path is
+// one class for each time step. Merging repeated classes and then removing blanks reduces the path
+// to a shorter sequence. The loss is minus the logarithm of the probability that this sequence is
+// the target. The zero value has torch's defaults.
 type CTCLoss struct {
 	Blank int // the class of the blank
-	// gives a target that is too long for its input the loss 0 instead of infinity
+	// sets the loss to 0 instead of infinity where a target is too long for its input
 	ZeroInfinity bool
 	Reduction    Reduction // with Mean, each loss is first divided by the length of its target
 }
@@ -38,18 +39,18 @@ type CTCLoss struct {
 // Forward returns the loss for logp, logarithms of probabilities, [time, n, classes] or [time,
 // classes]. targets are [n, length] or [length], int64 or int32. The targets of all inputs may also
 // be concatenated in a vector, [sum of the lengths]. Then Forward reads their lengths from the
-// device. inputLengths and targetLengths, [n] or [], are the numbers of valid times and classes.
-// Both have the type of targets.
+// device. inputLengths and targetLengths, [n] or [], are the numbers of valid time steps of each
+// input and of valid classes of each target. Both have the type of targets.
 //
-// As in torch, logp must come from a log-softmax. The gradient returned for logp is that of the
-// log-softmax's input. This gradient is e^logp minus the probability of the class at that time,
-// given the target.
+// As in torch, logp must come from a log-softmax. The gradient returned for logp is the gradient of
+// the log-softmax's input. For each time step and class, it is e^logp minus the probability of that
+// class given the target.
 //
 // A class that does not exist is an index error. A GPU reports the error at the next wait. Lengths
 // are not checked, since the check would have to wait for the device. A length beyond the dimension
 // counts as the whole dimension.
 //
-// On a GPU, the composition launches a few small kernels for each time.
+// On a GPU, the composition launches a few small kernels for each time step.
 func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tensor) *tensor.Tensor {
 	const op = "ctc_loss"
 	requireUsable(op, logp, targets, inputLengths, targetLengths)
@@ -92,8 +93,8 @@ func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tens
 	return reduce(op, loss, []Reduction{l.Reduction})
 }
 
-// ctcApart converts targets that are concatenated in a vector to [n, length]. The entries behind
-// the end of a target are arbitrary, since the loss ignores them.
+// ctcApart splits targets that are concatenated in a vector into rows, [n, length]. The entries
+// after the end of a target are arbitrary, since the loss ignores them.
 func ctcApart(targets, lengths *tensor.Tensor) *tensor.Tensor {
 	total, most := 0, 0
 	for _, v := range lengths.Floats() {
@@ -124,14 +125,15 @@ type ctcFunc struct {
 
 func (*ctcFunc) Name() string { return "ctc_loss" }
 
-// ctcPaths describes the paths through the targets. A target has l = 2·length + 1 places: its
-// classes, with blanks before, between and after them. A path visits these places over time.
+// ctcPaths describes the paths through the targets. A target has l = 2·length + 1 states: its
+// classes, with blanks before, between and after them. At each time step a path is in one of these
+// states.
 type ctcPaths struct {
-	classes *tensor.Tensor // the class at each place, [n, l]
-	// the logarithm of the probability of each place's class at each time, [time, n, l]
+	classes *tensor.Tensor // the class of each state, [n, l]
+	// the logarithm of the probability of each state's class at each time step, [time, n, l]
 	emission *tensor.Tensor
-	skip     *tensor.Tensor // 0 where a path may skip the previous place, else -Inf: [n, l]
-	ends     *tensor.Tensor // true where a path may end, bool [n, l]
+	skip     *tensor.Tensor // 0 where a path may skip the previous state, else -Inf: [n, l]
+	ends     *tensor.Tensor // true for a state in which a path may end, bool [n, l]
 	lastStep *tensor.Tensor // index of the input's last time step, [n, 1]
 	times, l int
 }
@@ -155,8 +157,9 @@ func (f *ctcFunc) paths(logp, targets, inputs, lengths *tensor.Tensor) *ctcPaths
 	return p
 }
 
-// forward returns, for each time step and place, the logarithm of the probability of all paths that
-// have reached the place. After the last time step of an input these values stay the same.
+// forward returns, for each time step and state, the logarithm of the total probability of the
+// paths that have reached the state. After the last time step of an input these values stay the
+// same.
 func (p *ctcPaths) forward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	at := p.classes.Scope().On(p.classes.Device()).Typed(dtype.I64).Arange(p.l)
@@ -169,13 +172,13 @@ func (p *ctcPaths) forward() []*tensor.Tensor {
 	return way
 }
 
-// backward returns, for each time step, the logarithm of the probability of all paths from each
-// place to an end.
+// backward returns, for each time step and state, the logarithm of the total probability of the
+// paths from the state to an end.
 func (p *ctcPaths) backward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	way := make([]*tensor.Tensor, p.times)
 	none := p.emission.Select(0, 0).FullLike(nothing)
-	// skip is 0 where a path may skip the place after this one, and -Inf elsewhere.
+	// skip is 0 where a path may skip the next state, and -Inf elsewhere.
 	skip := p.skip.Pad(nothing, -2, 2)
 	for t := p.times - 1; t >= 0; t-- {
 		e := p.emission.Select(0, t)
@@ -218,7 +221,7 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	logp := in[0].Cast(in[0].Type().Compute())
 	var loss *tensor.Tensor
 	if c.Scope().GradEnabled() {
-		loss = f.loss(in) // ops of the graph, for second derivatives
+		loss = f.loss(in) // computed with recorded ops, for second derivatives
 	} else {
 		loss = c.Saved(4)
 	}
@@ -229,7 +232,7 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	times := c.Scope().On(logp.Device()).Typed(dtype.I64).Arange(p.times).Unsqueeze(1).Unsqueeze(2)
 	d := logp.Exp().Sub(zeros.ScatterAdd(2, index, both)).Mul(g.Cast(logp.Type()).Unsqueeze(1))
 	// Where the loss is infinite, torch gives every class the same gradient, even a class that is
-	// not in the target. This gradient is NaN, or 0 with zeroInf.
+	// not in the target. This gradient is NaN, or 0 if zeroInf is true.
 	nowhere := math.NaN()
 	if f.zeroInf {
 		nowhere = 0

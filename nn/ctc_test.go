@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An empty target consists of blanks alone. A length beyond the dimension counts as the whole
+// An empty target matches blanks alone. A length beyond the dimension counts as the whole
 // dimension. A batch without inputs has no losses.
 func TestCTCEdges(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
@@ -46,14 +46,14 @@ func TestCTCEdges(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// PyTorch's documentation forbids a target that is the blank. The wanted result is that of
+// PyTorch's documentation forbids a target that is the blank. The expected result is that of
 // PyTorch's formula.
 func TestCTCBlankTargets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.F64).From([]float64{0, 1, 1, 0, 0.5, 0, 0, 0.25}).Reshape(4, 2).LogSoftmax(-1)
 		for _, c := range []struct {
 			target []int64
-			want   float64 // PyTorch's loss
+			want   float64 // computed by PyTorch
 		}{{[]int64{1, 0}, -0.15763920965841804}, {[]int64{1, 0, 1}, 0.15437976566766426}, {[]int64{0, 1}, 0.3819767229890839}} {
 			n := s.From([]int64{int64(len(c.target))}).Squeeze()
 			if y := (nn.CTCLoss{Reduction: nn.Sum}).Forward(x, s.From(c.target), s.From([]int64{4}).Squeeze(), n); math.Abs(y.Item()-c.want) > 1e-12 {
@@ -112,7 +112,7 @@ func TestCTCShortIntegers(t *testing.T) {
 
 // The example computes the loss of a text whose position in the input is not known.
 func ExampleCTCLoss() {
-	// scores of a blank and two letters, at four times
+	// logits of a blank and two letters, at four time steps
 	logits := tensor.From([][]float32{{0, 3, 0}, {3, 0, 0}, {0, 0, 3}, {0, 0, 3}})
 	text, times, letters := tensor.From([]int64{1, 2}), tensor.From([]int64{4}).Squeeze(), tensor.From([]int64{2}).Squeeze()
 	loss := nn.CTCLoss{Reduction: nn.Sum}.Forward(logits.LogSoftmax(-1), text, times, letters)

@@ -77,14 +77,14 @@ func Describe(m any) string {
 // String returns the text of [Describe].
 func (s *Sequential) String() string { return Describe(s) }
 
-// described is a layer in the text of Describe.
+// described is a layer, as Describe prints it.
 type described struct {
 	name, kind       string
 	params, settings []string
 	layers           []*described
 }
 
-// text returns the lines of d without its name.
+// text returns the printed lines of d, without its name.
 func (d *described) text(indent string) string {
 	var b strings.Builder
 	b.WriteString(d.kind + "(" + strings.Join(append(d.params, d.settings...), ", "))
@@ -111,7 +111,7 @@ func (d *described) text(indent string) string {
 	return b.String() + ")"
 }
 
-// numbered reports whether name equals base after n is added to the number at the end of base.
+// numbered reports whether name equals base with n added to the number at the end of base.
 func numbered(base, name string, n int) bool {
 	i := strings.LastIndexByte(base, '.') + 1
 	var k int
@@ -121,8 +121,8 @@ func numbered(base, name string, n int) bool {
 	return name == fmt.Sprintf("%s%d", base[:i], k+n)
 }
 
-// settings lists the exported fields of a layer that are not zero and are numbers, strings, or
-// structs and lists of these.
+// settings lists those exported fields of a layer that are not zero. It lists only numbers,
+// strings, and structs and lists of these.
 func settings(v reflect.Value) []string {
 	var all []string
 	for i := range v.NumField() {
@@ -144,7 +144,7 @@ func settings(v reflect.Value) []string {
 	return all
 }
 
-// plain reports whether a value of type t is a setting: it contains no tensor, layer or function.
+// plain reports whether type t can be a setting. Such a type contains no tensor, layer or function.
 func plain(t reflect.Type) bool {
 	switch k := t.Kind(); {
 	case k >= reflect.Bool && k <= reflect.Float64 || k == reflect.String:

@@ -10,7 +10,7 @@ import (
 
 func ExampleDescribe() {
 	model := nn.NewSequential(nn.NewConv2d(1, 8, 3, nn.Padding(1)), nn.ReLU{}, nn.Flatten{}, nn.NewLinear(8, 10))
-	fmt.Println(nn.Describe(model)) // a Sequential prints itself like this
+	fmt.Println(nn.Describe(model)) // Sequential.String returns the same text
 	// Output:
 	// Sequential(
 	//   (0): Conv2d(weight [8, 1, 3, 3], bias [8], Padding: [1])

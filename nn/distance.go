@@ -2,11 +2,11 @@ package nn
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// CosineSimilarity is x·z/(‖x‖·‖z‖) of two inputs x and z, along dimension Dim; see
+// CosineSimilarity is x·z/(‖x‖·‖z‖) for two inputs x and z, along dimension Dim; see
 // [tensor.Tensor.CosineSimilarity].
 type CosineSimilarity struct {
 	Dim int
-	Eps float64 // smaller norms are raised to Eps
+	Eps float64 // norms below Eps count as Eps
 
 	made made
 }
@@ -22,7 +22,7 @@ func (l CosineSimilarity) Forward(x, z *tensor.Tensor) *tensor.Tensor {
 	return x.CosineSimilarity(z, l.Dim, l.Eps)
 }
 
-// PairwiseDistance is the norm of order P of x - z + Eps, along the last dimension of two inputs x
+// PairwiseDistance is the norm of order P of x - z + Eps, along the last dimension of the inputs x
 // and z; see [tensor.Tensor.PairwiseDistance].
 type PairwiseDistance struct {
 	P, Eps  float64

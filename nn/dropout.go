@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// chance checks p, the probability of dropping an element, and returns it.
+// chance returns p, the probability of dropping an element. It panics if p is not a probability.
 func chance(layer string, p float64) float64 {
 	if !(p >= 0 && p <= 1) {
 		panic(wrong(layer, fmt.Sprintf("elements are dropped with a probability between 0 and 1, not %v", p)))
@@ -44,18 +44,18 @@ func (d *Dropout) Add(residual, x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.DropoutAdd(residual, d.P)
 }
 
-// takesRelu reports whether d can apply a preceding relu in the launch of its dropout.
+// takesRelu reports whether one launch can apply a relu and then this dropout.
 func (d *Dropout) takesRelu() bool { return d.hooks == nil && d.Training() && d.P > 0 }
 
-// forwardRelu computes Forward for relu(x) in one launch. takesRelu must be true.
+// forwardRelu returns d.Forward(relu(x)), computed in one launch. It requires that takesRelu is
+// true.
 func (d *Dropout) forwardRelu(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer d.Enter(&x, &out)()
 	return x.ReluDropout(d.P)
 }
 
-// reluDropout returns layers[1] if layers are a [ReLU] and a [Dropout] that can apply the relu in
-// its own launch. Otherwise it returns nil, for example if a hook has to see the tensor between the
-// two.
+// reluDropout returns layers[1] if the layers are a [ReLU] and a [Dropout] that can run in one
+// launch. Otherwise it returns nil, for example if a hook needs the tensor between the two.
 func reluDropout(layers []Module) *Dropout {
 	if len(layers) < 2 {
 		return nil
@@ -183,8 +183,9 @@ func (d *FeatureAlphaDropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 // residual block, it makes the block skip that path for the dropped samples.
 type StochasticDepth struct {
 	Base
-	P     float64
-	Batch bool // drop all samples or none: torchvision's mode "batch"; false: mode "row"
+	P float64
+	// true drops all samples or none, as torchvision's mode "batch"; false is mode "row"
+	Batch bool
 }
 
 // NewStochasticDepth returns a layer for inputs [n, …].

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// In training, dropout layers drop elements, with the scope's seed. In evaluation they return their
-// input.
+// In training, dropout layers drop elements, drawn with the scope's seed. In evaluation they return
+// their input.
 func TestDropoutLayers(t *testing.T) {
 	for name, l := range map[string]nn.Module{"Dropout": nn.NewDropout(0.5), "Dropout1d": nn.NewDropout1d(0.5), "Dropout2d": nn.NewDropout2d(0.5), "Dropout3d": nn.NewDropout3d(0.5),
 		"AlphaDropout": nn.NewAlphaDropout(0.5), "FeatureAlphaDropout": nn.NewFeatureAlphaDropout(0.5),
@@ -25,7 +25,7 @@ func TestDropoutLayers(t *testing.T) {
 		tensor.Do(func(s *tensor.Scope) {
 			x := s.Ones(dims...)
 			y := l.Forward(x)
-			// the other elements are scaled, so all differ from x
+			// every element differs from x: it is dropped or scaled
 			if n := y.Ne(x).Sum().Item(); n != float64(x.Size()) {
 				t.Errorf("%s: %v of %d elements change", name, n, x.Size())
 			}
@@ -40,8 +40,7 @@ func TestDropoutLayers(t *testing.T) {
 	}
 }
 
-// d.Add(r, x) equals r + d.Forward(x), also in evaluation and with hooks. Both expressions call the
-// hooks.
+// d.Add(r, x) equals r + d.Forward(x), also in evaluation and with hooks. Both call the hooks.
 func TestDropoutAdd(t *testing.T) {
 	seen := 0
 	hooked := nn.NewDropout(0.4)
@@ -91,15 +90,16 @@ func TestDropoutProbabilities(t *testing.T) {
 	}
 }
 
-// Stochastic depth drops whole samples; with Batch it drops all samples or none. It never drops
-// single elements.
+// Stochastic depth drops whole samples, never single elements. With Batch it drops all samples or
+// none.
 func TestStochasticDepth(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.F16).Randn(4000, 2, 3).RequiresGrad()
 		l := nn.NewStochasticDepth(0.2)
 		y := l.Forward(x)
 		y.Sum().Backward()
-		kept := x.Grad().Select(2, 0).Select(1, 0) // the factor of each sample is 0 or 1/(1-p)
+		// the gradient is the factor of each sample, 0 or 1/(1-p)
+		kept := x.Grad().Select(2, 0).Select(1, 0)
 		if n := kept.Ne(kept.ZerosLike()).Sum().Item(); n < 3100 || n > 3300 {
 			t.Errorf("%v of 4000 samples stay", n)
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // inChild runs f in a child of the youngest scope of the operands, and moves f's result out of the
-// child. Operands may be nil. All other tensors that f allocates are freed with the child, unless a
+// child. Operands may be nil. The other tensors that f allocates are freed with the child, unless a
 // gradient needs them.
 func inChild(f func(c *tensor.Scope) *tensor.Tensor, operands ...*tensor.Tensor) *tensor.Tensor {
 	return runInChild(tensor.Youngest(slices.DeleteFunc(operands, func(x *tensor.Tensor) bool { return x == nil })...), f)
@@ -55,7 +55,7 @@ func tableOf(layer string, w *tensor.Tensor, opts []Option) Table {
 	return Table{Weight: w.SetRequiresGrad(false), Padding: accept(layer, opts, lookup).row, NormType: 2}
 }
 
-// rows looks up the rows whose numbers are in index. index may have any shape.
+// rows returns the rows of the table at the given index, which may have any shape.
 func (t *Table) rows(index *tensor.Tensor) *tensor.Tensor {
 	requireUsable("embedding", index, t.Weight)
 	if t.MaxNorm > 0 && index.Size() > 0 {
@@ -74,8 +74,7 @@ func (t *Table) rows(index *tensor.Tensor) *tensor.Tensor {
 	return y
 }
 
-// renorm scales the rows whose numbers are in index down to the norm MaxNorm, in place, on the
-// device.
+// renorm scales the rows at the given index down to the norm MaxNorm, in place, on the device.
 func (t *Table) renorm(index *tensor.Tensor) {
 	p := t.NormType
 	if p == 0 {
@@ -84,8 +83,8 @@ func (t *Table) renorm(index *tensor.Tensor) {
 	tensor.Youngest(t.Weight, index).Do(func(c *tensor.Scope) { t.Weight.In(c).EmbeddingRenormInPlace(index, t.MaxNorm, p) }, tensor.NoGrad())
 }
 
-// frequencyFunc returns the looked-up rows X(0) unchanged. Its gradient divides each row's gradient
-// by the number of times the row occurs in the index X(1).
+// frequencyFunc returns the looked-up rows X(0) unchanged. In Backward it divides the gradient of
+// each row by the number of times that the row occurs in the index X(1).
 type frequencyFunc struct{ rows int }
 
 func (*frequencyFunc) Name() string { return "embedding" }
@@ -100,13 +99,14 @@ func (f *frequencyFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tenso
 	at := index.Reshape(-1)
 	m := c.Scope().On(g.Device()).Typed(g.Type())
 	if g.Type().Size() < 4 {
-		m = m.Typed(dtype.F32) // float32 can count the lookups; 16 bits cannot
+		m = m.Typed(dtype.F32) // 16 bits cannot represent every count of lookups
 	}
 	n := m.Zeros(f.rows).IndexAdd(0, at, m.Ones(at.Size()), 1).IndexSelect(0, at)
 	return []*tensor.Tensor{g.Div(n.Cast(g.Type()).Reshape(index.Shape().Append(1).Slice()...)), nil}
 }
 
-// Embedding is a table of learnt vectors that are looked up by number; see [Table] for its options.
+// Embedding is a table of learnt vectors, which are looked up by row number; see [Table] for its
+// options.
 type Embedding struct{ Table }
 
 // NewEmbedding returns a table whose Weight is [rows, features]. As in torch the values are drawn
@@ -122,8 +122,8 @@ func EmbeddingFromPretrained(w *tensor.Tensor, opts ...Option) *Embedding {
 	return &Embedding{tableOf("Embedding", w, opts)}
 }
 
-// Forward maps row numbers to their vectors. x is int64 or int32, of any shape; the result has the
-// shape of x with one more dimension, [features]. A number without a row is an index error. A GPU
+// Forward maps row numbers to their vectors. x is int64 or int32, of any shape. The result has the
+// shape of x followed by a dimension of features. A number without a row is an index error. A GPU
 // reports the error at the next wait.
 func (l *Embedding) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
@@ -137,8 +137,9 @@ type BagMode uint8
 const (
 	BagMean BagMode = iota // torch's default
 	BagSum
-	// The first of equal maxima gets the gradient. NaN counts as the greatest value. In torch NaN
-	// counts so only if it is the first element of its bag.
+	// The gradient of a maximum goes to the first of equal elements. NaN counts as the greatest
+	// value, wherever it is. In torch, NaN counts as such only if it is the first element of its
+	// bag.
 	BagMax
 )
 
@@ -167,8 +168,8 @@ func EmbeddingBagFromPretrained(w *tensor.Tensor, mode BagMode, opts ...Option) 
 	return &EmbeddingBag{Table: tableOf("EmbeddingBag", w, opts), Mode: mode}
 }
 
-// Forward maps bags of equal size to [bags, features]. x, [bags, n], has the row numbers of a bag
-// in each row.
+// Forward maps bags of equal size to [bags, features]. x is [bags, n]: each row of x holds the row
+// numbers of one bag.
 func (l *EmbeddingBag) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	return l.Bags(x, nil, nil)
@@ -219,7 +220,7 @@ func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor)
 	dev := c.On(x.Device())
 	at := dev.Typed(dtype.I64).Arange(n)
 	var bags int
-	var bag *tensor.Tensor // for each element, the number of its bag
+	var bag *tensor.Tensor // bag number of each element
 	if offsets == nil {
 		bags = x.Dim(0)
 		bag = at.FloorDivideScalar(float64(max(1, x.Dim(1))))
@@ -262,12 +263,12 @@ func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor)
 	return y
 }
 
-// bagMax returns the maximum of each bag. It ignores elements where pads is true. It finds the
-// first position of each maximum and gathers from there, so that only this element gets a gradient.
+// bagMax returns the maximum of each bag. It ignores elements where pads is true. It gathers each
+// maximum from its first position, so that only this element gets a gradient.
 func bagMax(m tensor.Maker, rows, bag, at, pads *tensor.Tensor, bags int) *tensor.Tensor {
 	n, width := rows.Dim(0), rows.Dim(1)
 	if n == 0 {
-		// the result depends on rows, so it is in the graph like the results of other bags
+		// the term 0·sum makes the result depend on rows, so it is in the graph as for other bags
 		return m.Zeros(bags, width).Add(rows.Sum().MulScalar(0))
 	}
 	to := bag.Unsqueeze(1).Expand(n, width)

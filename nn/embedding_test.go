@@ -177,7 +177,8 @@ func TestPaddingLayers(t *testing.T) {
 	})
 }
 
-// In training each element has its own slope. The gradient uses the same slope as the forward pass.
+// In training each element of RReLU has its own slope. Backward uses the same slopes as the forward
+// pass.
 func TestRReLU(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Full(-1, 4000).RequiresGrad()
@@ -203,7 +204,7 @@ func TestRReLU(t *testing.T) {
 	})
 }
 
-// Each of these layers computes the same as the op that it calls.
+// A layer that only calls an op computes the same as the op.
 func TestPassingLayers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, z, image := s.Rand(3, 4), s.Rand(3, 4), s.Rand(2, 4, 4, 6)

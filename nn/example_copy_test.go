@@ -26,12 +26,12 @@ func ExampleReplace() {
 	initial.Constant(m.Weight, 2)
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(1, 1)
-		loss := m.Forward(x).Square().Mean() // w², for w = 2
+		loss := m.Forward(x).Square().Mean() // the loss is w², and w is 2
 		g := tensor.Gradients(loss, []*tensor.Tensor{m.Weight}, tensor.CreateGraph())[0]
-		// w - 2w/4 = w/2 = 1
+		// the updated weight, w - 2w/4 = w/2 = 1
 		fast := nn.Replace(m, map[string]*tensor.Tensor{"weight": m.Weight.Sub(g.MulScalar(0.25))})
 
-		after := fast.Forward(x).Square().Mean() // (w/2)²
+		after := fast.Forward(x).Square().Mean() // the loss is (w/2)²
 		after.Backward()
 		fmt.Println(m.Weight.Item(), after.Item(), m.Weight.Grad().Item())
 	})

@@ -19,8 +19,8 @@ func (m *residual) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Add(m.Inner.Forward(x))
 }
 
-// Hooks observe a model from outside: they see the results of layers, and the gradients in
-// Backward.
+// Hooks see the results of layers in the forward pass, and the gradients in Backward. The layers
+// themselves do not change.
 func ExampleBase() {
 	m := &residual{Inner: nn.NewLinear(3, 3)}
 	m.RegisterForwardHook(func(x, y *tensor.Tensor) *tensor.Tensor {

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The linear layer belongs to the discriminator of a GAN. Spectral normalisation keeps it from
-// lengthening vectors.
+// The linear layer belongs to the discriminator of a GAN. Spectral normalisation limits the factor
+// by which it can lengthen a vector to 1.
 func ExampleNewSpectralNorm() {
 	l := nn.NewLinear(2, 2, nn.NoBias())
 	initial.Eye(l.Weight)
@@ -19,8 +19,7 @@ func ExampleNewSpectralNorm() {
 	// Output: [1.000 1.000]
 }
 
-// The parameters of weight normalisation are the direction and the length of a weight, which are
-// trained separately.
+// Weight normalisation trains the direction and the length of a weight as separate parameters.
 func ExampleNewWeightNorm() {
 	l := nn.NewLinear(2, 1, nn.NoBias())
 	l.Weight.Detach().Copy(tensor.From([]float32{3, 4}, 1, 2))

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// skipping skips its inner layer at random.
+// skipping is a layer that skips its inner layer at random.
 type skipping struct {
 	nn.Base
 	Inner *nn.Linear
@@ -22,8 +22,8 @@ func (s *skipping) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return s.Inner.Forward(x)
 }
 
-// A copy of this model shares the model's source of random numbers. So every number that the copy
-// draws changes the numbers that the model draws later.
+// A copy of this model shares the model's random generator. So every number that the copy draws
+// changes the numbers that the model draws later.
 func ExampleShares() {
 	m := &skipping{Inner: nn.NewLinear(2, 2)}
 	fmt.Printf("%q\n", nn.Shares(m))

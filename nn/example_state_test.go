@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A state dict has the values of a model under torch's names, as a file does.
+// A state dict maps torch's names to the tensors of a model, as a file does.
 func ExampleStateDict() {
 	m := nn.NewSequential(nn.NewLinear(2, 1), nn.NewBatchNorm1d(1))
 	sd := nn.StateDict(m)
@@ -21,8 +21,8 @@ func ExampleStateDict() {
 	// Output: 7 [1, 2] tensor(0)
 }
 
-// Values are copied from one model to another with the same structure. If something does not fit,
-// the error lists everything, and nothing is written.
+// LoadStateDict copies values from one model to another with the same structure. If some tensors do
+// not fit, the error lists them all, and nothing is written.
 func ExampleLoadStateDict() {
 	from, to := nn.NewLinear(2, 1), nn.NewLinear(2, 1)
 	fmt.Println(nn.LoadStateDict(to, nn.StateDict(from)))
@@ -61,7 +61,7 @@ func ExampleSkipInit() {
 	}
 	m := nn.NewLinear(4, 2, nn.SkipInit())
 	err = tensor.Try(func() { m.Forward(tensor.Ones(1, 4)) })
-	fmt.Println(errors.Is(err, tensor.ErrDevice)) // true: the layer has no weights yet
+	fmt.Println(errors.Is(err, tensor.ErrDevice)) // true: the layer still has no weights
 	if err := nn.LoadStateDict(m, sd, nn.Assign()); err != nil {
 		panic(err)
 	}

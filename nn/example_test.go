@@ -14,7 +14,7 @@ import (
 type perceptron struct {
 	Hidden *nn.Linear
 	Drop   *nn.Dropout
-	Out    *nn.Linear `nn:"head"` // the tag replaces the field's name
+	Out    *nn.Linear `nn:"head"` // the name "head" replaces the field's name
 }
 
 func (p *perceptron) Forward(x *tensor.Tensor) *tensor.Tensor {
@@ -40,8 +40,8 @@ func Example() {
 	// 58 numbers; an output of shape [3, 2]
 }
 
-// scaled is a user's layer. Its parameter and its buffer are tagged fields. A buffer is state
-// without a gradient.
+// scaled is a user's layer. Tags declare one field a parameter and the other a buffer. A buffer is
+// state without a gradient.
 type scaled struct {
 	Gain *tensor.Tensor `nn:"gain"`
 	Seen *tensor.Tensor `nn:"seen,buffer"`
@@ -148,7 +148,6 @@ func ExampleCrossEntropy() {
 	//         [ 0.0000,  0.0000,  0.0000]])
 }
 
-// MSE is the mean of the squared differences.
 func ExampleMSE() {
 	fmt.Println(nn.MSE(tensor.From([]float32{1, 2}), tensor.From([]float32{1, 4})))
 	// Output: tensor(2.)
@@ -187,10 +186,10 @@ func ExampleBatchNorm1d() {
 	// 2.00
 }
 
-// Infer runs a model in evaluation mode and without a graph. It keeps the result alive, and the
-// layers stay in the modes that they had.
+// Infer runs a model in evaluation mode and without a graph. The result outlives the call, and
+// afterwards each layer is back in its previous mode.
 func ExampleInfer() {
-	m := newPerceptron() // the model is in training mode
+	m := newPerceptron() // a new model is in training mode
 	x := tensor.Ones(1, 4)
 	y := nn.Infer(m, x)
 	fmt.Println(y.Shape(), y.NeedsGrad(), m.Drop.Training())

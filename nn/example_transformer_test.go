@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Each of two sequences of five steps attends to itself. The last step of the second sequence is
+// Two sequences of five steps each attend to themselves. The last step of the second sequence is
 // padding.
 func ExampleMultiheadAttention() {
 	m := nn.NewMultiheadAttention(8, 2, nn.MultiheadOptions{BatchFirst: true})
@@ -52,7 +52,6 @@ func ExampleTransformerDecoder() {
 	// Output: [3, 2, 8]
 }
 
-// The decoder layer is used by itself, without a TransformerDecoder.
 func ExampleTransformerDecoderLayer() {
 	l := nn.NewTransformerDecoderLayer(8, 2, nn.TransformerOptions{FeedForward: 16})
 	fmt.Println(l.Forward(tensor.Ones(3, 2, 8), tensor.Ones(5, 2, 8), nn.Masks{Causal: true}, nn.Masks{}).Shape())
@@ -68,7 +67,7 @@ func ExampleTransformer() {
 	// Output: [3, 2, 8]
 }
 
-// The mask can be added to scores, for functions that accept only tensors as masks.
+// A tensor that holds a causal mask can be added to the scores of any attention function.
 func ExampleCausalMask() {
 	fmt.Println(nn.CausalMask(tensor.Typed(dtype.F32), 3))
 	// Output:

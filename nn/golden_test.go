@@ -53,7 +53,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// placed copies a golden operand to dev, converts floats to ty, and applies the operand's views.
+// placed copies a golden operand to dev, converts its floats to type ty, and applies its views.
 func placed(s *tensor.Scope, dev device.Device, o golden.Operand, ty dtype.Type) *tt {
 	var x *tt
 	if o.Base.IsFloat() {
@@ -104,7 +104,7 @@ func goldenCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Type, o
 	}
 }
 
-// checkNear compares numbers with PyTorch's, with golden.Rule's tolerance.
+// checkNear checks that numbers are near PyTorch's, with golden.Rule's tolerance.
 func checkNear(t *testing.T, where string, got *tt, ty dtype.Type, t32, t64 golden.Tensor, terms []float64) {
 	t.Helper()
 	if got.Type() != ty || !slices.Equal(got.Shape().Slice(), t64.Shape) && got.Rank()+len(t64.Shape) > 0 {
@@ -116,7 +116,7 @@ func checkNear(t *testing.T, where string, got *tt, ty dtype.Type, t32, t64 gold
 	}
 }
 
-// For every op of goldenLayers, the golden files have a case with every kind of operand.
+// The golden files have a case with every kind of operand, for every op of goldenLayers.
 func TestGoldenIsComplete(t *testing.T) {
 	have := map[string]map[string]bool{}
 	for _, path := range goldenFiles {
@@ -142,8 +142,8 @@ func TestGoldenIsComplete(t *testing.T) {
 	}
 }
 
-// The test checks the losses that are declared with [tensor.Declare], in all element types and
-// layouts. It compares them with reference functions and with central differences.
+// The test compares the losses declared with [tensor.Declare] with reference functions and with
+// central differences. It covers all element types and layouts.
 func TestLossesAreWalked(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// logSum is the logarithm v of a probability, and a bound sum on v's rounding error. For a product
-// of probabilities, the logarithms and the bounds are added. For a sum of probabilities, the bound
-// is 1, for the rounding of the sum itself, plus the mean of the bounds. The probabilities weight
-// this mean.
+// logSum holds v, the logarithm of a probability, and sum, a bound on the rounding error of v. For
+// a product of probabilities, the logarithms and the bounds are added. For a sum of probabilities,
+// the bound is 1, for the rounding of the sum itself, plus the mean of the bounds. The
+// probabilities weight this mean.
 type logSum struct{ v, sum float64 }
 
 func (a logSum) times(b logSum) logSum {
@@ -41,7 +41,7 @@ func logSumExp(parts ...logSum) logSum {
 func ctcSums(a golden.Args, x []*tt) sums {
 	logp, targets, times, lengths := x[0], x[1], x[2], x[3]
 	alone := logp.Rank() == 2
-	if !alone && targets.Rank() == 1 { // the targets of all inputs are in one vector
+	if !alone && targets.Rank() == 1 { // one vector holds the targets of all inputs
 		n := lengths.Floats()
 		rows, at := make([][]int64, len(n)), 0
 		for i, k := range n {
@@ -56,7 +56,7 @@ func ctcSums(a golden.Args, x []*tt) sums {
 		logp, targets = logp.Unsqueeze(1), targets.Unsqueeze(0)
 	}
 	steps, n, classes := logp.Dim(0), logp.Dim(1), logp.Dim(2)
-	rounded := logp.ZerosLike() // rounding terms of the logarithms logp themselves
+	rounded := logp.ZerosLike() // terms for the rounding of the logarithms in logp
 	if a.Bool("soft") {
 		below := logp.Amax(2).Unsqueeze(2).Sub(logp)
 		logp = logp.LogSoftmax(2)

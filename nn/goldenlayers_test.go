@@ -35,7 +35,7 @@ func init() {
 	}
 }
 
-// tableOf returns a table with the options of a case. Its weight is w, so gradients flow to w.
+// tableOf returns a table with the options of a case. Its weight is w itself, so w gets a gradient.
 func tableOf(a golden.Args, w *tt) (t nn.Table) {
 	t.Weight = w
 	if a.Has("padding_idx") {
@@ -55,8 +55,8 @@ func tableOf(a golden.Args, w *tt) (t nn.Table) {
 }
 
 // absoluteTerms returns golden.Rule's terms for embeddings and bags. The terms are the results and
-// gradients that follow if all operands are replaced by their absolute values. Other ops of this
-// file compute no sums and need no terms.
+// gradients for the absolute values of all operands. Other ops of this file compute no sums and
+// need no terms.
 func absoluteTerms(c golden.Case) (out []float64, grads [][]float64) {
 	grads = make([][]float64, len(c.In))
 	if c.Op != "embedding_layer" && (c.Op != "embedding_bag" || c.Args.Text("mode") == "max") || c.Out[0].Seed == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 )
 
-// ignored returns the class that a case ignores, or nil for the default.
+// ignored returns the class that a case ignores. It returns nil if the case has none.
 func ignored(a golden.Args) *int {
 	if a.Has("ignore_index") {
 		return new(a.Int("ignore_index"))
@@ -15,7 +15,6 @@ func ignored(a golden.Args) *int {
 	return nil
 }
 
-// init registers the losses of _golden/losses.py, _golden/lossoptions.py and _golden/ctc.py.
 func init() {
 	type args = golden.Args
 	at := func(x []*tt, i int) *tt {

@@ -21,8 +21,8 @@ type goldenModel func(a golden.Args, opts ...nn.Option) (m any, forward func(x, 
 
 // goldenModelCase compares a case with PyTorch's float64 results. It compares the results,
 // concatenated to one vector, and the gradients of inputs and parameters. The tolerance is
-// 1e-5·max(1, |number|) in float32, and 1e-13·max(1, |number|) in float64. goldenModelCase returns
-// the largest difference as a multiple of the tolerance.
+// 1e-5·max(1, |number|) in float32, and 1e-13·max(1, |number|) in float64. The result is the
+// largest difference, as a multiple of the tolerance.
 func goldenModelCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Type, build goldenModel) (worst float64) {
 	where := fmt.Sprintf("%s %s %v on %s", c.Op, c.Name, ty, dev.Name())
 	hold := func(what string, got []float64, want golden.Tensor) {
@@ -83,7 +83,7 @@ func goldenModelCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Ty
 			}
 			y := tensor.Cat(0, parts...)
 			hold("result", y.Floats(), c.Out[0].F64)
-			// Without gradients the layers skip some work, but the results are the same.
+			// Without gradients the layers skip some work, but return the same results.
 			s.Do(func(s *tensor.Scope) {
 				lent := make([]*tt, len(x))
 				for i := range x {
@@ -126,7 +126,7 @@ func goldenModelCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Ty
 	return worst
 }
 
-// goldenModels checks the cases of a file: on the CPU in float32 and float64, and on an emulated
+// goldenModels checks the cases of a file on the CPU, in float32 and float64, and on an emulated
 // GPU.
 func goldenModels(t *testing.T, path string, least int, build map[string]goldenModel) {
 	t.Helper()

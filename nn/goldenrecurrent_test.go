@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 )
 
-// recurrentModel returns the function for a golden case's layer. That function calls run or pack
-// with the initial states, h0 first.
+// recurrentModel returns the function that applies the layer of a golden case. The function calls
+// run or pack with the initial states, h0 first.
 func recurrentModel(a golden.Args, run func(x *tt, s []*tt) []*tt, pack func(p *nn.PackedSequence, s []*tt) (*nn.PackedSequence, []*tt)) func(x, masks []*tt) []*tt {
 	return func(x, _ []*tt) []*tt {
 		first := append(append([]*tt(nil), x[1:]...), nil, nil)

@@ -11,16 +11,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sums has golden.Rule's terms for the results of a loss. The term of a result that is a sum of
-// numbers is the sum of their absolute values. A field is nil or absent if there is only one
-// summand, or if all summands have the same sign. Then nothing cancels. If a factor of a summand is
-// itself a rounded sum, the summand counts once more, as in a product of sums.
+// sums has golden.Rule's terms for the results of a loss. If a result is a sum of numbers, its term
+// is the sum of their absolute values. A field is nil or absent if nothing can cancel, because
+// there is one summand or all summands have the same sign. If a factor of a summand is itself a
+// rounded sum, the summand counts once more.
 type sums struct {
 	loss *tt // the sum for each loss, before the reduction
 	// for each operand, the terms of the losses' derivatives with respect to the operand's
-	// elements; the terms have the shape of the losses, or one dimension more
+	// elements; they have the shape of the losses, or one dimension more
 	grads map[int]*tt
-	dim   int // the additional dimension
+	dim   int // the dimension of grads that the losses lack
 	by    *tt // the divisor of the mean; nil means the number of losses
 }
 
@@ -43,7 +43,8 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 	"huber_loss": func(a golden.Args, x []*tt) sums {
 		return differences(a, x, nil, x[0].Sub(x[1]).Abs().ClampMax(a.Float("delta")))
 	},
-	"binary_cross_entropy": func(a golden.Args, x []*tt) sums { // the gradient for y is log(1-x) - log x
+	// the gradient with respect to y is log(1-x) - log x
+	"binary_cross_entropy": func(a golden.Args, x []*tt) sums {
 		return sums{grads: map[int]*tt{1: x[0].Neg().Log1p().Neg().ClampMax(100).Add(x[0].Log().Neg().ClampMax(100))}}
 	},
 	"binary_cross_entropy_with_logits": func(a golden.Args, x []*tt) sums {
@@ -80,8 +81,8 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 		cos := x[0].Mul(x[1]).Abs().Sum(-1).Div(n) // a sum of products
 		by := func(v, other *tt) *tt {
 			first, second := other.Abs().Div(n.Unsqueeze(-1)), cos.Div(length(v)).Unsqueeze(-1).Mul(v.Abs())
-			// The factors count the rounded sums in a term. The first term has one, n. The second
-			// has three: cos, its divisor n, and the length of v.
+			// A term counts once for each rounded sum in it. The first term has one such sum, n.
+			// The second has three: cos, its divisor n, and the length of v.
 			return first.MulScalar(2).Add(second.MulScalar(3))
 		}
 		return sums{loss: cos.AddScalar(max(1, math.Abs(a.Float("margin")))), grads: map[int]*tt{0: by(x[0], x[1]), 1: by(x[1], x[0])}, dim: -1}
@@ -124,8 +125,8 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 	},
 }
 
-// differences returns the sums of losses that are functions of x - y. loss holds their values, and
-// d the absolute values of their derivatives. x[2], if present, has the weights w.
+// differences returns the sums of losses that are functions of x - y. loss holds the losses, and d
+// the absolute values of their derivatives. x[2], if present, holds the weights w.
 func differences(a golden.Args, x []*tt, loss, d *tt) sums {
 	if len(x) < 3 {
 		return sums{grads: map[int]*tt{0: d, 1: d}}
@@ -139,8 +140,8 @@ func differences(a golden.Args, x []*tt, loss, d *tt) sums {
 	return s
 }
 
-// crossEntropySums returns the sums of -Σ y·log p and of p·Σy - y. Here log p = (x - m) - log Σ
-// e^(x-m), where m is the greatest logit.
+// crossEntropySums returns the sums of the loss -Σ y·log p and of its gradient p·Σy - y. Here log p
+// = (x - m) - log Σ e^(x-m), where m is the greatest logit.
 func crossEntropySums(a golden.Args, x []*tt) (s sums) {
 	s.dim = min(1, x[0].Rank()-1)
 	classes := x[0].Dim(s.dim)
@@ -179,12 +180,13 @@ func crossEntropySums(a golden.Args, x []*tt) (s sums) {
 	return s
 }
 
-// tripletSums returns the sums of margin + d(a, p) - d(a, n), where d is the norm of a difference.
+// tripletSums returns the sums of the loss margin + d(a, p) - d(a, n), where d is the norm of a
+// difference.
 func tripletSums(a golden.Args, x []*tt) sums {
 	p := a.Float("p")
 	d := func(i, j int) *tt { return x[i].PairwiseDistance(x[j], p, 1e-6) }
-	// The function by returns p times the derivative of a distance d, (|x|/d)^(p-1). The factor p
-	// is needed because d is a rounded sum.
+	// by returns p times the derivative of the distance d, (|x|/d)^(p-1). The factor p accounts for
+	// d, which is a rounded sum.
 	by := func(i, j int, d *tt) *tt {
 		return x[i].Sub(x[j]).Abs().AddScalar(1e-6).Div(d.Unsqueeze(-1)).PowScalar(p - 1).MulScalar(p)
 	}

@@ -38,10 +38,8 @@ func (b *Base) Training() bool { return !b.evaluating }
 
 func (b *Base) setTraining(on bool) { b.evaluating = !on }
 
-// base returns the Base of a layer that embeds it.
 func (b *Base) base() *Base { return b }
 
-// moduleHooks are a layer's hooks.
 type moduleHooks struct {
 	mu       sync.Mutex
 	pre      []*preHook
@@ -78,7 +76,7 @@ func add[T comparable](k *moduleHooks, list *[]T, h T) (remove func()) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if i := slices.Index(*list, h); i >= 0 {
-			// slices.Delete works on a clone, because a concurrent call may be reading the old list
+			// Another call may be reading the old list, so remove h from a clone.
 			*list = slices.Delete(slices.Clone(*list), i, i+1)
 		}
 	}
@@ -187,7 +185,7 @@ func (p *hookOp) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{p.gradHook(c, g)}
 }
 
-// backCall holds the hooks for the gradients of one call of a layer.
+// backCall holds the backward hooks of one call of a layer.
 type backCall struct {
 	pre   []*preHook
 	hooks []*backwardHook
@@ -224,7 +222,8 @@ func (k *backCall) atInput(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor {
 	out := k.grads[run]
 	delete(k.grads, run)
 	k.mu.Unlock()
-	if out == nil { // in a second derivative g may bypass the layer's result
+	// in a second derivative, g may come from a path that bypasses the layer's result
+	if out == nil {
 		return g
 	}
 	for _, h := range k.hooks {
@@ -233,8 +232,8 @@ func (k *backCall) atInput(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor {
 	return g
 }
 
-// replaced returns the gradient after a hook that got g and returned r. This is r, or g if r is
-// nil.
+// replaced returns the gradient after a hook: r, the result of the hook, or g if r is nil. The hook
+// received g.
 func replaced(what string, g, r *tensor.Tensor) *tensor.Tensor {
 	switch {
 	case r == nil:
@@ -263,7 +262,6 @@ func Hooked(m any) bool {
 // because the hooks see the input and the result of Forward.
 func (b *Base) Hooked() bool { return b.hooks != nil && b.hooks.exist() }
 
-// exist reports whether there are hooks.
 func (k *moduleHooks) exist() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

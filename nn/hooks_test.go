@@ -25,7 +25,7 @@ func (m *squares) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x
 }
 
-// The order of the calls and the values equal those of PyTorch 2.15.
+// Hooks are called in the same order and with the same values as in PyTorch 2.15.
 func TestModuleHooks(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m, seen := &squares{}, ""
@@ -63,7 +63,7 @@ func TestModuleHooks(t *testing.T) {
 
 func TestBackwardHooks(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
-		// an input without a gradient
+		// an input that requires no gradient
 		l, calls := nn.NewLinear(2, 1, nn.NoBias(), nn.In(s)), 0
 		l.RegisterFullBackwardHook(func(in, out *tensor.Tensor) *tensor.Tensor {
 			if calls++; in != nil || !slices.Equal(out.Floats(), []float64{1, 1, 1}) {
@@ -121,7 +121,7 @@ func TestBackwardHooks(t *testing.T) {
 	})
 }
 
-// failing panics in its Forward.
+// failing is a layer whose Forward panics.
 type failing struct{ nn.Base }
 
 func (m *failing) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
@@ -129,8 +129,8 @@ func (m *failing) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.MatMul(x.Scope().Ones(7, 7))
 }
 
-// Layers that are usually values can have hooks when they are used by pointer. A model's hooks run
-// before and after the hooks of its layers.
+// Layers that are usually used by value can have hooks if they are used by pointer. A model's hooks
+// run before and after the hooks of its layers.
 func TestHooksOfLayers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		relu, lin := &nn.ReLU{}, nn.NewLinear(2, 2, nn.In(s))
@@ -194,7 +194,7 @@ func TestEveryLayerHasHooks(t *testing.T) {
 				if p, ok := on.(*ast.StarExpr); ok {
 					on = p.X
 				}
-				if p, ok := on.(*ast.IndexExpr); ok { // the receiver has a type argument
+				if p, ok := on.(*ast.IndexExpr); ok { // the receiver is generic
 					on = p.X
 				}
 				name := on.(*ast.Ident).Name

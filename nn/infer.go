@@ -28,8 +28,8 @@ func Infer(m Module, x *tensor.Tensor, opts ...tensor.Option) (y *tensor.Tensor)
 	return y
 }
 
-// evaluating puts those layers of m that are in training mode into evaluation mode. It calls param
-// with m's parameters and buffers. The returned function undoes the change of mode.
+// evaluating puts all layers of m that are in training mode into evaluation mode. It calls param
+// with each parameter and buffer of m. The function back restores the modes.
 func evaluating(m any, param func(p Param)) (back func()) {
 	var switched []interface{ setTraining(bool) }
 	visit(m, &visitor{quick: true, lazy: func(string, lazyLayer) {}, pre: func(_ string, v reflect.Value, _ bool) {

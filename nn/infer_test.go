@@ -11,13 +11,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A misfit is a layer whose Forward panics.
+// misfit is a layer whose Forward panics.
 type misfit struct{ nn.Base }
 
 func (*misfit) Forward(x *tensor.Tensor) *tensor.Tensor { return x.MatMul(x.T().Reshape(1, -1)) }
 
 // A literal port of "with torch.no_grad(): y = model(x)" is an error. The error says what to write
-// instead, also for a single layer.
+// instead. The same holds for a single layer.
 func TestForwardOutsideOfItsMode(t *testing.T) {
 	x := tensor.Root().Ones(3, 4)
 	for _, m := range []interface {
@@ -50,7 +50,7 @@ func TestInfer(t *testing.T) {
 	if y := nn.Infer(m, x, tensor.WithGrad(), tensor.Autocast(dtype.BF16)); y.Type() != dtype.BF16 || y.NeedsGrad() {
 		t.Errorf("under autocast it is %v, gradient %v", y.Type(), y.NeedsGrad())
 	}
-	// The result belongs to the younger scope: the scope of x or of the model.
+	// The result belongs to the scope of x or of the model, whichever is younger.
 	tensor.Do(func(s *tensor.Scope) {
 		if y := nn.Infer(m, s.Ones(1, 4)); y.Scope() != s {
 			t.Errorf("the result belongs to %v", y.Scope())
@@ -93,7 +93,7 @@ func TestInferPanics(t *testing.T) {
 	}
 }
 
-// Several goroutines of a server share a model in evaluation mode.
+// Several goroutines may call Infer at once for a model in evaluation mode.
 func TestInferConcurrently(t *testing.T) {
 	m := nn.Eval(nn.NewSequential(nn.NewLinear(4, 8), nn.NewBatchNorm1d(8), nn.NewDropout(0.9), nn.NewLinear(8, 2)))
 	want := nn.Infer(m, tensor.Ones(3, 4))

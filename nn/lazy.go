@@ -14,27 +14,29 @@ import (
 // optimizer after the first call or after LoadStateDict. No other goroutine may call the layer
 // during its first call.
 
-// lazy is the description of a layer's parameters, without the number of inputs.
+// lazy describes the parameters of a layer whose number of inputs is not known yet.
 type lazy struct {
-	o   layerOptions
-	out int // output features or channels; 0 for normalisations, which have as many as inputs
+	o layerOptions
+	// number of output features or channels; 0 for a normalisation, which has as many outputs as
+	// inputs
+	out int
 
 	kernel []int
 }
 
-// A lazyLayer may not have its parameters yet.
+// A lazyLayer is a layer that may not have its parameters yet.
 type lazyLayer interface {
-	// waiting returns the place where the layer keeps its description. A nil description means that
-	// the parameters exist.
+	// waiting returns the address of the layer's description. A nil description means that the
+	// parameters exist.
 	waiting() **lazy
-	fill(inputs int, z *lazy) // fill makes the parameters of a layer with that number of inputs
-	empty()                   // empty removes the parameters
-	// inputsOf returns the names of the parameters whose shapes depend on the number of inputs. To
-	// get the number of inputs, multiply the size of their dimension dim by factor.
+	fill(inputs int, z *lazy) // makes the parameters for the given number of inputs
+	empty()                   // removes the parameters
+	// inputsOf returns the names of the parameters whose shapes depend on the number of inputs.
+	// That number is factor times the size of their dimension dim.
 	inputsOf(z *lazy) (names []string, dim, factor int)
 }
 
-// lazyAt returns the layer at v if it has no parameters yet, else nil.
+// lazyAt returns v as a lazyLayer if it has no parameters yet, else nil.
 func lazyAt(v reflect.Value) lazyLayer {
 	if v.CanAddr() && v.Addr().CanInterface() {
 		if l, ok := v.Addr().Interface().(lazyLayer); ok && *l.waiting() != nil {
@@ -53,13 +55,13 @@ func isLazy(m any) (found bool) {
 // ignoreLazy lets a walk skip layers that have no parameters yet.
 func ignoreLazy(string, lazyLayer) {}
 
-// notYet returns the error for listing the parameters of a layer that has no parameters yet.
+// notYet returns the error for listing the parameters of the layer v, which has none yet.
 func notYet(path string, v reflect.Value) *Error {
 	return wrong(path, fmt.Sprintf("this Lazy%s has no parameters yet, as their shapes are those of its first input; call the model once before, or load a state dict", typeName(v.Type())))
 }
 
-// ready makes the parameters of a lazy layer on x's device if they do not exist. inputs is the
-// number of inputs.
+// ready makes the parameters of a lazy layer on x's device, for the given number of inputs. It does
+// nothing if they exist.
 func ready(l lazyLayer, x *tensor.Tensor, inputs int) {
 	z := *l.waiting()
 	if z == nil {
@@ -71,12 +73,13 @@ func ready(l lazyLayer, x *tensor.Tensor, inputs int) {
 	*l.waiting() = nil
 }
 
-// readyAt calls ready with the number of channels of x as the number of inputs. rank is the number
-// of spatial dimensions of x, which may lack a batch dimension.
+// readyAt calls ready with the number of channels of x. rank is the number of spatial dimensions of
+// x, which may lack a batch dimension.
 func readyAt(l lazyLayer, x *tensor.Tensor, rank int) {
 	if *l.waiting() != nil {
 		requireUsable("lazy layer", x)
-		if x.Rank() == rank+1 || x.Rank() == rank+2 { // only then is the number of channels known
+		// a valid rank, so the number of channels is known
+		if x.Rank() == rank+1 || x.Rank() == rank+2 {
 			ready(l, x, x.Dim(-rank-1))
 			return
 		}
@@ -84,8 +87,7 @@ func readyAt(l lazyLayer, x *tensor.Tensor, rank int) {
 	}
 }
 
-// lazies are functions that undo the work of fit. Each function removes the parameters of one
-// layer.
+// lazies undoes the work of fit. Each function removes the parameters of one layer.
 type lazies []func()
 
 func (l lazies) undo() {
@@ -94,8 +96,8 @@ func (l lazies) undo() {
 	}
 }
 
-// fit makes the parameters of the lazy layers of m whose shapes sd determines. For each lazy layer
-// whose shapes sd does not determine, it returns the name of a missing parameter.
+// fit makes the parameters of each lazy layer of m whose shapes are known from sd. For each other
+// lazy layer, it returns the name of a missing parameter.
 func (l *lazies) fit(m any, sd map[string]*tensor.Tensor) (missing []string) {
 	visit(m, &visitor{lazy: func(path string, layer lazyLayer) {
 		z := *layer.waiting()
@@ -116,7 +118,8 @@ func (l *lazies) fit(m any, sd map[string]*tensor.Tensor) (missing []string) {
 	return missing
 }
 
-// lazyName returns the name of a layer's type, prefixed with Lazy if it has no parameters yet.
+// lazyName returns the name of a layer's type, with the prefix Lazy if the layer has no parameters
+// yet.
 func lazyName(v reflect.Value) string {
 	if lazyAt(v) != nil {
 		return "Lazy" + typeName(v.Type())

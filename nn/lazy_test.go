@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// lazyLayers lists all lazy layers. Each has an input, and the ordinary layer that it becomes.
+// lazyLayers lists all lazy layers, each with an input and the ordinary layer that it becomes.
 func lazyLayers() map[string]struct {
 	lazy, made nn.Module
 	in         []int
@@ -44,8 +44,8 @@ func lazyLayers() map[string]struct {
 	}
 }
 
-// A lazy layer becomes an ordinary layer by its first call or by a state dict. It then has the same
-// names, shapes and results as that layer.
+// Its first call or a state dict turns a lazy layer into an ordinary layer, with the same names,
+// shapes and results.
 func TestLazyLayers(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -66,7 +66,7 @@ func TestLazyLayers(t *testing.T) {
 		if d := nn.Describe(byCall); !bare && !strings.HasPrefix(d, "Lazy"+kind+"(") {
 			t.Errorf("%s: %s", name, d)
 		}
-		nn.Train(nn.Eval(byCall)) // changing the mode needs no parameters
+		nn.Train(nn.Eval(byCall)) // a change of the mode needs no parameters
 		if err := nn.LoadStateDict(byDict, nn.StateDict(c.made)); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -146,7 +146,7 @@ func TestLazyLinearOfScalar(t *testing.T) {
 	}
 }
 
-// The initial values are those of the ordinary layer with the same generator.
+// With the same generator, a lazy layer gets the same initial values as the ordinary layer.
 func TestLazyFirstValues(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		draw := func(f func(in nn.Option) nn.Module) (v []float64) {
@@ -165,7 +165,7 @@ func TestLazyFirstValues(t *testing.T) {
 	})
 }
 
-// If a dict does not fit, lazy layers stay without parameters, and the error lists what is missing.
+// If a dict does not fit, lazy layers stay without parameters. The error lists what the dict lacks.
 func TestLazyLayersAndWrongDicts(t *testing.T) {
 	make := func() *nn.Sequential { return nn.NewSequential(nn.NewLazyLinear(3), nn.NewLazyBatchNorm1d()) }
 	m := make()
@@ -202,7 +202,7 @@ func TestLazyLayersAndWrongDicts(t *testing.T) {
 	}
 }
 
-// The first input determines the number of inputs.
+// The size of the first input determines the number of input features.
 func ExampleNewLazyLinear() {
 	m := nn.NewSequential(nn.NewLazyConv2d(8, 3), nn.ReLU{}, nn.Flatten{}, nn.NewLazyLinear(10))
 	fmt.Println(m)

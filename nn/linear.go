@@ -12,8 +12,8 @@ type Linear struct {
 	Base
 	Weight *tensor.Tensor `nn:"weight"` // [out, in]
 	Bias   *tensor.Tensor `nn:"bias"`   // [out], nil for none
-	// WeightScale is nil, except in a layer that [QuantizeDynamic] has changed. Weight is int8
-	// then, and WeightScale has a number for each of its rows.
+	// WeightScale is nil unless [QuantizeDynamic] has changed the layer. After it, Weight is int8,
+	// and WeightScale has a scale for each row of Weight.
 	WeightScale *tensor.Tensor `nn:"weight_scale,buffer"`
 
 	lazy *lazy

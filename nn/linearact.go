@@ -3,8 +3,8 @@ package nn
 import "github.com/flambeau-go/flambeau/tensor"
 
 // activated returns the first two layers if they are a linear layer and an activation that one op
-// can compute together. Otherwise it returns nil. It also returns nil if a hook sees the tensor
-// between the two, or if the launch of a following dropout applies the activation.
+// can compute together. Otherwise it returns nil. It also returns nil if a hook needs the tensor
+// between the two, or if a following dropout can apply the activation in its own launch.
 func activated(layers []Module) (l *Linear, act func(*tensor.Tensor) *tensor.Tensor) {
 	if len(layers) < 2 || reluDropout(layers[1:]) != nil {
 		return nil, nil
@@ -21,9 +21,8 @@ func activated(layers []Module) (l *Linear, act func(*tensor.Tensor) *tensor.Ten
 	return l, act
 }
 
-// An activator is an activation that the launch of a linear layer can apply. A struct from outside
-// this package that embeds an activator has the method activation too, but passesOn excludes such a
-// struct.
+// An activator is an activation that the launch of a linear layer can apply. A user's struct that
+// embeds an activator has the method activation too. The function passesOn excludes such a struct.
 type activator interface {
 	activation() (act func(*tensor.Tensor) *tensor.Tensor, hooked bool)
 }

@@ -24,7 +24,8 @@ type loadOptions struct {
 func Loose() LoadOption { return func(o *loadOptions) { o.loose = true } }
 
 // Assign makes the model use the memory of the dict's tensors instead of copying it: torch's
-// assign=True. From then on a write to either tensor changes both. The dict's tensors may be freed.
+// assign=True. From then on, a write to a tensor of the model or of the dict changes both. The
+// dict's tensors may be freed.
 //
 // LoadStateDict still copies a tensor that cannot be shared. Such a tensor has another type or
 // device than the model's tensor, is not contiguous, or belongs to a younger scope. A tensor whose
@@ -40,12 +41,12 @@ func Assign() LoadOption { return func(o *loadOptions) { o.assign = true } }
 // are torch's missing_keys and unexpected_keys.
 func Report(r *StateError) LoadOption { return func(o *loadOptions) { o.report = r } }
 
-// A Tied layer has tensors to which files may give additional names: Hugging Face's
-// _tied_weights_keys. TiedNames maps each additional name to the layer's own name of the tensor.
-// For example, it maps "lm_head.weight" to "wte.weight". Both names are relative to the layer.
+// A Tied layer has tensors for which a file may contain a second name: Hugging Face's
+// _tied_weights_keys. TiedNames maps each such name to the layer's own name of the tensor, for
+// example "lm_head.weight" to "wte.weight". Both names are relative to the layer.
 type Tied interface{ TiedNames() map[string]string }
 
-// tiedNames collects the tied names of all layers of a model, with the layers' paths.
+// tiedNames collects TiedNames of all layers of a model, with the layers' paths as prefixes.
 func tiedNames(m any) map[string]string {
 	all := map[string]string{}
 	visit(m, &visitor{pre: func(path string, v reflect.Value, _ bool) {
@@ -58,7 +59,6 @@ func tiedNames(m any) map[string]string {
 	return all
 }
 
-// An entry is a tensor of a state dict, with its name.
 type entry struct {
 	name string
 	x    *tensor.Tensor
@@ -92,7 +92,7 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 		f(&o)
 	}
 	e := &StateError{}
-	// statesOf panics if the model's structure is unsound
+	// panics if the model's structure is unsound
 	params, tied := statesOf(m, ignoreLazy), tiedNames(m)
 	var order []*tensor.Tensor
 	var from map[*tensor.Tensor]*tensor.Tensor
@@ -122,11 +122,12 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 	})
 }
 
-// match finds, for each tensor of a model, the tensor of sd. params are the model's tensors, and
-// tied has their further names. match returns the model's tensors in the model's order, and records
-// in e what does not fit.
+// match finds the tensor of sd for each tensor of a model. params are the model's tensors, and tied
+// maps second names to first names. match returns the model's tensors in order, and a map from each
+// to its tensor of sd. It records in e what does not fit.
 func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor, e *StateError) (order []*tensor.Tensor, from map[*tensor.Tensor]*tensor.Tensor) {
-	own := map[string]*tensor.Tensor{} // the model's tensors, under each of their names
+	// the model's tensors by name; a tensor may have several names
+	own := map[string]*tensor.Tensor{}
 	for _, p := range params {
 		own[p.Name] = p.Tensor
 	}
@@ -185,8 +186,8 @@ func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor,
 	return order, from
 }
 
-// fill gives p the values of y. shared is the set of storages that the model already shares with
-// the dict.
+// fill gives p the values of y. shared is the set of storages of the dict that the model already
+// uses.
 func (o *loadOptions) fill(p, y *tensor.Tensor, shared map[tensor.Storage]bool) {
 	dev := p.Device()
 	hollow := dev.Info().Meta
@@ -215,7 +216,7 @@ func (o *loadOptions) fill(p, y *tensor.Tensor, shared map[tensor.Storage]bool) 
 	p.SetData(x)
 }
 
-// An address identifies the elements that a tensor refers to, and their order.
+// An address identifies the elements of a storage that a tensor refers to, and their order.
 type address struct {
 	storage tensor.Storage
 	offset  int

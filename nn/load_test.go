@@ -35,8 +35,8 @@ func everyLayer(opts ...nn.Option) map[string]any {
 	}
 }
 
-// A layer made with SkipInit has no memory and draws no random number. Parameters that a partial
-// load has left out cannot be used.
+// A layer made with SkipInit has no memory and draws no random number. After a partial load, the
+// parameters that the dict lacked cannot be used.
 func TestSkipInit(t *testing.T) {
 	seed, before := tensor.Root().Generator().State()
 	hollow := everyLayer(nn.SkipInit())
@@ -97,7 +97,7 @@ func TestSkipInit(t *testing.T) {
 	}
 }
 
-// Assign shares the dict's memory where it can, and copies elsewhere.
+// Assign shares the dict's memory if possible, and copies otherwise.
 func TestAssign(t *testing.T) {
 	make := func(opts ...nn.Option) *nn.Linear { return nn.NewLinear(2, 3, opts...) }
 	x := tensor.From([]float32{1, 2}, 1, 2)
@@ -177,8 +177,8 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// guesser is a model like a masked BERT. Its table of embeddings is also the weight of its last
-// layer.
+// guesser is a model like BERT for masked words. Its table of embeddings is also the weight of its
+// last layer.
 type guesser struct {
 	nn.Base
 	Words *nn.Embedding  `nn:"words"`
@@ -189,8 +189,8 @@ func (*guesser) TiedNames() map[string]string {
 	return map[string]string{"decoder.weight": "words.weight", "decoder.bias": "bias"}
 }
 
-// Tied weights load from files that contain them under each of their names, and from files that
-// contain them under one name. Two different values are an error.
+// Tied weights load from files that contain them under all of their names, and from files that
+// contain them under one name. Different values for one weight are an error.
 func TestLoadTiedWeights(t *testing.T) {
 	root := tensor.Root().Typed(dtype.F32)
 	words, bias := root.Rand(5, 3), root.Rand(5)

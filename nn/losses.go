@@ -10,7 +10,7 @@ import (
 )
 
 // paired checks and returns the operands of an elementwise loss. It raises an error if broadcasting
-// would change both shapes, as for [n, 1] and [n], whose result is [n, n]. This result would
+// would change both shapes. For example, [n, 1] and [n] broadcast to [n, n]. Such a result would
 // compare every prediction with every target, which is nearly always a mistake. torch only warns.
 func paired(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 	requireUsable(op, x, y)
@@ -20,7 +20,7 @@ func paired(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{x, y}
 }
 
-// alike does what paired does, for losses whose prediction and target must have the same shape.
+// alike is paired for losses whose prediction and target must have the same shape.
 func alike(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 	requireUsable(op, x, y)
 	if x.Shape() != y.Shape() {
@@ -46,9 +46,9 @@ func L1(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("l1_loss", l1Op.Apply(paired("l1_loss", x, y)), r)
 }
 
-// SmoothL1 returns the reduction of (x-y)²/2β where x and y differ by less than beta = β, and of
-// |x-y| - β/2 elsewhere. The default reduction is the mean. With beta = 0 it is L1. A negative beta
-// is an error. Shapes are as for [MSE].
+// SmoothL1 returns the reduction of (x-y)²/2β where |x-y| < β, and of |x-y| - β/2 elsewhere; β is
+// the argument beta. The default reduction is the mean. With beta = 0 it is L1. A negative beta is
+// an error. Shapes are as for [MSE].
 func SmoothL1(x, y *tensor.Tensor, beta float64, r ...Reduction) *tensor.Tensor {
 	switch {
 	case !(beta >= 0):
@@ -59,8 +59,9 @@ func SmoothL1(x, y *tensor.Tensor, beta float64, r ...Reduction) *tensor.Tensor 
 	return reduce("smooth_l1_loss", smoothL1Op.Apply(paired("smooth_l1_loss", x, y), beta), r)
 }
 
-// Huber returns the reduction of (x-y)²/2 where x and y differ by at most delta = δ > 0, and of
-// δ(|x-y| - δ/2) elsewhere. The default reduction is the mean. Shapes are as for [MSE].
+// Huber returns the reduction of (x-y)²/2 where |x-y| ≤ δ, and of δ(|x-y| - δ/2) elsewhere; δ is
+// the argument delta, which must be positive. The default reduction is the mean. Shapes are as for
+// [MSE].
 func Huber(x, y *tensor.Tensor, delta float64, r ...Reduction) *tensor.Tensor {
 	if !(delta > 0) {
 		misuse("huber_loss", tensor.ErrValue, fmt.Sprintf("delta is %v, it must be positive", delta), x, y)
@@ -77,8 +78,8 @@ func BCE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("binary_cross_entropy", bceOp.Apply(alike("binary_cross_entropy", x, y)), r)
 }
 
-// BCEWithLogits returns the reduction of the binary cross entropy of the probabilities σ(x); the
-// default reduction is the mean. x are logits. The computation cannot overflow. posWeight,
+// BCEWithLogits returns the reduction of the binary cross entropy of the probabilities σ(x) for
+// logits x. The default reduction is the mean. The computation cannot overflow. posWeight,
 // broadcast with x, multiplies the term of positive targets; nil means 1. A logit of -Inf has an
 // infinite loss for targets above 0, where torch returns NaN. x and y have the same shape.
 func BCEWithLogits(x, y, posWeight *tensor.Tensor, r ...Reduction) *tensor.Tensor {
@@ -89,10 +90,10 @@ func BCEWithLogits(x, y, posWeight *tensor.Tensor, r ...Reduction) *tensor.Tenso
 	return reduce(op, bceLogitsOp.Apply(alike(op, x, y)), r)
 }
 
-// KLDiv returns the reduction of y·(log y - x), or 0 where y is 0; the default reduction is the
-// mean. This is the divergence of probabilities y from the probabilities whose logarithms are x.
-// With the reduction [BatchMean] the result is the divergence as it is usually defined: the sum,
-// divided by the number of samples.
+// KLDiv returns the reduction of y·(log y - x), or 0 where y is 0. The default reduction is the
+// mean. y holds probabilities, and x the logarithms of other probabilities. With the reduction
+// [BatchMean] the result is the Kullback-Leibler divergence of the two: the sum divided by the
+// number of samples.
 func KLDiv(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("kl_div", klDivOp.Apply([]*tensor.Tensor{x, y}), r)
 }
@@ -111,8 +112,8 @@ func MSE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 }
 
 // The types below are the losses above with torch's options, as values that a model or a table can
-// hold. Their zero values have torch's defaults. The exceptions are Beta and Delta, which are 1 in
-// torch. Here 0 is an error.
+// hold. Their zero values have torch's defaults, except for the fields Beta and Delta. torch's
+// default for these is 1, and here 0 is an error.
 
 // MSELoss is [MSE]. Weight, with the shape of the losses, multiplies them. The mean then divides by
 // the sum of the weights.
@@ -214,11 +215,11 @@ func weighted(loss, weight *tensor.Tensor) *tensor.Tensor {
 	return loss.Mul(weight)
 }
 
-// These are the elementwise losses of a prediction X(0) and a target X(1). In a gradient X(2),
-// called g2, is the gradient of the result.
+// These are the elementwise losses of a prediction X(0) and a target X(1). In an op's gradient, the
+// operand after these two is the gradient of the result.
 var (
 	x0, x1 = expr.X(0), expr.X(1)
-	// the gradients of the results of ops with two and three operands
+	// the gradient of the result, for ops with two and with three operands
 	g2, g3     = expr.X(2), expr.X(3)
 	p0         = expr.Param(0)
 	zero, unit = expr.C(0), expr.C(1)
@@ -228,12 +229,12 @@ var (
 	direction = distance.Gt(zero).Select(unit, distance.Lt(zero).Select(expr.C(-1), zero))
 )
 
-// pairGrads returns the gradients for the prediction, g2·d, and for the target, -g2·d. d is the
-// derivative of the loss with respect to the prediction.
+// pairGrads returns the gradients for the prediction, g2·d, and for the target, -g2·d. The argument
+// d is the derivative of the loss with respect to the prediction.
 func pairGrads(d *expr.Expr) []*expr.Expr { return []*expr.Expr{g2.Mul(d), g2.Mul(d.Neg())} }
 
 var (
-	// As in torch, the gradient g is doubled before the multiplication by the distance. So the
+	// As in torch, the gradient g is doubled before it is multiplied by the distance. So the
 	// gradient of a mean does not overflow before the loss does.
 	mseOp = tensor.Declare(&tensor.Elementwise{Name: "mse_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Expr: distance.Mul(distance), Domain: [][2]float64{{-4, 4}},
 		Ref: func(x, _ []float64) float64 { return (x[0] - x[1]) * (x[0] - x[1]) }, Grad: []*expr.Expr{g2.Scale(2).Mul(distance), g2.Scale(2).Mul(x1.Sub(x0))}})
@@ -259,7 +260,7 @@ var (
 			return p[0] * (d - 0.5*p[0])
 		},
 		Grad: pairGrads(distance.Abs().Le(p0).Select(distance, p0.Mul(direction)))})
-	// As in torch, logarithms are at least -100, so that a wrong prediction with probability 1
+	// As in torch, logarithms below -100 count as -100. So a wrong prediction with probability 1
 	// costs 100 instead of infinity. The divisor of the gradient is at least 1e-12.
 	bceOp = tensor.Declare(&tensor.Elementwise{Name: "binary_cross_entropy", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.05, 0.95}},
 		Expr: x1.Sub(unit).Mul(x0.Neg().Log1p().Max(expr.C(-100))).Sub(x1.Mul(x0.Log().Max(expr.C(-100)))),
@@ -267,7 +268,7 @@ var (
 		Grad: []*expr.Expr{g2.Mul(distance.Div(unit.Sub(x0).Mul(x0).Max(expr.C(float64(float32(1e-12)))))),
 			g2.Mul(x0.Neg().Log1p().Max(expr.C(-100)).Sub(x0.Log().Max(expr.C(-100))))}})
 	bceLogitsOp = tensor.Declare(&tensor.Elementwise{Name: "binary_cross_entropy_with_logits", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}, {0, 1}},
-		// all terms of this sum are at least 0
+		// no term of this sum is negative
 		Expr: x0.Gt(zero).Select(x0.Mul(unit.Sub(x1)), x0.Mul(x1).Neg()).Add(tail),
 		Ref:  func(x, _ []float64) float64 { return logitLoss(x[0], x[1], 1) },
 		Grad: []*expr.Expr{g2.Mul(x0.Sigmoid().Sub(x1)), g2.Mul(x0.Neg())}})
@@ -288,7 +289,7 @@ var (
 		Expr: x1.Exp().Mul(x1.Sub(x0)), Ref: func(x, _ []float64) float64 { return math.Exp(x[1]) * (x[1] - x[0]) }})
 )
 
-// logitLoss is the cross-entropy of σ(x) and y. The term of positive targets has weight w.
+// logitLoss is the cross-entropy of σ(x) and y, where w weights the term of positive targets.
 func logitLoss(x, y, w float64) float64 {
 	return (1-y)*math.Max(x, 0) + w*y*math.Max(-x, 0) + (1-y+w*y)*math.Log1p(math.Exp(-math.Abs(x)))
 }

@@ -41,8 +41,8 @@ func TestLossMisuse(t *testing.T) {
 	}
 }
 
-// The normalisations compute 16-bit floats in float32. Their parameters have torch's names and are
-// trained.
+// The normalisations compute 16-bit floats in float32. Their weights and biases have torch's names
+// and are trained.
 func TestNorms(t *testing.T) {
 	l, r := nn.NewLayerNorm([]int{2, 3}), nn.NewRMSNorm([]int{3}, nn.Typed(dtype.BF16))
 	if p := nn.Named(l); len(p) != 2 || p[0].Name != "weight" || p[1].Name != "bias" || p[0].Tensor.Size() != 6 {
@@ -68,7 +68,7 @@ func TestNorms(t *testing.T) {
 		if y := r.Forward(x); y.Type() != dtype.BF16 || y.Select(0, 0).Item() != 1 {
 			t.Errorf("root mean square in bfloat16: %v", y)
 		}
-		// The mean square of tiny is 2⁻²⁴/3, about as large as the default eps 2⁻²³.
+		// The mean square of the tensor tiny is 2⁻²⁴/3, so the default eps 2⁻²³ matters.
 		tiny := s.From([]float32{0x1p-12, 0, 0})
 		n := nn.NewRMSNorm([]int{3})
 		if got, want := n.Forward(tiny).Floats()[0], 0x1p-12/math.Sqrt(0x1p-24/3+0x1p-23); math.Abs(got-want) > 1e-6 {
@@ -149,7 +149,7 @@ func TestLossOptionMisuse(t *testing.T) {
 // targets do not matter, even if they are NaN.
 func TestMeansOfClasses(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
-		x := s.Typed(dtype.BF16).Zeros(385, 2) // 384 is a bfloat16, 385 is not
+		x := s.Typed(dtype.BF16).Zeros(385, 2) // bfloat16 represents 384, but not 385
 		if got, want := nn.CrossEntropy(x, s.Typed(dtype.I64).Zeros(385)).Item(), 0.69140625; got != want {
 			t.Errorf("the mean is %v, want %v", got, want)
 		}
@@ -160,7 +160,7 @@ func TestMeansOfClasses(t *testing.T) {
 	})
 }
 
-// The weights of losses are buffers, as in torch. They move with the model, and are not trained.
+// The weights of losses are buffers, as in torch: they move with the model and are not trained.
 func TestLossesHoldBuffers(t *testing.T) {
 	type model struct {
 		Fc   *nn.Linear
@@ -206,7 +206,7 @@ func checkLoss(t *testing.T, what string, y *tensor.Tensor, ty dtype.Type, dims 
 	}
 }
 
-// Some losses accept integers, as in torch. They use integer arithmetic and return float32.
+// Some losses accept integers, as in torch. They use integer arithmetic, and return float32.
 func TestLossesOfIntegers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		six := []int{2, 3}

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// lossWalks are the losses that consist of several ops, with the shapes of their operands. The
-// losses are smooth at the sampled operands.
+// lossWalks lists the losses that consist of several ops, with the shapes of their operands. The
+// losses are smooth near the sampled operands.
 var lossWalks = []struct {
 	name string
 	in   [][]int
@@ -59,7 +59,7 @@ var lossWalks = []struct {
 	}},
 }
 
-// classes returns the classes 0, 1, 2, 0 … as targets, on x's device.
+// classes returns a tensor of targets 0, 1, 2, 0 …, on x's device.
 func classes(x *tt, dims ...int) *tt {
 	return x.Scope().On(x.Device()).Typed(dtype.I64).Arange(size(dims)).RemainderScalar(3).Reshape(dims...)
 }

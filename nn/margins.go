@@ -15,8 +15,8 @@ var (
 		Expr: product.Max(zero).Add(product.Abs().Neg().Exp().Log1p()),
 		Ref:  func(x, _ []float64) float64 { return math.Log1p(math.Exp(-x[0] * x[1])) },
 		Grad: []*expr.Expr{g2.Mul(x1.Neg().Mul(product.Sigmoid())), g2.Mul(x0.Neg().Mul(product.Sigmoid()))}})
-	// shortfall is the amount by which the score X(1) of the right class falls short of the score
-	// X(0) of another class plus the margin. lackingOp is 1 where shortfall is positive.
+	// shortfall is the score X(0) of a wrong class, plus the margin, minus the score X(1) of the
+	// right class. lackingOp is 1 where shortfall is positive.
 	shortfall     = p0.Sub(x1).Add(x0)
 	multiMarginOp = tensor.Declare(&tensor.Elementwise{Name: "multi_margin_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.1, 4}, {-4, -0.1}}, Params: []float64{1.5},
 		Expr: shortfall.Gt(zero).Select(shortfall, zero), Ref: func(x, p []float64) float64 { return math.Max(p[0]-x[1]+x[0], 0) },
@@ -28,8 +28,8 @@ var (
 		Grad: []*expr.Expr{g2.Neg().Mul(x1).Mul(x0.Neg().Sigmoid()).Add(g2.Mul(unit.Sub(x1)).Mul(x0.Sigmoid())), g2.Mul(x0.Neg())}})
 )
 
-// SoftMarginLoss is log(1 + e^(-y·x)) for labels y that are 1 or -1. The computation does not
-// overflow. The zero value of the struct has torch's defaults.
+// SoftMarginLoss is log(1 + e^(-y·x)) for scores x and labels y that are 1 or -1. The computation
+// does not overflow. The zero value of the struct has torch's defaults.
 type SoftMarginLoss struct{ Reduction Reduction }
 
 // Forward returns the loss for scores x and labels y, floating point tensors that broadcast.
@@ -87,7 +87,7 @@ func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	}, x, target, l.Weight)
 }
 
-// multiMarginFunc computes the loss of each row. Its VJP multiplies by the gradient g of the loss
+// multiMarginFunc computes the loss of each row. Its VJP multiplies by the gradient of the loss
 // last, so that zeros have the same sign as in torch.
 type multiMarginFunc struct {
 	p      int
@@ -96,8 +96,7 @@ type multiMarginFunc struct {
 
 func (*multiMarginFunc) Name() string { return "multi_margin_loss" }
 
-// others returns a mask of the wrong classes: false for the right class of a row, and true for all
-// other classes.
+// others returns a mask that is false for the right class of a row and true for all other classes.
 func (*multiMarginFunc) others(x, target *tensor.Tensor) *tensor.Tensor {
 	classes := x.Scope().On(x.Device()).Typed(target.Type()).Arange(x.Dim(-1))
 	return classes.Ne(target.Unsqueeze(-1))
@@ -186,9 +185,9 @@ type multiLabelMarginFunc struct{}
 
 func (multiLabelMarginFunc) Name() string { return "multilabel_margin_loss" }
 
-// targets returns two tensors. The first, safe, has the target classes, and 0 for the entries
-// behind the end of a row's list. The second, out, is true for differences that do not count. Its
-// shape is [..., targets, classes].
+// targets returns two tensors. The first, safe, has the target classes, and 0 after the end of a
+// row's list. The second, out, is true for differences that do not count. Its shape is [...,
+// targets, classes].
 func (multiLabelMarginFunc) targets(x, target *tensor.Tensor) (safe, out *tensor.Tensor) {
 	n := x.Dim(-1)
 	// A target counts if it is not -1 and no entry before it is -1.
@@ -224,7 +223,7 @@ func (f multiLabelMarginFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor
 
 var (
 	x2 = expr.X(2)
-	// As in torch, the gradient is 0 where the loss is 0, also exactly at the margin.
+	// As in torch, the gradient is 0 where the loss is 0, even exactly at the margin.
 	ranking   = x2.Neg().Mul(distance).Add(p0)
 	ranked    = ranking.Gt(zero).Select(g3, zero)
 	rankingOp = tensor.Declare(&tensor.Elementwise{Name: "margin_ranking_loss", Autocast: tensor.AutocastHigh, Arity: 3, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, -1}, {1, 4}, {0.5, 1}}, Params: []float64{0.75},
@@ -245,7 +244,7 @@ var (
 			return v
 		},
 		Grad: []*expr.Expr{x1.Eq(expr.C(-1)).Select(zero, g2).Sub(x1.Eq(unit).Select(zero, hingeDiff)), nil}})
-	// cosineOp is the loss for a cosine X(0) and a label X(1).
+	// cosineOp is the loss for X(0), a cosine, and X(1), a label.
 	cosineOp = tensor.Declare(&tensor.Elementwise{Name: "cosine_embedding_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Fixed: 2, Domain: [][2]float64{{0.5, 1}, {-1, -1}}, Params: []float64{0.25},
 		Expr: x1.Eq(unit).Select(unit.Sub(x0), x1.Eq(expr.C(-1)).Select(x0.Sub(p0).Max(zero), zero)),
 		Ref: func(x, p []float64) float64 {
@@ -268,8 +267,8 @@ type MarginRankingLoss struct {
 	Reduction Reduction
 }
 
-// Forward returns the loss for x1, x2 and y, which broadcast. If all are integers the loss is
-// float32, but the product y·(x1 - x2) has their integer type and may wrap around.
+// Forward returns the loss for x1, x2 and y, which broadcast. If all are integers, the loss is
+// float32. The product y·(x1 - x2) then has their integer type and may wrap around.
 func (l MarginRankingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	if integers("margin_ranking_loss", x1, x2, y) {
 		return inChild(func(c *tensor.Scope) *tensor.Tensor {
@@ -280,8 +279,8 @@ func (l MarginRankingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("margin_ranking_loss", rankingOp.Apply([]*tensor.Tensor{x1, x2, y}, l.Margin), []Reduction{l.Reduction})
 }
 
-// HingeEmbeddingLoss is the loss of distances x. It is x where the label is 1, and max(0, Margin -
-// x) where the label is -1. torch's Margin is 1. A Margin of 0 is an error.
+// HingeEmbeddingLoss is x for a distance x with label 1, and max(0, Margin - x) for a distance x
+// with label -1. torch's Margin is 1. A Margin of 0 is an error.
 type HingeEmbeddingLoss struct {
 	Margin    float64
 	Reduction Reduction
@@ -328,9 +327,9 @@ func (l CosineEmbeddingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 // 2016). [NewTripletMarginLoss] has torch's defaults.
 type TripletMarginLoss struct {
 	Margin float64
-	// parameters of the distance d, which is [tensor.Tensor.PairwiseDistance]
+	// parameters of the distance d; see [tensor.Tensor.PairwiseDistance]
 	P, Eps float64
-	// a distance that replaces d, unless it is nil: torch's triplet_margin_with_distance_loss
+	// replaces the distance d unless nil: torch's triplet_margin_with_distance_loss
 	Distance func(x, y *tensor.Tensor) *tensor.Tensor `nn:"-"`
 	// Swap replaces d(a, n) by d(p, n) where d(p, n) is less.
 	Swap      bool
@@ -340,15 +339,15 @@ type TripletMarginLoss struct {
 // NewTripletMarginLoss returns the loss with torch's defaults: Margin 1, P 2 and Eps 1e-6.
 func NewTripletMarginLoss() *TripletMarginLoss { return &TripletMarginLoss{Margin: 1, P: 2, Eps: 1e-6} }
 
-// Forward returns the loss. The last dimension of each operand holds the vectors. A Margin that is
-// not positive is an error. So is a P of 0 without a Distance.
+// Forward returns the loss. The vectors lie along the last dimension of each operand. A Margin that
+// is not positive is an error. So is a P of 0 if Distance is nil.
 func (l *TripletMarginLoss) Forward(anchor, positive, negative *tensor.Tensor) *tensor.Tensor {
 	const op = "triplet_margin_loss"
 	requireUsable(op, anchor, positive, negative)
 	if !(l.Margin > 0) {
 		misuse(op, tensor.ErrValue, fmt.Sprintf("the margin is %v, it must be positive", l.Margin), anchor, positive, negative)
 	}
-	// for P = 0 the distance would be the number of differing elements, and have no gradient
+	// for P = 0 the distance would be the number of differing elements, which has no gradient
 	if l.P == 0 && l.Distance == nil {
 		misuse(op, tensor.ErrValue, "P is 0; NewTripletMarginLoss sets P to 2 and Eps to 1e-6", anchor, positive, negative)
 	}

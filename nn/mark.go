@@ -11,22 +11,22 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A mark is the name of a layer in its model. The layer's Base keeps it for the errors that leave
-// Forward. A walk over the model makes the marks in advance, so that a call of Forward allocates
-// nothing.
+// A mark holds the name of a layer in its model, for the errors that leave Forward. A walk over the
+// model makes the marks in advance, so that a call of Forward allocates nothing.
 type mark struct {
-	// the Base of this mark; a copy of the layer's struct has the same mark but another Base
+	// the Base to which the mark belongs; a copy of the layer's struct has the same mark but
+	// another Base
 	base  *Base
 	name  atomic.Pointer[layerName]
-	leave func() // the function that a call of Forward defers
+	leave func() // deferred by a call of Forward
 }
 
 type layerName struct {
-	path  string // the layer's path in the model; "" for the model itself
-	label string // the name in messages: "encoder.layers.3 (nn.TransformerEncoderLayer)"
+	path  string // path of the layer in the model; "" for the model itself
+	label string // the layer in messages: "encoder.layers.3 (nn.TransformerEncoderLayer)"
 }
 
-// marked returns the mark of the layer, or nil if there is none.
+// marked returns the layer's mark, or nil if it has none.
 func (b *Base) marked() *mark {
 	if atomic.LoadUint32(&b.known) == 0 || b.mark.base != b {
 		return nil
@@ -34,14 +34,14 @@ func (b *Base) marked() *mark {
 	return b.mark
 }
 
-// marking is a lock that a walk holds while it makes a mark. Concurrent calls of the layer do not
-// see the mark before it is complete.
+// A walk holds the lock marking while it makes a mark. Concurrent calls of the layer do not see the
+// mark before it is complete.
 var marking sync.Mutex
 
 // markAt marks the layer v, which a walk found at path. A walk may begin at a part of a model, so
-// the layer keeps its deepest path. Among equally deep paths it keeps the latest. If the argument
-// several is true, the walk may find one layer at several paths. Then the layer keeps the first
-// path. The copy of a marked layer's struct gets no mark.
+// the layer keeps the deepest path at which it was found. Among equally deep paths it keeps the
+// latest. If several is true, the walk may find a layer at several paths, and the layer keeps the
+// path that it has. A copy of a marked layer's struct gets no mark.
 func markAt(path string, v reflect.Value, several bool) {
 	b := promoted(v)
 	if b == nil {
@@ -55,7 +55,7 @@ func markAt(path string, v reflect.Value, several bool) {
 	}
 	n := &layerName{path: path, label: v.Type().String()}
 	if v.Type().Name() != "" {
-		n.label, _, _ = strings.Cut(n.label, "[") // the type's name without type arguments
+		n.label, _, _ = strings.Cut(n.label, "[") // drop the type arguments
 	}
 	if path != "" {
 		n.label = path + " (" + n.label + ")"
@@ -85,8 +85,8 @@ func newMark(b *Base, n *layerName) *mark {
 	return m
 }
 
-// promoted does what baseOf does, but returns nil where baseOf panics because an embedded pointer
-// is nil.
+// promoted is baseOf, except that it returns nil where baseOf panics because an embedded pointer is
+// nil.
 func promoted(v reflect.Value) (b *Base) {
 	defer func() {
 		if recover() != nil {
@@ -96,7 +96,6 @@ func promoted(v reflect.Value) (b *Base) {
 	return baseOf(v)
 }
 
-// depth returns the number of names in a path.
 func depth(path string) int {
 	if path == "" {
 		return 0
@@ -104,16 +103,17 @@ func depth(path string) int {
 	return 1 + strings.Count(path, ".")
 }
 
-// annotate adds the layer to an error that passes through it, if the error names no layer yet. So
-// the error names the innermost layer. An error that a device reports late may come from any
-// earlier layer, so it gets no name.
+// annotate adds the layer to the error r if r names no layer yet. So the error names the innermost
+// layer that it leaves. An error that a device reports late gets no name, since any earlier layer
+// may have caused it.
 func (m *mark) annotate(r any) {
 	if e, ok := r.(*tensor.Error); ok && e.Layer == "" && !late(e) {
 		e.Layer = m.name.Load().label
 	}
 }
 
-// late reports whether an error may concern work that was queued before the call that reports it.
+// late reports whether an error may have been caused by work that was queued before the call that
+// reports it.
 func late(e *tensor.Error) bool {
 	var fault *device.Fault
 	var index *device.IndexError
@@ -130,9 +130,8 @@ func late(e *tensor.Error) bool {
 	return false
 }
 
-// guarded returns a function that runs the function leave. If Forward has panicked, the returned
-// function instead names the layer in the error, and panics again. If m is nil, guarded returns
-// leave itself.
+// guarded returns a function that calls leave. If Forward panics, the returned function instead
+// adds the layer's name to the error, and panics again. If m is nil, guarded returns leave itself.
 func (m *mark) guarded(leave func()) func() {
 	if m == nil {
 		return leave
@@ -157,7 +156,7 @@ func unmarked(l Module) bool {
 }
 
 // markAll marks the layers of a chain that have no mark yet. If the structure of the layers is
-// unsound, markAll marks only the chain. A later explicit walk reports the error.
+// unsound, it marks only the chain itself. A later explicit walk reports the error.
 func (s *Sequential) markAll() {
 	defer func() {
 		if r := recover(); r != nil {

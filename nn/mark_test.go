@@ -14,8 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// head is a user's layer whose Forward begins with Enter. The Forward of net does not begin with
-// Enter.
+// head is a user's layer whose Forward begins with Enter.
 type head struct {
 	nn.Base
 	Fc1, Fc2 *nn.Linear
@@ -40,7 +39,6 @@ func newNet() *net {
 		Extras: nn.NewSequential(nn.NewLinear(8, 8), nn.ReLU{}, nn.NewSequential(nn.NewDropout(0.5), nn.NewLinear(7, 8)))}
 }
 
-// layerOf returns the layer that the error of f names.
 func layerOf(t *testing.T, f func()) string {
 	t.Helper()
 	var e *tensor.Error
@@ -53,7 +51,7 @@ func layerOf(t *testing.T, f func()) string {
 	return e.Layer
 }
 
-// An error names the layer of the model that raised it.
+// An error names the layer that raised it.
 func TestErrorsNameTheLayer(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := newNet()
@@ -65,8 +63,8 @@ func TestErrorsNameTheLayer(t *testing.T) {
 			t.Errorf("a chain by itself: %q", got)
 		}
 		nn.Parameters(m)
-		nn.Count(m.Body)       // this walk over a part does not change names
-		nn.StateDict(m.Extras) // nor does this walk over another part
+		nn.Count(m.Body) // a walk over a part of the model changes no names
+		nn.StateDict(m.Extras)
 		for _, c := range []struct {
 			want string
 			f    func()
@@ -84,7 +82,8 @@ func TestErrorsNameTheLayer(t *testing.T) {
 				m.Body.Forward(s.Ones(1, 3, 8))
 			}},
 			{"body.layers.0 (nn.TransformerEncoderLayer)", func() { m.Body.Layers[0].Forward(nil) }},
-			{"", func() { m.Act.Forward(nil) }}, // the receiver is a copy without a name
+			// m.Act is copied for the call, and the copy has no name
+			{"", func() { m.Act.Forward(nil) }},
 		} {
 			if got := layerOf(t, c.f); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
@@ -103,7 +102,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 			}
 			p.Stop()
 		}
-		// A model may be a single layer. The same layer may be inside another model.
+		// A model may be a single layer. A layer may be in two models.
 		lone := nn.NewLinear(2, 2)
 		nn.Parameters(lone)
 		if got, want := layerOf(t, func() { lone.Forward(x) }), "nn.Linear"; got != want {
@@ -163,7 +162,7 @@ func TestErrorsOfADeviceNameTheLayer(t *testing.T) {
 	})
 }
 
-// A model may be walked for the first time while another goroutine calls it.
+// One goroutine calls a model while another walks it for the first time.
 func TestMarkWhileItRuns(t *testing.T) {
 	m := newNet()
 	var wait sync.WaitGroup
@@ -178,7 +177,7 @@ func TestMarkWhileItRuns(t *testing.T) {
 	wait.Wait()
 }
 
-// A call of a layer with a name allocates no more than a call of a layer without a name.
+// A layer with a name allocates no more per call than a layer without a name.
 func TestMarksAllocateNothing(t *testing.T) {
 	marked, plain := nn.NewLinear(2, 2), nn.NewLinear(2, 2)
 	nn.Parameters(marked)
@@ -208,9 +207,9 @@ func TestMarksAllocateNothing(t *testing.T) {
 	}, tensor.NoGrad())
 }
 
-// leastAllocs returns the least number of allocations of a call of f. Single measurements may be
-// higher, since sync.Pool loses blocks. The race detector drops every fourth block, and the
-// collector drops all.
+// leastAllocs returns the smallest measured number of allocations of a call of f. Some measurements
+// are higher because sync.Pool drops objects: every fourth one under the race detector, and all at
+// a garbage collection.
 func leastAllocs(f func()) float64 {
 	least := testing.AllocsPerRun(1, f)
 	for range 300 {

@@ -103,8 +103,9 @@ func layersThatKeep(in nn.Option) map[string]struct {
 	return all
 }
 
-// When Forward returns, a layer holds only tensors that a gradient needs, whatever the scope of the
-// call. The number of live bytes of the device equals that after a call in a separate scope.
+// After Forward, the only tensors that a layer has left in memory are those that a gradient needs,
+// whatever the scope of the call. The device has as many live bytes as after a call in a separate
+// scope.
 func TestLayersFreeWhatTheyMake(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=1GiB")
 	if err != nil {
@@ -114,7 +115,7 @@ func TestLayersFreeWhatTheyMake(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for name, l := range layersThatKeep(nn.In(s)) {
 			for k, modes := range [][]tensor.Option{{tensor.NoGrad()}, nil, {tensor.NoGrad()}, nil} {
-				base := s // the scope with autocast, which keeps the casts of parameters
+				base := s // the scope with autocast; it caches the casts of parameters
 				if k > 1 {
 					base = s.New(tensor.Autocast(dtype.BF16))
 				}
@@ -154,7 +155,7 @@ func TestLayersFreeWhatTheyMake(t *testing.T) {
 					}, modes...)
 					return bytes, results
 				}
-				held(false) // after this call, programs, constants and casts exist
+				held(false) // the first call makes programs, constants and casts
 				warm = true
 				most, _ := held(true)
 				got, results := held(false)

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// If any operand of a call is nil, the call raises the library's error.
+// A nil operand raises the library's error.
 func TestNilOperands(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, classes := s.Rand(2, 3), s.Typed(dtype.I64).Zeros(2)
@@ -49,8 +49,8 @@ func TestNilOperands(t *testing.T) {
 	})
 }
 
-// A position that float64 cannot distinguish from its neighbours is an error. The largest position
-// that it can distinguish is accepted.
+// An offset so large that float64 cannot distinguish it from its neighbours is an error. The
+// largest offset that float64 can distinguish is accepted.
 func TestFarOffsets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Rand(3, 2)
@@ -69,8 +69,8 @@ func TestFarOffsets(t *testing.T) {
 	})
 }
 
-// A layer without a count of batches computes no average over all batches. As in torch, its running
-// statistics do not change.
+// Without a count of batches, a layer cannot average over all batches. As in torch, its running
+// statistics then stay unchanged.
 func TestAverageWithoutCount(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		l := nn.NewBatchNorm1d(2)
@@ -82,8 +82,8 @@ func TestAverageWithoutCount(t *testing.T) {
 	})
 }
 
-// The table has gradients for targets in edge cases. The gradients of divergences equal PyTorch's.
-// The gradients of the Poisson loss for counts up to 1 equal those without Stirling's term.
+// Gradients for targets are right in edge cases. Those of divergences equal PyTorch's. Those of the
+// Poisson loss for counts up to 1 equal those without Stirling's term.
 func TestTargetGradients(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		y := s.From([]float32{0, float32(math.Inf(1)), 2}).RequiresGrad()

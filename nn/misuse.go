@@ -33,24 +33,23 @@ func (e *Error) Error() string {
 	return text
 }
 
-// wrong returns an error at path, with the line of the caller outside the library.
+// wrong returns an error about the field at path, with the line of the caller outside the library.
 func wrong(path, msg string) *Error {
 	var pc [64]uintptr
 	return &Error{Path: path, Msg: msg, Site: callsite.First(pc[:runtime.Callers(2, pc[:])])}
 }
 
-// wrong returns an error about a field of the model that w visits.
+// wrong returns an error about a field of the model that w visits. It also gives the model's type.
 func (w *visitor) wrong(path, msg string) *Error {
 	e := wrong(path, msg)
 	e.Type = w.model
 	return e
 }
 
-// Raised marks the error as one that is raised by a panic and returned by tensor.Try. See
-// device.Raised.
+// Raised marks the error as one that a panic raises and tensor.Try returns. See device.Raised.
 func (e *Error) Raised() {}
 
-// misuse panics with a *tensor.Error.
+// misuse panics with a *tensor.Error of the given kind.
 func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
 	panic(tensor.NewError(op, kind, msg, operands...))
 }
@@ -70,9 +69,9 @@ func requireUsable(op string, operands ...*tensor.Tensor) {
 
 const scalarInput = "the input is a scalar, it needs a last dimension of features"
 
-// features raises an error if a layer cannot be applied to x. The last dimension of x must be as
-// large as weight's last dimension. The devices of both must be equal. The types must be equal too,
-// unless autocast casts them or the layer is quantised.
+// features raises an error if a layer cannot be applied to x. The last dimensions of x and weight
+// must have the same size, and their devices must be equal. Their types must be equal too, unless
+// autocast casts them or the layer is quantised.
 func features(op string, x, weight *tensor.Tensor, quantised bool) {
 	requireUsable(op, x)
 	if weight == nil {
@@ -88,7 +87,7 @@ func features(op string, x, weight *tensor.Tensor, quantised bool) {
 		}
 		hinted(op, tensor.ErrShape, fmt.Sprintf("the input has %d features in its last dimension, the layer was made for %d", n, want), hint, x, weight)
 	}
-	// For a weight without memory the product itself raises an error, which mentions SkipInit.
+	// If only the weight lacks memory, the product itself raises an error, which mentions SkipInit.
 	if x.Device() != weight.Device() && x.Device().Info().Meta == weight.Device().Info().Meta {
 		hinted(op, tensor.ErrDevice, fmt.Sprintf("the input is on %s and the layer on %s", x.Device().Name(), weight.Device().Name()),
 			"x.To(dev) or nn.Follow(model, x) moves the input, nn.To(model, dev) the model", x, weight)
@@ -105,7 +104,7 @@ func features(op string, x, weight *tensor.Tensor, quantised bool) {
 	}
 }
 
-// hinted does what misuse does, and adds a hint that says how to fix the mistake.
+// hinted is misuse with a hint that says how to fix the mistake.
 func hinted(op string, kind error, msg, hint string, operands ...*tensor.Tensor) {
 	e := tensor.NewError(op, kind, msg, operands...)
 	e.Hint = hint

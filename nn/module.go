@@ -96,7 +96,7 @@ type field struct {
 	embedded bool
 
 	transient, optional, inline bool
-	hidden                      bool // the field is not exported
+	hidden                      bool // true if the field is not exported
 }
 
 type fieldPlan struct {
@@ -104,15 +104,15 @@ type fieldPlan struct {
 	err     string
 	at      string
 	byValue bool // Forward has a value receiver, so it works on a copy
-	lazy    bool // whether layers of the type may lack parameters before their first input
-	names   bool // whether the type is a namer, which names parameters itself
+	lazy    bool // true if layers of this type may lack parameters before their first input
+	names   bool // true if the type is a namer
 }
 
-var plans sync.Map // reflect.Type → *fieldPlan
+var plans sync.Map // maps a reflect.Type to its *fieldPlan
 
 var tensorType = reflect.TypeFor[*tensor.Tensor]()
 
-// planOf returns what the walk needs to know about a struct type, and caches it.
+// planOf returns the fields of a struct type that a walk visits. It caches the result.
 func planOf(t reflect.Type) *fieldPlan {
 	if p, ok := plans.Load(t); ok {
 		return p.(*fieldPlan)
@@ -163,7 +163,7 @@ func planOf(t reflect.Type) *fieldPlan {
 			}
 			p.fields = append(p.fields, d)
 		case isTensor:
-			// an untagged tensor concerns only the model's own code, unless the tensor requires a
+			// the model's code may use an untagged tensor as it likes, unless the tensor requires a
 			// gradient
 			p.fields = append(p.fields, field{index: i, name: f.Name, kind: fieldLoose, embedded: true})
 		case mayHold(f.Type) && !holdsModule(f.Type):
@@ -261,7 +261,7 @@ func snakeCase(s string) string {
 	return b.String()
 }
 
-// A container is a struct that itself yields the names of its layers or parameters.
+// A container is a struct that yields the names and values of its own layers or parameters.
 type container interface {
 	children(yield func(name string, v reflect.Value) bool)
 }
@@ -278,23 +278,24 @@ type visitor struct {
 	pre   func(path string, v reflect.Value, embedded bool)
 	post  func(path string, v reflect.Value, embedded bool)
 	param func(p Param)
-	slot  func(v reflect.Value) // called with each interface that holds a layer
+	slot  func(v reflect.Value) // called with each interface value that holds a layer
 	// The walk calls lazy with a layer that has no parameters yet. If lazy is nil and param is set,
 	// such a layer is an error.
 	lazy  func(path string, l lazyLayer)
-	all   bool // visit a layer in several places once for each place
+	all   bool // visit a layer once for each of its places in the model
 	quick bool // do not check names
-	// strict walks report tensors that require a gradient but would not be trained
+	// report tensors that require a gradient but would not be trained
 	strict bool
 
-	model string         // the model's type
-	seen  map[place]bool // the structs visited, by pointer; true while the walk is in the struct
+	model string // type of the model
+	// the visited structs, by pointer; the value is true while the walk is inside the struct
+	seen  map[place]bool
 	names map[string]*tensor.Tensor
 
 	strays   []stray
-	waiting  **lazy // result of waiting() of the lazy layer visited last
+	waiting  **lazy // the result of method waiting of the last lazy layer
 	searched map[place]struct{}
-	steps    []step // the steps from the layer to the value being searched
+	steps    []step // the path from the layer to the value in which the walk searches
 }
 
 // A place identifies a struct by address and type. The type is needed because the struct's first
@@ -326,7 +327,7 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 			case open:
 				panic(w.wrong(path, fmt.Sprintf("the %v holds itself; tag the field that leads back nn:\"-\"", v.Type())))
 			case seen && !w.all:
-				return // a layer in two places is visited once
+				return // visit a layer in two places only once
 			}
 			w.seen[at] = true
 			defer func() { w.seen[at] = false }()
@@ -472,7 +473,7 @@ func (w *visitor) walkInterfaces(path string, v reflect.Value, hidden bool) {
 	}
 }
 
-// visitParam passes a tensor to param, after a check that no other tensor has its name.
+// visitParam passes a tensor to w.param after a check that its name is unique.
 func (w *visitor) visitParam(p Param) {
 	if !w.quick {
 		if other := w.names[p.Name]; other != nil && other != p.Tensor {

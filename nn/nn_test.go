@@ -24,7 +24,7 @@ func (b *block) Forward(x *tensor.Tensor) *tensor.Tensor {
 }
 
 type model struct {
-	Embed  *tensor.Tensor // untagged: not part of the walk
+	Embed  *tensor.Tensor // not part of the walk, since it has no tag
 	Blocks []*block
 	Head   *nn.Linear `nn:"lm_head"`
 	Tied   *nn.Linear
@@ -105,7 +105,8 @@ type trunk struct {
 }
 
 // The exported fields of an embedded struct belong to the model even if the struct's type is not
-// exported. The walk tells a struct from its first field, although both have the same address.
+// exported. A struct and its first field have the same address, and the walk treats them as
+// different.
 func TestEmbeddedStructs(t *testing.T) {
 	type outer struct {
 		Inner trunk
@@ -146,7 +147,7 @@ func TestLayerInScope(t *testing.T) {
 	})
 }
 
-// A field of interface type belongs to the model if it holds a layer, and only then.
+// A field of interface type belongs to the model if and only if its value is a layer.
 func TestLayersInInterfaces(t *testing.T) {
 	type open struct {
 		Layer, Nothing, Number any
@@ -189,7 +190,7 @@ func TestTrainAndEval(t *testing.T) {
 	}
 }
 
-// Dropout's gradient uses the mask of its forward pass.
+// The gradient of dropout has the mask of the forward pass.
 func TestDropoutGradient(t *testing.T) {
 	x := tensor.Ones(1000).RequiresGrad()
 	y := x.Dropout(0.5)

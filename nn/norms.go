@@ -10,8 +10,8 @@ import (
 // squared deviations.
 type LayerNorm struct {
 	Base
-	Weight *tensor.Tensor `nn:"weight"` // its shape is the field Shape; nil for no weight
-	Bias   *tensor.Tensor `nn:"bias"`   // its shape is the field Shape; nil for no bias
+	Weight *tensor.Tensor `nn:"weight"` // shape as in Shape; nil for no weight
+	Bias   *tensor.Tensor `nn:"bias"`   // shape as in Shape; nil for no bias
 	Shape  []int          // the sizes of the last dimensions of the input
 	Eps    float64        // 1e-5 by default
 }
@@ -38,8 +38,8 @@ func (l *LayerNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 }
 
 // ForwardLow is Forward, except that under [tensor.Autocast] the result has autocast's 16-bit type.
-// Use it for a norm whose result only one linear layer reads, since that layer would cast the
-// result to this type. This saves two casts and does not change the numbers. Hooks see the 16-bit
+// Use it for a norm whose result only one linear layer reads. That layer would cast the result to
+// 16 bits anyway, so ForwardLow saves two casts and changes no numbers. Hooks see the 16-bit
 // result.
 func (l *LayerNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
@@ -53,7 +53,7 @@ func (l *LayerNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
 // Eps)·Weight (B. Zhang, R. Sennrich, arXiv:1910.07467).
 type RMSNorm struct {
 	Base
-	Weight *tensor.Tensor `nn:"weight"` // its shape is the field Shape; nil for no weight
+	Weight *tensor.Tensor `nn:"weight"` // shape as in Shape; nil for no weight
 	Shape  []int          // the sizes of the last dimensions of the input
 	Eps    float64        // 0 means torch's default: see [tensor.Tensor.RMSNorm]
 }
@@ -84,7 +84,7 @@ func (l *RMSNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.RMSNorm(l.Shape, l.Weight, l.eps())
 }
 
-// eps returns Eps for [tensor.Tensor.RMSNorm], where -1 means torch's default.
+// eps returns the argument eps of [tensor.Tensor.RMSNorm], where -1 means torch's default.
 func (l *RMSNorm) eps() float64 {
 	if l.Eps == 0 {
 		return -1

@@ -36,7 +36,7 @@ func TestNormForwardLow(t *testing.T) {
 }
 
 // Under autocast, the norms of a transformer layer with NormFirst pass 16-bit results to the linear
-// layers. Results and gradients equal those with casts after the norms.
+// layers. Results and gradients equal those of float32 norms whose results are cast.
 func TestTransformerNormsLow(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {
@@ -74,8 +74,7 @@ func TestTransformerNormsLow(t *testing.T) {
 	}, tensor.Seed(2))
 }
 
-// TestNormOfOneDimension checks that a single number as a norm's shape stands for the last
-// dimension, as in torch.
+// As in torch, a single number can be the shape of a norm: it is the size of the last dimension.
 func TestNormOfOneDimension(t *testing.T) {
 	x := tensor.Randn(3, 4)
 	if a, b := nn.NewLayerNorm(4), nn.NewLayerNorm([]int{4}); !a.Forward(x).AllClose(b.Forward(x), 0, 0) || a.Weight.Size() != 4 {

@@ -20,12 +20,12 @@ type Option struct {
 	apply func(*layerOptions)
 }
 
-// Sizes is a type for the sizes of a window. A number, such as 3, is the size for all dimensions. A
-// slice, such as []int{3, 5}, has a size for each dimension. For a norm, Sizes is the shape over
-// which it normalises. There a number stands for the last dimension alone.
+// Sizes is the type of an argument for the sizes of a window. A number, such as 3, is the size for
+// all dimensions. A slice, such as []int{3, 5}, has a size for each dimension. For a norm, Sizes is
+// the shape over which it normalises. There a number is the size of the last dimension.
 type Sizes interface{ int | []int }
 
-// sizes returns s as a new slice, which shares no memory with s.
+// sizes returns s as a new slice.
 func sizes[S Sizes](s S) []int {
 	if n, ok := any(s).(int); ok {
 		return []int{n}
@@ -36,18 +36,18 @@ func sizes[S Sizes](s S) []int {
 type layerOptions struct {
 	layer    string // the layer's type, for errors
 	scope    *tensor.Scope
-	dev      device.Device // nil: the scope's device
+	dev      device.Device // nil means the scope's device
 	t        dtype.Type
 	noBias   bool
 	noAffine bool
 	stats    bool
-	row      *int // the row that pads sequences; nil means none
+	row      *int // index of the row for padding; nil means none
 
 	stride, padding, dilation, outputPadding []int
 
 	groups, divisor                int
 	same, ceilMode, excludePadding bool
-	bare                           bool // SkipInit: parameters have no memory
+	bare                           bool // set by SkipInit: parameters have no memory
 
 	paddingMode string
 	outputSize  []int
@@ -56,7 +56,7 @@ type layerOptions struct {
 	headBias    bool
 }
 
-// These are the sets of options that the kinds of layers accept.
+// These are the names of the options that each kind of layer accepts.
 var (
 	placing     = []string{"In", "Typed", "SkipInit"}
 	biased      = []string{"NoBias"}
@@ -72,14 +72,13 @@ var (
 	adaptive    = []string{"DivValue", "HeadBias"}
 )
 
-// options applies opts for a layer with parameters. The layer accepts the options named in takes.
-// It also accepts [In], [Typed] and [SkipInit].
+// options applies opts for a layer with parameters. Such a layer accepts the options named in
+// takes, and also [In], [Typed] and [SkipInit].
 func options(layer string, opts []Option, takes ...string) layerOptions {
 	return accept(layer, opts, slices.Concat(takes, placing))
 }
 
-// accept collects options as the function options does. The layer accepts exactly the options named
-// in takes.
+// accept applies opts for a layer that accepts exactly the options named in takes.
 func accept(layer string, opts []Option, takes []string) layerOptions {
 	o := layerOptions{layer: layer, scope: tensor.Root(), t: dtype.F32}
 	for _, opt := range opts {
@@ -114,8 +113,8 @@ func Typed(t dtype.Type) Option { return Option{"Typed", func(o *layerOptions) {
 // SkipInit makes a layer's parameters without memory and without values. Use it for a model whose
 // weights will be loaded. SkipInit is torch's nn.utils.skip_init, or torch's device "meta".
 // [LoadStateDict] gives each parameter its memory. Until then every use of a parameter's values
-// raises [tensor.ErrDevice] or [device.ErrNoValues], so no program can use a part that has not been
-// loaded. Buffers are made as usual, and no random number is drawn.
+// raises [tensor.ErrDevice] or [device.ErrNoValues]. So a parameter that has not been loaded cannot
+// be used by mistake. Buffers are made as usual, and no random number is drawn.
 func SkipInit() Option { return Option{"SkipInit", func(o *layerOptions) { o.bare = true }} }
 
 // noMemory returns the device that holds parameters without memory.
@@ -137,15 +136,16 @@ func (o *layerOptions) parameters() tensor.Maker {
 	if o.bare && o.dev == nil {
 		d, err := noMemory()
 		if err != nil {
-			panic(err) // cannot happen: the CPU's driver is linked in and can make such devices
+			// cannot happen: the CPU's driver is linked in and supports devices without memory
+			panic(err)
 		}
 		m = m.On(d)
 	}
 	return m
 }
 
-// forInner returns the options that a layer passes to its inner layers. They say where and how to
-// make parameters.
+// forInner returns the options with which a layer makes its inner layers: the scope, the type and
+// SkipInit.
 func (o *layerOptions) forInner() []Option {
 	opts := []Option{In(o.scope), Typed(o.t)}
 	if o.bare {
@@ -167,8 +167,8 @@ func NoStats() Option { return Option{"NoStats", func(o *layerOptions) { o.stats
 // Stats makes an instance normalisation with running statistics: torch's track_running_stats=True.
 func Stats() Option { return Option{"Stats", func(o *layerOptions) { o.stats = true }} }
 
-// PaddingIndex names the row of an embedding that pads sequences. The row starts as zeros, gets no
-// gradient, and is ignored in bags. A negative index counts from the end.
+// PaddingIndex selects the row of an embedding for padding. The row starts as zeros,
+// gets no gradient, and is ignored in bags. A negative index counts from the end.
 func PaddingIndex(i int) Option {
 	return Option{"PaddingIndex", func(o *layerOptions) { o.row = &i }}
 }
@@ -189,11 +189,11 @@ func Padding(size ...int) Option {
 }
 
 // SamePadding pads the input of a convolution with stride 1 so that the result is as large as the
-// input: torch's padding="same". If the total padding is odd, the end gets the extra element.
+// input: torch's padding="same". If the total padding is odd, the extra element is at the end.
 func SamePadding() Option { return Option{"SamePadding", func(o *layerOptions) { o.same = true }} }
 
-// PaddingMode sets what a convolution pads its input with. The mode "zeros" pads with zeros. The
-// modes "reflect", "replicate" and "circular" pad with elements of the input. See
+// PaddingMode sets the elements that a convolution pads its input with. The mode "zeros" pads with
+// zeros. The modes "reflect", "replicate" and "circular" pad with elements of the input. See
 // [tensor.Tensor.PadReflect], PadReplicate and PadCircular.
 func PaddingMode(mode string) Option {
 	return Option{"PaddingMode", func(o *layerOptions) {
@@ -258,14 +258,15 @@ func OutputSize(size ...int) Option {
 	return Option{"OutputSize", func(o *layerOptions) { o.outputSize = slices.Clone(size) }}
 }
 
-// OutputRatio sets the size of a fractional pool's result divided by the size of its input. It is
-// one number between 0 and 1 for all dimensions, or a number for each.
+// OutputRatio sets the size of a fractional pool's result as a fraction of the size of its input.
+// It is one number between 0 and 1 for all dimensions, or a number for each.
 func OutputRatio(ratio ...float64) Option {
 	return Option{"OutputRatio", func(o *layerOptions) { o.outputRatio = slices.Clone(ratio) }}
 }
 
-// DivValue sets how the numbers of features fall in an [AdaptiveLogSoftmaxWithLoss]. Each cluster
-// has 1/v of the features of the previous cluster. The default is 4, as in torch.
+// DivValue sets by which factor v the numbers of features of an [AdaptiveLogSoftmaxWithLoss]
+// decrease. Each cluster has 1/v of the features of the previous cluster. The default is 4, as in
+// torch.
 func DivValue(v float64) Option { return Option{"DivValue", func(o *layerOptions) { o.div = v }} }
 
 // HeadBias gives the head of an [AdaptiveLogSoftmaxWithLoss] a bias.
@@ -281,14 +282,13 @@ func (o *layerOptions) transposed() tensor.ConvTransposeOptions {
 	}
 }
 
-// maxPool returns the options of a maximum pool.
 func maxPool[K Sizes](layer string, kernel K, opts []Option) tensor.MaxPoolOptions {
 	o := accept(layer, opts, maximum)
 	return tensor.MaxPoolOptions{Kernel: sizes(kernel), Stride: o.stride, Padding: o.padding, Dilation: o.dilation, CeilMode: o.ceilMode}
 }
 
-// avgPool returns the options of an average pool, or of another pool that accepts the options in
-// takes.
+// avgPool returns the options of an average pool, or of another pool that accepts the options named
+// in takes.
 func avgPool[K Sizes](layer string, kernel K, opts []Option, takes []string) tensor.AvgPoolOptions {
 	o := accept(layer, opts, takes)
 	return tensor.AvgPoolOptions{
@@ -297,8 +297,8 @@ func avgPool[K Sizes](layer string, kernel K, opts []Option, takes []string) ten
 	}
 }
 
-// fractionalPool returns the options of a fractional pool. The caller must give either OutputSize
-// or OutputRatio.
+// fractionalPool returns the options of a fractional pool. Either OutputSize or OutputRatio must be
+// among opts.
 func fractionalPool[K Sizes](layer string, kernel K, opts []Option) tensor.FractionalPoolOptions {
 	o := accept(layer, opts, fractional)
 	if (len(o.outputSize) == 0) == (len(o.outputRatio) == 0) {
@@ -307,7 +307,6 @@ func fractionalPool[K Sizes](layer string, kernel K, opts []Option) tensor.Fract
 	return tensor.FractionalPoolOptions{Kernel: sizes(kernel), Size: o.outputSize, Ratio: o.outputRatio}
 }
 
-// windows returns the options of [NewUnfold] and [NewFold].
 func windows[K Sizes](layer string, kernel K, opts []Option) tensor.FoldOptions {
 	o := accept(layer, opts, sliding)
 	return tensor.FoldOptions{Kernel: sizes(kernel), Stride: o.stride, Padding: o.padding, Dilation: o.dilation}

@@ -9,15 +9,15 @@ import (
 )
 
 // PackedSequence holds sequences of several lengths without padding:
-// torch.nn.utils.rnn.PackedSequence. Its rows are sorted by step: first the first steps of all
-// sequences, then the second steps, and so on. Among the rows of a step, longer sequences come
-// first. Lengths and orders are Go's ints, and not tensors as in torch.
+// torch.nn.utils.rnn.PackedSequence. Its rows are sorted by step: first step 0 of all sequences,
+// then step 1, and so on. Among the rows of a step, longer sequences come first. Lengths and orders
+// are Go's ints, and not tensors as in torch.
 type PackedSequence struct {
 	Data       *tensor.Tensor // [rows, …]
 	BatchSizes []int          // number of rows of each step, never increasing
-	// the original index of each packed sequence; nil means that the order did not change
+	// the original index of each packed sequence; nil if packing did not change the order
 	Sorted   []int
-	Unsorted []int // the packed index of each original sequence; nil if Sorted is
+	Unsorted []int // the packed index of each original sequence; nil if Sorted is nil
 }
 
 // Lengths returns the length of each sequence, in the original order.
@@ -40,7 +40,7 @@ func (p *PackedSequence) original(i int) int {
 	return p.Sorted[i]
 }
 
-// check raises an error if the fields contradict each other, because a user may have set them.
+// check raises an error if the fields contradict each other, which can happen if a user sets them.
 func (p *PackedSequence) check(op string) {
 	requireUsable(op, p.Data)
 	if len(p.BatchSizes) == 0 {
@@ -135,7 +135,7 @@ func PackPaddedSequence(x *tensor.Tensor, lengths []int, o PackOptions) *PackedS
 }
 
 // firstLonger returns the index of the first sequence that is longer than the sequence before it,
-// or 0.
+// or 0 if there is none.
 func firstLonger(lengths []int) int {
 	for i := 1; i < len(lengths); i++ {
 		if lengths[i] > lengths[i-1] {
@@ -159,11 +159,11 @@ func sizesOf(lengths []int) []int {
 // PadOptions are the options of [PadPackedSequence] and [PadSequence].
 type PadOptions struct {
 	BatchFirst bool    // sequences are [n, length, …] instead of [length, n, …]
-	Value      float64 // the value of the padding
-	// the number of steps of the result, torch's total_length. It must not be less than the
-	// greatest length; 0 means the greatest length
+	Value      float64 // written into the padding
+	// number of steps of the result, torch's total_length. It must be at least the greatest length;
+	// 0 means the greatest length
 	Length int
-	Left   bool // only for [PadSequence]: pad before the sequences instead of after them
+	Left   bool // only for [PadSequence]: put the padding before the sequences
 }
 
 // PadPackedSequence undoes [PackPaddedSequence]. It returns the sequences, [length, n, …], padded
@@ -262,7 +262,7 @@ func checkSequences(op string, list []*tensor.Tensor) int {
 	return longest
 }
 
-// padTo returns the number of steps of the result.
+// padTo returns the number of steps of a padded result. longest is the greatest length.
 func padTo(op string, o PadOptions, longest int, x *tensor.Tensor) int {
 	if o.Length != 0 && o.Length < longest {
 		misuse(op, tensor.ErrValue, fmt.Sprintf("the longest sequence has %d steps, Length is %d", longest, o.Length), x)
@@ -270,7 +270,7 @@ func padTo(op string, o PadOptions, longest int, x *tensor.Tensor) int {
 	return max(longest, o.Length)
 }
 
-// placeOf returns the index of the row with step t of sequence b.
+// placeOf returns the row index of step t of sequence b in a padded tensor of n sequences.
 func placeOf(o PadOptions, t, b, steps, n int) int {
 	if o.BatchFirst {
 		return b*steps + t

@@ -36,7 +36,7 @@ func TestGoldenPaddingModes(t *testing.T) {
 	})
 }
 
-// Wrong options of a convolution raise the same errors with a padding mode as without. A reflection
+// Wrong options of a convolution raise the same errors in every padding mode. A reflection that is
 // wider than the input is an error.
 func TestPaddingModeMistakes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
@@ -53,7 +53,7 @@ func TestPaddingModeMistakes(t *testing.T) {
 	})
 }
 
-// Padding by reflection keeps the brightness of the edges; padding with zeros would darken them.
+// Reflection keeps the brightness at the edges of an image. Padding with zeros would darken them.
 func ExamplePaddingMode() {
 	for _, mode := range []string{"zeros", "reflect"} {
 		l := nn.NewConv1d(1, 1, 3, nn.Padding(1), nn.PaddingMode(mode), nn.NoBias())

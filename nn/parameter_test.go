@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Parameter returns a leaf that requires a gradient and is in the scope of its argument, for every
-// kind of argument.
+// Whatever its argument is, Parameter returns a leaf that requires a gradient and is in the scope
+// of the argument.
 func TestParameter(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(2, 3)
@@ -25,7 +25,7 @@ func TestParameter(t *testing.T) {
 				t.Errorf("%s: %v", name, p)
 			}
 			p.Square().Sum().Backward()
-			// The step sets p to 0. v shares p's memory, so it becomes 0 too.
+			// The step sets p to 0, and v shares p's memory.
 			optim.NewSGD([]*tensor.Tensor{p}, optim.SGDConfig{LR: 0.5}).Step()
 			if v.Abs().Sum().Item() != 0 {
 				t.Errorf("%s: the memory is not shared: %v", name, v.Floats())
@@ -44,8 +44,8 @@ func TestParameter(t *testing.T) {
 	}
 }
 
-// positions adds position embeddings to its input. position is the table of embeddings. Forward
-// makes their index on the device of x.
+// positions is a layer that adds position embeddings to its input. Its table of embeddings is the
+// field position. Forward makes the index into the table on the device of x.
 type positions struct {
 	nn.Base
 	Table *tensor.Tensor `nn:"table"`
@@ -99,7 +99,7 @@ func TestParametersAsAVector(t *testing.T) {
 	}
 }
 
-// The example computes the point halfway between two models.
+// The example averages the parameters of two models.
 func ExampleVectorToParameters() {
 	a, b := nn.NewLinear(1, 2, nn.NoBias()), nn.NewLinear(1, 2, nn.NoBias())
 	nn.VectorToParameters(tensor.From([]float32{1, 2}), nn.Parameters(a))

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// All functions that walk a model handle a map of parameters. They list names, make state dicts and
-// copies, move between devices, freeze and describe.
+// Every function that walks a model handles a map of parameters: listing names, state dicts,
+// copies, moves between devices, Freeze and Describe.
 func TestParameterMap(t *testing.T) {
 	type net struct {
 		nn.Base

@@ -26,9 +26,9 @@ import (
 // The model no longer refers to the float weights. The garbage collector frees weights of the root
 // scope. Weights of another scope ([In]) are freed with their scope.
 //
-// A state dict has the name "weight_scale" beside "weight" and "bias". So the state dict of a
-// quantised model fits a new model after QuantizeDynamic, and no other model. [To] moves quantised
-// layers. [Clone] copies them. [Cast] leaves their scales float32.
+// A state dict has the name "weight_scale" in addition to "weight" and "bias". So the state dict of
+// a quantised model fits a new model after QuantizeDynamic, and no other model. [To] moves
+// quantised layers. [Clone] copies them. [Cast] leaves their scales float32.
 //
 // A quantised layer cannot be trained. Its weight has no gradient, and its bias is frozen. If the
 // input requires a gradient and the scope records a graph, Forward raises a *[tensor.Error] of the

@@ -66,7 +66,7 @@ func TestQuantizeDynamic(t *testing.T) {
 	})
 }
 
-// TestQuantizedOnOtherDevices checks that the results have the same bits on an emulated GPU.
+// TestQuantizedOnOtherDevices checks that an emulated GPU gives the same bits as the CPU.
 func TestQuantizedOnOtherDevices(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -148,7 +148,8 @@ func TestQuantizedErrors(t *testing.T) {
 	})
 }
 
-// TestQuantizeSharedWeight checks that two layers of one weight share the quantised weight.
+// TestQuantizeSharedWeight checks that two layers with the same weight still share it after
+// quantisation.
 func TestQuantizeSharedWeight(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		a, b := nn.NewLinear(6, 6, nn.In(s)), nn.NewLinear(6, 6, nn.In(s))
@@ -159,8 +160,8 @@ func TestQuantizeSharedWeight(t *testing.T) {
 	})
 }
 
-// TestQuantizeAllOrNothing: if a layer cannot be quantised, no layer changes. The same holds for
-// Unfreeze.
+// TestQuantizeAllOrNothing checks that no layer changes if one layer cannot be quantised. The same
+// holds for Unfreeze.
 func TestQuantizeAllOrNothing(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		a, b := nn.NewLinear(6, 6, nn.In(s)), nn.NewLinear(6, 6, nn.In(s))
@@ -183,8 +184,8 @@ func TestQuantizeAllOrNothing(t *testing.T) {
 	})
 }
 
-// TestQuantizeLeavesFloat: the layer of a LinearCrossEntropyLoss stays float32, and Cast leaves the
-// scales float32.
+// TestQuantizeLeavesFloat checks that the layer of a LinearCrossEntropyLoss stays float32. It also
+// checks that Cast leaves the scales float32.
 func TestQuantizeLeavesFloat(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		loss := nn.NewLinearCrossEntropyLoss(6, 5, nn.In(s))

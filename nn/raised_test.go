@@ -18,8 +18,7 @@ type theirs struct{}
 
 func (theirs) Error() string { return "theirs" }
 
-// Try returns the errors with which any package of the library panics. It passes other panics
-// through.
+// Try returns the errors that packages of this library raise. It lets other panics through.
 func TestTryReturnsTheLibrarysErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		f  func()

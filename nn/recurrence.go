@@ -10,23 +10,23 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A recurrence computes one layer in one direction, over all steps. It is a tensor.Function whose
-// operands are
+// A recurrence computes one layer in one direction, over all steps. It is a tensor.Function with
+// these operands:
 //
 //	x [rows, in], h0 [n, out], w_ih [gates·hidden, in], w_hh [gates·hidden, out],
-//	b_ih and b_hh [gates·hidden] with bias,
-//	c0 [n, hidden] for lstm, and w_hr [out, hidden] with proj
+//	b_ih and b_hh [gates·hidden] if there is a bias,
+//	c0 [n, hidden] for LSTM, and w_hr [out, hidden] with a projection
 //
 // The result is a vector of three parts: the states of all rows, [rows, out], the last states, [n,
-// out], and for lstm the last c, [n, hidden]. The rows are in the order of the steps. No step has
-// more rows than the step before.
+// out], and for LSTM the last c, [n, hidden]. The rows are sorted by step. No step has more rows
+// than the previous step.
 //
 // One matrix product multiplies the inputs of all steps by w_ih. Each step then multiplies the
 // state by w_hh, and runs one kernel that computes the cell. The states, and the gates after their
 // activations, are saved for the gradient.
 type recurrence struct {
 	cell    cell
-	sizes   []int // the number of rows of each step
+	sizes   []int // number of rows of each step
 	reverse bool
 	hidden  int
 	bias    bool
@@ -37,12 +37,12 @@ func (f *recurrence) Name() string { return f.cell.String() }
 
 // A stretch is a range of rows of one step whose previous states are contiguous.
 type stretch struct {
-	at, n int // the first row, and the number of rows
-	lo    int // the first row's index in its step
-	prev  int // first row of the previous states; -1 if these are rows of h0
+	at, n int // index of the first row, and number of rows
+	lo    int // index of the first row within its step
+	prev  int // first row of the previous states; -1 if the previous states are rows of h0
 }
 
-// stretches returns the stretches in the order in which the steps are computed.
+// stretches returns all stretches in the order of computation.
 func (f *recurrence) stretches() []stretch {
 	var list []stretch
 	start := make([]int, len(f.sizes)+1)
@@ -69,8 +69,9 @@ func (f *recurrence) stretches() []stretch {
 	return list
 }
 
-// ends returns where the last states of the sequences are. Each stretch has the last states of n
-// sequences, which begin with sequence lo. These states are in n rows, which begin with row at.
+// ends returns, as stretches, the rows of the last states of all sequences. A stretch holds the
+// last states of n sequences: its first sequence has the number lo, and its first row the number
+// at.
 func (f *recurrence) ends() []stretch {
 	if f.reverse {
 		return []stretch{{at: 0, n: f.sizes[0]}}
@@ -122,7 +123,7 @@ type queue struct {
 	err     error
 	mapping device.Map
 	times   device.MatMul
-	tf32    bool // whether products of float32 may use tf32
+	tf32    bool // allow tf32 for products of float32
 }
 
 func (q *queue) mapTo(p *expr.Program, outs, ins []device.View) {
@@ -145,7 +146,7 @@ func flipped(v device.View) device.View {
 	return v
 }
 
-// recurrenceIn has the operands of a recurrence by name.
+// recurrenceIn holds the operands of a recurrence.
 type recurrenceIn struct{ x, h0, wih, whh, bih, bhh, c0, whr *tensor.Tensor }
 
 func (f *recurrence) named(in []*tensor.Tensor) (o recurrenceIn) {
@@ -164,8 +165,8 @@ func (f *recurrence) named(in []*tensor.Tensor) (o recurrenceIn) {
 	return o
 }
 
-// inputBias returns the bias that is added to the products with the input. It is the sum of both
-// biases. For gru it leaves out the part that stateBias returns.
+// inputBias returns the bias that is added to the products with the input: the sum of both biases.
+// For GRU it leaves out the part that stateBias returns.
 func (f *recurrence) inputBias(o recurrenceIn) *tensor.Tensor {
 	if f.cell != gruCell {
 		return o.bih.Add(o.bhh)
@@ -174,7 +175,7 @@ func (f *recurrence) inputBias(o recurrenceIn) *tensor.Tensor {
 	return tensor.Cat(0, o.bih.Narrow(0, 0, h).Add(o.bhh.Narrow(0, 0, h)), o.bih.Narrow(0, h, f.hidden))
 }
 
-// stateBias returns the bias that gru adds to the new gate's product with the state. It returns nil
+// stateBias returns the bias that GRU adds to the new gate's product with the state. It returns nil
 // if there is no such bias.
 func (f *recurrence) stateBias(o recurrenceIn) *tensor.Tensor {
 	if f.cell != gruCell || !f.bias {
@@ -214,8 +215,8 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 	outs := []*tensor.Tensor{y, last, gates, m.Empty(n, gates.Dim(1))}
 	back := o.whh.T()
 	if len(f.sizes) > 4 && 16*n > min(out, 256) {
-		// Transpose the weight once instead of in the product of every step. Products of few rows
-		// read the transposed view.
+		// Transpose the weight once, instead of in the product of every step. Products with few
+		// rows can read the transposed view directly.
 		back = back.Contiguous()
 	}
 	ins := []*tensor.Tensor{o.h0, back}
@@ -228,7 +229,7 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 		*to = append(*to, t)
 		return func(v []device.View) device.View { return v[at] }
 	}
-	var states, inner, q *tensor.Tensor // c of lstm, the factor of w_hr, and q of gru
+	var states, inner, q *tensor.Tensor // c of LSTM, the factor of w_hr, and q of GRU
 	if f.cell == lstmCell {
 		if states = lastC; keep {
 			states = m.Empty(rows, hidden)
@@ -355,7 +356,7 @@ func (f *recurrence) compose(in []*tensor.Tensor) *tensor.Tensor {
 			t = len(f.sizes) - 1 - i
 		}
 		size := f.sizes[t]
-		// fit removes the states of sequences that have ended, and adds the states of sequences
+		// fit drops the states of sequences that have ended, and appends the states of sequences
 		// that begin.
 		fit := func(x, first *tensor.Tensor, ended *[]*tensor.Tensor) *tensor.Tensor {
 			had := x.Dim(0)

@@ -58,8 +58,8 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	dy, lastH, lastC := f.split(g.Contiguous(), rows, n, out)
 	dh := lastH.Clone()
 	width := f.cell.gates() * hidden
-	dx := m.Empty(rows, width) // gradient of the gates' products with the input
-	dt := dx                   // gradient of the gates' products with the state
+	dx := m.Empty(rows, width) // gradient with respect to the gates' products with the input
+	dt := dx                   // gradient with respect to the gates' products with the state
 	outs := []*tensor.Tensor{dh, dx}
 	ins := []*tensor.Tensor{y, dy, o.h0, o.whh}
 	k := operands + 1
@@ -82,7 +82,7 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 		outs = append(outs, dt, part)
 	}
 	list := f.stretches()
-	before := m.Empty(rows, out) // the state before each row's step
+	before := m.Empty(rows, out) // the state before the step of each row
 	outs = append(outs, before)
 	if rows > 0 {
 		program := cellKey{cell: f.cell, t: o.x.Type(), back: true, keeps: f.cell == lstmCell && !f.proj}.program()
@@ -99,8 +99,8 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 			}
 			for i := len(list) - 1; i >= 0; i-- {
 				p := list[i]
-				// earlier returns the states before the step. They are rows of v, which has the
-				// rows of all steps, or rows of initial, which has the initial states.
+				// earlier returns the states before the step. They are rows of v, which holds a row
+				// for each step, or of initial, which holds the initial states.
 				earlier := func(v, initial device.View) device.View {
 					if p.prev >= 0 {
 						return rowsOf(v, p.prev, p.n)
@@ -172,10 +172,11 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return grads
 }
 
-// differentiable computes what VJP does and records it in the graph, as the gradient of the
-// composition.
+// differentiable is VJP computed with recorded ops, for second derivatives. It is the gradient of
+// the composition.
 func (f *recurrence) differentiable(c *tensor.Context, in []*tensor.Tensor, g *tensor.Tensor) []*tensor.Tensor {
-	// One operand may be computed from another. Views keep the gradients of the operands apart.
+	// Two operands may depend on each other. Separate views of the operands keep their gradients
+	// apart.
 	alone := make([]*tensor.Tensor, len(in))
 	var wanted []*tensor.Tensor
 	for i, x := range in {

@@ -103,7 +103,6 @@ func (l *Recurrent) directions() int {
 	return 1
 }
 
-// out returns the number of features of a state.
 func (l *Recurrent) out() int {
 	if l.Options.ProjSize > 0 {
 		return l.Options.ProjSize
@@ -111,7 +110,7 @@ func (l *Recurrent) out() int {
 	return l.Hidden
 }
 
-// ownParams lists the parameters under torch's names, which contain the number of the layer.
+// ownParams lists the parameters under torch's names, which end in the number of the layer.
 func (l Recurrent) ownParams() []Param {
 	var list []Param
 	for k, w := range l.Weights {
@@ -132,11 +131,12 @@ func (l Recurrent) ownParams() []Param {
 	return list
 }
 
-// states are h0 and c0 before a call, or h and c after it. Their shape is [layers·directions, n,
+// states holds h0 and c0 before a call, or h and c after it. Their shape is [layers·directions, n,
 // features].
 type states struct{ h, c *tensor.Tensor }
 
-// apply runs all layers in scope c over data. sizes has the number of rows of each step.
+// apply runs all layers in scope c over the rows of data. sizes has the number of rows of each
+// step.
 func (l *Recurrent) apply(c *tensor.Scope, data *tensor.Tensor, sizes []int, first states) (*tensor.Tensor, states) {
 	n, rows, out := sizes[0], data.Dim(0), l.out()
 	m := c.On(data.Device()).Typed(data.Type())
@@ -179,7 +179,7 @@ func (l *Recurrent) apply(c *tensor.Scope, data *tensor.Tensor, sizes []int, fir
 	return data, last
 }
 
-// padded runs the layer over x, in which all sequences have the same length.
+// padded runs the layer over x, whose sequences all have the same length.
 func (l *Recurrent) padded(x *tensor.Tensor, first states) (y *tensor.Tensor, last states) {
 	op := l.cell.String()
 	requireUsable(op, x)

@@ -76,8 +76,8 @@ func TestRecurrentDerivatives(t *testing.T) {
 	}, tensor.Seed(7))
 }
 
-// The state that one call returns is an operand of the next call. The first and second derivatives
-// must include the weights' use in both calls.
+// The test passes the state of one call to a second call. First and second derivatives must count
+// the use of the weights in both calls.
 func TestRecurrentCarriesState(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		l := nn.NewGRU(1, 2, nn.RecurrentOptions{}, nn.In(s), nn.Typed(dtype.F64))
@@ -103,8 +103,8 @@ func TestRecurrentCarriesState(t *testing.T) {
 }
 
 // A call keeps the gates, the states and the result of each row, because the gradient needs them.
-// The memory for a row does not grow with the number of steps. Without gradients a call keeps only
-// results.
+// The memory per row does not grow with the number of steps. Without gradients a call keeps only
+// its results.
 func TestRecurrentMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -113,7 +113,7 @@ func TestRecurrentMemory(t *testing.T) {
 	dev := gpus[0]
 	const steps, n, hidden = 64, 4, 32
 	for name, c := range map[string]struct {
-		keeps, peak float64 // limits of memory for each row, in numbers of hidden floats
+		keeps, peak float64 // limits of memory per row, in multiples of the hidden size
 		run         func(s *tensor.Scope) func(x *tt) *tt
 	}{
 		// torch on a CPU keeps i, f, g, o, c, tanh(c) and h
@@ -160,8 +160,8 @@ func TestRecurrentMemory(t *testing.T) {
 	}
 }
 
-// A recurrent layer is an ordinary layer, even as a field by value. Its parameters have torch's
-// names, and can be saved and loaded.
+// A recurrent layer works as a field of a model, even as a struct by value. Its parameters have
+// torch's names, and can be saved and loaded.
 func TestRecurrentInModel(t *testing.T) {
 	type model struct {
 		Encoder nn.LSTM
@@ -233,7 +233,7 @@ func TestRecurrentAtOnce(t *testing.T) {
 	}
 }
 
-// Unpadding undoes padding for sequences in any order. Gradients reach the original steps.
+// Unpadding undoes padding, for sequences in any order. Gradients reach the original sequences.
 func TestPacking(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		list := []*tt{s.Rand(2, 3).RequiresGrad(), s.Rand(4, 3).RequiresGrad(), s.Rand(1, 3).RequiresGrad()}

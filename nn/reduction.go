@@ -7,21 +7,21 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Reduction says how a loss combines the losses of the elements to one result.
+// A Reduction says how a loss combines the losses of all elements into one result.
 type Reduction uint8
 
 // These are the reductions. As in torch, the default of a loss is Mean.
 const (
 	Mean Reduction = iota // the mean of the losses
 	Sum                   // the sum of the losses
-	None                  // no reduction: the result has the elements' shape
+	None                  // no reduction: the result has a loss for each element
 	// the sum of the losses divided by the size of the first dimension, torch's "batchmean"; a
 	// scalar loss does not change
 	BatchMean
 )
 
-// reduce applies the reduction in r, or Mean if r is empty, and frees loss. The caller must not use
-// loss afterwards. With the reduction None, reduce returns loss itself.
+// reduce applies the reduction r[0], or Mean if r is empty. It frees loss, except with None, where
+// it returns loss itself. The caller must not use loss afterwards.
 func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
 	how := Mean
 	if len(r) > 1 {
@@ -51,8 +51,8 @@ func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
 	return nil
 }
 
-// integers reports whether all operands have integer types. It raises an error if there is a bool
-// among them, since torch refuses to subtract bools.
+// integers reports whether all operands have integer types. It raises an error for bools, since
+// torch refuses to subtract bools.
 func integers(op string, operands ...*tensor.Tensor) bool {
 	requireUsable(op, operands...)
 	bools := false

@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// In a chain in training, a relu and the dropout after it are one op. Its results have the same
-// bits as those of two ops. Hooks, checkpoints and concurrent goroutines see the same numbers, and
-// anomaly checks name the op.
+// In training, a Sequential computes a relu and the dropout after it in one op. The result is
+// bitwise equal to that of two ops. Hooks, checkpoints and concurrent goroutines see the same
+// numbers, and anomaly checks name the op.
 func TestSequentialReluDropout(t *testing.T) {
 	a, b := nn.NewLinear(6, 8), nn.NewLinear(8, 3)
 	relu := func() nn.Module { return &nn.ReLU{} }
@@ -50,7 +50,7 @@ func TestSequentialReluDropout(t *testing.T) {
 		}
 		return found.Op
 	}
-	// pairOf returns a chain of the two layers alone, without a linear layer before them.
+	// pairOf returns a chain of a relu and a dropout, without a linear layer before them.
 	pairOf := func(relu nn.Module, p float64) nn.Module {
 		return nn.NewSequential(relu, nn.NewDropout(p))
 	}

@@ -15,8 +15,8 @@ import (
 // weight anew in each call.
 type WeightNorm[L Module] struct {
 	Base
-	Layer L `nn:",inline"` // the layer without its weight
-	// the norms. G has the weight's rank, and size 1 in all dimensions except Dim. For Dim -1 it
+	Layer L `nn:",inline"` // the wrapped layer, without its weight
+	// the norms. G has the weight's rank, and size 1 in all dimensions except Dim. If Dim is -1, G
 	// has a single element.
 	G *tensor.Tensor `nn:"parametrizations.weight.original0"`
 	// the direction, with the weight's shape
@@ -43,7 +43,6 @@ func NewWeightNorm[L Module](layer L, dim int) *WeightNorm[L] {
 	return m
 }
 
-// norm returns the norms of the slices of v along Dim.
 func (m *WeightNorm[L]) norm(v *tensor.Tensor) *tensor.Tensor {
 	if m.Dim < 0 {
 		return v.Norm(2)
@@ -95,14 +94,15 @@ func (m *WeightNorm[L]) Remove() L {
 // A weight with one dimension is divided by its norm, and has no u and v.
 type SpectralNorm[L Module] struct {
 	Base
-	Layer L `nn:",inline"` // the layer without its weight
+	Layer L `nn:",inline"` // the wrapped layer, without its weight
 	// the weight before the division
-	Original   *tensor.Tensor `nn:"parametrizations.weight.original"`
-	U          *tensor.Tensor `nn:"parametrizations.weight.0._u,buffer"` // [rows of W]
-	V          *tensor.Tensor `nn:"parametrizations.weight.0._v,buffer"` // [columns of W]
-	Dim        int            // dimension of the outputs: 0, or 1 for a transposed convolution
-	Iterations int            // steps of the power method in a training call: 1 by default
-	Eps        float64        // smaller norms are raised to Eps; 1e-12 by default
+	Original *tensor.Tensor `nn:"parametrizations.weight.original"`
+	U        *tensor.Tensor `nn:"parametrizations.weight.0._u,buffer"` // [rows of W]
+	V        *tensor.Tensor `nn:"parametrizations.weight.0._v,buffer"` // [columns of W]
+	// dimension of W's rows, the outputs: 0, or 1 for a transposed convolution
+	Dim        int
+	Iterations int     // steps of the power method in each call in training: 1 by default
+	Eps        float64 // norms below Eps count as Eps; 1e-12 by default
 }
 
 // NewSpectralNorm divides the weight of a layer by its largest singular value. Afterwards the layer
@@ -131,7 +131,7 @@ func NewSpectralNorm[L Module](layer L) *SpectralNorm[L] {
 	return m
 }
 
-// matrix returns the weight as a matrix with Dim as rows and all other dimensions as columns.
+// matrix returns w as a matrix: Dim becomes the rows, and all other dimensions the columns.
 func (m *SpectralNorm[L]) matrix(w *tensor.Tensor) *tensor.Tensor {
 	if m.Dim != 0 {
 		w = w.MoveAxis(m.Dim, 0)
@@ -139,7 +139,8 @@ func (m *SpectralNorm[L]) matrix(w *tensor.Tensor) *tensor.Tensor {
 	return w.Reshape(w.Dim(0), -1)
 }
 
-// power makes n steps of the power method in scope s. So a capture of s includes these steps.
+// power makes n steps of the power method in scope s. If s is captured, the captured graph includes
+// these steps.
 func (m *SpectralNorm[L]) power(s *tensor.Scope, n int) {
 	s.Do(func(c *tensor.Scope) {
 		w, u, v := m.matrix(m.Original.In(c)), m.U.In(c), m.V.In(c)
@@ -157,8 +158,8 @@ func (m *SpectralNorm[L]) Weight(s *tensor.Scope) (w *tensor.Tensor) {
 		if m.U == nil {
 			w = o.Normalize(2, 0, m.Eps)
 		} else {
-			// Clone u and v, since Backward needs their present values, even if another call
-			// changes them before Backward.
+			// Backward needs the present values of u and v, which another call may change before
+			// then. So clone them.
 			w = o.Div(m.U.In(c).Clone().Dot(m.matrix(o).MatMul(m.V.In(c).Clone())))
 		}
 		c.Close(w)
@@ -183,8 +184,7 @@ func (m *SpectralNorm[L]) Remove() L {
 	return m.Layer
 }
 
-// weightField returns the field of a layer with the parameter "weight". ok is false if there is no
-// such field.
+// weightField returns the field of a layer with the parameter "weight", and whether there is one.
 func weightField(layer any) (f reflect.Value, ok bool) {
 	v := reflect.ValueOf(layer)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
@@ -208,7 +208,7 @@ func weightField(layer any) (f reflect.Value, ok bool) {
 	return f, find(v.Elem())
 }
 
-// weightOf does what weightField does, but panics if the layer has no weight.
+// weightOf is weightField, but panics if the layer has no weight.
 func weightOf(layer any) reflect.Value {
 	f, ok := weightField(layer)
 	if !ok || f.IsNil() {
@@ -217,23 +217,23 @@ func weightOf(layer any) reflect.Value {
 	return f
 }
 
-// forwardWith applies a copy of the layer that has the computed weight. The copy keeps concurrent
-// calls from seeing each other's weights.
+// forwardWith applies a copy of the layer with the computed weight. So concurrent calls do not see
+// each other's weights.
 func forwardWith[L Module](layer L, weight func(s *tensor.Scope) *tensor.Tensor, x *tensor.Tensor) *tensor.Tensor {
 	given := reflect.ValueOf(layer).Elem()
 	l := reflect.New(given.Type())
 	l.Elem().Set(given)
 	f, _ := weightField(l.Interface())
 	w := weight(x.Scope())
-	if !x.Scope().GradEnabled() { // with gradients the graph may still need the weight
+	if !x.Scope().GradEnabled() { // with gradients, the graph may need the weight
 		defer w.Free()
 	}
 	f.Set(reflect.ValueOf(w))
 	return l.Interface().(Module).Forward(x)
 }
 
-// restoreWeight stores a copy of the weight in the layer. param is the parameter that the wrapper
-// stored. The copy requires a gradient if param requires one.
+// restoreWeight stores a copy of the computed weight in the layer. The copy requires a gradient if
+// param, the wrapper's parameter, requires one.
 func restoreWeight(layer any, weight func(s *tensor.Scope) *tensor.Tensor, param *tensor.Tensor) {
 	f, _ := weightField(layer)
 	f.Set(reflect.ValueOf(weight(param.Scope()).Detach().Clone().SetRequiresGrad(param.NeedsGrad())))

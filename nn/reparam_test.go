@@ -18,8 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// For all kinds of normalised weights, the losses, parameters, u and v of a training equal
-// PyTorch's within 1e-12. The names are PyTorch's too.
+// A training with each kind of normalised weight equals PyTorch's within 1e-12, in the losses, the
+// parameters, u and v. The names are PyTorch's too.
 func TestReparametrizedTrainingEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/reparam.safetensors.gz")
 	if err != nil {
@@ -109,12 +109,13 @@ func TestReparametrizedLayers(t *testing.T) {
 		t.Errorf("the largest singular value is %v", top.Item())
 	}
 	u := s.U.Clone()
-	y, z := s.Forward(x), s.Forward(x.MulScalar(2)) // u and v change between the calls
+	y, z := s.Forward(x), s.Forward(x.MulScalar(2)) // each call changes u and v
 	y.Add(z).Sum().Backward()
 	if s.U.AllClose(u, 0, 0) && s.Original.Grad() == nil {
 		t.Error("training improves u, and two calls before Backward are well")
 	}
-	tensor.Do(func(sc *tensor.Scope) { // recomputing makes no step of the power method
+	// recomputing a call makes no further step of the power method
+	tensor.Do(func(sc *tensor.Scope) {
 		x := x.In(sc).Clone().RequiresGrad()
 		y := autograd.Checkpoint(s.Forward, x)
 		u = s.U.Clone()
@@ -160,8 +161,8 @@ func TestReparametrizedLayers(t *testing.T) {
 	}
 }
 
-// Steps with both layers can be captured. Each replay is a step, and makes a step of the power
-// method too.
+// Steps with both layers can be captured. Each replay makes a step of the optimizer and a step of
+// the power method.
 func TestReparametrizedLayersInACapture(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

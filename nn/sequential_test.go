@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// holder is a user's layer that keeps the tensors that it sees.
+// holder is a user's layer that keeps a reference to each tensor that it receives or returns.
 type holder struct {
 	nn.Base
 	seen []*tt
@@ -78,8 +78,8 @@ func (*kernelCount) Copy(device.CopyEvent)           {}
 func (*kernelCount) Sync(device.SyncEvent)           {}
 func (*kernelCount) Memory(device.MemoryEvent)       {}
 
-// An activation after a linear layer runs in the layer's launch if no hook or user's layer sees the
-// tensor between them. A relu before a dropout runs in the dropout's launch instead.
+// An activation after a linear layer runs in the layer's launch, unless a hook or a user's layer
+// sees the tensor between them. A relu before a dropout runs in the dropout's launch instead.
 func TestSequentialActivations(t *testing.T) {
 	hook := func(_, y *tensor.Tensor) *tensor.Tensor { return nil }
 	hooked := func(l *nn.Linear) *nn.Linear { l.RegisterForwardHook(hook); return l }

@@ -31,14 +31,14 @@ func NewUnfold[K Sizes](kernel K, opts ...Option) *Unfold {
 	return &Unfold{Options: windows("Unfold", kernel, opts)}
 }
 
-// Forward maps images [n, channels, height, width] or [channels, height, width] to columns [n,
-// channels·size of a window, number of windows]. Without n the columns have no n either.
+// Forward maps images [n, channels, height, width] to columns [n, channels·size of a window, number
+// of windows]. Images and columns may omit n.
 func (l *Unfold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return x.Unfold2d(l.Options)
 }
 
-// Fold makes images from columns, and adds the columns where windows overlap; see
+// Fold makes images from columns. It adds up the columns where windows overlap; see
 // [tensor.Tensor.Fold].
 type Fold struct {
 	Base
@@ -65,8 +65,8 @@ type Flatten struct {
 	Start, End *int // first and last merged dimension; nil means torch's default, 1 or -1
 }
 
-// NewFlatten returns a layer that merges the dimensions with the indices start ≤ i ≤ end. Negative
-// dimensions count from the last.
+// NewFlatten returns a layer that merges the dimensions from start to end, inclusive. A negative
+// dimension counts from the last.
 func NewFlatten(start, end int) Flatten { return Flatten{Start: &start, End: &end} }
 
 // Forward applies the layer.

@@ -7,10 +7,9 @@ import (
 )
 
 // Shares looks for state that a model would share with its [Clone] and that Forward may change. It
-// returns the name of a field of the model's layers that holds such state. Such a field is a map, a
-// source of random numbers, or a pointer to a struct of the layer's package. The struct has maps,
-// tensors or sources of random numbers. Shares returns "" if there is no such field, as for layers
-// of this package.
+// returns the name of a field of the model's layers that holds such state, or "" if there is none.
+// Layers of this package have none. Such a field is a map, a source of random numbers, or a pointer
+// to a struct of the layer's package. The struct has maps, tensors or sources of random numbers.
 func Shares(m any) (field string) {
 	visit(m, &visitor{lazy: func(string, lazyLayer) {}, pre: func(path string, v reflect.Value, _ bool) {
 		for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
@@ -23,7 +22,7 @@ func Shares(m any) (field string) {
 	return field
 }
 
-// sharedField does what Shares does, for one struct of a layer from package pkg.
+// sharedField is Shares for one struct of a layer. The package of the layer is pkg.
 func sharedField(path string, v reflect.Value, pkg string) string {
 	for i := range v.NumField() {
 		f, d := v.Field(i), v.Type().Field(i)
@@ -50,7 +49,6 @@ func sharedField(path string, v reflect.Value, pkg string) string {
 
 var generatorType = reflect.TypeFor[*tensor.Generator]()
 
-// draws reports whether t is a source of random numbers.
 func draws(t reflect.Type) bool {
 	if t == generatorType {
 		return true

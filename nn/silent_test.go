@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Options that PyTorch refuses are errors here too. Otherwise the result would be NaN, or the
-// option would have no effect.
+// Options that PyTorch refuses are errors here too. Without an error, the result would be NaN, or
+// the option would have no effect.
 func TestOptionsThatWouldBeWrongInSilence(t *testing.T) {
 	norm := func(eps float64, eval bool) func(s *tensor.Scope) {
 		return func(s *tensor.Scope) {
@@ -70,7 +70,7 @@ func TestOptionsThatWouldBeWrongInSilence(t *testing.T) {
 // As in PyTorch, BatchMean does not change a scalar loss.
 func TestBatchMeanOfScalars(t *testing.T) {
 	for got, want := range map[*tensor.Tensor]float64{
-		// the wanted numbers are PyTorch's
+		// the expected numbers are PyTorch's
 		nn.KLDiv(tensor.From(0.3), tensor.From(0.4), nn.BatchMean):    -0.48651629274966206,
 		nn.KLDivLog(tensor.From(0.3), tensor.From(0.4), nn.BatchMean): 0.14918246976412708,
 	} {
@@ -80,8 +80,8 @@ func TestBatchMeanOfScalars(t *testing.T) {
 	}
 }
 
-// If a target is impossible, the gradient is NaN for every class at every time within the input's
-// length, or 0 everywhere with ZeroInfinity.
+// If a target is impossible, the gradient is NaN for every class at every valid time step. With
+// ZeroInfinity it is 0 instead.
 func TestCTCGradientOfImpossibleTarget(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, zero := range []bool{false, true} {

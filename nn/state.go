@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// stateOf lists the tensors of a state dict. It lists a tensor with several names under each name.
+// stateOf lists the tensors of a state dict. A tensor with several names is listed once for each
+// name.
 func stateOf(m any) []Param { return statesOf(m, nil) }
 
 func statesOf(m any, lazy func(string, lazyLayer)) []Param {
@@ -50,15 +51,15 @@ type Mismatch struct {
 }
 
 // A StateError says why a state dict does not fit a model. Nothing was loaded. The lists are in the
-// order of the model, except that Unexpected is in alphabetical order.
+// order of the model, except Unexpected, which is in alphabetical order.
 type StateError struct {
-	Missing    []string   // names of the model that the dict lacks
-	Unexpected []string   // names of the dict that the model lacks
+	Missing    []string   // names in the model that the dict lacks
+	Unexpected []string   // names in the dict that the model lacks
 	Mismatched []Mismatch // tensors whose shapes differ
 	Unusable   []string   // tensors of the dict that are nil or were freed
 
-	// Differing are pairs of names of one tensor of the model that have different values in the
-	// dict.
+	// Differing lists pairs of names that stand for the same tensor of the model, but for different
+	// values in the dict.
 	Differing [][2]string
 }
 
@@ -101,14 +102,14 @@ func (e *StateError) Error() string {
 	return b.String()
 }
 
-// unusable reports whether the dict has faults that [Loose] does not excuse.
+// unusable reports whether the dict has faults that are errors even with [Loose].
 func (e *StateError) unusable() bool {
 	return len(e.Mismatched)+len(e.Unusable)+len(e.Differing) > 0
 }
 
-// surplus returns a prefix that every name in the list longer has, such as DataParallel's
-// "module.". Once the prefix is removed, one of the two lists must contain all names of the other.
-// surplus returns "" if there is no such prefix.
+// surplus returns a common prefix of all names in the list longer, such as DataParallel's
+// "module.". Without the prefix, one of the two lists must contain all names of the other. surplus
+// returns "" if there is no such prefix.
 func surplus(longer, shorter []string) string {
 	if len(longer) == 0 || len(shorter) == 0 {
 		return ""
@@ -166,7 +167,7 @@ func Unfreeze[M any](m M) M { return setGrad(m, true) }
 func setGrad[M any](m M, on bool) M {
 	for _, p := range Parameters(m) {
 		if on && !p.Type().IsFloat() {
-			p.SetRequiresGrad(true) // panics before a parameter changes
+			p.SetRequiresGrad(true) // panics before any parameter changes
 		}
 	}
 	for _, p := range Parameters(m) {

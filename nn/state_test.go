@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// tied is built like a language model. The embedding is also the head's weight, and one layer is in
-// two places.
+// tied is built like a language model. The embedding is also the head's weight, and one layer
+// occurs twice.
 type tied struct {
 	nn.Base
 	Table *nn.Linear
@@ -86,7 +86,7 @@ func TestLoadStateDict(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		from, to := newTied(s), newTied(s)
 		opt := optim.NewSGD(nn.Parameters(to), optim.SGDConfig{LR: 0.5})
-		from.Forward(s.Rand(4, 3)) // this call changes the running statistics
+		from.Forward(s.Rand(4, 3)) // changes the running statistics
 		weight := to.Table.Weight
 		if err := nn.LoadStateDict(to, nn.StateDict(from)); err != nil {
 			t.Fatal(err)
@@ -108,8 +108,8 @@ func TestLoadStateDict(t *testing.T) {
 				t.Fatalf("a step from %v by %v ends at %v", before[i], g[i], v)
 			}
 		}
-		// One name of a tied tensor is enough, and a count of batches may be missing. Values are
-		// converted. Tensors of a child scope load into an older model.
+		// The dict needs only one name of a tied tensor, and may lack the count of batches.
+		// LoadStateDict converts values. Tensors of a child scope load into an older model.
 		sd := nn.StateDict(from)
 		delete(sd, "table.weight")
 		delete(sd, "again.weight")
@@ -128,8 +128,8 @@ func TestLoadStateDict(t *testing.T) {
 		if n := to.Norm.NumBatchesTracked.Item(); n != 2 {
 			t.Errorf("the count is %v", n)
 		}
-		// The dict has all names of a tensor, with different values. torch silently uses the last
-		// value.
+		// The dict has all names of a tensor, with different values. In this case torch silently
+		// uses the last value.
 		sd["norm.bias"] = s.Ones(3)
 		sd["table.weight"], sd["again.weight"], sd["head.weight"] = s.Full(1, 3, 3), s.Full(2, 3, 3), s.Full(3, 3, 3)
 		var e *nn.StateError
@@ -167,7 +167,7 @@ func TestLoadStateDictErrors(t *testing.T) {
 		if !slices.Equal(to.Table.Bias.Floats(), from.Table.Bias.Floats()) {
 			t.Error("nothing was loaded")
 		}
-		// Loose does not make other shapes acceptable.
+		// Loose still refuses other shapes.
 		to = newTied(s)
 		freed := s.Ones(3)
 		freed.Free()
@@ -352,7 +352,7 @@ type half struct {
 	Fc *nn.Linear
 }
 
-// The table has further mistakes that the walk through a model finds, in each function that walks.
+// Every function that walks a model finds these further mistakes.
 func TestUnsoundNames(t *testing.T) {
 	w := func() *tensor.Tensor { return tensor.Ones(1).RequiresGrad() }
 	r := &ring{Fc: nn.NewLinear(1, 1)}

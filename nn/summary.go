@@ -13,30 +13,31 @@ import (
 // An Overview is the result of [Summary]. Counts are numbers of elements, sizes are bytes. A tensor
 // in several places counts once.
 type Overview struct {
-	Layers []LayerInfo // the layers in the order of the model's fields, the model itself first
+	Layers []LayerInfo // in the order of the model's fields; the first is the model itself
 
 	Trainable, Frozen, Buffers int
 
 	ParameterBytes, BufferBytes, InputBytes int
-	// bytes of the results of all calls, only of layers that contain no other layers
+	// bytes of the results of all calls of layers that contain no other layers
 	OutputBytes int
 }
 
 // A LayerInfo is a layer in an [Overview].
 type LayerInfo struct {
-	Name  string // a name such as "layer1.0.conv1", "" for the model
-	Type  string // a name such as "Conv2d"
-	Depth int    // the number of layers around this layer
-	Leaf  bool   // the layer contains no other layers
+	Name  string // such as "layer1.0.conv1"; "" for the model
+	Type  string // such as "Conv2d"
+	Depth int    // number of layers that contain this layer
+	Leaf  bool   // true if the layer contains no other layers
 	// number of calls of Forward. It is 0 if the number is unknown because the type does not embed
 	// [Base] or Forward has several inputs.
 	Calls  int
 	Output []shape.Dims
 
-	// numbers of elements in the layer's own tensors, without inner layers
+	// numbers of elements in the layer's own tensors, without those of inner layers
 	Parameters, Buffers int
-	Tied                bool // some of the layer's parameters belong to an earlier layer too
-	OutputBytes         int  // bytes of the result of the latest call
+	// true if some of the layer's parameters belong to an earlier layer too
+	Tied        bool
+	OutputBytes int // bytes of the result of the latest call
 }
 
 // Summary describes a model. If there are inputs, it calls the model's Forward with them. This call
@@ -126,7 +127,7 @@ func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 	return o
 }
 
-// called records a call of Forward of layer i.
+// called records a call of Forward of layer i, which returned out.
 func (o *Overview) called(i int, out ...*tensor.Tensor) {
 	l := &o.Layers[i]
 	l.Calls++
@@ -142,8 +143,8 @@ func (o *Overview) called(i int, out ...*tensor.Tensor) {
 
 func bytesOf(x *tensor.Tensor) int { return x.Size() * x.Type().Size() }
 
-// count adds up the elements and bytes of parameters and buffers. A tensor of several layers counts
-// only for the first of them.
+// count adds up the elements and bytes of parameters and buffers. A tensor in several layers counts
+// only for the first layer.
 func (o *Overview) count(m any, at map[string]int) {
 	seen := map[*tensor.Tensor]bool{}
 	visit(m, &visitor{param: func(p Param) {
@@ -186,8 +187,8 @@ func baseOf(v reflect.Value) *Base {
 	return nil
 }
 
-// watch puts a layer into evaluation mode and calls f with each result of its Forward. The function
-// undo restores the layer.
+// watch puts a layer into evaluation mode and calls f with each result of its Forward. undo ends
+// both.
 func (b *Base) watch(f func(y *tensor.Tensor)) (undo func()) {
 	before := *b
 	b.evaluating = true
@@ -201,7 +202,7 @@ func (b *Base) watch(f func(y *tensor.Tensor)) (undo func()) {
 	}
 }
 
-// keepBuffers saves the values of the model's buffers. The function restore writes them back.
+// keepBuffers saves the values of the model's buffers; restore writes them back.
 func keepBuffers(c *tensor.Scope, m any) (restore func()) {
 	type kept struct {
 		t, values *tensor.Tensor
@@ -220,7 +221,7 @@ func keepBuffers(c *tensor.Scope, m any) (restore func()) {
 	}
 }
 
-// callForward calls the model with tensors and returns the results that are tensors.
+// callForward calls m.Forward with the tensors in, and returns those results that are tensors.
 func callForward(m any, in []*tensor.Tensor) (out []*tensor.Tensor) {
 	f := reflect.ValueOf(m).MethodByName("Forward")
 	if !f.IsValid() {
@@ -251,7 +252,7 @@ func typeName(t reflect.Type) string {
 		return "ParameterMap"
 	}
 	if i := strings.IndexByte(name, '['); i > 0 {
-		name = name[:i] // without type arguments
+		name = name[:i] // drop the type arguments
 	}
 	if name == "" {
 		return t.Kind().String()

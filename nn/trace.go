@@ -10,13 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// traced is Enter while a tracer listens. It opens a span around the call and its hooks. The span
-// has the name of the layer's type.
+// traced is Enter for the case that a tracer listens. It opens a span around the call and its
+// hooks. The span has the name of the layer's type.
 func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 	s := device.Span{Kind: device.SpanModule}
 	pointer := false
 	if s.Name, pointer = layerType(3); pointer {
-		s.Owner = b // a value receiver is a new copy of the layer in each call
+		s.Owner = b // with a value receiver, b is a new copy in each call and identifies no layer
 	}
 	if in := *x; in != nil {
 		s.Scope = in.Scope().Span()
@@ -50,9 +50,8 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 }
 
 // layerType returns the receiver type of a method on the call stack, such as Linear for
-// (*Linear).Forward. The argument skip says how many frames up the method is. layerType also
-// returns whether the receiver is a pointer. layerType is needed because a Base does not know the
-// layer that embeds it.
+// (*Linear).Forward, and whether the receiver is a pointer. The method is skip frames up. layerType
+// is needed because a Base does not know the layer that embeds it.
 func layerType(skip int) (name string, pointer bool) {
 	var pc [1]uintptr
 	if runtime.Callers(skip+1, pc[:]) == 0 {
@@ -67,17 +66,17 @@ func layerType(skip int) (name string, pointer bool) {
 	return name, pointer
 }
 
-// method describes the receiver of a Forward.
+// method describes the receiver of a method Forward.
 type method struct {
 	typ     string
 	pointer bool
 }
 
-// methods caches the methods that call Enter, by Enter's return address.
+// methods caches method values. A key is the return address of a call of Enter.
 var methods sync.Map
 
-// typeOfMethod returns T of "path/to/package.(*T).Method" or "path/to/package.T.Method", without
-// type arguments.
+// typeOfMethod returns T for "path/to/package.(*T).Method" and for "path/to/package.T.Method",
+// without type arguments.
 func typeOfMethod(name string) (typ string, pointer bool) {
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	_, name, _ = strings.Cut(name, ".")
@@ -95,9 +94,9 @@ func typeOfMethod(name string) (typ string, pointer bool) {
 }
 
 // ModuleNames names the layers of a model for profile.Options. A key is the pointer that a span has
-// as its owner. The value is a name such as "layers.0", or the argument root for the model itself.
-// A layer whose Forward works on a copy, such as [ReLU], gets no name. It appears under the layer
-// that contains it.
+// as its owner. The value is a name such as "layers.0". The model itself has the name root. A layer
+// whose Forward works on a copy, such as [ReLU], gets no name. It appears under the layer that
+// contains it.
 func ModuleNames(m any, root string) map[any]string {
 	names := map[any]string{}
 	for name, l := range Modules(m) {

@@ -10,14 +10,16 @@ import (
 type TransformerOptions struct {
 	// number of features between the two linear layers; 0 means 2048
 	FeedForward int
-	// the probability of dropping attention weights, and elements of each part's result
+	// the probability of dropping an attention weight, or an element of the result of an attention
+	// or of the linear layers
 	Dropout float64
 	// the function between the linear layers, such as (*tensor.Tensor).Gelu; nil means relu
 	Activation func(x *tensor.Tensor) *tensor.Tensor
 	Eps        float64 // Eps of the norms; 0 means 1e-5
 	// sequences are [n, length, features] instead of [length, n, features]
 	BatchFirst bool
-	// the norms precede attention and linear layers, instead of following the residual connections
+	// each norm is applied before attention or linear layers, instead of after the residual
+	// connection
 	NormFirst bool
 }
 
@@ -63,7 +65,7 @@ func runInChild(s *tensor.Scope, f func(c *tensor.Scope) *tensor.Tensor) (y *ten
 }
 
 // residual returns x + drop(f(norm(x))) with NormFirst, and norm(x + drop(f(x))) without it. The
-// result is in x's scope. f must read its operand only in one linear layer, because the norm may
+// result is in x's scope. Only one linear layer in f may read f's operand, because the norm may
 // return 16 bits: see [LayerNorm.ForwardLow].
 func (o TransformerOptions) residual(x *tensor.Tensor, norm *LayerNorm, drop *Dropout, f func(x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 	return runInChild(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
@@ -75,7 +77,7 @@ func (o TransformerOptions) residual(x *tensor.Tensor, norm *LayerNorm, drop *Dr
 	})
 }
 
-// stacked applies layers one after another, and frees the input of each layer after its call.
+// stacked applies layers one after another. It frees the result of each layer after the next call.
 func stacked[L any](x *tensor.Tensor, layers []L, f func(l L, x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 	for _, l := range layers {
 		y := f(l, x)
@@ -174,8 +176,8 @@ func NewTransformerDecoderLayer(features, heads int, o TransformerOptions, opts 
 
 // Forward returns the result for x of shape [length, n, features], with the shape of x. memory,
 // [keys, n, features], is the result of an encoder. With BatchFirst n is the first dimension. All
-// tensors may omit n. The argument self has the masks for the attention of x to itself. The
-// argument cross has those for the attention of x to memory. Hooks see x and the result.
+// tensors may omit n. The masks self are for the attention of x to itself, and the masks cross for
+// the attention of x to memory. Hooks see x and the result.
 func (l *TransformerDecoderLayer) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	requireUsable("transformer_decoder_layer", x, memory)
@@ -204,7 +206,7 @@ func (l *TransformerDecoderLayer) compute(x, memory *tensor.Tensor, self, cross 
 type TransformerEncoder struct {
 	Base
 	Layers []*TransformerEncoderLayer
-	Norm   Module // Identity means no norm
+	Norm   Module // Identity stands for no norm
 }
 
 // NewTransformerEncoder returns an encoder with the given number of layers and without a last norm.
@@ -241,7 +243,7 @@ func (e *TransformerEncoder) forward(x *tensor.Tensor, m Masks) *tensor.Tensor {
 type TransformerDecoder struct {
 	Base
 	Layers []*TransformerDecoderLayer
-	Norm   Module // Identity means no norm
+	Norm   Module // Identity stands for no norm
 }
 
 // NewTransformerDecoder returns a decoder with the given number of layers and without a last norm.
@@ -289,8 +291,8 @@ func NewTransformer(features, heads, encoders, decoders int, o TransformerOption
 
 // Forward encodes x, [length, n, features], and decodes y, [steps, n, features], with the encoded x
 // as memory. The result is [steps, n, features]. With BatchFirst n is the first dimension. All
-// tensors may omit n. Three arguments have the masks: encoder for the attention of x to itself,
-// self for that of y to itself, and cross for that of y to the encoded x. Hooks see x and the
+// tensors may omit n. The masks encoder are for the attention of x to itself, self for the
+// attention of y to itself, and cross for the attention of y to the encoded x. Hooks see x and the
 // result.
 func (t *Transformer) Forward(x, y *tensor.Tensor, encoder, self, cross Masks) (out *tensor.Tensor) {
 	defer t.Enter(&x, &out)()

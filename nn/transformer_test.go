@@ -79,7 +79,7 @@ func TestCausalWithPadding(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.NewMultiheadAttention(4, 2, nn.MultiheadOptions{}, nn.In(s))
 		x := s.Rand(3, 2, 4).RequiresGrad()
-		// the padding of the second sample includes its first key
+		// the padding of the second sample includes its first key, so query 0 attends to no key
 		padding := s.From([]bool{false, false, true, true, false, false}, 2, 3)
 		above := s.Typed(dtype.Bool).Ones(3, 3).Triu(1)
 		ways := []nn.Masks{{Mask: above, KeyPadding: padding}, {Causal: true, KeyPadding: padding}, {Causal: true, Mask: above, KeyPadding: padding}}
@@ -125,7 +125,8 @@ func TestNothingToAttendTo(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
-// Dropout acts only in training. It drops attention weights and elements of the parts' results.
+// Dropout acts only in training. It drops attention weights, and elements of the results of
+// attention and of the linear layers.
 func TestTransformerDropout(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		l := nn.NewTransformerEncoderLayer(4, 2, nn.TransformerOptions{FeedForward: 8, Dropout: 0.5}, nn.In(s))

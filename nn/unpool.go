@@ -2,46 +2,46 @@ package nn
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// This file has the pools that also return the positions of the maxima, torch's
-// return_indices=True. It also has the layers that use the positions.
+// This file has the methods of pools that also return the positions of the maxima, torch's
+// return_indices=True. It also has the unpooling layers.
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
-// a MaxUnpool layer needs. The positions are int64.
+// ForwardIndices is Forward that also returns the positions of the maxima, as int64. A MaxUnpool
+// layer needs them.
 func (l MaxPool1d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool1dIndices(l.Options)
 }
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
-// a MaxUnpool layer needs. The positions are int64.
+// ForwardIndices is Forward that also returns the positions of the maxima, as int64. A MaxUnpool
+// layer needs them.
 func (l MaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool2dIndices(l.Options)
 }
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
-// a MaxUnpool layer needs. The positions are int64.
+// ForwardIndices is Forward that also returns the positions of the maxima, as int64. A MaxUnpool
+// layer needs them.
 func (l MaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool3dIndices(l.Options)
 }
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
-// a MaxUnpool layer needs. The positions are int64.
+// ForwardIndices is Forward that also returns the positions of the maxima, as int64. A MaxUnpool
+// layer needs them.
 func (l AdaptiveMaxPool1d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool1d(l.Size)
 }
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
-// a MaxUnpool layer needs. The positions are int64.
+// ForwardIndices is Forward that also returns the positions of the maxima, as int64. A MaxUnpool
+// layer needs them.
 func (l AdaptiveMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool2d(l.Size...)
 }
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
-// a MaxUnpool layer needs. The positions are int64.
+// ForwardIndices is Forward that also returns the positions of the maxima, as int64. A MaxUnpool
+// layer needs them.
 func (l AdaptiveMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool3d(l.Size...)
@@ -119,8 +119,8 @@ func (l FractionalMaxPool2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
-// a MaxUnpool layer needs. The positions are int64.
+// ForwardIndices is Forward that also returns the positions of the maxima, as int64. A MaxUnpool
+// layer needs them.
 func (l FractionalMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool2d(l.Options)
@@ -147,8 +147,8 @@ func (l FractionalMaxPool3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices does the same as Forward, and also returns the positions of the maxima, which
-// a MaxUnpool layer needs. The positions are int64.
+// ForwardIndices is Forward that also returns the positions of the maxima, as int64. A MaxUnpool
+// layer needs them.
 func (l FractionalMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool3d(l.Options)

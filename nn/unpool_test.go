@@ -13,8 +13,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Pool layers return positions, and unpool layers write the maxima back there, on the CPU and on a
-// GPU. A size that no input of the pool can have is an error, and so is a position out of range.
+// Pool layers return positions, and unpool layers write the maxima back to these positions, on the
+// CPU and on a GPU. A size that no input of the pool can have is an error. A position out of range
+// is an error too.
 func TestMaxUnpoolLayers(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -59,8 +60,8 @@ func TestMaxUnpoolLayers(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// Without samples, the scope's generator draws the windows. So a seed gives the same result on
-// every device.
+// If no samples are given, the scope's generator draws the windows. So a seed gives the same result
+// on every device.
 func TestFractionalMaxPoolDraws(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -105,7 +106,7 @@ func TestFractionalMaxPoolDraws(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// Elements that the pool did not choose are zero after unpooling.
+// After unpooling, all elements except the maxima are zero.
 func ExampleMaxUnpool1d() {
 	x := tensor.From([]float32{1, 5, 2, 3}).Reshape(1, 1, 4)
 	y, at := nn.NewMaxPool1d(2).ForwardIndices(x)
@@ -113,7 +114,7 @@ func ExampleMaxUnpool1d() {
 	// Output: tensor([[[0., 5., 0., 3.]]])
 }
 
-// Samples determine the positions of the windows; without samples the positions are random.
+// Samples determine the positions of the windows. Without samples the positions are random.
 func ExampleFractionalMaxPool2d() {
 	x := tensor.From([]float32{1, 2, 3, 4, 5, 6, 7, 8, 9}).Reshape(1, 1, 3, 3)
 	l := nn.NewFractionalMaxPool2d(1, nn.OutputSize(2))

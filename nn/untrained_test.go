@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A tensor that requires a gradient and would not be trained is an error, in whatever struct it is.
-// There is no error if the tensor is also found elsewhere, is marked as not trained, or requires no
-// gradient.
+// A tensor that requires a gradient but would not be trained is an error, in whatever struct it is.
+// There is no error if the walk also finds the tensor as a parameter, if its tag is nn:"-", or if
+// it requires no gradient.
 func TestUntrainedTensors(t *testing.T) {
 	w := func() *tensor.Tensor { return tensor.Ones(2).RequiresGrad() }
 	type cell struct{ Wx, Wh *tensor.Tensor } // the fields have no tags
@@ -95,11 +95,11 @@ func TestUntrainedTensors(t *testing.T) {
 			nn.Parameters(m)
 		}()
 	}
-	// functions that do not start a training accept such a tensor
+	// functions that have nothing to do with training accept such a tensor
 	nn.Eval(&struct{ w *tensor.Tensor }{w()})
 }
 
-// hiding is a layer with a field that the walk does not find.
+// hiding is a layer with a field that the walk does not visit.
 type hiding struct {
 	Fc *nn.Linear
 	w  *tensor.Tensor

@@ -46,8 +46,8 @@ func TestGoldenVocabularies(t *testing.T) {
 	})
 }
 
-// The loss computed in parts equals the loss computed from all logits, however many rows a part
-// has. The test covers classes and probabilities, batches of sequences, autocast, and second
+// The loss computed in parts equals the loss computed from all logits, for any number of rows per
+// part. The test covers classes and probabilities, batches of sequences, autocast, and second
 // derivatives.
 func TestLinearCrossEntropyInParts(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
@@ -97,8 +97,8 @@ func TestLinearCrossEntropyInParts(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
-// The gradients of many parts are added in float32, although the matrix products have 16-bit
-// operands. Each gradient is 1, and a sum in bfloat16 would stop at 256.
+// The gradients of many parts are summed in float32, although the matrix products have 16-bit
+// operands. Each of the summed gradients is 1, so a sum in bfloat16 would stop at 256.
 func TestLinearCrossEntropyAddsUpInFloat32(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		const n = 600
@@ -118,8 +118,8 @@ func TestLinearCrossEntropyAddsUpInFloat32(t *testing.T) {
 	})
 }
 
-// The logits of all rows are never in memory at the same time, neither forward nor backward. The
-// peak consists of the logits of some rows and the weight's gradients.
+// The logits of all rows are never in memory at the same time, neither in the forward pass nor in
+// Backward. At the peak, memory holds the logits of some rows and the weight's gradients.
 func TestLinearCrossEntropyPeak(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=8GiB")
 	if err != nil {
@@ -183,11 +183,13 @@ func TestVocabularyMistakes(t *testing.T) {
 func ExampleLinearCrossEntropyLoss() {
 	l := nn.NewLinearCrossEntropyLoss(64, 50000)
 	hidden, words := tensor.Zeros(2, 8, 64), tensor.Root().Typed(dtype.I64).Zeros(2, 8)
-	fmt.Printf("%.3f\n", l.Forward(hidden, words).Item()) // log 50000, since all classes are equal
+	// log 50000, since all classes are equally likely
+	fmt.Printf("%.3f\n", l.Forward(hidden, words).Item())
 	// Output: 10.820
 }
 
-// Frequent classes have low numbers. Rare classes are scored only for rows whose target is rare.
+// Frequent classes have low numbers. The scores of rare classes are computed only for rows whose
+// target is rare.
 func ExampleAdaptiveLogSoftmaxWithLoss() {
 	m := nn.NewAdaptiveLogSoftmaxWithLoss(64, 50000, []int{2000, 10000})
 	y, _ := m.Forward(tensor.Zeros(2, 64), tensor.From([]int64{3, 40000}))

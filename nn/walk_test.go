@@ -62,7 +62,7 @@ func TestLayersInLists(t *testing.T) {
 	}
 }
 
-// As the documentation of Base says, a hook can keep a tensor that a layer frees when it returns.
+// A hook can keep a tensor that a layer frees on return, in the way that Base's doc comment says.
 func TestHooksKeepWhatDies(t *testing.T) {
 	m := nn.NewTransformerEncoderLayer(4, 2, nn.TransformerOptions{FeedForward: 8})
 	tensor.Do(func(s *tensor.Scope) {
@@ -81,7 +81,7 @@ func TestHooksKeepWhatDies(t *testing.T) {
 	})
 }
 
-// A missing operand or layer causes a clear error, not a nil dereference.
+// A missing operand or layer raises the library's error, not a nil dereference.
 func TestForwardOfNothing(t *testing.T) {
 	if err := tensor.Try(func() { nn.NewLinear(2, 2).Forward(nil) }); !errors.Is(err, tensor.ErrValue) {
 		t.Errorf("got %v", err)

@@ -10,7 +10,7 @@ import (
 // AdadeltaConfig configures Adadelta. Zero values of Rho and Eps mean torch's defaults, 0.9 and
 // 1e-6.
 type AdadeltaConfig struct {
-	LR          float64 // factor of the step, 1 in torch; required, there is no default
+	LR          float64 // required, there is no default; torch's default is 1
 	Rho         float64 // weight of the old mean of squares, in [0, 1]
 	Eps         float64
 	WeightDecay float64 // an L2 penalty, added to the gradient

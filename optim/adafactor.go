@@ -22,9 +22,10 @@ type AdafactorConfig struct {
 	Beta2Decay float64
 	// lower bound of the square root of an estimated square; nil means the machine epsilon of the
 	// parameter's type
-	Eps1        *float64
-	Eps2        float64 // lower bound of a parameter's root mean square
-	D           float64 // updates with a larger root mean square are scaled down to it; at least 1
+	Eps1 *float64
+	Eps2 float64 // lower bound of a parameter's root mean square
+	// at least 1; an update whose root mean square exceeds D is scaled down to D
+	D           float64
 	WeightDecay float64 // decoupled: p ← p·(1 - lr·λ)
 	Maximize    bool    // ascend the gradient
 }
@@ -56,7 +57,7 @@ func (c *AdafactorConfig) check() string {
 func (c *AdafactorConfig) clone() config { d := *c; return &d }
 
 // Adafactor scales gradients by estimates of their squares, as torch.optim.Adafactor (N. Shazeer,
-// M. Stern, arXiv:1804.04235). For a matrix its state has only the mean of the squares in each row
+// M. Stern, arXiv:1804.04235). For a matrix, its state has only the mean of the squares in each row
 // and in each column. Let w = t^Beta2Decay. With the row means and column means of g², the rule for
 // step t is
 //
@@ -64,9 +65,9 @@ func (c *AdafactorConfig) clone() config { d := *c; return &d }
 //	u = g / √max(v, ε₁²); α = max(ε₂, rms(p))·min(lr, 1/√t)
 //	p ← p·(1 - lr·λ) - α·u / max(1, rms(u)/d)
 //
-// A parameter with more than two dimensions is a batch of matrices, which are its last two
-// dimensions. A parameter with fewer than two dimensions has an estimate v for each element. For
-// 16-bit parameters the computation is in float32.
+// A parameter with more than two dimensions is treated as a batch of matrices, which are its last
+// two dimensions. A parameter with fewer than two dimensions has an estimate v for each element.
+// For 16-bit parameters the computation is in float32.
 type Adafactor struct{ base }
 
 // NewAdafactor returns Adafactor over params.
@@ -91,9 +92,9 @@ func (o *Adafactor) AddGroup(params []*tensor.Tensor, c AdafactorConfig) {
 	o.addGroup(params, c.LR, &c)
 }
 
-// factors returns the shape of state tensor i for a parameter of shape p. ok reports whether the
-// parameter has this tensor. Matrices have the means of rows (tensor 0) and of columns (tensor 1).
-// Other parameters have an estimate for each element (tensor 2).
+// factors returns the shape of state tensor i for a parameter of shape p. ok is false if the
+// parameter does not have this tensor. Matrices have the means of rows (tensor 0) and of columns
+// (tensor 1). Other parameters have an estimate for each element (tensor 2).
 func factors(p shape.Dims, i int) (s shape.Dims, ok bool) {
 	matrix := p.Rank() > 1
 	if i == 2 {
@@ -105,7 +106,6 @@ func factors(p shape.Dims, i int) (s shape.Dims, ok bool) {
 	return p.With(p.Rank()-1-i, 1), true
 }
 
-// epsilon returns the machine epsilon of a type.
 func epsilon(t dtype.Type) float64 {
 	switch t {
 	case dtype.F64:
@@ -118,7 +118,8 @@ func epsilon(t dtype.Type) float64 {
 	return 0x1p-23
 }
 
-// These are the indices of a step's numbers in the tensor k, which holds them on the device.
+// These are the indices of a step's scalars in the tensor factoring.k, which holds them on the
+// device.
 const (
 	factorWeight = iota // weight of the newest squares
 	factorRate          // relative step, negative with Maximize
@@ -129,7 +130,7 @@ const (
 	factorNumbers
 )
 
-// numbers returns the numbers of step t for a parameter of type typ. lr is the learning rate.
+// numbers returns the scalars of step t for a parameter of type typ. lr is the learning rate.
 func (c *AdafactorConfig) numbers(lr, t float64, typ dtype.Type) []float64 {
 	v := make([]float64, factorNumbers)
 	v[factorWeight] = math.Pow(t, c.Beta2Decay)
@@ -147,9 +148,9 @@ func (c *AdafactorConfig) numbers(lr, t float64, typ dtype.Type) []float64 {
 type factoring struct {
 	change
 	group  *Group
-	k      *tensor.Tensor   // the step's numbers, in the type of the computation
+	k      *tensor.Tensor   // scalars of the step, in the type of the computation
 	now    []*tensor.Tensor // the state after the step
-	mean   *tensor.Tensor   // mean of the rows' means, at least ε₁
+	mean   *tensor.Tensor   // mean of the row means, at least ε₁
 	factor *tensor.Tensor   // factor of the update: α / max(1, rms(u)/d)
 }
 
@@ -203,9 +204,9 @@ func (o *Adafactor) Step() {
 	done = true
 }
 
-// StepUnless is [Adafactor.Step], but does nothing if foundInf is not 0. Skipping on the device
-// would still launch a step's many kernels. So the host reads the number, and waits for it. In a
-// capture the device decides, and the next replay waits for the decision.
+// StepUnless is [Adafactor.Step], but does nothing if foundInf is not 0. If the device decided, it
+// would still launch the many kernels of a skipped step. So the host reads the number, and waits
+// for it. In a capture the device decides, and the next replay waits for the decision.
 func (o *Adafactor) StepUnless(foundInf *tensor.Tensor) {
 	if foundInf == nil || foundInf.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
@@ -249,7 +250,7 @@ func (o *Adafactor) begin(f *factoring) {
 	}
 }
 
-// number returns element i of f.k, the numbers of the step, as a scalar tensor.
+// number returns element i of f.k as a scalar tensor.
 func (f *factoring) number(s *tensor.Scope, i int) *tensor.Tensor { return f.k.In(s).Select(0, i) }
 
 // compute computes the state after the step, and the factor of the update. It changes neither the
@@ -287,7 +288,7 @@ func (f *factoring) compute(s *tensor.Scope) {
 	})
 }
 
-// launches returns the launches that write the parameter and its state. If the tensor unless is not
+// launches returns the launches that write the parameter and its state. Unless the tensor unless is
 // nil, they write only if its value is 0.
 func (f *factoring) launches(unless *tensor.Tensor) []*launch {
 	t, ct, matrix := f.p.Type(), f.p.Type().Compute(), f.p.Rank() > 1
@@ -343,7 +344,7 @@ func (f *factoring) launches(unless *tensor.Tensor) []*launch {
 	return list
 }
 
-// typesKey encodes a list of types as a number.
+// typesKey encodes a list of types as a number, for use in a key.
 func typesKey(types []dtype.Type) (key int) {
 	for _, t := range types {
 		key = key*32 + int(t)
@@ -351,9 +352,9 @@ func typesKey(types []dtype.Type) (key int) {
 	return key
 }
 
-// capture records a step. Each replay uses the learning rate, the options and the step count at the
-// time when the host queues it. Before it queues a replay, the host waits until it knows which
-// earlier replays were left out.
+// capture records a step. Each replay uses the learning rate, the options and the step count of the
+// moment when the host queues it. Before that, the host waits until it knows which earlier replays
+// were skipped.
 func (o *Adafactor) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	list, _ := o.factorings()
 	before := o.record(g)

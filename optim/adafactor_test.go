@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The state of a matrix has the means of rows and columns, over the last two dimensions. The state
-// has the parameter's type. A state that does not fit is an error. 16-bit parameters are updated on
-// the CPU and on a GPU.
+// The state of a matrix has the means of rows and columns, over the last two dimensions, in the
+// parameter's type. A state that does not fit is an error. 16-bit parameters are updated on the CPU
+// and on a GPU.
 func TestAdafactorState(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=16MiB")
 	for _, m := range []tensor.Maker{tensor.Root().Typed(dtype.F32), tensor.Root().Typed(dtype.BF16), tensor.Root().On(gpu).Typed(dtype.F16), tensor.Root().On(gpu).Typed(dtype.F32)} {
@@ -39,7 +39,8 @@ func TestAdafactorState(t *testing.T) {
 			if slices.Sort(got); !slices.Equal(got, names) {
 				t.Errorf("parameter %d has %v, want %v", i, got, names)
 			}
-			// Each of two steps has the relative size 0.125, whatever the gradients are.
+			// Each of two steps changes the parameter by a factor of 1 - 0.125, whatever the
+			// gradients are.
 			if w := params[i].Detach().Floats()[0]; math.Abs(w-0.875*0.875) > 0.02 {
 				t.Errorf("parameter %d of %v on %s becomes %v", i, params[i].Type(), params[i].Device().Name(), w)
 			}
@@ -99,8 +100,8 @@ func TestAdafactorOptions(t *testing.T) {
 	}
 }
 
-// The peak memory of a step depends on the largest parameter, not on all parameters. The reason is
-// that intermediate tensors of one parameter are freed before the next parameter is updated.
+// The peak memory of a step depends on the largest parameter only, because the temporary tensors of
+// one parameter are freed before the next parameter is updated.
 func TestAdafactorPeak(t *testing.T) {
 	gpu := emulatedGPU(t, "mode=meta,mem=1GiB")
 	var params []*tensor.Tensor

@@ -14,11 +14,10 @@ type AdamConfig struct {
 	LR           float64 // required, there is no default
 	Beta1, Beta2 float64
 	Eps          float64
-	// for Adam, an L2 penalty, which is added to the gradient; for AdamW, decoupled: p ← p·(1 -
-	// lr·λ)
+	// for Adam, an L2 penalty, which is added to the gradient; for AdamW, decoupled decay: p ← p·(1
+	// - lr·λ)
 	WeightDecay float64
-	// whether to divide by the largest v so far (S. Reddi et al., "On the Convergence of Adam and
-	// Beyond")
+	// divide by the largest v so far (S. Reddi et al., "On the Convergence of Adam and Beyond")
 	AMSGrad  bool
 	Maximize bool // ascend the gradient
 
@@ -87,8 +86,8 @@ func (o *Adam) AddGroup(params []*tensor.Tensor, c AdamConfig) {
 	o.add(With[AdamConfig]{params, c}, (*AdamConfig).rate)
 }
 
-// LoadStateDict loads the state as every [Optimizer] does. As in torch, AdamW stays AdamW if the
-// state comes from Adam. Adam becomes decoupled if the state comes from AdamW.
+// LoadStateDict loads a state as for every [Optimizer]. As in torch, AdamW stays AdamW even if the
+// state comes from Adam. Adam changes to decoupled decay if the state comes from AdamW.
 func (o *Adam) LoadStateDict(tree map[string]any) error {
 	if err := o.base.LoadStateDict(tree); err != nil {
 		return err

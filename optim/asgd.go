@@ -11,8 +11,8 @@ import (
 type ASGDConfig struct {
 	LR          float64 // required, there is no default
 	Lambd       float64 // λ, the decay
-	Alpha       float64 // the exponent in the decay of the rate
-	T0          float64 // the step at which averaging begins
+	Alpha       float64 // exponent in the decay of the rate
+	T0          float64 // step at which averaging begins
 	WeightDecay float64 // an L2 penalty, added to the gradient
 	Maximize    bool    // ascend the gradient
 }

@@ -16,18 +16,18 @@ import (
 
 // Averaged holds averages of a model's parameters over the steps of a training, as torch's
 // AveragedModel. The averages are separate tensors. [Averaged.With] runs a function while the model
-// computes with the averages. If a parameter moves to another device or type, its average does so
-// too.
+// computes with the averages. If a parameter moves to another device or changes its type, its
+// average follows.
 type Averaged struct {
 	name    string
 	list    []average
 	n       int64
 	buffers bool
 	decay   float64
-	plain   bool // whether all updates have the same weight
-	swapped bool // whether the averages are in the model, as they are inside With
+	plain   bool // all updates have the same weight
+	swapped bool // the averages are in the model, inside of With
 	turn    tensor.Exclusive
-	within  int64 // number of updates in the capture that is being recorded
+	within  int64 // number of updates recorded so far in the current capture
 }
 
 type average struct {
@@ -39,8 +39,8 @@ type average struct {
 type AverageOption func(*Averaged)
 
 // AverageBuffers averages buffers too, such as the running statistics of a batch normalisation.
-// Without AverageBuffers each update copies them. For an integer buffer, the exponential average is
-// truncated to an integer, as in torch. The plain average copies an integer buffer. (Torch's plain
+// Without it, each update copies the buffers. For an integer buffer, the exponential average is
+// truncated to an integer, as in torch. The plain average copies an integer buffer. (torch's plain
 // average fails for such a buffer.)
 func AverageBuffers() AverageOption { return func(a *Averaged) { a.buffers = true } }
 
@@ -84,7 +84,7 @@ func newAveraged(a *Averaged, model any, opts []AverageOption) *Averaged {
 // Updates returns the number of calls of Update, torch's n_averaged.
 func (a *Averaged) Updates() int { return int(a.n) }
 
-// A pairing identifies the averages and parameters that one launch updates.
+// A pairing identifies the averages and values that one launch can process: their device and types.
 type pairing struct {
 	dev device.Device
 	t   dtype.Type
@@ -94,8 +94,8 @@ type pairing struct {
 // It allocates all memory before it changes an average. So if memory runs out, the averages do not
 // change. In this case Update empties the caches and tries once more.
 //
-// In a capture each replay is an update. There, call Update after the step, or between Backward and
-// the step. A call before Backward is an error, because this update would not be captured.
+// In a capture each replay is an update. Within a capture, call Update after the step, or between
+// Backward and the step. A call before Backward is an error, because it would not be captured.
 func (a *Averaged) Update() {
 	a.requireNotInWith("Update")
 	values := make([]*tensor.Tensor, len(a.list))
@@ -104,7 +104,7 @@ func (a *Averaged) Update() {
 	}
 	g := tensor.Capturing(values...)
 	if g == nil {
-		g = tensor.CapturingGrads(values...) // Update was called between Backward and the step
+		g = tensor.CapturingGrads(values...) // for a call of Update between Backward and the step
 	}
 	if g != nil {
 		a.capture(g)
@@ -128,8 +128,8 @@ func (a *Averaged) Update() {
 	a.update(&began)
 }
 
-// update is Update outside of captures. It sets the flag began just before it changes the first
-// average. While this flag is not set, the update can be repeated.
+// update is Update outside of captures. It sets *began just before it changes the first average. If
+// it fails while *began is false, it can be repeated.
 func (a *Averaged) update(began *bool) {
 	copied, averaged := map[pairing]*launch{}, map[pairing]*launch{}
 	var order []*launch
@@ -191,8 +191,8 @@ func (a *Averaged) update(began *bool) {
 	a.n++
 }
 
-// formula returns the new average as a function of the old average, X(0), and the value, X(1).
-// scalar is the Param of the function for an update that follows n updates.
+// formula returns the expression for the new average, given the old average X(0) and the value
+// X(1). It also returns the name of the program, and its Param for an update after n updates.
 func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar float64) {
 	old, value, p := expr.X(0), expr.X(1), expr.Param(0)
 	switch w := 1 - a.decay; {
@@ -201,15 +201,14 @@ func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar flo
 	case w < 0.5:
 		return "ema", old.Add(value.Sub(old).Mul(p)), w
 	}
-	// As torch does, start from the value here. The value is nearer to the result than the old
-	// average is.
+	// As torch does, start from the value, which is here closer to the result than the old average.
 	return "ema back", value.Sub(value.Sub(old).Mul(p)), a.decay
 }
 
 // With calls f while the model computes with the averages, for evaluation. It exchanges the model's
-// values and the averages before f and again after it, also if f panics. f must not train the
-// model. While f runs, all other methods of the Averaged panic. With holds a buffer as large as the
-// largest tensor until f has returned. So the second exchange cannot run out of memory.
+// values and the averages before f and again after it, even if f panics. f must not train the
+// model. While f runs, all other methods of the Averaged panic. With keeps a buffer as large as the
+// largest tensor until f has returned, so the second exchange cannot run out of memory.
 func (a *Averaged) With(f func()) {
 	a.requireNotInWith("With")
 	over := map[pairing]*tensor.Tensor{}
@@ -223,14 +222,14 @@ func (a *Averaged) With(f func()) {
 	a.swapped = true
 	defer func() {
 		a.swapped = false
-		a.place(over) // f may have moved or converted the model
+		a.place(over) // f may have moved or cast the model
 		a.swap(over)
 	}()
 	f()
 }
 
-// place allocates a buffer for each device and type that has none yet. The buffer is as large as
-// the largest tensor.
+// place allocates a buffer for each pairing that has none yet. The buffer is as large as the
+// largest tensor.
 func (a *Averaged) place(over map[pairing]*tensor.Tensor) {
 	sizes := map[pairing]int{}
 	for _, e := range a.list {
@@ -354,10 +353,10 @@ func (a *Averaged) LoadStateDict(tree map[string]any) error {
 }
 
 // UpdateBN recomputes the running statistics of a model's batch normalisations, for a model with
-// averaged parameters: torch's update_bn. It resets the statistics and calls the function pass in
-// training mode. This function must call the model's Forward with all data. The statistics become
-// the plain averages over these calls. Afterwards UpdateBN restores the modes of all layers.
-// UpdateBN returns the function's error.
+// averaged parameters: torch's update_bn. It resets the statistics, and calls pass in training
+// mode. The function pass must call the model's Forward with all data. The statistics become the
+// plain averages over these calls. Afterwards UpdateBN restores the modes of all layers. UpdateBN
+// returns the error of pass.
 func UpdateBN(model any, pass func() error) error {
 	if pass == nil {
 		panic(&Error{"UpdateBN", "there is no function that computes the model's Forward of all data"})
@@ -404,8 +403,8 @@ func UpdateBN(model any, pass func() error) error {
 		for i, n := range norms {
 			n.Momentum = momenta[i]
 		}
-		// modes has inner layers first. The loop restores outer layers first, because this also
-		// changes the layers inside of them
+		// modes has inner layers first. Restore outer layers first, since this also changes the
+		// layers inside of them.
 		for _, m := range slices.Backward(modes) {
 			if m.training {
 				nn.Train(m.l)
@@ -421,9 +420,9 @@ func UpdateBN(model any, pass func() error) error {
 }
 
 // capture records an update. The first update copies, and later updates average. When the host
-// queues a replay, it tells the device which of the two to do.
+// queues a replay, it tells the device which of the two applies.
 func (a *Averaged) capture(g *tensor.Graph) {
-	before := a.within // number of updates recorded earlier in the same capture
+	before := a.within // number of updates recorded earlier in this capture
 	if a.within++; before == 0 {
 		g.Ended(func(bool) error {
 			a.within = 0
@@ -499,7 +498,7 @@ func (a *Averaged) capture(g *tensor.Graph) {
 	g.Then(func() { a.n++ })
 }
 
-// intMean returns the exponential average of integers, as a tensor in scope c.
+// intMean returns the exponential average of an integer buffer, as a tensor in scope c.
 func (a *Averaged) intMean(c *tensor.Scope, e average) *tensor.Tensor {
 	return e.mean.In(c).Float().MulScalar(a.decay).Add(e.Tensor.In(c).Float().MulScalar(1 - a.decay)).Cast(e.mean.Type())
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// recorded returns a tensor of the golden file.
+// recorded returns the tensor with the given name in the golden file.
 func recorded(t *testing.T, f *golden.File, name string) *tensor.Tensor {
 	t.Helper()
 	g, err := f.Tensor(name)
@@ -40,8 +40,8 @@ func same(t *testing.T, what string, got, want *tensor.Tensor) {
 	}
 }
 
-// The averages after each update, and the statistics after update_bn, equal PyTorch's. The names
-// are PyTorch's too. The test runs on the CPU and on an emulated GPU.
+// The averages after each update, and the statistics after update_bn, equal PyTorch's, on the CPU
+// and on an emulated GPU. The names are PyTorch's too.
 func TestAveragesEqualTorch(t *testing.T) {
 	f, err := golden.Open("testdata/average.safetensors.gz")
 	if err != nil {
@@ -108,8 +108,8 @@ func TestAveragesEqualTorch(t *testing.T) {
 	}
 }
 
-// A state loads into another model's averages. Both averages then continue in the same way. A state
-// that does not fit changes nothing.
+// After a state is loaded into another model's averages, both averages continue in the same way. A
+// state that does not fit changes nothing.
 func TestAverageStates(t *testing.T) {
 	mk := func() (*nn.Sequential, *optim.Averaged) {
 		m := nn.NewSequential(nn.NewLinear(3, 4), nn.NewBatchNorm1d(4))
@@ -207,8 +207,7 @@ func TestAverageLaunches(t *testing.T) {
 	}
 }
 
-// TestAveragesWithinWith checks that methods panic inside With, because the model's values and the
-// averages are exchanged there.
+// TestAveragesWithinWith checks that other methods panic inside of With.
 func TestAveragesWithinWith(t *testing.T) {
 	a := optim.NewEMA(nn.NewLinear(2, 1), 0.9)
 	tree := a.StateDict()

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The benchmark makes a step over many small parameters, where overhead dominates, and a step over
-// few large parameters.
+// The benchmark makes steps over many small parameters, where overhead dominates, and over a few
+// large parameters.
 func BenchmarkAdamWStep(b *testing.B) {
 	for _, c := range [][2]int{{400, 256}, {4, 1 << 20}} {
 		b.Run(fmt.Sprintf("%dx%d", c[0], c[1]), func(b *testing.B) {
@@ -21,7 +21,7 @@ func BenchmarkAdamWStep(b *testing.B) {
 			}
 			opt := optim.NewAdamW(params, optim.AdamConfig{LR: 1e-3, WeightDecay: 0.1})
 			opt.Step()
-			b.SetBytes(int64(c[0] * c[1] * 4 * 7)) // reads four tensors and writes three
+			b.SetBytes(int64(c[0] * c[1] * 4 * 7)) // a step reads four tensors and writes three
 			b.ReportAllocs()
 			for b.Loop() {
 				opt.Step()

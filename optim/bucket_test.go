@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// inBucket gives each parameter a gradient of zeros that is a view into one tensor, and returns
-// that tensor. The first view begins at element 1, so that few views are aligned to more than an
+// inBucket gives each parameter a gradient of zeros that is a view of one tensor, and returns that
+// tensor. The first view begins at element 1, so that few views are aligned to more than an
 // element's size.
 func inBucket(params []*tensor.Tensor) *tensor.Tensor {
 	n := 1
@@ -29,8 +29,8 @@ func inBucket(params []*tensor.Tensor) *tensor.Tensor {
 	return b
 }
 
-// A stepper makes an optimizer for params. It returns a function that does one Step. The argument
-// of that function computes the gradients.
+// A stepper makes an optimizer for params. It returns a function that does one Step. That function
+// gets a function that computes the gradients.
 type stepper func(params []*tensor.Tensor) func(gradients func() float64)
 
 // steppers returns a stepper for every optimizer.
@@ -57,7 +57,7 @@ func steppers() map[string]stepper {
 	return all
 }
 
-// bucketRun trains for some steps, and returns all numbers that a user can observe.
+// bucketRun trains for some steps, and returns all observable numbers.
 func bucketRun(t *testing.T, s *tensor.Scope, typ dtype.Type, matrices, bucket bool, of stepper) (all []float64) {
 	var params, views []*tensor.Tensor
 	for i, sh := range [][]int{{3}, {5, 7}, {1}, {17, 2}, {4, 4}} {
@@ -117,9 +117,9 @@ func bucketRun(t *testing.T, s *tensor.Scope, typ dtype.Type, matrices, bucket b
 	return all
 }
 
-// Gradients may be views into one tensor. Every optimizer then computes the same bits as with
-// gradients that have separate memory, with or without clipping. The views stay in the tensor's
-// memory.
+// Gradients may be views of one tensor. The results of every optimizer are then bitwise equal to
+// those for gradients with separate memory, with or without clipping. The views stay in the
+// tensor's memory.
 func TestGradientsInABucket(t *testing.T) {
 	all := steppers()
 	for _, dev := range []device.Device{tensor.Root().Device(), emulatedGPU(t, "mem=64MiB")} {

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// capturing returns the graph in whose capture the gradients were computed, or nil if they are not
-// being captured.
+// capturing returns the graph of the capture in which the gradients were computed, or nil if they
+// were not captured.
 func (b *base) capturing() *tensor.Graph {
 	for _, g := range b.groups {
 		if c := tensor.CapturingGrads(g.Params...); c != nil {
@@ -23,14 +23,14 @@ func (b *base) capturing() *tensor.Graph {
 	return nil
 }
 
-// A replayed is a launch of a captured step. Its parameters are in one group, and the scalars of
-// their states are equal in each step.
+// A replayed is a launch of a captured step. Its parameters are in one group, and their states have
+// equal scalars in each step.
 type replayed struct {
 	launch
 	group   *Group
 	changes []change
 	places  []place
-	// the scalars of each parameter's state after the replay that is being queued
+	// scalars of each parameter's state after the replay that is being queued
 	next [][]scalar
 }
 
@@ -42,11 +42,11 @@ func (l *replayed) joins(g *Group, p *tensor.Tensor, f flags, st *state, operand
 
 // capture records a step. It allocates missing state once, at capture, on the device's ordinary
 // stream. The capture itself does not count as a step, but each replay does. A replay computes the
-// scalars of its step from the learning rates and options at the time when the host queues it.
+// scalars of its step from the learning rates and options of the moment when the host queues it.
 //
-// If the tensor unless is not nil, the device may leave out steps. When the host queues a replay,
-// the host does not know yet which of the latest replays were left out. So it provides the scalars
-// for each possible number of steps. The device counts the steps and chooses the right scalars: see
+// If the tensor unless is not nil, the device may skip steps. When the host queues a replay, it
+// does not know yet which of the latest replays were skipped. So it provides the scalars for each
+// possible number of steps. The device counts the steps and chooses the right scalars: see
 // [aheadOf].
 func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	var list []*replayed
@@ -123,7 +123,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 				l.next = append(l.next, next)
 			}
 			st := l.stateAt(0, unless != nil)
-			// Row number row has the scalars for a device that has done so many steps more than the
+			// A row of scalars is for the case that the device has done row more steps than the
 			// host knows of.
 			for row := range rows {
 				scalars, _ := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, st.step+1+float64(row), st, st.unused && row == 0)
@@ -164,7 +164,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	}
 }
 
-// count records that these parameters have made a step.
+// count counts a step of the launch's parameters.
 func (l *replayed) count() {
 	for k, c := range l.changes {
 		c.st.step++
@@ -175,9 +175,9 @@ func (l *replayed) count() {
 	}
 }
 
-// dense raises an error for tensors that are not contiguous. Only packed launches, which need
-// contiguous tensors, read their scalars on the device. Other launches would use the scalars of the
-// capture in each replay.
+// dense raises an error for tensors that are not contiguous. Only packed launches read their
+// scalars from the device, and they need contiguous tensors. Any other launch would use the scalars
+// of the capture in every replay.
 func dense(name string, lists ...[]*tensor.Tensor) {
 	for _, list := range lists {
 		for _, t := range list {
@@ -190,8 +190,8 @@ func dense(name string, lists ...[]*tensor.Tensor) {
 	}
 }
 
-// unchanged returns an error if the optimizer no longer uses the captured memory or the captured
-// program.
+// unchanged returns an error if the optimizer no longer uses the memory or the program of the
+// captured launch l.
 func (m *multi[C, P]) unchanged(l *replayed, held [][]*tensor.Tensor) error {
 	if f := m.rule.flags((*C)(l.group.config.(P))); f != l.flags {
 		return &Error{m.name, "an option that chooses how a step is computed was changed since the step was captured; capture it again"}
@@ -207,13 +207,13 @@ func (m *multi[C, P]) unchanged(l *replayed, held [][]*tensor.Tensor) error {
 	return nil
 }
 
-// replaced returns the error of a replay whose captured state of p the optimizer no longer uses.
+// replaced returns the error of a replay for p, whose state is no longer the captured one.
 func (b *base) replaced(p *tensor.Tensor) error {
 	return &Error{b.name, fmt.Sprintf("the state of a parameter of shape %v was replaced since the step was captured, such as by LoadStateDict; capture it again", p.Shape())}
 }
 
-// restart sets the state to its initial values for the current options and learning rate. The state
-// was allocated by a capture, and no step has used it yet.
+// restart sets a state to its initial values for the current options and learning rate. A capture
+// allocated the state, and no step has used it yet.
 func (m *multi[C, P]) restart(cfg *C, lr float64, st *state) {
 	if !st.unused {
 		return
@@ -228,7 +228,7 @@ func (m *multi[C, P]) restart(cfg *C, lr float64, st *state) {
 	}
 }
 
-// encode writes the scalars as the bits that the program reads.
+// encode writes the scalars to a slice of bytes, as the program reads them.
 func (l *launch) encode(scalars []float64, to []byte) {
 	for i, v := range scalars {
 		if i < len(l.program.Params) && l.program.Params[i] != dtype.Invalid {
@@ -237,8 +237,8 @@ func (l *launch) encode(scalars []float64, to []byte) {
 	}
 }
 
-// constants returns a tensor of the numbers v on dev, in s. In a capture all replays use the same
-// numbers.
+// constants returns the numbers v as a tensor on dev, in scope s. All replays of a capture use the
+// same numbers.
 func constants(s *tensor.Scope, dev device.Device, v []int64) *tensor.Tensor {
 	g := s.Capture()
 	if g == nil {
@@ -254,20 +254,21 @@ func constants(s *tensor.Scope, dev device.Device, v []int64) *tensor.Tensor {
 // A capture may hold several steps of one optimizer. A parameter may take part in only some of
 // them.
 
-// A place tells which step of a parameter comes next in a capture that has recorded earlier steps.
+// A place describes a parameter's next step in a capture that may have recorded earlier steps of
+// it.
 type place struct {
-	earlier int       // number of earlier steps of the parameter
-	launch  *replayed // the launch of the parameter's latest step, if one is recorded
-	index   int       // the parameter's index in launch
+	earlier int       // number of earlier steps of the parameter in the capture
+	launch  *replayed // the launch of the parameter's latest step in the capture, or nil
+	index   int       // index of the parameter in launch
 }
 
 // recorded describes the steps of an optimizer that a capture has recorded so far.
 type recorded struct {
 	graph  *tensor.Graph
 	steps  int
-	places map[*tensor.Tensor]place // for each parameter, the place of its next step
-	params []*tensor.Tensor         // parameters of the latest step
-	unless bool                     // whether the device may leave out the latest step
+	places map[*tensor.Tensor]place // the place of the next step, for each parameter
+	params []*tensor.Tensor         // parameters of the latest recorded step
+	unless bool                     // the device may skip the latest recorded step
 }
 
 // record returns the record of the capture g, which it creates at the first step.
@@ -297,9 +298,9 @@ func (r *recorded) add(list []*replayed) (params []*tensor.Tensor) {
 	return params
 }
 
-// checkSteps raises an error for several steps in one capture, if the scalars of a step depend on
-// whether the device leaves out an earlier step. The host does not know the device's decision when
-// it queues the replay.
+// checkSteps raises an error if a capture has several steps, and the scalars of a step depend on
+// whether the device skips an earlier step. The host does not know the device's decision when it
+// queues the replay.
 func (m *multi[C, P]) checkSteps(r *recorded, params []*tensor.Tensor, unless bool) {
 	if r.steps > 1 && (unless || r.unless) {
 		why := ""
@@ -321,8 +322,8 @@ func (m *multi[C, P]) checkSteps(r *recorded, params []*tensor.Tensor, unless bo
 }
 
 // stateAt returns the state of parameter k before this step of the replay that is being queued. If
-// the device may leave out steps, stateAt returns the state before the replay. Then the rows of
-// scalars cover the later steps.
+// the device may skip steps, stateAt returns the state before the replay, since the rows of scalars
+// cover the later steps.
 func (l *replayed) stateAt(k int, unless bool) *state {
 	st, at := l.changes[k].st, l.places[k]
 	if at.earlier == 0 || unless {
@@ -341,8 +342,8 @@ func (st *state) alike(o *state) bool {
 	return st.step == o.step && st.unused == o.unused && slices.Equal(st.scalars, o.scalars)
 }
 
-// sameScalars reports whether two states that are not alike still have the same scalars in the next
-// steps of a replay. This is so if the scalars of the rule do not depend on the step count.
+// sameScalars reports whether two states that are not alike have the same scalars in the next steps
+// of a replay. They do if the scalars of the rule do not depend on the step count.
 func (m *multi[C, P]) sameScalars(l *replayed, a, b *state) bool {
 	cfg := (*C)(l.group.config.(P))
 	for row := range mostAhead + l.places[0].earlier + 1 {

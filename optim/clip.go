@@ -27,8 +27,8 @@ func NormType(p float64) ClipOption { return func(o *clipOptions) { o.p = p } }
 // is changed. It waits for the device.
 func ErrorIfNonfinite() ClipOption { return func(o *clipOptions) { o.finite = true } }
 
-// InScope makes the norm belong to scope s, such as the scope of the step. By default it belongs to
-// the youngest scope of the gradients, which is usually the root scope.
+// InScope makes the norm belong to scope s, for example the scope of the step. By default it
+// belongs to the youngest scope of the gradients, which is usually the root scope.
 func InScope(s *tensor.Scope) ClipOption { return func(o *clipOptions) { o.scope = s } }
 
 func clipOptionsOf(op string, opts []ClipOption) clipOptions {
@@ -47,10 +47,10 @@ func clipOptionsOf(op string, opts []ClipOption) clipOptions {
 // before scaling. ClipGradNorm is torch.nn.utils.clip_grad_norm_, and the factor is min(1,
 // limit/(norm + 1e-6)). ClipGradNorm waits for the device only with [ErrorIfNonfinite].
 //
-// For 16-bit gradients the norm is computed in float32 (torch rounds it to their type). It is
-// computed in float64 if a gradient is float64. The result is on the device of the first gradient.
-// To save launches, small gradients are copied into one buffer and measured together. If no
-// parameter has a gradient the norm is 0.
+// The norm is computed in float32 for 16-bit gradients (torch rounds it to their type), and in
+// float64 if a gradient is float64. The result is on the device of the first gradient. To save
+// launches, small gradients are copied into one buffer and measured together. If no parameter has a
+// gradient, the norm is 0.
 func ClipGradNorm(params []*tensor.Tensor, limit float64, opts ...ClipOption) *tensor.Tensor {
 	const op = "clip_grad_norm"
 	o := clipOptionsOf(op, opts)
@@ -69,9 +69,9 @@ func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	return o.measured(op, params, nil)
 }
 
-// measured computes the norm. It passes the norm to the function use, unless use is nil. The norm
-// belongs to the scope in the options. If the options have none, it belongs to the scope of a
-// capture, or else to the youngest scope of the gradients.
+// measured computes the norm and passes it to use, unless use is nil. The norm belongs to the scope
+// in the options. Without such a scope, it belongs to the scope of a capture if there is one, or
+// else to the youngest scope of the gradients.
 func (o *clipOptions) measured(op string, params []*tensor.Tensor, use func(s *tensor.Scope, tensors []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
 	var tensors, grads []*tensor.Tensor
 	for _, p := range params {
@@ -108,11 +108,10 @@ func (o *clipOptions) measured(op string, params []*tensor.Tensor, use func(s *t
 }
 
 const (
-	gathered = 1 << 16 // gradients with fewer elements are gathered into a buffer
-	buffer   = 1 << 20 // number of elements in the buffer for gathered gradients
+	gathered = 1 << 16 // smaller gradients, in elements, are gathered into a buffer
+	buffer   = 1 << 20 // size of this buffer, in elements
 )
 
-// normOf returns the norm of all elements of the tensors in list.
 func normOf(s *tensor.Scope, list []*tensor.Tensor, p float64) *tensor.Tensor {
 	wide := dtype.F32
 	for _, g := range list {
@@ -163,8 +162,8 @@ func normOf(s *tensor.Scope, list []*tensor.Tensor, p float64) *tensor.Tensor {
 	return tensor.Stack(0, norms...).Norm(p)
 }
 
-// gather returns the elements of pieces, one piece after another, as a vector of n elements. The
-// argument wide is the type of the vector. The pieces are dense and on dev.
+// gather copies the elements of pieces, one piece after another, to a vector of n elements with
+// type wide. The pieces are dense and on dev.
 func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tensor.Tensor, n int) *tensor.Tensor {
 	all := s.On(dev).Typed(wide).Empty(n)
 	byType := map[dtype.Type]*launch{}
@@ -188,8 +187,8 @@ func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tenso
 }
 
 // run runs the launch. Just before, it frees the reserved memory, so that the launch can allocate
-// this memory for its table. Once the launch is queued, the next packed launch can use this memory.
-// So several packed launches can run one after another without running out of memory.
+// it for its table. After the launch is queued, the next packed launch can reserve this memory. So
+// several packed launches can run one after another without running out of memory.
 func (l *launch) run(name string) {
 	if l.reserve != nil {
 		l.reserve.Free()
@@ -209,10 +208,10 @@ func expanded(x *tensor.Tensor) bool {
 	return false
 }
 
-// shrink multiplies the gradients of the given parameters by min(1, limit/(total+1e-6)). The factor
-// stays on the device. There an elementwise program writes the factor into the slots of a launch,
-// and the launch reads it as a Param. There is one launch for all dense gradients of a type. shrink
-// allocates all memory before it changes a gradient.
+// shrink multiplies the gradients of the parameters by min(1, limit/(total+1e-6)). The factor stays
+// on the device: an elementwise program writes it into the slots of a launch, and the launch reads
+// it as a Param. There is one launch for all dense gradients of a type. shrink allocates all memory
+// before it changes a gradient.
 func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit float64) {
 	type place struct {
 		dev device.Device
@@ -244,7 +243,8 @@ func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit 
 		l.slots = factorSlots(s, at.dev, at.t.Compute(), total, limit)
 	}
 	factor := map[device.Device]*tensor.Tensor{}
-	anew := make([]*tensor.Tensor, len(rest)) // replace gradients whose elements share memory
+	// new gradients for those whose elements share memory
+	anew := make([]*tensor.Tensor, len(rest))
 	for i, p := range rest {
 		g := p.Grad()
 		f := factor[g.Device()]
@@ -269,7 +269,7 @@ func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit 
 	}
 }
 
-// factorSlots returns the slots of launch l on dev. They hold the factor, as a value of type t.
+// factorSlots returns slots on dev for launch l. They hold the factor, as a value of type t.
 func factorSlots(s *tensor.Scope, dev device.Device, t dtype.Type, total *tensor.Tensor, limit float64) *tensor.Tensor {
 	total = total.To(dev).Reshape(1)
 	bits := dtype.I32
@@ -289,8 +289,8 @@ func factorSlots(s *tensor.Scope, dev device.Device, t dtype.Type, total *tensor
 }
 
 // ClipGradValue limits every element of the gradients of params to [-limit, limit], as
-// torch.nn.utils.clip_grad_value_. NaN stays NaN. All dense gradients of one type on one device
-// need one launch.
+// torch.nn.utils.clip_grad_value_. NaN stays NaN. One launch processes all dense gradients of one
+// type on one device.
 func ClipGradValue(params []*tensor.Tensor, limit float64) {
 	const op = "clip_grad_value"
 	if !(limit >= 0) {

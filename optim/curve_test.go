@@ -20,7 +20,7 @@ func cnn(ty dtype.Type) *nn.Sequential {
 		nn.Flatten{}, nn.NewLinear(32, 5, nn.Typed(ty)))
 }
 
-// cnnBatch returns the batch of a step, by the formula of _golden/traincnn.py.
+// cnnBatch returns the batch of a step, computed by the formula of _golden/traincnn.py.
 func cnnBatch(step int) (x []float32, y []int64) {
 	for n := range 16 {
 		k := (7*n + 3*step) % 5
@@ -35,8 +35,8 @@ func cnnBatch(step int) (x []float32, y []int64) {
 }
 
 // A convolutional network with batch normalisation trains for 200 steps of SGD with momentum. Its
-// losses, and the running statistics at the end, equal PyTorch's within 1e-3·max(1, loss) in
-// float32 and 1e-8 in float64. The emulated GPU makes only the first steps.
+// losses, and its final running statistics, equal PyTorch's within 1e-3·max(1, loss) in float32 and
+// 1e-8 in float64. The emulated GPU makes only the first steps.
 func TestCNNCurveEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/cnn.safetensors.gz")
 	if err != nil {

@@ -39,8 +39,8 @@ func ExampleNewSWA() {
 	// Output: 3 3
 }
 
-// The running statistics of a batch normalisation do not fit averaged weights. One pass over the
-// data computes new ones.
+// Averaged weights need new running statistics of batch normalisations. One pass over the data
+// computes them.
 func ExampleUpdateBN() {
 	norm := nn.NewBatchNorm1d(1)
 	model := nn.NewSequential(norm)

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A copy of a model gets an optimizer with the options of the model's optimizer, but without its
-// state.
+// Like makes an optimizer for a copy of a model. It has the options of the model's optimizer, but
+// not its state.
 func ExampleLike() {
 	m := nn.NewLinear(2, 1)
 	opt := optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.5, Momentum: 0.9})

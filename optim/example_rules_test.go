@@ -35,7 +35,7 @@ func ExampleNewRAdam() {
 	// tensor([ 0.4623, -0.1680])
 }
 
-// Both coordinates move at the same rate, although their gradients differ.
+// The steps in both coordinates are equally large, although the gradients differ.
 func ExampleNewRMSprop() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewRMSprop(p, optim.RMSpropConfig{LR: 0.01}) })
 	fmt.Println(w)
@@ -43,7 +43,7 @@ func ExampleNewRMSprop() {
 	// tensor([0.7800, 0.7800])
 }
 
-// The step shrinks as squared gradients accumulate.
+// The steps become smaller as squared gradients accumulate.
 func ExampleNewAdagrad() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewAdagrad(p, optim.AdagradConfig{LR: 0.5}) })
 	fmt.Println(w)
@@ -51,7 +51,7 @@ func ExampleNewAdagrad() {
 	// tensor([0.1564, 0.1564])
 }
 
-// The rule determines the size of the step itself, and begins with small steps.
+// The rule itself determines the size of the steps, and begins with small steps.
 func ExampleNewAdadelta() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer {
 		return optim.NewAdadelta(p, optim.AdadeltaConfig{LR: 1, Rho: 0.9})
@@ -79,7 +79,6 @@ func ExampleNewASGD() {
 	// tensor([0.7787, 0.0080])
 }
 
-// Only the sign of the gradient counts.
 func ExampleNewRprop() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewRprop(p, optim.RpropConfig{LR: 0.1}) })
 	fmt.Println(w)
@@ -95,7 +94,7 @@ func ExampleNewLion() {
 	// tensor([0.7000, 0.7000])
 }
 
-// The state for a matrix is one row and one column.
+// The state of a matrix is one row and one column.
 func ExampleNewAdafactor() {
 	w := tensor.Zeros(3, 4).RequiresGrad()
 	opt := optim.NewAdafactor([]*tensor.Tensor{w}, optim.AdafactorConfig{LR: 0.01})
@@ -103,7 +102,7 @@ func ExampleNewAdafactor() {
 	opt.Step()
 	state := opt.StateDict()["state"].(map[int64]any)[0].(map[string]any)
 	fmt.Println(state["row_var"].(*tensor.Tensor).Shape(), state["col_var"].(*tensor.Tensor).Shape())
-	// the weights are 0, so the step is relative to the lower bound 1e-3
+	// the weights are 0, so the step is relative to the lower bound Eps2
 	fmt.Printf("%.5f\n", w.Detach().Floats()[0])
 	// Output:
 	// [3, 1] [1, 4]

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A shard updates only its part of a parameter, and has state only for that part.
+// A shard of an optimizer updates only its part of a parameter, and has state only for that part.
 func ExampleSharder() {
 	p := tensor.Zeros(6).RequiresGrad()
 	var opt optim.Sharder = optim.NewSGD([]*tensor.Tensor{p}, optim.SGDConfig{LR: 0.1, Momentum: 0.9})

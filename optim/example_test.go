@@ -62,7 +62,7 @@ func ExampleNewAdam() {
 	// tensor([-0.5000, -0.5000, -0.5000])
 }
 
-// The decay of AdamW shrinks the weights by lr·λ in each step, independently of the gradient.
+// AdamW shrinks the weights by lr·λ in each step, independently of the gradient.
 func ExampleNewAdamW() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewAdamW([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.1, WeightDecay: 0.5})

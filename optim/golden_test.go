@@ -12,7 +12,6 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// build makes the optimizer of a golden case.
 func build(t *testing.T, c golden.Case, params []*tensor.Tensor) optim.Optimizer {
 	t.Helper()
 	number := func(name string) float64 {

@@ -15,8 +15,8 @@ type LBFGSConfig struct {
 	// length of a step, or of the first step of a line search. Required, there is no default;
 	// torch's default is 1
 	LR            float64
-	MaxIter       int     // number of iterations in a Step
-	MaxEval       int     // number of evaluations of the function in a Step
+	MaxIter       int     // largest number of iterations in a Step
+	MaxEval       int     // largest number of evaluations of the function in a Step
 	ToleranceGrad float64 // a Step ends when all elements of the gradient are at most this large
 	// a Step ends when the change of the value, or the largest change of a parameter, does not
 	// exceed ToleranceChange
@@ -69,15 +69,15 @@ type LBFGS struct {
 	m memory
 }
 
-// memory is the state of LBFGS. Each of its vectors concatenates a number for every element of all
+// memory is the state of LBFGS. Each of its vectors has a number for every element of all
 // parameters.
 type memory struct {
 	evals, iterations int
-	d                 *tensor.Tensor // the latest direction
-	t                 float64        // the length of the latest step along d
+	d                 *tensor.Tensor // latest direction
+	t                 float64        // length of the latest step along d
 	dirs, steps       []*tensor.Tensor
 	ro                []float64
-	scale             float64 // the diagonal of the initial inverse Hessian
+	scale             float64 // diagonal of the initial inverse Hessian
 	grad              *tensor.Tensor
 	loss              float64
 }
@@ -96,8 +96,8 @@ func NewLBFGS(params []*tensor.Tensor, c LBFGSConfig) *LBFGS {
 	return o
 }
 
-// search is the work of one Step. It uses a copy of the memory. The copy replaces the original when
-// the Step has succeeded.
+// A search is the work of one Step. It works on a copy of the memory, which replaces the original
+// after the Step has succeeded.
 type search struct {
 	o       *LBFGS
 	m       memory
@@ -108,10 +108,10 @@ type search struct {
 }
 
 // Step minimises for up to MaxIter iterations and returns the value of the function at the start.
-// The closure must compute the gradients for the current parameters, and return the value. It calls
-// ZeroGrad, Forward, Backward and Item. If the step fails, in the closure or elsewhere, parameters
-// and state do not change. For this purpose Step keeps a copy of the parameters, and the previous
-// direction and gradient.
+// The closure computes the gradients for the current parameters and returns the value. It calls
+// ZeroGrad, Forward, Backward and Item. If Step or the closure fails, parameters and state do not
+// change. To undo a failed step, Step keeps a copy of the parameters, and the previous direction
+// and gradient.
 func (o *LBFGS) Step(closure func() float64) float64 {
 	if closure == nil {
 		o.bad("Step needs a closure that computes the gradients and returns the value")
@@ -144,14 +144,13 @@ func (o *LBFGS) Shard(map[*tensor.Tensor]Part) {
 	o.bad("it cannot be sharded: each iteration takes products of vectors of all parameters")
 }
 
-// clone returns a memory that shares the vectors of m.
+// clone returns a copy of m with the same vectors.
 func (m *memory) clone() memory {
 	c := *m
 	c.dirs, c.steps, c.ro = slices.Clone(m.dirs), slices.Clone(m.steps), slices.Clone(m.ro)
 	return c
 }
 
-// vectors returns all vectors of m.
 func (m *memory) vectors() (out []*tensor.Tensor) {
 	for _, t := range slices.Concat([]*tensor.Tensor{m.d, m.grad}, m.dirs, m.steps) {
 		if t != nil {
@@ -235,7 +234,7 @@ func (q *search) run() float64 {
 	}
 }
 
-// direct computes the direction of descent from the gradient g and the memory.
+// direct computes the direction of descent from the gradient g and the state.
 func (q *search) direct(g *tensor.Tensor) {
 	m := &q.m
 	if m.iterations == 1 || m.grad == nil {
@@ -277,8 +276,8 @@ func (q *search) clone(v *tensor.Tensor) *tensor.Tensor {
 	return p.Scope().On(p.Device()).Typed(p.Type()).Empty(v.Size()).Copy(v)
 }
 
-// replace sets *dst to a copy of v. The vector initial is the one that *dst held at the start of
-// the Step. This vector must not change.
+// replace sets *dst to a copy of v. It reuses the memory of *dst, unless that is initial, the
+// vector from the start of the Step, which must not change.
 func (q *search) replace(dst **tensor.Tensor, initial, v *tensor.Tensor) {
 	if *dst == nil || *dst == initial {
 		*dst = q.clone(v)
@@ -328,8 +327,8 @@ func (q *search) gradient(s *tensor.Scope) *tensor.Tensor {
 	return g
 }
 
-// setting prepares a launch that writes the elements of vector v to the parameters. If the argument
-// add is true, the launch adds t·v to the parameters instead. The launch belongs to v's scope.
+// setting returns a launch that writes the elements of vector v to the parameters, or adds t·v to
+// the parameters if add is true. The launch belongs to v's scope.
 func (q *search) setting(v *tensor.Tensor, add bool, t float64) *launch {
 	p := q.o.groups[0].Params[0]
 	l := &launch{dev: p.Device(), t: p.Type(), scalars: []float64{t}}
@@ -349,10 +348,9 @@ func (q *search) setting(v *tensor.Tensor, add bool, t float64) *launch {
 	return l
 }
 
-// spread prepares the launch of setting and runs it.
+// spread runs the launch that setting returns.
 func (q *search) spread(v *tensor.Tensor, add bool, t float64) {
 	v.Scope().Do(func(s *tensor.Scope) { q.setting(v.In(s), add, t).run("lbfgs") }, tensor.NoGrad())
 }
 
-// move adds t·d to the parameters.
 func (q *search) move(t float64, d *tensor.Tensor) { q.spread(d, true, t) }

@@ -45,7 +45,7 @@ func (v *valley) value() (f float64) {
 
 func (v *valley) flat() []float64 { return append(v.x.Detach().Floats(), v.c.Detach().Floats()...) }
 
-// LBFGS follows PyTorch with steps of fixed length and with the line search, minimising and
+// LBFGS follows PyTorch with steps of fixed length and with a line search, minimising and
 // maximising. It also continues from PyTorch's state.
 func TestLBFGSEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/lbfgs.safetensors.gz")

@@ -116,13 +116,13 @@ func (o *LBFGS) read(l *loader, tree map[string]any) (*memory, []*Group, error) 
 	return m, groups, nil
 }
 
-// A reader reads entries of a state. It keeps the first error.
+// A reader reads entries of a state, and keeps the first error.
 type reader struct {
 	l    *loader
 	path string
 	m    map[string]any
-	like *tensor.Tensor // vectors get the device and type of this tensor
-	n    int            // the size of a vector
+	like *tensor.Tensor // vectors get the device and type of like
+	n    int            // size of a vector
 	err  error
 }
 

@@ -3,9 +3,8 @@ package optim
 import "github.com/flambeau-go/flambeau/tensor"
 
 // Like returns a new optimizer with opt's rule and options, for other parameters and without state.
-// The function param returns the parameter that replaces p. Like returns nil for [Muon],
-// [Adafactor], [LBFGS], and optimizers of other packages. All other optimizers work element by
-// element.
+// param returns the parameter that replaces p. Like returns nil for [Muon], [Adafactor], [LBFGS],
+// and optimizers of other packages. All other optimizers work element by element.
 //
 // The first step of the new optimizer has the same launches as the first step of opt. So a training
 // can be rehearsed on a copy of the model.

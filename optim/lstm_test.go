@@ -21,8 +21,8 @@ type letters struct {
 	Head  *nn.Linear
 }
 
-// splitmix fills parameters with the numbers (k - 2²³)/2²⁶. k are the upper 24 bits of the outputs
-// of splitmix64 (G. Steele, D. Lea, C. Flood, 2014).
+// splitmix fills parameters with the numbers (k - 2²³)/2²⁶, where k is the upper 24 bits of an
+// output of splitmix64 (G. Steele, D. Lea, C. Flood, 2014).
 func splitmix(seed uint64, params []*tensor.Tensor) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, p := range params {

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// flags are the options that choose the program of a group.
+// flags are the options that select the program of a group.
 type flags [6]bool
 
 // A rule is the rule of an optimizer that works element by element. It maps (parameter, gradient,
@@ -22,30 +22,30 @@ type rule[C any] struct {
 	name   string // name of the program
 	schema schema
 	eager  bool // the constructor allocates the state, as in torch, instead of the first step
-	// uses returns the indices, in the schema, of the state tensors that the options need. flags
-	// returns the flags that choose the program.
+	// uses returns the indices, in the schema, of the state tensors that the options need. The
+	// function flags returns the flags that select the program.
 	uses  func(c *C) []int
 	flags func(c *C) flags
 	// start returns the initial value of state tensor i. A nil start means zeros.
 	start func(c *C, lr float64, i int) float64
 	// begin returns the initial value of scalar i. A nil begin means that there are no scalars.
 	begin func(c *C, lr float64, i int) float64
-	// program returns the formulas of the results: the new parameter, then the new state tensors.
-	// X(0) is the parameter, X(1) the gradient, and X(2) and up are the state tensors. The Params
-	// are the numbers that scalars returns.
+	// program returns the expressions of the results: the new parameter, then the new state
+	// tensors. X(0) is the parameter, X(1) the gradient, and X(2) and up are the state tensors. The
+	// Params are the numbers that the function scalars returns.
 	program func(f flags) []*expr.Expr
 	// scalars returns the Params of step t, counted from 1, and the scalars of the state after the
-	// step. st is the state before the step. fresh says that the state's tensors are new.
+	// step. st is the state before the step. fresh is true if the state's tensors are new.
 	scalars func(c *C, lr, t float64, st *state, fresh bool) (params []float64, next []scalar)
 }
 
-// options is a pointer to a configuration C that implements config.
+// options constrains P to *C, a pointer to a configuration that implements config.
 type options[C any] interface {
 	*C
 	config
 }
 
-// multi is an optimizer with a rule.
+// multi is an optimizer whose rule works element by element.
 type multi[C any, P options[C]] struct {
 	base
 	rule *rule[C]
@@ -93,15 +93,15 @@ type launch struct {
 	program   *expr.Program
 	slots     *tensor.Tensor // the scalars on the device
 	bits      []uint64
-	reserve   *tensor.Tensor // memory kept free for the launch's own allocation
+	reserve   *tensor.Tensor // memory kept for the launch's own allocation
 }
 
 // A change is one parameter in a step, with its state.
 type change struct {
 	p     *tensor.Tensor
-	x     *tensor.Tensor // the tensor that the step writes: p or the shard's part of p
+	x     *tensor.Tensor // the tensor that the step writes: p, or the shard's part of p
 	st    *state
-	fresh []*tensor.Tensor // state tensors that the current step has allocated
+	fresh []*tensor.Tensor // state tensors allocated by the current step
 	next  []scalar
 }
 
@@ -237,7 +237,7 @@ func follow(p *tensor.Tensor, list ...*tensor.Tensor) {
 	}
 }
 
-// join adds a parameter to one of the launches in list that can update it, or to a new launch.
+// join adds a parameter to a launch in the list that can update it, or else to a new launch.
 func join(list []*launch, p *tensor.Tensor, f flags, scalars []float64, outs, ins []*tensor.Tensor) []*launch {
 	for _, l := range list {
 		if l.dev == p.Device() && l.t == p.Type() && l.flags == f && len(l.ins[0]) == len(ins) && equal(l.scalars, scalars) {
@@ -252,8 +252,7 @@ func equal(a, b []float64) bool {
 	return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) })
 }
 
-// programs caches the lowered programs of rules.
-var programs sync.Map // map from programKey to *expr.Program
+var programs sync.Map // lowered programs of rules: programKey → *expr.Program
 
 type programKey struct {
 	rule     string
@@ -278,8 +277,8 @@ func lowered(name string, f flags, t dtype.Type, operands int, rule func(flags) 
 	return loweredAs(key, out, in, rule)
 }
 
-// loweredAs returns the lowered program of a rule for results and operands of any types. The key
-// must differ for different types.
+// loweredAs is lowered for results and operands of any types. The key must differ for different
+// types.
 func loweredAs(key programKey, out, in []dtype.Type, rule func(flags) []*expr.Expr) *expr.Program {
 	if p, ok := programs.Load(key); ok {
 		return p.(*expr.Program)
@@ -293,8 +292,8 @@ func loweredAs(key programKey, out, in []dtype.Type, rule func(flags) []*expr.Ex
 	return p
 }
 
-// pack copies the scalars to the device, loads the program there, and reserves memory for the table
-// of addresses that the launch will allocate.
+// pack copies the scalars to the device and loads the program there. It also reserves memory for
+// the table of addresses that the launch will allocate.
 func (l *launch) pack(s *tensor.Scope) {
 	tensor.PrepareUpdate("optimizer", l.program, l.dev)
 	l.bits = make([]uint64, max(1, len(l.scalars)))
@@ -316,8 +315,8 @@ func (l *launch) pack(s *tensor.Scope) {
 	l.reserve = s.On(l.dev).Typed(dtype.I64).Empty(words)
 }
 
-// decayed returns p and g with weight decay. If coupled is set, g gets decay·p added. If decoupled
-// is set, p is multiplied by factor. If maximize is set, g is first negated.
+// decayed returns p and g after weight decay. If maximize is true, g is first negated. If coupled
+// is true, decay·p is added to g. If decoupled is true, p is multiplied by factor.
 func decayed(maximize, coupled, decoupled bool, decay, factor *expr.Expr) (p, g *expr.Expr) {
 	p, g = expr.X(0), expr.X(1)
 	if maximize {
@@ -332,7 +331,6 @@ func decayed(maximize, coupled, decoupled bool, decay, factor *expr.Expr) (p, g 
 	return p, g
 }
 
-// upTo returns the list 0, 1, …, n-1.
 func upTo(n int) []int {
 	out := make([]int, n)
 	for i := range out {

@@ -18,11 +18,11 @@ type MuonConfig struct {
 	Momentum     float64
 	Plain        bool    // momentum without Nesterov's correction
 	WeightDecay  float64 // decoupled: p ← p·(1 - lr·λ); in torch it is 0.1 by default
-	Eps          float64 // smaller norms are raised to Eps before the division
+	Eps          float64 // norms below Eps count as Eps in the division
 	Iterations   int     // number of Newton-Schulz iterations, below 100
 	Coefficients [3]float64
-	// name of the factor of the rate for a matrix [a, b]. "original" (also "") is √max(1, a/b),
-	// "match_rms_adamw" is 0.2·√max(a, b), "spectral_unclamped" is √(a/b).
+	// name of the factor of the rate for a matrix [a, b]: √max(1, a/b) for "original" or "",
+	// 0.2·√max(a, b) for "match_rms_adamw", and √(a/b) for "spectral_unclamped"
 	Adjust string
 }
 
@@ -117,7 +117,7 @@ type matrixStep struct {
 	change
 	c        *MuonConfig
 	lr       float64
-	next     *tensor.Tensor // the momentum after the step
+	next     *tensor.Tensor // momentum after the step
 	momentum *tensor.Tensor // u, the matrix to orthogonalise, in bfloat16
 }
 
@@ -175,7 +175,7 @@ func (o *Muon) Step() {
 }
 
 // rates returns the scalars of the last launch: the factor of the old matrix, and the factor of the
-// orthogonal direction.
+// orthogonalised momentum.
 func (t *matrixStep) rates(lr float64) []float64 {
 	return []float64{1 - lr*t.c.WeightDecay, lr * t.c.adjusted(t.p.Dim(0), t.p.Dim(1))}
 }
@@ -183,8 +183,8 @@ func (t *matrixStep) rates(lr float64) []float64 {
 // momenta returns the scalars of the first launch, which computes the momentum.
 func (t *matrixStep) momenta() []float64 { return []float64{1 - t.c.Momentum, t.c.Momentum} }
 
-// muonProgram returns the program of the last launch. Its operands are matrix, direction and next
-// momentum. If the argument unless is true, the old momentum is a fourth operand.
+// muonProgram returns the program of the last launch. Its operands are the matrix, the direction
+// and the new momentum. If unless is true, the old momentum is a fourth operand.
 func muonProgram(t dtype.Type, unless bool) *expr.Program {
 	in := []dtype.Type{t, dtype.BF16, t}
 	if unless {
@@ -200,9 +200,8 @@ func muonProgram(t dtype.Type, unless bool) *expr.Program {
 	})
 }
 
-// gather allocates the tensors of the given steps, and returns the launches that compute their
-// momenta. It calls pack for each launch, with the first of the launch's steps. pack provides the
-// scalars.
+// gather allocates the tensors of the steps, and returns the launches that compute their momenta.
+// For each launch it calls pack, which provides the scalars, with the first step of the launch.
 func (o *Muon) gather(s *tensor.Scope, steps []*matrixStep, pack func(*launch, *matrixStep)) (list []*launch) {
 	first := map[*launch]*matrixStep{}
 	for _, t := range steps {
@@ -225,7 +224,8 @@ func (o *Muon) gather(s *tensor.Scope, steps []*matrixStep, pack func(*launch, *
 			g, b := expr.X(0), expr.X(1)
 			b = b.Add(g.Sub(b).Mul(expr.Param(0)))
 			u := b
-			if !f[0] { // as torch for μ ≥ 0.5, compute g + (b-g)·μ from b
+			// for μ ≥ 0.5 torch computes g + (b-g)·μ starting from b, and so does this formula
+			if !f[0] {
 				u = b.Sub(b.Sub(g).Mul(expr.Param(0)))
 			}
 			return []*expr.Expr{b, u}
@@ -235,8 +235,8 @@ func (o *Muon) gather(s *tensor.Scope, steps []*matrixStep, pack func(*launch, *
 	return list
 }
 
-// orthogonal returns the momentum with singular values near 1. The result is contiguous and in
-// scope s.
+// orthogonal returns the matrix t.momentum with singular values near 1. The result is contiguous
+// and in scope s.
 func (t *matrixStep) orthogonal(s *tensor.Scope) (u *tensor.Tensor) {
 	s.Do(func(c *tensor.Scope) {
 		u = t.iterated(c)
@@ -245,7 +245,7 @@ func (t *matrixStep) orthogonal(s *tensor.Scope) (u *tensor.Tensor) {
 	return u
 }
 
-// iterated computes the result of the method orthogonal. It also leaves intermediate results in c.
+// iterated is orthogonal without freeing temporary tensors, which belong to scope c.
 func (t *matrixStep) iterated(c *tensor.Scope) *tensor.Tensor {
 	x := t.momentum.In(c)
 	tall := x.Dim(0) > x.Dim(1)
@@ -265,9 +265,9 @@ func (t *matrixStep) iterated(c *tensor.Scope) *tensor.Tensor {
 	return x.Contiguous()
 }
 
-// product returns x·y of bfloat16 matrices. For small matrices the result is float32. Then a sum
-// with other terms is rounded only once, as in PyTorch. For large matrices the result is bfloat16,
-// for which devices have faster units.
+// product returns x·y for bfloat16 matrices. For small matrices the result is float32, so that a
+// sum with other terms is rounded only once, as in PyTorch. For large matrices the result is
+// bfloat16, for which devices have faster units.
 func product(x, y *tensor.Tensor) *tensor.Tensor {
 	if min(x.Dim(0), x.Dim(1), y.Dim(1)) >= 256 {
 		return x.MatMul(y)
@@ -275,7 +275,7 @@ func product(x, y *tensor.Tensor) *tensor.Tensor {
 	return x.Float().MatMul(y.Float())
 }
 
-// mixed returns a·x + b·y. It rounds the sum to bfloat16 once.
+// mixed returns a·x + b·y, rounded to bfloat16 once.
 func mixed(x *tensor.Tensor, a float64, y *tensor.Tensor, b float64) *tensor.Tensor {
 	return x.Float().MulScalar(a).Add(y.Float().MulScalar(b)).BFloat16()
 }
@@ -288,9 +288,8 @@ func (l *launch) feed(g *tensor.Graph, n int, scalars func() []float64) {
 	})
 }
 
-// capture records a step. Each replay uses the rate, momentum and weight decay at the time when the
-// host queues it. The options that choose kernels must not change. If one has changed, the replay
-// returns an error.
+// capture records a step. Each replay uses the rate, momentum and weight decay of the moment when
+// the host queues it. If an option that selects kernels has changed, the replay returns an error.
 func (o *Muon) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	g.Exclude(o.turn)
 	g.Check(func() error {

@@ -9,12 +9,13 @@ import (
 // NAdamConfig configures NAdam. Zero values of Beta1, Beta2, Eps and MomentumDecay mean torch's
 // defaults, 0.9, 0.999, 1e-8 and 4e-3.
 type NAdamConfig struct {
-	LR                   float64 // required, there is no default
-	Beta1, Beta2         float64
-	Eps                  float64
-	WeightDecay          float64 // an L2 penalty, added to the gradient, or decoupled
+	LR           float64 // required, there is no default
+	Beta1, Beta2 float64
+	Eps          float64
+	// an L2 penalty, which is added to the gradient unless DecoupledWeightDecay is true
+	WeightDecay          float64
 	MomentumDecay        float64 // the decay ψ of the momentum
-	DecoupledWeightDecay bool    // p ← p·(1 - lr·λ), as AdamW
+	DecoupledWeightDecay bool    // p ← p·(1 - lr·λ), as in AdamW
 	Maximize             bool    // ascend the gradient
 }
 

@@ -10,7 +10,7 @@ import (
 
 // TestSignOfNaNIsZero checks that Rprop and Lion use torch's sign, which is 0 for NaN. An element
 // whose gradient is NaN does not change in that step. Rprop changes it in the next step, and adapts
-// its rate in the step after that. The numbers for Rprop are those of torch.optim.Rprop.
+// its step size in the step after that. The numbers for Rprop are those of torch.optim.Rprop.
 func TestSignOfNaNIsZero(t *testing.T) {
 	nan := float32(0)
 	nan /= nan

@@ -11,8 +11,8 @@
 // anything. So if memory runs out, parameters and state do not change.
 //
 // A rule that works element by element is one program. The device runs it in a single launch over
-// all parameters with the same type and options. A parameter's state (momentum, moments) lives in
-// the parameter's scope and on its device. If the parameter is moved or converted, so is the state.
+// all parameters with the same type and options. A parameter's state (momentum, moments) is in the
+// parameter's scope and on its device. If the parameter is moved or converted, so is the state.
 //
 // In a capture ([tensor.Capture]), Step records the step, which does not count. Each replay is a
 // step, with the learning rates, options and counts at the time when it is queued. A capture may
@@ -20,13 +20,13 @@
 // steps have changed only some of these parameters, their counts differ. Then the replay returns an
 // error that says to capture again. Capturing LBFGS is an error.
 //
-// The state is a tree with the shape and names of torch.optim's state. So a run that began in
+// The state is a tree with the structure and names of torch.optim's state. So a run that began in
 // PyTorch can continue here, and the other way round.
 //
-// A parameter is a leaf that requires a gradient. A leaf that nn.Freeze or SetRequiresGrad(false)
-// froze is accepted too. It has no gradient, so no step changes it. After it is unfrozen, the
-// optimizer trains it again. A leaf that neither requires a gradient nor was frozen is an error,
-// because no step would ever change it.
+// A parameter is a leaf that requires a gradient. A leaf that was frozen by nn.Freeze or
+// SetRequiresGrad(false) is accepted too. It has no gradient, so no step changes it. After it is
+// unfrozen, the optimizer trains it again. A leaf that neither requires a gradient nor was frozen
+// is an error, because no step would ever change it.
 //
 // Misuse panics with an *[Error]. A tree that does not fit is an *[StateError].
 package optim
@@ -49,7 +49,7 @@ type Optimizer interface {
 	Steps() int               // number of steps done
 	Params() []*tensor.Tensor // parameters of all groups
 	Groups() []*Group
-	StateDict() map[string]any // the state, in torch's form
+	StateDict() map[string]any // the state as a tree, with torch's structure and names
 	LoadStateDict(tree map[string]any) error
 }
 
@@ -58,13 +58,12 @@ type Error struct{ Optimizer, Msg string }
 
 func (e *Error) Error() string { return "optim: " + e.Optimizer + ": " + e.Msg }
 
-// Raised marks the error as one that is raised by a panic and returned by tensor.Try. See
-// device.Raised.
+// Raised marks the error as one that a panic raises and tensor.Try returns. See device.Raised.
 func (e *Error) Raised() {}
 
-// With is a list of parameters with their configuration, for constructors of optimizers with
-// several groups. In torch a group inherits missing options from the defaults. In this package a
-// program copies a configuration and changes it.
+// With is a list of parameters with their configuration, for optimizers with several groups. In
+// torch a group inherits missing options from the defaults. In this package, a program copies a
+// configuration and changes the copy.
 type With[C any] struct {
 	Params []*tensor.Tensor
 	Config C
@@ -73,7 +72,7 @@ type With[C any] struct {
 // A Group is a list of parameters that share their options. A change of its fields takes effect
 // with the next step.
 type Group struct {
-	Params []*tensor.Tensor // parameters, which are read only; the optimizer's AddGroup adds groups
+	Params []*tensor.Tensor // do not change this list; AddGroup of the optimizer adds groups
 	LR     float64          // learning rate
 	// InitialLR is the learning rate from which a schedule starts, torch's initial_lr. It is 0
 	// until a scheduler sets it.
@@ -94,24 +93,26 @@ type base struct {
 	state  map[*tensor.Tensor]*state
 	steps  int
 	schema schema
-	late   []*lateStep // steps whose outcome the host does not know yet, the oldest first
-	// lock of the graphs with steps of this optimizer, so that only one graph runs at a time
+	// steps, the oldest first, of which the host does not know yet whether the device skipped them
+	late []*lateStep
+	// lets only one graph with steps of this optimizer run at a time
 	turn  *tensor.Exclusive
 	ahead map[device.Device]*aheadOf
 	// recorded describes the capture that is being recorded.
 	recorded *recorded
 	// needs returns the indices of the state tensors that a parameter's loaded state must have. A
-	// nil needs means that none must exist.
+	// nil needs means that none is required.
 	needs  func(config) []int
 	splits bool   // the rule works element by element: see Sharder
-	shard  *shard // the parts to update; nil means all parameters
+	shard  *shard // the parts to update; nil means whole parameters
 }
 
 func (b *base) bad(format string, a ...any) {
 	panic(&Error{b.name, fmt.Sprintf(format, a...)})
 }
 
-// addGroup checks a group and adds it. The group keeps c, so the caller must not use it again.
+// addGroup checks a group and adds it. The group keeps the pointer c, so the caller must not use it
+// again.
 func (b *base) addGroup(params []*tensor.Tensor, lr float64, c config) {
 	at := ""
 	if len(b.groups) > 0 {
@@ -196,13 +197,12 @@ func (b *base) ZeroGrad() {
 	}
 }
 
-// state is the state of one parameter.
 type state struct {
 	step    float64          // number of steps that have changed the parameter
 	tensors []*tensor.Tensor // state tensors in the order of the schema; nil if not in use
 	scalars []scalar         // state scalars in the order of the schema
-	// whether the tensors still have their initial values, because a capture that has not run
-	// allocated them
+	// the tensors still have their initial values, because the capture that allocated them has not
+	// run
 	unused bool
 }
 
@@ -210,7 +210,7 @@ type state struct {
 // tensor.
 type scalar struct {
 	v    float64
-	wide bool // whether the precision is that of float64 instead of float32
+	wide bool // the precision is that of float64 instead of float32
 }
 
 // round returns v rounded to the precision of s.
@@ -235,10 +235,10 @@ type schema struct {
 	// shape returns
 	tensors  []string
 	scalars  []string // names of numbers that torch keeps in tensors without dimensions
-	stepless bool     // whether the state has no count of steps
-	lenient  bool     // a loaded state may lack tensors, which then begin with initial values
-	// shape returns the shape of state tensor i for a parameter of shape p, and whether it is in
-	// use. If shape is nil, all tensors have the parameter's shape.
+	stepless bool     // the state has no count of steps
+	lenient  bool     // a loaded state may lack tensors, which then get their initial values
+	// shape returns the shape of state tensor i for a parameter of shape p, and whether the tensor
+	// is used. If shape is nil, all tensors have the parameter's shape.
 	shape func(p shape.Dims, i int) (s shape.Dims, used bool)
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A config has the options of a group except the learning rate. It is a pointer to an exported
+// A config holds the options of a group except the learning rate. It is a pointer to an exported
 // configuration.
 type config interface {
 	options() []option
@@ -16,28 +16,28 @@ type config interface {
 	clone() config
 }
 
-// An option connects torch's name of an option with its place in a configuration. The type of the
-// place is *float64, *int, *bool, *string (torch's None is ""), []*float64 (torch's tuple),
-// [negated] or [noneOr]. For an option of torch that has no effect here, the type is [fixed].
+// An option connects torch's name of an option with a pointer to its field in a configuration. The
+// type of the pointer is *float64, *int, *bool, *string (torch's None is ""), []*float64 (torch's
+// tuple), [negated] or [noneOr]. For an option of torch that has no effect here, the type is
+// [fixed].
 type option struct {
 	name  string
 	place any
 }
 
-// negated is a flag. torch stores its opposite.
+// negated is a flag whose opposite torch stores.
 type negated struct{ flag *bool }
 
-// noneOr is a pair of numbers. If value points to nil, the pair stands for torch's None.
+// noneOr is a pair of numbers. If value points to nil, it stands for torch's None.
 type noneOr struct {
 	value  **float64
 	second *float64
 }
 
-// A fixed option is saved with this value. Loading ignores the option.
+// fixed is an option that is always saved with this value. Loading ignores it.
 type fixed struct{ value any }
 
-// ignored returns the options that say how torch runs a step. The result does not depend on these
-// options.
+// ignored returns options that say how torch runs a step. They do not affect the result.
 func ignored(names ...string) []option {
 	out := make([]option, len(names))
 	for i, n := range names {
@@ -51,7 +51,7 @@ func ignored(names ...string) []option {
 	return out
 }
 
-// tree returns the value of an option in the form for a tree.
+// tree returns the value of an option as a tree holds it.
 func (o option) tree() any {
 	switch p := o.place.(type) {
 	case *float64:
@@ -84,7 +84,7 @@ func (o option) tree() any {
 	panic(fmt.Sprintf("optim: option %s is kept in a %T", o.name, o.place))
 }
 
-// set stores a value from a tree. It returns what is wrong with the value, or "" for a valid value.
+// set stores a value from a tree. It returns what is wrong with the value, or "" if it is valid.
 func (o option) set(v any) string {
 	switch p := o.place.(type) {
 	case *float64:
@@ -172,7 +172,6 @@ func number(v any) (float64, bool) {
 	return 0, false
 }
 
-// describe describes a value of a tree in an error message.
 func describe(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -231,7 +230,6 @@ func (g *Group) SetOption(name string, v any) error {
 	return &Error{g.optimizer, fmt.Sprintf("there is no option %q", name)}
 }
 
-// setDefault sets *p to v if *p is zero.
 func setDefault(p *float64, v float64) {
 	if *p == 0 {
 		*p = v
@@ -254,7 +252,6 @@ func checkNotNegative(what string, v float64) string {
 	return ""
 }
 
-// firstMessage returns the first message that is not empty, or "".
 func firstMessage(msgs ...string) string {
 	for _, m := range msgs {
 		if m != "" {

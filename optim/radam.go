@@ -11,12 +11,13 @@ import (
 // RAdamConfig configures RAdam. Zero values of Beta1, Beta2 and Eps mean torch's defaults, 0.9,
 // 0.999 and 1e-8.
 type RAdamConfig struct {
-	LR                   float64 // required, there is no default
-	Beta1, Beta2         float64
-	Eps                  float64
-	WeightDecay          float64 // an L2 penalty, added to the gradient, or decoupled
-	DecoupledWeightDecay bool    // p ← p·(1 - lr·λ), as AdamW
-	Maximize             bool    // ascend the gradient
+	LR           float64 // required, there is no default
+	Beta1, Beta2 float64
+	Eps          float64
+	// an L2 penalty, which is added to the gradient unless DecoupledWeightDecay is true
+	WeightDecay          float64
+	DecoupledWeightDecay bool // p ← p·(1 - lr·λ), as AdamW
+	Maximize             bool // ascend the gradient
 }
 
 func (c *RAdamConfig) options() []option {
@@ -40,8 +41,8 @@ func (c *RAdamConfig) clone() config { d := *c; return &d }
 func (c *RAdamConfig) rate() float64 { return c.LR }
 
 // RAdam is Adam with a rectified adaptive rate, as torch.optim.RAdam (L. Liu et al.,
-// arXiv:1908.03265). In step t, m̂ is m/(1-β₁ᵗ). Let ρ∞ = 2/(1-β₂) - 1 and ρₜ = ρ∞ -
-// 2t·β₂ᵗ/(1-β₂ᵗ). The rule is
+// arXiv:1908.03265). In step t, let m̂ = m/(1-β₁ᵗ), ρ∞ = 2/(1-β₂) - 1 and ρₜ = ρ∞ - 2t·β₂ᵗ/(1-β₂ᵗ).
+// The rule is
 //
 //	p ← p - lr·m̂·r·√(1-β₂ᵗ)/(√v + ε) if ρₜ > 5, with r = √((ρₜ-4)(ρₜ-2)ρ∞ / ((ρ∞-4)(ρ∞-2)ρₜ))
 //	p ← p - lr·m̂ otherwise

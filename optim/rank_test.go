@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// workCounter is a tracer that counts the work of a device.
+// A workCounter is a tracer that counts the work of a device.
 type workCounter struct {
 	dev device.Device
 	mu  sync.Mutex
@@ -43,7 +43,8 @@ func (c *workCounter) note(d device.Device, what string) {
 	}
 }
 
-// rankNet has layers of several kinds, with running statistics and random numbers.
+// rankNet returns a network with layers of several kinds, with running statistics and random
+// numbers.
 func rankNet() *nn.Sequential {
 	return nn.NewSequential(nn.NewConv2d(1, 4, 3, nn.Padding(1)), nn.NewBatchNorm2d(4), nn.GELU{}, nn.NewMaxPool2d(2),
 		nn.Flatten{}, nn.NewLinear(64, 32), nn.NewLayerNorm([]int{32}), nn.NewDropout(0.2), nn.NewLinear(32, 5))
@@ -72,7 +73,7 @@ func rankTraining(d device.Device, m *nn.Sequential) (v []float64, err error) {
 					opt.Step()
 					opt.ZeroGrad()
 					average.Update()
-					if step == 4 { // continue from a saved state, like a resumed training
+					if step == 4 { // load a saved state, like a resumed training
 						if err := opt.LoadStateDict(opt.StateDict()); err != nil {
 							panic(err)
 						}
@@ -93,8 +94,9 @@ func rankTraining(d device.Device, m *nn.Sequential) (v []float64, err error) {
 	return v, err
 }
 
-// Two ranks of the CPU that train at the same time compute the same bits as the CPU, with one
-// worker and with three workers. None of their work runs on the device cpu itself.
+// Two ranks of the CPU train at the same time, with one worker and with three workers. Their
+// results are bitwise equal to those of the CPU, and none of their work runs on the device cpu
+// itself.
 func TestTrainingOnRanks(t *testing.T) {
 	tensor.ManualSeed(3)
 	models := []*nn.Sequential{rankNet(), rankNet(), rankNet()}
@@ -137,8 +139,8 @@ func TestTrainingOnRanks(t *testing.T) {
 	if !traced {
 		t.Error("there is another tracer")
 	}
-	// As in PyTorch, an optimizer's state keeps the number of steps on the CPU, in one tensor for
-	// each parameter.
+	// As in PyTorch, an optimizer's state has the number of steps in a CPU tensor for each
+	// parameter.
 	c.ops["from"] -= len(got) * len(nn.Parameters(models[0]))
 	for what, n := range c.ops {
 		if n == 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// rankRun trains its own model on dev, with all features that depend on scopes. It returns the
+// rankRun trains a model of its own on dev, with all features that depend on scopes. It returns the
 // weights, the losses and some random numbers.
 func rankRun(t *testing.T, dev device.Device, rank, steps int) (all []float64) {
 	tensor.Do(func(home *tensor.Scope) {
@@ -66,8 +66,8 @@ func (c countsReady) Ready(int)                                      { *c.n++ }
 func (c countsReady) Missed(int)                                     {}
 func (c countsReady) End(error)                                      {}
 
-// Ranks train at the same time, each with its own model and generator. They compute the same bits
-// as each rank alone. The ranks share one device or have several devices.
+// Ranks train at the same time, each with its own model and generator. Their results are bitwise
+// equal to those of each rank alone. The ranks share one device or have several devices.
 func TestRanksTrainAtTheSameTime(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:2,mem=64MiB")
 	if err != nil {
@@ -76,7 +76,7 @@ func TestRanksTrainAtTheSameTime(t *testing.T) {
 	host := tensor.Root().Device()
 	devs := []device.Device{host, gpus[0], gpus[1], host, gpus[0]}
 	steps, rounds := 4, 2
-	if testing.Short() { // a short run is enough for the race detector
+	if testing.Short() { // a short run for the race detector
 		devs, steps, rounds = devs[:4], 2, 1
 	}
 	alone := make([][]float64, len(devs))
@@ -89,7 +89,8 @@ func TestRanksTrainAtTheSameTime(t *testing.T) {
 	for round := range rounds {
 		together := make([][]float64, len(devs))
 		stop, drawn := make(chan int), make(chan int)
-		// Another goroutine draws from the generator of the root scope, and records graphs there.
+		// Meanwhile another goroutine draws from the root scope's generator, and records graphs
+		// there.
 		go func() {
 			defer close(drawn)
 			for {

@@ -11,10 +11,10 @@ import (
 // RpropConfig configures resilient backpropagation. Zero values mean torch's defaults: 0.5 and 1.2
 // for the factors, 1e-6 and 50 for the bounds.
 type RpropConfig struct {
-	// the initial step size of every element; required, there is no default
+	// initial step size of every element; required, there is no default
 	LR                float64
-	EtaMinus, EtaPlus float64 // the factors by which a step size shrinks and grows
-	MinStep, MaxStep  float64 // the bounds of a step size
+	EtaMinus, EtaPlus float64 // factors by which a step size shrinks and grows
+	MinStep, MaxStep  float64 // bounds of a step size
 	Maximize          bool    // ascend the gradient
 }
 
@@ -39,9 +39,9 @@ func (c *RpropConfig) clone() config { d := *c; return &d }
 func (c *RpropConfig) rate() float64 { return c.LR }
 
 // Rprop uses only the sign of the gradient, and keeps a step size for each element. The step size
-// grows while the sign stays the same and shrinks when the sign changes. Rprop is torch.optim.Rprop
-// (M. Riedmiller, H. Braun, "A Direct Adaptive Method for Faster Backpropagation Learning: The
-// RPROP Algorithm", 1993). When the sign changes, the element is not updated in that step.
+// grows while the sign stays the same and shrinks when the sign changes. In the step in which the
+// sign changes, the element is not updated. Rprop is torch.optim.Rprop (M. Riedmiller, H. Braun, "A
+// Direct Adaptive Method for Faster Backpropagation Learning: The RPROP Algorithm", 1993).
 type Rprop struct {
 	multi[RpropConfig, *RpropConfig]
 }
@@ -82,7 +82,7 @@ var rpropRule = &rule[RpropConfig]{
 	},
 }
 
-// sign returns -1, 0 or 1. It is 0 for NaN, as in torch, so an element whose gradient is NaN does
+// sign returns -1, 0 or 1. As in torch it is 0 for NaN, so an element whose gradient is NaN does
 // not change.
 func sign(x *expr.Expr) *expr.Expr {
 	zero := expr.C(0)

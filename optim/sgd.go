@@ -8,14 +8,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// SGDConfig configures stochastic gradient descent. A field that is zero switches its part of the
-// rule off.
+// SGDConfig configures stochastic gradient descent. A zero field turns off the corresponding part
+// of the rule.
 type SGDConfig struct {
 	LR          float64 // required, there is no default
 	Momentum    float64
 	Dampening   float64
 	WeightDecay float64 // L2 penalty, added to the gradient
-	Nesterov    bool    // needs a Momentum, and a Dampening of 0
+	Nesterov    bool    // requires a Momentum, and a Dampening of 0
 	Maximize    bool    // ascend the gradient
 }
 
@@ -92,7 +92,7 @@ var sgdRule = &rule[SGDConfig]{
 	scalars: func(c *SGDConfig, lr, _ float64, _ *state, fresh bool) ([]float64, []scalar) {
 		take := 1 - c.Dampening
 		if fresh {
-			take = 1 // torch starts the velocity at the gradient itself
+			take = 1 // torch initialises the velocity with the gradient
 		}
 		return []float64{lr, c.WeightDecay, c.Momentum, take}, nil
 	},

@@ -6,23 +6,22 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Part is a range of the elements of a parameter, in row-major order. It has the elements From to
-// To-1.
+// A Part is a range of the elements of a parameter, in row-major order: the elements From to To-1.
 type Part struct{ From, To int }
 
 // A Sharder is an optimizer that can update only some of its parameters, or parts of parameters.
 // Other ranks update the other parts. So ranks can divide the state among themselves (package dist,
-// ZeRO). All optimizers of this package except [LBFGS] are Sharders. LBFGS sums over all parameters
-// several times in a step.
+// ZeRO). All optimizers of this package except [LBFGS] are Sharders. LBFGS needs sums over all
+// parameters several times in a step.
 type Sharder interface {
 	Optimizer
 	StepUnless(found *tensor.Tensor) // a Step that the device can skip; see package amp
-	// Splits reports whether the optimizer can update a part of a parameter without the rest of it,
-	// because its rule works element by element. Otherwise a shard consists of whole parameters.
+	// Splits reports whether the optimizer can update a part of a parameter. It can if its rule
+	// works element by element. Otherwise a shard consists of whole parameters.
 	Splits() bool
 	// Shard makes the optimizer update only these parts from now on, and keep state only for them.
-	// It reduces existing state to these parts. Steps need the gradients of whole parameters, as
-	// before. Call Shard only once. A parameter must be contiguous if only a part of it is updated.
+	// It reduces existing state to these parts. Steps still need the gradients of whole parameters.
+	// Call Shard only once. A parameter must be contiguous if only a part of it is updated.
 	//
 	// Afterwards StateDict returns the state of the parts. For a part of a parameter, each state
 	// tensor is a vector. LoadStateDict accepts the state of whole parameters, as without shards,
@@ -30,7 +29,7 @@ type Sharder interface {
 	Shard(parts map[*tensor.Tensor]Part)
 }
 
-// A shard has the parts of the parameters that an optimizer updates.
+// A shard holds the parts of the parameters that an optimizer updates.
 type shard struct {
 	parts map[*tensor.Tensor]Part
 	views []*tensor.Tensor // views that the current step uses
@@ -72,8 +71,8 @@ func (b *base) Shard(parts map[*tensor.Tensor]Part) {
 	b.cut(sh)
 }
 
-// cut reduces the state to that of shard sh. It allocates all new tensors before it frees the old
-// tensors.
+// cut reduces the state to the parts in sh. It allocates all new tensors before it frees the old
+// ones.
 func (b *base) cut(sh *shard) {
 	kept := map[*tensor.Tensor]*state{}
 	done := false
@@ -123,7 +122,7 @@ func (b *base) updates(p *tensor.Tensor) bool {
 	return ok
 }
 
-// split returns the part of p, and whether this part is less than the whole of p.
+// split returns the part of p to update. ok is false if this is the whole of p.
 func (sh *shard) split(p *tensor.Tensor) (part Part, ok bool) {
 	if sh == nil {
 		return Part{}, false
@@ -132,8 +131,8 @@ func (sh *shard) split(p *tensor.Tensor) (part Part, ok bool) {
 	return part, ok && part != Part{0, p.Size()}
 }
 
-// view returns the elements of x in the part as a vector. The vector is a view in x's scope. The
-// function reshape is the method Reshape, or View if a copy would be wrong.
+// view returns the elements of x in the part, as a vector that is a view in x's scope. reshape is
+// the method Reshape, or View if a copy would be wrong.
 func (part Part) view(x *tensor.Tensor, reshape func(x *tensor.Tensor, dims ...int) *tensor.Tensor) *tensor.Tensor {
 	d := x.Detach()
 	defer d.Free()
@@ -172,8 +171,8 @@ func (sh *shard) end() {
 	sh.views = nil
 }
 
-// uncapturable raises an error if the optimizer is sharded, because a capture would lack the work
-// of the other shards.
+// uncapturable raises an error if the optimizer is sharded, because the capture would lack the
+// other shards' work.
 func (sh *shard) uncapturable(name string) {
 	if sh == nil {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sharded returns two parameters, a matrix and a vector, which are equal in each call.
+// sharded returns a matrix and a vector as parameters. Every call returns the same values.
 func sharded() []*tensor.Tensor {
 	m := tensor.Root().Typed(dtype.F32)
 	return []*tensor.Tensor{m.Linspace(-1, 1, 30).Reshape(5, 6).Detach().RequiresGrad(), m.Linspace(0, 3, 7).Detach().RequiresGrad()}
@@ -29,8 +29,8 @@ func givenGrads(params []*tensor.Tensor, step int) {
 	}
 }
 
-// TestShards checks that two shards of every optimizer together change the parameters as the
-// optimizer alone does.
+// TestShards checks that two shards of every optimizer together change the parameters as one whole
+// optimizer does.
 func TestShards(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(makers)) {
 		make := func(params []*tensor.Tensor) optim.Sharder {
@@ -64,7 +64,7 @@ func TestShards(t *testing.T) {
 				t.Errorf("%s: parameter %d is %v, want %v", name, i, got[i], want[i])
 			}
 		}
-		// An optimizer with a shard loads its part of the state of whole parameters.
+		// A sharded optimizer loads its parts from the state of whole parameters.
 		c := make(sharded())
 		parts := map[*tensor.Tensor]optim.Part{}
 		for i, p := range c.Params() {

@@ -46,9 +46,9 @@ func (c *SparseAdamConfig) rate() float64 { return c.LR }
 // a row of an embedding that was not looked up does not change.
 //
 // torch's optimizer accepts only sparse gradients, and updates the rows that they list. In this
-// package gradients are dense. The two optimizers differ where a listed row contains a 0. torch
-// updates this element and lets its moments decay. This package does not change the element.
-// Without such zeros the results are equal.
+// package gradients are dense. The two optimizers differ if the gradient of a listed row contains a
+// 0. torch updates this element and lets its moments decay. This package does not change the
+// element. Without such zeros the results are equal.
 type SparseAdam struct {
 	multi[SparseAdamConfig, *SparseAdamConfig]
 }
@@ -81,7 +81,7 @@ var sparseAdamRule = &rule[SparseAdamConfig]{
 		m2 := g.Sub(m).Mul(take1).Add(m)
 		v2 := g.Mul(g).Sub(v).Mul(take2).Add(v)
 		p2 := p.Sub(size.Mul(m2.Div(v2.Sqrt().Add(eps))))
-		moves := g.Ne(expr.C(0)) // the comparison is true for NaN
+		moves := g.Ne(expr.C(0)) // true for NaN too
 		return []*expr.Expr{moves.Select(p2, p), moves.Select(m2, m), moves.Select(v2, v)}
 	},
 	scalars: func(c *SparseAdamConfig, lr, t float64, _ *state, _ bool) ([]float64, []scalar) {

@@ -12,7 +12,7 @@ import (
 // was not changed.
 type StateError struct {
 	Optimizer string
-	Path      string // place in the tree, such as `state[3]["exp_avg"]`
+	Path      string // path in the tree, such as `state[3]["exp_avg"]`
 	Msg       string
 	Err       error // the cause, if there is one
 }
@@ -28,15 +28,15 @@ func (e *StateError) Error() string {
 // Unwrap returns the cause.
 func (e *StateError) Unwrap() error { return e.Err }
 
-// StateDict returns the state as a tree with the form and the names of torch's state_dict:
+// StateDict returns the state as a tree with the structure and the names of torch's state_dict:
 //
 //	{"state": map[int64]any{0: map[string]any{"step": …, "exp_avg": …}, …},
 //	 "param_groups": []any{map[string]any{
 //		"lr": …, "betas": []any{…}, …, "params": []any{int64(0), …}}, …}}
 //
 // Parameters are numbered through all groups. A parameter that was never updated has no state, even
-// if a capture has allocated it. Tensors with a parameter's shape share memory with the optimizer;
-// scalars are new tensors without dimensions on the CPU.
+// if a capture has allocated it. Tensors with a parameter's shape share memory with the optimizer.
+// Scalars are new tensors without dimensions on the CPU.
 func (b *base) StateDict() map[string]any {
 	b.settle()
 	states := map[int64]any{}
@@ -96,7 +96,7 @@ func (b *base) stateTree(st *state) map[string]any {
 	return tree
 }
 
-// tensor returns the number as a tensor, as torch stores it.
+// tensor returns the number as a tensor without dimensions, as torch stores it.
 func (s scalar) tensor() *tensor.Tensor {
 	if s.wide {
 		return tensor.From(s.v)
@@ -107,19 +107,18 @@ func (s scalar) tensor() *tensor.Tensor {
 // loader reads a tree for an optimizer.
 type loader struct {
 	b    *base
-	made []*tensor.Tensor // new tensors, to be freed if loading fails
+	made []*tensor.Tensor // new tensors, which are freed if loading fails
 }
 
 func (l *loader) bad(path, format string, a ...any) error {
 	return &StateError{Optimizer: l.b.name, Path: path, Msg: fmt.Sprintf(format, a...)}
 }
 
-// LoadStateDict loads the state from a tree with the form that [Optimizer] StateDict returns, which
-// is also torch's form. The state consists of the groups' options and learning rates, and of the
-// state of each parameter. As in torch, tensors are copied to their parameter's device and type.
-// Parameters are matched by their order in the groups. The tree's numbers tell which state belongs
-// to which parameter. If a tree of an older PyTorch lacks a flag, the flag keeps its value. Any
-// other option must be present.
+// LoadStateDict loads the state from a tree made by StateDict or by torch. The state consists of
+// the groups' options and learning rates, and of the state of each parameter. As in torch, tensors
+// are copied to their parameter's device and type. Parameters are matched by their order in the
+// groups. The tree's numbers tell which state belongs to which parameter. If a tree of an older
+// PyTorch lacks a flag, the flag keeps its value. Any other option must be present.
 //
 // An error is a *[StateError]. In this case nothing was changed.
 func (b *base) LoadStateDict(tree map[string]any) error {
@@ -154,7 +153,8 @@ func (st *state) free() {
 	}
 }
 
-// groups reads the options of all groups. It also returns the parameter of each number in the tree.
+// groups reads the options of all groups. It also returns the parameter for each number in the
+// tree.
 func (l *loader) groups(tree map[string]any) ([]*Group, map[int64]*tensor.Tensor, error) {
 	list, ok := tree["param_groups"].([]any)
 	if !ok {
@@ -197,7 +197,7 @@ func (l *loader) groups(tree map[string]any) ([]*Group, map[int64]*tensor.Tensor
 	return out, ids, nil
 }
 
-// group reads the options of one group into a copy of the group current, which it returns.
+// group reads the options of one group into a copy of current, and returns the copy.
 func (l *loader) group(path string, m map[string]any, current *Group) (*Group, error) {
 	g := &Group{Params: current.Params, config: current.config.clone()}
 	known := map[string]bool{"lr": true, "initial_lr": true, "params": true}
@@ -247,7 +247,7 @@ func (l *loader) group(path string, m map[string]any, current *Group) (*Group, e
 	return g, nil
 }
 
-// plain returns a copy of a value v of a group's Extra, or says why v is not allowed.
+// plain returns a copy of v, a value of a group's Extra, or says why v is not allowed.
 func plain(v any, depth int) (any, string) {
 	if depth > 16 {
 		return nil, "is nested too deep"
@@ -279,7 +279,6 @@ func plain(v any, depth int) (any, string) {
 	return nil, "holds " + describe(v) + ", which has no place in a tree"
 }
 
-// states reads the state of all parameters.
 func (l *loader) states(tree map[string]any, ids map[int64]*tensor.Tensor, groups []*Group) (map[*tensor.Tensor]*state, error) {
 	out := map[*tensor.Tensor]*state{}
 	configs := map[*tensor.Tensor]config{}
@@ -292,7 +291,7 @@ func (l *loader) states(tree map[string]any, ids map[int64]*tensor.Tensor, group
 	switch v := tree["state"].(type) {
 	case map[int64]any:
 		all = v
-	case map[string]any: // an empty map may have any type of keys
+	case map[string]any: // an empty map may have keys of any type
 		if len(v) > 0 {
 			return nil, l.bad(`["state"]`, "has names as keys, want the numbers of parameters")
 		}
@@ -363,7 +362,7 @@ func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config
 					return nil, l.bad(at, "is %v, want a count of steps", f)
 				}
 				st.step = f
-			} else { // torch converts the number to the parameter's type when it loads a state
+			} else { // when loading, torch converts the number to the parameter's type
 				st.scalars[k] = scalar{wide: p.Type().Size() == 8}.round(f)
 			}
 			found++
@@ -396,8 +395,8 @@ func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config
 	return st, nil
 }
 
-// copy copies t to p's device and type. With a shard it copies only p's part. If the shard has no
-// part of p, it returns t itself.
+// copy copies t to p's device and type. If the optimizer is sharded, it copies only p's part, or
+// returns t itself if the shard has no part of p.
 func (l *loader) copy(path string, t, p *tensor.Tensor) (c *tensor.Tensor, err error) {
 	if !l.b.updates(p) {
 		return t, nil

@@ -15,7 +15,7 @@ import (
 
 func ones(n int) *tensor.Tensor { return tensor.Ones(n).RequiresGrad() }
 
-// snapshot returns all bits of the parameters and the optimizer's state.
+// snapshot returns the bits of the parameters and of the optimizer's state.
 func snapshot(opt optim.Optimizer) []byte {
 	var b bytes.Buffer
 	for _, p := range opt.Params() {
@@ -39,7 +39,7 @@ func snapshot(opt optim.Optimizer) []byte {
 }
 
 // If memory runs out anywhere in Step, parameters and state do not change. The same Step succeeds
-// once there is memory.
+// when there is enough memory.
 func TestStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=2MiB")
 	s := tensor.NewScope(tensor.On(gpu))
@@ -98,7 +98,7 @@ func TestStepIsWholeOrNothing(t *testing.T) {
 	s.Close()
 }
 
-// One launch updates the parameters that share their options. Another group needs another launch.
+// One launch updates all parameters with the same options. Another group needs another launch.
 func TestOneLaunchAGroup(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=16MiB")
 	tensor.Do(func(s *tensor.Scope) {
@@ -114,12 +114,12 @@ func TestOneLaunchAGroup(t *testing.T) {
 			}
 			for groups, lists := range map[uint64][][]*tensor.Tensor{1: {params}, 2: {params[:2], params[2:]}} {
 				opt := mk(lists, []float64{0.1, 0.2})
-				opt.Step() // the first step allocates the state
+				opt.Step() // allocates the state
 				before := gpu.Counters().Launches
 				opt.Step()
 				want := groups
 				if op == "Rprop" {
-					// the rate affects only the initial state, so one launch updates both groups
+					// the rate affects only the initial state, so one launch can update both groups
 					want = 1
 				}
 				if n := gpu.Counters().Launches - before; n != want {
@@ -152,7 +152,7 @@ func TestStateFollows(t *testing.T) {
 	}
 }
 
-// If a parameter is converted, so is its state. So a model can be cast between steps.
+// If a parameter is converted, so is its state. Thus a model can be cast between steps.
 func TestStateIsConverted(t *testing.T) {
 	for op, mk := range makers {
 		p := ones(5)
@@ -175,7 +175,7 @@ func TestStateIsConverted(t *testing.T) {
 	}
 }
 
-// A tree that does not fit is an error that says which part, and changes nothing.
+// If a tree does not fit, the error says which part is wrong, and nothing changes.
 func TestWrongTrees(t *testing.T) {
 	params := []*tensor.Tensor{ones(3), ones(2)}
 	fresh := func() *optim.Adam {
@@ -242,7 +242,7 @@ func TestWrongTrees(t *testing.T) {
 	}
 }
 
-// A tree may lack flags that an older PyTorch does not have, and may have additional entries. Its
+// A tree may lack flags that are unknown to an older PyTorch, and may have additional entries. Its
 // options may be integers or tensors instead of floats.
 func TestLenientTrees(t *testing.T) {
 	p := ones(2)
@@ -273,8 +273,8 @@ func TestLenientTrees(t *testing.T) {
 	}
 }
 
-// The optimizer updates a group that is added later with the group's own options. A parameter may
-// be in one group only.
+// A group that is added later is updated with its own options. A parameter may be in one group
+// only.
 func TestAddGroup(t *testing.T) {
 	p, q := ones(1), ones(1)
 	o := optim.NewSGD([]*tensor.Tensor{p}, optim.SGDConfig{LR: 1})

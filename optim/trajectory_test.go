@@ -17,8 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// makers has a function for each class in the golden file. The function makes an optimizer with
-// only the learning rate set.
+// makers maps each class in the golden file to a function that makes an optimizer with only the
+// learning rate set.
 var makers = map[string]func(lists [][]*tensor.Tensor, lr []float64) optim.Optimizer{
 	"SGD": func(l [][]*tensor.Tensor, lr []float64) optim.Optimizer {
 		return optim.NewSGDGroups(with(l, lr, func(v float64) optim.SGDConfig { return optim.SGDConfig{LR: v} })...)
@@ -75,7 +75,7 @@ func with[C any](lists [][]*tensor.Tensor, lr []float64, config func(lr float64)
 type trajectory struct {
 	golden.Case
 	groups []map[string]any
-	tree   map[string]map[string]any // the state after step 10, by "f32" and "f64"
+	tree   map[string]map[string]any // state after step 10, by type "f32" or "f64"
 	file   *golden.File
 }
 
@@ -117,8 +117,8 @@ func (r *trajectory) params(dev device.Device, ty dtype.Type) (out []*tensor.Ten
 	return out
 }
 
-// make returns the optimizer with the options of the case. All options that the case does not list
-// must be torch's defaults.
+// make returns the optimizer with the options of the case. Options that the case does not list must
+// have torch's defaults.
 func (r *trajectory) make(t *testing.T, params []*tensor.Tensor) optim.Optimizer {
 	t.Helper()
 	lists, rates := [][]*tensor.Tensor{params}, []float64{}
@@ -129,12 +129,12 @@ func (r *trajectory) make(t *testing.T, params []*tensor.Tensor) optim.Optimizer
 		rates = append(rates, g["lr"].(float64))
 	}
 	opt := makers[r.Op](lists, rates)
-	// the constructor needs the value of this option
+	// only the constructor can set this option
 	if v, ok := r.groups[0]["initial_accumulator_value"]; ok {
 		opt = optim.NewAdagrad(params, optim.AdagradConfig{LR: rates[0], InitialAccumulator: v.(float64)})
 	}
 	for i, g := range r.groups {
-		// the options are sorted, so that momentum comes before nesterov
+		// in sorted order, so that momentum is set before nesterov
 		for _, k := range slices.Sorted(maps.Keys(g)) {
 			if k == "lr" {
 				continue
@@ -161,7 +161,7 @@ func (r *trajectory) gradients(params []*tensor.Tensor, step int) {
 	}
 }
 
-// check compares the parameters after a step with PyTorch's.
+// check compares the parameters after a step with PyTorch's parameters.
 func (r *trajectory) check(t *testing.T, params []*tensor.Tensor, step int, what string) {
 	t.Helper()
 	for i, p := range params {
@@ -175,13 +175,14 @@ func (r *trajectory) check(t *testing.T, params []*tensor.Tensor, step int, what
 	}
 }
 
-// checkResumed compares the parameters with those of a torch optimizer that also loaded the state.
+// checkResumed compares the parameters with those of a torch optimizer that has loaded the same
+// state.
 func (r *trajectory) checkResumed(t *testing.T, params []*tensor.Tensor, step int) {
 	t.Helper()
 	label := map[dtype.Type]string{dtype.F32: "f32", dtype.F64: "f64"}[params[0].Type()]
 	for i, p := range params {
 		g, err := r.file.Tensor(fmt.Sprintf("%s/%s/resumed%d_%s", r.Op, r.Name, i, label))
-		if err != nil { // torch's resumed optimizer continued exactly as the original
+		if err != nil { // torch's resumed optimizer gave exactly the numbers of the original
 			r.check(t, params, step, "resumed")
 			return
 		}
@@ -268,8 +269,8 @@ func (r *trajectory) plainTree(t *testing.T, ty dtype.Type) map[string]any {
 	return tree
 }
 
-// compareTrees reports where the forms of two trees differ, and where numbers differ by more than
-// tol.
+// compareTrees reports where the structures of two trees differ, and where numbers differ by more
+// than tol.
 func compareTrees(t *testing.T, path string, got, want any, tol float64) {
 	t.Helper()
 	switch w := want.(type) {
@@ -393,8 +394,8 @@ func TestTrajectoriesAndStatesEqualTorch(t *testing.T) {
 	}
 }
 
-// resumed makes a new optimizer with options far from those of the case. Then it loads torch's tree
-// into it.
+// resumed makes a new optimizer with options far from those of the case, and then loads torch's
+// tree into it.
 func (r *trajectory) resumed(t *testing.T, dev device.Device, ty dtype.Type, tree map[string]any, step int) ([]*tensor.Tensor, optim.Optimizer) {
 	t.Helper()
 	params := r.params(dev, ty)
@@ -424,8 +425,8 @@ func (r *trajectory) resumed(t *testing.T, dev device.Device, ty dtype.Type, tre
 	return params, opt
 }
 
-// reloaded returns the tree with scalars of the parameter's type, as torch converts scalars when it
-// loads them.
+// reloaded returns the tree with scalars in the parameter's type, to which torch converts them on
+// loading.
 func reloaded(tree map[string]any, ty dtype.Type) map[string]any {
 	for _, v := range tree["state"].(map[int64]any) {
 		m := v.(map[string]any)

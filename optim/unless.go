@@ -10,19 +10,19 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// This file has steps that the device leaves out if gradients have overflowed. See package amp.
+// This file has steps that the device skips if gradients have overflowed. See package amp.
 
-// A lateStep is a step for which the host does not know yet whether the device has done it.
+// A lateStep is a step of which the host does not know yet whether the device has skipped it.
 type lateStep struct {
 	found        *tensor.LateItem
-	replayed     bool             // whether the step is a replay of a captured step
+	replayed     bool             // the step is a replay of a captured step
 	params       []*tensor.Tensor // parameters of a captured step
 	done, undone func()
 }
 
-// settle finds out whether late steps were done, and updates counts and states. It waits for steps
-// that are still running. If the next step calls it, the wait is short, because a forward and a
-// backward pass lie between the steps.
+// settle determines which late steps the device has skipped, and updates counts and states. It
+// waits for steps that are still running. If the next step calls it, the wait is short, because a
+// forward and a backward pass lie between the steps.
 func (b *base) settle() {
 	for len(b.late) > 0 {
 		b.settleOne()
@@ -31,7 +31,7 @@ func (b *base) settle() {
 
 func (b *base) settleOne() {
 	l := b.late[0]
-	out := l.found.Item() != 0 // if Item panics, the step stays late
+	out := l.found.Item() != 0 // if Item panics, the step remains late
 	b.late = b.late[1:]
 	if out {
 		l.undone()
@@ -42,8 +42,8 @@ func (b *base) settleOne() {
 
 // StepUnless is Step, but does nothing if foundInf, a number on the device, is not 0. In that case
 // parameters, state and the count of steps do not change. The device decides, and StepUnless does
-// not wait. The host learns the decision at the next step, or when it reads the state. In a capture
-// each replay is such a step, and reads the number when it runs.
+// not wait. The host learns the decision at the next step, or when it reads the state. In a
+// capture, each replay is such a step, and reads the number when it runs.
 func (m *multi[C, P]) StepUnless(foundInf *tensor.Tensor) {
 	if foundInf == nil || foundInf.Size() != 1 {
 		m.bad("StepUnless needs a tensor of one number")
@@ -61,9 +61,9 @@ func (m *multi[C, P]) StepUnless(foundInf *tensor.Tensor) {
 	m.step(foundInf)
 }
 
-// StepUnless is [Muon.Step], but does nothing if foundInf is not 0. Skipping on the device would
-// still launch a step's many kernels. So the host reads the number, and waits for it. In a capture
-// the device decides.
+// StepUnless is [Muon.Step], but does nothing if foundInf is not 0. If the device decided, it would
+// still launch the many kernels of a skipped step. So the host reads the number, and waits for it.
+// In a capture the device decides.
 func (o *Muon) StepUnless(foundInf *tensor.Tensor) {
 	if foundInf == nil || foundInf.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
@@ -77,8 +77,8 @@ func (o *Muon) StepUnless(foundInf *tensor.Tensor) {
 	}
 }
 
-// placeFor adds a Param to the scalars if the tensor unless is not nil. The device sets this Param
-// to 1 if the value of the tensor is not 0, and to 0 otherwise.
+// placeFor appends a Param to the scalars unless the tensor unless is nil. The device sets this
+// Param to 1 if the value of the tensor is not 0, and to 0 otherwise.
 func placeFor(unless *tensor.Tensor, scalars []float64) []float64 {
 	if unless == nil {
 		return scalars
@@ -93,8 +93,8 @@ func unlessName(unless *tensor.Tensor, name string) string {
 	return name + " unless"
 }
 
-// guarded returns a rule that keeps the old values if its Param is not 0; param is the index of
-// that Param. If the tensor unless is nil, guarded returns the given rule itself.
+// guarded returns a rule that keeps the old values if the Param with index param is not 0. If the
+// tensor unless is nil, guarded returns the given rule itself.
 func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, param int) func(flags) []*expr.Expr {
 	if unless == nil {
 		return rule
@@ -105,7 +105,7 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, param int) fu
 		for i, y := range outs {
 			old := expr.X(0)
 			if i > 0 {
-				old = expr.X(i + 1) // X(1) is the gradient
+				old = expr.X(i + 1) // skip X(1), the gradient
 			}
 			outs[i] = stays.Select(old, y)
 		}
@@ -114,8 +114,8 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, param int) fu
 }
 
 // guard writes a flag into the last slot of a packed launch, on the device. The flag is 1 if the
-// value of the tensor in the argument unless is not 0. If an operand is not dense, the launch takes
-// its scalars from the host, so the host has to read that tensor.
+// value of the tensor unless is not 0. A launch with an operand that is not dense takes its scalars
+// from the host, so the host reads the tensor.
 func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	if unless == nil {
 		return
@@ -134,7 +134,7 @@ func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	}
 }
 
-// decideLater prepares the changes of a step in the host's memory. It makes them when the host
+// decideLater prepares the changes of a step in the host's memory. The host makes them when it
 // knows the device's decision.
 func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 	late := &lateStep{found: found}
@@ -169,17 +169,18 @@ func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 	m.late = append(m.late, late)
 }
 
-// The rest of this file has captured steps that the device may leave out in a replay.
+// The rest of this file is about captured steps that the device may skip in a replay.
 
-// mostAhead is the number of replays that the host queues before it knows whether their steps were
-// done. A larger number would not help, because about as many replays are in the queue anyway.
+// mostAhead is the largest number of replays that the host queues without knowing whether their
+// steps were skipped. A larger number would not help, because about as many replays are in the
+// queue anyway.
 const mostAhead = 4
 
-// An aheadOf counts, on a device, the captured steps that were done. The host may know of fewer
-// steps. The difference is the index of the row of scalars that a step uses.
+// An aheadOf counts, on a device, the captured steps that were not skipped. The host may know of
+// fewer steps. The difference is the index of the row of scalars that a step uses.
 type aheadOf struct {
-	done  *tensor.Tensor // number of all steps done, an int64 in the root scope
-	known int64          // number of done steps that the host knows of
+	done  *tensor.Tensor // number of all steps that were not skipped, an int64 in the root scope
+	known int64          // number of these steps that the host knows of
 }
 
 // aheadOn returns the counter of a device. The first call allocates it.
@@ -196,7 +197,7 @@ func (b *base) aheadOn(g *tensor.Graph, d device.Device) *aheadOf {
 	return a
 }
 
-// choose returns the row of table that has the scalars of this step.
+// choose returns the row of table with the scalars of the current step.
 func (a *aheadOf) choose(g *tensor.Graph, table *tensor.Tensor) *tensor.Tensor {
 	rows, width := table.Dim(0), table.Dim(1)
 	known := g.FeedOn(a.done.Device(), dtype.I64, 1, func(to []byte) { binary.NativeEndian.PutUint64(to, uint64(a.known)) })
@@ -220,7 +221,7 @@ func (a *aheadOf) choose(g *tensor.Graph, table *tensor.Tensor) *tensor.Tensor {
 	return slots
 }
 
-// count adds 1 to the counter, unless the step is left out.
+// count adds 1 to the counter, unless the step is skipped.
 func (a *aheadOf) count(g *tensor.Graph, unless *tensor.Tensor) {
 	one := unless.Detach().Reshape(1)
 	p := loweredAs(programKey{rule: "count unless", t: unless.Type()}, []dtype.Type{dtype.I64}, []dtype.Type{dtype.I64, unless.Type()}, func(flags) []*expr.Expr {
@@ -236,8 +237,8 @@ func differs(t dtype.Type) *expr.Program {
 	})
 }
 
-// learn makes each replay report whether its step was left out. When the host queues a replay, it
-// calls plan. When the host knows that the step was done, it calls the function that plan returned.
+// learn makes each replay report whether its step was skipped. When the host queues a replay, it
+// calls plan. If the step was not skipped, the host later calls the function that plan returned.
 func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Tensor, plan func() (done func())) {
 	told := g.Scope().On(unless.Device()).Typed(unless.Type()).Empty(1).Copy(unless.Detach().Reshape(1))
 	a := b.ahead[unless.Device()]
@@ -252,10 +253,10 @@ func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Te
 	})
 }
 
-// catchUp settles the replays whose decisions are known, before another replay is queued. It waits
-// for all late steps in these cases:
+// catchUp settles the replays whose outcome is known, before another replay is queued. It waits for
+// all late steps in these cases:
 //
-//   - The new replay cannot be left out, or the rule's scalars depend on the previous step.
+//   - The new replay cannot be skipped, or the rule's scalars depend on the previous step.
 //   - A late step is not a replay, or is a step of other parameters.
 //   - A parameter has made no step yet, and the rule's state does not start from zeros.
 //

@@ -24,8 +24,8 @@ func writeTree(b *strings.Builder, v any) {
 	switch v := v.(type) {
 	case *tensor.Tensor:
 		fmt.Fprintf(b, "%v %x;", v.Shape(), v.Bytes())
-		// An unfreed handle would keep memory until it is collected. This memory could serve a
-		// request that is supposed to fail.
+		// Freed memory is available at once, while a leaked handle would keep its memory until it
+		// is collected. Then an allocation that is supposed to fail could succeed.
 		v.Free()
 	case []any:
 		for _, e := range v {
@@ -60,17 +60,17 @@ func bits(params []*tensor.Tensor, grads bool, trees ...any) string {
 	return b.String()
 }
 
-// A subject is an operation that must change either everything or nothing. Its tensors are on a
-// device. A test runs it several times; each time is a turn. The function ready prepares a turn,
-// the function work runs the operation, and the function bits returns the state.
+// A subject is an operation that must change either everything or nothing, with its tensors on a
+// device. A test runs it several times. For each run, the function ready prepares the subject, work
+// runs the operation, and bits returns the state.
 type subject struct {
 	ready func(index int)
 	work  func()
 	bits  func() string
 }
 
-// stride returns the distance from allocation n to the next allocation that is tested. It grows
-// with n. With FLAMBEAU_SOAK=1 it is always 1.
+// stride returns the distance from allocation n to the next tested allocation. It increases with n.
+// With FLAMBEAU_SOAK=1 it is always 1.
 func stride(n int) int {
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
 		return 1
@@ -78,8 +78,8 @@ func stride(n int) int {
 	return 1 + n/2
 }
 
-// collect runs the garbage collector and waits for a cleanup that it starts. On a busy machine
-// cleanups may begin late.
+// collect runs the garbage collector and waits for the cleanups that it starts. On a busy machine
+// cleanups may start late.
 func collect() {
 	ran := make(chan struct{})
 	runtime.AddCleanup(new([8]*int), func(ran chan struct{}) { close(ran) }, ran)
@@ -88,9 +88,9 @@ func collect() {
 	time.Sleep(time.Millisecond) // cleanups of the same collection may still run
 }
 
-// atEachAllocation repeats a turn's work and lets a different allocation of the driver fail each
-// time. A failure must change no bit and leave no memory allocated. Work that succeeds afterwards
-// must have the bits of a twin that never failed.
+// atEachAllocation repeats the work of a subject, and lets a different allocation of the driver
+// fail each time. A failure must change no bit and leave no memory allocated. The result of a later
+// success must be bitwise equal to that of a second subject without failures.
 func atEachAllocation(t *testing.T, gpu *cuda.Device, name string, turns, least int, mk func(gpu *cuda.Device) subject) {
 	t.Helper()
 	x, twin := mk(gpu), mk(gpu)
@@ -101,7 +101,8 @@ func atEachAllocation(t *testing.T, gpu *cuda.Device, name string, turns, least 
 		twin.work()
 		before := x.bits()
 		for n := 1; ; n += stride(n) {
-			collect() // unreachable memory could serve a request that is supposed to fail
+			// with unreachable memory, an allocation that is supposed to fail could succeed
+			collect()
 			ballast := fillUp(t, gpu)
 			held := gpu.Stats().Allocated
 			if err := gpu.FailAlloc(n); err != nil {
@@ -149,7 +150,7 @@ func fillUp(t *testing.T, gpu *cuda.Device) (list []device.Buffer) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if gpu.Stats().Reserved != before { // the pool had no free block of that size
+			if gpu.Stats().Reserved != before { // the pool had no free block of this size
 				b.Free()
 				gpu.Empty()
 				break
@@ -173,8 +174,8 @@ func give(params []*tensor.Tensor, turn int) {
 	}
 }
 
-// If memory runs out anywhere in an optimizer's Step, Step changes everything or nothing. This
-// holds for every optimizer, in the step that allocates the state and in later steps.
+// If memory runs out anywhere in Step, Step changes everything or nothing. This holds for every
+// optimizer, in the step that allocates the state and in later steps.
 func TestEveryStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	list := maps.Clone(makers)
@@ -200,7 +201,7 @@ func TestEveryStepIsWholeOrNothing(t *testing.T) {
 }
 
 // LBFGS's Step calls its closure and moves the parameters many times. If it fails, it undoes all of
-// this.
+// these moves.
 func TestLBFGSStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	for _, search := range []string{"", "strong_wolfe"} {
@@ -212,7 +213,7 @@ func TestLBFGSStepIsWholeOrNothing(t *testing.T) {
 					p.ZeroGrad()
 				}
 			}, func() {
-				defer func() { // the gradients belong to the closure, not to the optimizer
+				defer func() { // the gradients come from the closure, not from the optimizer
 					for _, p := range v.params() {
 						p.ZeroGrad()
 					}
@@ -223,7 +224,7 @@ func TestLBFGSStepIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// Clipping changes all gradients or no gradient.
+// Clipping changes all gradients or none.
 func TestClippingIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	work := map[string]func(p []*tensor.Tensor){
@@ -235,7 +236,7 @@ func TestClippingIsWholeOrNothing(t *testing.T) {
 			p := append(matrices(gpu), tensor.Root().On(gpu).Ones(5, 4).RequiresGrad())
 			return subject{func(turn int) {
 				give(p, turn)
-				tensor.Do(func(s *tensor.Scope) { // one gradient is expanded
+				tensor.Do(func(s *tensor.Scope) { // one of the gradients is expanded
 					p[4].SetGrad(tensor.Root().On(gpu).Full(0.7).Expand(5, 4))
 				})
 			}, func() { f(p) }, func() string { return bits(p, true) }}
@@ -243,8 +244,8 @@ func TestClippingIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// averaging returns a function that makes a subject on a device: the averages of a model, with the
-// given work.
+// averaging returns a function that makes a subject on a device: the averages f of a model, with
+// the functions ready and work.
 func averaging(f func(m any) *optim.Averaged, ready func(a *optim.Averaged), work func(a *optim.Averaged)) func(gpu *cuda.Device) subject {
 	return func(gpu *cuda.Device) subject {
 		m := nn.NewSequential(nn.NewLinear(30, 40), nn.NewBatchNorm1d(40), nn.NewLinear(40, 3))
@@ -268,7 +269,7 @@ func averaging(f func(m any) *optim.Averaged, ready func(a *optim.Averaged), wor
 	}
 }
 
-// averages has a function that makes each kind of average.
+// averages maps the name of each kind of average to its constructor.
 var averages = map[string]func(m any) *optim.Averaged{
 	"EMA": func(m any) *optim.Averaged { return optim.NewEMA(m, 0.9, optim.AverageBuffers()) },
 	"SWA": func(m any) *optim.Averaged { return optim.NewSWA(m) },
@@ -282,11 +283,12 @@ func TestAveragingIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// An update recovers from a failure of any single allocation. The result has the bits of an update
-// without failures. If allocations go on failing, the update is an error and changes nothing.
+// An update recovers from the failure of any single allocation. Its result is bitwise equal to that
+// of an update without failures. If allocations keep failing, the update is an error and changes
+// nothing.
 func TestAverageUpdateGetsOverFailures(t *testing.T) {
 	for name, f := range averages {
-		// The segments are so small that no memory can be returned to the driver.
+		// Segments are so small that no memory can be returned to the driver.
 		gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 		mk := averaging(f, nil, (*optim.Averaged).Update)
 		x, twin := mk(gpu), mk(gpu)
@@ -297,7 +299,7 @@ func TestAverageUpdateGetsOverFailures(t *testing.T) {
 			before := x.bits()
 			twin.work()
 			ballast := fillUp(t, gpu)
-			// the GPU gets no more memory than it holds now
+			// allow the GPU no more memory than it has now
 			gpu.SetMemoryLimit(int(gpu.Stats().Reserved))
 			err := tensor.Try(x.work)
 			gpu.SetMemoryLimit(0)

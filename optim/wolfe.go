@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// wolfe is a line search from the vector x along the direction d. At x the function has the value
-// f, the gradient g and a slope along d.
+// wolfe is a line search from the vector x along the direction d. f and g are the value and the
+// gradient of the function at x, and slope is its derivative along d.
 type wolfe struct {
 	q        *search
 	s        *tensor.Scope
@@ -20,7 +20,7 @@ type wolfe struct {
 	distance float64
 }
 
-// point is a point on the line: x + t·d.
+// point is the point x + t·d of the line.
 type point struct {
 	t, f, slope float64
 	g           *tensor.Tensor
@@ -54,7 +54,7 @@ func cubic(a, b point, low, high float64) float64 {
 }
 
 // search returns value, gradient and length of a step that satisfies the strong Wolfe conditions.
-// If it finds no such step, it returns the best step that it found.
+// If it finds no such step, it returns the best step it has found.
 func (w *wolfe) search(t float64) (float64, *tensor.Tensor, float64) {
 	const c1, c2, least = 1e-4, 0.9, 1e-9
 	w.distance = largest(w.d)

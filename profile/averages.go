@@ -11,7 +11,8 @@ import (
 
 // An Average sums up all events with the same key. "Total" includes the events within them. If an
 // op calls an op of the same name, "total" does not count the inner op twice. "Self" excludes the
-// events within. The GPU times of a host event are those of the kernels and copies that it queued.
+// events within them. The GPU times of a host event are those of the kernels and copies that it
+// queued.
 type Average struct {
 	Key string
 	// "op", "direct", "backward", "module", "scope" or "user" for spans; "call" for a call of the
@@ -21,14 +22,14 @@ type Average struct {
 
 	CPUTotal, CPUSelf   time.Duration
 	CUDATotal, CUDASelf time.Duration
-	// Memory is the number of bytes allocated minus the number of bytes freed.
+	// Memory is the number of allocated bytes minus the number of freed bytes.
 	CPUMemory, CPUMemorySelf, CUDAMemory, CUDAMemorySelf int
 	// FLOPs and Bytes are those of the primitives that the event ran itself. See device.Work.
 	FLOPs, Bytes int
 	FLOPsTotal   int
 
-	Shapes []shape.Dims // shapes of the inputs, with ByShape
-	Stack  []string     // frames of the program's code, with ByStack
+	Shapes []shape.Dims // shapes of the inputs, if grouped ByShape
+	Stack  []string     // frames of the program's code, if grouped ByStack
 	device bool
 }
 
@@ -50,10 +51,10 @@ type Averages struct {
 	Rows    []Average
 	notes   []string
 	o       Options
-	keyName string // what the keys mean, for the header of the table
+	keyName string // header of the column of keys
 }
 
-// A Group says by what property, besides the name, events are grouped.
+// A Group selects a property by which events are grouped, in addition to their name.
 type Group func(*grouping)
 
 type grouping struct {
@@ -65,16 +66,16 @@ type grouping struct {
 // Options.Shapes.
 func ByShape() Group { return func(g *grouping) { g.shapes = true } }
 
-// ByStack separates events that were called from different places. It compares the n innermost
+// ByStack separates events that were called from different lines. It compares the n innermost
 // frames of the program's own code: torch's group_by_stack_n. It needs Options.Stacks.
 func ByStack(n int) Group { return func(g *grouping) { g.stack = max(n, 0) } }
 
 // ByModule sums up everything by layer instead of by event. The "self" columns of a row have the
 // layer's own time. The "total" columns include the layers within the layer. Forward and backward
-// are counted together. The self columns of all rows add up to the whole profile.
+// are counted together. The "self" columns of all rows add up to the whole profile.
 func ByModule() Group { return func(g *grouping) { g.modules = true } }
 
-// noLayer is the row for work that belongs to no layer.
+// noLayer is the name of the row for work outside of layers.
 const noLayer = "(outside of layers)"
 
 // KeyAverages sums up events by name and by the given groups: torch's key_averages.
@@ -154,7 +155,7 @@ func (r *record) averages(g grouping) *Averages {
 	return a
 }
 
-// key returns the name under which a span is summed up. All steps have the same name.
+// key returns the name under which a span is summed up, which is the same for all steps.
 func (p *span) key() string {
 	if p.kind == device.SpanUser && strings.HasPrefix(p.name, "ProfilerStep#") {
 		return "ProfilerStep*"
@@ -171,7 +172,6 @@ func (a *Average) addSelf(s sums) {
 	a.Bytes += s.bytes
 }
 
-// byModule sums up the events by layer.
 func (r *record) byModule() *Averages {
 	a := &Averages{notes: r.notes(), o: *r.o, keyName: "Module"}
 	at := map[string]int{}
@@ -216,14 +216,14 @@ func (r *record) byModule() *Averages {
 			inner = l.in.inner
 		}
 		switch {
-		case l.device == nil: // a span's own time excludes calls of the driver
+		case l.device == nil: // a span's own time does not include calls of the driver
 			share(inner, sums{cpu: l.end - l.start}, false)
 		case l.in == nil:
 			share(nil, sums{gpu: l.end - l.start}, false)
 		}
 	}
 	for i := range a.Rows {
-		a.Rows[i].device = true // no other row has this GPU time
+		a.Rows[i].device = true // only this row counts this GPU time
 	}
 	return a
 }
@@ -256,7 +256,7 @@ func (a *Averages) Total() Average {
 	return t
 }
 
-// frameLines formats the n innermost frames of the program's own code.
+// frameLines formats the n innermost frames of the program's own code, one on each line.
 func frameLines(s *stack, n int) []string {
 	var list []string
 	for _, f := range s.frames() {

@@ -38,11 +38,10 @@ type traceEvent struct {
 	S    string         `json:"s,omitempty"`
 	Args map[string]any `json:"args,omitempty"`
 
-	// order among events of the same time, in which an enclosing event comes first
+	// order of events at the same time, in which an enclosing event comes first
 	order int
 }
 
-// chromeTrace builds the events of a trace.
 type chromeTrace struct {
 	r       *record
 	events  []traceEvent
@@ -69,14 +68,15 @@ func (t *chromeTrace) name(what, name string, pid, tid int) {
 	t.events = append(t.events, traceEvent{Name: what, Ph: "M", PID: pid, TID: tid, Args: map[string]any{"name": name}})
 }
 
-// process names a process of the trace. Viewers show the label, and sort processes by number.
+// process adds the name of a process to the trace. Viewers show the label, and sort processes by
+// number.
 func (t *chromeTrace) process(name, label string, pid int) {
 	t.name("process_name", name, pid, 0)
 	t.events = append(t.events, traceEvent{Name: "process_labels", Ph: "M", PID: pid, Args: map[string]any{"labels": label}},
 		traceEvent{Name: "process_sort_index", Ph: "M", PID: pid, Args: map[string]any{"sort_index": pid}})
 }
 
-// device returns the number of a device's process in the trace. The number of the host is 0.
+// device returns the number of a device's process in the trace. The host has number 0.
 func (t *chromeTrace) device(d device.Device) int {
 	n, ok := t.devices[d]
 	if !ok {
@@ -112,7 +112,7 @@ func (t *chromeTrace) stream(d device.Device, s uint64) int {
 var categories = map[device.SpanKind]string{device.SpanOp: "cpu_op", device.SpanDirect: "cpu_op", device.SpanBackward: "cpu_op",
 	device.SpanModule: "module", device.SpanScope: "user_annotation", device.SpanUser: "user_annotation"}
 
-// trace returns the events sorted by time.
+// trace returns the events of the trace, sorted by time.
 func (r *record) trace() []traceEvent {
 	t := &chromeTrace{r: r, devices: map[device.Device]int{}, streams: map[streamKey]int{}}
 	t.process("host", "CPU", 0)
@@ -193,11 +193,11 @@ func (r *record) trace() []traceEvent {
 	return t.events
 }
 
-// spans adds the spans to the trace. A span that nests on its goroutine becomes a slice. Other
-// spans become asynchronous events. An example is a scope that ends on another goroutine.
+// spans adds the spans to the trace. A span that nests on its goroutine becomes a slice. Any other
+// span becomes an asynchronous event, for example a scope that ends on another goroutine.
 func (t *chromeTrace) spans() {
 	open := map[*gstate][]*span{}
-	// ops by node, from which arrows lead to the ops' gradients
+	// the op of each node; an arrow leads from it to the op's gradient
 	made := map[uint64]*span{}
 	slices := map[*span]bool{}
 	for _, p := range t.r.spans {
@@ -251,7 +251,6 @@ func (t *chromeTrace) spanArgs(p *span) map[string]any {
 	return a
 }
 
-// writeTrace writes the trace as JSON.
 func (r *record) writeTrace(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	flag := map[bool]int{true: 1}

@@ -17,28 +17,28 @@ type span struct {
 	name       string
 	g          *gstate
 	parent     *span
-	start, end time.Duration // end is 0 while the span is open
+	start, end time.Duration // end is 0 as long as the span is open
 	shapes     []shape.Dims
 	node       uint64 // for a gradient, the node of its op
 	recorded   uint64 // the node that an op added to the graph
 	owner      any
 	stack      *stack
-	// stack of the goroutine that requested the work, if that is not the goroutine of the span;
-	// otherwise, or if the stack is not known, nil
+	// stack of the goroutine that requested the work. It is nil if that is the goroutine of the
+	// span, or if the stack is unknown
 	callers *stack
 	kind    device.SpanKind
-	loose   bool // the span may end on another goroutine, and in any order
+	loose   bool // the span may end on another goroutine and in any order
 
-	*place // facts that are known only when the recording is over
+	*place // what is known only after the recording
 }
 
-// place has the facts about a span that are known only when the recording is over.
+// place holds what is known about a span only after the recording.
 type place struct {
 	self, total sums
-	inner       *span // the call of a layer to which the span belongs
-	outer       *span // for a call of a layer, the enclosing call of a layer
-	// again says that the span recomputes forward work. That is so if the gradient of an op opened
-	// it, directly or through other spans that are not calls of layers.
+	inner       *span // the call of a layer that contains the span
+	outer       *span // for a call of a layer, the call of a layer that contains it
+	// again is true if the span recomputes forward work. This is the case if the gradient of an op
+	// opened it, directly or through other spans that are not calls of layers.
 	again bool
 }
 
@@ -50,12 +50,12 @@ type kernel struct {
 	primitive  string
 	work       device.Work
 	start, end time.Duration
-	gpu        *launched // facts that only GPUs have; nil for the CPU
-	half       bool      // whether the result's type has 16 bits
-	whole      bool      // whether the result's type is an integer type
+	gpu        *launched // further values for a GPU; nil for the CPU
+	half       bool      // the result has a 16-bit type
+	whole      bool      // the result has an integer type
 }
 
-// launched is the part of a kernel that only GPUs have.
+// launched is the part of a kernel that exists only for GPUs.
 type launched struct {
 	stream   uint64
 	launches []device.LaunchEvent
@@ -68,7 +68,6 @@ type interval struct {
 	ok         bool
 }
 
-// transfer is a recorded copy.
 type transfer struct {
 	device.CopyEvent
 	in    *span
@@ -79,7 +78,6 @@ type transfer struct {
 	stream uint64
 }
 
-// wait is a recorded wait of the host.
 type wait struct {
 	device.SyncEvent
 	in    *span
@@ -87,7 +85,7 @@ type wait struct {
 	stack *stack
 }
 
-// allocation is a recorded allocation, or a recorded free.
+// allocation is a recorded allocation or free.
 type allocation struct {
 	in     *span
 	g      *gstate
@@ -105,8 +103,8 @@ type list[T any] struct {
 	full [][]T
 }
 
-// listPart is the number of entries that a list allocates at once. It is small, so that memory
-// which was zeroed just before its use is still in the cache.
+// listPart is the number of entries that a list allocates at once. It is small, so that the memory
+// is zeroed just before its use and is still in the cache.
 const listPart = 32
 
 // add appends a new entry and returns it.
@@ -123,7 +121,7 @@ func (l *list[T]) add() *T {
 
 func (l *list[T]) len() int { return listPart*len(l.full) + len(l.last) }
 
-// entries iterates over the entries from index n on.
+// entries iterates over the entries from index n to the end.
 func (l *list[T]) entries(n int) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for n < l.len() {
@@ -141,8 +139,8 @@ func (l *list[T]) entries(n int) iter.Seq[*T] {
 	}
 }
 
-// gstate is the recorded work of one goroutine. Usually only that goroutine takes the lock. Other
-// goroutines take it at the end of the recording, and to close a span of that goroutine.
+// gstate is the recorded work of one goroutine. Usually only this goroutine takes the lock. Other
+// goroutines take it at the end of the recording, or to close a span of this goroutine.
 type gstate struct {
 	id     uintptr
 	mu     sync.Mutex
@@ -163,18 +161,18 @@ type collector struct {
 	stacks bool
 	closed atomic.Bool
 	states atomic.Pointer[states]
-	room   atomic.Int64 // number of events that may still be recorded
+	room   atomic.Int64 // number of further events that may be recorded
 
 	dropped atomic.Int64
 	mu      sync.Mutex
 	all     []*gstate
-	scopes  sync.Map // named scopes that are open: device.SpanID to *span
+	scopes  sync.Map // open named scopes: device.SpanID → *span
 	began   time.Duration
 	ended   time.Duration
 }
 
-// states is a hash table of gstates by goroutine id, with linear probing. It always has a free
-// entry.
+// states is a hash table of gstates by goroutine id, with linear probing. It always has at least
+// one free entry.
 type states []atomic.Pointer[gstate]
 
 func (s states) find(id uintptr) (g *gstate, at int) {
@@ -221,7 +219,7 @@ func (c *collector) state() *gstate {
 	return g
 }
 
-// hasRoom reports whether there is room for another event.
+// hasRoom reports whether another event may be recorded. If not, it counts the event as dropped.
 func (c *collector) hasRoom() bool {
 	if c.closed.Load() {
 		return false
@@ -293,7 +291,7 @@ func (c *collector) End(id device.SpanID) {
 		}
 		return
 	}
-	// The program closes its own span on another goroutine.
+	// The program closes its own span on another goroutine, so search the other goroutines.
 	c.mu.Lock()
 	all := c.all
 	c.mu.Unlock()
@@ -304,7 +302,8 @@ func (c *collector) End(id device.SpanID) {
 	}
 }
 
-// end closes a span that is open on g. Later spans within it that were never closed end too.
+// end closes the span with the given id if it is open on g. It also ends later spans within it that
+// were never closed.
 func (c *collector) end(g *gstate, id device.SpanID, now time.Duration) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -343,7 +342,8 @@ func numberOf(s device.Stream) uint64 {
 }
 
 func (c *collector) Kernel(k device.KernelEvent) {
-	if k.Recorded { // primitives of a captured graph are reported when the graph runs
+	// the primitive is only captured in a graph, and is reported when the graph runs
+	if k.Recorded {
 		return
 	}
 	g := c.enter()
@@ -353,7 +353,7 @@ func (c *collector) Kernel(k device.KernelEvent) {
 	defer g.mu.Unlock()
 	e := g.kernels.add()
 	e.in, e.g, e.device, e.primitive, e.work, e.start, e.end, e.half, e.whole = g.top(), g, k.Device, k.Primitive, k.Work, k.Start, k.End, k.Type.IsHalf(), k.Type.IsInteger()
-	// Keep only the stream's number. A reference would prevent the driver from reusing the stream.
+	// Keep only the stream's number: with a reference to the stream, the driver could not reuse it.
 	if len(k.Launches) > 0 {
 		e.gpu = &launched{stream: numberOf(k.Stream), launches: k.Launches}
 	}
@@ -397,8 +397,8 @@ func (c *collector) Memory(e device.MemoryEvent) {
 	a.in, a.g, a.device, a.addr, a.at, a.bytes, a.inUse, a.pinned = g.top(), g, e.Device, e.Addr, device.Now(), e.Bytes, e.InUse, e.Pinned
 }
 
-// enter returns the calling goroutine's state with its lock held, ready for another event. It
-// returns nil if there is no room for the event.
+// enter returns the calling goroutine's state, locked, for another event. It returns nil if no more
+// events may be recorded.
 func (c *collector) enter() *gstate {
 	g := c.state()
 	g.mu.Lock()
@@ -409,8 +409,8 @@ func (c *collector) enter() *gstate {
 	return g
 }
 
-// finish stops the collector and returns the recorded work of all goroutines. It drops later events
-// of calls in progress. Open spans end at the time of finish.
+// finish stops the collector and returns the recorded work of all goroutines. Calls in progress
+// drop their later events. Open spans end at the time of finish.
 func (c *collector) finish() []*gstate {
 	c.closed.Store(true)
 	c.ended = device.Now()

@@ -8,6 +8,6 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// cpuTime returns the elapsed time, because the CPU time of the process is difficult to get on this
-// system.
+// cpuTime returns the elapsed time, because Go has no portable way to get the CPU time of the
+// process.
 func cpuTime() time.Duration { return device.Now() }

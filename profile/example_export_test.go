@@ -26,7 +26,8 @@ func products() *profile.Profile {
 	return prof
 }
 
-// Calls with the same operand shapes share a row: key_averages(group_by_input_shape=True).
+// ByShape puts calls with the same operand shapes into one row:
+// key_averages(group_by_input_shape=True).
 func ExampleByShape() {
 	for _, r := range products().KeyAverages(profile.ByShape()).Rows {
 		if r.Key == "matmul" {
@@ -38,7 +39,7 @@ func ExampleByShape() {
 	// matmul [[3, 3] [3, 3]] 2
 }
 
-// Calls from the same line share a row: key_averages(group_by_stack_n=1).
+// ByStack puts calls from the same line into one row: key_averages(group_by_stack_n=1).
 func ExampleByStack() {
 	for _, r := range products().KeyAverages(profile.ByStack(1)).Rows {
 		if r.Key == "matmul" {

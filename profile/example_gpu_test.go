@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// onGPU returns a profile of two products on an emulated GPU. The times come from the emulator's
+// onGPU returns a profile of two products on an emulated GPU, whose times come from the emulator's
 // cost model.
 func onGPU() *profile.Profile {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
@@ -31,8 +31,8 @@ func onGPU() *profile.Profile {
 	return prof
 }
 
-// The profile has only the times of the GPU (CUDA is one of torch's activities). The example prints
-// them as numbers instead of a table: the averages of one op, and the sum of all rows.
+// CUDA is one of torch's activities: the profile has only the times of the GPU. The example prints
+// averages as numbers instead of a table: those of one op, and the sum of all rows.
 func ExampleAverage() {
 	a := onGPU().KeyAverages()
 	total := a.Total()
@@ -51,8 +51,8 @@ func ExampleAverage() {
 	// two products
 }
 
-// Fraction says how close a kernel comes to its device's peak. The program can give the peak, or
-// the device reports it. Otherwise it is measured, as here for the CPU.
+// Fraction says how near a kernel comes to its device's peak. The program or the device may provide
+// the peak. Otherwise it is measured, as here for the CPU.
 func ExampleRooflines() {
 	host, err := device.Open("cpu")
 	if err != nil {
@@ -80,7 +80,7 @@ func ExampleRooflines() {
 	// cuda:0: 64000 GFLOP/s, 3350 GB/s (the emulator's cost model)
 }
 
-// Report returns all tables in one text, as WriteFile writes them to profile.txt.
+// Report returns all tables as one text, as WriteFile writes it to a .txt file.
 func ExampleProfile_Report() {
 	for part := range strings.SplitSeq(onGPU().Report(), "\n\n") {
 		if !strings.Contains(part, "\n") {
@@ -94,8 +94,8 @@ func ExampleProfile_Report() {
 	// Kernels and what the device could do
 }
 
-// Only one profile can run at a time. A profile that has recorded nothing yet cannot be written.
-// Programs can recognise both errors.
+// Only one profile can run at a time, and a profile that has recorded nothing cannot be written. A
+// program can recognise both errors.
 func ExampleStart() {
 	prof, err := profile.Start(profile.Options{Schedule: profile.Schedule{SkipFirst: 10, Active: 1}})
 	if err != nil {

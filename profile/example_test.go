@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The profile shows three calls of a layer, and its ops. Times differ from run to run, but counts
-// and operations do not.
+// The profile shows a layer that is called three times, and its ops. Times differ from run to run,
+// but counts and operations do not.
 func Example() {
 	fc := nn.NewLinear(8, 4)
 	prof, err := profile.Start(profile.Options{FLOPs: true})
@@ -64,7 +64,7 @@ func ExampleSpan() {
 	// op add 1
 }
 
-// Of ten steps, the schedule records the third, the fourth, the seventh and the eighth.
+// The schedule records the third, fourth, seventh and eighth of ten steps.
 func ExampleSchedule() {
 	s := profile.Schedule{Wait: 1, Warmup: 1, Active: 2, Repeat: 2}
 	var actions []profile.Action
@@ -72,7 +72,7 @@ func ExampleSchedule() {
 		actions = append(actions, s.Action(step))
 	}
 	fmt.Println(actions)
-	// the first cycle has no Wait
+	// skips Wait in the first cycle
 	first := profile.Schedule{Wait: 1, Active: 1, SkipFirstWait: true}
 	fmt.Println(first.Action(0), first.Action(1), first.Action(2))
 	// Output:

@@ -18,11 +18,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// hostile are names that a careless writer would not escape correctly.
+// hostile are names with characters that a writer has to escape.
 var hostile = []string{"quote\" and \\ backslash", "line\nbreak\x00\x1b[31m", "not UTF-8 \xff\xfe", "</script><b>", "semi;colon", strings.Repeat("long", 500)}
 
-// traced returns a profile of a step on the emulated GPU. It has hostile names, and scopes that end
-// in unusual orders.
+// traced returns a profile of a step on the emulated GPU, with hostile names, and with scopes that
+// end in unusual orders.
 func traced(t *testing.T) *profile.Profile {
 	tr := newTrainer(emulate(t))
 	return recorded(t, profile.Options{Memory: true, Shapes: true, Stacks: true}, func(p *profile.Profile) {
@@ -52,8 +52,8 @@ type chromeEvent struct {
 	Args                     map[string]any
 }
 
-// The trace follows the rules of its viewers. It has the required fields and is in order. Slices
-// nest on their track. Flows begin and end in slices, asynchronous events are in pairs, and
+// The trace follows the rules of its viewers. Events have the required fields and are in order.
+// Slices nest on their track. Flows begin and end in slices, asynchronous events are in pairs, and
 // counters are numeric.
 func TestTrace(t *testing.T) {
 	p := traced(t)
@@ -141,7 +141,7 @@ func TestTrace(t *testing.T) {
 			t.Errorf("unknown phase %q", e.Ph)
 		}
 	}
-	const eps = 1e-3 // half a unit of the last digit, for both ends
+	const eps = 1e-3 // half a unit of the last digit, for each of the two ends
 	gpu := 0
 	for at, list := range slices {
 		if !named[at] {
@@ -214,7 +214,7 @@ func TestPprof(t *testing.T) {
 	if err := p.WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
-	// The first time, the go command builds pprof. Later it is in the build cache.
+	// The go command builds pprof the first time, and later takes it from the build cache.
 	tool, err := exec.Command("go", "tool", "-n", "pprof").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func TestPprof(t *testing.T) {
 	}
 }
 
-// In lines of stacks, semicolons separate the frames, and a number is at the end. The numbers add
+// In a line of stacks, semicolons separate the frames, and a number follows them. The numbers add
 // up to the total.
 func TestStacks(t *testing.T) {
 	p := traced(t)

@@ -13,9 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/profile"
 )
 
-// The disk is full: the system does not let files of this process grow beyond 1 KiB, so a write
-// fails in its middle. The old file stays, no other file remains, and a typed error gives the
-// reason.
+// On a full disk a write fails before its end. Here the system does not let files of this process
+// grow beyond 1 KiB. The old file stays, no other file remains, and a typed error gives the reason.
 func TestFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

@@ -95,7 +95,7 @@ func TestActivities(t *testing.T) {
 	}
 }
 
-// lineAfter returns a line of the test, in the form of the reports. The line is offset lines after
+// lineAfter returns a source line of the test, as reports show it. The line is offset lines below
 // the call of lineAfter.
 func lineAfter(offset int) string {
 	_, file, line, _ := runtime.Caller(1)
@@ -174,8 +174,8 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// The profile resolves the times of a step at the next step, so that nothing waits for them. After
-// many steps no time is missing.
+// The profile reads the times of a step one step later, so that nothing waits for them. After many
+// steps no time is missing.
 func TestStepsOnGPU(t *testing.T) {
 	tr := newTrainer(emulate(t))
 	p := recorded(t, profile.Options{}, func(p *profile.Profile) {
@@ -198,7 +198,7 @@ func TestStepsOnGPU(t *testing.T) {
 	}
 }
 
-// Report is a text for readers without a viewer.
+// A .txt file holds all tables of a report, with the names of layers and kernels.
 func TestReport(t *testing.T) {
 	tr := newTrainer(emulate(t))
 	p := recorded(t, profile.Options{FLOPs: true}, func(*profile.Profile) { tr.step() })
@@ -217,7 +217,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Ops that are captured in a graph have not run. Each replay counts as one piece of device work.
+// Ops that are captured in a graph have not run and are not counted. Each replay counts as one
+// piece of device work.
 func TestGraph(t *testing.T) {
 	dev := emulate(t)
 	x := tensor.Root().On(dev).Ones(300)
@@ -255,7 +256,7 @@ func TestGraph(t *testing.T) {
 	}
 }
 
-// A profile keeps no stream alive. The driver reuses streams while it runs.
+// A profile keeps no reference to a stream, so the driver can reuse streams meanwhile.
 func TestStreamsAreNotKept(t *testing.T) {
 	dev := emulate(t)
 	x := tensor.Root().On(dev).Ones(8)
@@ -272,10 +273,10 @@ func TestStreamsAreNotKept(t *testing.T) {
 				if err := st.Synchronize(); err != nil {
 					t.Fatal(err)
 				}
-				x.Fill(1) // now another stream is the last that reads x
+				x.Fill(1) // from now on, another stream is the last that reads x
 			}()
 			runtime.GC()
-			time.Sleep(time.Millisecond) // give cleanups time to run
+			time.Sleep(time.Millisecond) // let cleanups run
 		}
 	})
 	if len(seen) > 30 {

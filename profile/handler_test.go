@@ -25,7 +25,7 @@ func idle(t *testing.T) {
 }
 
 // A handler may fail, panic, stop the profile or step it. Afterwards the profile has ended or
-// continues, and another profile can start after its end.
+// continues. When it has ended, another profile can start.
 func TestHandlers(t *testing.T) {
 	every := profile.Schedule{Active: 1}
 	t.Run("error", func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestHandlers(t *testing.T) {
 		calls := 0
 		p, err := profile.Start(profile.Options{Schedule: profile.Schedule{Active: 1, Wait: 1}, OnTraceReady: func(p *profile.Profile) error {
 			calls++
-			// Stop has already marked the profile as stopped
+			// the profile already counts as stopped
 			if err := p.Step(); !errors.Is(err, profile.ErrStopped) {
 				return err
 			}
@@ -108,7 +108,7 @@ func TestHandlers(t *testing.T) {
 	})
 }
 
-// Start refuses invalid schedules. The Action of an invalid schedule is always None, without a
+// Start refuses invalid schedules. For an invalid schedule, Action always returns None, without a
 // division by zero or an overflow.
 func TestWrongSchedules(t *testing.T) {
 	for _, s := range []profile.Schedule{

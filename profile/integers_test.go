@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The peak of floats does not bound a product of int8. Its FLOPs are counted as usual.
+// The peak for floats does not limit products of int8. Their FLOPs are counted as usual.
 func TestRooflineOfIntegers(t *testing.T) {
 	p := recorded(t, profile.Options{}, func(*profile.Profile) {
 		tensor.Do(func(s *tensor.Scope) {
@@ -23,7 +23,8 @@ func TestRooflineOfIntegers(t *testing.T) {
 			continue
 		}
 		found = true
-		if r.Work.FLOPs != 2*64*64*64 || r.By != "memory" || r.Bound.Nanoseconds() != 1228 { // 24 KiB
+		// the bound is the time for 24 KiB of memory traffic
+		if r.Work.FLOPs != 2*64*64*64 || r.By != "memory" || r.Bound.Nanoseconds() != 1228 {
 			t.Errorf("%d FLOPs, bound %v by %s; want 524288, 1.228µs by memory", r.Work.FLOPs, r.Bound, r.By)
 		}
 	}

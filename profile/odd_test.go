@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sane checks conditions that hold for every profile. Self is at most total, layers sum to the
+// sane checks conditions that hold for every profile: self is at most total, layers add up to the
 // whole, and reports and files can be written.
 func sane(t *testing.T, p *profile.Profile) {
 	t.Helper()
@@ -41,7 +41,7 @@ func sane(t *testing.T, p *profile.Profile) {
 }
 
 // Any goroutine may stop the profile while other goroutines train on several devices and step the
-// profile. All get the same result, and the recording is complete.
+// profile. All calls of Stop return the same result, and the recording is complete.
 func TestStopElsewhere(t *testing.T) {
 	devs, err := cuda.Emulate("emulate:2,mem=64MiB")
 	if err != nil {
@@ -66,7 +66,7 @@ func TestStopElsewhere(t *testing.T) {
 			}
 		})
 	}
-	for i := range steps { // wait until all goroutines have begun
+	for i := range steps { // wait until every goroutine has begun
 		for steps[i].Load() == 0 {
 			time.Sleep(time.Millisecond)
 		}
@@ -126,8 +126,9 @@ func TestPanicInSpan(t *testing.T) {
 	sane(t, p)
 }
 
-// A step runs out of memory and is repeated in halves. The memory of the failed attempt is freed
-// within the step. The profile has both halves, and the copies for which the step waited.
+// A step runs out of memory and is repeated with the batch in halves. The memory of the failed
+// attempt is freed within the step. The profile has both halves, and the copies for which the step
+// waited.
 func TestOutOfMemoryStep(t *testing.T) {
 	devs, err := cuda.Emulate("emulate,mem=1MiB,segment=64KiB")
 	if err != nil {
@@ -212,7 +213,7 @@ func TestDeviceFails(t *testing.T) {
 	}
 }
 
-// A profile keeps at most the configured number of events. It says how many events it has dropped.
+// A profile keeps at most MaxEvents events. It says how many events it has dropped.
 func TestManyEvents(t *testing.T) {
 	n := 1_000_000
 	if testing.Short() {

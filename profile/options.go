@@ -9,26 +9,26 @@ import (
 // Options chooses what a profile records. The zero value records the times of all devices from
 // Start to Stop.
 type Options struct {
-	// CPU and CUDA are torch's activities. They are the devices whose times the reports show. If
-	// neither is set, both are shown.
+	// CPU and CUDA are torch's activities: the devices whose times the reports show. If neither is
+	// set, both are shown.
 	CPU, CUDA bool
 	Memory    bool // record allocations and frees by op: torch's profile_memory
 	Shapes    bool // record the shapes of operands: torch's record_shapes
-	// record the Go stack of each op: torch's with_stack. This takes a tenth of a microsecond for
-	// each op, and some microseconds when a stack occurs for the first time.
+	// record the Go stack of each op: torch's with_stack. This takes 0.1 µs for each op, and some
+	// microseconds for a new stack.
 	Stacks bool
-	// show a column of FLOPs: torch's with_flops. FLOPs are counted in any case.
+	// show a column of FLOPs: torch's with_flops; FLOPs are counted anyway
 	FLOPs bool
-	// Modules has the names of layers, as nn.ModuleNames of a model returns them. Its keys are
+	// Modules holds the names of layers, as nn.ModuleNames of a model returns them. Its keys are
 	// pointers to layers. A layer without an entry is named by its type and a number, such as
 	// Linear_0.
 	Modules map[any]string
 	// Schedule chooses which steps are recorded. The zero value records all steps. Profile.Step
 	// ends a step.
 	Schedule Schedule
-	// OnTraceReady is called by Step or Stop at the end of each cycle of the schedule. At that time
-	// the profile holds the events of the cycle. If OnTraceReady returns an error, the profile
-	// ends, and Step or Stop returns this error.
+	// OnTraceReady is called by Step or Stop at the end of each cycle of the schedule, when the
+	// profile holds the events of that cycle. If OnTraceReady returns an error, the profile ends,
+	// and Step or Stop returns this error.
 	OnTraceReady func(*Profile) error
 	// MaxEvents limits the number of spans, kernels, copies, waits and allocations that are kept in
 	// a cycle. 0 means 1<<18. They take about 50 MB, and twice as much while reports are made.
@@ -42,7 +42,7 @@ const defaultEvents = 1 << 18
 // kept. There are Repeat cycles, or infinitely many if Repeat is 0.
 type Schedule struct {
 	Wait, Warmup, Active, Repeat, SkipFirst int
-	// SkipFirstWait omits the Wait steps of the first cycle.
+	// SkipFirstWait skips the Wait steps of the first cycle.
 	SkipFirstWait bool
 }
 
@@ -53,8 +53,8 @@ type Action uint8
 const (
 	None          Action = iota
 	Warmup               // record and discard
-	Record               // record and keep
-	RecordAndSave        // record and keep the last step of a cycle
+	Record               // record
+	RecordAndSave        // record, as the last step of a cycle
 )
 
 // String returns torch's name of the action.
@@ -94,10 +94,10 @@ func (s Schedule) Action(step int) Action {
 	return RecordAndSave
 }
 
-// An Error says what is wrong with a call of this package. Err, if set, is the cause of the error,
-// which errors.Is finds.
+// An Error says what is wrong with a call of this package. Err, if not nil, is the cause, which
+// errors.Is finds.
 type Error struct {
-	Op  string // the call: "start", "table", …
+	Op  string // the function or method: "start", "table", …
 	Msg string
 	Err error
 }
@@ -117,8 +117,8 @@ var (
 	ErrKey = errors.New("unknown key")
 )
 
-// wrong reports whether the schedule is invalid. It bounds the fields, so that their sums do not
-// overflow.
+// wrong reports whether the schedule is invalid. It also limits the fields, so that their sums do
+// not overflow.
 func (s Schedule) wrong() bool {
 	for _, n := range []int{s.Wait, s.Warmup, s.Active, s.Repeat, s.SkipFirst} {
 		if n < 0 || n > math.MaxInt/8 {

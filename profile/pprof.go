@@ -10,11 +10,11 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// protobuf is an encoded protocol buffer message. The field numbers below are those of
+// protobuf is an encoded protocol buffer message. The numbers of fields below are those of
 // https://github.com/google/pprof/blob/main/proto/profile.proto.
 type protobuf []byte
 
-// number appends a numeric field, unless it is 0.
+// number appends a numeric field, but no field for 0.
 func (p *protobuf) number(field protowire.Number, v int64) {
 	if v != 0 {
 		*p = protowire.AppendTag(*p, field, protowire.VarintType)
@@ -38,8 +38,8 @@ func (p *protobuf) packed(field protowire.Number, list []int64) {
 }
 
 // sampleTypes are the values of a sample, in this order. "cpu" is time of the host, and "gpu" is
-// time of devices. "moved" is the number of bytes that primitives and copies read and write.
-// "allocated" is the number of bytes of allocations.
+// time of devices. "moved" counts bytes that primitives and copies read and write. "allocated"
+// counts bytes of allocations.
 var sampleTypes = [][2]string{{"cpu", "nanoseconds"}, {"gpu", "nanoseconds"}, {"flops", "count"}, {"moved", "bytes"}, {"allocated", "bytes"}}
 
 const (
@@ -51,13 +51,12 @@ const (
 	values
 )
 
-// frame is a line of a sample's stack.
+// frame is a frame of a sample's stack.
 type frame struct {
 	function, file string
 	line           int
 }
 
-// sampleKey identifies a sample.
 type sampleKey struct {
 	in     *span
 	leaf   string
@@ -112,7 +111,7 @@ func (w *pprofWriter) location(f frame) int64 {
 	return n
 }
 
-// samples sums up the values by stack.
+// samples adds up the values of each stack.
 func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64) {
 	sum = map[sampleKey]*[values]int64{}
 	at := func(k sampleKey) *[values]int64 {
@@ -144,7 +143,7 @@ func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64)
 		}
 	}
 	for _, k := range r.kernels {
-		if !onGPU(k.device) { // the CPU's time belongs to the op
+		if !onGPU(k.device) { // the op already counts the CPU's time
 			v := at(sampleKey{k.in, "", k.device.Name()})
 			v[valueFLOPs] += int64(k.work.FLOPs)
 			v[valueMoved] += int64(k.work.Bytes)
@@ -158,12 +157,12 @@ func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64)
 	return order, sum
 }
 
-// stack returns the frames of a sample, innermost first. They are the kernel or call, the spans
-// around it, and the program's own frames if they were recorded.
+// stack returns the frames of a sample, innermost first: the kernel or call, the spans around it,
+// and the program's own frames if they were recorded.
 func (k sampleKey) stack() []frame {
 	var list []frame
 	if k.leaf != "" {
-		// remove parentheses from the name, since pprof would take them for arguments
+		// pprof would take parentheses in a name for arguments
 		list = append(list, frame{function: strings.NewReplacer("(", "", ")", "").Replace(k.leaf)})
 	}
 	for p := k.in; p != nil; p = p.parent {
@@ -187,7 +186,6 @@ func (k sampleKey) stack() []frame {
 	return list
 }
 
-// writePprof writes a gzipped profile.proto message.
 func (r *record) writePprof(out io.Writer) error {
 	w := &pprofWriter{strings: map[string]int64{}, functions: map[[2]string]int64{}, locations: map[frame]int64{}}
 	w.str("")

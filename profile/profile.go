@@ -7,27 +7,27 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A Profile is a recording, running or finished. With a schedule, its reports cover the last
-// finished cycle. Without a schedule they cover everything from Start to Stop.
+// A Profile is a recording in progress or a finished one. With a schedule, its reports cover the
+// last finished cycle. Otherwise they cover everything from Start to Stop.
 type Profile struct {
 	o Options
 
 	mu      sync.Mutex
 	step    int
 	action  Action
-	c       *collector // the running collector; nil while nothing is recorded
+	c       *collector // nil while nothing is recorded
 	mark    device.SpanID
-	pending []pendingRun // times of earlier steps that are not yet resolved
+	pending []pendingRun // times of earlier steps, to be read from the device
 	seen    map[*gstate]progress
 	stopped bool
 	err     error
-	data    *record // the finished recording
+	data    *record // the last finished recording
 }
 
-// progress has the numbers of a goroutine's kernels and copies that Profile.gather has processed.
+// progress says how many kernels and copies of a goroutine Profile.gather has processed.
 type progress struct{ kernels, copies int }
 
-// pendingRun is a time on the device that must be resolved. It also says where to store the time.
+// pendingRun is a time that must be read from the device, with the variable to store it in.
 type pendingRun struct {
 	from  device.Interval
 	store func(interval)
@@ -57,9 +57,9 @@ var running struct {
 	p *Profile
 }
 
-// enter begins a step. The caller holds p.mu, unless no other goroutine knows p yet.
+// enter begins a step. The caller holds p.mu, or is the only one that knows p.
 func (p *Profile) enter(a Action) error {
-	if p.c != nil && p.action == Warmup && a != Warmup { // discard the events of the warmup
+	if p.c != nil && p.action == Warmup && a != Warmup { // discard the events of the warm-up
 		p.end()
 		p.resolve(true)
 		p.c = nil
@@ -85,7 +85,7 @@ func (p *Profile) end() []*gstate {
 	return p.c.finish()
 }
 
-// Step ends a step of the training loop: torch's prof.step(). If the end of the step ends a cycle
+// Step ends a step of the training loop: torch's prof.step(). If the step was the last of a cycle
 // of the schedule, Step calls OnTraceReady. An error of OnTraceReady ends the profile, and Step
 // returns it.
 func (p *Profile) Step() error {
@@ -119,7 +119,7 @@ func (p *Profile) StepNumber() int {
 	return p.step
 }
 
-// save ends a cycle. The caller holds p.mu, but save releases it while OnTraceReady runs.
+// save ends a cycle. The caller holds p.mu, which save releases while OnTraceReady runs.
 func (p *Profile) save() error {
 	states := p.end()
 	p.resolve(true)
@@ -141,7 +141,7 @@ func (p *Profile) Stop() error {
 	if p.stopped {
 		return p.err
 	}
-	// Even if the handler panics, another profile must be able to start.
+	// Another profile must be able to start even if the handler panics.
 	defer p.stop()
 	p.stopped = true
 	switch {
@@ -156,7 +156,7 @@ func (p *Profile) Stop() error {
 	return p.err
 }
 
-// stop makes it possible to start another profile.
+// stop lets another profile start.
 func (p *Profile) stop() {
 	p.stopped = true
 	running.Lock()
@@ -166,8 +166,9 @@ func (p *Profile) stop() {
 	running.Unlock()
 }
 
-// resolve resolves the times of work that was queued before the previous call, or of all work. Some
-// work has no time, because it failed or was captured in a graph. The reports count such work.
+// resolve reads the times of device work. If all is false, it reads only those of work that was
+// queued before the previous call. Work that has failed, or that was captured in a graph, has no
+// time. The reports count such work.
 func (p *Profile) resolve(all bool) {
 	if all {
 		p.gather()
@@ -182,7 +183,7 @@ func (p *Profile) resolve(all bool) {
 	}
 }
 
-// gather collects the work that was queued since the previous call.
+// gather collects the device work that was queued since the previous call.
 func (p *Profile) gather() {
 	c := p.c
 	c.mu.Lock()
@@ -232,7 +233,7 @@ func Span(name string) func() {
 
 func nothing() {}
 
-// record returns the finished recording. If there is none, it returns an empty record.
+// record returns the last finished recording, or an empty record if there is none.
 func (p *Profile) record() *record {
 	p.mu.Lock()
 	defer p.mu.Unlock()

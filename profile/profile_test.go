@@ -73,7 +73,7 @@ func emulate(t testing.TB) device.Device {
 	return devs[0]
 }
 
-// recorded runs f under a profile and returns the profile.
+// recorded runs f while a profile records, and returns the profile.
 func recorded(t testing.TB, o profile.Options, f func(p *profile.Profile)) *profile.Profile {
 	t.Helper()
 	p, err := profile.Start(o)
@@ -104,11 +104,11 @@ func rowOf(t *testing.T, a *profile.Averages, key string) profile.Average {
 	return profile.Average{}
 }
 
-// nearTime compares sums of times. Each time was truncated to a nanosecond.
+// nearTime compares sums of times, each of which was truncated to a nanosecond.
 func nearTime(a, b time.Duration) bool { return a-b < time.Microsecond && b-a < time.Microsecond }
 
 // In the profile of a step on the CPU, ops, gradients, layers and scopes have rows. Self times add
-// up to the whole. Each layer has its own work and the work of its gradients.
+// up to the whole. A layer's row includes the work of its gradients.
 func TestCPU(t *testing.T) {
 	tr := newTrainer(open(t))
 	tr.step()
@@ -249,7 +249,7 @@ func TestStartStop(t *testing.T) {
 	}
 }
 
-// A schedule records only its active steps. Each cycle is separate.
+// A schedule records only its active steps. Each cycle is a separate recording.
 func TestSchedule(t *testing.T) {
 	var cycles [][]string
 	o := profile.Options{Schedule: profile.Schedule{SkipFirst: 1, Wait: 1, Warmup: 1, Active: 2, Repeat: 2}, OnTraceReady: func(p *profile.Profile) error {
@@ -278,7 +278,7 @@ func TestSchedule(t *testing.T) {
 	if p.StepNumber() != 12 {
 		t.Errorf("%d steps", p.StepNumber())
 	}
-	// At Stop, an unfinished cycle is delivered too. Stop returns the handler's error.
+	// Stop also passes an unfinished cycle to the handler, and returns the handler's error.
 	broken := errors.New("disk full")
 	p, err := profile.Start(profile.Options{Schedule: profile.Schedule{Active: 3}, OnTraceReady: func(*profile.Profile) error { return broken }})
 	if err != nil {
@@ -290,8 +290,8 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// Several goroutines train their own models while one profile records. One goroutine runs Backward
-// for another goroutine.
+// Several goroutines train their own models while one profile records. For one model, another
+// goroutine runs Backward.
 func TestConcurrent(t *testing.T) {
 	dev := open(t)
 	const n = 4
@@ -327,7 +327,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// The gradient of a layer belongs to the layer, even if another goroutine computes it.
+// The gradients of a layer's ops belong to the layer, even if another goroutine computes them.
 func TestBackwardElsewhere(t *testing.T) {
 	fc := nn.NewLinear(8, 8)
 	p := recorded(t, profile.Options{}, func(*profile.Profile) {
@@ -349,7 +349,7 @@ func TestBackwardElsewhere(t *testing.T) {
 	}
 }
 
-// A profile that is full drops events, reports this, and keeps running.
+// When a profile has reached its limit, it drops events, reports this, and keeps running.
 func TestDropped(t *testing.T) {
 	tr := newTrainer(open(t))
 	p := recorded(t, profile.Options{Memory: true, MaxEvents: 50}, func(*profile.Profile) { tr.step() })

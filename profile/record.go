@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// sums are the quantities that are summed up over spans.
+// sums are the quantities that are added up over spans.
 type sums struct {
 	cpu, gpu       time.Duration
 	cpuMem, gpuMem int
@@ -30,9 +30,9 @@ func (a *sums) add(b sums) {
 type record struct {
 	o            *Options
 	began, ended time.Duration
-	wall         time.Time // time of day when the recording began
+	wall         time.Time // time of day at the start of the recording
 	goroutines   int
-	// the spans sorted by number, so that a span comes after the spans that enclose it
+	// sorted by number, so that enclosing spans come first
 	spans   []*span
 	kernels []*kernel
 	copies  []*transfer
@@ -41,21 +41,21 @@ type record struct {
 	leaves  []leaf // work of the host within spans, and work of devices
 	layers  map[any]string
 	dropped int
-	// number of kernels and copies on a GPU that have no time although times were requested
+	// number of kernels and copies on a GPU whose requested times are missing
 	untimed  int
-	emulated bool // whether some times are those of an emulated device
+	emulated bool // some times are those of an emulated device
 }
 
-// leaf is a piece of work that contains no other work. It is a call of the GPU's driver, or work on
-// the device.
+// leaf is a piece of work that contains no other work: a call of the GPU's driver, or work on the
+// device.
 type leaf struct {
 	name       string
-	device     device.Device // the device that did the work; nil for the host
+	device     device.Device // device that did the work; nil for the host
 	stream     uint64
 	in         *span
 	g          *gstate
 	start, end time.Duration
-	cause      int // number of the host's call that caused device work; 0 if there is none
+	cause      int // number of the host's call that caused this device work; 0 if there is none
 	number     int // number of the leaf, counted from 1
 	work       device.Work
 	kernel     *kernel
@@ -91,20 +91,21 @@ func newRecord(c *collector, states []*gstate, o *Options) *record {
 	return r
 }
 
-// copyKey identifies a sequence of numbers for copied layers. Layers of the same type within the
-// same span share a sequence.
+// copyKey identifies a sequence of numbers for layers that are copies. Layers of the same type
+// within the same span share a sequence.
 type copyKey struct {
 	in   *span
 	name string
 }
 
-// nameLayers finds, for each span, the call of a layer to which it belongs. It names layers without
-// a name by their type and a number.
+// nameLayers finds, for each span, the call of a layer that contains it. It names layers without a
+// name by their type and a number.
 func (r *record) nameLayers() {
 	r.layers = map[any]string{}
 	count, copies := map[string]int{}, map[copyKey]int{}
 	ops, first := map[uint64]*span{}, map[string]*span{}
-	for _, p := range r.spans { // enclosing spans, and the op of a gradient, come first
+	// in an order in which enclosing spans, and the op of a gradient, come first
+	for _, p := range r.spans {
 		if p.recorded != 0 {
 			ops[p.recorded] = p
 		}
@@ -112,7 +113,7 @@ func (r *record) nameLayers() {
 			p.again = q.kind == device.SpanBackward || q.again && q.kind != device.SpanModule
 			p.inner = q.inner
 		}
-		// a gradient belongs to the layer whose op it differentiates
+		// a gradient belongs to the layer of the op that it differentiates
 		if p.kind == device.SpanBackward {
 			if op := ops[p.node]; op != nil {
 				p.inner = op.inner
@@ -122,8 +123,8 @@ func (r *record) nameLayers() {
 			continue
 		}
 		p.outer, p.inner = p.inner, p
-		// p.outer is the layer whose gradient caused the recomputing. The layer that encloses p is
-		// the layer around it.
+		// p.outer is the layer whose gradient caused the recomputing. Replace it by the layer
+		// around it, which encloses p.
 		if p.again && p.outer != nil {
 			p.outer = p.outer.outer
 		}
@@ -133,7 +134,7 @@ func (r *record) nameLayers() {
 			if p.outer != nil {
 				name = p.outer.name + "." + name
 			}
-			if p.again { // the number of a recomputed copy is unknown
+			if p.again { // the number of a recomputed copy is not known
 				p.name = name + " (computed again)"
 				continue
 			}
@@ -167,7 +168,7 @@ var driverCalls = map[string]string{
 	"wait for memory": "cuEventSynchronize",
 }
 
-// findLeaves lists the leaves: launches, copies and waits of the host, and kernels and copies on
+// findLeaves lists the leaves: launches, copies and waits of the host, and kernels and copies of
 // devices.
 func (r *record) findLeaves() {
 	add := func(l leaf) int {
@@ -194,7 +195,7 @@ func (r *record) findLeaves() {
 			l := &k.gpu.launches[i]
 			n := add(leaf{name: "cuLaunchKernel", in: k.in, g: k.g, start: l.Start, end: l.End})
 			run(leaf{name: l.Kernel, device: k.device, stream: k.gpu.stream, in: k.in, g: k.g, cause: n, work: work, kernel: k, launch: l}, k.gpu.runs[i], k.device)
-			work = device.Work{} // only the primitive's first kernel has the primitive's work
+			work = device.Work{} // the primitive's work counts for its first kernel only
 		}
 	}
 	for _, c := range r.copies {
@@ -215,7 +216,6 @@ func (r *record) findLeaves() {
 	}
 }
 
-// copyName returns torch's name of a copy.
 func copyName(c *transfer) string {
 	host := "Pageable"
 	if c.Pinned {
@@ -232,9 +232,9 @@ func copyName(c *transfer) string {
 	return "Memcpy PtoP (Device -> Device)"
 }
 
-// place moves device work in time. Work must follow the previous work on its stream, and must not
-// begin before it was queued. This corrects differences of clocks. The clocks of host and device
-// agree only to some microseconds, and the clock of an emulated device is independent.
+// place corrects the times of device work. Work must begin after the previous work on its stream
+// has ended, and after it was queued. The clocks of host and device agree only to some
+// microseconds, and the clock of an emulated device is independent.
 func (r *record) place() {
 	type track struct {
 		d device.Device
@@ -262,7 +262,7 @@ func (r *record) place() {
 // addUp sums up the leaves and spans within each span.
 func (r *record) addUp() {
 	for _, p := range r.spans {
-		if !p.loose { // the time of a loose span counts already for other spans of its goroutine
+		if !p.loose { // other spans on its goroutine already count the time of a loose span
 			p.self = sums{cpu: p.end - p.start}
 		}
 	}
@@ -301,7 +301,7 @@ func (r *record) addUp() {
 		p.total = p.self
 		p.total.cpu = p.end - p.start
 	}
-	// in descending order, inner spans come before the spans that enclose them
+	// in descending order, inner spans come first
 	for i := len(r.spans) - 1; i >= 0; i-- {
 		if p := r.spans[i]; p.parent != nil {
 			t := p.total

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The gradient of dropout is computed in the memory of the incoming gradient. It must not get the
-// name of the op that allocated this memory.
+// The gradient of dropout is computed in place, in the memory of the incoming gradient. It must not
+// get the name of the op that allocated this memory.
 func TestGradientInPlaceHasItsName(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(4, 4), nn.NewDropout(0.5), nn.NewLinear(4, 4))
 	p, err := profile.Start(profile.Options{})

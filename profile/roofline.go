@@ -15,20 +15,20 @@ import (
 )
 
 // A KernelBound compares a primitive's time with the least time that its work can take on the
-// device. The least time is max(FLOPs / peak FLOPs per second, bytes / peak bandwidth). For
-// products of integers it is bytes / peak bandwidth, because their peak is not known. [device.Work]
-// says what is counted.
+// device: max(FLOPs / peak FLOPs per second, bytes / peak bandwidth). For products of integers the
+// least time is bytes / peak bandwidth, because their peak is not known. [device.Work] says what is
+// counted.
 type KernelBound struct {
 	Device    string
 	Primitive string // name of the primitive: "matmul"
-	Kernel    string // the kernel that took most of the time on a GPU; "" on the CPU
+	Kernel    string // on a GPU, the kernel with the most time; "" on the CPU
 	Count     int
 	Time      time.Duration
-	Bound     time.Duration // the least possible time
+	Bound     time.Duration // least possible time
 	Work      device.Work
 	// By is the resource that limits the primitive: "memory" or "compute". It is "overhead" if the
-	// bound is below a microsecond for a call. In this case fixed costs of a call take most of the
-	// time, such as a launch or the start of workers.
+	// bound is below a microsecond for each call. In this case the fixed costs of a call, such as a
+	// launch or the start of workers, take most of the time.
 	By string
 
 	boundNs float64 // Bound in nanoseconds, with fractions
@@ -42,18 +42,18 @@ func (k *KernelBound) Fraction() float64 {
 	return k.boundNs / float64(k.Time)
 }
 
-// Rooflines compare the primitives with their devices' limits. The primitives that lose the most
+// Rooflines compares the primitives with their devices' limits. The primitives that lose the most
 // time come first.
 type Rooflines struct {
 	Rows  []KernelBound
-	Peaks map[string]device.Peak // the devices' peaks, by name
+	Peaks map[string]device.Peak // peaks of the devices, by name
 	notes []string
 }
 
 // Roofline compares each primitive's time with the least time that its work can take. The arguments
-// hold peaks by device name. If a device has no peak there, the device reports its peak, or
-// Roofline measures it, which takes some ten milliseconds. Roofline leaves out the program's own
-// kernels, because their work is unknown.
+// hold peaks by device name. For any other device, Roofline uses the peak that the device reports.
+// If the device reports none, Roofline measures it, which takes some ten milliseconds. Roofline
+// leaves out the program's own kernels, because their work is unknown.
 func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 	r := p.record()
 	f := &Rooflines{Peaks: map[string]device.Peak{}, notes: r.notes()}
@@ -97,7 +97,8 @@ func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 			arithmetic = peak.Half
 		}
 		compute := float64(k.work.FLOPs) / arithmetic * 1e9
-		if k.whole && k.primitive == "matmul" { // a device may be faster for int8 than for floats
+		// a device may be faster for int8 than for floats, so the peak of floats is no limit
+		if k.whole && k.primitive == "matmul" {
 			compute = 0
 		}
 		memory := float64(k.work.Bytes) / peak.Bytes * 1e9

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Schedules, and the formats of times and sizes, equal torch's.
+// Schedules are the same as torch's, and times and sizes have torch's formats.
 func TestAsTorch(t *testing.T) {
 	raw, err := os.ReadFile("testdata/torch.json")
 	if err != nil {

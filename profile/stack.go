@@ -9,38 +9,38 @@ import (
 	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
-// stack is a call stack. All events with the same stack share it.
+// stack is a call stack, shared by all events with this stack.
 type stack struct {
 	pcs  []uintptr
 	once sync.Once
-	// the program's own functions, innermost first; set when a recording is over
+	// the program's own functions, innermost first; set after a recording
 	frame []frame
-	asked string // the library's function that the program called, such as "optim.ClipGradNorm"
+	asked string // function of the library that the program called, such as "optim.ClipGradNorm"
 }
 
-// stackKey is a 128-bit hash of the result of [callsite.Returns]. It is assumed that no two stacks
-// have the same key.
+// stackKey is a 128-bit hash of the result of [callsite.Returns]. No two stacks are assumed to have
+// the same key.
 type stackKey [2]uint64
 
-// stacks caches the stacks of a goroutine. The runtime needs microseconds to unwind a stack, and a
+// stacks caches the stacks of a goroutine. To unwind a stack, the runtime needs microseconds, and a
 // training loop has the same stacks in each step. The return addresses can be read in some
-// nanoseconds, and show whether the cache has the stack.
+// nanoseconds. They are enough to find a stack in the cache.
 type stacks struct {
 	known map[stackKey]*stack
 	buf   [64]uintptr
 }
 
-// seenStacks are the stacks of all goroutines and profiles.
+// seenStacks holds the stacks of all goroutines and profiles.
 var seenStacks struct {
 	sync.Mutex
 	known map[stackKey]*stack
 }
 
-const mostStacks = 1 << 15 // number of stacks after which seenStacks is emptied
+const mostStacks = 1 << 15 // when it has this many stacks, seenStacks is emptied
 
-// mostFrames is the number of frames that are kept of a stack. It is less than the 64 return
-// addresses that a key covers, because the first of these belong to the tracer. So two stacks with
-// different kept frames have different keys.
+// mostFrames is the largest number of frames that is kept of a stack. It is less than 64, the
+// number of return addresses that a key covers, because the first of these belong to the tracer. So
+// two stacks with different kept frames have different keys.
 const mostFrames = 60
 
 // callerStack returns the stack of the caller of the calling function.
@@ -55,7 +55,7 @@ func (s *stacks) callerStack() *stack {
 // lookup returns the stack for a result of runtime.Callers.
 func (s *stacks) lookup(pcs []uintptr) *stack {
 	k := hash(pcs)
-	// Change the key, because the list of return addresses of another stack may be equal to pcs.
+	// Change the key, because another stack may have a list of return addresses that equals pcs.
 	k[0]++
 	if v := s.known[k]; v != nil {
 		return v
@@ -97,7 +97,7 @@ func (s *stacks) insert(k stackKey, pcs []uintptr) *stack {
 	return v
 }
 
-// resolve finds the program's own functions on the stack.
+// resolve determines which functions on the stack belong to the program.
 func (s *stack) resolve() {
 	s.once.Do(func() {
 		if len(s.pcs) == 0 {

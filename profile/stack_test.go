@@ -14,9 +14,9 @@ import (
 //go:noinline
 func asks(s *stacks) *stack { return s.callerStack() }
 
-// A walker calls itself on growing stacks. The calls are inlined, through an interface, deferred,
-// through a method value, and during a panic. It compares the recorded stack of each call with the
-// runtime's stack.
+// A walker calls itself, so that its stack grows. The calls are inlined, through an interface,
+// deferred, through a method value, and during a panic. In each call it compares the recorded stack
+// with the runtime's stack.
 type walker struct {
 	s     stacks
 	rng   *rand.Rand
@@ -42,7 +42,7 @@ func (w *walker) walk(depth int) {
 		f(depth - 1)
 	case 4:
 		w.large(depth - 1)
-	default: // here the walker runs in a deferred function during a panic
+	default: // in a deferred function during a panic
 		defer func() {
 			if recover() != nil {
 				w.walk(depth - 1)
@@ -84,8 +84,8 @@ func names(pcs []uintptr) (list []string) {
 	}
 }
 
-// The stack that is found from return addresses equals the runtime's stack. Meanwhile goroutines
-// grow their stacks, and the garbage collector shrinks them.
+// The stack found by return addresses equals the runtime's stack. Meanwhile goroutines grow their
+// stacks, and the garbage collector shrinks them.
 func TestStacksOfWalks(t *testing.T) {
 	rounds := 1500
 	if testing.Short() {
@@ -128,8 +128,8 @@ func TestStacksOfWalks(t *testing.T) {
 	}
 }
 
-// Two stacks are distinguished even if their only difference is far from the innermost call: up to
-// 80 calls of a recursive function lie between.
+// Two stacks are distinguished even if they differ only in a far outer call, with up to 80 calls of
+// a recursive function inside of it.
 func TestStacksOfRecursions(t *testing.T) {
 	w := &walker{}
 	for depth := range 80 {

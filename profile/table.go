@@ -84,8 +84,9 @@ type columnOf[T any] struct {
 	title string
 	left  bool
 	cell  func(v *T) string
-	lines func(v *T) []string // replaces cell, and returns several lines for a row
-	width int                 // maximum width of a cell, 0 for no limit; a column has at least 12
+	lines func(v *T) []string // lines returns several lines for a row, and replaces cell
+	// maximum width of a cell, 0 for no limit; a column has a width of at least 12
+	width int
 }
 
 type column = columnOf[Average]
@@ -133,7 +134,6 @@ func (a *Averages) Table(opts ...TableOption) (string, error) {
 
 var timeUnits = map[string]time.Duration{"s": time.Second, "ms": time.Millisecond, "us": time.Microsecond}
 
-// columns returns the columns of the table.
 func (a *Averages) columns(total *Average, width int, timeString func(time.Duration) string) []column {
 	what := a.keyName
 	if what == "" {
@@ -183,8 +183,8 @@ func (a *Averages) columns(total *Average, width int, timeString func(time.Durat
 		for i := range a.Rows {
 			most = max(most, a.Rows[i].FLOPs)
 		}
-		// The FLOPs have a unit that suits the largest value. torch uses the smallest value. Here
-		// all operations are counted, so the smallest value is too small for a good unit.
+		// FLOPs are shown in a unit that suits the largest value. torch uses the smallest value.
+		// Here all operations are counted, so the smallest value is too small for a good unit.
 		if most > 0 {
 			scale, unit := 1.0, 0
 			for float64(most) >= 1e6*scale && unit < 5 {
@@ -202,7 +202,7 @@ func (a *Averages) columns(total *Average, width int, timeString func(time.Durat
 	return list
 }
 
-// layOut writes a table. Columns are two spaces apart, with lines above and below.
+// layOut writes a table with two spaces between columns, and lines above and below.
 func layOut[T any](b *strings.Builder, columns []columnOf[T], rows []T) {
 	// texts of the cells, indexed by row, line within the row, and column
 	cells := make([][][]string, len(rows))
@@ -255,8 +255,8 @@ func layOut[T any](b *strings.Builder, columns []columnOf[T], rows []T) {
 	rule()
 }
 
-// cut shortens s to n characters. If n is 0 it does not shorten s. It replaces characters that
-// would break the line.
+// cut shortens s to n characters, or does not shorten it if n is 0. It also replaces characters
+// that would break the line.
 func cut(s string, n int) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

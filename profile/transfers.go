@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A Transfer sums up events that one line of a program caused. These are copies between the host
-// and a GPU, copies between GPUs, or waits.
+// A Transfer sums up events that one line of a program caused: copies between the host and a GPU,
+// copies between GPUs, or waits.
 type Transfer struct {
 	// line of the program, such as "train/main.go:31"; "" if no frame of the program is known
 	Site string
@@ -25,28 +25,28 @@ type Transfer struct {
 	Bytes   int
 	Pinned  bool // the host's memory was page-locked
 	Blocked bool // the host waited for the copy to finish
-	// whether it is the driver's own copy, for example of a table that a primitive needs
+	// the driver made the copy for itself, for example of a table that a primitive needs
 	Own bool
-	// time in the calls, which includes the wait if the calls block
+	// time in the calls, including the wait if a call blocks
 	Host time.Duration
 	// time on the device, which for a blocking copy includes the return to the host
 	GPU time.Duration
 }
 
-// Transfers has the copies between the host and GPUs, the copies between GPUs, and the waits of the
-// host. Transfers for which the host waited come before transfers for which it did not. In each of
-// the two groups, the most expensive transfers come first.
+// Transfers lists the copies between the host and GPUs, the copies between GPUs, and the waits of
+// the host. Transfers for which the host waited precede the others. Within each of these two
+// groups, the most expensive transfers come first.
 type Transfers struct {
 	Rows  []Transfer
 	notes []string
 }
 
-// staged marks copies between GPUs that go through the host's memory.
+// staged is appended to the name of copies between GPUs that go through the host's memory.
 const staged = " staged"
 
-// Transfers lists the copies between the host and GPUs, the copies between GPUs, and the waits of
-// the host. It lists them by the line of the program that caused them. Copies within a device are
-// kernels, so they are not in the list. Waits for the profile's own times are not in it either.
+// Transfers returns the copies between the host and GPUs, the copies between GPUs, and the waits of
+// the host, summed up by the line of the program that caused them. Copies within a device count as
+// kernels and are not included. Waits of the profile itself for times are not included either.
 func (p *Profile) Transfers() *Transfers {
 	r := p.record()
 	t := &Transfers{notes: r.notes()}
@@ -100,8 +100,8 @@ func (p *Profile) Transfers() *Transfers {
 }
 
 // origin returns the line of the program, and the op, that caused an event in span p with stack s.
-// If a goroutine of the library worked for another goroutine, the line comes from the span's
-// callers.
+// If the goroutine of the span worked for another goroutine, the line comes from the callers of the
+// span.
 func origin(p *span, s *stack) (site, op string) {
 	site, op = s.site(), s.entry()
 	if p != nil && p.kind != device.SpanScope && p.kind != device.SpanUser {
@@ -115,7 +115,7 @@ func origin(p *span, s *stack) (site, op string) {
 	return site, op
 }
 
-// hint returns advice on a transfer.
+// hint returns a line of advice on a transfer.
 func (t *Transfer) hint() string {
 	switch {
 	case t.Op == "item":

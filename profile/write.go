@@ -13,11 +13,11 @@ import (
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
 )
 
-// ErrEmpty means that nothing has been recorded yet, because no cycle has ended and the profile has
-// not been stopped.
+// ErrEmpty means that nothing has been recorded yet: no cycle has ended, and the profile has not
+// been stopped.
 var ErrEmpty = errors.New("nothing has been recorded")
 
-// WriteFile writes the recording in the format that the ending of path chooses:
+// WriteFile writes the recording in the format given by the extension of path:
 //
 //	.json, .json.gz   a trace: Profile.ExportChromeTrace
 //	.pb.gz, .pprof    for go tool pprof: Profile.ExportPprof
@@ -64,8 +64,9 @@ func (p *Profile) ExportChromeTrace(path string) error {
 //
 //	go tool pprof -top -sample_index=gpu prof.pb.gz
 //
-// A stack consists of kernel, op, layers and spans. With Options.Stacks it also has the program's
-// own functions. Labels name device, kind and module.
+// A stack consists of a kernel, the op that launched it, and the layers and spans around it. With
+// Options.Stacks it also has the program's own functions. Labels give the device, the kind and the
+// module.
 func (p *Profile) ExportPprof(path string) error {
 	return p.write(path, func(r *record, w io.Writer) error { return r.writePprof(w) })
 }
@@ -146,7 +147,7 @@ func (p *Profile) Report() string {
 	}
 	var b strings.Builder
 	part := func(title, table string, err error) {
-		if err != nil { // the key above is valid, so Table cannot fail
+		if err != nil { // cannot happen, since the sort key is valid
 			panic(err)
 		}
 		fmt.Fprintf(&b, "%s\n\n%s\n", title, table)

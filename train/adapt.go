@@ -23,22 +23,22 @@ type AdaptConfig struct {
 	Generator *tensor.Generator
 	Options   []tensor.Option // options of the scope in which Adapt computes a part
 
-	// Reduction says how the loss combines the losses of its samples. With [ReductionUnknown] Adapt
-	// finds the reduction when it first splits a batch. For this it evaluates the loss a few times,
-	// in evaluation mode and without gradients.
+	// Reduction says how the loss combines the losses of its samples. With [ReductionUnknown],
+	// Adapt finds the reduction when it first splits a batch. To find it, Adapt evaluates the loss
+	// a few times, in evaluation mode and without gradients.
 	Reduction Reduction
-	// Scale maps a loss to the value whose gradients are computed, as the Scale method of a
+	// Scale maps a loss to the value whose gradients are computed, as the method Scale of a
 	// gradient scaler does. A nil Scale means the loss itself.
 	Scale func(loss *tensor.Tensor) *tensor.Tensor
 
-	// Keep forbids [nn.SetCheckpointing]. Without Keep, Adapt switches it on as a last resort, when
-	// not even one sample fits. From then on Backward recomputes activations.
+	// Keep forbids [nn.SetCheckpointing]. Without Keep, Adapt calls it as a last resort, when not
+	// even one sample fits. From then on Backward recomputes activations.
 	Keep bool
 
 	// largest number of samples in a part, even if more would fit; 0 means that a batch is split
-	// only after it did not fit
+	// only if it did not fit
 	Most int
-	// number of steps without a failure before a larger part is tried again; 0 means 16
+	// number of steps without a failure after which a larger part is tried; 0 means 16
 	Probe int
 	// receives warnings, and a line when a split begins or changes; nil means no log
 	Log func(string)
@@ -64,25 +64,26 @@ const (
 //		})
 //	}
 //
-// If the computation of a batch runs out of memory, Adapt repeats it. It first repeats the whole
-// batch if there may be enough memory after all, because another program or a fragmented pool was
-// the cause. Otherwise it computes the batch in parts, which it halves until they fit. It adds up
-// the gradients of the parts, weighted by their numbers of samples. So the update equals that of
-// the whole batch except for rounding.
+// If the computation of a batch runs out of memory, Adapt repeats it. It repeats the whole batch
+// once if the cause may have gone, such as another program or a fragmented pool. Otherwise it
+// computes the batch in parts, which it halves until they fit. It adds up the gradients of the
+// parts, weighted by their numbers of samples. So the update equals that of the whole batch except
+// for rounding.
 //
 // Later batches start with the part size that fits. After Probe steps without a failure, Adapt
 // tries a larger size, between the size that fits and the size that did not fit. If there is no
-// size between, it tries the size that did not fit again. It does so less and less often.
+// size between them, it tries the size that did not fit again, at longer and longer intervals.
 //
 // A failed attempt changes nothing. Adapt closes its scope, and restores all gradients, including
 // those of earlier batches of the same step. It restores the generator and the model's buffers
-// (running statistics). For this purpose it copies the buffers when a batch begins. It calls the
-// function that computes the loss again, so any other side effect of that function happens again.
+// (running statistics), which it copies when a batch begins. It calls the function that computes
+// the loss again, so any other side effect of that function happens again.
 //
 // Splitting changes some results. Batch normalisation in training normalises over each part, and
-// updates its running statistics once for each part. Such a part has at least two samples. Dropout
-// may draw different numbers than for the whole batch. A loss that is neither a mean nor a sum over
-// samples is weighted by samples nevertheless. The first split logs which of these cases apply.
+// updates its running statistics once for each part. With batch normalisation, a part has at least
+// two samples. Dropout may draw different numbers than for the whole batch. A loss that is neither
+// a mean nor a sum over samples is weighted by samples nevertheless. The first split logs which of
+// these cases apply.
 //
 // Use an Adapt from one goroutine only.
 type Adapt struct {
@@ -91,32 +92,32 @@ type Adapt struct {
 	keep        keeper
 	loss        *tensor.Tensor
 	plan        plan
-	splitLogged bool // the log already says how splitting changes results
-	wholeLogged bool // the log already says that a batch cannot be split
-	pairs       bool // whether a part needs two samples, because of batch normalisation
-	recomputes  bool // whether checkpointing is on, so that Backward recomputes activations
+	splitLogged bool // the log has said how splitting changes results
+	wholeLogged bool // the log has said that a batch cannot be split
+	pairs       bool // a part needs two samples, because of batch normalisation
+	recomputes  bool // checkpointing is on, so Backward recomputes activations
 	stats       AdaptStats
 
 	changes        []string // sentences that say how the first split changes results
-	changesPending bool     // whether the changes must still be logged
+	changesPending bool     // the changes are not logged yet
 
-	// short is called when memory has run out, before caches are emptied. It may be nil.
+	// short is called when memory has run out, before the caches are emptied. It may be nil.
 	short func()
-	// spare is called after a failure, and frees memory that the training can do without. It
-	// returns false if there is none. It may be nil.
+	// spare is called after a failure. It frees memory that the training does not need, and returns
+	// false if there is none. It may be nil.
 	spare func() bool
 
 	team *team // computes batches on several devices; nil for one device
-	// quiet runs the Backward of each part except the last, without averaging over ranks. It may be
-	// nil.
+	// quiet calls f without averaging gradients over ranks. f is the Backward of a part that is not
+	// the last. quiet may be nil.
 	quiet func(f func())
 }
 
 // AdaptStats counts the failures from which an [Adapt] recovered.
 type AdaptStats struct {
-	Failures int // attempts at a batch, and changes run by Do, that ran out of memory
-	Redone   int // number of failures after which the same work was repeated
-	Probes   int // number of larger parts that were tried
+	Failures int // attempts that ran out of memory, at a batch or at a change run by Do
+	Redone   int // failures after which the same work was repeated
+	Probes   int // attempts with larger parts
 	Most     int // samples in a part at present; 0 if batches are whole
 
 	Checkpointing bool // whether Backward recomputes activations
@@ -188,11 +189,11 @@ func (a *Adapt) Step(opt interface {
 	return loss, nil
 }
 
-// Do runs a change. If memory runs out, the change must leave everything as it was. Examples are
-// the Step of every optimizer of package optim, clipping, averages, and your own code with this
+// Do runs a change. If the change runs out of memory, it must leave everything unchanged. Examples
+// are the Step of every optimizer of package optim, clipping, averages, and your own code with this
 // property. After such a failure Do empties the caches. If enough memory may then be free, it runs
-// the change once more. If this does not help, Do returns a *[MemoryError], whose field What is the
-// argument name. Other panics pass through.
+// the change once more. If this does not help, Do returns a *[MemoryError] whose field What is
+// name. Other panics pass through.
 func (a *Adapt) Do(name string, change func()) error {
 	for again := false; ; again = true {
 		err := outOfMemory(change)
@@ -238,7 +239,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	}
 	held, done := a.takeGradients(), false
 	defer func() {
-		// restore the gradients also after a panic that Adapt passes on
+		// restore the gradients even after a panic that Adapt passes on
 		if !done {
 			a.putBack(held)
 		}
@@ -246,7 +247,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	a.keep.taken = false
 	seed, offset := a.c.Generator.State()
 	ranks := a.ranks(b, n)
-	per := ceil(n, ranks) // largest number of samples that a device gets
+	per := ceil(n, ranks) // largest number of samples for one device
 	k, probe := a.plan.parts(per)
 	if k > 1 || ranks > 1 {
 		if why := indivisible(b, n); why != "" {
@@ -331,7 +332,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	return a.loss, nil
 }
 
-// failed counts an out-of-memory failure.
+// failed counts a failed attempt.
 func (a *Adapt) failed() {
 	a.stats.Failures++
 	if a.short != nil {
@@ -347,8 +348,8 @@ func (a *Adapt) mostParts(n int) int {
 	return n
 }
 
-// attempt computes the samples lo … hi-1 of a batch of n samples, in k parts. The result lone is
-// true if a part has one sample and batch normalisation needs more.
+// attempt computes the samples lo … hi-1 of a batch of n samples, in k parts. lone is true if a
+// part has a single sample and batch normalisation needs more.
 func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool) {
 	m := hi - lo
 	if n > 1 && m/k == 1 {
@@ -371,17 +372,17 @@ func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(
 	return false
 }
 
-// A share has three numbers of samples: those in a part of a batch, those on the device that
-// computes the part, and those in the whole batch.
+// A share holds three numbers of samples: in a part of a batch, on the device that computes the
+// part, and in the whole batch.
 type share struct{ part, device, batch int }
 
-// descend adds the gradient of a part's loss, multiplied by weight, and notes the loss. The flags
-// say whether the part is the first and the last on its device.
+// descend adds the gradient of a part's loss, multiplied by weight, and records the loss. first and
+// last say whether the part is the first or the last on its device.
 func (a *Adapt) descend(s *tensor.Scope, loss *tensor.Tensor, n share, weight float64, first, last bool) {
 	if loss == nil || loss.Size() != 1 {
 		panic(tensor.NewError("train", tensor.ErrShape, "the loss has to be one number", loss))
 	}
-	// Several devices average their gradients, weighted by samples, and add up their losses.
+	// Several devices average their gradients, weighted by samples. Their losses are added up.
 	factor, portion := float64(n.part)/float64(n.device), float64(n.part)/float64(n.batch)
 	if a.c.Reduction == ReductionSum {
 		factor, portion = float64(n.batch)/float64(n.device), 1
@@ -401,12 +402,11 @@ func (a *Adapt) descend(s *tensor.Scope, loss *tensor.Tensor, n share, weight fl
 	a.note(s, loss, portion, first)
 }
 
-// options returns the options of the scope in which a part is computed.
 func (a *Adapt) options() []tensor.Option {
 	return append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
 }
 
-// note adds the loss of a part, multiplied by the factor share, to the loss of the batch.
+// note adds the loss of a part, multiplied by share, to the loss of the batch.
 func (a *Adapt) note(s *tensor.Scope, loss *tensor.Tensor, share float64, first bool) {
 	if a.loss == nil {
 		ty := dtype.F32
@@ -428,8 +428,8 @@ func (a *Adapt) note(s *tensor.Scope, loss *tensor.Tensor, share float64, first 
 	}, tensor.NoGrad())
 }
 
-// takeGradients removes and returns the gradients of earlier batches. So a failed attempt can drop
-// its own gradients.
+// takeGradients removes and returns the gradients of earlier batches. A failed attempt can then
+// drop its own gradients without touching these.
 func (a *Adapt) takeGradients() []*tensor.Tensor {
 	var held []*tensor.Tensor
 	for i, p := range a.params {
@@ -443,7 +443,7 @@ func (a *Adapt) takeGradients() []*tensor.Tensor {
 	return held
 }
 
-// putBack replaces the parameters' gradients by those that takeGradients returned.
+// putBack replaces the parameters' gradients by held, the result of takeGradients.
 func (a *Adapt) putBack(held []*tensor.Tensor) {
 	for i, p := range a.params {
 		if held != nil {
@@ -454,8 +454,8 @@ func (a *Adapt) putBack(held []*tensor.Tensor) {
 	}
 }
 
-// merge adds the gradients of a batch to the gradients that takeGradients returned. It works in
-// place and allocates nothing. s is the scope of a capture; nil if the work is not captured.
+// merge adds the gradients of a batch to held, the result of takeGradients. It works in place and
+// allocates nothing. s is the scope of a capture, or nil outside of a capture.
 func (a *Adapt) merge(s *tensor.Scope, held []*tensor.Tensor) {
 	if held == nil {
 		return
@@ -476,9 +476,9 @@ func (a *Adapt) merge(s *tensor.Scope, held []*tensor.Tensor) {
 	}
 }
 
-// checkpoint switches checkpointing on, as the last resort. It reports whether this may help. This
-// is so if checkpointing was off and a part of the model can recompute. Afterwards batches are
-// whole again until a batch does not fit.
+// checkpoint switches checkpointing on, as the last resort. It reports whether this may help:
+// whether checkpointing was off and a part of the model can recompute. Afterwards batches are whole
+// again until a batch does not fit.
 func (a *Adapt) checkpoint() bool {
 	if a.recomputes || a.c.Keep || nn.SetCheckpointing(a.c.Model, true) == 0 {
 		return false
@@ -489,14 +489,13 @@ func (a *Adapt) checkpoint() bool {
 	return true
 }
 
-// state returns the state for a checkpoint.
 func (a *Adapt) state() map[string]any {
 	sd := a.plan.state()
 	sd["checkpointing"] = a.recomputes
 	return sd
 }
 
-// load restores a state.
+// load restores a state that the method state returned.
 func (a *Adapt) load(sd map[string]any) error {
 	on, ok := sd["checkpointing"].(bool)
 	if !ok {
@@ -545,9 +544,9 @@ func outOfMemory(f func()) (err error) {
 	return nil
 }
 
-// retryMayHelp reports whether the failed allocation may succeed at a second attempt. This is so if
-// the device had enough memory, but fragmented or held by other programs for a short time. For an
-// error without numbers it returns true.
+// retryMayHelp reports whether a failed allocation may succeed at a second attempt. It may if the
+// device had enough memory, which was fragmented or held by other programs for a short time. For an
+// error without numbers retryMayHelp returns true.
 func retryMayHelp(err error) bool {
 	var e device.ShortageError
 	if !errors.As(err, &e) {

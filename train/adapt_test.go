@@ -39,7 +39,7 @@ func convNet(dev device.Device) *nn.Sequential {
 	return nn.To(seeded(m), dev)
 }
 
-// seeded sets a model's parameters to the same values in each call.
+// seeded sets a model's parameters to the same values in every call.
 func seeded[M any](m M) M {
 	tensor.Do(func(s *tensor.Scope) {
 		for i, p := range nn.Parameters(m) {
@@ -49,7 +49,7 @@ func seeded[M any](m M) M {
 	return m
 }
 
-// pictures returns a set of n images with labels.
+// pictures returns a dataset of n images with labels.
 func pictures(t testing.TB, n int) *data.TensorDataset {
 	t.Helper()
 	var x, y *tensor.Tensor
@@ -73,7 +73,6 @@ func loader(t testing.TB, d data.Dataset, c data.Config) *data.Loader {
 	return l
 }
 
-// numbers returns the values of all parameters.
 func numbers(m any) (out []float64) {
 	for _, p := range nn.Parameters(m) {
 		out = append(out, p.Detach().Floats()...)
@@ -88,9 +87,9 @@ func farthest(a, b []float64) (d float64) {
 	return d
 }
 
-// A network trains even if a batch needs three times the memory of the device. This holds in the
-// user's own loop and in Fit. The parameters at the end are the same as on a large device. The
-// device has 512 KiB. FLAMBEAU_SOAK=1 uses a device with 6 MiB, and a batch that needs 18 MiB.
+// A network trains even if a batch needs three times the memory of the device, in the user's own
+// loop and in Fit. The final parameters are the same as on a large device. The device has 512 KiB.
+// With FLAMBEAU_SOAK=1 it has 6 MiB, and a batch needs 18 MiB.
 func TestTrainsWhatDoesNotFit(t *testing.T) {
 	batch, limit, need := 14, 512<<10, 1536<<10
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
@@ -178,7 +177,7 @@ type short struct {
 	calls []int
 }
 
-// check panics, as a device without enough memory does, if n samples do not fit.
+// check panics like a device without enough memory if n samples do not fit.
 func (s *short) check(n int) {
 	s.calls = append(s.calls, n)
 	if n >= s.at {
@@ -186,8 +185,8 @@ func (s *short) check(n int) {
 	}
 }
 
-// Adapt finds the size that fits by halving, and keeps it. It grows towards the size that did not
-// fit and, when memory comes back, to whole batches.
+// Adapt finds the part size that fits by halving, and keeps it. Then it tries larger sizes, up to
+// the one that did not fit. When memory is free again, it returns to whole batches.
 func TestSplitGrowsAgain(t *testing.T) {
 	m := nn.NewLinear(3, 2)
 	var lines []string
@@ -208,7 +207,7 @@ func TestSplitGrowsAgain(t *testing.T) {
 		}
 		return limit.calls
 	}
-	// An error without numbers may be temporary, so the same attempt is first repeated once.
+	// An error without numbers may be temporary, so Adapt repeats the same attempt once.
 	if got := fmt.Sprint(step(100)); got != "[100 100 50 50 25 25 25 25]" {
 		t.Errorf("the first batch: %s", got)
 	}
@@ -244,7 +243,7 @@ func TestSplitGrowsAgain(t *testing.T) {
 	}
 }
 
-// A failed probe costs one attempt, and the next probe of that size waits longer.
+// A failed probe costs one attempt, and Adapt waits longer before it tries the same size again.
 func TestProbesBackOff(t *testing.T) {
 	m := nn.NewLinear(3, 2)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Probe: 1, Reduction: train.ReductionMean})
@@ -262,8 +261,8 @@ func TestProbesBackOff(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Probes come after 64, 128, 256 and 512 good steps. The test makes too few steps for the
-	// fourth probe.
+	// Probes follow after 64, 128, 256 and 512 steps without a failure. The test makes too few
+	// steps for the fourth probe.
 	if s := a.Stats(); s.Probes != 3 || s.Failures != 2+3 {
 		t.Errorf("%+v", s)
 	}
@@ -310,7 +309,7 @@ func TestPartsAddUp(t *testing.T) {
 	}
 }
 
-// The log says once, for each layer concerned, what splitting changes. It also says if a loss is
+// The log says once for each layer how splitting changes its results. It also says if a loss is
 // neither a mean nor a sum.
 func TestSplitTellsWhatItChanges(t *testing.T) {
 	for want, c := range map[string]train.AdaptConfig{
@@ -328,8 +327,8 @@ func TestSplitTellsWhatItChanges(t *testing.T) {
 		}
 		limit := &short{at: 5}
 		for range 3 {
-			// The first two samples differ much. Otherwise the root of their mean might by chance
-			// equal the mean of their roots.
+			// The first two samples differ much, so that the root of their mean cannot equal the
+			// mean of their roots by chance.
 			b := &data.Batch{X: tensor.Root().Arange(9).Float().MulScalar(100).Unsqueeze(1).Expand(9, 3).Contiguous()}
 			if _, err := a.Backward(b, func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
 				limit.check(part.X.Dim(0))
@@ -369,7 +368,7 @@ func deepNet(dev device.Device) *nn.Sequential {
 }
 
 // If a single sample does not fit, checkpointing is switched on. If checkpointing is forbidden, the
-// result is a typed error with the numbers and advice, and nothing is changed.
+// result is a typed error with numbers and advice, and nothing is changed.
 func TestLastResorts(t *testing.T) {
 	large := emulate(t, "mem=4MiB,segment=16KiB")
 	run := func(dev *cuda.Device, keep bool) (*nn.Sequential, *train.Adapt, string, error) {

@@ -30,9 +30,9 @@ func (f fragile) Get(i int) (data.Sample, error) {
 	return f.Dataset.Get(i)
 }
 
-// A failure may end a training at any place: in a sample, a loss, an evaluation or a callback. The
-// failure may be an interruption, an error or any panic. The training reports the cause and
-// releases its directory. After a resume it ends with the bits of an uninterrupted training.
+// A failure may end a training anywhere: in a sample, a loss, an evaluation or a callback. It may
+// be an interruption, an error or any panic. The training reports the cause and releases its
+// directory. After a resume, its result is bitwise equal to that of an uninterrupted training.
 func TestBrokenOffAnywhere(t *testing.T) {
 	cpu := devices(t)[0]
 	seeds := 2
@@ -42,7 +42,7 @@ func TestBrokenOffAnywhere(t *testing.T) {
 	mine := errors.New("mine")
 	for seed := range uint64(seeds) {
 		accumulate, evaluations := int(seed%3+1), int(seed%4)
-		// The training calls point at each sample, loss, step, evaluation and epoch.
+		// The training calls the function point at each sample, loss, step, evaluation and epoch.
 		begin := func(point func() error) train.Config {
 			c := setup(t, cpu)
 			training, held := problem(t)

@@ -23,31 +23,31 @@ type Capturing uint8
 
 // The kinds of Capturing.
 const (
-	CaptureOwn    Capturing = iota // steps whose code is this library's own are captured
-	CaptureNever                   // all steps run eagerly
-	CaptureAlways                  // the program's own code is captured too
+	CaptureOwn    Capturing = iota // capture steps if their code is only this library's own
+	CaptureNever                   // run all steps eagerly
+	CaptureAlways                  // capture steps even with the program's own code
 )
 
-// eagerSteps is the number of eager steps with equal shapes before a step is captured. The eager
-// steps make the optimizer's state, and show that the shapes come again.
+// eagerSteps is the number of eager steps with equal shapes before a step is captured. These steps
+// make the optimizer's state, and show that the shapes repeat.
 const eagerSteps = 3
 
-// mostCaptured is the number of shapes of batches whose steps are captured. A [tensor.Compiled]
-// keeps this number of graphs. With more shapes it would drop graphs and capture the same steps
-// again and again.
+// mostCaptured is the largest number of shapes of batches whose steps are captured, because a
+// [tensor.Compiled] keeps this number of graphs. With more shapes, it would drop graphs and capture
+// the same steps again and again.
 const mostCaptured = 16
 
 // captured captures the steps of a training, and replays them.
 type captured struct {
 	step   *tensor.Compiled // the captured steps; nil on several devices
-	on     bool             // some steps are replays
-	off    bool             // no step is captured any more, and the log says why
+	on     bool             // some steps have become replays
+	off    bool             // no more steps are captured, and the log says why
 	shapes []batchShape
-	guard  []guarded // the model's settings that the captured steps depend on
-	// number of entries of shapes whose steps are replays
+	guard  []guarded // settings of the model on which the captured steps depend
+	// number of shapes whose steps are captured
 	replayed int
-	check    bool // the program may have changed settings since the last step
-	// earlier batches of a step that is to be a replay, and the index of their shape in shapes
+	check    bool // settings may have changed since the last step
+	// earlier batches of a step that will be replayed, and the index of their shape in shapes
 	held []*data.Batch
 	form int
 }
@@ -57,30 +57,31 @@ type batchShape struct {
 	x, y     shape.Dims
 	tx, ty   dtype.Type
 	n, steps int
-	replayed bool // the steps are replays
+	replayed bool // the steps are captured
 }
 
 func shapeOf(b *data.Batch) batchShape {
 	return batchShape{x: b.X.Shape(), y: b.Y.Shape(), tx: b.X.Type(), ty: b.Y.Type(), n: len(b.Index)}
 }
 
-// same reports whether f and g describe batches of the same shape. It ignores steps and
+// same reports whether f and g describe batches of the same shape. It ignores the fields steps and
 // replayed.
 func (f batchShape) same(g batchShape) bool {
 	f.steps, f.replayed, g.steps, g.replayed = 0, false, 0, false
 	return f == g
 }
 
-// guarded is a setting of the training: a layer, a tensor, or whether there are hooks. The tensors
-// are parameters and buffers of the model and the parameters of the optimizer.
+// guarded is a setting on which captured steps depend: of a layer, of a tensor, or whether there
+// are hooks. The tensors are parameters and buffers of the model, and parameters of the optimizer.
 type guarded struct {
-	owner  any    // pointer to the layer or the tensor; for a layer that is no pointer, its type
-	active bool   // the layer trains, the tensor requires a gradient, or the model has hooks
-	fields string // the layer's exported numbers and texts
+	owner any // pointer to the layer or the tensor; the type of a layer that is no pointer
+	// the layer is in training mode, the tensor requires a gradient, or the model has hooks
+	active bool
+	fields string // the layer's exported numbers and strings
 	t      dtype.Type
 }
 
-// uncaptured returns why steps are not captured, or "" if they are.
+// uncaptured returns the reason why steps are not captured, or "" if they are.
 func (t *trainer) uncaptured() string {
 	own := func(what string) string {
 		return what + " is the program's own code, whose host work a replay does not repeat; with Capture: train.CaptureAlways it is captured"
@@ -122,8 +123,8 @@ func (t *trainer) uncaptured() string {
 	return ""
 }
 
-// otherOrder returns why captured steps would have other bits than eager steps whose gradients are
-// averaged by the given backend. It returns "" if the bits are the same.
+// otherOrder returns the reason why captured steps would differ bitwise from eager steps whose
+// gradients the given backend averages. It returns "" if they do not differ.
 func otherOrder(backend string) string {
 	if backend == "in-process" {
 		return ""
@@ -131,8 +132,8 @@ func otherOrder(backend string) string {
 	return backend + " adds up gradients in another order than a captured step; with Capture: train.CaptureAlways it is captured"
 }
 
-// isOursType reports whether a type, or the type to which it points, is one of this library's
-// packages.
+// isOursType reports whether a type, or the type to which it points, is from a package of this
+// library.
 func isOursType(typ reflect.Type) bool {
 	for typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
@@ -140,7 +141,7 @@ func isOursType(typ reflect.Type) bool {
 	return !callsite.Outside(typ.PkgPath()+".", "") && !strings.HasSuffix(typ.PkgPath(), "_test")
 }
 
-// callsOthers reports whether a layer of this library has a function of the program, as an
+// callsOthers reports whether a layer of this library calls a function of the program, as an
 // [nn.Lambda] does.
 func callsOthers(v reflect.Value) bool {
 	switch v.Kind() {
@@ -158,7 +159,7 @@ func callsOthers(v reflect.Value) bool {
 	return false
 }
 
-// isOurs reports whether f is a function or a method of this library's packages.
+// isOurs reports whether f is a function or method from a package of this library.
 func isOurs(f reflect.Value) bool {
 	at := runtime.FuncForPC(f.Pointer())
 	if at == nil {
@@ -168,8 +169,8 @@ func isOurs(f reflect.Value) bool {
 	return !callsite.Outside(at.Name(), file)
 }
 
-// replays reports whether the step of a batch of n samples is to be a replay. If so, it returns the
-// index of the batch's shape. If not, it counts the eager step.
+// replays reports whether the step of a batch of n samples will be a replay. If so, form is the
+// index of the batch's shape. If not, replays counts the eager step.
 func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	g := &t.captured
 	if g.off || t.c.Capture == CaptureNever || b.X == nil || b.Y == nil || device.Tracing() != nil {
@@ -180,10 +181,10 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 		per = ceil(n, team.world())
 	}
 	if most := t.adapt.plan.current(); most > 0 && most < per {
-		return 0, false // the batch is computed in parts
+		return 0, false // the batch has to be split
 	}
 	if team != nil && t.adapt.ranks(b, n) < team.world() {
-		return 0, false // a device gets no samples
+		return 0, false // a device would get no samples
 	}
 	if g.check || g.shapes == nil || team != nil && !team.inSync() {
 		g.check = false
@@ -192,7 +193,7 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 			g.guard, g.shapes, g.replayed = now, []batchShape{}, 0
 		}
 		if slices.ContainsFunc(t.c.Optimizer.Params(), func(p *tensor.Tensor) bool { return p.Grad() != nil }) {
-			return 0, false // a replay would not add to gradients that a callback has left
+			return 0, false // a callback has left gradients, to which a replay would not add
 		}
 	}
 	now := shapeOf(b)
@@ -221,9 +222,9 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	return at, true
 }
 
-// replay runs a step as a replay when it gets the last batch of the step. Until then it keeps the
-// step's earlier batches. After the replay it frees the batches and notes their losses. It returns
-// false if the batch has to run eagerly.
+// replay replays a step when it gets the last batch of the step. Until then it keeps the step's
+// batches. After the replay it frees them and records their losses. It returns false if the step
+// has to run eagerly.
 func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
 	g := &t.captured
 	if t.batches == 1 {
@@ -283,7 +284,7 @@ func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
 	return true, err
 }
 
-// release computes the batches that are kept for a replay, because the step has to run eagerly.
+// release computes eagerly the batches that were kept for a replay.
 func (t *trainer) release() error {
 	g := &t.captured
 	for len(g.held) > 0 {
@@ -296,7 +297,7 @@ func (t *trainer) release() error {
 	return nil
 }
 
-// forget frees the batches that are kept for a replay.
+// forget frees the batches that were kept for a replay.
 func (t *trainer) forget() {
 	for _, b := range t.captured.held {
 		b.Free()
@@ -304,10 +305,10 @@ func (t *trainer) forget() {
 	t.captured.held = nil
 }
 
-// repeats reports whether a step whose replay has failed is to run eagerly. This is so only if
-// nothing of the step was done.
+// repeats reports whether a step whose replay has failed can run eagerly instead. It can if no part
+// of the step was done.
 func (t *trainer) repeats(err error) bool {
-	var within *device.ReplayError // a part of the step was done, so it cannot be repeated
+	var within *device.ReplayError // part of the step was done, so it cannot be repeated
 	var changed *optim.Error
 	switch {
 	case errors.As(err, &within):
@@ -315,21 +316,21 @@ func (t *trainer) repeats(err error) bool {
 	case errors.Is(err, tensor.ErrCapture) || errors.Is(err, device.ErrOutOfMemory):
 		t.eagerly(err.Error())
 	case errors.As(err, &changed):
-		t.uncapture() // later steps are captured anew
+		t.uncapture() // later steps are captured again
 	default:
 		return false
 	}
 	return true
 }
 
-// wholeStep computes the gradients of a step's batches and makes the optimizer's step. It returns
-// the losses if there are several batches. For a single batch it returns none, because [Adapt]
-// keeps the loss. The work is captured. x has the inputs and the targets of each batch.
+// wholeStep computes the gradients of a step's batches and makes the optimizer's step. This is the
+// work that is captured. x holds the inputs and the targets of each batch. wholeStep returns the
+// losses of several batches. For a single batch it returns none, because [Adapt] keeps the loss.
 func (t *trainer) wholeStep(s *tensor.Scope, x ...*tensor.Tensor) (losses []*tensor.Tensor) {
 	n, done := t.captured.shapes[t.captured.form].n, false
 	defer func() {
 		if !done {
-			t.adapt.putBack(nil) // the step began without gradients
+			t.adapt.putBack(nil) // every step begins without gradients
 		}
 	}()
 	for i := 0; i < len(x); i += 2 {
@@ -350,8 +351,8 @@ func (t *trainer) wholeStep(s *tensor.Scope, x ...*tensor.Tensor) (losses []*ten
 	return losses
 }
 
-// wholeUpdate is the optimizer's part of a captured step of the given number of batches. Its work
-// is done in scope s.
+// wholeUpdate is the optimizer's part of a captured step with the given number of batches, in scope
+// s.
 func (t *trainer) wholeUpdate(s *tensor.Scope, batches int) {
 	scaler, opt := t.c.Scaler, t.c.Optimizer
 	t.average(s, 1/float64(batches))
@@ -370,15 +371,15 @@ func (t *trainer) wholeUpdate(s *tensor.Scope, batches int) {
 	opt.ZeroGrad()
 }
 
-// eagerly logs the reason why steps run eagerly. From now on no step is captured.
+// eagerly stops capturing, and logs the reason.
 func (t *trainer) eagerly(reason string) {
 	t.captured.off = true
 	t.uncapture()
 	t.print("steps run eagerly: " + reason)
 }
 
-// spare frees the memory of the captured steps when memory has run out. It returns false if no step
-// is captured.
+// spare frees the memory of the captured steps, for use after memory has run out. It returns false
+// if no step is captured.
 func (t *trainer) spare() bool {
 	if !t.captured.on {
 		return false
@@ -399,7 +400,7 @@ func (t *trainer) uncapture() {
 	}
 }
 
-// guards returns the settings that decide what a step does.
+// guards returns the settings on which a step depends.
 func (t *trainer) guards() []guarded {
 	list := []guarded{{active: nn.Hooked(t.c.Model)}}
 	for _, l := range nn.Modules(t.c.Model) {
@@ -421,8 +422,8 @@ func (t *trainer) guards() []guarded {
 	return list
 }
 
-// fieldsOf returns a text with the exported fields of a layer and of the structs in it. It includes
-// only fields that are numbers, bools or texts, or lists of these.
+// fieldsOf returns the exported fields of a layer, and of the structs in it, as a string. It
+// includes only numbers, bools, strings, and lists of these.
 func fieldsOf(v reflect.Value) string {
 	var b []byte
 	for i := 0; v.Kind() == reflect.Struct && i < v.NumField(); i++ {

@@ -29,9 +29,9 @@ func countingForward(c train.Config, calls *int) train.Config {
 	return c
 }
 
-// TestFitCaptures: captured steps have the bits of eager steps. That holds for batches of two
-// shapes, random numbers, schedules, clipping, mixed precision, a scaler, and for parameters that a
-// callback freezes. Forward runs only in eager steps and in captures.
+// TestFitCaptures checks that captured steps are bitwise equal to eager steps. The cases are
+// batches of two shapes, random numbers, schedules, clipping, mixed precision, a scaler, and
+// parameters that a callback freezes. Forward runs only in eager steps and in captures.
 func TestFitCaptures(t *testing.T) {
 	devices := map[string]func() device.Device{
 		"cpu": func() device.Device { d, _ := device.Open("cpu"); return d },
@@ -84,7 +84,7 @@ func TestFitCaptures(t *testing.T) {
 				if want != got {
 					t.Error("the bits of a captured training are others")
 				}
-				// 36 steps; each of the two shapes runs three times, and is captured once
+				// 36 steps; each of the two shapes runs eagerly three times, and is captured once
 				once := kind != "frozen" && kind != "dropout changes" && !strings.HasPrefix(kind, "accumulated")
 				if once && (all != 36 || calls != 8) {
 					t.Errorf("Forward was called %d times, and %d times without captures", calls, all)
@@ -97,8 +97,8 @@ func TestFitCaptures(t *testing.T) {
 	}
 }
 
-// TestFitCapturesAnew: captured steps follow what a callback changes in the model and in the
-// optimizer. The bits are those of eager steps.
+// TestFitCapturesAnew checks that steps are captured again after a callback has changed the model
+// or the optimizer. The results are bitwise equal to those of eager steps.
 func TestFitCapturesAnew(t *testing.T) {
 	cpu, _ := device.Open("cpu")
 	for name, change := range map[string]func(c *train.Config) (then func() error){
@@ -148,7 +148,8 @@ func TestFitCapturesAnew(t *testing.T) {
 	}
 }
 
-// TestFitCapturesAdafactor: steps of Adafactor, whose programs have no scalars, are captured too.
+// TestFitCapturesAdafactor checks that steps of Adafactor are captured too. Its programs have no
+// scalars.
 func TestFitCapturesAdafactor(t *testing.T) {
 	cpu, _ := device.Open("cpu")
 	run := func(how train.Capturing) string {
@@ -164,8 +165,8 @@ func TestFitCapturesAdafactor(t *testing.T) {
 	}
 }
 
-// TestFitCapturesSomeShapes: each of 16 shapes is captured once, and batches of further shapes run
-// eagerly.
+// TestFitCapturesSomeShapes checks that each of 16 shapes is captured once, and that batches of
+// further shapes run eagerly.
 func TestFitCapturesSomeShapes(t *testing.T) {
 	cpu, _ := device.Open("cpu")
 	calls := 0
@@ -178,7 +179,7 @@ func TestFitCapturesSomeShapes(t *testing.T) {
 	}
 }
 
-// widening has batches of 2, 3, … samples.
+// widening is a loader with batches of 2, 3, … samples.
 type widening struct{ n int }
 
 func (g widening) Len() int { return g.n }
@@ -194,8 +195,8 @@ func (g widening) Batches() iter.Seq2[*data.Batch, error] {
 	}
 }
 
-// TestFitSparesMemory: captured steps keep their memory. If other steps need this memory, the
-// captured steps run eagerly from then on, and no batch is divided.
+// TestFitSparesMemory checks that captured steps give up their memory if other steps need it. From
+// then on all steps run eagerly, and no batch is split.
 func TestFitSparesMemory(t *testing.T) {
 	dev, err := device.Open("cpu:3")
 	if err != nil {
@@ -241,13 +242,13 @@ func TestFitSparesMemory(t *testing.T) {
 	}
 }
 
-// TestFitSaysWhyNot: the log says once why steps are not captured. Steps whose code is this
-// library's own are captured without a word.
+// TestFitSaysWhyNot checks that the log says once why steps are not captured. If steps are
+// captured, it says nothing.
 func TestFitSaysWhyNot(t *testing.T) {
 	cpu, _ := device.Open("cpu")
 	for want, change := range map[string]func(c *train.Config){
 		"": func(*train.Config) {},
-		// all layers of the model are captured, but not this function
+		// all layers could be captured, but not this function
 		"Forward is the program's own code": func(c *train.Config) { *c = countingForward(*c, new(int)) },
 		"Loss is the program's own code": func(c *train.Config) {
 			c.Loss = func(y, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(y, target) }
@@ -267,7 +268,7 @@ func TestFitSaysWhyNot(t *testing.T) {
 				return y, b.Y, nn.CrossEntropy(y, b.Y)
 			}
 		},
-		// the error of the capture names the op
+		// the error of the capture names this op
 		"item": func(c *train.Config) {
 			m := c.Model.(nn.Module)
 			c.Capture = train.CaptureAlways
@@ -295,7 +296,7 @@ func TestFitSaysWhyNot(t *testing.T) {
 	}
 }
 
-// slower is an optimizer of a program's own, which makes every second step.
+// slower is a program's own optimizer, which makes every second step.
 type slower struct {
 	optim.Optimizer
 	calls int
@@ -307,7 +308,7 @@ func (o *slower) Step() {
 	}
 }
 
-// outer is a layer of a program's own.
+// outer is a program's own layer.
 type outer struct {
 	nn.Base
 	Inner *nn.Sequential

@@ -9,26 +9,25 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// On several devices a captured step is one graph of all ranks, or none. Rank 0 sends two jobs for
-// each batch. In the first, every rank copies its samples to the graph's memory. Only if that has
-// worked on all ranks, the second job replays the graph. If there is no graph yet, the second job
-// captures it first.
+// On several devices, a captured step is one graph with the steps of all ranks. Rank 0 sends two
+// jobs for each batch. In the first job, every rank copies its samples to the graph's memory. If
+// all ranks have done so, the second job replays the graph, which it captures first if there is
+// none.
 
 // wholeJob says what a rank does for a captured step.
 type wholeJob struct {
-	form   int  // the batch's shape, as an index into the captured shapes
-	replay bool // replay the graph; otherwise copy the samples to the graph's memory
+	form   int  // index of the batch's shape in the captured shapes
+	replay bool // true to replay the graph, false to copy the samples to the graph's memory
 }
 
 // wholeStep is a rank's part of a captured step.
 type wholeStep struct {
 	x, y  *tensor.Tensor // the rank's samples
-	all   *tensor.Tensor // the targets of all ranks
+	all   *tensor.Tensor // targets of the batch on all ranks
 	graph *dist.Graph    // nil until the first replay
 }
 
-// replayTogether does what replay does, on several devices. The argument form is an index into the
-// captured shapes.
+// replayTogether is replay on several devices. form is the index of the batch's shape.
 func (t *trainer) replayTogether(b *data.Batch, n, form int) (done bool, err error) {
 	m := t.adapt.team
 	for _, replay := range []bool{false, true} {
@@ -97,7 +96,7 @@ func (m *member) feed(w *wholeStep, j *job, lo, hi int) error {
 	})
 }
 
-// record computes the rank's part of a step of n samples, which is captured.
+// record computes this rank's samples lo … hi-1 of a step of n samples, which is being captured.
 func (m *member) record(s *tensor.Scope, w *wholeStep, n, lo, hi int) {
 	buffers := false
 	for _, p := range m.state {

@@ -12,8 +12,8 @@ import (
 // average.
 type Average uint8
 
-// These are the averages. Macro and Weighted leave out classes that are neither a target nor a
-// guess.
+// These are the averages. Macro and Weighted leave out a class that is neither a target nor a guess
+// of any sample.
 const (
 	Macro Average = iota // the plain mean over classes
 	// the score of all samples together; with one label for each sample this is the accuracy
@@ -33,8 +33,8 @@ func (a Average) String() string {
 	return fmt.Sprintf("Average(%d)", uint8(a))
 }
 
-// A Confusion counts, for each pair of classes, how many samples of the first class the model took
-// for the second class. Precision, recall and F1 follow from these counts.
+// A Confusion is a confusion matrix: it counts how many samples of each class the model assigned to
+// each class. Precision, recall and F1 follow from these counts.
 type Confusion struct {
 	classes int
 	cells   counter
@@ -48,7 +48,7 @@ func NewConfusion(classes int) *Confusion {
 	return &Confusion{classes: classes, cells: counter{t: dtype.I64, n: classes * classes}}
 }
 
-// Update adds a batch. output are scores [..., classes], whose maximum is the guess. target are
+// Update adds a batch. output holds scores [..., classes], whose maximum is the guess. target holds
 // classes [...]. A target that is not a class is an index error. A GPU reports the error at the
 // next wait.
 func (c *Confusion) Update(output, target *tensor.Tensor) {
@@ -58,8 +58,8 @@ func (c *Confusion) Update(output, target *tensor.Tensor) {
 			panic(tensor.NewError("confusion", tensor.ErrShape, fmt.Sprintf("scores of %d classes for a matrix of %d", scores.Dim(1), c.classes), output))
 		}
 		cells := c.cells.in(s, output)
-		// Each sample has its own row, so that a target that is not a class cannot count in another
-		// cell.
+		// Each sample has its own row, so a target that is not a class cannot count in another
+		// class's cell.
 		hits := s.On(output.Device()).Typed(dtype.I64).Zeros(scores.Dim(0), c.classes).
 			ScatterScalar(1, scores.Argmax(-1).Unsqueeze(1), 1)
 		cells.View(c.classes, c.classes).IndexAddInPlace(0, classes.Long(), hits, 1)
@@ -69,8 +69,8 @@ func (c *Confusion) Update(output, target *tensor.Tensor) {
 // Reset discards the counts.
 func (c *Confusion) Reset() { c.cells.reset() }
 
-// Matrix returns the counts. Matrix()[i][j] is the number of samples of class i that were taken for
-// class j.
+// Matrix returns the counts. Matrix()[i][j] is the number of samples of class i for which the model
+// guessed class j.
 func (c *Confusion) Matrix() [][]int64 {
 	flat := c.cells.read()
 	m := make([][]int64, c.classes)
@@ -83,10 +83,10 @@ func (c *Confusion) Matrix() [][]int64 {
 	return m
 }
 
-// Scores are the scores of one class, or averages over classes.
+// Scores holds the scores of one class, or averages over classes.
 type Scores struct {
-	Precision float64 // right guesses of the class / guesses; 0 without guesses
-	Recall    float64 // right guesses of the class / samples; 0 without samples
+	Precision float64 // right guesses of the class / all guesses of the class; 0 without guesses
+	Recall    float64 // right guesses of the class / samples of the class; 0 without samples
 	F1        float64 // 2·right / (guesses + samples)
 	Support   int64   // number of samples of the class
 }
@@ -158,8 +158,8 @@ func (c *Confusion) Average(a Average) Scores {
 // Name returns "confusion".
 func (c *Confusion) Name() string { return "confusion" }
 
-// Value returns the fraction of samples on the diagonal, which is the accuracy. With this method a
-// Confusion is a [Metric].
+// Value returns the accuracy, the fraction of samples on the diagonal. With this method a Confusion
+// is a [Metric].
 func (c *Confusion) Value() float64 { return c.Average(Micro).Recall }
 
 // A ClassMetric is an averaged precision, recall or F1 score.

@@ -15,20 +15,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// cpuRates are measured times of primitives. A matrix product has a rate for each operation. Any
-// other primitive has a rate for each byte. An elementwise primitive, called a map, also has a rate
-// for each operation. Rates depend on the size, because small operands fit into the caches, and
-// several cores share large work.
+// cpuRates holds measured times of primitives. The rate of a matrix product is the seconds for each
+// operation. The rate of any other primitive is the seconds for each byte. An elementwise
+// primitive, called a map, also needs time for each operation. Rates depend on the size, because
+// small operands fit into the caches, and several cores share large work.
 type cpuRates struct {
-	// seconds outside of primitives in a step, divided by the number of its primitives
+	// seconds that a step spends outside of primitives, for each of its primitives
 	start float64
-	least float64          // minimum seconds of a primitive
+	least float64          // minimum time of a primitive, in seconds
 	flop  float64          // additional seconds for each operation of a map
-	rates map[string]curve // curves by primitive
+	rates map[string]curve // from a kind of primitive to the seconds for each unit of size
 }
 
-// A curve gives the seconds for each byte, or for each operation, as a function of the size.
-// Between its points it is linear in the logarithm of the size.
+// A curve gives the seconds for each unit of size, as a function of the size. Between its points it
+// is linear in the logarithm of the size.
 type curve []point
 
 type point struct{ size, value float64 }
@@ -47,7 +47,7 @@ func (c curve) at(size float64) float64 {
 	return c[len(c)-1].value
 }
 
-// sizeOf returns the quantity that determines the time of a primitive: operations or bytes.
+// sizeOf returns the size of a primitive's work, which determines its time: operations or bytes.
 func sizeOf(k *device.KernelEvent) float64 {
 	if k.Class == device.ByProducts {
 		return float64(k.Work.FLOPs)
@@ -132,7 +132,7 @@ func MeasureCPU() (Machine, error) {
 
 // timing is a measured time of a primitive.
 type timing struct {
-	primitive   string // name of the primitive, as kindOf returns it
+	primitive   string // as kindOf returns it
 	class       device.Class
 	size, flops float64
 	seconds     float64
@@ -144,14 +144,14 @@ type timer struct {
 	dev device.Device
 
 	mu   sync.Mutex
-	now  []timing // timings of the run that is being measured
+	now  []timing // timings of the current run
 	list []timing
 
-	beside     float64 // seconds of the steps outside of primitives
+	beside     float64 // seconds that steps have spent outside of primitives
 	primitives int     // number of primitives in these steps
 }
 
-// Wants asks for the shapes of kernels.
+// Wants requests events with the shapes of kernels.
 func (t *timer) Wants() device.TraceWants { return device.TraceWants{KernelShapes: true} }
 
 // Kernel records a primitive's time.
@@ -174,8 +174,8 @@ func (t *timer) steps(s *tensor.Scope, m any, loss func(s *tensor.Scope) *tensor
 	}, true)
 }
 
-// repeat runs f several times and records the median time of each primitive. If the argument step
-// is true, it also records the time of f outside of primitives.
+// repeat runs f several times and records the median time of each primitive. If step is true, it
+// also records the time that f spends outside of primitives.
 func (t *timer) repeat(f func(), step bool) {
 	const warm, runs = 2, 5
 	var all [][]timing
@@ -218,9 +218,9 @@ func median(x []float64) float64 {
 // tiny is the size below which the time of a primitive does not depend on the size.
 const tiny = 4 << 10
 
-// fit computes the rates from the recorded times. It groups sizes by powers of four. A rate is the
-// total time of a primitive in a group, divided by its total size. For maps it computes the rates
-// for bytes and the rate for operations in turn, eight times. Each computation uses the latest
+// fit computes the rates from the recorded times. It groups sizes by powers of four. The rate of a
+// group is the total time of a primitive divided by its total size. For maps, fit computes the
+// rates for bytes and the rate for operations in turn, eight times. Each time it uses the latest
 // value of the other rate.
 func (t *timer) fit(r *cpuRates) {
 	r.start = t.beside / float64(max(t.primitives, 1))
@@ -246,8 +246,8 @@ func (t *timer) fit(r *cpuRates) {
 			}
 			r.rates[name] = curveOf(list, f)
 		}
-		// The rate f minimises Σ (t - a·bytes - f·flops)²/t, where t is a measured time and a is
-		// the rate for bytes.
+		// The rate f for operations minimises Σ (t - a·bytes - f·flops)²/t, where t is a measured
+		// time and a is the rate for bytes.
 		up, down := 0.0, 0.0
 		for name, list := range kinds {
 			for _, k := range list {
@@ -263,7 +263,7 @@ func (t *timer) fit(r *cpuRates) {
 	}
 }
 
-// curveOf returns the seconds for each unit of size. Before the division it subtracts flop seconds
+// curveOf returns the seconds for each unit of size. From each time it first subtracts flop seconds
 // for each arithmetic operation.
 func curveOf(list []timing, flop float64) curve {
 	var size, spent, count [32]float64

@@ -29,9 +29,9 @@ func stepTime(build builder, batch, steps int) float64 {
 	return times[len(times)/2]
 }
 
-// The test estimates a step's time on the CPU from rates that it measures. The estimate is right
-// within a factor of 1.5. The test measures rates and steps in turns, so that other load on the
-// machine affects both. On a busy machine a single measurement proves nothing. Without
+// The test estimates the time of a step on the CPU from rates that it measures. The estimate must
+// be right within a factor of 1.5. The test measures rates and steps alternately, so that other
+// load on the machine affects both. On a busy machine a single measurement proves nothing. Without
 // FLAMBEAU_SOAK the test checks only that more samples take longer.
 func TestPlanSecondsOnTheCPU(t *testing.T) {
 	const rounds, steps, factor = 15, 9, 1.5
@@ -81,10 +81,10 @@ func TestPlanSecondsOnTheCPU(t *testing.T) {
 	}
 }
 
-// The operations of a convolution and of attention count as products, even if a special kernel
-// replaces the matrix products. The estimated time depends on them.
+// The operations of a convolution and of attention count as operations of matrix products, even if
+// a special kernel computes them. The estimated time depends on these operations.
 func TestPlanProductsOnTheCPU(t *testing.T) {
-	// the work is large, so that the overhead of a call does not matter even on a slow machine
+	// with this much work, the overhead of a call does not matter even on a slow machine
 	const channels, size = 128, 48
 	cpu, err := train.MeasureCPU()
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// try computes a batch of n samples, distributed over several ranks. Each rank divides its samples
-// into k parts. The result lone is that of attempt. The result err is an out-of-memory error, and
-// fatal is an error that ends the training.
+// try computes a batch of n samples, distributed over the given number of ranks. Each rank divides
+// its samples into k parts. lone is as in attempt. err is an out-of-memory error, and fatal is an
+// error that ends the training.
 func (a *Adapt) try(b *data.Batch, n, ranks, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool, err, fatal error) {
 	if a.team != nil {
 		return a.team.try(b, n, ranks, k, weight)
@@ -33,9 +33,9 @@ func (a *Adapt) ranks(b *data.Batch, n int) int {
 	return min(a.team.world(), max(a.mostParts(n), 1))
 }
 
-// dealt returns the range lo … hi-1 of the samples of a rank. It deals the n samples of a batch to
-// the ranks 0 … ranks-1. Any higher rank gets no samples. The samples keep their order, and the
-// numbers of samples on these ranks differ by at most one.
+// dealt returns the range lo … hi-1 of the samples that a rank gets from a batch of n samples. Only
+// the ranks below the argument ranks get samples. The samples keep their order, and the numbers of
+// samples on these ranks differ by at most one.
 func dealt(n, ranks, rank int) (lo, hi int) {
 	if rank >= ranks {
 		return n, n
@@ -43,8 +43,8 @@ func dealt(n, ranks, rank int) (lo, hi int) {
 	return ceil(n*rank, ranks), ceil(n*(rank+1), ranks)
 }
 
-// seedOf returns the seed of a rank's generator. The generators of all ranks have the same offset.
-// Rank 0 has the training's own seed.
+// seedOf returns the seed of a rank's generator. Rank 0 has the training's own seed. All ranks'
+// generators have the same offset.
 func seedOf(seed uint64, rank int) uint64 {
 	if rank == 0 {
 		return seed

@@ -15,7 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A loop of your own handles a batch that is too large for the device. The emulated GPU has 1 MiB.
+// In your own loop, an Adapt handles a batch that is too large for the device. The emulated GPU has
+// 1 MiB.
 func ExampleAdapt() {
 	gpus, err := cuda.Emulate("emulate,mem=1MiB,segment=16KiB")
 	if err != nil {
@@ -46,7 +47,7 @@ func ExampleAdapt() {
 	// 3 steps, with at most 300 samples at once
 }
 
-// If not even one sample fits, the error has the numbers.
+// If not even one sample fits, the error says how much memory was needed and available.
 func ExampleMemoryError() {
 	gpus, err := cuda.Emulate("emulate,mem=1MiB")
 	if err != nil {
@@ -70,9 +71,9 @@ func ExampleMemoryError() {
 	// the gradients of a single sample 4194304 bytes of 1048576
 }
 
-// The example needs little memory from the start. It computes parts of 8 samples, whose gradients
-// add up to those of the batch. Its matrix products are in bfloat16, and it recomputes activations
-// instead of keeping them.
+// The example saves memory from the start. It computes batches in parts of 8 samples, and their
+// gradients add up to those of the batch. Its matrix products are in bfloat16, and it recomputes
+// activations instead of keeping them.
 func ExampleConfig_memory() {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -108,8 +109,8 @@ func ExampleConfig_memory() {
 }
 
 // A program can make the parts of a step separately, with other work between them. Backward splits
-// the batch if necessary. Do runs a change that changes everything or nothing, and repeats it once
-// after running out of memory. Here the GPU refuses memory for the first attempt.
+// the batch if necessary. Do runs a change that either succeeds or changes nothing, and repeats it
+// once after running out of memory. Here the GPU has no memory for the first attempt.
 func ExampleAdapt_Do() {
 	gpus, err := cuda.Emulate("emulate,mem=1MiB,segment=16KiB")
 	if err != nil {

@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"log"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // registers the driver of the GPU for Plan
+	_ "github.com/flambeau-go/flambeau/cuda" // registers the NVIDIA driver for Plan
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// Plan reports the resources that a step of your own model needs on an L4, and the largest batch.
-// The machine itself needs no GPU.
+// Plan estimates the memory and time that a step of your own model needs on an L4, and the largest
+// batch. The machine itself needs no GPU.
 func ExamplePlan() {
 	build := func(s *tensor.Scope, batch int) *train.PlannedStep {
 		m := nn.NewSequential(nn.NewLinear(4096, 16384, nn.In(s)), nn.GELU{}, nn.NewLinear(16384, 4096, nn.In(s)))
@@ -20,7 +20,7 @@ func ExamplePlan() {
 			Model:     m,
 			Optimizer: optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4}),
 			Loss: func(s *tensor.Scope) *tensor.Tensor {
-				x := s.Zeros(batch, 4096) // the values of a batch do not matter
+				x := s.Zeros(batch, 4096) // the values do not matter
 				return nn.MSE(m.Forward(x), x)
 			},
 		}

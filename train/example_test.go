@@ -26,7 +26,7 @@ func ExampleNewAccuracy() {
 	// Output: accuracy 0.6667
 }
 
-// The example fills a confusion matrix, and computes averages from it.
+// The example fills a confusion matrix, and reads averages of its scores.
 func ExampleNewConfusion() {
 	c := train.NewConfusion(2)
 	c.Update(tensor.From([][]float32{{1, 0}, {1, 0}, {0, 1}, {0, 1}}), tensor.From([]int64{0, 1, 1, 1}))
@@ -40,8 +40,8 @@ func ExampleNewConfusion() {
 	// macro F1 0.733
 }
 
-// The metric is the overall mean of several losses. Each loss is a mean over a batch, and the
-// batches have different sizes.
+// The example averages losses of batches. Each loss is the mean over a batch, and the batches have
+// different sizes.
 func ExampleMeanMetric() {
 	loss := train.NewMean("loss")
 	loss.Add(tensor.From(float32(1)), 32)
@@ -50,7 +50,7 @@ func ExampleMeanMetric() {
 	// Output: 2
 }
 
-// The perplexity of a uniform guess among four words is four.
+// A uniform distribution over four words has a perplexity of four.
 func ExampleNewPerplexity() {
 	p := train.NewPerplexity(-100)
 	p.Update(tensor.Zeros(1, 3, 4), tensor.From([][]int64{{0, 3, -100}}))
@@ -74,7 +74,7 @@ func ExampleEarlyStopping() {
 }
 
 // The example is a whole training: six epochs over a table. It evaluates after each epoch, and
-// saves checkpoints from which it can continue.
+// saves checkpoints from which a later run can continue.
 func Example() {
 	tensor.ManualSeed(1)
 	x := tensor.Root().Randn(200, 2)
@@ -103,7 +103,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	fmt.Println(result.Step, "steps,", result.Epoch, "epochs, accuracy over 0.95:", result.Metrics["accuracy"] > 0.95)
-	fmt.Println(result.LoadBest(model)) // replaces the last weights by the best
+	fmt.Println(result.LoadBest(model)) // replaces the last weights by the best weights
 	// Output:
 	// 60 steps, 6 epochs, accuracy over 0.95: true
 	// <nil>

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // registers the driver for GPUs
+	_ "github.com/flambeau-go/flambeau/cuda" // registers the NVIDIA driver
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dist"
@@ -15,7 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// points returns pairs of numbers. The class of a pair is 1 if its first number is the greater one.
+// points returns a loader of pairs of numbers. The class of a pair is 1 if its first number is the
+// greater one.
 func points() *data.Loader {
 	x := tensor.Root().Randn(200, 2)
 	set, err := data.NewTensorDataset(x, x.Select(1, 0).Gt(x.Select(1, 1)).Long())

@@ -22,8 +22,8 @@ import (
 )
 
 // A Loader yields the batches of an epoch at each call of Batches. A *[data.Loader] is a Loader.
-// For checkpoints, a Loader must also be a [checkpoint.Stateful], and its StateDict must work while
-// the loop over the batches runs.
+// For checkpoints, a Loader must also be a [checkpoint.Stateful]. Its StateDict must work within
+// the loop over the batches.
 type Loader interface {
 	Len() int // number of batches in an epoch; -1 if not known
 	Batches() iter.Seq2[*data.Batch, error]
@@ -39,7 +39,8 @@ const (
 	EachEvaluation             // step the schedule after every evaluation
 )
 
-// Config configures [Fit]. Model, Optimizer and Train are required, and either Steps or Epochs.
+// Config configures [Fit]. Model, Optimizer and Train are required, and at least one of Steps and
+// Epochs.
 type Config struct {
 	// Model is a model of package nn. Checkpoints contain its parameters and buffers. Model is in
 	// training mode between evaluations.
@@ -50,13 +51,13 @@ type Config struct {
 	// parameter
 	Device device.Device
 	// Devices are the devices of a training on several devices. An empty list means only Device.
-	// Model is on the first device of the list, where it is stepped, evaluated and saved. See
+	// Model is on the first device of the list, where it is updated, evaluated and saved. See
 	// [Fit].
 	Devices dist.DeviceList
 	// Replica returns Forward and Loss, or Compute, for a copy of Model. Set Replica if these
-	// functions refer to Model itself, because such functions do not work on the copy's device. The
-	// copy is on another device of Devices, or on the memoryless device of a rehearsal (see
-	// Rehearse). Without Replica, Fit uses the copy's own Forward, and Loss.
+	// functions refer to Model itself, because such functions do not work for a copy on another
+	// device. The copy is on another device of Devices, or on the memoryless device of a rehearsal
+	// (see Rehearse). Without Replica, Fit uses the copy's own Forward, and Loss.
 	Replica func(model any, dev device.Device) Computation
 	// the generator for dropout and other random ops; nil means the root scope's generator
 	Generator *tensor.Generator
@@ -64,23 +65,23 @@ type Config struct {
 	// Forward maps a batch's X to the output. A nil Forward means Model's own Forward.
 	Forward func(x *tensor.Tensor) *tensor.Tensor
 	// Loss maps the output and Y to a mean over the samples. It may be the method Forward of a loss
-	// of package nn, such as nn.MSELoss{}.Forward. The function nn.MSE does not fit, since it has a
-	// further parameter. A nil Loss means [nn.CrossEntropy].
+	// of package nn, such as nn.MSELoss{}.Forward. The function nn.MSE has another signature and
+	// does not fit. A nil Loss means [nn.CrossEntropy].
 	Loss func(output, target *tensor.Tensor) *tensor.Tensor
 	// Compute replaces Forward and Loss, for models with several inputs. Its result target is
 	// passed to the metrics, and may be nil.
 	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
 
-	Epochs int // total number of epochs, with those before a resume; 0 means no limit
+	Epochs int // total number of epochs, including those before a resume; 0 means no limit
 	Steps  int // total number of steps of the optimizer; 0 means no limit
 
 	// Accumulate is the number of batches in one step; 0 means 1. The gradients of the batches are
-	// weighted by the batches' numbers of samples. So, for a loss that is a mean over samples, the
-	// step equals that of one large batch. The batches left over at the end of an epoch make a
-	// smaller step.
+	// weighted by the batches' numbers of samples. For a loss that is a mean over samples, the step
+	// equals that of one large batch. The batches left over at the end of an epoch make a smaller
+	// step.
 	Accumulate int
-	// largest number of samples computed together; a larger batch is computed in parts. 0 means
-	// that a batch is split only after it did not fit
+	// largest number of samples computed at once; a larger batch is computed in parts. 0 means that
+	// a batch is split only if it did not fit
 	MicroBatch int
 	// upper bound of the norm of all gradients together (optim.ClipGradNorm); 0 means no bound
 	ClipNorm float64
@@ -91,17 +92,17 @@ type Config struct {
 	// Autocast is the type of mixed precision in training and evaluation, dtype.BF16 or dtype.F16
 	// ([tensor.Autocast]). 0 means no mixed precision. Parameters keep their own type.
 	Autocast dtype.Type
-	// TF32 permits a GPU to round the factors of float32 products ([tensor.AllowTF32]).
+	// TF32 lets a GPU round the factors of float32 products to TF32 ([tensor.AllowTF32]).
 	TF32 bool
 	// Scaler scales the loss, which float16 needs. Fit unscales gradients before it clips them. It
 	// leaves out a step whose gradients have overflowed. Checkpoints contain the scaler. A nil
 	// Scaler means no scaling.
 	Scaler *amp.GradScaler
 
-	// Rehearse says whether the kernels of a step are loaded before the first step. For this
-	// purpose Fit runs the step on a copy of the model without memory ([Rehearse]), with the first
-	// batch's shapes. The zero value rehearses on GPUs that are not emulated. Parameters, random
-	// numbers and the order of the data do not change.
+	// Rehearse says whether the kernels of a step are loaded before the first step. To find them,
+	// Fit runs the step on a copy of the model without memory ([Rehearse]), with the first batch's
+	// shapes. The zero value rehearses on GPUs that are not emulated. Parameters, random numbers
+	// and the order of the data do not change.
 	//
 	// Fit skips the rehearsal, and Log says so, if the rehearsal would have side effects. There are
 	// three such cases. The model has hooks. Forward, Loss or Compute is given without a Replica.
@@ -110,16 +111,16 @@ type Config struct {
 	Rehearse Rehearsing
 
 	// Capture says whether Fit captures steps ([tensor.Capture]) after a few steps of equal shapes.
-	// A replay has the bits of an eager step, and takes less time where steps are short. A replay
-	// does not repeat the host's work in a step. So the zero value captures only if Forward, Loss,
+	// A replay is bitwise equal to an eager step, and is faster if steps are short. A replay does
+	// not repeat the host's work in a step. So the zero value captures only if Forward, Loss,
 	// Optimizer and all layers are this library's own, without hooks. Log says once why steps are
 	// not captured.
 	//
-	// Steps are captured anew when a callback has changed the optimizer, or the mode of a layer, or
-	// a parameter's RequiresGrad. While a profiler traces, steps run eagerly. Captured steps keep
-	// their memory. If memory runs out, steps run eagerly from then on. A step of several batches
-	// (Accumulate) keeps them until its last batch has come. On several devices, one graph has the
-	// steps of all ranks, or no step is captured.
+	// Steps are captured again when a callback has changed the optimizer, the mode of a layer, or a
+	// parameter's RequiresGrad. While a profiler traces, steps run eagerly. Captured steps keep
+	// their memory. If memory runs out, steps run eagerly from then on. For a step of several
+	// batches (Accumulate), Fit keeps the batches until the last one has come. On several devices,
+	// one graph has the steps of all ranks, or no step is captured.
 	Capture Capturing
 
 	// Checkpointing makes Backward recompute activations instead of keeping them, in the parts of
@@ -136,38 +137,40 @@ type Config struct {
 	Valid     Loader   // data for evaluations; nil means no evaluations
 	Metrics   []Metric // metrics that each evaluation computes, in addition to the loss
 	EvalEvery int      // number of steps between evaluations; 0 means one after every epoch
-	Watch     string   // name of the metric that decides which state is best; "" means the loss
-	Maximize  bool     // whether a greater value of Watch is better
-	// number of evaluations in a row, not better by MinDelta, after which training stops; 0 means
-	// no limit
+	// name of the metric that decides which weights are best; "" means the loss
+	Watch    string
+	Maximize bool // a greater value of Watch is better
+	// number of consecutive evaluations without an improvement by MinDelta, after which training
+	// stops; 0 means no limit
 	Patience int
 	MinDelta float64
 
-	Checkpoints string // directory for the checkpoints of one training; "" means no checkpoints
+	Checkpoints string // directory for the checkpoints of this training; "" means no checkpoints
 	Every       int    // number of steps between checkpoints; 0 means one after every epoch
-	Keep        int    // number of checkpoints kept, the newest ones; 0 means 3
-	KeepBest    bool   // keep the best checkpoint too; save after each improvement
-	// continue from the newest intact checkpoint of the directory; without a checkpoint, begin a
-	// new training
+	Keep        int    // number of newest checkpoints that are kept; 0 means 3
+	KeepBest    bool   // also keep the best checkpoint, which is saved after each improvement
+	// continue from the directory's newest intact checkpoint; without a checkpoint, begin a new
+	// training
 	Resume bool
-	Parts  checkpoint.Parts // further parts of the state
+	Parts  checkpoint.Parts // further parts of the state in checkpoints
 
 	// Profile is a *profile.Profile or similar, and may be nil. Fit calls its Step after every
 	// step. The program that started it must stop it.
 	Profile interface{ Step() error }
 
 	// MemorySnapshot is the name of a file for the history of the device's memory. The name ends in
-	// .html for a browser, or in .pickle for PyTorch's viewer. The history ends when memory first
-	// runs out, or with the training. The file marks parameters. See package profile/memsnap.
-	// Without a name, no history is kept.
+	// .html for a browser, or in .pickle for PyTorch's viewer. The history ends with the training,
+	// or when memory first runs out. The file marks parameters. See package profile/memsnap.
+	// Without a name, no history is recorded.
 	MemorySnapshot string
 
 	TensorBoard string // directory for event files; "" means no event files
-	// receives progress and messages, such as which parameters are not trained; may be nil
-	Log       io.Writer
-	ReadEvery int // losses collected on the device before they are read; 0 means 32
+	// receives progress and messages, for example about parameters that are not trained; may be nil
+	Log io.Writer
+	// number of losses that are collected on the device and read at once; 0 means 32
+	ReadEvery int
 
-	// called for every step in order, once its loss has been read
+	// called for every step, in order, after the step's loss has been read
 	OnLoss func(step int, loss float64)
 	// OnStep is called after every step, for example with optim.Averaged's Update. The error
 	// [ErrStop] ends the training normally. Any other error makes the training fail. After an error
@@ -178,10 +181,10 @@ type Config struct {
 	// called at the end of every epoch, with errors as for OnStep
 	OnEpoch func(*State) error
 
-	plain   bool            // Loss was not given in the settings
+	plain   bool            // Loss is the default
 	given   bool            // Forward, Loss or Compute was given
 	spare   func() bool     // frees memory for evaluations: see Adapt
-	foreign string          // name of the setting whose function is the program's own code
+	foreign string          // name of the setting that holds the program's own code
 	devices []device.Device // at least two devices, or none
 	team    *team           // evaluates on several devices; nil for one device
 }
@@ -191,12 +194,13 @@ var ErrStop = errors.New("train: stop")
 
 // A State describes the progress of a training.
 type State struct {
-	Step    int                // number of steps done
-	Epoch   int                // number of epochs completed
-	Samples int                // number of samples seen
-	Loss    float64            // loss of the latest step whose loss was read; NaN before the first
-	LR      float64            // learning rate of the next step
-	Metrics map[string]float64 // values of the latest evaluation, with "loss"; nil before the first
+	Step    int     // number of steps done
+	Epoch   int     // number of epochs completed
+	Samples int     // number of samples seen
+	Loss    float64 // loss of the latest step whose loss was read; NaN before the first
+	LR      float64 // learning rate for the next step
+	// results of the latest evaluation, including "loss"; nil before the first
+	Metrics map[string]float64
 }
 
 // A Reason says why a training ended.
@@ -206,7 +210,7 @@ type Reason uint8
 const (
 	Finished     Reason = iota // Epochs or Steps were reached
 	StoppedEarly               // Patience ran out
-	StoppedByUs                // a callback returned ErrStop
+	StoppedByUs                // a callback returned [ErrStop]
 	Interrupted                // the context was cancelled
 	Failed                     // an error occurred
 )
@@ -226,16 +230,16 @@ type Result struct {
 	Reason   Reason
 	Best     float64 // the watched metric's best value; NaN without evaluations
 	BestStep int     // the step at which Best was measured
-	// the path of the best checkpoint, with KeepBest; "" if there is none. See LoadBest. With
-	// MinDelta it may come from another step than BestStep. The value of BestStep is then better,
-	// but by less than MinDelta.
+	// path of the best checkpoint, if KeepBest is set; "" if there is none. See LoadBest. The
+	// checkpoint may be from another step than BestStep, because an improvement by less than
+	// MinDelta changes BestStep only.
 	BestPath string
 	Resumed  string  // path of the checkpoint from which the training continued
 	Seconds  float64 // duration of the training in this process, without evaluations
-	Fresh    int     // number of samples seen in this process
+	Fresh    int     // number of samples seen by this process
 
-	// Changed lists settings that differ from those before the resume. Because of them, the numbers
-	// may differ from those of an uninterrupted training. Log has the list too.
+	// Changed lists settings that differ from those before the resume. They may make the numbers
+	// differ from those of an uninterrupted training. Log has the list too.
 	Changed []string
 }
 
@@ -258,7 +262,7 @@ func (r *Result) LoadBest(model any) error {
 // A DivergedError reports a loss or a parameter that is NaN or infinite. Such a state is never
 // saved in a checkpoint.
 type DivergedError struct {
-	Step  int     // the step that had the loss, or that computed the parameter
+	Step  int     // step with this loss, or step that computed the parameter
 	Loss  float64 // loss of the step, if it was read
 	Param string  // name of the parameter; "" if the loss is not finite
 }
@@ -282,15 +286,15 @@ func (e *DivergedError) Error() string {
 // the result. An error in the settings is an *[Error], and an error of a checkpoint is a
 // *[checkpoint.Error].
 //
-// With Resume, a training continues that was interrupted, killed or ended by an error. It ends with
-// the same bits as an uninterrupted training, if the kind of device and its amount of memory are
-// the same. If memory runs out at another step, batches are split differently after this step, and
-// rounding differs. These settings do not affect the bits: profiling, snapshots, events,
-// evaluations, the loader's workers, Every, Keep and Checkpointing. If a setting that affects the
-// bits has changed, such as Accumulate or Autocast, Log and [Result].Changed say so. The
-// optimizer's settings come from the checkpoint. A checkpoint contains model, optimizer, schedule,
-// generator, the loader's position and the number of bad evaluations. Checkpoints are made between
-// steps, and may be made within an epoch.
+// With Resume, a training continues that was interrupted, killed or ended by an error. Its final
+// weights are bitwise equal to those of an uninterrupted training, if the kind of device and its
+// amount of memory are the same. If memory runs out at another step, batches are split differently
+// after this step, and rounding differs. These settings do not affect the weights: profiling,
+// snapshots, events, evaluations, the loader's workers, Every, Keep and Checkpointing. If a setting
+// that affects the weights has changed, such as Accumulate or Autocast, Log and [Result].Changed
+// say so. The optimizer's settings come from the checkpoint. A checkpoint contains model,
+// optimizer, schedule, generator, the loader's position and the number of evaluations without
+// improvement. Checkpoints are made between steps, and may be made within an epoch.
 //
 // With several Devices, each device has a copy of the model and computes a part of every batch.
 // Each of w devices gets n/w of the n samples, rounded down or up, in order. Gradients are averaged
@@ -302,10 +306,10 @@ func (e *DivergedError) Error() string {
 //
 // The results differ from those of a single device in two ways. Batch normalisation normalises over
 // each device's part, and its running statistics are those of the first device. Each device has its
-// own random numbers, derived from Generator. A repeated training on the same number of devices has
-// the same bits. Each device has a goroutine, which calls Forward, Loss and Compute. The goroutine
-// of the first device calls the callbacks. A failure of a device other than lack of memory ends the
-// training with a *[dist.RankError]. So does a panic of the program on one device.
+// own random numbers, derived from Generator. A repeated training on the same number of devices
+// gives bitwise equal results. Each device has a goroutine, which calls Forward, Loss and Compute.
+// The goroutine of the first device calls the callbacks. A failure of a device other than lack of
+// memory ends the training with a *[dist.RankError]. So does a panic of the program on one device.
 func Fit(ctx context.Context, c Config) (*Result, error) {
 	t, err := newTrainer(c)
 	if err != nil {
@@ -486,11 +490,11 @@ func (c *Config) compute(s *tensor.Scope, b *data.Batch) (output, target, loss *
 }
 
 // Evaluate returns the mean loss of c's model over a loader's batches, as "loss". It also returns
-// the values of c's metrics, which it resets before. It uses only these fields of c: Model,
-// Forward, Loss, Compute, Metrics, Device, Generator, Autocast, TF32 and Log. Log shows the
-// progress. On a terminal it is a bar, and elsewhere a line every ten seconds. A batch that does
-// not fit into memory is evaluated in parts. During the call the model is in evaluation mode, and
-// afterwards in training mode.
+// the values of c's metrics, which it first resets. It uses only these fields of c: Model, Forward,
+// Loss, Compute, Metrics, Device, Generator, Autocast, TF32 and Log. Log shows the progress: a bar
+// on a terminal, and elsewhere a line every ten seconds. A batch that does not fit into memory is
+// evaluated in parts. During the call the model is in evaluation mode, and afterwards in training
+// mode.
 func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, error) {
 	if err := checkModel(c.Model); err != nil {
 		return nil, err
@@ -530,7 +534,7 @@ func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, erro
 
 const noBatches = "the loader gave no batches in an epoch: its dataset is empty, or smaller than a batch that DropLast leaves out"
 
-// evaluate is Evaluate, but shows its progress on bar, which may be nil.
+// evaluate is Evaluate with its progress shown on bar, which may be nil.
 func (c *Config) evaluate(ctx context.Context, l Loader, bar *Progress) (map[string]float64, error) {
 	nn.Eval(c.Model)
 	defer nn.Train(c.Model)
@@ -580,7 +584,6 @@ func (c *Config) evaluate(ctx context.Context, l Loader, bar *Progress) (map[str
 	return out, nil
 }
 
-// newResult returns a result with the current state.
 func (t *trainer) newResult(why Reason) *Result {
 	r := &Result{State: t.st, Reason: why, Best: t.stop.Best(), BestStep: t.bestStep, Resumed: t.resumed, Fresh: t.fresh, Changed: t.changed,
 		Seconds: (time.Since(t.start) - t.paused).Seconds()}

@@ -22,8 +22,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// halving is a schedule that halves the learning rate every few steps. measured halves it every few
-// evaluations, and records the values of the evaluations.
+// halving is a schedule that halves the learning rate every few steps. Its variant measured halves
+// it every few evaluations, and records the values of the evaluations.
 type halving struct {
 	opt      optim.Optimizer
 	interval int
@@ -61,7 +61,8 @@ func (m *measured) LoadStateDict(sd map[string]any) error {
 
 const samples, features, classes = 90, 6, 3
 
-// problem returns points around three corners. Some of the points are held out.
+// problem returns two datasets of points around three corners, one for training and one for
+// evaluation.
 func problem(t testing.TB) (training, held *data.TensorDataset) {
 	t.Helper()
 	var x, y *tensor.Tensor
@@ -81,9 +82,9 @@ func problem(t testing.TB) (training, held *data.TensorDataset) {
 	return cut(0, 70), cut(70, 20)
 }
 
-// setup returns the same configuration of a new training in each call, with its own random numbers.
-// The training has dropout, batch norm, AdamW, a schedule, and a shuffled loader whose last batch
-// is smaller.
+// setup returns the configuration of a new training with its own generator. Every call returns the
+// same. The training has dropout, batch norm, AdamW, a schedule, and a shuffled loader whose last
+// batch is smaller.
 func setup(t testing.TB, dev device.Device) train.Config {
 	t.Helper()
 	training, held := problem(t)
@@ -104,7 +105,7 @@ func setup(t testing.TB, dev device.Device) train.Config {
 		Schedule: &halving{opt: opt, interval: 10}, Epochs: 4}
 }
 
-// weights returns the bits of a model and of its optimizer.
+// weights returns the bits of a model's and an optimizer's numbers, as a string.
 func weights(t testing.TB, c train.Config) string {
 	t.Helper()
 	tree, err := checkpoint.Capture(checkpoint.Parts{"m": c.Model, "o": c.Optimizer, "g": c.Generator, "s": c.Schedule})
@@ -170,7 +171,7 @@ func TestFitIsThePlainLoop(t *testing.T) {
 	}
 }
 
-// Several batches together make the same step as one large batch, whatever their sizes.
+// Several batches with Accumulate make the same step as one large batch, whatever their sizes.
 func TestAccumulation(t *testing.T) {
 	run := func(batch, accumulate int) ([]float32, *train.Result) {
 		training, _ := problem(t)
@@ -184,8 +185,8 @@ func TestAccumulation(t *testing.T) {
 		r := fit(t, train.Config{Model: m, Optimizer: opt, Train: loader, Epochs: 3, Accumulate: accumulate, ReadEvery: 2})
 		return tensor.Data[float32](nn.Parameters(m)[0].Detach()), r
 	}
-	// The 70 samples make steps of 24 samples and a last step of 22 = 8+8+6. Or they make steps of
-	// 32 samples and a last step of 6.
+	// With batches of 8 and 3 batches per step, the 70 samples make steps of 24 samples and a last
+	// step of 22 = 8+8+6. With 16 and 2, they make steps of 32 samples and a last step of 6.
 	for _, c := range [][2]int{{8, 3}, {16, 2}, {35, 2}} {
 		large, a := run(c[0]*c[1], 1)
 		small, b := run(c[0], c[1])
@@ -200,8 +201,8 @@ func TestAccumulation(t *testing.T) {
 	}
 }
 
-// A training is interrupted repeatedly, even within epochs and within accumulation. It ends with
-// the bits of an uninterrupted training.
+// A training is interrupted repeatedly, even within epochs and within accumulation. Its result is
+// bitwise equal to that of an uninterrupted training.
 func TestResumeGivesTheSameBits(t *testing.T) {
 	for _, dev := range devices(t) {
 		for name, change := range map[string]func(c *train.Config){
@@ -270,7 +271,8 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 // structure.
 func TestLoadBest(t *testing.T) {
 	c := setup(t, devices(t)[0])
-	// with Maximize, the best checkpoint is from an early step, which has the greatest loss
+	// with Maximize, the checkpoint with the greatest loss counts as the best, and it is from an
+	// early step
 	c.Checkpoints, c.KeepBest, c.Maximize, c.Keep = t.TempDir(), true, true, 1
 	values := func(m any) (text string) {
 		for _, p := range nn.Parameters(m) {
@@ -302,8 +304,8 @@ func TestLoadBest(t *testing.T) {
 	}
 }
 
-// Gradients are limited to the configured bounds. This also holds for the sum of the gradients over
-// all batches of a step.
+// Gradients are limited to the configured bounds. With accumulation, the sum of the gradients over
+// all batches of a step is limited.
 func TestClipping(t *testing.T) {
 	for _, dev := range devices(t) {
 		for _, accumulate := range []int{1, 3} {
@@ -390,8 +392,8 @@ func TestDivergence(t *testing.T) {
 	if l, err := checkpoint.Load(c.Checkpoints); err != nil || l.Info.Step != 18 {
 		t.Fatalf("the last good one is that of the second epoch: %v, %v", l, err)
 	}
-	// The loss of the first step precedes any update, so the error does not blame the learning
-	// rate.
+	// The loss of the first step was computed before any update, so the error must not blame the
+	// learning rate.
 	c = setup(t, devices(t)[0])
 	c.Loss = func(y, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(y, target).DivScalar(0) }
 	r, err := train.Fit(context.Background(), c)
@@ -403,8 +405,8 @@ func TestDivergence(t *testing.T) {
 	}
 }
 
-// If no checkpoint can be written, the training goes on. The training reports the failure
-// immediately, and again at the end.
+// If no checkpoint can be written, the training goes on. It reports the failure immediately, and
+// again at the end.
 func TestCheckpointsThatCannotBeWritten(t *testing.T) {
 	c := setup(t, devices(t)[0])
 	dir := filepath.Join(t.TempDir(), "gone")

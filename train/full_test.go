@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// From some step on the disk is full. The training goes on to its end. The log says immediately,
+// The disk becomes full at some step. The training goes on to its end. The log says immediately,
 // and only once, what could not be written, and Fit returns that error. A resumed training
 // continues from the last checkpoint that was written.
 func TestFullDisk(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// loaderFunc is a loader written for a test.
+// loaderFunc is a loader for tests, made from a function.
 type loaderFunc func(yield func(*data.Batch, error) bool)
 
 func (f loaderFunc) Len() int                               { return -1 }
@@ -65,7 +65,7 @@ func TestNothingToLearnFrom(t *testing.T) {
 	}
 }
 
-// growing raises the learning rate to infinity.
+// growing is a schedule that raises the learning rate to infinity.
 type growing struct{ opt optim.Optimizer }
 
 func (g *growing) Step() {
@@ -76,7 +76,7 @@ func (g *growing) Step() {
 func (g *growing) StateDict() map[string]any          { return map[string]any{} }
 func (g *growing) LoadStateDict(map[string]any) error { return nil }
 
-// A step may ruin the parameters although its loss is finite. Fit detects this before it saves a
+// A step with a finite loss may make parameters infinite or NaN. Fit detects this before it saves a
 // checkpoint, so every checkpoint is good.
 func TestRuinedParametersAreNotKept(t *testing.T) {
 	for _, dev := range devices(t) {
@@ -100,7 +100,7 @@ func TestRuinedParametersAreNotKept(t *testing.T) {
 }
 
 // Batch normalisation cannot learn from a part with one sample. So parts have at least two samples,
-// and if two do not fit, the error is out of memory.
+// and if two do not fit, the result is an out-of-memory error.
 func TestSplitLeavesBatchNormPairs(t *testing.T) {
 	gradients := func(most, n, fits int) (string, []string, train.AdaptStats, error) {
 		m := seeded(nn.NewSequential(nn.NewLinear(3, 4), nn.NewBatchNorm1d(4), nn.NewLinear(4, 2)))
@@ -147,16 +147,16 @@ func TestSplitLeavesBatchNormPairs(t *testing.T) {
 	}
 }
 
-// Allocations fail at random anywhere, even in evaluations, metrics, averages and checkpoints. All
-// settings are on at the same time. The training, and a resume of it, has the bits of a training
-// without failures.
+// Allocations fail at random, even in evaluations, metrics, averages and checkpoints. All settings
+// are on at the same time. The results of the training, and of a resume of it, are bitwise equal to
+// those without failures.
 func TestFailuresEverywhere(t *testing.T) {
 	steps, rounds := 16, 1
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") == "1":
 		steps, rounds = 24, 20
 	case testing.Short():
-		steps = 8 // the race detector needs fewer steps
+		steps = 8 // fewer steps suffice for the race detector
 	}
 	set, held := pictures(t, 33), pictures(t, 11)
 	run := func(dir string, seed uint64, resume bool, steps int) (string, int) {
@@ -222,8 +222,8 @@ func TestFailuresEverywhere(t *testing.T) {
 	}
 }
 
-// If a checkpoint does not fit into the device's memory, resuming returns an error that names the
-// part of the checkpoint. It does not panic.
+// If a checkpoint does not fit into the device's memory, a resume returns an error that names the
+// part of the checkpoint that did not fit.
 func TestResumeThatDoesNotFit(t *testing.T) {
 	dir := t.TempDir()
 	begin := func(mem string) train.Config {

@@ -19,7 +19,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// stateBits returns all bits of a training's state.
+// stateBits returns all bits of a training's state, as a string.
 func stateBits(m any, opt optim.Optimizer, l *data.Loader, g *tensor.Generator) string {
 	var b strings.Builder
 	for _, p := range nn.Named(m) {
@@ -37,8 +37,9 @@ func stateBits(m any, opt optim.Optimizer, l *data.Loader, g *tensor.Generator) 
 }
 
 // The allocations of a training fail at random points in forward, backward, clipping and the
-// optimizer's step. The training still makes every step, with the bits of a training without
-// failures. After a step it holds no more memory than a training without failures does.
+// optimizer's step. The training still makes every step, and its state is bitwise equal to that of
+// a training without failures. After a step it holds no more memory than a training without
+// failures.
 func TestFailuresLoseNothing(t *testing.T) {
 	failures := 50
 	switch {
@@ -49,7 +50,7 @@ func TestFailuresLoseNothing(t *testing.T) {
 	}
 	set := pictures(t, 40)
 	// fit trains until the given number of allocations have failed, each at a random point of a
-	// step. With 0 failures it trains for the given number of steps.
+	// step. If failures is 0, it trains for the given number of steps.
 	fit := func(dev *cuda.Device, half bool, failures, steps int) (string, int, string) {
 		m := nn.To(seeded(nn.NewSequential(nn.Flatten{}, nn.NewLinear(side*side, 24), nn.NewBatchNorm1d(24), nn.ReLU{}, nn.NewDropout(0.3),
 			nn.NewLinear(24, 4))), device.Device(dev))
@@ -62,8 +63,8 @@ func TestFailuresLoseNothing(t *testing.T) {
 		if half {
 			warm = 10
 		}
-		// A step makes about 24 requests to the driver. If it makes fewer than the random number, a
-		// request of the next step fails.
+		// A step makes about 24 requests to the driver. If the random number is greater than that,
+		// a request of the next step fails.
 		next := func() {
 			dev.Empty()
 			if failures > 0 {
@@ -74,7 +75,8 @@ func TestFailuresLoseNothing(t *testing.T) {
 		}
 		next()
 		c := train.Config{Model: m, Optimizer: opt, Train: l, Generator: g, Steps: steps, Accumulate: 2, ClipNorm: 0.5, Log: log, ReadEvery: 4,
-			Capture: train.CaptureNever, // a failure ends captures: see TestFailuresInCaptures
+			// a failure would end captures: see TestFailuresInCaptures
+			Capture: train.CaptureNever,
 			OnStep: func(s *train.State) error {
 				switch now := dev.Stats().Allocated; {
 				case s.Step <= warm:
@@ -114,7 +116,6 @@ func TestFailuresLoseNothing(t *testing.T) {
 	}
 }
 
-// compareWithFailures compares a training with failures to a training without failures.
 func compareWithFailures(t *testing.T, half bool, failures int, fit func(dev *cuda.Device, half bool, failures, steps int) (string, int, string)) {
 	t.Helper()
 	const spec = "mem=8MiB,segment=1KiB"
@@ -141,8 +142,8 @@ func compareWithFailures(t *testing.T, half bool, failures int, fit func(dev *cu
 	t.Logf("%d failures in %d steps", dev.Stats().OOMs, steps)
 }
 
-// An allocation fails while a step of two batches is captured, or in its first replays. Then the
-// step runs eagerly, and the training has the bits of a training without failures.
+// An allocation fails while a step of two batches is captured, or in its first replays. The step
+// then runs eagerly, and the training is bitwise equal to one without failures.
 func TestFailuresInCaptures(t *testing.T) {
 	set, ended := pictures(t, 28), 0
 	run := func(how train.Capturing, failing int) string {

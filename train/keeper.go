@@ -7,17 +7,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A keeper has copies of a model's buffers, made when a batch began.
+// A keeper holds copies of a model's buffers, made when a batch begins.
 type keeper struct {
 	buffers []*tensor.Tensor
 	copies  []*tensor.Tensor
-	// one unused number on each device, because every launch needs a tensor of scalars
+	// an unused number on each device, since every launch needs a tensor of scalars
 	slots map[device.Device]*tensor.Tensor
 	taken bool
 }
 
-// save copies the buffers, unless it has already done so since the last successful attempt. It
-// needs one launch for all buffers of a device and type.
+// save copies the buffers, unless it has done so since the last successful attempt. It needs one
+// launch for all buffers of the same device and type.
 func (k *keeper) save() {
 	if k.taken || len(k.buffers) == 0 {
 		return
@@ -65,7 +65,6 @@ func (k *keeper) restore() {
 	}
 }
 
-// free frees the copies.
 func (k *keeper) free() {
 	for _, c := range k.copies {
 		if c != nil {

@@ -23,21 +23,22 @@ type trainer struct {
 	st       State
 	stop     EarlyStopping
 	bestStep int
-	bestPath string // path of the best checkpoint, set when the store is closed
-	ended    Reason // reason to end the training: StoppedEarly or StoppedByUs; Finished as long as there is none
+	bestPath string // path of the best checkpoint, once the store is closed
+	// reason to end the training: StoppedEarly or StoppedByUs; Finished if there is none yet
+	ended Reason
 
 	evaluated  int    // step of the latest evaluation; -1 before the first
-	unmeasured bool   // an evaluation was interrupted, so a resume begins with it
+	unmeasured bool   // an evaluation was interrupted, and a resume must repeat it
 	saved      [2]int // step and epoch of the latest checkpoint; -1 before the first
 	due        bool   // a checkpoint is due
 
-	// numbers of batches and samples that the next step has so far, and the number of samples in
-	// its first batch
+	// numbers of batches and samples so far in the next step, and number of samples in its first
+	// batch
 	batches, samples, firstSamples int
-	// losses on the device that were not read yet
+	// losses on the device that have not been read
 	log     *tensor.Tensor
 	pending []reading
-	sum     float64 // sum of the weighted losses of the step that is being read
+	sum     float64 // sum of the weighted losses of the step whose losses are being read
 	count   int
 	losses  int
 	epoch   struct{ sum, count float64 } // sum of the weighted losses of the epoch
@@ -47,29 +48,29 @@ type trainer struct {
 	bar    *Progress
 	adapt  *Adapt
 	broken error // error of the profile or of the memory snapshot
-	// records the history of memory; nil if none is recorded, or after it was written
+	// records the history of memory; nil if none is recorded, or if it has been written
 	history       device.MemoryHistorian
 	resumed       string
 	savedSettings map[string]any // settings of the resumed checkpoint
-	changed       []string       // settings that differ from those of the checkpoint
-	mute          bool           // the log already says that events cannot be written
+	changed       []string       // settings that differ from those of the resumed checkpoint
+	mute          bool           // the log has said that events cannot be written
 	start         time.Time
 	paused        time.Duration
 	fresh         int
 
 	rehearsed bool
 	captured  captured
-	stepped   bool // a replay has made the whole step of the batch
+	stepped   bool // a replay has made the whole step
 
 	mu    sync.Mutex
-	lines []string // lines of the goroutine that writes checkpoints, waiting to be printed
+	lines []string // lines to print, queued by the goroutine that writes checkpoints
 	done  bool
 }
 
-// A reading describes a loss that is on the device.
+// A reading describes a loss that has not been read from the device.
 type reading struct {
 	samples    int
-	lastOfStep bool // whether the batch is the last batch of its step
+	lastOfStep bool // the batch is the last batch of its step
 }
 
 func newTrainer(c Config) (*trainer, error) {
@@ -97,7 +98,7 @@ func newTrainer(c Config) (*trainer, error) {
 	return t, nil
 }
 
-// open opens the checkpoints, resumes from one if wanted, and opens the event file.
+// open opens the directory of checkpoints, resumes if Resume is set, and opens the event file.
 func (t *trainer) open() error {
 	if t.c.Checkpoints != "" {
 		if err := t.openStore(); err != nil {
@@ -150,7 +151,7 @@ func (t *trainer) close() error {
 	return err
 }
 
-// print prints the waiting lines, and then the given lines.
+// print prints the queued lines, and then the given lines.
 func (t *trainer) print(lines ...string) {
 	t.mu.Lock()
 	lines, t.lines = append(t.lines, lines...), nil
@@ -179,7 +180,6 @@ func (t *trainer) finished() bool {
 	return t.ended != Finished || t.c.Steps > 0 && t.st.Step >= t.c.Steps || t.c.Epochs > 0 && t.st.Epoch >= t.c.Epochs
 }
 
-// run runs the training's loop.
 func (t *trainer) run(ctx context.Context) (*Result, error) {
 	nn.Train(t.c.Model)
 	if text := untrained(t.c.Optimizer, t.c.Model); text != "" {
@@ -194,7 +194,7 @@ func (t *trainer) run(ctx context.Context) (*Result, error) {
 			return t.newResult(Failed), err
 		}
 	}
-	// After a resume, the first iteration runs the rest of an epoch. This rest may have no batch.
+	// After a resume, the first iteration runs the rest of an epoch, which may have no batch.
 	rest := t.resumed != ""
 	for !t.finished() {
 		if ctx.Err() != nil {
@@ -221,7 +221,7 @@ func (t *trainer) run(ctx context.Context) (*Result, error) {
 		}
 		switch {
 		case left:
-			continue // the training ends, or the loop's condition handles the interruption
+			continue // the loop's condition ends the training or handles the interruption
 		case !any && !rest:
 			return nil, &Error{"Train", noBatches}
 		}
@@ -258,7 +258,7 @@ func (t *trainer) interrupted(ctx context.Context) (*Result, error) {
 	return t.newResult(Interrupted), fmt.Errorf("train: interrupted after step %d: %w", t.st.Step, context.Cause(ctx))
 }
 
-// batch adds the gradient of a batch.
+// batch adds the gradient of a batch, in a replay or eagerly.
 func (t *trainer) batch(ctx context.Context, b *data.Batch) error {
 	n := len(b.Index)
 	if n == 0 {
@@ -279,8 +279,8 @@ func (t *trainer) batch(ctx context.Context, b *data.Batch) error {
 
 // descend adds the gradient of a batch of n samples, eagerly.
 func (t *trainer) descend(b *data.Batch, n int) error {
-	// Weights are relative to the number of samples in the step's first batch, so they are nearly
-	// always 1.
+	// The batch's weight is relative to the number of samples in the step's first batch, so it is
+	// nearly always 1.
 	loss, err := t.adapt.backward(b, float64(n)/float64(t.firstSamples), func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
 		_, _, loss := t.c.computePart(s, part, b, n)
 		return loss
@@ -293,8 +293,7 @@ func (t *trainer) descend(b *data.Batch, n int) error {
 
 // noted records the loss of a batch of n samples.
 func (t *trainer) noted(loss *tensor.Tensor, n int) error {
-	// Read the losses here and not after collect, since this batch may be the last batch of its
-	// step.
+	// Read the losses here and not after collect, because this batch may end its step.
 	if len(t.pending) == t.c.ReadEvery {
 		if err := t.read(); err != nil {
 			return err
@@ -303,7 +302,7 @@ func (t *trainer) noted(loss *tensor.Tensor, n int) error {
 	return t.adapt.Do("the record of losses", func() { t.collect(loss, n) })
 }
 
-// collect stores a loss on the device.
+// collect appends a loss to the losses on the device that have not been read.
 func (t *trainer) collect(loss *tensor.Tensor, n int) {
 	if t.log == nil {
 		ty := dtype.F32
@@ -313,7 +312,7 @@ func (t *trainer) collect(loss *tensor.Tensor, n int) {
 		t.log = tensor.Root().On(loss.Device()).Typed(ty).Zeros(t.c.ReadEvery)
 	}
 	tensor.Do(func(s *tensor.Scope) { t.log.In(s).Select(0, len(t.pending)).Copy(loss) }, tensor.NoGrad())
-	// appending comes last, so that collect can be repeated after a failure
+	// append last, so that collect can be repeated after a failure
 	t.pending = append(t.pending, reading{n, false})
 }
 
@@ -331,7 +330,7 @@ func (t *trainer) read() error {
 			steps++
 		}
 	}
-	step := t.st.Step - steps // the step before the step whose loss is read next
+	step := t.st.Step - steps // the step before the one whose loss is read next
 	for i, v := range values {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return &DivergedError{Step: step + 1, Loss: v}
@@ -363,8 +362,8 @@ func (t *trainer) read() error {
 }
 
 // step updates the parameters with the accumulated gradients, and does the other work that is due
-// after a step. midEpoch is true if the epoch goes on. In this case step also makes a due
-// checkpoint. After the last batches of an epoch, endEpoch makes the checkpoint.
+// after a step. If midEpoch is true, this includes a checkpoint that is due. Otherwise endEpoch
+// makes the checkpoint.
 func (t *trainer) step(ctx context.Context, midEpoch bool) error {
 	t.pending[len(t.pending)-1].lastOfStep = true
 	if err := t.update(); err != nil {
@@ -401,7 +400,6 @@ func (t *trainer) step(ctx context.Context, midEpoch bool) error {
 	return nil
 }
 
-// call calls a callback, if it is set.
 func (t *trainer) call(f func(*State) error) error {
 	if f == nil {
 		return nil
@@ -416,8 +414,8 @@ func (t *trainer) call(f func(*State) error) error {
 	return err
 }
 
-// show redraws the bar with the loss of the latest step. To know this loss it reads the losses, at
-// most a few times a second.
+// show redraws the bar with the loss of the latest step. For this it reads the losses, at most a
+// few times a second.
 func (t *trainer) show() error {
 	if t.bar == nil {
 		return nil
@@ -438,7 +436,7 @@ func (t *trainer) show() error {
 }
 
 // evaluate evaluates the model, unless it has done so since the last step. Then it decides whether
-// the training goes on. An interrupted evaluation has no result.
+// the training continues. An interrupted evaluation has no result.
 func (t *trainer) evaluate(ctx context.Context) error {
 	if t.c.Valid == nil || t.evaluated == t.st.Step {
 		return nil
@@ -471,7 +469,7 @@ func (t *trainer) evaluate(ctx context.Context) error {
 		return err
 	}
 	loss := t.st.Loss
-	// Show the mean of the epoch so far, since the loss of a single step says little.
+	// Show the mean over the epoch so far, since the loss of a single step varies much.
 	if t.epoch.count > 0 {
 		loss = t.epoch.sum / t.epoch.count
 	}
@@ -517,7 +515,7 @@ func (t *trainer) endEpoch(ctx context.Context) error {
 	return nil
 }
 
-// finish evaluates and saves the last state.
+// finish evaluates the model and saves the last state.
 func (t *trainer) finish(ctx context.Context) error {
 	if err := t.read(); err != nil {
 		return err

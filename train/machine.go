@@ -11,22 +11,22 @@ import (
 	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
-// A Machine is a device with known rates, for estimates of a step's time. The estimate is the
-// roofline (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009). For each kernel
-// it takes the longest of three times: arithmetic at the peak rate, memory traffic at the full
-// bandwidth, and a launch. The estimate is the sum over the kernels.
+// A Machine is a device with known rates, for estimates of a step's time. The estimate follows the
+// roofline model (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009). The time
+// of a kernel is the longest of three times: its arithmetic at the peak rate, its memory traffic at
+// the full bandwidth, and a launch. The estimate is the sum over the kernels.
 //
 // On a GPU the estimate is a lower bound, because real kernels do not reach the published peak
 // rates. Only launches may take less time than estimated, because their time was measured on
-// another GPU. Launches take less time when a graph is replayed (tensor.Capture), which matters for
-// steps with many tiny kernels. A machine from [MeasureCPU] has measured rates, so its estimate is
-// no lower bound but an expected time.
+// another GPU. Launches also take less time when a graph is replayed (tensor.Capture), which
+// matters for steps with many tiny kernels. A machine from [MeasureCPU] has measured rates, so its
+// estimate is no lower bound but an expected time.
 type Machine struct {
 	Name, Kind string // short name such as "h100", and kind such as "cuda"
 	Product    string // the name under which the machine is sold
 	Capability [2]int
-	// bytes that programs can use; for a CPU nine tenths of its memory, the limit of the library's
-	// pool
+	// bytes that programs can use; for a CPU, nine tenths of its memory, which is the limit of the
+	// library's pool
 	Memory  int
 	Float32 float64 // operations a second in float32, with IEEE matrix products
 	Float64 float64 // operations a second in float64
@@ -41,20 +41,20 @@ type Machine struct {
 
 const tera, giga = 1e12, 1e9
 
-// mib returns n MiB in bytes. It limits the result to the largest int, because a 32-bit int cannot
-// hold the size of a GPU's memory.
+// mib returns n MiB in bytes, limited to the largest int. A 32-bit int cannot hold the size of a
+// GPU's memory.
 func mib(n int64) int { return int(min(n<<20, math.MaxInt)) }
 
-// launchSeconds is the minimum time of a kernel when launches follow each other. NVIDIA measured
-// these 3.8 µs on a V100: "Getting Started with CUDA Graphs" (A. Gray,
+// launchSeconds is the minimum time of a kernel when launches follow each other, 3.8 µs. NVIDIA
+// measured it on a V100: "Getting Started with CUDA Graphs" (A. Gray,
 // developer.nvidia.com/blog/cuda-graphs, 2019).
 const launchSeconds = 3.8e-6
 
 // bandwidths of PCI Express 4.0 and 5.0 with 16 lanes, in one direction (PCI-SIG)
 const pcie4, pcie5 = 31.5 * giga, 63 * giga
 
-// gpus has the GPUs with known rates, sorted by name. Rates are those of dense matrices. NVIDIA's
-// datasheets of H100, H200, L4 and L40S print rates with sparsity, which are halved here. Half is
+// gpus lists the GPUs with known rates, sorted by name. Rates are those of dense matrices. NVIDIA's
+// datasheets of H100, H200, L4 and L40S give rates with sparsity, which are halved here. Half is
 // the rate of products with sums in float32, as in the library's kernels. On GeForce this is half
 // of the rate with sums in float16. If a document does not state the rate in float64, Float64 is a
 // 64th of Float32. The whitepapers on GA102 and Ada state this ratio for all their GPUs.
@@ -101,7 +101,7 @@ func GPUs() []Machine {
 	return list
 }
 
-// spellings are words that shops, clouds and nvidia-smi append to the name of a GPU of the table.
+// spellings lists words that shops, clouds and nvidia-smi append to the name of a GPU in the table.
 // With these words the name still means exactly this GPU. Other variants, such as an A100 with 40
 // GB or on PCI Express, have other rates.
 var spellings = map[string][]string{
@@ -118,7 +118,7 @@ func plainName(name string) string {
 		}
 		return -1
 	}, strings.ToLower(name))
-	// these words appear in names in this order
+	// in names, these words appear in this order
 	for _, maker := range []string{"nvidia", "geforce", "tesla", "rtx"} {
 		s = strings.TrimPrefix(s, maker)
 	}
@@ -147,7 +147,7 @@ func FindGPU(name string) (Machine, error) {
 			return m, nil
 		}
 		names = append(names, m.Name)
-		// If the name begins with a known GPU's name, it means a variant of this GPU.
+		// A name that begins with a known GPU's name means a variant of this GPU.
 		if n := didyoumean.Distance(plain, m.Name); n < least {
 			meant, least = &m, n
 		} else if begins && least > 0 && (meant == nil || len(m.Name) > len(meant.Name)) {
@@ -163,7 +163,7 @@ func FindGPU(name string) (Machine, error) {
 
 func quoted(s string) string { return `"` + s + `"` }
 
-// seconds estimates the time of a primitive that consists of this number of kernels.
+// seconds estimates the time of a primitive that consists of the given number of kernels.
 func (m *Machine) seconds(k *device.KernelEvent, kernels int) float64 {
 	if m.cpu != nil {
 		return m.cpu.seconds(k)
@@ -174,7 +174,7 @@ func (m *Machine) seconds(k *device.KernelEvent, kernels int) float64 {
 	return max(m.roofline(k), float64(kernels)*launchSeconds)
 }
 
-// roofline returns the minimum time of a primitive on a GPU, given the units that its kernels use.
+// roofline returns the minimum time of a primitive on a GPU, in seconds.
 func (m *Machine) roofline(k *device.KernelEvent) float64 {
 	rate := m.Float32
 	switch {
@@ -188,14 +188,12 @@ func (m *Machine) roofline(k *device.KernelEvent) float64 {
 	return max(float64(k.Work.FLOPs)/rate, float64(k.Work.Bytes)/m.Bandwidth)
 }
 
-// isDouble reports whether a primitive computes in float64.
 func isDouble(k *device.KernelEvent) bool { return k.Type == dtype.F64 }
 
-// LaunchSeconds returns the minimum time of this number of launches. The launches run one after
-// another, outside of a graph. A published measurement gives 3.8 µs for each launch.
+// LaunchSeconds returns the minimum time of the given number of launches, one after another and
+// outside of a graph: 3.8 µs for each launch, as published.
 func LaunchSeconds(launches int) float64 { return float64(launches) * launchSeconds }
 
-// copySeconds estimates the time of a copy.
 func (m *Machine) copySeconds(c *device.CopyEvent) float64 {
 	switch {
 	case m.cpu != nil:

@@ -18,9 +18,8 @@ func (c *Config) modes() []tensor.Option {
 	return list
 }
 
-// measure evaluates a batch in parts. limit is the largest number of samples in a part, where 0
-// means the whole batch. measure returns the number of samples that fit, as the limit for the next
-// batch.
+// measure evaluates a batch in parts of at most limit samples; 0 means the whole batch. It returns
+// the number of samples that fit, as the limit for the next batch.
 func (c *Config) measure(b *data.Batch, limit int, mean *MeanMetric) (int, error) {
 	defer b.Free()
 	n := len(b.Index)
@@ -51,7 +50,7 @@ func (c *Config) measure(b *data.Batch, limit int, mean *MeanMetric) (int, error
 		}
 		spared := c.spare != nil && c.spare()
 		c.Device.Empty()
-		// First repeat the whole part, since the sum over smaller parts is rounded differently.
+		// First repeat the whole part, since splitting it changes the rounding of the sum.
 		if spared || !again && retryMayHelp(failed) {
 			again = again || !spared
 			continue
@@ -70,8 +69,8 @@ func (c *Config) measure(b *data.Batch, limit int, mean *MeanMetric) (int, error
 	return limit, nil
 }
 
-// add calls loss, which adds the loss of a batch of n samples to the mean. Then it adds the output
-// and the target to the metrics.
+// add calls loss, which adds the loss of n samples to the mean, and adds output and target to the
+// metrics.
 func (c *Config) add(n int, loss func(), output, target *tensor.Tensor) *MemoryError {
 	one := func(name string, f func()) *MemoryError {
 		if outOfMemory(f) == nil {
@@ -85,7 +84,7 @@ func (c *Config) add(n int, loss func(), output, target *tensor.Tensor) *MemoryE
 		var none Adapt
 		none.c.Model, none.c.Device, none.c.Keep = c.Model, c.Device, true
 		e := none.memoryError("the metric "+name, n, err)
-		e.Advice = e.Advice[1:] // remove the first advice, which is about optimizers
+		e.Advice = e.Advice[1:] // remove the first advice, which is for optimizers
 		return e
 	}
 	if err := one("loss", loss); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// If a batch does not fit, it is evaluated in parts. The loss and the metrics are those of the
+// If a batch does not fit, it is evaluated in parts. The loss and the metrics equal those of the
 // whole batch.
 func TestEvaluationInParts(t *testing.T) {
 	set := pictures(t, 60)

@@ -5,9 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// measure evaluates a batch on all ranks, and reports whether it has done so. It returns false if
-// the batch cannot be distributed, or if a device lacks memory for its part. The first device must
-// then evaluate the batch alone, in parts.
+// measure evaluates a batch on all ranks. done is false if the batch cannot be distributed, or if a
+// device lacks memory for its part. The first device must then evaluate the batch alone, in parts.
 func (t *team) measure(b *data.Batch, mean *MeanMetric) (done bool, err error) {
 	a, c, n := t.t.adapt, &t.t.c, len(b.Index)
 	ranks := 1
@@ -77,7 +76,7 @@ func (m *member) measure(j *job, lo, hi int, out *outcome) {
 			var kept []*tensor.Tensor
 			keep := func(x *tensor.Tensor) *tensor.Tensor {
 				if x != nil {
-					x = x.In(s).Detach().To(home) // x.In(s).Detach() makes a handle of its own
+					x = x.In(s).Detach().To(home) // Detach makes a handle that outlives s
 					kept = append(kept, x)
 				}
 				return x

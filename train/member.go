@@ -11,17 +11,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A job is a batch that rank 0 sends to all ranks, including itself. Rank 0 requests its gradients,
-// or the outputs and losses of an evaluation.
+// A job is a batch that rank 0 sends to all ranks, including itself. The ranks compute its
+// gradients, or for an evaluation its outputs and losses.
 type job struct {
 	b        *data.Batch
-	n, ranks int // numbers of samples in the batch, and of ranks with samples
+	n, ranks int // number of samples in the batch, and number of ranks that get samples
 	k        int // number of parts on the rank with the most samples
 	pairs    bool
 	weight   float64   // factor of the batch's loss
-	measured bool      // an evaluation, which requests outputs and losses but no gradients
-	whole    *wholeJob // a part of a captured step; nil for other jobs
-	drop     bool      // first free the captured steps
+	measured bool      // evaluate: compute outputs and losses, but no gradients
+	whole    *wholeJob // work for a captured step; nil for other jobs
+	drop     bool      // free the captured steps first
 	readers  *sync.WaitGroup
 
 	seed, offset  uint64 // state of the training's generator
@@ -29,7 +29,7 @@ type job struct {
 	checkpointing bool // Backward recomputes activations
 	again         bool // the last job failed
 
-	// whether the parameters or the buffers of rank 0's model have changed
+	// true if the parameters or the buffers of rank 0's model have changed
 	params, buffers bool
 	// changed parameters that require no gradient, as indices into a member's state
 	frozen  []int
@@ -49,8 +49,8 @@ type outcome struct {
 	output, target, loss *tensor.Tensor
 }
 
-// A member is one rank's part of a training on several devices. Even if its own work fails, it
-// takes part in every collective for which other ranks wait.
+// A member is one rank's part of a training on several devices. Even if its own work fails, a
+// member takes part in every collective for which other ranks wait.
 type member struct {
 	g       *dist.Group
 	c       *Config // refers to this rank's copy of the model
@@ -59,13 +59,13 @@ type member struct {
 	layers  []trained
 	reducer *dist.Reducer
 	steps   map[int]*wholeStep
-	update  func(s *tensor.Scope) // the optimizer's part of a captured step; nil on ranks other than 0
+	update  func(s *tensor.Scope) // the optimizer's part of a captured step; nil except on rank 0
 	loss    *tensor.Tensor        // loss of the batch: one float64
 	scale   *tensor.Tensor        // factor of the scaler: one float32; nil without a scaler
 	unit    *tensor.Tensor        // the number 1, on rank 0
 }
 
-// newMember returns the member of a rank. All ranks call it together.
+// newMember returns the member of this rank. All ranks call it together.
 func newMember(g *dist.Group, c *Config, a *Adapt) *member {
 	m := &member{g: g, c: c, a: a, state: nn.Named(c.Model), layers: layersWithFlags(c.Model), steps: map[int]*wholeStep{}}
 	at := tensor.Root().On(g.Device())
@@ -78,19 +78,17 @@ func newMember(g *dist.Group, c *Config, a *Adapt) *member {
 		}
 	}
 	m.reduce()
-	g.AllReduce(m.loss, dist.Sum) // this allocates the collective's memory now
+	g.AllReduce(m.loss, dist.Sum) // allocate the collective's memory now
 	g.Barrier()
 	return m
 }
 
-// reduce makes the reducer, which averages the gradients of those parameters that require
-// gradients.
+// reduce makes the reducer, which averages the gradients of the parameters that require gradients.
 func (m *member) reduce() {
 	m.reducer = m.g.NewReducer(m.c.Model, dist.FixedBuckets(), dist.KeepBuffers())
 	m.reducer.Reserve()
 }
 
-// close frees the member's tensors.
 func (m *member) close() (err error) {
 	err = m.drop()
 	nn.ZeroGrad(m.c.Model)
@@ -104,8 +102,8 @@ func (m *member) close() (err error) {
 	return err
 }
 
-// work does a job. It returns an error if this rank or another one ran out of memory. It panics on
-// any other failure.
+// work does a job. The outcome has an error if this rank or another one ran out of memory. Any
+// other failure panics.
 func (m *member) work(j *job) (out outcome) {
 	out.rank = m.g.Rank()
 	if j.drop {
@@ -158,7 +156,7 @@ func (m *member) work(j *job) (out outcome) {
 	return out
 }
 
-// prepare copies rank 0's settings to another rank.
+// prepare copies rank 0's settings to this rank.
 func (m *member) prepare(j *job) {
 	nn.ZeroGrad(m.c.Model)
 	if j.again {
@@ -175,7 +173,7 @@ func (m *member) prepare(j *job) {
 	}
 }
 
-// retrain makes a new reducer after a change of the parameters that require gradients.
+// retrain makes a new reducer after a change in which parameters require gradients.
 func (m *member) retrain(trained []bool) {
 	m.reducer.Close()
 	for i, p := range m.state {
@@ -186,8 +184,8 @@ func (m *member) retrain(trained []bool) {
 	m.reduce()
 }
 
-// receive copies the changed tensors of rank 0 to the other ranks. It takes part in all collectives
-// even if it returns an out-of-memory error.
+// receive copies the changed tensors of rank 0 to this rank. It takes part in all collectives, even
+// if it returns an out-of-memory error.
 func (m *member) receive(j *job) (failed error) {
 	note := func(f func()) {
 		if err := outOfMemory(f); failed == nil {
@@ -204,8 +202,8 @@ func (m *member) receive(j *job) (failed error) {
 	return failed
 }
 
-// sendScale sends the factor of the scaler to all ranks. It takes part in the collective even if it
-// panics because memory has run out. The work is done in scope s.
+// sendScale sends the factor of the scaler to all ranks, in scope s. It takes part in the
+// collective even if it panics because memory has run out.
 func (m *member) sendScale(s *tensor.Scope) {
 	if m.scale == nil {
 		return
@@ -228,7 +226,7 @@ func (m *member) broadcast(x *tensor.Tensor) {
 	}, tensor.NoGrad())
 }
 
-// attempted does what outOfMemory does. It also returns the failure of another rank, which makes a
+// attempted is outOfMemory, except that it also returns the failure of another rank, which makes a
 // step void.
 func attempted(f func()) (err error) {
 	defer func() {

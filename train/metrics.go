@@ -14,7 +14,7 @@ import (
 type Metric interface {
 	Name() string
 	// Update adds a batch: the model's output, and the target. If it runs out of memory, Fit calls
-	// it again with the same batch. So a failed call must not change the metric.
+	// it again with the same batch. So a call that fails must not change the metric.
 	Update(output, target *tensor.Tensor)
 	// Value returns the metric over all batches since Reset. Without batches it returns NaN.
 	Value() float64
@@ -28,7 +28,7 @@ type counter struct {
 	sum *tensor.Tensor
 }
 
-// in returns the numbers in scope s, on x's device.
+// in returns the numbers as a tensor in scope s, on x's device.
 func (c *counter) in(s *tensor.Scope, x *tensor.Tensor) *tensor.Tensor {
 	if c.sum == nil {
 		c.sum = tensor.Root().On(x.Device()).Typed(c.t).Zeros(c.n)
@@ -84,7 +84,7 @@ func NewMean(name string) *MeanMetric {
 // Name returns the name given to NewMean.
 func (m *MeanMetric) Name() string { return m.name }
 
-// Add adds v, a tensor with one element. weight is the number of samples over which v is the mean.
+// Add adds v, a tensor with one element. v is a mean over weight samples.
 func (m *MeanMetric) Add(v *tensor.Tensor, weight float64) {
 	update(v, func(s *tensor.Scope) {
 		m.sum.in(s, v).AddInPlace(v.In(s).Detach().Reshape(1).Double().MulScalar(weight))
@@ -154,8 +154,8 @@ type PerplexityMetric struct {
 	skip int64
 }
 
-// NewPerplexity returns the perplexity of scores [..., classes] for target classes [...]. Targets
-// that equal the argument ignore do not count. PyTorch's losses ignore -100 by default.
+// NewPerplexity returns the perplexity of scores [..., classes] for target classes [...]. A target
+// equal to ignore does not count. PyTorch's losses ignore -100 by default.
 func NewPerplexity(ignore int64) *PerplexityMetric {
 	return &PerplexityMetric{sum: counter{t: dtype.F64, n: 2}, skip: ignore}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // devices returns the CPU and an emulated GPU. With -short, as under the race detector, it returns
-// only the CPU, because the emulator's own tests run under the race detector too.
+// only the CPU, because the emulator has its own tests for the race detector.
 func devices(t *testing.T) []device.Device {
 	t.Helper()
 	cpu, err := device.Open("cpu")
@@ -45,7 +45,7 @@ func near(a, b float64) bool {
 	return a == b || math.IsNaN(a) && math.IsNaN(b) || math.Abs(a-b) <= 1e-6*(1+math.Abs(b))
 }
 
-// The values equal scikit-learn's and torch's, however the samples are divided into batches.
+// The values equal scikit-learn's and torch's, for any division of the samples into batches.
 func TestMetricsEqualSklearn(t *testing.T) {
 	f, err := os.Open("testdata/metrics.json.gz")
 	if err != nil {
@@ -76,7 +76,7 @@ func TestMetricsEqualSklearn(t *testing.T) {
 				want[train.NewRecall(classes, a)] = v[1]
 				want[train.NewF1(classes, a)] = v[2]
 			}
-			for range 2 { // the second time, the metrics have been reset
+			for range 2 { // the second iteration runs after Reset
 				for at, size := 0, 1; at < len(c.Target); at, size = at+size, size*3 {
 					end := min(at+size, len(c.Target))
 					tensor.Do(func(s *tensor.Scope) {
@@ -126,7 +126,7 @@ func TestMeanAndSequences(t *testing.T) {
 		tensor.Do(func(s *tensor.Scope) {
 			mean.Add(s.From(float32(2)), 3)
 			mean.Add(s.From(float64(4)), 1)
-			// There are two sequences of three tokens, and two classes.
+			// two sequences of three tokens, with two classes
 			accuracy.Update(s.From([][][]float32{{{1, 0}, {0, 1}, {1, 0}}, {{0, 1}, {0, 1}, {0, 1}}}), s.From([][]int32{{0, 1, 1}, {1, 0, 1}}))
 		}, tensor.On(dev))
 		if mean.Value() != 2.5 || !near(accuracy.Value(), 4./6) {
@@ -157,7 +157,7 @@ func TestEarlyStopping(t *testing.T) {
 	for i, c := range []struct {
 		e      train.EarlyStopping
 		values []float64
-		stopAt int // index of the value that stops, else the number of values
+		stopAt int // index of the value that stops; the number of values if none does
 		best   float64
 	}{
 		{train.EarlyStopping{Patience: 2}, []float64{3, 2, 2, 2.5}, 3, 2},

@@ -20,7 +20,7 @@ import (
 type typed struct {
 	*nn.Sequential
 	seen map[dtype.Type]bool
-	tf32 bool // TF32 is permitted
+	tf32 bool // TF32 is allowed
 }
 
 func (m *typed) Forward(x *tensor.Tensor) *tensor.Tensor {
@@ -30,7 +30,7 @@ func (m *typed) Forward(x *tensor.Tensor) *tensor.Tensor {
 }
 
 // Mixed precision computes in 16 bits in training and evaluation, and keeps parameters in 32 bits.
-// It learns about as well as float32. Recomputing activations changes no bit.
+// The loss falls about as much as in float32. Recomputing activations changes no number.
 func TestFitAutocastAndCheckpointing(t *testing.T) {
 	training, held := problem(t)
 	run := func(c train.Config) (numbers []float64, seen map[dtype.Type]bool) {
@@ -91,8 +91,8 @@ func TestFitAutocastAndCheckpointing(t *testing.T) {
 	}
 }
 
-// A training splits its batches, is interrupted and resumes. It ends with the bits of an
-// uninterrupted training, because the checkpoint contains the size of the parts.
+// A training splits its batches, is interrupted and resumes. Its result is bitwise equal to that of
+// an uninterrupted training, because the checkpoint contains the size of the parts.
 func TestResumeKeepsTheSplit(t *testing.T) {
 	set := pictures(t, 22)
 	run := func(dev *cuda.Device, dir string, resume bool, steps int) (string, string) {

@@ -7,22 +7,24 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// These are numbers of good steps for a plan. A good step does not run out of memory.
+// A good step is a step that does not run out of memory. These are numbers of good steps after
+// which a plan changes.
 const (
 	probeAfter = 16 // good steps before a larger part is tried
 	probeRetry = 64 // good steps before a size that has failed is tried again
-	// largest number of steps before a failed size is tried again; each failure doubles the number
+	// largest number of good steps before a failed size is tried again; each failure doubles the
+	// number
 	probeMost = 8192
 )
 
 // A plan records which part sizes fit into memory.
 type plan struct {
 	limit int // largest part size, even if more would fit; 0 means no limit
-	most  int // number of samples that fit; 0 if no batch has failed
-	bad   int // smallest number of samples that does not fit; 0 if not known
+	most  int // largest number of samples that is known to fit; 0 if no batch has failed
+	bad   int // smallest number of samples that is known not to fit; 0 if none is known
 	steps int // good steps since the last probe
-	after int // good steps before a probe
-	retry int // good steps before a failed size is tried again
+	after int // good steps required before a probe
+	retry int // good steps required before a failed size is tried again
 }
 
 func newPlan(limit, after int) plan {
@@ -32,8 +34,8 @@ func newPlan(limit, after int) plan {
 	return plan{limit: limit, after: after, retry: max(probeRetry, 4*after)}
 }
 
-// current returns the largest number of samples that are computed together. 0 means that batches
-// are whole.
+// current returns the largest number of samples that are computed at once. 0 means that batches are
+// not split.
 func (p *plan) current() int {
 	if p.limit > 0 && (p.most == 0 || p.most > p.limit) {
 		return p.limit
@@ -43,15 +45,15 @@ func (p *plan) current() int {
 
 func ceil(n, d int) int { return (n + d - 1) / d }
 
-// parts returns the number of parts into which a batch of n samples should be divided. The result
-// probe is true if such parts are larger than the parts known to fit.
+// parts returns the number of parts into which a batch of n samples should be divided. probe is
+// true if such parts are larger than the parts known to fit.
 func (p *plan) parts(n int) (k int, probe bool) {
 	most := p.current()
 	if most == 0 || n <= most {
 		return 1, false
 	}
 	k = ceil(n, most)
-	least := 1 // smallest number of parts with which no attempt has failed
+	least := 1 // smallest number of parts that has not failed
 	if p.limit > 0 {
 		least = ceil(n, p.limit)
 	}
@@ -70,8 +72,8 @@ func (p *plan) parts(n int) (k int, probe bool) {
 	return k, false
 }
 
-// failed records that a part with the given number of samples did not fit in a probe. It returns
-// the number of parts for n samples that is known to fit.
+// failed records that a probe with parts of the given size did not fit. It returns the number of
+// parts of n samples that is known to fit.
 func (p *plan) failed(n, size int) (k int) {
 	if p.bad > 0 && size >= p.bad { // this size has failed before
 		p.retry = min(2*p.retry, probeMost)
@@ -83,8 +85,8 @@ func (p *plan) failed(n, size int) (k int) {
 	return k
 }
 
-// halve records that the given number of samples did not fit, although it has fitted before. From
-// now on, a part has at most half of this number. halve returns the number of such parts for n
+// halve records that parts of the given size did not fit, although they had fitted before. From now
+// on, a part has at most half of this size, rounded up. halve returns the number of such parts of n
 // samples.
 func (p *plan) halve(n, size int) (k int) {
 	p.most, p.bad, p.steps = ceil(size, 2), size, 0
@@ -109,12 +111,11 @@ func (p *plan) good(n, k int, probe bool) (before, now int) {
 	return before, p.current()
 }
 
-// state returns the plan's state for a checkpoint.
 func (p *plan) state() map[string]any {
 	return map[string]any{"most": int64(p.most), "bad": int64(p.bad), "steps": int64(p.steps), "retry": int64(p.retry)}
 }
 
-// load restores a state.
+// load restores a state that the method state returned.
 func (p *plan) load(sd map[string]any) error {
 	var v [4]int
 	for i, key := range []string{"most", "bad", "steps", "retry"} {
@@ -128,7 +129,6 @@ func (p *plan) load(sd map[string]any) error {
 	return nil
 }
 
-// samplesOf returns the number of samples in a batch.
 func samplesOf(b *data.Batch) int {
 	if len(b.Index) > 0 {
 		return len(b.Index)
@@ -141,7 +141,6 @@ func samplesOf(b *data.Batch) int {
 	return 1
 }
 
-// tensorsOf lists the tensors of a batch.
 func tensorsOf(b *data.Batch) (out []*tensor.Tensor) {
 	var walk func(v any)
 	walk = func(v any) {
@@ -209,8 +208,8 @@ func indivisible(b *data.Batch, n int) (reason string) {
 	return reason
 }
 
-// perSample reports whether a list has one element for each of n samples. Any other list has
-// tensors that each hold all samples.
+// perSample reports whether a list has one element for each of n samples. The tensors of any other
+// list hold all samples each.
 func perSample(list []any, n int) bool {
 	if len(list) != n {
 		return false
@@ -223,8 +222,8 @@ func perSample(list []any, n int) bool {
 	return false
 }
 
-// part returns a part of a batch of n samples: those with indices from start to end-1. The result
-// is a batch in scope s and on the device of s. b does not change.
+// part returns the samples start … end-1 of a batch of n samples, as a batch in scope s and on the
+// device of s. b does not change.
 func part(s *tensor.Scope, b *data.Batch, start, end, n int) *data.Batch {
 	whole := end-start == n
 	seen := map[*tensor.Tensor]*tensor.Tensor{}
@@ -258,7 +257,7 @@ func part(s *tensor.Scope, b *data.Batch, start, end, n int) *data.Batch {
 			out := make([]any, len(v))
 			for i, e := range v {
 				if t, ok := e.(*tensor.Tensor); ok && each && t != nil {
-					out[i] = s.From(t.In(s)) // the tensor belongs to one sample
+					out[i] = s.From(t.In(s)) // t belongs to a single sample
 				} else {
 					out[i] = walk(e)
 				}
@@ -277,7 +276,7 @@ func part(s *tensor.Scope, b *data.Batch, start, end, n int) *data.Batch {
 		out.Index = b.Index[start:end:end]
 	}
 	out.X, out.Nested.X = walk(b.X).(*tensor.Tensor), walk(b.Nested.X)
-	clear(seen) // a target that is also an input gets its own handle
+	clear(seen) // give a target that is also an input its own handle
 	out.Y, out.Nested.Y = walk(b.Y).(*tensor.Tensor), walk(b.Nested.Y)
 	return out
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// Most is a limit. Adapt tries no larger part, even after many good steps, or when batches are
-// smaller than Most.
+// Most is an upper limit: Adapt tries no larger part, even after many good steps, or when batches
+// are smaller than Most.
 func TestMostIsALimit(t *testing.T) {
 	m := nn.NewLinear(2, 1)
 	var log []string
@@ -44,7 +44,7 @@ func TestMostIsALimit(t *testing.T) {
 	}
 }
 
-// Adapt also recognises a loss that is a sum if it computes parts from the start. If a batch cannot
+// Adapt recognises a loss that is a sum even if it computes parts from the start. If a batch cannot
 // be divided, the log says so.
 func TestMostFindsTheReductionOut(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(2, 1), nn.NewDropout(0.5))
@@ -84,8 +84,8 @@ func TestMostFindsTheReductionOut(t *testing.T) {
 	}
 }
 
-// If the loss function panics for another reason than lack of memory, the panic passes through,
-// whatever its value. The gradients of earlier batches are restored.
+// A panic of the loss function passes through unless its cause is lack of memory, whatever its
+// value is. The gradients of earlier batches are restored.
 func TestOtherFailuresGoOn(t *testing.T) {
 	m := nn.NewLinear(2, 1)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Most: 1, Reduction: train.ReductionMean})
@@ -112,7 +112,7 @@ func TestOtherFailuresGoOn(t *testing.T) {
 		func() {
 			defer func() { got = recover() }()
 			_, err := a.Backward(batch(), func(_ *tensor.Scope, b *data.Batch) *tensor.Tensor {
-				if calls++; calls == 2 { // the first part has already added to the gradients
+				if calls++; calls == 2 { // the first part has already added gradients
 					return fail(b)
 				}
 				return m.Forward(b.X).Mean()
@@ -138,7 +138,7 @@ func TestOtherFailuresGoOn(t *testing.T) {
 
 // The training combines everything on a device that is too small: batches that a loader copies
 // there ahead, float16 with a scaler whose first steps overflow, parts, clipping, accumulation, and
-// an interruption. It ends with the bits of an uninterrupted training.
+// an interruption. The result is bitwise equal to that of an uninterrupted training.
 func TestFitOnATinyDeviceGoesOn(t *testing.T) {
 	set := pictures(t, 40)
 	run := func(dir string, resume bool, steps int) (string, string) {
@@ -157,7 +157,7 @@ func TestFitOnATinyDeviceGoesOn(t *testing.T) {
 		}
 		return stateBits(m, opt, l, g) + fmt.Sprint(scaler.Value(), scaler.GrowthTracker()), log.String()
 	}
-	if testing.Short() { // the race detector omits the interruption
+	if testing.Short() { // no interruption under the race detector
 		run(t.TempDir(), false, 4)
 		return
 	}

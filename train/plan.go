@@ -13,20 +13,21 @@ import (
 
 // A PlannedStep is the training step that [Plan] runs.
 type PlannedStep struct {
-	Model     any             // the model, whose parameters and buffers count as weights
-	Optimizer optim.Optimizer // if nil, Loss runs without a graph and there is no training
+	Model     any             // its parameters and buffers count as weights
+	Optimizer optim.Optimizer // if nil, there is no training, and Loss runs without a graph
 	// Loss makes a batch and computes its loss. It works in scope s, which is closed after the
 	// step. The values of the batch do not matter.
 	Loss func(s *tensor.Scope) *tensor.Tensor
-	// Accumulate is the number of losses in one step of the optimizer. Each loss has its own
-	// backward pass. 0 means 1.
+	// Accumulate is the number of losses in one step of the optimizer, each with its own backward
+	// pass. 0 means 1.
 	Accumulate int
 }
 
 // A PlanConfig describes the device for which a step is planned.
 type PlanConfig struct {
-	// Machine has the rates for the estimate of time, and the memory if Memory is 0. Use one of
-	// [GPUs], or [MeasureCPU]. The zero value plans for a GPU with unknown rates.
+	// Machine has the rates for the estimate of time. It also has the device's memory, in case
+	// Memory is 0. Use one of [GPUs], or [MeasureCPU]. The zero value plans for a GPU with unknown
+	// rates.
 	Machine Machine
 	// Memory is the number of bytes that the program can use on the device. 0 means Machine's
 	// memory. If that is 0 too, memory is unlimited.
@@ -43,24 +44,26 @@ type Breakdown struct {
 	Weights   int // parameters and buffers of the model
 	Gradients int // gradients of the parameters
 	Optimizer int // state of the optimizer
-	// memory left by the forward pass: tensors saved for the gradients, the batch, and results
+	// memory in use at the end of the forward pass: tensors saved for the gradients, the batch, and
+	// results
 	Activations int
-	// memory freed within a pass: intermediate results, gradients in transit, scratch of kernels
+	// memory that is freed within a pass: intermediate results, temporary gradients, scratch of
+	// kernels
 	Workspace int
-	Other     int // bytes allocated before the step for anything else
-	Rounding  int // bytes by which blocks exceed the requested sizes
+	Other     int // everything else that was allocated before the step
+	Rounding  int // bytes by which memory blocks exceed the requested sizes
 }
 
-// total returns the sum of the fields.
 func (b Breakdown) total() int {
 	return b.Weights + b.Gradients + b.Optimizer + b.Activations + b.Workspace + b.Other + b.Rounding
 }
 
 // FLOPs counts arithmetic operations as [device.Work] does. A multiplication and an addition count
-// as two operations. An exponential counts as about twenty, since it is computed with so many.
+// as two operations. An exponential counts as about twenty, the number of operations that compute
+// it.
 type FLOPs struct {
 	Forward, Backward, Optimizer int
-	// the operations in matrix products, convolutions and attention, in Forward and Backward.
+	// the operations of matrix products, convolutions and attention, in Forward and Backward;
 	// PyTorch's counters count only these
 	MatMul int
 }
@@ -68,7 +71,7 @@ type FLOPs struct {
 // Total returns the operations of the whole step.
 func (f FLOPs) Total() int { return f.Forward + f.Backward + f.Optimizer }
 
-// A Report has the resources that a step needs.
+// A Report says what resources a step needs.
 type Report struct {
 	Machine    string // name of the machine
 	Memory     int    // memory of the device in bytes, 0 if unlimited
@@ -77,26 +80,26 @@ type Report struct {
 
 	// Peak is the most memory in use during a step, once the optimizer's state exists:
 	// torch.cuda.max_memory_allocated. Reserved is the memory that the allocator has then taken
-	// from the driver. It includes the allocator's cache.
+	// from the driver, including its cache.
 	Peak, Reserved int
 	Breakdown      Breakdown
-	// At names the operation and the pass at the peak, such as "matmul, backward".
+	// At names the op and the pass in which memory is at its peak, such as "matmul, backward".
 	At string
 
 	FLOPs   FLOPs
-	Bytes   int // bytes that the kernels must at least read and write
+	Bytes   int // bytes that the kernels read and write, at least
 	Kernels int // kernel launches on a GPU, primitives on a CPU
 
 	// Launches is the number of kernel launches on a GPU, and 0 on a CPU. Modules is the number of
-	// different kernels among them. The driver loads each of these kernels, and compiles it the
-	// first time.
+	// different kernels among them. The driver loads each of these kernels, and compiles it when it
+	// is first used on a machine.
 	Launches, Modules int
 	Units             Units
 	// Least maps the name of each of [GPUs] to the minimum time of the step on it, in seconds. It
 	// is nil for a CPU. The time of a primitive is the longer of two times: its operations at the
-	// peak rate of their units, and its bytes at the full bandwidth. Copies within the device count
-	// their bytes. Launches are not included: see [LaunchSeconds]. The kernels are those for the
-	// planned Machine.
+	// peak rate of their units, and its bytes at the full bandwidth. For copies within the device,
+	// only the bytes count. Launches are not included: see [LaunchSeconds]. The kernels are those
+	// for the planned Machine.
 	Least map[string]float64
 	// Seconds is the estimate of a step's time, see [Machine]. It is 0 if the machine has no rates.
 	Seconds float64
@@ -108,18 +111,18 @@ type Report struct {
 	MaxBatch int
 }
 
-var planning sync.Mutex // held while planning, because a process has only one tracer
+var planning sync.Mutex // held by Plan, because a process has only one tracer
 
 // Plan runs a training step on a device without memory ([device.OpenMeta]) and reports what the
-// step needs. It reports memory, operations and, for a machine with known rates, time. It computes
-// no values, so it is quick for models of any size and needs no GPU.
+// step needs: memory, operations and, for a machine with known rates, time. It computes no values,
+// so it is quick for models of any size and needs no GPU.
 //
 // build makes model and optimizer for the given batch size, in scope s (nn.In(s)). Everything must
 // be on the device of s. The step runs twice: in the first run the optimizer allocates its state,
 // and the second run is reported. Kernels and allocator are those of a real run, so the peak is
 // that of a real run. On a GPU the report does not include the memory that NVIDIA's driver uses
-// (context and code). On a CPU it includes the pool's memory, but not buffers below 8 KiB, the
-// data set, and Go's own heap.
+// (context and code). On a CPU it includes the pool's memory, but not buffers below 8 KiB, the data
+// set, and Go's own heap.
 //
 // A step that does not fit is no error. Fits is then false, and Peak is the memory that the step
 // would need. A step that reads a value (Item, a shape that depends on data) fails with a
@@ -164,15 +167,15 @@ func Plan(build func(s *tensor.Scope, batch int) *PlannedStep, c PlanConfig) (*R
 	return r, nil
 }
 
-// lower and upper bound of the memory of a device without memory
+// bounds of the memory of a device without memory
 const (
 	minPlanned = 1 << 20
 	maxPlanned = 1 << 42
 )
 
 // largest finds the largest batch that fits. The allocator's memory grows nearly in proportion to
-// the batch, so two runs give an estimate. Further runs then find the exact size. The step fits
-// with this size, and does not fit with one more sample.
+// the batch, so two runs give an estimate. Further runs then find the exact size: the step fits
+// with this size, and not with one more sample.
 func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits bool, held int) (int, error) {
 	// good is the largest batch known to fit. bad is the smallest batch that is known or assumed
 	// not to fit.
@@ -204,7 +207,7 @@ func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits b
 	} else {
 		bad = min(bad, c.Batch)
 	}
-	// The next size is below bad by this fraction of bad. 0 means that no size has failed yet.
+	// The next size is smaller than bad by this fraction. It is 0 as long as no size has failed.
 	back := 0.0
 	for bad-good > 1 {
 		n := good + (bad-good)/2
@@ -268,7 +271,6 @@ func (c *PlanConfig) run(build func(*tensor.Scope, int) *PlannedStep, batch, mem
 	return t, nil
 }
 
-// step runs a training step in scope s.
 func (t *planTrace) step(s *tensor.Scope, p *PlannedStep) {
 	var modes []tensor.Option
 	if p.Optimizer == nil {

@@ -48,7 +48,7 @@ func gptStep(c models.GPTConfig, length int) builder {
 	}
 }
 
-// small has models that the emulated GPU can run.
+// small lists models that the emulated GPU can run.
 var small = []struct {
 	name    string
 	build   builder
@@ -77,8 +77,8 @@ var small = []struct {
 	}, [3]int{1, 4, 9}},
 }
 
-// A plan also works if saved tensors are offloaded to the host. Then the host's memory has no
-// contents.
+// A plan also works if saved tensors are offloaded to the host. In a plan, the host's memory has no
+// contents either.
 func TestPlanOffloads(t *testing.T) {
 	gpt := models.GPTConfig{Vocab: 1000, Context: 512, Layers: 8, Heads: 8, Width: 512}
 	saved := func(modes ...tensor.Option) builder {
@@ -106,7 +106,7 @@ func TestPlanOffloads(t *testing.T) {
 	if there.Breakdown.Activations > here.Breakdown.Activations/4 || there.Peak > here.Peak/2 {
 		t.Errorf("%d bytes with what is saved on the host, %+v; %d without, %+v", there.Peak, there.Breakdown, here.Peak, here.Breakdown)
 	}
-	// Memory that is not page-locked is ordinary memory of the program. A plan has no values to
+	// Memory that is not page-locked is ordinary memory of the program, and a plan has no values to
 	// copy there.
 	if _, err := train.Plan(saved(autograd.SaveOnCPU(false)), c); !errors.Is(err, device.ErrNoValues) {
 		t.Errorf("saved in memory that is not pinned: %v", err)
@@ -131,7 +131,7 @@ func peakOf(t *testing.T, dev device.Device, build builder, batch int) int {
 	return dev.Stats().AllocatedPeak
 }
 
-// The planned peak is exactly that of a GPU, in whole blocks.
+// The planned peak is exactly that of a GPU, rounded to whole blocks.
 func TestPlanPredictsThePeak(t *testing.T) {
 	const memory = 64 << 20
 	for i, m := range small {
@@ -168,7 +168,7 @@ func TestPlanPredictsThePeak(t *testing.T) {
 }
 
 // The operations of all units add up to those of the step. If a step has a single primitive, the
-// minimum times are those of that primitive, for each unit.
+// minimum times are those of that primitive on each unit.
 func TestPlanUnits(t *testing.T) {
 	const n = 4096
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
@@ -231,7 +231,7 @@ func TestPlanBreakdown(t *testing.T) {
 	build := func(s *tensor.Scope, batch int) *train.PlannedStep {
 		l1, l2 := nn.NewLinear(width, hidden, nn.In(s), nn.NoBias()), nn.NewLinear(hidden, width, nn.In(s), nn.NoBias())
 		m := nn.NewSequential(l1, nn.Tanh{}, l2)
-		table := s.Zeros(128, 128) // this tensor belongs neither to the model nor to the step
+		table := s.Zeros(128, 128) // belongs neither to the model nor to the step
 		return adamW(m, func(s *tensor.Scope) *tensor.Tensor {
 			_ = table
 			return m.Forward(s.Zeros(batch, width)).Square().Mean()
@@ -252,9 +252,9 @@ func TestPlanBreakdown(t *testing.T) {
 	if b.Rounding < 0 || b.Rounding > r.Peak/50 || r.Reserved < r.Peak || !r.Fits || r.At == "" {
 		t.Errorf("%+v", r)
 	}
-	// There are 2·batch·in·out operations for each of two layers. Backward needs as many for the
-	// weights of both layers, and for the input of the second layer. The operations of the
-	// hyperbolic tangent count with the product before it.
+	// The forward pass of each of two layers has 2·batch·in·out operations. Backward needs as many
+	// for the weights of both layers, and for the input of the second layer. The operations of the
+	// hyperbolic tangent count as part of the preceding product.
 	const product, slack = 2 * batch * width * hidden, 100 * batch * hidden
 	if f := r.FLOPs; f.MatMul < 5*product || f.MatMul > 5*product+slack || f.Forward < 2*product || f.Forward > 3*product || f.Backward < 3*product || f.Total() != f.Forward+f.Backward+f.Optimizer {
 		t.Errorf("%+v, a product is %d", f, product)
@@ -264,14 +264,14 @@ func TestPlanBreakdown(t *testing.T) {
 	if b.Gradients != weights {
 		t.Errorf("gradients %d of %d, at %s", b.Gradients, weights, r.At)
 	}
-	// Two losses in a step need twice the operations of one. They need no more memory, except for
-	// the gradients between the two.
+	// Two losses in a step need twice the operations of one. They need no additional memory, except
+	// for the gradients that are kept between the two.
 	twice := func(s *tensor.Scope, n int) *train.PlannedStep { p := build(s, n); p.Accumulate = 2; return p }
 	r2, err := train.Plan(twice, train.PlanConfig{Batch: batch, Memory: 1 << 30})
 	if err != nil || r2.FLOPs.MatMul != 2*r.FLOPs.MatMul || r2.Peak < r.Peak || r2.Peak > r.Peak+2*weights {
 		t.Errorf("accumulation: %+v, %v", r2, err)
 	}
-	// Without training there are neither gradients nor an optimizer's state.
+	// Without training there are no gradients, and the optimizer has no state.
 	frozen := func(s *tensor.Scope, n int) *train.PlannedStep { p := build(s, n); p.Optimizer = nil; return p }
 	r3, err := train.Plan(frozen, train.PlanConfig{Batch: batch, Memory: 1 << 30})
 	if err != nil || r3.FLOPs.Backward != 0 || r3.FLOPs.MatMul < 2*product || r3.FLOPs.MatMul > 2*product+slack || r3.Breakdown.Gradients+r3.Breakdown.Optimizer != 0 || r3.Peak > r.Peak/2 {
@@ -279,7 +279,7 @@ func TestPlanBreakdown(t *testing.T) {
 	}
 }
 
-// The largest batch fits. A batch with one more sample does not fit.
+// The largest batch fits, and a batch with one more sample does not.
 func TestPlanLargestBatch(t *testing.T) {
 	build := images(func(o nn.Option) nn.Module { return models.NewMLP([]int{512, 512, 10}, 0, o) }, 512)
 	fits := func(n int) bool {
@@ -289,7 +289,7 @@ func TestPlanLargestBatch(t *testing.T) {
 		}
 		return r.Fits
 	}
-	// the first batch is far below, near, or far above the largest batch
+	// sizes far below, near, and far above the largest batch
 	for _, first := range []int{1, 700, 1 << 20} {
 		r, err := train.Plan(build, train.PlanConfig{Batch: first, Memory: 32 << 20, MaxBatch: 1 << 24})
 		if err != nil {
@@ -356,7 +356,7 @@ func TestPlanMistakes(t *testing.T) {
 	}
 }
 
-// The test uses the roofline of a known GPU. A half-precision matrix product is limited by the
+// The test checks the roofline of a known GPU. A half-precision matrix product is limited by the
 // tensor cores, an addition by the memory, and a tiny kernel by its launch.
 func TestPlanSeconds(t *testing.T) {
 	gpu, err := train.FindGPU("A100")

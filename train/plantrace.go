@@ -33,20 +33,19 @@ const (
 	gradient
 	remembered
 	activation
-	older // the block was allocated before the step
+	older // allocated before the step
 )
 
 // uncounted is the size below which the CPU's buffers are not counted.
 const uncounted = 64 << 10
 
-// block is allocated memory.
 type block struct {
 	bytes int
 	op    string
 	kind  kind
 }
 
-// change is the allocation of a block. If freed is set, it is the release of a block.
+// change is the allocation of a block, or its release if freed is true.
 type change struct {
 	b     *block
 	freed bool
@@ -75,7 +74,7 @@ type planTrace struct {
 	mu       sync.Mutex
 	phase    phase
 	live     map[uintptr]*block
-	modules  map[string]bool // names of the kernels that were launched
+	modules  map[string]bool // names of the launched kernels
 	measured bool
 	start    []*block // live blocks when the measured step began
 	changes  []change // changes since the measured step began
@@ -86,7 +85,8 @@ type planTrace struct {
 
 var _ device.Tracer = (*planTrace)(nil)
 
-// Wants asks for memory events, and for shapes if the CPU's rates need them.
+// Wants requests memory events. It also requests the shapes of kernels if the CPU's rates need
+// them.
 func (t *planTrace) Wants() device.TraceWants {
 	return device.TraceWants{Memory: true, KernelShapes: t.machine.cpu != nil}
 }
@@ -173,7 +173,7 @@ func (t *planTrace) enter(p phase) {
 	t.mu.Unlock()
 }
 
-// begin starts the report when the model has been built.
+// begin starts the report after the model has been built.
 func (t *planTrace) begin(p *PlannedStep) {
 	t.report = &Report{Parameters: nn.Count(p.Model)}
 	if !strings.HasPrefix(t.machine.Kind, "cpu") {
@@ -184,7 +184,7 @@ func (t *planTrace) begin(p *PlannedStep) {
 	}
 }
 
-// mark sets the purpose of a tensor's memory.
+// mark records k as the purpose of a tensor's memory.
 func (t *planTrace) mark(x *tensor.Tensor, k kind) {
 	if x == nil || x.Device() != t.dev {
 		return
@@ -196,7 +196,7 @@ func (t *planTrace) mark(x *tensor.Tensor, k kind) {
 	}
 }
 
-// measure begins the step that Plan reports.
+// measure begins the measured step, which Plan reports.
 func (t *planTrace) measure() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -222,7 +222,7 @@ func (t *planTrace) forwarded() {
 	}
 }
 
-// gradients marks the parameters' gradients.
+// gradients marks the memory of the parameters' gradients.
 func (t *planTrace) gradients(p *PlannedStep) {
 	for _, x := range nn.Parameters(p.Model) {
 		t.mark(x.Grad(), gradient)

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// fewSteps returns the configuration of a training with this number of steps.
+// fewSteps returns the configuration of a training with the given number of steps.
 func fewSteps(t *testing.T, steps int) Config {
 	t.Helper()
 	set, err := data.NewTensorDataset(tensor.Ones(steps*2, 3), tensor.From(make([]int64, steps*2)))
@@ -28,7 +28,7 @@ func fewSteps(t *testing.T, steps int) Config {
 	return Config{Model: m, Optimizer: optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.1}), Train: loader, Epochs: 1}
 }
 
-// The progress line shows the loss even if the training has fewer than ReadEvery steps.
+// The progress line shows a loss even if the training has fewer than ReadEvery steps.
 func TestLossOnTheLineOfShortRuns(t *testing.T) {
 	tr, err := newTrainer(fewSteps(t, 3))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // RMSE, MAE and R² over two batches equal scikit-learn's over all samples. The samples are the
-// example in r2_score's documentation. Targets 3, -0.5, 2, 7 and outputs 2.5, 0, 2, 8 have R²
+// example in r2_score's documentation: targets 3, -0.5, 2, 7 and outputs 2.5, 0, 2, 8, whose R² is
 // 0.948608….
 func TestRegressionMetric(t *testing.T) {
 	m := train.NewRegression()

@@ -26,10 +26,10 @@ const (
 )
 
 // Rehearse loads the kernels of a step before the step is made, several kernels at the same time.
-// So the first step does not wait for the driver to compile one kernel after another. Rehearse runs
-// the function step once on a device without memory that uses the same kernels as dev
-// ([device.Rehearser]). It runs in a scope with its own generator. In this scope, the function must
-// make all tensors that it uses, including those of the model:
+// So the first step does not wait for the driver to compile one kernel after another. Rehearse
+// calls step once, in a scope on a device without memory that uses the same kernels as dev
+// ([device.Rehearser]). The scope has its own generator. The function step must make all tensors
+// that it uses in this scope, including those of the model:
 //
 //	err := train.Rehearse(ctx, dev, func(s *tensor.Scope) {
 //		m := models.NewGPT(config, nn.In(s))
@@ -40,15 +40,15 @@ const (
 //	}, nil)
 //
 // Rehearse calls progress, unless it is nil, with the number of kernels loaded so far and the
-// total. For a device that compiles nothing, such as the CPU, Rehearse returns immediately. After a
-// failure the step itself still works, and loads its kernels when it launches them. The error comes
-// from step or from loading. A step that reads a value fails with a *[tensor.Error] that wraps
-// [device.ErrNoValues]. [Fit] rehearses by itself.
+// total. For a device that compiles nothing, such as the CPU, Rehearse returns immediately. The
+// error comes from the function step or from loading. After an error the real step still works, and
+// loads its kernels when it launches them. A step that reads a value fails with a *[tensor.Error]
+// that wraps [device.ErrNoValues]. [Fit] rehearses by itself.
 func Rehearse(ctx context.Context, dev device.Device, step func(s *tensor.Scope), progress func(done, all int)) error {
 	return rehearseIn(ctx, tensor.Root(), dev, step, progress)
 }
 
-// rehearseIn is Rehearse, but the function step runs inside the given scope.
+// rehearseIn is Rehearse with a scope inside of which step runs.
 func rehearseIn(ctx context.Context, in *tensor.Scope, dev device.Device, step func(s *tensor.Scope), progress func(done, all int)) error {
 	r, ok := dev.(device.Rehearser)
 	if !ok {
@@ -64,8 +64,8 @@ func rehearseIn(ctx context.Context, in *tensor.Scope, dev device.Device, step f
 	return r.Load(ctx, stage, progress)
 }
 
-// unrehearsed returns why a step on a copy of the model would have side effects. It returns "" if
-// the step would have none.
+// unrehearsed returns why a step on a copy of the model would have side effects, or "" if it would
+// have none.
 func (t *trainer) unrehearsed() string {
 	switch {
 	case t.c.given && t.c.Replica == nil:
@@ -80,8 +80,8 @@ func (t *trainer) unrehearsed() string {
 	return ""
 }
 
-// rehearse loads the kernels for batches like b, before the first step. If it fails the training
-// goes on without it, and Log says so.
+// rehearse loads the kernels for batches like b, before the first step. If this fails, the training
+// goes on without a rehearsal, and Log says so.
 func (t *trainer) rehearse(ctx context.Context, b *data.Batch, n int) {
 	if t.rehearsed {
 		return
@@ -116,8 +116,8 @@ func (t *trainer) rehearse(ctx context.Context, b *data.Batch, n int) {
 // rehearseOn rehearses on one of the training's devices.
 func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Batch, n, devices int) (err error) {
 	defer func() {
-		// The program's code has panicked. It will panic again in the real step, which reports the
-		// panic.
+		// The program's code has panicked. It will panic again in the real step, which then reports
+		// the panic.
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the rehearsal has failed: %v", r)
 		}
@@ -148,7 +148,7 @@ func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Bat
 	return err
 }
 
-// stepOnCopy makes a step of a copy of the model in scope s, which is on a device without memory.
+// stepOnCopy makes a step with a copy of the model in scope s, which is on a device without memory.
 // The step computes one part of batch b. The batch has n samples, and the part has partSize
 // samples.
 func (t *trainer) stepOnCopy(s *tensor.Scope, b *data.Batch, partSize, n int) {
@@ -163,7 +163,7 @@ func (t *trainer) stepOnCopy(s *tensor.Scope, b *data.Batch, partSize, n int) {
 	c.Generator = s.Generator()
 	passes := 1
 	if partSize < n || c.Accumulate > 1 {
-		passes = 2 // the second pass adds to the gradients of the first pass
+		passes = 2 // a second pass adds to the gradients of the first
 	}
 	// from the second step on, autocast casts all parameters together
 	if c.Autocast != dtype.Invalid && passes == 1 {
@@ -188,7 +188,7 @@ func (t *trainer) stepOnCopy(s *tensor.Scope, b *data.Batch, partSize, n int) {
 	}
 	var params []*tensor.Tensor
 	for _, p := range t.c.Optimizer.Params() {
-		if copies[p] == nil { // the parameter is not in the model
+		if copies[p] == nil { // the parameter is not part of the model
 			return
 		}
 		params = append(params, copies[p])

@@ -32,10 +32,11 @@ func TestRehearse(t *testing.T) {
 	for name, low := range map[string]dtype.Type{"float32": dtype.Invalid, "bfloat16": dtype.BF16} {
 		gpu := emulatedGPU(t)
 		var losses []float64
-		var made uint64 // kernels loaded when the model has been made
+		var made uint64 // number of kernels loaded after the model was made
 		step := func(s *tensor.Scope) {
 			m := models.NewGPT(models.GPTConfig{Vocab: 64, Context: 16, Layers: 2, Heads: 2, Width: 32, Dropout: 0.1}, nn.In(s))
-			made = gpu.Counters().Kernels // SkipInit draws no weights, so this is still small
+			// small, because SkipInit launches no kernels for weights
+			made = gpu.Counters().Kernels
 			opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4})
 			s.Do(func(s *tensor.Scope) {
 				x := s.Typed(dtype.I64).Zeros(2, 16)
@@ -104,7 +105,7 @@ func TestRehearseErrors(t *testing.T) {
 	}
 }
 
-// watched is a model that records how many kernels a GPU has loaded when the first batch arrives.
+// watched is a model that records the number of kernels that a GPU has loaded at the first batch.
 type watched struct {
 	nn.Base
 	Inner nn.Module
@@ -119,7 +120,7 @@ func (w *watched) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return w.Inner.Forward(x)
 }
 
-// Fit loads the kernels before the first step, and the training has the same bits as without
+// Fit loads the kernels before the first step. The training is bitwise equal to one without
 // rehearsal.
 func TestFitRehearses(t *testing.T) {
 	bits := map[train.Rehearsing]string{}

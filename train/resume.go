@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// openStore opens the directory of checkpoints. If c.Resume is set, it resumes from the newest
+// openStore opens the directory of checkpoints. If c.Resume is set, it continues from the newest
 // checkpoint.
 func (t *trainer) openStore() error {
 	best := checkpoint.NoBest
@@ -68,7 +68,7 @@ func (t *trainer) openStore() error {
 	set := t.options()
 	schedule, _ := describeSchedule(t.c.Schedule)
 	err = checkpoint.Restore(parts, l.Tree)
-	// A half-restored state is useless. But restoring can be repeated if it ran out of memory.
+	// A half-restored state cannot be used. But if memory ran out, restoring can be repeated.
 	if errors.Is(err, device.ErrOutOfMemory) {
 		t.c.Device.Empty()
 		err = checkpoint.Restore(parts, l.Tree)
@@ -104,14 +104,13 @@ func (t *trainer) openStore() error {
 	return nil
 }
 
-// later queues a line that the goroutine of the training will print.
+// later queues a line, which the goroutine of the training will print.
 func (t *trainer) later(line string) {
 	t.mu.Lock()
 	t.lines = append(t.lines, line)
 	t.mu.Unlock()
 }
 
-// parts returns the parts of a checkpoint.
 func (t *trainer) parts() checkpoint.Parts {
 	p := checkpoint.Parts{"model": t.c.Model, "optimizer": t.c.Optimizer, "loader": t.c.Train, "generator": t.c.Generator, "train": (*loopState)(t)}
 	if t.c.Schedule != nil {
@@ -131,7 +130,7 @@ func (t *trainer) saveState() error {
 	if t.store == nil || t.saved == now {
 		return nil
 	}
-	if err := t.read(); err != nil { // a diverged state must not be saved
+	if err := t.read(); err != nil { // a loss that is NaN or infinite must not be saved
 		return err
 	}
 	if err := t.finite(); err != nil {
@@ -142,7 +141,7 @@ func (t *trainer) saveState() error {
 		info.Metric = t.st.Metrics[t.c.Watch]
 	}
 	err := t.save(info)
-	// the device's memory may only be fragmented, and then emptying the caches helps
+	// memory may only be fragmented, so empty the caches and try again
 	if errors.Is(err, device.ErrOutOfMemory) {
 		t.c.Device.Empty()
 		if err = t.save(info); errors.Is(err, device.ErrOutOfMemory) {
@@ -167,8 +166,8 @@ func (t *trainer) save(info checkpoint.Info) error {
 	return t.store.Save(tree, info)
 }
 
-// finite returns an error if parameters are NaN or infinite although the loss was still finite. The
-// next loss would not be finite, and a checkpoint with such parameters would be useless.
+// finite returns an error if parameters are NaN or infinite. The loss may still be finite, but the
+// next loss would not be, and a checkpoint with such parameters could not be used.
 func (t *trainer) finite() error {
 	var names []string
 	var list []*tensor.Tensor
@@ -257,7 +256,7 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 	if !ok1 || !ok2 || !ok3 || !ok4 || ended < 0 || ended > int64(Failed) {
 		return fmt.Errorf("this is not the state of a training; it has %q", slices.Sorted(maps.Keys(sd)))
 	}
-	if v, ok := sd["adapt"]; ok { // checkpoints of earlier versions lack this entry
+	if v, ok := sd["adapt"]; ok { // earlier versions do not save this entry
 		adapt, ok := v.(map[string]any)
 		if !ok {
 			return fmt.Errorf("\"adapt\" is %v", v)
@@ -266,7 +265,7 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 			return err
 		}
 	}
-	if v, ok := sd["settings"]; ok { // checkpoints of earlier versions lack this entry too
+	if v, ok := sd["settings"]; ok { // earlier versions do not save this entry
 		if t.savedSettings, ok = v.(map[string]any); !ok {
 			return fmt.Errorf("\"settings\" is %v", v)
 		}

@@ -18,8 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// The mean loss logged for an epoch covers the whole epoch and nothing before it, even after a
-// resume.
+// The mean loss logged for an epoch covers the whole epoch and nothing else, even after a resume.
 func TestEpochLossAfterResume(t *testing.T) {
 	cpu := devices(t)[0]
 	last := func(dir string, epochs int) string {
@@ -36,8 +35,8 @@ func TestEpochLossAfterResume(t *testing.T) {
 	}
 }
 
-// If a training had a schedule, it is an error to resume without one. If a finished training is
-// resumed, the log says that it is finished.
+// Resuming without the schedule of the training is an error. If a finished training is resumed, the
+// log says that it is finished.
 func TestResumeWithoutTheSchedule(t *testing.T) {
 	cpu, dir := devices(t)[0], t.TempDir()
 	begin := func() (train.Config, *strings.Builder) {
@@ -59,9 +58,8 @@ func TestResumeWithoutTheSchedule(t *testing.T) {
 	}
 }
 
-// Some settings may differ after a resume without an effect on the bits. They are not logged.
-// Settings that change the numbers are logged in one line, and so are settings that the checkpoint
-// replaces.
+// After a resume, a setting may differ. If it does not affect the weights, it is not logged. One
+// line of the log lists the settings that affect them, and those that the checkpoint replaces.
 func TestResumeWithOtherSettings(t *testing.T) {
 	cpu := devices(t)[0]
 	whole := setup(t, cpu)
@@ -127,7 +125,7 @@ func TestResumeWithOtherSettings(t *testing.T) {
 }
 
 // If the schedule is of another kind than the checkpoint's, or has other settings, the log says so.
-// The training uses the checkpoint's settings.
+// The training uses the settings in the checkpoint.
 func TestResumeWithAnotherSchedule(t *testing.T) {
 	cpu := devices(t)[0]
 	step := func(n int) func(sched.Optimizer) *sched.LR {
@@ -170,8 +168,7 @@ func TestResumeWithAnotherSchedule(t *testing.T) {
 
 var errBreak = errors.New("broken off")
 
-// Another batch size or another dataset is detected even if an epoch has the same number of
-// batches.
+// Another batch size or dataset is detected even if the number of batches in an epoch is the same.
 func TestResumeWithAnotherLoader(t *testing.T) {
 	cpu := devices(t)[0]
 	for part, batch := range map[string]int{"batch": 7, "samples": 8} {

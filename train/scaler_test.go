@@ -14,9 +14,9 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A float16 training is interrupted and resumes with its scale. It ends with the bits of an
-// uninterrupted training. Clipping uses unscaled gradients, so a limit above all gradients changes
-// nothing.
+// A float16 training is interrupted, and resumes with its scale. Its result is bitwise equal to
+// that of an uninterrupted training. Clipping uses unscaled gradients, so a limit above all
+// gradients changes nothing.
 func TestScalerInCheckpoints(t *testing.T) {
 	training, _ := problem(t)
 	run := func(dir string, resume bool, steps int, clip float64) string {

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// settings returns the settings that affect the bits of a training and are in no other part of a
-// checkpoint. It leaves out settings that do not affect the bits. These are the numbers of
-// goroutines, the settings of measuring, writing and profiling, and Checkpointing.
+// settings returns the settings that affect the weights and are in no other part of a checkpoint.
+// It leaves out the numbers of goroutines, the settings of measuring, writing and profiling, and
+// Checkpointing.
 func (t *trainer) settings() map[string]any {
 	c := &t.c
 	precision := "full"
@@ -27,17 +27,17 @@ func (t *trainer) settings() map[string]any {
 		"Accumulate": int64(c.Accumulate), "MicroBatch": int64(c.MicroBatch), "ClipNorm": c.ClipNorm, "ClipValue": c.ClipValue, "Autocast": precision,
 		"Scaler": c.Scaler != nil, "Device": dev, "Epochs": int64(c.Epochs), "Steps": int64(c.Steps), "Schedule": scheduleKind(c.Schedule),
 	}
-	if c.TF32 { // the setting is absent if TF32 is off, since older checkpoints lack it
+	if c.TF32 { // older checkpoints lack TF32, so leave it out if it is off
 		all["TF32"] = true
 	}
-	// the setting is absent for one device, since older checkpoints lack it
+	// older checkpoints lack Devices, so leave it out for one device
 	if n := len(c.devices); n > 0 {
 		all["Devices"] = int64(n)
 	}
 	return all
 }
 
-// scheduleKind names a schedule, without its settings.
+// scheduleKind returns the name of a schedule's type.
 func scheduleKind(schedule any) string {
 	if schedule == nil {
 		return "none"
@@ -50,7 +50,7 @@ func scheduleKind(schedule any) string {
 }
 
 // describeSchedule returns the description of a schedule of package sched, and true. The
-// description changes only if the program changes the schedule's settings. For any other schedule
+// description depends only on settings of the program, not on the progress. For any other schedule
 // it returns false.
 func describeSchedule(schedule any) (string, bool) {
 	s, ok := schedule.(fmt.Stringer)
@@ -60,8 +60,8 @@ func describeSchedule(schedule any) (string, bool) {
 	return s.String(), true
 }
 
-// changes lists the settings that differ from the settings saved in the checkpoint. It skips
-// settings that the checkpoint lacks, because an earlier version did not save them.
+// changes lists the settings that differ from those saved in the checkpoint. It skips settings that
+// an earlier version did not save.
 func (t *trainer) changes(saved map[string]any) (list []string) {
 	now := t.settings()
 	if saved != nil {
@@ -77,8 +77,8 @@ func (t *trainer) changes(saved map[string]any) (list []string) {
 		case !known || old == now[key]:
 			continue
 		case key == "Epochs" || key == "Steps":
-			// The length of a training does not affect its steps, unless a schedule was planned for
-			// that length.
+			// The length of a training affects its steps only if a schedule was planned for that
+			// length.
 			if t.c.Schedule == nil {
 				continue
 			}
@@ -91,8 +91,8 @@ func (t *trainer) changes(saved map[string]any) (list []string) {
 }
 
 // options returns the settings of the optimizer that are part of its state, such as learning rates,
-// by group. It leaves out the options that a schedule changes. With a schedule it returns only the
-// initial learning rates.
+// for each group. It leaves out the options that a schedule changes. If there is a schedule, only
+// the initial learning rates are left.
 func (t *trainer) options() (groups []map[string]any) {
 	list, _ := t.c.Optimizer.StateDict()["param_groups"].([]any)
 	for _, g := range list {
@@ -112,7 +112,7 @@ func (t *trainer) options() (groups []map[string]any) {
 }
 
 // overruled lists the settings of the optimizer that the checkpoint has replaced. As in PyTorch,
-// these settings are part of the optimizer's state.
+// they are part of the optimizer's state.
 func overruled(set, loaded []map[string]any) string {
 	var list []string
 	for i, g := range loaded {

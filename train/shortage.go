@@ -13,11 +13,11 @@ import (
 // operation has changed nothing. A MemoryError wraps [device.ErrOutOfMemory].
 type MemoryError struct {
 	What         string // what ran out of memory, such as "the gradients of a single sample"
-	Samples      int    // samples in the batch; 0 if the number does not matter
+	Samples      int    // number of samples in the batch; 0 if it does not matter
 	Checkpointed bool   // Backward was already recomputing activations
-	// Shortage has the numbers of the last failure. Needed is the memory in use at that time plus
-	// the memory requested. It is the minimum that the device would need. Both numbers are 0 if the
-	// device does not report them.
+	// Shortage describes the last failure. Needed is the memory in use at that time plus the
+	// requested memory, the minimum that the device would need. Both are 0 if the device does not
+	// report them.
 	Shortage device.Shortage
 	Needed   int
 	Advice   []string
@@ -68,8 +68,7 @@ func size(n int) string {
 }
 
 // memoryError returns the error for a failure that could not be resolved. name is the name of the
-// operation. If it is empty, the operation is the gradients of a single sample of a batch of n
-// samples.
+// failed operation. An empty name means the gradients of a single sample, in a batch of n samples.
 func (a *Adapt) memoryError(name string, n int, err error) *MemoryError {
 	e := &MemoryError{What: name, Samples: n, Checkpointed: a.recomputes, Err: err}
 	if name == "" {

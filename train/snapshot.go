@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/profile/memsnap"
 )
 
-// record starts the history of memory, if the configuration asks for one.
+// record starts to record the history of memory, if the configuration has a file for it.
 func (t *trainer) record() error {
 	path := t.c.MemorySnapshot
 	if path == "" {
@@ -28,8 +28,8 @@ func (t *trainer) record() error {
 	return nil
 }
 
-// snapshot writes the history of memory and ends it. It is called when memory first runs out, or at
-// the end.
+// snapshot writes the history of memory and stops recording. It is called when memory first runs
+// out, or at the end.
 func (t *trainer) snapshot() {
 	h := t.history
 	if h == nil {

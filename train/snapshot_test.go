@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// counted is a profile that counts calls of Step. Step fails when the count reaches limit.
+// counted is a profile that counts the calls of Step. Step fails when the count reaches limit.
 type counted struct{ steps, limit int }
 
 var errOver = errors.New("the profile is over")
@@ -28,8 +28,8 @@ func (c *counted) Step() error {
 	return nil
 }
 
-// The history of memory is written when memory first runs out, or at the end. A profile is stepped
-// after every step. If it fails, the training returns its error at the end.
+// The history of memory is written when memory first runs out, or at the end. The profile's Step is
+// called after every step. If it fails, the training returns its error at the end.
 func TestFitSnapshotAndProfile(t *testing.T) {
 	set := pictures(t, 22)
 	fit := func(dev *cuda.Device, path string, p *counted) (*train.Result, string, error) {

@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// firstSplit runs when a batch of n samples is split for the first time. It determines how
-// splitting changes the results. If the reduction is unknown, it determines the reduction too.
-// tellSplit logs the changes.
+// firstSplit is called when a batch of n samples is split for the first time. It determines how
+// splitting changes the results, and the reduction if it is unknown. tellSplit logs the changes
+// later.
 func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor, seed, offset uint64) {
 	if a.splitLogged {
 		return
@@ -47,8 +47,8 @@ func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *d
 }
 
 // tellSplit logs how the first split has changed the results. It is called after the split has
-// succeeded. By then the generator's state shows whether random numbers were drawn since the
-// generator had the given seed and offset.
+// succeeded. If the generator's state differs from seed and offset, its state before the split,
+// then random numbers were drawn.
 func (a *Adapt) tellSplit(seed, offset uint64) {
 	if !a.changesPending {
 		return
@@ -70,9 +70,9 @@ func (a *Adapt) tellSplit(seed, offset uint64) {
 	}
 }
 
-// computePart does what compute does, for a part of a batch of n samples. The default loss is a
-// mean over the targets that are not ignored. So computePart scales the loss of each part: the
-// losses of all parts, weighted by their samples, then add up to the loss of the batch.
+// computePart is compute for a part of a batch of n samples. The default loss is a mean over the
+// targets that are not ignored. computePart scales this loss, so that the losses of all parts,
+// weighted by their samples, add up to the loss of the batch.
 func (c *Config) computePart(s *tensor.Scope, part, whole *data.Batch, n int) (output, target, loss *tensor.Tensor) {
 	if len(part.Index) == n || !c.plain || c.Compute != nil || part.X == nil || part.Y == nil || part.Y.Type().IsFloat() {
 		return c.compute(s, part)
@@ -120,7 +120,7 @@ func (a *Adapt) compare(b *data.Batch, n int, f func(s *tensor.Scope, part *data
 	return ReductionUnknown, true
 }
 
-// evaluating puts a model into evaluation mode, and returns the function that restores its modes.
+// evaluating puts a model into evaluation mode, and returns a function that restores its modes.
 func evaluating(model any) (back func()) {
 	type kept struct {
 		l        any
@@ -134,7 +134,7 @@ func evaluating(model any) (back func()) {
 	})
 	nn.Eval(model)
 	return func() {
-		// modes has outer layers first, so restore the inner layers first
+		// in modes, outer layers come first; restore the inner layers first
 		for _, m := range slices.Backward(modes) {
 			if m.training {
 				nn.Train(m.l)
@@ -145,8 +145,8 @@ func evaluating(model any) (back func()) {
 	}
 }
 
-// layersOf names the types of the layers for which pred returns true. It returns "" if there are no
-// such layers. The argument training of pred says whether the layer is in training mode.
+// layersOf lists the types of the layers for which pred returns true, or returns "" if there are
+// none. The argument training of pred is true for a layer in training mode.
 func layersOf(model any, pred func(l any, training bool) bool) string {
 	kinds := map[string]bool{}
 	nn.Apply(model, func(l any) {
@@ -178,7 +178,7 @@ func keepsStatistics(l any, training bool) bool {
 	return n != nil && training && n.RunningMean != nil
 }
 
-// batchNorm returns the ChannelNorm of a batch normalisation, and nil for another layer.
+// batchNorm returns the ChannelNorm of a batch normalisation, or nil for any other layer.
 func batchNorm(l any) *nn.ChannelNorm {
 	switch l := l.(type) {
 	case *nn.BatchNorm1d:

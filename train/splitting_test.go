@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// split computes a batch in parts. The argument limit is the largest number of samples in a part,
-// where 0 means the whole batch. split returns the gradients and the log.
+// split computes a batch in parts of at most limit samples; 0 means the whole batch. It returns the
+// gradients and the log.
 func split(t *testing.T, m any, limit int, x, y *tensor.Tensor, g *tensor.Generator) (grads []float64, said string) {
 	t.Helper()
 	var log []string
@@ -40,8 +40,9 @@ func split(t *testing.T, m any, limit int, x, y *tensor.Tensor, g *tensor.Genera
 	return grads, strings.Join(log, "\n")
 }
 
-// Layers that treat samples separately get the same update from parts, and Adapt logs nothing about
-// them. What Adapt logs about other layers, and about random numbers, is true.
+// Layers that treat samples separately get the same update from parts as from the batch, and Adapt
+// logs nothing about them. For other layers, and for random numbers, the log says what really
+// changes.
 func TestWhatASplitChanges(t *testing.T) {
 	type layers = []nn.Module
 	frozen := nn.NewBatchNorm2d(2)
@@ -66,7 +67,7 @@ func TestWhatASplitChanges(t *testing.T) {
 		if text := strings.TrimPrefix(said, "the split changes what is computed: "); text != want {
 			t.Errorf("it says %q, not %q", text, want)
 		}
-		// these layers get the same update from parts too
+		// these layers also get the same update from parts
 		same := want == "" || strings.HasPrefix(want, "InstanceNorm")
 		if d := farthest(whole, parts); (d < 1e-6) != same {
 			t.Errorf("%q: gradients differ by %g", want, d)
@@ -80,12 +81,12 @@ func TestWhatASplitChanges(t *testing.T) {
 	}
 }
 
-// noise adds random numbers to its input.
+// noise is a layer that adds random numbers to its input.
 type noise struct{ nn.Base }
 
 func (noise) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Add(x.RandnLike()) }
 
-// After a split, the running statistics have been updated for each part, one part after another.
+// In a split batch, the running statistics are updated once for each part, in order.
 func TestRunningStatisticsOfParts(t *testing.T) {
 	x := tensor.Root().Arange(21).Float().Reshape(7, 3).Sin()
 	state := func(m any) string {
@@ -106,8 +107,8 @@ func TestRunningStatisticsOfParts(t *testing.T) {
 	}
 }
 
-// The default loss is the mean over targets that are not ignored. This also holds if the batch is
-// computed in parts, and even if all targets of a part are ignored.
+// The default loss is the mean over targets that are not ignored. A batch computed in parts has the
+// same loss, even if all targets of a part are ignored.
 func TestSplitWithIgnoredTargets(t *testing.T) {
 	for _, dev := range devices(t) {
 		training, held := problem(t)

@@ -17,24 +17,24 @@ import (
 type team struct {
 	t     *trainer
 	me    *member
-	ctx   context.Context // context that ends when a rank fails
-	jobs  []chan *job     // channels of jobs, one for each rank
+	ctx   context.Context // ends when a rank fails
+	jobs  []chan *job     // for each rank, the channel of its jobs
 	done  chan outcome
 	again bool // the last job failed
 
 	readers sync.WaitGroup // counts ranks that work on a job and may read its batch
-	broken  bool           // the last job has not ended on all ranks
+	broken  bool           // the last job has not ended on every rank
 
-	drop  bool // the ranks are to free their captured steps with the next job
+	drop  bool // the next job must free the captured steps of all ranks
 	moved bool // replays have changed rank 0's parameters and buffers
 
-	versions []uint32 // versions of rank 0's tensors when the other ranks last got them
+	versions []uint32 // versions of rank 0's tensors that the other ranks got last
 	trained  []bool   // which tensors require a gradient in the other ranks' models
 	flags    []bool   // training flags of the layers in the other ranks' models
 
-	// gradients of a step's earlier batches, in memory that no collective overwrites
+	// gradients of a step's earlier batches, outside of the memory that collectives overwrite
 	owned []*tensor.Tensor
-	alone bool // the log already says that batches cannot be distributed
+	alone bool // the log has said that batches cannot be distributed
 }
 
 func newTeam(t *trainer, me *member, ctx context.Context, jobs []chan *job, done chan outcome) *team {
@@ -45,7 +45,7 @@ func newTeam(t *trainer, me *member, ctx context.Context, jobs []chan *job, done
 
 func (t *team) world() int { return len(t.jobs) }
 
-// sayAlone logs, once, that batches are computed on one device.
+// sayAlone logs once that batches are computed on one device, and why.
 func (t *team) sayAlone(why string) {
 	if !t.alone {
 		t.alone = true
@@ -69,7 +69,7 @@ func (t *team) trainedNow() []bool {
 	return list
 }
 
-// copyGrads copies the gradients of a step's earlier batches out of the memory that collectives
+// copyGrads copies the gradients of a step's earlier batches out of memory that collectives
 // overwrite.
 func (t *team) copyGrads() error {
 	a := t.t.adapt
@@ -113,8 +113,8 @@ func (t *team) plan(b *data.Batch, n, ranks, k int, weight float64) *job {
 	return j
 }
 
-// inSync reports whether the other ranks' models have the modes of rank 0's model, and require the
-// same gradients.
+// inSync reports whether the other ranks' models are in the same modes as rank 0's model, and the
+// same of their tensors require gradients.
 func (t *team) inSync() bool {
 	return slices.Equal(t.trainedNow(), t.trained) && slices.Equal(flagsOf(t.me.layers), t.flags)
 }
@@ -129,7 +129,7 @@ func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, e
 	for _, o := range outcomes {
 		lone = lone || o.lone
 		void = void || o.otherFailed
-		// Prefer an error that repeating the attempt will not resolve.
+		// Prefer an error that would occur again in another attempt.
 		if o.err != nil && (err == nil || retryMayHelp(err) && !retryMayHelp(o.err)) {
 			err = o.err
 		}
@@ -137,15 +137,15 @@ func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, e
 	if err != nil {
 		return false, err, nil
 	}
-	if void && !lone { // a rank reports a failure elsewhere, but no rank has failed
+	if void && !lone { // ranks report a failure elsewhere, but no rank has failed
 		return false, nil, &Error{"Devices", "a step was void on one device, and failed on none"}
 	}
 	t.again = lone
 	return lone, nil, nil
 }
 
-// free frees a batch. If the training ends while other ranks still read the batch, free waits in
-// the background until these ranks are done.
+// free frees a batch. If other ranks still read the batch when the training ends, free waits for
+// them in the background.
 func (t *team) free(b *data.Batch) {
 	if t == nil || !t.broken {
 		b.Free()
@@ -157,7 +157,7 @@ func (t *team) free(b *data.Batch) {
 	}()
 }
 
-// run sends a job to all ranks and returns their outcomes. An error in fatal ends the training.
+// run sends a job to all ranks and returns their outcomes. The error fatal ends the training.
 func (t *team) run(j *job) (outcomes []outcome, fatal error) {
 	t.again, t.broken, j.readers = true, true, &t.readers
 	for _, c := range t.jobs[1:] {

@@ -24,7 +24,7 @@ type Computation struct {
 }
 
 // checkDevices opens Devices, and returns an error for settings that do not work with several
-// devices. The argument closures is true if the configuration has Forward or Compute.
+// devices. closures is true if the configuration has Forward or Compute.
 func (c *Config) checkDevices(closures bool) error {
 	list, err := c.Devices.List()
 	if err != nil {
@@ -80,8 +80,8 @@ func (t *trainer) replicas() (all []Config, err error) {
 	return all, nil
 }
 
-// replica returns a configuration with a copy of the model on another device. The function
-// copyOf returns the copy of a parameter or buffer.
+// replica returns a configuration with a copy of the model for device dev. copyOf returns the copy
+// of a parameter or buffer.
 func (t *trainer) replica(model any, dev device.Device, copyOf func(x *tensor.Tensor) *tensor.Tensor) (c Config, err error) {
 	c = t.c
 	c.Device, c.Generator = dev, tensor.NewGenerator(0)
@@ -106,8 +106,8 @@ func (t *trainer) replica(model any, dev device.Device, copyOf func(x *tensor.Te
 	return c, nil
 }
 
-// copyTo returns a copy of a model. The function copyOf returns the copies of the parameters and
-// buffers. These copies are leaves, and require a gradient where the originals do.
+// copyTo returns a copy of a model. copyOf returns the copies of the parameters and buffers. These
+// copies are leaves, and require a gradient if the originals do.
 func copyTo(model any, copyOf func(x *tensor.Tensor) *tensor.Tensor) any {
 	with := map[string]*tensor.Tensor{}
 	for _, p := range nn.Named(model) {
@@ -120,7 +120,7 @@ func copyTo(model any, copyOf func(x *tensor.Tensor) *tensor.Tensor) any {
 	return nn.Replace(model, with)
 }
 
-// runTogether is run on several devices. Rank 0 runs the loop, and the other ranks do its jobs.
+// runTogether is run for several devices. Rank 0 runs the loop, and the other ranks do its jobs.
 func (t *trainer) runTogether(ctx context.Context) (r *Result, failed error) {
 	copies, err := t.replicas()
 	defer func() {
@@ -138,8 +138,7 @@ func (t *trainer) runTogether(ctx context.Context) (r *Result, failed error) {
 		jobs[i] = make(chan *job)
 	}
 	done := make(chan outcome, len(jobs))
-	// The trainer checks ctx itself, between steps, so dist.Run gets a context without
-	// cancellation.
+	// The trainer itself checks ctx between steps, so the context of dist.Run is not cancelled.
 	err = dist.Run(context.WithoutCancel(ctx), dist.On(t.c.devices...), func(runCtx context.Context, g *dist.Group) error {
 		if g.Rank() > 0 {
 			return serve(runCtx, g, copies[g.Rank()-1], jobs[g.Rank()], done)
@@ -179,7 +178,7 @@ func (t *trainer) lead(ctx, runCtx context.Context, g *dist.Group, jobs []chan *
 	return t.run(ctx)
 }
 
-// serve does the jobs of rank 0 until rank 0 closes the channel.
+// serve does the jobs from rank 0 until the channel jobs is closed.
 func serve(ctx context.Context, g *dist.Group, c Config, jobs <-chan *job, done chan<- outcome) (failed error) {
 	a, err := NewAdapt(AdaptConfig{Model: c.Model, Device: c.Device, Generator: c.Generator, Options: c.modes(), Keep: true})
 	if err != nil {
@@ -204,7 +203,6 @@ func serve(ctx context.Context, g *dist.Group, c Config, jobs <-chan *job, done 
 	}
 }
 
-// flagsOf returns the training flags of layers.
 func flagsOf(layers []trained) []bool {
 	flags := make([]bool, len(layers))
 	for i, l := range layers {
@@ -216,8 +214,8 @@ func flagsOf(layers []trained) []bool {
 // A trained is a layer with a training flag.
 type trained interface{ Training() bool }
 
-// layersWithFlags lists the layers of a model that have a training flag, inner layers before outer
-// ones.
+// layersWithFlags lists the layers of a model that have a training flag. Inner layers precede outer
+// layers.
 func layersWithFlags(model any) (list []trained) {
 	nn.Apply(model, func(l any) {
 		if l, ok := l.(trained); ok {
@@ -227,7 +225,6 @@ func layersWithFlags(model any) (list []trained) {
 	return list
 }
 
-// setFlags sets the training flags of layers.
 func setFlags(layers []trained, flags []bool) {
 	for i, l := range slices.Backward(layers) { // restore the inner layers first
 		if flags[i] {

@@ -20,8 +20,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// several returns n devices for a training on several devices. They are ranks of the CPU, or
-// emulated GPUs.
+// several returns n devices for a training on several devices: ranks of the CPU, or emulated GPUs.
 func several(t testing.TB, kind string, n int) []device.Device {
 	t.Helper()
 	if kind == "cuda" {
@@ -42,7 +41,8 @@ func several(t testing.TB, kind string, n int) []device.Device {
 	return list
 }
 
-// wide returns a set of n images of 6×6 pixels, with labels. The pixels have the element type typ.
+// wide returns a dataset of n images of 6×6 pixels, with labels. The pixels have the element type
+// typ.
 func wide(t testing.TB, n int, typ dtype.Type) *data.TensorDataset {
 	t.Helper()
 	var x, y *tensor.Tensor
@@ -67,7 +67,7 @@ func normalised(typ dtype.Type) *nn.Sequential {
 		nn.NewLinear(12, 4, nn.Typed(typ)))
 }
 
-// deviceConfig returns the configuration of a training of model m on the devices in list. The
+// deviceConfig returns the configuration of a training of model m on the given devices. The
 // training has 20 steps, each with a batch of the given size.
 func deviceConfig(t testing.TB, list []device.Device, m *nn.Sequential, set data.Dataset, batch int) train.Config {
 	t.Helper()
@@ -98,8 +98,9 @@ func closeTo(typ dtype.Type) float64 {
 	return 1e-4
 }
 
-// A training on several devices ends with the weights and the losses of one device. This also holds
-// if batches are uneven or too small for all devices, or if several batches make a step.
+// A training on several devices gives the same weights and losses as on one device, except for
+// rounding. The cases include uneven batches, batches too small for all devices, and several
+// batches in a step.
 func TestTogetherIsAsAlone(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		for _, typ := range []dtype.Type{dtype.F64, dtype.F32} {
@@ -113,7 +114,7 @@ func TestTogetherIsAsAlone(t *testing.T) {
 				},
 				"computed again": func(c *train.Config) { c.Checkpointing = true },
 			} {
-				// the race detector runs fewer cases
+				// fewer cases for the race detector
 				if testing.Short() && (kind == "cuda" && name != "plain" || typ == dtype.F64) {
 					continue
 				}
@@ -142,8 +143,9 @@ func TestTogetherIsAsAlone(t *testing.T) {
 	}
 }
 
-// Batch normalisation normalises over a device's part of a batch, like a single device that
-// computes the batch in parts. The running statistics are those of the first device.
+// Batch normalisation normalises over a device's part of a batch. The result equals that of a
+// single device that computes the batch in parts. The running statistics are those of the first
+// device.
 func TestTogetherNormalises(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		for _, n := range []int{2, 4} {
@@ -172,7 +174,7 @@ func TestTogetherNormalises(t *testing.T) {
 }
 
 // With mixed precision, with or without a scaler, several devices compute the same as one device. A
-// repeated run has the same bits, even with dropout.
+// repeated run is bitwise equal, even with dropout.
 func TestTogetherTwice(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		for _, half := range []dtype.Type{dtype.BF16, dtype.F16} {

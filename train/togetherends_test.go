@@ -62,7 +62,7 @@ func TestTogetherFails(t *testing.T) {
 	}
 }
 
-// A failure on the first rank has the same error as a failure on a single device.
+// A failure on the first rank returns the same error as a failure on a single device.
 func TestTogetherFailsFirst(t *testing.T) {
 	cfg := deviceConfig(t, several(t, "cpu", 2), perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
 	cfg.OnStep = func(s *train.State) error {
@@ -87,9 +87,9 @@ func TestTogetherFailsFirst(t *testing.T) {
 	}
 }
 
-// If memory is short on one device, all devices compute in parts of equal size. The bits are those
-// of a training that computes in such parts from the start. If not even one sample fits, the error
-// names the device.
+// If memory is short on one device, all devices compute in parts of equal size. The training is
+// bitwise equal to one that computes in such parts from the start. If not even one sample fits, the
+// error names the device.
 func TestTogetherSplitsAlike(t *testing.T) {
 	run := func(limit, micro int) (string, string, error) {
 		gpus, err := cuda.Emulate("emulate:2,mem=8MiB,segment=16KiB")
@@ -123,9 +123,9 @@ func TestTogetherSplitsAlike(t *testing.T) {
 	}
 }
 
-// Evaluations are distributed too. Their values, the best value and the patience equal those of one
-// device. If a device's part of a batch does not fit, the first device evaluates the batch, with
-// the same result.
+// Evaluations are distributed too. Their values, the best value and the early stop equal those of
+// one device. If a device's part of a batch does not fit, the first device evaluates the batch
+// alone, with the same result.
 func TestTogetherStopsEarly(t *testing.T) {
 	for _, sum := range []bool{false, true} {
 		for _, kind := range []string{"cpu", "cuda"} {
@@ -175,7 +175,7 @@ func TestTogetherStopsEarly(t *testing.T) {
 }
 
 // Callbacks may change the model between steps: weights, the layers' modes, and which parameters
-// require gradients. These changes reach all devices.
+// require gradients. Every device gets these changes.
 func TestTogetherFollowsCallbacks(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		run := func(n int) []float64 {
@@ -206,7 +206,7 @@ func TestTogetherFollowsCallbacks(t *testing.T) {
 	}
 }
 
-// dropless is a data source that puts a layer into evaluation mode before the first batch.
+// dropless is a loader that puts a layer into evaluation mode before the first batch.
 type dropless struct {
 	train.Loader
 	m *nn.Sequential
@@ -217,8 +217,7 @@ func (d dropless) Batches() iter.Seq2[*data.Batch, error] {
 	return d.Loader.Batches()
 }
 
-// If the model has batch normalisation and the last batch has few samples, a device gets at least
-// two samples or none.
+// With batch normalisation, a device gets at least two samples of a small last batch, or none.
 func TestTogetherLeavesPairs(t *testing.T) {
 	for _, left := range []int{2, 3, 5} {
 		run := func(n int) *train.Result {
@@ -282,7 +281,7 @@ func TestTogetherRefuses(t *testing.T) {
 			t.Errorf("%v does not say %q", err, want)
 		}
 	}
-	// A list with one device has the same effect as the setting Device.
+	// A list with one device is equivalent to the setting Device.
 	c := deviceConfig(t, list[:1], perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
 	want, _ := fitted(t, c)
 	c = deviceConfig(t, list[:1], perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)

@@ -62,8 +62,8 @@ func TestTogetherResumesWithOthers(t *testing.T) {
 	if d := farthest(numbers(c.Model), want); !(d <= 1e-9) {
 		t.Errorf("weights are %g from those of one device", d)
 	}
-	// 20 steps are 5 epochs of 33 samples. Adapt also evaluates the first samples once, to find out
-	// whether the loss is a mean. This evaluation is in evaluation mode, in which seen does not
+	// 20 steps are 5 epochs of 33 samples. Adapt also evaluates the first samples once, to
+	// determine whether the loss is a mean. This happens in evaluation mode, in which seen does not
 	// record samples.
 	if len(seen) != 5*33 {
 		t.Fatalf("%d samples were seen", len(seen))
@@ -79,8 +79,8 @@ func TestTogetherResumesWithOthers(t *testing.T) {
 	}
 }
 
-// A training was broken off and resumed on the same number of devices. It ends with the bits of an
-// uninterrupted training.
+// A training was interrupted and resumed on the same number of devices. Its result is bitwise equal
+// to that of an uninterrupted training.
 func TestTogetherResumesWithItsBits(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		begin := func(dir string, resume bool, until int) (train.Config, *train.Result, error) {
@@ -114,7 +114,7 @@ func TestTogetherResumesWithItsBits(t *testing.T) {
 	}
 }
 
-// stateOf returns the bits of a model and of the generator.
+// stateOf returns the bits of a model and of the generator, as a string.
 func stateOf(c train.Config) string {
 	var b strings.Builder
 	for _, p := range nn.Named(c.Model) {
@@ -125,8 +125,8 @@ func stateOf(c train.Config) string {
 	return b.String()
 }
 
-// A cancelled context ends the training after a step with a last checkpoint, no matter which rank
-// is busy. A resume from the checkpoint ends with the weights of an uninterrupted training.
+// A cancelled context ends the training after a step, with a last checkpoint, whichever rank is
+// busy. The weights after a resume equal those of an uninterrupted training.
 func TestTogetherIsCancelled(t *testing.T) {
 	want, _ := fitted(t, deviceConfig(t, several(t, "cpu", 2), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10))
 	dir := t.TempDir()

@@ -4,14 +4,14 @@
 //
 //   - [Fit] runs a training: epochs, accumulation, clipping, schedules, evaluation, checkpoints. It
 //     trains on one device, or on several devices together. After an interruption it continues, and
-//     ends with the same bits as without the interruption.
+//     its result is bitwise equal to that of an uninterrupted training.
 //   - [Adapt], which Fit uses, is for your own loops. If a batch does not fit into a device's
 //     memory, it computes the gradients in parts. When the device runs out of memory, no step is
 //     lost.
-//   - [Plan] says before a training what a step takes: memory, operations, time.
+//   - [Plan] says before a training what resources a step needs: memory, operations, time.
 //
-// Metrics ([NewAccuracy], [NewConfusion], …) add up on the device and are read once. Losses are
-// collected on the device and read every few steps. So most steps do not wait for the device.
+// Metrics ([NewAccuracy], [NewConfusion], …) are accumulated on the device and read once. Losses
+// are collected on the device and read every few steps. So most steps do not wait for the device.
 package train
 
 // An Error describes a wrong setting of a training.
@@ -19,6 +19,5 @@ type Error struct{ Field, Msg string }
 
 func (e *Error) Error() string { return "train: " + e.Field + ": " + e.Msg }
 
-// Raised marks the error as one that is raised by a panic and returned by tensor.Try. See
-// device.Raised.
+// Raised marks the error as one that a panic raises and tensor.Try returns. See device.Raised.
 func (e *Error) Raised() {}

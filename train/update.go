@@ -55,8 +55,8 @@ func (t *trainer) update() error {
 	return t.change()
 }
 
-// average multiplies the gradients by a factor, in scope s. It makes the sum over a step's batches
-// an average.
+// average multiplies the gradients by a factor, in scope s. The factor turns the sum over a step's
+// batches into an average.
 func (t *trainer) average(s *tensor.Scope, factor float64) {
 	if factor == 1 {
 		return
@@ -86,7 +86,7 @@ func (t *trainer) change() error {
 			return err
 		}
 	} else {
-		// Step knows that the gradients are unscaled, so a repeated Step does not unscale them
+		// Step records that the gradients are unscaled, so a repeated Step does not unscale them
 		// again.
 		if err := t.adapt.Do("the optimizer's step", func() { t.c.Scaler.Step(opt) }); err != nil {
 			return err
@@ -99,8 +99,8 @@ func (t *trainer) change() error {
 	return nil
 }
 
-// profiled steps the profile. If this fails, it drops the profile, and the training returns the
-// error at the end.
+// profiled calls the Step of the profile. If it fails, profiled drops the profile, and the training
+// returns the error at the end.
 func (t *trainer) profiled() {
 	if t.c.Profile == nil {
 		return
@@ -112,7 +112,6 @@ func (t *trainer) profiled() {
 	}
 }
 
-// clip limits the gradients.
 func (t *trainer) clip() error {
 	for _, limit := range t.limits() {
 		if err := t.adapt.Do("clipping the gradients", limit); err != nil {
@@ -122,7 +121,7 @@ func (t *trainer) clip() error {
 	return nil
 }
 
-// limits returns the functions that limit the gradients.
+// limits returns functions that limit the gradients as configured.
 func (t *trainer) limits() (list []func()) {
 	if t.c.ClipNorm > 0 {
 		list = append(list, func() { optim.ClipGradNorm(t.c.Optimizer.Params(), t.c.ClipNorm).Free() })
@@ -133,8 +132,8 @@ func (t *trainer) limits() (list []func()) {
 	return list
 }
 
-// schedule steps the schedule if it is due. If the schedule cannot continue, for example because
-// its cycle is finished, it returns an error.
+// schedule steps the schedule if it is due. It returns an error if the schedule cannot continue,
+// for example because its cycle is finished.
 func (t *trainer) schedule(now When, v float64) (err error) {
 	defer func() {
 		switch r := recover().(type) {

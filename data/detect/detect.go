@@ -24,12 +24,12 @@ import (
 // A Kind is a format of data.
 type Kind string
 
-// These are the kinds. [Found.Images] makes a dataset of the first four.
+// These are the kinds. For the first four, [Found.Images] makes a dataset.
 const (
 	IDX      Kind = "idx"      // a directory with IDX files, as MNIST is published
 	CIFAR10  Kind = "cifar10"  // CIFAR-10's binary files, in a directory or an archive
 	CIFAR100 Kind = "cifar100" // CIFAR-100's binary files, in a directory or an archive
-	Pictures Kind = "pictures" // a directory with a subdirectory of pictures for each class
+	Pictures Kind = "pictures" // a directory with a subdirectory of image files for each class
 	CSV      Kind = "csv"      // a table whose fields are separated by commas, semicolons or tabs
 	Text     Kind = "text"     // a file of UTF-8 text
 )
@@ -37,8 +37,8 @@ const (
 // Found describes what was found at a path.
 type Found struct {
 	Kind Kind
-	// Train and Test are the paths of the two parts. Test is "" if the data has only one part. Test
-	// equals Train if one path holds both parts (IDX, CIFAR).
+	// Train and Test are the paths of the training part and the test part. Test is "" if the data
+	// has only one part. Test equals Train if one path holds both parts (IDX, CIFAR).
 	Train, Test string
 	// Name is the name of the set within a directory of IDX files: the text before "-train-images",
 	// or "".
@@ -56,7 +56,7 @@ type Error struct {
 func (e *Error) Error() string {
 	err := e.Err
 	if p, ok := err.(*fs.PathError); ok && p.Path == e.Path {
-		// The message already names the path, and an *fs.PathError would name it again.
+		// e.Path already names the path, so drop the *fs.PathError, which would name it again.
 		err = p.Err
 	}
 	return "detect: " + e.Path + ": " + err.Error()
@@ -91,8 +91,8 @@ func Path(path string) (*Found, error) {
 }
 
 // Images returns the dataset of the training or test part, for kinds of images. decode says how to
-// decode pictures. If the pictures are not divided into parts, all belong to the training part.
-// Then a request for the test part is an error.
+// decode image files. If the files are not divided into parts, all belong to the training part, and
+// a request for the test part is an error.
 func (f *Found) Images(train bool, decode ...vision.Decode) (vision.Images, error) {
 	path := f.Train
 	if !train {
@@ -114,7 +114,7 @@ func (f *Found) Images(train bool, decode ...vision.Decode) (vision.Images, erro
 	return nil, &Error{f.Train, fmt.Errorf("%s is not a kind of images", f.Kind)}
 }
 
-// asImages prevents a nil pointer from becoming a non-nil interface.
+// asImages returns nil if s is a nil pointer, instead of a non-nil interface with a nil pointer.
 func asImages[T vision.Images](s T, err error) (vision.Images, error) {
 	if err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func asImages[T vision.Images](s T, err error) (vision.Images, error) {
 	return s, nil
 }
 
-// Table reads a part of a table. If c.Comma is 0, it uses the separator that was found.
+// Table reads a part of a table. If c.Comma is 0, it uses the separator f.Comma.
 func (f *Found) Table(train bool, c table.Config) (*table.Table, error) {
 	path := f.Train
 	if !train {
@@ -144,7 +144,7 @@ func exists(elem ...string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// testNames are the usual directory and file names of the test part. The preferred name comes
+// testNames lists the usual directory and file names of the test part. The preferred name comes
 // first.
 var testNames = []string{"val", "valid", "validation", "test", "testing"}
 
@@ -191,7 +191,7 @@ func directory(path string) (*Found, error) {
 	return nil, fmt.Errorf("a directory of %s; %s", what, kinds)
 }
 
-// pictures looks for directories of pictures in path. It returns nil if there are none.
+// pictures looks in path for directories of image files. It returns nil if there are none.
 func pictures(path string) *Found {
 	if train := filepath.Join(path, "train"); classes(train) {
 		f := &Found{Kind: Pictures, Train: train}
@@ -213,7 +213,7 @@ func pictures(path string) *Found {
 	return nil
 }
 
-// classes reports whether some directory in path holds a picture, at any depth.
+// classes reports whether a directory in path holds an image file, at any depth.
 func classes(path string) bool {
 	list, err := os.ReadDir(path)
 	if err != nil {
@@ -239,7 +239,7 @@ func classes(path string) bool {
 	return false
 }
 
-// census describes the contents of a directory in a few words. It returns "" if the directory is
+// census describes the contents of a directory in a few words, or returns "" if the directory is
 // empty.
 func census(path string) string {
 	list, err := os.ReadDir(path)
@@ -300,8 +300,8 @@ func archive(name string) bool {
 	return strings.HasSuffix(name, ".tar") || strings.HasSuffix(name, ".tar.gz") || strings.HasSuffix(name, ".tgz")
 }
 
-// comma returns the separator of a table's fields: comma, semicolon or tab. It chooses the one that
-// occurs most often in the first line outside of quotes.
+// comma returns the separator of a table's fields: comma, semicolon or tab. It chooses the
+// character that occurs most often in the first line, outside of quotes.
 func comma(head []byte) rune {
 	line, _, _ := bytes.Cut(head, []byte("\n"))
 	count := map[byte]int{}
@@ -322,8 +322,8 @@ func comma(head []byte) rune {
 	return rune(best)
 }
 
-// isText reports whether head is UTF-8 text. Control characters are allowed only if they occur in
-// ordinary text. The argument cut is true if head may end in the middle of a character.
+// isText reports whether head is UTF-8 text. Of the control characters it allows those that occur
+// in ordinary text. If cut is true, head may end in the middle of a character.
 func isText(head []byte, cut bool) bool {
 	if cut {
 		for range utf8.UTFMax - 1 {

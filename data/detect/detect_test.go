@@ -33,7 +33,8 @@ func try(t *testing.T, err error) {
 	}
 }
 
-// Path finds each set that the test has written. The dataset that it opens has the right contents.
+// The test writes data sets of each kind. Path finds each of them, and opens a dataset with the
+// right contents.
 func TestImages(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -130,8 +131,8 @@ func TestTables(t *testing.T) {
 
 func TestText(t *testing.T) {
 	dir := t.TempDir()
-	// Each character has three bytes. The text is shifted by 0, 1 and 2 bytes. So the examined part
-	// of the file ends once at each byte of a character.
+	// A character has three bytes. Shifting the text by 0, 1 and 2 bytes makes the examined part of
+	// the file end once at each byte of a character.
 	for shift := range 3 {
 		f, err := detect.Path(put(t, strings.Repeat("x", shift)+strings.Repeat("火", 30000), dir, "novel"))
 		if err != nil || f.Kind != detect.Text {

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/data/table"
 )
 
-// A program that gets a path opens what the path holds.
+// A program gets a path, and opens the data that the path holds.
 func Example() {
 	dir, err := os.MkdirTemp("", "data")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 // An Error says why a table cannot be read.
 type Error struct {
 	Path string // path of the file; "" if the table is read from a stream
-	Line int    // number of the line, from 1; 0 if the error is about the whole file
-	// byte position in the line, from 1; 0 if the error is about the whole line
+	Line int    // line number, from 1; 0 if the error is about the whole file
+	// byte offset in the line, from 1; 0 if the error is about the whole line
 	Column int
 	Name   string // name of the table's column, or ""
 	Err    error

@@ -33,11 +33,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Missing says how to treat a missing value. A value is missing if its field is empty, or is NA,
-// N/A, NaN, null, None or ? in upper or lower case.
+// Missing says how to treat a missing value. A value is missing if its field is empty or is one of
+// the words NA, N/A, NaN, null, None and ?, in upper or lower case.
 type Missing int
 
-// These are the ways to treat a missing value. A row without its target is useless, so a missing
+// These are the ways to treat a missing value. A row without a target cannot be used, so a missing
 // target is an error in all modes except Drop.
 const (
 	Refuse Missing = iota // report an error
@@ -50,27 +50,27 @@ const (
 // A Config says how to read a table. The zero value reads a table with a header, and all columns
 // are inputs.
 //
-// Columns are chosen by their name in the header. If there is no header, or the header lacks the
-// name, a name that is a number is an index, counted from 0. A negative number counts from the end,
-// so "-1" is the last column.
+// The fields select columns by their names in the header. A name that the header lacks may be a
+// number: the index of the column, counted from 0. A negative number counts from the end, so "-1"
+// is the last column.
 type Config struct {
 	Comma    rune     // separator of fields; 0 means ','
 	NoHeader bool     // the first line holds values; columns are named "0", "1", …
-	Columns  []string // names of the inputs, in order; nil: all columns but the target
+	Columns  []string // names of the inputs, in order; nil means all columns except the target
 	Target   string   // name of the target's column; "" means no target
-	Number   bool     // the target is a number; otherwise it is a class name
-	// all classes, in order; nil means the classes in the file, sorted (as numbers if all are whole
-	// numbers)
+	Number   bool     // true if the target is a number; otherwise it is a class name
+	// all classes, in order; nil means the classes in the file, sorted, as numbers if all are whole
+	// numbers
 	Classes []string
 	Missing Missing
 
-	// Categories lists, by column name, the words of the columns that hold words. All other inputs
-	// are numbers. If a row has a word that is not listed, all features of the column are 0 and
-	// [Table].Unknown reports the word. The features are also 0 for a missing word, if Missing is
+	// Categories holds, by column name, the words of each column that holds words. All other inputs
+	// are numbers. If a row has a word that is not listed, all features of the column are 0, and
+	// [Table].Unknown reports the word. The features are also 0 for a missing word if Missing is
 	// Mean, Zero or NaN.
 	Categories map[string][]string
-	// Fill gives, by column name, the number that Mean uses instead of the mean of the column's
-	// values.
+	// Fill holds, by column name, the number that replaces missing values in the mode Mean, instead
+	// of the mean of the column.
 	Fill map[string]float64
 
 	Max int64 // largest number of bytes to read; 0 means 4 GiB
@@ -80,13 +80,14 @@ type Config struct {
 type Table struct {
 	X *tensor.Tensor // inputs, [rows, features] float32
 	// targets [rows], which are int64 classes or float32 numbers; nil if there is no target
-	Y        *tensor.Tensor
-	Columns  []string // names of the inputs
-	Features []string // names of X's features: a column of numbers, or column=word
+	Y       *tensor.Tensor
+	Columns []string // names of the inputs
+	// names of X's features: "column" for a column of numbers, "column=word" for a word
+	Features []string
 	Target   string   // name of the target's column
 	Classes  []string // names of the classes in Y; nil if the target is a number
 	Dropped  int      // number of rows that [Drop] left out
-	// for each row of X, its index in the file, from 0; nil if X has all rows
+	// index of each row of X in the file, from 0; nil if X has all rows
 	Rows    []int
 	Means   map[string]float64 // means of the columns of numbers
 	Unknown []Unknown          // words not in Categories, each listed once for each column
@@ -103,7 +104,7 @@ const (
 	maxClasses = 1 << 16
 )
 
-// missing reports whether a field marks a missing value.
+// missing reports whether a field stands for a missing value.
 func missing(field string) bool {
 	switch field {
 	case "", "?":
@@ -134,7 +135,7 @@ func Load(path string, c Config) (*Table, error) {
 	return t, err
 }
 
-// Dataset returns the rows as samples. X is float32 [columns], and Y is the target. Without a
+// Dataset returns the rows as samples. X is float32 [features], and Y is the target. Without a
 // target, Y is the number of the row.
 func (t *Table) Dataset() (*data.TensorDataset, error) {
 	y := t.Y
@@ -153,11 +154,11 @@ type reader struct {
 	Config
 	csv     *csv.Reader
 	header  []string
-	inputs  []int            // column of each input
-	words   []map[string]int // index of each word, by input; nil for numbers
-	offsets []int            // first feature of each input
+	inputs  []int            // index of the column of each input
+	words   []map[string]int // number of each word, for each input; nil for a column of numbers
+	offsets []int            // index of the first feature of each input
 	width   int              // number of features
-	target  int              // column of the target; -1 for none
+	target  int              // index of the target's column; -1 for none
 	x       []float32
 	y       []float32
 	ids     []int64
@@ -168,11 +169,11 @@ type reader struct {
 	dropped  int
 	keptRows []int // indexes of the kept rows; used only after a row was dropped
 	unknown  []Unknown
-	// words reported so far; the keys lack the line, so each word counts once in a column
+	// unknown words reported so far; Line is 0, so each word counts once for each column
 	seen map[Unknown]bool
 }
 
-// A hole is a missing value, with its index in x and the number of its input.
+// A hole is a missing value: its index in x, and the index of its input.
 type hole struct{ index, input int }
 
 // classes numbers the class names in the order in which they occur.
@@ -181,8 +182,7 @@ type classes struct {
 	id    map[string]int64
 }
 
-// Read reads a table from r until the end of r. It allocates a few times as much memory as r has
-// bytes.
+// Read reads a table from r until the end of r. It needs a few times as much memory as r has bytes.
 func Read(r io.Reader, c Config) (*Table, error) {
 	if err := c.check(); err != nil {
 		return nil, &Error{Err: err}
@@ -214,7 +214,7 @@ func newReader(r io.Reader, c Config) (*reader, error) {
 	return rd, nil
 }
 
-// forEach calls f with every line of values.
+// forEach calls f for every line of values.
 func (r *reader) forEach(f func(row []string) error) error {
 	for {
 		row, err := r.csv.Read()
@@ -242,7 +242,6 @@ func (r *reader) forEach(f func(row []string) error) error {
 	return nil
 }
 
-// check validates the settings.
 func (c *Config) check() error {
 	switch {
 	case c.Missing < Refuse || c.Missing > NaN:
@@ -255,7 +254,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// limited reads from r. It returns an error if r has more bytes than the limit.
+// A limited reads from r, and returns an error if r has more bytes than the limit.
 type limited struct {
 	r           io.Reader
 	left, limit int64
@@ -285,7 +284,7 @@ func (r *reader) wrap(err error, row []string) error {
 	return &Error{Line: p.Line, Column: p.Column, Err: p.Err}
 }
 
-// begin reads the first line and determines the columns.
+// begin reads the first line, row, and determines the columns.
 func (r *reader) begin(row []string) error {
 	for i, name := range row {
 		if strings.Contains(name, "\r") {
@@ -333,7 +332,7 @@ func (r *reader) begin(row []string) error {
 	return r.layOut()
 }
 
-// find returns the column that a name or a number selects.
+// find returns the index of the column with the given name or number.
 func (r *reader) find(name string) (int, error) { return find(r.header, name) }
 
 func find(header []string, name string) (int, error) {
@@ -357,10 +356,9 @@ func (r *reader) fail(column int, format string, args ...any) error {
 	return &Error{Line: line, Column: at, Name: r.header[column], Err: fmt.Errorf(format, args...)}
 }
 
-// parse parses a number.
 func parse(field string) (float64, error) {
 	v, err := strconv.ParseFloat(field, 32)
-	// Go also accepts 1_000 and 0x1p-2, which count as words in a table
+	// ParseFloat also accepts 1_000 and 0x1p-2, which are words in a table
 	if err == nil && strings.ContainsAny(field, "_xX") {
 		err = strconv.ErrSyntax
 	}
@@ -379,7 +377,6 @@ func (r *reader) number(row []string, column int) (float32, error) {
 	return float32(v), nil
 }
 
-// row reads one line of values.
 func (r *reader) row(row []string) error {
 	for _, c := range append(r.inputs[:len(r.inputs):len(r.inputs)], r.target) {
 		if c < 0 || !missing(strings.TrimSpace(row[c])) {
@@ -423,7 +420,8 @@ func (r *reader) row(row []string) error {
 	}
 	switch {
 	case r.target < 0:
-		r.ids = append(r.ids, 0) // without a target, the length of ids counts the rows
+		// without a target, only the length of ids matters: it counts the rows
+		r.ids = append(r.ids, 0)
 	case r.Number:
 		v, err := r.number(row, r.target)
 		if err != nil {
@@ -490,7 +488,7 @@ func (r *reader) table() (*Table, error) {
 	return t, nil
 }
 
-// numbered renumbers the classes in sorted order and returns their names.
+// numbered renumbers the classes in sorted order and returns their names in that order.
 func (r *reader) numbered() []string {
 	if r.Classes != nil {
 		return slices.Clone(r.Classes)

@@ -42,13 +42,13 @@ func TestColumns(t *testing.T) {
 	if err != nil || d.Len() != 3 {
 		t.Fatal(err)
 	}
-	// The table has a number as target, no header and another separator. Its columns are counted
-	// from the end.
+	// The target is a number, the table has no header and another separator, and the target's
+	// column is counted from the end.
 	x = read(t, "1;2;3.5\n4;5;6.5\n", table.Config{Comma: ';', NoHeader: true, Target: "-1", Number: true})
 	if !slices.Equal(x.X.Floats(), []float64{1, 2, 4, 5}) || !slices.Equal(x.Y.Floats(), []float64{3.5, 6.5}) || x.Classes != nil {
 		t.Fatal(x)
 	}
-	// Whole numbers as classes are sorted as numbers. Without a target, Y counts the rows.
+	// Classes that are whole numbers are sorted as numbers. Without a target, Y counts the rows.
 	x = read(t, "a,c\n1,10\n1,9\n1,-2\n1,10\n", table.Config{Target: "c"})
 	if !slices.Equal(x.Classes, []string{"-2", "9", "10"}) || !slices.Equal(tensor.Data[int64](x.Y), []int64{2, 1, 0, 2}) {
 		t.Fatal(x.Classes, x.Y)
@@ -57,7 +57,7 @@ func TestColumns(t *testing.T) {
 	if d, err = x.Dataset(); err != nil || x.Y != nil || tensor.Data[int64](d.Y)[1] != 1 || x.X.Dim(1) != 2 {
 		t.Fatal(x, err)
 	}
-	// Given classes keep their numbers.
+	// Classes given in Config keep their order.
 	x = read(t, "a,c\n1,no\n", table.Config{Target: "c", Classes: []string{"yes", "maybe", "no"}})
 	if tensor.Data[int64](x.Y)[0] != 2 || len(x.Classes) != 3 {
 		t.Fatal(x)

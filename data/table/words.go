@@ -15,7 +15,7 @@ import (
 // into features.
 const MaxWords = 1000
 
-// layOut determines which features of X belong to each input.
+// layOut assigns the features of X to the inputs.
 func (r *reader) layOut() error {
 	for _, c := range r.inputs {
 		r.offsets = append(r.offsets, r.width)
@@ -46,7 +46,7 @@ func (r *reader) layOut() error {
 	return nil
 }
 
-// word appends the features of one value of a column of words.
+// word appends the features of one word in a column of words.
 func (r *reader) word(input int, word string) {
 	at := len(r.x)
 	r.x = append(r.x, make([]float32, len(r.words[input]))...)
@@ -64,7 +64,6 @@ func (r *reader) word(input int, word string) {
 	r.unknown = append(r.unknown, u)
 }
 
-// features returns the names of an input's features.
 func (r *reader) features(input int) (names []string) {
 	name := r.header[r.inputs[input]]
 	if r.words[input] == nil {
@@ -90,13 +89,13 @@ type Column struct {
 	Numbers  bool // every value is a number
 	Whole    bool // every value is a whole number
 	Distinct int  // number of different values as text, at most 65536
-	// Words holds the different values, sorted, if some are not numbers. It is nil if there are
-	// more than [MaxWords].
+	// Words holds the different values, sorted, if some of them are not numbers. It is nil if there
+	// are more than [MaxWords].
 	Words []string
 }
 
-// Describe reads the table in a file and reports what its columns hold. It uses only Comma,
-// NoHeader and Max of c.
+// Describe reads the table in a file and reports what its columns hold. Of c, it uses only Comma,
+// NoHeader and Max.
 func Describe(path string, c Config) (*Description, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -169,8 +168,8 @@ func describe(f io.Reader, c Config) (*Description, error) {
 	return d, nil
 }
 
-// Column returns the column that name selects, as in [Config]. If there is none, the error is an
-// *[Error].
+// Column returns the column with the given name or number, as in [Config]. If there is none, the
+// error is an *[Error].
 func (d *Description) Column(name string) (*Column, error) {
 	var header []string
 	for _, k := range d.Columns {

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Blocks is a dataset of pieces of a sequence of tokens. X is a block of tokens. Y has, for each
+// Blocks is a dataset of blocks of a sequence of tokens. X is a block of tokens. Y holds, for each
 // token of X, the token that follows it. Both are int64 [length].
 type Blocks struct {
 	tokens         []int32
@@ -19,9 +19,9 @@ var _ data.Batcher = (*Blocks)(nil)
 
 // NewBlocks divides tokens into blocks of length+1 tokens. X is a block without its last token, and
 // Y is the block without its first token. Successive blocks begin stride tokens apart. A stride of
-// 0 stands for a stride of length, so that every token is predicted once. With a stride of 1, a
-// block begins at every token. Tokens left over at the end are in no block. If there are fewer than
-// length+1 tokens, the error is an *[Error]. NewBlocks copies the tokens.
+// 0 means length, so that every token is predicted once. With a stride of 1, a block begins at
+// every token. Tokens left over at the end are in no block. If there are fewer than length+1
+// tokens, the error is an *[Error]. NewBlocks copies the tokens.
 func NewBlocks(tokens []int, length, stride int) (*Blocks, error) {
 	switch {
 	case length < 1 || stride < 0:

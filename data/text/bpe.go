@@ -9,9 +9,10 @@ import (
 )
 
 // BPE is byte-pair encoding over bytes, as in GPT-2 (R. Sennrich et al., arXiv:1508.07909; A.
-// Radford et al., 2019). Text is split into words, each with the space before it. In each word, the
-// tokenizer repeatedly joins a pair of neighbouring symbols. It chooses the pair that training
-// merged first. Every string of bytes can be encoded, and Decode returns the same bytes.
+// Radford et al., 2019). Text is split into words, each with the space before it. Each word is at
+// first a sequence of bytes. The tokenizer repeatedly merges a pair of neighbouring symbols. It
+// chooses the pair that training merged first. Every string of bytes can be encoded, and Decode
+// returns the same bytes.
 type BPE struct {
 	tokens  []string // spelling by token number; "" if no token has that number
 	id      map[string]int32
@@ -28,19 +29,18 @@ type BPE struct {
 // A pair is two neighbouring tokens.
 type pair struct{ a, b int32 }
 
-// A merge is the token that replaces a pair, and the rank of the pair. Lower ranks are joined
-// first.
+// A merge replaces a pair by the token id. Pairs with a lower rank are merged first.
 type merge struct{ rank, id int32 }
 
 const (
 	cacheWords = 1 << 16 // largest number of words in the cache
-	cacheBytes = 48      // length of the longest word in the cache, in bytes
-	// length of the longest word, in symbols, in which join searches linearly for the best pair
+	cacheBytes = 48      // largest length of a word in the cache, in bytes
+	// for words of at most this number of symbols, join searches linearly for the best pair
 	scanLimit = 24
 )
 
 // newBPE checks a vocabulary of byte strings and its merges, and makes a tokenizer from them. Its
-// errors name the files path and mergesPath.
+// errors name the file path or mergesPath.
 func newBPE(path, mergesPath string, vocab map[string]int, merges [][2]string) (*BPE, error) {
 	b := &BPE{id: make(map[string]int32, len(vocab)), merges: make(map[pair]merge, len(merges)), cache: map[string][]int32{}}
 	most := -1
@@ -124,7 +124,7 @@ func (b *BPE) EncodeOrdinary(s string) []int {
 	return b.append(nil, s)
 }
 
-// append appends the tokens of s, which holds no special tokens.
+// append appends the tokens of s to ids. s holds no special tokens.
 func (b *BPE) append(ids []int, s string) []int {
 	if b.prefix && s[0] != ' ' {
 		s = " " + s
@@ -139,7 +139,7 @@ func (b *BPE) append(ids []int, s string) []int {
 	return ids
 }
 
-// word returns the tokens of one word. The caller must not change them.
+// word returns the tokens of one word. The caller must not change the slice.
 func (b *BPE) word(w string) []int32 {
 	if len(w) > cacheBytes {
 		return b.join(w)
@@ -160,8 +160,8 @@ func (b *BPE) word(w string) []int32 {
 	return ids
 }
 
-// join merges the bytes of w. It repeatedly joins the pair of the lowest rank. Among equal pairs it
-// joins the leftmost.
+// join returns the tokens of w. It repeatedly merges the pair of the lowest rank. Among equal pairs
+// it merges the leftmost.
 func (b *BPE) join(w string) []int32 {
 	ids := make([]int32, len(w))
 	for i := range len(w) {
@@ -170,7 +170,7 @@ func (b *BPE) join(w string) []int32 {
 	if len(ids) > scanLimit {
 		return b.joinLong(ids)
 	}
-	var ranks [scanLimit]merge // ranks[i] belongs to the pair ids[i], ids[i+1]
+	var ranks [scanLimit]merge // ranks[i] is the merge of the pair ids[i], ids[i+1]
 	none := merge{rank: math.MaxInt32}
 	look := func(i int) merge {
 		if i+1 < len(ids) {
@@ -203,7 +203,8 @@ func (b *BPE) join(w string) []int32 {
 	}
 }
 
-// joinLong is join in O(n·log n). Pairs wait in a heap, and the symbols form a doubly linked list.
+// joinLong is join in O(n·log n). It keeps the pairs in a heap, and the symbols in a doubly linked
+// list.
 func (b *BPE) joinLong(ids []int32) []int32 {
 	n := int32(len(ids))
 	prev, next := make([]int32, n), make([]int32, n)
@@ -225,7 +226,7 @@ func (b *BPE) joinLong(ids []int32) []int32 {
 	for len(h) > 0 {
 		w := heap.Pop(&h).(waitingPair)
 		i := w.at
-		// The pair no longer exists if one of its symbols was joined with another neighbour.
+		// The pair no longer exists if one of its symbols was merged with another neighbour.
 		if ids[i] != w.p.a || next[i] >= n || ids[next[i]] != w.p.b {
 			continue
 		}
@@ -251,8 +252,8 @@ type waitingPair struct {
 	p  pair
 }
 
-// waiting is a heap of pairs. The pair of the lowest rank comes first. Among equal ranks, the
-// leftmost pair in the word comes first.
+// waiting is a heap of pairs. The pair of the lowest rank comes first, and among equal ranks the
+// leftmost pair.
 type waiting []waitingPair
 
 func (h waiting) Len() int { return len(h) }

@@ -12,12 +12,13 @@ import (
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
 )
 
-// maxFile is the largest size of a tokenizer's file. GPT-2's files have about a megabyte. The
-// largest known vocabularies have about thirty.
+// maxFile is the largest accepted size of a tokenizer's file, 256 MiB. GPT-2's files have about a
+// megabyte. The largest known vocabularies have about thirty megabytes.
 const maxFile = 256 << 20
 
-// byteRunes maps bytes to visible characters, as GPT-2 writes them. Printable Latin-1 characters
-// stand for themselves. All other bytes become U+0100, U+0101 and so on, in ascending order.
+// byteRunes maps each byte to the visible character that GPT-2 writes for it. Printable Latin-1
+// characters stand for themselves. All other bytes become U+0100, U+0101 and so on, in ascending
+// order.
 var byteRunes = func() (t [256]rune) {
 	n := rune(256)
 	for c := range t {
@@ -39,7 +40,7 @@ var runeBytes = func() map[rune]byte {
 	return m
 }()
 
-// visible writes bytes as the characters that GPT-2 uses for them.
+// visible converts bytes to the characters of byteRunes.
 func visible(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -151,7 +152,6 @@ func bpeOfVisible(vocabPath, mergesPath string, vocab map[string]int, merges [][
 	return b, b.addSpecial(vocabPath, added)
 }
 
-// addSpecial adds special tokens to the tokenizer.
 func (b *BPE) addSpecial(path string, added map[string]int) error {
 	most := len(b.tokens) - 1
 	for t, id := range added {
@@ -174,10 +174,10 @@ func (b *BPE) addSpecial(path string, added map[string]int) error {
 	return nil
 }
 
-// Save writes the two files that [LoadBPE] and Hugging Face's GPT2Tokenizer read. It writes each to
-// a temporary file, which it then renames. These files cannot mark special tokens other than
-// "<|endoftext|>" as special. If the tokenizer has such tokens, or puts a space before text, Save
-// returns an *[Error].
+// Save writes the two files that [LoadBPE] and Hugging Face's GPT2Tokenizer read. It first writes
+// each to a temporary file, and then renames it. "<|endoftext|>" is the only special token that
+// these files can mark as special. If the tokenizer has other special tokens, or puts a space
+// before text, Save returns an *[Error].
 func (b *BPE) Save(vocabPath, mergesPath string) error {
 	if b.prefix {
 		return wrong(vocabPath, "that a space is put before text cannot be written in this form")
@@ -210,7 +210,7 @@ func (b *BPE) Save(vocabPath, mergesPath string) error {
 	})
 }
 
-// writeFile writes a file completely, or leaves the old file unchanged.
+// writeFile writes a file completely, or leaves an existing file unchanged.
 func writeFile(path string, fill func(w *bufio.Writer)) error {
 	f, err := atomicfile.Create(path)
 	if err != nil {
@@ -228,7 +228,7 @@ func writeFile(path string, fill func(w *bufio.Writer)) error {
 	return nil
 }
 
-// tokenizerJSON holds the fields of Hugging Face's tokenizer.json that matter here.
+// tokenizerJSON holds the fields of Hugging Face's tokenizer.json that LoadTokenizerJSON reads.
 type tokenizerJSON struct {
 	Added []struct {
 		ID         int    `json:"id"`
@@ -259,9 +259,9 @@ type byteLevel struct {
 }
 
 // LoadTokenizerJSON reads a tokenizer.json of Hugging Face's tokenizers library. It must hold a
-// byte-level BPE whose text is split as in GPT-2. If the file has settings that this package does
-// not support, the error is an *[Error]. Such settings are another model, normalizer or splitter,
-// and tokens added around text. None is silently ignored.
+// byte-level BPE whose text is split as in GPT-2. If the file has a setting that this package does
+// not support, the error is an *[Error]. Examples are another model, normalizer or splitter, and
+// tokens added around text. No setting is silently ignored.
 func LoadTokenizerJSON(path string) (*BPE, error) {
 	data, err := readFile(path)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 // TrainOptions configure [TrainBPE].
 type TrainOptions struct {
 	Vocab        int      // size of the vocabulary, at least 256 plus the special tokens
-	MinFrequency int      // least number of occurrences of a pair that is joined; 0 means 2
+	MinFrequency int      // least number of occurrences of a pair that is merged; 0 means 2
 	Special      []string // special tokens, such as "<|endoftext|>"; they get the first numbers
 }
 
-// TrainBPE learns a byte-level BPE from texts. It repeatedly joins the pair of neighbouring tokens
+// TrainBPE learns a byte-level BPE from texts. It repeatedly merges the pair of neighbouring tokens
 // that occurs most often within words. It stops when there are Vocab tokens, or when no pair is
-// frequent enough. Among equally frequent pairs it joins the pair with the lowest token numbers.
+// frequent enough. Among equally frequent pairs it merges the pair with the lowest token numbers.
 // Tokens are numbered as Hugging Face's trainer numbers them: special tokens, then bytes in the
 // order of GPT-2's characters for them, then merges.
 func TrainBPE(texts []string, o TrainOptions) (*BPE, error) {
@@ -90,8 +90,8 @@ type trainer struct {
 	id     map[string]int32
 	words  []trainWord
 	count  map[pair]int
-	// wordsOf lists the words that contain a pair or have contained it. A word may be listed
-	// several times.
+	// wordsOf lists, for each pair, the words that contain it or have contained it. A word may be
+	// listed several times.
 	wordsOf map[pair][]int32
 	heap    candidates
 }
@@ -102,7 +102,7 @@ type trainWord struct {
 }
 
 func (t *trainer) add(s string) int32 {
-	if id, ok := t.id[s]; ok { // two different pairs may have the same spelling
+	if id, ok := t.id[s]; ok { // two different pairs may merge to the same spelling
 		return id
 	}
 	id := int32(len(t.tokens))
@@ -138,7 +138,7 @@ func (t *trainer) best(minCount int) (pair, bool) {
 	for len(t.heap) > 0 {
 		c := heap.Pop(&t.heap).(candidate)
 		n := t.count[c.p]
-		if n != c.n { // the count in the heap is stale: the pair has become rarer
+		if n != c.n { // the heap's count is out of date: the pair has become rarer
 			if n > 0 {
 				heap.Push(&t.heap, candidate{c.p, n})
 			}
@@ -194,8 +194,8 @@ type candidate struct {
 	n int
 }
 
-// candidates is a heap of pairs. The most frequent pair comes first. Among equally frequent pairs,
-// the pair with the lower token numbers comes first.
+// candidates is a heap of pairs. The most frequent pair comes first, and among equally frequent
+// pairs the one with the lower token numbers.
 type candidates []candidate
 
 func (h candidates) Len() int { return len(h) }

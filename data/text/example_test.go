@@ -93,7 +93,7 @@ func ExampleBytes() {
 	// Output: [195 169 33] <nil>
 }
 
-// For each token of a block, Y holds the token after it.
+// For each token of a block X, Y holds the next token.
 func ExampleNewBlocks() {
 	blocks := must(text.NewBlocks([]int{10, 11, 12, 13, 14, 15, 16}, 3, 0))
 	loader := must(data.NewLoader(blocks, data.Config{Batch: 2}))
@@ -103,7 +103,8 @@ func ExampleNewBlocks() {
 	// Output: [10 11 12 13 14 15] [11 12 13 14 15 16] <nil>
 }
 
-// From sequences of different lengths Pad makes one batch, and a mask of the padding.
+// Pad makes one batch from sequences of different lengths, with a mask of the tokens that are not
+// padding.
 func ExamplePad() {
 	tensor.Do(func(s *tensor.Scope) {
 		ids, mask, err := text.Pad(s, [][]int{{7, 8, 9}, {5}}, 0)

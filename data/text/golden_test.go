@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/data/text"
 )
 
-// recorded holds the results of Hugging Face's tokenizers, which _golden/text.py writes.
+// recorded holds the results of Hugging Face's tokenizers, as _golden/text.py writes them.
 type recorded struct {
 	Corpus     []string           `json:"corpus"`
 	Texts      []string           `json:"texts"`

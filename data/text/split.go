@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// A class is a kind of characters that GPT-2's splitter distinguishes. Bytes that are not UTF-8 are
-// in the class named other.
+// A class is one of the kinds of characters that GPT-2's splitter distinguishes. Bytes that are not
+// UTF-8 have the class other.
 type class uint8
 
 const (
@@ -44,7 +44,8 @@ var ascii = func() (t [utf8.RuneSelf]class) {
 	return t
 }()
 
-// contraction returns the length of the English contraction at the beginning of s, or 0.
+// contraction returns the length of the English contraction at the beginning of s, such as 're, or
+// 0 if there is none.
 func contraction(s string) int {
 	if len(s) < 2 || s[0] != '\'' {
 		return 0
@@ -62,8 +63,8 @@ func contraction(s string) int {
 	return 0
 }
 
-// piece returns the length of the first match of GPT-2's pattern in s. s is not empty. The pattern
-// splits text before merges:
+// piece returns the length of the first match of GPT-2's pattern in s, which is not empty. The
+// pattern splits text before merging:
 //
 //	's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //
@@ -80,7 +81,7 @@ func piece(s string) int {
 			c = classOf(next)
 		}
 	}
-	last := 0 // where the last character of the match begins
+	last := 0 // offset of the last character of the match
 	for n < len(s) {
 		r, size := utf8.DecodeRuneInString(s[n:])
 		if classOf(r) != c {

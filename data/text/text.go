@@ -25,7 +25,7 @@ import (
 type Tokenizer interface {
 	Encode(s string) ([]int, error)
 	Decode(ids []int) (string, error)
-	Vocab() int // the greatest token plus one: the number of rows of an embedding
+	Vocab() int // the greatest token number plus one: the number of rows of an embedding
 }
 
 var (
@@ -50,7 +50,7 @@ func (e *Error) Error() string {
 
 func wrong(path, format string, a ...any) error { return &Error{path, fmt.Sprintf(format, a...)} }
 
-// noToken is the error for a number that is not a token.
+// noToken is the error for id, a number that is not a token. at is its index.
 func noToken(at, id, vocab int) error {
 	return wrong("", "number %d of those to decode is %d, which is not a token; there are %d", at, id, vocab)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// For any bytes, Decode returns the bytes that were encoded.
+// Decode returns the encoded bytes, whatever they are.
 func TestRoundTrip(t *testing.T) {
 	b := bpe(t, load(t))
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -44,8 +44,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// join follows the definition of byte-pair encoding. It repeatedly joins the pair of the lowest
-// rank, until no pair with a rank remains. Among equal pairs it joins the first.
+// join encodes a word by the definition of byte-pair encoding. It repeatedly merges the pair of the
+// lowest rank, until no pair with a rank remains. Among equal pairs it merges the first.
 func join(rank map[[2]string]int, w string) (parts []string) {
 	for i := range len(w) {
 		parts = append(parts, w[i:i+1])
@@ -66,8 +66,8 @@ func join(rank map[[2]string]int, w string) (parts []string) {
 	}
 }
 
-// Short and long words are joined according to the definition, even with merges in an order that
-// training would not produce.
+// The tokenizer's result equals that of the definition, for short and long words. This holds even
+// for merges in an order that training would not produce.
 func TestJoinIsTheDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 60 {
@@ -131,9 +131,9 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// The files that Save writes load as an equal tokenizer. If FLAMBEAU_EXCHANGE names a folder, the
-// test writes the files and the tokens of the texts there. _golden/exchange_language.py then reads
-// the folder with the tokenizers library.
+// The files that Save writes load as an equal tokenizer. If FLAMBEAU_EXCHANGE names a directory,
+// the test writes the files and the tokens of the texts there. _golden/exchange_language.py then
+// reads the directory with the tokenizers library.
 func TestSave(t *testing.T) {
 	r := load(t)
 	b, err := text.TrainBPE(r.Corpus, text.TrainOptions{Vocab: 400, Special: []string{"<|endoftext|>"}})
@@ -282,7 +282,7 @@ func TestBadFiles(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	old := changed(func(c map[string]any) { // merges have another form in older files
+	old := changed(func(c map[string]any) { // older files store merges as strings
 		var lines []string
 		for _, p := range model(c)["merges"].([]any) {
 			lines = append(lines, fmt.Sprint(p.([]any)[0], " ", p.([]any)[1]))
@@ -436,8 +436,8 @@ func TestPad(t *testing.T) {
 	})
 }
 
-// FuzzBPE checks, for any bytes, that Encode does not fail, that its tokens are less than Vocab,
-// and that Decode returns the bytes.
+// FuzzBPE checks Encode and Decode for any bytes. Encode does not fail and returns tokens less than
+// Vocab, and Decode returns the bytes.
 func FuzzBPE(f *testing.F) {
 	r := load(f)
 	b := bpe(f, r)
@@ -453,8 +453,8 @@ func FuzzBPE(f *testing.F) {
 	})
 }
 
-// FuzzWordPiece checks, for any bytes, that Encode does not fail, and that the decoded text has the
-// same tokens.
+// FuzzWordPiece checks that Encode accepts any bytes, and that the decoded text has the same
+// tokens.
 func FuzzWordPiece(f *testing.F) {
 	r := load(f)
 	for _, s := range r.Texts {

@@ -16,27 +16,27 @@ type WordPieceOptions struct {
 	KeepAccents bool // keep accents when text is converted to lower case
 	StripCased  bool // strip accents even if Cased is set
 	NoChinese   bool // do not treat each Chinese character as a word
-	// number of characters of the longest word that is divided into pieces; 0 means 100
+	// words with more characters become [UNK]; 0 means 100
 	MaxChars int
-	// tokens that are recognised in text without splitting it; nil means those of [PAD], [UNK],
-	// [CLS], [SEP] and [MASK] that are in the vocabulary
+	// tokens that are recognised in text before it is split; nil means [PAD], [UNK], [CLS], [SEP]
+	// and [MASK], as far as they are in the vocabulary
 	Special []string
 }
 
 // WordPiece is BERT's tokenizer (J. Devlin et al., arXiv:1810.04805;
 // https://github.com/google-research/bert/blob/master/tokenization.py). It removes control
 // characters from the text, converts it to lower case and strips accents. It splits the text at
-// white space and around punctuation and Chinese characters. It divides each word, from the left,
-// into the longest pieces that are in the vocabulary. Pieces that do not begin a word are marked
-// with ##. A word that cannot be divided in this way, or that is longer than MaxChars, becomes the
-// token [UNK].
+// white space and around punctuation and Chinese characters. Then it divides each word, from left
+// to right, into the longest pieces that are in the vocabulary. Pieces that do not begin a word are
+// marked with ##. A word that cannot be divided in this way, or that is longer than MaxChars,
+// becomes the token [UNK].
 type WordPiece struct {
 	o       WordPieceOptions
 	tokens  []string
 	id      map[string]int
 	special specials
 	unknown int
-	longest int // length of the longest token in bytes
+	longest int // length of the longest token, in bytes
 }
 
 // NewWordPiece returns the tokenizer of a vocabulary. The number of a token is its index in vocab.
@@ -97,8 +97,7 @@ func newWordPiece(path string, vocab []string, o WordPieceOptions) (*WordPiece, 
 	return w, nil
 }
 
-// Save writes the vocabulary as a vocab.txt. It first writes a temporary file, which it then
-// renames.
+// Save writes the vocabulary as a vocab.txt. It first writes a temporary file, and then renames it.
 func (w *WordPiece) Save(path string) error {
 	return writeFile(path, func(f *bufio.Writer) {
 		for _, t := range w.tokens {
@@ -132,10 +131,10 @@ func (w *WordPiece) Encode(s string) ([]int, error) {
 
 // Pair returns the tokens of one text, or of two if b is not empty, in the form that BERT expects:
 // [CLS] a [SEP], or [CLS] a [SEP] b [SEP]. types has a 0 for each token of the first part and a 1
-// for each token of the second part. If there are more than limit tokens, the longer text
-// repeatedly loses its last token. If both texts are equally long, the second text loses it. A
-// limit of 0 means no limit. The error is an *[Error] if the vocabulary has no [CLS] or [SEP], or
-// if the limit leaves no room for these tokens.
+// for each token of the second part. As long as there are more than limit tokens, the longer text
+// loses its last token, and the second text if both are equally long. A limit of 0 means no limit.
+// The error is an *[Error] if the vocabulary has no [CLS] or [SEP], or if the limit leaves no room
+// for these tokens.
 func (w *WordPiece) Pair(a, b string, limit int) (ids, types []int, err error) {
 	cls, ok := w.id["[CLS]"]
 	sep, ok2 := w.id["[SEP]"]
@@ -199,7 +198,7 @@ func (w *WordPiece) pieces(ids []int, word string) []int {
 	begin, buf := len(ids), make([]byte, 0, 64)
 	for at := 0; at < len(word); {
 		end := len(word)
-		if room := w.longest; end-at > room { // no token is longer than room
+		if room := w.longest; end-at > room { // no token is longer than w.longest
 			for end = at + room; end > at && !utf8.RuneStart(word[end]); end-- {
 			}
 		}
@@ -266,7 +265,7 @@ func (o WordPieceOptions) normal(s string) string {
 	b.Reset()
 	for _, r := range s {
 		b.WriteRune(unicode.ToLower(r))
-		// This is the only character whose lower case has two characters.
+		// This character is the only one whose lower case has two characters.
 		if r == 'İ' {
 			b.WriteRune('\u0307')
 		}
@@ -274,9 +273,9 @@ func (o WordPieceOptions) normal(s string) string {
 	return b.String()
 }
 
-// chinese reports whether r is in one of the blocks of CJK ideographs that BERT separates. Hangul
-// and Kana are in other blocks. The bounds are those of Hugging Face's tokenizers. There, extension
-// E begins at U+2B920 instead of U+2B820.
+// chinese reports whether r is in one of the blocks of CJK ideographs around which BERT splits
+// text. Hangul and Kana are in other blocks. The bounds are those of Hugging Face's tokenizers,
+// where extension E begins at U+2B920 instead of U+2B820.
 func chinese(r rune) bool {
 	return r >= 0x3400 && (r <= 0x4DBF || r >= 0x4E00 && r <= 0x9FFF || r >= 0xF900 && r <= 0xFAFF || r >= 0x20000 && r <= 0x2A6DF ||
 		r >= 0x2A700 && r <= 0x2B81F || r >= 0x2B920 && r <= 0x2CEAF || r >= 0x2F800 && r <= 0x2FA1F)
@@ -304,8 +303,8 @@ func words(s string, f func(string)) {
 	}
 }
 
-// punctuation reports whether BERT splits text around r. It does so for Unicode's punctuation and
-// for ASCII's symbols.
+// punctuation reports whether r is a character around which BERT splits text: Unicode's
+// punctuation, or one of ASCII's symbols.
 func punctuation(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r >= '!' && r <= '/' || r >= ':' && r <= '@' || r >= '[' && r <= '`' || r >= '{' && r <= '~'

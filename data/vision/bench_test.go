@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// photo is the image of bench/images/torch_images.py: 500×375 pixels.
+// photo returns the image of bench/images/torch_images.py, 500×375 pixels.
 func photo() *Image {
 	m := &Image{C: 3, H: 375, W: 500, U8: make([]uint8, 3*375*500)}
 	for i := range m.U8 {

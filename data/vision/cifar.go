@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// A CIFAR file is a sequence of records. Each has one or two bytes of labels, and 3·32·32 bytes of
-// pixels, plane after plane. See https://www.cs.toronto.edu/~kriz/cifar.html.
+// A CIFAR file is a sequence of records. A record has one or two bytes of labels, and 3·32·32 bytes
+// of pixels, plane after plane. See https://www.cs.toronto.edu/~kriz/cifar.html.
 const cifarPixels = 3 * 32 * 32
 
-// cifarForm describes how one of the two sets is stored.
+// cifarForm describes the files of CIFAR-10 or CIFAR-100.
 type cifarForm struct {
-	labels      int // label bytes in a record; the last one is the class
+	labels      int // number of label bytes in a record; the last one is the class
 	train, test []string
 	names       string
 	classes     int
@@ -29,20 +29,25 @@ var (
 	cifar100 = cifarForm{2, []string{"train.bin"}, []string{"test.bin"}, "fine_label_names.txt", 100}
 )
 
-// CIFAR10 reads the binary version of CIFAR-10. path is one of three: the directory of
-// data_batch_1.bin … data_batch_5.bin and test_batch.bin, a directory that contains
-// cifar-10-batches-bin, or the file cifar-10-binary.tar.gz. Images are [3,32,32].
+// CIFAR10 reads the binary version of CIFAR-10, whose images are [3,32,32]. path is one of these:
+//
+//   - the directory of data_batch_1.bin … data_batch_5.bin and test_batch.bin;
+//   - a directory that contains cifar-10-batches-bin;
+//   - the file cifar-10-binary.tar.gz.
 func CIFAR10(path string, train bool) (*Set, error) { return cifar10.load(path, train) }
 
-// CIFAR100 reads the binary version of CIFAR-100. path is one of three: the directory of train.bin
-// and test.bin, a directory that contains cifar-100-binary, or the file cifar-100-binary.tar.gz.
-// Images are [3,32,32]. The classes are the hundred fine labels.
+// CIFAR100 reads the binary version of CIFAR-100, whose images are [3,32,32]. The classes are the
+// hundred fine labels. path is one of these:
+//
+//   - the directory of train.bin and test.bin;
+//   - a directory that contains cifar-100-binary;
+//   - the file cifar-100-binary.tar.gz.
 func CIFAR100(path string, train bool) (*Set, error) { return cifar100.load(path, train) }
 
 const binaryWanted = "the set is read in its binary version (cifar-10-binary.tar.gz, cifar-100-binary.tar.gz), not in Python's"
 
-// maxCIFAR is the largest accepted size of a CIFAR file in bytes. The published files are below 154
-// MB.
+// maxCIFAR is the largest accepted size of a CIFAR file in bytes. The published files have less
+// than 154 MB.
 const maxCIFAR = 1 << 30
 
 func (f *cifarForm) load(path string, train bool) (*Set, error) {
@@ -89,7 +94,7 @@ func (f *cifarForm) load(path string, train bool) (*Set, error) {
 		}
 	}
 	classes := strings.Fields(string(files[f.names]))
-	if len(classes) != f.classes { // true if the file of class names is missing
+	if len(classes) != f.classes { // the file of class names may be missing
 		classes = make([]string, f.classes)
 		for i := range classes {
 			classes[i] = fmt.Sprint(i)
@@ -98,8 +103,8 @@ func (f *cifarForm) load(path string, train bool) (*Set, error) {
 	return NewSet(3, 32, 32, pixels, labels, classes)
 }
 
-// dir returns the directory that contains the file name. It is path itself, or the set's
-// subdirectory of path.
+// dir returns the directory that contains the named file: path itself, or the set's subdirectory of
+// path.
 func (f *cifarForm) dir(path, name string) string {
 	for _, sub := range []string{"", "cifar-10-batches-bin", "cifar-100-binary"} {
 		dir := filepath.Join(path, sub)

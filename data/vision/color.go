@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// ToTensor converts bytes 0 … 255 to numbers 0 … 1. It does not change an image of numbers.
+// ToTensor converts bytes 0 … 255 to floating-point numbers 0 … 1. It does not change an image of
+// numbers.
 func ToTensor() Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		if m.F32 != nil {
@@ -56,12 +57,12 @@ func Grayscale(channels int) Transform {
 	}
 }
 
-// RandomGrayscale makes all channels equal to the brightness, with probability p.
+// RandomGrayscale sets all channels to the brightness, with probability p.
 func RandomGrayscale(p float64) Transform {
 	return RandomApply(p, func(m *Image, rng *rand.Rand) (*Image, error) { return Grayscale(m.C)(m, rng) })
 }
 
-// luma returns the brightness as one channel.
+// luma returns the brightness of the image, as one channel.
 func (m *Image) luma() *Image {
 	if m.C == 1 {
 		return m
@@ -92,7 +93,7 @@ func brightness[T pixel](dst, src []T) {
 // changes nothing.
 type Jitter struct{ Brightness, Contrast, Saturation, Hue float64 }
 
-// ColorJitter changes brightness, contrast, saturation and hue in random order. In images of one
+// ColorJitter changes brightness, contrast, saturation and hue in random order. In images with one
 // channel it changes only brightness and contrast.
 func ColorJitter(j Jitter) Transform {
 	return func(m *Image, rng *rand.Rand) (*Image, error) {
@@ -114,14 +115,13 @@ func ColorJitter(j Jitter) Transform {
 	}
 }
 
-// adjust changes a property of the image by a factor. The number of the property is 0 for
-// brightness, 1 for contrast and 2 for saturation.
+// adjust changes a property of the image by a factor: brightness (0), contrast (1) or saturation
+// (2).
 func (m *Image) adjust(property int, factor float64) {
 	if property == 2 && m.C == 1 {
 		return
 	}
-	// The image other is what factor 0 would give. It is nil if all its elements would have the
-	// value mean.
+	// other is the image for factor 0. It is nil if all its elements equal mean.
 	var other *Image
 	mean := float32(0)
 	switch property {
@@ -160,7 +160,7 @@ func mixed(v, w float32, factor float64) float32 {
 	return min(max(float32(float32(factor)*v)+float32(float32(1-factor)*w), 0), 1)
 }
 
-// adjustBytes does the work of adjust for bytes. It clamps results to 0 … 255 and truncates them.
+// adjustBytes is adjust for bytes. It clamps results to 0 … 255 and truncates them.
 func (m *Image) adjustBytes(other *Image, mean float32, factor float64) {
 	f, g := float32(factor), float32(1-factor)
 	var mine, theirs [256]float32
@@ -205,8 +205,8 @@ func (m *Image) hue(fraction float64) {
 }
 
 // turned converts a colour to HSV, rotates its hue by the given fraction of a full turn, and
-// converts it back (A. R. Smith, "Color gamut transform pairs", 1978). If several channels are the
-// greatest, it chooses one of them as Pillow does.
+// converts it back (A. R. Smith, "Color gamut transform pairs", 1978). If several channels are
+// equally great, it chooses the same one as Pillow.
 func turned(r, g, b, fraction float32) (float32, float32, float32) {
 	v, low := max(r, g, b), min(r, g, b)
 	if v == low {
@@ -222,7 +222,7 @@ func turned(r, g, b, fraction float32) (float32, float32, float32) {
 	default:
 		h = 4 + (r-g)/d
 	}
-	h = h/6 + 1 + fraction // now h is in the range 1/3 to 7/3
+	h = h/6 + 1 + fraction // h is now in the range 1/3 to 7/3
 	for h >= 1 {
 		h--
 	}

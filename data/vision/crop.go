@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 )
 
-// crop returns the part r of m. r must lie within m.
+// crop returns the rectangle r of m, which must lie within m.
 func (m *Image) crop(r rect) *Image {
 	if r.top == 0 && r.left == 0 && r.h == m.H && r.w == m.W {
 		return m
@@ -24,7 +24,7 @@ func (m *Image) crop(r rect) *Image {
 	return out
 }
 
-// CenterCrop cuts size×size pixels from the middle. It pads a smaller image with 0.
+// CenterCrop cuts size×size pixels out of the middle. It pads a smaller image with 0.
 func CenterCrop(size int) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		if !sizeOK(size, size) {
@@ -52,7 +52,7 @@ const (
 	Symmetric                // mirrored with the border pixel: cba|abcd|dcb
 )
 
-// pad adds pixels on each side. fill has the scale of the image, which holds bytes or numbers.
+// pad adds pixels on each side. The value fill is in the range of m's values, 0 … 255 or 0 … 1.
 func (m *Image) pad(left, top, right, bottom int, mode PadMode, fill float32) (*Image, error) {
 	h, w := m.H+top+bottom, m.W+left+right
 	if min(left, top, right, bottom) < 0 || !sizeOK(h, w) {
@@ -115,10 +115,11 @@ func Pad(left, top, right, bottom int, mode PadMode, fill float32) Transform {
 
 // A Crop configures [RandomCrop].
 type Crop struct {
-	H, W     int     // size of the result; a W of 0 means W = H
-	Padding  int     // number of pixels added on each side before cropping
-	IfNeeded bool    // pad both sides of an image that is too small; if false, such an image is an error
-	Mode     PadMode // how added pixels are filled
+	H, W    int // size of the result; a W of 0 means W = H
+	Padding int // number of pixels added on each side before cropping
+	// pad an image that is too small on both sides; if false, such an image is an error
+	IfNeeded bool
+	Mode     PadMode // selects the values of added pixels
 	Fill     float32
 }
 
@@ -151,13 +152,13 @@ func RandomCrop(c Crop) Transform {
 	}
 }
 
-// uniform draws a number that lies between the bounds a and b.
+// uniform draws a number from [a, b).
 func uniform(rng *rand.Rand, a, b float64) float64 { return a + (b-a)*rng.Float64() }
 
-// areaParams draws a part of an image of h×w, as torchvision's RandomResizedCrop does. scale has
-// the bounds of the part's fraction of the area. ratio has the bounds of width divided by height.
-// The logarithm of this ratio is uniform. If ten draws do not fit into the image, areaParams
-// returns the largest centred part with an allowed ratio.
+// areaParams draws a rectangle of an image of h×w, as torchvision's RandomResizedCrop does. scale
+// has the bounds of the rectangle's area, as a fraction of the image's area. ratio has the bounds
+// of width divided by height. The logarithm of this ratio is uniform. If ten draws do not fit into
+// the image, areaParams returns the largest centred rectangle with an allowed ratio.
 func areaParams(rng *rand.Rand, h, w int, scale, ratio [2]float64) rect {
 	for range 10 {
 		area := float64(h*w) * uniform(rng, scale[0], scale[1])
@@ -251,7 +252,7 @@ func RandomErasing(p float64, erase ...Erase) Transform {
 	}
 }
 
-// erased draws the part to erase. It returns false if ten draws do not fit into the image.
+// erased draws the rectangle to erase. It returns false if ten draws do not fit into the image.
 func erased(rng *rand.Rand, h, w int, scale, ratio [2]float64) (rect, bool) {
 	for range 10 {
 		area := float64(h*w) * uniform(rng, scale[0], scale[1])

@@ -17,14 +17,14 @@ import (
 	_ "golang.org/x/image/webp"
 )
 
-// maxPixels is the default limit of pixels in a decoded image. A limit is needed because a small
-// file can claim any size. Photographs of 64 million pixels are below the limit.
+// maxPixels is the default limit of pixels in a decoded image, about 67 million. A limit is needed
+// because a small file can claim any size.
 const maxPixels = 1 << 26
 
-// maxFile is the largest accepted size of a picture file, in bytes.
+// maxFile is the largest accepted size of an image file, in bytes.
 const maxFile = 256 << 20
 
-// Decode configures how pictures are decoded. The zero value decodes as torchvision does, to RGB in
+// Decode configures how images are decoded. The zero value decodes as torchvision does, to RGB in
 // the stored orientation.
 type Decode struct {
 	// Gray decodes to one channel instead of three. It computes L = 0.299 R + 0.587 G + 0.114 B as
@@ -34,21 +34,21 @@ type Decode struct {
 	// do this by default.
 	Upright bool
 	// MaxPixels is the largest number of pixels in an image; 0 means 67,108,864. A larger image is
-	// a *[PixelsError]. While an image is decoded, each pixel needs up to seven bytes of memory, or
-	// eleven in a picture with 16 bits per channel.
+	// a *[PixelsError]. Decoding needs up to seven bytes of memory for each pixel, or eleven if a
+	// channel has 16 bits.
 	MaxPixels int
 	// Size is the shorter side to which a later [Resize] resizes. 0 means that the size is not
-	// known. The decoder may reduce blocks of k·k pixels to their means, which saves memory and
-	// time. It does so if the shorter side of the picture is at least 2k times Size for some k ≥ 2.
-	// So the result is still at least twice as large as Size.
+	// known. To save memory and time, the decoder may reduce blocks of k·k pixels to their means.
+	// It does so if the shorter side of the image is at least 2k times Size for some k ≥ 2. The
+	// result is still at least twice as large as Size.
 	Size int
 }
 
-// Read decodes a picture to bytes, [3,H,W] or [1,H,W]. The formats are PNG, JPEG, GIF (its first
+// Read decodes an image to bytes, [3,H,W] or [1,H,W]. The formats are PNG, JPEG, GIF (its first
 // frame), WebP, BMP, TIFF (its first page), PPM and PGM. Read drops transparency, as Pillow's
 // convert("RGB") does. The pixels equal Pillow's, except that those of a JPEG differ by a few
 // levels, because decoders round differently. For 16-bit values, Read takes the upper 8 bits, while
-// Pillow clips the values. If a picture claims too many pixels, Read returns an error before it
+// Pillow clips the values. If a file claims too many pixels, Read returns an error before it
 // decodes anything.
 func (d Decode) Read(r io.Reader) (*Image, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
@@ -62,7 +62,7 @@ func (d Decode) Read(r io.Reader) (*Image, error) {
 	return m, nil
 }
 
-// Load decodes the picture in a file, as [Decode.Read] does.
+// Load decodes the image in a file, as [Decode.Read] does.
 func (d Decode) Load(path string) (*Image, error) {
 	f, err := open(path)
 	if err != nil {
@@ -77,7 +77,7 @@ func (d Decode) Load(path string) (*Image, error) {
 	return m, err
 }
 
-// A PixelsError means that a picture has more pixels than [Decode.MaxPixels]. An *[Error] around it
+// A PixelsError means that an image has more pixels than [Decode.MaxPixels]. An *[Error] around it
 // names the file.
 type PixelsError struct {
 	Width, Height int
@@ -138,7 +138,7 @@ func (d Decode) bytes(text []byte) (*Image, error) {
 	return m, nil
 }
 
-// firstFrame draws the first frame of a GIF on its screen. The rest of the screen is black.
+// firstFrame draws the first frame of a GIF on a black screen of the GIF's size.
 func firstFrame(text []byte, config image.Config) (*Image, error) {
 	src, err := gif.Decode(bytes.NewReader(text))
 	if err != nil {
@@ -160,7 +160,7 @@ func firstFrame(text []byte, config image.Config) (*Image, error) {
 }
 
 // planes returns the pixels of src, which was decoded from the given format. The result has one
-// channel if src has no colours, and three channels otherwise.
+// channel if src is grey, and three channels otherwise.
 func planes(src image.Image, format string) *Image {
 	b := src.Bounds()
 	w, h := b.Dx(), b.Dy()
@@ -224,7 +224,7 @@ func planes(src image.Image, format string) *Image {
 				red[i], green[i], blue[i] = table[p][0], table[p][1], table[p][2]
 			}
 		}
-	// this case has the result of the default case, and avoids an allocation by At for each pixel
+	// faster than the default case, where At allocates for each pixel; the result is the same
 	case image.RGBA64Image:
 		for i := range n {
 			c := s.RGBA64At(b.Min.X+i%w, b.Min.Y+i/w)
@@ -260,7 +260,7 @@ func gray(m *Image) *Image {
 }
 
 // orientation returns the EXIF orientation of a JPEG, PNG, WebP or TIFF file, 1 to 8. It returns 1
-// if there is no orientation or it cannot be read. EXIF is a TIFF structure: CIPA DC-008, 4.6.
+// if the file has no orientation, or an invalid one. EXIF is a TIFF structure: CIPA DC-008, 4.6.
 func orientation(text []byte) int {
 	// in a JPEG, EXIF is in the APP1 segment
 	at := bytes.Index(text[:min(len(text), 1<<20)], []byte("Exif\x00\x00"))

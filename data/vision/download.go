@@ -18,11 +18,11 @@ type DownloadError = fetch.Error
 // forbids its use.
 var ErrOffline = fetch.ErrOffline
 
-// published is a set of images that can be downloaded. Its MD5 digests are those of the publisher.
-// For MNIST and Fashion-MNIST they are those that torchvision lists.
+// published describes a set of images that can be downloaded. Its MD5 digests are those of the
+// publisher, or for MNIST and Fashion-MNIST those that torchvision lists.
 type published struct {
 	name  string
-	at    []string    // URLs of folders that hold the same files
+	at    []string    // URLs of directories with the same files
 	files [][2]string // name and MD5 of each file
 }
 
@@ -47,12 +47,12 @@ func Published() (names []string) {
 
 // Download puts the files of a published set ("mnist", "fashion-mnist", "cifar10", "cifar100") into
 // dir, unless they are already there. If dir is "", Download uses the user's cache directory, which
-// FLAMBEAU_CACHE can change. Download returns the path to pass to [MNIST], [CIFAR10] or [CIFAR100].
-// This is the directory or the archive. Download checks files against their publishers' digests,
-// and continues an interrupted download. If progress is not nil, Download calls it with the number
-// of received bytes of a file, and the size of the file. The size is -1 if unknown.
+// FLAMBEAU_CACHE can change. Download returns the path to pass to [MNIST], [CIFAR10] or [CIFAR100]:
+// the directory or the archive. Download checks the digests of files, and continues an interrupted
+// download. If progress is not nil, Download calls it with the number of received bytes of a file,
+// and the size of the file. The size is -1 if unknown.
 //
-// Errors are of type *[DownloadError]. Without a network they say which file to put where.
+// Errors are of type *[DownloadError]. Without a network, the error says which files to put where.
 func Download(ctx context.Context, name, dir string, progress func(file string, done, total int64)) (path string, err error) {
 	at := slices.IndexFunc(sets, func(s published) bool { return s.name == name })
 	if at < 0 {
@@ -83,7 +83,7 @@ func Download(ctx context.Context, name, dir string, progress func(file string, 
 	return path, nil
 }
 
-// withNames adds, to an error about one file, the names of all files of the set.
+// withNames adds the names of all files of the set to an error about one file.
 func withNames(err error, dir string, files [][2]string) error {
 	var e *DownloadError
 	if errors.As(err, &e) && errors.Is(err, ErrOffline) && len(files) > 1 {

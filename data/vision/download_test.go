@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Download fetches a set file by file from its address and checks it, and the set can be read. A
-// second call makes no request.
+// Download fetches the files of a set and checks them, and the set can be read. A second call makes
+// no request.
 func TestDownload(t *testing.T) {
 	parts := map[string]*tensor.Tensor{
 		"train-images-idx3-ubyte.gz": tensor.From(make([]uint8, 24), 6, 2, 2), "train-labels-idx1-ubyte.gz": tensor.From([]uint8{0, 1, 2, 3, 4, 5}),
@@ -59,7 +59,7 @@ func TestDownload(t *testing.T) {
 	if asked != 4 || len(told) != 4 || told["t10k-labels-idx1-ubyte.gz"] == 0 {
 		t.Fatalf("asked %d times, told %v", asked, told)
 	}
-	// Download rejects a file that differs from the published file.
+	// Download rejects a file that differs from the published one.
 	if err := os.WriteFile(filepath.Join(server, "train-labels-idx1-ubyte.gz"), bytes.Repeat([]byte{1}, 40), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -68,8 +68,8 @@ func TestLabelsFromZero(t *testing.T) {
 	}
 }
 
-// TestPythonCIFAR checks the error for the Python version of the set, which PyTorch downloads. The
-// error must name the version that this package reads.
+// TestPythonCIFAR checks the error for CIFAR's Python version, which PyTorch downloads. The error
+// must name the binary version, which this package reads.
 func TestPythonCIFAR(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "data_batch_1"), []byte("\x80\x02"), 0o644); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The loader's goroutines augment pictures from directories.
+// The loader's goroutines augment images from directories.
 func Example() {
 	dir, err := os.MkdirTemp("", "digits")
 	if err != nil {
@@ -26,7 +26,7 @@ func Example() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	if err := glyphs.Folder(dir, 5, 1); err != nil { // draws pictures dir/0/0000.png, …
+	if err := glyphs.Folder(dir, 5, 1); err != nil { // draws images dir/0/0000.png, …
 		fmt.Println(err)
 		return
 	}
@@ -63,7 +63,7 @@ func Example() {
 	// float32 [2, 3, 32, 32] [2]
 }
 
-// A function of the program can be a transform.
+// A program's own function can be a transform.
 func ExampleTransform() {
 	var invert vision.Transform = func(m *vision.Image, _ *rand.Rand) (*vision.Image, error) {
 		for i, v := range m.U8 {
@@ -103,7 +103,7 @@ func ExampleMNIST() {
 	// Output: 60 images; [3, 1, 28, 28] tensor([0, 1, 2])
 }
 
-// Without a network, the error says which file to put where.
+// Without a network, the error says which files to put where.
 func ExampleDownload() {
 	os.Setenv("FLAMBEAU_OFFLINE", "1")
 	defer os.Unsetenv("FLAMBEAU_OFFLINE")

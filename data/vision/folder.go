@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Folder is a dataset of pictures in directories. Each directory is a class. A picture is decoded
-// only when the program asks for it.
+// A Folder is a dataset of image files in directories. Each directory is a class. An image is
+// decoded when Image or Get returns it.
 type Folder struct {
 	dir     string
 	decode  Decode
@@ -26,7 +26,7 @@ type Folder struct {
 
 var _ Images = (*Folder)(nil)
 
-// IsPicture reports whether a file name has an ending that [ImageFolder] accepts: .png, .jpg,
+// IsPicture reports whether a file name has an extension that [ImageFolder] accepts: .png, .jpg,
 // .jpeg, .gif, .webp, .bmp, .tif, .tiff, .ppm or .pgm, in any case.
 func IsPicture(name string) bool {
 	switch strings.ToLower(filepath.Ext(name)) {
@@ -38,13 +38,15 @@ func IsPicture(name string) bool {
 
 func hidden(name string) bool { return strings.HasPrefix(name, ".") }
 
-// ImageFolder lists the pictures below dir. Each directory in dir is a class. Classes are in the
-// order of their names. The pictures of a class are all pictures below its directory, in the order
-// of their paths. ImageFolder skips names that begin with a dot, and files whose names have no
-// ending of a picture. A class may be a link to a directory. ImageFolder does not follow links to
-// directories below a class. (torchvision follows them.) A class without a picture is an error, as
-// in torchvision. A pipe, a device or a dangling link whose name is that of a picture is an error
-// too. The optional decode says how to decode the pictures.
+// ImageFolder lists the image files below dir. Each directory in dir is a class. Classes are in the
+// order of their names. The images of a class are all image files below its directory, in the order
+// of their paths. ImageFolder skips names that begin with a dot, and files without an extension
+// that [IsPicture] accepts.
+//
+// A class may be a link to a directory. ImageFolder does not follow links to directories below a
+// class. (torchvision follows them.) A class without an image is an error, as in torchvision. A
+// pipe, a device or a dangling link whose name is that of an image file is an error too. The
+// optional decode says how to decode the images.
 func ImageFolder(dir string, decode ...Decode) (*Folder, error) {
 	f := &Folder{dir: dir}
 	if len(decode) > 0 {
@@ -54,13 +56,13 @@ func ImageFolder(dir string, decode ...Decode) (*Folder, error) {
 	if err != nil {
 		return nil, &Error{dir, err}
 	}
-	for _, e := range list { // the list is sorted by name
+	for _, e := range list { // the entries are sorted by name
 		class := filepath.Join(dir, e.Name())
 		if info, err := os.Stat(class); err != nil || !info.IsDir() || hidden(e.Name()) {
 			continue
 		}
 		var found []string
-		// Add a separator to the path, so that WalkDir follows a link to a directory.
+		// With a separator at the end of the path, WalkDir follows a link to a directory.
 		err := filepath.WalkDir(class+string(filepath.Separator), func(path string, d fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
@@ -97,19 +99,19 @@ func ImageFolder(dir string, decode ...Decode) (*Folder, error) {
 	return f, nil
 }
 
-// Len returns the number of pictures.
+// Len returns the number of images.
 func (f *Folder) Len() int { return len(f.paths) }
 
 // Classes returns the names of the classes.
 func (f *Folder) Classes() []string { return slices.Clone(f.classes) }
 
-// Labels returns the class of each picture.
+// Labels returns the class of each image.
 func (f *Folder) Labels() []int64 { return slices.Clone(f.labels) }
 
-// Path returns the path of picture i.
+// Path returns the path of image i.
 func (f *Folder) Path(i int) string { return f.paths[i] }
 
-// Image decodes picture i. An error names its file.
+// Image decodes image i. An error names its file.
 func (f *Folder) Image(i int) (*Image, int64, error) {
 	if i < 0 || i >= len(f.paths) {
 		return nil, 0, fmt.Errorf("vision: image %d of %d", i, len(f.paths))
@@ -119,7 +121,7 @@ func (f *Folder) Image(i int) (*Image, int64, error) {
 }
 
 // Get returns sample i: a float32 tensor [C,H,W] with values 0 … 1, and its class as int64.
-// Pictures of several sizes need transforms ([Apply]) before a loader can make batches of them.
+// Images of several sizes need transforms ([Apply]) before a loader can make batches of them.
 func (f *Folder) Get(i int) (data.Sample, error) {
 	m, class, err := f.Image(i)
 	if err != nil {
@@ -130,7 +132,7 @@ func (f *Folder) Get(i int) (data.Sample, error) {
 	return data.Sample{X: tensor.From(x, m.C, m.H, m.W), Y: class}, nil
 }
 
-// Size returns the rows and columns of picture i, as [Folder.Image] decodes it. It reads only the
+// Size returns the rows and columns of image i, as [Folder.Image] decodes it. It reads only the
 // beginning of the file unless Upright is set. An error names the file.
 func (f *Folder) Size(i int) (h, w int, err error) {
 	if i < 0 || i >= len(f.paths) {

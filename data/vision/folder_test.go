@@ -25,7 +25,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// picture returns w×h pixels of different colours, or of different greys.
+// picture returns an image of w×h pixels of different colours, or of different greys.
 func picture(w, h int, grey bool) image.Image {
 	if grey {
 		m := image.NewGray(image.Rect(0, 0, w, h))
@@ -60,7 +60,7 @@ func TestDecode(t *testing.T) {
 	jpeg.Encode(&jpg, picture(16, 8, true), &jpeg.Options{Quality: 100})
 	palette := image.NewPaletted(image.Rect(0, 0, 2, 1), color.Palette{color.NRGBA{1, 2, 3, 255}, color.NRGBA{200, 100, 50, 255}})
 	palette.Pix[1] = 1
-	// The frame begins at (1, 1) on a screen of 4×3.
+	// The frame begins at (1, 1) of a screen of 4×3 pixels.
 	palette.Rect = palette.Rect.Add(image.Pt(1, 1))
 	gif.EncodeAll(&gf, &gif.GIF{Image: []*image.Paletted{palette}, Delay: []int{0}, Config: image.Config{Width: 4, Height: 3}})
 	transparent := image.NewNRGBA(image.Rect(0, 0, 1, 1))
@@ -112,7 +112,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// A PNG of a few bytes claims 30,000 × 30,000 pixels. It is an error before memory is allocated.
+// A PNG of a few bytes claims 30,000 × 30,000 pixels. Decoding it is an error before memory is
+// allocated.
 func TestBomb(t *testing.T) {
 	b := encodePNG(t, picture(4, 3, false))
 	copy(b[16:], []byte{0, 0, 0x75, 0x30, 0, 0, 0x75, 0x30})
@@ -137,8 +138,8 @@ func exif(o byte, big bool) []byte {
 }
 
 func TestOrientation(t *testing.T) {
-	// The picture has 16×8 pixels. It is dark at the left, brighter to the right, and bright at the
-	// top. This is enough to distinguish the eight orientations.
+	// The image has 16×8 pixels. It is dark at the left, brighter to the right, and bright at the
+	// top, so that the eight orientations differ.
 	m := image.NewGray(image.Rect(0, 0, 16, 8))
 	for i := range m.Pix {
 		m.Pix[i] = uint8(i%16*8 + (7-i/16)*16)
@@ -146,9 +147,9 @@ func TestOrientation(t *testing.T) {
 	var b bytes.Buffer
 	jpeg.Encode(&b, m, &jpeg.Options{Quality: 100})
 	at := func(x, y int) int { return x*8 + (7-y)*16 }
-	// Each entry has three points. The first is the place, in the stored image, of the pixel shown
-	// at the top left. The second is the place of that pixel's right neighbour. The third is the
-	// size of the shown picture. The entries follow EXIF's table.
+	// Each entry has three points, after EXIF's table. The first is the position, in the stored
+	// image, of the pixel that is displayed at the top left. The second is the position of that
+	// pixel's right neighbour. The third is the size of the displayed image.
 	for o, c := range map[byte][3]image.Point{
 		1: {{0, 0}, {1, 0}, {16, 8}}, 2: {{15, 0}, {14, 0}, {16, 8}}, 3: {{15, 7}, {14, 7}, {16, 8}}, 4: {{0, 7}, {1, 7}, {16, 8}},
 		5: {{0, 0}, {0, 1}, {8, 16}}, 6: {{0, 7}, {0, 6}, {8, 16}}, 7: {{15, 7}, {15, 6}, {8, 16}}, 8: {{15, 0}, {15, 1}, {8, 16}},
@@ -295,7 +296,7 @@ func crc(b []byte) []byte {
 	return []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)}
 }
 
-// Size returns the size of a picture without decoding its pixels.
+// Size returns the size of an image without decoding its pixels.
 func TestFolderSize(t *testing.T) {
 	dir := t.TempDir()
 	if err := glyphs.Folder(dir, 1, 3); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/flambeau-go/flambeau/data/vision"
 )
 
-// colours returns a picture in which all pixels are different.
+// colours returns an image in which all pixels are different.
 func colours(w, h int) *image.RGBA {
 	m := image.NewRGBA(image.Rect(0, 0, w, h))
 	for y := range h {
@@ -46,7 +46,7 @@ func ppm(w io.Writer, m image.Image) error {
 	return nil
 }
 
-// A folder accepts pictures in BMP, TIFF and PPM. Their pixels equal those of the same picture in
+// ImageFolder accepts images in BMP, TIFF and PPM. Their pixels equal those of the same image in
 // PNG.
 func TestFolderOfBMPAndTIFFAndPPM(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "class")
@@ -88,18 +88,20 @@ func TestFolderOfBMPAndTIFFAndPPM(t *testing.T) {
 }
 
 // The test reads the four formats of netpbm, with comments and with several values for full
-// brightness. It also reads damaged files.
+// brightness. Damaged files are errors.
 func TestNetpbm(t *testing.T) {
 	for text, want := range map[string][]uint8{
 		"P2\n# made by hand\n3 1 # columns, rows\n255\n0 7\t255\n": {0, 7, 255},
-		// The exact third value, 127.5, rounds to the even number. The exact last value is 2.55.
-		"P2 2 2 100 0 50 100 1":          {0, 128, 255, 3},
-		"P5 2 1 255\n\x01\xfe":           {1, 254},
-		"P5 3 1 15\n\x00\x07\x0f":        {0, 119, 255},
-		"P5 2 1 65535\n\x80\x00\xff\xff": {128, 255}, // the exact first value is 127.502
+		// Scaled exactly, the third value is 127.5, which rounds to the even number, and the last
+		// is 2.55.
+		"P2 2 2 100 0 50 100 1":   {0, 128, 255, 3},
+		"P5 2 1 255\n\x01\xfe":    {1, 254},
+		"P5 3 1 15\n\x00\x07\x0f": {0, 119, 255},
+		// scaled exactly, the first value is 127.502
+		"P5 2 1 65535\n\x80\x00\xff\xff": {128, 255},
 		"P5#c\r2#c\n1\n255 #\n":          {'#', '\n'},
 		"P3\n2 1\n255\n1 2 3\n4 5 6\n":   {1, 4, 2, 5, 3, 6},
-		// the bytes after the picture are ignored
+		// bytes after the image are ignored
 		"P3 1 1 255 9 8 7 6 5":                      {9, 8, 7},
 		"P6\n1 2\n255\n\x01\x02\x03\x04\x05\x06":    {1, 4, 2, 5, 3, 6},
 		"P6 1 1 1023\n\x03\xff\x00\x00\x01\xff":     {255, 0, 127},
@@ -132,8 +134,8 @@ func TestNetpbm(t *testing.T) {
 	}
 }
 
-// For a small file that claims many pixels, the error names file, size and limit. The error comes
-// before memory is allocated. For a picture below the limit, the memory is in proportion to its
+// A small file that claims many pixels causes an error before memory is allocated. The error names
+// the file, the size and the limit. Below the limit, the memory is proportional to the number of
 // pixels.
 func TestPixelLimit(t *testing.T) {
 	ihdr := binary.BigEndian.AppendUint32([]byte("IHDR"), 9000)

@@ -67,7 +67,7 @@ func compute(t *testing.T, c golden.Case, m *Image) *Image {
 	return m
 }
 
-// The results equal torchvision's on tensors. Numbers may differ by a few ulp of 1. Bytes may
+// Results equal torchvision's results for tensors. Numbers may differ by a few ulp of 1. Bytes may
 // differ only if the exact number is near the border between two bytes.
 func TestGolden(t *testing.T) {
 	file, err := golden.Open("testdata/transforms.safetensors.gz")
@@ -109,8 +109,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Decoded pictures have Pillow's pixels. The pixels of a JPEG may differ, because JPEG decoders
-// round in several places.
+// Decoded images have Pillow's pixels. The pixels of a JPEG may differ slightly, because JPEG
+// decoders round in several places.
 func TestGoldenPictures(t *testing.T) {
 	file, err := golden.Open("testdata/pictures.safetensors.gz")
 	if err != nil {

@@ -17,21 +17,21 @@ import (
 
 // A Grid configures [MakeGrid]. The zero value has torchvision's defaults.
 type Grid struct {
-	Columns int // number of pictures in a row; 0 means 8
-	// pixels between and around pictures; 0 means 2, and a negative number means none
+	Columns int // number of images in a row; 0 means 8
+	// pixels between and around images; 0 means 2, and a negative number means none
 	Padding  int
 	PadValue float64 // value of the padding pixels
 
-	// Normalize scales values to 0 … 1. Range has the bounds. If Range is zero, the bounds are the
-	// smallest and the largest value of all pictures. With Each they are those of each picture.
+	// Normalize scales values from the bounds in Range to 0 … 1. If Range is zero, the bounds are
+	// the smallest and the largest value of all images, or of each image if Each is true.
 	Normalize bool
 	Range     [2]float64
 	Each      bool
 }
 
-// MakeGrid arranges a batch of pictures [N,C,H,W] in rows, as one picture [C,h,w] with the type,
-// device and scope of x. A tensor [C,H,W] or [H,W] is one picture and gets no padding. One channel
-// becomes three. MakeGrid corresponds to torchvision.utils.make_grid. Gradients do not flow through
+// MakeGrid arranges a batch of images [N,C,H,W] in rows, as one image [C,h,w] with the type, device
+// and scope of x. A tensor [C,H,W] or [H,W] is one image and gets no padding. One channel becomes
+// three. MakeGrid corresponds to torchvision.utils.make_grid. Gradients do not flow through
 // MakeGrid.
 func MakeGrid(x *tensor.Tensor, how ...Grid) (grid *tensor.Tensor) {
 	const op = "make_grid"
@@ -76,7 +76,7 @@ func MakeGrid(x *tensor.Tensor, how ...Grid) (grid *tensor.Tensor) {
 	return grid
 }
 
-// lay copies n pictures to their places in the grid.
+// lay copies n images to their positions in the grid.
 func (g Grid) lay(x *tensor.Tensor, n int) *tensor.Tensor {
 	columns, padding := min(cmp.Or(g.Columns, 8), n), max(0, cmp.Or(g.Padding, 2))
 	rows := (n + columns - 1) / columns
@@ -89,7 +89,7 @@ func (g Grid) lay(x *tensor.Tensor, n int) *tensor.Tensor {
 	return grid
 }
 
-// normalize scales values to 0 … 1. Without a Range, equal values all become 0.
+// normalize scales values to 0 … 1. If Range is zero and all values are equal, they become 0.
 func (g Grid) normalize(x *tensor.Tensor) *tensor.Tensor {
 	if g.Range != [2]float64{} {
 		lo, hi := g.Range[0], g.Range[1]
@@ -105,11 +105,11 @@ func (g Grid) normalize(x *tensor.Tensor) *tensor.Tensor {
 	return x.Sub(least).Div(most.Sub(least).Clamp(1e-5, 1e300))
 }
 
-// SaveImage writes pictures to a file, arranged by [MakeGrid]: torchvision.utils.save_image. The
-// ending of path chooses the format: .png, .jpg or .jpeg (with quality 95). Floating-point numbers
-// from 0 to 1 become bytes. Other numbers are clamped, and NaN becomes black. uint8 values are
-// written unchanged. The file is written completely or not at all. Errors about path are of type
-// *[Error], and errors about x of type *[tensor.Error].
+// SaveImage writes images to a file, arranged by [MakeGrid]: torchvision.utils.save_image. The
+// extension of path chooses the format: .png, .jpg or .jpeg (with quality 95). Floating-point
+// numbers from 0 to 1 become bytes. Other numbers are clamped, and NaN becomes black. uint8 values
+// are written unchanged. The file is written completely or not at all. Errors about path are of
+// type *[Error], and errors about x of type *[tensor.Error].
 func SaveImage(path string, x *tensor.Tensor, how ...Grid) error {
 	write := writers[strings.ToLower(filepath.Ext(path))]
 	if write == nil {
@@ -128,7 +128,7 @@ func writeJPEG(w io.Writer, m image.Image) error {
 	return jpeg.Encode(w, m, &jpeg.Options{Quality: 95})
 }
 
-// picture converts a grid [3,H,W] to an image, and frees the grid.
+// picture converts a grid [3,H,W] to an image.NRGBA, and frees the grid.
 func picture(grid *tensor.Tensor) *image.NRGBA {
 	defer grid.Free()
 	if grid.Dim(1)*grid.Dim(2) == 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// gridOf computes a grid by its definition, pixel by pixel.
+// gridOf computes a grid pixel by pixel.
 func gridOf(x *tensor.Tensor, columns, padding int, value float64) []float64 {
 	n, c, h, w := x.Dim(0), x.Dim(1), x.Dim(2), x.Dim(3)
 	columns = min(columns, n)
@@ -57,7 +57,7 @@ func TestMakeGrid(t *testing.T) {
 				t.Errorf("%v %+v: %v", c.dims, c.how, got)
 			}
 		}
-		// A single picture gets no padding, and bytes stay bytes.
+		// A single image gets no padding, and bytes stay bytes.
 		x := tensor.FromBytes(dtype.U8, []byte{1, 2, 3, 4}, 2, 2).In(s)
 		if got := vision.MakeGrid(x); got.Type() != dtype.U8 || !slices.Equal(got.Floats(), []float64{1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4}) {
 			t.Error(got)
@@ -104,7 +104,7 @@ func TestMakeGridMistakes(t *testing.T) {
 	}
 }
 
-// A written file can be read back. For a PNG the pixels are exactly the same.
+// A written file can be read back. For a PNG, the pixels do not change.
 func TestSaveImage(t *testing.T) {
 	dir := t.TempDir()
 	x := tensor.Root().Rand(5, 3, 6, 7)
@@ -127,7 +127,7 @@ func TestSaveImage(t *testing.T) {
 			}
 		}
 	}
-	// Bytes are written unchanged. NaN and numbers outside of 0 … 1 become the nearest colour.
+	// Bytes are written unchanged. Numbers outside of 0 … 1 are clamped, and NaN becomes black.
 	for _, c := range []struct {
 		x    *tensor.Tensor
 		want []uint8
@@ -183,7 +183,8 @@ func TestSaveImageFails(t *testing.T) {
 	}
 }
 
-// Mixup, CutMix and MakeGrid accept batches of a step's scope, and their results belong to it.
+// Mixup, CutMix and MakeGrid accept batches in the scope of a step, and their results belong to
+// that scope.
 func TestBatchesOfAStep(t *testing.T) {
 	err := tensor.Try(func() {
 		tensor.Do(func(s *tensor.Scope) {

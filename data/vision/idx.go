@@ -19,8 +19,8 @@ import (
 // byte for the type, a byte for the number of dimensions, and four bytes for each dimension. The
 // elements follow in row-major order. All numbers are big-endian.
 
-// maxIDX is the largest accepted number of bytes of elements. All 402,953 digits of QMNIST take 0.3
-// GB.
+// maxIDX is the largest accepted number of bytes of elements, 4 GiB. All 402,953 digits of QMNIST
+// take 0.3 GB.
 const maxIDX = 4 << 30
 
 var idxTypes = map[byte]dtype.Type{0x08: dtype.U8, 0x09: dtype.I8, 0x0b: dtype.I16, 0x0c: dtype.I32, 0x0d: dtype.F32, 0x0e: dtype.F64}
@@ -66,7 +66,7 @@ func readIDX(r io.Reader) (*idx, error) {
 		}
 		size *= n
 	}
-	// The buffer grows as bytes arrive, because the header may claim any size.
+	// Let the buffer grow as bytes arrive, because the header may claim any size.
 	var b bytes.Buffer
 	if got, err := io.Copy(&b, io.LimitReader(in, size)); err != nil || got < size {
 		if err == nil {

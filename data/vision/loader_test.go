@@ -22,8 +22,8 @@ import (
 	"golang.org/x/image/tiff"
 )
 
-// The batches depend on seed, epoch and index, and not on the number of workers. They differ from
-// epoch to epoch.
+// The batches depend only on the seed, the epoch and the index, and not on the number of workers.
+// They differ from epoch to epoch.
 func TestWorkers(t *testing.T) {
 	pixels, labels := glyphs.Images(40, 3)
 	classes := make([]int64, len(labels))
@@ -74,7 +74,7 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// A bad picture ends the loop with an error that names the file. With Skip the picture is left out.
+// A damaged image ends the loop with an error that names the file. With Skip the image is left out.
 func TestBadPicture(t *testing.T) {
 	dir := t.TempDir()
 	if err := glyphs.Folder(dir, 2, 1); err != nil {
@@ -110,18 +110,18 @@ func TestBadPicture(t *testing.T) {
 	}
 }
 
-// In a PNG, the orientation is in a separate chunk.
+// The orientation in a PNG, which is in a separate chunk, is applied.
 func TestOrientationElsewhere(t *testing.T) {
 	tiff := exif(6, true)[10:]
 	m := encodePNG(t, picture(4, 3, false))
-	at := 33 // the chunk lies after the header
+	at := 33 // the chunk follows the header
 	file := slices.Concat(m[:at], []byte{0, 0, 0, byte(len(tiff))}, []byte("eXIf"), tiff, crc(append([]byte("eXIf"), tiff...)), m[at:])
 	got, err := vision.Decode{Upright: true}.Read(bytes.NewReader(file))
-	// the rotation moves the pixel at the bottom left to the first place
+	// the rotation moves the bottom left pixel to the top left
 	if err != nil || got.W != 3 || got.H != 4 || got.U8[0] != 80 {
 		t.Fatal(got, err)
 	}
-	// If the EXIF directory is missing or points past the end, the picture is not rotated.
+	// If the EXIF directory is missing or points past the end, the image is not rotated.
 	for _, broken := range [][]byte{tiff[:6], append([]byte("MM\x00*\xff\xff\xff\xff"), tiff[8:]...), []byte("XX\x00*\x00\x00\x00\x08\x00\x01"), tiff[:12]} {
 		file := slices.Concat(m[:at], []byte{0, 0, 0, byte(len(broken))}, []byte("eXIf"), broken, crc(append([]byte("eXIf"), broken...)), m[at:])
 		if got, err := (vision.Decode{Upright: true}).Read(bytes.NewReader(file)); err != nil || got.W != 4 {

@@ -9,10 +9,11 @@ import (
 )
 
 // Mixup mixes each image a of a batch with the image b before it: λ·a + (1−λ)·b. It mixes the first
-// image with the last. It draws one λ for the batch from Beta(alpha, alpha). x is the batch,
-// [N,C,H,W] floating-point numbers, and y has its classes, [N] int64. Mixup mixes the targets in
-// the same way. They are float32 probabilities [N, classes], which nn.CrossEntropy accepts. The
-// operands do not change. Source: Zhang et al., https://arxiv.org/abs/1710.09412.
+// image with the last. λ is drawn once for the batch, from Beta(alpha, alpha). x is the batch,
+// floating-point numbers [N,C,H,W], and y holds its classes, int64 [N]. The result target holds the
+// targets, mixed in the same way. They are float32 probabilities [N, classes], which
+// nn.CrossEntropy accepts. x and y do not change. Source: Zhang et al.,
+// https://arxiv.org/abs/1710.09412.
 func Mixup(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mixed, target *tensor.Tensor) {
 	checkMix("mixup", x, y, alpha)
 	lambda := beta(rng, alpha)
@@ -25,8 +26,8 @@ func Mixup(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mix
 }
 
 // CutMix copies a rectangle of the previous image into each image of a batch. For the first image,
-// the previous image is the last one. The rectangle has the fraction 1−λ of the image's area, but
-// its part outside of the image is cut off. λ is drawn from Beta(alpha, alpha). CutMix mixes the
+// the previous image is the last one. The rectangle has the fraction 1−λ of the image's area. Its
+// part outside of the image is cut off. λ is drawn from Beta(alpha, alpha). CutMix mixes the
 // targets in proportion to the copied area. Arguments and results are those of [Mixup]. Source: Yun
 // et al., https://arxiv.org/abs/1905.04899.
 func CutMix(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mixed, target *tensor.Tensor) {
@@ -57,7 +58,8 @@ func checkMix(op string, x, y *tensor.Tensor, alpha float64) {
 	}
 }
 
-// mixWithPrevious returns λ·t + (1−λ)·t', where t' is t rolled by one along the batch.
+// mixWithPrevious returns λ·t + (1−λ)·t', where t' is t rolled by one along the batch, and λ is
+// lambda.
 func mixWithPrevious(t *tensor.Tensor, lambda float64) *tensor.Tensor {
 	return t.Roll([]int{1}, []int{0}).MulScalar(1 - lambda).Add(t.MulScalar(lambda))
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// idxName matches the file names of sets in MNIST's form, as published and as unpacked. Examples
-// are train-images-idx3-ubyte, t10k-labels.idx1-ubyte.gz and
+// idxName matches the file names of data sets in MNIST's format, as they are published or unpacked.
+// Examples are train-images-idx3-ubyte, t10k-labels.idx1-ubyte.gz and
 // emnist-letters-test-images-idx3-ubyte.gz.
 var idxName = regexp.MustCompile(`^(?:(.+)-)?(train|t10k|test)-(images|labels)[-.]idx[134][-.]ubyte(\.gz)?$`)
 
-// idxFiles are the paths of a set's files in MNIST's form, by part ("train", "test") and kind
-// ("images", "labels").
+// idxFiles holds the paths of a set's files, by part ("train", "test") and kind ("images",
+// "labels").
 type idxFiles map[string]map[string]string
 
 // findIDX looks for sets in dir, in dir/raw and in dir/NAME/raw, where PyTorch puts them. It
-// prefers a file to its gzipped form. The keys of sets are the text before "-train" in the file
-// names, or "" for MNIST itself.
+// prefers a file to its gzipped form. The keys of the result are the names of the sets: the text
+// before "-train" in the file names, or "" for MNIST itself.
 func findIDX(dir string) (sets map[string]idxFiles, err error) {
 	sets = map[string]idxFiles{}
 	places := []string{dir, filepath.Join(dir, "raw")}
@@ -63,8 +63,8 @@ func findIDX(dir string) (sets map[string]idxFiles, err error) {
 	return sets, nil
 }
 
-// MNISTNames returns the sorted names of the sets that [MNIST] finds in dir. A set's name is "" if
-// nothing precedes "train" in its file names. A directory without a set is not an error.
+// MNISTNames returns the sorted names of the sets that [MNIST] finds in dir. The name of a set is
+// the text before "-train" in its file names, or "". A directory without a set is not an error.
 func MNISTNames(dir string) ([]string, error) {
 	sets, err := findIDX(dir)
 	if err != nil {
@@ -73,12 +73,12 @@ func MNISTNames(dir string) ([]string, error) {
 	return slices.Sorted(maps.Keys(sets)), nil
 }
 
-// MNIST reads a set with MNIST's layout: MNIST itself, Fashion-MNIST, KMNIST, QMNIST's first form
-// and EMNIST. A set is four IDX files in a directory, which may be gzipped. The files are named
-// train-images-idx3-ubyte, train-labels-idx1-ubyte and t10k-… (or test-…), with '.' or '-' before
-// idx. MNIST looks for them in dir, dir/raw and dir/NAME/raw. train chooses the training set or the
-// test set. If a directory holds several sets (emnist-letters-train-…), name chooses one of them,
-// such as "emnist-letters".
+// MNIST reads a set in MNIST's format: MNIST itself, Fashion-MNIST, KMNIST, the original form of
+// QMNIST, and EMNIST. A set is four IDX files in a directory, which may be gzipped. The files are
+// named train-images-idx3-ubyte, train-labels-idx1-ubyte and t10k-… (or test-…), with '.' or '-'
+// before idx. MNIST looks for them in dir, dir/raw and dir/NAME/raw. It returns the training set if
+// train is true, otherwise the test set. If a directory holds several sets
+// (emnist-letters-train-…), name chooses one of them, such as "emnist-letters".
 //
 // Images are [1,28,28], or the size that the files state. MNIST does not transpose the images of
 // EMNIST, which are stored transposed. Classes are "0", "1", … up to the largest label.
@@ -128,7 +128,7 @@ func loadRaw(path string) (*idx, error) {
 	return x, nil
 }
 
-// pair reads a file of images and a file of labels.
+// pair reads the set in a file of images and a file of labels.
 func pair(images, labels string) (*Set, error) {
 	x, err := loadRaw(images)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 )
 
 // open opens a regular file for reading. For any other kind of file it returns an *[Error].
-// Examples are a device, a directory, and a pipe, on which a read would block.
+// Examples are a directory, and a pipe, whose reader would block.
 func open(path string) (*os.File, error) {
 	if err := isFile(path); err != nil {
 		return nil, err

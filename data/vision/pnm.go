@@ -24,7 +24,7 @@ func init() {
 type pnm struct {
 	kind    byte // '2', '3', '5' or '6'
 	w, h    int
-	largest int // the value of full brightness, up to 65535
+	largest int // the value that means full brightness, up to 65535
 	rest    []byte
 }
 
@@ -38,7 +38,7 @@ func (p *pnm) channels() int {
 var errShort = errors.New("the file ends before its last pixel")
 
 func configPNM(r io.Reader) (image.Config, error) {
-	// the buffer is large enough for a header with the longest comments in practice
+	// large enough for a header with the longest comments in practice
 	head := make([]byte, 1<<16)
 	n, err := io.ReadFull(r, head)
 	if err != nil && err != io.ErrUnexpectedEOF {
@@ -104,7 +104,7 @@ func (p *pnm) number() (int, error) {
 		return 0, errShort
 	}
 	n, err := strconv.ParseUint(string(p.rest[from:min(at, from+11)]), 10, 31)
-	// before the next number, a comment counts as white space
+	// a comment before the next number counts as white space
 	if at < len(p.rest) && p.rest[at] != '#' {
 		at++
 	}
@@ -127,7 +127,7 @@ func decodePNM(r io.Reader) (image.Image, error) {
 	}
 	have := len(p.rest) / bytes
 	if plain {
-		have = (len(p.rest) + 1) / 2 // a value needs at least a digit and a space
+		have = (len(p.rest) + 1) / 2 // a value takes at least a digit and a space
 	}
 	c := p.channels()
 	if p.w < 1 || p.h < 1 || p.w > have/c/p.h {

@@ -2,8 +2,8 @@ package vision
 
 import "image"
 
-// factor returns the k of [Decode].Size for a picture of h×w pixels. Blocks of k·k pixels become
-// one pixel.
+// factor returns the factor k of [Decode].Size for an image of h×w pixels. Blocks of k·k pixels
+// become one pixel.
 func (d Decode) factor(h, w int) int {
 	if d.Size <= 0 {
 		return 1
@@ -23,7 +23,7 @@ func reduced(src image.Image, format string, k int) *Image {
 	}
 	var m *Image
 	at := 0
-	rows := 2 * k // even, since two rows of a JPEG may share colours
+	rows := 2 * k // an even number, since two rows of a JPEG may share colours
 	for y := b.Min.Y; y < b.Max.Y; y += rows {
 		r := reduce(planes(part.SubImage(image.Rect(b.Min.X, y, b.Max.X, min(y+rows, b.Max.Y))), format), k)
 		if m == nil {

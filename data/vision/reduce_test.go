@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// Decoding with Size reduces every kind of image to the means of blocks of pixels. The method Size
-// of a Folder returns the reduced size.
+// Decoding with Size reduces every kind of image to the means of blocks of pixels. Folder.Size
+// returns the reduced size.
 func TestDecodeToSize(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	r := image.Rect(0, 0, 37, 52)
@@ -58,7 +58,8 @@ func TestDecodeToSize(t *testing.T) {
 			}
 			most := 0.0
 			if name == "colours.jpg" && k > 1 {
-				// at the border of two bands of rows, colours are interpolated only within one band
+				// colours are interpolated only within a band of rows, so they differ at the border
+				// of two bands
 				most = 6
 			}
 			for i, v := range m.U8 {
@@ -95,7 +96,7 @@ func TestDecodeToSize(t *testing.T) {
 	}
 }
 
-// Reducing a large picture while decoding it needs little more memory than Go's decoder allocates.
+// Reducing a large image while decoding it needs little more memory than Go's decoder allocates.
 func TestDecodeToSizeTakesLittle(t *testing.T) {
 	const side = 2048
 	var file bytes.Buffer

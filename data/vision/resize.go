@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 )
 
-// Interpolation chooses how a pixel is computed from the pixels around its place.
+// Interpolation chooses how a pixel is computed from the source pixels around it.
 type Interpolation int
 
 // Bilinear and Bicubic widen their filters when they make an image smaller, so that every source
@@ -28,8 +28,8 @@ func sizeOK(h, w int) bool {
 }
 
 // Resize scales the image and keeps its proportions, as torchvision's Resize(size). The shorter
-// side gets the given number of pixels. The longer side is rounded down to a whole number. The
-// default interpolation is Bilinear. Bytes are rounded to the nearest, ties to even.
+// side becomes size pixels. The longer side is rounded down to a whole number. The default
+// interpolation is Bilinear. Bytes are rounded to the nearest, ties to even.
 func Resize(size int, how ...Interpolation) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		h, w := size, size
@@ -104,8 +104,8 @@ func (m *Image) resample(r rect, h, w int, how Interpolation) *Image {
 	return out
 }
 
-// bytesOf rounds numbers to bytes. It adds 1.5·2²³ to a float32 below 2²². This rounds the number
-// to the nearest whole number, ties to even, and puts the whole number into the low bits.
+// bytesOf rounds numbers to bytes. It adds 1.5·2²³ to a float32 below 2²². The addition rounds the
+// number to a whole number, ties to even, which is then in the low bits of the sum.
 func bytesOf(dst []uint8, src []float32) {
 	const magic = 3 << 22
 	dst = dst[:len(src)]
@@ -115,8 +115,8 @@ func bytesOf(dst []uint8, src []float32) {
 	}
 }
 
-// nearest returns, for each of n pixels of the result, the index of its pixel in the source, which
-// has size pixels. nearest computes in float32, as torch does.
+// nearest returns the index of the source pixel for each of n result pixels. The source has size
+// pixels. nearest computes in float32, as torch does.
 func nearest(size, n int) []int {
 	at := make([]int, n)
 	scale := float32(size) / float32(n)
@@ -138,7 +138,7 @@ func pick[T pixel](dst, src []T, m *Image, r rect, rows, cols []int) {
 	}
 }
 
-// A kernel has the weights with which source pixels contribute to one output pixel. The first of
+// A kernel has the weights with which source pixels contribute to one result pixel. The first of
 // these source pixels has the index start. The weights of all kernels share one slice.
 type kernel struct {
 	start  int
@@ -193,8 +193,8 @@ func taps(size, n int, how Interpolation) []kernel {
 	return list
 }
 
-// clamped returns a kernel whose source pixels are all in 0 … size-1. It moves the weights of
-// pixels outside of this range to the pixel at the nearest edge.
+// clamped returns a kernel whose source pixels are all in 0 … size-1. It adds the weights of pixels
+// outside of this range to the pixel at the nearest edge.
 func clamped(start int, w []float64, size int) kernel {
 	from, to := max(start, 0), min(start+len(w), size)
 	from = min(from, size-1)
@@ -225,13 +225,13 @@ func cubic(x, a float64) float64 {
 	return 0
 }
 
-// filter computes each output row with the function vertical, from the source rows of the row's
-// kernel. Then it computes each pixel of the row from its horizontal neighbours. It processes four
-// rows at a time.
+// filter resamples the rectangle r of src. It computes each result row with the function vertical,
+// from the source rows of the row's kernel. Then it resamples the row horizontally. It processes
+// four rows at a time.
 func filter[T pixel](dst, src []T, m *Image, r rect, rows, cols []kernel, vertical func(sum []float32, src []T, stride int, k kernel), store func(dst []T, src []float32)) {
 	w := len(cols)
 	sum, out := make([]float32, r.w), make([]float32, 4*w)
-	quad := make([][4]float32, r.w) // four rows with interleaved pixels
+	quad := make([][4]float32, r.w) // four interleaved rows
 	for c := range m.C {
 		plane := src[(c*m.H+r.top)*m.W+r.left:]
 		for y := 0; y < len(rows); y += 4 {
@@ -261,7 +261,7 @@ func filter[T pixel](dst, src []T, m *Image, r rect, rows, cols []kernel, vertic
 	}
 }
 
-// column computes one output row from the source rows of a kernel.
+// column computes one result row from the source rows of a kernel.
 func column(sum []float32, src []float32, stride int, k kernel) {
 	clear(sum)
 	for i, w := range k.weight {

@@ -1,15 +1,16 @@
-// Package vision supplies images for training. It reads data sets and folders of pictures, and
-// transforms the pictures on the loader's goroutines.
+// Package vision supplies images for training. It reads data sets and directories of image files,
+// and transforms the images on the loader's goroutines.
 //
 // A program opens a set ([MNIST], [CIFAR10], [ImageFolder]), applies transforms to it ([Apply]),
 // and passes it to a data.Loader. [Download] fetches published sets. [SaveImage] writes a batch as
-// a picture.
+// an image file.
 //
 // The package guarantees:
 //
 //   - A dataset of this package is [Images]: sample i is an image and the number of its class. As a
-//     data.Dataset its samples are float32 tensors [C,H,W] from 0 to 1, and int64. With transforms
-//     but without a [ToTensor] among them, the samples stay uint8 tensors from 0 to 255.
+//     data.Dataset, its inputs are float32 tensors [C,H,W] from 0 to 1, and its targets are int64.
+//     With transforms but without a [ToTensor] among them, the inputs stay uint8 tensors from 0 to
+//     255.
 //   - A random transform draws from the sample's own random numbers (data.RandDataset). So the
 //     result depends on seed, epoch and index, and not on the number of workers.
 //   - What a file claims is checked before memory is allocated for it. A file that cannot be read
@@ -54,7 +55,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 func failf(path, format string, args ...any) error { return &Error{path, fmt.Errorf(format, args...)} }
 
-// save writes a file at path. It calls the function write for the contents. The file is written
+// save writes the file at path, whose contents the function write writes. The file is written
 // completely or not at all.
 func save(path string, write func(w io.Writer) error) error {
 	f, err := atomicfile.Create(path)
@@ -77,7 +78,7 @@ func save(path string, write func(w io.Writer) error) error {
 
 // An Image holds pixels in planes, [C,H,W] in row-major order. The values are bytes, as decoded, or
 // floating-point numbers. Exactly one of U8 and F32 is not nil, and it holds C·H·W values. Three
-// channels are red, green and blue. One channel is grey.
+// channels are red, green and blue. A single channel is grey.
 type Image struct {
 	C, H, W int
 	U8      []uint8

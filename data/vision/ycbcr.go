@@ -3,11 +3,11 @@ package vision
 import "image"
 
 // In a JPEG several pixels may share one colour value. libjpeg, Pillow's decoder, does not repeat
-// such values. It interpolates them with a triangle filter ("fancy upsampling", jdsample.c). For
+// such values, but interpolates them with a triangle filter ("fancy upsampling", jdsample.c). For
 // the ratios 4:2:0 and 4:2:2, this code computes the same integers. For other ratios, which are
-// rare, it repeats the values, as libjpeg does too.
+// rare, libjpeg and this code repeat the values.
 
-// fromYCbCr writes the pixels of a picture that begins at column and row 0.
+// fromYCbCr writes the pixels of an image whose top left pixel is at (0, 0).
 func fromYCbCr(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 	// numbers of pixels that share one colour value, in each direction
 	across, downward := 1, 1
@@ -61,10 +61,10 @@ func fromYCbCr(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 	}
 }
 
-// between2 replaces each value of a row by two values. Each of them is three times the old value
-// plus its left or right neighbour, divided by 1<<shift. Before the division, between2 adds the
-// argument left to the first value and the argument right to the second. So the rounding
-// alternates. At the ends of the row the neighbour is the old value itself.
+// between2 replaces each value of a row by two values: three times the value plus its left
+// neighbour, and three times the value plus its right neighbour, divided by 1<<shift. Before the
+// division, it adds left to the first sum and right to the second, so that the rounding alternates.
+// At an end of the row, the value itself counts as its missing neighbour.
 func between2(dst []uint8, src []int32, left, right int32, shift uint) {
 	last := len(src) - 1
 	for x, v := range src {
@@ -74,10 +74,9 @@ func between2(dst []uint8, src []int32, left, right int32, shift uint) {
 	}
 }
 
-// fromWebP writes the pixels of a lossy WebP picture. Its colours have the limited range of ITU-R
-// BT.601, 16 to 235 for brightness (RFC 6386, 9.2), unlike those of image.YCbCr. The function
-// interpolates and converts them in the integer arithmetic of libwebp (upsampling.c, yuv.h), which
-// Pillow uses.
+// fromWebP writes the pixels of a lossy WebP image. Unlike image.YCbCr, WebP has the limited range
+// of ITU-R BT.601, 16 to 235 for brightness (RFC 6386, 9.2). fromWebP interpolates and converts
+// colours in the integer arithmetic of libwebp (upsampling.c, yuv.h), which Pillow uses.
 func fromWebP(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 	cw, ch := (w+1)/2, (h+1)/2
 	wide := [2][]uint8{make([]uint8, w), make([]uint8, w)}
@@ -97,7 +96,7 @@ func fromWebP(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 }
 
 // between4 weights the four colour values around a pixel by 9, 3, 3 and 1. The values come from two
-// adjacent rows. near is the row that is nearer to the pixels, and far is the row further away.
+// adjacent rows: near is the row that is closer to the pixels, and far is the other.
 func between4(dst, near, far []uint8) {
 	n := len(dst)
 	dst[0] = uint8((3*uint32(near[0]) + uint32(far[0]) + 2) >> 2)

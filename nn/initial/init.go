@@ -32,10 +32,10 @@ func LeakyGain(a float64) float64 { return math.Sqrt(2 / (1 + a*a)) }
 // A Nonlinearity is the function that follows a layer, for [Gain].
 type Nonlinearity uint8
 
-// These functions have a gain of their own, except Linear, which stands for all other functions. As
-// in torch, the gain of Linear is 1.
+// Each constant is a function with a gain of its own, except Linear, which means all other
+// functions. As in torch, the gain of Linear is 1.
 const (
-	Linear    Nonlinearity = iota // gain 1; for convolutions and sigmoid too
+	Linear    Nonlinearity = iota // gain 1; also for convolutions and sigmoid
 	Tanh                          // gain 5/3
 	ReLU                          // gain √2
 	LeakyReLU                     // with slope 0.01; see [LeakyGain] for other slopes
@@ -43,7 +43,7 @@ const (
 )
 
 // Gain returns the factor for the standard deviation of weights: torch's calculate_gain. With this
-// factor the layer and the following function f together roughly preserve the variance.
+// factor, the layer and the function f after it roughly preserve the variance.
 func Gain(f Nonlinearity) float64 {
 	switch f {
 	case Tanh:
@@ -58,7 +58,8 @@ func Gain(f Nonlinearity) float64 {
 	return 1
 }
 
-// A Fan says whether the number of inputs or of outputs divides the variance of weights.
+// A Fan says by which number the variance of weights is divided: the number of inputs or of
+// outputs.
 type Fan uint8
 
 // FanIn, the default, keeps the variance constant from layer to layer in the forward pass. FanOut
@@ -68,8 +69,7 @@ const (
 	FanOut
 )
 
-// requireNonNil raises an error for a nil parameter. For example, w may be the bias of a layer that
-// has none.
+// requireNonNil raises an error if w is nil, as the bias of a layer without a bias is.
 func requireNonNil(op string, w *tensor.Tensor) {
 	if w == nil {
 		panic(tensor.NewError(op, tensor.ErrValue, "the parameter is nil; was the layer made without it?"))
@@ -95,7 +95,6 @@ func fan(op string, w *tensor.Tensor, mode []Fan) int {
 	return in
 }
 
-// lacksMemory reports whether w has no memory, as on a device without memory.
 func lacksMemory(w *tensor.Tensor) bool { return w != nil && w.Device().Info().Meta }
 
 // Uniform draws values from [lo, hi).
@@ -186,10 +185,10 @@ func Dirac(w *tensor.Tensor, groups int) {
 	})
 }
 
-// Orthogonal sets the weight, [out, ...] flattened to a matrix [out, rest], to gain times a matrix
-// with orthonormal rows. If there are more rows than columns, the columns are orthonormal instead.
-// The matrix is drawn uniformly from all such matrices (F. Mezzadri, arXiv:math-ph/0609050). To
-// draw it, Orthogonal takes the factor Q of the QR decomposition of a matrix of normal numbers.
+// Orthogonal sets w to gain times a matrix with orthonormal rows. Here the weight, [out, ...], is
+// flattened to a matrix [out, rest]. If there are more rows than columns, the columns are
+// orthonormal instead. The matrix is drawn uniformly from all such matrices (F. Mezzadri,
+// arXiv:math-ph/0609050). It is the factor Q of the QR decomposition of a matrix of normal numbers.
 // Each column of Q is multiplied by the sign of R's diagonal element. The host computes the
 // decomposition.
 func Orthogonal(w *tensor.Tensor, gain float64) {

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// spread returns the range, the mean and the deviation of numbers, which tell distributions apart.
+// spread returns the range, the mean and the standard deviation of numbers. These values tell
+// distributions apart.
 func spread(w []float64) (lo, hi, mean, deviation float64) {
 	for _, v := range w {
 		mean += v / float64(len(w))
@@ -23,15 +24,15 @@ func spread(w []float64) (lo, hi, mean, deviation float64) {
 	return slices.Min(w), slices.Max(w), mean, math.Sqrt(deviation)
 }
 
-// The table has the bounds and deviations of all distributions. The weight is [60, 20, 3, 3], so
-// fan in is 180 and fan out 540.
+// Each initialiser gives values with the bounds and the standard deviation of the table. The weight
+// is [60, 20, 3, 3], so its fan in is 180 and its fan out is 540.
 func TestDistributions(t *testing.T) {
 	tensor.ManualSeed(11)
 	uniform := func(b float64) [2]float64 { return [2]float64{b, b / math.Sqrt(3)} }
 	normal := func(d float64) [2]float64 { return [2]float64{math.Inf(1), d} }
 	for name, c := range map[string]struct {
 		f    func(w *tensor.Tensor)
-		want [2]float64 // bound, deviation
+		want [2]float64 // bound and standard deviation
 	}{
 		"kaiming uniform":     {func(w *tensor.Tensor) { initial.KaimingUniform(w, initial.Gain(initial.ReLU)) }, uniform(math.Sqrt(6.0 / 180))},
 		"kaiming uniform out": {func(w *tensor.Tensor) { initial.KaimingUniform(w, initial.LeakyGain(0.2), initial.FanOut) }, uniform(math.Sqrt(3 * 2 / 1.04 / 540))},
@@ -41,8 +42,8 @@ func TestDistributions(t *testing.T) {
 		"xavier normal":       {func(w *tensor.Tensor) { initial.XavierNormal(w, 2) }, normal(2 * math.Sqrt(2.0/720))},
 		"uniform":             {func(w *tensor.Tensor) { initial.Uniform(w, -0.3, 0.3) }, uniform(0.3)},
 		"normal":              {func(w *tensor.Tensor) { initial.Normal(w, 0, 0.02) }, normal(0.02)},
-		// A normal distribution truncated at one deviation has the deviation √(1 -
-		// 2φ(1)/(2Φ(1)-1)).
+		// A normal distribution truncated at one standard deviation σ has the standard deviation
+		// σ·√(1 - 2φ(1)/(2Φ(1)-1)).
 		"truncated": {func(w *tensor.Tensor) { initial.TruncNormal(w, 0, 0.5, -0.5, 0.5) }, [2]float64{0.5, 0.5 * 0.5396}},
 		"constant":  {func(w *tensor.Tensor) { initial.Constant(w, 0) }, [2]float64{0, 0}},
 	} {
@@ -167,7 +168,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// If a layer has no bias, the error says so.
+// The error for a nil bias says that the layer has no bias.
 func TestNothingToInitialise(t *testing.T) {
 	for name, f := range map[string]func(w *tensor.Tensor){
 		"constant": func(w *tensor.Tensor) { initial.Constant(w, 0) }, "kaiming_uniform": func(w *tensor.Tensor) { initial.KaimingUniform(w, 1) },

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/optim/internal/exact"
 )
 
-// members checks the schedules of a composed schedule, and returns them as members.
+// members checks the parts of a composed schedule, and returns them as members.
 func members(name string, opt Optimizer, list []Scheduler) []member {
 	if len(list) == 0 {
 		fail(name, "there are no schedules")
@@ -30,7 +30,7 @@ func members(name string, opt Optimizer, list []Scheduler) []member {
 	return out
 }
 
-// trees returns the setting that holds the states of the composed schedules.
+// trees returns the setting that holds the states of the parts of a composed schedule.
 func trees(list []member) setting {
 	get := func() any {
 		out := make([]any, len(list))
@@ -75,7 +75,7 @@ type Sequential struct {
 
 // NewSequential returns a schedule that runs the given schedules one after another. It changes to
 // the next one at each milestone, which is a number of steps. Make the given schedules first, for
-// the same optimizer. Each of them restarts when its turn comes.
+// the same optimizer. Each of them restarts at its milestone.
 func NewSequential(opt Optimizer, list []Scheduler, milestones []int) *Sequential {
 	const name = "SequentialLR"
 	q := &Sequential{opt: opt, list: members(name, opt, list), milestones: slices.Clone(milestones)}
@@ -140,7 +140,7 @@ func (q *Sequential) begin() {
 func (q *Sequential) restart() { q.begin() }
 
 // Chained steps several schedules together. Each schedule starts from the rate that the previous
-// ones have set. Chained is torch's ChainedScheduler.
+// one has set. Chained is torch's ChainedScheduler.
 type Chained struct {
 	opt  Optimizer
 	list []member
@@ -198,13 +198,13 @@ func (c *Chained) restart() { c.begin() }
 // WarmUpConfig configures a warm-up.
 type WarmUpConfig struct {
 	Steps  int     // number of steps of the warm-up
-	Start  float64 // factor of the rate in step 0, in (0, 1]; 0 means 1/Steps
-	Cosine bool    // grow along half a cosine instead of linearly
+	Start  float64 // factor of the initial rate in step 0, in (0, 1]; 0 means 1/Steps
+	Cosine bool    // increase along half a cosine instead of linearly
 }
 
-// NewWarmUp returns a schedule whose rate grows to the initial rate. After the warm-up, the given
-// schedule determines the rate. If it is nil, the rate stays constant. A linear warm-up is torch's
-// SequentialLR of a LinearLR and the given schedule.
+// NewWarmUp returns a schedule whose rate increases to the initial rate. After the warm-up, the
+// schedule then determines the rate. If it is nil, the rate stays constant. A linear warm-up is
+// torch's SequentialLR of a LinearLR and then.
 func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 	const name = "WarmUp"
 	if c.Steps <= 0 {
@@ -228,7 +228,7 @@ func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 		warm = NewLinear(opt, c.Start, 1, c.Steps)
 	}
 	if then == nil {
-		// Start from the initial rate, whatever the rate is now. A [Sequential] does so too.
+		// Start from the initial rate and not from the current one, as a [Sequential] does.
 		for i, g := range opt.Groups() {
 			g.LR = warm.base[i]
 		}

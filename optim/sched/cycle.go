@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/optim/internal/exact"
 )
 
-// spread returns one value for each of n groups. values has one value for all groups, or a value
-// for each.
+// spread returns one value for each of n groups. The slice values has one value for all groups, or
+// a value for each.
 func spread(name, what string, values []float64, n int) []float64 {
 	if len(values) == 1 {
 		out := make([]float64, n)
@@ -23,7 +23,7 @@ func spread(name, what string, values []float64, n int) []float64 {
 	return append([]float64(nil), values...)
 }
 
-// momentum sets the momentum of a group: the option "momentum", or the first of "betas".
+// momentum sets the momentum of a group: the option "momentum", or the first number of "betas".
 type momentum struct{ beta bool }
 
 func momentumOf(name string, opt Optimizer) momentum {
@@ -62,10 +62,10 @@ func keep(g *optim.Group, values map[string]float64) {
 // OneCycleConfig configures a one-cycle policy. Zero values of Rise, Div, FinalDiv, BaseMomentum
 // and MaxMomentum mean torch's defaults: 0.3, 25, 1e4, 0.85 and 0.95.
 type OneCycleConfig struct {
-	MaxLR []float64 // the highest rate: one for all groups, or a rate for each
+	MaxLR []float64 // highest rate: one for all groups, or a rate for each
 	// number of steps of the cycle: torch's total_steps, or epochs times steps_per_epoch
 	Steps int
-	// the fraction of the steps in which the rate rises, torch's pct_start
+	// fraction of the steps in which the rate rises, torch's pct_start
 	Rise                      float64
 	Linear                    bool    // change linearly instead of along half cosines
 	KeepMomentum              bool    // do not change the momentum
@@ -147,7 +147,7 @@ func NewOneCycle(opt Optimizer, c OneCycleConfig) *LR {
 	return l.start()
 }
 
-// A phase goes from one value to another. It names both values by their keys in the groups' Extra.
+// A phase changes a value from a start to an end. It names both by their keys in the groups' Extra.
 type phase struct {
 	end                                    float64
 	fromLR, toLR, fromMomentum, toMomentum string
@@ -191,7 +191,7 @@ func phasesOf(p *[]phase) setting {
 	}}
 }
 
-// stored returns the value of key from a group's Extra, or the group's initial rate.
+// stored returns the number under key in a group's Extra, or the group's initial rate.
 func stored(name string, g *optim.Group, key string) float64 {
 	if key == "initial_lr" {
 		return g.InitialLR
@@ -215,15 +215,16 @@ func between(anneal string, from, to, part float64) float64 {
 type CyclicConfig struct {
 	BaseLR, MaxLR []float64 // bounds of the rate, for all groups or for each group
 	Up, Down      int       // steps of the rise and of the fall; a Down of 0 means Up
-	// "triangular" (also ""); "triangular2", where each cycle is half as high as the cycle before;
-	// or "exp_range", where the height is Gamma to the power of the step
+	// "triangular" (also ""), where all cycles are equally high; "triangular2", where each cycle is
+	// half as high as the previous one; or "exp_range", where the height is Gamma to the power of
+	// the step
 	Mode                      string
 	Gamma                     float64 // base of the height for "exp_range"; 0 means 1
 	KeepMomentum              bool    // do not change the momentum
 	BaseMomentum, MaxMomentum float64 // the momentum is lowest where the rate is highest
 }
 
-// NewCyclic returns torch's CyclicLR. The rate goes linearly up and down between two values. The
+// NewCyclic returns torch's CyclicLR. The rate rises and falls linearly between two values. The
 // momentum falls while the rate rises, and rises while the rate falls (L. Smith, arXiv:1506.01186).
 // torch's scale_fn, a custom function for the height, is not supported.
 func NewCyclic(opt Optimizer, c CyclicConfig) *LR {
@@ -297,6 +298,6 @@ func NewCyclic(opt Optimizer, c CyclicConfig) *LR {
 		return from + float64((top[i]-from)*f*scale(cycle))
 	}
 	l.start()
-	l.base = base // torch always uses the base rates here, and ignores the initial rates
+	l.base = base // like torch, use the base rates and ignore the initial rates
 	return l
 }

@@ -100,7 +100,6 @@ func ExampleNewCosineWarmRestarts() {
 	// 1 0.5 1 0.8536 0.5 0.1464 1 0.9619
 }
 
-// The momentum falls while the rate rises.
 func ExampleNewOneCycle() {
 	opt := one(1)
 	s := sched.NewOneCycle(opt, sched.OneCycleConfig{MaxLR: []float64{1}, Steps: 6, Rise: 0.5, Linear: true})
@@ -121,7 +120,7 @@ func ExampleNewCyclic() {
 	// 0 0.5 1 0.5 0 0.5 1
 }
 
-// The loss does not improve after the first values. When the patience ends, the rate falls.
+// The loss stops improving after the first values. After Patience further values, the rate falls.
 func ExampleNewPlateau() {
 	opt := one(1)
 	s := sched.NewPlateau(opt, sched.PlateauConfig{Patience: 2, Factor: 0.1})

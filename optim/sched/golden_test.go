@@ -104,7 +104,7 @@ var makers = map[string]func(o optim.Optimizer) sched.Schedule{
 	},
 }
 
-// convert converts the recorded JSON to the values that a loader of torch's files returns.
+// convert converts recorded JSON to the values that a loader of torch's files returns.
 func convert(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -141,7 +141,6 @@ func convert(v any) any {
 	return v
 }
 
-// compare reports differences between two trees.
 func compare(t *testing.T, path string, got, want any) {
 	t.Helper()
 	switch w := want.(type) {
@@ -191,8 +190,8 @@ func momentumOf(g *optim.Group) float64 {
 	return v.(float64)
 }
 
-// Learning rates and momenta have PyTorch's bits. The states have PyTorch's names and values. A
-// schedule that loads PyTorch's state continues as PyTorch did.
+// Learning rates and momenta are bitwise equal to PyTorch's. The states have PyTorch's names and
+// values. A schedule that loads PyTorch's state continues as PyTorch did.
 func TestRatesEqualTorch(t *testing.T) {
 	f, err := golden.Open("testdata/sched.safetensors.gz")
 	if err != nil {

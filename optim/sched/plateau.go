@@ -7,15 +7,16 @@ import (
 // PlateauConfig configures a schedule that waits for a plateau. Zero values of Factor, Patience,
 // Threshold and Eps mean torch's defaults, 0.1, 10, 1e-4 and 1e-8.
 type PlateauConfig struct {
-	Max       bool    // whether a larger value is better
-	Factor    float64 // factor of the rate, below 1
-	Patience  int     // values in a row that may fail to be better; -1 means 0
-	Threshold float64 // a better value differs from the best value by more than this fraction
+	Max    bool    // a larger value is better
+	Factor float64 // factor of the rate, below 1
+	// number of consecutive values without an improvement that are tolerated; -1 means 0
+	Patience  int
+	Threshold float64 // an improvement exceeds this fraction of the best value
 	Absolute  bool    // Threshold is an absolute difference, not a fraction
-	Cooldown  int     // number of values that do not count as bad after a change of the rate
-	// lower bounds of the rate: one bound for all groups, or a bound for each group; nil means 0
+	Cooldown  int     // number of values that are ignored after a change of the rate
+	// lower bounds of the rate: one for all groups, or one for each group; nil means 0
 	MinLR []float64
-	Eps   float64 // a change of the rate by at most Eps is not made
+	Eps   float64 // changes of the rate by at most Eps are not made
 }
 
 // Plateau is torch's ReduceLROnPlateau. It lowers the rates when a value no longer improves.
@@ -25,7 +26,7 @@ type Plateau struct {
 	factor, threshold, eps  float64
 	patience, cooldown      int
 	least                   []float64
-	only                    any // the single lower bound for all groups, or nil
+	only                    any // lower bound for all groups; nil if each group has its own
 	best, worst             float64
 	waiting, bad, lastEpoch int
 	last                    []float64
@@ -95,7 +96,8 @@ func (p *Plateau) better(v float64) bool {
 	return v > p.best+p.threshold
 }
 
-// StepMetric passes the newest value of the watched quantity, such as the validation loss.
+// StepMetric records the newest value of the watched quantity, such as the validation loss, and
+// lowers the rates if they are due.
 func (p *Plateau) StepMetric(v float64) {
 	p.lastEpoch++
 	if p.better(v) {

@@ -1,10 +1,10 @@
 // Package sched changes the learning rates of an optimizer from step to step, as
 // torch.optim.lr_scheduler does.
 //
-// A program makes a schedule for an optimizer ([NewCosineAnnealing], [NewOneCycle], …). It calls
-// the schedule's Step after each step of the optimizer or once an epoch, depending on whether the
-// schedule's numbers count steps or epochs. [NewWarmUp], [NewSequential] and [NewChained] combine
-// schedules. [NewPlateau] follows a metric.
+// A program makes a schedule for an optimizer ([NewCosineAnnealing], [NewOneCycle], …). If the
+// schedule's numbers count steps, it calls the schedule's Step after each step of the optimizer. If
+// they count epochs, it calls Step after each epoch. [NewWarmUp], [NewSequential] and [NewChained]
+// combine schedules. [NewPlateau] follows a metric.
 //
 // A schedule begins when it is made. It stores each group's learning rate as the group's InitialLR,
 // unless an earlier schedule has done so. Then it sets the rate of step 0. Some schedules change
@@ -12,13 +12,13 @@
 //
 // As in PyTorch, most schedules compute a rate from the previous rate ("chainable"). So schedules
 // can be combined, and they continue from a rate that the program has changed. In float64 the rates
-// have the same bits as PyTorch's.
+// are bitwise equal to PyTorch's.
 //
 // StateDict and LoadStateDict save and load the state under torch's names. As in PyTorch, loading a
 // schedule does not change the optimizer. The optimizer's own state has the rates. Load it after
 // you have made the schedule.
 //
-// Arguments that make no sense panic with an *[optim.Error]. A tree that does not fit is an
+// Invalid arguments panic with an *[optim.Error]. A tree that does not fit is an
 // *[optim.StateError].
 package sched
 
@@ -50,10 +50,10 @@ type Scheduler interface {
 // A MetricScheduler is a schedule that depends on a measured value, such as the validation loss.
 type MetricScheduler interface {
 	Schedule
-	StepMetric(v float64) // passes the newest value and sets the learning rates
+	StepMetric(v float64) // records the newest value, and sets the learning rates
 }
 
-// member is a schedule that can be part of another schedule.
+// A member is a schedule that can be part of another schedule.
 type member interface {
 	Scheduler
 	optimizer() Optimizer
@@ -64,7 +64,7 @@ type member interface {
 	title() string
 }
 
-// LR is a schedule of learning rates. Its constructor determines which schedule.
+// LR is a schedule of learning rates. The constructor determines its rule.
 type LR struct {
 	name      string
 	opt       Optimizer
@@ -73,14 +73,14 @@ type LR struct {
 	stepCount int
 	initial   bool
 	last      []float64
-	settings  []setting // the schedule's own settings, by torch's names
+	settings  []setting // the schedule's own settings, with torch's names
 
 	// next returns the next rate of group i. lr is the group's present rate.
 	next func(l *LR, i int, lr float64) float64
-	// closed returns the rate from lastEpoch and base alone. If closed is nil, the schedule uses
-	// next.
+	// closed returns the rate as a function of lastEpoch and base only. If closed is nil, the
+	// schedule uses next.
 	closed func(l *LR, base float64) float64
-	// count counts a step in the schedule's own way. If count is nil, lastEpoch grows by one.
+	// count counts a step in the schedule's own way. A nil count adds one to lastEpoch.
 	count func()
 }
 
@@ -88,7 +88,7 @@ func fail(name, format string, a ...any) {
 	panic(&optim.Error{Optimizer: name, Msg: fmt.Sprintf(format, a...)})
 }
 
-// finite panics for an argument that would make all rates NaN or infinite.
+// finite panics if v is NaN or infinite, because all rates would then be NaN or infinite.
 func (l *LR) finite(what string, v float64) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		fail(l.name, "%s is %v", what, v)
@@ -200,8 +200,8 @@ func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 }
 
 // NewConstant returns torch's ConstantLR. It multiplies the rate by factor, in [0, 1], for the
-// given number of steps. After that it restores the initial rate, also for a factor of 0. (For a
-// factor of 0, torch divides by 0 and fails.)
+// given number of steps. After that it restores the initial rate, even if factor is 0. (torch
+// divides by 0 in this case and fails.)
 func NewConstant(opt Optimizer, factor float64, steps int) *LR {
 	l := &LR{name: "ConstantLR", opt: opt}
 	if !(factor >= 0 && factor <= 1) {
@@ -228,8 +228,8 @@ func NewConstant(opt Optimizer, factor float64, steps int) *LR {
 	return l.start()
 }
 
-// NewLinear returns torch's LinearLR. The factor of the rate changes linearly in the given number
-// of steps. The arguments start and end are its first and last value.
+// NewLinear returns torch's LinearLR. The factor of the rate changes linearly from start to end in
+// the given number of steps.
 func NewLinear(opt Optimizer, start, end float64, steps int) *LR {
 	l := &LR{name: "LinearLR", opt: opt}
 	if !(start > 0 && start <= 1) {

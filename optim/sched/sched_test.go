@@ -126,7 +126,8 @@ func TestCosineWarmUp(t *testing.T) {
 	}
 }
 
-// TestConstantZero checks that the rate comes back after a factor of 0, where torch divides by 0.
+// TestConstantZero checks that the initial rate is restored after a factor of 0, where torch
+// divides by 0.
 func TestConstantZero(t *testing.T) {
 	o := newOptimizer("sgd")
 	initial := o.LR()
@@ -139,8 +140,8 @@ func TestConstantZero(t *testing.T) {
 	}
 }
 
-// TestOneCycleEnds steps beyond the end of the cycle. Users usually cause this with a number of
-// epochs instead of steps.
+// TestOneCycleEnds makes steps after the end of the cycle. Users usually do so because they pass a
+// number of epochs instead of steps.
 func TestOneCycleEnds(t *testing.T) {
 	s := sched.NewOneCycle(one(1), sched.OneCycleConfig{MaxLR: []float64{1}, Steps: 2})
 	defer func() {

@@ -10,8 +10,7 @@ import (
 )
 
 // A setting is an entry of a schedule's state. get returns its value for a tree. set checks a value
-// from a tree. set returns the function that stores the value, or a text that says what is wrong
-// with it.
+// from a tree, and returns a function that stores it, or a string that says what is wrong with it.
 type setting struct {
 	name string
 	get  func() any
@@ -83,7 +82,7 @@ func constant(name string, v any) setting {
 	return setting{name, func() any { return v }, func(any) (func(), string) { return func() {}, "" }}
 }
 
-// reals returns the entry of a list with a number for each group.
+// reals returns the entry of a list with one number for each group.
 func reals(name string, p *[]float64) setting {
 	get := func() any {
 		out := make([]any, len(*p))
@@ -131,8 +130,8 @@ func integerEntries(name string, p *[]int) setting {
 	}}
 }
 
-// counter returns the entry of a sorted list of integers. torch stores it as a map from each number
-// to the number of its occurrences.
+// counter returns the entry of a sorted list of integers. torch stores such a list as a map from
+// each number to the number of its occurrences.
 func counter(name string, p *[]int) setting {
 	get := func() any {
 		out := map[int64]any{}
@@ -196,8 +195,8 @@ func load(name string, plan []setting, m map[string]any) error {
 	return nil
 }
 
-// read checks a tree and returns the functions that store its values. torch's internal entries may
-// be missing.
+// read checks a tree and returns the functions that store its values. It also returns the path of a
+// wrong value, and what is wrong with it. torch's internal entries may be missing.
 func read(plan []setting, m map[string]any) (apply []func(), path, wrong string) {
 	for _, s := range plan {
 		v, ok := m[s.name]

@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/profile/memsnap"
 )
 
-// exercise is a script that is appended to a page. It operates the page as a reader would, and
+// exercise is a script that the test appends to a page. It operates the page as a reader would, and
 // records the results.
 const exercise = `<script>
 (function () {
@@ -52,9 +52,9 @@ const exercise = `<script>
 })();
 </script></body>`
 
-// TestBrowser renders a page in the browser that FLAMBEAU_CHROMIUM names. No script may fail.
-// .ci/run browser sets the variable. Without the variable, only TestPageIsSelfContained and the
-// tests of the data run.
+// TestBrowser renders a page in the browser whose path is in FLAMBEAU_CHROMIUM. No script may fail.
+// .ci/run browser sets the variable. Without it, TestPageIsSelfContained and the tests of the data
+// still run.
 func TestBrowser(t *testing.T) {
 	chromium := os.Getenv("FLAMBEAU_CHROMIUM")
 	if chromium == "" {
@@ -116,7 +116,7 @@ func TestBrowser(t *testing.T) {
 			t.Errorf("%s reads %q", name, text)
 		}
 	}
-	// the text is in the title and in the heading
+	// in the title and in the heading
 	if n := strings.Count(out.String(), fmt.Sprintf("Memory of %s", s.Device)); n != 2 {
 		t.Errorf("the title is there %d times", n)
 	}

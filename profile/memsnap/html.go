@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// limits for each device, which bound the size of a page
+// limits on the data of each device, which bound the size of a page
 const (
 	maxPoints   = 1200
 	maxRows     = 100
@@ -26,7 +26,7 @@ const (
 //go:embed page.html
 var pageHTML []byte
 
-// dataMark marks the place in the page where the data is inserted.
+// dataMark is the part of the page that the data replaces.
 var dataMark = []byte(`{"devices":[]}`)
 
 // WriteHTML writes a page that shows the snapshots. The page needs no network and no other file.
@@ -38,7 +38,7 @@ func WriteHTML(w io.Writer, snaps ...*device.MemorySnapshot) error {
 	for _, s := range snaps {
 		page.Devices = append(page.Devices, describe(s))
 	}
-	// json.Marshal escapes <, > and &, so that no text can end the script element
+	// json.Marshal escapes <, > and &, so no text can end the script element
 	data, err := json.Marshal(page)
 	if err != nil {
 		return &Error{Err: err}
@@ -91,7 +91,7 @@ type deviceData struct {
 	Categories   []string      `json:"categories"`
 	Stacks       [][]string    `json:"stacks"`
 	LastEvents   []eventData   `json:"lastEvents"`
-	// the number of events at the end of the history that the page lists
+	// number of events at the end of the history that the page lists
 	LastCount int         `json:"lastCount"`
 	OOMs      []eventData `json:"ooms"`
 	OOMCount  int         `json:"oomCount"`
@@ -124,7 +124,7 @@ type segmentData struct {
 	Stream     int         `json:"stream"`
 	Kind       string      `json:"kind"`
 	Expandable bool        `json:"expandable"`
-	Blocks     [][5]uint64 `json:"blocks"` // size, requested size, state, owner, category
+	Blocks     [][5]uint64 `json:"blocks"` // size, requested size, state, owner and category
 }
 
 type eventData struct {
@@ -140,7 +140,7 @@ type eventData struct {
 	Free     uint64  `json:"free"`
 }
 
-// tables hold each text once. The data refers to texts by number.
+// tables hold each string once. The data refers to strings by number.
 type tables struct {
 	s          *device.MemorySnapshot
 	d          *deviceData
@@ -150,7 +150,7 @@ type tables struct {
 	streams    map[uint64]int
 }
 
-// stream returns a number for a stream. The stream's own name is a handle of the driver.
+// stream returns a number for a stream, since its handle in the driver says nothing to a reader.
 func (t *tables) stream(handle uint64) int {
 	n, ok := t.streams[handle]
 	if !ok {
@@ -256,7 +256,7 @@ func (t *tables) table(live map[uint64]alive, bytes uint64, event int) tableData
 	return out
 }
 
-// segments describes the largest segments. They have at most a fixed number of blocks together.
+// segments describes the largest segments, up to a fixed total number of blocks.
 func (t *tables) segments() {
 	t.d.Segments = []segmentData{}
 	order := make([]int, len(t.s.Segments))
@@ -296,7 +296,7 @@ func (t *tables) segments() {
 	}
 }
 
-// events describes the latest events, and all failed allocations.
+// events describes the latest events, and all allocations that have failed.
 func (t *tables) events(h *history) {
 	if len(t.s.Events) == 0 {
 		return
@@ -313,7 +313,7 @@ func (t *tables) events(h *history) {
 	for i := len(t.s.Events) - 1; i >= 0 && len(t.d.LastEvents) < maxEvents; i-- {
 		e := t.s.Events[i]
 		t.d.LastCount++
-		if freedAtOnce(t.s.Events, i) { // the free is listed with the event that completes it
+		if freedAtOnce(t.s.Events, i) { // listed with the event that completes the free
 			last := &t.d.LastEvents[len(t.d.LastEvents)-1]
 			last.Action, last.Sequence, last.Stack = "free", e.Sequence, t.stack(e.Stack)
 			continue

@@ -2,8 +2,8 @@
 // browser, or the pickle that PyTorch's memory viewer reads.
 //
 // A device records its history after RecordMemoryHistory. Its MemorySnapshot is the argument of
-// [Write]. The ending of the file's name chooses the format: .html or .pickle. The pickle has the
-// format of torch.cuda.memory._dump_snapshot, for https://pytorch.org/memory_viz.
+// [Write]. The extension of the file's name chooses the format: .html or .pickle. The pickle has
+// the format of torch.cuda.memory._dump_snapshot, for https://pytorch.org/memory_viz.
 //
 // The page is one file without references to anything else. It shows:
 //
@@ -13,8 +13,8 @@
 //   - the blocks of each segment, and the last events.
 //
 // The page's size is bounded, whatever the length of the history. The timeline has at most 1,200
-// points. A point stands for several events, and shows the highest of them, so no peak is lost.
-// Tables and drawings say how much they leave out.
+// points. A point stands for several events, and shows the maximum over them, so no peak is lost.
+// Tables and charts say how much they leave out.
 //
 // The pickle has every event and frame. Categories that PyTorch's viewer does not know become the
 // viewer's category "unknown".
@@ -53,9 +53,9 @@ func (e *Error) Unwrap() error { return e.Err }
 // errNone is the cause if there are no snapshots to write.
 var errNone = errors.New("no snapshot was given; cuda.MemorySnapshot(dev) takes one")
 
-// Write writes the snapshots of one or more devices to a file. The ending of the file's name
-// chooses the format. It is a page for .html and .htm, and PyTorch's pickle for .pickle and .pkl.
-// Write replaces an existing file when the new one is complete.
+// Write writes the snapshots of one or more devices to a file. The extension of path chooses the
+// format: a page for .html and .htm, and PyTorch's pickle for .pickle and .pkl. Write replaces an
+// existing file when the new one is complete.
 func Write(path string, snaps ...*device.MemorySnapshot) error {
 	var write func(io.Writer, ...*device.MemorySnapshot) error
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
@@ -88,7 +88,7 @@ func Write(path string, snaps ...*device.MemorySnapshot) error {
 	return nil
 }
 
-// checked returns an error if there is nothing to write.
+// checked returns an error if there are no snapshots to write.
 func checked(snaps []*device.MemorySnapshot) error {
 	for _, s := range snaps {
 		if s == nil {

@@ -86,8 +86,8 @@ func TestPickle(t *testing.T) {
 	}
 }
 
-// TestReplay checks the timeline's first and last points, its peak and its groups. The ring of the
-// recording has dropped events.
+// TestReplay checks the timeline's first and last points, its peak and its groups. The ring buffer
+// of the recording has dropped the oldest events.
 func TestReplay(t *testing.T) {
 	s := sample()
 	first, last := initial(s), final(s)
@@ -173,7 +173,7 @@ func long(events int) *device.MemorySnapshot {
 }
 
 // TestBoundedPage checks that the page of a long history is not much larger than that of a short
-// history. The page says what it leaves out.
+// one. The page must say what it leaves out.
 func TestBoundedPage(t *testing.T) {
 	for _, events := range []int{15_000, 90_000} {
 		s := long(events)
@@ -222,7 +222,8 @@ func TestPageIsSelfContained(t *testing.T) {
 			t.Errorf("the page has %q in it", bad)
 		}
 	}
-	if n := strings.Count(page, "http://"); n != 1 { // the namespace of SVG, which is never loaded
+	// the namespace of SVG, which no browser loads
+	if n := strings.Count(page, "http://"); n != 1 {
 		t.Errorf("%d addresses", n)
 	}
 	_, rest, _ := strings.Cut(page, `<script id="data" type="application/json">`)
@@ -242,8 +243,8 @@ func (f *failing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestFiles checks that files are complete and have the format of their name. Errors are typed and
-// name the file.
+// TestFiles checks that files are complete and have the format of their extension. Errors are typed
+// and name the file.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.html", "a.HTM", "a.pickle", "a.pkl"} {

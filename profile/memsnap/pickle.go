@@ -18,7 +18,7 @@ func WritePickle(w io.Writer, snaps ...*device.MemorySnapshot) error {
 		return err
 	}
 	p := &pickler{w: w, strings: map[string]uint32{}}
-	p.op(0x80, 4) // protocol 4, where MEMOIZE has no index
+	p.op(0x80, 4) // protocol 4, in which MEMOIZE has no index
 	p.op('}', '(')
 	p.key("segments")
 	p.segments(snaps)
@@ -43,16 +43,15 @@ func WritePickle(w io.Writer, snaps ...*device.MemorySnapshot) error {
 	return nil
 }
 
-// pickler writes a pickle of protocol 4. It uses only those opcodes that PyTorch's viewer can
-// decode. The viewer's decoder does not support classes, or appending more than a thousand items by
-// one opcode.
+// pickler writes a pickle of protocol 4. It uses only opcodes that PyTorch's viewer can decode. The
+// viewer does not support classes, or an opcode that appends more than a thousand items.
 type pickler struct {
 	w       io.Writer
 	buf     []byte
 	err     error
-	memo    uint32 // number of memoised objects
+	memo    uint32 // number of memoised objects so far
 	strings map[string]uint32
-	stacks  map[int]uint32 // memo numbers of the stacks of the current snapshot
+	stacks  map[int]uint32 // memo numbers of the current snapshot's stacks
 	owners  map[int]uint32
 	frames  map[device.Frame]uint32
 }
@@ -88,7 +87,7 @@ func (p *pickler) get(i uint32) {
 	}
 }
 
-// str writes a string. If it has written the string before, it writes a reference.
+// str writes a string, or a reference if the string was written before.
 func (p *pickler) str(s string) {
 	if i, ok := p.strings[s]; ok {
 		p.get(i)
@@ -135,7 +134,7 @@ func (p *pickler) text(name, v string) {
 	p.str(v)
 }
 
-// list writes n items.
+// list writes a list of n items, each by calling item.
 func (p *pickler) list(n int, item func(i int)) {
 	p.op(']')
 	for i := 0; i < n; i += batch {
@@ -147,7 +146,7 @@ func (p *pickler) list(n int, item func(i int)) {
 	}
 }
 
-// stack writes a list of frames. If it has written the list before, it writes a reference.
+// stack writes a list of frames, or a reference if the list was written before.
 func (p *pickler) stack(s *device.MemorySnapshot, i int) {
 	if i < 0 || i >= len(s.Stacks) {
 		i = 0
@@ -164,8 +163,8 @@ func (p *pickler) stack(s *device.MemorySnapshot, i int) {
 	p.stacks[i] = p.memoise()
 }
 
-// owned writes the stack of an allocation. The first line of the stack describes the owner, because
-// PyTorch's viewer has no other place for this.
+// owned writes the stack of an allocation. Its first line describes the owner, for which PyTorch's
+// viewer has no field.
 func (p *pickler) owned(s *device.MemorySnapshot, i int) {
 	if i <= 0 || i >= len(s.Owners) {
 		p.stack(s, 0)
@@ -179,7 +178,7 @@ func (p *pickler) owned(s *device.MemorySnapshot, i int) {
 	var frames []device.Frame
 	if o.Stack > 0 && o.Stack < len(s.Stacks) {
 		frames = s.Stacks[o.Stack]
-		o.Where = "" // the stack shows the line
+		o.Where = "" // the stack already shows the line
 	}
 	p.writeFrames(append([]device.Frame{{Function: o.String(), File: "op"}}, frames...))
 	p.owners[i] = p.memoise()
@@ -220,7 +219,7 @@ func (p *pickler) segments(snaps []*device.MemorySnapshot) {
 	p.op(']')
 	for _, s := range snaps {
 		p.begin()
-		// caused has the number of the stack of each segment's allocation.
+		// caused maps each segment to the number of the stack that allocated it.
 		caused := map[uintptr]int{}
 		for _, e := range s.Events {
 			if e.Action == device.ActionSegmentAlloc || e.Action == device.ActionSegmentMap {
@@ -280,11 +279,11 @@ func (p *pickler) segment(s *device.MemorySnapshot, g *device.MemorySegment, cau
 	p.op('u')
 }
 
-// states are the names of states in PyTorch's files. PyTorch's documentation uses another name for
-// a waiting block.
+// states are the names of block states in PyTorch's files. PyTorch's documentation has another name
+// for the state of a waiting block.
 var states = [...]string{device.BlockInactive: "inactive", device.BlockActiveAllocated: "active_allocated", device.BlockActiveAwaitingFree: "active_pending_free"}
 
-// unknown is the viewer's name for a missing category. The viewer needs at least one event with
+// unknown is the viewer's name for a missing category. The viewer requires at least one event with
 // this category.
 const unknown = "unknown"
 

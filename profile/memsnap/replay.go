@@ -15,10 +15,11 @@ type alive struct {
 	category        string
 }
 
-// state is the contents of an allocator at one moment of a history.
+// state is the state of an allocator at one event of a history.
 type state struct {
-	live, waiting map[uint64]alive // blocks, by the number of their allocation
-	// bytes of the blocks in live, of the blocks in waiting, and of segments
+	// live blocks and waiting blocks, by the number of their allocation
+	live, waiting map[uint64]alive
+	// total bytes of live blocks, of waiting blocks, and of segments
 	allocated, late, mapped uint64
 }
 
@@ -43,7 +44,6 @@ func (s *state) remove(m map[uint64]alive, sum *uint64, n uint64) {
 	}
 }
 
-// apply applies an event.
 func (s *state) apply(e device.HistoryEvent) {
 	a := alive{e.Size, e.Requested, e.Owner, e.Category}
 	switch e.Action {
@@ -61,7 +61,6 @@ func (s *state) apply(e device.HistoryEvent) {
 	}
 }
 
-// undo reverses an event.
 func (s *state) undo(e device.HistoryEvent) {
 	a := alive{e.Size, e.Requested, e.Owner, e.Category}
 	switch e.Action {
@@ -97,8 +96,8 @@ func final(s *device.MemorySnapshot) *state {
 	return st
 }
 
-// initial returns the state before the snapshot's first event. It starts from the final state and
-// reverses all events. So it works even if the ring of the recording has dropped older events.
+// initial returns the state before the snapshot's first event. It undoes all events from the final
+// state backward. So it works even if the ring buffer of the recording has dropped older events.
 func initial(s *device.MemorySnapshot) *state {
 	st := final(s)
 	for i := len(s.Events) - 1; i >= 0; i-- {
@@ -107,7 +106,7 @@ func initial(s *device.MemorySnapshot) *state {
 	return st
 }
 
-// the groupings in which the timeline can be stacked
+// groupings by which the timeline can be stacked
 const (
 	byCategory = iota
 	byOp
@@ -124,7 +123,7 @@ const (
 	maxGroups   = 10
 )
 
-// group returns the name of a block's group in a grouping.
+// group returns the name of a block's group, where by is the grouping.
 func group(s *device.MemorySnapshot, a alive, by int) string {
 	name := ""
 	o := owner(s, a.owner)
@@ -154,8 +153,8 @@ func owner(s *device.MemorySnapshot, i int) device.MemoryOwner {
 	return s.Owners[i]
 }
 
-// point is a point of the timeline. It stands for several events, and shows the highest moment
-// among them.
+// point is a point of the timeline. It stands for several events, and shows the state with the most
+// memory among them.
 type point struct {
 	event    int // number of events so far
 	time     int64
@@ -175,8 +174,7 @@ type history struct {
 	oom       int
 }
 
-// timeline replays the events and reduces them to a history. The second argument is the largest
-// number of points that the history may have.
+// timeline replays the events and reduces them to a history with at most most points.
 func timeline(s *device.MemorySnapshot, most int) *history {
 	h := &history{}
 	// The first pass finds the peak, and the groups that are among the largest at any time.
@@ -246,7 +244,7 @@ func timeline(s *device.MemorySnapshot, most int) *history {
 		for by := range groupings {
 			i, ok := index[by][group(s, a, by)]
 			if !ok {
-				i = len(now[by]) - 1 // the group of all others
+				i = len(now[by]) - 1 // the group for all others
 			}
 			if sign {
 				now[by][i] += a.size
@@ -275,7 +273,7 @@ func timeline(s *device.MemorySnapshot, most int) *history {
 	h.points = append(h.points, at(0, start))
 	step := max(1, (len(s.Events)+most-2)/max(most-1, 1))
 	var best point
-	last := -1 // the last event of the previous point
+	last := -1 // index of the last event of the previous point
 	have := false
 	for i, e := range s.Events {
 		switch e.Action {
@@ -305,7 +303,7 @@ func timeline(s *device.MemorySnapshot, most int) *history {
 }
 
 // freedAtOnce reports whether event i is a free that the next event completes. The timeline does
-// not show the moment between the two events.
+// not show the state between the two events.
 func freedAtOnce(events []device.HistoryEvent, i int) bool {
 	return events[i].Action == device.ActionFreeRequested && i+1 < len(events) && events[i+1].Action == device.ActionFreeCompleted &&
 		events[i+1].Number == events[i].Number
@@ -318,18 +316,19 @@ type row struct {
 	blocks        int
 	bytes, wasted uint64
 	stack         int
-	text          string // key by which the rows are sorted
+	text          string // sort key
 }
 
-// rows groups blocks by their owner's description and their category. The largest rows come first.
+// rows groups blocks by category and by the description of their owner. The largest rows come
+// first.
 func rows(s *device.MemorySnapshot, live map[uint64]alive) []row {
 	type key struct {
 		owner    int
 		category string
 	}
 	at, text := map[key]*row{}, map[string]*row{}
-	// Sort the numbers. Then the same stack is shown each time, if several owners have the same
-	// description.
+	// Go through the blocks in order, so that a group of owners always shows the same one of its
+	// stacks.
 	for _, n := range slices.Sorted(maps.Keys(live)) {
 		a := live[n]
 		k := key{a.owner, a.category}

@@ -32,7 +32,7 @@ func histogramOf(values []float64) histogram {
 	}
 	h.limits, h.counts = make([]float64, buckets), make([]float64, buckets)
 	for i := range h.limits {
-		// scale the values before the subtraction, since most - least may overflow
+		// scale the values before they are subtracted, since most - least may overflow
 		part := float64(i+1) / buckets
 		h.limits[i] = h.least*(1-part) + h.most*part
 	}

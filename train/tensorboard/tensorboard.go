@@ -29,8 +29,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A Writer appends to one event file. Several goroutines may call its methods. Events reach the
-// file by Flush or Close, and every few seconds while new events arrive.
+// A Writer appends to one event file. Several goroutines may call its methods. Events are written
+// to the file by Flush and Close, and every few seconds as long as new events arrive.
 type Writer struct {
 	mu      sync.Mutex
 	f       *os.File
@@ -39,14 +39,14 @@ type Writer struct {
 	err     error // the first error; after it, events are dropped
 }
 
-// flushEvery is the age at which buffered events are written, when the next event arrives.
+// flushEvery is the age after which buffered events are written, when the next event arrives.
 const flushEvery = 2 * time.Second
 
 var files atomic.Int64
 
 // NewWriter creates dir if needed, and a new event file in it. Several files in a directory belong
-// to one run. If a training is resumed at a step, [Writer.Restart] hides this and later steps in
-// earlier files.
+// to one run. If a training resumes at a step, call [Writer.Restart] to hide this and later steps
+// of earlier files.
 func NewWriter(dir string) (*Writer, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("tensorboard: %w", err)
@@ -73,7 +73,7 @@ func NewWriter(dir string) (*Writer, error) {
 // Path returns the name of the event file.
 func (w *Writer) Path() string { return w.f.Name() }
 
-// Restart marks that the run continues at a step. TensorBoard then ignores earlier events of this
+// Restart records that the run continues at a step. TensorBoard then ignores earlier events of this
 // and later steps.
 func (w *Writer) Restart(step int) { w.event(step, fieldSessionLog, varint(nil, 1, 1)) }
 
@@ -104,7 +104,7 @@ func (w *Writer) Histogram(tag string, values []float64, step int) {
 	w.summary(step, tag, lengthed(nil, 5, b))
 }
 
-// Image adds a picture, encoded as PNG.
+// Image adds an image, encoded as PNG.
 func (w *Writer) Image(tag string, m image.Image, step int) error {
 	var b bytes.Buffer
 	if err := png.Encode(&b, m); err != nil {
@@ -148,7 +148,7 @@ func (w *Writer) fail(err error) {
 	}
 }
 
-// field numbers of Event
+// field numbers in the message Event
 const (
 	fieldFileVersion = 3
 	fieldSummary     = 5
@@ -176,7 +176,7 @@ func (w *Writer) event(step int, field protowire.Number, body []byte) {
 	}
 }
 
-// encode returns an Event.
+// encode returns an encoded Event.
 func encode(wall float64, step int, field protowire.Number, body []byte) []byte {
 	b := double(nil, 1, wall)
 	return lengthed(varint(b, 2, uint64(int64(step))), field, body)
@@ -184,7 +184,7 @@ func encode(wall float64, step int, field protowire.Number, body []byte) []byte 
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked returns the checksum of a TFRecord.
+// masked returns the masked checksum of a TFRecord.
 func masked(b []byte) uint32 {
 	c := crc32.Checksum(b, castagnoli)
 	return (c>>15 | c<<17) + 0xa282ead8

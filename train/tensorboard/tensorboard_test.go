@@ -149,12 +149,12 @@ func TestErrorsAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.f.Close() // closing the file simulates a disk that was removed
+	w.f.Close() // as if the disk were removed
 	w.Scalar("x", 1, 1)
 	if err := w.Flush(); err == nil || !strings.HasPrefix(err.Error(), "tensorboard: ") {
 		t.Fatal(err)
 	}
-	w.Scalar("x", 1, 2) // the event is dropped, and nothing panics
+	w.Scalar("x", 1, 2) // the event is dropped without a panic
 	if err := w.Close(); err == nil {
 		t.Fatal("Close says it again")
 	}

@@ -1,7 +1,7 @@
 // Package exact computes the few functions that schedules and bias corrections use. The results are
 // correctly rounded, except in about one of 2⁴⁰ cases. C libraries, and with them Python and
-// PyTorch, nearly always return the correctly rounded result too. So the numbers here have the same
-// bits as PyTorch's. The numbers of package math may differ in the last bits.
+// PyTorch, nearly always return the correctly rounded result too. So the numbers are bitwise equal
+// to PyTorch's. The results of package math may differ in the last bits.
 //
 // The method is arithmetic with numbers that are sums of two float64. Such a sum has about 104 bits
 // (T. Dekker, "A Floating-Point Technique for Extending the Available Precision", 1971). The
@@ -13,7 +13,7 @@ import "math"
 // A pair is the sum of hi and lo, where |lo| ≤ ulp(hi)/2.
 type pair struct{ hi, lo float64 }
 
-// quick returns a + b. It requires |a| ≥ |b|.
+// quick returns a + b as a pair. It requires |a| ≥ |b|.
 func quick(a, b float64) pair {
 	s := a + b
 	return pair{s, b - (s - a)}
@@ -51,7 +51,7 @@ func (a pair) div(b pair) pair {
 	return quick(q, p).add(pair{r.hi / b.hi, 0})
 }
 
-// scale returns a·f. The result is exact, because f is a power of two.
+// scale returns a·f. f must be a power of two, so the result is exact.
 func (a pair) scale(f float64) pair { return pair{a.hi * f, a.lo * f} }
 
 func (a pair) value() float64 { return a.hi + a.lo }
@@ -124,8 +124,8 @@ func Cos(x float64) float64 {
 		return math.Cos(x)
 	}
 	k := math.RoundToEven(x / (math.Pi / 2))
-	// The exact π/2 is halfPi - 1.497…e-33. Each product with a part of halfPi is exact, so a
-	// result near 0 keeps its precision.
+	// π/2 is halfPi - 1.497…e-33. The products with the two parts of halfPi are exact, so a result
+	// near 0 keeps its precision.
 	r := pair{x, 0}.add(product(-k, halfPi.hi)).add(product(-k, halfPi.lo)).add(pair{1.497384904859169777e-33 * k, 0})
 	switch int64(k) & 3 {
 	case 0:

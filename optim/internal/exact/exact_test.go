@@ -43,8 +43,7 @@ func TestPowOfWholeNumbers(t *testing.T) {
 	}
 }
 
-// The exponent is n/4, so a correctly rounded root can be checked by its fourth power, which is
-// close to xⁿ.
+// The exponent is n/4. So a result can be checked by its fourth power, which must be near xⁿ.
 func TestPowOfFractions(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
