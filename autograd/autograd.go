@@ -106,8 +106,8 @@ func result(op string, f func(x []*tensor.Tensor) *tensor.Tensor, x []*tensor.Te
 	return y
 }
 
-// spread puts the gradients of the differentiable inputs in their places among all inputs. The
-// places of inputs that are not differentiable are nil.
+// spread returns one gradient for each leaf. It puts the gradients of the differentiable inputs, in
+// order, at the indices of these inputs. The entries of all other inputs are nil.
 func spread(leaves, grads []*tensor.Tensor) []*tensor.Tensor {
 	out := make([]*tensor.Tensor, len(leaves))
 	k := 0

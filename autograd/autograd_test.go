@@ -192,8 +192,8 @@ func TestGrad(t *testing.T) {
 	})
 }
 
-// scaled returns the function x³·k. Its VJP uses 3x²·by as the derivative, which is right if by
-// equals k.
+// scaled returns the function x³·k. Its VJP computes the derivative with the factor by in place of
+// k. So the derivative is right only if both factors are equal.
 func scaled(k, by float64) *autograd.Func {
 	return &autograd.Func{Name: "scaled",
 		Forward: func(c *tensor.Context, in []*tt) *tt { c.Save(in[0]); return in[0].PowScalar(3).MulScalar(k) },

@@ -303,7 +303,7 @@ func TestAutocastShared(t *testing.T) {
 }
 
 // Every [Function] of packages tensor and nn that is passed to Apply has an autocast class. A new
-// op needs one line.
+// function needs a line in autocastclass.go.
 func TestAutocastClasses(t *testing.T) {
 	forward := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Forward\((?:\w+,? )?\*(?:tensor\.)?Context, (?:\w+ )?\[\]\*(?:tensor\.)?Tensor\)`)
 	class := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Autocast\(\) (?:tensor\.)?AutocastClass`)
@@ -343,8 +343,8 @@ func TestAutocastClasses(t *testing.T) {
 	}
 }
 
-// A loss is kept when the scope of autocast closes, as in PyTorch's examples, and is differentiated
-// outside of it.
+// A loss is kept when the scope with autocast closes, as in PyTorch's examples. Backward then runs
+// outside of that scope.
 func TestAutocastLossKept(t *testing.T) {
 	Do(func(s *Scope) {
 		w := s.Ones(4, 4).RequiresGrad()

@@ -23,7 +23,7 @@ type Compiled struct {
 	forms  []*compiledForm // the most recently used form first
 }
 
-// compiledForm is the function for operands of certain shapes, under certain modes.
+// compiledForm is the compiled function for one combination of operand shapes and modes.
 type compiledForm struct {
 	modes   compiledModes
 	shapes  []compiledOperand
@@ -31,7 +31,7 @@ type compiledForm struct {
 	warm    int       // calls that still run eagerly
 	inputs  []*Tensor // the operands of the graph, which each call overwrites
 	results []*Tensor
-	eager   bool // the work cannot be captured, and report was told
+	eager   bool // the work cannot be captured, and OrEager's function has received the error
 }
 
 type compiledOperand struct {
@@ -59,7 +59,8 @@ func (c compiledModes) option(m *modes) {
 	m.dev, m.gen, m.anomaly, m.autocast, m.floatType = c.dev, c.gen, c.anomaly, c.autocast, c.floatType
 }
 
-// compiledForms bounds how many graphs a Compiled keeps. The least recently used one is closed.
+// compiledForms is the maximum number of graphs that a Compiled keeps. Then it closes the least
+// recently used graph.
 const compiledForms = 16
 
 // A CompileOption changes what [Compile] does.
@@ -160,7 +161,7 @@ func (c *Compiled) Call(s *Scope, x ...*Tensor) []*Tensor {
 	return f.replay(s, x)
 }
 
-// form returns the form for these modes and operands.
+// form returns the compiledForm for these modes and operands.
 func (c *Compiled) form(m compiledModes, shapes []compiledOperand) *compiledForm {
 	f := &compiledForm{modes: m, shapes: shapes, warm: c.warm}
 	i := slices.IndexFunc(c.forms, func(f *compiledForm) bool { return f.modes == m && slices.Equal(f.shapes, shapes) })
@@ -172,7 +173,7 @@ func (c *Compiled) form(m compiledModes, shapes []compiledOperand) *compiledForm
 	if len(c.forms) > compiledForms {
 		last := c.forms[compiledForms]
 		c.forms = c.forms[:compiledForms]
-		_ = last.close() // the error of close is dropped
+		_ = last.close()
 	}
 	return f
 }
@@ -252,7 +253,6 @@ func (f *compiledForm) replay(s *Scope, x []*Tensor) []*Tensor {
 	return y
 }
 
-// free frees the operands of the graph.
 func (f *compiledForm) free() {
 	for _, t := range f.inputs {
 		t.Free()
@@ -260,7 +260,6 @@ func (f *compiledForm) free() {
 	f.inputs = nil
 }
 
-// close closes the form's graph.
 func (f *compiledForm) close() (err error) {
 	if f.graph != nil {
 		err = f.graph.Close()

@@ -90,7 +90,7 @@ func TestConvTwoDevices(t *testing.T) {
 	})
 }
 
-// Integers of every width wrap, on both devices.
+// TestConvIntegers checks that convolutions of integers of every width wrap around on overflow.
 func TestConvIntegers(t *testing.T) {
 	gpu := oneGPU(t)
 	for _, ty := range []dtype.Type{dtype.I64, dtype.I32, dtype.I16, dtype.I8, dtype.U8} {
@@ -183,7 +183,7 @@ func ExampleTensor_Conv2d() {
 	// [1, 1, 2, 2]
 }
 
-// A transposed convolution returns the shape of the input of the convolution with the same options.
+// A transposed convolution restores the shape of the input of a convolution with the same options.
 func ExampleTensor_ConvTranspose2d() {
 	small := tensor.Ones(1, 8, 7, 7)
 	w := tensor.Ones(8, 3, 3, 3)

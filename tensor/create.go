@@ -365,7 +365,7 @@ func alike(v reflect.Value, dims []int, depth int) error {
 	return nil
 }
 
-// elementType maps a Go type to an element type. conv says that Go stores the values in another
+// elementType maps a Go type to an element type. conv is true if Go stores the values in another
 // form, so that they must be converted.
 func elementType(t reflect.Type) (e dtype.Type, conv bool, err error) {
 	switch t {

@@ -154,7 +154,7 @@ type gatherDevicesFunc struct {
 func (gatherDevicesFunc) Name() string         { return "gather_to_device" }
 func (gatherDevicesFunc) CrossesDevices() bool { return true }
 
-// Forward copies each operand directly to its place in the result, if that place is dense.
+// Forward copies each operand directly to its part of the result, if that part is dense.
 func (f gatherDevicesFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	op, s := f.Name(), c.Scope()
 	y := alloc(op, s, f.dev, in[0].dtype, f.out)

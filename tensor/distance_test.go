@@ -83,7 +83,7 @@ func TestCdistSpecialValues(t *testing.T) {
 	for _, p := range []float64{0, 1, 2, 3, math.Inf(1)} {
 		got := tensor.Data[float32](s.From(x, 6, 2).Cdist(s.From(y, 16, 2), p))
 		for i := range got {
-			// for so few rows Cdist takes another path: it sums along each row
+			// With so few rows Cdist sums along each row, instead of transposing y.
 			row := s.From(x, 6, 2).Narrow(0, i/16, 1).Cdist(s.From(y, 16, 2).Narrow(0, i%16, 1), p)
 			want := float32(row.Item())
 			if got[i] != want && (got[i] == got[i] || want == want) {

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// An equation names the dimensions of each operand, and of the result, by bytes. These are letters,
-// and 1, 2, … for the dimensions of an ellipsis, counted from the last.
+// An equation names each dimension of each operand, and of the result, by a byte. The byte is a
+// letter, or 1, 2, … for a dimension of an ellipsis, counted from the ellipsis' last dimension.
 type equation struct {
 	in  [][]byte
 	out []byte

@@ -59,8 +59,8 @@ type Elementwise struct {
 	types  []dtype.Type
 	stored dtype.Type
 
-	// form is set if the op is a form of another op. It is the other op's name, which messages and
-	// profiles show.
+	// If the op is a form of another op, form is the other op's name. Messages and profiles show that
+	// name.
 	form string
 
 	mu       sync.RWMutex
@@ -346,8 +346,8 @@ func (e *Elementwise) gradPart(k int) vjpPart {
 	return p
 }
 
-// saves returns the tensors that the wanted gradients need: operands in their order, then the
-// result.
+// saves returns the tensors that the wanted gradients need. They are operands, in the order of in,
+// and then the result.
 func (f *elementwiseFunc) saves(in []*Tensor, y *Tensor) []*Tensor {
 	x, usesY := f.neededValues(func(i int) bool { return in[i].needsGrad })
 	var keep []*Tensor
@@ -362,8 +362,8 @@ func (f *elementwiseFunc) saves(in []*Tensor, y *Tensor) []*Tensor {
 	return keep
 }
 
-// neededValues returns which values the gradients need, for the operands for which needs returns
-// true. Bit i of x stands for the value of operand i, and usesY for the result.
+// neededValues returns the values that gradients need: the gradients of all operands for which
+// needs returns true. Bit i of x stands for the value of operand i, and usesY for the result.
 func (f *elementwiseFunc) neededValues(needs func(i int) bool) (x uint, usesY bool) {
 	for k, p := range f.op.gradParts() {
 		if p.op == nil || !needs(k) {

@@ -187,7 +187,7 @@ func TestExprCompilesOnce(t *testing.T) {
 	})
 }
 
-// Any text is an expression, or leads to an error that shows its place.
+// FuzzExpr checks that any text is either an expression or leads to an error with a position.
 func FuzzExpr(f *testing.F) {
 	for _, text := range []string{"max(0, a*x + b)", "where(x > 0, x, -x) / (1 + exp(-x))", "x**2", "((((x", "y = x", "0x1p-2*x", "x % 3 << 1", "clamp(x, 0, b)", "\"\\\n", "x\x00", "func() {}", "a.b.c", "x+/**/a"} {
 		f.Add(text)

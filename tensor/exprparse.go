@@ -55,7 +55,7 @@ type exprText struct {
 
 // An exprProblem says what is wrong in a text, and where.
 type exprProblem struct {
-	at   int // offset in the text, -1 if the problem has no place in it
+	at   int // offset in the text, -1 if the problem has no position
 	msg  string
 	hint string
 	kind error

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// An exprPlan is an expression as one op, for operands of certain types.
+// An exprPlan is an expression compiled to one op, for operands of certain types.
 type exprPlan struct {
 	op       *Elementwise
 	tensors  []string // names of the op's operands
@@ -216,7 +216,7 @@ func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 	return s.out
 }
 
-// typeClassOf returns what typeClass returns, and the lowest kind for Invalid.
+// typeClassOf is typeClass, but accepts dtype.Invalid, for which it returns the lowest kind.
 func typeClassOf(t dtype.Type) numberKind {
 	if t == dtype.Invalid {
 		return kindBool
@@ -266,7 +266,7 @@ func (b *exprBuilder) numberAs(a *exprValue, t dtype.Type) *expr.Expr {
 	return expr.Param(len(b.plan.params)-1, t)
 }
 
-// fits reports whether a type of integers or bool holds v.
+// fits reports whether t, a type of integers or bool, can hold v.
 func fits(v float64, t dtype.Type) bool {
 	return t.IsFloat() || expr.Decode(t, expr.Encode(t, v)) == v
 }

@@ -311,7 +311,7 @@ func apply(f Function, in []*Tensor) *Tensor {
 	grad := wantsGrad(op, s, in)
 	c := &Context{scope: s.child(), needs: make([]bool, len(in))}
 	defer c.scope.recycle()
-	// Apply checks the result of f, so the ops that Forward calls need no check
+	// Apply checks the result of f for anomalies, so the ops that Forward calls need no check.
 	c.scope.modes.noGrad, c.scope.modes.anomaly = true, 0
 	if class != AutocastThrough && class != AutocastWithin {
 		c.scope.modes.autocast = dtype.Invalid

@@ -165,7 +165,7 @@ func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) 
 			to = ops.pad.Apply([]*Tensor{to}, float64(n))
 		}
 		t := &taps[i]
-		// outside is true for NaN too
+		// t.outside is true for NaN too.
 		t.outside = to.GeScalar(0).LogicalAnd(to.LeScalar(float64(n - 1))).LogicalNot()
 		t.index = to.MaskedFill(t.outside, 0).Long()
 		t.w, t.d = t.w.MaskedFill(t.outside, 0), t.d.MaskedFill(t.outside, 0)

@@ -47,7 +47,8 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	if err := device.Run(dev, to.stream, o); err != nil {
 		in := readBy(o, tensors)
 		if sc, ok := o.(*device.Scatter); ok && errors.As(err, new(*device.IndexError)) && sc.Tag == 0 {
-			// the index selects from the target, so the error names the target, as in lateTag
+			// The index selects from the target. So the error names the target, as the function lateTag
+			// does.
 			in = []*Tensor{tensors[0], tensors[2]}
 		}
 		panic(deviceError(op, unexpandedError(o, err), in))
@@ -230,7 +231,7 @@ func (p *opPool[T, P]) get() *T {
 	return new(T)
 }
 
-// reuse returns a reused primitive with the value v.
+// reuse takes a primitive from the pool, or allocates one, and sets it to v.
 func (p *opPool[T, P]) reuse(v T) *T {
 	o := p.get()
 	*o = v

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// collect runs the garbage collector several times, so that cleanups run too.
+// collect runs the garbage collector several times, so that it also runs the cleanups of dropped
+// values.
 func collect() {
 	for range 5 {
 		runtime.GC()
@@ -28,8 +29,8 @@ func settles(t *testing.T, base int) {
 	t.Fatalf("%d bytes are left", live(t)-base)
 }
 
-// Eye writes the diagonal through a second handle. If that handle stayed, Free would not give the
-// memory back.
+// TestEyeLeavesNoHandle checks that Free returns the memory of a tensor that Eye made. Eye writes
+// the diagonal through a second handle, which must not keep the memory.
 func TestEyeLeavesNoHandle(t *testing.T) {
 	base := live(t)
 	x := Eye(1000)
@@ -262,8 +263,9 @@ func TestGradOutputIsLent(t *testing.T) {
 	})
 }
 
-// A user's op that breaks its contract leads to an error of the right kind, and leaves no memory in
-// use. Gradients of another type, scope or origin do not break it, and are accepted.
+// TestUserFunctionMistakes checks that a user's op that breaks its contract causes an error of the
+// right kind, and leaves no memory in use. Gradients of another type, scope or origin do not break
+// the contract.
 func TestUserFunctionMistakes(t *testing.T) {
 	square := func(c *Context, in []*Tensor) *Tensor { c.Save(in[0]); return in[0].Square() }
 	for name, f := range map[string]struct {

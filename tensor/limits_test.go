@@ -98,7 +98,8 @@ func TestBytesAreTruth(t *testing.T) {
 	}
 }
 
-// After Fill or Copy the tensor's old value receives no gradient. The operand of Copy receives one.
+// TestOverwrittenResults checks that the old value of a tensor receives no gradient after Fill or
+// Copy, and that the operand of Copy receives one.
 func TestOverwrittenResults(t *testing.T) {
 	x := Ones(3).RequiresGrad()
 	Do(func(s *Scope) {
@@ -170,8 +171,8 @@ func TestIndexPosition(t *testing.T) {
 	}
 }
 
-// A limit that becomes 0 in the tensor's type leaves elements of -0 unchanged, as a limit of 0
-// does.
+// If a limit of Clamp rounds to 0 in the tensor's type, elements that are -0 stay unchanged, as
+// they do for a limit of 0.
 func TestLimitsThatRoundToZero(t *testing.T) {
 	for _, lo := range []float64{0, 1e-60, math.Copysign(0, -1), -1e-60} {
 		x := From([]float32{float32(math.Copysign(0, -1)), 0})

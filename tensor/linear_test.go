@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A loss has second derivatives even after the scope of autocast has ended. They use the weight
-// that autocast has cast, so the loss must keep it alive.
+// A loss has second derivatives even after the scope of autocast has ended. They use autocast's
+// 16-bit copy of the weight, so the loss must keep that copy alive.
 func TestKeptLinearUnderAutocast(t *testing.T) {
 	type tt = tensor.Tensor
 	second := func(s *tensor.Scope, x, w *tt, f func(x, w *tt) *tt) (numbers []float64) {
@@ -77,8 +77,8 @@ func TestNoAutocastMissed(t *testing.T) {
 	}
 }
 
-// One op of the device computes the gradients of bias and weight together. Another op is the
-// product for the gradient of x.
+// TestBiasGradientComesWithTheWeights checks the number of ops in the backward pass. One op
+// computes the gradients of weight and bias together. Another op computes the gradient of x.
 func TestBiasGradientComesWithTheWeights(t *testing.T) {
 	type tt = tensor.Tensor
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// least is the least maximum of a row that is quantised. The reciprocals of smaller numbers may
-// overflow.
+// A row whose greatest absolute value is below this bound counts as zeros. The reciprocals of such
+// small numbers may overflow.
 const least = 0x1p-120
 
 var (

@@ -79,7 +79,7 @@ var normCache cache[normTypes, *normPrograms]
 
 // programs returns the programs for these types. The programs' operands have a fixed order. In the
 // forward pass they are x, mean, rstd, weight and bias. In the backward pass they are g, weight, x,
-// mean and rstd; p.gradient has two more means. Absent operands are left out.
+// mean and rstd; The program for the gradient has two more means. Absent operands are left out.
 func (k normTypes) programs() *normPrograms {
 	return normCache.get(k, func() *normPrograms {
 		acc := k.x.Compute()

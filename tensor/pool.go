@@ -15,8 +15,8 @@ type MaxPoolOptions struct {
 	Kernel []int // size of the windows
 	// distance between windows; nil means Kernel, so that windows do not overlap
 	Stride []int
-	// number of places added on both sides of the input, at most half of the kernel; nil means 0.
-	// The maximum of a window is never taken from an added place
+	// number of positions added on both sides of the input, at most half of the kernel; nil means 0.
+	// The maximum of a window is never taken from an added position
 	Padding  []int
 	Dilation []int // distance between the elements of a window; nil means 1
 	// windows may extend beyond the end if they begin in the input or in the padding before it

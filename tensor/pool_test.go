@@ -45,8 +45,8 @@ func TestPoolMistakes(t *testing.T) {
 	})
 }
 
-// Maxima of integers of every width are right, also if they are the least number of the type. Among
-// equal maxima the first is found.
+// TestMaxPoolIntegers checks maximum pools of integers of every width. A maximum may be the least
+// number of the type. Among equal maxima the pool finds the first.
 func TestMaxPoolIntegers(t *testing.T) {
 	least := map[dtype.Type]int64{dtype.I64: -1 << 63, dtype.I32: -1 << 31, dtype.I16: -1 << 15, dtype.I8: -1 << 7, dtype.U8: 0}
 	for ty, low := range least {

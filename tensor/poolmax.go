@@ -91,7 +91,7 @@ func maxima(op string, x *Tensor, g grid) (values, indices *Tensor) {
 	return values, place
 }
 
-// manyTaps reports whether the maxima of x are found by a reduction.
+// manyTaps reports whether the windows are so large that a reduction finds the maxima of x.
 func (g *grid) manyTaps(x *Tensor) bool {
 	return x.dtype.IsFloat() && g.unpadded() && g.taps() > 8*tapsAtOnce
 }

@@ -23,7 +23,7 @@ const (
 	placeKind
 )
 
-// String returns the word for k in the names of kernels.
+// String returns the word for k that names of kernels contain.
 func (k randomKind) String() string {
 	return [...]string{"uniform", "normal", "bernoulli", "randint", "dropout", "alpha_dropout", "dropout_add", "relu_dropout", "truncated_normal", "multinomial"}[k]
 }

@@ -249,7 +249,8 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// The gradient of a product is right for many factors too, with zeros and without.
+// TestProdGradient checks the gradient of a product of many factors, with and without zeros among
+// them.
 func TestProdGradient(t *testing.T) {
 	for zeros := range 3 {
 		tensor.Do(func(s *tensor.Scope) {
@@ -279,7 +280,8 @@ func TestProdGradient(t *testing.T) {
 	}
 }
 
-// Any and All return uint8 for operands of type uint8, as torch.any and torch.all do.
+// TestTruthOfBytes checks that Any and All of a uint8 tensor return uint8, as torch.any and
+// torch.all do.
 func TestTruthOfBytes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]uint8{0, 7})
@@ -289,7 +291,8 @@ func TestTruthOfBytes(t *testing.T) {
 	})
 }
 
-// For any equation Einsum computes a result or panics with the library's error.
+// FuzzEinsum checks that Einsum either computes a result or panics with the library's error, for
+// any equation.
 func FuzzEinsum(f *testing.F) {
 	for _, eq := range []string{"ij,jk->ik", "...,...", "ii", "ij,jk", "i...j->...", "->", ",->", "ab->ba", "aab,b", "....", "i j , j", "\x01,\x02", "ij,ij->ijij", "ij->", ".ij", "Zz,zZ->zZ"} {
 		f.Add(eq, uint64(0x22), uint64(0x32))

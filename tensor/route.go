@@ -35,8 +35,8 @@ func (s *Scope) refuseRoute(op string, dev device.Device) {
 	s.unrecordable(op, why, hint)
 }
 
-// source does what route does, for memory on dev that the host reads or that is copied from. A
-// capture on GPUs may read memory of the CPU too.
+// source returns the route of work that only reads memory on dev: a read by the host, or a copy
+// from the memory. A capture on GPUs may read memory of the CPU too.
 func (s *Scope) source(op string, dev device.Device) route {
 	if isHost(dev) && s.modes.capture.firstStream(dev) == nil {
 		return route{stream: s.streamOf(dev)}

@@ -266,7 +266,8 @@ func (s *Scope) GradEnabled() bool {
 	return !s.modes.noGrad
 }
 
-// streamOf returns the stream of s for dev. To queue work there call route instead.
+// streamOf returns the stream of s for dev. Code that queues work on it calls the method route
+// instead.
 func (s *Scope) streamOf(dev device.Device) device.Stream {
 	if st := s.modes.stream; st != nil && st.Device() == dev {
 		return st

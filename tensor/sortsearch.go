@@ -251,7 +251,7 @@ func histcProgram(t dtype.Type, fixedRange bool) *expr.Program {
 // minus 2^63, which is negative.
 var countable = &Reduction{Name: "bincount", Kind: device.Max, Count: true, Map: countableKey(x0.Cvt(dtype.I64))}
 
-// greatestCountable returns the key of countable, computed on the host.
+// greatestCountable computes the key of the reduction countable on the host.
 func greatestCountable(list []int64) int64 {
 	least, most := int64(math.MaxInt64), int64(0)
 	for _, v := range list {

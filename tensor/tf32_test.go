@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// fine is rounded to 1 in tf32, but not in float32.
+// The constant fine is rounded to 1 in tf32, but not in float32.
 const fine = 1 + 0x1p-12
 
 // tf32Products are products of x with ones. x is [4, 16], and all its elements are the constant

@@ -72,8 +72,8 @@ func (v *modeWatch) encloses(s *Scope) bool {
 }
 
 // noteMissed tells the watches of this goroutine about an op in s. A watch notes the op if its
-// scope does not enclose s, and if its modes would have changed the op, as the function would
-// reports.
+// scope does not enclose s, and its modes would have changed the op. The function would decides the
+// latter.
 func (s *Scope) noteMissed(op, how string, would func(v *modeWatch) bool) {
 	modeWatches.forEach(func(v *modeWatch) bool {
 		if v.missed == nil && v.ignoring == 0 && would(v) && !v.encloses(s) && v.onThisGoroutine() {
@@ -181,7 +181,7 @@ func (v *modeWatch) modes() string {
 	return strings.Join(set, " and ")
 }
 
-// shortText returns what String returns, without the places where the scope was opened and closed.
+// shortText is String without the lines where the scope was opened and closed.
 func (s *Scope) shortText() string {
 	w := "the scope"
 	if s.opened.name != "" {

@@ -261,8 +261,8 @@ func (x *Tensor) Clone() *Tensor { return cloneOp.Apply([]*Tensor{x}) }
 // AsStrided returns the view of x's storage with the given sizes, strides and offset, counted in
 // elements. If no offset is given, it is x's offset. The view may extend beyond x, but not beyond
 // the storage. Strides must not be negative. Gradients flow to the elements of x. If x requires a
-// gradient, it must not be an expanded tensor. Gradients of view elements at the same place are
-// added.
+// gradient, it must not be an expanded tensor. If several elements of the view are one element of
+// the storage, their gradients are added.
 func (x *Tensor) AsStrided(dims, strides []int, offset ...int) *Tensor {
 	const op = "as_strided"
 	x.use(op)

@@ -93,7 +93,7 @@ func TestWindowKernels(t *testing.T) {
 }
 
 // A convolution allocates about as much memory as its result. With a loss and the backward pass it
-// allocates four times as much, which leaves no room for columns.
+// allocates four times as much. There is no room in this for columns of the input.
 func TestConvTakesNoColumns(t *testing.T) {
 	d := cpu.Get()
 	tensor.Do(func(s *tensor.Scope) {

@@ -70,7 +70,7 @@ func attempt(f func()) (out outcome) {
 	return out
 }
 
-// runs calls f with the arguments of r, in the way w, and compares the results with PyTorch's.
+// runs calls f with the arguments of r, in the variant w, and compares the results with PyTorch's.
 func runs(f call, r *row, w variant, opts ...tensor.Option) (out outcome) {
 	fail := func(what, format string, v ...any) {
 		if out.what == "" {

@@ -10,7 +10,8 @@ import (
 
 // The tests of this file check arguments of PyTorch's ops.
 
-// refused checks that a call fails with an error of the kind that contains all the words.
+// refused checks that f fails with an error of the given kind, and that the error contains all the
+// words.
 func refused(t *testing.T, what string, f func(), kind error, words ...string) {
 	t.Helper()
 	if err := tensor.Try(f); err == nil || !contains(err, kind, words...) {
@@ -146,7 +147,7 @@ func TestIsCloseOfNaN(t *testing.T) {
 }
 
 // A fill value may be a tensor of rank 0. The gradient of the fill value is the sum of the
-// gradients at the filled places.
+// gradients of the filled elements.
 func TestFillByTensors(t *testing.T) {
 	x := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).ArangeStep(0, 6, 1).Reshape(2, 3) }
 	mask := func(s *tensor.Scope) *tt { return s.From([]bool{true, false, true, false, true, false}, 2, 3) }

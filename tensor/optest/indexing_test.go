@@ -165,8 +165,8 @@ func TestScatterInPlaceGraph(t *testing.T) {
 	})
 }
 
-// If several values go to the same place, the last one wins, on every device and in each form of
-// the kernel. Each value receives the gradient of the place.
+// If several values are written to the same element, the last one wins, on every device and in each
+// form of the kernel. Each value receives the gradient of that element.
 func TestScatterLastWins(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {

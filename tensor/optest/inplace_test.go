@@ -293,7 +293,7 @@ func TestInPlaceViewsAndScopes(t *testing.T) {
 		grad(u, 2, 8, 6)
 		z := x.MulScalar(1)
 		e := z.Expand(2, 3)
-		// e repeats the elements of z. Its row that changes in place is z itself.
+		// The tensor e is z, expanded: each of its rows is z itself, also the row that changes in place.
 		e.Select(0, 0).MulScalarInPlace(3)
 		grad(e, 6, 6, 6)
 		grad(z, 3, 3, 3)

@@ -9,7 +9,8 @@ import (
 )
 
 // A GPU sorts long rows into the same order as the CPU, bit for bit. Results that follow from the
-// order are the same too: values, places, unique elements, and sums that are exact in every order.
+// order are the same too: values, positions, unique elements, and sums that are exact in every
+// order.
 func TestOrderSameBits(t *testing.T) {
 	gpu := emulated(t)
 	for k, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F16, dtype.F64, dtype.I64, dtype.I16, dtype.U8, dtype.Bool} {

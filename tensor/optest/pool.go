@@ -9,8 +9,9 @@ import (
 )
 
 // windowRef applies f to each window in the last rank dimensions of x, which are the spatial ones.
-// The first argument of f holds the elements of a window. The second holds their places in the
-// flattened spatial dimensions. The third is the number of places that are inside the padded input.
+// The first argument of f holds the elements of a window. The second holds their positions in the
+// flattened spatial dimensions. The third is the number of positions that are inside the padded
+// input.
 func windowRef(x array, rank int, o tensor.MaxPoolOptions, f func(v []float64, at []int, wide int) float64) array {
 	kernel, dil, pad := sizes(rank, o.Kernel, 0), sizes(rank, o.Dilation, 1), sizes(rank, o.Padding, 0)
 	stride := sizes(rank, o.Stride, 0)

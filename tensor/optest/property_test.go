@@ -104,8 +104,8 @@ func TestViewsReadAsCopies(t *testing.T) {
 	})
 }
 
-// The gradient of Σ seed·view adds the seed to the places that the view reads. So the gradient of a
-// view is the adjoint of the view.
+// The gradient of Σ seed·view adds the seed to the elements that the view reads. So the gradient of
+// a view is the adjoint of the view.
 func TestViewGradientsAreAdjoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -219,7 +219,7 @@ func TestWritesThroughViews(t *testing.T) {
 			for i := range places.v {
 				places.v[i] = float64(i)
 			}
-			// v is a view: neither Permute nor Narrow copies. p holds the places in x that v reads.
+			// v is a view: neither Permute nor Narrow copies. p holds the positions in x that v reads.
 			v, p := x, places
 			for range rapid.IntRange(1, 3).Draw(t, "views") {
 				d := rapid.IntRange(0, len(p.dims)-1).Draw(t, "dim")

@@ -118,7 +118,7 @@ func TestSortedOrder(t *testing.T) {
 	})
 }
 
-// A binary search finds the places that package sort finds, in sorted rows without NaN.
+// A binary search in sorted rows without NaN finds the positions that package sort finds.
 func TestSearchedPlaces(t *testing.T) {
 	on(t, func(t *rapid.T, dev device.Device, s *tensor.Scope) {
 		v := drawRow(t, dtype.F32, lengthsOf(dev)...)

@@ -104,7 +104,7 @@ func applyReduction(r *tensor.Reduction, x *tt, dims ...int) *tt {
 }
 
 // groupsOf returns, for each element of a reduction's result, the elements that it combines, in
-// order, and their places.
+// order, and their positions.
 func groupsOf(x array, over []int) (dims []int, groups [][]float64, places [][]int) {
 	kept := slices.Clone(x.dims)
 	for i := range kept {

@@ -9,7 +9,7 @@ import (
 
 func init() { rowTables = append(rowTables, unpoolRows) }
 
-// unpooledRef puts the greatest element of each window of x back into its place.
+// unpooledRef writes the greatest element of each window of x back to its position.
 func unpooledRef(rank int, o tensor.MaxPoolOptions) func(x array) array {
 	return func(x array) array {
 		places := windowRef(x, rank, o, greatestAt)
