@@ -32,7 +32,6 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// misuse panics with a *tensor.Error of the given kind.
 func misuse(op string, kind error, format string, a ...any) {
 	panic(tensor.NewError(op, kind, fmt.Sprintf(format, a...)))
 }
@@ -134,7 +133,6 @@ func gradients(y *tensor.Tensor, inputs []*tensor.Tensor, opts ...tensor.GradOpt
 	return g
 }
 
-// scalar panics if y is not a scalar.
 func scalar(op string, y *tensor.Tensor) {
 	if y.Size() != 1 {
 		misuse(op, tensor.ErrShape, "the function returns a tensor of shape %v, it must be a scalar", y.Shape())

@@ -58,7 +58,6 @@ func (m *stack) gradients(t *testing.T) []byte {
 	return all
 }
 
-// failure returns the error that f panics with.
 func failure(t *testing.T, f func()) error {
 	t.Helper()
 	err := tensor.Try(f)

@@ -66,8 +66,8 @@ func TestFloors(t *testing.T) {
 	}
 	for p, on := range table {
 		if strings.Contains(p, "/") && at[p] == 0 || p == "vet" || p == "." {
-			// The package p belongs to another row or has no layer. The root package "." has no layer,
-			// because it has a comment but no code.
+			// The package p belongs to another row or has no layer. The root package "." has no
+			// layer, because it has a comment but no code.
 			continue
 		}
 		if _, there := at[p]; !there {
@@ -126,7 +126,6 @@ func (d *drawing) step(x, y, w int, fill, code string, words ...string) {
 	}
 }
 
-// line draws a straight arrow.
 func (d *drawing) line(x1, y1, x2, y2 int) {
 	turn := math.Atan2(float64(y2-y1), float64(x2-x1))
 	// headStart returns one coordinate of the point where the head of the arrow begins

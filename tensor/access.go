@@ -34,8 +34,8 @@ const readFreely = 64 << 20
 func (x *Tensor) readable(op string, elementBytes int) {
 	n := x.Size()
 	if !x.layout.Contiguous() {
-		// The method bytes first makes a dense copy of x. If x is on the CPU, the copy needs host memory
-		// too.
+		// The method bytes first makes a dense copy of x. If x is on the CPU, the copy needs host
+		// memory too.
 		elementBytes += x.dtype.Size()
 	}
 	if n <= readFreely/elementBytes {

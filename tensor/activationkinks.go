@@ -197,7 +197,6 @@ func (x *Tensor) HardtanhInPlace(lo, hi float64) *Tensor {
 	return x.inPlace(hardtanhOp, []*Tensor{x}, lo, hi)
 }
 
-// interval panics if [lo, hi] is no interval for hardtanh.
 func (x *Tensor) interval(lo, hi float64) {
 	x.use("hardtanh")
 	if !(lo <= hi) {

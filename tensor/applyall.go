@@ -56,7 +56,6 @@ func (p *resultsOf) CrossesDevices() bool {
 	return ok && f.CrossesDevices()
 }
 
-// resultView returns the view of result i in y.
 func (p *resultsOf) resultView(y *Tensor, i int) *Tensor {
 	flat := y.Narrow(0, p.starts[i], p.shapes[i].Size())
 	if p.shapes[i].Rank() == 1 {

@@ -103,7 +103,6 @@ func (f *attentionFunc) numbers(s *Scope, dev device.Device) *Tensor {
 	return s.numbers(f.drop.seed, dev)
 }
 
-// operands returns the operands of a kernel, made in scope c.
 func (f *attentionFunc) operands(c *Scope, in []*Tensor, t dtype.Type, numbers *Tensor) (a attentionOperands) {
 	q, k, v, _, _ := f.full(in)
 	a = attentionOperands{q: in[0].toFourDims(c, t, q), k: in[1].toFourDims(c, t, k), v: in[2].toFourDims(c, t, v), numbers: numbers}

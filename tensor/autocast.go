@@ -25,8 +25,8 @@ const (
 	// AutocastWidest casts the operands to float32 if their floating point types differ. It leaves
 	// them as they are if all have one type.
 	AutocastWidest
-	// AutocastOff leaves the operands as they are. The operands of ops that Forward calls stay as they
-	// are too.
+	// AutocastOff leaves the operands as they are. The operands of ops that Forward calls stay as
+	// they are too.
 	AutocastOff
 	// AutocastWithin is AutocastThrough with a VJP that runs under the same autocast as Forward
 	// did. It is torch.amp.custom_fwd without cast_inputs, together with torch.amp.custom_bwd.
@@ -222,7 +222,6 @@ func freeAll(list *[]*Tensor) {
 	}
 }
 
-// classOf returns f's autocast class.
 func classOf(f Function) AutocastClass {
 	if a, ok := f.(Autocaster); ok {
 		return a.Autocast()

@@ -108,7 +108,6 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 	return e.results()
 }
 
-// failWithoutGrad panics with the error that x requires no gradient.
 func (x *Tensor) failWithoutGrad(op, msg string) {
 	panic(newError(op, ErrGrad, []*Tensor{x}, msg).hint("call x.RequiresGrad() before the forward pass; a result requires one if it was computed, outside of NoGrad, from what does"))
 }

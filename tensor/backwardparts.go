@@ -141,7 +141,7 @@ func (q *partial) next(start, end int) (arrived bool, stop int) {
 	return false, end
 }
 
-// cover notes that x has arrived.
+// cover adds the indices of x to the ranges that have arrived.
 func (q *partial) cover(x piece) {
 	if x.n == 0 {
 		return

@@ -58,7 +58,6 @@ func (b *branched) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{parts[0].Add(parts[1])}
 }
 
-// branchedOf applies a new branched to x, and returns it with the result.
 func branchedOf(x *tensor.Tensor) (*branched, *tensor.Tensor) {
 	b := &branched{}
 	s := x.Scope()

@@ -23,8 +23,8 @@ var ErrCapture = errors.New("it cannot be captured")
 type Graph struct {
 	dev    device.Device
 	stream device.Stream // the stream that replays are queued on
-	// the recording's first stream on each device: on the graph's device, then on the devices of the
-	// option Across
+	// the recording's first stream on each device: on the graph's device, then on the devices of
+	// the option Across
 	firsts []device.Stream
 	scope  *Scope
 	number uint64
@@ -184,7 +184,6 @@ func captureError(err error) error {
 	return err
 }
 
-// finish ends the recording and makes the replayable graph.
 func (g *Graph) finish() (err error) {
 	if g.scope.isClosed() || slices.ContainsFunc(g.joined, func(j *joint) bool { return j.scope.isClosed() }) {
 		return newError("capture", ErrScope, nil, "the scope of the capture was closed by the function").hint("Graph.Close closes it")
@@ -213,7 +212,6 @@ func (g *Graph) finish() (err error) {
 	return nil
 }
 
-// stop makes the graph stop recording.
 func (g *Graph) stop() {
 	if g.live.Swap(false) {
 		g.binding.end()

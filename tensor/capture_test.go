@@ -17,7 +17,6 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// gpu returns an emulated GPU.
 func gpu(t testing.TB, seed int) *cuda.Device {
 	t.Helper()
 	d, err := cuda.Emulate(fmt.Sprintf("emulate,mem=64MiB,seed=%d", seed))

@@ -214,8 +214,8 @@ func testNestedCapture(t *testing.T, open func(seed int) (dev, other device.Devi
 					t.Errorf("the stream of a fork is %v", c.Stream())
 				}
 			}, tensor.Stream(side))
-			// The scope chose a stream of another device. Its work on this device is recorded on the
-			// recording's default stream.
+			// The scope chose a stream of another device. Its work on this device is recorded on
+			// the recording's default stream.
 			s.Do(func(c *tensor.Scope) {
 				if c.Stream(dev) != s.Capture().Stream() {
 					t.Errorf("the stream is %v", c.Stream(dev))

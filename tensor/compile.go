@@ -53,7 +53,6 @@ func modesOf(m *modes) compiledModes {
 	return compiledModes{m.noGrad, m.nondet, m.composed, m.tf32, m.dev, m.gen, m.anomaly, m.autocast, m.floatType}
 }
 
-// option sets the modes of the scope of a capture.
 func (c compiledModes) option(m *modes) {
 	m.noGrad, m.withGrad, m.nondet, m.composed, m.tf32 = c.noGrad, !c.noGrad, c.nondet, c.composed, c.tf32
 	m.dev, m.gen, m.anomaly, m.autocast, m.floatType = c.dev, c.gen, c.anomaly, c.autocast, c.floatType
@@ -161,7 +160,6 @@ func (c *Compiled) Call(s *Scope, x ...*Tensor) []*Tensor {
 	return f.replay(s, x)
 }
 
-// form returns the compiledForm for these modes and operands.
 func (c *Compiled) form(m compiledModes, shapes []compiledOperand) *compiledForm {
 	f := &compiledForm{modes: m, shapes: shapes, warm: c.warm}
 	i := slices.IndexFunc(c.forms, func(f *compiledForm) bool { return f.modes == m && slices.Equal(f.shapes, shapes) })

@@ -46,7 +46,6 @@ func (m Maker) typeOr(t dtype.Type) dtype.Type {
 
 func (m Maker) floatType() dtype.Type { return m.typeOr(m.s.modes.floatType) }
 
-// make checks the shape and allocates the tensor.
 func (m Maker) make(op string, t dtype.Type, dims []int) *Tensor {
 	if len(dims) > shape.MaxRank {
 		fail(op, ErrShape, nil, "%d dimensions, at most %d are supported", len(dims), shape.MaxRank)

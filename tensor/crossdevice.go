@@ -13,7 +13,6 @@ import (
 // the operands has for each device.
 type DeviceCrosser interface{ CrossesDevices() bool }
 
-// crosses reports whether operands of f may lie on several devices.
 func crosses(f Function) bool {
 	c, ok := f.(DeviceCrosser)
 	return ok && c.CrossesDevices()
@@ -126,7 +125,6 @@ func checkDevices(op string, x []*Tensor, devs []device.Device) {
 	}
 }
 
-// checkGathered panics if the operands cannot be combined on dev.
 func checkGathered(op string, dev device.Device, x []*Tensor) {
 	switch {
 	case len(x) == 0:

@@ -34,7 +34,8 @@ func TestBroadcastToDevices(t *testing.T) {
 					t.Error("a copy is x itself")
 				}
 			}
-			// The gradients are added in the order of the devices. Another order would give other bits.
+			// The gradients are added in the order of the devices. Another order would give other
+			// bits.
 			var loss *tt
 			for i, y := range copies {
 				l := y.Mul(y.Scope().On(devs[i]).From([]float32{1e8, 1, -1e8}[i : i+1])).Sum().To(home)

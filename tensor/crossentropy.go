@@ -24,8 +24,8 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	const op = "cross_entropy"
 	x, target := in[0], in[1]
 	t, one, s := x.dtype.Compute(), shape.Of(x.layout.Shape.At(0)), c.Scope()
-	// The kernel computes the mean from losses that it does not round. So it may compute the mean only
-	// if the losses themselves would not be rounded either.
+	// The kernel computes the mean from losses that it does not round. So it may compute the mean
+	// only if the losses themselves would not be rounded either.
 	whole := f.mean && (f.wide || t == x.dtype)
 	var o *device.CrossEntropy
 	if f.smoothing == 0 {

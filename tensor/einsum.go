@@ -287,7 +287,6 @@ func Einsum(eq string, x ...*Tensor) *Tensor {
 	})
 }
 
-// name returns how an error message names a dimension.
 func name(c byte) string {
 	if c < 32 {
 		return "..."

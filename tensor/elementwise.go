@@ -59,8 +59,8 @@ type Elementwise struct {
 	types  []dtype.Type
 	stored dtype.Type
 
-	// If the op is a form of another op, form is the other op's name. Messages and profiles show that
-	// name.
+	// If the op is a form of another op, form is the other op's name. Messages and profiles show
+	// that name.
 	form string
 
 	mu       sync.RWMutex
@@ -103,7 +103,6 @@ func (e *Elementwise) called() string {
 // Declared returns all declared elementwise ops.
 func Declared() []*Elementwise { return declared }
 
-// program returns the program for operands of these types.
 func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Program {
 	sig := signature(result)<<4 | signature(common)
 	for _, t := range in {
@@ -202,7 +201,6 @@ func (y *Tensor) follow(in []*Tensor) {
 	}
 }
 
-// broadcast returns the common shape of the given operands.
 func broadcast(op string, in []*Tensor) shape.Dims {
 	sh := in[0].layout.Shape
 	for _, t := range in[1:] {

@@ -181,7 +181,6 @@ func (k *sketch) origin() string {
 	return "result of " + k.op
 }
 
-// hint adds a hint to an error.
 func (e *Error) hint(format string, a ...any) *Error {
 	e.Hint = fmt.Sprintf(format, a...)
 	return e

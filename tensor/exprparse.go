@@ -46,7 +46,6 @@ const (
 	kindFloat
 )
 
-// An exprText is an expression that was parsed.
 type exprText struct {
 	root  *exprNode
 	names []string       // names of the operands, in the order of the text
@@ -98,7 +97,6 @@ var exprConstants = map[string]struct {
 	"true": {1, kindBool}, "false": {0, kindBool},
 }
 
-// parseExpr parses a text. If the text is wrong, it returns the problem.
 func parseExpr(text string) (*exprText, *exprProblem) {
 	if len(text) > maxExprText {
 		return nil, &exprProblem{at: maxExprText, msg: fmt.Sprintf("the expression has %d bytes, at most %d are taken", len(text), maxExprText)}

@@ -45,7 +45,6 @@ func (l *goroutines[T]) bucket(g uintptr) *bucket[T] {
 	return &l.buckets[int(uint64(g)*0x9E3779B97F4A7C15>>58)]
 }
 
-// empty reports whether no value is bound to any goroutine.
 func (l *goroutines[T]) empty() bool { return l.n.Load() == 0 }
 
 // bind binds a value to the calling goroutine until k.end is called. If loose is true, k.end may be

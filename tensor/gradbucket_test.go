@@ -21,7 +21,6 @@ func onEach(t *testing.T, f func(t *testing.T, dev device.Device)) {
 	}
 }
 
-// threeDevices returns the CPU and two emulated GPUs.
 func threeDevices(t *testing.T) []device.Device {
 	t.Helper()
 	gpus, err := cuda.Emulate("emulate:2,mem=64MiB")

@@ -246,7 +246,7 @@ func (v *saved) restore(c *Context) *Tensor {
 	return x
 }
 
-// modified returns the error that a saved value was changed in place.
+// modified returns the error for a saved value that was changed in place.
 func (v *saved) modified(n *node, now, then uint32) *Error {
 	e := newError(n.op, ErrInPlace, nil, "a value needed for its gradient was modified by an in-place operation: it is at version "+
 		utoa(now)+", saved at version "+utoa(then))

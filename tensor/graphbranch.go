@@ -102,7 +102,6 @@ func (n *node) numExtra() int {
 	return k
 }
 
-// appendExtra appends the values in its argument to the values that n saved.
 func (n *node) appendExtra(more []packed) {
 	for _, p := range more {
 		n.saved = append(n.saved, saved{packed: p})

@@ -158,7 +158,6 @@ func storageOf(a, b shape.Layout) (lo, n int) {
 	return lo, hi - lo + 1
 }
 
-// shifted returns l with its offset moved by n elements.
 func shifted(l shape.Layout, n int) shape.Layout {
 	if l.Offset += n; l.Size() == 0 {
 		l.Offset = 0
@@ -204,7 +203,6 @@ func (f *putFunc) VJP(_ *Context, g *Tensor) []*Tensor {
 	return []*Tensor{g.Contiguous().strided(f.l)}
 }
 
-// asStrided returns the view of x's storage with layout l.
 func (x *Tensor) asStrided(l shape.Layout) *Tensor {
 	return x.view("as_strided", l, stridedVJP(x.layout, l))
 }

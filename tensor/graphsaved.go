@@ -44,7 +44,6 @@ func (m *modes) save(n *node, t *Tensor, result bool) saved {
 	return v
 }
 
-// release releases the saved value.
 func (v *saved) release() {
 	if v.packed != nil {
 		v.packed.drop()

@@ -192,7 +192,8 @@ func (f *gridFunc) planes(x *Tensor) *Tensor {
 	return x.reshape(shape.Of(x.Dim(0), x.Dim(1), x.Dim(2)*x.Dim(3)))
 }
 
-// read returns the elements at the given indices, and 0 where outside is true: [n, c, points].
+// read returns the elements at the given indices as [n, c, points]. It returns 0 for points outside
+// of the image.
 func (f *gridFunc) read(planes, index, outside *Tensor) *Tensor {
 	to := planes.layout.Shape.With(2, index.Dim(2))
 	return Apply(gatherFunc{2, f.Name()}, planes, index.expand(to)).MaskedFill(outside, 0)

@@ -146,7 +146,6 @@ func (p *indexPlan) extent() int {
 	return n
 }
 
-// result returns the shape of Index's result.
 func (p *indexPlan) result() shape.Dims {
 	if len(p.parts) == 0 {
 		return p.shape

@@ -273,7 +273,6 @@ func (a *axisSampler) weighted(x, index, w *Tensor) *Tensor {
 	return y
 }
 
-// sumAndFree returns x + y and frees both.
 func sumAndFree(x, y *Tensor) *Tensor {
 	sum := x.Add(y)
 	x.Free()

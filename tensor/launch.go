@@ -47,8 +47,8 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	if err := device.Run(dev, to.stream, o); err != nil {
 		in := readBy(o, tensors)
 		if sc, ok := o.(*device.Scatter); ok && errors.As(err, new(*device.IndexError)) && sc.Tag == 0 {
-			// The index selects from the target. So the error names the target, as the function lateTag
-			// does.
+			// The index selects from the target. So the error names the target, as the function
+			// lateTag does.
 			in = []*Tensor{tensors[0], tensors[2]}
 		}
 		panic(deviceError(op, unexpandedError(o, err), in))
@@ -79,7 +79,6 @@ func unexpandedError(o device.Op, err error) error {
 	return &told
 }
 
-// readBy returns the tensors that o reads.
 func readBy(o device.Op, tensors []*Tensor) (in []*Tensor) {
 	for i, t := range tensors {
 		if t != nil && !o.Operand(i).Written {

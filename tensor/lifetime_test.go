@@ -197,7 +197,6 @@ func TestLongLivedScopeForgetsNodes(t *testing.T) {
 	})
 }
 
-// meanGrad is the mean of a leaf's gradient.
 func meanGrad(x *Tensor) float64 { return x.Grad().Mean().Item() }
 
 // Gradients never share memory by accident. Backward detects a change of a gradient that a graph

@@ -365,7 +365,6 @@ func (f *normalizeFunc) operandGradients(c *Context, dx, dw, db *Tensor) []*Tens
 	return grads
 }
 
-// needsAffine reports whether the gradients of weight and bias are wanted.
 func (f *normalizeFunc) needsAffine(c *Context) (weight, bias bool) {
 	return f.weight && c.Needs(1), f.bias && c.Needs(f.stats()-1)
 }

@@ -28,7 +28,6 @@ const (
 	longRow = 1 << 14
 )
 
-// suitsRows reports whether the kernels for rows are suited for x.
 func (f *normalizeFunc) suitsRows(x *Tensor) bool {
 	l := x.layout.Shape
 	return f.kind == normRows && x.Size() > 0 && (l.At(2)*l.At(3) <= longRow || l.At(0)*l.At(1) >= fewRows)

@@ -78,7 +78,6 @@ func (e *Elementwise) number(x *Tensor, v float64) *Tensor {
 	return x.scalar(e, v)
 }
 
-// numberInPlace does what number does, but writes the result into x.
 func (e *Elementwise) numberInPlace(x *Tensor, v float64) *Tensor {
 	if e.Result == Promoted {
 		x.mustHold(e.called(), v)

@@ -226,7 +226,6 @@ func (m Maker) RandPerm(n int) *Tensor {
 	})
 }
 
-// float makes a tensor of a floating point type.
 func (m Maker) float(op string, dims []int) *Tensor {
 	t := m.floatType()
 	if !t.IsFloat() {

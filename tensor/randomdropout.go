@@ -161,7 +161,6 @@ func (x *Tensor) FeatureAlphaDropout(p float64) *Tensor {
 	})
 }
 
-// dropChannels drops whole entries of the first n dimensions.
 func (x *Tensor) dropChannels(p float64, n int) *Tensor {
 	return within(x.scope, func(c *Scope) *Tensor {
 		return channelDropoutOp.Apply([]*Tensor{x.In(c), x.keptMask(c, p, n)}, dropoutScale(p))

@@ -15,7 +15,6 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// rank opens a rank of the CPU.
 func rank(t *testing.T, name string) device.Device {
 	t.Helper()
 	d, err := device.Open(name)

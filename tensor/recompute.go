@@ -227,7 +227,6 @@ func (v slotValue) passed(e *engine) {
 	}
 }
 
-// recompute computes segment g again, for run e.
 func (e *engine) recompute(g *segment) *recomputation {
 	r := &recomputation{segment: g, e: e}
 	if e.recomputed == nil {

@@ -23,8 +23,8 @@ type Reduction struct {
 	// Finish is a function of X(0), the combined value, and Param(0), the number of elements. nil
 	// means that the combined value is the result.
 	Finish *expr.Expr
-	// Grad is the gradient as an expression over X(0), Y, g = X(1) and Param(0). nil means that there
-	// is no gradient. If Grad uses neither X nor Y, it is computed on the reduced shape.
+	// Grad is the gradient as an expression over X(0), Y, g = X(1) and Param(0). nil means that
+	// there is no gradient. If Grad uses neither X nor Y, it is computed on the reduced shape.
 	Grad *expr.Expr
 	// Floating makes the result for integers floating point, as in mean. Without it, sums and
 	// products of integers and bool are int64, as in torch.
@@ -201,7 +201,6 @@ func (r *Reduction) params(p *device.Reduction, count int) []uint64 {
 	return []uint64{expr.Encode(p.Finish.Params[0], float64(count))}
 }
 
-// gradient derives the op that computes the gradient.
 func (r *Reduction) gradient() *Elementwise {
 	r.gradOnce.Do(func() {
 		used, usesY := expr.Uses(r.Grad)

@@ -166,7 +166,6 @@ func (x *Tensor) twoAxes(op string, dim1, dim2 int) (a, b int) {
 	return a, b
 }
 
-// diagonalOf returns the region of a diagonal of a tensor of shape s.
 func diagonalOf(s shape.Dims, offset, a, b int) region {
 	n, row, col := 0, 0, 0
 	switch r, c := s.At(a), s.At(b); {

@@ -229,7 +229,6 @@ func (x *Tensor) checkRoPE(op string, o RoPEOptions) (*Scope, int) {
 	return s, dims
 }
 
-// checkAngles panics unless the cosines and sines fit x.
 func (x *Tensor) checkAngles(op string, in []*Tensor, dims int, o RoPEOptions) {
 	switch {
 	case o.Cos == nil || o.Sin == nil:

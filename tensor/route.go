@@ -44,7 +44,6 @@ func (s *Scope) source(op string, dev device.Device) route {
 	return s.route(op, dev)
 }
 
-// routeOn returns the route of work on stream s.
 func routeOn(s device.Stream) route {
 	if captures.empty() {
 		return route{stream: s}
@@ -63,10 +62,8 @@ func recordedBy(s device.Stream) *Graph {
 	return nil
 }
 
-// olderThanCapture reports whether the storage was allocated before the capture began.
 func (g *Graph) olderThanCapture(st *storage) bool { return st.epoch < g.number }
 
-// noteAllocation notes that recorded work allocates a storage.
 func (g *Graph) noteAllocation(st *storage) {
 	g.mu.Lock()
 	g.own = append(g.own, st)

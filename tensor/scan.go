@@ -113,7 +113,6 @@ func (f scanFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// result returns the type of f's result on x.
 func (f scanFunc) result(x *Tensor) dtype.Type {
 	if x.dtype.IsFloat() {
 		return x.dtype
@@ -196,14 +195,15 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		behind := recurrence(wide.shifted(f.axis, back, 0), g.Cast(wide.dtype), f.axis, back)
 		return []*Tensor{before.Mul(behind).Cast(x.dtype).AddScalar(0)}
 	case device.ScanLogSumExp:
-		// The gradient is exp(xₖ - yₖ)·uₖ with uₖ = gₖ + exp(yₖ - yₖ₊₁)·uₖ₊₁. Both exponentials are at
-		// most 1.
+		// The gradient is exp(xₖ - yₖ)·uₖ with uₖ = gₖ + exp(yₖ - yₖ₊₁)·uₖ₊₁. Both exponentials are
+		// at most 1.
 		t := c.Saved(0).dtype
 		x := c.Saved(0).Cast(scanType(t))
 		// compute y again in the wider type, because exp would amplify the rounding error of the
 		// result
 		y := Apply(f, x)
-		// The last entry is its own follower. So the variable fall is 1 there, with a finite derivative.
+		// The last entry is its own follower. So the variable fall is 1 there, with a finite
+		// derivative.
 		next := y.follower(f.axis, back)
 		// The variable fall is also 1 if an entry and its follower are the same infinity.
 		fall := y.Sub(next).MaskedFill(y.Eq(next), 0).Exp()

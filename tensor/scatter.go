@@ -180,7 +180,6 @@ func (x *Tensor) scattered(kind device.ScatterKind, p placement) *Tensor {
 	return Apply(scatterIntoFunc{kind, p.axis, p.op, p.wrap}, x.lifted(), p.src, p.index).reshape(x.layout.Shape)
 }
 
-// scatterInPlace does what scattered does, but writes x's memory.
 func (x *Tensor) scatterInPlace(kind device.ScatterKind, p placement) *Tensor {
 	return x.change(p.op, []*Tensor{p.src, p.index}, func() *Tensor { return x.scattered(kind, p) }, func(s *Scope) {
 		src, index := p.src, p.index

@@ -63,7 +63,7 @@ func (f scatterReduceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{gx, gs, nil}
 }
 
-// reduceInto combines the source into x as the word reduce says.
+// reduceInto combines the source with elements of x, by the operation that reduce names.
 func (x *Tensor) reduceInto(p placement, reduce string, self bool) *Tensor {
 	to := x.lifted()
 	extreme := func(kind device.ScatterKind) *Tensor {

@@ -117,7 +117,6 @@ func joinNames(path, name string) string {
 	return path + "/" + name
 }
 
-// scopeSite records where a scope was opened.
 type scopeSite struct {
 	at    *site
 	name  string
@@ -278,7 +277,7 @@ func (s *Scope) streamOf(dev device.Device) device.Stream {
 	return dev.DefaultStream()
 }
 
-// addOwned makes s the owner of handle x. fresh says that x's storage has no owner yet either.
+// addOwned makes s the owner of handle x. If fresh is true, x's storage has no owner yet either.
 func (s *Scope) addOwned(x *Tensor, fresh bool) {
 	// keep x's old scope alive, so that its ledger is not queued before the storage is noted here
 	defer runtime.KeepAlive(x.scope)
@@ -309,7 +308,6 @@ func (s *Scope) addOwned(x *Tensor, fresh bool) {
 	s.mu.Unlock()
 }
 
-// compact removes handles that were freed already.
 func compact(owned []*Tensor) []*Tensor {
 	live := owned[:0]
 	for _, t := range owned {

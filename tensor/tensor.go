@@ -179,7 +179,6 @@ func (x *Tensor) base() *Tensor {
 	return x
 }
 
-// deviceView returns the driver's view of x.
 func (x *Tensor) deviceView() device.View {
 	return device.View{Buf: x.st.buf, Type: x.dtype, Layout: x.layout}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// castFunc converts the element type.
 type castFunc struct{ to dtype.Type }
 
 func (castFunc) Name() string { return "cast" }
@@ -67,7 +66,6 @@ func (x *Tensor) BFloat16() *Tensor { return x.Cast(dtype.BF16) }
 // Long is Cast(dtype.I64).
 func (x *Tensor) Long() *Tensor { return x.Cast(dtype.I64) }
 
-// toFunc copies its operand to another device.
 type toFunc struct {
 	dev   device.Device
 	async bool

@@ -15,7 +15,6 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// weights returns a root tensor that requires a gradient.
 func weights() *tensor.Tensor { return tensor.Root().Ones(2, 2).RequiresGrad() }
 
 // here returns the number of the line n lines below the caller's line.

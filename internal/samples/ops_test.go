@@ -219,7 +219,6 @@ func TestLayers(t *testing.T) {
 	w.summary(t, "module_db", 104)
 }
 
-// formatArgs formats a sample's arguments for a message.
 func formatArgs(r *row) string {
 	var b strings.Builder
 	for _, v := range r.Args {

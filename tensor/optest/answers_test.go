@@ -47,7 +47,6 @@ func gradient(x *tt, f func(x *tt) *tt, o ...tensor.GradOption) *tt {
 	return tensor.Gradients(y, []*tt{x}, append(o, tensor.GradOutput(w))...)[0]
 }
 
-// full returns n copies of v, for answers.
 func full(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
 
 // The second derivative of LogCumSumExp is finite even if the last running value is huge. No

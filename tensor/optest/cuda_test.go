@@ -13,7 +13,6 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// emulated returns a GPU of the emulated driver.
 func emulated(t *testing.T) *cuda.Device {
 	t.Helper()
 	devices, err := cuda.Emulate("emulate,mem=64MiB")

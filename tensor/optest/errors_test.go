@@ -14,7 +14,6 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// line is the source line of the latest mistake.
 var line int
 
 // here stores the number of its caller's line in the variable line. The mistake is on that line.

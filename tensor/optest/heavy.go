@@ -52,7 +52,6 @@ func (r *row) secondOrder() bool {
 	return !r.noGrad && (r.result == dtype.Invalid || r.result == dtype.F64) && r.leaves() > 0
 }
 
-// floats returns the floating point types that the op accepts.
 func (r *row) floats() []dtype.Type {
 	if r.only != nil {
 		return r.only

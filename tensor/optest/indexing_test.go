@@ -21,7 +21,6 @@ type mistake struct {
 	says  []string
 }
 
-// checkMistakes checks the kind, the words and the line of each error.
 func checkMistakes(t *testing.T, file string, list []mistake) {
 	for _, c := range list {
 		t.Run(c.name, func(t *testing.T) {

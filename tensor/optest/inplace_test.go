@@ -109,7 +109,6 @@ func (p *program) view() int {
 	return len(p.views) - 1
 }
 
-// step changes a view in place.
 func (p *program) step() {
 	k := p.view()
 	v, at := p.views[k], p.places[k]
@@ -293,7 +292,8 @@ func TestInPlaceViewsAndScopes(t *testing.T) {
 		grad(u, 2, 8, 6)
 		z := x.MulScalar(1)
 		e := z.Expand(2, 3)
-		// The tensor e is z, expanded: each of its rows is z itself, also the row that changes in place.
+		// The tensor e is z, expanded: each of its rows is z itself, also the row that changes in
+		// place.
 		e.Select(0, 0).MulScalarInPlace(3)
 		grad(e, 6, 6, 6)
 		grad(z, 3, 3, 3)

@@ -160,7 +160,6 @@ func adjoint(f func(x array) array, dims ...int) func(y array) array {
 
 func init() { rowTables = append(rowTables, poolRows) }
 
-// poolRows returns the rows of the pools and of the ops that make columns of windows.
 func poolRows() []row {
 	var rows []row
 	add := func(op string, methods []string, in []int, exact bool, call func(x *tt) *tt, ref func(x array) array) {

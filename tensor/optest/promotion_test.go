@@ -170,7 +170,6 @@ func TestPromotionIsTorchs(t *testing.T) {
 	}
 }
 
-// typeNamed returns the type with PyTorch's name.
 func typeNamed(t *testing.T, name json.RawMessage) dtype.Type {
 	t.Helper()
 	for _, ty := range dtype.Types() {

@@ -219,7 +219,8 @@ func TestWritesThroughViews(t *testing.T) {
 			for i := range places.v {
 				places.v[i] = float64(i)
 			}
-			// v is a view: neither Permute nor Narrow copies. p holds the positions in x that v reads.
+			// v is a view: neither Permute nor Narrow copies. p holds the positions in x that v
+			// reads.
 			v, p := x, places
 			for range rapid.IntRange(1, 3).Draw(t, "views") {
 				d := rapid.IntRange(0, len(p.dims)-1).Draw(t, "dim")

@@ -50,7 +50,6 @@ var reduceSpecs = []reduceSpec{
 
 const smallReduce = 8
 
-// reducible reports whether a reduction has a gradient.
 func reducible(r *tensor.Reduction) bool { return !arg(r) && !r.Count && !r.Truth }
 
 func arg(r *tensor.Reduction) bool { return r.Kind == device.ArgMax || r.Kind == device.ArgMin }

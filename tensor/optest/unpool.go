@@ -53,7 +53,6 @@ func fractionalRef(kernel, size []int, samples []float64, f func(v []float64, at
 	}
 }
 
-// unpoolRows returns the rows of max unpooling and of fractional max pooling.
 func unpoolRows() []row {
 	var rows []row
 	for _, c := range []struct {
