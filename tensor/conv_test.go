@@ -115,8 +115,8 @@ func TestConvIntegers(t *testing.T) {
 	}
 }
 
-// A convolution frees its temporaries when it returns. Only the result is left, and its graph keeps
-// only the operands.
+// TestConvMemory checks that a convolution frees its temporaries when it returns. Only the result
+// is left, and its graph keeps only the operands.
 func TestConvMemory(t *testing.T) {
 	d := oneGPU(t)
 	tensor.Do(func(s *tensor.Scope) {
@@ -141,7 +141,8 @@ func TestConvMemory(t *testing.T) {
 	}
 }
 
-// The batch is processed in parts if its columns are large. The results are the same.
+// TestConvParts checks that a convolution processes the batch in parts if its columns are large,
+// and that the results are the same.
 func TestConvParts(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		o := tensor.ConvOptions{Padding: []int{1}}

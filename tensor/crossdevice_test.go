@@ -198,7 +198,8 @@ func TestReduceAddToDevice(t *testing.T) {
 	}
 }
 
-// First and second derivatives across devices equal finite differences.
+// TestCrossDeviceDerivatives checks that first and second derivatives across devices equal finite
+// differences.
 func TestCrossDeviceDerivatives(t *testing.T) {
 	devs := threeDevices(t)
 	tensor.Do(func(s *tensor.Scope) {
@@ -279,8 +280,8 @@ func TestCrossDeviceRefuses(t *testing.T) {
 	})
 }
 
-// A program's own function may cross devices too, and save tensors on each of them. A gradient on
-// the wrong device is an error.
+// TestFuncCrossesDevices checks that a program's own function may cross devices too, and save
+// tensors on each of them. A gradient on the wrong device is an error.
 func TestFuncCrossesDevices(t *testing.T) {
 	devs := threeDevices(t)
 	dot := autograd.Func{
@@ -331,8 +332,8 @@ func TestFuncCrossesDevices(t *testing.T) {
 	})
 }
 
-// A VJP queues its work for a device on the stream that the forward pass used there. The device of
-// the result does not matter.
+// TestCrossDeviceStreams checks that a VJP queues its work for a device on the stream that the
+// forward pass used there. The device of the result does not matter.
 func TestCrossDeviceStreams(t *testing.T) {
 	devs := threeDevices(t)
 	st, err := devs[1].NewStream(0)

@@ -42,7 +42,8 @@ func TestEyeLeavesNoHandle(t *testing.T) {
 	}
 }
 
-// A leaf that moves to the parent scope, by itself or because a graph needs it, keeps its gradient.
+// TestKeptLeafKeepsGradient checks that a leaf that moves to the parent scope, by itself or because
+// a graph needs it, keeps its gradient.
 func TestKeptLeafKeepsGradient(t *testing.T) {
 	Do(func(p *Scope) {
 		s := p.New()
@@ -66,7 +67,8 @@ func TestKeptLeafKeepsGradient(t *testing.T) {
 	})
 }
 
-// A scope that is dropped without Close frees no memory that handles in other scopes use.
+// TestDroppedScopeSparesSharedStorage checks that a scope that is dropped without Close frees no
+// memory that handles in other scopes use.
 //
 //flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestDroppedScopeSparesSharedStorage(t *testing.T) {
@@ -109,8 +111,8 @@ func TestDroppedScopeSparesSharedStorage(t *testing.T) {
 	settles(t, base)
 }
 
-// Closing a scope before its child panics. The child can still be closed, and no goroutine waits
-// forever.
+// TestChildOutlivesItsParent checks that closing a scope before its child panics. The child can
+// still be closed, and no goroutine waits forever.
 //
 //flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestChildOutlivesItsParent(t *testing.T) {
@@ -149,7 +151,8 @@ func (userFunc) Name() string                               { return "user" }
 func (f userFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.forward(c, in) }
 func (f userFunc) VJP(c *Context, g *Tensor) []*Tensor      { return f.vjp(c, g) }
 
-// A scope that a user's op leaves open does not disturb the next op.
+// TestUserFunctionLeavesScopeOpen checks that a scope that a user's op leaves open does not disturb
+// the next op.
 //
 //flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestUserFunctionLeavesScopeOpen(t *testing.T) {
@@ -181,7 +184,8 @@ func TestUserFunctionLeavesScopeOpen(t *testing.T) {
 	settles(t, base)
 }
 
-// A long-lived scope forgets graphs through which Backward has passed.
+// TestLongLivedScopeForgetsNodes checks that a long-lived scope forgets graphs through which
+// Backward has passed.
 func TestLongLivedScopeForgetsNodes(t *testing.T) {
 	Do(func(s *Scope) {
 		x := s.Ones(4).RequiresGrad()
@@ -199,8 +203,8 @@ func TestLongLivedScopeForgetsNodes(t *testing.T) {
 
 func meanGrad(x *Tensor) float64 { return x.Grad().Mean().Item() }
 
-// Gradients never share memory by accident. Backward detects a change of a gradient that a graph
-// has saved.
+// TestGradientsAreNotShared checks that gradients never share memory by accident. Backward detects
+// a change of a gradient that a graph has saved.
 func TestGradientsAreNotShared(t *testing.T) {
 	Do(func(s *Scope) {
 		x, z := s.Ones(big).RequiresGrad(), s.Ones(big).RequiresGrad()

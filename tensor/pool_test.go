@@ -60,8 +60,8 @@ func TestMaxPoolIntegers(t *testing.T) {
 	}
 }
 
-// Values and positions depend neither on the method that finds the maxima, nor on whether a
-// gradient is wanted. The gradient reaches one element of each window.
+// TestMaxPoolLarge checks that values and positions depend neither on the method that finds the
+// maxima, nor on whether a gradient is wanted. The gradient reaches one element of each window.
 func TestMaxPoolLarge(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Randn(2, 3, 30, 20)

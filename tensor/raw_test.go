@@ -78,8 +78,8 @@ func TestRawMisuse(t *testing.T) {
 	})
 }
 
-// Work on one stream reads the results of ops on another stream, and ops on a third stream read the
-// result of that work.
+// TestRawStreams checks that work on one stream reads the results of ops on another stream, and ops
+// on a third stream read the result of that work.
 func TestRawStreams(t *testing.T) {
 	gpu, _ := emulated(t, 1)
 	b := ptx.New("plus_one")

@@ -13,8 +13,8 @@ import (
 
 type tt = tensor.Tensor
 
-// Ops that return a view in torch share storage here too: a write through the view changes the
-// tensor.
+// TestViewsShareStorage checks that ops that return a view in torch share storage here too: a write
+// through the view changes the tensor.
 func TestViewsShareStorage(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -50,8 +50,8 @@ func TestViewsShareStorage(t *testing.T) {
 	}
 }
 
-// The results of ops that copy in torch, and of ranges with a negative step, do not share storage
-// with the operand.
+// TestCopiesDoNotShareStorage checks that the results of ops that copy in torch, and of ranges with
+// a negative step, do not share storage with the operand.
 func TestCopiesDoNotShareStorage(t *testing.T) {
 	for name, f := range map[string]func(x *tt) *tt{
 		"Slice": func(x *tt) *tt { return x.Slice(0, tensor.End, -tensor.End, -1) }, "Flip": func(x *tt) *tt { return x.Flip() }, "Roll": func(x *tt) *tt { return x.Roll([]int{0}, []int{0}) },
@@ -69,9 +69,9 @@ func TestCopiesDoNotShareStorage(t *testing.T) {
 	}
 }
 
-// The result of an elementwise op has the strides of the operands that have its shape, if these
-// operands have the same strides and no gaps in memory. Otherwise the result is contiguous. Its
-// values and gradients are those of contiguous operands.
+// TestResultsFollowOperands checks that the result of an elementwise op has the strides of the
+// operands that have its shape, if these operands have the same strides and no gaps in memory.
+// Otherwise the result is contiguous. Its values and gradients are those of contiguous operands.
 func TestResultsFollowOperands(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		turn := func(x *tt) *tt { return x.Permute(2, 0, 1) } // [3, 4, 5] to [5, 3, 4]

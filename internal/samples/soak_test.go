@@ -61,8 +61,8 @@ func ofLayers(e *exception) bool {
 	return strings.HasPrefix(e.op, "nn.") && !strings.HasPrefix(e.op, "nn.functional.")
 }
 
-// TestWholeFolder: a folder is complete if it has all entries and all their samples, except samples
-// that could not be recorded.
+// TestWholeFolder checks that a folder is complete if it has all entries and all their samples,
+// except samples that could not be recorded.
 func TestWholeFolder(t *testing.T) {
 	entries := map[string]bool{"add": true}
 	end := row{Op: "add", From: "entry", Left: map[string]int{"complex": 1}}
@@ -90,8 +90,8 @@ func TestWholeFolder(t *testing.T) {
 	}
 }
 
-// TestRowsOfSize: the message of an exception can be a factor or a bound, and then excuses errors
-// up to that size.
+// TestRowsOfSize checks that the message of an exception can be a factor or a bound, and then
+// excuses errors up to that size.
 func TestRowsOfSize(t *testing.T) {
 	const off = "element 3 is 3e-07, want 0: off by 3e-07, 1e-07 is allowed"
 	for msg, want := range map[string]bool{

@@ -90,7 +90,8 @@ func sameBits(t *testing.T, what string, a, b *tt) {
 	}
 }
 
-// Results and gradients of elementwise ops have the same bits on every device.
+// TestSameBits checks that results and gradients of elementwise ops have the same bits on every
+// device.
 func TestSameBits(t *testing.T) {
 	gpu := emulated(t)
 	for _, e := range tensor.Declared() {
@@ -148,7 +149,7 @@ func TestSameBits(t *testing.T) {
 	}
 }
 
-// The same seed gives the same numbers on every device.
+// TestSameRandomNumbers checks that the same seed gives the same numbers on every device.
 func TestSameRandomNumbers(t *testing.T) {
 	gpu := emulated(t)
 	for _, ty := range []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16} {
@@ -175,7 +176,8 @@ func TestSameRandomNumbers(t *testing.T) {
 	}
 }
 
-// Casts between all types have the same bits on every device, including special values.
+// TestCasts checks that casts between all types have the same bits on every device, including
+// special values.
 func TestCasts(t *testing.T) {
 	gpu := emulated(t)
 	values := append(append([]float64(nil), special...), 255, 256, -129, 65504, 65520, 1e9, -3e9, 1<<40, 0x1p62, 0x1p63, -0x1p63, 0.9999, 2.5, -0.5, 3.4e38)

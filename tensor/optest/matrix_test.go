@@ -29,8 +29,8 @@ func TestSecondDerivativesAreWalked(t *testing.T) {
 	}
 }
 
-// Differences finds entries of the matrix that a walk has not checked, and checks that the matrix
-// does not contain.
+// TestDifferences checks that Differences finds the entries of the matrix that a walk has not
+// checked. It must also find the checks of a walk that the matrix does not contain.
 func TestDifferences(t *testing.T) {
 	w := Walked{}
 	for _, o := range Matrix() {

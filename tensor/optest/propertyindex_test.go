@@ -81,8 +81,9 @@ func drawIndex(t *rapid.T, dims []int) (ix []any) {
 	return ix
 }
 
-// Index reads, and IndexPut writes, the same elements as a plain loop, in any layout. An index that
-// the loop refuses is an error. The gradient of Index adds its seed to these elements.
+// TestIndexIsTheLoop checks that Index reads, and IndexPut writes, the same elements as a plain
+// loop, in any layout. An index that the loop refuses is an error. The gradient of Index adds its
+// seed to these elements.
 func TestIndexIsTheLoop(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		t.Run(dev.Info().Kind, func(t *testing.T) {
