@@ -32,7 +32,8 @@ var stories = []struct {
 	{"#eef1f4", "dtype", "element types"},
 }
 
-// floors draws the layers of the packages, which show the packages that each package may import.
+// floors draws a diagram of the layers of packages. A package may import packages of lower layers
+// only.
 func floors() string {
 	d := draw(900, 44*len(stories)+66)
 	for i, s := range stories {

@@ -47,8 +47,8 @@ func fourDims(s shape.Dims) shape.Dims {
 	return shape.Of(s.Head(max(r-3, 0)).Size(), heads, s.At(r-2), s.At(r-1))
 }
 
-// viewFourDims describes x as a kernel's operand of type t and four dimensions, expanded to s. Its
-// layout is the layout of the tensor that toFourDims returns, but nothing is copied yet.
+// viewFourDims describes x as a kernel's operand of type t and four dimensions, expanded to s. The
+// view has the layout of the tensor that toFourDims will return, but nothing is copied yet.
 func (x *Tensor) viewFourDims(t dtype.Type, s shape.Dims) device.View {
 	if x.dtype == t {
 		if l, ok := x.layout.Expand(s); ok {

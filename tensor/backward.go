@@ -364,7 +364,7 @@ func (e *engine) checked(n *node, i int, d *Tensor) *Tensor {
 	return d
 }
 
-// handleWithGraph makes another handle of x in s. It has the same place in the graph as x.
+// handleWithGraph makes another handle of x in s. It has the same position in the graph as x.
 func (x *Tensor) handleWithGraph(s *Scope) *Tensor {
 	x.synced()
 	y := x.handle(x.op, s, x.layout)

@@ -58,8 +58,8 @@ func (c compiledModes) option(m *modes) {
 	m.dev, m.gen, m.anomaly, m.autocast, m.floatType = c.dev, c.gen, c.anomaly, c.autocast, c.floatType
 }
 
-// compiledForms is the maximum number of graphs that a Compiled keeps. Then it closes the least
-// recently used graph.
+// compiledForms is the maximum number of graphs that a Compiled keeps. If there are more, it closes
+// the least recently used one.
 const compiledForms = 16
 
 // A CompileOption changes what [Compile] does.

@@ -25,8 +25,8 @@ const manyPlaces = 512
 // These constants limit the memory of the columns that exist at one time. The limit is a fraction
 // of the memory of all inputs and outputs, between columnLeast and an upper bound. On the CPU the
 // upper bound is a size that the caches hold in part. On a GPU it is large, so that there are few
-// launches. A smaller fraction would divide a GPU's step into many small launches. It would save
-// nothing, because a model's peak of memory is not in a convolution.
+// launches. A smaller fraction would divide a GPU's step into many small launches. It would not
+// lower the peak memory of a model, which is not reached in a convolution.
 //
 // A step of ResNet-18 with 32 images was planned for a GPU. With the fraction 3/4 it has 1327
 // launches. With the fraction 1/2 it has 1853, and nearly the same peak of memory. With the

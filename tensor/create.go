@@ -279,7 +279,7 @@ func (m Maker) fromTensor(t *Tensor, dims []int) *Tensor {
 	return x
 }
 
-// flatten returns the element type, bytes and shape of a Go value.
+// flatten returns the element type, the elements as bytes, and the shape of a Go value.
 func flatten(v reflect.Value) (t dtype.Type, data []byte, dims []int, err error) {
 	if !v.IsValid() {
 		return 0, nil, nil, fmt.Errorf("cannot make a tensor from nil")

@@ -92,7 +92,7 @@ func (f crossEntropyFunc) reduced(loss, target *Tensor) *Tensor {
 	return loss
 }
 
-// widened returns x in the type of the loss.
+// widened casts x to the type of the loss.
 func (f crossEntropyFunc) widened(x *Tensor) *Tensor {
 	if f.wide {
 		return x.Cast(x.dtype.Compute())
@@ -343,7 +343,7 @@ func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOpt
 	return loss.reshape(target.layout.Shape)
 }
 
-// pickedOfClasses does what crossEntropyOfClasses does, for logarithms of probabilities.
+// pickedOfClasses is crossEntropyOfClasses for logarithms of probabilities.
 func (x *Tensor) pickedOfClasses(target *Tensor, f crossEntropyFunc) *Tensor {
 	if x.Rank() == 2 && f.smoothing == 0 {
 		return Apply(nllFunc{f.ignore, f.wide, f.mean}, x, target)
@@ -364,7 +364,7 @@ func (x *Tensor) logProbabilities(o CrossEntropyOptions) *Tensor {
 	return x.LogSoftmax(1)
 }
 
-// crossEntropyWeighted does what crossEntropyOfClasses does, with weights.
+// crossEntropyWeighted is crossEntropyOfClasses with weights.
 func (x *Tensor) crossEntropyWeighted(target, weight *Tensor, f crossEntropyFunc, o CrossEntropyOptions) *Tensor {
 	var loss *Tensor
 	w := weight.targetWeights(target, f.ignore)

@@ -88,7 +88,7 @@ func parseEinsum(eq string, x []*Tensor) equation {
 	return e
 }
 
-// factor is a tensor with a name for each dimension. No name is used twice.
+// factor is a tensor whose dimensions have different names.
 type factor struct {
 	x     *Tensor
 	names []byte
@@ -191,8 +191,8 @@ func (f factor) contract(g factor, keep func(c byte) bool, sizes *[256]int, all 
 	if len(sum) == 0 {
 		return factor{f.ordered(names).Mul(g.ordered(names)), names}
 	}
-	// There is one matrix product for each index of the dimensions that both factors have and the
-	// result keeps.
+	// There is one matrix product for each index of the dimensions that both factors have and that
+	// the result keeps.
 	n := func(list []byte) int {
 		p := 1
 		for _, c := range list {

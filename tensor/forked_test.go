@@ -62,7 +62,7 @@ func (p *forkedProgram) options() []tensor.Option {
 // run runs the program, with the same random choices each time.
 func (p *forkedProgram) run(s *tensor.Scope) {
 	r := rand.New(rand.NewPCG(p.seed, 1))
-	live := make([][]*tensor.Tensor, len(forkedSizes)) // the living results of each size
+	live := make([][]*tensor.Tensor, len(forkedSizes)) // the results of each size in use
 	any := func(kind int) *tensor.Tensor {
 		if n := len(live[kind]); n > 0 && r.IntN(3) > 0 {
 			return live[kind][r.IntN(n)]
@@ -130,7 +130,7 @@ func (p *forkedProgram) run(s *tensor.Scope) {
 		}
 	}
 	for kind := range live {
-		for len(live[kind]) > 0 && r.IntN(4) > 0 { // the other tensors live until the scope ends
+		for len(live[kind]) > 0 && r.IntN(4) > 0 { // the others live until the scope ends
 			drop(kind, len(live[kind])-1)
 		}
 	}

@@ -148,7 +148,7 @@ func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) 
 	v := u.RSubScalar(1)
 	switch f.Mode {
 	case GridNearest:
-		// nearest needs no derivative
+		// The mode GridNearest uses no derivatives, so d may be anything.
 		first, taps = at.Round(), []gridTap{{w: u.OnesLike(), d: u.OnesLike()}}
 	case GridBilinear:
 		taps = []gridTap{{w: v, d: u.OnesLike().Neg()}, {w: u, d: u.OnesLike()}}

@@ -71,7 +71,7 @@ func TestUpdateFinite(t *testing.T) {
 						groups = append(groups, []*tensor.Tensor{x})
 					}
 					found := s.Typed(dtype.F32).Zeros()
-					for range 2 { // the value of found stays set in the second round
+					for range 2 { // found is still 1 in the second round
 						tensor.UpdateFinite("halve", half, groups, groups, s.From([]int64{int64(bits[0])}), bits, found)
 					}
 					if v := found.Item(); v != map[bool]float64{true: 1}[bad.group >= 0] {

@@ -32,8 +32,8 @@ func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(f, g)}
 }
 
-// alphaDropoutFunc does what dropoutFunc does, with two more numbers. The field shift is added to
-// kept elements, and dropValue is the value of dropped elements.
+// alphaDropoutFunc is dropoutFunc with two more numbers. The field shift is added to kept elements,
+// and dropValue is the value of dropped elements.
 type alphaDropoutFunc struct {
 	dropoutFunc
 	shift, dropValue float64

@@ -354,7 +354,7 @@ func (x *Tensor) Amax(dims ...int) *Tensor { return Apply(&extremeFunc{r: amaxOp
 // elements share the gradient evenly.
 func (x *Tensor) Amin(dims ...int) *Tensor { return Apply(&extremeFunc{r: aminOp, dims: dims}, x) }
 
-// extremeFunc adds a gradient to amax and amin.
+// extremeFunc is amax or amin, with its gradient.
 type extremeFunc struct {
 	r    *Reduction
 	dims []int

@@ -170,7 +170,7 @@ func (x *Tensor) follower(axis int, toStart bool) *Tensor {
 	})
 }
 
-// shiftedIn does what shifted does, but calls the function entry for the entry that is added.
+// shiftedIn is shifted, but calls the function entry for the entry that is added.
 func (x *Tensor) shiftedIn(axis int, toStart bool, entry func() *Tensor) *Tensor {
 	n := x.layout.Shape.At(axis)
 	if n == 0 {

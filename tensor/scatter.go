@@ -40,7 +40,7 @@ func (x *Tensor) scatter(op string, s *Scope, kind device.ScatterKind, axis int,
 	x.scatterOp(op, s, device.Scatter{Kind: kind, Axis: axis}, src, index)
 }
 
-// scatterOp does what scatter does, with the options in o.
+// scatterOp is scatter with the options in o.
 func (x *Tensor) scatterOp(op string, s *Scope, o device.Scatter, src, index *Tensor) {
 	o.Dst, o.Src, o.Index, o.Tag = x.operand(), src.operand(), index.operand(), lateTag(op, x, index, index)
 	own := scatterOps.reuse(o)
@@ -151,8 +151,8 @@ func (x *Tensor) checkScatter(op string, dim int, index, src *Tensor) placement 
 	return p
 }
 
-// checkScatterRows does what checkScatter does, for an index that is a vector, or of rank 0, and
-// selects whole entries of the dimension.
+// checkScatterRows is checkScatter for an index that is a vector or has rank 0, and that selects
+// whole entries of the dimension.
 func (x *Tensor) checkScatterRows(op string, dim int, index, src *Tensor) placement {
 	in := []*Tensor{x, index, src}
 	youngest(op, in)
@@ -224,7 +224,7 @@ func (x *Tensor) ScatterInPlace(dim int, index, src *Tensor) *Tensor {
 	return x.scatterInPlace(device.ScatterSet, x.checkScatter("scatter", dim, index, src))
 }
 
-// scalarPlacement does what checkScatter does, with the number v as the source.
+// scalarPlacement is checkScatter with the number v as the source.
 func (x *Tensor) scalarPlacement(dim int, index *Tensor, v float64) placement {
 	p := x.checkScatter("scatter", dim, index, nil)
 	v = x.fittedNumber("scatter", v)

@@ -10,7 +10,7 @@ import (
 type scatterReduceFunc struct {
 	kind device.ScatterKind
 	axis int
-	self bool // where elements are combined, the first operand's own element is one of them
+	self bool // combine the first operand's own element too, with the elements of the second
 	op   string
 }
 

@@ -54,7 +54,7 @@ type modes struct {
 	capture   *Graph
 	across    []device.Device // the devices of Across, until Capture has read them
 	name      string
-	path      string // the names of this scope and all around it, for memory reports
+	path      string // the names of this scope and all enclosing scopes, for memory reports
 	nondet    bool
 	composed  bool // use no fast kernels
 	anomaly   AnomalyCheck
@@ -174,7 +174,7 @@ func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 // New opens a child scope. It inherits the modes of s, changed by opts.
 func (s *Scope) New(opts ...Option) *Scope { return s.open(true, opts) }
 
-// open does what New does. The flag loose says that another goroutine may close the scope.
+// open is New with the flag loose, which says that another goroutine may close the scope.
 func (s *Scope) open(loose bool, opts []Option) *Scope {
 	c := &Scope{parent: s, depth: s.depth + 1, modes: s.modes}
 	c.modes.name = ""

@@ -37,7 +37,7 @@ func baseline(t *testing.T) int {
 	return live(t)
 }
 
-// big is a shape whose storage is pooled on the CPU.
+// A storage of big elements is pooled on the CPU.
 const big = 64 << 10
 
 func TestResultBelongsToYoungestScope(t *testing.T) {

@@ -45,8 +45,8 @@ func callSite() *site {
 	return s
 }
 
-// deepSite does what callSite does, for errors. It records deeper stacks too, so that the caller is
-// found below nested layers.
+// deepSite is callSite for errors. It records deeper stacks too, so that the caller is found below
+// nested layers.
 func deepSite() *site {
 	s := new(site)
 	if s.n = runtime.Callers(2, s.pc[:]); s.n == len(s.pc) {

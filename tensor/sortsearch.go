@@ -103,7 +103,7 @@ func (x *Tensor) search(op string, values *Tensor, right bool) *Tensor {
 	}
 	from, ok := x.layout.View(shape.Of(rows, n))
 	wanted, ok2 := values.layout.View(shape.Of(rows, columns))
-	if ok && ok2 && n > 0 && vs.Size() > 0 { // no handles of flat views are needed
+	if ok && ok2 && n > 0 && vs.Size() > 0 { // both can be read as matrices without a copy
 		o := searchOps.supported(s, x.st.dev, device.Search{Out: resultOf(dtype.I64, wanted.Shape),
 			Sorted: device.View{Type: x.dtype, Layout: from}, Values: device.View{Type: x.dtype, Layout: wanted}, Right: right})
 		if o != nil {

@@ -26,7 +26,8 @@ func (x *Tensor) view(op string, l shape.Layout, vjp func(c *Context, g *Tensor)
 	return x.viewOf(op, l, vjp, nil)
 }
 
-// viewOf does what view does. p says which part of x the view is, and is nil if it is not a part.
+// viewOf is view with a description p of the part of x that the view is. p is nil if the view is
+// not a part.
 func (x *Tensor) viewOf(op string, l shape.Layout, vjp func(c *Context, g *Tensor) *Tensor, p *part) *Tensor {
 	y := x.handle(op, x.scope, l)
 	if !x.scope.modes.noGrad {

@@ -33,8 +33,8 @@ func eval(model *nn.Sequential, t, x *tensor.Tensor) *tensor.Tensor {
 }
 
 // residual is ∂u/∂t − α·∂²u/∂x², which is 0 where the network obeys the equation. CreateGraph
-// records how the derivatives are computed. So ∂u/∂x has a derivative by x, and the loss has a
-// derivative by the weights.
+// records how the derivatives are computed. So ∂u/∂x has a derivative with respect to x, and the
+// loss has one with respect to the weights.
 func residual(model *nn.Sequential, t, x *tensor.Tensor) *tensor.Tensor {
 	first := tensor.Gradients(eval(model, t, x).Sum(), []*tensor.Tensor{t, x}, tensor.CreateGraph())
 	second := tensor.Gradients(first[1].Sum(), []*tensor.Tensor{x}, tensor.CreateGraph())

@@ -9,7 +9,7 @@ import (
 // A tally counts the samples of one entry in the folder FLAMBEAU_SAMPLES.
 type tally struct {
 	rows map[string]int // number of samples by type, source and mode
-	// largest index in PyTorch's list plus 1, with the keys of the field rows
+	// largest index in PyTorch's list, plus 1; the keys are those of the field rows
 	largest map[string]int
 	left    int  // number of samples that could not be recorded
 	end     bool // the folder has the entry's last row

@@ -190,7 +190,7 @@ func partOf(a golden.Args) func(values, indices *tt) *tt {
 }
 
 // pickTerms returns the [terms] of an op whose gradient adds up the result's gradients of
-// overlapping windows. 8 is a bound of such a sum.
+// overlapping windows. 8 is an upper bound of such a sum.
 func pickTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	if c.In[0].GradF64 != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// onlyFirst lists the differentiable ops whose second derivatives are not walked, each with the
-// reason.
+// onlyFirst lists the differentiable ops whose second derivatives the walk does not check, each
+// with the reason.
 var onlyFirst = map[string]string{
 	"Float":    "differences in float64 do not see through its rounding; its gradient is a cast, which is one again",
 	"Half":     "differences in float64 do not see through its rounding; its gradient is a cast, which is one again",
