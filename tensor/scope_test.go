@@ -37,7 +37,7 @@ func baseline(t *testing.T) int {
 	return live(t)
 }
 
-// A storage of big elements is pooled on the CPU.
+// A tensor with this many elements takes its storage from the pool, on the CPU too.
 const big = 64 << 10
 
 func TestResultBelongsToYoungestScope(t *testing.T) {
