@@ -15,7 +15,7 @@ type distanceKind struct {
 	// a function of elements X(0) and X(1); the field reduce says how the function's values are
 	// combined
 	term   *expr.Expr
-	finish *expr.Expr // function of the combined value; nil leaves the value as it is
+	finish *expr.Expr // function of the combined value; nil leaves the value unchanged
 	// gradient of a row's element X(1). X(2) is the other row's element, X(0) the gradient of the
 	// distance, and X(3) the distance.
 	gradient *Elementwise

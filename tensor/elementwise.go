@@ -344,8 +344,8 @@ func (e *Elementwise) gradPart(k int) vjpPart {
 	return p
 }
 
-// saves returns the tensors that the wanted gradients need. They are operands, in the order of in,
-// and then the result.
+// saves returns the tensors that the wanted gradients need: operands in their order, and then the
+// result.
 func (f *elementwiseFunc) saves(in []*Tensor, y *Tensor) []*Tensor {
 	x, usesY := f.neededValues(func(i int) bool { return in[i].needsGrad })
 	var keep []*Tensor

@@ -142,8 +142,8 @@ func (b *exprBuilder) value(n *exprNode) *exprValue {
 // args are numbers. Otherwise apply adds a step.
 func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 	isTensor := func(v *exprValue) bool { return v.number == nil }
-	// clamp by tensors is max, then min. Where x equals a limit, the gradient is the gradient of
-	// max and min, as in torch.
+	// A clamp whose limits are tensors is a max, then a min. Where x equals a limit, the gradient
+	// is the gradient of max and min, as in torch.
 	if n.fn.bounds && slices.ContainsFunc(args[1:], isTensor) {
 		at := &exprNode{at: n.at, name: n.name, fn: &exprFunc{op: maximumOp}}
 		low := b.apply(at, args[:2])

@@ -81,8 +81,8 @@ func checkIndex(op string, x, index *Tensor) {
 	sameDevice(op, []*Tensor{x, index})
 }
 
-// wrap adds the parameter n to indices -n … -1. Other indices stay as they are, so that an error
-// can show them.
+// wrap adds the parameter n to indices -n … -1. Other indices stay unchanged, so that an error can
+// show them.
 var wrap = &Elementwise{Name: "index", Arity: 1, Result: Integral, NoGrad: true, Expr: wrapExpr(expr.Param(0, dtype.I64))}
 
 func wrapExpr(n *expr.Expr) *expr.Expr {

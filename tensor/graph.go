@@ -372,7 +372,7 @@ func (x *Tensor) detachedIn(s *Scope) *Tensor {
 }
 
 // RequiresGrad makes the leaf x collect a gradient, and returns x. x must be floating point. A
-// result that is part of the graph stays as it is.
+// result that is part of the graph stays unchanged.
 func (x *Tensor) RequiresGrad() *Tensor {
 	x.use("requires_grad")
 	if !x.dtype.IsFloat() {
@@ -380,7 +380,7 @@ func (x *Tensor) RequiresGrad() *Tensor {
 		panic(e.hint("use Float first"))
 	}
 	if x.NeedsGrad() && x.node != nil {
-		return x // a result has a gradient already
+		return x // a result's gradient goes to its operands
 	}
 	x.needsGrad = true
 	// x may be a handle from In, which represents the leaf

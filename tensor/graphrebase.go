@@ -11,8 +11,8 @@ import (
 // gives the tensor that it changes a new position in the graph. If that tensor is a view, its base
 // has changed too. The base's new value is its old value with the view's elements replaced
 // (spliceFunc), and the view becomes a view of the new value. All other views of the base have
-// changed as well. They get their new place when they are used next (synced). A view compares its
-// count of recorded writes with the base's count, to notice the change.
+// changed as well. They get their new position when they are used next (synced). A view compares
+// its count of recorded writes with the base's count, to notice the change.
 
 // synced updates x's position in the graph and reports whether that was possible.
 func (x *Tensor) synced() bool {

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// doubleOnHost writes twice x to y, in the CPU's memory.
+// doubleOnHost writes 2·x to y, in the CPU's memory.
 func doubleOnHost(_ device.Stream, outs, ins []device.View) error {
 	y, x := outs[0].Buf.Host()[4*outs[0].Offset:], ins[0].Buf.Host()[4*ins[0].Offset:]
 	for i := range ins[0].Size() {

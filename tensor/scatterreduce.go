@@ -10,7 +10,7 @@ import (
 type scatterReduceFunc struct {
 	kind device.ScatterKind
 	axis int
-	self bool // combine the first operand's own element too, with the elements of the second
+	self bool // combine the first operand's own element with those of the second operand
 	op   string
 }
 

@@ -143,7 +143,7 @@ func (x *Tensor) Transpose(i, j int) *Tensor {
 }
 
 // T returns the transposed matrix, as a view: the last two dimensions are swapped. A tensor of rank
-// 0 or 1 is returned as it is.
+// 0 or 1 is returned unchanged.
 func (x *Tensor) T() *Tensor {
 	x.use("t")
 	if x.Rank() < 2 {

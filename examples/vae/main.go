@@ -1,6 +1,6 @@
 // Command vae trains a variational autoencoder (D. P. Kingma, M. Welling, arXiv:1312.6114) on
-// handwritten digits, and then draws 32 new digits in one image. The file main.py beside it is the
-// same program in PyTorch.
+// handwritten digits, and then draws 32 new digits in one image. The file main.py in the same
+// folder is this program in PyTorch.
 package main
 
 import (

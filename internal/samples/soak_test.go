@@ -37,8 +37,8 @@ func (c tallies) add(r *row) {
 }
 
 // lacks describes the samples of the entries in testdata that a folder lacks. It returns "" if the
-// folder is complete. Samples that --most left out count as missing. Samples that could not be
-// recorded do not.
+// folder is complete. Samples that the flag --most left out count as missing. Samples that could
+// not be recorded do not count.
 func (c tallies) lacks(entries map[string]bool) string {
 	for _, op := range sortedKeys(entries) {
 		t := c[op]
