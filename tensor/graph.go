@@ -380,7 +380,7 @@ func (x *Tensor) RequiresGrad() *Tensor {
 		panic(e.hint("use Float first"))
 	}
 	if x.NeedsGrad() && x.node != nil {
-		return x // a result's gradient goes to its operands
+		return x // a recorded result requires a gradient already
 	}
 	x.needsGrad = true
 	// x may be a handle from In, which represents the leaf
