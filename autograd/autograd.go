@@ -32,7 +32,6 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// misuse panics with a *tensor.Error of the given kind.
 func misuse(op string, kind error, format string, a ...any) {
 	panic(tensor.NewError(op, kind, fmt.Sprintf(format, a...)))
 }
@@ -106,8 +105,8 @@ func result(op string, f func(x []*tensor.Tensor) *tensor.Tensor, x []*tensor.Te
 	return y
 }
 
-// spread puts the gradients of the differentiable inputs in their places among all inputs. The
-// places of inputs that are not differentiable are nil.
+// spread returns one gradient for each leaf. It puts the gradients of the differentiable inputs, in
+// order, at the indices of these inputs. The entries of all other inputs are nil.
 func spread(leaves, grads []*tensor.Tensor) []*tensor.Tensor {
 	out := make([]*tensor.Tensor, len(leaves))
 	k := 0
@@ -134,7 +133,6 @@ func gradients(y *tensor.Tensor, inputs []*tensor.Tensor, opts ...tensor.GradOpt
 	return g
 }
 
-// scalar panics if y is not a scalar.
 func scalar(op string, y *tensor.Tensor) {
 	if y.Size() != 1 {
 		misuse(op, tensor.ErrShape, "the function returns a tensor of shape %v, it must be a scalar", y.Shape())

@@ -59,7 +59,7 @@ func wide(in []*tt) *tt {
 
 func energy(in []*tt) *tt { return wide(in).Square().Sum() }
 
-// The expected numbers are from torch.autograd.functional.
+// TestProducts compares the products with results of torch.autograd.functional.
 func TestProducts(t *testing.T) {
 	onDevices(t, func(t *testing.T, s *tensor.Scope) {
 		in, v := point(s)
@@ -97,7 +97,7 @@ func TestProducts(t *testing.T) {
 	})
 }
 
-// The test covers special inputs: integers, unused inputs, constants, leaves and results.
+// TestInputs covers special inputs: integers, unused inputs, constants, leaves and results.
 func TestInputs(t *testing.T) {
 	onDevices(t, func(t *testing.T, s *tensor.Scope) {
 		x, rows := s.From([]float64{1, 2, 3}).RequiresGrad(), s.From([]int64{2, 2, 0})
@@ -192,8 +192,8 @@ func TestGrad(t *testing.T) {
 	})
 }
 
-// scaled returns the function x³·k. Its VJP uses 3x²·by as the derivative, which is right if by
-// equals k.
+// scaled returns the function x³·k. Its VJP computes the derivative with the factor by in place of
+// k. So the derivative is right only if both factors are equal.
 func scaled(k, by float64) *autograd.Func {
 	return &autograd.Func{Name: "scaled",
 		Forward: func(c *tensor.Context, in []*tt) *tt { c.Save(in[0]); return in[0].PowScalar(3).MulScalar(k) },
@@ -281,8 +281,8 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// The gradient of a function with OnceDifferentiable is right. A second derivative through the
-// function is an error, whichever tensor it is taken with respect to.
+// TestOnceDifferentiable checks that the gradient of a function with OnceDifferentiable is right. A
+// second derivative through the function is an error, whichever tensor it is taken with respect to.
 func TestOnceDifferentiable(t *testing.T) {
 	onDevices(t, func(t *testing.T, s *tensor.Scope) {
 		f := scaled(1, 1)
@@ -297,8 +297,8 @@ func TestOnceDifferentiable(t *testing.T) {
 	})
 }
 
-// If a function returns a gradient of the shape to which the operand was broadcast, the gradient is
-// summed, as in PyTorch. Any other wrong shape is an error.
+// TestFuncGradientIsSummed checks that if a function returns a gradient of the shape to which the
+// operand was broadcast, the gradient is summed, as in PyTorch. Any other wrong shape is an error.
 func TestFuncGradientIsSummed(t *testing.T) {
 	scale := func(back func(g, x *tensor.Tensor) *tensor.Tensor) *autograd.Func {
 		return &autograd.Func{Name: "scale",

@@ -132,7 +132,6 @@ func random(m tensor.Maker, dims []int) *tensor.Tensor {
 	return m.From(v).Reshape(dims...)
 }
 
-// compare compares the derivatives of f with differences.
 func compare(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o CheckOptions) error {
 	values := make([][]float64, len(inputs))
 	for k, x := range inputs {

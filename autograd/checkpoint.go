@@ -134,11 +134,11 @@ func chain(fns []func(x *tensor.Tensor) *tensor.Tensor, x *tensor.Tensor, s *ten
 //
 //	s.Do(func(s *tensor.Scope) { loss = model.Loss(x.In(s)); … }, autograd.SaveOnCPU(true))
 //
-// With pinned memory the copies run on a stream of their own, beside the GPU's work. Backward
-// starts the copy of a value before it needs the value. Without pinned memory each copy waits.
-// Values have the same bits as without SaveOnCPU. Some values stay where they are: values on the
-// CPU, values of less than 4 KiB, leaves that require a gradient, such as parameters, and views of
-// such leaves. A tensor that several ops save is copied once. (PyTorch copies it each time, and
+// With pinned memory the copies run on a separate stream, at the same time as the GPU's work.
+// Backward starts the copy of a value before it needs the value. Without pinned memory each copy
+// waits. Values have the same bits as without SaveOnCPU. Some values stay where they are: values on
+// the CPU, values of less than 4 KiB, leaves that require a gradient, such as parameters, and views
+// of such leaves. A tensor that several ops save is copied once. (PyTorch copies it each time, and
 // copies parameters too.) The inputs that [Checkpoint] keeps are saved values too. So Checkpoint
 // and SaveOnCPU together leave almost nothing on the GPU.
 //

@@ -58,7 +58,6 @@ func (m *stack) gradients(t *testing.T) []byte {
 	return all
 }
 
-// failure returns the error that f panics with.
 func failure(t *testing.T, f func()) error {
 	t.Helper()
 	err := tensor.Try(f)
@@ -80,8 +79,9 @@ func wants(t *testing.T, err, kind error, words ...string) {
 	}
 }
 
-// However a chain is divided into segments, its gradients have the same bits as without segments,
-// also with dropout. The generator advances as without segments.
+// TestCheckpointHasTheSameBits checks that however a chain is divided into segments, its gradients
+// have the same bits as without segments, also with dropout. The generator advances as without
+// segments.
 func TestCheckpointHasTheSameBits(t *testing.T) {
 	const layers, width, batch = 7, 16, 8
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
@@ -201,7 +201,8 @@ func TestCheckpointOfSeveralResults(t *testing.T) {
 	})
 }
 
-// A second derivative, and a second Backward on a kept graph, recompute the segment.
+// TestCheckpointTwice checks that a second derivative, and a second Backward on a kept graph,
+// recompute the segment.
 func TestCheckpointTwice(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w, x := s.Randn(5, 5).RequiresGrad(), s.Randn(3, 5).RequiresGrad()
@@ -235,8 +236,8 @@ func TestCheckpointTwice(t *testing.T) {
 	})
 }
 
-// The function itself may compute a gradient, for example for a gradient penalty. This gradient
-// recomputes the part of the segment before it.
+// TestCheckpointWithAGradientInside checks a function that itself computes a gradient, for example
+// for a gradient penalty. This gradient recomputes the part of the segment before it.
 func TestCheckpointWithAGradientInside(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w, x := s.Randn(5, 5).RequiresGrad(), s.Randn(3, 5).RequiresGrad()
@@ -259,8 +260,8 @@ func TestCheckpointWithAGradientInside(t *testing.T) {
 	})
 }
 
-// An op on older tensors draws from the generator of their scope. Recomputing draws the same
-// numbers again.
+// TestCheckpointDrawsOfOlderTensors checks that an op on older tensors draws from the generator of
+// their scope. Recomputing draws the same numbers again.
 func TestCheckpointDrawsOfOlderTensors(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.Randn(6, 6).RequiresGrad()
@@ -283,7 +284,7 @@ func TestCheckpointDrawsOfOlderTensors(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// Recomputing sees the modes of the segment's scope.
+// TestCheckpointModes checks that recomputing sees the modes of the segment's scope.
 func TestCheckpointModes(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -419,7 +420,8 @@ func TestCheckpointErrors(t *testing.T) {
 	})
 }
 
-// Several goroutines may run Backward on one graph; each recomputes the segments itself.
+// TestCheckpointConcurrently checks that several goroutines may run Backward on one graph; each
+// recomputes the segments itself.
 func TestCheckpointConcurrently(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := newStack(s, 4, 8)
@@ -447,8 +449,8 @@ func TestCheckpointConcurrently(t *testing.T) {
 	})
 }
 
-// The peak of a chain of n layers, without parameters, is proportional to n; in √n segments it is
-// proportional to √n. The gradients have the same bits.
+// TestCheckpointPeak checks that the peak of a chain of n layers, without parameters, is
+// proportional to n; in √n segments it is proportional to √n. The gradients have the same bits.
 func TestCheckpointPeak(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -502,9 +504,10 @@ func TestCheckpointPeak(t *testing.T) {
 	}
 }
 
-// Each of several goroutines calls Checkpoint, and all draw from one generator, also after the
-// scope of the generator has ended. The generator only advances, so no goroutine draws a number
-// that another has drawn. Backward uses the numbers that the forward pass drew.
+// TestCheckpointDrawsConcurrently calls Checkpoint on several goroutines, which draw from one
+// generator, also after the scope of the generator has ended. The generator only advances, so no
+// goroutine draws a number that another has drawn. Backward must use the numbers that the forward
+// pass drew.
 func TestCheckpointDrawsConcurrently(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		const n, rounds, each = 4, 8, 3 * 64
@@ -543,8 +546,8 @@ func TestCheckpointDrawsConcurrently(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// Functions of one, two and three tensors can be checkpointed without a slice. The gradients have
-// the same bits as with the variadic form.
+// TestCheckpointOfOneTensor checks that functions of one, two and three tensors can be checkpointed
+// without a slice. The gradients have the same bits as with the variadic form.
 func TestCheckpointOfOneTensor(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		values := func() (x, y, z *tt) {

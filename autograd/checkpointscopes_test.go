@@ -18,9 +18,10 @@ func (segmented) Forward(c *tensor.Context, in []*tt) *tt { c.Save(in[0]); retur
 func (f segmented) VJP(c *tensor.Context, g *tt) []*tt    { return []*tt{f.f(g, c.Saved(0))} }
 func (segmented) Autocast() tensor.AutocastClass          { return tensor.AutocastOff }
 
-// A segment may be called in a scope that the library made for itself: in an op that is composed
-// under autocast, or in a VJP that is differentiated. When Backward recomputes the segment, that
-// scope has ended and has been reused. Gradients have the same bits, also a second time.
+// TestCheckpointInScopesOfTheLibrary calls a segment in a scope that the library made for itself:
+// in an op that is composed under autocast, or in a VJP that is differentiated. When Backward
+// recomputes the segment, that scope has ended and has been reused. The gradients must have the
+// same bits, also a second time.
 func TestCheckpointInScopesOfTheLibrary(t *testing.T) {
 	under := func(f func(x *tt) *tt, class tensor.AutocastClass) func(x *tt) *tt {
 		return func(x *tt) *tt {

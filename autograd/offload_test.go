@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Values saved on the CPU are not on the GPU: the GPU's peak falls to a few values. The gradients
-// have the same bits. This also holds for a kept graph, for second derivatives, and for segments
-// that are recomputed.
+// TestSaveOnCPU checks that values saved on the CPU are not on the GPU: the GPU's peak falls to a
+// few values. The gradients have the same bits. This also holds for a kept graph, for second
+// derivatives, and for segments that are recomputed.
 func TestSaveOnCPU(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -166,7 +166,6 @@ func (l *library) members(p *doc.Package, owner string, t ast.Expr) {
 	}
 }
 
-// values records constants or variables.
 func (l *library) values(p *doc.Package, of string, list []*doc.Value) {
 	for _, v := range list {
 		for _, s := range v.Decl.Specs {

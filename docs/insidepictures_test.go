@@ -32,7 +32,8 @@ var stories = []struct {
 	{"#eef1f4", "dtype", "element types"},
 }
 
-// floors draws which packages may import which.
+// floors draws a diagram of the layers of packages. A package may import packages of lower layers
+// only.
 func floors() string {
 	d := draw(900, 44*len(stories)+66)
 	for i, s := range stories {
@@ -51,8 +52,8 @@ func floors() string {
 	return d.done()
 }
 
-// TestFloors: the picture of the layers has each package of the table once, above all packages that
-// it may import.
+// TestFloors checks that the diagram of the layers shows each package of the table once, above all
+// packages that it may import.
 func TestFloors(t *testing.T) {
 	table := floorsOfTable(t)
 	at := map[string]int{}
@@ -66,7 +67,8 @@ func TestFloors(t *testing.T) {
 	}
 	for p, on := range table {
 		if strings.Contains(p, "/") && at[p] == 0 || p == "vet" || p == "." {
-			// p belongs to another row, or has no layer: "." has a comment but no code
+			// The package p belongs to another row or has no layer. The root package "." has no
+			// layer, because it has a comment but no code.
 			continue
 		}
 		if _, there := at[p]; !there {
@@ -115,8 +117,8 @@ func floorsOfTable(t *testing.T) map[string][]string {
 	return table
 }
 
-// step draws a box for one step of a path. The box shows code, and below the code some words about
-// it.
+// step draws a box for one step of a path. The box shows the step's code, and a description below
+// the code.
 func (d *drawing) step(x, y, w int, fill, code string, words ...string) {
 	d.box(x, y, w, 28+18*len(words), fill, "#7b8794")
 	d.code(x+10, y+20, code)
@@ -125,7 +127,6 @@ func (d *drawing) step(x, y, w int, fill, code string, words ...string) {
 	}
 }
 
-// line draws a straight arrow.
 func (d *drawing) line(x1, y1, x2, y2 int) {
 	turn := math.Atan2(float64(y2-y1), float64(x2-x1))
 	// headStart returns one coordinate of the point where the head of the arrow begins
@@ -174,7 +175,7 @@ func matmulPath() string {
 	return d.done()
 }
 
-// backwardPath draws the way of gradients through a small graph.
+// backwardPath draws the path of gradients through a small graph.
 func backwardPath() string {
 	const leaf, node, vjp = "#e4ecf7", "#fff4d6", "#fde6dc"
 	d := draw(900, 430)

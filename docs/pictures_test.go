@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A drawing is an SVG picture with a white background, so that it is legible on pages of any color.
+// A drawing is an SVG image with a white background, so that it is legible on pages of any color.
 type drawing struct {
 	strings.Builder
 	width, height int

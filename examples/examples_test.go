@@ -24,8 +24,8 @@ import (
 // in the same folder.
 var firstWeek = []string{"vae", "transformer", "transfer", "gan"}
 
-// TestLinesBesidePyTorch: a Go program has at most 1.5 times as many lines of code as the PyTorch
-// program beside it. Blank lines and comments do not count.
+// TestLinesBesidePyTorch checks that a Go program has at most 1.5 times as many lines of code as
+// the PyTorch program in the same folder. Blank lines and comments do not count.
 func TestLinesBesidePyTorch(t *testing.T) {
 	for _, name := range firstWeek {
 		ours, theirs := codeLines(t, name, "main.go", "//"), codeLines(t, name, "main.py", "#")

@@ -71,7 +71,8 @@ func TestGallery(t *testing.T) {
 	}
 }
 
-// TestGalleryPage: each program of the gallery is short, and the gallery's page lists all of them.
+// TestGalleryPage checks that each program of the gallery is short, and the gallery's page lists
+// all of them.
 func TestGalleryPage(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {

@@ -24,8 +24,8 @@ func (x *Tensor) Item() float64 {
 	return expr.Decode(x.dtype, element(x.dtype, x.bytes("item")))
 }
 
-// readFreely is the number of bytes that a read may allocate without asking how much memory the
-// host has.
+// readFreely is the number of bytes that a read may allocate without first checking how much memory
+// the host has free.
 const readFreely = 64 << 20
 
 // readable panics unless the host has memory to read x's elements, which need elementBytes bytes
@@ -34,7 +34,8 @@ const readFreely = 64 << 20
 func (x *Tensor) readable(op string, elementBytes int) {
 	n := x.Size()
 	if !x.layout.Contiguous() {
-		// x.bytes makes a dense copy first, in host memory if x is on the CPU.
+		// The method bytes first makes a dense copy of x. If x is on the CPU, the copy needs host
+		// memory too.
 		elementBytes += x.dtype.Size()
 	}
 	if n <= readFreely/elementBytes {
@@ -43,7 +44,7 @@ func (x *Tensor) readable(op string, elementBytes int) {
 	host := new(hostmem.Memory)
 	free, total := host.Capacity()
 	if total == 0 {
-		// the system does not say how much memory it has; Go addresses at most 48 bits
+		// The system does not report its memory. Assume 48 bits, the most that Go can address.
 		total = 1 << 46
 		free = total
 	}

@@ -32,9 +32,9 @@ const (
 	seluScale = 1.0507009873554804934193349852946
 )
 
-// kinkAtZero returns a gradient with a kink at 0. The parameters are the gradients for x0 < 0, for
-// x0 = 0 and for x0 > 0. At x0 = 0 the first two must be equal. But the second must not contain x0,
-// so that the second derivative at 0 is 0, as in torch.
+// kinkAtZero returns the gradient of an activation with a kink at 0. The parameters are the
+// gradients for x0 < 0, for x0 = 0 and for x0 > 0. At x0 = 0 the first two must have the same
+// value. The second must not depend on x0, so that the second derivative at 0 is 0, as in torch.
 func kinkAtZero(negative, zero, positive *expr.Expr) *expr.Expr {
 	return x0.Lt(zeroC).Select(negative, x0.Eq(zeroC).Select(zero, positive))
 }
@@ -98,7 +98,7 @@ var (
 		}
 		return x
 	}), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
-	// The last branch gives +0 for numbers, and NaN for NaN.
+	// The last branch returns +0, or NaN if the operand is NaN.
 	softshrinkOp = activation("softshrink", x0.Gt(p0).Select(x0.Sub(p0), x0.Lt(p0.Neg()).Select(x0.Add(p0), x0.Mul(zeroC).Add(zeroC))),
 		refP(func(x, a float64) float64 { return x - clamp(x, -a, a) }), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
 	// Adding zero turns -0 into +0, as torch's subtraction does.
@@ -197,7 +197,6 @@ func (x *Tensor) HardtanhInPlace(lo, hi float64) *Tensor {
 	return x.inPlace(hardtanhOp, []*Tensor{x}, lo, hi)
 }
 
-// interval panics if [lo, hi] is no interval for hardtanh.
 func (x *Tensor) interval(lo, hi float64) {
 	x.use("hardtanh")
 	if !(lo <= hi) {

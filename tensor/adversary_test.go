@@ -101,8 +101,9 @@ func runOnGPU(t *testing.T, seed int) ([]float32, error) {
 	return seen, err
 }
 
-// The program computes the same bits in any order that the rules of streams allow. The test tries
-// 16 random orders, 3 with -short, and 1000 with FLAMBEAU_SOAK.
+// TestAnyScheduleGivesTheSame checks that streamProgram returns the same bits under any schedule
+// that the rules of streams allow. It tries 16 random schedules, 3 with -short, and 1000 with
+// FLAMBEAU_SOAK.
 func TestAnyScheduleGivesTheSame(t *testing.T) {
 	n := 16
 	switch {
@@ -123,9 +124,9 @@ func TestAnyScheduleGivesTheSame(t *testing.T) {
 	t.Logf("%d schedules", n)
 }
 
-// TestAnyScheduleGivesTheSame would notice a wrong order of work. Some schedule gives other results
-// if streams do not wait for each other. The same holds if memory is reused while other streams may
-// read it.
+// TestSchedulesFindMissingOrder checks that TestAnyScheduleGivesTheSame can fail. Some schedule
+// gives other results if streams do not wait for each other. Some schedule also does if memory is
+// reused while other streams may read it.
 func TestSchedulesFindMissingOrder(t *testing.T) {
 	want, err := runOnGPU(t, 0)
 	if err != nil {

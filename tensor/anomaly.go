@@ -127,8 +127,8 @@ func (e *engine) checkAnomaly(n *node, i int, d *Tensor) {
 	panic(err)
 }
 
-// inspect panics if y, the result of op, has an anomaly. The error says if an operand has one
-// already. Ops call inspect where the scope asks for [AnomalyForward].
+// inspect panics if y, the result of op, has an anomaly. The error also says whether an operand had
+// an anomaly already. Ops call inspect where the scope asks for [AnomalyForward].
 func (y *Tensor) inspect(op string, checks AnomalyCheck, in []*Tensor) {
 	a := y.anomaly(checks)
 	if a == nil {
@@ -137,7 +137,7 @@ func (y *Tensor) inspect(op string, checks AnomalyCheck, in []*Tensor) {
 	a.Op, a.Site = op, deepSite().String()
 	err := newError(op, a, in, a.Error())
 	for i, t := range in {
-		// in an op in place y itself is an operand, but its old value is lost
+		// After an op in place, y is itself an operand, but its old value is lost.
 		if t != y && t.anomaly(checks) != nil {
 			err.hint("operand %d has it already", i)
 			break

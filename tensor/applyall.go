@@ -10,7 +10,8 @@ type FunctionAll interface {
 	Name() string
 	// Forward computes at least one result. All results have one floating point type. It runs
 	// without recording a graph, and its intermediate tensors are freed when it returns. Operands
-	// and results that it saves keep their place in the graph, so that VJP can be differentiated.
+	// and results that it saves keep their position in the graph, so that VJP can be
+	// differentiated.
 	Forward(c *Context, in []*Tensor) []*Tensor
 	// VJP returns the gradient of each operand, nil for an operand without one. g holds the
 	// gradients of all results. The gradient of a result that the loss does not depend on is zeros.
@@ -56,7 +57,6 @@ func (p *resultsOf) CrossesDevices() bool {
 	return ok && f.CrossesDevices()
 }
 
-// resultView returns the view of result i in y.
 func (p *resultsOf) resultView(y *Tensor, i int) *Tensor {
 	flat := y.Narrow(0, p.starts[i], p.shapes[i].Size())
 	if p.shapes[i].Rank() == 1 {

@@ -93,7 +93,6 @@ func (f *attentionFunc) fold(x *Tensor) *Tensor {
 	return x.reshape(s.With(r-3, s.At(r-3)/f.groups).With(r-2, s.At(r-2)*f.groups))
 }
 
-// unfold undoes fold.
 func (f *attentionFunc) unfold(x *Tensor) *Tensor {
 	if f.groups == 1 {
 		return x

@@ -47,8 +47,8 @@ func fourDims(s shape.Dims) shape.Dims {
 	return shape.Of(s.Head(max(r-3, 0)).Size(), heads, s.At(r-2), s.At(r-1))
 }
 
-// viewFourDims describes x as a kernel's operand of type t and four dimensions, expanded to s. Its
-// layout is the layout of the tensor that toFourDims returns, but nothing is copied yet.
+// viewFourDims describes x as a kernel's operand of type t and four dimensions, expanded to s. The
+// view has the layout of the tensor that toFourDims will return, but nothing is copied yet.
 func (x *Tensor) viewFourDims(t dtype.Type, s shape.Dims) device.View {
 	if x.dtype == t {
 		if l, ok := x.layout.Expand(s); ok {
@@ -75,7 +75,8 @@ func maskType(mask *Tensor, t dtype.Type) dtype.Type {
 	return t.Compute()
 }
 
-// weighing describes how a kernel computes the weights. Its views have no buffers yet.
+// weighing returns the description from which a kernel computes the attention weights. The views in
+// the description have no buffers yet.
 func (f *attentionFunc) weighing(in []*Tensor, t dtype.Type, numbers *Tensor) device.Weighing {
 	w := device.Weighing{Scale: f.scale, Causal: f.causal}
 	if f.masked {
@@ -102,7 +103,6 @@ func (f *attentionFunc) numbers(s *Scope, dev device.Device) *Tensor {
 	return s.numbers(f.drop.seed, dev)
 }
 
-// operands returns the operands of a kernel, made in scope c.
 func (f *attentionFunc) operands(c *Scope, in []*Tensor, t dtype.Type, numbers *Tensor) (a attentionOperands) {
 	q, k, v, _, _ := f.full(in)
 	a = attentionOperands{q: in[0].toFourDims(c, t, q), k: in[1].toFourDims(c, t, k), v: in[2].toFourDims(c, t, v), numbers: numbers}
@@ -115,7 +115,7 @@ func (f *attentionFunc) operands(c *Scope, in []*Tensor, t dtype.Type, numbers *
 	return a
 }
 
-// viewOrNone returns x as an operand, and the zero View for nil.
+// viewOrNone returns the view of x, or the zero View if x is nil.
 func (x *Tensor) viewOrNone() device.View {
 	if x == nil {
 		return device.View{}
@@ -123,15 +123,16 @@ func (x *Tensor) viewOrNone() device.View {
 	return x.operand()
 }
 
-// fill copies the views of the operands into the fields of a primitive.
+// fill copies the views of the operands to q, k, v and w, which are fields of a primitive.
 func (a *attentionOperands) fill(q, k, v *device.View, w *device.Weighing) {
 	*q, *k, *v = a.q.operand(), a.k.operand(), a.v.operand()
 	w.Mask, w.Lengths, w.Numbers = a.mask.viewOrNone(), a.lengths.viewOrNone(), a.numbers.viewOrNone()
 }
 
-// allocLike allocates a result of type t and shape sh. The result's dimensions, except the last,
-// have the same order in memory as x's. So if the heads are parts of a projection, as in x, the
-// heads of the result lie next to each other for each position. Joining these heads is then a view.
+// allocLike allocates a result of type t and shape sh. Its dimensions have the same order in memory
+// as the dimensions of x, except that the last dimension stays last. Suppose that the heads of x
+// are parts of one projection. Then the heads of the result are adjacent in memory at each
+// position, and a view joins them.
 func (x *Tensor) allocLike(op string, s *Scope, t dtype.Type, sh shape.Dims) *Tensor {
 	order := []int{0, 1, 2, 3}
 	for i := 1; i < 3; i++ {

@@ -9,8 +9,8 @@ import (
 )
 
 // Queries, keys and values are often parts of one projection. Then their gradients are written into
-// one memory, at the places that the parts have in the projection. That memory is the gradient of
-// the projection, so no op has to join the gradients.
+// one piece of memory, at the offsets of the parts in the projection. This memory is the gradient
+// of the projection, so no op has to concatenate the gradients.
 
 // A projection describes the tensor whose parts are queries, keys and values: its shape, and the
 // layout of each part in a dense tensor of this shape. The layouts have four dimensions.
@@ -81,8 +81,8 @@ func (p *projection) alloc(op string, s *Scope, dev device.Device, t dtype.Type)
 	return d
 }
 
-// partOf goes back from e through the nodes of views. It returns the first node that takes a part
-// of a tensor, or nil if there is none.
+// partOf follows the graph back from e through the nodes of views. It returns the first node that
+// takes a part of a tensor, or nil if there is none.
 func (e edge) partOf() *node {
 	for e.node != nil {
 		v, ok := e.node.f.(*viewFunc)

@@ -11,9 +11,9 @@ type AutocastClass uint8
 
 // The classes.
 const (
-	// AutocastThrough leaves the operands as they are, so that the usual promotion decides. Ops
-	// that the Forward of such a Function calls are autocast one by one. Its VJP runs without
-	// autocast, as every VJP does.
+	// AutocastThrough leaves the operands unchanged, so that the usual promotion decides. Ops that
+	// the Forward of such a Function calls are autocast one by one. Its VJP runs without autocast,
+	// as every VJP does.
 	AutocastThrough AutocastClass = iota
 	// AutocastLow casts the operands to the scope's 16-bit type. It is for matrix products and
 	// convolutions. Ops that Forward calls are not autocast. The same is true for AutocastHigh,
@@ -23,9 +23,9 @@ const (
 	// bits, such as exp, sums, norms and losses.
 	AutocastHigh
 	// AutocastWidest casts the operands to float32 if their floating point types differ. It leaves
-	// them as they are if all have one type.
+	// them unchanged if all have one type.
 	AutocastWidest
-	// AutocastOff leaves the operands as they are, also those of ops that Forward calls.
+	// AutocastOff leaves the operands unchanged, and also the operands of ops that Forward calls.
 	AutocastOff
 	// AutocastWithin is AutocastThrough with a VJP that runs under the same autocast as Forward
 	// did. It is torch.amp.custom_fwd without cast_inputs, together with torch.amp.custom_bwd.
@@ -92,7 +92,7 @@ func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, 
 	return f(in)
 }
 
-// underAutocast does what WithAutocast does, but returns nil where autocast is off.
+// underAutocast is WithAutocast, but returns nil where autocast is off.
 func underAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
 	for _, t := range in {
 		if t != nil && t.scope != nil && t.scope.modes.autocast != dtype.Invalid {
@@ -221,7 +221,6 @@ func freeAll(list *[]*Tensor) {
 	}
 }
 
-// classOf returns f's autocast class.
 func classOf(f Function) AutocastClass {
 	if a, ok := f.(Autocaster); ok {
 		return a.Autocast()

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A parameter that is used twice is cast once, and again after it has changed. Its gradient arrives
-// as one float32 sum. The cast ends with the scope that set autocast.
+// TestAutocastCache checks that a parameter that is used twice is cast once, and again after it has
+// changed. Its gradient arrives as one float32 sum. The cast ends with the scope that set autocast.
 func TestAutocastCache(t *testing.T) {
 	Do(func(o *Scope) {
 		w := o.Ones(4, 4).RequiresGrad()
@@ -62,9 +62,9 @@ func TestAutocastCache(t *testing.T) {
 	})
 }
 
-// When a scope casts its first leaf, it casts all leaves that an earlier scope needed together with
-// that leaf, and no others. Bits and gradients are those of single casts. Leaves that were freed or
-// frozen are left out.
+// TestAutocastTogether checks that when a scope casts its first leaf, it casts all leaves that an
+// earlier scope needed together with that leaf, and no others. Bits and gradients are those of
+// single casts. Leaves that were freed or frozen are left out.
 func TestAutocastTogether(t *testing.T) {
 	Do(func(o *Scope) {
 		leaves := make([]*Tensor, 4)
@@ -162,7 +162,8 @@ func TestAutocastTogether(t *testing.T) {
 	})
 }
 
-// Casts that no graph needs are freed with the op, not with the scope.
+// TestAutocastFrees checks that casts that no graph needs are freed with the op, not with the
+// scope.
 func TestAutocastFrees(t *testing.T) {
 	Do(func(s *Scope) {
 		x, y := s.Ones(4, 4), s.Ones(4, 4)
@@ -267,7 +268,7 @@ func TestAutocastModes(t *testing.T) {
 	}
 }
 
-// Second derivatives pass through the casts.
+// TestAutocastTwice checks that second derivatives pass through the casts.
 func TestAutocastTwice(t *testing.T) {
 	Do(func(s *Scope) {
 		x := s.From([]float32{0.5, -1, 2, 0.25}).Reshape(2, 2).RequiresGrad()
@@ -280,8 +281,9 @@ func TestAutocastTwice(t *testing.T) {
 	}, Autocast(dtype.BF16))
 }
 
-// Goroutines in scopes of their own use one parameter under the autocast of the enclosing scope.
-// Its gradient is the sum of all their gradients.
+// TestAutocastShared runs goroutines that use one parameter, each in a scope of its own, under the
+// autocast of the enclosing scope. It checks that the parameter's gradient is the sum of all their
+// gradients.
 func TestAutocastShared(t *testing.T) {
 	Do(func(o *Scope) {
 		w := o.Ones(8, 8).RequiresGrad()
@@ -302,8 +304,8 @@ func TestAutocastShared(t *testing.T) {
 	})
 }
 
-// Every [Function] of packages tensor and nn that is passed to Apply has an autocast class. A new
-// op needs one line.
+// TestAutocastClasses checks that every [Function] of packages tensor and nn that is passed to
+// Apply has an autocast class. A new function needs a line in autocastclass.go.
 func TestAutocastClasses(t *testing.T) {
 	forward := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Forward\((?:\w+,? )?\*(?:tensor\.)?Context, (?:\w+ )?\[\]\*(?:tensor\.)?Tensor\)`)
 	class := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Autocast\(\) (?:tensor\.)?AutocastClass`)
@@ -343,8 +345,8 @@ func TestAutocastClasses(t *testing.T) {
 	}
 }
 
-// A loss is kept when the scope of autocast closes, as in PyTorch's examples, and is differentiated
-// outside of it.
+// TestAutocastLossKept keeps the loss when the scope with autocast closes, as PyTorch's examples
+// do. It then runs Backward outside of that scope.
 func TestAutocastLossKept(t *testing.T) {
 	Do(func(s *Scope) {
 		w := s.Ones(4, 4).RequiresGrad()
@@ -361,8 +363,8 @@ func TestAutocastLossKept(t *testing.T) {
 	})
 }
 
-// If several layers use a float32 tensor that is no leaf, the gradients of its casts are added up
-// in float32. Cast and addition are one op.
+// TestGradientsOfCastsAddUp checks that if several layers use a float32 tensor that is no leaf, the
+// gradients of its casts are added up in float32. Cast and addition are one op.
 func TestGradientsOfCastsAddUp(t *testing.T) {
 	Do(func(s *Scope) {
 		x, w := s.Randn(4, 8).RequiresGrad(), s.Randn(3, 8, 8)

@@ -108,7 +108,6 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 	return e.results()
 }
 
-// failWithoutGrad panics with the error that x requires no gradient.
 func (x *Tensor) failWithoutGrad(op, msg string) {
 	panic(newError(op, ErrGrad, []*Tensor{x}, msg).hint("call x.RequiresGrad() before the forward pass; a result requires one if it was computed, outside of NoGrad, from what does"))
 }
@@ -365,7 +364,7 @@ func (e *engine) checked(n *node, i int, d *Tensor) *Tensor {
 	return d
 }
 
-// handleWithGraph makes another handle of x in s. It has the same place in the graph as x.
+// handleWithGraph makes another handle of x in s. It has the same position in the graph as x.
 func (x *Tensor) handleWithGraph(s *Scope) *Tensor {
 	x.synced()
 	y := x.handle(x.op, s, x.layout)

@@ -26,7 +26,6 @@ func (e *engine) start(t *task, s start) {
 	}
 }
 
-// ones returns a tensor of ones as the gradient of y.
 func (e *engine) ones(y *Tensor) *Tensor {
 	return e.scope.On(y.st.dev).Typed(y.dtype).Full(1, y.Shape().Slice()...)
 }

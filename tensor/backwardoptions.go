@@ -14,7 +14,6 @@ type gradOptions struct {
 	checks         AnomalyCheck // checks in addition to those of the scope
 }
 
-// optionsOf applies the options of op.
 func optionsOf(op string, opts []GradOption) gradOptions {
 	var o gradOptions
 	for i, f := range opts {

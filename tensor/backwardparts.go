@@ -9,7 +9,7 @@ import (
 )
 
 // The functions of this file assemble the gradient of a tensor from the gradients of its parts.
-// They write the gradient of each part once, at its place in the gradient of the whole. They fill
+// They write the gradient of each part once, at its offset in the gradient of the whole. They fill
 // with zeros only the elements that no part covers.
 
 // A part of a tensor consists of n indices of one axis, from start on, and all indices of the other
@@ -35,15 +35,15 @@ func (p part) layoutIn(l shape.Layout) shape.Layout {
 func (x *Tensor) viewPart(op string, p part) *Tensor { return x.regionOf(op, p.layoutIn, &p) }
 
 // A partial is a gradient that arrives in parts along one axis. As long as possible it holds the
-// pieces without a copy. If all pieces lie in one memory, at their places in the whole, that memory
-// is the gradient.
+// pieces without a copy. If all pieces lie in one memory, at their offsets in the whole, that
+// memory is the gradient.
 type partial struct {
 	part    // the first part that arrived
 	operand operandInfo
 	last    *node    // the node whose gradient arrived last
 	runs    [][2]int // the ranges of indices that have arrived, sorted and without overlap
 	held    []piece  // pieces that have arrived, while whole is nil
-	// whole is the gradient so far: the pieces that have arrived are at their places. Other
+	// whole is the gradient so far: the pieces that have arrived are at their offsets. All other
 	// elements are undefined.
 	whole *Tensor
 	// If plus is true, 0 is added to the written elements, which turns -0 into 0. PyTorch has this
@@ -105,7 +105,7 @@ func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 	return true
 }
 
-// inSameMemory reports whether piece x lies in the same memory as the held pieces, at its place in
+// inSameMemory reports whether piece x lies in the same memory as the held pieces, at its offset in
 // the whole gradient.
 func (q *partial) inSameMemory(x piece) bool {
 	from, ok := q.base(q.held[0])
@@ -141,7 +141,7 @@ func (q *partial) next(start, end int) (arrived bool, stop int) {
 	return false, end
 }
 
-// cover notes that x has arrived.
+// cover adds the indices of x to the ranges that have arrived.
 func (q *partial) cover(x piece) {
 	if x.n == 0 {
 		return

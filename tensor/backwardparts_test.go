@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The gradients of parts equal the recorded gradient. The recorded gradient pads each part's
-// gradient to the whole, with a launch for each part and for each gap. If the gradients lie in
-// memory like the whole, no launch is needed.
+// TestGradientOfParts checks that the gradients of parts equal the recorded gradient. The recorded
+// gradient pads each part's gradient to the whole, with a launch for each part and for each gap. If
+// the gradients lie in memory like the whole, no launch is needed.
 func TestGradientOfParts(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

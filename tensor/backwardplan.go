@@ -86,8 +86,8 @@ func (e *engine) plan(starts []start) {
 				to := n.inputs[f.next]
 				f.next++
 				if to != (edge{}) {
-					// visit may grow path, and then f points into the old array. f.t is the same
-					// there.
+					// The call of visit may reallocate the slice path. Then f points into the old
+					// array, which holds the same f.t.
 					f.t.to[f.next-1] = visit(to, 2*n.seq)
 				}
 				continue

@@ -1,7 +1,7 @@
 package tensor
 
-// These functions decide what a VJP may overwrite and what it may free early. So Backward needs
-// little memory besides the saved values.
+// These functions decide what a VJP may overwrite and what it may free early. They limit the memory
+// that Backward needs in addition to the saved values.
 
 // mayOverwrite reports whether a VJP may put its result into g, the gradient that the VJP was
 // called with. It may do so if no graph is recorded, and if nothing else, such as a hook or a

@@ -32,8 +32,8 @@ var (
 	andOp, andScalarOp = declareBitwise("bitwise_and", (*expr.Expr).And, func(a, b int64) int64 { return a & b }, [2]float64{-100, 100}, false)
 	orOp, orScalarOp   = declareBitwise("bitwise_or", (*expr.Expr).Or, func(a, b int64) int64 { return a | b }, [2]float64{-100, 100}, false)
 	xorOp, xorScalarOp = declareBitwise("bitwise_xor", (*expr.Expr).Xor, func(a, b int64) int64 { return a ^ b }, [2]float64{-100, 100}, false)
-	// The table test shifts by at most 6 bits, fewer than the narrowest type has, because only then
-	// the float64 reference is right. Larger shifts have a test of their own.
+	// The table test shifts by at most 6 bits, which is less than the width of every type. The
+	// float64 reference is wrong for larger shifts, which have a test of their own.
 	leftOp, leftScalarOp   = declareBitwise("bitwise_left_shift", (*expr.Expr).Shl, func(a, b int64) int64 { return a << b }, [2]float64{0, 6}, true)
 	rightOp, rightScalarOp = declareBitwise("bitwise_right_shift", (*expr.Expr).Shr, func(a, b int64) int64 { return a >> b }, [2]float64{0, 6}, true)
 
@@ -67,7 +67,6 @@ func (x *Tensor) whole(op *Elementwise, v int64) *Tensor {
 	return op.Apply([]*Tensor{x}, float64(v))
 }
 
-// limits returns the least and the greatest number of the integer type t.
 func limits(t dtype.Type) (low, high float64) {
 	switch t {
 	case dtype.Bool:

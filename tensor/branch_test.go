@@ -58,7 +58,6 @@ func (b *branched) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{parts[0].Add(parts[1])}
 }
 
-// branchedOf applies a new branched to x, and returns it with the result.
 func branchedOf(x *tensor.Tensor) (*branched, *tensor.Tensor) {
 	b := &branched{}
 	s := x.Scope()
@@ -76,7 +75,8 @@ func branchedOf(x *tensor.Tensor) (*branched, *tensor.Tensor) {
 	return b, tensor.Apply(b, x)
 }
 
-// A function runs Backward through graphs that it has kept, as part of the run that called its VJP.
+// TestBranches checks a Function that keeps graphs. Its VJP runs Backward through them, as part of
+// the run that called the VJP.
 func TestBranches(t *testing.T) {
 	want := func(x *tensor.Tensor) []float64 {
 		return x.Detach().MulScalar(6).Add(x.Detach().Exp()).Floats()

@@ -16,14 +16,15 @@ var ErrCapture = errors.New("it cannot be captured")
 
 // A Graph is work that [Capture] recorded once and that one call repeats, like
 // torch.cuda.CUDAGraph. On a GPU the call is one launch. Several goroutines may replay a graph; the
-// replays run one after the other.
-// Graphs that only read the same tensors may be replayed at the same time. Graphs take turns if one
-// writes tensors that the other uses, or if they share an optimizer. Close frees the graph's
-// memory. A graph that nobody refers to any more is closed after the garbage collector found it.
+// replays run one after the other. Graphs that only read the same tensors may be replayed at the
+// same time. Graphs take turns if one writes tensors that the other uses, or if they share an
+// optimizer. Close frees the graph's memory. The garbage collector closes a graph that is no longer
+// referenced.
 type Graph struct {
 	dev    device.Device
 	stream device.Stream // the stream that replays are queued on
-	// the recording's first stream on each device: on dev, then on the devices of Across
+	// the recording's first stream on each device: on the graph's device, then on the devices of
+	// the option Across
 	firsts []device.Stream
 	scope  *Scope
 	number uint64
@@ -32,7 +33,7 @@ type Graph struct {
 	binding binding[*Graph] // binds the graph to the goroutine that called Capture
 	joined  []*joint        // the other goroutines that record: see Join
 
-	// the recording's stream that stands in for each stream that a scope chose
+	// maps each stream that a scope chose to the recorded stream that replaces it
 	lanes map[device.Stream]device.Stream
 
 	replay device.Replayer // the driver's graph, once it is finished
@@ -183,7 +184,6 @@ func captureError(err error) error {
 	return err
 }
 
-// finish ends the recording and makes the replayable graph.
 func (g *Graph) finish() (err error) {
 	if g.scope.isClosed() || slices.ContainsFunc(g.joined, func(j *joint) bool { return j.scope.isClosed() }) {
 		return newError("capture", ErrScope, nil, "the scope of the capture was closed by the function").hint("Graph.Close closes it")
@@ -212,7 +212,6 @@ func (g *Graph) finish() (err error) {
 	return nil
 }
 
-// stop makes the graph stop recording.
 func (g *Graph) stop() {
 	if g.live.Swap(false) {
 		g.binding.end()
@@ -486,8 +485,8 @@ func (g *Graph) noteLeaf(leaf *Tensor) {
 	}
 }
 
-// refused keeps e if it is the first error. The capture returns that error at its end. The caller
-// holds g.mu.
+// refused stores e as the error of the capture, unless the capture has an error already. Capture
+// returns that error at its end. The caller holds g.mu.
 func (g *Graph) refused(e *Error) *Error {
 	if g.err == nil {
 		g.err = e
@@ -495,8 +494,8 @@ func (g *Graph) refused(e *Error) *Error {
 	return e
 }
 
-// noted keeps e until the end of the capture, if e is the error of a device that could not record
-// work.
+// noted stores e as the error of the running capture, if e is the error of a device that could not
+// record work.
 func noted(e *Error) *Error {
 	var r *device.RecordError
 	if errors.As(e.Err, &r) {
@@ -519,7 +518,7 @@ func (s *Scope) uncapturable(op, why string) {
 	s.unrecordable(op, why, "do it before the capture or after a replay")
 }
 
-// unrecordable does what uncapturable does, with the given hint.
+// unrecordable panics like uncapturable, with an error that also gives the hint.
 func (s *Scope) unrecordable(op, why, hint string) {
 	if g := s.Capture(); g != nil {
 		e := newError(op, ErrCapture, nil, why)

@@ -17,7 +17,6 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// gpu returns an emulated GPU.
 func gpu(t testing.TB, seed int) *cuda.Device {
 	t.Helper()
 	d, err := cuda.Emulate(fmt.Sprintf("emulate,mem=64MiB,seed=%d", seed))
@@ -80,9 +79,9 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// TestCapturedForward: nothing runs during the capture, and each replay is one launch. A replay
-// reads the numbers that were written to a static input just before it, also on another stream. A
-// later write does not overtake the replay.
+// TestCapturedForward checks that nothing runs during the capture, and each replay is one launch. A
+// replay reads the numbers that were written to a static input just before it, also on another
+// stream. A later write does not overtake the replay.
 func TestCapturedForward(t *testing.T) { recorders(t, testCapturedForward) }
 
 func testCapturedForward(t *testing.T, open func(seed int) device.Device) {
@@ -148,8 +147,9 @@ func testCapturedForward(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestCapturedRandom: the random numbers of replayed steps equal those of eager steps, bit for bit,
-// for all generators. Afterwards the generators have the same state as after eager steps.
+// TestCapturedRandom checks that the random numbers of replayed steps equal those of eager steps,
+// bit for bit, for all generators. Afterwards the generators have the same state as after eager
+// steps.
 func TestCapturedRandom(t *testing.T) { recorders(t, testCapturedRandom) }
 
 func testCapturedRandom(t *testing.T, open func(seed int) device.Device) {
@@ -211,8 +211,9 @@ func testCapturedRandom(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestNotCapturable: work that replays could not repeat correctly is refused. The error names the
-// op and the caller's line. Nothing of the capture remains, and the device can be used further.
+// TestNotCapturable checks that work that replays could not repeat correctly is refused. The error
+// names the op and the caller's line. Nothing of the capture remains, and the device can be used
+// further.
 func TestNotCapturable(t *testing.T) {
 	list, err := cuda.Emulate("emulate:2,mem=64MiB")
 	ok(t, err)
@@ -311,8 +312,8 @@ func testNotCapturable(t *testing.T, dev, second, cpu device.Device) {
 	}
 }
 
-// TestDroppedGraph: the garbage collector closes a graph that nobody closes, but only after its
-// results were dropped too.
+// TestDroppedGraph checks that the garbage collector closes a graph that nobody closes, but only
+// after its results were dropped too.
 func TestDroppedGraph(t *testing.T) { recorders(t, testDroppedGraph) }
 
 func testDroppedGraph(t *testing.T, open func(seed int) device.Device) {
@@ -339,7 +340,8 @@ func testDroppedGraph(t *testing.T, open func(seed int) device.Device) {
 	t.Errorf("%d bytes of page-locked memory and %d of the device's are left", pinned(dev), dev.Stats().Allocated)
 }
 
-// TestCaptureWithoutMemory: in meta mode a graph is made and replayed, but nothing is computed.
+// TestCaptureWithoutMemory checks that in meta mode a graph is made and replayed, but nothing is
+// computed.
 func TestCaptureWithoutMemory(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=64GiB,mode=meta")
 	ok(t, err)
@@ -352,8 +354,8 @@ func TestCaptureWithoutMemory(t *testing.T) {
 	x.Free()
 }
 
-// TestMovedSinceCapture: a replay is refused after a leaf, or its gradient, has left the memory
-// that the graph uses, by a move or a conversion. Other changes do not matter.
+// TestMovedSinceCapture checks that a replay is refused after a leaf, or its gradient, has left the
+// memory that the graph uses, by a move or a conversion. Other changes do not matter.
 func TestMovedSinceCapture(t *testing.T) { recorders(t, testMovedSinceCapture) }
 
 func testMovedSinceCapture(t *testing.T, open func(seed int) device.Device) {
@@ -389,8 +391,8 @@ func testMovedSinceCapture(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestCapturedHooksFail: if a check panics, Replay returns its error and queues nothing. If a
-// function of Then panics, the other functions are still called.
+// TestCapturedHooksFail checks that if a check panics, Replay returns its error and queues nothing.
+// If a function of Then panics, the other functions are still called.
 func TestCapturedHooksFail(t *testing.T) { recorders(t, testCapturedHooksFail) }
 
 func testCapturedHooksFail(t *testing.T, open func(seed int) device.Device) {

@@ -63,7 +63,7 @@ func (g *Graph) streamOf(dev device.Device) device.Stream {
 			return s
 		}
 	}
-	return g.stream // dev has no recorded stream: for example host memory that the work reads
+	return g.stream // dev has no recorded stream, for example the host
 }
 
 // FeedOn is [Graph.Feed] for a tensor on one of the graph's devices.

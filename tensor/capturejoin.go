@@ -27,7 +27,6 @@ func (g *Graph) Join(opts ...Option) (scope *Scope, leave func()) {
 	return j.scope, j.binding.end
 }
 
-// closeJoined closes the scopes of the goroutines that joined.
 func (g *Graph) closeJoined() {
 	for _, j := range g.joined {
 		j.scope.abandon()

@@ -17,7 +17,6 @@ type sharedLock struct {
 	mu     sync.RWMutex
 }
 
-// A lockUse says how a graph locks a sharedLock.
 type lockUse struct {
 	lock  *sharedLock
 	write bool

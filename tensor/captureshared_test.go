@@ -17,8 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestGraphsTakeTurns: several goroutines replay graphs that write one tensor. The ops of a replay
-// are not interleaved with those of another replay.
+// TestGraphsTakeTurns replays graphs that write one tensor, on several goroutines. It checks that
+// the ops of a replay are not interleaved with those of another replay.
 func TestGraphsTakeTurns(t *testing.T) { recorders(t, testGraphsTakeTurns) }
 
 func testGraphsTakeTurns(t *testing.T, open func(seed int) device.Device) {
@@ -72,8 +72,8 @@ func testGraphsTakeTurns(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestGraphsShareAndGo: a graph that is dropped or closed no longer counts as a user of the memory
-// that it shared.
+// TestGraphsShareAndGo checks that a graph that is dropped or closed no longer counts as a user of
+// the memory that it shared.
 func TestGraphsShareAndGo(t *testing.T) { recorders(t, testGraphsShareAndGo) }
 
 func testGraphsShareAndGo(t *testing.T, open func(seed int) device.Device) {
@@ -110,9 +110,9 @@ func testGraphsShareAndGo(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestChangedOnce: a capture's function may not change memory outside of its scope. Such a change
-// would happen during the capture, but not in replays, so it is refused before it happens. Changes
-// of new memory, and changes by other goroutines, are allowed.
+// TestChangedOnce checks that a capture's function may not change memory outside of its scope. Such
+// a change would happen during the capture, but not in replays, so it is refused before it happens.
+// Changes of new memory, and changes by other goroutines, are allowed.
 func TestChangedOnce(t *testing.T) { recorders(t, testChangedOnce) }
 
 func testChangedOnce(t *testing.T, open func(seed int) device.Device) {
@@ -170,8 +170,8 @@ func testChangedOnce(t *testing.T, open func(seed int) device.Device) {
 	ok(t, other.Close())
 }
 
-// TestNestedCapture: a capture inside of another one, on the same streams, makes a graph of its
-// own. If the inner one fails, the outer one is not affected.
+// TestNestedCapture checks that a capture inside of another one, on the same streams, makes a graph
+// of its own. If the inner one fails, the outer one is not affected.
 func TestNestedCapture(t *testing.T) {
 	t.Run("gpu", func(t *testing.T) {
 		testNestedCapture(t, func(seed int) (dev, other device.Device) {
@@ -214,8 +214,8 @@ func testNestedCapture(t *testing.T, open func(seed int) (dev, other device.Devi
 					t.Errorf("the stream of a fork is %v", c.Stream())
 				}
 			}, tensor.Stream(side))
-			// far is a stream of another device, so the default stream of this device's recording
-			// is used
+			// The scope chose a stream of another device. Its work on this device is recorded on
+			// the recording's default stream.
 			s.Do(func(c *tensor.Scope) {
 				if c.Stream(dev) != s.Capture().Stream() {
 					t.Errorf("the stream is %v", c.Stream(dev))
@@ -236,8 +236,8 @@ func testNestedCapture(t *testing.T, open func(seed int) (dev, other device.Devi
 	}
 }
 
-// TestUnfinishedGraph: the graph that Scope.Capture returns is usable neither before the capture
-// ends nor after a failure. Its methods return errors that say so.
+// TestUnfinishedGraph checks that the graph that Scope.Capture returns is usable neither before the
+// capture ends nor after a failure. Its methods return errors that say so.
 func TestUnfinishedGraph(t *testing.T) { recorders(t, testUnfinishedGraph) }
 
 func testUnfinishedGraph(t *testing.T, open func(seed int) device.Device) {

@@ -5,7 +5,6 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// catFunc concatenates tensors along an axis.
 type catFunc struct {
 	axis int
 	out  shape.Dims

@@ -24,7 +24,7 @@ type Compiled struct {
 	err    error           // of graphs that made room for others; Close returns it
 }
 
-// compiledForm is the function for operands of certain shapes, under certain modes.
+// compiledForm is the compiled function for one combination of operand shapes and modes.
 type compiledForm struct {
 	modes   compiledModes
 	shapes  []compiledOperand
@@ -32,7 +32,7 @@ type compiledForm struct {
 	warm    int       // calls that still run eagerly
 	inputs  []*Tensor // the operands of the graph, which each call overwrites
 	results []*Tensor
-	eager   bool // the work cannot be captured, and report was told
+	eager   bool // the work cannot be captured, and OrEager's function has received the error
 }
 
 type compiledOperand struct {
@@ -54,13 +54,13 @@ func modesOf(m *modes) compiledModes {
 	return compiledModes{m.noGrad, m.nondet, m.composed, m.tf32, m.dev, m.gen, m.anomaly, m.autocast, m.floatType}
 }
 
-// option sets the modes of the scope of a capture.
 func (c compiledModes) option(m *modes) {
 	m.noGrad, m.withGrad, m.nondet, m.composed, m.tf32 = c.noGrad, !c.noGrad, c.nondet, c.composed, c.tf32
 	m.dev, m.gen, m.anomaly, m.autocast, m.floatType = c.dev, c.gen, c.anomaly, c.autocast, c.floatType
 }
 
-// compiledForms bounds how many graphs a Compiled keeps. The least recently used one is closed.
+// compiledForms is the maximum number of graphs that a Compiled keeps. If there are more, it closes
+// the least recently used one.
 const compiledForms = 16
 
 // A CompileOption changes what [Compile] does.
@@ -161,7 +161,6 @@ func (c *Compiled) Call(s *Scope, x ...*Tensor) []*Tensor {
 	return f.replay(s, x)
 }
 
-// form returns the form for these modes and operands.
 func (c *Compiled) form(m compiledModes, shapes []compiledOperand) *compiledForm {
 	f := &compiledForm{modes: m, shapes: shapes, warm: c.warm}
 	i := slices.IndexFunc(c.forms, func(f *compiledForm) bool { return f.modes == m && slices.Equal(f.shapes, shapes) })
@@ -253,7 +252,6 @@ func (f *compiledForm) replay(s *Scope, x []*Tensor) []*Tensor {
 	return y
 }
 
-// free frees the operands of the graph.
 func (f *compiledForm) free() {
 	for _, t := range f.inputs {
 		t.Free()
@@ -261,7 +259,6 @@ func (f *compiledForm) free() {
 	f.inputs = nil
 }
 
-// close closes the form's graph.
 func (f *compiledForm) close() (err error) {
 	if f.graph != nil {
 		err = f.graph.Close()

@@ -167,7 +167,6 @@ func (x *Tensor) convTranspose(op string, rank int, weight, bias *Tensor, o Conv
 	return batchedConv(x, rank, func(x *Tensor) *Tensor { return Apply(&convDataFunc{v}, operands(x, weight, bias)...) })
 }
 
-// checkConv checks the ranks and types of the operands and returns them.
 func checkConv(op string, rank int, x, weight, bias *Tensor) []*Tensor {
 	in := []*Tensor{x, weight}
 	youngest(op, in)
@@ -198,7 +197,6 @@ func groupsOf(op string, in []*Tensor, groups int) int {
 	return max(1, groups)
 }
 
-// checkChannels checks that the input has the number of channels that the weight requires.
 func checkChannels(op string, rank int, in []*Tensor, want int, how string) {
 	x := in[0]
 	if have := x.Dim(-rank - 1); have != want {

@@ -90,7 +90,7 @@ func TestConvTwoDevices(t *testing.T) {
 	})
 }
 
-// Integers of every width wrap, on both devices.
+// TestConvIntegers checks that convolutions of integers of every width wrap around on overflow.
 func TestConvIntegers(t *testing.T) {
 	gpu := oneGPU(t)
 	for _, ty := range []dtype.Type{dtype.I64, dtype.I32, dtype.I16, dtype.I8, dtype.U8} {
@@ -115,8 +115,8 @@ func TestConvIntegers(t *testing.T) {
 	}
 }
 
-// A convolution frees its temporaries when it returns. Only the result is left, and its graph keeps
-// only the operands.
+// TestConvMemory checks that a convolution frees its temporaries when it returns. Only the result
+// is left, and its graph keeps only the operands.
 func TestConvMemory(t *testing.T) {
 	d := oneGPU(t)
 	tensor.Do(func(s *tensor.Scope) {
@@ -141,7 +141,8 @@ func TestConvMemory(t *testing.T) {
 	}
 }
 
-// The batch is processed in parts if its columns are large. The results are the same.
+// TestConvParts checks that a convolution processes the batch in parts if its columns are large,
+// and that the results are the same.
 func TestConvParts(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		o := tensor.ConvOptions{Padding: []int{1}}
@@ -183,7 +184,7 @@ func ExampleTensor_Conv2d() {
 	// [1, 1, 2, 2]
 }
 
-// A transposed convolution returns the shape of the input of the convolution with the same options.
+// A transposed convolution restores the shape of the input of a convolution with the same options.
 func ExampleTensor_ConvTranspose2d() {
 	small := tensor.Ones(1, 8, 7, 7)
 	w := tensor.Ones(8, 3, 3, 3)

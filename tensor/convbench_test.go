@@ -28,9 +28,9 @@ var convShapes = []struct {
 //	                          forward     input's gradient  weight's gradient
 //	the stem                  1.0         0.9               0.8
 //	1×1                       1.0 to 1.2  0.4 to 1.3        1.2 to 1.3
-//	3×3, pictures of 56×56    1.1 to 1.2  1.0 to 1.1        0.8 to 1.1
-//	3×3, pictures of 14×14    1.4         1.5               1.1
-//	3×3, pictures of 7×7      1.7         2.1               1.1
+//	3×3, images of 56×56      1.1 to 1.2  1.0 to 1.1        0.8 to 1.1
+//	3×3, images of 14×14      1.4         1.5               1.1
+//	3×3, images of 7×7        1.7         2.1               1.1
 //	depthwise                 0.6         0.7               0.7
 //
 // The highest rate is 115 GFLOP/s. The core can do about 176 in float32.

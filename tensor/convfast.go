@@ -70,8 +70,8 @@ func copiedAtOnce(a, b *Tensor) int {
 	return max(1, columnBytes*n/max(1, (a.Size()+b.Size())*dtype.F32.Size()))
 }
 
-// byKernel sets y to the result of a kernel of this kind. a holds samples. b is the weight, or the
-// gradient of the result.
+// byKernel runs the device's kernel of this kind on a and b, and writes the result to y. a holds
+// samples. b is the weight, or the gradient of the convolution's result.
 func (v *convolution) byKernel(c *Scope, kind device.ConvKind, y, a, b *Tensor) *Tensor {
 	a, b = a.In(c).Contiguous(), b.In(c).Contiguous()
 	o := convolutionOps.reuse(v.primitive(kind, a.Dim(0), dtype.F32))

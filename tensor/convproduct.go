@@ -17,16 +17,16 @@ type convolution struct {
 	op                        string // name of the op that the user called
 }
 
-// manyPlaces is the least number of windows for which each sample has a matrix product of its own.
-// With fewer windows the columns of several samples form one matrix, and the result is copied into
-// the order of samples.
+// With at least manyPlaces windows, each sample has a matrix product of its own. With fewer windows
+// the columns of several samples form one matrix, and the result is copied into the order of
+// samples.
 const manyPlaces = 512
 
 // These constants limit the memory of the columns that exist at one time. The limit is a fraction
 // of the memory of all inputs and outputs, between columnLeast and an upper bound. On the CPU the
 // upper bound is a size that the caches hold in part. On a GPU it is large, so that there are few
-// launches. A smaller fraction would divide a GPU's step into many small launches. It would save
-// nothing, because a model's peak of memory is not in a convolution.
+// launches. A smaller fraction would divide a GPU's step into many small launches. It would not
+// lower the peak memory of a model, which is not reached in a convolution.
 //
 // A step of ResNet-18 with 32 images was planned for a GPU. With the fraction 3/4 it has 1327
 // launches. With the fraction 1/2 it has 1853, and nearly the same peak of memory. With the
@@ -68,9 +68,10 @@ func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, row
 }
 
 // bands divides the windows into bands along the first dimension. The parameter rows is the number
-// of windows of a band in this dimension. bands calls f for each band, in a scope of its own. f
-// receives the convolution of the band, whose input is the elements that its windows cover. f also
-// receives the first of these elements, and the first window, in the first dimension.
+// of windows of a band in this dimension. bands calls f for each band, in a scope of its own. b is
+// the convolution of the band: its input consists of the elements that the band's windows cover.
+// element is the index of the first of these elements along the first dimension, and window is the
+// index of the band's first window.
 func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution, element, window int)) {
 	for window := 0; window < v.out[0]; window += rows {
 		b := *v
@@ -135,7 +136,8 @@ func (v *convolution) columns(c *Scope, x *Tensor, t dtype.Type, batchFirst bool
 	return y
 }
 
-// asWindows returns columns of n samples, as columns makes them, as [n, channels, kernel…, out…].
+// asWindows reshapes the columns of n samples, which the method columns made, to [n, channels,
+// kernel…, out…].
 func (v *convolution) asWindows(columns *Tensor, n int, batchFirst bool) *Tensor {
 	if batchFirst {
 		return columns.reshape(v.columnShape(n, v.channels))
@@ -164,7 +166,7 @@ func factorType(operand, t dtype.Type) dtype.Type {
 	return t
 }
 
-// rows returns samples [n, outputs, out…] as [groups, outputs of a group, n·places]. The result is
+// rows reshapes samples [n, outputs, out…] to [groups, outputs of a group, n·places]. The result is
 // a view if n is 1.
 func (v *convolution) rows(y *Tensor) *Tensor {
 	return y.Transpose(0, 1).reshape(shape.Of(v.groups, v.outputs/v.groups, y.Dim(0)*v.places()))
@@ -301,9 +303,10 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	return y
 }
 
-// spread sets out, [n, channels, in…], to the products of a with g, each at its place. If add is
-// true, it adds the products to out. a is the transposed result of the method matrices. The
-// products are columns of type t. All columns are in memory at once.
+// spread multiplies a by g and writes the products, which are columns of type t, to out, [n,
+// channels, in…]. It puts the elements of each column at the positions of its window, and adds them
+// where windows overlap. If add is true, it adds to the previous contents of out. a is the
+// transposed result of the method matrices. All columns are in memory at once.
 func (v *convolution) spread(c *Scope, g, a *Tensor, t dtype.Type, out *Tensor, add bool) {
 	n, batchFirst := g.Dim(0), v.batchFirst()
 	var columns *Tensor
@@ -390,7 +393,8 @@ func (v *convolution) depthwise() bool {
 	return v.perGroup() == 1 && v.outputs == v.groups && v.taps() > 1 && v.taps() <= 2*fewTaps
 }
 
-// ofTap returns element k of the weights of a depthwise convolution, [1, channels, 1…].
+// ofTap returns element k of each channel's kernel in a depthwise convolution, as [1, channels,
+// 1…].
 func (v *convolution) ofTap(w *Tensor, k int) *Tensor {
 	return w.reshape(shape.Of(v.channels, v.taps())).Select(1, k).reshape(onesOf(2+v.rank).With(1, v.channels))
 }

@@ -46,7 +46,6 @@ func (m Maker) typeOr(t dtype.Type) dtype.Type {
 
 func (m Maker) floatType() dtype.Type { return m.typeOr(m.s.modes.floatType) }
 
-// make checks the shape and allocates the tensor.
 func (m Maker) make(op string, t dtype.Type, dims []int) *Tensor {
 	if len(dims) > shape.MaxRank {
 		fail(op, ErrShape, nil, "%d dimensions, at most %d are supported", len(dims), shape.MaxRank)
@@ -280,7 +279,7 @@ func (m Maker) fromTensor(t *Tensor, dims []int) *Tensor {
 	return x
 }
 
-// flatten returns the element type, bytes and shape of a Go value.
+// flatten returns the element type, the elements as bytes, and the shape of a Go value.
 func flatten(v reflect.Value) (t dtype.Type, data []byte, dims []int, err error) {
 	if !v.IsValid() {
 		return 0, nil, nil, fmt.Errorf("cannot make a tensor from nil")
@@ -365,7 +364,7 @@ func alike(v reflect.Value, dims []int, depth int) error {
 	return nil
 }
 
-// elementType maps a Go type to an element type. conv says that Go stores the values in another
+// elementType maps a Go type to an element type. conv is true if Go stores the values in another
 // form, so that they must be converted.
 func elementType(t reflect.Type) (e dtype.Type, conv bool, err error) {
 	switch t {

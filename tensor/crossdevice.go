@@ -13,7 +13,6 @@ import (
 // the operands has for each device.
 type DeviceCrosser interface{ CrossesDevices() bool }
 
-// crosses reports whether operands of f may lie on several devices.
 func crosses(f Function) bool {
 	c, ok := f.(DeviceCrosser)
 	return ok && c.CrossesDevices()
@@ -126,7 +125,6 @@ func checkDevices(op string, x []*Tensor, devs []device.Device) {
 	}
 }
 
-// checkGathered panics if the operands cannot be combined on dev.
 func checkGathered(op string, dev device.Device, x []*Tensor) {
 	switch {
 	case len(x) == 0:
@@ -154,7 +152,7 @@ type gatherDevicesFunc struct {
 func (gatherDevicesFunc) Name() string         { return "gather_to_device" }
 func (gatherDevicesFunc) CrossesDevices() bool { return true }
 
-// Forward copies each operand directly to its place in the result, if that place is dense.
+// Forward copies each operand directly to its part of the result, if that part is dense.
 func (f gatherDevicesFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	op, s := f.Name(), c.Scope()
 	y := alloc(op, s, f.dev, in[0].dtype, f.out)

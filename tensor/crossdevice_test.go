@@ -34,7 +34,8 @@ func TestBroadcastToDevices(t *testing.T) {
 					t.Error("a copy is x itself")
 				}
 			}
-			// The sum is in the order of the devices: another order would produce other bits.
+			// The gradients are added in the order of the devices. Another order would give other
+			// bits.
 			var loss *tt
 			for i, y := range copies {
 				l := y.Mul(y.Scope().On(devs[i]).From([]float32{1e8, 1, -1e8}[i : i+1])).Sum().To(home)
@@ -197,7 +198,8 @@ func TestReduceAddToDevice(t *testing.T) {
 	}
 }
 
-// First and second derivatives across devices equal finite differences.
+// TestCrossDeviceDerivatives checks that first and second derivatives across devices equal finite
+// differences.
 func TestCrossDeviceDerivatives(t *testing.T) {
 	devs := threeDevices(t)
 	tensor.Do(func(s *tensor.Scope) {
@@ -278,8 +280,8 @@ func TestCrossDeviceRefuses(t *testing.T) {
 	})
 }
 
-// A program's own function may cross devices too, and save tensors on each of them. A gradient on
-// the wrong device is an error.
+// TestFuncCrossesDevices checks that a program's own function may cross devices too, and save
+// tensors on each of them. A gradient on the wrong device is an error.
 func TestFuncCrossesDevices(t *testing.T) {
 	devs := threeDevices(t)
 	dot := autograd.Func{
@@ -330,8 +332,8 @@ func TestFuncCrossesDevices(t *testing.T) {
 	})
 }
 
-// A VJP queues its work for a device on the stream that the forward pass used there. The device of
-// the result does not matter.
+// TestCrossDeviceStreams checks that a VJP queues its work for a device on the stream that the
+// forward pass used there. The device of the result does not matter.
 func TestCrossDeviceStreams(t *testing.T) {
 	devs := threeDevices(t)
 	st, err := devs[1].NewStream(0)

@@ -24,8 +24,8 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	const op = "cross_entropy"
 	x, target := in[0], in[1]
 	t, one, s := x.dtype.Compute(), shape.Of(x.layout.Shape.At(0)), c.Scope()
-	// The kernel computes the mean from losses that are not rounded. So it may be used only if the
-	// losses need no rounding.
+	// The kernel computes the mean from losses that it does not round. So it may compute the mean
+	// only if the losses themselves would not be rounded either.
 	whole := f.mean && (f.wide || t == x.dtype)
 	var o *device.CrossEntropy
 	if f.smoothing == 0 {
@@ -92,7 +92,7 @@ func (f crossEntropyFunc) reduced(loss, target *Tensor) *Tensor {
 	return loss
 }
 
-// widened returns x in the type of the loss.
+// widened casts x to the type of the loss.
 func (f crossEntropyFunc) widened(x *Tensor) *Tensor {
 	if f.wide {
 		return x.Cast(x.dtype.Compute())
@@ -343,7 +343,7 @@ func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOpt
 	return loss.reshape(target.layout.Shape)
 }
 
-// pickedOfClasses does what crossEntropyOfClasses does, for logarithms of probabilities.
+// pickedOfClasses is crossEntropyOfClasses for logarithms of probabilities.
 func (x *Tensor) pickedOfClasses(target *Tensor, f crossEntropyFunc) *Tensor {
 	if x.Rank() == 2 && f.smoothing == 0 {
 		return Apply(nllFunc{f.ignore, f.wide, f.mean}, x, target)
@@ -364,7 +364,7 @@ func (x *Tensor) logProbabilities(o CrossEntropyOptions) *Tensor {
 	return x.LogSoftmax(1)
 }
 
-// crossEntropyWeighted does what crossEntropyOfClasses does, with weights.
+// crossEntropyWeighted is crossEntropyOfClasses with weights.
 func (x *Tensor) crossEntropyWeighted(target, weight *Tensor, f crossEntropyFunc, o CrossEntropyOptions) *Tensor {
 	var loss *Tensor
 	w := weight.targetWeights(target, f.ignore)

@@ -15,7 +15,7 @@ type distanceKind struct {
 	// a function of elements X(0) and X(1); the field reduce says how the function's values are
 	// combined
 	term   *expr.Expr
-	finish *expr.Expr // function of the combined value; nil leaves the value as it is
+	finish *expr.Expr // function of the combined value; nil leaves the value unchanged
 	// gradient of a row's element X(1). X(2) is the other row's element, X(0) the gradient of the
 	// distance, and X(3) the distance.
 	gradient *Elementwise
@@ -74,7 +74,6 @@ func distanceOf(p float64) *distanceKind {
 	return distanceKinds[name]
 }
 
-// reduction returns the program for operands of type t.
 func (k *distanceKind) reduction(t dtype.Type) *device.Reduction {
 	return k.programs.get(t, func() *device.Reduction {
 		r := &device.Reduction{Kind: k.reduce, Map: expr.MustLower([]*expr.Expr{k.term}, []dtype.Type{t}, []dtype.Type{t, t}, -1)}
@@ -124,7 +123,6 @@ func (f cdistFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return out
 }
 
-// params encodes the parameters of the order p.
 func (k *distanceKind) params(t dtype.Type, p float64) []uint64 {
 	var bits []uint64
 	inverse := expr.Decode(t, expr.Encode(t, 1/p))

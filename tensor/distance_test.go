@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCdistDigits: distances of order 2 and their gradients are as exact as if computed from
-// differences. Rows may be far from the origin, very close to each other, or equal.
+// TestCdistDigits checks that distances of order 2 and their gradients are as exact as if computed
+// from differences. Rows may be far from the origin, very close to each other, or equal.
 func TestCdistDigits(t *testing.T) {
 	const unit = 1. / (1 << 24) // half the distance from 1 to the next float32
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -69,8 +69,8 @@ func TestCdistDigits(t *testing.T) {
 	}
 }
 
-// TestCdistSpecialValues: with infinities and NaN, each distance equals the distance computed from
-// its two rows alone.
+// TestCdistSpecialValues checks that with infinities and NaN, each distance equals the distance
+// computed from its two rows alone.
 func TestCdistSpecialValues(t *testing.T) {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	x := []float32{0, 0, inf, 1, nan, 0, 1e-22, 0, -inf, 2, 1e20, 0}
@@ -83,7 +83,7 @@ func TestCdistSpecialValues(t *testing.T) {
 	for _, p := range []float64{0, 1, 2, 3, math.Inf(1)} {
 		got := tensor.Data[float32](s.From(x, 6, 2).Cdist(s.From(y, 16, 2), p))
 		for i := range got {
-			// for so few rows Cdist takes another path: it sums along each row
+			// With so few rows Cdist sums along each row, instead of transposing y.
 			row := s.From(x, 6, 2).Narrow(0, i/16, 1).Cdist(s.From(y, 16, 2).Narrow(0, i%16, 1), p)
 			want := float32(row.Item())
 			if got[i] != want && (got[i] == got[i] || want == want) {

@@ -142,7 +142,6 @@ func (d division) number(x *Tensor, v float64) *Tensor {
 	return d.integerScalar.Apply([]*Tensor{x}, v)
 }
 
-// numberInPlace does what number does, but writes the result into x.
 func (d division) numberInPlace(x *Tensor, v float64) *Tensor {
 	x.mustHold(d.float.Name, v)
 	if x.dtype.IsFloat() {

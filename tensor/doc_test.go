@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// Every file of the package is in the map of doc.go, and contains the names that the map lists. A
-// file that is named after its only op needs no row.
+// TestFilesAreListed checks that every file of the package is in the map of doc.go, and contains
+// the names that the map lists. A file that is named after its only op needs no row.
 func TestFilesAreListed(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {
@@ -59,8 +59,9 @@ func TestFilesAreListed(t *testing.T) {
 	}
 }
 
-// The sections of the package's comment list every function of the package and every method of
-// Tensor once, and no other names. They do not list forms: they list Add, but not AddScalar.
+// TestMethodsAreGrouped checks that the sections of the package's comment list every function of
+// the package and every method of Tensor once, and no other names. They do not list forms: they
+// list Add, but not AddScalar.
 func TestMethodsAreGrouped(t *testing.T) {
 	paths, err := filepath.Glob("*.go")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// An equation names the dimensions of each operand, and of the result, by bytes. These are letters,
-// and 1, 2, … for the dimensions of an ellipsis, counted from the last.
+// An equation names each dimension of each operand, and of the result, by a byte. The byte is a
+// letter, or 1, 2, … for a dimension of an ellipsis, counted from the ellipsis' last dimension.
 type equation struct {
 	in  [][]byte
 	out []byte
@@ -88,7 +88,7 @@ func parseEinsum(eq string, x []*Tensor) equation {
 	return e
 }
 
-// factor is a tensor with a name for each dimension. No name is used twice.
+// factor is a tensor whose dimensions have different names.
 type factor struct {
 	x     *Tensor
 	names []byte
@@ -191,8 +191,8 @@ func (f factor) contract(g factor, keep func(c byte) bool, sizes *[256]int, all 
 	if len(sum) == 0 {
 		return factor{f.ordered(names).Mul(g.ordered(names)), names}
 	}
-	// There is one matrix product for each index of the dimensions that both factors have and the
-	// result keeps.
+	// There is one matrix product for each index of the dimensions that both factors have and that
+	// the result keeps.
 	n := func(list []byte) int {
 		p := 1
 		for _, c := range list {
@@ -287,7 +287,6 @@ func Einsum(eq string, x ...*Tensor) *Tensor {
 	})
 }
 
-// name returns how an error message names a dimension.
 func name(c byte) string {
 	if c < 32 {
 		return "..."

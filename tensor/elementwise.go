@@ -59,8 +59,8 @@ type Elementwise struct {
 	types  []dtype.Type
 	stored dtype.Type
 
-	// form is set if the op is a form of another op. It is the other op's name, which messages and
-	// profiles show.
+	// If the op is a form of another op, form is the other op's name. Messages and profiles show
+	// that name.
 	form string
 
 	mu       sync.RWMutex
@@ -103,7 +103,6 @@ func (e *Elementwise) called() string {
 // Declared returns all declared elementwise ops.
 func Declared() []*Elementwise { return declared }
 
-// program returns the program for operands of these types.
 func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Program {
 	sig := signature(result)<<4 | signature(common)
 	for _, t := range in {
@@ -202,7 +201,6 @@ func (y *Tensor) follow(in []*Tensor) {
 	}
 }
 
-// broadcast returns the common shape of the given operands.
 func broadcast(op string, in []*Tensor) shape.Dims {
 	sh := in[0].layout.Shape
 	for _, t := range in[1:] {
@@ -346,7 +344,7 @@ func (e *Elementwise) gradPart(k int) vjpPart {
 	return p
 }
 
-// saves returns the tensors that the wanted gradients need: operands in their order, then the
+// saves returns the tensors that the wanted gradients need: operands in their order, and then the
 // result.
 func (f *elementwiseFunc) saves(in []*Tensor, y *Tensor) []*Tensor {
 	x, usesY := f.neededValues(func(i int) bool { return in[i].needsGrad })
@@ -362,8 +360,8 @@ func (f *elementwiseFunc) saves(in []*Tensor, y *Tensor) []*Tensor {
 	return keep
 }
 
-// neededValues returns which values the gradients need, for the operands for which needs returns
-// true. Bit i of x stands for the value of operand i, and usesY for the result.
+// neededValues returns the values that gradients need: the gradients of all operands for which
+// needs returns true. Bit i of x stands for the value of operand i, and usesY for the result.
 func (f *elementwiseFunc) neededValues(needs func(i int) bool) (x uint, usesY bool) {
 	for k, p := range f.op.gradParts() {
 		if p.op == nil || !needs(k) {

@@ -36,7 +36,7 @@ type Error struct {
 	Op       string    // the library's name of the operation, such as "matmul"
 	Operands []Operand // the tensors that the operation was applied to
 	Msg      string    // what is wrong
-	Hint     string    // how to mend it, if that is obvious
+	Hint     string    // how to fix it, if that is obvious
 	Site     string    // file:line of the caller outside the library
 	// the layer in whose Forward the error occurred, if package nn knows it, such as
 	// "encoder.layers.3.attention.query (nn.Linear)"
@@ -181,7 +181,6 @@ func (k *sketch) origin() string {
 	return "result of " + k.op
 }
 
-// hint adds a hint to an error.
 func (e *Error) hint(format string, a ...any) *Error {
 	e.Hint = fmt.Sprintf(format, a...)
 	return e

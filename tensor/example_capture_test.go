@@ -69,7 +69,7 @@ func ExampleCapture_streams() {
 			cube = x.In(c).Square().Mul(x)
 			c.Close(cube)
 		}, tensor.Stream(side))
-		double := x.In(s).MulScalar(2) // this op runs beside the work on stream side
+		double := x.In(s).MulScalar(2) // may run at the same time as the work on the other stream
 		sum = double.Add(cube)         // the sum waits for both operands
 	})
 	if err != nil {

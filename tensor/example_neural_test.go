@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Each query gets a mean of the values, weighted by how well the query fits the keys of these
+// Each query gets a mean of the values, weighted by how well the query matches the keys of these
 // values. With Causal a query attends to keys up to its own position.
 func ExampleScaledDotProductAttention() {
 	q := tensor.From([][]float32{{0, 0}, {4, 0}, {0, 4}})

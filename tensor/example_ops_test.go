@@ -23,7 +23,8 @@ func ExampleTensor_Relu() {
 	// tensor([-0.2384,  0.0000,  1.7616]) tensor([-0.9640,  0.0000,  0.9640])
 }
 
-// The example shows the greater of two tensors, limits, and values written where a mask is true.
+// MaskedFill writes a number where a mask is true. The example also shows the greater of two
+// tensors, and Clamp.
 func ExampleTensor_MaskedFill() {
 	x, y := tensor.From([]float32{1, 5, -3}), tensor.From([]float32{2, 2, 2})
 	fmt.Println(x.Maximum(y), x.Minimum(y))
@@ -128,8 +129,8 @@ func ExampleFromBytes() {
 	// tensor([  1, 256,  -1], dtype=torch.int16) [1 0 0 1 255 255]
 }
 
-// The collection of a leaf's gradient can be switched off, and the gradient can be read and
-// replaced.
+// SetGrad replaces the gradient of a leaf. SetRequiresGrad switches the collection of gradients on
+// and off.
 func ExampleTensor_SetGrad() {
 	w := tensor.From([]float32{3, 4}).RequiresGrad()
 	w.Square().Sum().Backward()

@@ -61,8 +61,9 @@ func ExampleScope_New() {
 	// true
 }
 
-// An expression whose tensors are all older belongs to their scope. w.In(s) returns a handle of w
-// in the younger scope s, so that the results end with s. Gradients flow through the handle.
+// If all tensors of an expression are older than a scope, the result belongs to their scope.
+// w.In(s) returns a handle of w in the younger scope s, so that the results end with s. Gradients
+// flow through the handle.
 func ExampleTensor_In() {
 	w := tensor.From([]float32{3, 4}).RequiresGrad()
 	tensor.Do(func(s *tensor.Scope) {

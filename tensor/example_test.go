@@ -91,8 +91,8 @@ func ExampleTensor_Argmax() {
 	// Output: tensor([1, 0])
 }
 
-// MatMul multiplies vectors, matrices and batches of matrices. The last two dimensions multiply,
-// and the leading dimensions broadcast.
+// MatMul multiplies vectors, matrices and batches of matrices. The last two dimensions are those of
+// the matrices. The leading dimensions broadcast.
 func ExampleTensor_MatMul() {
 	a := tensor.From([][]float32{{1, 2}, {3, 4}})
 	v := tensor.From([]float32{1, 1})
@@ -170,8 +170,8 @@ func ExampleCat() {
 	// Output: [4, 3] [2, 2, 3]
 }
 
-// Types promote as in PyTorch: of several tensors the highest class wins, and a scalar does not
-// widen a tensor.
+// Types promote as in PyTorch. The operand of the highest class (bool, integer, floating point)
+// decides. A scalar does not widen a tensor of its own class.
 func ExampleTensor_Cast() {
 	n := tensor.From([]int64{1, 2, 3})
 	fmt.Println(n.AddScalar(2).Type(), n.AddScalar(0.5).Type(), n.Div(n).Type())

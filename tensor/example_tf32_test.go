@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// In tf32 the factors 1+2⁻¹² are rounded to 1.
+// AllowTF32 lets matrix products round their factors to TF32. Here the factors 1+2⁻¹² are rounded
+// to 1.
 func ExampleAllowTF32() {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB") // with a GPU: device.Open("cuda")
 	if err != nil {

@@ -39,8 +39,9 @@ func logit(x float64) float64 {
 	return math.Log(x / (1 - x))
 }
 
-// logitExpr is log(x/(1-x)). Around ½ this formula loses accuracy. There the expression is log(y),
-// where t is (2x-1)/(1-x) and y is 1 + t, rounded. The term (t-(y-1))/y corrects the rounding.
+// logitExpr is log(x/(1-x)). This formula loses accuracy near ½. There the expression is log(y) +
+// (t-(y-1))/y, where t is (2x-1)/(1-x) and y is the rounded sum 1 + t. The second term corrects the
+// rounding of y.
 func logitExpr(x *expr.Expr) *expr.Expr {
 	near := x.Sub(expr.C(0.5)).Abs().Lt(expr.C(0.25))
 	t := near.Select(x.Add(x).Sub(unit), x).Div(unit.Sub(x))

@@ -31,7 +31,8 @@ func ExampleExpr() {
 	//               ^ (did you mean sigma?)
 }
 
-// The error for a wrong expression shows the place: the column, the text and a mark.
+// TestExprErrors checks that the error for a wrong expression shows the column, the text, and a
+// mark under the wrong part.
 func TestExprErrors(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, i, b := s.Ones(2), s.Typed(dtype.I32).Ones(2), s.Typed(dtype.Bool).Ones(2)
@@ -114,8 +115,8 @@ func orValue(kind error) error {
 	return kind
 }
 
-// Types follow the rules of the ops in the text: a number raises a tensor's type only to its own
-// class.
+// TestExprTypes checks that types follow the rules of the ops in the text: a number raises a
+// tensor's type only to its own class.
 func TestExprTypes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		vars := tensor.Vars{"n": 2, "v": 2.0, "f": true}
@@ -157,8 +158,8 @@ func named(text, name string) bool {
 	return false
 }
 
-// A text is parsed and compiled once for each combination of operand types. Other values of a
-// number do not compile it again.
+// TestExprCompilesOnce checks that a text is parsed and compiled once for each combination of
+// operand types. Other values of a number do not compile it again.
 func TestExprCompilesOnce(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(4)
@@ -187,7 +188,7 @@ func TestExprCompilesOnce(t *testing.T) {
 	})
 }
 
-// Any text is an expression, or leads to an error that shows its place.
+// FuzzExpr checks that any text is either an expression or leads to an error with a position.
 func FuzzExpr(f *testing.F) {
 	for _, text := range []string{"max(0, a*x + b)", "where(x > 0, x, -x) / (1 + exp(-x))", "x**2", "((((x", "y = x", "0x1p-2*x", "x % 3 << 1", "clamp(x, 0, b)", "\"\\\n", "x\x00", "func() {}", "a.b.c", "x+/**/a"} {
 		f.Add(text)
@@ -216,8 +217,8 @@ func FuzzExpr(f *testing.F) {
 	})
 }
 
-// An expression refuses ops that are not elementwise, and its error names a method to call instead.
-// Each of these methods exists. No op is both refused and known.
+// TestExprWholes checks that an expression refuses ops that are not elementwise, and its error
+// names a method to call instead. Each of these methods exists. No op is both refused and known.
 func TestExprWholes(t *testing.T) {
 	methods := reflect.TypeFor[*tensor.Tensor]()
 	for name, method := range tensor.ExprWholes {

@@ -101,7 +101,6 @@ func exprFuncOf(name string) *exprFunc {
 
 func callable(e *Elementwise) bool { return len(e.Params) == 0 && e.form == "" && e.Arity <= 3 }
 
-// exprFuncNames returns the names that exprFuncOf knows.
 func exprFuncNames() []string {
 	names := []string{"clamp", "clip", "softplus"}
 	for name := range exprAliases {

@@ -17,7 +17,7 @@ import (
 )
 
 // The limits of an expression of [Expr]: the length of its text in bytes, its depth of nesting, its
-// number of operations, and its number of tensors, which is the most that a kernel accepts.
+// number of operations, and its number of tensors. A kernel accepts no more tensors than that.
 const (
 	maxExprText     = 4096
 	maxExprDepth    = 100
@@ -46,7 +46,6 @@ const (
 	kindFloat
 )
 
-// An exprText is an expression that was parsed.
 type exprText struct {
 	root  *exprNode
 	names []string       // names of the operands, in the order of the text
@@ -55,7 +54,7 @@ type exprText struct {
 
 // An exprProblem says what is wrong in a text, and where.
 type exprProblem struct {
-	at   int // offset in the text, -1 if the problem has no place in it
+	at   int // offset in the text, -1 if the problem has no position
 	msg  string
 	hint string
 	kind error
@@ -98,7 +97,6 @@ var exprConstants = map[string]struct {
 	"true": {1, kindBool}, "false": {0, kindBool},
 }
 
-// parseExpr parses a text. If the text is wrong, it returns the problem.
 func parseExpr(text string) (*exprText, *exprProblem) {
 	if len(text) > maxExprText {
 		return nil, &exprProblem{at: maxExprText, msg: fmt.Sprintf("the expression has %d bytes, at most %d are taken", len(text), maxExprText)}

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// An exprPlan is an expression as one op, for operands of certain types.
+// An exprPlan is an expression compiled to one op, for operands of certain types.
 type exprPlan struct {
 	op       *Elementwise
 	tensors  []string // names of the op's operands
@@ -142,8 +142,8 @@ func (b *exprBuilder) value(n *exprNode) *exprValue {
 // args are numbers. Otherwise apply adds a step.
 func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 	isTensor := func(v *exprValue) bool { return v.number == nil }
-	// clamp by tensors is max, then min. Where x equals a limit, the gradient is the gradient of
-	// max and min, as in torch.
+	// A clamp whose limits are tensors is a max, then a min. Where x equals a limit, the gradient
+	// is the gradient of max and min, as in torch.
 	if n.fn.bounds && slices.ContainsFunc(args[1:], isTensor) {
 		at := &exprNode{at: n.at, name: n.name, fn: &exprFunc{op: maximumOp}}
 		low := b.apply(at, args[:2])
@@ -216,7 +216,7 @@ func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 	return s.out
 }
 
-// typeClassOf returns what typeClass returns, and the lowest kind for Invalid.
+// typeClassOf is typeClass, but accepts dtype.Invalid, for which it returns the lowest kind.
 func typeClassOf(t dtype.Type) numberKind {
 	if t == dtype.Invalid {
 		return kindBool
@@ -266,7 +266,7 @@ func (b *exprBuilder) numberAs(a *exprValue, t dtype.Type) *expr.Expr {
 	return expr.Param(len(b.plan.params)-1, t)
 }
 
-// fits reports whether a type of integers or bool holds v.
+// fits reports whether t, a type of integers or bool, can hold v.
 func fits(v float64, t dtype.Type) bool {
 	return t.IsFloat() || expr.Decode(t, expr.Encode(t, v)) == v
 }

@@ -14,8 +14,8 @@ var maskedFillOp = Declare(&Elementwise{Name: "masked_fill", Arity: 2, Expr: x1.
 	},
 	Grad: []*expr.Expr{x1.Select(expr.C(0), x2), nil}})
 
-// MaskedFill returns x with v in all places where the bool tensor mask is true. An integer type
-// must be able to hold v, as for [Tensor.Fill].
+// MaskedFill returns x with v wherever the bool tensor mask is true. An integer type must be able
+// to hold v, as for [Tensor.Fill].
 func (x *Tensor) MaskedFill(mask *Tensor, v float64) *Tensor {
 	mask.use("masked_fill")
 	if mask.dtype != boolType {

@@ -62,7 +62,7 @@ func (p *forkedProgram) options() []tensor.Option {
 // run runs the program, with the same random choices each time.
 func (p *forkedProgram) run(s *tensor.Scope) {
 	r := rand.New(rand.NewPCG(p.seed, 1))
-	live := make([][]*tensor.Tensor, len(forkedSizes)) // the living results of each size
+	live := make([][]*tensor.Tensor, len(forkedSizes)) // the results of each size in use
 	any := func(kind int) *tensor.Tensor {
 		if n := len(live[kind]); n > 0 && r.IntN(3) > 0 {
 			return live[kind][r.IntN(n)]
@@ -130,7 +130,7 @@ func (p *forkedProgram) run(s *tensor.Scope) {
 		}
 	}
 	for kind := range live {
-		for len(live[kind]) > 0 && r.IntN(4) > 0 { // the other tensors live until the scope ends
+		for len(live[kind]) > 0 && r.IntN(4) > 0 { // the others live until the scope ends
 			drop(kind, len(live[kind])-1)
 		}
 	}
@@ -179,10 +179,10 @@ func (p *forkedProgram) eager() []float64 {
 	return p.numbers()
 }
 
-// TestForkedCaptures: programs on several streams are captured and replayed in any order that the
-// edges of the graph allow. The results equal the results of an eager run on one stream, bit for
-// bit. There are 40 programs, each with an order of its own: 6 with -short, and 1000 with
-// FLAMBEAU_SOAK.
+// TestForkedCaptures captures programs on several streams, and replays them in any order that the
+// edges of the graph allow. It checks that the results equal the results of an eager run on one
+// stream, bit for bit. There are 40 programs, each with an order of its own: 6 with -short, and
+// 1000 with FLAMBEAU_SOAK.
 func TestForkedCaptures(t *testing.T) {
 	n := 40
 	switch {
@@ -199,8 +199,8 @@ func TestForkedCaptures(t *testing.T) {
 	}
 }
 
-// TestForkedCapturesFindMissingOrder: TestForkedCaptures notices if waits are missing or memory is
-// reused too early.
+// TestForkedCapturesFindMissingOrder checks that TestForkedCaptures notices if waits are missing or
+// memory is reused too early.
 func TestForkedCapturesFindMissingOrder(t *testing.T) {
 	for name, missing := range map[string][2]bool{"waits": {true, false}, "uses": {false, true}} {
 		found := 0

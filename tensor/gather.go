@@ -31,7 +31,7 @@ func (f gatherFunc) gather(c *Context, in []*Tensor, callerIndex *Tensor, wrap b
 // callerIndex, the index that the caller passed.
 func gathered(op string, s *Scope, o device.Gather, x, index, callerIndex *Tensor) *Tensor {
 	y := alloc(op, s, x.st.dev, x.dtype, index.layout.Shape)
-	// index is a copy of callerIndex, so the launch depends on the copy's memory
+	// index is a copy of callerIndex, so the launch reads the copy's memory.
 	if callerIndex.st != index.st {
 		callerIndex = index
 	}
@@ -60,8 +60,7 @@ func (f namedFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return f.gather(c, in, f.callerIndex, f.wrap)
 }
 
-// takenFunc does what gatherFunc does, for an index that selects no element twice, such as a
-// sorting order.
+// takenFunc is gatherFunc for an index that selects no element twice, such as a sorting order.
 type takenFunc struct{ gatherFunc }
 
 func (f takenFunc) VJP(c *Context, g *Tensor) []*Tensor {
@@ -82,8 +81,8 @@ func checkIndex(op string, x, index *Tensor) {
 	sameDevice(op, []*Tensor{x, index})
 }
 
-// wrap adds the parameter n to indices -n … -1. Other indices stay as they are, so that an error
-// can show them.
+// wrap adds the parameter n to indices -n … -1. Other indices stay unchanged, so that an error can
+// show them.
 var wrap = &Elementwise{Name: "index", Arity: 1, Result: Integral, NoGrad: true, Expr: wrapExpr(expr.Param(0, dtype.I64))}
 
 func wrapExpr(n *expr.Expr) *expr.Expr {
@@ -99,7 +98,7 @@ func (x *Tensor) wrapped(op string, n int) *Tensor {
 	return y
 }
 
-// wrapping are ops whose indices below 0 count from the end.
+// wrapping holds the ops with an option by which indices below 0 count from the end.
 var wrapping = [2]device.Op{&device.Gather{Wrap: true}, &device.Scatter{Wrap: true}}
 
 // fromEnd returns x as indices of a dimension of size n, in which negative indices count from the
@@ -166,12 +165,12 @@ func (x *Tensor) IndexSelect(dim int, index *Tensor) *Tensor {
 	return x.indexSelectBy(op, dim, index.lifted(), index, false)
 }
 
-// indexSelect does what IndexSelect does, for an index that is a vector. op is the name in errors.
+// indexSelect is IndexSelect for an index that is a vector. op is the name in errors.
 func (x *Tensor) indexSelect(op string, dim int, index *Tensor) *Tensor {
 	return x.indexSelectBy(op, dim, index, index, false)
 }
 
-// indexSelectBy does what indexSelect does. index is a view of callerIndex, the index that the
+// indexSelectBy is indexSelect for an index that is a view of callerIndex, the index that the
 // caller passed. If wrap is true, indices below 0 count from the end.
 func (x *Tensor) indexSelectBy(op string, dim int, index, callerIndex *Tensor, wrap bool) *Tensor {
 	a := x.axis(op, dim)

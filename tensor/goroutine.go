@@ -9,10 +9,10 @@ import (
 
 // Modes belong to scopes. An op whose operands are all older runs in their scope, so it does not
 // see the modes of the scope that the program meant. To notice such ops, a value is bound to the
-// goroutine that calls them, from bind to end. The value may refuse the ops or report them. When a
-// segment is computed again, it gives the ops the random numbers of the first time. It changes
-// nothing else about the results. Only this file of the package finds out which goroutine is
-// running.
+// goroutine that calls them, from bind to end. The value may refuse the ops or report them. In a
+// segment that is computed again, the value gives the ops the random numbers of the first time. It
+// does not change results in any other way. Only this file of the package finds out which goroutine
+// is running.
 var (
 	modeWatches goroutines[*modeWatch] // each watches a scope that sets NoGrad or Autocast
 	tapes       goroutines[*tape]      // tapes of checkpointed segments that are being computed
@@ -45,7 +45,6 @@ func (l *goroutines[T]) bucket(g uintptr) *bucket[T] {
 	return &l.buckets[int(uint64(g)*0x9E3779B97F4A7C15>>58)]
 }
 
-// empty reports whether no value is bound to any goroutine.
 func (l *goroutines[T]) empty() bool { return l.n.Load() == 0 }
 
 // bind binds a value to the calling goroutine until k.end is called. If loose is true, k.end may be
@@ -53,7 +52,7 @@ func (l *goroutines[T]) empty() bool { return l.n.Load() == 0 }
 func (l *goroutines[T]) bind(k *binding[T], value T, loose bool) {
 	*k = binding[T]{value: value, list: l, g: callsite.G()}
 	if loose {
-		// when end is called, another goroutine may have the address
+		// By the time end is called, another goroutine may have this address.
 		k.number = callsite.Goroutine()
 	}
 	b := l.bucket(k.g)

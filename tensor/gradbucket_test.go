@@ -21,7 +21,6 @@ func onEach(t *testing.T, f func(t *testing.T, dev device.Device)) {
 	}
 }
 
-// threeDevices returns the CPU and two emulated GPUs.
 func threeDevices(t *testing.T) []device.Device {
 	t.Helper()
 	gpus, err := cuda.Emulate("emulate:2,mem=64MiB")
@@ -40,8 +39,9 @@ func values(t *testing.T, what string, x *tensor.Tensor, want ...float64) {
 	}
 }
 
-// A gradient may be a view of a tensor that holds the gradients of other leaves too. Backward adds
-// to the view in place, and an op on the whole tensor changes each gradient.
+// TestGradientIsAView checks gradients that are views of one tensor, which holds the gradients of
+// several leaves. Backward adds to each view in place, and an op on the whole tensor changes each
+// gradient.
 func TestGradientIsAView(t *testing.T) {
 	onEach(t, func(t *testing.T, dev device.Device) {
 		tensor.Do(func(s *tensor.Scope) {
@@ -113,8 +113,8 @@ func TestGradientIsAView(t *testing.T) {
 	})
 }
 
-// Gradients in one memory share the memory's version. If a graph has saved one gradient and
-// Backward has added to another, using the graph is an error.
+// TestGradientViewsShareAVersion checks that gradients in one memory share the memory's version. If
+// a graph has saved one gradient and Backward has added to another, using the graph is an error.
 func TestGradientViewsShareAVersion(t *testing.T) {
 	onEach(t, func(t *testing.T, dev device.Device) {
 		tensor.Do(func(s *tensor.Scope) {
@@ -137,8 +137,8 @@ func TestGradientViewsShareAVersion(t *testing.T) {
 	})
 }
 
-// The memory of a bucket is freed with its last handle. The handles of the bucket and of the
-// gradients may be freed in any order.
+// TestGradientViewsFreeTheBucket checks that the memory of a bucket is freed with its last handle.
+// The handles of the bucket and of the gradients may be freed in any order.
 func TestGradientViewsFreeTheBucket(t *testing.T) {
 	const n = 1 << 16 // a bucket of n numbers is pooled on the CPU too
 	onEach(t, func(t *testing.T, dev device.Device) {
@@ -173,7 +173,8 @@ func TestGradientViewsFreeTheBucket(t *testing.T) {
 	})
 }
 
-// A bucket outlives the scope in which it was made, as long as a gradient uses it.
+// TestGradientViewOutlivesItsScope checks that a bucket outlives the scope in which it was made, as
+// long as a gradient uses it.
 func TestGradientViewOutlivesItsScope(t *testing.T) {
 	onEach(t, func(t *testing.T, dev device.Device) {
 		x := tensor.Root().On(dev).Ones(2).RequiresGrad()
@@ -185,7 +186,8 @@ func TestGradientViewOutlivesItsScope(t *testing.T) {
 	})
 }
 
-// Runs on several goroutines add to the parts of one bucket that belong to their leaves.
+// TestGradientViewsConcurrently checks that runs on several goroutines add to the parts of one
+// bucket that belong to their leaves.
 func TestGradientViewsConcurrently(t *testing.T) {
 	onEach(t, func(t *testing.T, dev device.Device) {
 		tensor.Do(func(s *tensor.Scope) {

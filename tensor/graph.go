@@ -101,7 +101,7 @@ type edge struct {
 }
 
 // saved keeps the storage of a saved tensor alive without a handle. It also keeps the tensor's
-// place in the graph, for second derivatives.
+// position in the graph, for second derivatives.
 type saved struct {
 	st       *storage
 	layout   shape.Layout
@@ -160,7 +160,7 @@ func edgeOf(x *Tensor) edge {
 
 // wantsGrad reports whether an op in scope s records a graph. An operand may be a view whose memory
 // an in-place op with a gradient has changed through another handle. wantsGrad moves such a view to
-// its new place in the graph. It panics if that is impossible.
+// its new position in the graph. It panics if that is impossible.
 func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 	if s.modes.noGrad {
 		return false
@@ -246,7 +246,7 @@ func (v *saved) restore(c *Context) *Tensor {
 	return x
 }
 
-// modified returns the error that a saved value was changed in place.
+// modified returns the error for a saved value that was changed in place.
 func (v *saved) modified(n *node, now, then uint32) *Error {
 	e := newError(n.op, ErrInPlace, nil, "a value needed for its gradient was modified by an in-place operation: it is at version "+
 		utoa(now)+", saved at version "+utoa(then))
@@ -311,7 +311,7 @@ func apply(f Function, in []*Tensor) *Tensor {
 	grad := wantsGrad(op, s, in)
 	c := &Context{scope: s.child(), needs: make([]bool, len(in))}
 	defer c.scope.recycle()
-	// Apply checks the result of f, so the ops that Forward calls need no check
+	// Apply checks the result of f for anomalies, so the ops that Forward calls need no check.
 	c.scope.modes.noGrad, c.scope.modes.anomaly = true, 0
 	if class != AutocastThrough && class != AutocastWithin {
 		c.scope.modes.autocast = dtype.Invalid
@@ -336,8 +336,8 @@ func apply(f Function, in []*Tensor) *Tensor {
 		c.dropExtra()
 		return y
 	}
-	// Save the caller's operands instead of Forward's handles, because only they have a place in
-	// the graph.
+	// Save the caller's operands instead of Forward's handles, because only they are part of the
+	// graph.
 	for i, k := range keep {
 		for j, t := range inner {
 			if k == t {
@@ -364,7 +364,7 @@ func contains(list []*Tensor, x *Tensor) bool {
 	return false
 }
 
-// detachedIn makes a handle of x in scope s that has no place in the graph.
+// detachedIn makes a handle of x in scope s that is not part of the graph.
 func (x *Tensor) detachedIn(s *Scope) *Tensor {
 	y := x.handle(x.op, s, x.layout)
 	y.made = x.made
@@ -372,7 +372,7 @@ func (x *Tensor) detachedIn(s *Scope) *Tensor {
 }
 
 // RequiresGrad makes the leaf x collect a gradient, and returns x. x must be floating point. A
-// result that has a place in the graph stays as it is.
+// result that is part of the graph stays unchanged.
 func (x *Tensor) RequiresGrad() *Tensor {
 	x.use("requires_grad")
 	if !x.dtype.IsFloat() {
@@ -380,7 +380,7 @@ func (x *Tensor) RequiresGrad() *Tensor {
 		panic(e.hint("use Float first"))
 	}
 	if x.NeedsGrad() && x.node != nil {
-		return x // a result has a gradient already
+		return x // a recorded result requires a gradient already
 	}
 	x.needsGrad = true
 	// x may be a handle from In, which represents the leaf
@@ -461,7 +461,7 @@ func (x *Tensor) SetGrad(g *Tensor) {
 // ZeroGrad frees the gradient of x, as torch's zero_grad(set_to_none=True) does.
 func (x *Tensor) ZeroGrad() { x.SetGrad(nil) }
 
-// Detach returns a view of x that has no place in the graph.
+// Detach returns a view of x that is not part of the graph.
 func (x *Tensor) Detach() *Tensor {
 	x.use("detach")
 	y := x.handle("detach", x.scope, x.layout)

@@ -7,10 +7,10 @@ import (
 
 // A branch is a separate graph that a function records when it computes its results. It may use
 // scopes, devices and goroutines that the surrounding graph does not know. The function's node
-// keeps the places of the results in the branch. The function's VJP goes back through the branch,
-// as a part of the run that called the VJP.
+// keeps the positions of the results in the branch. The function's VJP goes back through the
+// branch, as a part of the run that called the VJP.
 
-// SaveBranch keeps the places of the results y in the branch's graph, for [Context.Branch]. The
+// SaveBranch keeps the positions of the results y in the branch's graph, for [Context.Branch]. The
 // results may be on any devices. The branch's graph must have been recorded in a child of the
 // operands' scope, and moved to that scope when the child was closed. The graph lives as long as
 // the function's own graph, and moves to another scope with it. The values of y are not kept. Each
@@ -41,7 +41,7 @@ func (c *Context) SaveBranch(y ...*Tensor) {
 func (c *Context) AtEnd(f func()) { c.extra = append(c.extra, &ending{f}) }
 
 // Branch returns, in VJP, the i-th of the results that were passed to [Context.SaveBranch]. The
-// result has its place in the branch's graph, but its elements are undefined. Pass it to
+// result has its position in the branch's graph, but its elements are undefined. Pass it to
 // [Context.Gradients], as a branch y.
 func (c *Context) Branch(i int) *Tensor {
 	const op = "branch"
@@ -102,7 +102,6 @@ func (n *node) numExtra() int {
 	return k
 }
 
-// appendExtra appends the values in its argument to the values that n saved.
 func (n *node) appendExtra(more []packed) {
 	for _, p := range more {
 		n.saved = append(n.saved, saved{packed: p})
@@ -120,8 +119,8 @@ func (c *Context) dropExtra() {
 	}
 }
 
-// A branch is the place of a result in a separate graph. A storage of one element stands in for the
-// result's memory.
+// A branch is the position of a result in a separate graph. A storage of one element stands in for
+// the result's memory.
 type branch struct {
 	op     string
 	at     edge

@@ -46,7 +46,7 @@ func remover[T comparable](k *hooks, list *[]T, h T) func() {
 // RegisterHook registers f to be called with the gradient of x whenever it is computed. x is a leaf
 // that requires a gradient, or a result. f is called once per run, after all contributions are
 // added, before the gradient is passed on or added to the leaf. The tensor that f returns replaces
-// the gradient. It must have the same shape, type and device. nil leaves the gradient as it is.
+// the gradient. It must have the same shape, type and device. nil leaves the gradient unchanged.
 // Hooks of one tensor run in the order of registration, and each receives the gradient that the
 // previous hook returned. The returned function removes the hook.
 //

@@ -8,13 +8,13 @@ import (
 )
 
 // In-place ops in a graph work as in torch, where this is called rebasing history. An in-place op
-// gives the tensor that it changes a new place in the graph. If that tensor is a view, its base has
-// changed too. The base's new value is its old value with the view's elements replaced
+// gives the tensor that it changes a new position in the graph. If that tensor is a view, its base
+// has changed too. The base's new value is its old value with the view's elements replaced
 // (spliceFunc), and the view becomes a view of the new value. All other views of the base have
-// changed as well. They get their new place when they are used next (synced). A view compares its
-// count of recorded writes with the base's count, to notice the change.
+// changed as well. They get their new position when they are used next (synced). A view compares
+// its count of recorded writes with the base's count, to notice the change.
 
-// synced updates x's place in the graph and reports whether that was possible.
+// synced updates x's position in the graph and reports whether that was possible.
 func (x *Tensor) synced() bool {
 	n, b := x.st.recorded.Load(), x.viewed
 	switch r := x.recorded.Load(); {
@@ -76,8 +76,8 @@ func (x *Tensor) usableBase() *Tensor {
 	return b
 }
 
-// replace stores y in x, in place. It moves y's place in the graph to x and frees y. The caller has
-// checked that x may be written.
+// replace stores y in x, in place. It moves y's position in the graph to x and frees y. The caller
+// has checked that x may be written.
 func (x *Tensor) replace(op string, s *Scope, y *Tensor) {
 	x.store(op, s, y)
 	if y.node != nil {
@@ -158,7 +158,6 @@ func storageOf(a, b shape.Layout) (lo, n int) {
 	return lo, hi - lo + 1
 }
 
-// shifted returns l with its offset moved by n elements.
 func shifted(l shape.Layout, n int) shape.Layout {
 	if l.Offset += n; l.Size() == 0 {
 		l.Offset = 0
@@ -204,7 +203,6 @@ func (f *putFunc) VJP(_ *Context, g *Tensor) []*Tensor {
 	return []*Tensor{g.Contiguous().strided(f.l)}
 }
 
-// asStrided returns the view of x's storage with layout l.
 func (x *Tensor) asStrided(l shape.Layout) *Tensor {
 	return x.view("as_strided", l, stridedVJP(x.layout, l))
 }

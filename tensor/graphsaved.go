@@ -18,7 +18,7 @@ type packer interface {
 
 // A packed value stands in for a saved tensor.
 type packed interface {
-	// unpack returns the value as a handle in c's scope that has no place in the graph.
+	// unpack returns the value as a handle in c's scope that is not part of the graph.
 	unpack(c *Context, v *saved) *Tensor
 	// passed is called when run e has gone through the node that saved the value.
 	passed(e *engine)
@@ -44,7 +44,6 @@ func (m *modes) save(n *node, t *Tensor, result bool) saved {
 	return v
 }
 
-// release releases the saved value.
 func (v *saved) release() {
 	if v.packed != nil {
 		v.packed.drop()
@@ -66,7 +65,7 @@ func (n *node) noted(s *Scope) {
 	}
 }
 
-// unpacked returns the value of v in c's scope. It has no place in the graph.
+// unpacked returns the value of v in c's scope. It is not part of the graph.
 func (v *saved) unpacked(c *Context) *Tensor {
 	x := v.packed.unpack(c, v)
 	x.op = "saved by " + c.n.op
@@ -178,7 +177,7 @@ func (u *userValue) drop() {
 func (u *userValue) neededNode() *node { return nil }
 func (u *userValue) storage() *storage { return u.st }
 
-// handleOf makes a handle in scope s that has no place in the graph.
+// handleOf makes a handle in scope s that is not part of the graph.
 func handleOf(op string, s *Scope, st *storage, l shape.Layout, t dtype.Type) *Tensor {
 	x := &Tensor{st: st, layout: l, dtype: t, op: op}
 	x.self = x

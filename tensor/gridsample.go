@@ -148,7 +148,7 @@ func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) 
 	v := u.RSubScalar(1)
 	switch f.Mode {
 	case GridNearest:
-		// nearest needs no derivative
+		// The mode GridNearest uses no derivatives, so d may be anything.
 		first, taps = at.Round(), []gridTap{{w: u.OnesLike(), d: u.OnesLike()}}
 	case GridBilinear:
 		taps = []gridTap{{w: v, d: u.OnesLike().Neg()}, {w: u, d: u.OnesLike()}}
@@ -165,7 +165,7 @@ func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) 
 			to = ops.pad.Apply([]*Tensor{to}, float64(n))
 		}
 		t := &taps[i]
-		// outside is true for NaN too
+		// t.outside is true for NaN too.
 		t.outside = to.GeScalar(0).LogicalAnd(to.LeScalar(float64(n - 1))).LogicalNot()
 		t.index = to.MaskedFill(t.outside, 0).Long()
 		t.w, t.d = t.w.MaskedFill(t.outside, 0), t.d.MaskedFill(t.outside, 0)
@@ -192,7 +192,8 @@ func (f *gridFunc) planes(x *Tensor) *Tensor {
 	return x.reshape(shape.Of(x.Dim(0), x.Dim(1), x.Dim(2)*x.Dim(3)))
 }
 
-// read returns the elements at the given indices, and 0 where outside is true: [n, c, points].
+// read returns the elements at the given indices as [n, c, points]. It returns 0 for points outside
+// of the image.
 func (f *gridFunc) read(planes, index, outside *Tensor) *Tensor {
 	to := planes.layout.Shape.With(2, index.Dim(2))
 	return Apply(gatherFunc{2, f.Name()}, planes, index.expand(to)).MaskedFill(outside, 0)

@@ -66,8 +66,8 @@ func TestFromMemorySharesAndReleases(t *testing.T) {
 	}
 }
 
-// The garbage collector releases memory that nobody frees, of any size, also in scopes that were
-// dropped.
+// TestFromMemoryIsCollected checks that the garbage collector releases memory that nobody frees, of
+// any size, also in scopes that were dropped.
 //
 //flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestFromMemoryIsCollected(t *testing.T) {
@@ -137,7 +137,8 @@ func ExampleFromMemory() {
 	//         [0, 0, 0]], dtype=torch.uint8) [9 2 3 0 0 0]
 }
 
-// Ops that the host computes wait for work that still writes their operand, such as a collective.
+// TestHostOpsAwaitHolds checks that ops that the host computes wait for work that still writes
+// their operand, such as a collective.
 func TestHostOpsAwaitHolds(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for name, f := range map[string]func(x *tt) *tt{

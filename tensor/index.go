@@ -130,7 +130,6 @@ func (list indexSteps) region(l shape.Layout) shape.Layout {
 	return out
 }
 
-// isAll reports whether the view is the whole of x.
 func (p *indexPlan) isAll() bool {
 	d := 0
 	for _, s := range p.steps {
@@ -163,7 +162,6 @@ func (p *indexPlan) operands(more ...*Tensor) []*Tensor {
 	return more
 }
 
-// plan resolves the arguments of Index.
 func (x *Tensor) plan(op string, ix []any) *indexPlan {
 	x.use(op)
 	p := &indexPlan{op: op, x: x}

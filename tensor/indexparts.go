@@ -59,7 +59,7 @@ func (p *indexPlan) combine(c *Scope, operands ...*Tensor) *Tensor {
 	return sum.expand(p.common).reshape(flat)
 }
 
-// join computes the common shape of the index tensors, and its place in the result.
+// join computes the common shape of the index tensors, and its position in the result.
 func (p *indexPlan) join() {
 	var covered []int // all indexed dimensions
 	var dims []int    // the dimensions that are indexed by tensors of rank 1 or more
@@ -146,7 +146,6 @@ func (p *indexPlan) extent() int {
 	return n
 }
 
-// result returns the shape of Index's result.
 func (p *indexPlan) result() shape.Dims {
 	if len(p.parts) == 0 {
 		return p.shape

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// indexPutFunc returns its first operand with the second operand written at the places of a plan.
-// The third operand is the plan's combined index.
+// indexPutFunc returns its first operand with the second operand written to the elements that a
+// plan selects. The third operand is the plan's combined index.
 type indexPutFunc struct {
 	p   *indexPlan
 	add bool
@@ -53,7 +53,7 @@ func (p *indexPlan) bare() *indexPlan {
 	return &b
 }
 
-// put broadcasts value and writes it into x's memory at the places of the plan.
+// put broadcasts value and writes it to the elements of x that the plan selects.
 func (p *indexPlan) put(s *Scope, x, value, index *Tensor, add bool) {
 	v := x.handle(p.op, s, p.steps.region(x.layout))
 	value = value.expand(p.result())
@@ -82,7 +82,7 @@ func (p *indexPlan) put(s *Scope, x, value, index *Tensor, add bool) {
 }
 
 // value returns the tensor to be written. If the plan's only index is a mask and v is one number,
-// it also returns the mask. Then the caller need not know how many places the mask selects.
+// it also returns the mask. Then the caller need not know how many elements the mask selects.
 func (p *indexPlan) value(s *Scope, v any, add bool) (value, mask *Tensor) {
 	m := s.On(p.x.st.dev).Typed(p.x.dtype)
 	number := func(v float64) *Tensor {
@@ -137,8 +137,9 @@ func (p *indexPlan) value(s *Scope, v any, add bool) (value, mask *Tensor) {
 	return value, mask
 }
 
-// fit removes leading dimensions of size 1 from value if the places have fewer dimensions, as an
-// assignment in Python does. It panics if value does not broadcast to the places.
+// fit removes leading dimensions of size 1 from value, if value has more dimensions than the plan's
+// selection. An assignment in Python does the same. fit panics if value does not broadcast to the
+// selection.
 func (p *indexPlan) fit(value *Tensor) *Tensor {
 	to, s := p.result(), value.layout.Shape
 	for s.Rank() > to.Rank() && s.At(0) == 1 {
@@ -150,7 +151,7 @@ func (p *indexPlan) fit(value *Tensor) *Tensor {
 	return value.reshape(s)
 }
 
-// changed returns x with v written at the places of the plan.
+// changed returns x with v written to the elements that the plan selects.
 func (p *indexPlan) changed(x *Tensor, v any, add bool) *Tensor {
 	in := p.operands(x)
 	if t, ok := v.(*Tensor); ok {
@@ -169,12 +170,12 @@ func (p *indexPlan) changed(x *Tensor, v any, add bool) *Tensor {
 	})
 }
 
-// IndexPut returns x with value written, or added if accumulate is true, at the places that
+// IndexPut returns x with value written, or added if accumulate is true, to the elements that
 // [Tensor.Index] would select by ix. It is torch.index_put. value is a number, or a tensor of x's
 // type that broadcasts to the shape of Index's result. A tensor of another type is converted if
-// there are no index tensors or if it has rank 0. If several values have the same place, the last
-// in row-major order wins. But as in PyTorch each of them receives the place's gradient. If
-// accumulate is true, the values are added in row-major order.
+// there are no index tensors or if it has rank 0. If ix selects an element several times, the last
+// value in row-major order wins. But as in PyTorch, each of these values receives the element's
+// gradient. If accumulate is true, the values are added in row-major order.
 func (x *Tensor) IndexPut(value any, accumulate bool, ix ...any) *Tensor {
 	const op = "index_put"
 	if v, ok := value.(*Tensor); ok {
@@ -234,7 +235,7 @@ func (x *Tensor) IndexPutInPlace(value any, accumulate bool, ix ...any) *Tensor 
 	})
 }
 
-// SetIndex is Python's x[…] = value: it writes value, a number or a tensor, at the places that
+// SetIndex is Python's x[…] = value: it writes value, a number or a tensor, to the elements that
 // [Tensor.Index] would select. It is [Tensor.IndexPutInPlace] without accumulating, and returns x.
 // If a number is written where a mask is true, the mask's count is not copied to the host.
 func (x *Tensor) SetIndex(value any, ix ...any) *Tensor {

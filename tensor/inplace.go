@@ -125,8 +125,8 @@ func (x *Tensor) Fill(v float64) *Tensor {
 	return x
 }
 
-// overwritten sets x's new place in the graph, before x's elements are replaced. in[0] is x. in[1],
-// if it exists, holds the new elements.
+// overwritten sets x's new position in the graph, before x's elements are replaced. in[0] is x.
+// in[1], if it exists, holds the new elements.
 func (x *Tensor) overwritten(op string, s *Scope, in ...*Tensor) {
 	y := &Tensor{st: x.st, layout: x.layout, dtype: x.dtype, scope: s}
 	if s.modes.sites {

@@ -162,8 +162,8 @@ type axisSampler struct {
 	t     dtype.Type // type of coordinates and weights
 }
 
-// A coordinateKey identifies a program. The program computes what kind says from the coordinate of
-// each element of the result.
+// A coordinateKey identifies a program. From the coordinate of each element of the result, the
+// program computes the values that the field kind names.
 type coordinateKey struct {
 	t      dtype.Type
 	offset bool
@@ -174,7 +174,7 @@ type coordinateKind uint8
 
 const (
 	coordinateItself  coordinateKind = iota
-	coordinateNearest                // the index of the element that is nearest
+	coordinateNearest                // the index of the nearest element
 	coordinateLinear                 // two indices, and the weights of their elements
 )
 
@@ -273,7 +273,6 @@ func (a *axisSampler) weighted(x, index, w *Tensor) *Tensor {
 	return y
 }
 
-// sumAndFree returns x + y and frees both.
 func sumAndFree(x, y *Tensor) *Tensor {
 	sum := x.Add(y)
 	x.Free()

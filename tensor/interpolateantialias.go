@@ -20,10 +20,10 @@ var (
 		gap.Lt(expr.C(2)).Select(gap.Sub(expr.C(5)).Mul(gap).Add(expr.C(8)).Mul(gap).Sub(expr.C(4)).Mul(expr.C(smoothness)), zeroC))}
 )
 
-// smooth does what sample does, with a filter that is as wide as the area which an element of the
-// result covers (P. Heckbert, Fundamentals of Texture Mapping and Image Warping, 1989). It uses the
-// input elements whose centres lie within the filter, rounded as torch's _upsample_bilinear2d_aa
-// rounds.
+// The method smooth resizes an axis, as the method sample does, but with a filter that is as wide
+// as the area which an element of the result covers (P. Heckbert, Fundamentals of Texture Mapping
+// and Image Warping, 1989). It uses the input elements whose centres lie within the filter, rounded
+// as torch's _upsample_bilinear2d_aa rounds.
 func (a *axisSampler) smooth(x *Tensor, mode InterpolateMode) *Tensor {
 	filter, support := triangleOp, 1.0
 	if mode == InterpolateCubic {

@@ -25,8 +25,8 @@ func hostAndGPU(t *testing.T) []device.Device {
 	return []device.Device{host, gpus[0]}
 }
 
-// ItemLater copies the value that the tensor has at the time of the call. Later changes of the
-// tensor do not matter.
+// TestItemLater checks that ItemLater copies the value that the tensor has at the time of the call.
+// Later changes of the tensor do not matter.
 func TestItemLater(t *testing.T) {
 	for _, dev := range hostAndGPU(t) {
 		tensor.Do(func(s *tensor.Scope) {
@@ -45,8 +45,8 @@ func TestItemLater(t *testing.T) {
 	}
 }
 
-// UpdateFinite finds an infinity or NaN in the first operand of any group, also of a strided group.
-// Without one, found stays 0.
+// TestUpdateFinite checks that UpdateFinite finds an infinity or NaN in the first operand of any
+// group, also of a strided group. Without one, found stays 0.
 func TestUpdateFinite(t *testing.T) {
 	for _, dev := range hostAndGPU(t) {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {
@@ -71,7 +71,7 @@ func TestUpdateFinite(t *testing.T) {
 						groups = append(groups, []*tensor.Tensor{x})
 					}
 					found := s.Typed(dtype.F32).Zeros()
-					for range 2 { // the value of found stays set in the second round
+					for range 2 { // found is still 1 in the second round
 						tensor.UpdateFinite("halve", half, groups, groups, s.From([]int64{int64(bits[0])}), bits, found)
 					}
 					if v := found.Item(); v != map[bool]float64{true: 1}[bad.group >= 0] {

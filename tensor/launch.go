@@ -47,7 +47,8 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	if err := device.Run(dev, to.stream, o); err != nil {
 		in := readBy(o, tensors)
 		if sc, ok := o.(*device.Scatter); ok && errors.As(err, new(*device.IndexError)) && sc.Tag == 0 {
-			// the index selects from the target, so the error names the target, as in lateTag
+			// The index selects from the target. So the error names the target, as the function
+			// lateTag does.
 			in = []*Tensor{tensors[0], tensors[2]}
 		}
 		panic(deviceError(op, unexpandedError(o, err), in))
@@ -78,7 +79,6 @@ func unexpandedError(o device.Op, err error) error {
 	return &told
 }
 
-// readBy returns the tensors that o reads.
 func readBy(o device.Op, tensors []*Tensor) (in []*Tensor) {
 	for i, t := range tensors {
 		if t != nil && !o.Operand(i).Written {
@@ -119,8 +119,7 @@ func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params [
 	runMap(op, s, p, []*Tensor{y}, in, encode(p, params))
 }
 
-// runMap does what run does, for several results of the same shape, and with scalars that are
-// encoded as bits.
+// runMap is run for several results of the same shape, with scalars that are encoded as bits.
 func runMap(op string, s *Scope, p *expr.Program, outs, ins []*Tensor, bits []uint64) {
 	m := mapOps.get()
 	m.Program, m.Params = p, bits
@@ -230,7 +229,7 @@ func (p *opPool[T, P]) get() *T {
 	return new(T)
 }
 
-// reuse returns a reused primitive with the value v.
+// reuse takes a primitive from the pool, or allocates one, and sets it to v.
 func (p *opPool[T, P]) reuse(v T) *T {
 	o := p.get()
 	*o = v

@@ -29,7 +29,6 @@ func (l *ledger) queue() {
 	l.st = nil
 }
 
-// clear empties the ledger and returns its storages.
 func (l *ledger) clear() []*storage {
 	if l == nil {
 		return nil

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// collect runs the garbage collector several times, so that cleanups run too.
+// collect runs the garbage collector several times, so that it also runs the cleanups of dropped
+// values.
 func collect() {
 	for range 5 {
 		runtime.GC()
@@ -28,8 +29,8 @@ func settles(t *testing.T, base int) {
 	t.Fatalf("%d bytes are left", live(t)-base)
 }
 
-// Eye writes the diagonal through a second handle. If that handle stayed, Free would not give the
-// memory back.
+// TestEyeLeavesNoHandle checks that Free returns the memory of a tensor that Eye made. Eye writes
+// the diagonal through a second handle, which must not keep the memory.
 func TestEyeLeavesNoHandle(t *testing.T) {
 	base := live(t)
 	x := Eye(1000)
@@ -41,7 +42,8 @@ func TestEyeLeavesNoHandle(t *testing.T) {
 	}
 }
 
-// A leaf that moves to the parent scope, by itself or because a graph needs it, keeps its gradient.
+// TestKeptLeafKeepsGradient checks that a leaf that moves to the parent scope, by itself or because
+// a graph needs it, keeps its gradient.
 func TestKeptLeafKeepsGradient(t *testing.T) {
 	Do(func(p *Scope) {
 		s := p.New()
@@ -65,7 +67,8 @@ func TestKeptLeafKeepsGradient(t *testing.T) {
 	})
 }
 
-// A scope that is dropped without Close frees no memory that handles in other scopes use.
+// TestDroppedScopeSparesSharedStorage checks that a scope that is dropped without Close frees no
+// memory that handles in other scopes use.
 //
 //flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestDroppedScopeSparesSharedStorage(t *testing.T) {
@@ -108,8 +111,8 @@ func TestDroppedScopeSparesSharedStorage(t *testing.T) {
 	settles(t, base)
 }
 
-// Closing a scope before its child panics. The child can still be closed, and no goroutine waits
-// forever.
+// TestChildOutlivesItsParent checks that closing a scope before its child panics. The child can
+// still be closed, and no goroutine waits forever.
 //
 //flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestChildOutlivesItsParent(t *testing.T) {
@@ -148,7 +151,8 @@ func (userFunc) Name() string                               { return "user" }
 func (f userFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.forward(c, in) }
 func (f userFunc) VJP(c *Context, g *Tensor) []*Tensor      { return f.vjp(c, g) }
 
-// A scope that a user's op leaves open does not disturb the next op.
+// TestUserFunctionLeavesScopeOpen checks that a scope that a user's op leaves open does not disturb
+// the next op.
 //
 //flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestUserFunctionLeavesScopeOpen(t *testing.T) {
@@ -180,7 +184,8 @@ func TestUserFunctionLeavesScopeOpen(t *testing.T) {
 	settles(t, base)
 }
 
-// A long-lived scope forgets graphs through which Backward has passed.
+// TestLongLivedScopeForgetsNodes checks that a long-lived scope forgets graphs through which
+// Backward has passed.
 func TestLongLivedScopeForgetsNodes(t *testing.T) {
 	Do(func(s *Scope) {
 		x := s.Ones(4).RequiresGrad()
@@ -196,11 +201,10 @@ func TestLongLivedScopeForgetsNodes(t *testing.T) {
 	})
 }
 
-// meanGrad is the mean of a leaf's gradient.
 func meanGrad(x *Tensor) float64 { return x.Grad().Mean().Item() }
 
-// Gradients never share memory by accident. Backward detects a change of a gradient that a graph
-// has saved.
+// TestGradientsAreNotShared checks that gradients never share memory by accident. Backward detects
+// a change of a gradient that a graph has saved.
 func TestGradientsAreNotShared(t *testing.T) {
 	Do(func(s *Scope) {
 		x, z := s.Ones(big).RequiresGrad(), s.Ones(big).RequiresGrad()
@@ -262,8 +266,9 @@ func TestGradOutputIsLent(t *testing.T) {
 	})
 }
 
-// A user's op that breaks its contract leads to an error of the right kind, and leaves no memory in
-// use. Gradients of another type, scope or origin do not break it, and are accepted.
+// TestUserFunctionMistakes checks that a user's op that breaks its contract causes an error of the
+// right kind, and leaves no memory in use. Gradients of another type, scope or origin do not break
+// the contract.
 func TestUserFunctionMistakes(t *testing.T) {
 	square := func(c *Context, in []*Tensor) *Tensor { c.Save(in[0]); return in[0].Square() }
 	for name, f := range map[string]struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Sizes that overflow, ranks beyond the limit and other impossible arguments lead to typed errors,
-// not to a crash.
+// TestImpossibleArguments checks that sizes that overflow, ranks beyond the limit and other
+// impossible arguments lead to typed errors, not to a crash.
 func TestImpossibleArguments(t *testing.T) {
 	z := Zeros
 	long := func(d ...int) *Tensor { return Typed(dtype.I64).Zeros(d...) }
@@ -63,8 +63,8 @@ func TestImpossibleArguments(t *testing.T) {
 	}
 }
 
-// If one size is 0, the other sizes may have any value as long as the strides fit an int, as in
-// PyTorch.
+// TestNoElementsOfHugeShape checks that if one size is 0, the other sizes may have any value as
+// long as the strides fit an int, as in PyTorch.
 func TestNoElementsOfHugeShape(t *testing.T) {
 	x := Zeros(0, math.MaxInt)
 	if x.Shape().At(1) != math.MaxInt || x.Strides().At(0) != math.MaxInt || len(x.Bytes()) != 0 || len(x.Floats()) != 0 {
@@ -72,8 +72,8 @@ func TestNoElementsOfHugeShape(t *testing.T) {
 	}
 }
 
-// Products, activations, losses and reductions accept tensors without elements, and so do the
-// gradients.
+// TestNoElements checks that products, activations, losses and reductions accept tensors without
+// elements, and so do the gradients.
 func TestNoElements(t *testing.T) {
 	x := Zeros(0, 3).RequiresGrad()
 	w := Ones(3, 2).RequiresGrad()
@@ -98,7 +98,8 @@ func TestBytesAreTruth(t *testing.T) {
 	}
 }
 
-// After Fill or Copy the tensor's old value receives no gradient. The operand of Copy receives one.
+// TestOverwrittenResults checks that the old value of a tensor receives no gradient after Fill or
+// Copy, and that the operand of Copy receives one.
 func TestOverwrittenResults(t *testing.T) {
 	x := Ones(3).RequiresGrad()
 	Do(func(s *Scope) {
@@ -125,9 +126,9 @@ func TestOverwrittenResults(t *testing.T) {
 	}
 }
 
-// The error for a bad index names its position in the index that the caller gave, even if the op
-// expands the index. The error's operands are the caller's index and table, also if a GPU reports
-// the error later.
+// TestIndexPosition checks that the error for a bad index names its position in the index that the
+// caller gave, even if the op expands the index. The error's operands are the caller's index and
+// table, also if a GPU reports the error later.
 func TestIndexPosition(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate")
 	if err != nil {
@@ -170,8 +171,8 @@ func TestIndexPosition(t *testing.T) {
 	}
 }
 
-// A limit that becomes 0 in the tensor's type leaves elements of -0 unchanged, as a limit of 0
-// does.
+// TestLimitsThatRoundToZero checks that if a limit of Clamp rounds to 0 in the tensor's type,
+// elements that are -0 stay unchanged, as they do for a limit of 0.
 func TestLimitsThatRoundToZero(t *testing.T) {
 	for _, lo := range []float64{0, 1e-60, math.Copysign(0, -1), -1e-60} {
 		x := From([]float32{float32(math.Copysign(0, -1)), 0})

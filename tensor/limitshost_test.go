@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestResultsBeyondMemory: if a result is too large for any memory, the op panics with the typed
-// error. The program does not crash.
+// TestResultsBeyondMemory checks that if a result is too large for any memory, the op panics with
+// the typed error. The program does not crash.
 func TestResultsBeyondMemory(t *testing.T) {
 	gpu, _ := emulated(t, 1)
 	for _, dev := range []device.Device{tensor.Zeros().Device(), gpu} {
@@ -43,8 +43,8 @@ func TestResultsBeyondMemory(t *testing.T) {
 	}
 }
 
-// TestNegativeIndexHint: the hint about negative indices is given only for indices that would be
-// valid if they counted from the end.
+// TestNegativeIndexHint checks that the hint about negative indices is given only for indices that
+// would be valid if they counted from the end.
 func TestNegativeIndexHint(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, far := s.Ones(4), s.Typed(dtype.I64).Full(-5, 1)
@@ -56,7 +56,7 @@ func TestNegativeIndexHint(t *testing.T) {
 	})
 }
 
-// TestQuantileOfOneElement: a tensor of rank 0 has a dimension 0, as in PyTorch.
+// TestQuantileOfOneElement checks that a tensor of rank 0 has a dimension 0, as in PyTorch.
 func TestQuantileOfOneElement(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, dims := range [][]int{nil, {0}, {-1}, {0, tensor.KeepDim}} {

@@ -115,7 +115,7 @@ func outputDim(byInputs bool) int {
 	return 0
 }
 
-// linearFunc is x·wᵀ + b for matrices, or without b.
+// linearFunc computes x·wᵀ + b for matrices x and w. The operand b may be absent.
 type linearFunc struct {
 	byInputs bool // w is [in, out], and the product is x·w
 	// in Forward: the cast of the leaf w that the product reads; nil without autocast
@@ -125,8 +125,8 @@ type linearFunc struct {
 	// added the activation to the graph.
 	act  *Elementwise
 	done bool // Forward has applied act in the product's launch
-	// act's result, in the scope that encloses Forward's scope; nil if Forward returned act's
-	// result
+	// the result of the activation, in the scope that encloses Forward's scope; nil if Forward
+	// returned this result itself
 	y *Tensor
 }
 

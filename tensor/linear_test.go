@@ -12,8 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A loss has second derivatives even after the scope of autocast has ended. They use the weight
-// that autocast has cast, so the loss must keep it alive.
+// TestKeptLinearUnderAutocast checks that a loss has second derivatives even after the scope of
+// autocast has ended. They use autocast's 16-bit copy of the weight, so the loss must keep that
+// copy alive.
 func TestKeptLinearUnderAutocast(t *testing.T) {
 	type tt = tensor.Tensor
 	second := func(s *tensor.Scope, x, w *tt, f func(x, w *tt) *tt) (numbers []float64) {
@@ -38,7 +39,7 @@ func TestKeptLinearUnderAutocast(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// A missing operand leads to a [tensor.Error], not to a crash.
+// TestLinearOfNothing checks that a missing operand leads to a [tensor.Error], not to a crash.
 func TestLinearOfNothing(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		var none *tensor.Tensor
@@ -57,7 +58,8 @@ func TestLinearOfNothing(t *testing.T) {
 	})
 }
 
-// A NoAutocast without effect is an error, also for ops that read 16-bit operands without a cast.
+// TestNoAutocastMissed checks that a NoAutocast without effect is an error, also for ops that read
+// 16-bit operands without a cast.
 func TestNoAutocastMissed(t *testing.T) {
 	for name, f := range map[string]func(x, w, target *tensor.Tensor){
 		"linear":        func(x, w, _ *tensor.Tensor) { x.Linear(w, nil) },
@@ -77,8 +79,8 @@ func TestNoAutocastMissed(t *testing.T) {
 	}
 }
 
-// One op of the device computes the gradients of bias and weight together. Another op is the
-// product for the gradient of x.
+// TestBiasGradientComesWithTheWeights checks the number of ops in the backward pass. One op
+// computes the gradients of weight and bias together. Another op computes the gradient of x.
 func TestBiasGradientComesWithTheWeights(t *testing.T) {
 	type tt = tensor.Tensor
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")

@@ -55,9 +55,9 @@ func watching(t *testing.T, kind device.SpanKind, f func()) *spans {
 	return l
 }
 
-// A linear layer with an activation has the same bits as the two ops, and so do the gradients. It
-// is one op of the device. In the backward pass, the gradient of the activation is fused into the
-// product that computes its input.
+// TestLinearAct checks that a linear layer with an activation has the same bits as the two ops, and
+// so do the gradients. It is one op of the device. In the backward pass, the gradient of the
+// activation is fused into the product that computes its input.
 func TestLinearAct(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -119,8 +119,8 @@ func TestLinearAct(t *testing.T) {
 	}
 }
 
-// LinearAct calls a function that is no known activation with the result of the layer. It refuses
-// nil.
+// TestLinearActOfAFunction checks that LinearAct calls a function that is no known activation with
+// the result of the layer. It refuses nil.
 func TestLinearActOfAFunction(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {
@@ -136,8 +136,8 @@ func TestLinearActOfAFunction(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// LinearAct keeps the product only if the activation's gradient needs it. The second derivative
-// equals the second derivative of the two ops.
+// TestLinearActKeeps checks that LinearAct keeps the product only if the activation's gradient
+// needs it. The second derivative equals the second derivative of the two ops.
 func TestLinearActKeeps(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {
@@ -171,9 +171,9 @@ func TestLinearActKeeps(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// The gradient of an activation's result is usually not computed, because the layers around it fuse
-// their gradients. If something else uses this gradient, a separate op computes it. The numbers are
-// the same.
+// TestActivationsGradientAlone checks cases in which something else uses the gradient of an
+// activation's result. Usually this gradient is not computed, because the layers around it fuse
+// their gradients. Here a separate op computes it, and the numbers are the same.
 func TestActivationsGradientAlone(t *testing.T) {
 	type tt = tensor.Tensor
 	type layers struct{ x, w, b, v *tt }
@@ -235,7 +235,8 @@ func TestActivationsGradientAlone(t *testing.T) {
 	}
 }
 
-// Gradients can return the gradient of an activation's result or of its operand.
+// TestActivationsGradientAsked checks that Gradients can return the gradient of an activation's
+// result or of its operand.
 func TestActivationsGradientAsked(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {

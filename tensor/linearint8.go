@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// least is the least maximum of a row that is quantised. The reciprocals of smaller numbers may
-// overflow.
+// A row whose greatest absolute value is below this bound counts as zeros. The reciprocals of such
+// small numbers may overflow.
 const least = 0x1p-120
 
 var (
@@ -26,8 +26,8 @@ var (
 	scaledPrograms   cache[[3]dtype.Type, *expr.Program]
 )
 
-// quantizeProgram multiplies an element of type t by a factor, and rounds. NaN, which only a row
-// that is not finite has, becomes 0.
+// quantizeProgram multiplies an element of type t by a factor, and rounds. NaN occurs only in a row
+// that is not finite, and becomes 0.
 func quantizeProgram(t dtype.Type) *expr.Program {
 	return quantizePrograms.get(t, func() *expr.Program {
 		v := expr.X(0).Cvt(dtype.F32).Mul(expr.X(1))

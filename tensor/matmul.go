@@ -21,7 +21,8 @@ func (matmulFunc) Name() string { return "matmul" }
 // the allocation takes about as long as a small product.
 var rowsProduct, columnsProduct Function = matmulFunc{}, matmulFunc{columns: true}
 
-// productBy returns the product whose second operand is y.
+// productBy returns the product for the second operand y, which may be stored by rows or by
+// columns.
 func productBy(y *Tensor) Function {
 	if y.byColumns() {
 		return columnsProduct
@@ -128,7 +129,6 @@ func (f matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{da, db}
 }
 
-// secondGrad returns the gradient of the second operand.
 func (f matmulFunc) secondGrad(a, g *Tensor) *Tensor {
 	// The gradient of an operand stored by columns is stored by columns too. If the operand is the
 	// transpose of a leaf, the leaf can use the gradient without a copy.

@@ -100,7 +100,7 @@ func (x *Tensor) CastInPlace(t dtype.Type) {
 			continue
 		}
 		func() {
-			// a handle without a place in the graph, so that Cast records nothing
+			// a handle that is not part of the graph, so that Cast records nothing
 			h := y.detachedIn(y.scope)
 			defer h.Free()
 			y.useStorageOf(h.Cast(t))

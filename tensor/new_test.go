@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// x.New and the other New methods make tensors in x's scope and on x's device, whatever the scope's
-// default device is.
+// TestNewOfATensor checks that x.New and the other New methods make tensors in x's scope and on x's
+// device, whatever the scope's default device is.
 func TestNewOfATensor(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate")
 	if err != nil {
@@ -70,8 +70,8 @@ func ExampleTensor_New() {
 	// Output: [0 1 2] int64 float16
 }
 
-// The functions of the package and the methods of a scope return the same numbers as a maker with
-// default settings, with the same type and in the same scope.
+// TestMadeWithoutMaker checks that the functions of the package and the methods of a scope return
+// the same numbers as a maker with default settings, with the same type and in the same scope.
 func TestMadeWithoutMaker(t *testing.T) {
 	s := tensor.NewScope()
 	defer s.Close()

@@ -18,7 +18,7 @@ const nllName = "nll_loss"
 
 func (nllFunc) Name() string { return nllName }
 
-// asCrossEntropy returns the crossEntropyFunc with f's options, whose composed form f uses.
+// asCrossEntropy returns a crossEntropyFunc with f's options, for its method composed.
 func (f nllFunc) asCrossEntropy() crossEntropyFunc {
 	return crossEntropyFunc{ignore: f.ignore, wide: f.wide, mean: f.mean}
 }

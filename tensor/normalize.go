@@ -31,7 +31,7 @@ type normalizeFunc struct {
 	// normalisations.
 	zero         bool
 	weight, bias bool
-	running      bool // there are running statistics, which are updated, or used for normFixed
+	running      bool // there are running statistics, to update or (normFixed) to use
 	eps          float64
 	momentum     float64
 	// type of the result: a 16-bit type for float32 x; Invalid means x's type
@@ -79,7 +79,8 @@ var normCache cache[normTypes, *normPrograms]
 
 // programs returns the programs for these types. The programs' operands have a fixed order. In the
 // forward pass they are x, mean, rstd, weight and bias. In the backward pass they are g, weight, x,
-// mean and rstd; p.gradient has two more means. Absent operands are left out.
+// mean and rstd. The program for the gradient has two more means as operands. Absent operands are
+// left out.
 func (k normTypes) programs() *normPrograms {
 	return normCache.get(k, func() *normPrograms {
 		acc := k.x.Compute()
@@ -185,7 +186,7 @@ func (f *normalizeFunc) fold(s *Scope, r *device.Reduction, x *Tensor, dims []in
 	return y
 }
 
-// foldInto does what fold does, but writes the contiguous y, which has x's shape with the reduced
+// foldInto is fold with a given result, the contiguous y. It has x's shape with the reduced
 // dimensions of size 1.
 func (f *normalizeFunc) foldInto(s *Scope, r *device.Reduction, y, x *Tensor, in []*Tensor, params ...float64) {
 	var bits []uint64
@@ -270,8 +271,8 @@ func (f *normalizeFunc) count(x *Tensor) float64 {
 	return float64(n)
 }
 
-// statistics returns the mean, nil for rms, and 1/√(variance + eps), in the type that x is computed
-// in.
+// statistics returns the mean (nil for rms) and 1/√(variance + eps), in the type in which x is
+// computed.
 func (f *normalizeFunc) statistics(s *Scope, o *normOperands, p *normPrograms) (mean, rstd *Tensor) {
 	x, n := o.x, f.count(o.x)
 	inverse := func(variance *Tensor) *Tensor {
@@ -365,7 +366,6 @@ func (f *normalizeFunc) operandGradients(c *Context, dx, dw, db *Tensor) []*Tens
 	return grads
 }
 
-// needsAffine reports whether the gradients of weight and bias are wanted.
 func (f *normalizeFunc) needsAffine(c *Context) (weight, bias bool) {
 	return f.weight && c.Needs(1), f.bias && c.Needs(f.stats()-1)
 }
@@ -489,7 +489,7 @@ func (f *normalizeFunc) normalize(x, weight, bias *Tensor, n, groups, channels, 
 	return Apply(f, present(x, weight, bias)...)
 }
 
-// normalizeBy does what normalize does, but applies fn, a function that contains f.
+// normalizeBy is normalize for fn, a function that contains f.
 func (f *normalizeFunc) normalizeBy(fn Function, x, weight, bias *Tensor, n, groups, channels, inner int, running ...*Tensor) *Tensor {
 	to := x.layout.Shape
 	f.weight, f.bias, f.running = weight != nil, bias != nil, len(running) > 0

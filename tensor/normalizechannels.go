@@ -9,7 +9,6 @@ import (
 // than fewChannels, reductions are faster, because they divide a channel among workers.
 const fewChannels = 16
 
-// suitsChannels reports whether the kernels for channels are suited for x.
 func (f *normalizeFunc) suitsChannels(x *Tensor) bool {
 	l := x.layout.Shape
 	return f.kind == normBatch && !f.rms && x.Size() > 0 && l.At(2) == 1 && (l.At(1) >= fewChannels || l.At(0)*l.At(3) <= longRow)

@@ -169,14 +169,15 @@ func statistics(op string, in []*Tensor, mean, variance *Tensor, update bool) []
 // In training, mean and variance are those of the batch, over all dimensions except the channels.
 // The variance is the mean square distance. The running statistics, if given, are changed in place
 // to (1 - momentum)·running + momentum·batch, here with the unbiased variance. An empty batch
-// leaves them as they are. Unlike in torch, the update counts as an in-place change of the
+// leaves them unchanged. Unlike in torch, the update counts as an in-place change of the
 // statistics. A momentum of 1/k at the k-th batch makes the running mean the average of all
 // batches.
 //
 // Outside of training, BatchNorm uses the running statistics, and no gradient reaches them.
 //
-// As in torch, a vector of shape [0] without weight and bias is returned as it is. torch's momentum
-// is 0.1 and its eps 1e-5. In training eps must be positive, otherwise it must not be negative.
+// As in torch, a vector of shape [0] without weight and bias is returned unchanged. torch's
+// momentum is 0.1 and its eps 1e-5. In training eps must be positive, otherwise it must not be
+// negative.
 func (x *Tensor) BatchNorm(runningMean, runningVar, weight, bias *Tensor, training bool, momentum, eps float64) *Tensor {
 	const op = "batch_norm"
 	in := normInput(op, x, weight, bias, runningMean, runningVar)

@@ -13,7 +13,7 @@ func rowShapes(x *Tensor) (rows, column shape.Dims) {
 	return column.Append(s.At(2) * s.At(3)), column
 }
 
-// rows describes the normalisation of x's rows for a primitive.
+// rows describes the normalisation of x's rows to the device's primitives.
 func (f *normalizeFunc) rows(x *Tensor) device.RowNorm {
 	s := x.layout.Shape
 	return device.RowNorm{Eps: f.eps, RMS: f.rms, Zero: f.zero, Period: s.At(1), Inner: s.At(3)}
@@ -28,7 +28,6 @@ const (
 	longRow = 1 << 14
 )
 
-// suitsRows reports whether the kernels for rows are suited for x.
 func (f *normalizeFunc) suitsRows(x *Tensor) bool {
 	l := x.layout.Shape
 	return f.kind == normRows && x.Size() > 0 && (l.At(2)*l.At(3) <= longRow || l.At(0)*l.At(1) >= fewRows)

@@ -10,8 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// If the input of a normalisation already has a gradient, the VJP adds its own gradient in the same
-// pass. Hooks, retained gradients and second derivatives see the sum as usual.
+// TestNormGradientJoins checks that if the input of a normalisation already has a gradient, the VJP
+// adds its own gradient in the same pass. Hooks, retained gradients and second derivatives see the
+// sum as usual.
 func TestNormGradientJoins(t *testing.T) {
 	for name, norm := range map[string]func(x, w, b *tensor.Tensor) *tensor.Tensor{
 		"layer norm": func(x, w, b *tensor.Tensor) *tensor.Tensor { return x.LayerNorm([]int{3, 5}, w, b, 1e-5) },
@@ -71,7 +72,8 @@ func TestNormGradientJoins(t *testing.T) {
 	}
 }
 
-// A 16-bit result equals the float32 result after a cast, and so do the gradients.
+// TestNormAs checks that a 16-bit result equals the float32 result after a cast, and so do the
+// gradients.
 func TestNormAs(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, w, b := s.Randn(70, 9).RequiresGrad(), s.Randn(9).RequiresGrad(), s.Randn(9).RequiresGrad()

@@ -153,7 +153,6 @@ func (f *syncNormFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// mix mixes the new value v into the statistic running.
 func (f *syncNormFunc) mix(s *Scope, op *Elementwise, running, v, total *Tensor) {
 	in := []*Tensor{running, v.reshape(running.layout.Shape), total.reshape(shape.Of(1))}
 	run(f.op, s, op.program(in, v.dtype, running.dtype), running, in, []float64{1 - f.momentum, f.momentum})

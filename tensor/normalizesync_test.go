@@ -22,8 +22,8 @@ func (r *twins) Sum(x *tensor.Tensor) *tensor.Tensor {
 	return x.MulScalar(float64(r.n))
 }
 
-// SyncBatchNorm of a batch on one rank, or of the same batch on each of two ranks, returns the
-// statistics and gradients of BatchNorm.
+// TestSyncBatchNorm checks that SyncBatchNorm of a batch on one rank, or of the same batch on each
+// of two ranks, returns the statistics and gradients of BatchNorm.
 func TestSyncBatchNorm(t *testing.T) {
 	for ranks := 1; ranks <= 2; ranks++ {
 		tensor.Do(func(s *tensor.Scope) {
@@ -69,8 +69,8 @@ func TestSyncBatchNorm(t *testing.T) {
 	}
 }
 
-// Only wanted gradients are computed: without a gradient of x there is no collective in the
-// backward pass.
+// TestSyncBatchNormOfConstants checks that only wanted gradients are computed: without a gradient
+// of x there is no collective in the backward pass.
 func TestSyncBatchNormOfConstants(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, group := s.Rand(4, 2), &twins{n: 2}

@@ -40,7 +40,7 @@ func fitted(op string, t dtype.Type, v float64, operands ...*Tensor) float64 {
 	return whole
 }
 
-// fittedNumber does what fitted does, with x's type, for an op that writes v into elements of x.
+// fittedNumber is fitted for x's type and an op that writes v into elements of x.
 func (x *Tensor) fittedNumber(op string, v float64) float64 {
 	x.use(op)
 	return fitted(op, x.dtype, v, x)
@@ -78,7 +78,6 @@ func (e *Elementwise) number(x *Tensor, v float64) *Tensor {
 	return x.scalar(e, v)
 }
 
-// numberInPlace does what number does, but writes the result into x.
 func (e *Elementwise) numberInPlace(x *Tensor, v float64) *Tensor {
 	if e.Result == Promoted {
 		x.mustHold(e.called(), v)
@@ -109,7 +108,7 @@ func (x *Tensor) reversed(op string, v float64, f func(x, y *Tensor) *Tensor) *T
 	return within(x.scope, func(c *Scope) *Tensor { n, x := x.In(c).number(op, v); return f(n, x) })
 }
 
-// reversedWhole does what reversed does, for a whole number that a float64 may be unable to hold.
+// reversedWhole is reversed for a whole number that a float64 may be unable to hold.
 func (x *Tensor) reversedWhole(op string, v int64, f func(x, y *Tensor) *Tensor) *Tensor {
 	return x.reversed(op, float64(v), func(n, x *Tensor) *Tensor { return f(n.Fill(0).BitwiseOrScalar(v), x) })
 }

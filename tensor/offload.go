@@ -169,7 +169,6 @@ func (v *offloaded) passed(*engine) {
 	}
 }
 
-// releaseOnDevice releases the memory on the device.
 func (v *offloaded) releaseOnDevice() {
 	if v.onDevice != nil {
 		v.onDevice.release()

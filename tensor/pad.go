@@ -64,7 +64,8 @@ func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 }
 
 // padBy pads every dimension with x's own entries. The function index returns the program that maps
-// positions -before … size-1+behind to entries. Negative sizes leave out positions at the ends.
+// the positions of the result, -before … size-1+behind, to entries of x. Negative sizes leave out
+// positions at the ends.
 func (x *Tensor) padBy(op string, p padding, index func() *expr.Program) *Tensor {
 	return within(x.scope, func(c *Scope) *Tensor {
 		y := x.In(c)
@@ -109,7 +110,7 @@ func (p padding) check(op string, x *Tensor, why string, limit func(n int) int) 
 
 // PadReflect pads x with its own entries, mirrored at the first and the last entry, which are not
 // repeated. For pads see [Tensor.Pad]. Each size must be less than its dimension. A negative size
-// removes entries, but as in torch the mirror at the other end still shows them.
+// removes entries. As in torch, the mirror at the other end still repeats the removed entries.
 func (x *Tensor) PadReflect(pads ...int) *Tensor {
 	p := x.paddings("pad_reflect", pads)
 	p.check("pad_reflect", x, "a reflection is smaller than the dimension", func(n int) int { return max(0, n-1) })

@@ -15,8 +15,8 @@ type MaxPoolOptions struct {
 	Kernel []int // size of the windows
 	// distance between windows; nil means Kernel, so that windows do not overlap
 	Stride []int
-	// number of places added on both sides of the input, at most half of the kernel; nil means 0.
-	// The maximum of a window is never taken from an added place
+	// number of positions added on both sides of the input, at most half of the kernel; nil means
+	// 0. The maximum of a window is never taken from an added position
 	Padding  []int
 	Dilation []int // distance between the elements of a window; nil means 1
 	// windows may extend beyond the end if they begin in the input or in the padding before it
@@ -107,7 +107,6 @@ func (x *Tensor) LPPool2d(p float64, o AvgPoolOptions) *Tensor { return x.lpPool
 // LPPool3d is [Tensor.LPPool1d] in three dimensions.
 func (x *Tensor) LPPool3d(p float64, o AvgPoolOptions) *Tensor { return x.lpPool("lp_pool3d", 3, p, o) }
 
-// poolGrid returns the geometry of a pool.
 func (x *Tensor) poolGrid(op string, rank int, kernel, stride, padding, dilation []int, ceil bool) (g grid) {
 	x.checkSpatial(op, rank)
 	in := []*Tensor{x}
@@ -166,7 +165,6 @@ func (x *Tensor) checkSpatial(op string, rank int) {
 	}
 }
 
-// needsFloat checks that x is of floating point type.
 func (x *Tensor) needsFloat(op string) {
 	x.use(op)
 	if !x.dtype.IsFloat() {
@@ -292,7 +290,6 @@ func (a *averages) divide(c *Scope, y *Tensor) *Tensor {
 	return y.Div(count.Cast(y.dtype))
 }
 
-// avgFunc computes the means of windows.
 type avgFunc struct{ averages }
 
 func (f *avgFunc) Name() string { return f.op }

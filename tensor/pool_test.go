@@ -45,8 +45,8 @@ func TestPoolMistakes(t *testing.T) {
 	})
 }
 
-// Maxima of integers of every width are right, also if they are the least number of the type. Among
-// equal maxima the first is found.
+// TestMaxPoolIntegers checks maximum pools of integers of every width. A maximum may be the least
+// number of the type. Among equal maxima the pool finds the first.
 func TestMaxPoolIntegers(t *testing.T) {
 	least := map[dtype.Type]int64{dtype.I64: -1 << 63, dtype.I32: -1 << 31, dtype.I16: -1 << 15, dtype.I8: -1 << 7, dtype.U8: 0}
 	for ty, low := range least {
@@ -60,8 +60,8 @@ func TestMaxPoolIntegers(t *testing.T) {
 	}
 }
 
-// Values and positions depend neither on the method that finds the maxima, nor on whether a
-// gradient is wanted. The gradient reaches one element of each window.
+// TestMaxPoolLarge checks that values and positions depend neither on the method that finds the
+// maxima, nor on whether a gradient is wanted. The gradient reaches one element of each window.
 func TestMaxPoolLarge(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Randn(2, 3, 30, 20)

@@ -72,7 +72,8 @@ func (x *Tensor) adaptiveGrid(op string, rank int, size []int) (g grid, even boo
 	return g, even
 }
 
-// adaptiveWindow returns the entries start … end-1 of window k of m, for n entries.
+// adaptiveWindow returns the range start … end-1 of the entries that window k of m windows covers,
+// for n entries in total.
 func adaptiveWindow(k, n, m int) (start, end int) {
 	return k * n / m, ((k+1)*n + m - 1) / m
 }

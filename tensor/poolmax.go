@@ -91,14 +91,14 @@ func maxima(op string, x *Tensor, g grid) (values, indices *Tensor) {
 	return values, place
 }
 
-// manyTaps reports whether the maxima of x are found by a reduction.
+// manyTaps reports whether the windows are so large that a reduction finds the maxima of x.
 func (g *grid) manyTaps(x *Tensor) bool {
 	return x.dtype.IsFloat() && g.unpadded() && g.taps() > 8*tapsAtOnce
 }
 
-// maximaAlone returns the values that maxima returns, without the positions. A gradient needs only
-// the distance of each maximum from the beginning of its window, in a short type. Without a
-// gradient no positions are computed.
+// maximaAlone returns only the values that the function maxima returns, not the positions. A
+// gradient needs only the distance of each maximum from the beginning of its window, in a short
+// type. Without a gradient no positions are computed.
 func maximaAlone(op string, x *Tensor, g grid) *Tensor {
 	f := maxFunc{op: op, g: g, relative: true}
 	t, short := f.savedType()
@@ -211,8 +211,8 @@ func maximaByTaps(op string, c *Scope, x *Tensor, g grid, begin, first *Tensor) 
 
 var lastNaNs cache[dtype.Type, *device.Reduction]
 
-// lastNaN returns the greatest position, read from operand 1, at which operand 0 is NaN. If there
-// is no NaN, the result is negative.
+// lastNaN returns a reduction to the greatest position (operand 1) at which operand 0 is NaN. If
+// there is no NaN, its result is negative.
 func lastNaN(t dtype.Type) *device.Reduction {
 	return lastNaNs.get(t, func() *device.Reduction {
 		e := expr.X(0).Ne(expr.X(0)).Select(expr.X(1), expr.Bits(dtype.I64, math.MaxUint64))

@@ -13,8 +13,8 @@ var (
 			// The gradient of x is g·y·x^(y-1). It is 0 for y = 0 and any x.
 			x1.Eq(expr.C(0)).Select(expr.C(0), x2.Mul(x1.Mul(x0.Pow(x1.Sub(expr.C(1)))))),
 			// The gradient of y is g·x^y·ln x, and 0 where x is 0 and y is not negative, as in
-			// torch. For x = 0 and y > 0, x^y is 0 for all y nearby. For y = 0 the value 0 is a
-			// convention.
+			// torch. For x = 0 and y > 0, a small change of y leaves x^y at 0. For y = 0 the value
+			// 0 is a convention.
 			x0.Eq(expr.C(0)).And(x1.Ge(expr.C(0))).Select(expr.C(0), x2.Mul(expr.Y().Mul(x0.Log()))),
 		}})
 	powScalarOp = Declare(&Elementwise{Name: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Pow(p0), Ref: refP(math.Pow), Domain: [][2]float64{{0.2, 3}},
@@ -89,8 +89,8 @@ func (x *Tensor) PowScalarInPlace(p float64) *Tensor {
 	return x.inPlace(op, []*Tensor{x}, params...)
 }
 
-// powRounded does what PowScalar does, but rounds only once for p = 3 too. It is for steps of
-// longer computations.
+// powRounded is PowScalar, except that it rounds x³ only once. Longer computations use it as a
+// step.
 func (x *Tensor) powRounded(p float64) *Tensor {
 	if p == 3 {
 		op, params := x.powerOf(p)
@@ -99,7 +99,6 @@ func (x *Tensor) powRounded(p float64) *Tensor {
 	return x.PowScalar(p)
 }
 
-// powerOf returns the op that raises x to the power p, and its parameters.
 func (x *Tensor) powerOf(p float64) (*Elementwise, []float64) {
 	hi := float64(float32(p))
 	if hi == p || p != p || math.IsInf(hi, 0) || x.dtype == dtype.F64 || x.dtype.IsHalf() {

@@ -81,7 +81,6 @@ type printer struct {
 	science bool
 }
 
-// load fetches the shown elements.
 func (p *printer) load(x *Tensor) {
 	c := x.scope.child()
 	defer c.recycle()

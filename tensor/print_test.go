@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/golden"
 )
 
-// The test compares String with every row of the table that PyTorch printed. Package cuda's tests
-// cover the rows of tensors on a GPU.
+// TestPrintsAsTorch compares String with every row of the table that PyTorch printed. Package
+// cuda's tests cover the rows of tensors on a GPU.
 func TestPrintsAsTorch(t *testing.T) {
 	rows, err := golden.Prints()
 	if err != nil {

@@ -44,7 +44,6 @@ func (f addProductFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// vectors checks that x and y are vectors.
 func vectors(op string, x, y *Tensor) {
 	in := []*Tensor{x, y}
 	youngest(op, in)

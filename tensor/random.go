@@ -23,7 +23,7 @@ const (
 	placeKind
 )
 
-// String returns the word for k in the names of kernels.
+// String returns the word for k that names of kernels contain.
 func (k randomKind) String() string {
 	return [...]string{"uniform", "normal", "bernoulli", "randint", "dropout", "alpha_dropout", "dropout_add", "relu_dropout", "truncated_normal", "multinomial"}[k]
 }
@@ -226,7 +226,6 @@ func (m Maker) RandPerm(n int) *Tensor {
 	})
 }
 
-// float makes a tensor of a floating point type.
 func (m Maker) float(op string, dims []int) *Tensor {
 	t := m.floatType()
 	if !t.IsFloat() {

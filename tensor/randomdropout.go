@@ -16,7 +16,7 @@ type dropoutFunc struct {
 
 func (*dropoutFunc) Name() string { return "dropout" }
 
-// limit returns the number that random bits are compared with.
+// limit returns the threshold with which the random bits of each element are compared.
 func (f *dropoutFunc) limit() float64 { return float64(expr.DropLimit(f.p)) }
 
 func (f *dropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {
@@ -32,8 +32,8 @@ func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(f, g)}
 }
 
-// alphaDropoutFunc does what dropoutFunc does, with two more numbers. The field shift is added to
-// kept elements, and dropValue is the value of dropped elements.
+// alphaDropoutFunc is dropoutFunc with two more numbers. The field shift is added to kept elements,
+// and dropValue is the value of dropped elements.
 type alphaDropoutFunc struct {
 	dropoutFunc
 	shift, dropValue float64
@@ -161,7 +161,6 @@ func (x *Tensor) FeatureAlphaDropout(p float64) *Tensor {
 	})
 }
 
-// dropChannels drops whole entries of the first n dimensions.
 func (x *Tensor) dropChannels(p float64, n int) *Tensor {
 	return within(x.scope, func(c *Scope) *Tensor {
 		return channelDropoutOp.Apply([]*Tensor{x.In(c), x.keptMask(c, p, n)}, dropoutScale(p))

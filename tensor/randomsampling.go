@@ -108,7 +108,7 @@ func (x *Tensor) Multinomial(n int, replacement bool) (y *Tensor) {
 			if p.dtype.Size() < 4 {
 				p = p.Float()
 			}
-			// E is -log(1-u), at least 2⁻³⁰.
+			// E is the exponential random number -log(1-u), at least 2⁻³⁰.
 			key := p.Div(p.RandLike().Neg().Log1p().Neg().ClampMin(0x1p-30))
 			index := c.On(p.st.dev).Typed(dtype.I64).Arange(classes)
 			drawn := make([]*Tensor, n)

@@ -15,7 +15,6 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// rank opens a rank of the CPU.
 func rank(t *testing.T, name string) device.Device {
 	t.Helper()
 	d, err := device.Open(name)
@@ -25,7 +24,8 @@ func rank(t *testing.T, name string) device.Device {
 	return d
 }
 
-// A tensor on a rank stays there, can be sent to other devices, and is printed with its device.
+// TestTensorsOfRanks checks that a tensor on a rank stays there, can be sent to other devices, and
+// is printed with its device.
 func TestTensorsOfRanks(t *testing.T) {
 	host, a, b := rank(t, "cpu"), rank(t, "cpu:0"), rank(t, "cpu:1")
 	tensor.Do(func(s *tensor.Scope) {
@@ -69,7 +69,8 @@ func TestTensorsOfRanks(t *testing.T) {
 	}
 }
 
-// Operands on two ranks of the CPU cause the same error as operands on two GPUs.
+// TestRanksDoNotMix checks that operands on two ranks of the CPU cause the same error as operands
+// on two GPUs.
 func TestRanksDoNotMix(t *testing.T) {
 	on := func(name string) *tensor.Tensor { return tensor.Root().On(rank(t, name)).Ones(3) }
 	for _, c := range [][2]string{{"cpu:0", "cpu:1"}, {"cpu", "cpu:0"}, {"cpu:1", "cpu"}} {
@@ -82,7 +83,8 @@ func TestRanksDoNotMix(t *testing.T) {
 	}
 }
 
-// The memory of a rank's tensors belongs to the rank, and is returned to it.
+// TestMemoryOfRankComesBack checks that the memory of a rank's tensors belongs to the rank, and is
+// returned to it.
 func TestMemoryOfRankComesBack(t *testing.T) {
 	d, host := rank(t, "cpu:9"), rank(t, "cpu")
 	before, other := d.Stats().Allocated, host.Stats().Allocated
@@ -109,7 +111,8 @@ func TestMemoryOfRankComesBack(t *testing.T) {
 	}
 }
 
-// The results of linear algebra on a rank are on that rank, and have the same bits as on the CPU.
+// TestLinearAlgebraOfRank checks that the results of linear algebra on a rank are on that rank, and
+// have the same bits as on the CPU.
 func TestLinearAlgebraOfRank(t *testing.T) {
 	compute := func(d device.Device) (v []float64) {
 		tensor.Do(func(s *tensor.Scope) {
@@ -136,7 +139,7 @@ func TestLinearAlgebraOfRank(t *testing.T) {
 	}
 }
 
-// Page-locked memory works for a rank as for the CPU.
+// TestPinnedMemoryOfRank checks that page-locked memory works for a rank as for the CPU.
 func TestPinnedMemoryOfRank(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -171,8 +174,8 @@ func TestPinnedMemoryOfRank(t *testing.T) {
 	}
 }
 
-// On a rank, an index error is reported immediately, as on the CPU. Memory is read and written
-// without a copy.
+// TestHostMemoryOfRank checks that on a rank, an index error is reported immediately, as on the
+// CPU. Memory is read and written without a copy.
 func TestHostMemoryOfRank(t *testing.T) {
 	d := rank(t, "cpu:1")
 	tensor.Do(func(s *tensor.Scope) {

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// doubleOnHost writes twice x to y, in the CPU's memory.
+// doubleOnHost writes 2·x to y, in the CPU's memory.
 func doubleOnHost(_ device.Stream, outs, ins []device.View) error {
 	y, x := outs[0].Buf.Host()[4*outs[0].Offset:], ins[0].Buf.Host()[4*ins[0].Offset:]
 	for i := range ins[0].Size() {
@@ -78,8 +78,8 @@ func TestRawMisuse(t *testing.T) {
 	})
 }
 
-// Work on one stream reads the results of ops on another stream, and ops on a third stream read the
-// result of that work.
+// TestRawStreams checks that work on one stream reads the results of ops on another stream, and ops
+// on a third stream read the result of that work.
 func TestRawStreams(t *testing.T) {
 	gpu, _ := emulated(t, 1)
 	b := ptx.New("plus_one")

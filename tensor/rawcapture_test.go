@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestRawInCapture: ops that a program queues in Raw are recorded, also on the CPU. Access to the
-// memory itself would happen during the capture and not in replays. Therefore the op refuses the
-// access, with its name in the error.
+// TestRawInCapture checks that ops that a program queues in Raw are recorded, also on the CPU.
+// Access to the memory itself would happen during the capture and not in replays. Therefore the op
+// refuses the access, with its name in the error.
 func TestRawInCapture(t *testing.T) {
 	dev := newRank(t)
 	x, y := tensor.Root().On(dev).Full(2, 3), tensor.Root().On(dev).Zeros(3)

@@ -13,8 +13,8 @@ import (
 
 type tt = tensor.Tensor
 
-// Ops that return a view in torch share storage here too: a write through the view changes the
-// tensor.
+// TestViewsShareStorage checks that ops that return a view in torch share storage here too: a write
+// through the view changes the tensor.
 func TestViewsShareStorage(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -50,8 +50,8 @@ func TestViewsShareStorage(t *testing.T) {
 	}
 }
 
-// The results of ops that copy in torch, and of ranges with a negative step, do not share storage
-// with the operand.
+// TestCopiesDoNotShareStorage checks that the results of ops that copy in torch, and of ranges with
+// a negative step, do not share storage with the operand.
 func TestCopiesDoNotShareStorage(t *testing.T) {
 	for name, f := range map[string]func(x *tt) *tt{
 		"Slice": func(x *tt) *tt { return x.Slice(0, tensor.End, -tensor.End, -1) }, "Flip": func(x *tt) *tt { return x.Flip() }, "Roll": func(x *tt) *tt { return x.Roll([]int{0}, []int{0}) },
@@ -69,9 +69,9 @@ func TestCopiesDoNotShareStorage(t *testing.T) {
 	}
 }
 
-// The result of an elementwise op has the strides of the operands that have its shape, if these
-// operands have the same strides and no gaps in memory. Otherwise the result is contiguous. Its
-// values and gradients are those of contiguous operands.
+// TestResultsFollowOperands checks that the result of an elementwise op has the strides of the
+// operands that have its shape, if these operands have the same strides and no gaps in memory.
+// Otherwise the result is contiguous. Its values and gradients are those of contiguous operands.
 func TestResultsFollowOperands(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		turn := func(x *tt) *tt { return x.Permute(2, 0, 1) } // [3, 4, 5] to [5, 3, 4]
@@ -249,7 +249,8 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// The gradient of a product is right for many factors too, with zeros and without.
+// TestProdGradient checks the gradient of a product of many factors, with and without zeros among
+// them.
 func TestProdGradient(t *testing.T) {
 	for zeros := range 3 {
 		tensor.Do(func(s *tensor.Scope) {
@@ -279,7 +280,8 @@ func TestProdGradient(t *testing.T) {
 	}
 }
 
-// Any and All return uint8 for operands of type uint8, as torch.any and torch.all do.
+// TestTruthOfBytes checks that Any and All of a uint8 tensor return uint8, as torch.any and
+// torch.all do.
 func TestTruthOfBytes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]uint8{0, 7})
@@ -289,7 +291,8 @@ func TestTruthOfBytes(t *testing.T) {
 	})
 }
 
-// For any equation Einsum computes a result or panics with the library's error.
+// FuzzEinsum checks that Einsum either computes a result or panics with the library's error, for
+// any equation.
 func FuzzEinsum(f *testing.F) {
 	for _, eq := range []string{"ij,jk->ik", "...,...", "ii", "ij,jk", "i...j->...", "->", ",->", "ab->ba", "aab,b", "....", "i j , j", "\x01,\x02", "ij,ij->ijij", "ij->", ".ij", "Zz,zZ->zZ"} {
 		f.Add(eq, uint64(0x22), uint64(0x32))

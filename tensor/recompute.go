@@ -150,7 +150,8 @@ func (g *segment) captured(t *Tensor) bool {
 	if b.scope == g.outer || !b.scope.encloses(g.outer) {
 		return false
 	}
-	// an operand would be another leaf when the segment is computed again
+	// An operand is not a captured leaf: when the segment is computed again, another leaf stands in
+	// for it.
 	return !slices.Contains(g.operandMemory, t.st)
 }
 
@@ -188,8 +189,8 @@ func (v slotValue) drop() {
 	v.segment.release()
 }
 
-// A recomputation holds the values that one run computed again for a segment. The method pack gets
-// them from the scope in which the segment is computed again.
+// A recomputation holds the values that one run computed again for a segment. The method pack
+// collects them while the segment is computed again.
 type recomputation struct {
 	segment *segment
 	e       *engine
@@ -226,7 +227,6 @@ func (v slotValue) passed(e *engine) {
 	}
 }
 
-// recompute computes segment g again, for run e.
 func (e *engine) recompute(g *segment) *recomputation {
 	r := &recomputation{segment: g, e: e}
 	if e.recomputed == nil {

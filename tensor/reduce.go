@@ -19,12 +19,12 @@ const KeepDim = math.MinInt
 type Reduction struct {
 	Name string
 	Kind device.ReduceKind
-	Map  *expr.Expr // a map over X(0)
-	// Finish is over X(0), the combined value, and Param(0), the number of elements. nil means
-	// none.
+	Map  *expr.Expr // a function of the element X(0)
+	// Finish is a function of X(0), the combined value, and Param(0), the number of elements. nil
+	// means that the combined value is the result.
 	Finish *expr.Expr
-	// Grad is the gradient over X(0), Y, g = X(1) and Param(0); nil means there is none. If it uses
-	// neither X nor Y it is computed on the reduced shape.
+	// Grad is the gradient as an expression over X(0), Y, g = X(1) and Param(0). nil means that
+	// there is no gradient. If Grad uses neither X nor Y, it is computed on the reduced shape.
 	Grad *expr.Expr
 	// Floating makes the result for integers floating point, as in mean. Without it, sums and
 	// products of integers and bool are int64, as in torch.
@@ -201,7 +201,6 @@ func (r *Reduction) params(p *device.Reduction, count int) []uint64 {
 	return []uint64{expr.Encode(p.Finish.Params[0], float64(count))}
 }
 
-// gradient derives the op that computes the gradient.
 func (r *Reduction) gradient() *Elementwise {
 	r.gradOnce.Do(func() {
 		used, usesY := expr.Uses(r.Grad)
@@ -355,7 +354,7 @@ func (x *Tensor) Amax(dims ...int) *Tensor { return Apply(&extremeFunc{r: amaxOp
 // elements share the gradient evenly.
 func (x *Tensor) Amin(dims ...int) *Tensor { return Apply(&extremeFunc{r: aminOp, dims: dims}, x) }
 
-// extremeFunc adds a gradient to amax and amin.
+// extremeFunc is amax or amin, with its gradient.
 type extremeFunc struct {
 	r    *Reduction
 	dims []int

@@ -103,7 +103,6 @@ func (x *Tensor) variance(f *varFunc) *Tensor {
 	return Apply(f, x)
 }
 
-// mustFloat panics unless x is floating point.
 func (x *Tensor) mustFloat(op string) {
 	if !x.dtype.IsFloat() {
 		e := newError(op, ErrType, []*Tensor{x}, "needs a floating point tensor, not "+x.dtype.String())

@@ -10,12 +10,12 @@ import (
 // element of the tensor is in the part twice.
 type region func(l shape.Layout) shape.Layout
 
-// region returns the view of a part of x. Its gradient is written into zeros at the place of the
-// part.
+// region returns the view of a part of x. Backward writes the view's gradient to the part's
+// elements in a tensor of zeros.
 func (x *Tensor) region(op string, r region) *Tensor { return x.regionOf(op, r, nil) }
 
-// regionOf does what region does. p describes the view as a part of x. p is nil if the view is not
-// such a part.
+// regionOf is the method region with a description p of the view as a part of x. p is nil if the
+// view is not such a part.
 func (x *Tensor) regionOf(op string, r region, p *part) *Tensor {
 	to := x.layout.Shape
 	return x.viewOf(op, r(x.layout), func(_ *Context, g *Tensor) *Tensor {
@@ -166,7 +166,6 @@ func (x *Tensor) twoAxes(op string, dim1, dim2 int) (a, b int) {
 	return a, b
 }
 
-// diagonalOf returns the region of a diagonal of a tensor of shape s.
 func diagonalOf(s shape.Dims, offset, a, b int) region {
 	n, row, col := 0, 0, 0
 	switch r, c := s.At(a), s.At(b); {

@@ -232,7 +232,7 @@ func (x *Tensor) RepeatInterleaveBy(repeats *Tensor, dim int) *Tensor {
 			return y.Clone()
 		}
 		ends := repeats.In(c).Cast(dtype.I64).reshape(shape.Of(repeats.Size())).expand(shape.Of(n))
-		// vast is true if counts are so great that their sum might wrap
+		// The variable vast says that counts are so great that their sum might wrap.
 		wrong, vast := ends.LtScalar(0).Any(), ends.GtScalar(float64(1<<52/int64(n))).Any()
 		ends = ends.CumSum(0)
 		total := int(ends.Select(0, -1).MaskedFill(vast, -2).MaskedFill(wrong, -1).Item())

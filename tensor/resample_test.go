@@ -36,7 +36,7 @@ func TestResampleMistakes(t *testing.T) {
 	})
 }
 
-// Shuffles and similar ops return a copy even where no element moves.
+// TestShufflesCopy checks that shuffles and similar ops return a copy even where no element moves.
 func TestShufflesCopy(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(1, 4, 1, 2)
@@ -50,7 +50,8 @@ func TestShufflesCopy(t *testing.T) {
 	})
 }
 
-// Interpolation of a linear function is exact for every floating point type.
+// TestInterpolateLine checks that interpolation of a linear function is exact for every floating
+// point type.
 func TestInterpolateLine(t *testing.T) {
 	for _, ty := range []dtype.Type{dtype.F64, dtype.F32, dtype.BF16, dtype.F16} {
 		tensor.Do(func(s *tensor.Scope) {

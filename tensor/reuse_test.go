@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Backward overwrites gradients and logits that nothing else uses. It does not overwrite the
-// gradient that the caller passed, gradients that results retain or hooks keep, or tensors that
-// have a handle.
+// TestBackwardWritesOverItsOwn checks that Backward overwrites gradients and logits that nothing
+// else uses. It does not overwrite the gradient that the caller passed, gradients that results
+// retain or hooks keep, or tensors that have a handle.
 func TestBackwardWritesOverItsOwn(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

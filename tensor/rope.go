@@ -22,8 +22,8 @@ type RoPEOptions struct {
 	Dims int
 	// position of the first entry, for example after the entries in a cache of keys and values
 	Offset int
-	// int64 or int32 positions to use instead; broadcast with the input's shape without the
-	// features
+	// int64 or int32 positions in place of Offset; they broadcast with the input's shape without
+	// the features
 	Positions *Tensor
 	// Cos and Sin are the cosines and sines of the angles, from [Tensor.RoPEAngles] or from the
 	// model itself. Base, Offset and Positions must then be unset. Cos and Sin have the type in
@@ -229,7 +229,6 @@ func (x *Tensor) checkRoPE(op string, o RoPEOptions) (*Scope, int) {
 	return s, dims
 }
 
-// checkAngles panics unless the cosines and sines fit x.
 func (x *Tensor) checkAngles(op string, in []*Tensor, dims int, o RoPEOptions) {
 	switch {
 	case o.Cos == nil || o.Sin == nil:

@@ -7,8 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// zeroGrad is the gradient of functions that are constant between jumps: 0, as in torch, and not an
-// error.
+// zeroGrad is the gradient of functions that are constant between jumps. It is 0, as in torch.
 var zeroGrad = []*expr.Expr{expr.C(0)}
 
 // jumpDomain is a range in which tests can keep operands away from jumps, in bfloat16 too.

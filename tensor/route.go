@@ -35,8 +35,8 @@ func (s *Scope) refuseRoute(op string, dev device.Device) {
 	s.unrecordable(op, why, hint)
 }
 
-// source does what route does, for memory on dev that the host reads or that is copied from. A
-// capture on GPUs may read memory of the CPU too.
+// source returns the route of work that only reads memory on dev: a read by the host, or a copy
+// from the memory. A capture on GPUs may read memory of the CPU too.
 func (s *Scope) source(op string, dev device.Device) route {
 	if isHost(dev) && s.modes.capture.firstStream(dev) == nil {
 		return route{stream: s.streamOf(dev)}
@@ -44,7 +44,6 @@ func (s *Scope) source(op string, dev device.Device) route {
 	return s.route(op, dev)
 }
 
-// routeOn returns the route of work on stream s.
 func routeOn(s device.Stream) route {
 	if captures.empty() {
 		return route{stream: s}
@@ -63,10 +62,8 @@ func recordedBy(s device.Stream) *Graph {
 	return nil
 }
 
-// olderThanCapture reports whether the storage was allocated before the capture began.
 func (g *Graph) olderThanCapture(st *storage) bool { return st.epoch < g.number }
 
-// noteAllocation notes that recorded work allocates a storage.
 func (g *Graph) noteAllocation(st *storage) {
 	g.mu.Lock()
 	g.own = append(g.own, st)

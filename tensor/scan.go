@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// scanName returns the name of a scan for users.
+// scanName returns the name of a scan in messages.
 func scanName(k device.ScanKind) string {
 	return [...]string{"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "recurrence"}[k]
 }
@@ -113,7 +113,6 @@ func (f scanFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// result returns the type of f's result on x.
 func (f scanFunc) result(x *Tensor) dtype.Type {
 	if x.dtype.IsFloat() {
 		return x.dtype
@@ -161,7 +160,7 @@ func (x *Tensor) shifted(axis int, toStart bool, v float64) *Tensor {
 	})
 }
 
-// follower does what shifted does, but repeats the entry at the edge instead of adding a number.
+// follower moves x as shifted does, but repeats the entry at the edge instead of adding a number.
 func (x *Tensor) follower(axis int, toStart bool) *Tensor {
 	return x.shiftedIn(axis, toStart, func() *Tensor {
 		if toStart {
@@ -171,7 +170,7 @@ func (x *Tensor) follower(axis int, toStart bool) *Tensor {
 	})
 }
 
-// shiftedIn does what shifted does, but calls the function entry for the entry that is added.
+// shiftedIn is shifted, but calls the function entry for the entry that is added.
 func (x *Tensor) shiftedIn(axis int, toStart bool, entry func() *Tensor) *Tensor {
 	n := x.layout.Shape.At(axis)
 	if n == 0 {
@@ -196,16 +195,17 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		behind := recurrence(wide.shifted(f.axis, back, 0), g.Cast(wide.dtype), f.axis, back)
 		return []*Tensor{before.Mul(behind).Cast(x.dtype).AddScalar(0)}
 	case device.ScanLogSumExp:
-		// The gradient is exp(xₖ - yₖ)·uₖ with uₖ = gₖ + exp(yₖ - yₖ₊₁)·uₖ₊₁. No power in it is
-		// greater than 1.
+		// The gradient is exp(xₖ - yₖ)·uₖ with uₖ = gₖ + exp(yₖ - yₖ₊₁)·uₖ₊₁. Both exponentials are
+		// at most 1.
 		t := c.Saved(0).dtype
 		x := c.Saved(0).Cast(scanType(t))
 		// compute y again in the wider type, because exp would amplify the rounding error of the
 		// result
 		y := Apply(f, x)
-		// the last entry is its own follower, so that fall is 1 there, with a finite derivative
+		// The last entry is its own follower. So the variable fall is 1 there, with a finite
+		// derivative.
 		next := y.follower(f.axis, back)
-		// fall is also 1 if an entry and its follower are the same infinity
+		// The variable fall is also 1 if an entry and its follower are the same infinity.
 		fall := y.Sub(next).MaskedFill(y.Eq(next), 0).Exp()
 		u := recurrence(fall, g.Cast(x.dtype), f.axis, back)
 		return []*Tensor{x.Sub(y).Exp().Mul(u).Cast(t).AddScalar(0)}

@@ -12,7 +12,7 @@ type scatterFunc struct {
 	axis  int
 	shape shape.Dims
 	op    string // name of the op that the user called
-	// distinct says that no two elements go to the same place.
+	// distinct says that no two elements are added to the same element of the result.
 	distinct bool
 }
 
@@ -35,12 +35,12 @@ func (f scatterFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(gatherFunc{f.axis, "gather"}, g, c.Saved(0)), nil}
 }
 
-// scatter combines src into x's memory at the places that index selects along axis.
+// scatter combines src with the elements of x that index selects along axis, in x's memory.
 func (x *Tensor) scatter(op string, s *Scope, kind device.ScatterKind, axis int, src, index *Tensor) {
 	x.scatterOp(op, s, device.Scatter{Kind: kind, Axis: axis}, src, index)
 }
 
-// scatterOp does what scatter does, with the options in o.
+// scatterOp is scatter with the options in o.
 func (x *Tensor) scatterOp(op string, s *Scope, o device.Scatter, src, index *Tensor) {
 	o.Dst, o.Src, o.Index, o.Tag = x.operand(), src.operand(), index.operand(), lateTag(op, x, index, index)
 	own := scatterOps.reuse(o)
@@ -65,7 +65,8 @@ func (f scatterIntoFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP sends the gradient of a place to all elements that were written there, as PyTorch does.
+// VJP sends the gradient of an element of the result to all elements that were written to it, as
+// PyTorch does.
 func (f scatterIntoFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	index, grads := c.Saved(0), []*Tensor{g, nil, nil}
 	if c.Needs(0) && f.kind == device.ScatterSet {
@@ -77,7 +78,7 @@ func (f scatterIntoFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// scatterNumber returns x with v at the places that index selects.
+// scatterNumber returns x with v written to the elements that index selects.
 func (x *Tensor) scatterNumber(op string, axis int, index *Tensor, v float64) *Tensor {
 	return Apply(scatterIntoFunc{device.ScatterSet, axis, op, false}, x, index.numbers(x, v), index)
 }
@@ -150,8 +151,8 @@ func (x *Tensor) checkScatter(op string, dim int, index, src *Tensor) placement 
 	return p
 }
 
-// checkScatterRows does what checkScatter does, for an index that is a vector, or of rank 0, and
-// selects whole entries of the dimension.
+// checkScatterRows is checkScatter for an index that is a vector or has rank 0, and that selects
+// whole entries of the dimension.
 func (x *Tensor) checkScatterRows(op string, dim int, index, src *Tensor) placement {
 	in := []*Tensor{x, index, src}
 	youngest(op, in)
@@ -179,7 +180,6 @@ func (x *Tensor) scattered(kind device.ScatterKind, p placement) *Tensor {
 	return Apply(scatterIntoFunc{kind, p.axis, p.op, p.wrap}, x.lifted(), p.src, p.index).reshape(x.layout.Shape)
 }
 
-// scatterInPlace does what scattered does, but writes x's memory.
 func (x *Tensor) scatterInPlace(kind device.ScatterKind, p placement) *Tensor {
 	return x.change(p.op, []*Tensor{p.src, p.index}, func() *Tensor { return x.scattered(kind, p) }, func(s *Scope) {
 		src, index := p.src, p.index
@@ -207,13 +207,14 @@ func (x *Tensor) change(op string, others []*Tensor, computed func() *Tensor, di
 	return x
 }
 
-// Scatter returns x with the elements of src written at the places that index selects along dim, as
-// torch.scatter does. For rank 2 and dim 0 the result is y[index[i, j], j] = src[i, j]. index has
-// x's rank. In every dimension its size is at most src's. In every dimension except dim it is at
-// most x's. Elements of src beyond index's shape are ignored. If several elements of src go to the
-// same place, the last in row-major order wins; PyTorch does not define that. But as in PyTorch
-// each of them receives the place's gradient. x and src have the same type. Indices are int64 or
-// int32 and not negative. An index out of range is an error, which a GPU reports at the next wait.
+// Scatter returns x with the elements of src written to the elements that index selects along dim,
+// as torch.scatter does. For rank 2 and dim 0 the result is y[index[i, j], j] = src[i, j]. index
+// has x's rank. In every dimension its size is at most src's. In every dimension except dim it is
+// at most x's. Elements of src beyond index's shape are ignored. If several elements of src are
+// written to the same element of x, the last in row-major order wins. PyTorch does not define which
+// one wins. But as in PyTorch, each of them receives the gradient of that element. x and src have
+// the same type. Indices are int64 or int32 and not negative. An index out of range is an error,
+// which a GPU reports at the next wait.
 func (x *Tensor) Scatter(dim int, index, src *Tensor) *Tensor {
 	return x.scattered(device.ScatterSet, x.checkScatter("scatter", dim, index, src))
 }
@@ -223,7 +224,7 @@ func (x *Tensor) ScatterInPlace(dim int, index, src *Tensor) *Tensor {
 	return x.scatterInPlace(device.ScatterSet, x.checkScatter("scatter", dim, index, src))
 }
 
-// scalarPlacement does what checkScatter does, with the number v as the source.
+// scalarPlacement is checkScatter with the number v as the source.
 func (x *Tensor) scalarPlacement(dim int, index *Tensor, v float64) placement {
 	p := x.checkScatter("scatter", dim, index, nil)
 	v = x.fittedNumber("scatter", v)
@@ -231,7 +232,8 @@ func (x *Tensor) scalarPlacement(dim int, index *Tensor, v float64) placement {
 	return p
 }
 
-// ScatterScalar returns x with v at the places that index selects along dim; see [Tensor.Scatter].
+// ScatterScalar returns x with v written to the elements that index selects along dim; see
+// [Tensor.Scatter].
 func (x *Tensor) ScatterScalar(dim int, index *Tensor, v float64) *Tensor {
 	return x.scattered(device.ScatterSet, x.scalarPlacement(dim, index, v))
 }
@@ -241,7 +243,7 @@ func (x *Tensor) ScatterScalarInPlace(dim int, index *Tensor, v float64) *Tensor
 	return x.scatterInPlace(device.ScatterSet, x.scalarPlacement(dim, index, v))
 }
 
-// ScatterAdd returns x with the elements of src added at the places that index selects along dim,
+// ScatterAdd returns x with the elements of src added to the elements that index selects along dim,
 // as torch.scatter_add does. Shapes and types are those of [Tensor.Scatter]. Elements are added in
 // the order of their positions, but a GPU may add up many of them in parts first. The sum of bool
 // is "or".

@@ -10,7 +10,7 @@ import (
 type scatterReduceFunc struct {
 	kind device.ScatterKind
 	axis int
-	self bool // where elements are combined, the first operand's own element is one of them
+	self bool // combine the first operand's own element with those of the second operand
 	op   string
 }
 
@@ -19,7 +19,7 @@ func (f scatterReduceFunc) Name() string { return f.op }
 func (f scatterReduceFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x, src, index := in[0], in[1], in[2]
 	y := x.Clone()
-	if !f.self { // start with the neutral element at places that get elements
+	if !f.self { // start with the neutral element wherever elements are combined
 		first := src
 		if f.kind == device.ScatterProd {
 			first = index.numbers(x, 1)
@@ -63,7 +63,7 @@ func (f scatterReduceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{gx, gs, nil}
 }
 
-// reduceInto combines the source into x as the word reduce says.
+// reduceInto combines the source with elements of x, by the operation that reduce names.
 func (x *Tensor) reduceInto(p placement, reduce string, self bool) *Tensor {
 	to := x.lifted()
 	extreme := func(kind device.ScatterKind) *Tensor {
@@ -111,13 +111,13 @@ func (x *Tensor) meanInto(p placement, self bool) *Tensor {
 	return sum.Div(count).Cast(t)
 }
 
-// ScatterReduce returns x with the elements of src combined into the places that index selects
+// ScatterReduce returns x with the elements of src combined with the elements that index selects
 // along dim, as torch.scatter_reduce does. reduce is "sum", "prod", "mean", "amax" or "amin". If
-// includeSelf is false, an element of x counts only if index does not select its place. Shapes and
-// types are those of [Tensor.Scatter]. A mean of integers is rounded down. NaN counts as the
-// extreme. Equal extremes receive equal parts of the gradient. As in PyTorch, an element of x that
-// equals the extreme receives a part even if includeSelf is false. Use ScatterReduce for example
-// for means by group.
+// includeSelf is false, an element of x counts only if index does not select it. Shapes and types
+// are those of [Tensor.Scatter]. A mean of integers is rounded down. NaN counts as the extreme.
+// Equal extremes receive equal parts of the gradient. As in PyTorch, an element of x that equals
+// the extreme receives a part even if includeSelf is false. Use ScatterReduce for example for means
+// by group.
 func (x *Tensor) ScatterReduce(dim int, index, src *Tensor, reduce string, includeSelf bool) *Tensor {
 	return x.reduceInto(x.checkScatter("scatter_reduce", dim, index, src), reduce, includeSelf)
 }

@@ -54,7 +54,7 @@ type modes struct {
 	capture   *Graph
 	across    []device.Device // the devices of Across, until Capture has read them
 	name      string
-	path      string // the names of this scope and all around it, for memory reports
+	path      string // the names of this scope and all enclosing scopes, for memory reports
 	nondet    bool
 	composed  bool // use no fast kernels
 	anomaly   AnomalyCheck
@@ -117,7 +117,6 @@ func joinNames(path, name string) string {
 	return path + "/" + name
 }
 
-// scopeSite records where a scope was opened.
 type scopeSite struct {
 	at    *site
 	name  string
@@ -175,7 +174,7 @@ func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 // New opens a child scope. It inherits the modes of s, changed by opts.
 func (s *Scope) New(opts ...Option) *Scope { return s.open(true, opts) }
 
-// open does what New does. The flag loose says that another goroutine may close the scope.
+// open is New with the flag loose, which says that another goroutine may close the scope.
 func (s *Scope) open(loose bool, opts []Option) *Scope {
 	c := &Scope{parent: s, depth: s.depth + 1, modes: s.modes}
 	c.modes.name = ""
@@ -266,7 +265,8 @@ func (s *Scope) GradEnabled() bool {
 	return !s.modes.noGrad
 }
 
-// streamOf returns the stream of s for dev. To queue work there call route instead.
+// streamOf returns the stream of s for dev. Code that queues work on it calls the method route
+// instead.
 func (s *Scope) streamOf(dev device.Device) device.Stream {
 	if st := s.modes.stream; st != nil && st.Device() == dev {
 		return st
@@ -277,7 +277,7 @@ func (s *Scope) streamOf(dev device.Device) device.Stream {
 	return dev.DefaultStream()
 }
 
-// addOwned makes s the owner of handle x. fresh says that x's storage has no owner yet either.
+// addOwned makes s the owner of handle x. If fresh is true, x's storage has no owner yet either.
 func (s *Scope) addOwned(x *Tensor, fresh bool) {
 	// keep x's old scope alive, so that its ledger is not queued before the storage is noted here
 	defer runtime.KeepAlive(x.scope)
@@ -308,7 +308,6 @@ func (s *Scope) addOwned(x *Tensor, fresh bool) {
 	s.mu.Unlock()
 }
 
-// compact removes handles that were freed already.
 func compact(owned []*Tensor) []*Tensor {
 	live := owned[:0]
 	for _, t := range owned {

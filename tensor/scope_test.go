@@ -37,7 +37,7 @@ func baseline(t *testing.T) int {
 	return live(t)
 }
 
-// big is a shape whose storage is pooled on the CPU.
+// A tensor with this many elements takes its storage from the pool, on the CPU too.
 const big = 64 << 10
 
 func TestResultBelongsToYoungestScope(t *testing.T) {
@@ -219,7 +219,7 @@ func TestFourGoroutinesTrainFourModels(t *testing.T) {
 	}
 }
 
-// Two goroutines run Backward, and both runs reach the same leaf.
+// TestSharedLeaf runs Backward on four goroutines, for graphs that share a leaf.
 func TestSharedLeaf(t *testing.T) {
 	w := Ones(big).RequiresGrad()
 	var wg sync.WaitGroup
@@ -236,7 +236,7 @@ func TestSharedLeaf(t *testing.T) {
 	}
 }
 
-// Without scopes the garbage collector frees memory.
+// TestGarbageIsCollected checks that without scopes the garbage collector frees memory.
 func TestGarbageIsCollected(t *testing.T) {
 	base := baseline(t)
 	for range 50 {
@@ -252,7 +252,8 @@ func TestGarbageIsCollected(t *testing.T) {
 	t.Fatalf("%d bytes were never collected", live(t)-base)
 }
 
-// A scope that is dropped without Close returns its memory when it is collected.
+// TestDroppedScopeIsCollected checks that a scope that is dropped without Close returns its memory
+// when it is collected.
 //
 //flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestDroppedScopeIsCollected(t *testing.T) {
@@ -369,8 +370,8 @@ func TestOutOfMemoryIsTyped(t *testing.T) {
 	}
 }
 
-// Values that only a graph keeps are collected with the graph, in the root scope and in a dropped
-// scope.
+// TestSavedValuesAreCollected checks that values that only a graph keeps are collected with the
+// graph, in the root scope and in a dropped scope.
 //
 //flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestSavedValuesAreCollected(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A program that does not set a seed starts with seed 0 in every run.
+// TestUnseededRun checks that a program that does not set a seed starts with seed 0 in every run.
 func TestUnseededRun(t *testing.T) {
 	if os.Getenv("FLAMBEAU_UNSEEDED") != "" {
 		first := tensor.Root().Rand(4)

@@ -28,8 +28,8 @@ func draws(s *tensor.Scope) (all []float64) {
 	return all
 }
 
-// A scope with a seed draws the same numbers, whatever other code draws: on its device, on another
-// device, or from the generator of the root scope.
+// TestSeedsOfRanksAreApart checks that a scope with a seed draws the same numbers, whatever other
+// code draws: on its device, on another device, or from the generator of the root scope.
 func TestSeedsOfRanksAreApart(t *testing.T) {
 	devs := threeDevices(t)
 	run := func(rank int) (all []float64) {
@@ -77,7 +77,8 @@ func TestSeedsOfRanksAreApart(t *testing.T) {
 	}
 }
 
-// Goroutines that draw from one generator each get different numbers.
+// TestOneGeneratorForAll checks that goroutines that draw from one generator each get different
+// numbers.
 func TestOneGeneratorForAll(t *testing.T) {
 	const workers, times, n = 8, 25, 4
 	g := tensor.NewGenerator(11)

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// SetData makes a leaf use the memory of another tensor. The leaf keeps its handle and its
-// gradient, and the other tensor may be freed.
+// TestSetData checks that SetData makes a leaf use the memory of another tensor. The leaf keeps its
+// handle and its gradient, and the other tensor may be freed.
 func TestSetData(t *testing.T) {
 	w := tensor.From([]float32{1, 2}).RequiresGrad()
 	view := w.Detach()

@@ -20,9 +20,9 @@ type site struct {
 	returns [16]uintptr // result of callsite.Returns, for a site in knownSites
 }
 
-// knownSites holds sites that callSite has returned. The hash of the return addresses chooses a
-// site's place. The runtime takes a microsecond to unwind a stack, and a program makes tensors at
-// the same places again and again. To read the return addresses takes some nanoseconds.
+// knownSites caches the sites that callSite has returned, by a hash of the return addresses. The
+// runtime takes a microsecond to unwind a stack, but only some nanoseconds to read the return
+// addresses. A program makes tensors at the same lines again and again.
 var knownSites [1024]atomic.Pointer[site]
 
 // callSite returns the caller's stack.
@@ -45,8 +45,8 @@ func callSite() *site {
 	return s
 }
 
-// deepSite does what callSite does, for errors. It records deeper stacks too, so that the caller is
-// found below nested layers.
+// deepSite is callSite for errors. It records deeper stacks too, so that the caller is found below
+// nested layers.
 func deepSite() *site {
 	s := new(site)
 	if s.n = runtime.Callers(2, s.pc[:]); s.n == len(s.pc) {
@@ -88,8 +88,8 @@ func (s *site) method() (name string) {
 	}
 }
 
-// late is a ring of ops whose kernels may report an error later. The tag that the driver gets is
-// the index of an op.
+// late is a ring of ops whose kernels may report an error later. The driver gets the number of an
+// op as its tag.
 var late struct {
 	sync.Mutex
 	next uint32
@@ -121,7 +121,7 @@ func lateTag(op string, x, index, callerIndex *Tensor) uint32 {
 	return late.next
 }
 
-// lateSite returns the op with this tag. It reports false if a later op has overwritten its place
+// lateSite returns the op with this tag. It reports false if a later op has overwritten its entry
 // in the ring.
 func lateSite(tag uint32) (lateOp, bool) {
 	late.Lock()

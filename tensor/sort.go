@@ -122,7 +122,7 @@ func network(op string, s *Scope, list []*Tensor, order *expr.Program) {
 			views := make([]*Tensor, 0, 2*len(list))
 			for _, t := range list {
 				blocks := t.reshape(shape.Of(rows, width/(2*p), 2*p))
-				// the first k and the last k elements of a block are in their places already
+				// the first k and the last k elements of a block are in order already
 				if k < p {
 					blocks = blocks.Narrow(2, k, 2*p-2*k)
 				}

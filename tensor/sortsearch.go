@@ -103,7 +103,7 @@ func (x *Tensor) search(op string, values *Tensor, right bool) *Tensor {
 	}
 	from, ok := x.layout.View(shape.Of(rows, n))
 	wanted, ok2 := values.layout.View(shape.Of(rows, columns))
-	if ok && ok2 && n > 0 && vs.Size() > 0 { // no handles of flat views are needed
+	if ok && ok2 && n > 0 && vs.Size() > 0 { // both can be read as matrices without a copy
 		o := searchOps.supported(s, x.st.dev, device.Search{Out: resultOf(dtype.I64, wanted.Shape),
 			Sorted: device.View{Type: x.dtype, Layout: from}, Values: device.View{Type: x.dtype, Layout: wanted}, Right: right})
 		if o != nil {
@@ -251,7 +251,7 @@ func histcProgram(t dtype.Type, fixedRange bool) *expr.Program {
 // minus 2^63, which is negative.
 var countable = &Reduction{Name: "bincount", Kind: device.Max, Count: true, Map: countableKey(x0.Cvt(dtype.I64))}
 
-// greatestCountable returns the key of countable, computed on the host.
+// greatestCountable computes the key of the reduction countable on the host.
 func greatestCountable(list []int64) int64 {
 	least, most := int64(math.MaxInt64), int64(0)
 	for _, v := range list {

@@ -46,7 +46,6 @@ func (x *Tensor) newRuns() *Tensor {
 // uniqueResult has the parts of a result. Parts that were not requested are nil.
 type uniqueResult struct{ values, inverse, counts *Tensor }
 
-// parts returns the parts that are not nil.
 func (r uniqueResult) parts() []*Tensor {
 	list := []*Tensor{r.values}
 	for _, t := range []*Tensor{r.inverse, r.counts} {

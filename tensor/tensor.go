@@ -57,12 +57,12 @@ func (x *Tensor) use(op string) {
 	}
 }
 
-// detached marks a handle without a place in the graph. Such a handle reads whatever value the
+// detached marks a handle that is not part of the graph. Such a handle reads whatever value the
 // memory has.
 const detached = ^uint32(0)
 
 // mustBeCurrent panics if an in-place op with a gradient has changed x's memory through another
-// handle, and x cannot move to the new value's place in the graph.
+// handle, and x cannot move to the new value's position in the graph.
 func (x *Tensor) mustBeCurrent(op string) {
 	if !x.synced() {
 		e := newError(op, ErrInPlace, []*Tensor{x}, "the memory was modified by an in-place operation with a gradient through another handle, of which this one does not know")
@@ -179,7 +179,6 @@ func (x *Tensor) base() *Tensor {
 	return x
 }
 
-// deviceView returns the driver's view of x.
 func (x *Tensor) deviceView() device.View {
 	return device.View{Buf: x.st.buf, Type: x.dtype, Layout: x.layout}
 }

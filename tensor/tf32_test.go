@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// fine is rounded to 1 in tf32, but not in float32.
+// The constant fine is rounded to 1 in tf32, but not in float32.
 const fine = 1 + 0x1p-12
 
 // tf32Products are products of x with ones. x is [4, 16], and all its elements are the constant
@@ -48,8 +48,8 @@ func all(t *testing.T, what string, x *tensor.Tensor, v float64) {
 	}
 }
 
-// Products and convolutions of float32 use tf32 in a scope that permits it, and in its children. On
-// the CPU, for other types and without the permission they do not.
+// TestTF32 checks that products and convolutions of float32 use tf32 in a scope that permits it,
+// and in its children. On the CPU, for other types and without the permission they do not.
 func TestTF32(t *testing.T) {
 	dev := gpu(t, 1)
 	for name, product := range tf32Products {
@@ -90,9 +90,9 @@ func TestTF32(t *testing.T) {
 	}, tensor.AllowTF32())
 }
 
-// A gradient uses tf32 if the forward op was permitted to use it. The scope that asks for the
-// gradient does not matter. The same holds for second derivatives, for a captured step and for
-// recomputed segments.
+// TestTF32Gradients checks that a gradient uses tf32 if the forward op was permitted to use it. The
+// scope that asks for the gradient does not matter. The same holds for second derivatives, for a
+// captured step and for recomputed segments.
 func TestTF32Gradients(t *testing.T) {
 	dev := gpu(t, 1)
 	permitted := map[bool][]tensor.Option{false: {tensor.NoTF32()}, true: {tensor.AllowTF32()}}
@@ -147,8 +147,8 @@ func TestTF32Gradients(t *testing.T) {
 	}
 }
 
-// Under autocast products have 16-bit operands, so AllowTF32 changes no bit. Products that are not
-// autocast use tf32.
+// TestTF32UnderAutocast checks that under autocast products have 16-bit operands, so AllowTF32
+// changes no bit. Products that are not autocast use tf32.
 func TestTF32UnderAutocast(t *testing.T) {
 	dev := gpu(t, 1)
 	run := func(opts ...tensor.Option) (numbers []float64) {

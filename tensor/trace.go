@@ -39,7 +39,6 @@ func tracedOp(t device.Tracer, kind device.SpanKind, op string, scope *Scope, in
 	return t.Begin(s)
 }
 
-// backSpan opens a span for the gradient of a node.
 func (n *node) backSpan(t device.Tracer, s *Scope, g shape.Dims) device.SpanID {
 	b := device.Span{Kind: device.SpanBackward, Name: backwardName(n.op), Node: n.seq, Scope: s.modes.span}
 	if t.Wants().Shapes {

@@ -9,7 +9,6 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// castFunc converts the element type.
 type castFunc struct{ to dtype.Type }
 
 func (castFunc) Name() string { return "cast" }
@@ -67,7 +66,6 @@ func (x *Tensor) BFloat16() *Tensor { return x.Cast(dtype.BF16) }
 // Long is Cast(dtype.I64).
 func (x *Tensor) Long() *Tensor { return x.Cast(dtype.I64) }
 
-// toFunc copies its operand to another device.
 type toFunc struct {
 	dev   device.Device
 	async bool
@@ -126,8 +124,8 @@ func (x *Tensor) CUDA(i ...int) *Tensor {
 // CPU returns x on the device "cpu". A tensor on a rank of the CPU, such as "cpu:1", is copied too.
 func (x *Tensor) CPU() *Tensor { return x.To(hostDevice()) }
 
-// copyTo returns a dense copy of x on device d, in scope s and without a place in the graph. If
-// async is true, it need not wait for the copy.
+// copyTo returns a dense copy of x on device d, in scope s. The copy is not part of the graph. If
+// async is true, copyTo need not wait for it.
 func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tensor {
 	if p := x.pinner(d); async && p != nil {
 		c := x
@@ -204,8 +202,7 @@ func (x *Tensor) bytes(op string) []byte {
 	return out
 }
 
-// read does what bytes does, but writes the elements into the given slice, which must have their
-// length.
+// read is bytes with a given result: a slice that must have the length of x's elements in bytes.
 func (x *Tensor) read(op string, out []byte) {
 	x.use(op)
 	if t := device.Tracing(); t != nil {

@@ -72,11 +72,11 @@ func (v *modeWatch) encloses(s *Scope) bool {
 }
 
 // noteMissed tells the watches of this goroutine about an op in s. A watch notes the op if its
-// scope does not enclose s, and if its modes would have changed the op, as the function would
-// reports.
-func (s *Scope) noteMissed(op, how string, would func(v *modeWatch) bool) {
+// scope does not enclose s, and if changes reports that the watched modes would have changed the
+// op.
+func (s *Scope) noteMissed(op, how string, changes func(v *modeWatch) bool) {
 	modeWatches.forEach(func(v *modeWatch) bool {
-		if v.missed == nil && v.ignoring == 0 && would(v) && !v.encloses(s) && v.onThisGoroutine() {
+		if v.missed == nil && v.ignoring == 0 && changes(v) && !v.encloses(s) && v.onThisGoroutine() {
 			v.missed = &missed{op: op, how: how, at: deepSite(), in: s.opened}
 		}
 		return true
@@ -87,8 +87,8 @@ func (s *Scope) noteMissed(op, how string, would func(v *modeWatch) bool) {
 // library uses it for ops of its own, which have their own modes.
 func ignoreOps() func() { return adjust(func(v *modeWatch) *int { return &v.ignoring }) }
 
-// ignoreCasts does what ignoreOps does, for autocast only. It is for the parts of a composed op.
-// These parts have no class of their own, but the graph that they record is the user's.
+// ignoreCasts is ignoreOps for autocast only. It is for the parts of a composed op. These parts
+// have no class of their own, but the graph that they record is the user's.
 func ignoreCasts() func() { return adjust(func(v *modeWatch) *int { return &v.composed }) }
 
 func adjust(count func(v *modeWatch) *int) func() {
@@ -181,7 +181,7 @@ func (v *modeWatch) modes() string {
 	return strings.Join(set, " and ")
 }
 
-// shortText returns what String returns, without the places where the scope was opened and closed.
+// shortText is String without the lines where the scope was opened and closed.
 func (s *Scope) shortText() string {
 	w := "the scope"
 	if s.opened.name != "" {

@@ -15,7 +15,6 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// weights returns a root tensor that requires a gradient.
 func weights() *tensor.Tensor { return tensor.Root().Ones(2, 2).RequiresGrad() }
 
 // here returns the number of the line n lines below the caller's line.
@@ -29,7 +28,7 @@ func composed(w *tensor.Tensor) *tensor.Tensor {
 	return tensor.WithAutocast("composed", tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor { return in[0].MatMul(in[0]) }, w)
 }
 
-// A mode without effect is reported.
+// TestModesThatDoNothing checks that a mode without effect is reported.
 func TestModesThatDoNothing(t *testing.T) {
 	w := weights()
 	bf := tensor.Autocast(dtype.BF16)
@@ -102,7 +101,7 @@ func TestModesThatDoNothing(t *testing.T) {
 	}
 }
 
-// A mode with an effect is not reported.
+// TestModesThatDoSomething checks that a mode with an effect is not reported.
 func TestModesThatDoSomething(t *testing.T) {
 	w := weights()
 	frozen := tensor.Root().Ones(2, 2)
@@ -142,7 +141,8 @@ func TestModesThatDoSomething(t *testing.T) {
 	}
 }
 
-// The error for a mode without effect does not replace a panic in progress.
+// TestUnaskedScopeInPanic checks that the error for a mode without effect does not replace a panic
+// in progress.
 func TestUnaskedScopeInPanic(t *testing.T) {
 	w := weights()
 	for name, f := range map[string]func(){
@@ -177,8 +177,9 @@ func TestUnaskedScopeInPanic(t *testing.T) {
 	}
 }
 
-// A goroutine may have the address of one that has ended. Its ops are not reported for a scope that
-// the earlier goroutine opened and did not use. The scope is also not kept alive.
+// TestUnaskedScopeOfAnotherGoroutine starts goroutines, which may have the address of one that has
+// ended. It checks that their ops are not reported for a scope that the earlier goroutine opened
+// and did not use. The scope is also not kept alive.
 func TestUnaskedScopeOfAnotherGoroutine(t *testing.T) {
 	w := weights()
 	open := make(chan *tensor.Scope)
@@ -203,8 +204,8 @@ func TestUnaskedScopeOfAnotherGoroutine(t *testing.T) {
 	t.Errorf("%d scopes are watched that nobody has", tensor.Vigils())
 }
 
-// While a scope is watched, an op outside of it makes at most one more allocation. The first use of
-// the scope ends the watch.
+// TestUnaskedCosts checks that while a scope is watched, an op outside of it makes at most one more
+// allocation. The first use of the scope ends the watch.
 func TestUnaskedCosts(t *testing.T) {
 	w, x := weights(), tensor.Root().Ones(2, 2)
 	op := func() { x.Add(w).Free() }
@@ -225,8 +226,8 @@ func TestUnaskedCosts(t *testing.T) {
 	s.Close()
 }
 
-// The error for an op in place on a parameter shows the call that the user must write. That call
-// works.
+// TestInPlaceOnParameterSaysWhatToWrite checks that the error for an op in place on a parameter
+// shows the call that the user must write. That call works.
 func TestInPlaceOnParameterSaysWhatToWrite(t *testing.T) {
 	w := weights()
 	for method, f := range map[string]func(x *tensor.Tensor){

@@ -126,7 +126,6 @@ func viewsOf(list []*Tensor) []device.View {
 	return v
 }
 
-// dense reports whether all tensors are contiguous.
 func dense(list []*Tensor) bool {
 	for _, t := range list {
 		if !t.layout.Contiguous() {

@@ -26,7 +26,8 @@ func (x *Tensor) view(op string, l shape.Layout, vjp func(c *Context, g *Tensor)
 	return x.viewOf(op, l, vjp, nil)
 }
 
-// viewOf does what view does. p says which part of x the view is, and is nil if it is not a part.
+// viewOf is view with a description p of the part of x that the view is. p is nil if the view is
+// not a part.
 func (x *Tensor) viewOf(op string, l shape.Layout, vjp func(c *Context, g *Tensor) *Tensor, p *part) *Tensor {
 	y := x.handle(op, x.scope, l)
 	if !x.scope.modes.noGrad {
@@ -142,7 +143,7 @@ func (x *Tensor) Transpose(i, j int) *Tensor {
 }
 
 // T returns the transposed matrix, as a view: the last two dimensions are swapped. A tensor of rank
-// 0 or 1 is returned as it is.
+// 0 or 1 is returned unchanged.
 func (x *Tensor) T() *Tensor {
 	x.use("t")
 	if x.Rank() < 2 {
@@ -261,8 +262,8 @@ func (x *Tensor) Clone() *Tensor { return cloneOp.Apply([]*Tensor{x}) }
 // AsStrided returns the view of x's storage with the given sizes, strides and offset, counted in
 // elements. If no offset is given, it is x's offset. The view may extend beyond x, but not beyond
 // the storage. Strides must not be negative. Gradients flow to the elements of x. If x requires a
-// gradient, it must not be an expanded tensor. Gradients of view elements at the same place are
-// added.
+// gradient, it must not be an expanded tensor. If several elements of the view are one element of
+// the storage, their gradients are added.
 func (x *Tensor) AsStrided(dims, strides []int, offset ...int) *Tensor {
 	const op = "as_strided"
 	x.use(op)

@@ -22,8 +22,8 @@ func Where(cond, a, b *Tensor) *Tensor {
 	return whereOp.Apply([]*Tensor{cond, a, b})
 }
 
-// heldNumber returns v and x as two tensors of the same type, as number does. It panics if x's
-// integer type cannot hold v.
+// heldNumber returns v and x as two tensors of the same type, as the method number does. It panics
+// if x's integer type cannot hold v.
 func (x *Tensor) heldNumber(v float64) (n, same *Tensor) {
 	n, same = x.number("where", v)
 	return n.Fill(same.fittedNumber("where", v)), same

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The CPU's kernels give the same results and gradients as the compositions.
+// TestWindowKernels checks that the CPU's kernels give the same results and gradients as the
+// compositions.
 func TestWindowKernels(t *testing.T) {
 	type tt = tensor.Tensor
 	ints := func(v ...int) []int { return v }
@@ -92,8 +93,9 @@ func TestWindowKernels(t *testing.T) {
 	}
 }
 
-// A convolution allocates about as much memory as its result. With a loss and the backward pass it
-// allocates four times as much, which leaves no room for columns.
+// TestConvTakesNoColumns checks that a convolution allocates about as much memory as its result.
+// With a loss and the backward pass it allocates four times as much. There is no room in this for
+// columns of the input.
 func TestConvTakesNoColumns(t *testing.T) {
 	d := cpu.Get()
 	tensor.Do(func(s *tensor.Scope) {
@@ -120,8 +122,8 @@ func TestConvTakesNoColumns(t *testing.T) {
 	})
 }
 
-// A convolution and its gradients have the same bits in five runs, however work is divided among
-// workers.
+// TestConvBits checks that a convolution and its gradients have the same bits in five runs, however
+// work is divided among workers.
 func TestConvBits(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, w := s.Randn(8, 16, 14, 14).RequiresGrad(), s.Randn(24, 16, 3, 3).RequiresGrad()

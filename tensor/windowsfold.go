@@ -206,7 +206,7 @@ func foldProgram(from, to dtype.Type, weighted bool) *expr.Program {
 }
 
 // addElements adds the elements of windows x to y, a padded tensor [n, c, …]. Pass k adds element k
-// of every window. For x and w see fold.
+// of every window. x and w are as for the method fold.
 func (g *grid) addElements(op string, s *Scope, y, x, w *Tensor) {
 	p := foldProgram(x.dtype, y.dtype, w != nil)
 	for k := range g.taps() {

@@ -72,7 +72,6 @@ func (g *grid) disjoint() bool {
 	return true
 }
 
-// unpadded reports whether there is no padding.
 func (g *grid) unpadded() bool { return g.before == [3]int{} && g.behind == [3]int{} }
 
 // shaped returns the shape [n, c, …] with the given spatial sizes.
@@ -138,7 +137,6 @@ func (g *grid) pad(op string, c *Scope, x *Tensor, fill float64) *Tensor {
 	return y
 }
 
-// onesOf returns n dimensions of size 1.
 func onesOf(n int) (s shape.Dims) {
 	for range n {
 		s = s.Append(1)

@@ -34,8 +34,8 @@ type tapKey struct {
 var tapPrograms cache[tapKey, *expr.Program]
 
 // tapProgram adds n taps to operand 0. If weighted, the taps are followed by n weights, and each
-// tap is multiplied by its weight. Neighbours are added first, so that rounding errors do not
-// accumulate.
+// tap is multiplied by its weight. Neighbouring taps are added first, so that rounding errors do
+// not accumulate.
 func tapProgram(from, to dtype.Type, n int, weighted bool) *expr.Program {
 	return tapPrograms.get(tapKey{from, to, n, weighted}, func() *expr.Program {
 		x := func(k int) *expr.Expr { return expr.X(1 + k).Cvt(to) }

@@ -82,7 +82,7 @@ func accuracy(model *Net, set data.Dataset, dev device.Device) (float64, error) 
 func Example_training() {
 	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	log.Print(why)
-	set, err := digits.Load() // 1,797 pictures of 8×8 pixels, which are part of the library
+	set, err := digits.Load() // 1,797 images of 8×8 pixels, which are part of the library
 	if err != nil {
 		log.Fatal(err)
 	}

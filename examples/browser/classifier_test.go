@@ -38,8 +38,8 @@ func ink(line [][2]float64) []byte {
 	return page
 }
 
-// TestClassifier: the training of the page works, and the trained classifier recognises hand-drawn
-// digits.
+// TestClassifier checks that the training of the page works, and the trained classifier recognises
+// hand-drawn digits.
 func TestClassifier(t *testing.T) {
 	c, err := newClassifier()
 	if err != nil {

@@ -200,8 +200,8 @@ func packed(t *testing.T, path string) int64 {
 	return int64(out.Len())
 }
 
-// TestProgram: the page's program contains only what the page uses. It contains no GPU driver or
-// emulator, no command line, no decoders of pictures, and no network code.
+// TestProgram checks that the page's program contains only what the page uses. It contains no GPU
+// driver or emulator, no command line, no image decoders, and no network code.
 func TestProgram(t *testing.T) {
 	list := exec.Command("go", "list", "-deps", ".")
 	list.Env = append(os.Environ(), "GOOS=js", "GOARCH=wasm")

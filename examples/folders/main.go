@@ -1,5 +1,5 @@
-// Command folders trains a CNN on a directory of pictures, with one folder per class. Without a
-// directory it draws pictures: circles, squares and triangles.
+// Command folders trains a CNN on a directory of images, with one folder per class. Without a
+// directory it draws images: circles, squares and triangles.
 package main
 
 import (
@@ -28,7 +28,7 @@ var shapes = map[string]func(x, y float64) bool{
 	"triangle": func(x, y float64) bool { return y < 0.8 && y > 2*max(x, -x)-0.9 },
 }
 
-// draw writes n pictures of each shape.
+// draw writes n images of each shape.
 func draw(dir string, n int) error {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, name := range []string{"circle", "square", "triangle"} {

@@ -1,6 +1,6 @@
 // Command gan trains a convolutional generative adversarial network (A. Radford et al.,
-// arXiv:1511.06434) on handwritten digits, and then draws two new digits. The file main.py beside
-// it is the same program in PyTorch.
+// arXiv:1511.06434) on handwritten digits, and then draws two new digits. The file main.py in the
+// same folder is this program in PyTorch.
 package main
 
 import (

@@ -27,14 +27,14 @@ func newHeat() *nn.Sequential {
 	return nn.NewSequential(nn.NewLinear(2, 24), nn.Tanh{}, nn.NewLinear(24, 24), nn.Tanh{}, nn.NewLinear(24, 24), nn.Tanh{}, nn.NewLinear(24, 1))
 }
 
-// eval returns u at n pairs of a time t and a place x. Both have the shape [n, 1].
+// eval returns u at n pairs of a time t and a position x. Both have the shape [n, 1].
 func eval(model *nn.Sequential, t, x *tensor.Tensor) *tensor.Tensor {
 	return model.Forward(tensor.Cat(1, t, x))
 }
 
 // residual is ∂u/∂t − α·∂²u/∂x², which is 0 where the network obeys the equation. CreateGraph
-// records how the derivatives are computed. So ∂u/∂x has a derivative by x, and the loss has a
-// derivative by the weights.
+// records how the derivatives are computed. So ∂u/∂x has a derivative with respect to x, and the
+// loss has one with respect to the weights.
 func residual(model *nn.Sequential, t, x *tensor.Tensor) *tensor.Tensor {
 	first := tensor.Gradients(eval(model, t, x).Sum(), []*tensor.Tensor{t, x}, tensor.CreateGraph())
 	second := tensor.Gradients(first[1].Sum(), []*tensor.Tensor{x}, tensor.CreateGraph())
@@ -73,7 +73,7 @@ func main() {
 				start := nn.MSE(eval(model, begin.In(s), rod.In(s)), warm)
 				cold := eval(model, later.In(s), ends.In(s)).Square().Mean()
 				loss := equation.Add(start).Add(cold)
-				loss.Backward(tensor.Into(params...)) // times and places need no gradients
+				loss.Backward(tensor.Into(params...)) // times and positions need no gradients
 				value = loss.Item()
 			}, tensor.On(dev))
 			return value

@@ -1,5 +1,5 @@
 // Command transfer adapts a ResNet-18 with published weights to the classes of a directory of
-// pictures. Only a new last layer is trained. The file main.py beside it is the same program in
+// images. Only a new last layer is trained. The file main.py in the same folder is this program in
 // PyTorch.
 //
 //	go run ./examples/transfer resnet18-f37072fd.pth PICTURES

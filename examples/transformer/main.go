@@ -1,6 +1,6 @@
 // Command transformer trains a small transformer (A. Vaswani et al., arXiv:1706.03762) on the
-// characters of a text. Then it generates text. The file main.py beside it is the same program in
-// PyTorch.
+// characters of a text. Then it generates text. The file main.py in the same folder is this program
+// in PyTorch.
 //
 //	go run ./examples/transformer book.txt
 package main

@@ -1,6 +1,6 @@
 // Command vae trains a variational autoencoder (D. P. Kingma, M. Welling, arXiv:1312.6114) on
-// handwritten digits, and then draws 32 new digits in one picture. The file main.py beside it is
-// the same program in PyTorch.
+// handwritten digits, and then draws 32 new digits in one image. The file main.py in the same
+// folder is this program in PyTorch.
 package main
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// VAE is the autoencoder. The encoder maps pictures to means and log variances of 8 latent numbers.
-// The decoder maps 8 numbers to pictures.
+// VAE is the autoencoder. The encoder maps images to means and log variances of 8 latent numbers.
+// The decoder maps 8 numbers to images.
 type VAE struct {
 	Hidden, Mean, LogVar *nn.Linear
 	Decoder              *nn.Sequential

@@ -27,7 +27,7 @@
 // f32 result, the reference shows which of the two has the larger error. Integer and boolean
 // tensors are the same in both runs. A gradient is the gradient of sum(out × seed) with respect to
 // the operand. So it has the shape of the operand and not of the base. The optional mask torn marks
-// zeros of PyTorch whose sign is arbitrary. This sign depends on the element's place in a vector
+// zeros of PyTorch whose sign is arbitrary. This sign depends on the element's position in a vector
 // register, and not on the operands.
 //
 // A float64 number overflows, underflows and rounds later than a float32 number. So a test must

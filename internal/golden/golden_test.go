@@ -12,7 +12,6 @@ import (
 	"testing"
 )
 
-// pack returns a golden file with the given header and data.
 func pack(header string, data []byte) []byte {
 	raw := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	raw = append(append(raw, header...), data...)

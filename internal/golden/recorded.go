@@ -144,7 +144,6 @@ func OpenMLP() (*MLP, error) {
 	return m, nil
 }
 
-// mlpSeed is the seed of the run's initial weights.
 const mlpSeed = 784
 
 // splitmix64 is the generator of Steele, Lea and Flood, "Fast splittable

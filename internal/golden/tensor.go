@@ -81,7 +81,6 @@ func half(b uint16) float64 {
 	return sign * math.Ldexp(1024+f, e-25)
 }
 
-// integer returns element i of a tensor of integers or bools.
 func (t Tensor) integer(i int) int64 {
 	switch t.DType {
 	case "I64":

@@ -35,11 +35,11 @@
 // _golden/opdb.py, moduledb.py and optimdb.py write the files in testdata. They are gzipped
 // safetensors whose metadata has a key "rows", a list of JSON objects. The objects for op_db have
 //
-//	op, n, type   the entry's name with its variant, the sample's place in PyTorch's list, its
+//	op, n, type   the entry's name with its variant, the sample's index in PyTorch's list, its
 //	              type
 //	from          "sample", "reference" (further samples), "error" (to be refused), "entry" (last
 //	              row of an entry: its types, and in "left" what could not be recorded)
-//	args, kw      arguments of the operator, by place and by name
+//	args, kw      arguments of the operator, by position and by name
 //	leaves        which of the tensors in args and kw, in that order, have a gradient
 //	out           results: "own" in the sample's type, "ref" in float64 of the same operands,
 //	              "terms" as below; or "value", a result that is no tensor

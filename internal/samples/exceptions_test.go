@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// An exception is a row of testdata/ops.tsv or of a similar file. It describes a difference from
-// PyTorch, with its place and reason. An empty field matches everything. A message is a part of an
+// An exception is a row of testdata/ops.tsv or of a similar file. It names an entry, a difference
+// from PyTorch, and the reason. An empty field matches everything. A message is a part of an
 // error's text. The message "×4" matches an error of at most four times what the rule allows, and
 // "≤1e-6" an error of at most 1e-6.
 type exception struct {

@@ -47,9 +47,9 @@ type walk struct {
 	more, near int
 }
 
-// twice is the tolerance for files that --all wrote: twice the error that the rule allows. Their
-// terms come from four tries instead of eight. In a sample with many elements, some have rounding
-// errors larger than in any of the tries.
+// twice is the tolerance for files that a script wrote with the flag --all: twice the error that
+// the rule allows. The terms in these files come from four tries instead of eight. In a sample with
+// many elements, some have rounding errors larger than in any of the tries.
 var twice = &exception{msg: "×2"}
 
 // files returns the files in testdata. With FLAMBEAU_SOAK=1 it adds the files in the folder
@@ -219,7 +219,6 @@ func TestLayers(t *testing.T) {
 	w.summary(t, "module_db", 104)
 }
 
-// formatArgs formats a sample's arguments for a message.
 func formatArgs(r *row) string {
 	var b strings.Builder
 	for _, v := range r.Args {

@@ -9,7 +9,6 @@ import (
 
 const optimSteps = 12
 
-// betas returns the two numbers of a pair.
 func (a *args) betas(name string, first, second float64) (b1, b2 float64) {
 	if v := a.arg(-1, name); v != nil {
 		l := items(v)

@@ -70,7 +70,7 @@ func attempt(f func()) (out outcome) {
 	return out
 }
 
-// runs calls f with the arguments of r, in the way w, and compares the results with PyTorch's.
+// runs calls f with the arguments of r, in the variant w, and compares the results with PyTorch's.
 func runs(f call, r *row, w variant, opts ...tensor.Option) (out outcome) {
 	fail := func(what, format string, v ...any) {
 		if out.what == "" {
@@ -209,8 +209,8 @@ func weightedSum(outs []any) (total *tensor.Tensor) {
 
 func wider(x, y *tensor.Tensor) dtype.Type { return dtype.Promote(x.Type(), y.Type()) }
 
-// sameGrad compares a gradient with PyTorch's, as same compares results. A missing gradient equals
-// a zero gradient of PyTorch.
+// sameGrad compares a gradient with PyTorch's, as the function same compares results. A missing
+// gradient equals a zero gradient of PyTorch.
 func sameGrad(g *tensor.Tensor, want *number, r *row, w variant) string {
 	switch {
 	case want == nil && g == nil:

@@ -47,11 +47,11 @@ func gradient(x *tt, f func(x *tt) *tt, o ...tensor.GradOption) *tt {
 	return tensor.Gradients(y, []*tt{x}, append(o, tensor.GradOutput(w))...)[0]
 }
 
-// full returns n copies of v, for answers.
 func full(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
 
-// The second derivative of LogCumSumExp is finite even if the last running value is huge. No
-// running value follows the last one, so no factor of the gradient depends on it.
+// TestSecondDerivativeOfLogCumSumExp checks that the second derivative of LogCumSumExp is finite
+// even if the last running value is huge. No running value follows the last one, so no factor of
+// the gradient depends on it.
 func TestSecondDerivativeOfLogCumSumExp(t *testing.T) {
 	second := func(x ...float64) func(s *tensor.Scope) *tt {
 		return func(s *tensor.Scope) *tt {
@@ -69,8 +69,9 @@ func TestSecondDerivativeOfLogCumSumExp(t *testing.T) {
 	})
 }
 
-// If Einsum sums integers over a letter that occurs in only one operand, the result is int64. For
-// bool operands the result is always int64. A product of matrices keeps the type and wraps.
+// TestEinsumOfIntegers checks that if Einsum sums integers over a letter that occurs in only one
+// operand, the result is int64. For bool operands the result is always int64. A product of matrices
+// keeps the type and wraps.
 func TestEinsumOfIntegers(t *testing.T) {
 	hundreds := func(s *tensor.Scope, ty dtype.Type, dims ...int) *tt { return s.Typed(ty).Full(100, dims...) }
 	var list []answer
@@ -118,7 +119,8 @@ func TestEinsumOfIntegers(t *testing.T) {
 	answered(t, list)
 }
 
-// Linspace and Logspace of integers truncate both ends before they compute the steps between them.
+// TestSpacesOfIntegers checks that Linspace and Logspace of integers truncate both ends before they
+// compute the steps between them.
 func TestSpacesOfIntegers(t *testing.T) {
 	var list []answer
 	for _, ty := range []dtype.Type{dtype.I32, dtype.I64} {
@@ -150,8 +152,8 @@ func TestSpacesOfIntegers(t *testing.T) {
 	})
 }
 
-// docs/from-pytorch/torch.md describes how to compute a scan in another type. That way gives the
-// results of torch's dtype argument.
+// TestScansOfAnotherType computes scans in another type, in the way that docs/from-pytorch/torch.md
+// describes. It checks that the results are those of torch's dtype argument.
 func TestScansOfAnotherType(t *testing.T) {
 	answered(t, []answer{
 		{"[1, 2, 300].cumsum(0, dtype=int8)", func(s *tensor.Scope) *tt { return s.From([]int64{1, 2, 300}).CumSum(0).Cast(dtype.I8) }, dtype.I8, []int{3}, []float64{1, 3, 47}},
@@ -173,8 +175,9 @@ func contains(err, kind error, words ...string) bool {
 	return errors.Is(err, kind)
 }
 
-// Long rows and columns of LogCumSumExp are exact, whatever comes before: small and large numbers,
-// infinities, NaN. The reference is the greatest element plus the logarithm of Σ exp(x - greatest).
+// TestLogCumSumExpOfAll checks that long rows and columns of LogCumSumExp are exact, whatever comes
+// before: small and large numbers, infinities, NaN. The reference is the greatest element plus the
+// logarithm of Σ exp(x - greatest).
 func TestLogCumSumExpOfAll(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {

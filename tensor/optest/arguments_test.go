@@ -10,7 +10,8 @@ import (
 
 // The tests of this file check arguments of PyTorch's ops.
 
-// refused checks that a call fails with an error of the kind that contains all the words.
+// refused checks that f fails with an error of the given kind, and that the error contains all the
+// words.
 func refused(t *testing.T, what string, f func(), kind error, words ...string) {
 	t.Helper()
 	if err := tensor.Try(f); err == nil || !contains(err, kind, words...) {
@@ -101,8 +102,8 @@ func TestMatrixNormOfDimensions(t *testing.T) {
 	})
 }
 
-// A tolerance decides which singular values of x count as 0. The singular values are 16.9, 1.04 and
-// 0.017.
+// TestTolerancesOfRanks checks that a tolerance decides which singular values of x count as 0. The
+// singular values are 16.9, 1.04 and 0.017.
 func TestTolerancesOfRanks(t *testing.T) {
 	x := func(s *tensor.Scope) *tt { return s.From([]float64{1, 2, 3, 4, 5, 6, 7, 8, 9.1}, 3, 3) }
 	var list []answer
@@ -145,8 +146,8 @@ func TestIsCloseOfNaN(t *testing.T) {
 	})
 }
 
-// A fill value may be a tensor of rank 0. The gradient of the fill value is the sum of the
-// gradients at the filled places.
+// TestFillByTensors checks that a fill value may be a tensor of rank 0. The gradient of the fill
+// value is the sum of the gradients of the filled elements.
 func TestFillByTensors(t *testing.T) {
 	x := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).ArangeStep(0, 6, 1).Reshape(2, 3) }
 	mask := func(s *tensor.Scope) *tt { return s.From([]bool{true, false, true, false, true, false}, 2, 3) }
@@ -207,8 +208,8 @@ func TestNanQuantilesOfSeveral(t *testing.T) {
 	})
 }
 
-// EmbeddingRenormInPlace shortens the rows that the lookup will read, as F.embedding does with
-// max_norm.
+// TestEmbeddingWithMaxNorm checks that EmbeddingRenormInPlace shortens the rows that the lookup
+// will read, as F.embedding does with max_norm.
 func TestEmbeddingWithMaxNorm(t *testing.T) {
 	w := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).ArangeStep(-3, 5, 1).Reshape(4, 2) }
 	twice := func(s *tensor.Scope) *tt { return s.From([]int64{0, 3, 3, 1}, 2, 2) }

@@ -158,7 +158,8 @@ func round(t dtype.Type, v float64) float64 {
 // ulp returns the distance from v to its neighbours in type t. For v = 0 it returns the smallest
 // positive number.
 func ulp(t dtype.Type, v float64) float64 {
-	// bits of the significand after the point; exponent of the smallest normal number
+	// the number of bits of the significand after the point, and the exponent of the smallest
+	// normal number
 	bits, low := 0, 0
 	switch t {
 	case dtype.F64:

@@ -12,8 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// If the values are the unit matrix, the result shows which weights Dropout set to 0. The gradients
-// and the second gradients equal the gradients of a product with the same weights.
+// TestAttentionDropout finds the weights that Dropout set to 0: if the values are the unit matrix,
+// the result shows them. It checks that the gradients and the second gradients equal the gradients
+// of a product with the same weights.
 func TestAttentionDropout(t *testing.T) {
 	const p = 0.4
 	tensor.Do(func(s *tensor.Scope) {
@@ -74,8 +75,8 @@ func TestAttentionDropout(t *testing.T) {
 	}, tensor.Seed(4))
 }
 
-// A bool mask, a mask of numbers, causality and grouped heads can express the same attention. The
-// results are equal.
+// TestAttentionMasks expresses the same attention by a bool mask, a mask of numbers, causality and
+// grouped heads. It checks that the results are equal.
 func TestAttentionMasks(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := s.Typed(dtype.F64)
@@ -98,9 +99,9 @@ func TestAttentionMasks(t *testing.T) {
 	}, tensor.Seed(6))
 }
 
-// The kernels of a GPU need memory that is linear in the length. float64 has no kernel, so the
-// scores of all queries and keys are in memory at most twice, and only during a forward or backward
-// pass.
+// TestAttentionMemory checks that the kernels of a GPU need memory that is linear in the length.
+// float64 has no kernel, so the scores of all queries and keys are in memory at most twice, and
+// only during a forward or backward pass.
 func TestAttentionMemory(t *testing.T) {
 	devices, err := cuda.Emulate("emulate,mem=256MiB,mode=meta")
 	if err != nil {

@@ -31,8 +31,9 @@ func (a *attentionInputs) options() map[string]tensor.AttentionOptions {
 	}
 }
 
-// The kernels and the composition return the same values, gradients and second gradients. This also
-// holds for keys and values that are broadcast. Both drop the same weights.
+// TestAttentionKernelsAndComposition checks that the kernels and the composition return the same
+// values, gradients and second gradients. This also holds for keys and values that are broadcast.
+// Both drop the same weights.
 func TestAttentionKernelsAndComposition(t *testing.T) {
 	for _, c := range []struct {
 		t   dtype.Type
@@ -77,8 +78,8 @@ func TestAttentionKernelsAndComposition(t *testing.T) {
 	}
 }
 
-// If the values are 0 and 1, the results show which weights the kernels dropped. The composition of
-// ops drops the same weights.
+// TestAttentionDropsTheSame checks that the kernels and the composition of ops drop the same
+// weights. If the values are 0 and 1, the results show which weights were dropped.
 func TestAttentionDropsTheSame(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		q, k, v := s.Randn(2, 3, 50, 4), s.Randn(2, 3, 40, 4), s.Typed(dtype.F32).Eye(40).Expand(2, 3, 40, 40)
@@ -95,8 +96,9 @@ func TestAttentionDropsTheSame(t *testing.T) {
 	}, tensor.Seed(6))
 }
 
-// The kernel reads parts of a projection in place. There is one primitive forward and one backward.
-// The heads of the result can be joined without a copy. Only the returned tensors stay in memory.
+// TestAttentionCopiesNothing checks that the kernel reads parts of a projection in place. There is
+// one primitive forward and one backward. The heads of the result can be joined without a copy.
+// Only the returned tensors stay in memory.
 func TestAttentionCopiesNothing(t *testing.T) {
 	d, err := device.OpenMeta("cpu", device.MetaConfig{})
 	if err != nil {

@@ -107,9 +107,9 @@ func autocastCases() []autocastCase {
 	return list
 }
 
-// The test runs every op of the registry under autocast to both types. The result has the type that
-// PyTorch's dispatcher chooses on CUDA, and the gradients have the types of the leaves. For an op
-// that PyTorch does not list, autocast changes nothing.
+// TestAutocastTypes runs every op of the registry under autocast to both types. The result has the
+// type that PyTorch's dispatcher chooses on CUDA, and the gradients have the types of the leaves.
+// For an op that PyTorch does not list, autocast changes nothing.
 func TestAutocastTypes(t *testing.T) {
 	text, err := os.ReadFile("testdata/autocast.json")
 	if err != nil {

@@ -123,7 +123,6 @@ func init() {
 	rowTables = append(rowTables, convRows)
 }
 
-// convRows returns the rows of the convolutions.
 func convRows() []row {
 	var rows []row
 	conv := func(o tensor.ConvOptions, in ...[]int) {

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A GPU makes the matrix of columns of a large image one band at a time. The CPU makes the whole
-// matrix. Values and gradients are equal, and the GPU needs less memory than the columns would
-// need.
+// TestConvolutionsInBands checks that a GPU makes the matrix of columns of a large image one band
+// at a time. The CPU makes the whole matrix. Values and gradients are equal, and the GPU needs less
+// memory than the columns would need.
 func TestConvolutionsInBands(t *testing.T) {
 	gpu := emulated(t)
 	conv := func(o tensor.ConvOptions) func(x, w, b *tensor.Tensor) *tensor.Tensor {
@@ -77,9 +77,9 @@ func TestConvolutionsInBands(t *testing.T) {
 	}
 }
 
-// The gradient of a max pool with overlapping windows is summed in float32 for 16-bit floats, for a
-// few samples at a time. On a GPU and on the CPU, it has the same bits as the float32 gradient,
-// rounded once.
+// TestMaxPoolInParts checks that the gradient of a max pool with overlapping windows is summed in
+// float32 for 16-bit floats, for a few samples at a time. On a GPU and on the CPU, it has the same
+// bits as the float32 gradient, rounded once.
 func TestMaxPoolInParts(t *testing.T) {
 	for _, d := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {

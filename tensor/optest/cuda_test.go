@@ -13,7 +13,6 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// emulated returns a GPU of the emulated driver.
 func emulated(t *testing.T) *cuda.Device {
 	t.Helper()
 	devices, err := cuda.Emulate("emulate,mem=64MiB")
@@ -70,7 +69,7 @@ func TestGoldenCUDA(t *testing.T) {
 var special = []float64{0, math.Copysign(0, -1), 1, -1, 0.5, -2.5, 0x1p-149, -0x1p-130, 0x1p-126, 1e-20, -1e20, math.MaxFloat32, -math.MaxFloat32,
 	math.Inf(1), math.Inf(-1), math.NaN(), 3, -7, 88.7, -104}
 
-// specialIntegers are limited to the range of the type.
+// Tests limit specialIntegers to the range of the operands' type.
 var specialIntegers = []float64{0, 1, -1, 2, -2, 3, 7, -8, 31, 32, 63, 64, 100, -128, math.MaxInt32, math.MinInt32, 1<<53 + 2, 1 << 62, math.MaxInt64, math.MinInt64}
 
 // sameBits compares the bytes of two tensors. It treats all NaNs as equal.
@@ -91,7 +90,8 @@ func sameBits(t *testing.T, what string, a, b *tt) {
 	}
 }
 
-// Results and gradients of elementwise ops have the same bits on every device.
+// TestSameBits checks that results and gradients of elementwise ops have the same bits on every
+// device.
 func TestSameBits(t *testing.T) {
 	gpu := emulated(t)
 	for _, e := range tensor.Declared() {
@@ -107,7 +107,7 @@ func TestSameBits(t *testing.T) {
 					d := e.Domain[min(k, len(e.Domain)-1)]
 					a := sample(random(e.Name, "bits"), typeOf(e, k, ty), d[0], d[1], 400)
 					copy(a.v[10*k:], special)
-					if k > 0 { // the shift pairs each special value with all other special values
+					if k > 0 { // shifted, to pair each special value with all others
 						for i := range special {
 							copy(a.v[i*len(special):], append(append([]float64(nil), special[i:]...), special[:i]...)[:min(len(special), 400-i*len(special))])
 						}
@@ -149,7 +149,7 @@ func TestSameBits(t *testing.T) {
 	}
 }
 
-// The same seed gives the same numbers on every device.
+// TestSameRandomNumbers checks that the same seed gives the same numbers on every device.
 func TestSameRandomNumbers(t *testing.T) {
 	gpu := emulated(t)
 	for _, ty := range []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16} {
@@ -176,7 +176,8 @@ func TestSameRandomNumbers(t *testing.T) {
 	}
 }
 
-// Casts between all types have the same bits on every device, including special values.
+// TestCasts checks that casts between all types have the same bits on every device, including
+// special values.
 func TestCasts(t *testing.T) {
 	gpu := emulated(t)
 	values := append(append([]float64(nil), special...), 255, 256, -129, 65504, 65520, 1e9, -3e9, 1<<40, 0x1p62, 0x1p63, -0x1p63, 0.9999, 2.5, -0.5, 3.4e38)

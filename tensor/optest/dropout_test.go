@@ -33,8 +33,9 @@ var dropouts = []struct {
 	{"FeatureAlphaDropout of vectors", (*tt).FeatureAlphaDropout, []int{70, 60}, 2, true},
 }
 
-// Every kind drops units with the given probability. A dropped element gets the value that the
-// formula of the kind says. Gradients and second gradients use the same mask.
+// TestDropouts checks that every kind drops units with the given probability. A dropped element
+// gets the value that the formula of the kind says. Gradients and second gradients use the same
+// mask.
 func TestDropouts(t *testing.T) {
 	const p = 0.3
 	for _, c := range dropouts {
@@ -85,7 +86,7 @@ func TestDropouts(t *testing.T) {
 	}
 }
 
-// Alpha dropout keeps a mean of 0 and a variance of 1.
+// TestAlphaDropoutKeepsMoments checks that alpha dropout keeps a mean of 0 and a variance of 1.
 func TestAlphaDropoutKeepsMoments(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for name, y := range map[string]*tt{"elements": s.Randn(1 << 16).AlphaDropout(0.2), "channels": s.Randn(1<<8, 1<<8, 2).FeatureAlphaDropout(0.4)} {
@@ -96,8 +97,8 @@ func TestAlphaDropoutKeepsMoments(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
-// The same seed drops the same elements on every device. Probability 0 drops nothing and makes no
-// copy. Probability 1 drops everything.
+// TestDropoutsOfASeed checks that the same seed drops the same elements on every device.
+// Probability 0 drops nothing and makes no copy. Probability 1 drops everything.
 func TestDropoutsOfASeed(t *testing.T) {
 	gpu := emulated(t)
 	for _, c := range dropouts {

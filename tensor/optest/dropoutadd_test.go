@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// DropoutAdd gives the same bits as Dropout followed by Add, in every mix of types. Its gradients
-// have the same bits too, even with CreateGraph. Both leave the generator in the same state.
+// TestDropoutAdd checks that DropoutAdd gives the same bits as Dropout followed by Add, in every
+// mix of types. Its gradients have the same bits too, even with CreateGraph. Both leave the
+// generator in the same state.
 func TestDropoutAdd(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -53,7 +54,8 @@ func TestDropoutAdd(t *testing.T) {
 	}
 }
 
-// DropoutAdd broadcasts its operands like Add. An error names a wrong operand.
+// TestDropoutAddOperands checks that DropoutAdd broadcasts its operands like Add. An error names a
+// wrong operand.
 func TestDropoutAddOperands(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, r := s.Ones(4, 3).RequiresGrad(), s.Ones(2, 1, 3).RequiresGrad()

@@ -194,8 +194,8 @@ func TestSecondDerivatives(t *testing.T) {
 	})
 }
 
-// The gradient of atan2 is 0 at the origin, and where both squares are too small for the type.
-// These are PyTorch 2.15's values.
+// TestAtan2AtTheOrigin checks that the gradient of atan2 is 0 at the origin, and where both squares
+// are too small for the type. These are PyTorch 2.15's values.
 func TestAtan2AtTheOrigin(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		zero := math.Copysign(0, -1)

@@ -26,7 +26,8 @@ var slack = map[string]func(x float64) float64{
 
 func constant(v float64) func(float64) float64 { return func(float64) float64 { return v } }
 
-// spec gives the dimensions and the layouts of operands, which are broadcast.
+// spec gives the dimensions and the layouts of the operands of a case. The operands are broadcast
+// together.
 type spec struct {
 	name string
 	dims [][]int // the dimensions of operand k are dims[k%len(dims)]

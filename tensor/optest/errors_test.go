@@ -14,13 +14,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// line is the source line of the latest mistake.
 var line int
 
 // here stores the number of its caller's line in the variable line. The mistake is on that line.
 func here() { _, _, line, _ = runtime.Caller(1) }
 
-// The test makes typical mistakes. Each error must name the op, its operands and the caller's line.
+// TestMistakes makes typical mistakes. Each error must name the op, its operands and the caller's
+// line.
 func TestMistakes(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		t.Run(dev.Info().Kind, func(t *testing.T) { mistakes(t, dev) })
@@ -188,7 +188,8 @@ func mistakes(t *testing.T, dev device.Device) {
 	})
 }
 
-// The error for operands on two devices names the op, both devices and the caller's line.
+// TestTwoDevices checks that the error for operands on two devices names the op, both devices and
+// the caller's line.
 func TestTwoDevices(t *testing.T) {
 	gpu := emulated(t)
 	tensor.Do(func(s *tensor.Scope) {

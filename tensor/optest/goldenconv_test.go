@@ -115,7 +115,7 @@ func init() {
 			sum := smoothRef(o, to, math.Abs)
 			return terms{out: sum(x.apply(finite)).v, grads: map[int][]float64{0: adjoint(sum, x.dims...)(absolute(arrayOf(*c.Out[0].Seed))).v}}
 		}
-		// Some weights are negative.
+		// Some weights are negative, so the terms are sums with the absolute weights.
 		x, to := viewed(c.In[0]), c.Out[0].F64.Shape[2:]
 		sum := resampleRef(o.Mode, to, o.Scale, o.AlignCorners, func(t float64) float64 { return math.Abs(keys(t)) })
 		return terms{out: sum(x.apply(finite)).v, grads: map[int][]float64{0: adjoint(sum, x.dims...)(absolute(arrayOf(*c.Out[0].Seed))).v}}
@@ -140,9 +140,9 @@ func gridOptions(a golden.Args) (o tensor.GridSampleOptions) {
 	return o
 }
 
-// gridTerms returns sums of the elements that are read, plus the error that a rounding of the place
-// causes. This error is a multiple of the largest element. For the gradient of places it also grows
-// with the size of the image.
+// gridTerms returns sums of the elements that are read, plus the error that the rounding of the
+// position causes. This error is a multiple of the largest element. For the gradient of positions
+// it also grows with the size of the image.
 func gridTerms(c golden.Case) terms {
 	x, grid := viewed(c.In[0]).apply(finite), viewed(c.In[1])
 	sum := func(x array) array { return gridRef(gridOptions(c.Args), math.Abs)([]array{x, grid}) }
@@ -190,7 +190,7 @@ func partOf(a golden.Args) func(values, indices *tt) *tt {
 }
 
 // pickTerms returns the [terms] of an op whose gradient adds up the result's gradients of
-// overlapping windows. 8 is a bound of such a sum.
+// overlapping windows. 8 is an upper bound of such a sum.
 func pickTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	if c.In[0].GradF64 != nil {

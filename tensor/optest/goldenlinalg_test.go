@@ -84,7 +84,8 @@ func init() {
 	goldenTerms["cross"] = crossTerms
 }
 
-// tolerances returns the tolerances for a rank: none, or the relative one and the absolute one.
+// tolerances returns the tolerances for a rank. There are none, or first the relative and then the
+// absolute tolerance.
 func tolerances(a golden.Args) []float64 {
 	if a.Has("tolerances") {
 		return a.Floats("tolerances")

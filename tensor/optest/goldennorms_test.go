@@ -164,7 +164,8 @@ func normTerms(c golden.Case) (t terms) {
 		each(x.dims, func(i int, idx []int) { db[affine(idx)] += seed.v[i] })
 		t.grads[2] = db
 	}
-	// The gradient of an expanded operand is the gradient of the view, so it needs no sum.
+	// No terms are added for an expanded operand: its gradient is the gradient of the view, which
+	// is not summed.
 	return t
 }
 

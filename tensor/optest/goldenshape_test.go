@@ -180,7 +180,7 @@ func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 }
 
 // maximaOf returns the greatest element of each group that a reduction over dims combines. It also
-// returns, for each group, the places of its elements.
+// returns, for each group, the positions of its elements.
 func maximaOf(x array, dims []int) (most []float64, places [][]int) {
 	dims = slices.DeleteFunc(slices.Clone(dims), func(d int) bool { return d == tensor.KeepDim })
 	if len(x.dims) == 0 {

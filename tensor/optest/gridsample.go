@@ -36,7 +36,7 @@ func gridRef(o tensor.GridSampleOptions, spread func(w float64) float64) func(x 
 		}
 		return at
 	}
-	kernel := func(d float64) float64 { // the weight at distance d from the place
+	kernel := func(d float64) float64 { // the weight at distance d from the position
 		switch o.Mode {
 		case tensor.GridNearest:
 			return 1
@@ -105,7 +105,7 @@ func init() {
 			sum := gridRef(c.o, math.Abs)
 			rows = append(rows, row{op: "grid_sample", methods: []string{"GridSample"}, in: [][]int{c.in, c.grid}, kernels: true,
 				call: func(x []*tt) *tt { return x[0].GridSample(x[1], c.o) }, ref: gridRef(c.o, func(w float64) float64 { return w }),
-				terms: func(x []array) array { // the rounding error of the place counts too
+				terms: func(x []array) array { // the rounding error of the position counts too
 					top := 0.0
 					for _, v := range x[0].v {
 						top = math.Max(top, math.Abs(v))

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The frequencies of hard samples follow the logits. The gradient of a hard sample is the gradient
-// of the soft sample with the same noise.
+// TestGumbelSoftmax checks that the frequencies of hard samples follow the logits. The gradient of
+// a hard sample is the gradient of the soft sample with the same noise.
 func TestGumbelSoftmax(t *testing.T) {
 	gpu := emulated(t)
 	tensor.Do(func(s *tensor.Scope) {
@@ -70,7 +70,7 @@ func TestGumbelSoftmax(t *testing.T) {
 	}, tensor.Seed(8))
 }
 
-// The slopes and the biases of ALiBi are the same as in the authors' code.
+// TestALiBi checks that the slopes and the biases of ALiBi are the same as in the authors' code.
 func TestALiBi(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, c := range []struct {

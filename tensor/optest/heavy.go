@@ -46,13 +46,12 @@ func (r *row) String() string {
 // float64.
 var floatTypes = []dtype.Type{dtype.F64, dtype.F32, dtype.BF16, dtype.F16}
 
-// secondOrder reports whether second derivatives are walked. An op that rounds its result to
+// secondOrder reports whether the walk checks second derivatives. An op that rounds its result to
 // another type has none, because differences in float64 do not contain that rounding.
 func (r *row) secondOrder() bool {
 	return !r.noGrad && (r.result == dtype.Invalid || r.result == dtype.F64) && r.leaves() > 0
 }
 
-// floats returns the floating point types that the op accepts.
 func (r *row) floats() []dtype.Type {
 	if r.only != nil {
 		return r.only

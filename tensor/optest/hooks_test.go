@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Hooks run in the same order and receive the same values as in torch. The expected numbers are
-// results of PyTorch 2.15.
+// TestHooks checks that hooks run in the same order and receive the same values as in torch. The
+// expected numbers are results of PyTorch 2.15.
 func TestHooks(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		leaf := func() *tt { return s.From([]float32{1, 2, 3}).RequiresGrad() }
@@ -170,8 +170,8 @@ func TestHooks(t *testing.T) {
 	})
 }
 
-// Several goroutines may register, remove and run hooks at the same time. They may also use a view
-// whose base was changed in place.
+// TestHooksAtOnce checks that several goroutines may register, remove and run hooks at the same
+// time. They may also use a view whose base was changed in place.
 func TestHooksAtOnce(t *testing.T) {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	y := x.MulScalar(1)
@@ -197,8 +197,8 @@ func TestHooksAtOnce(t *testing.T) {
 	}
 }
 
-// Gradients walks only the paths to its inputs. Nodes outside these paths are not computed, and may
-// already be freed.
+// TestOnlyNeededPaths checks that Gradients walks only the paths to its inputs. Nodes outside these
+// paths are not computed, and may already be freed.
 func TestOnlyNeededPaths(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		var calls []string
@@ -246,8 +246,8 @@ func (f *counted) VJP(c *tensor.Context, g *tt) []*tt {
 	return []*tt{g.MulScalar(1), g.MulScalar(1)}
 }
 
-// With a hundred thousand nodes no function recurses, and the time grows linearly with the number
-// of nodes.
+// TestDeepGraphs checks that with a hundred thousand nodes no function recurses, and the time grows
+// linearly with the number of nodes.
 func TestDeepGraphs(t *testing.T) {
 	n := 100_000
 	if testing.Short() { // the race detector is slow

@@ -34,7 +34,7 @@ func onDeviceOf(x *tt, ix []any) []any {
 // span is a range with start, stop and step, which are within the dimension.
 type span struct{ start, stop, step int }
 
-// placesOf returns the shape of x[ix…], and the places of its elements in x. It implements the
+// placesOf returns the shape of x[ix…], and the positions of its elements in x. It implements the
 // rules of NumPy's manual directly, one element at a time. An index outside the dimension is an
 // error.
 func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
@@ -265,7 +265,7 @@ func indexRows() []row {
 	bits := func(dims []int, v ...float64) boolArray { return boolArray{dims, v} }
 	for _, c := range []struct {
 		ix    []any
-		apart bool  // no place occurs twice
+		apart bool  // no element is selected twice
 		value []int // shape of the value to put; nil for none
 	}{
 		{[]any{1, span{0, 3, 2}}, true, []int{4}},

@@ -72,9 +72,9 @@ func TestIndexMistakes(t *testing.T) {
 	}
 }
 
-// Indexing with ints, ranges, Ellipsis and NewAxis returns views that share memory, including views
-// of views. Indexing with tensors returns copies. Every form of assignment writes the memory itself
-// and raises the version.
+// TestIndexViewsAndAssignments checks that indexing with ints, ranges, Ellipsis and NewAxis returns
+// views that share memory, including views of views. Indexing with tensors returns copies. Every
+// form of assignment writes the memory itself and raises the version.
 func TestIndexViewsAndAssignments(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -160,8 +160,9 @@ func places(x *tt, is func(v float64) bool) (at []int) {
 	return at
 }
 
-// An assignment is part of a graph: the overwritten values receive no gradient, and the assigned
-// values receive their gradient. Backward refuses a tensor that was saved before the assignment.
+// TestAssignmentsInAGraph checks that an assignment is part of a graph: the overwritten values
+// receive no gradient, and the assigned values receive their gradient. Backward refuses a tensor
+// that was saved before the assignment.
 func TestAssignmentsInAGraph(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w, v := s.From([]float64{1, 2, 3, 4}).RequiresGrad(), s.From([]float64{10, 20}).RequiresGrad()

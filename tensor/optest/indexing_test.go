@@ -21,7 +21,6 @@ type mistake struct {
 	says  []string
 }
 
-// checkMistakes checks the kind, the words and the line of each error.
 func checkMistakes(t *testing.T, file string, list []mistake) {
 	for _, c := range list {
 		t.Run(c.name, func(t *testing.T) {
@@ -103,8 +102,9 @@ func TestScatterMistakes(t *testing.T) {
 	}
 }
 
-// An in-place op without a gradient writes the memory itself, also through views, and raises the
-// version. If it reads from the same memory, it reads before it writes.
+// TestScatterInPlaceMemory checks that an in-place op without a gradient writes the memory itself,
+// also through views, and raises the version. If it reads from the same memory, it reads before it
+// writes.
 func TestScatterInPlaceMemory(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -138,8 +138,8 @@ func TestScatterInPlaceMemory(t *testing.T) {
 	}
 }
 
-// An in-place op may change a result that has a gradient. The graph continues from the changed
-// value.
+// TestScatterInPlaceGraph checks that an in-place op may change a result that has a gradient. The
+// graph continues from the changed value.
 func TestScatterInPlaceGraph(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w, v := s.From([]float64{1, 2, 3, 4}).RequiresGrad(), s.From([]float64{10, 20}).RequiresGrad()
@@ -165,8 +165,9 @@ func TestScatterInPlaceGraph(t *testing.T) {
 	})
 }
 
-// If several values go to the same place, the last one wins, on every device and in each form of
-// the kernel. Each value receives the gradient of the place.
+// TestScatterLastWins checks that if several values are written to the same element, the last one
+// wins, on every device and in each form of the kernel. Each value receives the gradient of that
+// element.
 func TestScatterLastWins(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {

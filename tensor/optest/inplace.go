@@ -55,7 +55,6 @@ var inPlaceForms = append(unaryInPlace, []inPlaceForm{
 	pairForm("BitwiseXor", true, (*tt).BitwiseXor, (*tt).BitwiseXorInPlace),
 }...)
 
-// types lists the types of the walk for a form.
 func (f *inPlaceForm) types() []dtype.Type {
 	if f.integer {
 		return []dtype.Type{dtype.I64, dtype.U8, dtype.Bool}
@@ -156,7 +155,6 @@ func (w *walk) inPlace(t reporter, s *tensor.Scope, name string, f *inPlaceForm,
 	w.sameGradients(t, name+" second order", ty, leaves, again(got), again(want))
 }
 
-// sameGradients compares the gradients of the in-place form with those of the plain form.
 func (w *walk) sameGradients(t reporter, name string, ty dtype.Type, leaves, have, should []*tt) {
 	t.Helper()
 	for k := range have {

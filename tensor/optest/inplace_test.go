@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An in-place op with a gradient makes a new node for its result. The changed tensor and its views
-// move to that node, as in PyTorch. All other handles of the memory are stale. Using one is an
-// error, because its gradient would be wrong.
+// TestStaleHandles checks that an in-place op with a gradient makes a new node for its result. The
+// changed tensor and its views move to that node, as in PyTorch. All other handles of the memory
+// are stale. Using one is an error, because its gradient would be wrong.
 func TestStaleHandles(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float32{1, 2, 3, 4}).RequiresGrad()
@@ -109,7 +109,6 @@ func (p *program) view() int {
 	return len(p.views) - 1
 }
 
-// step changes a view in place.
 func (p *program) step() {
 	k := p.view()
 	v, at := p.views[k], p.places[k]
@@ -188,8 +187,8 @@ func TestInPlaceViews(t *testing.T) {
 	})
 }
 
-// In-place products save the factor that their gradient needs. Both operands may be the same
-// tensor.
+// TestInPlaceOfItself checks that in-place products save the factor that their gradient needs. Both
+// operands may be the same tensor.
 func TestInPlaceOfItself(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float64{1, 2, 3}).RequiresGrad()
@@ -227,7 +226,7 @@ func TestInPlaceOfItself(t *testing.T) {
 	})
 }
 
-// From keeps the graph of a tensor: its result is not a constant.
+// TestFromKeepsGraph checks that From keeps the graph of a tensor: its result is not a constant.
 func TestFromKeepsGraph(t *testing.T) {
 	w := tensor.From([]float32{1, 2}).RequiresGrad()
 	defer w.Free()
@@ -241,7 +240,7 @@ func TestFromKeepsGraph(t *testing.T) {
 	}
 }
 
-// If an input is named twice, Gradients returns its gradient twice.
+// TestInputTwice checks that if an input is named twice, Gradients returns its gradient twice.
 func TestInputTwice(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float32{1, 2}).RequiresGrad()
@@ -259,8 +258,8 @@ func TestInputTwice(t *testing.T) {
 	})
 }
 
-// In-place ops and gradients are right for views whose bases are freed, belong to another scope, or
-// repeat elements.
+// TestInPlaceViewsAndScopes checks that in-place ops and gradients are right for views whose bases
+// are freed, belong to another scope, or repeat elements.
 func TestInPlaceViewsAndScopes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float64{1, 2, 3}).RequiresGrad()
@@ -293,7 +292,8 @@ func TestInPlaceViewsAndScopes(t *testing.T) {
 		grad(u, 2, 8, 6)
 		z := x.MulScalar(1)
 		e := z.Expand(2, 3)
-		// e repeats the elements of z. Its row that changes in place is z itself.
+		// The tensor e is z, expanded: each of its rows is z itself, also the row that changes in
+		// place.
 		e.Select(0, 0).MulScalarInPlace(3)
 		grad(e, 6, 6, 6)
 		grad(z, 3, 3, 3)

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The test compares division and shifts of int64 and int8 with Go's results. It covers the limits,
-// numbers that float64 cannot hold, and division by zero.
+// TestIntegers compares division and shifts of int64 and int8 with Go's results. It covers the
+// limits, numbers that float64 cannot hold, and division by zero.
 func TestIntegers(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	odd := []int64{0, 1, -1, 2, -2, 3, -3, 7, 10, -10, 1 << 31, -1 << 31, 1<<53 - 1, 1<<53 + 1, -1<<53 - 1, 1 << 62, 1<<62 + 1, -1<<62 - 1, math.MaxInt64, math.MinInt64, math.MaxInt64 - 1, math.MinInt64 + 1}
@@ -109,8 +109,9 @@ func TestIntegers(t *testing.T) {
 	})
 }
 
-// A number may exceed the range of an integer type. An op refuses such a number as a value to store
-// or as a limit. In arithmetic the number wraps like the type. PyTorch 2.15 has both rules.
+// TestNumbersBeyondIntegers checks numbers that exceed the range of an integer type. An op refuses
+// such a number as a value to store or as a limit. In arithmetic the number wraps like the type.
+// PyTorch 2.15 has both rules.
 func TestNumbersBeyondIntegers(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		x := s.From([]int64{1, 100, -3})

@@ -275,7 +275,6 @@ func ropeRows() []row {
 	return rows
 }
 
-// formRows returns the rows of bilinear forms and softmin.
 func formRows() []row {
 	bilinear := func(x []array) array {
 		n := len(x[0].dims)

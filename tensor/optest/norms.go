@@ -45,7 +45,6 @@ func scaled(y array, in []array, key func(idx []int) int) array {
 
 func channelOf(idx []int) int { return idx[1] }
 
-// normRows returns the rows of the normalisations.
 func normRows() []row {
 	var rows []row
 	add := func(op, method string, in [][]int, call func(x []*tt) *tt, ref func(x []array) array) {

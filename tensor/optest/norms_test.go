@@ -70,8 +70,8 @@ func bothDevices(t *testing.T, f func(s *tensor.Scope, dev device.Device)) {
 	}
 }
 
-// Running statistics change in place and raise their versions. A gradient that is computed after
-// the next batch still uses the old statistics.
+// TestRunningStatistics checks that running statistics change in place and raise their versions. A
+// gradient that is computed after the next batch still uses the old statistics.
 func TestRunningStatistics(t *testing.T) {
 	bothDevices(t, func(s *tensor.Scope, dev device.Device) {
 		x := s.From([][]float32{{1, 10}, {2, 30}, {6, 20}})
@@ -107,8 +107,8 @@ func TestRunningStatistics(t *testing.T) {
 	})
 }
 
-// Norms of 16-bit floats are computed in float32 and rounded once, with weights of either type. The
-// gradients have the types of the operands.
+// TestHalfNorms checks that norms of 16-bit floats are computed in float32 and rounded once, with
+// weights of either type. The gradients have the types of the operands.
 func TestHalfNorms(t *testing.T) {
 	bothDevices(t, func(s *tensor.Scope, dev device.Device) {
 		for _, typ := range []dtype.Type{dtype.F16, dtype.BF16} {
@@ -150,7 +150,8 @@ func TestHalfNorms(t *testing.T) {
 	})
 }
 
-// Several workers share the reduction of a long row. The numbers and the gradients stay the same.
+// TestLongRows checks that several workers share the reduction of a long row. The numbers and the
+// gradients stay the same.
 func TestLongRows(t *testing.T) {
 	bothDevices(t, func(s *tensor.Scope, dev device.Device) {
 		const n = 1<<14 + 3

@@ -148,7 +148,7 @@ const (
 // first entry of a and changes a to match.
 func (w *walk) put(s *tensor.Scope, a *array, t dtype.Type, l layout) *tensor.Tensor {
 	n, home := len(a.dims), w.dev
-	if !home.Info().Host { // an emulated device casts slowly
+	if !home.Info().Host { // cast on the host, because an emulated device casts slowly
 		home = hostDevice()
 	}
 	host := func(a array) *tensor.Tensor {

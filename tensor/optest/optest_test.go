@@ -38,8 +38,8 @@ func TestEveryOpIsWalked(t *testing.T) {
 	}
 }
 
-// Types of operands are promoted by the rules of torch.result_type in PyTorch 2.15. A tensor of
-// rank 0 affects the type less than a tensor of rank 1.
+// TestPromotion checks that types of operands are promoted by the rules of torch.result_type in
+// PyTorch 2.15. A tensor of rank 0 affects the type less than a tensor of rank 1.
 func TestPromotion(t *testing.T) {
 	const b, u8, i8, i32, i64, f16, bf16, f32, f64 = dtype.Bool, dtype.U8, dtype.I8, dtype.I32, dtype.I64, dtype.F16, dtype.BF16, dtype.F32, dtype.F64
 	for _, c := range []struct {
@@ -65,7 +65,7 @@ func TestPromotion(t *testing.T) {
 	}
 }
 
-// Only the class of a number affects promotion.
+// TestNumbersPromote checks that only the class of a number affects promotion.
 func TestNumbersPromote(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		truth := s.From([]bool{true, false})
@@ -91,8 +91,8 @@ func TestNumbersPromote(t *testing.T) {
 	})
 }
 
-// The test checks powers at the ends of their domain, by the rules of PyTorch's pow_backward_self
-// and pow_backward_exponent.
+// TestPowAtZero checks powers at the ends of their domain, by the rules of PyTorch's
+// pow_backward_self and pow_backward_exponent.
 func TestPowAtZero(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	for _, c := range []struct{ x, y, v, dx, dy float64 }{
@@ -112,8 +112,9 @@ func TestPowAtZero(t *testing.T) {
 	}
 }
 
-// A float32 power and its derivatives use an exponent exactly, even if float32 cannot represent it.
-// Far from x = 1, rounding the exponent would change the result by ln(x) times the rounding error.
+// TestFractionalPowers checks that a float32 power and its derivatives use an exponent exactly,
+// even if float32 cannot represent it. Far from x = 1, rounding the exponent would change the
+// result by ln(x) times the rounding error.
 func TestFractionalPowers(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		near := func(what string, got *tt, p float64, in []float32, want func(x float64) float64) {

@@ -38,7 +38,7 @@ func (c wrongUse) check(t *testing.T) {
 	}
 }
 
-// Every device reports the mistakes in a scan.
+// TestScanMistakes checks that every device reports wrong calls of scans.
 func TestScanMistakes(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -61,7 +61,8 @@ func TestScanMistakes(t *testing.T) {
 	}
 }
 
-// A sum of many 16-bit or float32 numbers has no rounding error except the rounding of the result.
+// TestLongSums checks that a sum of many 16-bit or float32 numbers has no rounding error except the
+// rounding of the result.
 func TestLongSums(t *testing.T) {
 	const n = 5000
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
@@ -83,7 +84,7 @@ func TestLongSums(t *testing.T) {
 	}
 }
 
-// Every device reports the mistakes in sorting and searching.
+// TestSortMistakes checks that every device reports wrong calls of sorting and searching ops.
 func TestSortMistakes(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -143,8 +144,8 @@ func TestSortMistakes(t *testing.T) {
 	}
 }
 
-// The host finds the same runs of equal elements as the composition, for all types, strided
-// tensors, NaN, and zeros of both signs.
+// TestRunsOnTheHost checks that the host finds the same runs of equal elements as the composition,
+// for all types, strided tensors, NaN, and zeros of both signs.
 func TestRunsOnTheHost(t *testing.T) {
 	nan, zero := math.NaN(), math.Copysign(0, -1)
 	all := func(o ...tensor.Option) (out []*tt) {
@@ -179,8 +180,8 @@ func TestRunsOnTheHost(t *testing.T) {
 	}
 }
 
-// Bincount on the host returns the same counts as the composition, for all integer types and
-// strides.
+// TestBincountOnTheHost checks that Bincount on the host returns the same counts as the
+// composition, for all integer types and strides.
 func TestBincountOnTheHost(t *testing.T) {
 	all := func(o ...tensor.Option) (out []*tt) {
 		tensor.Do(func(s *tensor.Scope) {

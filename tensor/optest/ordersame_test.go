@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A GPU sorts long rows into the same order as the CPU, bit for bit. Results that follow from the
-// order are the same too: values, places, unique elements, and sums that are exact in every order.
+// TestOrderSameBits checks that a GPU sorts long rows into the same order as the CPU, bit for bit.
+// Results that follow from the order are the same too: values, positions, unique elements, and sums
+// that are exact in every order.
 func TestOrderSameBits(t *testing.T) {
 	gpu := emulated(t)
 	for k, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F16, dtype.F64, dtype.I64, dtype.I16, dtype.U8, dtype.Bool} {
@@ -37,7 +38,7 @@ func TestOrderSameBits(t *testing.T) {
 			if y.Type() != typ {
 				t.Fatalf("it is %v, want %v", y.Type(), typ)
 			}
-			if typ.Size() == 4 { // the elements of a row are not neighbours
+			if typ.Size() == 4 { // the elements of a row are not adjacent in memory
 				x, y = x.T().Contiguous().T(), y.T().Contiguous().T()
 			}
 			for _, descending := range []bool{false, true} {
@@ -68,8 +69,9 @@ func TestOrderSameBits(t *testing.T) {
 	}
 }
 
-// The gradient of an embedding table has the same bits on a GPU, even if one token occurs in most
-// positions. Both devices add the gradients in the order of the positions.
+// TestEmbeddingGradientSameBits checks that the gradient of an embedding table has the same bits on
+// a GPU, even if one token occurs in most positions. Both devices add the gradients in the order of
+// the positions.
 func TestEmbeddingGradientSameBits(t *testing.T) {
 	gpu := emulated(t)
 	const rows, tokens, width = 300, 3000, 24

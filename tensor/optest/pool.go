@@ -9,8 +9,9 @@ import (
 )
 
 // windowRef applies f to each window in the last rank dimensions of x, which are the spatial ones.
-// The first argument of f holds the elements of a window. The second holds their places in the
-// flattened spatial dimensions. The third is the number of places that are inside the padded input.
+// The first argument of f holds the elements of a window. The second holds their positions in the
+// flattened spatial dimensions. The third is the number of positions that are inside the padded
+// input.
 func windowRef(x array, rank int, o tensor.MaxPoolOptions, f func(v []float64, at []int, wide int) float64) array {
 	kernel, dil, pad := sizes(rank, o.Kernel, 0), sizes(rank, o.Dilation, 1), sizes(rank, o.Padding, 0)
 	stride := sizes(rank, o.Stride, 0)
@@ -159,7 +160,6 @@ func adjoint(f func(x array) array, dims ...int) func(y array) array {
 
 func init() { rowTables = append(rowTables, poolRows) }
 
-// poolRows returns the rows of the pools and of the ops that make columns of windows.
 func poolRows() []row {
 	var rows []row
 	add := func(op string, methods []string, in []int, exact bool, call func(x *tt) *tt, ref func(x array) array) {
@@ -184,7 +184,7 @@ func poolRows() []row {
 	maxOf(1, []int{2, 6}, tensor.MaxPoolOptions{Kernel: []int{2}, Dilation: []int{2}, Stride: []int{1}})
 	maxOf(2, []int{2, 2, 5, 4}, tensor.MaxPoolOptions{Kernel: []int{2}})
 	maxOf(2, []int{1, 5, 5}, tensor.MaxPoolOptions{Kernel: []int{3, 2}, Stride: []int{2, 3}, Padding: []int{1, 0}, CeilMode: true})
-	// This window is large enough for a reduction.
+	// This window is so large that a reduction finds its maximum.
 	maxOf(2, []int{1, 1, 10, 8}, tensor.MaxPoolOptions{Kernel: []int{10, 8}})
 	for i := range rows[len(rows)-3:] {
 		// The rows above check gradients. Central differences for so many elements would be slow.

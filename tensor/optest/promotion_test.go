@@ -170,7 +170,6 @@ func TestPromotionIsTorchs(t *testing.T) {
 	}
 }
 
-// typeNamed returns the type with PyTorch's name.
 func typeNamed(t *testing.T, name json.RawMessage) dtype.Type {
 	t.Helper()
 	for _, ty := range dtype.Types() {
@@ -232,9 +231,9 @@ func equalBits(a, b *tt) bool {
 	return true
 }
 
-// Casts between all types, and overflowing integers, give the same bits as PyTorch on every device.
-// C does not define casts of floats outside the range of an integer type. TestCasts checks those
-// casts.
+// TestCastsAndOverflowAreTorchs checks that casts between all types, and overflowing integers, give
+// the same bits as PyTorch on every device. C does not define casts of floats outside the range of
+// an integer type. TestCasts checks those casts.
 func TestCastsAndOverflowAreTorchs(t *testing.T) {
 	p := readPromotions(t)
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {

@@ -85,7 +85,8 @@ func same(t *rapid.T, what string, x *tt, a array) {
 	}
 }
 
-// A chain of views has the same values as its copy, even if it is an operand of ops.
+// TestViewsReadAsCopies checks that a chain of views has the same values as its copy, even if it is
+// an operand of ops.
 func TestViewsReadAsCopies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -104,8 +105,8 @@ func TestViewsReadAsCopies(t *testing.T) {
 	})
 }
 
-// The gradient of Σ seed·view adds the seed to the places that the view reads. So the gradient of a
-// view is the adjoint of the view.
+// TestViewGradientsAreAdjoint checks that the gradient of Σ seed·view adds the seed to the elements
+// that the view reads. So the gradient of a view is the adjoint of the view.
 func TestViewGradientsAreAdjoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -149,7 +150,8 @@ func TestPermuteInverse(t *testing.T) {
 	})
 }
 
-// A sum over several dimensions is equal to sums over one dimension after the other, in any order.
+// TestSumOrder checks that a sum over several dimensions is equal to sums over one dimension after
+// the other, in any order.
 func TestSumOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -178,7 +180,7 @@ func TestSumOrder(t *testing.T) {
 	})
 }
 
-// Cat joins the parts of Narrow. Stack joins the parts of Select.
+// TestCatOfParts checks that Cat joins the parts of Narrow. Stack joins the parts of Select.
 func TestCatOfParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -209,7 +211,8 @@ func TestCatOfParts(t *testing.T) {
 	})
 }
 
-// A write through a view changes the tensor and its other views, and nothing else.
+// TestWritesThroughViews checks that a write through a view changes the tensor and its other views,
+// and nothing else.
 func TestWritesThroughViews(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -219,7 +222,8 @@ func TestWritesThroughViews(t *testing.T) {
 			for i := range places.v {
 				places.v[i] = float64(i)
 			}
-			// v is a view: neither Permute nor Narrow copies. p holds the places in x that v reads.
+			// v is a view: neither Permute nor Narrow copies. p holds the positions in x that v
+			// reads.
 			v, p := x, places
 			for range rapid.IntRange(1, 3).Draw(t, "views") {
 				d := rapid.IntRange(0, len(p.dims)-1).Draw(t, "dim")

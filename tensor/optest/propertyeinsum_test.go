@@ -43,8 +43,8 @@ func loops(in []string, out string, sizes map[byte]int, x []array) array {
 	return y
 }
 
-// Einsum returns the same result as plain loops, for any letters in any order, repeated or not. Its
-// gradients are its adjoints.
+// TestEinsumIsLoops checks that Einsum returns the same result as plain loops, for any letters in
+// any order, repeated or not. Its gradients are its adjoints.
 func TestEinsumIsLoops(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := map[byte]int{}
@@ -110,7 +110,7 @@ func withLoops(t *rapid.T, eq string, operands []string, out string, sizes map[b
 	})
 }
 
-// Cat and Stack join the parts of Split, SplitSizes, Chunk and Unbind.
+// TestCatOfSplit checks that Cat and Stack join the parts of Split, SplitSizes, Chunk and Unbind.
 func TestCatOfSplit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -136,8 +136,8 @@ func TestCatOfSplit(t *testing.T) {
 	})
 }
 
-// An op on a view has the same values and gradients as the op on a copy of the view. The test draws
-// ops of every kind.
+// TestOpsOnViewsAreThoseOnCopies checks that an op on a view has the same values and gradients as
+// the op on a copy of the view. The test draws ops of every kind.
 func TestOpsOnViewsAreThoseOnCopies(t *testing.T) {
 	ops := map[string]func(x *tt) *tt{
 		"gelu": (*tt).Gelu, "sum": func(x *tt) *tt { return x.Sum(-1) }, "prod": func(x *tt) *tt { return x.Prod(0) }, "softmax": func(x *tt) *tt { return x.Softmax(0) },

@@ -81,8 +81,9 @@ func drawIndex(t *rapid.T, dims []int) (ix []any) {
 	return ix
 }
 
-// Index reads, and IndexPut writes, the same places as a plain loop, in any layout. An index that
-// the loop refuses is an error. The gradient of Index adds its seed to these places.
+// TestIndexIsTheLoop checks that Index reads, and IndexPut writes, the same elements as a plain
+// loop, in any layout. An index that the loop refuses is an error. The gradient of Index adds its
+// seed to these elements.
 func TestIndexIsTheLoop(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		t.Run(dev.Info().Kind, func(t *testing.T) {
@@ -110,7 +111,7 @@ func indexIsTheLoop(t *rapid.T, m tensor.Maker) {
 	})
 	if wrong != nil || len(shape) > 8 {
 		var e *tensor.Error
-		// an empty result uses no index
+		// If the result is empty, the index is not read, so a wrong index is no error.
 		if !errors.As(err, &e) && (err != nil || y.Size() > 0) {
 			t.Fatalf("%v of %v: error %v, want one like %v", args, a.dims, err, wrong)
 		}

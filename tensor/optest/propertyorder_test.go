@@ -77,8 +77,8 @@ func on(t *testing.T, check func(t *rapid.T, dev device.Device, s *tensor.Scope)
 	}
 }
 
-// Sorting permutes and orders the elements, and equal elements keep their order. TopK returns the
-// first elements of that order.
+// TestSortedOrder checks that sorting permutes and orders the elements, and equal elements keep
+// their order. TopK returns the first elements of that order.
 func TestSortedOrder(t *testing.T) {
 	on(t, func(t *rapid.T, dev device.Device, s *tensor.Scope) {
 		ty := rapid.SampledFrom(dtype.Types()).Draw(t, "type")
@@ -118,7 +118,8 @@ func TestSortedOrder(t *testing.T) {
 	})
 }
 
-// A binary search finds the places that package sort finds, in sorted rows without NaN.
+// TestSearchedPlaces checks that a binary search in sorted rows without NaN finds the positions
+// that package sort finds.
 func TestSearchedPlaces(t *testing.T) {
 	on(t, func(t *rapid.T, dev device.Device, s *tensor.Scope) {
 		v := drawRow(t, dtype.F32, lengthsOf(dev)...)
@@ -136,7 +137,8 @@ func TestSearchedPlaces(t *testing.T) {
 	})
 }
 
-// Diff undoes CumSum, and the sums of parts add up to the sum of the whole.
+// TestSumsOfDifferences checks that Diff undoes CumSum, and the sums of parts add up to the sum of
+// the whole.
 func TestSumsOfDifferences(t *testing.T) {
 	on(t, func(t *rapid.T, dev device.Device, s *tensor.Scope) {
 		ty := rapid.SampledFrom([]dtype.Type{dtype.I64, dtype.I32, dtype.U8, dtype.Bool, dtype.F64, dtype.F32}).Draw(t, "type")
@@ -167,8 +169,8 @@ func TestSumsOfDifferences(t *testing.T) {
 	})
 }
 
-// Unique returns its elements in order, and the inverse maps each element to the equal element of
-// the result.
+// TestDistinctElements checks that Unique returns its elements in order, and the inverse maps each
+// element to the equal element of the result.
 func TestDistinctElements(t *testing.T) {
 	on(t, func(t *rapid.T, dev device.Device, s *tensor.Scope) {
 		v := drawRow(t, dtype.I32, lengthsOf(dev)...)

@@ -19,7 +19,8 @@ func moments(v []float64) (mean, std float64) {
 	return mean, math.Sqrt(std)
 }
 
-// Random numbers lie in their range, in every type, and have the moments of their distribution.
+// TestDistributions checks that random numbers lie in their range, in every type, and have the
+// moments of their distribution.
 func TestDistributions(t *testing.T) {
 	const n = 1 << 16
 	tensor.Do(func(s *tensor.Scope) {
@@ -79,8 +80,8 @@ func TestDistributions(t *testing.T) {
 	}, tensor.Seed(5))
 }
 
-// Random numbers depend only on the seed and on the numbers drawn before. The gradient of dropout
-// uses the mask of the result.
+// TestDrawing checks that random numbers depend only on the seed and on the numbers drawn before.
+// The gradient of dropout uses the mask of the result.
 func TestDrawing(t *testing.T) {
 	draw := func(seed uint64, f func(s *tensor.Scope) *tt) (v []float64) {
 		tensor.Do(func(s *tensor.Scope) { v = f(s).Floats() }, tensor.Seed(seed))

@@ -50,7 +50,6 @@ var reduceSpecs = []reduceSpec{
 
 const smallReduce = 8
 
-// reducible reports whether a reduction has a gradient.
 func reducible(r *tensor.Reduction) bool { return !arg(r) && !r.Count && !r.Truth }
 
 func arg(r *tensor.Reduction) bool { return r.Kind == device.ArgMax || r.Kind == device.ArgMin }
@@ -104,7 +103,7 @@ func applyReduction(r *tensor.Reduction, x *tt, dims ...int) *tt {
 }
 
 // groupsOf returns, for each element of a reduction's result, the elements that it combines, in
-// order, and their places.
+// order, and their positions.
 func groupsOf(x array, over []int) (dims []int, groups [][]float64, places [][]int) {
 	kept := slices.Clone(x.dims)
 	for i := range kept {

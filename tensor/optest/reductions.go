@@ -244,7 +244,6 @@ func einsumRef(eq string) func(x []array) array {
 	}
 }
 
-// unitRows divides each row of a matrix by its length.
 func unitRows(x array) array {
 	length := along(x, []int{1}, normRef(2))
 	return arrayOfFunc(x.dims, func(i []int) float64 { return x.at(i...) / length.v[i[0]] })

@@ -125,7 +125,6 @@ func smoothRef(o tensor.InterpolateOptions, newSizes []int, factor func(w float6
 
 func init() { rowTables = append(rowTables, resampleRows) }
 
-// resampleRows returns the rows of interpolation and shuffles.
 func resampleRows() []row {
 	var rows []row
 	for _, c := range []struct {

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// One launch rotates the features, both forward and backward, with the same bits on every device. A
-// second launch makes the angles if they are not given. A third launch copies the features that are
-// not rotated.
+// TestRoPELaunches checks that one launch rotates the features, both forward and backward, with the
+// same bits on every device. A second launch makes the angles if they are not given. A third launch
+// copies the features that are not rotated.
 func TestRoPELaunches(t *testing.T) {
 	dev := emulated(t)
 	launches := func(f func()) uint64 {

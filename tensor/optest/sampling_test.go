@@ -111,7 +111,7 @@ func TestSampling(t *testing.T) {
 	}, tensor.Seed(5))
 }
 
-// The same seed draws the same numbers on every device.
+// TestSameSamples checks that the same seed draws the same numbers on every device.
 func TestSameSamples(t *testing.T) {
 	gpu := emulated(t)
 	run := func(dev device.Device) (out []*tt) {
@@ -131,8 +131,8 @@ func TestSameSamples(t *testing.T) {
 	}
 }
 
-// An op that draws random numbers into a result is recorded like Fill: the gradient of the old
-// values is 0. The result may be a leaf, but not a view of a leaf.
+// TestDrawingOverResults checks that an op that draws random numbers into a result is recorded like
+// Fill: the gradient of the old values is 0. The result may be a leaf, but not a view of a leaf.
 func TestDrawingOverResults(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		for name, c := range map[string]struct {
@@ -171,8 +171,9 @@ func TestDrawingOverResults(t *testing.T) {
 	})
 }
 
-// Several draws with replacement never take a class without probability, whatever else is in the
-// row, and the frequencies are right for probabilities of all sizes.
+// TestSeveralDraws checks that several draws with replacement never take a class without
+// probability, whatever else is in the row, and the frequencies are right for probabilities of all
+// sizes.
 func TestSeveralDraws(t *testing.T) {
 	const n = 1 << 14
 	inf, nan := math.Inf(1), math.NaN()

@@ -32,8 +32,8 @@ func fullIndex(index array, axis int, dims []int) array {
 	return index.reshape(ones...).expand(to)
 }
 
-// intoRef combines src into x by index along axis. combine combines the elements of one place, in
-// order. If self is true, these include the element of x.
+// intoRef combines src with the elements of x that index selects along axis. The function combine
+// gets all values for one element, in order. If self is true, the element of x is one of them.
 func intoRef(x, index, src array, axis int, self bool, combine func(v []float64) float64) array {
 	met := make([][]float64, len(x.v))
 	hit := make([]bool, len(x.v))
@@ -96,8 +96,8 @@ func scatterRows() []row {
 	var rows []row
 	add := func(r row) { rows = append(rows, r) }
 
-	// apart is an index along dimension 1 of the shape [3, 4]. Each place occurs only once, because
-	// differences do not give the right gradient if a place is set twice.
+	// apart is an index along dimension 1 of the shape [3, 4]. It selects no element twice, because
+	// differences do not give the right gradient if an element is set twice.
 	apart := array{[]int{2, 3}, []float64{3, 0, 1, 2, 1, 0}}
 	down := array{[]int{2, 3}, []float64{2, 0, 1, 0, 1, 2}} // index along dimension 0
 	for _, c := range []struct {

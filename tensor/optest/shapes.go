@@ -22,7 +22,6 @@ func (a array) pick(dim int, v float64, idx ...int) array {
 	return y
 }
 
-// arrayOfFunc makes an array of a shape from a function of the index.
 func arrayOfFunc(dims []int, f func(idx []int) float64) array {
 	y := newArray(dims...)
 	each(dims, func(i int, idx []int) { y.v[i] = f(idx) })

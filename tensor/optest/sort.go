@@ -42,7 +42,6 @@ func floatsOf(at []int) []float64 {
 	return y
 }
 
-// dropped removes a dimension of size 1.
 func dropped(x array, dim int) array {
 	if len(x.dims) == 0 {
 		return x

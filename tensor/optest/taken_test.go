@@ -19,7 +19,7 @@ func count(s *tensor.Scope, dims ...int) *tt {
 	return s.Typed(dtype.F64).Arange(n).Reshape(dims...)
 }
 
-// A negative start counts from the end.
+// TestNarrowFromTheEnd checks that a negative start counts from the end.
 func TestNarrowFromTheEnd(t *testing.T) {
 	answered(t, []answer{
 		{"narrow(0, -2, 2)", func(s *tensor.Scope) *tt { return count(s, 3, 2).Narrow(0, -2, 2) }, dtype.F64, []int{2, 2}, []float64{2, 3, 4, 5}},
@@ -30,8 +30,8 @@ func TestNarrowFromTheEnd(t *testing.T) {
 	})
 }
 
-// Negative padding removes elements. The modes reflect and replicate still read these elements, but
-// circular does not.
+// TestPadsThatCutOff checks that negative padding removes elements. The modes reflect and replicate
+// still read these elements, but circular does not.
 func TestPadsThatCutOff(t *testing.T) {
 	pads := map[string]func(x *tt, pads ...int) *tt{"reflect": (*tt).PadReflect, "replicate": (*tt).PadReplicate, "circular": (*tt).PadCircular}
 	var list []answer
@@ -66,7 +66,7 @@ func TestPadsThatCutOff(t *testing.T) {
 		two("circular", 13, 14, 15, 16, 17, 13, 14, 19, 20, 21, 22, 23, 19, 20, 13, 14, 15, 16, 17, 13, 14)))
 }
 
-// The ops treat a tensor of rank 0 as a vector with one element.
+// TestOpsOfRank0 checks that the ops treat a tensor of rank 0 as a vector with one element.
 func TestOpsOfRank0(t *testing.T) {
 	three := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).Full(3) }
 	other := func(s *tensor.Scope) *tt { return s.From([]float64{-2, 1}) }
@@ -97,7 +97,8 @@ func eight(s *tensor.Scope, ty dtype.Type) *tt {
 	return s.From([]int64{-3, 2, 5, 0, 1, -7, 4, 9}, 2, 4).Cast(ty)
 }
 
-// Average pools and LocalResponseNorm accept int64. Their means are truncated.
+// TestMeansOfIntegers checks that average pools and LocalResponseNorm accept int64. Their means are
+// truncated.
 func TestMeansOfIntegers(t *testing.T) {
 	x := func(s *tensor.Scope) *tt { return eight(s, dtype.I64).Reshape(1, 2, 4) }
 	two := []int{2}
@@ -131,8 +132,8 @@ func TestMeansOfIntegers(t *testing.T) {
 	})
 }
 
-// Activations accept integers. Activations that only limit their operand keep the type. Other
-// activations return float32.
+// TestActivationsOfIntegers checks that activations accept integers. Activations that only limit
+// their operand keep the type. Other activations return float32.
 func TestActivationsOfIntegers(t *testing.T) {
 	var list []answer
 	for _, ty := range []dtype.Type{dtype.I8, dtype.I32, dtype.I64} {
@@ -190,8 +191,8 @@ func TestProductsAndDistancesOfIntegers(t *testing.T) {
 	}, dtype.F16, []int{2}, []float64{13.3828125, 13.3828125}}))
 }
 
-// MatrixExp of 16-bit matrices equals PyTorch's result in float64, rounded once. In 16 bits
-// PyTorch's CPU returns infinities.
+// TestMatrixExpOf16Bits checks that MatrixExp of 16-bit matrices equals PyTorch's result in
+// float64, rounded once. In 16 bits PyTorch's CPU returns infinities.
 func TestMatrixExpOf16Bits(t *testing.T) {
 	x := func(s *tensor.Scope, ty dtype.Type) *tt { return s.From([]float64{0.1, 0.7, -0.3, 1.2}, 2, 2).Cast(ty) }
 	answered(t, []answer{
@@ -228,7 +229,8 @@ func TestLogitBeyondHalf(t *testing.T) {
 	answered(t, append(list, answer{"of bool", func(s *tensor.Scope) *tt { return s.From([]bool{true, false}).Logit(0.6) }, dtype.F32, []int{2}, []float64{-0.40546515583992004, 0.40546518564224243}}))
 }
 
-// BatchNorm returns an empty vector unchanged and does not change the running statistics.
+// TestBatchNormOfNothing checks that BatchNorm returns an empty vector unchanged and does not
+// change the running statistics.
 func TestBatchNormOfNothing(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		for _, training := range []bool{true, false} {
@@ -254,7 +256,8 @@ func TestBatchNormOfNothing(t *testing.T) {
 	})
 }
 
-// The input of a pool needs channels. Only its batch may be empty.
+// TestPoolsOverEmptyChannels checks that the input of a pool needs channels. Only its batch may be
+// empty.
 func TestPoolsOverEmptyChannels(t *testing.T) {
 	o, a := tensor.MaxPoolOptions{Kernel: []int{2}}, tensor.AvgPoolOptions{Kernel: []int{2}}
 	tensor.Do(func(s *tensor.Scope) {

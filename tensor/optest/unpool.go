@@ -9,7 +9,7 @@ import (
 
 func init() { rowTables = append(rowTables, unpoolRows) }
 
-// unpooledRef puts the greatest element of each window of x back into its place.
+// unpooledRef writes the greatest element of each window of x back to its position.
 func unpooledRef(rank int, o tensor.MaxPoolOptions) func(x array) array {
 	return func(x array) array {
 		places := windowRef(x, rank, o, greatestAt)
@@ -53,7 +53,6 @@ func fractionalRef(kernel, size []int, samples []float64, f func(v []float64, at
 	}
 }
 
-// unpoolRows returns the rows of max unpooling and of fractional max pooling.
 func unpoolRows() []row {
 	var rows []row
 	for _, c := range []struct {

@@ -87,7 +87,8 @@ func (noSecondGradient) Forward(_ *tensor.Context, in []*tt) *tt { return in[0].
 func (noSecondGradient) VJP(_ *tensor.Context, g *tt) []*tt      { return []*tt{g, nil} }
 func (noSecondGradient) apply(a, b *tt) *tt                      { return tensor.Apply(noSecondGradient{}, a, b) }
 
-// Begin tells a watcher which leaves a run reaches. Ready is called as soon as a leaf is complete.
+// TestWatchBackward checks that Begin tells a watcher which leaves a run reaches. Ready is called
+// as soon as a leaf is complete.
 func TestWatchBackward(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a, b, c := s.From([]float32{1}).RequiresGrad(), s.From([]float32{2}).RequiresGrad(), s.From([]float32{3}).RequiresGrad()
@@ -225,8 +226,8 @@ func TestWatchBackward(t *testing.T) {
 	})
 }
 
-// The scope that Begin receives belongs to the run. It has the gradient mode of the run, and exists
-// until the end of the run.
+// TestWatchBackwardScope checks that the scope that Begin receives belongs to the run. It has the
+// gradient mode of the run, and exists until the end of the run.
 func TestWatchBackwardScope(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a := s.From([]float32{1, 2}).RequiresGrad()
@@ -248,7 +249,8 @@ func TestWatchBackwardScope(t *testing.T) {
 	})
 }
 
-// If a run fails, End receives the error, once for every watcher of the run. The panic continues.
+// TestWatchBackwardFails checks that if a run fails, End receives the error, once for every watcher
+// of the run. The panic continues.
 func TestWatchBackwardFails(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a, b := s.From([]float32{1}).RequiresGrad(), s.From([]float32{2}).RequiresGrad()
@@ -349,7 +351,8 @@ func TestWatchBackwardRefuses(t *testing.T) {
 	})
 }
 
-// Concurrent runs are separate for a watcher, even if they reach the same leaves.
+// TestWatchBackwardConcurrently checks that concurrent runs are separate for a watcher, even if
+// they reach the same leaves.
 func TestWatchBackwardConcurrently(t *testing.T) {
 	const runs = 8
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
