@@ -1,6 +1,7 @@
 package gemm
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -48,7 +49,7 @@ type winogradKernel struct {
 }
 
 const (
-	winogradTile  = 1 << 17 // elements of the transformed tiles of a unit: they stay in the second-level cache
+	winogradTile  = 1 << 18 // greatest number of transformed elements of a unit
 	winogradLanes = 16      // tiles that a transform handles at once
 	// An element may be this many times as large as the mean of the absolute values of a unit.
 	// Then the rounding errors that it adds to its neighbours are below a thousandth of the mean.
@@ -116,7 +117,7 @@ func (c *Conv) byTiles(par Parallel, j *winograd) bool {
 // pays reports whether Winograd's form is faster than the product with columns. It compares
 // estimates of the time for each input and output channel, with a multiplication as the unit.
 func (j *winograd) pays() bool {
-	if min(j.channels, j.rows) < winogradLanes || j.tiles[1]*16*j.channels > 2*winogradTile {
+	if min(j.channels, j.rows) < winogradLanes || j.tiles[1]*16*j.channels > winogradTile {
 		return false
 	}
 	tiles := float64(j.n * j.tiles[0] * j.tiles[1])
@@ -125,14 +126,24 @@ func (j *winograd) pays() bool {
 	}
 	filled := float64(j.tiles[1]) / float64(ceil(j.tiles[1], winogradLanes)*winogradLanes)
 	form := 16*tiles*(1+6/(float64(j.rows)*filled)+6/(float64(j.channels)*filled)) + 160
+	if j.channels*j.rows*16 > winogradTile { // each unit reads the weights from the third-level cache
+		form += 256 * math.Ceil(tiles/float64(j.cached()))
+	}
 	return 1.15*form < float64(9*j.n*j.out[0]*j.out[1])
+}
+
+// cached returns how many tiles of all channels stay in the second-level cache when they are
+// transformed.
+func (j *winograd) cached() int {
+	most := winogradTile / 16 / j.channels
+	return max(most/2, min(2*j.kern.width, most))
 }
 
 func (j *winograd) prepare() {
 	width := j.kern.width
 	j.panels = ceil(j.rows, j.kern.height)
 	all := j.n * j.tiles[0]
-	most := max(1, winogradTile/16/j.channels/j.tiles[1])
+	most := max(1, j.cached()/j.tiles[1])
 	most = min(most, max(ceil(width, j.tiles[1]), ceil(all*j.groups, minTasks)))
 	panels := func(unit int) int { // panels of tiles in all units
 		return all/unit*ceil(unit*j.tiles[1], width) + ceil(all%unit*j.tiles[1], width)
