@@ -85,6 +85,8 @@ func main() {
 			windows(b, isa, bytes)
 			if isa == "AVX2" {
 				halves(b)
+			} else {
+				winograd(b)
 			}
 			for h := 1; h <= map[string]int{"AVX2": 6, "AVX512": 14}[isa]; h++ {
 				spans(&ctx{Context: b, t: tile{isa: isa, typ: "float32", bytes: bytes}}, h)

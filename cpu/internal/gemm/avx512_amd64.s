@@ -13151,6 +13151,446 @@ vector:
 	VZEROUPPER
 	RET
 
+DATA winogradEven<>+0(SB)/4, $0x00000000
+DATA winogradEven<>+4(SB)/4, $0x00000002
+DATA winogradEven<>+8(SB)/4, $0x00000004
+DATA winogradEven<>+12(SB)/4, $0x00000006
+DATA winogradEven<>+16(SB)/4, $0x00000008
+DATA winogradEven<>+20(SB)/4, $0x0000000a
+DATA winogradEven<>+24(SB)/4, $0x0000000c
+DATA winogradEven<>+28(SB)/4, $0x0000000e
+DATA winogradEven<>+32(SB)/4, $0x00000010
+DATA winogradEven<>+36(SB)/4, $0x00000012
+DATA winogradEven<>+40(SB)/4, $0x00000014
+DATA winogradEven<>+44(SB)/4, $0x00000016
+DATA winogradEven<>+48(SB)/4, $0x00000018
+DATA winogradEven<>+52(SB)/4, $0x0000001a
+DATA winogradEven<>+56(SB)/4, $0x0000001c
+DATA winogradEven<>+60(SB)/4, $0x0000001e
+GLOBL winogradEven<>(SB), RODATA|NOPTR, $64
+
+DATA winogradOdd<>+0(SB)/4, $0x00000001
+DATA winogradOdd<>+4(SB)/4, $0x00000003
+DATA winogradOdd<>+8(SB)/4, $0x00000005
+DATA winogradOdd<>+12(SB)/4, $0x00000007
+DATA winogradOdd<>+16(SB)/4, $0x00000009
+DATA winogradOdd<>+20(SB)/4, $0x0000000b
+DATA winogradOdd<>+24(SB)/4, $0x0000000d
+DATA winogradOdd<>+28(SB)/4, $0x0000000f
+DATA winogradOdd<>+32(SB)/4, $0x00000011
+DATA winogradOdd<>+36(SB)/4, $0x00000013
+DATA winogradOdd<>+40(SB)/4, $0x00000015
+DATA winogradOdd<>+44(SB)/4, $0x00000017
+DATA winogradOdd<>+48(SB)/4, $0x00000019
+DATA winogradOdd<>+52(SB)/4, $0x0000001b
+DATA winogradOdd<>+56(SB)/4, $0x0000001d
+DATA winogradOdd<>+60(SB)/4, $0x0000001f
+GLOBL winogradOdd<>(SB), RODATA|NOPTR, $64
+
+DATA winogradLow<>+0(SB)/4, $0x00000000
+DATA winogradLow<>+4(SB)/4, $0x00000010
+DATA winogradLow<>+8(SB)/4, $0x00000001
+DATA winogradLow<>+12(SB)/4, $0x00000011
+DATA winogradLow<>+16(SB)/4, $0x00000002
+DATA winogradLow<>+20(SB)/4, $0x00000012
+DATA winogradLow<>+24(SB)/4, $0x00000003
+DATA winogradLow<>+28(SB)/4, $0x00000013
+DATA winogradLow<>+32(SB)/4, $0x00000004
+DATA winogradLow<>+36(SB)/4, $0x00000014
+DATA winogradLow<>+40(SB)/4, $0x00000005
+DATA winogradLow<>+44(SB)/4, $0x00000015
+DATA winogradLow<>+48(SB)/4, $0x00000006
+DATA winogradLow<>+52(SB)/4, $0x00000016
+DATA winogradLow<>+56(SB)/4, $0x00000007
+DATA winogradLow<>+60(SB)/4, $0x00000017
+GLOBL winogradLow<>(SB), RODATA|NOPTR, $64
+
+DATA winogradHigh<>+0(SB)/4, $0x00000008
+DATA winogradHigh<>+4(SB)/4, $0x00000018
+DATA winogradHigh<>+8(SB)/4, $0x00000009
+DATA winogradHigh<>+12(SB)/4, $0x00000019
+DATA winogradHigh<>+16(SB)/4, $0x0000000a
+DATA winogradHigh<>+20(SB)/4, $0x0000001a
+DATA winogradHigh<>+24(SB)/4, $0x0000000b
+DATA winogradHigh<>+28(SB)/4, $0x0000001b
+DATA winogradHigh<>+32(SB)/4, $0x0000000c
+DATA winogradHigh<>+36(SB)/4, $0x0000001c
+DATA winogradHigh<>+40(SB)/4, $0x0000000d
+DATA winogradHigh<>+44(SB)/4, $0x0000001d
+DATA winogradHigh<>+48(SB)/4, $0x0000000e
+DATA winogradHigh<>+52(SB)/4, $0x0000001e
+DATA winogradHigh<>+56(SB)/4, $0x0000000f
+DATA winogradHigh<>+60(SB)/4, $0x0000001f
+GLOBL winogradHigh<>(SB), RODATA|NOPTR, $64
+
+// func winogradSourceAVX512(dst *float32, apart int, ldd int, rows *[4]uintptr, steps *[4]int,
+// masks *[5]uint16, ahead int, k int, seen *[32]float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·winogradSourceAVX512(SB), NOSPLIT, $0-72
+	MOVQ         dst+0(FP), AX
+	MOVQ         apart+8(FP), CX
+	MOVQ         ldd+16(FP), DX
+	SHLQ         $0x02, CX
+	SHLQ         $0x02, DX
+	MOVQ         rows+24(FP), BX
+	MOVQ         steps+32(FP), SI
+	MOVQ         (BX), DI
+	MOVQ         8(BX), R8
+	MOVQ         16(BX), R9
+	MOVQ         24(BX), BX
+	MOVQ         masks+40(FP), R10
+	KMOVW        (R10), K1
+	KMOVW        2(R10), K2
+	KMOVW        4(R10), K3
+	KMOVW        6(R10), K4
+	KMOVW        8(R10), K5
+	VMOVDQU32    winogradEven<>+0(SB), Z0
+	VMOVDQU32    winogradOdd<>+0(SB), Z1
+	MOVQ         ahead+48(FP), R10
+	MOVQ         k+56(FP), R11
+	MOVQ         seen+64(FP), R12
+	MOVL         $0x7fffffff, R13
+	VPBROADCASTD R13, Z2
+	VMOVDQU32    (R12), Z3
+	VMOVDQU32    64(R12), Z4
+
+channel:
+	VMOVUPS.Z  (DI), K1, Z5
+	VMOVUPS.Z  64(DI), K2, Z6
+	VMOVUPS.Z  8(DI), K3, Z7
+	VMOVUPS.Z  72(DI), K4, Z8
+	VPANDD     Z2, Z5, Z9
+	VADDPS     Z9, Z3, Z3
+	VMAXPS     Z9, Z4, Z4
+	VPANDD     Z2, Z6, Z9
+	VADDPS     Z9, Z3, Z3
+	VMAXPS     Z9, Z4, Z4
+	VPANDD     Z2, Z8, Z9
+	VMAXPS     Z9, Z4, Z4
+	MOVQ       (SI), R13
+	LEAQ       (DI)(R13*4), DI
+	VMOVAPS    Z0, Z9
+	VPERMI2PS  Z6, Z5, Z9
+	VMOVAPS    Z1, Z10
+	VPERMI2PS  Z6, Z5, Z10
+	VMOVAPS    Z0, Z5
+	VPERMI2PS  Z8, Z7, Z5
+	VMOVAPS    Z1, Z6
+	VPERMI2PS  Z8, Z7, Z6
+	VSUBPS     Z5, Z9, Z7
+	VADDPS     Z5, Z10, Z8
+	VSUBPS     Z10, Z5, Z5
+	VSUBPS     Z6, Z10, Z6
+	VMOVUPS.Z  (R8), K1, Z9
+	VMOVUPS.Z  64(R8), K2, Z10
+	VMOVUPS.Z  8(R8), K3, Z11
+	VMOVUPS.Z  72(R8), K4, Z12
+	VPANDD     Z2, Z9, Z13
+	VADDPS     Z13, Z3, Z3
+	VMAXPS     Z13, Z4, Z4
+	VPANDD     Z2, Z10, Z13
+	VADDPS     Z13, Z3, Z3
+	VMAXPS     Z13, Z4, Z4
+	VPANDD     Z2, Z12, Z13
+	VMAXPS     Z13, Z4, Z4
+	MOVQ       8(SI), R13
+	LEAQ       (R8)(R13*4), R8
+	VMOVAPS    Z0, Z13
+	VPERMI2PS  Z10, Z9, Z13
+	VMOVAPS    Z1, Z14
+	VPERMI2PS  Z10, Z9, Z14
+	VMOVAPS    Z0, Z9
+	VPERMI2PS  Z12, Z11, Z9
+	VMOVAPS    Z1, Z10
+	VPERMI2PS  Z12, Z11, Z10
+	VSUBPS     Z9, Z13, Z11
+	VADDPS     Z9, Z14, Z12
+	VSUBPS     Z14, Z9, Z9
+	VSUBPS     Z10, Z14, Z10
+	PREFETCHT0 (R9)(R10*4)
+	PREFETCHT0 64(R9)(R10*4)
+	VMOVUPS.Z  (R9), K1, Z13
+	VMOVUPS.Z  64(R9), K2, Z14
+	VMOVUPS.Z  8(R9), K3, Z15
+	VMOVUPS.Z  72(R9), K4, Z16
+	VPANDD     Z2, Z13, Z17
+	VADDPS     Z17, Z3, Z3
+	VMAXPS     Z17, Z4, Z4
+	VPANDD     Z2, Z14, Z17
+	VADDPS     Z17, Z3, Z3
+	VMAXPS     Z17, Z4, Z4
+	VPANDD     Z2, Z16, Z17
+	VMAXPS     Z17, Z4, Z4
+	MOVQ       16(SI), R13
+	LEAQ       (R9)(R13*4), R9
+	VMOVAPS    Z0, Z17
+	VPERMI2PS  Z14, Z13, Z17
+	VMOVAPS    Z1, Z18
+	VPERMI2PS  Z14, Z13, Z18
+	VMOVAPS    Z0, Z13
+	VPERMI2PS  Z16, Z15, Z13
+	VMOVAPS    Z1, Z14
+	VPERMI2PS  Z16, Z15, Z14
+	VSUBPS     Z13, Z17, Z15
+	VADDPS     Z13, Z18, Z16
+	VSUBPS     Z18, Z13, Z13
+	VSUBPS     Z14, Z18, Z14
+	PREFETCHT0 (BX)(R10*4)
+	PREFETCHT0 64(BX)(R10*4)
+	VMOVUPS.Z  (BX), K1, Z17
+	VMOVUPS.Z  64(BX), K2, Z18
+	VMOVUPS.Z  8(BX), K3, Z19
+	VMOVUPS.Z  72(BX), K4, Z20
+	VPANDD     Z2, Z17, Z21
+	VADDPS     Z21, Z3, Z3
+	VMAXPS     Z21, Z4, Z4
+	VPANDD     Z2, Z18, Z21
+	VADDPS     Z21, Z3, Z3
+	VMAXPS     Z21, Z4, Z4
+	VPANDD     Z2, Z20, Z21
+	VMAXPS     Z21, Z4, Z4
+	MOVQ       24(SI), R13
+	LEAQ       (BX)(R13*4), BX
+	VMOVAPS    Z0, Z21
+	VPERMI2PS  Z18, Z17, Z21
+	VMOVAPS    Z1, Z22
+	VPERMI2PS  Z18, Z17, Z22
+	VMOVAPS    Z0, Z17
+	VPERMI2PS  Z20, Z19, Z17
+	VMOVAPS    Z1, Z18
+	VPERMI2PS  Z20, Z19, Z18
+	VSUBPS     Z17, Z21, Z19
+	VADDPS     Z17, Z22, Z20
+	VSUBPS     Z22, Z17, Z17
+	VSUBPS     Z18, Z22, Z18
+	MOVQ       AX, R13
+	LEAQ       (CX)(CX*2), R14
+	VSUBPS     Z15, Z7, Z7
+	VMOVUPS    Z7, K5, (R13)
+	VSUBPS     Z16, Z8, Z7
+	VMOVUPS    Z7, K5, (R13)(CX*1)
+	VSUBPS     Z13, Z5, Z5
+	VMOVUPS    Z5, K5, (R13)(CX*2)
+	VSUBPS     Z14, Z6, Z5
+	VMOVUPS    Z5, K5, (R13)(R14*1)
+	LEAQ       (R13)(CX*4), R13
+	VADDPS     Z15, Z11, Z5
+	VMOVUPS    Z5, K5, (R13)
+	VADDPS     Z16, Z12, Z5
+	VMOVUPS    Z5, K5, (R13)(CX*1)
+	VADDPS     Z13, Z9, Z5
+	VMOVUPS    Z5, K5, (R13)(CX*2)
+	VADDPS     Z14, Z10, Z5
+	VMOVUPS    Z5, K5, (R13)(R14*1)
+	LEAQ       (R13)(CX*4), R13
+	VSUBPS     Z11, Z15, Z5
+	VMOVUPS    Z5, K5, (R13)
+	VSUBPS     Z12, Z16, Z5
+	VMOVUPS    Z5, K5, (R13)(CX*1)
+	VSUBPS     Z9, Z13, Z5
+	VMOVUPS    Z5, K5, (R13)(CX*2)
+	VSUBPS     Z10, Z14, Z5
+	VMOVUPS    Z5, K5, (R13)(R14*1)
+	LEAQ       (R13)(CX*4), R13
+	VSUBPS     Z19, Z11, Z5
+	VMOVUPS    Z5, K5, (R13)
+	VSUBPS     Z20, Z12, Z5
+	VMOVUPS    Z5, K5, (R13)(CX*1)
+	VSUBPS     Z17, Z9, Z5
+	VMOVUPS    Z5, K5, (R13)(CX*2)
+	VSUBPS     Z18, Z10, Z5
+	VMOVUPS    Z5, K5, (R13)(R14*1)
+	ADDQ       DX, AX
+	DECQ       R11
+	JG         channel
+	VMOVUPS    Z3, (R12)
+	VMOVUPS    Z4, 64(R12)
+	VZEROUPPER
+	RET
+
+// func winogradWeightsAVX512(dst *float32, apart int, src *float32, tap int, k int)
+// Requires: AVX, AVX512F
+TEXT ·winogradWeightsAVX512(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         apart+8(FP), CX
+	MOVQ         src+16(FP), DX
+	MOVQ         tap+24(FP), BX
+	MOVQ         k+32(FP), SI
+	SHLQ         $0x02, CX
+	SHLQ         $0x02, BX
+	MOVL         $0x3f000000, DI
+	VPBROADCASTD DI, Z0
+
+channel:
+	MOVQ    DX, DI
+	VMOVUPS (DI), Z1
+	ADDQ    BX, DI
+	VMOVUPS (DI), Z2
+	ADDQ    BX, DI
+	VMOVUPS (DI), Z3
+	ADDQ    BX, DI
+	VADDPS  Z3, Z1, Z4
+	VADDPS  Z2, Z4, Z5
+	VSUBPS  Z2, Z4, Z2
+	VMULPS  Z0, Z5, Z5
+	VMULPS  Z0, Z2, Z2
+	VMOVUPS (DI), Z4
+	ADDQ    BX, DI
+	VMOVUPS (DI), Z6
+	ADDQ    BX, DI
+	VMOVUPS (DI), Z7
+	ADDQ    BX, DI
+	VADDPS  Z7, Z4, Z8
+	VADDPS  Z6, Z8, Z9
+	VSUBPS  Z6, Z8, Z6
+	VMULPS  Z0, Z9, Z9
+	VMULPS  Z0, Z6, Z6
+	VMOVUPS (DI), Z8
+	ADDQ    BX, DI
+	VMOVUPS (DI), Z10
+	ADDQ    BX, DI
+	VMOVUPS (DI), Z11
+	VADDPS  Z11, Z8, Z12
+	VADDPS  Z10, Z12, Z13
+	VSUBPS  Z10, Z12, Z10
+	VMULPS  Z0, Z13, Z13
+	VMULPS  Z0, Z10, Z10
+	VADDPS  Z8, Z1, Z12
+	VADDPS  Z4, Z12, Z14
+	VSUBPS  Z4, Z12, Z4
+	VMULPS  Z0, Z14, Z14
+	VMULPS  Z0, Z4, Z4
+	VADDPS  Z13, Z5, Z12
+	VADDPS  Z9, Z12, Z15
+	VSUBPS  Z9, Z12, Z9
+	VMULPS  Z0, Z15, Z15
+	VMULPS  Z0, Z9, Z9
+	VADDPS  Z10, Z2, Z12
+	VADDPS  Z6, Z12, Z16
+	VSUBPS  Z6, Z12, Z6
+	VMULPS  Z0, Z16, Z16
+	VMULPS  Z0, Z6, Z6
+	VADDPS  Z11, Z3, Z12
+	VADDPS  Z7, Z12, Z17
+	VSUBPS  Z7, Z12, Z7
+	VMULPS  Z0, Z17, Z17
+	VMULPS  Z0, Z7, Z7
+	MOVQ    AX, DI
+	LEAQ    (CX)(CX*2), R8
+	VMOVUPS Z1, (DI)
+	VMOVUPS Z5, (DI)(CX*1)
+	VMOVUPS Z2, (DI)(CX*2)
+	VMOVUPS Z3, (DI)(R8*1)
+	LEAQ    (DI)(CX*4), DI
+	VMOVUPS Z14, (DI)
+	VMOVUPS Z15, (DI)(CX*1)
+	VMOVUPS Z16, (DI)(CX*2)
+	VMOVUPS Z17, (DI)(R8*1)
+	LEAQ    (DI)(CX*4), DI
+	VMOVUPS Z4, (DI)
+	VMOVUPS Z9, (DI)(CX*1)
+	VMOVUPS Z6, (DI)(CX*2)
+	VMOVUPS Z7, (DI)(R8*1)
+	LEAQ    (DI)(CX*4), DI
+	VMOVUPS Z8, (DI)
+	VMOVUPS Z13, (DI)(CX*1)
+	VMOVUPS Z10, (DI)(CX*2)
+	VMOVUPS Z11, (DI)(R8*1)
+	ADDQ    $+576, DX
+	ADDQ    $+64, AX
+	DECQ    SI
+	JG      channel
+	VZEROUPPER
+	RET
+
+// func winogradResultAVX512(dst *float32, pitch int, distance int, src *float32, apart int, lds
+// int, masks *[4]uint16, k int)
+// Requires: AVX, AVX512F
+TEXT ·winogradResultAVX512(SB), NOSPLIT, $0-64
+	MOVQ      dst+0(FP), AX
+	MOVQ      pitch+8(FP), CX
+	MOVQ      distance+16(FP), DX
+	MOVQ      src+24(FP), BX
+	MOVQ      apart+32(FP), SI
+	MOVQ      lds+40(FP), DI
+	SHLQ      $0x02, CX
+	SHLQ      $0x02, DX
+	SHLQ      $0x02, SI
+	SHLQ      $0x02, DI
+	MOVQ      masks+48(FP), R8
+	KMOVW     (R8), K1
+	KMOVW     2(R8), K2
+	KMOVW     4(R8), K3
+	KMOVW     6(R8), K4
+	VMOVDQU32 winogradLow<>+0(SB), Z0
+	VMOVDQU32 winogradHigh<>+0(SB), Z1
+	MOVQ      k+56(FP), R8
+
+channel:
+	MOVQ      BX, R9
+	LEAQ      (SI)(SI*2), R10
+	VMOVUPS   (R9), Z2
+	VMOVUPS   (R9)(SI*1), Z3
+	VMOVUPS   (R9)(SI*2), Z4
+	VMOVUPS   (R9)(R10*1), Z5
+	LEAQ      (R9)(SI*4), R9
+	VMOVUPS   (R9), Z6
+	VMOVUPS   (R9)(SI*1), Z7
+	VMOVUPS   (R9)(SI*2), Z8
+	VMOVUPS   (R9)(R10*1), Z9
+	LEAQ      (R9)(SI*4), R9
+	VMOVUPS   (R9), Z10
+	VMOVUPS   (R9)(SI*1), Z11
+	VMOVUPS   (R9)(SI*2), Z12
+	VMOVUPS   (R9)(R10*1), Z13
+	LEAQ      (R9)(SI*4), R9
+	VMOVUPS   (R9), Z14
+	VMOVUPS   (R9)(SI*1), Z15
+	VMOVUPS   (R9)(SI*2), Z16
+	VMOVUPS   (R9)(R10*1), Z17
+	VADDPS    Z10, Z6, Z18
+	VSUBPS    Z10, Z6, Z6
+	VADDPS    Z18, Z2, Z2
+	VSUBPS    Z14, Z6, Z6
+	VADDPS    Z11, Z7, Z10
+	VSUBPS    Z11, Z7, Z7
+	VADDPS    Z10, Z3, Z3
+	VSUBPS    Z15, Z7, Z7
+	VADDPS    Z12, Z8, Z10
+	VSUBPS    Z12, Z8, Z8
+	VADDPS    Z10, Z4, Z4
+	VSUBPS    Z16, Z8, Z8
+	VADDPS    Z13, Z9, Z10
+	VSUBPS    Z13, Z9, Z9
+	VADDPS    Z10, Z5, Z5
+	VSUBPS    Z17, Z9, Z9
+	VADDPS    Z4, Z3, Z10
+	VSUBPS    Z4, Z3, Z3
+	VADDPS    Z10, Z2, Z2
+	VSUBPS    Z5, Z3, Z3
+	VMOVAPS   Z0, Z4
+	VPERMI2PS Z3, Z2, Z4
+	VMOVUPS   Z4, K1, (AX)
+	VMOVAPS   Z1, Z4
+	VPERMI2PS Z3, Z2, Z4
+	VMOVUPS   Z4, K2, 64(AX)
+	VADDPS    Z8, Z7, Z2
+	VSUBPS    Z8, Z7, Z3
+	VADDPS    Z2, Z6, Z2
+	VSUBPS    Z9, Z3, Z3
+	VMOVAPS   Z0, Z4
+	VPERMI2PS Z3, Z2, Z4
+	VMOVUPS   Z4, K3, (AX)(CX*1)
+	VMOVAPS   Z1, Z4
+	VPERMI2PS Z3, Z2, Z4
+	VMOVUPS   Z4, K4, 64(AX)(CX*1)
+	ADDQ      DI, BX
+	ADDQ      DX, AX
+	DECQ      R8
+	JG        channel
+	VZEROUPPER
+	RET
+
 // func spans1AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
 // ldc int, accumulate int)
 // Requires: AVX, AVX512F

@@ -183,3 +183,18 @@ func BenchmarkBF16(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkConvByTiles(b *testing.B) {
+	for _, s := range [][3]int{{1, 64, 56}, {1, 128, 28}, {8, 256, 14}} {
+		b.Run(fmt.Sprint(s), func(b *testing.B) {
+			n, channels, size := s[0], s[1], s[2]
+			in, ones := [3]int{1, size, size}, [3]int{1, 1, 1}
+			c := Conv{N: n, Groups: 1, Channels: channels, Outputs: channels, In: in, Kernel: [3]int{1, 3, 3}, Stride: ones, Dilation: ones, Before: [3]int{0, 1, 1}, Out: in}
+			nx, nw, ny := c.sizes()
+			x, w, y := make([]float32, nx), make([]float32, nw), make([]float32, ny)
+			for b.Loop() {
+				c.Forward(Serial, y, x, w)
+			}
+		})
+	}
+}

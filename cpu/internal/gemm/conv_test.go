@@ -42,6 +42,14 @@ func convCases() (list []Conv) {
 	add(2, 1, 3, 4, [3]int{1, 1, 3000}, [3]int{1, 1, 5}, [3]int{1, 1, 2}, [3]int{1, 1, 3}, [3]int{0, 0, 4}, [3]int{0, 0, 4})
 	add(1, 3, 3, 3, [3]int{4, 9, 9}, [3]int{3, 3, 3}, [3]int{2, 1, 2}, [3]int{1, 2, 1}, [3]int{1, 2, 1}, [3]int{1, 2, 1})
 	add(2, 1, 2, 2, [3]int{12, 14, 14}, [3]int{3, 1, 2}, [3]int{1, 1, 1}, [3]int{1, 1, 1}, [3]int{0, 0, 0}, [3]int{0, 0, 0})
+	// by Winograd's form
+	plane(1, 1, 16, 16, 24, 3, 1, 1)
+	plane(2, 2, 64, 36, 19, 3, 1, 1)
+	plane(1, 1, 20, 17, 70, 3, 1, 1)
+	plane(3, 1, 18, 33, 13, 3, 1, 2)
+	plane(1, 1, 400, 20, 20, 3, 1, 0) // two blocks of channels
+	add(2, 1, 24, 30, [3]int{1, 15, 37}, [3]int{1, 3, 3}, [3]int{1, 1, 1}, [3]int{1, 1, 1}, [3]int{0, 2, 0}, [3]int{0, 0, 3})
+	add(2, 1, 24, 30, [3]int{1, 22, 33}, [3]int{1, 3, 3}, [3]int{1, 1, 1}, [3]int{1, 1, 1}, [3]int{0, 0, 4}, [3]int{0, 1, 1})
 	// many small images, which are computed place by place
 	plane(32, 1, 20, 30, 5, 3, 1, 1)
 	plane(29, 1, 16, 17, 4, 3, 2, 1)
@@ -205,6 +213,45 @@ func TestConvInfinite(t *testing.T) {
 		}
 		if y[0] == y[0] || !math.IsInf(float64(y[5]), 1) || y[16] != 0 {
 			t.Fatalf("%d images: results are %v, %v and %v, want NaN, +Inf and 0", n, y[0], y[5], y[16])
+		}
+	}
+}
+
+// TestConvByTilesInfinite checks that an infinite, NaN or huge element affects only the results
+// that it is multiplied with, although Winograd's form spreads it to its neighbours.
+func TestConvByTilesInfinite(t *testing.T) {
+	in, ones := [3]int{1, 22, 22}, [3]int{1, 1, 1}
+	c := Conv{N: 2, Groups: 1, Channels: 20, Outputs: 18, In: in, Kernel: [3]int{1, 3, 3}, Stride: ones, Dilation: ones, Before: [3]int{0, 1, 1}, Out: in}
+	nx, nw, ny := c.sizes()
+	for _, odd := range []float32{float32(math.Inf(1)), float32(math.NaN()), math.MaxFloat32, 1e9} {
+		x, w, g := make([]float32, nx), make([]float32, nw), make([]float32, ny)
+		for i := range x {
+			x[i] = float32(i%5 - 2)
+		}
+		for i := range w {
+			w[i] = float32(i%7 - 3)
+		}
+		for i := range g {
+			g[i] = float32(i%3 - 1)
+		}
+		x[777], g[1500] = odd, odd
+		wantY, wantX := make([]float64, ny), make([]float64, nx)
+		c.each(func(i, k, q int) {
+			wantY[q] += float64(x[i]) * float64(w[k])
+			wantX[i] += float64(g[q]) * float64(w[k])
+		})
+		y, dx := make([]float32, ny), make([]float32, nx)
+		c.Forward(Serial, y, x, w)
+		c.Data(Serial, dx, g, w)
+		for what, p := range map[string]struct {
+			got  []float32
+			want []float64
+		}{"forward": {y, wantY}, "data": {dx, wantX}} {
+			for i, v := range p.got {
+				if want := float32(p.want[i]); v != want && (v == v || want == want) && !(math.Abs(float64(v)-p.want[i]) <= 1e-6*math.Abs(p.want[i])) {
+					t.Fatalf("%v: %s element %d is %v, want %v", odd, what, i, v, want)
+				}
+			}
 		}
 	}
 }

@@ -15,7 +15,7 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 		clear(dx)
 		return
 	}
-	if c.dataByPlace(par, dx, g, w) {
+	if c.dataByPlace(par, dx, g, w) || c.dataByTiles(par, dx, g, w) {
 		return
 	}
 	// the kernel would multiply zeros beyond the edges of y with an infinite weight, which gives

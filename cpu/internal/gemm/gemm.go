@@ -41,8 +41,9 @@
 // padding that stays in the cache. The gradient of the input is computed in the same way, with
 // flipped weights. The gradient of the weight reads the input in place, one element at a time. If
 // there are many small images, the images are the columns instead. Then each place is a sum of
-// products, one for each tap. The contract's rules for the bits of a product also hold for
-// convolutions.
+// products, one for each tap. With AVX-512, weights of 3×3 without stride use Winograd's form if it
+// pays. If an element is very large beside the others, the columns are used instead. Otherwise the
+// contract's rules for the bits of a product also hold for convolutions.
 //
 // cpu/_gen/gemm writes the kernels in assembly.
 package gemm

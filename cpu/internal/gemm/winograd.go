@@ -1,0 +1,312 @@
+package gemm
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+)
+
+// winograd computes a convolution of images with 3×3 weights, or the gradient of its input, by
+// Winograd's form F(2×2, 3×3): see Lavin and Gray, "Fast Algorithms for Convolutional Neural
+// Networks" (2016). A tile of 2×2 results takes 16 multiplications for each channel instead of 36.
+// Tiles of 4×4 inputs are transformed. Then there are 16 matrix products of transformed weights
+// with transformed tiles, and the products are transformed back.
+//
+// The transforms add neighbours. So an element of the input that is infinite or NaN spreads to all
+// results of its tile, and the rounding error grows with the largest element of a tile. If
+// a result is not finite, or an element is very large beside the others, the columns are used.
+type winograd struct {
+	kern                      *kernel32
+	win                       *winogradKernel
+	x, y, w                   []float32
+	n, groups, channels, rows int // channels and rows are those of a group; rows are output channels
+	in, out, before, tiles    [2]int
+	flipped                   bool // the gradient of the input: the weights are transposed and reversed
+	panels                    int  // panels of weights in a group
+	unit, units               int  // rows of tiles in a unit, units in a group
+	lanes                     int  // tiles in a unit, rounded up to whole panels
+	apartU, apartV, apartM    int  // distances between the 16 matrices of weights, tiles and products
+	chunks                    []winogradChunk
+	u                         []float32
+	broken                    atomic.Bool // another method must compute the results
+}
+
+// winogradChunk holds the masks of up to 16 neighbouring tiles of a row: see [winogradKernel].
+type winogradChunk struct {
+	source [5]uint16
+	result [4]uint16
+}
+
+// winogradKernel holds a variant's transforms. cpu/_gen/gemm describes their parameters.
+type winogradKernel struct {
+	source  func(dst *float32, apart, ldd int, rows *[4]uintptr, steps *[4]int, masks *[5]uint16, ahead, k int, seen *[32]float32)
+	weights func(dst *float32, apart int, src *float32, tap, k int)
+	result  func(dst *float32, pitch, distance int, src *float32, apart, lds int, masks *[4]uint16, k int)
+}
+
+const (
+	winogradTile  = 1 << 18 // greatest number of transformed elements of a unit
+	winogradLanes = 16      // tiles that a transform handles at once
+	// An element may be this many times as large as the mean of the absolute values of a unit.
+	// Then the rounding errors that it adds to its neighbours are below a thousandth of the mean.
+	winogradRange = 4096
+)
+
+type winogradBuffer struct{ u []float32 }
+
+type winogradLocal struct {
+	v, m, src []float32
+	// sums of the absolute values of the elements of a unit's images, and their maxima
+	seen [32]float32
+}
+
+var winogradBuffers, winogradLocals sync.Pool
+
+func newWinogradLocal() *winogradLocal {
+	if l, ok := winogradLocals.Get().(*winogradLocal); ok {
+		return l
+	}
+	return &winogradLocal{}
+}
+
+// forwardByTiles computes Forward by Winograd's form. It returns false if another method is faster
+// or more exact. Then y has no defined contents.
+func (c *Conv) forwardByTiles(par Parallel, y, x, w []float32) bool {
+	j := winograd{x: x, y: y, w: w, channels: c.Channels / c.Groups, rows: c.Outputs / c.Groups,
+		in: [2]int(c.In[1:]), out: [2]int(c.Out[1:]), before: [2]int(c.Before[1:])}
+	return c.byTiles(par, &j)
+}
+
+// dataByTiles computes Data by Winograd's form. It returns false as forwardByTiles does.
+func (c *Conv) dataByTiles(par Parallel, dx, g, w []float32) bool {
+	j := winograd{x: g, y: dx, w: w, channels: c.Outputs / c.Groups, rows: c.Channels / c.Groups, flipped: true,
+		in: [2]int(c.Out[1:]), out: [2]int(c.In[1:]), before: [2]int{2 - c.Before[1], 2 - c.Before[2]}}
+	return c.byTiles(par, &j)
+}
+
+func (c *Conv) byTiles(par Parallel, j *winograd) bool {
+	j.win = winogradKernels[asm.Active()]
+	if j.win == nil || c.Kernel != [3]int{1, 3, 3} || c.Stride != [3]int{1, 1, 1} || c.Dilation != [3]int{1, 1, 1} || c.In[0] != 1 || c.Out[0] != 1 {
+		return false
+	}
+	j.kern, j.n, j.groups = active32(), c.N, c.Groups
+	j.tiles = [2]int{ceil(j.out[0], 2), ceil(j.out[1], 2)}
+	if !j.pays() {
+		return false
+	}
+	if j.n*j.groups*j.channels*j.rows*4*j.tiles[0]*j.tiles[1] < parallelWork {
+		par = Serial
+	}
+	j.prepare()
+	buf, _ := winogradBuffers.Get().(*winogradBuffer)
+	if buf == nil {
+		buf = &winogradBuffer{}
+	}
+	defer winogradBuffers.Put(buf)
+	buf.u = aligned(buf.u, j.groups*j.panels*16*j.apartU)
+	j.u = buf.u
+	par(j.groups*j.panels, j.pack)
+	par(j.groups*j.units, j.task)
+	return !j.broken.Load()
+}
+
+// pays reports whether Winograd's form is faster than the product with columns. It compares
+// estimates of the time for each input and output channel, with a multiplication as the unit.
+func (j *winograd) pays() bool {
+	if min(j.channels, j.rows) < winogradLanes || j.tiles[1]*16*j.channels > winogradTile {
+		return false
+	}
+	tiles := float64(j.n * j.tiles[0] * j.tiles[1])
+	if tiles < 4*winogradLanes {
+		return false
+	}
+	filled := float64(j.tiles[1]) / float64(ceil(j.tiles[1], winogradLanes)*winogradLanes)
+	form := 16*tiles*(1+6/(float64(j.rows)*filled)+6/(float64(j.channels)*filled)) + 160
+	if j.channels*j.rows*16 > winogradTile { // each unit reads the weights from the third-level cache
+		form += 256 * math.Ceil(tiles/float64(j.cached()))
+	}
+	return 1.15*form < float64(9*j.n*j.out[0]*j.out[1])
+}
+
+// cached returns how many tiles of all channels stay in the second-level cache when they are
+// transformed.
+func (j *winograd) cached() int {
+	most := winogradTile / 16 / j.channels
+	return max(most/2, min(2*j.kern.width, most))
+}
+
+func (j *winograd) prepare() {
+	width := j.kern.width
+	j.panels = ceil(j.rows, j.kern.height)
+	all := j.n * j.tiles[0]
+	most := max(1, j.cached()/j.tiles[1])
+	most = min(most, max(ceil(width, j.tiles[1]), ceil(all*j.groups, minTasks)))
+	panels := func(unit int) int { // panels of tiles in all units
+		return all/unit*ceil(unit*j.tiles[1], width) + ceil(all%unit*j.tiles[1], width)
+	}
+	j.unit = most
+	for unit := most - 1; unit > 0; unit-- {
+		if panels(unit) < panels(j.unit) {
+			j.unit = unit
+		}
+	}
+	j.units = ceil(all, j.unit)
+	j.lanes = ceil(j.unit*j.tiles[1], width) * width
+	// The distances are no powers of two. So the 16 matrices use different sets of the cache.
+	j.apartU, j.apartV, j.apartM = (j.channels+1)*j.kern.stride, j.channels*j.lanes+16, j.kern.height*j.lanes+16
+	j.chunks = make([]winogradChunk, ceil(j.tiles[1], winogradLanes))
+	for i := range j.chunks {
+		c := &j.chunks[i]
+		first := 2*winogradLanes*i - j.before[1]
+		for k, e := range []int{0, 16, 2, 18} {
+			c.source[k] = lanesWithin(first+e, j.in[1])
+		}
+		c.source[4] = lanesWithin(winogradLanes*i, j.tiles[1])
+		for k := range c.result {
+			c.result[k] = lanesWithin(2*winogradLanes*i+k%2*16, j.out[1])
+		}
+	}
+}
+
+// lanesWithin returns a mask of the 16 numbers from first on. It selects those from 0 to n-1.
+func lanesWithin(first, n int) (mask uint16) {
+	for i := range 16 {
+		if at := first + i; at >= 0 && at < n {
+			mask |= 1 << i
+		}
+	}
+	return mask
+}
+
+// panel returns the first row of panel p of the weights, and its number of rows.
+func (j *winograd) panel(p int) (row, h int) {
+	row = j.rows * p / j.panels
+	return row, j.rows*(p+1)/j.panels - row
+}
+
+// pack transforms panel i of the weights.
+func (j *winograd) pack(i int) {
+	g, p := i/j.panels, i%j.panels
+	row, h := j.panel(p)
+	l := newWinogradLocal()
+	defer winogradLocals.Put(l)
+	stride := j.kern.stride
+	l.src = aligned(l.src, 9*j.channels*stride)
+	dst := &j.u[i*16*j.apartU]
+	if !j.flipped {
+		j.kern.pack(l.src, stride, j.w[(g*j.rows+row)*j.channels*9:], j.channels*9, 1, h, j.channels*9)
+		j.win.weights(dst, j.apartU, &l.src[0], stride, j.channels)
+		return
+	}
+	for c := range j.channels {
+		j.kern.pack(l.src[c*9*stride:], stride, j.w[((g*j.channels+c)*j.rows+row)*9:], 9, 1, h, 9)
+	}
+	j.win.weights(dst, j.apartU, &l.src[8*stride], -stride, j.channels)
+}
+
+// noRow is the source of rows in the padding.
+var noRow [64]float32
+
+// task computes the results of a unit.
+func (j *winograd) task(i int) {
+	g, first := i/j.units, i%j.units*j.unit
+	last := min(first+j.unit, j.n*j.tiles[0])
+	l := newWinogradLocal()
+	defer winogradLocals.Put(l)
+	l.v, l.m = aligned(l.v, 16*j.apartV), aligned(l.m, 16*j.apartM+winogradLanes)
+	l.seen = [32]float32{}
+	for r := first; r < last; r++ {
+		j.source(l, g, r, (r-first)*j.tiles[1])
+	}
+	if !l.even((last - first) * 4 * j.channels * j.in[1]) {
+		j.broken.Store(true)
+	}
+	if j.broken.Load() {
+		return
+	}
+	all, width, stride := (last-first)*j.tiles[1], j.kern.width, j.kern.stride
+	block := j.kern.blockOf(j.channels)
+	for p := range j.panels {
+		row, h := j.panel(p)
+		micro, u := j.kern.micro[h], j.u[(g*j.panels+p)*16*j.apartU:]
+		for f := range 16 {
+			for k0 := 0; k0 < j.channels; k0 += block {
+				kc, how := min(block, j.channels-k0), min(k0, 1)
+				a := &u[f*j.apartU+k0*stride]
+				for lane := 0; lane < all; lane += width {
+					micro(kc, a, &l.v[f*j.apartV+k0*j.lanes+lane], j.lanes, &l.m[f*j.apartM+lane], j.lanes, width, how)
+				}
+			}
+		}
+		for r := first; r < last; r++ {
+			j.result(l, g, row, h, r, (r-first)*j.tiles[1])
+		}
+		if !j.finite(g, row, h, first, last) {
+			j.broken.Store(true)
+		}
+	}
+}
+
+// even reports whether none of the n elements that were read is very large beside their mean.
+func (l *winogradLocal) even(n int) bool {
+	var sum float64
+	for _, v := range l.seen[:16] {
+		sum += float64(v)
+	}
+	return float64(slices.Max(l.seen[16:])) <= winogradRange*sum/float64(n)
+}
+
+// finite reports whether all results of h rows of the weights are finite, and their partial sums
+// too, for the rows of tiles from first to last-1. The results are still in the cache.
+func (j *winograd) finite(g, row, h, first, last int) bool {
+	plane := j.out[0] * j.out[1]
+	for r := first; r < last; {
+		image, top := r/j.tiles[0], r%j.tiles[0]
+		n := min(last-r, j.tiles[0]-top)
+		start, end := 2*top*j.out[1], min(2*(top+n)*j.out[1], plane)
+		for c := range h {
+			y := j.y[((image*j.groups+g)*j.rows+row+c)*plane:]
+			if sum := asm.SumF32(y[start:end]); sum-sum != 0 {
+				return false
+			}
+		}
+		r += n
+	}
+	return true
+}
+
+// source transforms row r of tiles, counted over all images, from the given lane on.
+func (j *winograd) source(l *winogradLocal, g, r, lane int) {
+	image, top := r/j.tiles[0], r%j.tiles[0]*2-j.before[0]
+	plane := j.in[0] * j.in[1]
+	base := uintptr(unsafe.Pointer(&j.x[(image*j.groups+g)*j.channels*plane]))
+	for i := range j.chunks {
+		var rows [4]uintptr
+		var steps [4]int
+		for k := range rows {
+			rows[k] = uintptr(unsafe.Pointer(&noRow))
+			if y := top + k; y >= 0 && y < j.in[0] {
+				rows[k], steps[k] = base+uintptr(4*(y*j.in[1]+2*winogradLanes*i-j.before[1])), plane
+			}
+		}
+		j.win.source(&l.v[lane+winogradLanes*i], j.apartV, j.lanes, &rows, &steps, &j.chunks[i].source, 2*j.in[1], j.channels, &l.seen)
+	}
+}
+
+// result transforms row r of tiles back, for h rows of the weights.
+func (j *winograd) result(l *winogradLocal, g, row, h, r, lane int) {
+	image, top := r/j.tiles[0], r%j.tiles[0]*2
+	plane := j.out[0] * j.out[1]
+	at := ((image*j.groups+g)*j.rows+row)*plane + top*j.out[1]
+	for i := range j.chunks {
+		masks := j.chunks[i].result
+		if top+1 == j.out[0] {
+			masks[2], masks[3] = 0, 0
+		}
+		j.win.result(&j.y[at+2*winogradLanes*i], j.out[1], plane, &l.m[lane+winogradLanes*i], j.apartM, j.lanes, &masks, h)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !amd64 || noasm
+
+package gemm
+
+var winogradKernels map[string]*winogradKernel
