@@ -6,10 +6,9 @@ package expr
 // computing it again.
 //
 // Diff removes only zeros and ones that differentiation itself introduces. It removes no float
-// operation of the formula, because, for example, 0·x may be NaN. At kinks:
-// The derivative of Abs at 0 is 0. On a tie, Min and Max give half of the gradient to each operand.
-// Select has the derivative of the selected branch. Floor, Trunc, RoundEven, comparisons and bit
-// operations have the derivative 0.
+// operation of the formula, because, for example, 0·x may be NaN. The derivative of Abs at 0 is 0.
+// On a tie, Min and Max give half of the gradient to each operand. Select has the derivative of the
+// selected branch. Floor, Trunc, RoundEven, comparisons and bit operations have the derivative 0.
 func Diff(e *Expr, i int) *Expr {
 	d := differ{i: i, memo: map[*Expr]*Expr{}, root: e}
 	r := d.walk(e)
