@@ -32,6 +32,7 @@ func (m *Map) Operand(i int) Operand {
 	return Operand{}
 }
 
+// Check compares the views with the program.
 func (m *Map) Check() (arg, reason string) {
 	if m.Program == nil {
 		return "program", "nil"

@@ -44,6 +44,7 @@ func (m *MultiMap) Operand(i int) Operand {
 	return Operand{}
 }
 
+// Check compares the views of each group with the program.
 func (m *MultiMap) Check() (arg, reason string) {
 	p := m.Program
 	if p == nil {

@@ -61,6 +61,7 @@ func (r *Reduce) Operand(i int) Operand {
 	return Operand{}
 }
 
+// Check compares the views with the programs.
 func (r *Reduce) Check() (arg, reason string) {
 	if r.Reduction == nil || r.Map == nil || len(r.Map.Out) != 1 || len(r.Ins) == 0 {
 		return "map", "want a program of at least one operand and with one result"

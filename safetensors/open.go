@@ -204,6 +204,7 @@ func failed(path string, err error) error {
 	return &Error{Path: path, Offset: -1, Msg: msg, Err: err}
 }
 
+// Names returns the names of the tensors in file order.
 func (f *File) Names() []string {
 	names := make([]string, len(f.infos))
 	for i, x := range f.infos {
