@@ -1,4 +1,4 @@
-// Package misuse has each mistake that package vet finds, and correct code for comparison.
+// Package misuse has each mistake that package vet finds, and beside it what is right.
 package misuse
 
 import (
@@ -20,9 +20,8 @@ func unusedModes(m model, x *tensor.Tensor) (y *tensor.Tensor) {
 	x.Scope().Do(func(_ *tensor.Scope) { y = x.Exp() }, tensor.NoGrad(), tensor.NoAutocast()) // want unusedmode "NoAutocast and NoGrad do nothing"
 	tensor.Do(func(s *tensor.Scope) { y = m.Forward(x.In(s)); s.Close(y) }, tensor.NoGrad())  // right
 	tensor.Do(func(*tensor.Scope) { fmt.Println("nothing of tensors") }, tensor.NoGrad())     // right
-	// right: the name is for profiles
-	tensor.Do(func(*tensor.Scope) { y = m.Forward(x) }, tensor.Named("step"))
-	tensor.Do(func(*tensor.Scope) { y = m.Forward(x) }, tensor.NoGrad()) //flambeau:ignore unusedmode shows how to take it back
+	tensor.Do(func(*tensor.Scope) { y = m.Forward(x) }, tensor.Named("step"))                 // right: for profiles
+	tensor.Do(func(*tensor.Scope) { y = m.Forward(x) }, tensor.NoGrad())                      //flambeau:ignore unusedmode shows how to take it back
 
 	tensor.Do(func(*tensor.Scope) { y = m.Forward(x) }, tensor.NoGrad() /* want unusedmode */) //flambeau:ignore nesteddo another one
 	return y
@@ -33,7 +32,7 @@ func missedModes(m model, x, z *tensor.Tensor, pair struct{ a model }) (y *tenso
 		y = m.Forward(x.In(s))
 		y = m.Forward(z)      // want missedmode "NoGrad does not reach this call.*older than the scope s; write z.In.s."
 		y = pair.a.Forward(z) // want missedmode "write z.In.s."
-		z.Exp()               // right: the result may have no gradient anyway
+		z.Exp()               // right: it may have no gradient anyway
 		run := func() { m.Forward(z) }
 		run()
 		s.Close(y)
@@ -49,23 +48,21 @@ func missedModes(m model, x, z *tensor.Tensor, pair struct{ a model }) (y *tenso
 	tensor.Do(func(s *tensor.Scope) {
 		var own model
 		own.w = s.Ones(2)
-		y = own.Forward(x) // right: its weights belong to s
+		y = own.Forward(x) // its weights belong to s
 		s.Close(y)
 	}, tensor.NoGrad())
 	tensor.Do(func(s *tensor.Scope) {
 		s.Ones(2)
 		m.bind(s)
-		y = m.Forward(z) // right: its weights belong to s
+		y = m.Forward(z) // its weights belong to s
 		s.Close(y)
 	}, tensor.NoGrad())
 	tensor.Do(func(s *tensor.Scope) {
 		x := x.In(s)
-		// right: x may have the mode of a scope around
-		s.Do(func(c *tensor.Scope) { c.Ones(2); y = m.Forward(x) }, tensor.Autocast(dtype.BF16))
+		s.Do(func(c *tensor.Scope) { c.Ones(2); y = m.Forward(x) }, tensor.Autocast(dtype.BF16)) // x may have the mode around
 		s.Close(y)
 	}, tensor.NoGrad())
-	// right: the name is for profiles
-	tensor.Do(func(s *tensor.Scope) { s.Ones(2); y = m.Forward(z) }, tensor.Named("step"))
+	tensor.Do(func(s *tensor.Scope) { s.Ones(2); y = m.Forward(z) }, tensor.Named("step")) // right: for profiles
 	return y
 }
 
@@ -73,8 +70,7 @@ func heldMode(m model, x *tensor.Tensor) (y *tensor.Tensor) {
 	outer := tensor.NewScope(tensor.NoGrad())
 	defer outer.Close()
 	x = x.In(outer)
-	// right: x has a mode
-	outer.Do(func(s *tensor.Scope) { s.Ones(2); y = m.Forward(x) }, tensor.Autocast(dtype.BF16))
+	outer.Do(func(s *tensor.Scope) { s.Ones(2); y = m.Forward(x) }, tensor.Autocast(dtype.BF16)) // x has a mode
 	return y
 }
 
@@ -100,8 +96,7 @@ func nested(w *tensor.Tensor, run func(func())) {
 		})
 		s.Do(func(c *tensor.Scope) { w.In(c).Fill(1) })
 		tensor.Root().Do(func(c *tensor.Scope) { w.In(c).Fill(1) })
-		// right: it may run elsewhere
-		run(func() { tensor.Do(func(c *tensor.Scope) { w.In(c).Fill(1) }) })
+		run(func() { tensor.Do(func(c *tensor.Scope) { w.In(c).Fill(1) }) }) // who knows when it runs
 		go func() { tensor.Do(func(c *tensor.Scope) { w.In(c).Fill(1) }) }()
 	}, tensor.NoGrad())
 	tensor.Do(func(*tensor.Scope) {
@@ -119,7 +114,7 @@ func scopes(x *tensor.Tensor, hold func(*tensor.Scope)) (named *tensor.Scope, k 
 	b.Zeros(2)
 	tensor.NewScope()                      // want unclosedscope "this scope is never closed"
 	_ = tensor.NewScope()                  // want unclosedscope "this scope is never closed"
-	x.In(tensor.NewScope()).Exp()          // right: an operand
+	x.In(tensor.NewScope()).Exp()          // an operand: left alone
 	fmt.Println(tensor.NewScope().Ones(2)) // want unclosedscope "this scope is never closed"
 
 	closed := tensor.NewScope()
@@ -135,7 +130,7 @@ func scopes(x *tensor.Tensor, hold func(*tensor.Scope)) (named *tensor.Scope, k 
 	end := value.Close
 	defer end()
 	held := tensor.NewScope()
-	func() { held.Zeros(2) }() // right: it is freed with the function
+	func() { held.Zeros(2) }() // lives with the function
 	named = tensor.NewScope()
 	return named, keeps{tensor.NewScope()}
 }

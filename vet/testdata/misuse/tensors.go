@@ -21,7 +21,7 @@ func given(cond bool) {
 	later := tensor.Ones(2)
 	tensor.Do(func(s *tensor.Scope) {
 		y := s.From(x)
-		fmt.Println(x.Shape(), y) // right: the shape is still known
+		fmt.Println(x.Shape(), y) // its shape is still known
 		y.Add(x)                  // want givenaway "x was given away by s.From on line 23"
 		if cond {
 			x.Exp() // want givenaway "lend it there with x.In.s."
@@ -30,7 +30,7 @@ func given(cond bool) {
 		maybe.Exp()
 		s.From([]float32{1})
 		s.From(w)
-		w.Exp() // right: a leaf that requires a gradient is not moved
+		w.Exp() // a leaf that requires a gradient stays
 		s.From(v)
 		v.Exp()
 		again = s.From(again)
@@ -47,7 +47,7 @@ func given(cond bool) {
 		s.From(returned)
 	})
 	returned.Exp()
-	tensor.Root().From(other) // right: the root scope already owns it
+	tensor.Root().From(other) // the root gives itself what it has
 	other.Exp()
 	s := tensor.NewScope()
 	defer s.Close()
@@ -56,7 +56,7 @@ func given(cond bool) {
 }
 
 func unknown(s *tensor.Scope, x *tensor.Tensor) {
-	s.From(x) // right: s may be the root, or x may be owned by a scope
+	s.From(x) // s may be the root, x a tensor of a scope: both stay
 	x.Exp()
 	for range 3 {
 		z := tensor.Ones(2)
@@ -87,7 +87,7 @@ func batches(loader *data.Loader, m model) (kept []*tensor.Tensor) {
 	for batch := range loader.Batches() {
 		tensor.Do(func(s *tensor.Scope) {
 			batch.X.In(s).Exp()
-			kept = append(kept, batch.X) // right: nothing took it
+			kept = append(kept, batch.X) // nobody took it
 		})
 	}
 	return kept
