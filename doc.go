@@ -2,7 +2,7 @@
 // run on NVIDIA GPUs and on the CPU from one go build, without cgo, Python or a CUDA toolkit.
 //
 // This package has no code. Its comment is the first page of the module. A program imports the
-// packages below it. A training needs three of them:
+// packages below it. Training needs three of them:
 //
 //   - tensor has the tensors, their ops and gradients, and the scopes that own memory.
 //   - nn has layers, losses, and functions for a whole model.
@@ -45,6 +45,6 @@
 //   - device/devicetest and tensor/optest are the test suites that a new driver has to pass.
 //
 // The pages of the repository teach the library: docs/start leads from the first tensor to several
-// GPUs, docs/from-pytorch has PyTorch's names beside the names here, and docs/guide is about
+// GPUs, docs/from-pytorch lists PyTorch's names with the names here, and docs/guide is about
 // memory, precision and profiling. The command is cmd/flambeau, and examples has whole programs.
 package flambeau

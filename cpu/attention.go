@@ -10,9 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// attentionTask computes attention by blocks of queries. A block uses all keys that its queries
-// see. A unit of work is one block of a head. The blocks and the order of sums depend only on the
-// shapes.
+// attentionTask computes attention. A unit of work is one block of queries of a head, with all keys
+// that these queries see. The blocks and the order of sums depend only on the shapes.
 type attentionTask struct {
 	attentionBlocks
 	o *device.Attention
@@ -68,8 +67,8 @@ func (t *attentionTask) run(lo, hi int) {
 	}
 }
 
-// divide divides the sums of values by the sums of weights, for each query of a block. The result
-// of a query that sees no key is zero.
+// divide divides, for each query of a block, the weighted sum of values by the sum of weights. The
+// result of a query that sees no key is zero.
 func (t *attentionTask) divide(w *attentionWorker, c block, out, sums, most []float32) {
 	values, row, col := t.o.Out.Shape.At(3), t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)
 	if values == 0 {

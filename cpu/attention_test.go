@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestCausalQueriesDoNotSeeWhatIsBehind: a NaN in a key affects only the causal queries that see
-// this key.
+// TestCausalQueriesDoNotSeeWhatIsBehind checks that a NaN in a key affects only the causal queries
+// that see this key.
 func TestCausalQueriesDoNotSeeWhatIsBehind(t *testing.T) {
 	const queries, features, bad = 40, 4, 30
 	d := newDevice(1)
@@ -27,8 +27,8 @@ func TestCausalQueriesDoNotSeeWhatIsBehind(t *testing.T) {
 	}
 }
 
-// TestKernelsDoNotDependOnWorkers: the results of ops with their own kernels have the same bits for
-// 1, 2, 3 and 7 workers.
+// TestKernelsDoNotDependOnWorkers checks that ops with their own kernels give the same bits with 1,
+// 2, 3 and 7 workers.
 func TestKernelsDoNotDependOnWorkers(t *testing.T) {
 	var want [][]byte
 	for _, workers := range []int{1, 2, 3, 7} {

@@ -13,15 +13,15 @@ import (
 )
 
 // attentionTypes reports whether the CPU supports attention with these types. It needs operands of
-// float32, and a mask of float32 or bool. The caller casts other types to float32.
+// float32, and a mask of float32 or bool. The caller of the op must cast other types to float32.
 func attentionTypes(q, mask *device.View) bool {
 	return q.Type == dtype.F32 &&
 		(mask.Absent() || mask.Type == dtype.F32 || mask.Type == dtype.Bool)
 }
 
 // attentionBlocks is the common part of attention and its gradient. Both compute the weights for
-// one block of queries and keys at a time. The weights of a block stay in the processor's cache
-// between the matrix products.
+// one block of queries and keys at a time, so that these stay in the processor's cache between the
+// matrix products.
 type attentionBlocks struct {
 	*device.Weighing
 	q, k          *device.View
@@ -52,8 +52,8 @@ func (b *attentionBlocks) cut(rows int) {
 	b.blocks = (b.queries + b.rows - 1) / b.rows
 }
 
-// seenKeys returns an upper bound of the number of keys that a query of a sample sees. The bound
-// holds for the sample's first queries; the argument queries says how many.
+// seenKeys bounds the number of keys that each of the first queries of a sample sees. The argument
+// queries says how many queries these are.
 func (b *attentionBlocks) seenKeys(sample, queries int) int {
 	n := b.keys
 	if b.Causal {
@@ -91,7 +91,6 @@ func (b *attentionBlocks) scores(w *attentionWorker, p, q []float32, c block) {
 	}
 }
 
-// unseenScores holds the score -Inf, for keys that a query must not see.
 var unseenScores = func() (x [maxBlock]float32) {
 	for i := range x {
 		x[i] = float32(math.Inf(-1))
@@ -99,7 +98,7 @@ var unseenScores = func() (x [maxBlock]float32) {
 	return x
 }()
 
-// mask applies one query's mask to its scores. The mask's elements are stride bytes apart.
+// mask applies one query's mask to its scores. The elements of the mask are stride bytes apart.
 func (w *attentionWorker) mask(row []float32, t dtype.Type, from unsafe.Pointer, stride int) {
 	for c := 0; c < len(row); c += maxBlock {
 		n := min(maxBlock, len(row)-c)
@@ -138,16 +137,16 @@ func (b *attentionBlocks) scaleQueries(w *attentionWorker, q []float32, c block)
 	}
 }
 
-// dropProgram computes the factor of a weight: Param 3 if the weight stays, else 0. Params 0 to 2
-// are the seed, offset and limit of the random numbers.
+// dropProgram computes the factor of a weight: Param 3 if dropout keeps the weight, else 0. Params
+// 0 to 2 are the seed, offset and limit of the random numbers.
 var dropProgram = sync.OnceValue(func() *expr.Program {
 	keep := expr.RandomKeeps(expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64), expr.Param(2, dtype.U32))
 	e := keep.Select(expr.Param(3, dtype.F32), expr.C(0))
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, nil, -1)
 })
 
-// dropFactors sets m, a matrix of [rows, cols], to the factors of the weights. The factor of a
-// dropped weight is 0.
+// dropFactors sets m, a matrix of [rows, cols], to the factors of the weights, which are 0 for
+// dropped weights.
 func (b *attentionBlocks) dropFactors(w *attentionWorker, m []float32, c block) {
 	if w.drawn == nil {
 		pl := planFor(dropProgram(), 0, stored)
@@ -181,7 +180,7 @@ type attentionWorker struct {
 	*rowWorker
 	queries [2][]byte
 	other   [maxBlock]float32
-	drawn   *runner // runner of dropProgram, nil until a weight is dropped
+	drawn   *runner // runner of dropProgram; nil until dropout is used
 }
 
 var attentionWorkers = sync.Pool{New: func() any { return new(attentionWorker) }}

@@ -11,8 +11,8 @@ import (
 )
 
 // attentionGradTask computes the gradient of attention by blocks of queries and keys. The blocks of
-// queries that share a head of keys are divided into parts. A unit of work is one part. A unit
-// computes the gradients of its queries, and partial sums of the gradients of keys and values. If a
+// queries that share a head of keys are divided into parts, and a unit of work is one part. It
+// computes the gradients of its queries, and its terms of the gradients of keys and values. If a
 // head has several parts, their sums are kept in memory and added in order at the end. Blocks and
 // parts depend only on the shapes.
 type attentionGradTask struct {
@@ -73,9 +73,9 @@ func (d *Device) attentionGrad(o *device.AttentionGrad) error {
 	return nil
 }
 
-// sums returns the memory in which a unit sums a gradient of keys or values, and the strides of
-// that memory. firstKey is the number of the unit's first key. If there is only one part, the
-// memory is the gradient itself.
+// sums returns the memory in which a part sums a gradient of keys or values, and the strides of
+// that memory. The range begins at key firstKey. If there is only one part, the memory is the
+// gradient itself.
 func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, firstKey, n int) (at []float32, row, col int) {
 	if t.parts == 1 {
 		return headRows(d, pair/t.shared, pair%t.shared, firstKey, n), d.Strides.At(2), d.Strides.At(3)
@@ -199,15 +199,15 @@ func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part i
 	}
 }
 
-// products stores a number for each query of a block, in row 0 of w: the dot product of the query's
-// result and the gradient of that result. This number is also the weighted mean of the gradients of
-// the query's attention weights, with the attention weights as weights.
+// products stores one number for each query of a block, in row 0 of w: the dot product of the
+// query's result and the gradient g of that result. This equals the mean of the gradients of the
+// query's attention weights, weighted by the attention weights.
 func (t *attentionGradTask) products(w *attentionWorker, g []float32, gs, gc int, c block) {
 	y := headRows(&t.o.Out, c.sample, c.head, c.firstQuery, c.rows)
 	ys, yc := t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)
 	sums := at[float32](w.row(0), c.rows)
-	// The loop computes four sums at a time. Each addition to a sum waits for the previous addition
-	// to that sum, and meanwhile the processor can add to the other sums.
+	// Four sums are computed at a time. Each addition to a sum waits for the previous one, and
+	// meanwhile the processor can add to the other sums.
 	for i := 0; i < c.rows; i += 4 {
 		var sum [4]float64
 		var at [4]int

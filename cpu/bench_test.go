@@ -35,7 +35,6 @@ func newView(tb testing.TB, d *Device, t dtype.Type, s ...int) device.View {
 	return v
 }
 
-// rate reports GB/s for the given number of bytes per iteration.
 func rate(b *testing.B, bytes int) {
 	b.ReportMetric(float64(bytes)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
 	b.ReportMetric(0, "ns/op")
@@ -62,8 +61,7 @@ func unaryProgram(e *expr.Expr) *expr.Program {
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 }
 
-// BenchmarkMap measures maps. Compare each result with that of "copy" at the same size in the same
-// run.
+// BenchmarkMap measures maps. Compare each result with the case "copy" of the same size and run.
 func BenchmarkMap(b *testing.B) {
 	d := Get()
 	x := expr.X(0)
@@ -85,7 +83,7 @@ func BenchmarkMap(b *testing.B) {
 		run("exp", unaryProgram(expr.Call("exp", x)), 8, u)
 		run("tanh", unaryProgram(expr.Call("tanh", x)), 8, u)
 		run("gelu", unaryProgram(expr.Call("gelu", x)), 8, u)
-		for i := range n { // a masked weight of attention
+		for i := range n { // the weights of masked attention
 			at[float32](pointer(&u), n)[i] = float32(math.Inf(-1))
 		}
 		run("exp of -Inf", unaryProgram(expr.Call("exp", x)), 8, u)
@@ -294,8 +292,8 @@ func BenchmarkChannelSum(b *testing.B) {
 	rate(b, 4*x.Size())
 }
 
-// BenchmarkForkJoin measures the cost of sharing two units of work, without the work itself. unit
-// is the time for a unit of work. Between two calls, the caller does other work for the time gap.
+// BenchmarkForkJoin measures the cost of sharing two units of work, without the work itself. A unit
+// takes the time unit. Between two calls, the caller works alone for the time gap.
 func BenchmarkForkJoin(b *testing.B) {
 	for _, unit := range []time.Duration{0, 2 * time.Microsecond, 10 * time.Microsecond} {
 		for _, gap := range []time.Duration{0, 10 * time.Microsecond, 200 * time.Microsecond} {

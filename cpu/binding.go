@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// access says how a view is traversed, with dimensions in the order of the binding. Strides are in
-// bytes.
+// access describes how a view is traversed. Its dimensions have the order of the binding, and
+// strides are in bytes.
 type access struct {
 	base   unsafe.Pointer
 	size   int // size of an element in bytes
@@ -25,24 +25,28 @@ type access struct {
 // binding connects a plan with operands. All workers of one call share it. It numbers the elements
 // in row-major order of dims. The dimensions of the views may be in another order.
 type binding struct {
-	pl     *plan
-	rank   int
-	dims   [shape.MaxRank]int
-	size   int
-	ins    []access
-	outs   []access
-	index  access // strides that give an element's row-major position in the views' shape
-	direct []bool // for each result, whether the step that computes it may write to the destination
+	pl   *plan
+	rank int
+	dims [shape.MaxRank]int
+	size int
+	ins  []access
+	outs []access
+	// strides from which the row-major position of an element in the views' shape is computed
+	index access
+	// for each result, whether the step that computes it may write directly to the result's memory
+	direct []bool
 	params []uint64
 	blk    int // number of elements of a block
-	whole  int // a block must end at a multiple of this many elements; 0: it may end anywhere
+	whole  int // a block must end at a multiple of this many elements; 0 means anywhere
 
-	loop       *jit.Code // loop that reads and writes the operands' own memory; nil: there is none
-	rows, cols int       // rows and columns in a unit of loop, along the innermost two dimensions
+	// loop that reads and writes the operands' own memory; nil if there is none
+	loop       *jit.Code
+	rows, cols int // rows and columns of a unit of loop, along the innermost two dimensions
 
-	across             int // dimension that forms tiles with the innermost one; -1: no tiles
+	across             int // dimension that forms tiles with the innermost one; -1 means no tiles
 	tileRows, tileCols int
-	turns              bool // the map is a transposed copy, whose tiles need no temporary memory
+	// whether the map is a transposed copy, whose tiles need no temporary memory
+	turns bool
 }
 
 var bindings = sync.Pool{New: func() any { return new(binding) }}
@@ -78,9 +82,9 @@ func (b *binding) release() {
 	bindings.Put(b)
 }
 
-// arrange sets the order in which the elements are traversed. It merges neighbouring dimensions if
-// all views allow it and the dimensions have the same class. If class is nil, all dimensions have
-// the class false.
+// arrange sets the order in which the elements are traversed. It merges neighbouring dimensions of
+// the same class, if all views allow it. A reduction has the class true for reduced dimensions;
+// otherwise class is nil, which means false.
 func (b *binding) arrange(s shape.Dims, order []int, class []bool, outs, ins []device.View) {
 	rank := 0
 	b.ins, b.outs = sized(b.ins, len(ins)), sized(b.outs, len(outs))
@@ -170,8 +174,8 @@ func pointer(v *device.View) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.mem)), v.Offset*v.Type.Size())
 }
 
-// aliasing sets b.direct. The step that computes a result may write it directly to the destination,
-// unless a later step still reads an operand in the same memory.
+// aliasing sets b.direct. The step that computes a result may write to the result's memory, unless
+// a later step still reads an operand there.
 func (b *binding) aliasing() {
 	b.direct = b.direct[:0]
 	for k := range b.pl.outs {
@@ -180,7 +184,7 @@ func (b *binding) aliasing() {
 		if ok {
 			lo, hi := b.extent(&b.outs[k])
 			for i := range b.ins {
-				// within a loop, each element is read before a result is written to the same place
+				// a loop reads each element before it writes a result to the same address
 				if b.pl.lastUse[i] > o.def || b.pl.fused != nil && !b.matches(&b.ins[i], &b.outs[k]) {
 					l, h := b.extent(&b.ins[i])
 					ok = ok && (h <= lo || hi <= l)
@@ -231,7 +235,7 @@ func (a *access) offset(c *cursor, rank int) int {
 }
 
 // next moves c from the end of a run along the innermost dimension to the start of the next run. It
-// returns the difference between a's offsets at the starts of the two runs.
+// returns how far the offset of access a moves between the starts of the two runs.
 func (b *binding) next(c *cursor, a *access) int {
 	d := 0
 	for k := b.rank - 2; k >= 0; k-- {
@@ -246,7 +250,8 @@ func (b *binding) next(c *cursor, a *access) int {
 	return d
 }
 
-// begin gets a runner and computes the uniform values for blocks of at most n elements.
+// begin takes a runner from the pool and computes the uniform values for blocks of at most n
+// elements.
 func (b *binding) begin(n int) *runner {
 	r := b.pl.pool.Get().(*runner)
 	n = b.pl.copies(min(n, b.pl.block))
@@ -310,9 +315,8 @@ func (b *binding) load(r *runner, p, n int) {
 	}
 }
 
-// fetch returns the address of n elements. They begin at element p, with coordinates c. If the
-// elements are contiguous, fetch returns their address in the operand. Otherwise it gathers them
-// into space.
+// fetch returns the address of n elements, from element p with coordinates c on. If they are
+// contiguous, it is their address in the operand. Otherwise fetch gathers them into space.
 func (b *binding) fetch(a *access, c *cursor, p, n int, space unsafe.Pointer) unsafe.Pointer {
 	if a.dense {
 		return unsafe.Add(a.base, p*a.size)
@@ -340,8 +344,7 @@ func (b *binding) fetch(a *access, c *cursor, p, n int, space unsafe.Pointer) un
 	}
 }
 
-// store writes the results of elements p … p+n-1. It omits the results that steps have already
-// written to the destination.
+// store writes the results of elements p … p+n-1, except those that steps have written directly.
 func (b *binding) store(r *runner, p, n int) {
 	var c cursor
 	if b.rank > 1 {
@@ -370,8 +373,8 @@ func (b *binding) store(r *runner, p, n int) {
 	}
 }
 
-// place returns the address of n elements that begin with element p. It returns false if they are
-// not contiguous.
+// place returns the address of n elements from element p on. It returns false if they are not
+// contiguous.
 func (b *binding) place(a *access, c *cursor, p, n int) (unsafe.Pointer, bool) {
 	if a.dense {
 		return unsafe.Add(a.base, p*a.size), true
@@ -398,7 +401,8 @@ func (b *binding) scatter(a *access, c cursor, src unsafe.Pointer, n int) {
 	}
 }
 
-// aim makes the steps that compute results write directly to the destination, if it is contiguous.
+// aim makes the steps that compute results write directly to the results' memory, if it is
+// contiguous.
 func (b *binding) aim(r *runner, p, n int) {
 	var c cursor
 	located := false
@@ -423,8 +427,7 @@ func (b *binding) aim(r *runner, p, n int) {
 	}
 }
 
-// positions stores the row-major positions of n elements that begin at element p, with coordinates
-// c.
+// positions stores the row-major positions of n elements, from element p with coordinates c on.
 func (b *binding) positions(dst unsafe.Pointer, t dtype.Type, c cursor, p, n int) {
 	a := &b.index
 	if a.dense {

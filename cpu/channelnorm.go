@@ -19,8 +19,8 @@ type channelTask struct {
 	f                  func(c *channelWorker, channel int)
 }
 
-// channelWorker holds rows in which one value is repeated for every element of a block. If the
-// planes of a channel are small, they are gathered, so that a block contains planes of many images.
+// channelWorker holds rows that repeat one value for every element of a block. It gathers the
+// planes of a channel if they are small, so that a block has planes of many images.
 type channelWorker struct {
 	*channelTask
 	rows     [4][channelBlock]float32
@@ -38,8 +38,8 @@ func (t *channelTask) gathers() bool {
 	return t.n > 1 && t.inner <= gatherPlane && t.n*t.inner <= gatherLimit
 }
 
-// elements returns the elements of a channel of x. If planes are gathered, it gathers them into
-// buffer k.
+// elements returns the elements of a channel of x. If the channel's planes are gathered, they are
+// in buffer k.
 func (c *channelWorker) elements(k int, x []float32, channel int) []float32 {
 	if !c.gathers() {
 		return x
@@ -59,7 +59,7 @@ func (c *channelWorker) elements(k int, x []float32, channel int) []float32 {
 	return to
 }
 
-// put stores the elements of a channel in x, if they were gathered.
+// put stores the elements of a channel in x if they were gathered.
 func (c *channelWorker) put(x, from []float32, channel int) {
 	if !c.gathers() {
 		return
@@ -109,7 +109,7 @@ func (c *channelWorker) blocks(channel int, f func(lo, hi int)) {
 	}
 }
 
-// fill sets all elements of row k, up to the length of a block, to v.
+// fill sets row k, up to the length of a block, to v.
 func (c *channelWorker) fill(k int, v float32) []float32 {
 	n := c.inner
 	if c.gathers() {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// copyTask copies elements between views of one shape. A run consists of the elements along one
-// dimension. A unit of work is a piece of a run. Strides are in bytes.
+// copyTask copies elements between views of one shape. The elements along one dimension are a run,
+// and a unit of work is a piece of a run. Strides are in bytes.
 type copyTask struct {
 	to, from      unsafe.Pointer
 	size          int
@@ -25,14 +25,14 @@ type copyTask struct {
 }
 
 const (
-	copyPiece = 1 << 13 // number of elements in a piece, and minimum for a worker
-	copyRun   = 8       // runs are along a dimension of at least this size, if there is one
+	copyPiece = 1 << 13 // number of elements in a piece, and minimum number for a worker
+	copyRun   = 8       // runs are along a dimension of at least this size if there is one
 )
 
 var copyTasks = sync.Pool{New: func() any { return new(copyTask) }}
 
 // copied runs a map that only copies elements, without a cast, and reports whether it did so. It
-// leaves copies between overlapping memory, and transposed copies, to other tasks.
+// does not run copies between overlapping memory, nor transposed copies.
 func (d *Device) copied(o *device.Map) bool {
 	p := o.Program
 	if len(p.Code) != 1 || p.Code[0].Op != expr.OpX || len(o.Outs) != 1 || len(o.Ins) != 1 || p.In[0] != p.Out[0] || o.Outs[0].Size() == 0 {
@@ -40,7 +40,7 @@ func (d *Device) copied(o *device.Map) bool {
 	}
 	t := copyTasks.Get().(*copyTask)
 	defer func() {
-		t.to, t.from = nil, nil // the pool of tasks must not keep memory of tensors alive
+		t.to, t.from = nil, nil // the pool of tasks must not keep the memory of tensors alive
 		copyTasks.Put(t)
 	}()
 	if !t.arrange(&o.Outs[0], &o.Ins[0]) {
@@ -54,8 +54,8 @@ func (d *Device) copied(o *device.Map) bool {
 	return true
 }
 
-// arrange sets the order in which elements are copied. It returns false if another task must do the
-// copy.
+// arrange chooses the order in which elements are copied. It returns false if the task cannot run
+// the copy.
 func (t *copyTask) arrange(out, in *device.View) bool {
 	var space [shape.MaxRank]int
 	*t = copyTask{to: pointer(out), from: pointer(in), size: out.Type.Size()}
@@ -77,7 +77,7 @@ func (t *copyTask) arrange(out, in *device.View) bool {
 	if t.overlaps() || t.transposed() {
 		return false
 	}
-	// runs are along the innermost dimension that is long enough
+	// choose the innermost dimension that is long enough for runs
 	run := t.rank - 1
 	for k := t.rank - 1; k >= 0 && t.dims[run] < copyRun; k-- {
 		if t.dims[k] >= copyRun {
@@ -152,8 +152,8 @@ func (t *copyTask) run(lo, hi int) {
 	}
 }
 
-// runLoop copies n runs of words, beginning at the current position of w. One call of the loop
-// copies all runs along the next outer dimension.
+// runLoop copies n runs, each of the given number of words, from the current position of w on. One
+// call of the loop copies all runs along the next outer dimension.
 func (t *copyTask) runLoop(loop *jit.Code, words int, w *walk, n int) {
 	for n > 0 {
 		rows, strides := 1, [2]int{}
@@ -170,8 +170,7 @@ func (t *copyTask) runLoop(loop *jit.Code, words int, w *walk, n int) {
 	}
 }
 
-// copyElements copies n elements to places that are stepO bytes apart, from places that are stepI
-// bytes apart.
+// copyElements copies n elements. They are stepI bytes apart in src and stepO bytes apart in dst.
 func copyElements(dst, src unsafe.Pointer, size, stepO, stepI, n int) {
 	switch {
 	case stepO == size || n == 1:

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestCopiesBetweenAnyViews: copies between views with permuted, reversed, repeated and distant
-// dimensions move each element to its place. They write nothing else.
+// TestCopiesBetweenAnyViews copies between views with permuted, reversed, repeated and distant
+// dimensions. Each element must arrive, and nothing else may be written.
 func TestCopiesBetweenAnyViews(t *testing.T) {
 	d := newDevice(3)
 	defer d.workers.dismiss()
@@ -49,8 +49,8 @@ func TestCopiesBetweenAnyViews(t *testing.T) {
 	}
 }
 
-// TestCopyTasksForgetMemory: the pool of copy tasks keeps no memory of tensors alive, even if
-// another kind of task does the copy.
+// TestCopyTasksForgetMemory checks that the pool of copy tasks keeps no memory of tensors alive,
+// even if another kind of task ran the copy.
 func TestCopyTasksForgetMemory(t *testing.T) {
 	d := newDevice(1)
 	defer d.workers.dismiss()
@@ -63,8 +63,8 @@ func TestCopyTasksForgetMemory(t *testing.T) {
 	}
 }
 
-// anyView returns a view of shape s on memory of zeros, with dimensions in any order and with gaps.
-// If it is for an operand, dimensions may also be reversed or repeated.
+// anyView returns a view of shape s on zeroed memory, with dimensions in any order and with gaps.
+// For an operand, dimensions may also be reversed or repeated.
 func anyView(tb testing.TB, d *Device, rnd *rand.Rand, t dtype.Type, s shape.Dims, operand bool) device.View {
 	v := device.View{Type: t, Layout: shape.Dense(s)}
 	next := 1 + rnd.IntN(2)
@@ -85,8 +85,8 @@ func anyView(tb testing.TB, d *Device, rnd *rand.Rand, t dtype.Type, s shape.Dim
 	return v
 }
 
-// TestCopiesOfOneElement: copying one element reads only that element. If it read more, the pointer
-// checks of the race detector would report it.
+// TestCopiesOfOneElement checks that the copy of one element reads only that element. The race
+// detector's pointer checks report any further read.
 func TestCopiesOfOneElement(t *testing.T) {
 	d := Get()
 	for _, ty := range dtype.Types() {

@@ -29,8 +29,8 @@ func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 	return d.meanOfTargets(o)
 }
 
-// losses computes the losses of logits. If there are rows whose target is not a class, it stores
-// the number of the first such row in bad.
+// losses computes the losses of logits. In bad it stores the first row whose target is not a class,
+// if there is one.
 func (d *Device) losses(o *device.CrossEntropy, bad *atomic.Int64) {
 	cols := o.X.Shape.At(1)
 	d.byRows(&o.X, func(w *rowWorker, lo, n int) {
@@ -49,7 +49,7 @@ func (d *Device) losses(o *device.CrossEntropy, bad *atomic.Int64) {
 		}
 		w.fold(device.Sum, expLess, sum, n, data(w.space[1]), x, w.each(most))
 		w.log.apply(w.rl, logs, sum, w.size, n)
-		// if log p is 0, it must be +0 as in torch, so that the loss is -0
+		// if log p is 0, it must be +0, so that the loss is -0 as in torch
 		sub := ops[expr.OpSub][w.t]
 		sub(total, total, most, most, n)
 		sub(total, total, logs, logs, n)
@@ -67,8 +67,7 @@ func (d *Device) losses(o *device.CrossEntropy, bad *atomic.Int64) {
 	})
 }
 
-// pickLosses does the same as the method losses, for operands that are logarithms of probabilities
-// instead of logits.
+// pickLosses computes the losses of logarithms of probabilities, like the method losses for logits.
 func (d *Device) pickLosses(o *device.CrossEntropy, bad *atomic.Int64) {
 	x, t := &o.X, o.Loss.Type
 	cols, size := uint64(x.Shape.At(1)), x.Type.Size()
@@ -119,7 +118,7 @@ func (d *Device) meanOfTargets(o *device.CrossEntropy) error {
 	return nil
 }
 
-// storeMin stores v in a if v is less than the value of a.
+// storeMin stores the smaller one of v and the value of a in a.
 func storeMin(a *atomic.Int64, v int64) {
 	for {
 		o := a.Load()
@@ -166,7 +165,7 @@ func (d *Device) crossEntropyGrad(o *device.CrossEntropyGrad) {
 				sub(p, p, w.row(2), w.row(2), 1)
 			}
 		}
-		// turn -0 into +0, as in torch, which subtracts products from g
+		// change -0 to +0, as in torch, which subtracts products from g
 		w.compute(scaledPlus, n, out, w.matrix(y), w.each(w.row(1)))
 		for i := range n {
 			if c := *(*int64)(element(&o.Target, lo+i)); uint64(c) >= uint64(cols) || c == o.Ignore {
@@ -202,7 +201,7 @@ func (d *Device) pickLossesGrad(o *device.CrossEntropyGrad) {
 			g /= expr.Decode(ct, expr.Encode(ct, float64(*(*int64)(pointer(&o.Count)))))
 			g = expr.Decode(ct, expr.Encode(ct, g))
 		}
-		// 0 - g is +0 if g is 0, as in torch, which adds to zeros
+		// if g is 0, 0 - g is +0, as in torch, which adds to zeros
 		writeBits(unsafe.Add(row, int(c)*strides.At(1)*size), size, expr.Encode(t, 0-g))
 	}))
 }

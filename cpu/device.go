@@ -17,7 +17,8 @@
 //   - Each device begins with GOMAXPROCS workers. [Device.SetWorkers] changes their number.
 //   - Work runs in the calling goroutine, with the help of worker goroutines that stay alive. A
 //     method returns when the work is done, so a stream has nothing queued and every event is done.
-//     All methods are safe for concurrent use. Work that runs on the device may also call them.
+//     All methods are safe for concurrent use. A function that runs as work of the device may also
+//     call them.
 //   - A [device.Map] gives the same bits as [expr.Program.Eval], except for the payload of a NaN.
 //     Results do not depend on the number of workers: sums are divided into pieces that depend only
 //     on shapes. Float32 sums are pairwise.
@@ -28,14 +29,14 @@
 //     use (SIMD). So a training that continues on another processor, or with
 //     GODEBUG=cpu.avx512f=off, does not give the same bits as an uninterrupted training.
 //   - Products of bfloat16 ([device.MatMul]) use VDPBF16PS, if the processor has AVX512_BF16 and
-//     SIMD is avx512. In all other cases factors are first converted to float32: on other
-//     processors, for float16, and in attention. In both cases sums are float32, and a result is
-//     rounded once. VDPBF16PS adds two neighbouring products in one step, so it sums in another
-//     order. It treats subnormal numbers, below 2^-126, as zeros, in factors and in sums. Apart
-//     from subnormal numbers, the error has the same bound.
+//     SIMD is avx512. Otherwise factors are first converted to float32: on other processors, for
+//     float16, and in attention. In both cases sums are float32, and a result is rounded once.
+//     VDPBF16PS adds two neighbouring products in one step, so it sums in another order. It treats
+//     subnormal numbers, below 2^-126, as zeros, in factors and in sums. Apart from subnormal
+//     numbers, the error has the same bound.
 //   - If the processor also has AMX, and Linux grants its tiles, all but small products of bfloat16
-//     use TDPBF16PS. It sums the even and the odd elements apart, 32 elements at a time. The rest
-//     of the previous point holds for it too.
+//     use TDPBF16PS. It sums the even and the odd elements apart, 32 elements at a time. Otherwise
+//     the previous point holds for it too.
 //   - On Linux, with AVX-512 or AVX2, elementwise programs become machine code when they first run.
 //     With AVX2 this holds only for programs whose types have at most 32 bits. The code's memory is
 //     never writable and executable at the same time. If the system refuses such memory, or with
@@ -124,9 +125,9 @@ func (d *Device) Info() device.Info {
 // limit Alloc runs the garbage collector. If that is not enough, Alloc fails with an error that
 // wraps [device.ErrOutOfMemory]. The argument 0 restores the initial limit: nine tenths of the
 // memory that the process may have. There is no initial limit if the system does not report that
-// memory. The initial limit is below the limit of the system, at which Linux kills the process. The
-// initial limit applies to the total of "cpu" and all ranks. A limit that a program sets applies
-// only to this device.
+// memory. The initial limit is below the system's limit, at which Linux would kill the process. It
+// applies to the total of "cpu" and all ranks. A limit that a program sets applies only to this
+// device.
 func (d *Device) SetMemoryLimit(bytes int) {
 	d.mem.shared.Store(bytes <= 0)
 	if bytes <= 0 {
@@ -135,8 +136,7 @@ func (d *Device) SetMemoryLimit(bytes int) {
 	d.pool.SetLimit(uint64(bytes))
 }
 
-// initialLimit returns the initial limit in bytes for all devices together. The result 0 means no
-// limit.
+// initialLimit returns the initial limit in bytes for all devices together; 0 means no limit.
 func initialLimit() uint64 { return capacity() / 10 * 9 }
 
 var _ device.WorkerSharer = (*Device)(nil)
@@ -190,7 +190,7 @@ func (d *Device) NewStream(int) (device.Stream, error) {
 type stream struct {
 	dev host
 	id  uint64
-	rec atomic.Pointer[recording] // nil: the work runs at once
+	rec atomic.Pointer[recording] // the recording of the stream's work; nil if work runs at once
 }
 
 func (s *stream) Device() device.Device { return s.dev }
@@ -207,8 +207,8 @@ func (s *stream) Record() (device.Event, error) {
 // Synchronize returns at once. If s is recorded, it returns an error.
 func (s *stream) Synchronize() error { return refused(s, "synchronize", hostWaits) }
 
-// Wait blocks the caller until the event is done, because the caller itself runs the later work. A
-// recording needs no waits, because a replay keeps the order of the list.
+// Wait blocks the caller until the event is done, because the caller itself runs later work on the
+// stream. A recording needs no waits, because replays keep the order of the list.
 func (s *stream) Wait(e device.Event) error {
 	r := s.rec.Load()
 	switch e := e.(type) {

@@ -20,8 +20,8 @@ import (
 
 func TestConformance(t *testing.T) { devicetest.Run(t, Get()) }
 
-// TestConformanceOfManyWorkers runs the conformance suite with more workers than there are cores.
-// It uses kernels instead of loops that are compiled at run time.
+// TestConformanceOfManyWorkers runs the conformance suite with more workers than cores, and with
+// kernels instead of compiled loops.
 func TestConformanceOfManyWorkers(t *testing.T) {
 	d := newDevice(5)
 	defer d.workers.dismiss()
@@ -39,7 +39,8 @@ func TestRegistered(t *testing.T) {
 	}
 }
 
-// TestResultsDoNotDependOnWorkers: results have the same bits for 1, 2, 3 and 7 workers.
+// TestResultsDoNotDependOnWorkers checks that results have the same bits with 1, 2, 3 and 7
+// workers.
 func TestResultsDoNotDependOnWorkers(t *testing.T) {
 	x := expr.X(0)
 	shapes := [][]int{{300_000}, {700, 900}, {900, 7}, {7, 90_000}, {40, 30, 50}}
@@ -116,8 +117,8 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 	}
 }
 
-// TestSumIsPairwise: long float32 sums stay precise. If 0.1 were added 2²⁴ times one by one, the
-// sum would stop growing at 2²¹.
+// TestSumIsPairwise checks that long float32 sums stay precise. If 0.1 were added 2²⁴ times one by
+// one, the sum would stop growing at 2²¹.
 func TestSumIsPairwise(t *testing.T) {
 	d := Get()
 	for _, s := range [][]int{{1 << 22}, {1 << 20, 4}, {1 << 11, 1 << 11}, {4, 1 << 20}} {
@@ -150,7 +151,7 @@ func TestSumIsPairwise(t *testing.T) {
 	}
 }
 
-// TestSmallCallsDoNotAllocate: ops on few elements do not allocate Go memory.
+// TestSmallCallsDoNotAllocate checks that ops on few elements do not allocate Go memory.
 func TestSmallCallsDoNotAllocate(t *testing.T) {
 	if poolsForget {
 		t.Skip("the race detector makes pools forget, so there is no steady state to measure")
@@ -166,8 +167,8 @@ func TestSmallCallsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// TestBadViewsAreRefused: the error names the operand if it reaches outside its memory, or if its
-// memory has been freed.
+// TestBadViewsAreRefused checks that an error names an operand that reaches outside its memory, or
+// whose memory has been freed.
 func TestBadViewsAreRefused(t *testing.T) {
 	d := Get()
 	good := newView(t, d, dtype.F32, 4, 6)
@@ -221,7 +222,7 @@ func TestBadViewsAreRefused(t *testing.T) {
 	}
 }
 
-// TestSupports: an op without a kernel is not supported, and Run refuses it.
+// TestSupports checks that an op without a kernel is not supported, and that Run refuses it.
 func TestSupports(t *testing.T) {
 	d := Get()
 	wide, one := newView(t, d, dtype.F64, 1, 4, 4), newView(t, d, dtype.F32, 1)
@@ -243,7 +244,8 @@ func TestSupports(t *testing.T) {
 	}
 }
 
-// TestVariantsAgree: the driver computes the same bits with every variant of the block primitives.
+// TestVariantsAgree checks that the driver computes the same bits with every variant of the block
+// primitives.
 func TestVariantsAgree(t *testing.T) {
 	d := Get()
 	in := newView(t, d, dtype.F32, 5000)
@@ -279,7 +281,7 @@ func TestTransposedMaps(t *testing.T) {
 			for i := range h {
 				h[i] = byte(i * 7)
 			}
-			if ty.IsFloat() { // floats must be positive and finite
+			if ty.IsFloat() { // make floats positive and finite
 				for i := range in.Size() {
 					writeBits(at8ptr(h, i*ty.Size()), ty.Size(), expr.Encode(ty, float64(i%250)))
 				}
@@ -336,8 +338,8 @@ func TestHalfScatterRoundsOnce(t *testing.T) {
 	}
 }
 
-// TestLostMemoryComesBack: if a program drops buffers without freeing them, the garbage collector
-// returns their memory to the pool. The test allocates three times the limit.
+// TestLostMemoryComesBack checks that the memory of buffers that the program drops without freeing
+// them returns to the pool. It allocates three times the limit.
 func TestLostMemoryComesBack(t *testing.T) {
 	d := newDevice(1)
 	d.SetMemoryLimit(64 << 20)

@@ -38,8 +38,8 @@ func zeroProgram(t dtype.Type) *expr.Program {
 	return p
 }
 
-// finish converts the combined values with the reduction's Finish program, and stores the results.
-// values are in computing form: the form in which programs compute, as opposed to stored elements.
+// finish applies the reduction's Finish program to the combined values, and stores the results. The
+// values are in computing form, in which programs compute, not in stored form.
 func (d *Device) finish(o *device.Reduce, t dtype.Type, l shape.Layout, values []byte) {
 	p, out := o.Finish, &o.Out
 	if p == nil {
@@ -65,8 +65,8 @@ func (d *Device) finish(o *device.Reduce, t dtype.Type, l shape.Layout, values [
 	b.release()
 }
 
-// widen changes the strides of an access: its elements now have the given size. They are in
-// computing form, which is wider than memory for truth values.
+// widen sets the size of an access's elements, and its strides. In computing form, truth values are
+// wider than in memory.
 func (b *binding) widen(a *access, size int) {
 	for k := range b.rank {
 		a.stride[k] = a.stride[k] / a.size * size

@@ -130,7 +130,6 @@ func foldArg(t dtype.Type, k device.ReduceKind, p unsafe.Pointer, n int) (uint64
 	return uint64(x[i]), i
 }
 
-// argFloat finds the extreme value with a fast primitive, and then searches for its position.
 func argFloat[T float32 | float64](k device.ReduceKind, x []T, most, least func([]T) T) int {
 	if len(x) < 16 {
 		return argOf(k, x)
@@ -177,7 +176,7 @@ func better[T number](k device.ReduceKind, v, best T) bool {
 	return v < best || v != v
 }
 
-// beats calls better for two values that are given as bits.
+// beats is [better] for values that are given as bits.
 func beats(t dtype.Type, k device.ReduceKind, v, best uint64) bool {
 	switch t {
 	case dtype.F32:
@@ -193,7 +192,7 @@ func beats(t dtype.Type, k device.ReduceKind, v, best uint64) bool {
 }
 
 // joinArg compares two lists of values with positions, and stores the better value of each pair in
-// a. Positions of a are lower than positions of b.
+// a. The positions in a are lower than those in b.
 func joinArg(t dtype.Type, k device.ReduceKind, a, b unsafe.Pointer, pa, pb []int64) {
 	n := len(pa)
 	switch t {
@@ -255,12 +254,12 @@ type accumulator struct {
 	at, row  [maxBlock]uint32
 	keep     [maxBlock]uint32
 	cascade  cascade
-	folded   [32]uint64 // bits of the results of a loop, one result for each block
+	folded   [32]uint64 // results of a loop as bits, one for each block
 }
 
 var accumulators = sync.Pool{New: func() any { return new(accumulator) }}
 
-// tile reduces rows startRow … startRow+n-1 of a tile of columns. A row has the elements at one
+// tile reduces n rows of a tile of columns, from row startRow on. A row has the elements at one
 // reduced position.
 func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, startRow, n int) {
 	c0 := tile * r.cols
@@ -293,8 +292,7 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, startRow, 
 		copy(r.pos[to:], pos)
 		return
 	}
-	// If rows are narrow, a block holds several rows, which are added as one wide row. per is their
-	// number.
+	// If rows are narrow, a block holds several rows (per), which are added as one wide row.
 	per := 1
 	if r.tiles == 1 {
 		per = max(1, min(r.pl.block/cols, n))
@@ -304,7 +302,7 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, startRow, 
 	} else {
 		r.addTile(w, acc, at, cols, startRow, n, per)
 	}
-	for per > 1 { // fold a wide row: add its upper half to its lower half, repeatedly
+	for per > 1 { // add the upper half of the wide row to its lower half, repeatedly
 		half := (per + 1) / 2
 		r.combine(sum, sum, unsafe.Add(sum, half*cols*r.size), sum, (per-half)*cols)
 		per = half
@@ -312,13 +310,13 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, startRow, 
 	copy(r.part[to*r.size:], at8(sum, cols*r.size))
 }
 
-// addTile stores the combination of n rows of a tile in acc.sum, in wide rows that consist of per
-// rows each.
+// addTile stores the combination of n rows of a tile in acc.sum. The result is a wide row, which
+// consists of per rows.
 func (r *reduction) addTile(w *runner, acc *accumulator, at func(int) int, cols, from, n, per int) {
 	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
 	wide := per * cols
 	have := 0 // number of wide rows whose sum is in acc.run
-	sums := 0 // number of sums of acc.run that were already added to acc.sum
+	sums := 0 // number of sums in acc.run that were already added to acc.sum
 	for i := 0; i < n; i += per {
 		m := min(per, n-i) * cols
 		v := r.evaluate(w, at(from+i), m)
@@ -326,7 +324,7 @@ func (r *reduction) addTile(w *runner, acc *accumulator, at func(int) int, cols,
 		case have == 0 && m == wide:
 			copy(at8(run, wide*r.size), at8(v, wide*r.size))
 			have = 1
-		case have == 0: // the last, incomplete wide row is added directly to the sum
+		case have == 0: // add the last, incomplete wide row directly to the sum
 			r.combine(sum, sum, v, v, m)
 			continue
 		default:
@@ -345,13 +343,12 @@ func (r *reduction) addTile(w *runner, acc *accumulator, at func(int) int, cols,
 }
 
 // argWords finds the extremes of a tile of 32-bit values with operations on whole blocks. It stores
-// the values in acc.sum and their positions in acc.at. If there is a NaN, it returns false, because
-// these operations cannot find the first of several NaN.
+// the values in acc.sum and their positions in acc.at. It returns false if there is a NaN, because
+// these operations cannot find the first NaN.
 func (r *reduction) argWords(w *runner, acc *accumulator, at0 func(int) int, from, n, cols int) bool {
 	best, keep := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.keep)
 	pos, row := acc.at[:cols], acc.row[:cols]
-	// holds compares best with a new value v: it is best ≥ v for a maximum, and best ≤ v for a
-	// minimum
+	// holds tells where the best value stays: best ≥ v for a maximum, best ≤ v for a minimum
 	holds := ops[expr.OpGe][r.ct]
 	if r.ct == dtype.Bool {
 		holds = ops[expr.OpGe][dtype.U32]

@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A reduction of columns also runs as one loop, if the loop can read the operands in place. The
-// loop goes down the rows, for one vector of columns. So neither the values nor the sums of a run
-// are stored in memory. It adds in the same order as [reduction.tile].
+// A reduction of columns also runs as one loop if the loop can read the operands in place. The loop
+// goes down the rows, for one vector of columns at a time, so neither values nor sums of runs are
+// stored in memory. It adds in the same order as [reduction.tile].
 
 // chooseColumns decides whether a loop reduces the columns.
 func (r *reduction) chooseColumns() {
@@ -27,7 +27,7 @@ func (r *reduction) chooseColumns() {
 	once := uint64(0)
 	for i, l := range pl.folded.loop.Loads {
 		if pl.p.Code[l.Value].Op != expr.OpX {
-			return // a kernel must compute this value before the loop
+			return // a kernel must compute this value first
 		}
 		switch a := r.loaded(pl.folded.loop, i); a.inner {
 		case a.size:
@@ -40,8 +40,8 @@ func (r *reduction) chooseColumns() {
 	r.fold = pl.foldOf(r.kind, r.ct, foldKey{reads: jit.Reads{Once: once}, columns: true})
 }
 
-// foldTile stores the combination of n rows of a tile in acc.sum. The tile begins at row firstRow
-// of the k-th group, and at column c0. The rows form wide rows of per rows each.
+// foldTile stores the combination of n rows of a tile in acc.sum, as a wide row of per rows. The
+// tile begins at row firstRow of group k, and at column c0.
 func (r *reduction) foldTile(w *runner, acc *accumulator, k, c0, cols, firstRow, n, per int) {
 	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
 	t := columnTile{reduction: r, w: w, c0: c0, cols: cols, per: per}
@@ -50,7 +50,7 @@ func (r *reduction) foldTile(w *runner, acc *accumulator, k, c0, cols, firstRow,
 	}
 	for i := 0; i < n; {
 		depth, rest := min(runRows, (n-i)/per), 0
-		if depth < runRows { // rest is the number of rows in the last, incomplete wide row
+		if depth < runRows { // the last, incomplete wide row has rest rows
 			rest = n - i - depth*per
 		}
 		to := run
@@ -79,8 +79,8 @@ type columnTile struct {
 	c0, cols, per int
 }
 
-// fold combines the rows row, row+per, … to the first row of results, the rows row+1, row+1+per, …
-// to the second row, and so on.
+// fold combines the rows with the numbers row, row+per, … to the first row of results, the rows
+// row+1, row+1+per, … to the second row, and so on.
 func (t *columnTile) fold(row, rows, depth int, results unsafe.Pointer) {
 	in, l, w := t.rank-2, t.pl.folded.loop, t.w
 	most := max(1, t.pl.foldUnit()/(t.cols*depth))
@@ -100,7 +100,7 @@ func (t *columnTile) fold(row, rows, depth int, results unsafe.Pointer) {
 		w.reg[len(w.reg)-1] = results
 		t.reduction.fold.RunColumns(w.reg, w.strides, t.cols, min(rows, most), depth)
 		if rows -= most; rows <= 0 {
-			break // a pointer to the next row would be behind the memory
+			break // a pointer to the next row would be outside the memory
 		}
 		row += most
 		results = unsafe.Add(results, most*t.cols*t.size)

@@ -12,8 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestColumnsOfPairs: sums over the middle dimension of [n, r, c] have the same bits with loops and
-// with kernels. Every operand is broadcast along one dimension, as in distances between rows.
+// TestColumnsOfPairs checks that sums over the middle dimension of [n, r, c] have the same bits
+// with loops and with kernels. Every operand is broadcast along one dimension, as in distances
+// between all pairs of rows.
 func TestColumnsOfPairs(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(5, 6))

@@ -22,7 +22,7 @@ type foldKey struct {
 	kind  jit.FoldKind
 	short bool
 	reads jit.Reads
-	// the loop combines the elements of columns instead of rows
+	// whether the loop combines the elements of columns instead of rows
 	columns bool
 }
 
@@ -31,13 +31,14 @@ type foldKey struct {
 const foldSpill = 64 * 64
 
 // foldLoop makes a loop that reduces rows instead of storing values. It makes none if the loop has
-// too many operands to go from row to row.
+// too many operands.
 func (pl *plan) foldLoop(l *jit.Loop) {
 	if len(l.Loads)+1 > jit.MostPointers {
 		return
 	}
 	switch pl.p.Out[0] {
-	case dtype.U8, dtype.I8, dtype.I16: // narrow integers wrap between the map and the reduction
+	// narrow integers wrap after the map, before they are combined
+	case dtype.U8, dtype.I8, dtype.I16:
 		return
 	}
 	l.Stores = nil
@@ -45,7 +46,7 @@ func (pl *plan) foldLoop(l *jit.Loop) {
 	pl.folded = &foldedBody{loop: l}
 }
 
-// foldValue makes a loop that reduces rows for a plan that computes nothing.
+// foldValue makes a loop that reduces rows, for a plan without computation.
 func (pl *plan) foldValue(uniform []bool) {
 	o := pl.p.Outs[0]
 	if len(pl.body) > 0 || uniform[o] || avx2Only() && !narrow(pl.p) || pl.p.Code[o].Op != expr.OpX {
@@ -56,8 +57,8 @@ func (pl *plan) foldValue(uniform []bool) {
 	pl.arena += foldSpill
 }
 
-// foldFor returns the loop that combines rows of n values of type t, or nil if there is none. reads
-// says how the loop loads the elements of a row.
+// foldFor returns the loop that combines rows of n values of type t, or nil if there is none. The
+// argument reads says how the loop loads the elements of a row.
 func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int, reads jit.Reads) *jit.Code {
 	short := t.IsFloat() && (k == device.Prod || k == device.Sum && n < 16)
 	return pl.foldOf(k, t, foldKey{short: short, reads: reads})
@@ -86,7 +87,8 @@ func (pl *plan) foldOf(k device.ReduceKind, t dtype.Type, key foldKey) *jit.Code
 	return c
 }
 
-// chooseFold decides whether loops reduce the rows, and whether they read the operands in place.
+// chooseFold decides whether loops reduce the rows, and whether the loops read the operands in
+// place.
 func (r *reduction) chooseFold() {
 	r.fold, r.inPlace, r.runs = nil, false, false
 	if r.inner != 1 {
@@ -136,7 +138,7 @@ func (r *reduction) readsRuns() bool {
 	}
 	for i, l := range pl.folded.loop.Loads {
 		if pl.p.Code[l.Value].Op != expr.OpX {
-			return false // a kernel computes this value before the loop
+			return false // a kernel must compute this value first
 		}
 		if a := r.loaded(pl.folded.loop, i); a.inner != a.size {
 			return false
@@ -145,7 +147,7 @@ func (r *reduction) readsRuns() bool {
 	return true
 }
 
-// foldRuns does what foldRows does, for rows that are runs along the innermost dimension. The loop
+// foldRuns is [reduction.foldRows] for rows that are runs along the innermost dimension. The loop
 // reads the operands in place. The first run begins at the coordinates c.
 func (r *reduction) foldRuns(w *runner, c *cursor, runs int, to unsafe.Pointer) {
 	l := r.pl.folded.loop
@@ -203,7 +205,7 @@ func (r *reduction) foldRows(w *runner, p, n, rows int, results unsafe.Pointer) 
 	r.fold.Run(w.reg, w.strides, n, rows)
 }
 
-// foldRow does the same as the method row, with a loop.
+// foldRow reduces a part of a row like [reduction.row], with a loop.
 func (r *reduction) foldRow(w *runner, acc *accumulator, p, n, to int) {
 	c, blk := &acc.cascade, r.pl.block
 	c.n = 0

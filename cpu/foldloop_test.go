@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestReductionsOfManyOperands: reductions of programs with many operands give the same bits with
-// loops and with kernels.
+// TestReductionsOfManyOperands checks that reductions of programs with many operands give the same
+// bits with loops and with kernels.
 func TestReductionsOfManyOperands(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -93,9 +93,8 @@ func TestReductionsOfManyOperands(t *testing.T) {
 	}
 }
 
-// TestReductionsOfRuns: a reduction of several dimensions, between which others stay, gives the
-// same bits however its runs are read. The operands have gaps between their runs, or the same runs
-// for several positions.
+// TestReductionsOfRuns checks reductions of dimensions that are not adjacent. They must give the
+// same bits however runs are read. Some operands have gaps between runs, and others repeat a run.
 func TestReductionsOfRuns(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(5, 6))
@@ -129,8 +128,8 @@ func TestReductionsOfRuns(t *testing.T) {
 	}
 }
 
-// TestSumsOfLongPrograms: the order of sums does not depend on how many values a plan keeps in
-// memory.
+// TestSumsOfLongPrograms checks that the order of sums does not depend on how many values a plan
+// keeps in memory.
 func TestSumsOfLongPrograms(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(3, 4))
@@ -165,8 +164,8 @@ func TestSumsOfLongPrograms(t *testing.T) {
 	}
 }
 
-// TestRunnersForgetMemory: a runner in its pool holds no address of operands or results. Such an
-// address would keep their memory alive.
+// TestRunnersForgetMemory checks that a runner in its pool holds no address of operands or results,
+// which would keep their memory alive.
 func TestRunnersForgetMemory(t *testing.T) {
 	d := newDevice(1)
 	defer d.workers.dismiss()
@@ -190,7 +189,7 @@ func TestRunnersForgetMemory(t *testing.T) {
 	})
 }
 
-// TestUnitsOfFolds: one call of a loop that reduces is short, even if its program is long.
+// TestUnitsOfFolds checks that one call of a reducing loop is short, even if its program is long.
 func TestUnitsOfFolds(t *testing.T) {
 	if !fusing() {
 		t.Logf("loops are not made here")
@@ -208,8 +207,8 @@ func TestUnitsOfFolds(t *testing.T) {
 	}
 }
 
-// TestFormulasWithoutLoop: if the system refuses memory for a loop, row operations give the same
-// bits without the loop.
+// TestFormulasWithoutLoop checks that row operations give the same bits if the system refuses
+// memory for loops.
 func TestFormulasWithoutLoop(t *testing.T) {
 	if !fusing() {
 		t.Logf("loops are not made here")

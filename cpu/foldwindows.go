@@ -12,9 +12,10 @@ import (
 // foldTask adds the elements of windows to planes. The windows have three dimensions. Strides count
 // elements.
 type foldTask[K number] struct {
-	in, out, kernel                  [3]int
-	stride, dilation, before         [3]int
-	alongY, alongKernel, alongPlaces [3]int // strides of the planes, and of the two parts of X
+	in, out, kernel          [3]int
+	stride, dilation, before [3]int
+	// strides of the planes, and of the kernel and position dimensions of X
+	alongY, alongKernel, alongPlaces [3]int
 	channels                         int
 	y, x                             unsafe.Pointer
 	yOuter, xOuter                   [2]int // strides of samples and channels
@@ -60,8 +61,8 @@ func foldAll[K number](d *Device, o *device.Fold) {
 	d.workers.parallel(planes, max(1, inlineWork/max(1, (o.Y.Size()+o.X.Size())/planes)), t)
 }
 
-// places returns the range of places at which element k of a window lies in the plane, along
-// dimension i. It also returns the position of the first of these elements.
+// places returns the range of positions at which element k of a window lies in the plane, along
+// dimension i. The result at is the index of the first of these elements in the plane.
 func (t *foldTask[K]) places(i, k int) (lo, hi, at int) {
 	first := k*t.dilation[i] - t.before[i]
 	if first < 0 {
@@ -130,7 +131,8 @@ func fillRow[K number](p unsafe.Pointer, n, step int) {
 	}
 }
 
-// addRow adds n elements of x to elements of y. Each step is the distance of two neighbours.
+// addRow adds n elements of x to elements of y. The neighbours of each are stepX and stepY elements
+// apart.
 func addRow[K number](y, x unsafe.Pointer, n, stepY, stepX int) {
 	if stepY == 1 && stepX == 1 {
 		to, from := at[K](y, n), at[K](x, n)
@@ -150,9 +152,9 @@ func addRow[K number](y, x unsafe.Pointer, n, stepY, stepX int) {
 	}
 }
 
-// addWindows runs a fold whose windows each have one number. It returns false if the numbers are
-// not contiguous. It first expands a row of numbers to a row of elements. It then adds that row to
-// all rows of the plane that the windows cover.
+// addWindows runs a fold in which all elements of a window are the same number. It returns false if
+// these numbers are not contiguous. For each row of windows, it expands the numbers to a row of
+// elements, and adds that to all rows of the plane that the windows cover.
 func (d *Device) addWindows(o *device.Fold) bool {
 	planes := func(v *device.View, from int) device.View {
 		s, strides := v.Shape.Head(2), v.Strides.Head(2)
@@ -179,7 +181,8 @@ func (d *Device) addWindows(o *device.Fold) bool {
 			return
 		}
 		clear(to)
-		apart := t.disjoint(0) && t.disjoint(1) // each row of the plane gets values from one row of windows
+		// each row of the plane gets terms from only one row of windows
+		apart := t.disjoint(0) && t.disjoint(1)
 		var space [64]int
 		lines := space[:0]
 		for z := range t.out[0] {

@@ -18,13 +18,14 @@ type formula struct {
 	programs lookup[formulaTypes, *expr.Program]
 }
 
-// lookup is a map that remembers the entries that it found last. Comparing a key takes a tenth of
-// the time of a look-up in the map. This matters because groups of rows, such as blocks of
-// attention, are often short.
+// lookup is a map with a cache of the entries found last. Comparing a key takes a tenth of the time
+// of a look-up in the map, which matters because groups of rows, such as blocks of attention, are
+// often short.
 type lookup[K comparable, V any] struct {
 	all    sync.Map
 	recent [4]atomic.Pointer[entry[K, V]]
-	oldest atomic.Uint32 // counts the replaced elements of recent; the next index follows from it
+	// number of entries of recent that were replaced; the index of the next one follows from it
+	oldest atomic.Uint32
 }
 
 type entry[K comparable, V any] struct {
@@ -82,7 +83,7 @@ func (w *rowWorker) each(p unsafe.Pointer) rowOperand { return rowOperand{p, w.t
 func (w *rowWorker) column(p unsafe.Pointer) rowOperand { return rowOperand{p, w.t, 0, w.size} }
 
 // operand returns an operand for n rows of a view, from row lo on. If the elements of a row are not
-// neighbours in memory, it copies the rows to space k.
+// contiguous, it copies the rows to space k.
 func (w *rowWorker) operand(v *device.View, lo, n, k int) rowOperand {
 	if v.Strides.At(1) != 1 && w.cols > 1 {
 		return w.matrix(w.load(v, lo, n, k))
@@ -91,8 +92,8 @@ func (w *rowWorker) operand(v *device.View, lo, n, k int) rowOperand {
 }
 
 // output returns memory for the results of rows of v, from row lo on. If the elements of a row are
-// neighbours, it is the memory of v. Otherwise it is space k, which a later call of store copies to
-// v.
+// contiguous, this is the memory of v. Otherwise it is space k, which a later call of store copies
+// to v.
 func (w *rowWorker) output(v *device.View, lo, k int) rowOperand {
 	if v.Strides.At(1) != 1 && w.cols > 1 {
 		return w.matrix(data(w.space[k]))
@@ -158,7 +159,8 @@ func (b *binding) take(a *access, o *rowOperand) {
 }
 
 // fold computes a formula for n rows and combines the values of each row. It stores the results at
-// dst, in the worker's type. space is memory for the values if no loop can combine them at once.
+// dst, in the worker's type. The argument space is memory for the values, which is used if no loop
+// can combine them directly.
 func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n int, space unsafe.Pointer, ins ...rowOperand) {
 	pl := planFor(f.program(w.t, ins), 0, rawResults)
 	once := uint64(0)
@@ -199,7 +201,7 @@ func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n 
 			to = unsafe.Pointer(&w.stage)
 		}
 		r.reg[len(r.reg)-1] = to
-		if m < maxBlock { // another kind of loop is faster for a short remainder
+		if m < maxBlock { // for a short remainder, another kind of loop is faster
 			if rest := pl.foldFor(k, w.t, m, jit.Reads{Once: once}); rest != nil {
 				code = rest
 			}
@@ -229,7 +231,7 @@ var (
 	lessScaled = &formula{e: expr.X(0).Sub(expr.Call("exp", expr.X(1)).Mul(expr.X(2)))}
 	expLess    = &formula{e: expr.Call("exp", expr.X(0).Sub(expr.X(1)))}
 	expTwice   = &formula{e: expr.Call("exp", expr.X(0).Sub(expr.X(1)).Sub(expr.X(2)))}
-	// adding 0 turns -0 into +0
+	// adding 0 changes -0 to +0
 	plusZero   = &formula{e: expr.X(0).Add(expr.C(0))}
 	scaledPlus = &formula{e: expr.X(0).Mul(expr.X(1)).Add(expr.C(0))}
 )

@@ -23,7 +23,7 @@ import (
 type fusedBody struct {
 	// loop that computes the whole body; nil if the body has several steps
 	whole *jit.Loop
-	plain *jit.Code // machine code of whole, if all operands have neighbours in rows
+	plain *jit.Code // machine code of whole for operands whose rows are contiguous
 	// machine code of whole for operands with other strides, made on demand
 	variants lookup[jit.Reads, *jit.Code]
 }
@@ -43,7 +43,7 @@ func interpreted() string {
 	return ""
 }
 
-// unfused makes new plans run as kernels, for tests.
+// unfused makes new plans run as kernels. Tests set it.
 var unfused bool
 
 // fusable reports whether it pays to fuse a plan. The plan must compute or convert something, or
@@ -101,7 +101,7 @@ func (pl *plan) fuse(root []int32, uniform []bool) bool {
 		}
 		pl.outs = append(pl.outs, r)
 	}
-	for s := range f.loops { // a first pass finds the values that several loops use
+	for s := range f.loops { // in a first pass, find the values that several loops use
 		f.describe(s)
 	}
 	f.allocate()
@@ -144,7 +144,7 @@ type fusion struct {
 	*plan
 	root         []int32
 	uniform      []bool
-	segment      []int // for each value, the loop that computes it; -1: none
+	segment      []int // for each value, the loop that computes it; -1 if none
 	loops        [][]int32
 	firstKernels []step         // kernels that run before all loops
 	laterKernels [][]step       // kernels that run after each loop
@@ -310,8 +310,8 @@ func (f *fusion) kernels() (all []step) {
 	return all
 }
 
-// loopFor returns machine code of the loop that computes the whole body. r says how the code loads
-// the elements of a row. The result is nil if there is no such code.
+// loopFor returns machine code of the loop that computes the whole body. The argument r says how
+// the code loads the elements of a row. The result is nil if there is no such code.
 func (pl *plan) loopFor(r jit.Reads) *jit.Code {
 	if r == (jit.Reads{}) {
 		return pl.fused.plain
@@ -337,9 +337,8 @@ const (
 	unitOfAProgram = 1 << 20 // limit of a unit's elements times its instructions
 )
 
-// chooseLoop decides whether a loop runs on the operands' own memory. The elements of a result's
-// row must be neighbours in memory. The elements of an operand's row must have a stride that loads
-// support.
+// chooseLoop decides whether a loop runs on the operands' own memory. The rows of the results must
+// be contiguous. The rows of the operands must have a stride that loads support.
 func (b *binding) chooseLoop() bool {
 	pl := b.pl
 	if pl.fused == nil || pl.fused.whole == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// inEachWay runs f three times: with loops, with loops for AVX2, and with kernels.
+// inEachWay runs f with loops, with loops for AVX2, and with kernels.
 func inEachWay(f func()) {
 	f()
 	asKernels(f)
@@ -30,8 +30,8 @@ func asKernels(f func()) {
 	f()
 }
 
-// TestRandomPrograms: random programs give the same bits as the interpreter, with loops and with
-// kernels.
+// TestRandomPrograms checks that random programs give the same bits as the interpreter, with loops
+// and with kernels.
 func TestRandomPrograms(t *testing.T) {
 	n := 400
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
@@ -101,7 +101,8 @@ func TestLoopsBesideCollector(t *testing.T) {
 	collector.Wait()
 }
 
-// TestTimeToCompile: compiling a new program takes less time than one run on a large tensor.
+// TestTimeToCompile checks that compiling a new program takes less time than one run on a large
+// tensor.
 func TestTimeToCompile(t *testing.T) {
 	if !fusing() {
 		t.Logf("loops are not made here")

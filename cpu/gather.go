@@ -7,16 +7,17 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// indexed is a gather, or the common part of a scatter. A position is the row-major number of an
-// element of the index.
+// indexed is a gather, or the common part of a scatter. A position is the row-major index of an
+// element of the view Index.
 type indexed struct {
 	out, src, index *device.View
 	axis            int
 	bound           int64
-	wrap            int64        // number that is added to an index outside the axis
-	bad             atomic.Int64 // position of the first index outside the axis; -1: there is none
-	shared          int          // number of neighbouring elements that share one index
-	suffix          int          // first dimension of the elements that share one index
+	wrap            int64 // number to add to an index outside the axis
+	// first position whose index is outside the axis; -1 if there is none
+	bad    atomic.Int64
+	shared int // number of neighbouring elements that share one index
+	suffix int // first dimension of the elements that share one index
 }
 
 // gather runs a gather. If an index is outside the axis, it returns the error at once.
@@ -66,7 +67,7 @@ func (g *indexed) fault(tag uint32) error {
 	return &device.IndexError{Tag: tag, Index: indexAt(unsafe.Add(pointer(g.index), off*g.index.Type.Size()), g.index.Type.Size()), Bound: g.bound, Position: p}
 }
 
-// noteBad records the position of an index outside the axis, unless a lower one is recorded.
+// noteBad records a position whose index is outside the axis, unless a lower position is recorded.
 func (g *indexed) noteBad(p int) {
 	for {
 		b := g.bad.Load()
@@ -76,14 +77,14 @@ func (g *indexed) noteBad(p int) {
 	}
 }
 
-// run gathers rows lo … hi-1. If neighbouring elements share one index, these elements form a row.
-// Otherwise a row lies along the dimension lastDim.
+// run gathers rows lo … hi-1. A row consists of neighbouring elements that share one index, or else
+// of the elements along the dimension lastDim.
 func (g *indexed) run(lo, hi int) {
 	n := g.index.Shape.Rank()
 	size := g.out.Type.Size()
 	out, src, index := pointer(g.out), pointer(g.src), pointer(g.index)
 	is := g.index.Type.Size()
-	outer := g.lastDim() // number of outer dimensions; their coordinates identify a row
+	outer := g.lastDim() // number of outer dimensions, whose coordinates identify a row
 	if g.shared > 1 {
 		outer = g.suffix
 	}

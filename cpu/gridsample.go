@@ -10,10 +10,11 @@ import (
 
 // gridTaps holds the elements along one dimension that are read for a coordinate.
 type gridTaps[K float32 | float64] struct {
-	n     int
-	at    [4]int // indexes of the elements; -1 if outside of the image
-	w, d  [4]K   // weights of the elements, and their derivatives with respect to the place
-	slope K      // derivative of the place with respect to the coordinate
+	n  int
+	at [4]int // indices of the elements; -1 if outside the image
+	// weights of the elements, and the derivatives of the weights with respect to the position
+	w, d  [4]K
+	slope K // derivative of the position with respect to the coordinate
 }
 
 // gridTask samples images of h × w elements. All images are sampled at the same number of points.
@@ -67,7 +68,8 @@ func gridSample[K float32 | float64](d *Device, o *device.GridSampleGrad) {
 	d.workers.parallel(units, max(1, inlineWork/(32*max(1, unitSize))), t)
 }
 
-// taps finds the elements that are read for point i. Points are numbered across all samples.
+// taps finds the elements that are read for sampling point i. The points of all samples are
+// numbered consecutively.
 func (t *gridTask[K]) taps(i int) (x, y gridTaps[K]) {
 	x.find(&t.GridSampling, t.grid[2*i], t.w)
 	y.find(&t.GridSampling, t.grid[2*i+1], t.h)
@@ -134,7 +136,7 @@ func (a *gridTaps[K]) find(s *device.GridSampling, x K, n int) {
 	if a.slope = size / 2; s.AlignCorners {
 		a.slope, low = (size-1)/2, 0
 	}
-	at := fused(x+1, a.slope, low) // torch's kernels also fuse this multiplication and addition
+	at := fused(x+1, a.slope, low) // torch's kernels fuse this multiplication and addition too
 	if s.Mode != device.GridBicubic {
 		var sign K
 		at, sign = padGrid(s, at, size)
@@ -159,7 +161,7 @@ func (a *gridTaps[K]) find(s *device.GridSampling, x K, n int) {
 			to, _ = padGrid(s, to, size)
 		}
 		a.at[k] = -1
-		if to >= 0 && to <= size-1 { // for NaN the comparison is false
+		if to >= 0 && to <= size-1 { // false for NaN
 			a.at[k] = int(to)
 		}
 	}
@@ -173,8 +175,8 @@ func fused[K float32 | float64](a, b, c K) K {
 	return K(math.FMA(float64(a), float64(b), float64(c)))
 }
 
-// padGrid maps a place to a place inside a dimension of the given size, as the padding mode says.
-// sign is the derivative of the result with respect to the place.
+// padGrid maps a position to one inside a dimension of the given size, according to the padding
+// mode. The result sign is the derivative of that with respect to the position.
 func padGrid[K float32 | float64](s *device.GridSampling, place, size K) (inside, sign K) {
 	sign = 1
 	switch s.Padding {

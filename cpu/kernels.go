@@ -45,8 +45,8 @@ func ternary[D, M, S any](f func(dst []D, a []M, b, c []S)) kernel {
 	return func(d, a, b, c unsafe.Pointer, n int) { f(at[D](d, n), at[M](a, n), at[S](b, n), at[S](c, n)) }
 }
 
-// notZero returns a kernel that converts numbers to truth values. The kernel compares them with 0
-// by calling ne.
+// notZero returns a kernel that converts numbers to truth values. The function ne compares them
+// with 0.
 func notZero[S any](ne func(dst []uint32, a, b []S)) kernel {
 	return func(d, a, _, _ unsafe.Pointer, n int) {
 		ne(at[uint32](d, n), at[S](a, n), at[S](unsafe.Pointer(&zeros), n))

@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestLimits: minimum and maximum with params give the same bits as the interpreter, even if a
-// param or an operand is NaN, infinite or zero. The test uses few elements and many, because these
-// run in different code.
+// TestLimits checks that minimum and maximum with params give the same bits as the interpreter,
+// even if a param or an operand is NaN, infinite or zero. It uses few and many elements, for which
+// different code runs.
 func TestLimits(t *testing.T) {
 	d := Get()
 	negative := float32(math.Copysign(0, -1))

@@ -10,8 +10,8 @@ import (
 // costs some microseconds. One unit is about one instruction on one element.
 const inlineWork = 1 << 15
 
-// elementwise runs a [device.Map]. It takes the fields of the map as arguments, so the driver can
-// call it without allocating a Map.
+// elementwise runs a [device.Map]. It takes the fields of the map as arguments, so that the driver
+// can call it without allocating a Map.
 func (d *Device) elementwise(p *expr.Program, outs, ins []device.View, params []uint64) {
 	if len(outs) == 0 || outs[0].Size() == 0 {
 		return
@@ -32,8 +32,8 @@ func (d *Device) cast(to, from *device.View) {
 	d.elementwise(castProgram(to.Type, from.Type), []device.View{*to}, []device.View{*from}, nil)
 }
 
-// byStride returns the numbers of v's dimensions, in descending order of their strides. So the
-// dimension that is innermost in memory comes last. The result uses the memory of order.
+// byStride returns the dimensions of v in descending order of their strides, so that the dimension
+// that is innermost in memory comes last. The result uses the memory of order.
 func byStride(order []int, v *device.View) []int {
 	n := v.Shape.Rank()
 	order = order[:n]
@@ -89,8 +89,8 @@ func (b *binding) choose() {
 }
 
 // These are the sizes of a block of a program that needs no slots. A block has longestSlotless
-// elements. If smaller blocks divide the work between workers more equally, the size is a smaller
-// multiple of slotlessUnit, but at least shortestSlotless.
+// elements, or fewer if that divides the work more equally. The size is then a multiple of
+// slotlessUnit, and at least shortestSlotless.
 const (
 	longestSlotless  = 16 << 10
 	shortestSlotless = 1 << 10

@@ -100,7 +100,7 @@ const smallProduct = 1 << 20
 func (d *Device) packedProduct(o *device.MatMul) {
 	batch, rows := o.Out.Shape.At(0), o.Out.Shape.At(1)
 	if batch > 1 && o.B.Strides.At(0) == 0 && o.A.Strides.At(0) == rows*o.A.Strides.At(1) && o.Out.Strides.At(0) == rows*o.Out.Strides.At(1) {
-		m := *o // a batch that repeats one matrix B is one product, with the rows of all matrices A
+		m := *o // a batch that repeats one matrix B is one product with the rows of all matrices A
 		m.Out.Shape, m.A.Shape = m.Out.Shape.With(1, batch*rows), m.A.Shape.With(1, batch*rows)
 		multiply(d.par, &m, 0)
 		return
@@ -224,8 +224,8 @@ func (d *Device) halfProduct(o *device.MatMul) error {
 }
 
 // converted copies a batch of matrices to the temporary w, rounded to the 16-bit type t. If the
-// stride of rows or of columns is 1, it stays 1. If the batch repeats one matrix, the copy repeats
-// it too.
+// rows or the columns are contiguous, they stay contiguous. If the batch repeats one matrix, the
+// copy repeats it too.
 func (d *Device) converted(w device.View, v *device.View, t dtype.Type) device.View {
 	src := *v
 	src.Shape = w.Shape

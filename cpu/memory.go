@@ -17,7 +17,7 @@ import (
 // one arena.
 type memory struct {
 	hostmem.Memory
-	shared atomic.Bool // the limit that all devices share applies
+	shared atomic.Bool // whether the limit that all devices share applies
 }
 
 // reserved is the number of bytes that the pools of all devices have taken from the system.
@@ -66,7 +66,7 @@ type buffer struct {
 	block *pool.Block // block of the pool; nil if the buffer is Go memory
 	gen   uint64
 	freed atomic.Bool
-	guard *stream   // while this stream is recorded, Host panics; may be nil
+	guard *stream   // Host panics while this stream is recorded; may be nil
 	life  *lifetime // lifetime of memory that a recording allocated, else nil
 	// release is set for memory that the driver does not own. It is called once, when the buffer is
 	// freed. The field keeps its value after that, because objects that release refers to keep the
@@ -119,13 +119,13 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	}
 	blk, err := d.pool.Alloc(uint64(bytes), arena, poolOrigin(&o))
 	if err != nil && d.mem.shared.Load() && errors.Is(err, device.ErrOutOfMemory) && emptyExcept(d) > 0 {
-		// All other devices have now given their cached memory back, so try again.
+		// All other devices have given their cached memory back by now, so try again.
 		blk, err = d.pool.Alloc(uint64(bytes), arena, poolOrigin(&o))
 	}
 	if err != nil {
 		return nil, err
 	}
-	// The block is outside of Go's heap, or is Go memory that the pool's backing refers to.
+	// The block is outside Go's heap, or it is Go memory that the pool keeps alive.
 	addr := blk.Addr()
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 	b := &buffer{dev: d, mem: unsafe.Slice((*byte)(p), bytes), block: blk, gen: blk.Generation()}
@@ -216,7 +216,7 @@ func (b *buffer) Queue() {
 	}
 }
 
-// bytesOf returns the n bytes of buf, a buffer of the device, that begin at the given offset.
+// bytesOf returns n bytes of buf, a buffer of the device, from the given offset on.
 func (d *Device) bytesOf(op, arg string, buf device.Buffer, offset, n int) ([]byte, error) {
 	if reason := device.OutsideBytes(d, buf, offset, n); reason != "" {
 		return nil, operandError(d.name, op, arg, reason)
@@ -224,7 +224,7 @@ func (d *Device) bytesOf(op, arg string, buf device.Buffer, offset, n int) ([]by
 	return buf.(*buffer).mem[offset : offset+n], nil
 }
 
-// Upload copies src to the bytes of dst that begin at the given offset.
+// Upload copies src to the bytes of dst from the given offset on.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, offset int, src []byte) error {
 	if err := refused(s, "upload", uploadsOnce); err != nil {
 		return err
@@ -239,7 +239,7 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, offset int, src []by
 	return err
 }
 
-// Download fills dst with the bytes of src that begin at the given offset.
+// Download fills dst with the bytes of src from the given offset on.
 func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, offset int) error {
 	if err := refused(s, "download", hostWaits); err != nil {
 		return err

@@ -120,7 +120,8 @@ func (d *meta) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buffer
 		}
 		b.gen, b.addr = b.block.Generation(), b.block.Addr()
 	} else {
-		b.addr = uintptr(d.small.Add(device.PlainBytes) + 1<<50) // each small buffer has a different address
+		// give each small buffer a different address
+		b.addr = uintptr(d.small.Add(device.PlainBytes) + 1<<50)
 	}
 	if t := device.Tracing(); t != nil {
 		b.report(t, false, false, o)

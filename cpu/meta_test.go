@@ -27,7 +27,7 @@ func (w *workOf) Kernel(k device.KernelEvent) {
 	w.work, w.kernels = w.work.Add(k.Work), append(w.kernels, k.Primitive)
 }
 
-// TestMeta: the meta device counts the same work and memory as the CPU.
+// TestMeta checks that the device without memory counts the same work and memory as the CPU.
 func TestMeta(t *testing.T) {
 	count := func(d device.Device) (w workOf, peak int) {
 		if !device.SetTracer(&w) {
@@ -140,8 +140,8 @@ func TestMeta(t *testing.T) {
 	}
 }
 
-// TestMetaSatisfiesWhatTheProcessorDoes: the meta device implements every interface that the CPU
-// implements. So a program takes the same paths on both.
+// TestMetaSatisfiesWhatTheProcessorDoes checks that the device without memory implements every
+// interface that the CPU implements, so that a program takes the same paths on both.
 func TestMetaSatisfiesWhatTheProcessorDoes(t *testing.T) {
 	apart := map[string]string{
 		"Borrow": "there is no memory", "SetMemoryLimit": "it is opened with one",
@@ -169,8 +169,8 @@ func TestMetaSatisfiesWhatTheProcessorDoes(t *testing.T) {
 	}
 }
 
-// TestMetaCopiesFromAnother: a meta device copies from another meta device. The comment of package
-// cpu promises the same for ranks of the CPU.
+// TestMetaCopiesFromAnother checks that a device without memory can copy from another one, like
+// ranks of the CPU.
 func TestMetaCopiesFromAnother(t *testing.T) {
 	var b [2]device.Buffer
 	var d [2]device.Device

@@ -62,8 +62,8 @@ func (d *Device) norm(o *device.Norm) {
 }
 
 // normed returns the formula of a normalised row: (x - mean)·rstd·weight + bias. The operands are
-// x, mean, rstd, weight and bias, in this order and without the absent ones. A fused multiply-add
-// applies weight and bias. If zero is true and there is no bias, the formula turns -0 into +0.
+// x, mean, rstd, weight and bias, in this order; absent ones are left out. A fused multiply-add
+// applies weight and bias. If zero is true and there is no bias, the formula changes -0 to +0.
 func normed(mean, weight, bias, zero bool) *formula {
 	i := 0
 	for _, b := range []bool{mean, weight, bias, zero} {
@@ -147,8 +147,8 @@ func (n *normGradTask) run(lo, hi int) {
 	}
 }
 
-// sum returns the address of sums of part p: the sums of g·z for kind 0, and the sums of g for kind
-// 1.
+// sum returns the address of the sums of part p: the sums of g·z if kind is 0, and the sums of g if
+// kind is 1.
 func (n *normGradTask) sum(p, kind int) unsafe.Pointer {
 	return unsafe.Add(n.sums, (2*p+kind)*n.o.X.Shape.At(1)*n.o.X.Type.Compute().Size())
 }
@@ -218,7 +218,7 @@ func (n *normGradTask) rows(k *rowWorker, lo, rows int) {
 
 // normGradientFormulas holds the formulas of the gradient of a normalisation. With h = g·weight,
 // they are h, h·z, and the gradient (h - z·mean(h·z) - mean(h))·rstd + add. The operands are g,
-// weight, z, mean(h·z), rstd, mean(h) and add, in this order and without the absent ones.
+// weight, z, mean(h·z), rstd, mean(h) and add, in this order; absent ones are left out.
 type normGradientFormulas struct{ weighted, product, gradient *formula }
 
 func normGradient(mean, weight, add bool) normGradientFormulas {
@@ -296,8 +296,8 @@ func divide(p unsafe.Pointer, t dtype.Type, n, by int) {
 	}
 }
 
-// inverseRoot replaces each of n sums v by 1/√(v/by + eps). A root that is computed in float64 and
-// then rounded to float32 has the same bits as a float32 root that is rounded once.
+// inverseRoot replaces each of n sums v by 1/√(v/by + eps). Computing the root in float64 and
+// rounding it to float32 gives the correctly rounded float32 root.
 func inverseRoot(p unsafe.Pointer, t dtype.Type, n, by int, eps float64) {
 	if t == dtype.F64 {
 		v := at[float64](p, n)
@@ -316,7 +316,7 @@ func inverseRoot(p unsafe.Pointer, t dtype.Type, n, by int, eps float64) {
 // rowWeights holds weights in computing type. Each weight applies to inner neighbouring columns.
 // Row r uses the same weights as row r+period.
 type rowWeights struct {
-	v             unsafe.Pointer // address of the weights; nil: there are none
+	v             unsafe.Pointer // address of the weights; nil if there are none
 	keep          []byte
 	period, inner int
 }

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// pace is the time that a plan takes per element. The first runs are measured. The shortest time is
-// used, because other work on the machine can only lengthen a run. Results do not depend on the
-// pace.
+// pace is the time that a plan takes per element: the shortest time of its first runs, because
+// other work on the machine can only lengthen a run. Results do not depend on the pace.
 type pace struct {
 	runs     atomic.Int32 // number of measured runs
 	shortest atomic.Int64 // time of an element in picoseconds; 0 before the first measured run
@@ -20,7 +19,7 @@ const (
 	// time of a step for an element in picoseconds, if there is no measurement
 	assumedPerStep = 100
 
-	// Sharing work costs half a microsecond, so each part takes at least two microseconds.
+	// sharing work costs half a microsecond, so that a part should take at least two microseconds
 	partLeast = 2 * time.Microsecond
 )
 

@@ -19,13 +19,14 @@ import (
 // broadcast, and values computed from these. They have their own slots, and each runner computes
 // them once.
 type plan struct {
-	p       *expr.Program
-	key     planKey
-	block   int   // number of elements in a block
-	arena   int   // number of bytes of temporary memory of a runner
-	slot    []int // for each value, the byte offset of its slot in that memory; -1: no slot
-	stage   int   // offset of memory for conversions between stored and computing form
-	stage2  int   // offset of a second piece of such memory
+	p     *expr.Program
+	key   planKey
+	block int // number of elements in a block
+	arena int // number of bytes of temporary memory of a runner
+	// for each value, the byte offset of its slot in that memory; -1 if it has no slot
+	slot    []int
+	stage   int // offset of memory for conversions between stored and computing form
+	stage2  int // offset of a second piece of such memory
 	consts  []leaf
 	params  []leaf
 	scalar  []leaf // operands with a single element that is broadcast
@@ -34,19 +35,19 @@ type plan struct {
 	uniform []step // steps that run once for a runner
 	body    []step // steps that run for every block
 	outs    []result
-	lastUse []int       // for each operand, the last step of body that reads it; -1: none
-	fused   *fusedBody  // how the body runs as loops compiled at run time; nil: there are no loops
-	folded  *foldedBody // how one loop reduces rows of the first result; nil: no loop does
+	lastUse []int       // for each operand, the last step of body that reads it; -1 if none
+	fused   *fusedBody  // how the body runs as compiled loops; nil if there are no loops
+	folded  *foldedBody // how one loop reduces rows of the first result; nil if no loop does
 	pool    sync.Pool
 
-	limits    []leaf // the params that are operands of a minimum or maximum of floats in loops
+	limits    []leaf // params that are operands of a minimum or maximum of floats in loops
 	limitOnce sync.Once
-	limited   *plan // the plan for params in limits that are neither NaN nor 0
+	limited   *plan // the plan to use if no param in limits is NaN or 0
 
 	wordsOnce sync.Once
 	words     *expr.Program // the program for four truth values at once; nil if there is none
 
-	dense, scattered pace // paces on contiguous operands and on other operands
+	dense, scattered pace // times per element with contiguous operands, and with other operands
 }
 
 // leaf is a value from outside the program.
@@ -55,35 +56,35 @@ type leaf struct {
 	from int // index of the operand or param
 	typ  dtype.Type
 	bits uint64
-	conv kernel // converts from stored to computing form; nil: both forms are the same
-	// The value is also a result. It needs a slot, because another result may overwrite the
+	conv kernel // conversion from stored to computing form; nil if both are the same
+	// the value is also a result, so it needs a slot, because another result may overwrite the
 	// operand's memory
 	keep bool
 }
 
 type step struct {
 	k          kernel
-	code       *jit.Code // loop that replaces k
+	code       *jit.Code // loop that replaces k; may be nil
 	d, a, b, c int32
-	bounded    bool // k accepts at most maxBlock elements
+	bounded    bool // whether k accepts at most maxBlock elements
 }
 
 type result struct {
 	val  int32
 	typ  dtype.Type // stored type
-	conv kernel     // converts to the stored form; nil: both forms are the same
-	// step of body that computes the result, if that step may write to the destination; else -1
+	conv kernel     // conversion to the stored form; nil if both are the same
+	// the step of body that computes the result, if it may write to the result's memory; else -1
 	def int
 }
 
 type planKey struct {
 	program string
-	scalars uint64 // bit i is set: operand i is a single element that is broadcast
+	scalars uint64 // bit i is set if operand i is a single element that is broadcast
 	form    form
 	// variant of the block primitives; not every variant has kernels for all functions
 	variant string
-	fused   bool // the body runs as loops compiled at run time
-	limited bool // no param in limits is NaN or 0: see specialized
+	fused   bool // whether the body runs as compiled loops
+	limited bool // whether no param in limits is NaN or 0: see specialized
 }
 
 // form says which operands and results of a plan are in computing form instead of stored form.
@@ -167,9 +168,10 @@ func (pl *plan) findLimits() {
 func compile(p *expr.Program, k planKey) *plan {
 	n := len(p.Code)
 	pl := &plan{p: p, key: k, slot: make([]int, n), lastUse: make([]int, len(p.In))}
-	root := make([]int32, n) // for each value, the value whose slot it uses; casts may share it
+	// for each value, the value whose slot it uses; a value and its cast may share a slot
+	root := make([]int32, n)
 	uniform := make([]bool, n)
-	operand := make([]int, n) // index of the operand that each value loads, else -1
+	operand := make([]int, n) // for each value, the operand that it loads, else -1
 	var bodyVals []int32      // value that each step of body computes
 	for i := range pl.lastUse {
 		pl.lastUse[i] = -1
@@ -236,7 +238,7 @@ func compile(p *expr.Program, k planKey) *plan {
 				same = same && uniform[*o]
 			}
 		}
-		if s.b < 0 { // a missing operand is replaced by the first one
+		if s.b < 0 { // replace a missing operand by the first one
 			s.b = s.a
 		}
 		if s.c < 0 {
@@ -282,7 +284,7 @@ func compile(p *expr.Program, k planKey) *plan {
 		pl.pool.New = func() any { return pl.newRunner() }
 		return pl
 	}
-	if fuse { // plan without loops, because the system has refused executable memory
+	if fuse { // make a plan without loops, because the system has refused executable memory
 		kernels := k
 		kernels.fused = false
 		pl = compile(p, kernels)
@@ -301,7 +303,7 @@ func compile(p *expr.Program, k planKey) *plan {
 			}
 		}
 	}
-	for _, o := range pl.outs { // a result that is an operand is read after all computations
+	for _, o := range pl.outs { // read results that are operands after all computations
 		if operand[o.val] >= 0 {
 			pl.lastUse[operand[o.val]] = len(pl.body)
 			for i := range pl.loads {
@@ -389,9 +391,9 @@ func (pl *plan) place(slots, w int) {
 	stage, stage2 := slots, slots+1
 	slots += 2
 	// Most of the arena should stay in the first-level cache. The remaining part, mainly constants,
-	// should stay in the second-level cache. In a reduction, the order of additions depends on the
-	// size of the block. So there the size must not depend on the number of slots, which differs
-	// between loops and kernels.
+	// should stay in the second-level cache. In a reduction the order of additions depends on the
+	// size of the block, which must therefore not depend on the number of slots: loops and kernels
+	// need different numbers of slots.
 	pl.block = maxBlock
 	for pl.key.form != rawResults && pl.block > 256 && slots*w*pl.block > 96<<10 {
 		pl.block /= 2
@@ -415,7 +417,7 @@ type runner struct {
 	reg   []unsafe.Pointer // for each value, the address of its slot, operand or result
 	base  unsafe.Pointer   // start of the arena
 	stage unsafe.Pointer
-	// for a loop over rows: the distance in bytes between rows, for each load and each result
+	// distances between rows in bytes, for a loop over rows: one for each load and each result
 	strides []int
 }
 
@@ -423,7 +425,7 @@ func (pl *plan) newRunner() *runner {
 	mem := make([]byte, pl.arena+63)
 	base := unsafe.Pointer(&mem[0])
 	base = unsafe.Add(base, -uintptr(base)&63)
-	// after the values come the addresses of the arena and of the results of a reduction
+	// two more registers hold the addresses of the arena and of the results of a reduction
 	r := &runner{pl: pl, reg: make([]unsafe.Pointer, len(pl.slot)+2), base: base, stage: unsafe.Add(base, pl.stage)}
 	r.reg[len(pl.slot)] = base
 	for i, s := range pl.slot {

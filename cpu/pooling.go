@@ -12,8 +12,9 @@ import (
 type poolTask struct {
 	in, out                          [3]int
 	kernel, stride, dilation, before [3]int
-	x, y                             []float32 // elements of the planes, and of their windows
-	f                                func(t *poolTask, plane int, x, y, row []float32)
+	// elements of the planes, and of the results of their windows
+	x, y []float32
+	f    func(t *poolTask, plane int, x, y, row []float32)
 }
 
 func (t *poolTask) run(lo, hi int) {

@@ -9,11 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernels of some virtual machines run a woken thread on the waker's processor, so that other
-// processors may sleep. The thread then waits until the waker's time slice is over, which takes
-// milliseconds, or interrupts the waker. Both would share one processor, while another one sleeps.
-// If workers often wake up like that, two things are done. The waker yields its processor once, so
-// that the worker begins. And the worker moves itself to another processor.
+// In some virtual machines, Linux runs a woken thread on the waker's processor, so that other
+// processors may sleep. The thread then interrupts the waker, or waits for the end of its time
+// slice, which takes milliseconds. Two measures prevent this if it happens often. The waker yields
+// its processor once, so that the worker begins. And the worker moves itself to another processor.
 
 // shared is raised when a worker wakes up on its waker's processor, and lowered when it wakes up
 // elsewhere.
@@ -37,8 +36,8 @@ func (w *waker) after() {
 	}
 }
 
-// leave is called by a worker when it wakes up. It moves the worker's thread to another processor
-// than the waker's, if that is necessary and the system permits it.
+// leave is called by a worker when it wakes up. If necessary, and if the system permits it, leave
+// moves the worker's thread away from the waker's processor.
 func (w *waker) leave() {
 	here, n := runningProcessor(), shared.Load()
 	if here < 0 || here != w.processor.Load() {

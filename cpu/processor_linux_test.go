@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLeaveWakersProcessor: a worker that wakes up on its waker's processor moves to another one,
-// if this has happened often before. Afterwards its thread may use the same processors as before.
+// TestLeaveWakersProcessor checks that a worker moves to another processor if workers have often
+// woken up on their waker's processor. Afterwards its thread must be allowed to use the same
+// processors as before.
 func TestLeaveWakersProcessor(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -19,7 +20,8 @@ func TestLeaveWakersProcessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.SchedSetaffinity(0, &all)
-	for cpu := range len(all) * 64 { // sandboxes such as gVisor do not say where a thread runs
+	// sandboxes such as gVisor do not report which processor runs a thread
+	for cpu := range len(all) * 64 {
 		var one unix.CPUSet
 		one.Set(cpu)
 		if all.IsSet(cpu) && (unix.SchedSetaffinity(0, &one) != nil || runningProcessor() != int32(cpu)) {
@@ -46,8 +48,8 @@ func TestLeaveWakersProcessor(t *testing.T) {
 	t.Errorf("the worker stays on its waker's processor, with %d processors", all.Count())
 }
 
-// TestSharedProcessorIsCounted: only workers that wake up on their waker's processor again and
-// again move.
+// TestSharedProcessorIsCounted checks that workers move only if they wake up on their waker's
+// processor repeatedly.
 func TestSharedProcessorIsCounted(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -58,7 +60,7 @@ func TestSharedProcessorIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.SchedSetaffinity(0, &all)
-	one.Set(int(runningProcessor())) // the thread cannot move
+	one.Set(int(runningProcessor())) // the thread cannot move to another processor
 	if err := unix.SchedSetaffinity(0, &one); err != nil {
 		t.Fatal(err)
 	}

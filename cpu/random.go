@@ -25,7 +25,7 @@ func philox[T uint32 | uint64](d expr.Draw, shared bool) kernel {
 			}
 			return
 		}
-		for len(out) > 0 { // out and index may share memory
+		for len(out) > 0 { // out and index may be the same memory
 			run, first := neighbours(at), at[0]
 			drawRun(d, out[:run], *(*uint64)(seed), *(*uint64)(offset), first)
 			out, at = out[run:], at[run:]
@@ -150,11 +150,12 @@ func pick[T uint32 | uint64](d expr.Draw, numbers []T, words []uint32, index int
 	}
 }
 
-// pickPairs sets the two elements of each pair to the first of the pair's words, or to the second
-// if odd is 1. words begins with the words of the first pair. pickPairs moves two words at a time.
+// pickPairs sets both elements of each pair to the first of the pair's two words, or to the second
+// word if odd is 1. The slice words begins with the words of the first pair. pickPairs moves two
+// words at a time.
 func pickPairs(out, words []uint32, odd uint8) {
 	shift := 32 * odd
-	if pairs := len(out) / 2; pairs > 0 { // otherwise the memory is too short for a uint64
+	if pairs := len(out) / 2; pairs > 0 { // otherwise there is too little memory for a uint64
 		to, from := at[uint64](unsafe.Pointer(&out[0]), pairs), at[uint64](unsafe.Pointer(&words[0]), pairs)
 		for i, w := range from {
 			w = w >> shift & math.MaxUint32

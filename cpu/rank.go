@@ -17,7 +17,7 @@ var ranks struct {
 	opened [maxRanks]*Device
 }
 
-// openDevices returns the open devices of the CPU.
+// openDevices returns the devices of the CPU that are open.
 func openDevices() []*Device {
 	list := []*Device{Get()}
 	ranks.Lock()

@@ -29,8 +29,8 @@ func rank(t *testing.T, name string) *Device {
 
 func TestConformanceOfRank(t *testing.T) { devicetest.Run(t, rank(t, "cpu:200")) }
 
-// TestRanksAreDevices: a rank is a separate device, and Open returns the same device each time.
-// Lists of devices do not contain ranks.
+// TestRanksAreDevices checks that a rank is a separate device, that Open always returns the same
+// one, and that lists of devices do not contain ranks.
 func TestRanksAreDevices(t *testing.T) {
 	a, b := rank(t, "cpu:0"), rank(t, "cpu:1")
 	if a == Get() || a == b || a != rank(t, "cpu:0") || b != rank(t, "cpu:1") {
@@ -62,7 +62,8 @@ func TestRanksAreDevices(t *testing.T) {
 	}
 }
 
-// TestRankIsOpenedOnce: goroutines that open the same rank at the same time get the same device.
+// TestRankIsOpenedOnce checks that goroutines that open the same rank at the same time get the same
+// device.
 func TestRankIsOpenedOnce(t *testing.T) {
 	var got [8]device.Device
 	var wg sync.WaitGroup
@@ -77,8 +78,8 @@ func TestRankIsOpenedOnce(t *testing.T) {
 	}
 }
 
-// TestMemoryOfRanks: memory counts on the rank that allocated it, and other ranks refuse to use it.
-// It can be copied and borrowed between ranks.
+// TestMemoryOfRanks checks that memory counts on the rank that allocated it, and that other ranks
+// refuse to use it. It must be possible to copy and borrow it between ranks.
 func TestMemoryOfRanks(t *testing.T) {
 	a, b, host := rank(t, "cpu:2"), rank(t, "cpu:3"), Get()
 	const n = 3 << 20
@@ -141,7 +142,7 @@ func TestMemoryOfRanks(t *testing.T) {
 	}
 }
 
-// TestLimitOfRank: an out-of-memory error names the rank.
+// TestLimitOfRank checks that an out-of-memory error names the rank.
 func TestLimitOfRank(t *testing.T) {
 	d := rank(t, "cpu:4")
 	d.SetMemoryLimit(8 << 20)
@@ -152,7 +153,8 @@ func TestLimitOfRank(t *testing.T) {
 	}
 }
 
-// TestDevicesShareTheBound: the memory of all devices together counts for the initial limit.
+// TestDevicesShareTheBound checks that the memory of all devices together counts towards the
+// initial limit.
 func TestDevicesShareTheBound(t *testing.T) {
 	if initialLimit() == 0 {
 		t.Skip("the system does not tell how much memory there is")
@@ -173,7 +175,7 @@ func TestDevicesShareTheBound(t *testing.T) {
 	if _, err = b.Alloc(1 << 60); !errors.Is(err, pool.ErrNoMemory) {
 		t.Errorf("far beyond the bound: %v", err)
 	}
-	b.shared.Store(false) // b now has a limit of its own
+	b.shared.Store(false) // b now has its own limit
 	own, err := b.Alloc(4 << 20)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +189,8 @@ func TestDevicesShareTheBound(t *testing.T) {
 	b.Free(addr, 4<<20)
 }
 
-// TestSetWorkers: the number of workers may change at any time, and results do not depend on it.
+// TestSetWorkers checks that the number of workers may change at any time, and that results do not
+// depend on it.
 func TestSetWorkers(t *testing.T) {
 	d := rank(t, "cpu:5")
 	defer d.SetWorkers(0)
@@ -260,8 +263,8 @@ func awaitRunning(t *testing.T, c *workerPool, want int) {
 	}
 }
 
-// TestCrewChangesUnderLoad: the number of workers changes while they work. All work is done, and
-// the number is right at the end.
+// TestCrewChangesUnderLoad changes the number of workers while they work. All work must be done,
+// and the number must be right at the end.
 func TestCrewChangesUnderLoad(t *testing.T) {
 	c := newWorkerPool(3)
 	defer c.dismiss()
@@ -295,7 +298,8 @@ func TestCrewChangesUnderLoad(t *testing.T) {
 	}
 }
 
-// TestRankTakesWhatOthersKeep: an allocation does not fail because another device caches memory.
+// TestRankTakesWhatOthersKeep checks that an allocation does not fail because another device caches
+// memory.
 func TestRankTakesWhatOthersKeep(t *testing.T) {
 	if initialLimit() == 0 {
 		t.Skip("the system does not tell how much memory there is")

@@ -19,10 +19,9 @@ var (
 	_ pool.Adopter     = (*memory)(nil)
 )
 
-// recording is a list of the primitives and copies that were queued on its streams. The work does
-// not run before a replay, which runs the whole list in the calling goroutine. The list is in the
-// order in which the program queued the work. So streams need not wait for each other, and later
-// work may reuse memory that the program has freed.
+// recording is a list of the primitives and copies that were queued on its streams. A replay runs
+// the whole list in the calling goroutine, in the order in which the program queued the work. So
+// streams need not wait for each other, and later work may reuse memory that the program has freed.
 //
 // The memory of a recording comes from an arena of its own in each device's pool. No other work
 // gets that memory before the replayer is closed.
@@ -30,7 +29,7 @@ type recording struct {
 	d     host
 	mains []*stream // the first stream of each device; the stream of d comes first
 	arena pool.StreamID
-	owner atomic.Pointer[any] // user of the recording, set by the method For; nil if not set
+	owner atomic.Pointer[any] // the user of the recording, set by the method For; nil if not set
 
 	mu      sync.Mutex
 	live    bool
@@ -42,13 +41,13 @@ type recording struct {
 // item is one piece of recorded work: a primitive, or a copy of bytes. A feed is a copy from memory
 // that each replay fills.
 type item struct {
-	op       device.Op // nil: a copy
+	op       device.Op // nil for a copy
 	dst, src []byte
-	callers  []uintptr // the stack that queued the work, for errors of replays
+	callers  []uintptr // the stack that queued the work, for errors in replays
 }
 
-// arenas counts the arenas of recordings. Their numbers begin at 1, because ordinary work uses
-// arena 0.
+// arenas is the number of the last arena. Recordings use arenas from number 1 on, and ordinary work
+// uses arena 0.
 var arenas atomic.Uint64
 
 // host is a CPU device with or without memory: *Device or *meta.
@@ -202,7 +201,7 @@ func refused(s device.Stream, op, why string) error {
 	return &device.RecordError{Device: r.d.Name(), Op: op, Why: why, Stream: s}
 }
 
-// Feed returns memory that each replay fills at this place of the list.
+// Feed returns memory that each replay fills at this point of the list.
 func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffer, error) {
 	s, err := r.partner("feed", on)
 	if err != nil {
@@ -300,8 +299,8 @@ func (r *recording) Finish() (device.Replayer, error) {
 // replayer runs the list of a recording.
 type replayer struct {
 	r *recording
-	// the device whose workers run the list. For several ranks it is the whole CPU, because work of
-	// one rank may wait for work of another
+	// the device whose workers run the list; for several ranks the whole CPU, because ranks may
+	// wait for each other
 	d host
 
 	mu    sync.Mutex

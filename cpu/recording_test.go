@@ -36,9 +36,9 @@ func mapped(t *testing.T, d *Device, s device.Stream, e *expr.Expr, out device.V
 	must(t, device.Run(d, s, &device.Map{Program: p, Outs: []device.View{out}, Ins: ins}))
 }
 
-// TestRecording: recorded work runs in replays only, in the order of the list. The memory of a feed
-// may hold other values before its place in the list. The recording reuses its freed memory. Other
-// work does not get that memory before Close.
+// TestRecording checks that recorded work runs only in replays, in the order of the list. A feed's
+// memory may hold other values before the feed. The recording must reuse its freed memory, which
+// other work must not get before Close.
 func TestRecording(t *testing.T) {
 	d := newDevice(2)
 	x, out := floatsOn(t, d, nil, 4, 1, 2, 3, 4), floatsOn(t, d, nil, 4)
@@ -73,7 +73,7 @@ func TestRecording(t *testing.T) {
 	if n, all := g.Operations(), g.(*replayer).Recorded(); n != 3 || all != 5 {
 		t.Errorf("%d operations of %d", n, all)
 	}
-	other := floatsOn(t, d, nil, 1<<16) // this memory comes from the pool too
+	other := floatsOn(t, d, nil, 1<<16) // memory from the pool too
 	for k := range 3 {
 		must(t, g.Replay(func(feed int, to []byte) {
 			if feed != 0 || len(to) != 16 {
@@ -105,8 +105,8 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// TestNotRecordable: an operation in which the host would read or provide data once is refused by
-// name. The recording continues. An aborted recording leaves an ordinary stream.
+// TestNotRecordable checks that operations in which the host reads or writes data are refused by
+// name, and that the recording continues. After an abort, the stream must be an ordinary stream.
 func TestNotRecordable(t *testing.T) {
 	d, second := newDevice(1), newDevice(1)
 	x, far := floatsOn(t, d, nil, 2, 1, 2), floatsOn(t, second, nil, 2, 3, 4)
@@ -142,7 +142,7 @@ func TestNotRecordable(t *testing.T) {
 	if _, err := r.Fork(second); !errors.As(err, &oe) {
 		t.Errorf("a stream of another device: %v", err)
 	}
-	must(t, d.CopyFrom(s, x.Buf, 0, far.Buf, 0, 8)) // allowed, because all memory belongs to the host
+	must(t, d.CopyFrom(s, x.Buf, 0, far.Buf, 0, 8)) // allowed, because all memory is host memory
 	r.Abort()
 	r.Abort()
 	must(t, d.Upload(s, x.Buf, 0, []byte{0, 0, 0, 0}))
@@ -162,8 +162,8 @@ func (d *Device) refusedWith(others ...device.Device) error {
 	return err
 }
 
-// TestReplayStops: a replay ends at its first error. The error contains the stack of the recorded
-// op.
+// TestReplayStops checks that a replay ends at its first error, and that the error has the stack of
+// the recorded op.
 func TestReplayStops(t *testing.T) {
 	d := newDevice(1)
 	table, out, after := floatsOn(t, d, nil, 4, 1, 2, 3, 4), floatsOn(t, d, nil, 2), floatsOn(t, d, nil, 2, 7, 7)

@@ -13,10 +13,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A reduction is divided into units that depend only on the shape. So sums do not depend on the
+// A reduction is divided into units that depend only on the shape, so sums do not depend on the
 // number of workers. Elements are traversed as [outer][reduced][inner]. The groups outer and inner
-// contain the dimensions that are not reduced. The dimensions in inner come after the last reduced
-// dimension in memory.
+// contain the dimensions that are not reduced, and inner those after the last reduced dimension in
+// memory.
 //
 //   - Rows (inner is 1): a unit is a number of rows, or a segment of a long row. The reducing
 //     primitives combine each block to one value, and these values are combined pairwise.
@@ -48,7 +48,7 @@ type reduction struct {
 	chunks     int // number of chunks, which divide the reduced positions
 	combine    kernel
 
-	fold    *jit.Code // loop that reduces rows; nil: mapped values are computed first
+	fold    *jit.Code // loop that reduces rows; nil if mapped values are stored first
 	inPlace bool      // the loop reads the operands in place
 	runs    bool      // the loop reads runs along the innermost dimension in place, one for each block
 
@@ -124,8 +124,8 @@ func (d *Device) reduce(o *device.Reduce) error {
 
 var plusZeros [4096]byte
 
-// fromZero turns results of -0 into +0. A sum is defined to start with +0, so it is never -0. But
-// the loop that adds rows starts with the first row, so it may return -0.
+// fromZero changes results of -0 to +0. A sum starts with +0, so it is never -0. But the loop that
+// adds rows starts with the first row, so it may return -0.
 func fromZero(final []byte, t dtype.Type, n int) {
 	wide := width(t)
 	for block := len(plusZeros) / wide; n > 0; n -= block {
@@ -148,8 +148,8 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 // split orders the dimensions into the three groups outer, reduced and inner, and sets the sizes of
 // the groups.
 func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.View) {
-	// lead is the operand with the largest number of dimensions whose stride is not 0. The order of
-	// the dimensions follows its strides.
+	// Let lead be the operand with the most dimensions whose stride is not 0. The order of the
+	// dimensions follows its strides.
 	lead, most := 0, -1
 	for i := range ins {
 		moves := 0
@@ -164,7 +164,7 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	}
 	stride := func(k int) int {
 		if s.At(k) == 1 {
-			return math.MaxInt // a dimension of size 1 may be at any place in the order
+			return math.MaxInt // a dimension of size 1 may have any position in the order
 		}
 		v := ins[lead].Strides.At(k)
 		return max(v, -v)
@@ -176,15 +176,15 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 		}
 	}
 	n := len(order)
-	inner := n // index of the first dimension after the last reduced dimension
+	inner := n // first dimension after the last reduced one
 	for inner > 0 && !class[order[inner-1]] {
 		inner--
 	}
 	if inner == 0 {
 		inner = n // if no dimension is reduced, rows have one element
 	}
-	// The dimensions from inner on keep their places. Before them come the remaining dimensions
-	// that are not reduced, followed by the reduced dimensions. Each group keeps its order. For
+	// The dimensions from index inner on stay last. Before them come the reduced dimensions, and
+	// before these the other dimensions that are not reduced. Each group keeps its order. For
 	// ArgMax and ArgMin the reduced dimensions have the order of the view, because positions are
 	// counted in that order.
 	var o [shape.MaxRank]int
@@ -349,7 +349,7 @@ func (r *reduction) run(lo, hi int) {
 			}
 		}
 	}
-	w.reg[len(w.reg)-1] = nil // remove the address of the results of a fold
+	w.reg[len(w.reg)-1] = nil // clear the address of a loop's results
 	r.end(w)
 	accumulators.Put(acc)
 }
@@ -427,8 +427,8 @@ func (r *reduction) row(w *runner, acc *accumulator, k, chunk, startPos, n int) 
 	writeBits(r.value(to), r.size, c.total(r))
 }
 
-// clipToRun returns n, or fewer elements so that a block from p on ends at the end of an inner run.
-// If runs are too short to be used in place, it returns n.
+// clipToRun returns the length of a block from element p on: n, or fewer if an inner run ends
+// before. If runs are too short to be used in place, it returns n.
 func (r *reduction) clipToRun(p, n int) int {
 	run := r.dims[r.rank-1]
 	if r.rank == 1 || run < r.pl.block/4 {

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// groupSize is the approximate number of elements in a group of rows. The fused row operations work
-// on groups of rows. So short rows share the cost of the calls.
+// groupSize is the approximate number of elements in a group of rows. Fused row operations work on
+// groups of rows, so that short rows share the cost of calls.
 const groupSize = 8192
 
 // sameBlock is the number of copies of a row's value that the block primitives need at a time.

@@ -13,9 +13,9 @@ import (
 // scanLanes is the largest number of neighbouring columns that are scanned together.
 const scanLanes = 256
 
-// If a scanned column has no neighbours, it is called a row. Up to scanRows rows are scanned
-// together. Each addition in a row waits for the previous addition in that row. Meanwhile the
-// processor adds in other rows. A block has scanPart elements of each row.
+// A scanned column without neighbours is called a row. Up to scanRows rows are scanned together:
+// each addition in a row waits for the previous one, and meanwhile the processor adds in other
+// rows. A block has scanPart elements of each row.
 const (
 	scanRows = 4
 	scanPart = maxBlock / scanRows
@@ -50,8 +50,8 @@ func (d *Device) scan(o *device.Scan) {
 type scanSpace struct {
 	raw, computed   [maxBlock]uint64 // buffers of the methods fetch and put
 	x, b, positions [maxBlock]uint64
-	logs            [scanLanes]logSum // sums of the rows or columns
-	formulas        *rowWorker        // it computes the formulas of sums of exponentials
+	logs            [scanLanes]logSum // sums of exponentials, one for each row or column
+	formulas        *rowWorker        // computes the formulas for sums of exponentials
 }
 
 var scanSpaces = sync.Pool{New: func() any { return new(scanSpace) }}
@@ -143,7 +143,8 @@ func scanSomeRows[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Ty
 	var best [scanRows]int64
 	for done := 0; done < t.n; done += scanPart {
 		m := min(scanPart, t.n-done)
-		low := done // lowest position of the block, at which fetch and put begin, also if Reverse is set
+		// lowest position of the block, where fetch and put begin even if Reverse is set
+		low := done
 		if t.Reverse {
 			low = t.n - done - m
 		}
@@ -190,12 +191,12 @@ func scanSomeRows[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Ty
 }
 
 // scanFourRows replaces the first n elements of four rows by their cumulative sums or products. If
-// the unit has fewer than four rows, the caller ignores the results of the missing rows.
+// there are fewer rows, the caller ignores the other results.
 func scanFourRows[T float64 | int64](x *[maxBlock]T, state *[scanRows]T, n int, reverse, product bool) {
 	a := x[:n]
 	b, c, d := x[scanPart:][:len(a)], x[2*scanPart:][:len(a)], x[3*scanPart:][:len(a)]
 	p, q, r, s := state[0], state[1], state[2], state[3]
-	switch { // a loop of its own for each case takes half the time
+	switch { // separate loops take half the time
 	case product && reverse:
 		for k := len(a) - 1; k >= 0; k-- {
 			p, q, r, s = p*a[k], q*b[k], r*c[k], s*d[k]
@@ -253,8 +254,8 @@ func direction(n int, reverse bool) (first, step int) {
 }
 
 // extremes scans x, a part of a row that begins at position low. For each element it sets places to
-// the position of the greatest or least element so far. start says that the scan begins with this
-// part.
+// the position of the greatest or least element so far. The argument start says that the scan
+// begins with this part.
 func extremes[T float64 | int64](x []T, places []int64, low int, state *T, best *int64, start, reverse, least bool) {
 	k, step := direction(len(x), reverse)
 	if start {
@@ -290,7 +291,7 @@ func extremes[T float64 | int64](x []T, places []int64, low int, state *T, best 
 }
 
 // recur replaces the factors x of a part of a row by the states of the linear recurrence with the
-// terms b. start says that the scan begins with this part.
+// terms b. The argument start says that the scan begins with this part.
 func recur[T float64 | int64](x, b []T, state *T, reverse, start bool) {
 	k, step := direction(len(x), reverse)
 	for range x {
@@ -300,8 +301,8 @@ func recur[T float64 | int64](x, b []T, state *T, reverse, start bool) {
 	}
 }
 
-// recurred returns the state of a linear recurrence after the state s, the factor a and the term b.
-// start says that there is no state before.
+// recurred returns the next state of a linear recurrence: b + a·s. If start is true, there is no
+// state before, and it returns b.
 func recurred[T float64 | int64](s, a, b T, start bool) T {
 	if start {
 		return b
@@ -363,8 +364,8 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 	}
 }
 
-// logSum is a sum of exponentials: eᵐ·(1 + rest), where m is the greatest exponent. In this form
-// the exponentials of a block are computed together, and the logarithms as well.
+// logSum is a sum of exponentials: eᵐ·(1 + rest), where m is the greatest exponent. In this form,
+// the exponentials of a whole block can be computed together, and so can the logarithms.
 type logSum struct{ most, rest float64 }
 
 // noLogSum is the sum of no exponentials.
@@ -377,7 +378,7 @@ var (
 
 // exponents replaces each element of a part of a row by -d, where d is the distance between the
 // element and the greatest element before it. It sets most[k] to the greatest element up to and
-// including element k.
+// including k.
 func (s *logSum) exponents(x, most []float64, reverse bool) {
 	k, step := direction(len(x), reverse)
 	m := s.most
@@ -396,8 +397,8 @@ func (s *logSum) exponents(x, most []float64, reverse bool) {
 	}
 }
 
-// rests replaces each power of e, which was computed from a result of exponents, by the field rest
-// of the sum so far. The argument most is the result of exponents.
+// rests continues after [logSum.exponents], when the exponentials of x have been computed. It
+// replaces each by the field rest of the sum so far. The argument most is the result of exponents.
 func (s *logSum) rests(x, most []float64, reverse bool) {
 	k, step := direction(len(x), reverse)
 	m, rest := s.most, s.rest

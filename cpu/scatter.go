@@ -15,7 +15,7 @@ type scatter struct {
 	dst  *device.View
 	line func(l *scatterLine) int // function that combines elements along one line
 
-	// kernel that combines parts of rows, if all elements of a row share one index; nil: elements
+	// kernel that combines parts of rows if all elements of a row share one index; nil if elements
 	// are combined one by one
 	whole       kernel
 	cols, parts int // number of columns in a part, and number of parts of a row
@@ -40,7 +40,7 @@ func (d *Device) scatter(o *device.Scatter) error {
 	n := o.Index.Shape.At(o.Axis)
 	lines := o.Index.Size() / n
 	if k := rowKernel(o.Kind, o.Dst.Type); s.shared >= 16 && s.suffix == o.Axis+1 && k != nil {
-		// If rows of a table are added, the columns are divided between the workers.
+		// To add rows of a table, divide the columns between the workers.
 		s.whole, s.cols = k, max(64, (s.shared+d.workers.size()-1)/d.workers.size())
 		if work := s.shared * n; work < inlineWork {
 			s.cols = s.shared
@@ -79,7 +79,7 @@ func (d *Device) scatterHalf(o *device.Scatter) error {
 	d.cast(&t[1], &o.Src)
 	wide := *o
 	wide.Dst, wide.Src = t[0], t[1]
-	// if an index is outside the axis, all other positions are still combined
+	// combine all other positions even if an index is outside the axis
 	bad := d.scatter(&wide)
 	d.cast(&o.Dst, &t[0])
 	return bad

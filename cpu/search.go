@@ -38,7 +38,7 @@ func (d *Device) search(o *device.Search) {
 		t.find = find[int16]
 	case dtype.I8:
 		t.find = find[int8]
-	default: // the type is U8 or Bool
+	default: // U8 or Bool
 		t.find = find[uint8]
 	}
 	d.workers.parallel(n, max(inlineWork/32, n/(8*d.workers.size())), t)

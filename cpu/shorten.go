@@ -13,7 +13,7 @@ import (
 // lifetime says how long the memory of a buffer holds the buffer's values.
 type lifetime struct {
 	r   *recording
-	end int // number of the items that came before the buffer was freed; worklist.Alive until then
+	end int // number of items before the buffer was freed; worklist.Alive if it is not freed
 }
 
 // noteFreed records that the buffer is freed now.
@@ -28,10 +28,10 @@ func (l *lifetime) noteFreed() {
 	}
 }
 
-// mostCode bounds the instructions of a merged program.
+// mostCode limits the instructions of a merged program.
 const mostCode = 384
 
-// shortened returns a list that leaves the same bits as items, with fewer of them.
+// shortened returns a shorter list that leaves the same bits in memory as items.
 func (r *recording) shortened(items []item) ([]item, worklist.Savings) {
 	list := make([]worklist.Item, len(items))
 	for i := range items {

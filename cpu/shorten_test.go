@@ -65,8 +65,8 @@ func (w *fixedList) sum(v device.View) device.View {
 	return out
 }
 
-// TestShortenedLists: each list loses the items that it should lose, and no others. The bits of the
-// results do not change.
+// TestShortenedLists checks that each list loses exactly the items that it should lose, and that
+// the bits of the results do not change.
 func TestShortenedLists(t *testing.T) {
 	x, y := expr.X(0), expr.X(1)
 	double, add := x.Mul(expr.C(2.3)), x.Add(y)
@@ -240,7 +240,7 @@ func TestShortenedLists(t *testing.T) {
 	}
 }
 
-// TestShortenedLong: the time to shorten a list grows slowly with its length.
+// TestShortenedLong checks that the time to shorten a list grows slowly with its length.
 func TestShortenedLong(t *testing.T) {
 	w := newFixedList(t)
 	a := w.newMap(dtype.F32, expr.X(0).Mul(expr.C(0.5)), w.x)

@@ -23,7 +23,7 @@ type randomList struct {
 	shape shape.Dims
 	older []device.View // tensors that are older than the recording
 	live  []device.View // tensors of the recording
-	all   [][]byte      // all memory of the recording, also freed memory
+	all   [][]byte      // all memory of the recording, including freed memory
 }
 
 var listTypes = []dtype.Type{dtype.F32, dtype.F32, dtype.BF16, dtype.F16, dtype.I64, dtype.Bool, dtype.U8}
@@ -126,7 +126,6 @@ func (w *randomList) params(p *expr.Program) (v []uint64) {
 	return v
 }
 
-// step records a random op.
 func (w *randomList) step() {
 	switch w.rand.IntN(12) {
 	case 0: // free
@@ -265,7 +264,7 @@ func (w *randomList) compare(seed uint64) worklist.Savings {
 		must(t, whole.Replay(nil))
 		want := w.visible()
 		w.begin(2*seed + k)
-		for _, b := range w.all { // results must not depend on what was in the memory
+		for _, b := range w.all { // results must not depend on the old contents of the memory
 			clear(b)
 		}
 		must(t, g.Replay(nil))
@@ -281,8 +280,8 @@ func (w *randomList) compare(seed uint64) worklist.Savings {
 	return s
 }
 
-// TestShortenedRandomly: replays of the shortened list and of the whole list leave the same bits in
-// all memory that the program can read.
+// TestShortenedRandomly checks that replays of the shortened list and of the whole list leave the
+// same bits in all memory that the program can read.
 func TestShortenedRandomly(t *testing.T) {
 	was := unfused
 	defer func() { unfused = was }()

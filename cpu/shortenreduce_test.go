@@ -11,7 +11,7 @@ import (
 )
 
 // randomLayout returns a view of the given sizes, whose dimensions are in a random order in memory.
-// Some views repeat their elements. If s is nil, the memory is older than the recording.
+// Some views repeat their elements. With a nil stream s, the memory is older than the recording.
 func (w *randomList) randomLayout(s device.Stream, typ dtype.Type, dims shape.Dims) device.View {
 	i, j := w.rand.IntN(3), w.rand.IntN(3)
 	v := w.dense(s, typ, dims.With(i, dims.At(j)).With(j, dims.At(i)))
@@ -71,8 +71,8 @@ func (w *randomList) mapThenReduce(dims shape.Dims) {
 	w.live = append(w.live, out)
 }
 
-// TestShortenedReductions: if a map is merged into the reduction of its result, the bits stay the
-// same. The order of additions is kept for all layouts and kinds, even with a second operand in any
+// TestShortenedReductions checks that merging a map into the reduction of its result keeps the
+// bits. The order of additions is kept for all layouts and kinds, even with a second operand in any
 // order of dimensions. Values are rounded to 16 bits if the map would store 16 bits.
 func TestShortenedReductions(t *testing.T) {
 	d, merged, lists := newDevice(2), 0, uint64(300)
@@ -96,10 +96,10 @@ func TestShortenedReductions(t *testing.T) {
 	}
 }
 
-// TestShortenedReductionsInOrder: two kinds of maps are not merged into a reduction. The first kind
-// is a map whose values depend on their position, if the reduction reads them in another order.
-// Merging would change the order of additions. The second kind is a map that rounds to 16 bits. The
-// merged reduction would not round.
+// TestShortenedReductionsInOrder checks two kinds of maps that must not be merged into a reduction.
+// The first uses the position, and the reduction reads its result in another order: merging would
+// change the order of additions. The second rounds to 16 bits, which the merged reduction would not
+// do.
 func TestShortenedReductionsInOrder(t *testing.T) {
 	f := []dtype.Type{dtype.F32}
 	position := expr.X(0).Mul(expr.C(1.1)).Add(expr.Index(dtype.I64).Cvt(dtype.F32).Mul(expr.C(1e-5)))

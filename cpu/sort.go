@@ -14,8 +14,8 @@ import (
 // The key of an element is an unsigned integer. Keys have the same order as the elements. A row is
 // sorted as a list of words, one for each element. The upper bits of a word hold the difference
 // between the key and the row's least key. The lower bits hold the position. If the differences
-// have too many bits for a word, their low bits are left out. Then elements whose words have equal
-// upper bits are compared by their keys.
+// have too many bits for a word, their lowest bits are left out. Elements whose words then have
+// equal upper bits are compared by their keys.
 
 // sortTask sorts rows. A unit of work is a row.
 type sortTask struct {
@@ -115,8 +115,8 @@ func (s *sortSpace) pack(t *sortTask, row int) {
 	}
 }
 
-// upperBitsDiffer reports whether the upper bits of nearly all keys of a sample differ. If so, the
-// words may leave out the lower bits, because only few words have equal upper bits.
+// upperBitsDiffer reports whether, in a sample, the upper bits of nearly all keys differ. Words may
+// then leave out the lower bits, because few words have equal upper bits.
 func (s *sortSpace) upperBitsDiffer(least uint64) bool {
 	var sample [64]uint64
 	step := len(s.keys) / len(sample)
@@ -224,7 +224,7 @@ func (t *sortTask) keys(row int, dst []uint64) {
 		keysOf(dst, p, stride, t.Descending, func(v int16) uint64 { return uint64(int64(v) + 1<<15) }, math.MaxUint16)
 	case dtype.I8:
 		keysOf(dst, p, stride, t.Descending, func(v int8) uint64 { return uint64(int64(v) + 1<<7) }, math.MaxUint8)
-	default: // the type is U8 or Bool
+	default: // U8 or Bool
 		keysOf(dst, p, stride, t.Descending, func(v uint8) uint64 { return uint64(v) }, math.MaxUint8)
 	}
 }
@@ -245,7 +245,7 @@ func key32(v float32) uint32 {
 	if v != v {
 		return math.MaxUint32
 	}
-	b := math.Float32bits(v + 0) // turns -0 into 0
+	b := math.Float32bits(v + 0) // changes -0 to 0
 	return b ^ (uint32(int32(b)>>31) | 1<<31)
 }
 
@@ -301,7 +301,7 @@ func (s *sortSpace) least(k int) []uint64 {
 			s.sift(heap, 0)
 		}
 	}
-	slices.Sort(heap) // the heap is not ordered by positions, as radix sort would need
+	slices.Sort(heap) // radix sort needs the words in the order of positions, but a heap is not
 	s.sortEqualWords(heap)
 	return heap
 }
@@ -312,7 +312,7 @@ func (s *sortSpace) heapify(heap []uint64) {
 	}
 }
 
-// sift moves element i of a heap down to its place. The root of the heap is the maximum.
+// sift moves element i of a heap with the maximum at its root down to its position.
 func (s *sortSpace) sift(heap []uint64, i int) {
 	for {
 		c := 2*i + 1

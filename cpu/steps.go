@@ -18,9 +18,9 @@ const shortestSteps = 64
 // copy is as fast.
 const longestPlain = 512
 
-// These loops copy 32-bit words to rows. plainRows copies neighbours, onceRows one word for each
-// row, secondRows every second word, and backRows words in reverse order. They are nil if the
-// system refuses executable memory.
+// These loops copy 32-bit words to rows. In plainRows the operand's words are neighbours. In
+// onceRows it has one word for each row. The loop secondRows reads every second word, and backRows
+// reads words in reverse order. They are nil if the system refuses executable memory.
 var (
 	plainRows  = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{}) })
 	onceRows   = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{Once: 1}) })
@@ -64,7 +64,7 @@ func stepsLoop(loop func() *jit.Code) *jit.Code {
 	return loop()
 }
 
-// gatherSteps gathers n words of 32 bits with a loop. It returns false if it has copied nothing.
+// gatherSteps gathers n words of 32 bits with a loop. It returns false if there is no loop.
 func gatherSteps(which func() *jit.Code, dst, src unsafe.Pointer, n int) bool {
 	if n < shortestSteps {
 		return false

@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestSteps: copies, maps and sums give the same bits for strided operands and for contiguous
-// copies. The operands have every second element, reversed elements or repeated elements.
+// TestSteps checks that copies, maps and sums give the same bits for strided operands and for
+// contiguous copies. The operands have every second element, reversed elements or repeated
+// elements.
 func TestSteps(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(5, 6))

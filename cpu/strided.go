@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// walk visits positions in row-major order. It keeps the byte offset of the current position for up
-// to three views. Computing an offset from the position would take a division for each dimension.
+// walk visits positions in row-major order. It keeps the byte offsets of the current position in up
+// to three views, because computing an offset from the position would take a division for each
+// dimension.
 type walk struct {
 	rank    int
 	dims, c [shape.MaxRank]int
@@ -89,8 +90,7 @@ func gather(dst, src unsafe.Pointer, size, stride, n int) {
 	}
 }
 
-// reverseWords gathers like gather, for 32-bit words in reverse order. It moves two words at a
-// time.
+// reverseWords gathers 32-bit words in reverse order, two at a time.
 func reverseWords(dst, src unsafe.Pointer, n int) {
 	low := unsafe.Add(src, -4*(n-1))
 	if n%2 == 1 {
@@ -110,7 +110,7 @@ func reverseWords(dst, src unsafe.Pointer, n int) {
 	}
 }
 
-// everySecondWord gathers like gather, for every second 32-bit word. It writes two words at a time.
+// everySecondWord gathers every second 32-bit word. It writes two words at a time.
 func everySecondWord(dst, src unsafe.Pointer, n int) {
 	s := at[uint64](src, n-1) // the word after the last one may be outside the memory
 	*(*uint32)(unsafe.Add(dst, 4*(n-1))) = *(*uint32)(unsafe.Add(src, 8*(n-1)))

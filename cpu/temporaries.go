@@ -7,9 +7,9 @@ import (
 )
 
 // temporaries allocates the memory that a primitive needs besides its operands. A primitive on
-// 16-bit floats needs float32 copies, so that sums and products are rounded once. A product that
-// multiplies in bfloat16 needs a float32 copy of the bias, and copies of float32 factors, rounded
-// to bfloat16. If a batch repeats one matrix, the copy has only one matrix. For the gradient of
+// 16-bit floats needs float32 copies, so that sums and products are rounded once. A product in
+// bfloat16 needs a float32 copy of the bias, and copies of float32 factors that are rounded to
+// bfloat16. If a batch repeats one matrix, the copy has only one matrix. For the gradient of
 // attention, the temporaries hold partial sums. The caller must release the temporaries, also after
 // an error.
 func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {

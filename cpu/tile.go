@@ -10,7 +10,7 @@ import (
 
 // If an operand of a map is transposed relative to the results, the map is traversed in tiles of
 // two dimensions. One is the innermost dimension of the results, the other is the innermost
-// dimension of the operand. So each cache line of a tile is used completely while it is in the
+// dimension of the operand. Each cache line of a tile is then used completely while it is in the
 // cache.
 
 // chooseTiles chooses tiles if an operand is transposed.

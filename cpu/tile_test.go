@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestTiles: maps and copies give the same bits for transposed and for contiguous operands. Some
-// results use the memory of another operand.
+// TestTiles checks that maps and copies give the same bits for transposed and for contiguous
+// operands. Some results use the memory of another operand.
 func TestTiles(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(7, 8))

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestTruthValues: programs of truth values give the same results as [expr.Program.Eval]. The
-// numbers of elements vary, and the result may be an operand.
+// TestTruthValues checks that programs of truth values give the same results as
+// [expr.Program.Eval], for various numbers of elements. The result may be an operand.
 func TestTruthValues(t *testing.T) {
 	d := newDevice(1)
 	defer d.workers.dismiss()

@@ -11,9 +11,9 @@ import (
 
 // A goroutine that spins sees a change in a tenth of a microsecond. A goroutine that sleeps must be
 // woken. Waking takes 5 to 10 µs on a physical machine and 30 to 70 µs in some virtual machines. It
-// costs the waker 2 to 15 µs. So a waiting goroutine spins as long as waking would take, and then
-// sleeps. This costs at most twice as much as the better one of spinning and sleeping. The cost for
-// other goroutines and processes is limited too:
+// costs the waker 2 to 15 µs. So a waiting goroutine first spins as long as waking would take, and
+// then sleeps. This costs at most twice as much as the better choice. The cost for other goroutines
+// and processes is limited too:
 //
 //   - A worker spins only if most of its recent waits were short. Waits in which it slept count
 //     too.
@@ -39,8 +39,8 @@ func clock() time.Duration { return time.Since(processStart) }
 // measured holds measurements of the processors, which all worker pools share.
 var measured struct {
 	waking      atomic.Int64 // time that waking a goroutine takes, in ns; a moving average
-	noSpinUntil atomic.Int64 // time on clock before which no goroutine spins, in ns
-	length      atomic.Int64 // length of the last time without spinning, in ns
+	noSpinUntil atomic.Int64 // time on clock, in ns, before which no goroutine spins
+	length      atomic.Int64 // length of the last period without spinning, in ns
 	processors  atomic.Int64 // value of GOMAXPROCS
 	spinning    atomic.Int64 // number of workers that spin
 }
@@ -49,16 +49,16 @@ func init() { measured.waking.Store(int64(50 * time.Microsecond)) }
 
 func spinTime() time.Duration { return time.Duration(measured.waking.Load()) }
 
-// noteWaking records how long waking a worker took. Waking takes much longer on a busy machine. The
-// bounds prevent longer spinning then.
+// noteWaking records how long waking a worker took. Bounds prevent longer spinning on a busy
+// machine, where waking takes much longer.
 func noteWaking(took time.Duration) {
 	took = min(max(took, minSpinTime), maxSpinTime)
 	old := measured.waking.Load()
 	measured.waking.Store(old + (int64(took)-old)/8)
 }
 
-// interrupted starts a time in which no goroutine spins. If the last such time was not long ago,
-// the new one is twice as long.
+// interrupted starts a period in which no goroutine spins. If the last such period was recent, the
+// new one is twice as long.
 func interrupted(now time.Duration) {
 	length := time.Duration(measured.length.Load())
 	if now < time.Duration(measured.noSpinUntil.Load())+8*length {
@@ -112,9 +112,9 @@ func (j *job) await() {
 }
 
 // Go's scheduler lets the goroutine that was readied last run next on the waker's processor.
-// Another processor takes it only after a sleep of 3 µs, to which Linux adds its timer slack of
-// 50 µs. It takes goroutines that were readied earlier without a delay. So wakeBystander readies a
-// goroutine that does nothing, after the workers were woken.
+// Another processor takes it only after a sleep of 3 µs, to which Linux adds its timer slack of 50
+// µs. It takes goroutines that were readied earlier without a delay. So after waking workers,
+// wakeBystander readies one more goroutine, which does nothing.
 func wakeBystander() {
 	startBystander()
 	select {
@@ -134,9 +134,8 @@ var (
 )
 
 // workAndWake does the work of [job.work] for a caller whose workers sleep. It wakes up to n
-// workers if that pays. This is the case if the rest of the job takes longer than waking them. It
-// is also the case if calls follow one another so closely that a woken worker spins until the next
-// call.
+// workers if that pays. Waking pays if the rest of the job takes longer than waking. It also pays
+// if calls follow one another so closely that a woken worker spins until the next call.
 func (c *workerPool) workAndWake(j *job, n int) {
 	now := clock()
 	soon := now-time.Duration(c.lastAlone.Load()) < spinTime()
@@ -161,7 +160,7 @@ type waiter struct {
 
 const maxShortWaits = 8
 
-// next returns a job to work on. It returns nil if the worker was woken and found no job.
+// next returns a job to work on, or nil if the worker was woken and found no job.
 func (w *waiter) next() *job {
 	if j := w.workers.find(); j != nil {
 		return j
@@ -192,7 +191,7 @@ func (w *waiter) spin(began time.Duration) (found *job) {
 	if w.shortWaits < maxShortWaits/2 || spinForbidden(began) {
 		return nil
 	}
-	// leave one processor for the callers
+	// leave one processor to the callers
 	if measured.spinning.Add(1) < measured.processors.Load() {
 		c.spinners.Add(1)
 		spinUntil(began, func() bool {
@@ -211,11 +210,11 @@ func (w *waiter) sleep() (*job, time.Duration) {
 	c := w.workers
 	measured.processors.Store(int64(runtime.GOMAXPROCS(0)))
 	c.asleep.Add(1)
-	// From now on, a caller that posts a job sees that this worker sleeps. Look for jobs that were
-	// posted before
+	// From here on, a caller that posts a job sees that this worker sleeps. Look for jobs that were
+	// posted before.
 	if j := c.find(); j != nil || c.tooMany() {
 		if !c.choose() {
-			<-c.wake // wakeSome has chosen this worker to wake up
+			<-c.wake // wakeSome has chosen this worker
 		}
 		return j, clock()
 	}

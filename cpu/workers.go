@@ -23,7 +23,7 @@ func (f each) run(lo, hi int) {
 // workerPool is a set of worker goroutines. They share the units of a parallel call with the
 // goroutine that makes the call. The first call that needs workers starts them. The caller always
 // takes part, and waits only for units that a worker has begun. So nested and concurrent calls
-// cannot deadlock: in the worst case, a caller does all of its units itself.
+// cannot deadlock: in the worst case, a caller runs all of its units itself.
 //
 // The caller posts its job in a list, where spinning workers find it within a fraction of a
 // microsecond. The caller wakes sleeping workers only if too few workers spin, and if waking them
@@ -40,7 +40,7 @@ type workerPool struct {
 	posts    []atomic.Pointer[job] // jobs that workers may join
 	posted   atomic.Int64          // number of jobs in posts
 	spinners atomic.Int64          // number of workers that look at posts all the time
-	// number of workers that wait on wake, without those that wakeSome has chosen
+	// number of workers that wait on the channel wake, without those that wakeSome has chosen
 	asleep    atomic.Int64
 	wake      chan time.Duration // wakeSome sends the current time to the worker that it wakes
 	waker     waker
@@ -61,9 +61,9 @@ type job struct {
 	panicked   atomic.Pointer[panicValue]
 }
 
-// These are the phases of a job. Before a caller waits on the channel done, it changes the phase
-// from begun to awaited. The goroutine that finishes the last range sends to the channel only if
-// the phase is awaited.
+// These are the phases of a job. A caller changes the phase from begun to awaited before it waits
+// on the channel done. The goroutine that finishes the last range sends to this channel only if the
+// phase is awaited.
 const (
 	begun int32 = iota
 	awaited
@@ -72,8 +72,8 @@ const (
 
 type panicValue struct{ value any }
 
-// rangeEnds holds numbers of ranges: the first one in the lower half, and one more than the last
-// one in the upper half.
+// rangeEnds holds the remaining ranges of a job: the number of the first one in its lower half, and
+// one more than that of the last one in its upper half.
 type rangeEnds struct{ atomic.Uint64 }
 
 func (e *rangeEnds) set(n int) { e.Store(uint64(n) << 32) }
@@ -136,7 +136,7 @@ func (c *workerPool) parallel(n, grain int, t task) {
 	if n <= 0 {
 		return
 	}
-	grain = max(grain, n>>31) // rangeEnds has 32 bits for a number of ranges
+	grain = max(grain, n>>31) // the number of ranges must fit in 32 bits
 	ranges := (n + grain - 1) / grain
 	size := c.size()
 	if ranges == 1 || size == 1 {
@@ -164,7 +164,8 @@ func (c *workerPool) parallel(n, grain int, t task) {
 		c.posted.Add(-1)
 	}
 	j.await()
-	// now the caller may change the task's data: a worker that comes too late does not read it
+	// the caller may change the task's data from here on: a worker that comes too late does not
+	// read them
 	j.t = nil
 	r := j.panicked.Load()
 	c.release(j)
@@ -173,9 +174,9 @@ func (c *workerPool) parallel(n, grain int, t task) {
 	}
 }
 
-// post puts j into the list of jobs that workers may join. It returns the place of j in the list.
-// If very many calls of parallel run at the same time, the list may have no free place. Then the
-// result is nil, and the caller works alone.
+// post puts j into the list of jobs that workers may join. It returns the list's entry for j. If
+// very many calls of parallel run at the same time, there may be no free entry. Then it returns
+// nil, and the caller works alone.
 func (c *workerPool) post(j *job) *atomic.Pointer[job] {
 	for i := range c.posts {
 		if p := &c.posts[i]; p.Load() == nil && p.CompareAndSwap(nil, j) {
@@ -216,7 +217,8 @@ func (c *workerPool) wakeSome(now time.Duration, n int) {
 	}
 }
 
-// choose subtracts one from the number of sleeping workers. It returns false if no worker sleeps.
+// choose reserves a sleeping worker, by decrementing the number of sleeping workers. It returns
+// false if no worker sleeps.
 func (c *workerPool) choose() bool {
 	for n := c.asleep.Load(); n > 0; n = c.asleep.Load() {
 		if c.asleep.CompareAndSwap(n, n-1) {
@@ -285,7 +287,7 @@ func (j *job) join() bool {
 }
 
 // work runs ranges until none is left. The caller takes the first ones, a worker the last ones. So
-// the same thread tends to work on the same memory in each call, and finds it in its cache.
+// each thread tends to work on the same memory in each call, and finds it in its cache.
 func (j *job) work(worker bool) {
 	for j.runNext(worker) {
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestParallelDoesEveryUnitOnce: every unit runs exactly once, for all sizes, and also if many
-// callers run at the same time.
+// TestParallelDoesEveryUnitOnce checks that every unit runs exactly once, for all sizes, and also
+// if many callers run at the same time.
 func TestParallelDoesEveryUnitOnce(t *testing.T) {
 	c := newWorkerPool(4)
 	defer c.dismiss()
@@ -79,16 +79,16 @@ func TestPanicIsRaisedByTheCaller(t *testing.T) {
 			}()
 		}
 	}
-	var n atomic.Int32 // the workers still work after the panic
+	var n atomic.Int32 // workers may still work after the panic
 	c.parallel(50, 1, each(func(int) { n.Add(1) }))
 	if n.Load() != 50 {
 		t.Fatalf("after panics: %d of 50 units", n.Load())
 	}
 }
 
-// TestWorkersSpinAndSleep makes calls in bursts and one by one. So workers spin, fall asleep, are
-// woken, and get jobs while they fall asleep. The number of workers changes meanwhile. No unit is
-// lost, and no call hangs.
+// TestWorkersSpinAndSleep makes calls in bursts and one by one. Workers then spin, fall asleep, are
+// woken, and get jobs while they fall asleep. Meanwhile the number of workers changes. No unit may
+// be lost, and no call may hang.
 func TestWorkersSpinAndSleep(t *testing.T) {
 	c := newWorkerPool(4)
 	defer c.dismiss()
@@ -149,8 +149,8 @@ func awaitAsleep(t *testing.T, c *workerPool, workers int64) {
 	}
 }
 
-// TestMoreCallsThanPosts makes more calls than a pool has places for jobs. Calls without a place do
-// all of their work alone.
+// TestMoreCallsThanPosts makes more calls at a time than the list of jobs has entries. Calls
+// without an entry must do all of their work alone.
 func TestMoreCallsThanPosts(t *testing.T) {
 	c := newWorkerPool(3)
 	defer c.dismiss()
@@ -176,7 +176,7 @@ func TestMoreCallsThanPosts(t *testing.T) {
 	awaitAsleep(t, c, 2)
 }
 
-// restoreMeasured restores the fields of measured when the test ends.
+// restoreMeasured restores the fields of the variable measured when the test ends.
 func restoreMeasured(t *testing.T) {
 	length, truce, waking := measured.length.Load(), measured.noSpinUntil.Load(), measured.waking.Load()
 	t.Cleanup(func() {
@@ -186,8 +186,8 @@ func restoreMeasured(t *testing.T) {
 	})
 }
 
-// TestTruce: spinning ends when the system interrupts it, and starts again later. If it is
-// interrupted again soon, the pause is twice as long.
+// TestTruce checks that spinning ends when the system interrupts it, and starts again later. After
+// a second interruption soon afterwards, the pause must be twice as long.
 func TestTruce(t *testing.T) {
 	restoreMeasured(t)
 	measured.length.Store(0)
@@ -228,8 +228,8 @@ func TestTruce(t *testing.T) {
 	}
 }
 
-// TestPatience: the time for which a goroutine spins approaches the time that waking takes, within
-// bounds.
+// TestPatience checks that the time for which a goroutine spins approaches the time that waking
+// takes, within bounds.
 func TestPatience(t *testing.T) {
 	restoreMeasured(t)
 	for _, c := range []struct{ took, want time.Duration }{
@@ -246,8 +246,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestWhoIsWoken: a single call with little work wakes no worker. Calls in quick succession wake
-// workers, and so does a call that takes long.
+// TestWhoIsWoken checks that a single call with little work wakes no worker. Calls in quick
+// succession must wake workers, and so must a call that takes long.
 func TestWhoIsWoken(t *testing.T) {
 	restoreMeasured(t)
 	woke := func(apart, unit time.Duration) bool {
@@ -265,7 +265,7 @@ func TestWhoIsWoken(t *testing.T) {
 			if last := time.Duration(c.lastAlone.Load()); last < began+3*unit {
 				t.Fatalf("the call ended %v after its beginning, by lastAlone %v", clock()-began, last-began)
 			}
-			// if a call took longer, the machine was busy with something else
+			// if the call took longer, the machine was busy with something else
 			if took := clock() - began; took < 3*unit+20*time.Microsecond || try == 100 {
 				return len(c.wake) == 1 && c.asleep.Load() == 0
 			}
@@ -282,8 +282,8 @@ func TestWhoIsWoken(t *testing.T) {
 	}
 }
 
-// TestOneProcessorDoesNotSpin: with one processor no goroutine spins, because the work that it
-// waits for could not run.
+// TestOneProcessorDoesNotSpin checks that no goroutine spins if there is one processor, because the
+// work that it waits for could not run.
 func TestOneProcessorDoesNotSpin(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	c := newWorkerPool(3)

@@ -12,29 +12,29 @@ import (
 // key, its result is 0, and its gradients are 0.
 type Weighing struct {
 	Scale  float64
-	Causal bool // query i sees only the keys 0 … i
+	Causal bool // query i sees only the keys 0 to i
 	// Lengths, I64 of [batch], is the number of keys of each sample. Later keys are not visible.
 	Lengths View
 	// Mask has the shape [batch, heads, queries, keys] and is often broadcast. A Mask of Bool is
 	// true where the query sees the key. A Mask of F32 or of the operands' type is added to the
 	// scaled products.
 	Mask View
-	// Drop is the probability with which a weight becomes 0. The other weights are multiplied by
-	// 1/(1-Drop). Let r be the row-major index of a row of weights in [batch, heads, queries]. The
-	// weight of key k is not dropped if [expr.RandomKeeps] is true for Seed, Offset and the index
-	// r·[RowNumbers](keys) + k.
+	// Drop is the probability with which dropout sets a weight to 0. The other weights are
+	// multiplied by 1/(1-Drop). Let r be the row-major index of a row of weights in [batch, heads,
+	// queries]. Dropout keeps the weight of key k if [expr.RandomKeeps] returns true for Seed,
+	// Offset and the index r·[RowNumbers](keys) + k.
 	Drop         float64
 	Seed, Offset uint64
-	// Numbers is an I64 view of shape [2]. The first number replaces Seed, and the second is added
-	// to Offset. With Numbers, each replay of a captured step draws new random numbers.
+	// Numbers is an I64 view of two numbers. The first replaces Seed, and the second is added to
+	// Offset. With Numbers, each replay of a captured step draws new random numbers.
 	Numbers View
 }
 
-// RowNumbers returns how many random numbers belong to a row of weights. That is the number of
-// keys, rounded up to a multiple of four.
+// RowNumbers returns how many random numbers a row of weights takes: the number of keys, rounded up
+// to a multiple of four.
 func RowNumbers(keys int) int { return (keys + 3) &^ 3 }
 
-// Rest returns the factor of the weights that are not dropped.
+// Rest returns 1/(1-Drop), the factor of the weights that dropout keeps. It returns 0 if Drop is 1.
 func (w *Weighing) Rest() float64 {
 	if w.Drop >= 1 {
 		return 0
@@ -42,14 +42,14 @@ func (w *Weighing) Rest() float64 {
 	return 1 / (1 - w.Drop)
 }
 
-// Plain reports whether there is no mask, no lengths and no dropout. Causal may be set.
+// Plain reports whether there is no mask, no lengths and no dropout. The attention may be causal.
 func (w *Weighing) Plain() bool { return w.Lengths.Absent() && w.Mask.Absent() && w.Drop == 0 }
 
 // Attention sets Out [batch, heads, queries, values] to softmax(Scale·Q·Kᵀ + mask)·V. Q is [batch,
 // heads, queries, features], K [batch, heads/g, keys, features] and V [batch, heads/g, keys,
-// values]. g neighbouring heads of queries share one head of keys. The weights of all queries and
+// values]: g neighbouring heads of queries share one head of keys. The weights of all queries and
 // keys are never in memory at the same time. All views have the same floating-point type, and no
-// negative strides. For 16-bit types, attention computes in float32.
+// negative strides. For 16-bit types, products and sums are computed in float32.
 //
 // LSE is a contiguous view of shape [batch, heads, queries], in the computing type. For each query,
 // LSE gets the logarithm of the sum of exponentials of the query's scores, or +Inf if the query
@@ -75,8 +75,8 @@ func (o *Attention) Check() (arg, reason string) {
 	return o.check(&o.Q, &o.K, &o.V, &o.LSE, Operand{"out", &o.Out, true})
 }
 
-// Work counts two products and a softmax of the weights. For a causal op it counts only the weights
-// of visible keys.
+// Work counts two products (Q·Kᵀ and weights·V) and a softmax. For a causal op it counts only the
+// weights of visible keys.
 func (o *Attention) Work() Work {
 	if o.Out.Size() == 0 {
 		return Work{}
@@ -158,8 +158,7 @@ func (o *AttentionGrad) Work() Work {
 // Clone copies the op.
 func (o *AttentionGrad) Clone() Op { c := *o; return &c }
 
-// weights returns the number of weights. For a causal op it counts only the weights of visible
-// keys.
+// weights returns the number of attention weights. For a causal op it counts only visible keys.
 func (w *Weighing) weights(q, k *View) int {
 	queries, keys := q.Shape.At(2), k.Shape.At(2)
 	n := queries * keys
@@ -170,8 +169,7 @@ func (w *Weighing) weights(q, k *View) int {
 	return q.Shape.At(0) * q.Shape.At(1) * n
 }
 
-// backwards returns a reason if v has a negative stride, otherwise "". v may have fewer strides
-// than dimensions.
+// backwards returns a reason if v has a negative stride, otherwise "".
 func (v *View) backwards() (reason string) {
 	for d := range v.Strides.Rank() {
 		if v.Strides.At(d) < 0 {
@@ -181,7 +179,7 @@ func (v *View) backwards() (reason string) {
 	return ""
 }
 
-// check compares the operands' shapes and types with each other. The views in results have the
+// check compares the operands' shapes and types with each other. The views in results must have the
 // shape of the attention's result.
 func (w *Weighing) check(q, k, v, lse *View, results ...Operand) (arg, reason string) {
 	operands := [...]Operand{{"q", q, false}, {"k", k, false}, {"v", v, false}}

@@ -14,7 +14,7 @@ import (
 type ChannelNorm struct {
 	Out, Mean, Variance, Rstd, X, Weight, Bias View
 	Eps                                        float64
-	// if Bias is absent, add 0 to Out, which turns -0 into 0
+	// if Bias is absent, add 0 to Out, which changes -0 to 0
 	Zero bool
 }
 

@@ -7,20 +7,20 @@ import (
 )
 
 // CollectiveKind names a collective. In the comments on the kinds, n is the number of elements of
-// one rank's part, and W is the number of ranks. The notation n → W·n means that a rank's input has
-// n elements and its output has W·n.
+// one rank's part, and W is the number of ranks. The notation n → W·n says that each rank's input
+// has n elements and each rank's output has W·n.
 type CollectiveKind uint8
 
 // These are the kinds of collectives.
 const (
 	KindAllReduce CollectiveKind = iota // every output is the combination of all inputs: n → n
 	KindBroadcast                       // every output is the root's input: n → n
-	// every output is all inputs, in the order of ranks: n → W·n
+	// every output is the concatenation of all inputs, in the order of ranks: n → W·n
 	KindAllGather
 	// the output of rank r is part r of the combination of all inputs: W·n → n
 	KindReduceScatter
 	KindAllToAll // part p of the output of rank r is part r of the input of rank p: W·n → W·n
-	KindGather   // the root's output is all inputs, in the order of ranks: n → W·n
+	KindGather   // the root's output is the concatenation of all inputs, by rank: n → W·n
 	KindScatter  // the output of rank r is part r of the root's input: W·n → n
 	KindSendRecv // the peer's output is the root's input: n → n
 )
@@ -39,8 +39,8 @@ func (k CollectiveKind) String() string {
 // Combine says how a collective combines the ranks' elements into one element.
 type Combine uint8
 
-// These are the ways to combine elements. The mean exists only for floats. If an element is NaN,
-// max and min are NaN, as in PyTorch's amax.
+// These are the ways to combine elements. CombineMean needs floats. If an element is NaN, the
+// maximum and the minimum are NaN, as in PyTorch's amax.
 const (
 	CombineSum Combine = iota
 	CombineMean
@@ -68,12 +68,12 @@ type Collective struct {
 	// the root of KindBroadcast, KindGather and KindScatter; the sender of KindSendRecv
 	Root int
 	Peer int // the receiver of KindSendRecv
-	// Weights, if given, holds a weight for the input of each rank, for CombineSum and CombineMean.
-	// With weights w and inputs x, the sum is Σ w·x, and the mean is Σ w·x / Σ w. If a weight is
-	// not above 0, the rank's input is ignored.
+	// Weights, if given, holds one weight for the input of each rank, for CombineSum and
+	// CombineMean. With weights w and inputs x, the sum is Σ w·x, and the mean is Σ w·x / Σ w. An
+	// input whose weight is not positive is ignored.
 	Weights []float64
-	Outs    []View // outputs by rank; may be absent: see [CollectiveKind.MayMiss]
-	Ins     []View // inputs by rank; may be absent: see [CollectiveKind.MayLack]
+	Outs    []View // outputs by rank; some may be absent, see [CollectiveKind.MayMiss]
+	Ins     []View // inputs by rank; some may be absent, see [CollectiveKind.MayLack]
 }
 
 // Reduces reports whether the kind combines elements.
@@ -109,7 +109,8 @@ func (c *Collective) Gets(rank int) bool {
 	return true
 }
 
-// Parts returns how many parts of n elements the input and the output of a rank have.
+// Parts returns the sizes of a rank's input and output, in multiples of n elements (see
+// [CollectiveKind]).
 func (k CollectiveKind) Parts(world int) (in, out int) {
 	switch k {
 	case KindAllGather, KindGather:

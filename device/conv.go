@@ -22,20 +22,21 @@ const (
 // Convolution is a convolution with one to three spatial dimensions, or one of its gradients. Its
 // lists hold one number for each spatial dimension. All views are contiguous float32. Their shapes
 // are X [n, channels, in…], W [outputs, channels/groups, kernel…] and Y [n, outputs, out…]. For
-// output place p, kernel element k reads the input at p·stride + k·dilation - before. The input is
-// zero outside its borders. So, with o an output channel and c an input channel:
+// output position p, kernel element k reads the input at p·stride + k·dilation - before. Input
+// elements outside the borders are zero. With output channel o and input channel c:
 //
 //	Y[n, o, p] = Σ X[n, c, p·stride + k·dilation - before] · W[o, c, k]
 //
 // Kind says which of the three views is the result; the other two are operands. ConvData sets X to
 // the gradient of X, and ConvWeight sets W to the gradient of W. For both kinds, Y holds the
-// gradient of Y. The zeros of the padding get no gradient. So an infinite weight affects the
-// gradient only of those elements of X that it was multiplied with.
+// gradient of Y. The zeros of the padding get no gradient. An infinite weight affects the gradients
+// only of those elements of X that it was multiplied with.
 type Convolution struct {
 	Kind         ConvKind
 	X, W, Y      View
 	Rank, Groups int
-	// Before is the padding before the input; the padding behind it follows from Y's shape
+	// Before is the padding before the first element; Y's shape determines the padding after the
+	// last one
 	Stride, Dilation, Before [3]int
 }
 
@@ -104,8 +105,8 @@ func (c *Convolution) Work() Work {
 // Clone copies the op.
 func (c *Convolution) Clone() Op { d := *c; return &d }
 
-// Spatial returns the sizes of the spatial dimensions of shape s, as three numbers. With fewer than
-// three dimensions, the first numbers are 1.
+// Spatial returns the sizes of the spatial dimensions of shape s. The result has three numbers. If
+// s has fewer spatial dimensions, the leading numbers are 1.
 func (c *Convolution) Spatial(s shape.Dims) (v [3]int) {
 	v = [3]int{1, 1, 1}
 	for i := range c.Rank {

@@ -17,7 +17,7 @@ import (
 //
 // Mean and Count have one element each. Either both are present or both are absent. Count is an
 // I64: the number of targets that are not Ignore. Mean has the type of Loss: it is the sum of Loss,
-// divided by Count. The sum has the same bits as a [Reduce].
+// divided by Count. The sum has the same bits as the result of a [Reduce].
 type CrossEntropy struct {
 	Loss, Top, Rest, X, Target View
 	Mean, Count                View
@@ -143,8 +143,8 @@ func (o *CrossEntropyGrad) Work() Work {
 // Clone copies the op.
 func (o *CrossEntropyGrad) Clone() Op { c := *o; return &c }
 
-// checkClasses checks the logits, or their gradient, and the targets. The views in columns must
-// have one value for each row, in the computing type.
+// checkClasses checks the logits or their gradient, the targets, and the views in columns. These
+// views must have one element for each row, in the computing type.
 func checkClasses(logits Operand, target *View, columns ...Operand) (arg, reason string) {
 	x := logits.View
 	if x.Shape.Rank() != 2 || !x.Type.IsFloat() {

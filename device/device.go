@@ -34,14 +34,14 @@ type Device interface {
 	// Alloc returns a buffer of the given number of bytes for use on s, with undefined contents. If
 	// there is not enough memory, the error wraps [ErrOutOfMemory]. A buffer of 0 bytes is valid.
 	Alloc(bytes int, s Stream, o Origin) (Buffer, error)
-	// DefaultStream returns the stream that is used if the caller passes none. NewStream creates
-	// another stream. A higher priority is more urgent.
+	// DefaultStream returns the stream for calls that name no stream. NewStream creates another
+	// stream. A higher priority is more urgent.
 	DefaultStream() Stream
 	NewStream(priority int) (Stream, error)
 
-	// Upload copies src to dst, to the bytes of dst that begin at offset off. The caller may reuse
-	// src when Upload returns. Download copies from src to dst, and waits for s and for the copy.
-	// It returns late errors of the work on s ([IndexError], [Fault]).
+	// Upload copies src to dst, starting at byte off of dst. The caller may reuse src when Upload
+	// returns. Download copies from src to dst, and waits for s and for the copy. Download returns
+	// late errors of the work on s ([IndexError], [Fault]).
 	Upload(s Stream, dst Buffer, off int, src []byte) error
 	Download(s Stream, dst []byte, src Buffer, off int) error
 	// CopyFrom copies size bytes from a buffer of another device of the same driver.
@@ -77,10 +77,10 @@ type Buffer interface {
 	Size() int     // the number of requested bytes
 	Addr() uintptr // address on the device; on the CPU, the address of the memory that Host returns
 	Host() []byte  // the memory itself if the host can access it, else nil
-	// Use says that work on stream s uses the buffer, in addition to the stream that was passed to
-	// Alloc. Then the memory is not reused before that work is done.
+	// Use tells the allocator that work on stream s also uses the buffer. After a Free, the memory
+	// is reused only when that work is done. The stream that was passed to Alloc needs no Use.
 	Use(s Stream)
-	Free()  // frees the memory in stream order
+	Free()  // frees the memory after the work that is queued on its stream
 	Queue() // frees the memory later; for cleanups of the garbage collector, which must not block
 }
 
@@ -101,7 +101,7 @@ type Event interface {
 	Release()
 }
 
-// View is a strided window on a buffer; its offset and strides count elements of Type.
+// View is a strided view of a buffer. Its offset and strides count elements of Type.
 type View struct {
 	Buf  Buffer
 	Type dtype.Type
@@ -118,13 +118,13 @@ type Borrower interface {
 
 // Origin says what a buffer is for. Reports of memory show it.
 type Origin struct {
-	// String returns the call site or the scope; nil if neither is known
+	// the call site or the scope, as text; nil if neither is known
 	Where fmt.Stringer
 	Op    string
 	Scope string // the names of the enclosing scopes, joined by slashes
 	Shape shape.Dims
 	Type  dtype.Type
-	// Collected marks memory that the garbage collector frees, because the program does not.
+	// Collected is true if the garbage collector frees the memory, because the program does not.
 	Collected bool
 }
 
@@ -141,7 +141,7 @@ func (o Origin) String() string {
 type Info struct {
 	Kind string // kind of the device: "cpu" or "cuda"
 	Name string // name of the product
-	// a call returns when its work is done, and the host can access the device's memory
+	// the host can access the device's memory, and a call returns only when its work is done
 	Host       bool
 	Emulated   bool
 	Meta       bool   // the device has addresses without memory: see [OpenMeta]
@@ -149,14 +149,14 @@ type Info struct {
 	Memory     int    // size of the memory in bytes
 	Cores      int    // CPU cores or streaming multiprocessors
 	SIMD       string // CPU only: "avx512", "avx2", "generic", …
-	// CPU only: the reason why elementwise programs do not become machine code; "" if they do
+	// CPU only: why elementwise programs are not compiled to machine code; "" if they are
 	Interpreted string
 	Driver      string // version of the driver, CUDA only
 	PTX         string // newest PTX version that the driver compiles
 }
 
-// PlainBytes is the size in bytes below which a buffer of the CPU is ordinary Go memory. The
-// garbage collector frees such a buffer, even if nobody calls Free.
+// PlainBytes is a limit in bytes. A smaller buffer of the CPU is ordinary Go memory. The garbage
+// collector frees such a buffer, even if nobody calls Free.
 const PlainBytes = 8 << 10
 
 // Stats counts a device's memory in bytes, as its allocator sees it. On the CPU, buffers of
@@ -168,8 +168,8 @@ type Stats struct {
 	AllocatedTotal           int // number of bytes allocated since the start
 	Allocations, Frees       int // number of calls of Alloc and Free
 	Segments                 int
-	// Retries counts allocations that had to empty caches first, OOMs counts allocations that
-	// failed
+	// Retries counts allocations that succeeded only after caches were emptied; OOMs counts
+	// allocations that failed
 	Retries, OOMs int
 }
 
@@ -203,7 +203,7 @@ type WorkerSharer interface {
 	Device
 	// SetWorkers sets how many goroutines, including the caller's, share the work of one call. With
 	// n = 1, the caller's goroutine does all work. With n = 0, the device uses its initial number
-	// again. A program may call SetWorkers while work runs. Results do not depend on the number.
+	// again. SetWorkers may be called while work runs. Results do not depend on n.
 	SetWorkers(n int)
 	// Workers returns the number of workers.
 	Workers() int

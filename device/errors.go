@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// Raised is an error with which a function panics if it has no error result. It is used for misuse,
-// and for a device that cannot be opened. tensor.Try returns every error that has the method
-// Raised, whatever package defines it. After any other panic, Try panics again with the same value.
-// A program may define the method for its own error types.
+// Raised is an error with which a function panics if it has no error result. Two kinds of errors
+// are raised: misuse, and devices that cannot be opened. tensor.Try returns every error that has
+// the method Raised, whatever package defines it. After any other panic, Try panics again with the
+// same value. A program may define the method for its own error types.
 type Raised interface {
 	error
 	Raised()
@@ -17,11 +17,11 @@ type Raised interface {
 // ErrOutOfMemory is wrapped by every error that reports exhausted device memory.
 var ErrOutOfMemory = errors.New("out of memory")
 
-// UnavailableError says why a device cannot be opened and what to do.
+// UnavailableError says why a device cannot be opened and what the user can do.
 type UnavailableError struct {
 	Name   string // name of the requested device
 	Reason string // what is missing, in one line
-	Help   string // advice on what to do
+	Help   string // what the user can do
 	Err    error
 }
 
@@ -70,8 +70,8 @@ func (e *Fault) Error() string {
 // Unwrap returns the cause.
 func (e *Fault) Unwrap() error { return e.Err }
 
-// Shortage holds the numbers behind an error that wraps [ErrOutOfMemory]. All are in bytes, and 0
-// if unknown.
+// Shortage holds the memory sizes behind an error that wraps [ErrOutOfMemory], in bytes. Unknown
+// sizes are 0.
 type Shortage struct {
 	Device    string
 	Asked     int // size of the allocation that failed

@@ -7,7 +7,7 @@ import (
 	"log"
 	"strings"
 
-	// registers the driver of the CPU; package tensor imports it too
+	// register the CPU driver; package tensor imports it too
 	_ "github.com/flambeau-go/flambeau/cpu"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -100,8 +100,8 @@ func ExampleErrOutOfMemory() {
 	// Output: true
 }
 
-// A primitive is a Go value. A device supports a primitive if it runs the primitive faster than a
-// composition of others.
+// A primitive is a Go value. A device supports a primitive if it runs it faster than a composition
+// of other primitives.
 func ExampleRun() {
 	dev, err := device.Open("cpu")
 	if err != nil {

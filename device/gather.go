@@ -6,11 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Gather sets each element of Out to an element of Src, like torch.gather. The two elements have
-// the same coordinates, except along Axis: there, the element of Index at these coordinates is the
-// coordinate in Src. Out and Index have the same shape. For an index outside the axis, Gather
-// stores 0, and Run or the next wait returns an [IndexError] with Tag. Every device supports Gather
-// without Wrap.
+// Gather selects elements of Src along an axis, like torch.gather. With Axis 1, it sets
+// Out[i][j][k] = Src[i][Index[i][j][k]][k]. Out and Index have the same shape. For an index outside
+// the axis, Gather stores 0, and Run or the next wait returns an [IndexError] with Tag. Every
+// device supports Gather without Wrap.
 type Gather struct {
 	Out, Src, Index View
 	Axis            int
@@ -32,7 +31,7 @@ func (g *Gather) Check() (arg, reason string) {
 	return checkIndexed("out", &g.Out, "src", &g.Src, &g.Index, g.Axis)
 }
 
-// Work counts only the elements of Src that are gathered.
+// Work counts the bytes of the gathered elements of Src, not of the whole Src.
 func (g *Gather) Work() Work {
 	if g.Out.Size() == 0 {
 		return Work{}
@@ -43,8 +42,8 @@ func (g *Gather) Work() Work {
 // Clone copies the op.
 func (g *Gather) Clone() Op { c := *g; return &c }
 
-// checkIndexed checks the operands of a gather (dense is Out, table is Src) or of a scatter (dense
-// is Src, table is Dst).
+// checkIndexed checks the operands of a gather or a scatter. For a gather, dense is Out and table
+// is Src. For a scatter, dense is Src and table is Dst.
 func checkIndexed(denseName string, dense *View, tableName string, table, index *View, axis int) (arg, reason string) {
 	switch {
 	case index.Type != dtype.I64 && index.Type != dtype.I32:

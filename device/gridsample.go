@@ -7,14 +7,14 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// GridMode says which elements around a place are read, and with which weights.
+// GridMode says which elements near a sampling point are read, and how they are weighted.
 type GridMode uint8
 
 // These are the modes, with PyTorch's numbers.
 const (
-	GridBilinear GridMode = iota // the four elements around the place
-	GridNearest                  // the nearest element, the even one if two are equally near
-	// the sixteen elements around the place, weighted by Keys' cubic kernel with a = -¾
+	GridBilinear GridMode = iota // the four elements around the point
+	GridNearest                  // the nearest element; at a tie, the one with the even index
+	// the sixteen elements around the point, weighted by Keys' cubic kernel with a = -¾
 	GridBicubic
 )
 
@@ -41,18 +41,18 @@ func nameOf(i int, names ...string) string {
 	return fmt.Sprint(i)
 }
 
-// GridSampling says how images are read at places between their elements. The coordinates -1 and 1
-// are the borders of an image. With AlignCorners, the borders are the middles of the first and the
+// GridSampling says how images are read at points between their elements. The coordinates -1 and 1
+// are the borders of an image. With AlignCorners, the borders are the centers of the first and the
 // last element. Without it, they are the outer edges of these elements. In a dimension of size n,
-// coordinate x is the place
+// the coordinate x is the position
 //
 //	(x+1)/2·(n-1)    with AlignCorners
 //	(x+1)·n/2 - ½    without
 //
-// Padding applies to places outside the image. In mode bicubic it applies to each element that is
+// Padding applies to points outside the image. In mode bicubic it applies to each element that is
 // read. A coordinate that is infinite or NaN lies outside: with GridZeros it reads zeros. With the
-// other paddings it reads an element of the border; NaN reads the first element. In mode bicubic
-// the weights for such a coordinate are NaN, so the result is NaN.
+// other paddings it reads an element at the border, and NaN reads the first element. In mode
+// bicubic the weights for such a coordinate are NaN, so the result is NaN.
 type GridSampling struct {
 	Mode         GridMode
 	Padding      GridPadding
@@ -60,9 +60,9 @@ type GridSampling struct {
 }
 
 // GridSample interpolates images, as torch's grid_sample does. X holds the images, [n, c, h, w],
-// and Grid holds the places, [n, oh, ow, 2]. The last dimension of Grid is (x, y). Out is [n, c,
-// oh, ow]. All views are contiguous, and all have the type float32 or all float64. If h or w is 0,
-// Out must have size 0 too.
+// and Grid holds the sampling points, [n, oh, ow, 2]. The last dimension of Grid is (x, y). Out is
+// [n, c, oh, ow]. All views are contiguous, and either all are float32 or all are float64. If h or
+// w is 0, Out must have size 0 too.
 type GridSample struct {
 	Out, X, Grid View
 	GridSampling
@@ -102,7 +102,7 @@ func (s *GridSampling) check(name string, out, x, grid *View) (arg, reason strin
 	return "", ""
 }
 
-// taps returns how many elements of X are read for an element of Out.
+// taps returns how many elements of each channel of X are read for an element of Out.
 func (s *GridSampling) taps() int { return [...]int{4, 1, 16}[s.Mode] }
 
 // Work counts a product and a sum for each element that is read. It counts the bytes of each view
@@ -118,9 +118,9 @@ func (o *GridSample) Work() Work {
 func (o *GridSample) Clone() Op { c := *o; return &c }
 
 // GridSampleGrad computes a gradient of [GridSample]. G is the gradient of GridSample's result. If
-// Input is set, D becomes the gradient of X, and the elements of X are not read. Otherwise D
-// becomes the gradient of Grid. D has the shape of X or of Grid. The terms of each element are
-// added in a fixed order.
+// Input is set, D becomes the gradient of X, whose elements are then not read. Otherwise D becomes
+// the gradient of Grid. D has the shape of X or of Grid. The terms of each element are added in a
+// fixed order.
 type GridSampleGrad struct {
 	D, G, X, Grid View
 	Input         bool

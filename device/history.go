@@ -23,7 +23,8 @@ type MemoryHistorian interface {
 	MemorySnapshot() *MemorySnapshot
 }
 
-// ErrNoHistory is wrapped by the error for a device that is not a [MemoryHistorian].
+// ErrNoHistory is wrapped by the error of a device that cannot record its memory, because it is not
+// a [MemoryHistorian].
 var ErrNoHistory = errors.New("the device keeps no history of its memory")
 
 // HistorySettings holds the values that the options of [MemoryHistorian.RecordMemoryHistory] set.
@@ -69,7 +70,7 @@ type MemorySnapshot struct {
 	Dropped    uint64 // number of recorded events that the ring has dropped, oldest first
 
 	// Allocated counts the bytes of live blocks, with rounding. AllocatedPeak is its maximum since
-	// the last reset, which may be before the recording
+	// the last reset of the peak, which may have been before the recording
 	Allocated, AllocatedPeak uint64
 	Reserved, ReservedPeak   uint64 // bytes taken from the driver, and their maximum
 	Limit                    uint64 // limit of the allocator, 0: none
@@ -77,10 +78,10 @@ type MemorySnapshot struct {
 
 	Segments []MemorySegment // segments, sorted by address
 	Events   []HistoryEvent  // events, oldest first
-	// owners; the Owner fields are indexes of this list, and element 0 stands for unknown
+	// owners; the Owner fields are indices into this list, and element 0 means unknown
 	Owners []MemoryOwner
-	// stacks, innermost frame first; the Stack fields are indexes of this list. Element 0 is empty:
-	// not recorded
+	// stacks, innermost frame first; the Stack fields are indices into this list. Element 0 is
+	// empty and means not recorded
 	Stacks [][]Frame
 }
 
@@ -91,7 +92,7 @@ type MemorySegment struct {
 	Size       uint64
 	Stream     uint64
 	Small      bool // the segment serves small blocks
-	Expandable bool // the segment is part of an address range that grows by pages
+	Expandable bool // the segment is a range of addresses that grows by mapping pages
 	Blocks     []MemoryBlock
 }
 
@@ -101,7 +102,7 @@ type MemoryBlock struct {
 	Size      uint64 // size after rounding
 	Requested uint64 // requested size, 0 if inactive
 	State     BlockState
-	// number of the block's allocation, counted from 1 by the allocator; 0 if inactive
+	// number of the allocation, counted from 1; 0 if the block is inactive
 	Number   uint64
 	Owner    int
 	Category string // category of the memory; "" if inactive
@@ -112,7 +113,7 @@ type BlockState uint8
 
 // These are the states of a block, named as in PyTorch's documentation of snapshots.
 const (
-	BlockInactive        BlockState = iota // the block is cached: its stream may reuse it
+	BlockInactive        BlockState = iota // the block is cached for reuse by its stream
 	BlockActiveAllocated                   // the block is in use
 	// the block was freed, but work on other streams may still use it
 	BlockActiveAwaitingFree
@@ -129,8 +130,8 @@ type MemoryAction uint8
 // These are the actions, named as in PyTorch's snapshots.
 const (
 	ActionAlloc         MemoryAction = iota // a block was allocated
-	ActionFreeRequested                     // the owner freed the block
-	// the freed block may be reused, because no work uses it any more
+	ActionFreeRequested                     // the program freed the block
+	// all work that uses the freed block is done, so it may be reused
 	ActionFreeCompleted
 	ActionSegmentAlloc // the allocator took a segment from the driver
 	ActionSegmentFree  // the allocator gave a segment back to the driver
@@ -154,17 +155,17 @@ type HistoryEvent struct {
 	Size      uint64  // size after rounding; for ActionOOM the requested size
 	Requested uint64  // requested size of a block
 	Stream    uint64
-	// number of the block's allocation, as in [MemoryBlock]; 0 if the event concerns no block
+	// number of the block's allocation, as in [MemoryBlock]; 0 if the event has no block
 	Number uint64
-	Owner  int // owner of the block, or of the request that failed
-	// stack of the call; 0 if there is none, as for a free by the garbage collector
+	Owner  int // owner of the block, or of the failed request
+	// stack of the call; 0 if there is none, as when the garbage collector frees a block
 	Stack    int
 	Free     uint64 // free memory that the driver reports, for ActionOOM
 	Category string // category of the block
 }
 
-// MemoryOwner says what blocks were allocated for. Allocations have the same owner if they are for
-// the same op, shape and place in the program.
+// MemoryOwner describes what blocks were allocated for. Allocations for the same op, type and shape
+// at the same line of the program have the same owner.
 type MemoryOwner struct {
 	Op    string // name of the op: "matmul"
 	Scope string // the names of the enclosing scopes (tensor.Named), joined by slashes
@@ -220,9 +221,8 @@ func (f Frame) String() string {
 // These are the categories of memory. A driver finds the category of a block from the stack of its
 // allocation. An optimizer's Step allocates its state and its temporaries. Backward allocates
 // gradients and intermediate results. A layer's or model's constructor, or nn.To, allocates
-// parameters and buffers. A Forward allocates activations. The category says where memory was
-// requested, not what it is used for later. Only the program knows the later use. It can change the
-// category with [MemorySnapshot.Label].
+// parameters and buffers. A Forward allocates activations. The category depends only on the stack
+// of the allocation. A program that knows better can change it with [MemorySnapshot.Label].
 const (
 	CategoryParameter  = "parameter"
 	CategoryGradient   = "gradient"
@@ -231,9 +231,9 @@ const (
 	CategoryOther      = "other"
 )
 
-// Label sets the category of the live blocks that contain these addresses, and of the events of
-// their allocations. It returns how many blocks it found. It skips an address that lies in no live
-// block.
+// Label sets the category of the live blocks that contain the given addresses, and of their
+// allocation events. It returns how many blocks it found. It skips addresses outside of live
+// blocks.
 func (s *MemorySnapshot) Label(category string, addrs ...uintptr) int {
 	numbers := map[uint64]bool{}
 	for _, a := range addrs {

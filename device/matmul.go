@@ -9,30 +9,31 @@ import (
 )
 
 // MatMul computes Out[b] = A[b]·B[b] for views of rank 3, [batch, m, k]·[batch, k, n]. The views
-// may have any strides, and a broadcast batch has stride 0. Sums of 16-bit floats are computed in
-// float32, and integers wrap. For Bool, "or" is the addition and "and" the multiplication. For BF16
+// may have any strides, and a broadcast batch has stride 0. Products of 16-bit floats are summed in
+// float32. Integer sums wrap. For Bool, "or" is the addition and "and" the multiplication. For BF16
 // factors, a device may treat subnormal factors and sums (below 2^-126) as zeros. Every device
 // supports these products. The following features are optional:
 //
 //   - If the factors are 16-bit floats and Out is F32, Out gets the sums without rounding.
-//   - If the factors are I8 and Out is I32, sums are computed in int32. They wrap at its width. A
-//     sum of up to 2^17 - 1 products cannot leave its range.
+//   - If the factors are I8 and Out is I32, sums are computed in int32 and wrap on overflow. A sum
+//     of up to 2^17 - 1 products cannot overflow.
 //   - Bias, of shape [n], is added to each row before the result is rounded. It has the factors'
 //     type or F32. The factors must have a floating-point type. Bias may be absent.
-//   - Act is a program with one result of Out's type. Its operands are the results, rounded to that
+//   - Act is a program with one result of Out's type. Its operands are the product, rounded to that
 //     type, and the view With, if present. The result has the same bits as a [Map] after the
-//     product. The factors must have a floating-point type. Act uses no scalars and no positions.
-//     If it is nil, there is no activation.
+//     product. The factors must have a floating-point type. Act may use neither scalars nor
+//     positions. A nil Act means no activation.
 //   - With is the second operand of Act. It has the shape of Out and a floating-point type. If Act
 //     is the gradient of an activation, With holds the values to which the activation was applied.
-//   - Pre gets the results before Act. It has the shape and type of Out, and may be absent.
-//   - Sums, an F32 view of shape [m], gets the sum of each row of A. A must be F32 or 16-bit
-//     floats, with a batch of one. If A is the transpose of a gradient, the sums are the gradient
-//     of a bias. Sums may be absent.
+//   - Pre gets the product before Act is applied. It has the shape and type of Out, and may be
+//     absent.
+//   - Sums, an F32 view of shape [m], gets the sum of each row of A. A must be F32 or a 16-bit
+//     float type, and the batch must be 1. If A is the transpose of a gradient, the sums are the
+//     gradient of a bias. Sums may be absent.
 //   - ColumnSums, an F32 view of shape [n], gets the sum of each column of B. The conditions for
 //     Sums and A apply to ColumnSums and B.
-//   - If one factor is F32 and the other has 16 bits, the F32 factor is rounded to the 16-bit type
-//     when it is read. Out has the 16-bit type, or F32.
+//   - If one factor is F32 and the other has 16 bits, the device rounds the F32 factor to the
+//     16-bit type as it reads it. Out has the 16-bit type, or F32.
 //   - TF32 permits the device to round F32 factors to ten bits of mantissa. The sums stay float32.
 //     A device for which TF32 is not faster multiplies in float32.
 type MatMul struct {
@@ -41,7 +42,7 @@ type MatMul struct {
 	TF32                                         bool
 }
 
-// Factor returns the type in which the two factors are multiplied.
+// Factor returns the type in which the factors are multiplied. It matters if their types differ.
 func (m *MatMul) Factor() dtype.Type {
 	if m.B.Type.IsHalf() {
 		return m.B.Type
@@ -49,7 +50,7 @@ func (m *MatMul) Factor() dtype.Type {
 	return m.A.Type
 }
 
-// Plain reports whether every device supports the op.
+// Plain reports whether the op uses no optional feature, so that every device supports it.
 func (m *MatMul) Plain() bool {
 	return m.Bias.Absent() && m.Out.Type == m.A.Type && m.A.Type == m.B.Type && m.Act == nil &&
 		m.Sums.Absent() && m.ColumnSums.Absent()
@@ -119,7 +120,8 @@ func (m *MatMul) Check() (arg, reason string) {
 	return m.checkAct()
 }
 
-// checkSums checks that sums, which may be absent, fits dimension d of factor f.
+// checkSums checks the view of sums, which may be absent. Its shape must fit dimension d of the
+// factor f.
 func (m *MatMul) checkSums(name string, sums, f *View, d int) (arg, reason string) {
 	switch t := sums.Type; {
 	case sums.Absent():
@@ -134,7 +136,7 @@ func (m *MatMul) checkSums(name string, sums, f *View, d int) (arg, reason strin
 	return "", ""
 }
 
-// checkAct checks that the activation and With fit the result.
+// checkAct checks the activation and its operand With.
 func (m *MatMul) checkAct() (arg, reason string) {
 	f, t := m.Act, m.Out.Type
 	takes := func() bool {
@@ -163,7 +165,7 @@ func (m *MatMul) checkAct() (arg, reason string) {
 }
 
 // Work counts 2·batch·m·n·k operations. A bias adds batch·m·n, an activation adds its operations
-// for each result, and sums add m·k or k·n.
+// for each element of the result. Row sums add m·k and column sums add k·n.
 func (m *MatMul) Work() Work {
 	if m.Out.Size() == 0 && m.Sums.Size() == 0 && m.ColumnSums.Size() == 0 {
 		return Work{}

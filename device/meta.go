@@ -23,8 +23,8 @@ type MetaDriver interface {
 // PyTorch's device "meta" with an allocator. A program runs on it as on other devices of the kind,
 // with the same kernels and the same allocations, up to the limit of its memory. A run needs hardly
 // any time or memory, because work is only counted. Reading a value fails with an error that wraps
-// [ErrNoValues]. Item reads a value, and so does an op whose result's shape depends on data. Stats
-// returns how much memory the program would use.
+// [ErrNoValues]. Item reads a value. So does an op with a result whose shape depends on values.
+// Stats returns how much memory the program would use.
 //
 // The device has the name of the kind's first device, but [Open] does not return it. The garbage
 // collector releases it when it is unreachable. The error is an *[UnavailableError].

@@ -8,12 +8,12 @@ import (
 )
 
 // MultiMap runs Program on each group k of contiguous views, Outs[k] and Ins[k], in one launch. An
-// optimizer's step uses it. Params is a contiguous view on the device. Each element of 8 bytes
-// holds the bits of a scalar. So a captured step can use new values of the scalars in each replay.
-// Params is absent if the program has no scalars.
+// optimizer's step uses it. Params is a contiguous view on the device. Each of its 8-byte elements
+// holds the bits of a scalar. Because the scalars are in memory, they may change between replays of
+// a captured step. Params is absent if the program has no scalars.
 //
-// Found may be absent. It is one F32 element that is 0 or 1. It becomes 1 if, before the op, the
-// first operand of some group has an infinite or NaN element. A GradScaler uses Found when it
+// Found may be absent. It has one F32 element, which is 0 or 1. Found becomes 1 if, before the op,
+// the first operand of some group has an infinite or NaN element. A GradScaler uses Found when it
 // unscales gradients.
 type MultiMap struct {
 	Program       *expr.Program
@@ -44,7 +44,7 @@ func (m *MultiMap) Operand(i int) Operand {
 	return Operand{}
 }
 
-// Check compares each group with the program.
+// Check compares the views of each group with the program.
 func (m *MultiMap) Check() (arg, reason string) {
 	p := m.Program
 	if p == nil {

@@ -11,27 +11,26 @@ import (
 // the row, and rstd = 1/√(v + Eps), where v is the biased variance of the row, computed in two
 // passes. If RMS is set, mean is 0.
 //
-// Weights and biases repeat every Period rows, and each of them is used for Inner neighbouring
-// columns. Element (r, c), in row r and column c, has the weight with the index (r mod Period ·
-// columns + c) / Inner. A layer normalisation has Period 1 and Inner 1. A group normalisation has
+// Weights and biases repeat every Period rows, and Inner neighbouring columns share one of them.
+// The element in row r and column c uses the weight with index ((r mod Period)·columns + c) /
+// Inner, rounded down. A layer normalisation has Period 1 and Inner 1. A group normalisation has
 // Period groups, and Inner is the number of elements of a channel.
 type RowNorm struct {
 	Eps    float64
 	RMS    bool
-	Zero   bool // if Bias is absent, add 0 to the result, which turns -0 into 0
+	Zero   bool // if Bias is absent, add 0 to the result, which changes -0 to 0
 	Period int
 	Inner  int
 }
 
-// Affine returns how many weights a normalisation of rows with the given number of columns has.
+// Affine returns how many weights rows of the given number of columns have: Period·columns / Inner.
 func (n RowNorm) Affine(columns int) int { return n.Period * columns / n.Inner }
 
 // Norm normalises the rows of X and sets Out, Mean and Rstd. All views are contiguous. X and Out
 // have the same shape [rows, columns]. Either both have the same type, or X is float32 and Out a
-// 16-bit float. In the second case the result is rounded once, in the same way as by a cast. Mean
-// and Rstd have the shape [rows] and the computing type. Weight and Bias have the shape
-// [Affine(columns)] and X's type or the computing type. Mean is absent with RMS. Weight and Bias
-// may be absent.
+// 16-bit float. In the second case the result is rounded once, as a cast rounds. Mean and Rstd have
+// the shape [rows] and the computing type. Weight and Bias have the shape [Affine(columns)] and X's
+// type or the computing type. Mean is absent with RMS. Weight and Bias may be absent.
 type Norm struct {
 	Out, Mean, Rstd, X, Weight, Bias View
 	RowNorm
@@ -75,9 +74,9 @@ func (o *Norm) Work() Work {
 // Clone copies the op.
 func (o *Norm) Clone() Op { c := *o; return &c }
 
-// NormGrad is the gradient of a [Norm]. G is the gradient of the norm's result. Let h = g·weight,
-// let z = (x - mean)·rstd, and let m be the mean over the row. With RMS, the term m(h) is omitted.
-// NormGrad sets
+// NormGrad is the gradient of a [Norm]. G is the gradient of the norm's result. Let h = g·weight
+// and z = (x - mean)·rstd, and let m(…) be the mean over the row. With RMS, the term m(h) is
+// omitted. NormGrad sets
 //
 //	DX:      rstd·(h - m(h) - z·m(h·z)) + Add, where Add is another part of x's gradient
 //	DWeight: the sum of g·z over the elements that share the weight
@@ -159,8 +158,8 @@ func (o *NormGrad) Work() Work {
 // Clone copies the op.
 func (o *NormGrad) Clone() Op { c := *o; return &c }
 
-// check checks X, the statistics, and y, which is the result or its gradient. The operands in
-// affine have one value for each weight.
+// check checks X, the statistics mean and rstd, and y, which is the result or its gradient. The
+// operands in affine must have one element for each weight.
 func (n RowNorm) check(x, mean, rstd *View, y Operand, affine ...Operand) (arg, reason string) {
 	if x.Shape.Rank() != 2 || !x.Type.IsFloat() || !x.Contiguous() {
 		return "x", fmt.Sprintf("%v of %v with strides %v, want contiguous [rows, columns] of a float type",

@@ -15,13 +15,14 @@ import (
 type Op interface {
 	// Name returns a name such as "softmax gradient".
 	Name() string
-	// Operand returns operand i. Results come first. If i is past the last operand, the View is
-	// nil. Operand may be called for any i if Check has found no mistake.
+	// Operand returns operand i. Results come first. If i is past the last operand, the field View
+	// is nil. Callers must call Check first, because an op that it refuses may have too few
+	// operands.
 	Operand(i int) Operand
-	// Check returns the name of a wrong argument and the reason. The reason is empty if everything
-	// fits. Check looks at shapes, types and layouts. The driver checks memory.
+	// Check returns the name of a wrong argument, and the reason why it is wrong. If there is none,
+	// the reason is empty. Check looks at shapes, types and layouts; the driver checks memory.
 	Check() (arg, reason string)
-	// Work returns the op's work. The zero Work means that the op has nothing to do.
+	// Work returns the op's work. It is zero if the op has nothing to do.
 	Work() Work
 	// Clone returns a copy that shares no slice with the op.
 	Clone() Op
@@ -29,7 +30,7 @@ type Op interface {
 
 // Operand is one view of an op.
 type Operand struct {
-	Name    string // name in the op: "out", "x"; all operands of a list have one name
+	Name    string // name in the op: "out", "x"; the operands of a list share one name
 	View    *View
 	Written bool
 }
@@ -38,8 +39,8 @@ type Operand struct {
 // [dtype.Invalid]. Such a view must have no dimensions, or [Run] returns an error.
 func (v *View) Absent() bool { return v.Type == dtype.Invalid }
 
-// OperandError says why an op cannot use an operand. The op has not read, written or queued
-// anything.
+// OperandError says why an op cannot use an operand. The op has not been queued, and has written
+// nothing.
 type OperandError struct {
 	Device string // name of the device: "cpu"
 	Op     string // name of the op: "map"
@@ -76,10 +77,10 @@ func Refuse(d Device, op Op, i int, reason string) *OperandError {
 	return &OperandError{d.Name(), op.Name(), name, reason}
 }
 
-// Run queues op on s, a stream of d. If s is nil, it uses the default stream. All ops reach a
-// driver through Run. Run checks the op, reports it to the tracer and calls d.Run. It returns when
-// the work is queued, with the errors that are known by then: an *[OperandError] or an error of the
-// driver.
+// Run queues op on s, a stream of d. If s is nil, it uses the default stream. Every op passes
+// through Run to its driver. Run checks the op, reports it to the tracer and calls d.Run. It
+// returns when the work is queued, with the errors that are known by then: an *[OperandError] or an
+// error of the driver.
 func Run(d Device, s Stream, op Op) error {
 	if err := check(d, op); err != nil {
 		return err
@@ -107,7 +108,7 @@ func runTraced(t Tracer, d Device, s Stream, op Op) error {
 		return d.Run(s, op, nil)
 	}
 	k := KernelEvent{Device: d, Stream: s, Primitive: op.Name(), Class: classOf(op), Work: w}
-	// the first result that is present
+	// find the type of the first result that is present
 	for i := 0; k.Type == dtype.Invalid && op.Operand(i).View != nil; i++ {
 		k.Type = op.Operand(i).View.Type
 	}
@@ -127,7 +128,7 @@ func runTraced(t Tracer, d Device, s Stream, op Op) error {
 	return nil
 }
 
-// check finds mistakes in op that do not depend on the device.
+// check finds the mistakes in op that need no device.
 func check(d Device, op Op) error {
 	if arg, reason := op.Check(); reason != "" {
 		return &OperandError{d.Name(), op.Name(), arg, reason}
@@ -151,8 +152,8 @@ func check(d Device, op Op) error {
 	}
 }
 
-// maxOffset is the largest distance of an element from the start of its buffer, in elements. No
-// memory can hold a larger buffer, and its offsets in bytes would overflow.
+// maxOffset is the largest permitted offset of an element in its buffer, in elements. Larger
+// offsets would overflow when counted in bytes.
 const maxOffset int64 = 1 << 55
 
 // Outside returns an empty reason if every element of v lies in usable memory of d. Otherwise the
@@ -210,8 +211,7 @@ func OutsideBytes(d Device, b Buffer, off, n int) (reason string) {
 	return ""
 }
 
-// nth returns element i of a list of operands, or the zero Operand. The Operand methods of ops use
-// it.
+// nth returns operand i of the list, or the zero Operand if i is too large.
 func nth(i int, list ...Operand) Operand {
 	if i < len(list) {
 		return list[i]
@@ -219,16 +219,14 @@ func nth(i int, list ...Operand) Operand {
 	return Operand{}
 }
 
-// clone returns a copy of a list of views.
 func clone(v []View) []View { return append([]View(nil), v...) }
 
-// sparse returns the reason for refusing v, which is not a contiguous view of the given type and
-// shape.
+// sparse returns why v is not a contiguous view of the given type and shape, or "" if it is.
 func sparse(v *View, t dtype.Type, want shape.Dims) string {
 	return fmt.Sprintf("%v of %v with strides %v, want contiguous %v of %v", v.Shape, v.Type, v.Strides, want, t)
 }
 
-// wrong returns the reason for refusing v, which is not a view of the given type and shape.
+// wrong returns why v is not a view of the given type and shape, or "" if it is.
 func wrong(v *View, t dtype.Type, want shape.Dims) string {
 	return fmt.Sprintf("%v of %v, want %v of %v", v.Shape, v.Type, want, t)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// opTypes returns the names of the package's types that have a Clone method with result Op.
+// opTypes returns the names of the package's op types: those with a Clone method that returns Op.
 func opTypes(t *testing.T) (names []string) {
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) == 0 {
@@ -45,7 +45,7 @@ func opTypes(t *testing.T) (names []string) {
 	return names
 }
 
-// TestOpsAreListed checks that every type of op is in the list that the tests use.
+// TestOpsAreListed checks that the list of ops for tests has every op type.
 func TestOpsAreListed(t *testing.T) {
 	var listed []string
 	for _, op := range devicetest.Ops(dense) {
@@ -57,7 +57,7 @@ func TestOpsAreListed(t *testing.T) {
 	}
 }
 
-// TestSenselessOps checks that zero values and unknown kinds are refused with a reason.
+// TestSenselessOps checks that Check refuses zero values and unknown kinds, with a reason.
 func TestSenselessOps(t *testing.T) {
 	senseless := func(what string, op device.Op) {
 		t.Helper()
@@ -67,7 +67,8 @@ func TestSenselessOps(t *testing.T) {
 	}
 	for _, op := range devicetest.Ops(dense) {
 		senseless("the zero value", reflect.New(reflect.TypeOf(op).Elem()).Interface().(device.Op))
-		if r, ok := op.(*device.Reduce); ok { // ops may share a Reduction, so change a copy
+		// change a copy of the Reduction, because ops may share it
+		if r, ok := op.(*device.Reduce); ok {
 			c := *r.Reduction
 			r.Reduction = &c
 		}
@@ -78,7 +79,7 @@ func TestSenselessOps(t *testing.T) {
 	}
 }
 
-// TestOps checks the properties that every op must have.
+// TestOps checks properties that every op must have.
 func TestOps(t *testing.T) {
 	for _, op := range devicetest.Ops(dense) {
 		if arg, reason := op.Check(); reason != "" || op.Name() == "" {
@@ -115,8 +116,8 @@ func TestOps(t *testing.T) {
 	}
 }
 
-// shared returns the field and the type of a slice whose memory two values share. If they share no
-// memory, it returns "".
+// shared returns the field and the type of a slice that a and b share. If they share no memory, it
+// returns "".
 func shared(a, b reflect.Value) string {
 	switch a.Kind() {
 	case reflect.Slice:
@@ -138,7 +139,7 @@ func shared(a, b reflect.Value) string {
 	return ""
 }
 
-// refused checks that Run refuses an op, names the argument arg, and does not call the driver.
+// refused checks that Run refuses op, names the argument arg, and does not call the driver.
 func refused(t *testing.T, what string, op device.Op, arg string) {
 	t.Helper()
 	dev := &testDevice{run: func(device.Stream, device.Op, *device.KernelEvent) error {
@@ -152,7 +153,7 @@ func refused(t *testing.T, what string, op device.Op, arg string) {
 	}
 }
 
-// TestSenselessViews checks that invalid views are refused, for every op and operand.
+// TestSenselessViews checks that Run refuses invalid views, for every op and operand.
 func TestSenselessViews(t *testing.T) {
 	for _, op := range devicetest.Ops(dense) {
 		for i := 0; op.Operand(i).View != nil; i++ {

@@ -7,9 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Window says how the windows of a [Fold], of an [Unfold] or of a pooling op move over planes of
-// one to three dimensions. For the window at place p, element k lies at p·Stride + k·Dilation -
-// Before in the plane. Elements outside the plane are left out, or are 0 in an Unfold.
+// Window says how the windows of a [Fold], an [Unfold] or a pooling op move over planes of one to
+// three dimensions. The window at position p contains the elements p·Stride + k·Dilation - Before
+// of the plane, for each k below Kernel. Elements outside the plane are left out, or count as 0 in
+// an Unfold.
 type Window struct {
 	Rank                             int
 	Kernel, Stride, Dilation, Before [3]int
@@ -45,8 +46,8 @@ func (o *SumWindows) Clone() Op { c := *o; return &c }
 // out…], is the gradient of these maxima. Near has the shape of G and says where each maximum lies:
 // the distance from the beginning of the window, in elements of the plane. Near is uint8, int16 or
 // int32. If several windows have their maximum in the same element, their gradients are added in
-// the order of the windows, in the computing type. DX and G are contiguous, of one floating point
-// type. An element of DX is rounded once.
+// the order of the windows, in the computing type. DX and G are contiguous and have the same
+// floating-point type. Each element of DX is rounded once.
 type MaxPoolGrad struct {
 	DX, G, Near View
 	Window
@@ -84,7 +85,7 @@ func (o *MaxPoolGrad) Work() Work {
 // Clone copies the op.
 func (o *MaxPoolGrad) Clone() Op { c := *o; return &c }
 
-// check checks that planes x and the results y of their windows fit together, and have type t.
+// check checks that the planes x and the results y of their windows fit together and have type t.
 func (w *Window) check(x, y Operand, t dtype.Type) (arg, reason string) {
 	s, to := &x.View.Shape, &y.View.Shape
 	for _, o := range [...]Operand{x, y} {
@@ -98,7 +99,7 @@ func (w *Window) check(x, y Operand, t dtype.Type) (arg, reason string) {
 	return w.checkSizes()
 }
 
-// checkSizes checks the numbers of the window.
+// checkSizes checks the kernel, stride, dilation and padding of the window.
 func (w *Window) checkSizes() (arg, reason string) {
 	for i := range w.Rank {
 		if w.Kernel[i] < 1 || w.Stride[i] < 1 || w.Dilation[i] < 1 || w.Before[i] < 0 {
@@ -109,8 +110,8 @@ func (w *Window) checkSizes() (arg, reason string) {
 	return "", ""
 }
 
-// Planes returns the sizes of the planes of shape s, as three numbers. With fewer than three
-// dimensions, the first numbers are 1.
+// Planes returns the spatial sizes of shape s. The result has three numbers. If s has fewer spatial
+// dimensions, the leading numbers are 1.
 func (w *Window) Planes(s shape.Dims) (v [3]int) {
 	v = [3]int{1, 1, 1}
 	for i := range w.Rank {

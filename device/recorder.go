@@ -22,40 +22,40 @@ type Recording interface {
 	// too.
 	//
 	// Operations that cannot be recorded return a *[RecordError] and leave the recording unchanged.
-	// These are all operations in which the host waits: Download, Synchronize, and Wait of an event
-	// that is only recorded. Upload cannot be recorded either, because a replay would repeat the
+	// These are all operations in which the host waits: Download, Synchronize, and Wait for an
+	// event of the recording. Upload cannot be recorded either, because a replay would repeat the
 	// same bytes. Copies from devices that take no part in the recording cannot be recorded. Copies
 	// from and to page-locked memory are recorded: each replay reads or writes that memory. The
 	// memory is not reused before [Replayer.Close], even if it is freed. When the recording has
 	// ended, the stream is an ordinary stream.
 	Stream() Stream
-	// On returns the recording's first stream on device d. If d is the Recorder's own device, it
-	// returns the result of Stream. If d takes no part in the recording, it returns nil.
+	// On returns the recording's first stream on device d. For the device that began the recording,
+	// it is the same stream as Stream(). For a device outside the recording, it is nil.
 	On(d Device) Stream
-	// Fork returns a further stream of the recording, on device dev. Its work and the work of
-	// the recording's other streams are ordered only by waits for events. Every replay keeps this
-	// order. Memory that is allocated on the new stream belongs to the recording too. Freed memory
-	// is reused on the new stream when the stream comes after all work that uses it. The
-	// recording's first stream (Stream) must wait, directly or through other streams, for the last
-	// work of the new stream.
+	// Fork returns a further stream of the recording, on device dev. Only waits for events order
+	// its work relative to the recording's other streams. Every replay keeps this order. Memory
+	// that is allocated on the new stream belongs to the recording too. The new stream reuses freed
+	// memory only for work that is ordered after all uses of that memory. The recording's first
+	// stream (Stream) must wait, directly or through other streams, for the last work of the new
+	// stream.
 	//
 	// The new stream may wait for an event of a stream outside the recording, if that event is set
-	// only once. Then all replays run after that event. Other waits for work outside the recording
-	// return a *[RecordError], because replays would not wait again. A wait of an outside stream
-	// for a stream of the recording also returns a *[RecordError]. If the given device takes no
-	// part in the recording, the error is an *[OperandError].
+	// only once. All replays then run after it. Other waits for work outside the recording return a
+	// *[RecordError], because replays would not wait again. A wait of an outside stream for a
+	// stream of the recording also returns a *[RecordError]. If the given device takes no part in
+	// the recording, the error is an *[OperandError].
 	Fork(dev Device) (Stream, error)
 	// For sets a value that identifies the user of the recording. It must be called before anything
 	// is queued on the recording's streams.
 	For(user any)
-	// Feed returns a buffer of the given device. The host fills it again for each replay, at this
-	// place in the order of the device's first stream. If the device takes no part in the
-	// recording, the error is an *[OperandError].
+	// Feed returns a buffer of the given device that the host fills again for each replay. The host
+	// writes it at this point in the order of the device's first stream. If the device takes no
+	// part in the recording, the error is an *[OperandError].
 	Feed(dev Device, bytes int, o Origin) (Buffer, error)
 	// Finish ends the recording. The recording's first stream must have waited for the work of all
 	// its other streams, directly or through other streams. Otherwise the error is a
-	// *[RecordError], and its field Stream is a stream that was not waited for. After an error the
-	// recording has ended as after Abort.
+	// *[RecordError], whose field Stream is a stream that was not waited for. An error ends the
+	// recording like Abort.
 	Finish() (Replayer, error)
 	// Abort ends the recording without a result. The recording's buffers become ordinary buffers,
 	// with undefined contents.
@@ -65,9 +65,9 @@ type Recording interface {
 // Replayer repeats recorded work. Its methods are safe for concurrent use.
 type Replayer interface {
 	// Replay queues the recorded work on the recording's stream in one launch. It calls fill for
-	// each [Recording.Feed], in their order, to write the bytes for this replay. It returns without
-	// waiting for the work, but it may wait for an earlier replay, because only a few replays can
-	// be queued at the same time.
+	// each buffer from [Recording.Feed], in the order of those calls, to write the bytes for this
+	// replay. It returns without waiting for the work, but it may wait for an earlier replay,
+	// because only a few replays can be queued at the same time.
 	Replay(fill func(feed int, dst []byte)) error
 	// Operations returns the number of kernels, copies and fills of one replay.
 	Operations() int
@@ -112,7 +112,7 @@ func (e *RecordError) Error() string {
 // Unwrap returns [ErrRecording].
 func (e *RecordError) Unwrap() error { return ErrRecording }
 
-// ReplayError is the error of one op of a replay on the CPU. The ops before it have run, the ops
+// ReplayError is the error of one op of a replay on the CPU. The ops before it have run; the ops
 // after it have not.
 type ReplayError struct {
 	Callers []uintptr // the stack that recorded the op, as runtime.Callers returns it

@@ -23,7 +23,6 @@ const (
 	ArgMin
 )
 
-// String returns the name of the kind in lower case.
 func (k ReduceKind) String() string {
 	return [...]string{"sum", "prod", "max", "min", "argmax", "argmin"}[k]
 }
@@ -34,8 +33,8 @@ func (k ReduceKind) String() string {
 type Reduction struct {
 	Kind ReduceKind
 	Map  *expr.Program // program on the operands, with one result
-	// Finish computes a result from the combined value, which is its operand 0, and from the same
-	// scalars as Map. If Finish is nil, the value is converted to the result's type.
+	// Finish computes a result from the combined value, its operand 0. It uses the same scalars as
+	// Map. If Finish is nil, the value is converted to the result's type.
 	Finish *expr.Program
 }
 
@@ -103,8 +102,8 @@ func (r *Reduce) Check() (arg, reason string) {
 	return checkParams(f, len(r.Params))
 }
 
-// Work counts, for each element, the operations of Map and one combination, and for each result the
-// operations of Finish.
+// Work counts the operations of Map and one combination for each element, and the operations of
+// Finish for each result.
 func (r *Reduce) Work() Work {
 	if r.Out.Size() == 0 {
 		return Work{}

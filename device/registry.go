@@ -55,7 +55,7 @@ func Register(kind string, d Driver) {
 
 const notLinked = "the driver is not linked into this program"
 
-// imports holds, for each kind, the import line that links its driver in.
+// imports holds, for each kind of device, the import line that links its driver into a program.
 var imports = map[string]string{
 	"cuda": `import _ "github.com/flambeau-go/flambeau/cuda"`,
 	"cpu":  `import _ "github.com/flambeau-go/flambeau/cpu"`,
@@ -154,8 +154,8 @@ func Count(kind string) (int, error) {
 	return d.Count()
 }
 
-// Best returns the first GPU if there is one, else the CPU. It also returns a line with the reason.
-// If no driver is linked in, the device is nil.
+// Best returns the first GPU if there is one, else the CPU. It also returns the reason for the
+// choice, in one line. If no driver is linked in, the device is nil.
 func Best() (Device, string) {
 	why := ""
 	if d, err := Open("cuda:0"); err == nil {

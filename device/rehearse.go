@@ -15,6 +15,7 @@ type Rehearser interface {
 	// kernels at the same time, and returns when all are loaded or when ctx ends. It calls
 	// progress, which may be nil, with the number of loaded kernels and the number of all kernels.
 	// These calls do not overlap. If the driver refuses a kernel, Load still loads the other
-	// kernels, and then returns the driver's error. Otherwise the error is the error of ctx.
+	// kernels, and then returns the driver's error. If ctx ends first, Load returns the error of
+	// ctx.
 	Load(ctx context.Context, rehearsal Device, progress func(done, all int)) error
 }

@@ -14,14 +14,12 @@ const (
 	ScanSum ScanKind = iota
 	ScanProd
 	ScanLogSumExp // logarithm of the sum of the exponentials so far
-	// position of the maximum so far, as I64. Among equal elements it is the last. NaN is the
-	// greatest value
-	ScanMax
-	// position of the minimum so far, as I64. Among equal elements it is the last. NaN is the least
+	// position of the maximum so far, as I64; at a tie, the last position. NaN is the greatest
 	// value
+	ScanMax
+	// position of the minimum so far, as I64; at a tie, the last position. NaN is the least value
 	ScanMin
-	// linear recurrence; the operands are the factors a and the terms b: y₀ = b₀ and yᵢ = bᵢ +
-	// aᵢ·yᵢ₋₁
+	// linear recurrence y₀ = b₀, yᵢ = bᵢ + aᵢ·yᵢ₋₁; the operands are the factors a and the terms b
 	ScanLinear
 )
 
@@ -32,9 +30,9 @@ func (k ScanKind) String() string {
 
 // Scan combines elements along dimension 1. All views have the same shape, of rank 3. If Reverse is
 // set, the scan starts at the last element. The result of a scan of floats has the type of the
-// operand. Floats are combined in float64, but 16-bit floats may be combined in float32. The
-// results of integers and of Bool are I64, and positions are I64. The order of operations depends
-// only on the shape.
+// operand. Floats are combined in float64, but 16-bit floats may be combined in float32. A scan of
+// integers or Bool has I64 results. Positions are I64 too. The order of operations depends only on
+// the shape.
 type Scan struct {
 	Kind    ScanKind
 	Out     View

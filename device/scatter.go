@@ -5,9 +5,10 @@ import "fmt"
 // ScatterKind says how a scatter combines a value with the target's element.
 type ScatterKind uint8
 
-// These are the ways to scatter. With Set, the last position in row-major order wins. The other
-// kinds combine the value with the target's element. Max and Min propagate NaN. For Bool, the sum
-// is "or" and the product is "and".
+// These are the ways to scatter. ScatterSet overwrites the target's element; if several positions
+// have the same target, the last one in row-major order wins. The other kinds combine the value
+// with the target's element. Max and Min propagate NaN. For Bool, the sum is "or" and the product
+// is "and".
 const (
 	ScatterSet ScatterKind = iota
 	ScatterAdd
@@ -21,13 +22,12 @@ func (k ScatterKind) String() string {
 	return [...]string{"set", "add", "prod", "max", "min"}[k]
 }
 
-// Scatter combines each element of Src into an element of Dst, its target, like torch's
-// scatter_reduce. The two elements have the same coordinates, except along Axis: there, the element
-// of Index at these coordinates is the coordinate in Dst. The positions in Src are handled in
-// order. If many positions have the same target, a device may first combine groups of a fixed
-// number of positions, and then the groups in order. 16-bit floats are added and multiplied in
-// float32. Positions with an index outside the axis are left out. Then Run or the next wait returns
-// an [IndexError] with Tag. Every device supports Scatter without Wrap.
+// Scatter combines each element of Src with an element of Dst, its target, like torch's
+// scatter_reduce. With Axis 1, the target of Src[i][j][k] is Dst[i][Index[i][j][k]][k]. The
+// positions in Src are handled in order. If many positions have the same target, a device may first
+// combine groups of a fixed number of positions, and then the groups in order. 16-bit floats are
+// added and multiplied in float32. Positions with an index outside the axis are left out. Then Run
+// or the next wait returns an [IndexError] with Tag. Every device supports Scatter without Wrap.
 type Scatter struct {
 	Kind            ScatterKind
 	Dst, Src, Index View
@@ -61,8 +61,8 @@ func (s *Scatter) Check() (arg, reason string) {
 	return checkIndexed("src", &s.Src, "dst", &s.Dst, &s.Index, s.Axis)
 }
 
-// Work counts one written element of Dst for each element of Src. If values are combined, it counts
-// one read element of Dst too.
+// Work counts one written element of Dst for each element of Src. If the scatter combines values,
+// it also counts one read element of Dst.
 func (s *Scatter) Work() Work {
 	if s.Index.Size() == 0 {
 		return Work{}

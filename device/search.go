@@ -7,11 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Search counts elements of sorted rows. Sorted has the shape [rows, n], and each row is in
-// ascending order. Values has the shape [rows, m] and the same type. Out is I64, with the shape of
-// Values. Each element of Out becomes the number of elements in its row of Sorted that are less
-// than its value. If Right is set, it becomes the number of elements that are not greater than its
-// value. If the value is NaN, it becomes n.
+// Search counts elements of sorted rows, like torch.searchsorted. Sorted has the shape [rows, n],
+// with each row in ascending order. Values has the shape [rows, m] and the same type. Out is I64
+// and has the shape of Values. For each value, Out gets the number of elements in its row of Sorted
+// that are less than the value. If Right is set, Out gets the number of elements that are at most
+// the value. For NaN, Out gets n.
 type Search struct {
 	Out, Sorted, Values View
 	Right               bool

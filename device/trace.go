@@ -14,10 +14,9 @@ import (
 // device or a tensor.
 //
 // The library reports kernels, copies, waits and memory when the call is over. It reports spans
-// when they open and when they close. The tracer itself must find the span to which a kernel
-// belongs: the span that the same goroutine opened last and has not closed. Drivers do not know
-// tensors, so the event of a kernel cannot name its span. But package tensor always calls a driver
-// on the goroutine of the op.
+// when they open and when they close. A kernel belongs to the innermost open span of its goroutine,
+// and the tracer must find it. A kernel's event cannot name the span, because drivers do not know
+// about spans. But package tensor always calls a driver on the goroutine of the op.
 type Tracer interface {
 	// Wants is called before each event, so that the library collects only data that the tracer
 	// needs.
@@ -27,9 +26,9 @@ type Tracer interface {
 	// set.
 	Begin(s Span) SpanID
 	End(id SpanID)
-	// Recorded says that the innermost op of the calling goroutine has become a node of the graph,
-	// with the given number. The span of the node's backward work has this number in its field
-	// Node.
+	// Recorded says that the innermost open op of the calling goroutine has become the node with
+	// the given number in the graph. The span of the node's backward work has this number in its
+	// field Node.
 	Recorded(node uint64)
 	Kernel(k KernelEvent)
 	Copy(c CopyEvent)
@@ -39,7 +38,7 @@ type Tracer interface {
 
 // TraceWants says which optional data a tracer wants.
 type TraceWants struct {
-	Times        bool // intervals on the device, which need two timing events for each launch
+	Times        bool // times on the device, which need two timing events for each launch
 	Shapes       bool // shapes of the operands of spans
 	KernelShapes bool // shapes of the results and operands of kernels
 	Memory       bool // events of allocations and frees
@@ -59,13 +58,13 @@ type SpanKind uint8
 // These are the kinds of spans.
 const (
 	SpanOp SpanKind = iota // a tensor op
-	// work outside of a declared op, such as an update in place; a tracer shows it only if the
-	// innermost open span is not an op
+	// work outside of a declared op, such as an update in place; a tracer shows it only if no op is
+	// open
 	SpanDirect
 	SpanBackward // the gradient of an op, or the addition of a gradient to a leaf
 	SpanModule   // a call of a layer
 	SpanScope    // a named scope
-	SpanUser     // a span that the program opened
+	SpanUser     // a span that the program itself opened
 )
 
 // String returns the name of the kind in lower case.
@@ -86,7 +85,7 @@ type Span struct {
 	Loose bool
 	// for SpanModule: the layer's pointer, which distinguishes layers
 	Owner any
-	// Callers is the stack of the call that asked for the work, in the form of runtime.Callers. It
+	// Callers is the stack of the call that requested the work, as runtime.Callers returns it. It
 	// is set only if a goroutine of the library does the work.
 	Callers []uintptr
 }
@@ -102,8 +101,8 @@ type KernelEvent struct {
 	Work      Work
 	Type      dtype.Type   // type of the result
 	Shapes    []shape.Dims // shapes of the results, then of the operands, if the tracer wants them
-	// Start and End are times of the host, on the clock of [Now]. On the CPU they are the times of
-	// the work, on a GPU the times of queueing it.
+	// Start and End are host times, on the clock of [Now]: of the work itself on the CPU, and of
+	// queueing it on a GPU.
 	Start, End time.Duration
 	Launches   []LaunchEvent // launches on a GPU; empty on the CPU
 	// the primitive has not run: it is part of a graph that is being recorded
@@ -114,14 +113,14 @@ type KernelEvent struct {
 type LaunchEvent struct {
 	Kernel      string
 	Grid, Block [3]int
-	Shared      int // size of the dynamic shared memory in bytes
+	Shared      int // dynamic shared memory in bytes
 	// Tensor is the number of operations in the tensor cores, as [Work] counts operations. It
 	// includes operations on the padding of tiles. It is 0 if the kernel uses no tensor cores.
 	Tensor     int
 	TF32       bool // the tensor cores multiply TF32, at half the rate of 16-bit floats
 	Start, End time.Duration
-	// time on the device; nil if the tracer does not want it, or if it is not available, as in a
-	// captured graph
+	// time on the device; nil if the tracer does not want it, or if the work is part of a captured
+	// graph
 	Time Interval
 }
 
@@ -131,8 +130,7 @@ type Interval interface {
 	// Resolve waits for the work and returns when it began and ended. The times are on the clock of
 	// [Now], as exactly as the device's clock can be aligned with that clock. Resolve may be called
 	// only once. The resolution of NVIDIA's events is about half a microsecond. An emulated device
-	// has virtual times: their differences come from the cost model, and their origin has no
-	// meaning.
+	// has virtual times. Only their differences have a meaning, and these come from the cost model.
 	Resolve() (start, end time.Duration, err error)
 }
 
@@ -145,7 +143,7 @@ const (
 	DeviceToHost
 	DeviceToDevice // copies within one device
 	PeerToPeer     // copies between devices
-	HostToHost     // copies by the CPU's driver
+	HostToHost     // copies by the CPU driver
 )
 
 // String returns the kind as profilers write it: "HtoD".
@@ -156,18 +154,18 @@ type CopyEvent struct {
 	Device Device // the device whose driver copies
 	Stream Stream
 	Kind   CopyKind
-	Op     string // name of the driver's method, or the reason why the driver copies its own data
+	Op     string // name of the driver's method, or why the driver copies data of its own
 	Bytes  int
 	Peer   Device // the source device of a PeerToPeer copy
 	// a PeerToPeer copy goes through host memory, because the devices cannot access each other's
 	// memory
 	Staged bool
 	Pinned bool // the host memory is page-locked
-	Own    bool // the driver copies its own data, such as a table that a primitive needs
-	// the host waited from Start to End, until the copy was done or its source was read
+	Own    bool // the driver copies data of its own, such as a table for a primitive
+	// the host waited from Start to End until the copy was done or its source could be reused
 	Blocked    bool
 	Start, End time.Duration // time of the call
-	Time       Interval      // time on the device; nil for the same reasons as a LaunchEvent's Time
+	Time       Interval      // time on the device; nil in the same cases as [LaunchEvent].Time
 	Recorded   bool          // the copy has not run: it is part of a graph that is being recorded
 }
 
@@ -188,8 +186,8 @@ type MemoryEvent struct {
 	Pinned bool   // page-locked memory of the host
 	Origin Origin // origin of the allocation
 	// InUse is the device's memory in use after the event, as [Stats] counts it. For page-locked
-	// memory, it is the page-locked memory in use. It is -1 if it is unknown, because the memory is
-	// freed later. It is also -1 for the CPU's buffers below 8 KiB, which Stats does not count.
+	// memory, it is the page-locked memory in use. It is -1 if it is unknown because the memory is
+	// freed later, and for the CPU's buffers below 8 KiB, which Stats does not count.
 	InUse int
 }
 

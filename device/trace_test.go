@@ -66,7 +66,7 @@ func TestOneTracer(t *testing.T) {
 	}
 }
 
-// testDevice is a device whose method Run calls a given function.
+// testDevice is a device whose method Run calls the function in its field.
 type testDevice struct {
 	device.Device
 	run func(s device.Stream, op device.Op, told *device.KernelEvent) error
@@ -87,13 +87,13 @@ type testStream struct {
 
 func (s *testStream) Device() device.Device { return s.dev }
 
-// testBuffer is a buffer of a given size without memory.
+// testBuffer is a buffer without memory.
 type testBuffer struct{ device.Buffer }
 
 func (testBuffer) Size() int { return 1 << 60 }
 
-// TestRunTells checks that Run reports each op that has run. The report contains the op's
-// description and the launches that the device adds.
+// TestRunTells checks that Run reports each op that has run, with the op's description and the
+// device's launches.
 func TestRunTells(t *testing.T) {
 	dev := &testDevice{}
 	launch := device.LaunchEvent{Kernel: "k"}

@@ -7,12 +7,11 @@ import (
 )
 
 // Unfold copies the windows of planes to columns, like torch's F.unfold (im2col). X has the shape
-// [n, channels, in…], and Y has the shape [n, channels, kernel…, out…]. For the window at place p,
-// Y[n, c, k…, p…] is the element of X where element k of the window lies. It is 0 if that is
-// outside of the plane.
+// [n, channels, in…], and Y has the shape [n, channels, kernel…, out…]. Y[n, c, k…, p…] is element
+// k of the window at position p. It is 0 if that element is outside the plane.
 //
-// X and Y have any layout and one type, which may be any. The bits of elements are copied. [Fold]
-// is the gradient.
+// X and Y may have any layout and any type, but both have the same type. Elements are copied bit
+// for bit. [Fold] is the gradient.
 type Unfold struct {
 	Y, X View
 	Window
@@ -34,7 +33,7 @@ func (o *Unfold) Check() (arg, reason string) {
 	return o.checkColumns(Operand{"x", &o.X, false}, Operand{"y", &o.Y, true})
 }
 
-// Work counts no arithmetic.
+// Work counts only the bytes, because an Unfold does no arithmetic.
 func (o *Unfold) Work() Work {
 	if o.Y.Size() == 0 {
 		return Work{}

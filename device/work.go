@@ -5,16 +5,16 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Work counts the arithmetic operations in the definition of a primitive, and the bytes that it
-// must at least read and write. A driver may do more operations (a second pass over a row, padding
-// of a tile). It may transfer fewer bytes if a cache holds the data. These counts give the roofline
-// of the primitive: time ≥ max(FLOPs / peak arithmetic, Bytes / peak bandwidth) (S. Williams, A.
-// Waterman, D. Patterson, "Roofline", CACM 52(4), 2009).
+// Work counts the arithmetic operations in the definition of a primitive, and the least number of
+// bytes that it must read and write. A driver may do more operations (a second pass over a row,
+// padding of a tile). It may transfer fewer bytes if a cache holds the data. These counts give the
+// roofline of the primitive: time ≥ max(FLOPs / peak arithmetic, Bytes / peak bandwidth) (S.
+// Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009).
 //
 // A multiplication followed by an addition counts as two operations. In an expression every
 // operation counts as one, including comparisons, conversions and integer arithmetic. So exp counts
-// as about twenty operations, the instructions of its implementation. An operand that is broadcast
-// is read once.
+// as about twenty operations, which its implementation executes. An operand that is broadcast is
+// read once.
 type Work struct {
 	FLOPs, Bytes int
 }
@@ -35,11 +35,10 @@ type Class uint8
 
 // These are the classes of primitives.
 const (
-	ByBytes Class = iota // the memory that the primitive reads and writes determines the time
+	ByBytes Class = iota // memory traffic determines the time
 	// the operations of matrix products determine the time; their number per byte varies widely
 	ByProducts
-	// memory that the primitive reads and writes, and the operations of an expression for each
-	// element, determine the time
+	// memory traffic and the operations of an expression for each element determine the time
 	ByExpression
 )
 

@@ -12,9 +12,9 @@ import (
 
 // Capture records one step of all ranks and returns its graph: one launch replays the step on all
 // devices. All ranks call it, each with its own f. f runs a forward pass, Backward, an optimizer's
-// Step and ZeroGrad; [DDP] averages the gradients. f runs once, but its work is only recorded: the
-// rules of [tensor.Capture] hold. The scope of f has the rank's device and generator and the given
-// options, and ends with the graph. For memory that each replay fills, a rank calls
+// Step and ZeroGrad; [DDP] averages the gradients. f runs once, and its work is only recorded, so
+// the rules of [tensor.Capture] hold. The scope of f has the rank's device and generator and the
+// given options, and ends with the graph. For memory that each replay fills, a rank calls
 // s.Capture().FeedOn with g.Device().
 //
 //	graph, err := g.Capture(func(s *tensor.Scope) {
@@ -30,14 +30,14 @@ import (
 // The ranks take turns to record, in their order: each records until its next collective. So the
 // graph is the same each time. If one rank's f waits for another rank's f by means other than a
 // collective, it waits forever. Collectives in f use copies and kernels of this library, even if
-// eager collectives use NCCL. Data that ranks exchange on the host is exchanged during the capture
-// only, and stays the same in every replay. Such data are the list of parameters that a step
-// reaches, and the weights of [Reducer.Weigh]. Run a step or two before the capture, because a
-// graph keeps the order of DDP's buckets. From the second Backward on, the buckets are in the order
-// in which gradients become ready.
+// eager collectives use NCCL. Ranks exchange data on the host only during the capture, and every
+// replay uses the same data. This concerns the list of parameters that a step reaches, and the
+// weights of [Reducer.Weigh]. Run one or two steps before the capture, because the graph keeps the
+// order of DDP's buckets. This order changes at the second Backward, to the order in which
+// gradients become ready.
 //
 // The error is a *[CaptureError], the same on all ranks. After an error nothing of the capture is
-// left: the gradients that the capture put into leaves are removed. The ranks may go on. If the
+// left: the gradients that the capture put into leaves are removed. The ranks may continue. If the
 // [Run] ends during the capture, the error is an *[Error].
 //
 // Ranks of the CPU are recorded as one list of work. All workers of the CPU run the list, one op
@@ -80,33 +80,33 @@ func (g *Group) Capture(f func(s *tensor.Scope), opts ...tensor.Option) (*Graph,
 // ranks join it.
 type capture struct {
 	turns
-	refused error           // the reason why the capture could not begin
-	graph   *tensor.Graph   // valid once the channel opened is closed
+	refused error           // why the capture could not begin
+	graph   *tensor.Graph   // valid after the channel opened is closed
 	scopes  []*tensor.Scope // the ranks' scopes
 	opened  chan struct{}
 	others  sync.WaitGroup // ranks other than 0 that are recording
 	ended   chan struct{}
-	shared  *sharedGraph // the ranks' graph; nil if none was made
+	shared  *sharedGraph // the graph of all ranks; nil if none was made
 
 	carriers map[*core]*carrier
 	slots    []begun
 	guards   map[*Reducer]bool
 }
 
-// begun is a collective that began during a capture.
+// begun is a collective that was called during a capture.
 type begun struct {
 	c  *core
 	sl *slot
 }
 
-// carrier moves the data of a group's collectives during a capture. Its streams replace the group's
-// streams, and its buffers belong to the graph.
+// carrier moves the data of a group's collectives during a capture. It replaces the group's streams
+// by streams of the recording, and its buffers belong to the graph.
 type carrier struct {
 	streams []device.Stream
 	comm    device.Communicator
 }
 
-// newCapture begins a capture. It runs after all ranks have called Capture.
+// newCapture begins a capture. It runs once, when all ranks have called Capture.
 func (c *core) newCapture(values []any) *capture {
 	t := &capture{scopes: make([]*tensor.Scope, len(c.members)), opened: make(chan struct{}), ended: make(chan struct{}),
 		carriers: map[*core]*carrier{}, guards: map[*Reducer]bool{}}
@@ -136,7 +136,7 @@ func (c *core) newCapture(values []any) *capture {
 	return t
 }
 
-// lead makes the recording, on rank 0.
+// lead is the part of rank 0 in a capture: it makes the recording.
 func (t *capture) lead(g *Group, f func(s *tensor.Scope), opts []tensor.Option) {
 	defer func() {
 		if t.shared == nil {
@@ -167,7 +167,7 @@ func (t *capture) lead(g *Group, f func(s *tensor.Scope), opts []tensor.Option) 
 	w.mu.Unlock()
 }
 
-// follow joins the recording, on a rank other than 0.
+// follow is the part of each other rank in a capture: it joins the recording.
 func (t *capture) follow(g *Group, f func(s *tensor.Scope), opts []tensor.Option) {
 	select {
 	case <-t.opened:
@@ -205,8 +205,8 @@ func (t *capture) record(g *Group, f func(s *tensor.Scope), opts []tensor.Option
 	})
 }
 
-// conclude waits until all ranks are done. It fails the capture if some ranks have not called a
-// collective. If the capture has failed, conclude ends all collectives of the capture.
+// conclude waits until all ranks are done. The capture fails if a rank has not called a collective
+// that other ranks have called. If the capture fails, conclude ends its collectives.
 func (t *capture) conclude() {
 	t.others.Wait()
 	for _, b := range t.slots {
@@ -230,7 +230,7 @@ func (t *capture) conclude() {
 	}
 }
 
-// forget makes the counts of the ranks' collectives equal again after a failed capture, in which
+// forget sets the ranks' counts of collectives to the same number after a failed capture, because
 // some ranks may not have reached a collective.
 func (c *core) forget(sl *slot) {
 	c.mu.Lock()
@@ -287,8 +287,8 @@ func (t *capture) refuses(c *core, k *call) error {
 	return nil
 }
 
-// guard restores the model's gradients if the capture fails, because the recorded gradients have
-// not been computed.
+// guard saves the model's gradients, and restores them if the capture fails. Gradients that were
+// only recorded have never been computed.
 func (t *capture) guard(r *Reducer) {
 	if t.guards[r] {
 		return

@@ -21,7 +21,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// emulated starts an emulated driver, and returns its GPUs, also as a DeviceList.
+// emulated starts an emulated driver. It returns the driver's GPUs, as devices and as a DeviceList.
 func emulated(t testing.TB, spec string) ([]*cuda.Device, DeviceList) {
 	t.Helper()
 	gpus, err := cuda.Emulate("emulate:" + spec)
@@ -45,19 +45,19 @@ type trainee struct {
 	loss   *tensor.Tensor
 	how    captured
 	scaler *amp.GradScaler
-	boost  *tensor.Tensor // the scale of the loss
+	boost  *tensor.Tensor // the factor of the loss
 }
 
-// captured describes a way to train.
+// captured describes a training with captured steps.
 type captured struct {
 	name    string
 	opt     func(p []*tensor.Tensor) optim.Optimizer
 	ddp     []DDPOption
 	outside bool
 	weigh   bool
-	sync    bool // batch norms over all ranks
-	scaled  bool // a GradScaler, which skips a step in which rank 0's gradients overflow
-	parts   bool // gradients of two parts of the batch add up; only the second is averaged
+	sync    bool // use batch norms over all ranks
+	scaled  bool // use a GradScaler, which skips a step in which rank 0's gradients overflow
+	parts   bool // divide the batch into two parts, and average the gradients only in the second
 }
 
 var waysToTrain = []captured{
@@ -131,7 +131,8 @@ func (p *trainee) step(s *tensor.Scope) {
 	}
 }
 
-// numbers returns the rank's parameters, buffers, gradients, loss, and the state of its generator.
+// numbers returns all values of the rank that a step changes: parameters, buffers, gradients, loss,
+// and the state of its generator.
 func (p *trainee) numbers() []float64 {
 	v := append(weights(p.m), p.loss.Item())
 	for _, x := range nn.Parameters(p.m) {
@@ -146,9 +147,10 @@ func (p *trainee) numbers() []float64 {
 	return append(v, float64(seed), float64(offset))
 }
 
-const warm, replays = 2, 4 // numbers of steps
+const warm, replays = 2, 4 // numbers of eager steps and of replays
 
-// eager returns, for each rank, its numbers after each step.
+// eager trains without a capture. It returns the values of [trainee.numbers] for each rank after
+// each step.
 func eager(t *testing.T, l DeviceList, how captured) [][][]float64 {
 	got := make([][][]float64, len(l.devices))
 	run(t, l, func(g *Group) {
@@ -162,8 +164,8 @@ func eager(t *testing.T, l DeviceList, how captured) [][][]float64 {
 	return got
 }
 
-// TestCapturedStep: a step of all ranks is one graph, and a replay is one launch. It computes the
-// same bits as an eager step, in any order that the driver chooses.
+// TestCapturedStep checks that a replay of all ranks' step is one launch and computes the same bits
+// as an eager step, in any order that the driver chooses.
 func TestCapturedStep(t *testing.T) {
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
 	for _, world := range []int{1, 2, 3} {
@@ -296,8 +298,8 @@ func testCapturedStepGoesOn(t *testing.T, l DeviceList) {
 	}, Seed(3))
 }
 
-// TestCapturedCollectives: any collective can be part of a graph, also a collective of a subset of
-// the ranks.
+// TestCapturedCollectives captures every kind of collective, also collectives of a subset of the
+// ranks.
 func TestCapturedCollectives(t *testing.T) {
 	_, l := emulated(t, "3,mem=64MiB")
 	t.Run("gpu", func(t *testing.T) { testCapturedCollectives(t, l) })
@@ -353,8 +355,8 @@ func testCapturedCollectives(t *testing.T, l DeviceList) {
 	})
 }
 
-// TestCaptureFails: a mistake of one rank is the same error on all ranks. The capture leaves
-// nothing behind, and the ranks go on training.
+// TestCaptureFails checks that a mistake of one rank is the same error on all ranks, that the
+// capture leaves nothing behind, and that training continues.
 func TestCaptureFails(t *testing.T) {
 	odd := errors.New("odd")
 	for _, c := range []struct {
@@ -476,7 +478,8 @@ func TestCaptureFails(t *testing.T) {
 	}
 }
 
-// TestCaptureWithOthersBehind: a capture begins when all ranks have called all earlier collectives.
+// TestCaptureWithOthersBehind checks that a capture begins only when all ranks have called all
+// earlier collectives.
 func TestCaptureWithOthersBehind(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	run(t, l, func(g *Group) {
@@ -508,7 +511,7 @@ func TestCaptureWithOthersBehind(t *testing.T) {
 	})
 }
 
-// TestReplayOfAnother: if ranks replay different graphs, the run ends.
+// TestReplayOfAnother checks that the run ends if ranks replay different graphs.
 func TestReplayOfAnother(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	err := Run(context.Background(), l, func(_ context.Context, g *Group) error {
@@ -528,7 +531,7 @@ func TestReplayOfAnother(t *testing.T) {
 	}
 }
 
-// TestCaptureEndsWithRun: the end of the run also ends the capture on all ranks.
+// TestCaptureEndsWithRun checks that the end of the run also ends the capture on all ranks.
 func TestCaptureEndsWithRun(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	how := waysToTrain[0]
@@ -562,8 +565,8 @@ func TestCaptureEndsWithRun(t *testing.T) {
 	}
 }
 
-// TestCaptureWithoutTurns: if a rank in a capture never ends its turn, the other ranks stop
-// waiting.
+// TestCaptureWithoutTurns checks that the other ranks stop waiting if a rank in a capture never
+// ends its turn.
 func TestCaptureWithoutTurns(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	end := make(chan bool)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCapturedStepOnCPU: a step of several ranks of the CPU is one list of work. A replay computes
-// the same bits as an eager step.
+// TestCapturedStepOnCPU checks that a step of several ranks of the CPU is one list of work, and
+// that a replay computes the same bits as an eager step.
 func TestCapturedStepOnCPU(t *testing.T) {
 	l := Devices("cpu:0", "cpu:1")
 	for _, how := range waysToTrain {

@@ -16,11 +16,12 @@ const (
 	Product = device.CombineProduct
 )
 
-// Combine says how the ranks' elements become one element: [Sum], [Mean], [Max], [Min], [Product].
+// Combine says how a collective combines the ranks' elements: [Sum], [Mean], [Max], [Min],
+// [Product].
 type Combine = device.Combine
 
-// Work is a collective that has begun. A program need not wait for it: ops that use its tensors
-// wait by themselves.
+// Work is a collective that has begun. A program need not call Wait, because ops on its tensors
+// wait for it automatically.
 type Work struct {
 	core *core
 	slot *slot
@@ -38,7 +39,7 @@ func (w *Work) Done() bool {
 }
 
 // Wait blocks until all ranks have called the collective and its work is queued. On the CPU it
-// blocks until the work is done. Wait panics with an *[Error] if that cannot happen any more.
+// blocks until the work is done. Wait panics with an *[Error] if the run has ended before that.
 func (w *Work) Wait() {
 	if err := w.err(); err != nil {
 		panic(err)
@@ -47,8 +48,8 @@ func (w *Work) Wait() {
 
 func (w *Work) err() error { return w.core.wait(w.slot, w.call) }
 
-// waitQueued waits until a collective is queued, for an op that needs one of its tensors. It
-// ignores the error of a collective that was dropped in an earlier, void step.
+// waitQueued waits until a collective is queued, for an op that needs one of its tensors. If the
+// collective was dropped in an earlier, void step, there is no error.
 func (w *Work) waitQueued() error {
 	err := w.err()
 	if err != nil && w.core.dropped(w.slot, w.call.rank) {
@@ -57,15 +58,14 @@ func (w *Work) waitQueued() error {
 	return err
 }
 
-// messages identifies the messages from rank src to rank dst. It is the owner of the holds on the
-// tensors of these messages: see begin.
+// messages identifies the messages from rank src to rank dst. It owns the holds on the tensors of
+// these messages: see [Group.begin].
 type messages struct {
 	core     *core
 	src, dst int
 }
 
-// begin calls a collective. Each of the tensors src and dst may be nil. They may also be one
-// tensor.
+// begin calls a collective. Either tensor may be nil, and both may be the same tensor.
 func (g *Group) begin(a signature, operands string, dst, src *tensor.Tensor, weight float64) *Work {
 	g.member(a.op)
 	k := &call{rank: g.rank, operands: operands, weight: weight}
@@ -105,8 +105,8 @@ func (g *Group) begin(a signature, operands string, dst, src *tensor.Tensor, wei
 	if t := g.capture(); t != nil {
 		graph = t.graph
 	}
-	// Only the collectives of one group, and the messages of one pair of ranks, are queued in
-	// order.
+	// Two collectives are queued in order only if they belong to the same group, or are messages of
+	// the same pair of ranks.
 	owner := any(g.core)
 	if a.kind == device.KindSendRecv {
 		owner = messages{g.core, a.root, a.peer}
@@ -131,8 +131,8 @@ func (g *Group) begin(a signature, operands string, dst, src *tensor.Tensor, wei
 	return w
 }
 
-// AllReduce replaces x, which must be contiguous, by the combination of all ranks' x: torch's
-// all_reduce.
+// AllReduce replaces x by the combination of all ranks' x: torch's all_reduce. x must be
+// contiguous.
 func (g *Group) AllReduce(x *tensor.Tensor, c Combine) *Work {
 	return g.begin(signature{op: "all reduce", kind: device.KindAllReduce, combine: c}, "", x, x, 1)
 }
@@ -143,27 +143,27 @@ func (g *Group) Broadcast(x *tensor.Tensor, root int) *Work {
 	return g.begin(a, "", x, x, 1)
 }
 
-// AllGather copies the tensors x of all ranks into the tensor out, in the order of ranks:
-// all_gather_into_tensor. The tensor out has World times as many elements as x.
+// AllGather concatenates the tensors x of all ranks, in the order of ranks, into the tensor out:
+// torch's all_gather_into_tensor. The tensor out has World times as many elements as x.
 func (g *Group) AllGather(out, x *tensor.Tensor) *Work {
 	return g.begin(signature{op: "all gather", kind: device.KindAllGather}, "", out, x, 1)
 }
 
-// ReduceScatter combines the tensors x of all ranks, and divides the combination into World parts.
-// It copies this rank's part into the tensor out: reduce_scatter_tensor. x has World times as many
-// elements as out.
+// ReduceScatter combines the tensors x of all ranks, and divides the result into World parts. It
+// copies this rank's part into the tensor out: torch's reduce_scatter_tensor. The tensor x has
+// World times as many elements as out.
 func (g *Group) ReduceScatter(out, x *tensor.Tensor, c Combine) *Work {
 	return g.begin(signature{op: "reduce scatter", kind: device.KindReduceScatter, combine: c}, "", out, x, 1)
 }
 
-// AllToAll sends part r of x to each rank r. It copies the part that rank r sends into part r of
-// the tensor out: all_to_all_single with equal parts.
+// AllToAll sends part r of x to rank r, for each r. It copies the part that rank r sends into part
+// r of the tensor out: torch's all_to_all_single with equal parts.
 func (g *Group) AllToAll(out, x *tensor.Tensor) *Work {
 	return g.begin(signature{op: "all to all", kind: device.KindAllToAll}, "", out, x, 1)
 }
 
-// Gather copies the tensors x of all ranks into the tensor out of rank root, in the order of ranks.
-// On every other rank, the argument out must be nil.
+// Gather concatenates the tensors x of all ranks, in the order of ranks, into the tensor out of
+// rank root. On every other rank, out must be nil.
 func (g *Group) Gather(out, x *tensor.Tensor, root int) *Work {
 	a := signature{op: "gather", kind: device.KindGather, root: g.ranked("gather", root)}
 	return g.begin(a, "", g.checkRoot(a.op, "out", root, out), x, 1)
@@ -197,7 +197,7 @@ func (g *Group) message(op string, from, to int) signature {
 	return signature{op: "send", kind: device.KindSendRecv, root: g.ranked(op, from), peer: g.ranked(op, to)}
 }
 
-// ranked returns r, and panics if the group has no such rank.
+// ranked returns r. It panics if the group has no rank r.
 func (g *Group) ranked(op string, r int) int {
 	g.member(op)
 	if r < 0 || r >= g.World() {
@@ -206,7 +206,7 @@ func (g *Group) ranked(op string, r int) int {
 	return r
 }
 
-// checkRoot checks that x is given on the root, and is nil on every other rank. The result is x.
+// checkRoot checks that x is given on rank root and nil on every other rank. It returns x.
 func (g *Group) checkRoot(op, name string, root int, x *tensor.Tensor) *tensor.Tensor {
 	if (x != nil) != (g.rank == root) {
 		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("%s is given by rank %d and no other", name, root)))
@@ -223,8 +223,8 @@ func (g *Group) Barrier() {
 	g.exchange("barrier", nil, nil)
 }
 
-// Exchange sends v to all ranks and returns all ranks' values, in the order of ranks:
-// all_gather_object. It copies nothing, so all ranks share the memory that v points to.
+// Exchange sends v to all ranks and returns the values of all ranks, in the order of ranks: torch's
+// all_gather_object. Values are not copied, so all ranks share the memory that v points to.
 func Exchange[T any](g *Group, v T) []T {
 	all := g.exchange("exchange", v, nil)
 	list := make([]T, len(all))
@@ -234,7 +234,8 @@ func Exchange[T any](g *Group, v T) []T {
 	return list
 }
 
-// exchange waits for all ranks' values. agree, if not nil, combines them into one value.
+// exchange returns all ranks' values. If the function agree is not nil, it combines the values into
+// one.
 func (g *Group) exchange(op string, v any, agree func(values []any) (any, error)) []any {
 	g.member(op)
 	k := &call{rank: g.rank, what: signature{op: op, host: true}, value: v, agree: agree}

@@ -53,7 +53,6 @@ func run(t testing.TB, l DeviceList, f func(g *Group), opts ...Option) {
 	running(t, l, f, append([]Option{InProcess()}, opts...)...)
 }
 
-// running calls Run and fails the test if Run returns an error.
 func running(t testing.TB, l DeviceList, f func(g *Group), opts ...Option) {
 	t.Helper()
 	err := Run(context.Background(), l, func(_ context.Context, g *Group) error {
@@ -65,8 +64,7 @@ func running(t testing.TB, l DeviceList, f func(g *Group), opts ...Option) {
 	}
 }
 
-// element returns the value of rank r at index i: small whole numbers, which every type sums
-// exactly.
+// element returns element i of rank r: a small whole number, so that sums are exact in every type.
 func element(r, i int) float64 { return float64((i*7+r*3)%5 + 1) }
 
 func filled(s *tensor.Scope, typ dtype.Type, r, n int) *tensor.Tensor {
@@ -92,7 +90,7 @@ func TestCollectives(t *testing.T) {
 	forEach(t, []int{1, 2, 3, 4}, func(t *testing.T, l DeviceList) { checkCollectives(t, l, InProcess()) })
 }
 
-// checkCollectives is the suite that every backend must pass.
+// checkCollectives tests all collectives. Every backend must pass it.
 func checkCollectives(t *testing.T, l DeviceList, opts ...Option) {
 	types := []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16, dtype.I64, dtype.I32, dtype.I16, dtype.U8}
 	running(t, l, func(g *Group) {
@@ -168,8 +166,8 @@ func combined(c Combine, world, i int) float64 {
 	return v
 }
 
-// TestRounds: a sum is exact even if it has more elements than a staging buffer and so needs
-// several rounds.
+// TestRounds checks that a sum is exact even if it needs several rounds, because it has more
+// elements than a staging buffer.
 func TestRounds(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

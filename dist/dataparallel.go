@@ -21,9 +21,9 @@ type Parallel[M any] struct {
 
 // DataParallel returns a model that divides its input along dimension 0, one part for each device,
 // and computes the parts at the same time: torch.nn.DataParallel. Prefer DDP, which keeps a model
-// on each device. DataParallel copies the model to the devices in each call, gathers all results on
-// the first device, and runs the loss and the optimizer only there. A program for one device uses
-// several devices after a change of one line:
+// on each device. Each call of a DataParallel copies the model to the devices and gathers all
+// results on the first device. The loss and the optimizer run only there. One line changes a
+// program for one device to several devices:
 //
 //	model := dist.DataParallel(nn.To(newModel(), devices[0]), devices)
 //	loss := nn.CrossEntropy(model.Forward(x), target)
@@ -31,27 +31,27 @@ type Parallel[M any] struct {
 //
 // The parameters and buffers of the model are on devices[0], and so are the results of a call. x
 // may be on any device. If the model treats each sample independently, gradients equal those of one
-// device with the whole batch, except for rounding. A batch norm sees only the part on its device.
-// Backward runs on all devices too. Each parameter gets one gradient, the sum over the devices in
-// their order. The same run gives the same bits each time.
+// device with the whole batch, except for rounding. A batch norm uses the statistics of each part
+// alone. Backward runs on all devices too. Each parameter gets one gradient, the sum over the
+// devices in their order. The same run gives the same bits each time.
 //
 // The input is divided as torch.chunk does it. For n samples each part has n divided by the number
 // of devices, rounded up, and the last part has the remaining samples. If there are fewer parts
 // than devices, the first devices are used. With one part or one device, the model itself is
 // called. Otherwise each device has a replica during the call. A replica is a copy of the model,
-// made as [nn.Replace] makes copies:
+// made in the same way as by [nn.Replace]:
 //
 //   - Parameters and buffers are copied to the replica together. A tensor without an nn tag stays
 //     on devices[0]. If a replica on another device uses it, the call fails with an error that
 //     names the tensor.
 //   - The replica on devices[0] uses the buffers of the model itself, so running statistics are
-//     those of the first part. Changes that the other replicas make in place to their buffers and
-//     parameters are lost. So are changes that any replica makes to other fields of its layers.
-//     If the forward pass changes a parameter, Backward may return an error.
-//   - Replicas run at the same time. They share functions, hooks, and data behind pointers that
-//     are not layers. A model that changes shared data needs a lock.
-//   - If an unexported field holds a layer or a parameter, the call panics with an *[nn.Error]
-//     that names it.
+//     those of the first part. If other replicas change their buffers or parameters in place, these
+//     changes are lost. The same holds for changes that any replica makes to other fields of its
+//     layers. If the forward pass changes a parameter, Backward may return an error.
+//   - Replicas run at the same time. They share functions, hooks, and data behind pointers that are
+//     not layers. A model that changes shared data needs a lock.
+//   - If an unexported field holds a layer or a parameter, the call panics with an *[nn.Error] that
+//     names it.
 //   - Each replica draws its own random numbers, for example for dropout. Its generator is seeded
 //     from the generator of x's scope. The call draws one number from that generator, whether the
 //     model uses random numbers or not.
@@ -92,10 +92,10 @@ func misuse(kind error, msg string, operands ...*tensor.Tensor) *tensor.Error {
 // Devices returns the devices in their order.
 func (d *Parallel[M]) Devices() []device.Device { return append([]device.Device(nil), d.devices...) }
 
-// Forward computes a model that is an [nn.Module]. x has the shape [n, …] and the result [m, …].
-// Each device computes a part along dimension 0. If the model's result has rank 0, such as a loss,
-// Forward returns a vector with one element for each part. For models with another method, or with
-// several inputs or results, use [Parallel.Call].
+// Forward computes a model that is an [nn.Module]. Each device computes the model for a part of x
+// along dimension 0, and the results are concatenated. If the model's result has rank 0, such as a
+// loss, Forward returns a vector with one element for each part. For models with another method, or
+// with several inputs or results, use [Parallel.Call].
 func (d *Parallel[M]) Forward(x *tensor.Tensor) *tensor.Tensor {
 	if _, ok := any(d.Module).(nn.Module); !ok {
 		panic(misuse(tensor.ErrValue, fmt.Sprintf("a %T has no method Forward of one tensor; use Call", d.Module), x))
@@ -105,18 +105,18 @@ func (d *Parallel[M]) Forward(x *tensor.Tensor) *tensor.Tensor {
 	}, x)[0]
 }
 
-// Call computes f on each device; f calls a model m with inputs x. It is for models with several
-// inputs or results. f may also capture arguments that are not tensors.
+// Call computes f on each device. It is for models with several inputs or results: f gets the
+// device's model m and its part of the inputs x. f may use further values that are not tensors.
 //
 //	y := dp.Call(func(m *nn.TransformerDecoder, x ...*tensor.Tensor) []*tensor.Tensor {
 //		return []*tensor.Tensor{m.Forward(x[0], x[1], nn.Masks{Causal: true}, nn.Masks{})}
 //	}, target, memory)[0]
 //
-// All tensors of x have the same size along dimension 0, and f gets a part of each. f returns at
-// least one tensor, and the same number for each part. Call concatenates them along dimension 0;
-// tensors of rank 0 become vectors. The results belong to the youngest scope among x and the
-// parameters. f runs on several goroutines at the same time. If each device needs a whole tensor,
-// such as a mask, f must move it: mask.To(x[0].Device()).
+// All tensors of x must have the same size along dimension 0, and f gets a part of each. f must
+// return at least one tensor, and the same number for each part. Call concatenates them along
+// dimension 0; tensors of rank 0 become vectors. The results belong to the youngest scope among x
+// and the parameters. f runs on several goroutines at the same time. If each device needs a whole
+// tensor, such as a mask, f must move it: mask.To(x[0].Device()).
 func (d *Parallel[M]) Call(f func(m M, x ...*tensor.Tensor) []*tensor.Tensor, x ...*tensor.Tensor) []*tensor.Tensor {
 	if f == nil {
 		panic(misuse(tensor.ErrValue, "the function is nil", x...))
@@ -172,7 +172,7 @@ func (d *Parallel[M]) Call(f func(m M, x ...*tensor.Tensor) []*tensor.Tensor, x 
 	return y
 }
 
-// batchOf returns the common size of all inputs along dimension 0.
+// batchOf returns the size of dimension 0, which must be equal for all inputs.
 func batchOf(x []*tensor.Tensor) int {
 	if len(x) == 0 {
 		panic(misuse(tensor.ErrValue, "there are no inputs to cut into parts"))
@@ -193,8 +193,8 @@ func batchOf(x []*tensor.Tensor) int {
 // part is a range of a dimension.
 type part struct{ start, n int }
 
-// partsOf divides n samples into parts, as torch.chunk does. The second argument limits the number
-// of parts. partsOf returns at least one part.
+// partsOf divides n samples into at most the given number of parts, as torch.chunk does. It returns
+// at least one part.
 func partsOf(n, most int) (parts []part) {
 	size := max(1, (n+most-1)/most)
 	for at := 0; at == 0 || at < n; at += size {

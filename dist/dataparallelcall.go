@@ -10,18 +10,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// replicated is one call of a [Parallel] on several devices.
+// replicated is one call of a [Parallel], on several devices.
 type replicated struct {
 	params   []nn.Param
 	home     *tensor.Scope // scope of the results
-	grad     bool          // the call records a graph
+	grad     bool          // whether the call records a graph
 	inputs   []*tensor.Tensor
 	replicas []*replica
 }
 
-// replica is the state of a call on one device. Its tensors are leaves, so that its graph begins
-// with them. Its copies of the model's tensors belong to the model's scope, as parameters do, so
-// the model's code sees no difference.
+// replica is the state of a call on one device. Its tensors are leaves, where its graph begins.
+// Copies of the model's tensors belong to the scope of the model's tensors, so that the model's
+// code sees no difference.
 type replica struct {
 	dev     device.Device
 	modes   []tensor.Option
@@ -50,7 +50,7 @@ func (r *replica) copiesByName(params []nn.Param) map[string]*tensor.Tensor {
 }
 
 // setModes gives each replica the modes of the call's scope, and a generator of its own. It draws
-// one number from that scope's generator, even if the model uses no random numbers.
+// one number from the call scope's generator, even if the model uses no random numbers.
 func (c *replicated) setModes() {
 	for _, r := range c.replicas {
 		r.modes = []tensor.Option{tensor.On(r.dev), tensor.Stream(c.home.Stream(r.dev))}
@@ -61,8 +61,8 @@ func (c *replicated) setModes() {
 	}
 }
 
-// mixed spreads the bits of n over the result: the finaliser of splitmix64 (G. L. Steele, D. Lea,
-// C. H. Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
+// mixed hashes n with the finaliser of splitmix64 (G. L. Steele, D. Lea, C. H. Flood, "Fast
+// Splittable Pseudorandom Number Generators", 2014).
 func mixed(n uint64) uint64 {
 	n += 0x9e3779b97f4a7c15
 	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
@@ -82,7 +82,7 @@ func (c *replicated) replicate(owner *tensor.Scope) {
 		r.tensors = make([]*tensor.Tensor, len(list))
 	}
 	for j, p := range c.params {
-		if c.grad && !p.Buffer { // share the parameter's memory, but with a leaf of its own
+		if c.grad && !p.Buffer { // use the parameter's memory, but a new leaf
 			first.tensors[j] = p.Tensor.Detach()
 		}
 	}
@@ -94,8 +94,8 @@ func (c *replicated) replicate(owner *tensor.Scope) {
 				there := flat.To(r.dev)
 				b.unpack(there, list, r.tensors)
 				for _, j := range b.indices {
-					// the model may change a buffer in place, so it must not share memory with
-					// other tensors
+					// the model may change a buffer in place, so the copy must not share memory
+					// with other tensors
 					if c.params[j].Buffer && len(b.indices) > 1 {
 						r.tensors[j] = r.tensors[j].Clone()
 					}
@@ -126,7 +126,8 @@ func (c *replicated) scatter(x []*tensor.Tensor, parts []part) {
 	c.inputs = make([]*tensor.Tensor, len(x))
 	for i, t := range x {
 		if c.grad && t.NeedsGrad() {
-			c.inputs[i] = t.In(c.home).To(main) // the gradient is computed on the first device
+			// the gradient of the input is computed on the first device
+			c.inputs[i] = t.In(c.home).To(main)
 		}
 	}
 	c.home.Do(func(s *tensor.Scope) {
@@ -165,7 +166,7 @@ func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor)
 			checkResults(y)
 			out := make([]*tensor.Tensor, len(y))
 			for k, t := range y {
-				out[k] = t.In(s) // the result of the call needs a handle of its own
+				out[k] = t.In(s) // the call's result needs a handle of its own
 			}
 			s.Close(out...)
 			return out
@@ -174,8 +175,8 @@ func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor)
 			c.home.Do(func(s *tensor.Scope) { r.out = compute(s) }, r.modes...)
 			return
 		}
-		// Set Autocast again in a scope around the call, so that its cached casts of the replica's
-		// parameters end with the call.
+		// Open a scope with Autocast for the call, so that cached casts of the replica's parameters
+		// end with it.
 		c.home.Do(func(inner *tensor.Scope) {
 			var out []*tensor.Tensor
 			inner.Do(func(s *tensor.Scope) { out = compute(s) }, append(r.modes, tensor.Autocast(low))...)

@@ -8,13 +8,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The functions of this file move many tensors to another device in few copies. Tensors of one type
-// are packed into a buffer. The buffer is copied, and the tensors become views of the copy.
+// The functions of this file move many tensors to another device with few copies. Tensors of the
+// same type are packed into a buffer, the buffer is copied, and the new tensors are views of the
+// copy.
 
 const (
 	// size of a buffer, as in PyTorch; a larger tensor has a buffer of its own
 	bucketBytes = 10 << 20
-	alignBytes  = 256 // alignment of a tensor in a buffer, so that kernels can load vectors
+	// alignment of each tensor in a buffer in bytes, so that kernels can load vectors
+	alignBytes = 256
 )
 
 // bundle says which tensors of a list are copied together, and their offsets in elements.
@@ -46,8 +48,8 @@ func bundlesOf(list []*tensor.Tensor) (all []*bundle) {
 	return all
 }
 
-// pack copies the tensors of a bundle into one buffer on their device, in scope s. A single
-// tensor is returned as it is.
+// pack copies the tensors of a bundle into one buffer on their device, in scope s. If the bundle
+// has only one tensor, pack returns that tensor itself.
 func (b *bundle) pack(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
 	first := list[b.indices[0]]
 	if len(b.indices) == 1 {
@@ -63,8 +65,8 @@ func (b *bundle) pack(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
 	return flat
 }
 
-// unpack stores views of the tensor flat in the slice out. flat is the result of bundle.pack, or
-// its copy on another device.
+// unpack stores views of the tensor flat in the slice out, one for each tensor of the bundle. The
+// tensor flat is the result of pack, or a copy of it on another device.
 func (b *bundle) unpack(flat *tensor.Tensor, list, out []*tensor.Tensor) {
 	if len(b.indices) == 1 {
 		out[b.indices[0]] = flat
@@ -75,7 +77,7 @@ func (b *bundle) unpack(flat *tensor.Tensor, list, out []*tensor.Tensor) {
 	}
 }
 
-// piece returns the part of the tensor flat that holds x, the k-th tensor of the bundle, as a view.
+// piece returns a view of the tensor flat: the part that holds x, the k-th tensor of the bundle.
 func (b *bundle) piece(flat *tensor.Tensor, k int, x *tensor.Tensor) *tensor.Tensor {
 	return flat.Narrow(0, b.starts[k], x.Size()).View(x.Shape().Slice()...)
 }
@@ -95,9 +97,10 @@ func copyToDevice(s *tensor.Scope, list []*tensor.Tensor, dev device.Device) []*
 	return out
 }
 
-// summed returns the sum of each list of tensors, in scope s. All tensors are on one device, and
-// all tensors of a list have the same shape and type. Lists of the same type and length are summed
-// in one launch. The sum of an empty list is nil. The sum of one tensor is the tensor itself.
+// summed adds the tensors of each list, in scope s, and returns the sums. All tensors are on one
+// device, and all tensors of a list have the same shape and type. Lists of the same type and length
+// are summed in one launch. The sum of an empty list is nil. The sum of one tensor is the tensor
+// itself.
 func summed(s *tensor.Scope, lists [][]*tensor.Tensor) []*tensor.Tensor {
 	type kind struct {
 		t dtype.Type

@@ -14,12 +14,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// mlp returns a model of three layers.
 func mlp() nn.Module {
 	return nn.NewSequential(nn.NewLinear(6, 16), &nn.Tanh{}, nn.NewLinear(16, 8), &nn.GELU{}, nn.NewLinear(8, 3))
 }
 
-// convs returns a convolutional model with batch norms, whose buffers change.
+// convs returns a convolutional model with batch norms. Batch norms change their buffers.
 func convs() nn.Module {
 	return nn.NewSequential(nn.NewConv2d(2, 4, 3), nn.NewBatchNorm2d(4), &nn.ReLU{}, nn.NewFlatten(1, -1), nn.NewLinear(4*2*2, 3))
 }
@@ -42,7 +41,7 @@ func (m *chars) Forward(x *tt) (y *tt) {
 	return m.Out.Forward(m.Encoder.ForwardMasked(m.Embed.Forward(x), nn.Masks{Causal: true}))
 }
 
-// sample is a model for the comparison, with a function that makes inputs of n samples.
+// sample is a model to test, with a function that makes inputs for n samples.
 type sample struct {
 	name  string
 	model func() nn.Module
@@ -55,8 +54,9 @@ var samples = []sample{
 	{"chars", func() nn.Module { return newChars() }, func(s *tensor.Scope, n int) *tt { return s.RandInt(0, 11, n, 5) }},
 }
 
-// byParts computes on one device what a model on several devices must compute. Each part of the
-// batch goes through a copy of the model; the first part goes through the model itself.
+// byParts is the reference: it computes on one device what the model on several devices must
+// compute. Each part of the batch goes through a copy of the model; the first part goes through the
+// model itself.
 func byParts(m nn.Module, x *tt, devices int) (y *tt) {
 	n := x.Dim(0)
 	size := (n + devices - 1) / devices
@@ -75,9 +75,9 @@ func byParts(m nn.Module, x *tt, devices int) (y *tt) {
 	return tensor.Cat(0, parts...)
 }
 
-// TestDataParallelEqualsOneDevice compares results, gradients, and the weights after some steps
-// with those of one device, for full and uneven batches. The models run on the CPU and on GPUs. The
-// tolerance is 1e-9 in float64, and larger in float32.
+// TestDataParallelEqualsOneDevice compares several devices with one device. It compares results,
+// gradients, and the weights after some steps, for even and uneven parts. The models run on the CPU
+// and on GPUs. The tolerance is 1e-9 in float64, and larger in float32.
 func TestDataParallelEqualsOneDevice(t *testing.T) {
 	g := gpus(t, ":4,mem=64MiB")
 	for _, c := range []struct {
@@ -90,7 +90,7 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 		{g[:2], dtype.F32, 1e-4, 4},
 		// five samples on four devices: only three get a part
 		{g, dtype.F32, 1e-4, 5},
-		{[]device.Device{g[1], host(t)}, dtype.F32, 1e-4, 3}, // parts of 2 samples and of 1 sample
+		{[]device.Device{g[1], host(t)}, dtype.F32, 1e-4, 3}, // parts of 2 samples and 1 sample
 	} {
 		for _, m := range samples {
 			t.Run(fmt.Sprint(m.name, " ", c.t, " ", len(c.devices), " ", c.batch), func(t *testing.T) {
@@ -138,8 +138,8 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 	}
 }
 
-// TestDataParallelEqualsWholeBatch: if a model treats each sample independently, its gradients
-// equal those of the whole batch on one device. That also holds for a batch norm in evaluation.
+// TestDataParallelEqualsWholeBatch checks models that treat each sample independently, such as a
+// batch norm in evaluation. Their gradients must equal those of the whole batch on one device.
 func TestDataParallelEqualsWholeBatch(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	for _, m := range samples {
@@ -165,7 +165,8 @@ func TestDataParallelEqualsWholeBatch(t *testing.T) {
 	}
 }
 
-// TestDataParallelHasTheSameBits: two runs give the same bits, whichever goroutine is faster.
+// TestDataParallelHasTheSameBits checks that two runs give the same bits, although goroutines run
+// in another order.
 func TestDataParallelHasTheSameBits(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":3,mem=64MiB")...)
 	var first []byte
@@ -192,8 +193,8 @@ func TestDataParallelHasTheSameBits(t *testing.T) {
 	}
 }
 
-// TestDataParallelBuffers: running statistics are those of the first device's part, and the batch
-// is counted once.
+// TestDataParallelBuffers checks that running statistics are those of the first device's part, and
+// that each batch is counted once.
 func TestDataParallelBuffers(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	norm := nn.NewBatchNorm1d(3)
@@ -220,8 +221,8 @@ func TestDataParallelBuffers(t *testing.T) {
 	})
 }
 
-// TestDataParallelAlone: for a batch of one sample, or a list of one device, the model itself is
-// called.
+// TestDataParallelAlone checks that the model itself is called for a batch of one sample, and for a
+// list of one device.
 func TestDataParallelAlone(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	m := nn.To(mlp(), g[0])

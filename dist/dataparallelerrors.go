@@ -13,7 +13,7 @@ import (
 // ReplicaError is an error of the library in one of the replicas of a [Parallel].
 type ReplicaError struct {
 	Device   string // device of the replica
-	Backward bool   // the error happened in Backward and not in the call
+	Backward bool   // the error happened in Backward, not in the call
 	Err      error  // error of the replica, usually a *[tensor.Error]
 }
 
@@ -49,9 +49,8 @@ func (p *ReplicaPanic) Unwrap() error {
 }
 
 // onEach calls f for all devices at the same time, and returns when all calls have ended. The call
-// for the first device is on the caller's goroutine. If calls of f panic, onEach panics with the
-// panic of the first such device. If a call of f ended its goroutine (runtime.Goexit), onEach ends
-// the caller's goroutine too.
+// for the first device is on the caller's goroutine. If calls of f panic, onEach repeats the panic
+// of the first such device. If f calls runtime.Goexit, onEach ends the caller's goroutine too.
 func onEach(devices []device.Device, backward bool, f func(i int)) {
 	panics := make([]any, len(devices))
 	exits := make([]bool, len(devices))

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestDataParallelMisuse: misuse is reported before anything is computed.
+// TestDataParallelMisuse checks that misuse is reported before anything is computed.
 func TestDataParallelMisuse(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	checkPanic(t, tensor.ErrDevice, func() { dist.DataParallel(mlp(), nil) }, "there are no devices")
@@ -49,9 +49,9 @@ func TestDataParallelMisuse(t *testing.T) {
 	})
 }
 
-// TestDataParallelReplicaErrors: an error in a replica names its device, and a panic of the program
-// has its stack. If a replica's goroutine ends, the caller's goroutine ends too. If several devices
-// fail, the first device's error is reported.
+// TestDataParallelReplicaErrors checks how failures in replicas are reported. An error names its
+// device. A panic of the program comes with its stack. A replica that ends its goroutine ends the
+// caller's goroutine too. If several devices fail, the first device's error is reported.
 func TestDataParallelReplicaErrors(t *testing.T) {
 	g := gpus(t, ":3,mem=64MiB")
 	dp := dist.DataParallel(nn.To(mlp(), g[0]), g)
@@ -130,8 +130,8 @@ func TestDataParallelReplicaErrors(t *testing.T) {
 	}
 }
 
-// TestDataParallelLateErrors: a program waits only for the first device, but late errors of the
-// other devices are reported too. Backward reports them, or the call itself if it records no graph.
+// TestDataParallelLateErrors checks late errors of devices other than the first, for which a
+// program does not wait. Backward must report them, or the call itself if it records no graph.
 func TestDataParallelLateErrors(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	dp := dist.DataParallel(nn.To(nn.NewEmbedding(3, 2), g[0]), g)

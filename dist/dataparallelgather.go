@@ -6,32 +6,33 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// In the graph, one function computes all results of a call from the model's parameters and the
-// inputs. Each replica has a graph of its own, which the function's node keeps. The VJP sends the
-// gradient of each part back through its device's graph, on all devices at the same time.
+// In the program's graph, one node stands for the whole call. Its operands are the model's
+// parameters and the inputs, and it computes all results. Each replica has a graph of its own,
+// which the node keeps. The node's VJP runs the backward pass of all replica graphs, on all devices
+// at the same time.
 
-// gathered is the function that computes the results of a call in the graph. Its operands are on
-// the first device.
+// gathered is the function of this node. Its operands are on the first device.
 type gathered struct {
 	call     *replicated
 	operands []operand
-	results  []int      // indexes of the replicas' results that have a gradient
+	results  []int      // indices of the results that have a gradient
 	common   dtype.Type // the type to which the results are converted
-	rows     [][]int    // rows of each result, in each replica
-	// number under which the autograd context keeps the result, -1 if it has no gradient
+	rows     [][]int    // number of rows of each result, by replica
+	// for each result and replica, the number under which the autograd context keeps the result; -1
+	// if it has no gradient
 	branch [][]int
 }
 
-// operand is a parameter or an input of the call, with its leaf in each replica. The leaf is nil if
-// the replica does not use the operand.
+// operand is a parameter or an input of the call, with the leaf that stands for it in each replica.
+// The leaf is nil if the replica does not use the operand.
 type operand struct {
 	x      *tensor.Tensor
 	input  bool
 	leaves []*tensor.Tensor
 }
 
-// gather returns the results on the first device. In the graph, the type gathered is the function
-// that computes them.
+// gather returns the results on the first device. If the call records a graph, they are results of
+// a [gathered] node.
 func (c *replicated) gather() []*tensor.Tensor {
 	f := &gathered{call: c}
 	y := make([]*tensor.Tensor, len(c.replicas[0].out))
@@ -89,7 +90,7 @@ func (c *replicated) gather() []*tensor.Tensor {
 	return y
 }
 
-// apply records the function in the graph. The replicas' tensors live as long as the function's
+// apply records the function as a node in the graph. The replicas' tensors live as long as the
 // node.
 func (f *gathered) apply() []*tensor.Tensor {
 	c := f.call
@@ -165,7 +166,6 @@ func (f *gathered) findOperands() {
 
 func (f *gathered) Name() string { return opDataParallel }
 
-// Forward concatenates the replicas' results.
 func (f *gathered) Forward(c *tensor.Context, _ []*tensor.Tensor) []*tensor.Tensor {
 	y := make([]*tensor.Tensor, len(f.results))
 	for i, k := range f.results {
@@ -193,14 +193,13 @@ func (f *gathered) Forward(c *tensor.Context, _ []*tensor.Tensor) []*tensor.Tens
 type replicaPass struct {
 	dev      device.Device
 	y, g     []*tensor.Tensor
-	starts   []int // by result: the first row of this replica's part
+	starts   []int // for each result, the first row of this replica's part
 	rows     []int
-	operands []int            // indexes of the operands that want a gradient
+	operands []int            // indices of the operands that need a gradient
 	leaves   []*tensor.Tensor // leaves of these operands
 	out      []*tensor.Tensor // gradients of these operands, on the first device
 }
 
-// VJP computes the gradients of the operands.
 func (f *gathered) VJP(c *tensor.Context, g []*tensor.Tensor) []*tensor.Tensor {
 	if c.Scope().GradEnabled() {
 		panic(misuse(tensor.ErrGrad, "a model on several devices has no second derivative, which CreateGraph asks for; use one device"))
@@ -222,7 +221,7 @@ func (f *gathered) VJP(c *tensor.Context, g []*tensor.Tensor) []*tensor.Tensor {
 	return f.collect(c, of)
 }
 
-// prepare prepares the backward pass through replica i. g are the gradients of all results.
+// prepare prepares the backward pass through replica i, from the gradients g of all results.
 func (f *gathered) prepare(c *tensor.Context, i int, g []*tensor.Tensor) *replicaPass {
 	w := &replicaPass{dev: f.call.replicas[i].dev}
 	for k, number := range f.branch[i] {
@@ -244,21 +243,21 @@ func (f *gathered) prepare(c *tensor.Context, i int, g []*tensor.Tensor) *replic
 	return w
 }
 
-// waitForDevice waits for the work on dev, in scope s, which records no graph. A program that reads
-// a result waits only for the first device. So without waitForDevice it would not see late errors
-// of the other devices, such as an index outside its axis.
+// waitForDevice waits for the work on dev. Scope s must record no graph. Without this wait, a
+// program would not see late errors of the device, such as an index outside its axis, because a
+// program that reads a result waits only for the first device.
 func waitForDevice(s *tensor.Scope, dev device.Device) {
 	one := s.On(dev).Empty(1)
 	defer one.Free()
 	tensor.Raw(opDataParallel, []*tensor.Tensor{one}, nil, func(st device.Stream, _, _ []device.View) error { return st.Synchronize() })
 }
 
-// backward computes the gradients in scope s, on the goroutine of w's device, and moves them to the
-// device main.
+// backward computes the gradients of one replica in scope s, and moves them to the device main. It
+// runs on the goroutine of the replica's device.
 func (w *replicaPass) backward(c *tensor.Context, s *tensor.Scope, main device.Device) {
 	if w.dev != main {
-		// Wait only for the work of this device. Waiting for the first device would take longer,
-		// because its work needs the results of all devices.
+		// Do not wait for the first device here: its work needs the results of all devices, so that
+		// would take longer.
 		waitForDevice(s, w.dev)
 	}
 	y, g := make([]*tensor.Tensor, len(w.y)), make([]*tensor.Tensor, len(w.y))
@@ -317,8 +316,8 @@ func (f *gathered) collect(c *tensor.Context, ways []*replicaPass) []*tensor.Ten
 	return out
 }
 
-// parts returns the gradient of an input: the parts' gradients, concatenated. If a replica did not
-// use the input, its part is 0.
+// parts concatenates the gradients of an input's parts. The gradient of a part that its replica did
+// not use is 0.
 func (f *gathered) parts(s *tensor.Scope, o operand, found []*tensor.Tensor) *tensor.Tensor {
 	list := make([]*tensor.Tensor, len(found))
 	at := -1
@@ -336,7 +335,7 @@ func (f *gathered) parts(s *tensor.Scope, o operand, found []*tensor.Tensor) *te
 	return tensor.Cat(0, list...)
 }
 
-// gatheredOne is the type gathered for a call with a single result.
+// gatheredOne is [gathered] for a call with a single result.
 type gatheredOne struct{ f *gathered }
 
 func (o gatheredOne) Name() string { return o.f.Name() }

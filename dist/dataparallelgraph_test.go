@@ -23,7 +23,7 @@ func pair(t *testing.T) (dp *dist.Parallel[nn.Module], single nn.Module, devices
 	return dist.DataParallel(m, devices), nn.Clone(m), devices
 }
 
-// sameGrads compares the gradients of models a and b, and then clears them.
+// sameGrads compares the gradients of models a and b, and clears them.
 func sameGrads(t *testing.T, what string, a, b any) {
 	t.Helper()
 	tensor.Do(func(s *tensor.Scope) {
@@ -34,7 +34,8 @@ func sameGrads(t *testing.T, what string, a, b any) {
 	})
 }
 
-// TestDataParallelBackward: every kind of backward pass gives the same results as on one device.
+// TestDataParallelBackward checks that every kind of backward pass gives the same results as on one
+// device.
 func TestDataParallelBackward(t *testing.T) {
 	dp, one, devices := pair(t)
 	inputs := func(s *tensor.Scope) (*tt, *tt) { return s.Randn(7, 6).Double(), s.Randn(4, 6).Double() }
@@ -128,8 +129,9 @@ func TestDataParallelBackward(t *testing.T) {
 	})
 }
 
-// TestDataParallelHooks: a parameter has one gradient. Its hooks are called once, when the gradient
-// is complete. A GradScaler and an average over several calls use the complete gradient too.
+// TestDataParallelHooks checks that a parameter has one gradient: its hooks are called once, when
+// the gradient is complete. A GradScaler and an average over several calls must use the complete
+// gradient too.
 func TestDataParallelHooks(t *testing.T) {
 	dp, one, _ := pair(t)
 	before, after := 0, 0
@@ -154,7 +156,7 @@ func TestDataParallelHooks(t *testing.T) {
 		tensor.Do(func(s *tensor.Scope) {
 			x := s.Randn(6, 6)
 			if step == 0 {
-				// the input makes the gradients overflow, so that the step is skipped
+				// the gradients overflow, so the step must be skipped
 				x = x.MulScalar(math.Inf(1))
 			}
 			scaler.Scale(m.Forward(x).Square().Mean()).Backward()
@@ -168,7 +170,7 @@ func TestDataParallelHooks(t *testing.T) {
 	}
 }
 
-// TestDataParallelInputs: the gradient of an input is on the input's device.
+// TestDataParallelInputs checks that the gradient of an input is on the input's device.
 func TestDataParallelInputs(t *testing.T) {
 	dp, one, devices := pair(t)
 	for _, d := range devices {
@@ -184,8 +186,7 @@ func TestDataParallelInputs(t *testing.T) {
 		})
 		sameGrads(t, d.Name(), dp, one)
 	}
-	// A tensor that is older than the batch stays in its scope. A leaf of the root scope may be an
-	// input.
+	// Use a tensor from an outer scope, and a leaf of the root scope as an input.
 	tensor.Do(func(s *tensor.Scope) {
 		x := tensor.Ones(4, 6).Double().RequiresGrad()
 		if y := dp.Forward(x.In(s)); y.Scope() != s {
@@ -212,8 +213,8 @@ func (m *twoInputs) Forward(x, y *tt, scale float64, back bool) []*tt {
 	return []*tt{h, loss, h.Detach().Mul(h.Detach()), h.Sum(1).Float(), h.Argmax(1)}
 }
 
-// TestDataParallelCall: Call supports models with several inputs and results, and arguments that
-// are not tensors.
+// TestDataParallelCall tests Call with several inputs and results, and with arguments that are not
+// tensors.
 func TestDataParallelCall(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	m := nn.Cast(&twoInputs{A: nn.NewLinear(4, 3), B: nn.NewLinear(2, 3)}, dtype.F64)
@@ -243,7 +244,7 @@ func TestDataParallelCall(t *testing.T) {
 			sameGrads(t, "gradient", dp, one)
 		})
 	}
-	// One of the replicas does not use a parameter, and returns a result without a graph.
+	// One replica does not use a parameter, and returns a result without a graph.
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(6, 4).Double()
 		y := dp.Call(func(m *twoInputs, x ...*tt) []*tt {
@@ -257,7 +258,8 @@ func TestDataParallelCall(t *testing.T) {
 		m.A.Bias.ZeroGrad()
 		m.A.Weight.ZeroGrad()
 	})
-	// Results may be parameters or inputs themselves, and a graph may depend on inputs only.
+	// Return parameters and inputs themselves as results. Also use a graph that depends on inputs
+	// only.
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(6, 4).Double().RequiresGrad()
 		y := dp.Call(func(m *twoInputs, x ...*tt) []*tt { return []*tt{x[0], m.A.Weight} }, x)
@@ -271,8 +273,8 @@ func TestDataParallelCall(t *testing.T) {
 	}
 }
 
-// TestDataParallelRefusals: second derivatives return an error. So does a call that Backward would
-// have to repeat.
+// TestDataParallelRefusals checks that second derivatives are refused, and so is a call that
+// Backward would have to repeat.
 func TestDataParallelRefusals(t *testing.T) {
 	dp, _, _ := pair(t)
 	tensor.Do(func(s *tensor.Scope) {
@@ -293,7 +295,7 @@ func TestDataParallelRefusals(t *testing.T) {
 		nn.ZeroGrad(dp)
 	})
 	p := nn.Parameters(dp)[0]
-	tensor.Do(func(s *tensor.Scope) { // the parameter is changed before Backward needs it
+	tensor.Do(func(s *tensor.Scope) { // change the parameter before Backward needs it
 		y := dp.Forward(s.Ones(4, 6).Double().RequiresGrad()).Sum()
 		s.Do(func(s *tensor.Scope) { p.In(s).AddScalarInPlace(1) }, tensor.NoGrad())
 		checkPanic(t, tensor.ErrInPlace, func() { y.Backward() }, "modified by an in-place operation", "Backward of the replica on cpu")

@@ -21,10 +21,10 @@ type odd struct {
 	Heads  *nn.ModuleMap[*nn.Linear]
 	Scales *nn.ParameterMap
 	List   []nn.Module
-	Tied   *nn.Linear // shares the weight of the first layer in List
+	Tied   *nn.Linear // shares its weight with the first layer in List
 	Act    func(x *tt) *tt
 	Mask   *tt      `nn:"mask,transient"`
-	Order  []string // names of the heads
+	Order  []string // names of the heads, in order
 	sizes  map[string]int
 	calls  *atomic.Int64
 }
@@ -54,9 +54,9 @@ func (m *odd) Forward(x *tt) (y *tt) {
 	return x
 }
 
-// TestDataParallelOddModel: a model with maps, lists, functions, shared parameters,
-// parametrizations and unexported fields is replicated correctly, and its hooks are called for each
-// replica.
+// TestDataParallelOddModel checks that an unusual model is replicated correctly, and that its hooks
+// are called for each replica. The model has maps, lists, functions, shared parameters,
+// parametrizations and unexported fields.
 func TestDataParallelOddModel(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	m := nn.Cast(newOdd(), dtype.F64)
@@ -73,8 +73,8 @@ func TestDataParallelOddModel(t *testing.T) {
 		want.Square().Sum().Backward()
 		sameGrads(t, "gradient", dp, one)
 		for k, b := range nn.NamedBuffers(dp) {
-			// Spectral norm's power iteration does not depend on the batch, so its buffers are
-			// equal.
+			// The power iteration of spectral norm does not depend on the batch, so the buffers
+			// must be equal.
 			checkNear(t, b.Name, b.Tensor, nn.NamedBuffers(one)[k].Tensor, 1e-9)
 		}
 	})
@@ -92,7 +92,7 @@ func TestDataParallelOddModel(t *testing.T) {
 	}
 }
 
-// hidden is a model that cannot be copied.
+// hidden is a model that cannot be copied, because an unexported field holds a layer.
 type hidden struct {
 	nn.Base
 	A    *nn.Linear
@@ -113,7 +113,8 @@ func (m *loose) Forward(x *tt) (y *tt) {
 	return m.A.Forward(x).Mul(m.Scale)
 }
 
-// TestDataParallelModelErrors: errors name the part of a model that prevents replication.
+// TestDataParallelModelErrors checks that errors name the part of a model that prevents
+// replication.
 func TestDataParallelModelErrors(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	tensor.Do(func(s *tensor.Scope) {
@@ -133,8 +134,8 @@ func TestDataParallelModelErrors(t *testing.T) {
 	})
 }
 
-// TestDataParallelMemory: a step with Backward leaves no memory behind. Neither does a step without
-// Backward, or a step that fails.
+// TestDataParallelMemory checks that a step leaves no memory in use, with and without Backward, and
+// also if it fails.
 func TestDataParallelMemory(t *testing.T) {
 	devices := gpus(t, ":3,mem=64MiB")
 	m := nn.To(convs(), devices[0])
@@ -169,12 +170,12 @@ func TestDataParallelMemory(t *testing.T) {
 	if n := allocated(devices); !slices.Equal(n, before) {
 		t.Errorf("%v bytes, there were %v", n, before)
 	}
-	// Backward also frees the memory of a step in the root scope.
+	// Run a step in the root scope: Backward must free its memory too.
 	dp.Forward(tensor.Ones(6, 2, 4, 4)).Square().Mean().Backward()
 	if n := allocated(devices); n[1] != 0 || n[2] != 0 {
 		t.Errorf("%v bytes are in use behind a step of the root scope", n)
 	}
-	// The garbage collector frees the memory of a call without Backward.
+	// Make a call without Backward: the garbage collector must free its memory.
 	func() { dp.Forward(tensor.Ones(6, 2, 4, 4)) }()
 	for range 100 {
 		runtime.GC()

@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestDataParallelInference: in no-grad mode, and in evaluation, a call leaves only its result
-// behind.
+// TestDataParallelInference checks that a call in no-grad mode, and in evaluation, leaves only its
+// result in memory.
 func TestDataParallelInference(t *testing.T) {
 	devices := gpus(t, ":3,mem=64MiB")
 	m := nn.To(nn.Eval(convs()), devices[0])
@@ -38,12 +38,12 @@ func TestDataParallelInference(t *testing.T) {
 	if n := allocated(devices); !slices.Equal(n, before) {
 		t.Errorf("%v bytes stay, there were %v", n, before)
 	}
-	// keep the models in use, so that their memory is counted until here
+	// keep the models alive until here, so that their memory is counted
 	runtime.KeepAlive([]any{m, one, dp})
 }
 
-// TestDataParallelAutocast: Autocast applies to the replicas, and their casts end with the call.
-// Gradients have the parameters' type.
+// TestDataParallelAutocast checks that Autocast applies to the replicas and that their cached casts
+// end with the call. Gradients must have the parameters' type.
 func TestDataParallelAutocast(t *testing.T) {
 	devices := gpus(t, ":2,mem=64MiB")
 	m := nn.To(mlp(), devices[0])
@@ -69,7 +69,8 @@ func TestDataParallelAutocast(t *testing.T) {
 			}
 			checkNear(t, "gradient", p.Grad(), nn.Parameters(one)[k].Grad(), 0.03)
 		}
-		s.Do(func(s *tensor.Scope) { // many calls in one scope leave nothing behind
+		// run many calls in one scope: they must leave nothing in memory
+		s.Do(func(s *tensor.Scope) {
 			for range 3 {
 				dp.Forward(x.In(s)).Free()
 			}
@@ -80,9 +81,8 @@ func TestDataParallelAutocast(t *testing.T) {
 	}, tensor.Autocast(dtype.BF16))
 }
 
-// TestDataParallelDropout: replicas drop different elements, and the next call again drops other
-// elements. With the same seed, the same elements are dropped. Backward uses the elements that the
-// call dropped.
+// TestDataParallelDropout checks that replicas and calls drop different elements, and that the same
+// seed drops the same elements. Backward must use the elements that the call dropped.
 func TestDataParallelDropout(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	dp := dist.DataParallel(nn.NewSequential(nn.NewDropout(0.5)), devices)
@@ -129,7 +129,7 @@ type roots struct {
 
 func (m *roots) Forward(x *tt) *tt { return x.Mul(m.W).Sqrt().Mul(x) }
 
-// TestDataParallelAnomaly: anomaly mode works in replicas, in the call and in Backward.
+// TestDataParallelAnomaly checks anomaly mode in replicas, in the call and in Backward.
 func TestDataParallelAnomaly(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":1,mem=64MiB")...)
 	dp := dist.DataParallel(&roots{W: tensor.Ones(1).RequiresGrad()}, devices)
@@ -146,8 +146,8 @@ func TestDataParallelAnomaly(t *testing.T) {
 	}, tensor.DetectAnomaly(tensor.AnomalyForward))
 }
 
-// TestDataParallelStreams: the stream of a scope applies to the stream's device. Each other device
-// uses its own stream.
+// TestDataParallelStreams checks that a scope's stream is used for its own device, and that each
+// other device uses its own stream.
 func TestDataParallelStreams(t *testing.T) {
 	devices := gpus(t, ":2,mem=64MiB")
 	st, err := devices[0].NewStream(0)
@@ -177,7 +177,7 @@ func TestDataParallelStreams(t *testing.T) {
 	}
 }
 
-// TestDataParallelCapture: a call inside a capture panics before anything is computed.
+// TestDataParallelCapture checks that a call inside a capture panics before anything is computed.
 func TestDataParallelCapture(t *testing.T) {
 	devices := gpus(t, ":2,mem=64MiB")
 	dp := dist.DataParallel(nn.To(mlp(), devices[0]), devices)

@@ -13,11 +13,11 @@ import (
 // DistributedDataParallel. All ranks call it. It returns the model itself, unchanged.
 //
 // DDP immediately copies rank 0's parameters and buffers to all ranks. Later, each Backward reduces
-// the gradients of some layers while it computes the gradients of earlier layers. Gradients are
-// grouped in buckets, and the buckets are reduced one after the other. A reduced gradient is a view
-// of its bucket. Parameters that Backward does not reach cost nothing and need no option. A
+// the gradients of later layers while it computes those of earlier layers. Gradients are grouped in
+// buckets, and the buckets are reduced one after the other. A reduced gradient is a view of its
+// bucket. If Backward does not reach some parameters, this costs nothing and needs no option. A
 // parameter that no rank reaches keeps its gradient. After Backward all ranks get the buffers, such
-// as running statistics, of the lowest rank with data.
+// as running statistics, of one rank: the lowest one that still has data.
 //
 // Parameters that require no gradient now are left out, even if they require one later. Each rank
 // makes its own model: see [Make]. [Group.NoSync] turns the averaging off for a while.
@@ -46,7 +46,7 @@ type ddpSettings struct {
 	firstBytes, laterBytes int // limits of the first bucket and of all other buckets, in bytes
 	hook                   CommHook
 	keepBuffers            bool
-	fixed                  bool // buckets keep their initial order
+	fixed                  bool // whether buckets keep their initial order
 }
 
 // BucketBytes sets how many bytes of gradients one collective reduces at most. The first argument
@@ -61,11 +61,12 @@ func KeepBuffers() DDPOption { return func(s *ddpSettings) { s.keepBuffers = tru
 
 // Bucket is a group of gradients that are reduced together.
 type Bucket struct {
-	Index, Of int            // number of the bucket, and how many there are
-	Grads     *tensor.Tensor // this rank's gradients of one type, concatenated to one dimension
-	Names     []string       // names of the parameters
-	// Average averages x over the ranks, as the reducer averages a bucket without a hook. It uses
-	// the weights of [Reducer.Weigh], if they are set.
+	Index, Of int // number of the bucket, and how many there are
+	// this rank's gradients, all of one type, concatenated to one dimension
+	Grads *tensor.Tensor
+	Names []string // names of the parameters
+	// Average averages x over the ranks, as the reducer does without a hook. It uses the weights of
+	// [Reducer.Weigh], if they are set.
 	Average func(x *tensor.Tensor) *Work
 }
 
@@ -98,24 +99,24 @@ func Compress() DDPOption {
 type Reducer struct {
 	ddpSettings
 	group  *Group // the program's group
-	g      *Group // the reducer's own group, so that its collectives do not mix with the program's
+	g      *Group // the reducer's own group, whose collectives do not mix with the program's
 	params []nn.Param
 	leaves []*tensor.Tensor
 	state  []*tensor.Tensor // all tensors of the model
 	bufs   []*tensor.Tensor
 
 	buckets  []*bucket
-	home     []int   // index of each leaf's bucket
-	statics  []*flat // buffers, packed for a broadcast
+	home     []int   // the bucket of each leaf, as an index
+	statics  []*flat // buffers of the model, packed for a broadcast
 	packed   [][]int
 	order    []int  // order in which gradients became ready; nil once the buckets are in this order
-	ordered  bool   // the buckets are in the order in which gradients became ready
+	ordered  bool   // whether the buckets are in the order in which gradients became ready
 	unsynced []bool // for each leaf: whether a Backward without averaging has reached it
 	weight   float64
 	weighted bool
-	quiet    int // depth of NoSync calls
+	quiet    int // number of NoSync calls that are running
 	running  *reduction
-	runs     int // number of Backward runs that have begun
+	runs     int // number of runs of Backward that have begun
 	remove   func()
 }
 
@@ -170,7 +171,7 @@ func (g *Group) NewReducer(model any, opts ...DDPOption) *Reducer {
 	return r
 }
 
-// alike checks that the ranks' models have the same structure.
+// alike checks that all ranks' models have the same structure.
 func (r *Reducer) alike(op string, model any) {
 	type entry struct{ name, like string }
 	var list []entry
@@ -191,7 +192,7 @@ func (r *Reducer) alike(op string, model any) {
 	}
 }
 
-// spread copies all tensors of rank root's model to all ranks.
+// spread copies all tensors of the model from rank root to all ranks.
 func (r *Reducer) spread(root int) {
 	for _, list := range packs(r.state, 25<<20, 25<<20) {
 		part := pick(r.state, list)
@@ -201,7 +202,7 @@ func (r *Reducer) spread(root int) {
 	}
 }
 
-// broadcast broadcasts tensors of rank root to all ranks, packed in f.
+// broadcast copies the tensors of rank root to all ranks. It packs them in f.
 func (r *Reducer) broadcast(f *flat, part []*tensor.Tensor, root int, operands string) {
 	if r.g.rank == root {
 		f.pack(r.g.recorded(), part)
@@ -220,14 +221,15 @@ func pick[T any](list []T, which []int) []T {
 	return out
 }
 
-// Group returns the group over whose ranks the gradients are averaged.
+// Group returns the group over which the gradients are averaged.
 func (r *Reducer) Group() *Group { return r.group }
 
 // Weigh sets the weight of this rank's gradients from now on: the number of samples in its batch.
 // The average of the gradients is weighted, so ranks may have batches of different sizes, even
 // empty batches. Either all ranks call it or none does. If the ranks' losses depend on each other,
-// as with [ConvertSyncBatchNorm], weights do not give the right gradient. Then multiply each rank's
-// loss by its number of samples and by World, and divide it by the number of samples of all ranks.
+// as with [ConvertSyncBatchNorm], weights do not give the right gradient. Instead, multiply each
+// rank's loss by its number of samples and by World, and divide it by the number of samples of all
+// ranks.
 func (r *Reducer) Weigh(w float64) {
 	if !(w >= 0) {
 		panic(r.group.misuse("weigh", tensor.ErrValue, fmt.Sprintf("%v is no weight", w)))

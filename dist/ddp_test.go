@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// mlp returns a model of one type on the device "cpu", with the same values each time.
+// mlp returns a model with parameters of type typ on the device "cpu". Its values are the same in
+// each call.
 func mlp(typ dtype.Type) *nn.Sequential {
 	return fixed(nn.NewSequential(
 		nn.NewLinear(12, 40, nn.Typed(typ)), nn.ReLU{},
@@ -20,7 +21,7 @@ func mlp(typ dtype.Type) *nn.Sequential {
 		nn.NewLinear(33, 5, nn.Typed(typ))))
 }
 
-// fixed sets a model's parameters to values that are the same each time.
+// fixed sets a model's parameters to fixed values.
 func fixed[M any](m M) M {
 	tensor.Do(func(s *tensor.Scope) {
 		for k, p := range nn.Parameters(m) {
@@ -34,7 +35,7 @@ func fixed[M any](m M) M {
 	return m
 }
 
-// batch returns samples lo … hi-1 of a step: inputs and classes.
+// batch returns the inputs and classes of samples lo … hi-1 of a step.
 func batch(s *tensor.Scope, typ dtype.Type, step, lo, hi int) (x, y *tensor.Tensor) {
 	var v []float64
 	var c []int64
@@ -55,7 +56,7 @@ func weights(m any) (all []float64) {
 	return all
 }
 
-// distance returns the distance of two lists, relative to the length of the second one.
+// distance returns |a - b| / |b|, in the Euclidean norm.
 func distance(a, b []float64) float64 {
 	if len(a) != len(b) {
 		return math.Inf(1)
@@ -68,7 +69,7 @@ func distance(a, b []float64) float64 {
 	return math.Sqrt(d / n)
 }
 
-// tolerance returns the allowed distance from the weights of one process, for float64 and float32.
+// tolerance returns the largest permitted distance from the weights of one process.
 func tolerance(typ dtype.Type) float64 {
 	if typ == dtype.F64 {
 		return 1e-9
@@ -78,7 +79,7 @@ func tolerance(typ dtype.Type) float64 {
 
 const whole = 12 // samples in a step
 
-// alone trains a model on the whole batch, on one device.
+// alone trains the model m on one device, with the whole batch.
 func alone[M nn.Module](dev device.Device, typ dtype.Type, m M, steps int) []float64 {
 	nn.To(m, dev)
 	opt := optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.1, Momentum: 0.9})
@@ -93,8 +94,8 @@ func alone[M nn.Module](dev device.Device, typ dtype.Type, m M, steps int) []flo
 	return weights(m)
 }
 
-// TestDDP trains on many devices and on one, and compares the weights. The emulator is slow. So on
-// GPUs the test takes fewer steps, and tries only one bucket size with each type.
+// TestDDP trains on many devices and on one, and compares the weights. On GPUs the test takes fewer
+// steps, with one bucket size for each type, because the emulator is slow.
 func TestDDP(t *testing.T) {
 	t.Parallel()
 	alones := map[string][]float64{}

@@ -47,7 +47,7 @@ func newCNN(typ dtype.Type, norm bool) *nn.Sequential {
 	return fixed(nn.NewSequential(layers...))
 }
 
-// kit is a model and its data.
+// kit is a model with its data.
 type kit struct {
 	model func() nn.Module
 	loss  func(s *tensor.Scope, m nn.Module, step, lo, hi int) *tensor.Tensor
@@ -76,18 +76,18 @@ func kits(typ dtype.Type, dropout float64) map[string]kit {
 	}
 }
 
-// drill has a model with its loss, and the settings of a training of this model.
+// drill is a training: a model, its loss and the settings.
 type drill struct {
 	kit
-	steps, parts int // number of steps, and of the parts into which each batch is cut
+	steps, parts int // number of steps, and number of parts of each batch
 	bf16         bool
-	sharded      bool // the optimizer is ZeRO with AdamW
-	synced       bool // batch norms over all ranks
+	sharded      bool // use ZeRO with AdamW as the optimizer
+	synced       bool // use batch norms over all ranks
 	opts         []DDPOption
 }
 
-// train trains on samples lo … hi-1 of each step, and returns weights and losses. It calls quiet
-// for every part of the batch but the last.
+// train trains the model on samples lo … hi-1 of each step, and returns weights and losses. It
+// calls quiet for every part of the batch except the last.
 func (d *drill) train(m nn.Module, g *Group, do func(func(s *tensor.Scope), ...tensor.Option), quiet func(func()), lo, hi int) (w, losses []float64) {
 	var opt interface {
 		optim.Optimizer
@@ -129,13 +129,12 @@ func (d *drill) train(m nn.Module, g *Group, do func(func(s *tensor.Scope), ...t
 	return weights(m), losses
 }
 
-// alone trains on one device.
 func (d *drill) alone() (w, losses []float64) {
 	return d.train(d.model(), nil, func(f func(s *tensor.Scope), o ...tensor.Option) { tensor.Do(f, o...) }, func(f func()) { f() }, 0, whole)
 }
 
-// ranks trains on many devices. It returns the weights, which must be equal on all ranks, and the
-// mean losses.
+// ranks trains on many devices. It checks that all ranks have equal weights, and returns these
+// weights and the mean losses.
 func (d *drill) ranks(t *testing.T, l DeviceList) (w, losses []float64) {
 	t.Helper()
 	run(t, l, func(g *Group) {
@@ -179,7 +178,7 @@ func TestDDPEqualsOneProcess(t *testing.T) {
 				d := &drill{kit: k, steps: steps, parts: 1}
 				if name == "chars" {
 					if d.parts = 2; kind == "cuda×2" {
-						d.steps = 10 // the emulator is slow
+						d.steps = 10
 					}
 				}
 				want, _ := d.alone()
@@ -207,7 +206,7 @@ func TestDDPSameBits(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s, dropout %v", kind, name, dropout), func(t *testing.T) {
 					steps := 4
 					if kind == "cuda×2" {
-						steps = 2 // the second step uses rearranged buckets
+						steps = 2 // from the second step on, the buckets have another order
 					}
 					d := &drill{kit: k, steps: steps, parts: 1, opts: []DDPOption{BucketBytes(600, 3000)}}
 					a, la := d.ranks(t, l)

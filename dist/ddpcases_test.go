@@ -18,11 +18,11 @@ import (
 // test/distributed/test_c10d_common.py. Each test compares the ranks with one process that has the
 // whole batch.
 
-// course describes a training that ranks run together, and that one process runs alone.
+// course is a training that the test runs twice: by ranks together, and by one process alone.
 type course[M any] struct {
 	model func() M
-	// loss returns the mean over samples lo … hi-1 of a step. rank is -1 in the process that stands
-	// for all ranks.
+	// loss returns the mean loss over samples lo … hi-1 of a step. In the single process, rank is
+	// -1.
 	loss  func(s *tensor.Scope, m M, step, rank, lo, hi int) *tensor.Tensor
 	opts  []DDPOption
 	steps int // number of steps; 0 means 4
@@ -83,7 +83,7 @@ func (c *course[M]) compare(t *testing.T, got [][]float64, want []float64) {
 	}
 }
 
-// linears is a model of linear layers. Each test's loss says how they are used.
+// linears is a model of linear layers, which the loss of each test uses in its own way.
 type linears struct {
 	nn.Base
 	L []*nn.Linear
@@ -98,7 +98,6 @@ func newLinears(dims ...int) *linears {
 	return fixed(m)
 }
 
-// inputs returns samples lo … hi-1.
 func inputs(s *tensor.Scope, step, lo, hi int) *tensor.Tensor {
 	x, _ := batch(s, dtype.F64, step, lo, hi)
 	return x
@@ -260,7 +259,7 @@ func TestDDPUnusedEverywhere(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := nn.To(newLinears(12, 6, 6), g.Device())
-			// a weighted mean of equal numbers is rounded, so it may differ from these numbers
+			// the weighted mean of equal numbers has rounding errors
 			g.NewReducer(m).Weigh(float64(g.Rank()) + 0.7)
 			use := func(all bool) {
 				g.Do(func(s *tensor.Scope) {

@@ -15,10 +15,11 @@ import (
 )
 
 // TestDDPGradDivUnevenInputs corresponds to torch's test_ddp_grad_div_uneven_inputs, with Weigh.
-// Ranks have batches of different sizes, even empty batches, and the gradients are those of the
+// Ranks have batches of different sizes, even empty batches. The gradients must be those of the
 // whole batch.
 func TestDDPGradDivUnevenInputs(t *testing.T) {
-	parts := [][]int{{5, 7}, {12, 0}, {0, 12}, {1, 11}} // samples of each rank, by step
+	// for each step, the number of samples of each rank
+	parts := [][]int{{5, 7}, {12, 0}, {0, 12}, {1, 11}}
 	one := newLinears(12, 6, 3)
 	c := &course[*linears]{loss: bent}
 	c.train(one, func() []tensor.Option { return nil }, -1, 0, whole)
@@ -53,7 +54,7 @@ func TestDDPGradDivUnevenInputs(t *testing.T) {
 	})
 }
 
-// TestDDPWithoutSamples: a rank without samples may skip Backward and call Void(nil) instead.
+// TestDDPWithoutSamples checks that a rank without samples may call Void(nil) instead of Backward.
 func TestDDPWithoutSamples(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -258,8 +259,8 @@ func TestDDPStopIteration(t *testing.T) {
 	})
 }
 
-// TestJoinLastRank: the rank whose batches ended last gives its model to all ranks. That rank may
-// retire from the group before a rank whose batches ended earlier.
+// TestJoinLastRank checks that the rank whose batches ended last gives its model to all ranks. It
+// does so although it retires from the group before another rank.
 func TestJoinLastRank(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		clone := g.Clone().core
@@ -268,7 +269,7 @@ func TestJoinLastRank(t *testing.T) {
 		}
 		g.core.leaving(1)
 		clone.retire(1, nil)
-		g.core.leaving(0) // rank 0 has already gone on without rank 1
+		g.core.leaving(0) // rank 0 has already left, without rank 1
 		clone.retire(0, nil)
 		cores := []*core{g.core, clone}
 		g.core.retire(0, cores)

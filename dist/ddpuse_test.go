@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// bent returns the loss of a model with two layers.
+// bent returns the loss of a nonlinear model with two layers.
 func bent(s *tensor.Scope, m *linears, step, _, lo, hi int) *tensor.Tensor {
 	return m.L[1].Forward(m.L[0].Forward(inputs(s, step, lo, hi)).Tanh()).Mul(m.S).Square().Mean()
 }
@@ -28,7 +28,7 @@ func TestDDPNoSync(t *testing.T) {
 	mean := WithHook(func(_ *Group, b Bucket) func() { b.Average(b.Grads); return nil })
 	for name, c := range map[string]struct {
 		opts []DDPOption
-		keep bool // keep gradients as views of their buckets
+		keep bool // whether gradients stay views of their buckets
 	}{"plain": {}, "buckets": {opts: []DDPOption{BucketBytes(100, 300)}}, "hook": {opts: []DDPOption{mean}}, "views": {keep: true}} {
 		t.Run(name, func(t *testing.T) {
 			forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
@@ -89,7 +89,7 @@ func TestDDPGradIsView(t *testing.T) {
 			r := g.NewReducer(m)
 			once := func() { g.Do(func(s *tensor.Scope) { bent(s, m, 0, 0, g.Rank()*6, g.Rank()*6+6).Backward() }) }
 			once()
-			once() // from here on, the buckets have their final order
+			once() // from here on, the order of buckets stays the same
 			views := map[*tensor.Tensor]bool{}
 			for _, b := range r.buckets {
 				for _, v := range b.views {
@@ -128,7 +128,7 @@ func TestDDPGradIsView(t *testing.T) {
 	})
 }
 
-// copies counts the spans in which gradients are copied to their buckets.
+// copies is a tracer that counts the spans in which gradients are copied to their buckets.
 type copies struct {
 	mu sync.Mutex
 	n  int
@@ -159,7 +159,7 @@ func TestDDPHookParity(t *testing.T) {
 			g.AllReduce(b.Grads, Sum)
 			return func() { b.Grads.DivScalarInPlace(float64(g.World())) }
 		},
-		// scale before and after the sum, as a compressing hook does
+		// scale before the sum and after it, as a hook with compression does
 		"scaled": func(g *Group, b Bucket) func() {
 			b.Grads.MulScalarInPlace(0.125)
 			g.AllReduce(b.Grads, Mean)
@@ -379,7 +379,7 @@ func TestDDPAfterARun(t *testing.T) {
 	})
 }
 
-// TestDDPClose: Reducer.Close ends the averaging and does not change gradients.
+// TestDDPClose checks that Reducer.Close ends the averaging and does not change gradients.
 func TestDDPClose(t *testing.T) {
 	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

@@ -15,8 +15,8 @@ type DeviceList struct {
 }
 
 // Devices opens a device for each rank. Names are those of [device.Open], such as "cuda:0" and
-// "cuda:1". A name with a star stands for all devices of a kind: "cuda:*". "cpu" stands for a share
-// of the CPU: Devices("cpu", "cpu") opens cpu:0 and cpu:1. If a device cannot be opened, [Run]
+// "cuda:1". A name with a star stands for all devices of a kind: "cuda:*". Each "cpu" stands for a
+// rank of the CPU: Devices("cpu", "cpu") opens cpu:0 and cpu:1. If a device cannot be opened, [Run]
 // returns the error.
 func Devices(names ...string) DeviceList {
 	var l DeviceList
@@ -75,7 +75,7 @@ func On(devices ...device.Device) DeviceList {
 	return DeviceList{devices: slices.Clone(devices), err: distinct(devices)}
 }
 
-// distinct checks that the ranks have different devices of one kind.
+// distinct checks that all devices are different and of the same kind.
 func distinct(devices []device.Device) error {
 	for i, d := range devices {
 		if k := slices.Index(devices, d); k < i {

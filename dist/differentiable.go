@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// differentiable is an op with a gradient that runs a collective.
+// differentiable is an op that runs a collective and has a gradient.
 type differentiable struct {
 	name string
 	run  func(op string, x *tensor.Tensor) *tensor.Tensor
@@ -39,10 +39,10 @@ func (f *differentiable) VJP(_ *tensor.Context, g *tensor.Tensor) []*tensor.Tens
 //
 // So all ranks must call the same collectives in the same order, and all must run Backward.
 // Backward goes from the last op to the first, so its collectives are in the same order on all
-// ranks too. Either the x of all ranks require a gradient or none does. A mixture is an [Error] of
-// the kind [ErrMismatch]. If a rank's loss does not depend on a result, its Backward skips that
-// gradient. The other ranks then wait until they get [ErrLeft] or [ErrTimeout]. To avoid this,
-// multiply the result by 0 and add it to the loss.
+// ranks too. Either the x of all ranks require a gradient or none does. Otherwise the call fails
+// with an [Error] of the kind [ErrMismatch]. If a rank's loss does not depend on a result, its
+// Backward skips that gradient. The other ranks then wait until they get [ErrLeft] or [ErrTimeout].
+// To avoid this, multiply the result by 0 and add it to the loss.
 func AllReduce(g *Group, x *tensor.Tensor, c Combine) *tensor.Tensor {
 	const name = "all reduce"
 	g.linear(name, c)
@@ -61,9 +61,8 @@ func allReduce(g *Group, name, of string, x *tensor.Tensor, c Combine) *tensor.T
 }
 
 // AllGather returns all ranks' x, each of shape [n, …], concatenated to the shape [World·n, …]. If
-// each x is a scalar, the result has the shape [World]. The result of each rank has a gradient.
-// From each of these gradients, x gets the part that belongs to it, and the gradient of x is the
-// sum of these parts. See [AllReduce].
+// each x is a scalar, the result has the shape [World]. The gradient of x is a sum over the ranks:
+// from the gradient of each rank's result, it takes the part that belongs to x. See [AllReduce].
 func AllGather(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	if x.Rank() == 0 {
 		x = x.Reshape(1)
@@ -135,8 +134,8 @@ func reduceTo(g *Group, x *tensor.Tensor, root int) *tensor.Tensor {
 }
 
 // AllToAll divides x, of shape [World·n, …], into World parts, and sends part p to rank p. It
-// returns the parts that it receives, in the order of ranks. In the gradient, each part goes back
-// to the rank that sent it. See [AllReduce].
+// returns the parts that it receives, in the order of ranks. In the backward pass, the gradient of
+// each part goes back to the rank that sent the part. See [AllReduce].
 func AllToAll(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	const name = "all to all"
 	g.parts(name, x)
@@ -150,15 +149,15 @@ func AllToAll(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	}, x)
 }
 
-// linear panics for combinations other than Sum and Mean. Only for these two the gradient is the
-// same kind of collective.
+// linear panics for combinations other than Sum and Mean, because only their gradient is a
+// collective of the same kind.
 func (g *Group) linear(op string, c Combine) {
 	if c != Sum && c != Mean {
 		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("there is no gradient of a %v over ranks; Sum and Mean have one", c)))
 	}
 }
 
-// parts returns the shape of this rank's part of x, when the ranks divide dimension 0.
+// parts returns the shape of this rank's part of x, which the ranks divide along dimension 0.
 func (g *Group) parts(op string, x *tensor.Tensor) []int {
 	if x.Rank() == 0 || x.Dim(0)%g.World() != 0 {
 		panic(g.misuse(op, tensor.ErrShape, fmt.Sprintf("the first dimension of shape %v cannot be divided among %d ranks", x.Shape(), g.World())))

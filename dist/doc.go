@@ -11,7 +11,7 @@
 //	})
 //
 // There is one process, with one log, and Ctrl-C ends it. Nothing is pickled, and no launcher is
-// needed. The devices are GPUs, or shares of the CPU: Devices("cpu", "cpu") gives cpu:0 and cpu:1.
+// needed. The devices are GPUs, or ranks of the CPU: Devices("cpu", "cpu") gives cpu:0 and cpu:1.
 //
 // A program chooses among four ways:
 //
@@ -19,15 +19,15 @@
 //   - [NewZeRO] also divides the optimizer's state among the ranks.
 //   - [DataParallel] spreads each batch of a program for one device, without ranks.
 //   - Collectives, such as [Group.AllReduce] and [AllGather], are for custom training loops. The
-//     functions, such as [AllGather], have gradients.
+//     functions, such as [AllGather], have gradients; the methods work in place and have none.
 //
 // The contract:
 //
 //   - All ranks call the collectives of a group in the same order, with operands that fit. A
 //     mismatch is an *[Error] that names both ranks and both lines of the program.
-//   - A collective returns immediately. An op that needs its result waits for the other ranks by
-//     itself; on devices with streams, the device waits. Tensors may be freed before the collective
-//     has run.
+//   - A collective returns immediately. An op that needs its result waits automatically. On devices
+//     with streams, the device waits, not the host. Tensors may be freed before the collective has
+//     run.
 //   - The same run gives the same bits, because a collective combines the ranks in their order.
 //   - When one rank fails, the run ends on all ranks. [Run] returns one error, a *[RankError],
 //     which names the rank. If a rank does not call a collective within [Timeout], the run ends,

@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestMessagesInTurn: a rank passes on the tensor that it has received. It does not pass on the
-// next message, although that message may be sent before.
+// TestMessagesInTurn checks that a rank passes on the tensor that it has received, and not the next
+// message, which may already have been sent.
 func TestMessagesInTurn(t *testing.T) {
 	forEach(t, []int{3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -38,8 +38,8 @@ func TestMessagesInTurn(t *testing.T) {
 	})
 }
 
-// TestJoinedRankIsMissed: if a collective needs a rank that has no data, the run ends, and the
-// error says so.
+// TestJoinedRankIsMissed checks that the run ends if a collective needs a rank that has no data,
+// and that the error says so.
 func TestJoinedRankIsMissed(t *testing.T) {
 	for name, f := range map[string]func(g *Group, x *tensor.Tensor){
 		"receive":   func(g *Group, x *tensor.Tensor) { g.Recv(x, 0).Wait() },
@@ -69,7 +69,7 @@ func TestJoinedRankIsMissed(t *testing.T) {
 	}
 }
 
-// TestCancelledAtTheEnd: if the context ends while the ranks return, the process does not end.
+// TestCancelledAtTheEnd cancels the context while the ranks return: the process must not end.
 func TestCancelledAtTheEnd(t *testing.T) {
 	for range 300 {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -80,8 +80,7 @@ func TestCancelledAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestPinnedMemory: a collective waits for a pending copy from a GPU, also if the copy's target is
-// host memory.
+// TestPinnedMemory checks that a collective waits for a pending copy from a GPU to host memory.
 func TestPinnedMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -100,7 +99,7 @@ func TestPinnedMemory(t *testing.T) {
 	})
 }
 
-// TestNoWeight: weights that are all 0 give an error on every kind of device.
+// TestNoWeight checks that weights that are all 0 give an error on every kind of device.
 func TestNoWeight(t *testing.T) {
 	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		err := Run(context.Background(), l, func(_ context.Context, g *Group) error {
@@ -119,8 +118,8 @@ func TestNoWeight(t *testing.T) {
 	})
 }
 
-// TestNoMember: every method of a nil Group panics, and the error says that the rank is not in the
-// group.
+// TestNoMember checks that every method of a nil Group panics, with an error that says that the
+// rank is not in the group.
 func TestNoMember(t *testing.T) {
 	var g *Group
 	for name, f := range map[string]func(){
@@ -136,8 +135,8 @@ func TestNoMember(t *testing.T) {
 	}
 }
 
-// TestWorkersComeBack: a rank that runs alone gets all workers, even if it had only a part in an
-// earlier run.
+// TestWorkersComeBack checks that a rank that runs alone gets all workers, even if it had only a
+// share of them in an earlier run.
 func TestWorkersComeBack(t *testing.T) {
 	for _, names := range [][]string{{"cpu", "cpu", "cpu", "cpu"}, {"cpu"}} {
 		run(t, Devices(names...), func(*Group) {})
@@ -151,8 +150,8 @@ func TestWorkersComeBack(t *testing.T) {
 	}
 }
 
-// TestStreamsAreUrgent: a group's streams have a higher priority than a rank's own work, because
-// other ranks wait for the group's work.
+// TestStreamsAreUrgent checks that a group's streams have a higher priority than a rank's own
+// streams, because other ranks wait for the group's work.
 func TestStreamsAreUrgent(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	err := bounded(t, l, 0, func(_ context.Context, g *Group) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestCancelled: a cancelled run returns the cause, whether ranks wait or compute. The test repeats
-// runs, because a rank may report the cause before Run sees the cancellation.
+// TestCancelled checks that a cancelled run returns the cause, whether ranks wait or compute. It
+// repeats runs, because a rank may report the cause before Run notices the cancellation.
 func TestCancelled(t *testing.T) {
 	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		for i := range 50 {
@@ -41,8 +41,8 @@ func TestCancelled(t *testing.T) {
 	})
 }
 
-// TestLeftBehind: a rank that never calls a collective is abandoned, and the error contains its
-// stack.
+// TestLeftBehind checks that a rank that never calls a collective is abandoned, and that the error
+// contains its stack.
 func TestLeftBehind(t *testing.T) {
 	l := Devices("cpu", "cpu")
 	release, gone := make(chan struct{}), make(chan struct{})
@@ -68,8 +68,8 @@ func TestLeftBehind(t *testing.T) {
 
 func hearsNothing(release chan struct{}) { <-release }
 
-// TestRunsWithinRuns: a run inside a rank of another run, and two runs at the same time, do not
-// affect each other.
+// TestRunsWithinRuns checks that a run inside a rank of another run, and two simultaneous runs, do
+// not affect each other.
 func TestRunsWithinRuns(t *testing.T) {
 	sum := func(g *Group) float64 {
 		x := ones(g, 3).MulScalar(float64(g.Rank() + 1))
@@ -83,7 +83,7 @@ func TestRunsWithinRuns(t *testing.T) {
 				if got := sum(g); got != 9 {
 					t.Errorf("the outer run sums to %v", got)
 				}
-				if g.Rank() == 1 { // rank 1 ends last, so the other rank waits for it
+				if g.Rank() == 1 { // rank 1 ends last, so rank 0 waits for it
 					run(t, inner[kind+"×3"], func(g *Group) {
 						if got := sum(g); got != 18 {
 							t.Errorf("the inner run sums to %v", got)
@@ -122,7 +122,7 @@ func TestRunsWithinRuns(t *testing.T) {
 	}
 }
 
-// TestRefusedRuns: Run returns an error for invalid arguments before any rank starts.
+// TestRefusedRuns checks that Run returns an error for invalid arguments before any rank starts.
 func TestRefusedRuns(t *testing.T) {
 	cpu0, err := device.Open("cpu:0")
 	if err != nil {

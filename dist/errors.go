@@ -12,7 +12,7 @@ var (
 	ErrTimeout  = errors.New("a rank does not come")
 	ErrLeft     = errors.New("a rank has returned")
 	// ErrAborted means that the run has ended, usually because another rank failed. Run then
-	// returns the failure of that rank.
+	// returns the error of that rank.
 	ErrAborted = errors.New("the run has ended")
 	ErrMember  = errors.New("this rank is not in the group")
 )
@@ -59,7 +59,7 @@ func (e *Error) Unwrap() error { return e.Err }
 func (e *Error) Raised() {}
 
 // RankError is the failure that ended a [Run]. If several ranks fail, it is the first failure that
-// no other rank's failure caused.
+// is not a consequence of another rank's failure.
 type RankError struct {
 	Rank, World int
 	Device      string

@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A step of two GPUs is recorded once, and one launch replays it on both. The GPUs are emulated.
+// A step of two GPUs is recorded once, and then one launch replays it on both. The GPUs are
+// emulated.
 func ExampleGroup_Capture() {
 	gpus, err := cuda.Emulate("emulate:2,mem=64MiB")
 	if err != nil {

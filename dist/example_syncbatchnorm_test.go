@@ -15,7 +15,7 @@ func ExampleConvertSyncBatchNorm() {
 		g.Do(func(s *tensor.Scope) {
 			model := nn.NewSequential(nn.NewBatchNorm1d(1, nn.In(s)), &nn.Tanh{})
 			dist.ConvertSyncBatchNorm(model, g)
-			// the rows are 0 and 10, so the mean is 5
+			// the values are 0 and 10, so the mean is 5
 			y := model.Forward(s.Full(float64(10*g.Rank()), 1, 1))
 			for r, v := range dist.Exchange(g, y.Item()) {
 				if g.Rank() == 0 {

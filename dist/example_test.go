@@ -18,7 +18,7 @@ func Example() {
 		opt := optim.NewAdam(nn.Parameters(model), optim.AdamConfig{LR: 0.05})
 		for range 300 {
 			g.Do(func(s *tensor.Scope) {
-				x := s.Randn(16, 2) // each rank draws other numbers
+				x := s.Randn(16, 2) // each rank draws different numbers
 				nn.MSE(model.Forward(x), x.Sum(1, tensor.KeepDim)).Backward()
 				opt.Step() // gradients are the mean over the ranks
 				opt.ZeroGrad()

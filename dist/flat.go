@@ -6,19 +6,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// flat is one tensor with room for several tensors of one type. One collective moves them all.
+// flat is one tensor that holds several tensors of the same type, so that one collective moves them
+// all.
 type flat struct {
-	buffer  *tensor.Tensor // the elements of all tensors, in one dimension
+	buffer  *tensor.Tensor // a one-dimensional tensor that holds the elements of all tensors
 	offsets []int          // offset of each tensor
 	dims    [][]int
-	slots   *tensor.Tensor // an empty list: a program that copies has no scalar operands
+	slots   *tensor.Tensor // the scalar operands of a copy: none
 }
 
 // aligned is the alignment of tensors in bytes, so that kernels can use wide loads.
 const aligned = 64
 
-// newFlat allocates room on a device for tensors of type typ. Their shapes are the shapes of the
-// listed tensors.
+// newFlat allocates a flat of type typ on a device, for tensors with the shapes of the listed
+// tensors.
 func newFlat(dev device.Device, typ dtype.Type, like []*tensor.Tensor) *flat {
 	f := &flat{}
 	n, unit := 0, aligned/typ.Size()
@@ -33,7 +34,7 @@ func newFlat(dev device.Device, typ dtype.Type, like []*tensor.Tensor) *flat {
 	return f
 }
 
-// view returns a handle on the memory for tensor i, in the tensor's shape.
+// view returns a handle on the memory of tensor i, with the tensor's shape.
 func (f *flat) view(i int) *tensor.Tensor {
 	n := 1
 	for _, d := range f.dims[i] {
@@ -47,8 +48,8 @@ func (f *flat) view(i int) *tensor.Tensor {
 	return x
 }
 
-// pack copies the tensors of a list into the flat, and skips those that are nil. unpack copies them
-// back. Each copy of a list is one launch if the device supports that. If a capture records the
+// pack copies the tensors of a list into the flat; unpack copies them back. Both skip nil tensors.
+// The copy of a whole list is one launch if the device supports that. If a capture records the
 // launch, s is the scope of the capture. Otherwise s is nil.
 func (f *flat) pack(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, true) }
 
@@ -83,9 +84,9 @@ func (f *flat) free() {
 	f.slots.Free()
 }
 
-// packs divides a list of tensors into groups of neighbours of one type. firstLimit is the limit of
-// the first group in bytes, and laterLimit is that of each later group. A tensor above the limit is
-// a group by itself.
+// packs divides a list of tensors into groups of neighbours of the same type. The first group has
+// at most firstLimit bytes, and each later group at most laterLimit bytes. A tensor above the limit
+// forms its own group.
 func packs(list []*tensor.Tensor, firstLimit, laterLimit int) (groups [][]int) {
 	bytes, limit := 0, firstLimit
 	for i, t := range list {

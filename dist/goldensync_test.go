@@ -26,8 +26,8 @@ func goldenOperand(s *tensor.Scope, o golden.Operand) *tensor.Tensor {
 	return x
 }
 
-// TestSyncBatchNormGolden uses batches that PyTorch normalised as a whole, and divides them among
-// ranks. The ranks' combined results, gradients and running statistics must equal PyTorch's.
+// TestSyncBatchNormGolden divides batches among ranks. PyTorch has normalised each batch as a
+// whole. The ranks' combined results, gradients and running statistics must equal PyTorch's.
 func TestSyncBatchNormGolden(t *testing.T) {
 	f, err := golden.Open("../tensor/optest/testdata/norms.safetensors.gz")
 	if err != nil {

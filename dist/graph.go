@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Graph is a captured step of all ranks: see [Group.Capture]. Each rank has its own Graph value for
-// it. Like a Group, the value belongs to its rank.
+// Graph is a captured step of all ranks: see [Group.Capture]. Each rank has its own Graph value,
+// which only that rank may use.
 type Graph struct {
 	g      *Group
 	shared *sharedGraph
@@ -25,9 +25,9 @@ type sharedGraph struct {
 }
 
 // Replay queues the recorded step of all ranks as one launch, and returns when it is queued. All
-// ranks call Replay, and the last call launches. An error of the device or of a hook is returned on
-// every rank, as [tensor.Graph.Replay] returns it. After an error nothing is queued, unless the
-// error says otherwise.
+// ranks call Replay, and the last call launches. If the device or a hook fails, every rank gets the
+// error that [tensor.Graph.Replay] returns. After an error nothing is queued, unless the error says
+// otherwise.
 func (x *Graph) Replay() error {
 	type ask struct {
 		of     *sharedGraph

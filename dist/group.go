@@ -15,12 +15,12 @@ type Group struct {
 	rank int
 	gen  *tensor.Generator
 
-	clones   []*Group // groups of the reducers
+	clones   []*Group // groups that reducers have made from this one
 	reducers []*Reducer
-	gone     error // the error with which this rank last made a step void
+	gone     error // the error of this rank in the last step that it made void
 }
 
-// Rank returns this rank's number in the group, from 0 on.
+// Rank returns this rank's number in the group, counted from 0.
 func (g *Group) Rank() int {
 	g.member("rank")
 	return g.rank
@@ -56,8 +56,8 @@ func (g *Group) Backend() string {
 	return g.core.comm.Name()
 }
 
-// Options returns the options of this rank's scopes: its device and its generator. They are for
-// scopes that other packages open, such as the scopes of data.Loader.Steps.
+// Options returns the options of this rank's scopes: its device and its generator. Use them for
+// scopes that other packages open, such as data.Loader.Steps.
 func (g *Group) Options() []tensor.Option {
 	return []tensor.Option{tensor.On(g.Device()), tensor.WithGenerator(g.gen)}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// connect returns the communicator for the ranks' devices: the library NCCL if there is one, else
-// copies and kernels of this library.
+// connect returns the communicator for the ranks' devices. It uses NCCL if the library is found,
+// else copies and kernels of this library.
 func (w *world) connect(devices []device.Device) (device.Communicator, error) {
 	if c, ok := devices[0].(device.Connector); ok && !w.composed && len(devices) > 1 {
 		comm, err := c.Connect(devices)
@@ -26,8 +26,8 @@ func (w *world) connect(devices []device.Device) (device.Communicator, error) {
 	return newInProcess(devices), nil
 }
 
-// preferred is a communicator that uses a library such as NCCL. For collectives that the library
-// does not support, it uses copies and kernels.
+// preferred is a communicator that uses a library such as NCCL. If the library does not support a
+// collective, it uses copies and kernels of its own.
 type preferred struct {
 	device.Communicator
 	rest *inProcess
@@ -48,10 +48,10 @@ func (p *preferred) Collect(streams []device.Stream, c *device.Collective) error
 
 func (p *preferred) Close() error { return errors.Join(p.Communicator.Close(), p.rest.Close()) }
 
-// inProcess moves data between devices of one process. It uses host memory, or copies from device
-// to device. Each rank combines one part of the elements, in the order of ranks, and copies it to
-// the other ranks. So, for W ranks and operands of n bytes, each link carries 2·n·(W-1)/W bytes, as
-// in a ring.
+// inProcess moves data between devices of one process. If the host can access the memory, it works
+// there. Otherwise it copies from device to device. Each rank combines one part of the elements, in
+// the order of ranks, and copies it to the other ranks. So, for W ranks and operands of n bytes,
+// each link carries 2·n·(W-1)/W bytes, as in a ring.
 type inProcess struct {
 	devices []device.Device
 	host    device.Device // the CPU, which does the work of all ranks; nil if the ranks do not use host memory
@@ -69,10 +69,10 @@ func newInProcess(devices []device.Device) *inProcess {
 // Name returns "in-process".
 func (*inProcess) Name() string { return "in-process" }
 
-// Abort does nothing: no device waits for work that is not queued.
+// Abort does nothing, because no device waits for work that is not queued.
 func (*inProcess) Abort() error { return nil }
 
-// Close frees the staging memory for other ranks' parts.
+// Close frees the staging memory.
 func (c *inProcess) Close() error {
 	for i, b := range c.room {
 		if b != nil {
@@ -102,18 +102,18 @@ func (c *inProcess) Collect(streams []device.Stream, op *device.Collective) erro
 	} else if err := c.moves(op, t.copy, t.clear); err != nil {
 		return err
 	}
-	return t.meet() // later work may change memory that other ranks still read
+	return t.meet() // wait, because later work may change memory that other ranks still read
 }
 
-// move is a copy of one part from one rank's operand to another's.
+// move is a copy of a part, from one rank's operand to another rank's operand.
 type move struct {
 	dstView, srcView            device.View
 	dst, src                    int // ranks
 	dstOffset, srcOffset, bytes int // in bytes
 }
 
-// moves calls f for each copy of a collective that combines nothing. It calls clear for each part
-// whose source rank has no operand.
+// moves lists the copies of a collective that only moves data, and calls f for each. If the source
+// rank of a part has no operand, it calls clear for the part instead.
 func (c *inProcess) moves(op *device.Collective, f func(m move) error, clear func(dst int, part device.View) error) error {
 	world := len(op.Outs)
 	for dst := range world {
@@ -151,8 +151,8 @@ func (c *inProcess) moves(op *device.Collective, f func(m move) error, clear fun
 	return nil
 }
 
-// inMemory runs a collective on host memory, with all of the CPU's workers. In a capture it runs on
-// the stream of the first rank, which is recorded.
+// inMemory runs a collective on operands in host memory, with all workers of the CPU. In a capture
+// it runs on the recorded stream of the first rank.
 func (c *inProcess) inMemory(streams []device.Stream, op *device.Collective) error {
 	host, on := c.host, device.Stream(nil)
 	if s, ok := streams[0].(device.RecordingStream); ok && s.Recording() {
@@ -215,24 +215,23 @@ func (c *inProcess) inMemory(streams []device.Stream, op *device.Collective) err
 	return combine(host, on, op.Combine, weights, flat, ins)
 }
 
-// zero fills a view with zeros.
 func zero(d device.Device, s device.Stream, v device.View) error {
 	p := expr.MustLower([]*expr.Expr{expr.C(0)}, []dtype.Type{v.Type}, nil, -1)
 	return device.Run(d, s, &device.Map{Program: p, Outs: []device.View{v}})
 }
 
-// slice returns n neighbouring elements of a contiguous view, as a view of rank 1. The argument
-// start is the index of the first element.
+// slice returns n neighbouring elements of a contiguous view, from index start on, as a view of
+// rank 1.
 func slice(v device.View, start, n int) device.View {
 	l := shape.Dense(shape.Of(n))
 	l.Offset = v.Offset + start
 	return device.View{Buf: v.Buf, Type: v.Type, Layout: l}
 }
 
-// errNoGiver is the error if the weights of all ranks are 0.
+// errNoGiver is the error of a collective in which all weights are 0.
 var errNoGiver = errors.New("no rank gives anything: all weights are 0")
 
-// combination identifies a program that combines ranks.
+// combination is the key of a program that combines elements of several ranks.
 type combination struct {
 	how      device.Combine
 	weighted bool
@@ -243,8 +242,8 @@ type combination struct {
 
 var programs sync.Map // maps combination to *expr.Program
 
-// program returns the program that combines elements in the order of ranks. Elements of 16-bit
-// float types are combined in float32.
+// program returns the program that combines elements in the order of ranks, 16-bit floats in
+// float32.
 func (c combination) program() *expr.Program {
 	if p, ok := programs.Load(c); ok {
 		return p.(*expr.Program)
@@ -289,10 +288,9 @@ func summing(t dtype.Type, n int) *expr.Program {
 	return combination{how: Sum, typ: t, ins: n, outs: 1}.program()
 }
 
-// copying returns the program that copies elements.
 func copying(t dtype.Type) *expr.Program { return summing(t, 1) }
 
-// combine combines the elements of ins and stores the result in each view of outs, on one device.
+// combine combines the elements of ins on one device, and stores the result in each view of outs.
 func combine(d device.Device, s device.Stream, how device.Combine, weights []float64, outs, ins []device.View) error {
 	if len(outs) == 0 || outs[0].Size() == 0 {
 		return nil

@@ -13,7 +13,7 @@ import (
 // data. Join returns when f has returned on all ranks. Then all ranks get the [DDP] models of the
 // rank whose f returned last.
 //
-// Meanwhile the group may also call gathers, in which ranks without data contribute zeros. If a
+// Ranks with data may also call gathers, in which ranks without data contribute zeros. If a
 // collective needs data from a rank without data (Broadcast or Scatter from it, Send, Recv), it
 // fails with an *[Error] of the kind [ErrLeft].
 func (g *Group) Join(f func()) {
@@ -38,17 +38,16 @@ func (g *Group) Join(f func()) {
 	}
 }
 
-// drain is the period in which some ranks have no data. It begins when the first rank has no more
-// data.
+// drain is the time from the moment when the first rank has no more data until no rank has data.
 type drain struct {
-	done chan struct{} // channel that closes when no rank has data
+	done chan struct{} // closed when no rank has data any more
 	last int           // the rank whose f was the last to return
 }
 
 // leaving notes that a rank's f has returned. It must be called before the rank retires from any
-// core. Once the rank has retired from one core, the other ranks may reduce there without it. They
-// may even return from their f before this rank has retired from all cores, and the last to return
-// must be noted last.
+// core. After the rank has retired from a core, the other ranks may reduce there without it, and
+// may even return before the rank has retired from all cores. The rank that returns last must also
+// be noted last.
 func (c *core) leaving(rank int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,8 +62,8 @@ func (c *core) currentDrain() *drain {
 	return c.drain
 }
 
-// retire notes that a rank has no more data, and releases the calls that wait for this rank. When
-// no rank has data any more, it resets all cores.
+// retire notes that a rank has no more data, and releases the calls that wait for this rank. If it
+// was the last rank with data, retire resets all cores.
 func (c *core) retire(rank int, cores []*core) *drain {
 	c.mu.Lock()
 	at := c.currentDrain()
@@ -96,7 +95,7 @@ func (c *core) retire(rank int, cores []*core) *drain {
 	return at
 }
 
-// ended waits for the end of a drain, and returns the rank that had data last.
+// ended waits for the end of the drain and returns the last rank that had data.
 func (c *core) ended(at *drain, k *call) int {
 	select {
 	case <-at.done:
@@ -106,8 +105,7 @@ func (c *core) ended(at *drain, k *call) int {
 	}
 }
 
-// rejoin copies the model and the order of buckets of one rank to all ranks. The argument is the
-// number of that rank.
+// rejoin copies the model and the order of buckets from rank last to all ranks.
 func (r *Reducer) rejoin(last int) {
 	if r.g.World() == 1 {
 		return
@@ -128,8 +126,7 @@ func (r *Reducer) rejoin(last int) {
 	r.spread(last)
 }
 
-// gives returns an error if a rank without data is the root of a collective that needs the root's
-// data.
+// gives returns an error if the collective needs the root's data but the root has no data any more.
 func (c *core) gives(sl *slot, op *device.Collective) error {
 	for r, k := range sl.calls {
 		if k != nil || !c.participates(sl, r) && sl.key.message {

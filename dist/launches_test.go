@@ -43,9 +43,8 @@ func counted(t *testing.T, f func()) map[device.Device]int {
 	return l.counts
 }
 
-// TestLaunches: with one rank, a step has as many launches as in a loop without package dist. With
-// several ranks there is one more copy for each bucket, and there are the launches of the sum over
-// ranks.
+// TestLaunches counts launches. With one rank, a step must have as many launches as without package
+// dist. With several ranks, each bucket needs one more copy and the launches of the sum over ranks.
 func TestLaunches(t *testing.T) {
 	step := func(s *tensor.Scope, m nn.Module, opt optim.Optimizer, rank, n int) {
 		x, y := batch(s, dtype.F32, 0, rank*n, (rank+1)*n)

@@ -33,8 +33,8 @@ func (r *Reducer) Reserve() {
 			least[b.flat.buffer.Type()] = b
 		}
 	}
-	// Averaging uses another kernel if ranks without samples are left out. So average also with a
-	// weight of 0 on some ranks, for each number of such ranks.
+	// If ranks without samples are left out, averaging uses another kernel, which depends on their
+	// number. So also average with weights of 0, for each number of such ranks.
 	for _, b := range r.buckets {
 		if least[b.flat.buffer.Type()] != b {
 			continue
@@ -50,10 +50,9 @@ func (r *Reducer) Reserve() {
 	r.g.exchange("reserve", nil, nil)
 }
 
-// Once runs f, which contains one Backward that averages. If f did not run Backward, Once takes
-// part in the averaging in its place, without a gradient, so that no other rank waits for this
-// rank. If f panicked with an error of the library, Once makes the step void, as [Reducer.Void]
-// does.
+// Once runs f, which should contain one Backward that averages. If f does not run Backward, Once
+// takes part in the averaging without a gradient, so that no other rank waits for this rank. If f
+// panics with an error of the library, Once makes the step void, as [Reducer.Void] does.
 func (r *Reducer) Once(f func()) {
 	if r.g.World() == 1 {
 		f()

@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestOnce makes some ranks fail, or compute nothing, where other ranks compute gradients. No rank
-// waits forever, and a rank without samples gets the average of the other ranks' gradients.
+// TestOnce makes some ranks fail, or compute nothing, while other ranks compute gradients. No rank
+// may wait forever, and a rank without samples must get the average of the other ranks' gradients.
 func TestOnce(t *testing.T) {
 	forEach(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
 		broken := tensor.NewError("test", device.ErrOutOfMemory, "no memory")
@@ -85,7 +85,6 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// TestSpread copies parameters, buffers, or both from one rank to all.
 func TestSpread(t *testing.T) {
 	forEach(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
 		for _, what := range [][2]bool{{true, false}, {false, true}, {true, true}} {
@@ -112,8 +111,8 @@ func TestSpread(t *testing.T) {
 	})
 }
 
-// TestReserved runs a step whose memory was reserved, and makes each request for memory fail in
-// turn. No rank waits forever, and ranks whose requests succeed have enough memory.
+// TestReserved runs a step whose memory was reserved, and makes each allocation fail in turn. No
+// rank may wait forever. A rank whose allocations succeed must have enough memory for the step.
 func TestReserved(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:2,mem=16MiB,segment=1KiB")
 	if err != nil {

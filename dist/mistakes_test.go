@@ -16,12 +16,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// mistake is a mistake that a program can make. The run must end soon. The error must say what went
-// wrong, on which rank, and at which line of the program, which is this file.
+// mistake is a mistake of a program. The run must end soon, and its error must say what went wrong,
+// on which rank, and at which line of this file.
 type mistake struct {
 	name  string
 	kind  error // the kind of error
-	rank  int   // the rank that the error names: see anyRank and noRank
+	rank  int   // rank that the error must name, or anyRank or noRank
 	words []string
 	f     func(m *marks, ctx context.Context, g *Group) error
 	world int // number of ranks, 0 means 2
@@ -29,17 +29,17 @@ type mistake struct {
 }
 
 const (
-	anyRank = -1 - iota // the error names the rank whose error came first, which may be any rank
+	anyRank = -1 - iota // the error names the rank that failed first, which may be any rank
 	noRank              // the error names no rank
 )
 
-// marks holds the lines that an error must name.
+// marks holds the line numbers that an error must name.
 type marks struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-// markLine calls f and marks the line of its own call. f must be on the same line.
+// markLine records the line of its own call, and calls f, which must be on the same line.
 func (m *marks) markLine(f func()) {
 	_, file, line, _ := runtime.Caller(1)
 	m.mu.Lock()
@@ -50,18 +50,17 @@ func (m *marks) markLine(f func()) {
 
 var errOwn = errors.New("an error of the program's own")
 
-// sleepsTooLong blocks until the run has ended.
 func sleepsTooLong(ctx context.Context) { <-ctx.Done() }
 
 // ones returns n ones on the rank's device.
 func ones(g *Group, n int) *tensor.Tensor { return tensor.Root().On(g.Device()).Ones(n) }
 
-// averaged returns this rank's model, with DDP.
+// averaged returns a new model for this rank, with DDP.
 func averaged(g *Group, opts ...DDPOption) *nn.Sequential {
 	return DDP(nn.To(mlp(dtype.F32), g.Device()), g, opts...)
 }
 
-// stepped runs a forward and a backward pass of a model.
+// stepped runs the forward and the backward pass of a model.
 func stepped(g *Group, m *nn.Sequential) {
 	g.Do(func(s *tensor.Scope) {
 		x, y := batch(s, dtype.F32, 0, g.Rank()*3, g.Rank()*3+3)
@@ -509,8 +508,8 @@ func bounded(t *testing.T, l DeviceList, timeout time.Duration, f func(ctx conte
 	return err
 }
 
-// TestMistakes plants one mistake in each run. All runs use the same devices, because a run that
-// failed must leave them usable.
+// TestMistakes plants one mistake in each run. All runs share the devices, because a failed run
+// must leave them usable.
 func TestMistakes(t *testing.T) {
 	all := lists(t, 2, 3)
 	for part, list := range map[string][]mistake{"calls": mistakesOfCalls, "ranks": mistakesOfRanks, "models": mistakesOfModels} {

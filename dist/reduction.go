@@ -10,13 +10,14 @@ import (
 // bucket is a group of parameters whose gradients are reduced together.
 type bucket struct {
 	flat   *flat
-	leaves []int // indexes of the reducer's leaves
-	// views of flat that hold the leaves' gradients; nil where a gradient is no view yet
+	leaves []int // indices of the leaves in this bucket
+	// views of the flat buffer that hold the leaves' gradients; nil if the gradient is not a view
+	// yet
 	views []*tensor.Tensor
 	name  string
 }
 
-// arrange makes buckets of the leaves in the given order. If memory is exhausted, the reducer has
+// arrange puts the leaves into buckets, in the given order. If memory is exhausted, the reducer has
 // no buckets until a later call succeeds.
 func (r *Reducer) arrange(order []int) {
 	for _, b := range r.buckets {
@@ -48,7 +49,7 @@ func (r *Reducer) arrange(order []int) {
 	r.buckets, r.home = made, home
 }
 
-// newFlat allocates a flat for tensors of the model.
+// newFlat allocates a flat for the given tensors of the model.
 func (r *Reducer) newFlat(like []*tensor.Tensor) *flat {
 	f := newFlat(r.g.Device(), like[0].Type(), like)
 	if t := r.g.capture(); t != nil {
@@ -61,11 +62,12 @@ func (r *Reducer) newFlat(like []*tensor.Tensor) *flat {
 type reduction struct {
 	r       *Reducer
 	reached []bool
-	left    []int // how many gradients of each bucket are not ready yet
+	left    []int // number of gradients of each bucket that are not ready yet
 	next    int   // index of the first bucket whose reduction has not begun
 	finish  []func()
 	order   []int
-	kept    map[int]*tensor.Tensor // copies of gradients of the leaves that perhaps no rank reaches
+	// copies of old gradients, of leaves that no rank may reach in this run
+	kept map[int]*tensor.Tensor
 }
 
 // Begin starts the reduction of a run: see [tensor.BackwardWatcher].
@@ -98,8 +100,8 @@ func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
 	return n
 }
 
-// attempt calls f. If f panics with an error of the library, it makes the step void on all ranks
-// and repeats the panic.
+// attempt calls f. If f panics with an error of the library, attempt makes the step void on all
+// ranks and panics again.
 func (r *Reducer) attempt(f func()) {
 	if err := tensor.Try(f); err != nil {
 		r.group.void(err)
@@ -107,10 +109,10 @@ func (r *Reducer) attempt(f func()) {
 	}
 }
 
-// Ready notes that the gradient of leaf i is ready, and reduces the next buckets if they are full.
+// Ready notes that the gradient of leaf i is ready, and reduces the next buckets that are full.
 func (n *reduction) Ready(i int) { n.came(i) }
 
-// Missed notes that leaf i got no gradient, and reduces the next buckets if they are full.
+// Missed notes that leaf i gets no gradient, and reduces the next buckets that are full.
 func (n *reduction) Missed(i int) {
 	n.reached[i] = false
 	n.came(i)
@@ -150,8 +152,8 @@ func (n *reduction) launch() {
 	}
 }
 
-// fill copies the gradients into a bucket, and makes them views of the bucket. scope is the scope
-// of a capture, nil if there is none.
+// fill copies the gradients into a bucket and makes them views of the bucket. The argument scope is
+// the scope of a capture, or nil.
 func (n *reduction) fill(b *bucket, scope *tensor.Scope) {
 	r := n.r
 	from := make([]*tensor.Tensor, len(b.leaves))
@@ -181,9 +183,9 @@ func (n *reduction) fill(b *bucket, scope *tensor.Scope) {
 	}
 }
 
-// saveGrad copies a gradient that is already in the bucket, if this rank's run adds nothing to it.
-// If no rank adds to it, the copy is restored later: the mean of equal numbers may differ from them
-// in the last bit.
+// saveGrad copies a gradient that is already in the bucket and to which this rank's run adds
+// nothing. If no rank adds to it, the copy is restored later, because the mean of equal numbers has
+// rounding errors.
 func (n *reduction) saveGrad(i int, g *tensor.Tensor) {
 	if n.kept == nil {
 		n.kept = map[int]*tensor.Tensor{}
@@ -191,7 +193,7 @@ func (n *reduction) saveGrad(i int, g *tensor.Tensor) {
 	n.kept[i] = g.Detach().Clone()
 }
 
-// hasGrad reports whether this rank has a gradient for a leaf that has not been averaged yet.
+// hasGrad reports whether this rank has a gradient of leaf i that has not been averaged yet.
 func (n *reduction) hasGrad(i int) bool { return n.reached[i] || n.r.unsynced[i] }
 
 // status is what a rank tells the other ranks at the end of a run of Backward.
@@ -227,8 +229,8 @@ func (n *reduction) End(failed error) {
 	}
 }
 
-// agree waits for all ranks. It returns the lowest rank that has data, and whether any rank reached
-// the leaf, for each leaf.
+// agree waits for all ranks. It returns the lowest rank that has data, and for each leaf whether
+// any rank reached it.
 func (n *reduction) agree() (lowest int, anywhere []bool) {
 	r := n.r
 	for n.next < len(r.buckets) {
@@ -247,7 +249,7 @@ func (n *reduction) agree() (lowest int, anywhere []bool) {
 	lowest, anywhere = -1, make([]bool, len(r.leaves))
 	for rank, v := range r.g.exchange("end of backward", me, nil) {
 		s, there := v.(status)
-		if !there { // the rank has no more data
+		if !there { // this rank has no more data
 			continue
 		}
 		if lowest < 0 {
@@ -263,8 +265,7 @@ func (n *reduction) agree() (lowest int, anywhere []bool) {
 	return lowest, anywhere
 }
 
-// publish gives all ranks the averaged gradients, and the buffers of one rank. The argument lowest
-// is the number of that rank.
+// publish gives all ranks the averaged gradients, and the buffers of rank lowest.
 func (n *reduction) publish(lowest int, anywhere []bool) {
 	r := n.r
 	n.share(lowest)
@@ -284,7 +285,8 @@ func (n *reduction) publish(lowest int, anywhere []bool) {
 	clear(r.unsynced)
 }
 
-// reorder makes the next run rearrange the buckets in the order in which gradients became ready.
+// reorder makes the next run of Backward use buckets in the given order, in which gradients became
+// ready.
 func (r *Reducer) reorder(order []int) {
 	order = slices.Clone(order)
 	var now []int
@@ -303,7 +305,7 @@ func (r *Reducer) reorder(order []int) {
 	r.order = order
 }
 
-// share copies the buffers of rank root to all ranks.
+// share copies the model's buffers from rank root to all ranks.
 func (n *reduction) share(root int) {
 	r := n.r
 	if len(r.bufs) == 0 || r.keepBuffers {
@@ -314,7 +316,7 @@ func (n *reduction) share(root int) {
 	}
 }
 
-// makeStatics allocates memory for the packed buffers of the model.
+// makeStatics allocates the packed form of the model's buffers.
 func (r *Reducer) makeStatics() {
 	if r.statics != nil {
 		return
@@ -326,8 +328,7 @@ func (r *Reducer) makeStatics() {
 	}
 }
 
-// Void calls [Group.Void]. If err is nil, this rank takes part in the step without a gradient
-// instead.
+// Void calls [Group.Void]. But if err is nil, this rank takes part in the step without a gradient.
 func (r *Reducer) Void(err error) {
 	switch {
 	case r.g.World() == 1:

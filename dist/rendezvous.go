@@ -17,11 +17,11 @@ import (
 )
 
 // core is the part of a group that its ranks share. Each rank counts its collectives. Calls of
-// different ranks with the same count belong to one collective, and meet in a slot. The last rank
-// that calls queues the work of all ranks. So no device ever waits for work that is not queued.
+// different ranks with the same number belong to the same collective, and meet in a slot. The last
+// rank to call queues the work of all ranks, so no device ever waits for work that is not queued.
 type core struct {
 	world   *world
-	members []int // numbers of the group's ranks in the world
+	members []int // the group's ranks, as numbers in the world
 	devices []device.Device
 	streams []device.Stream
 	comm    device.Communicator
@@ -29,9 +29,9 @@ type core struct {
 	mu    sync.Mutex
 	next  []uint64 // number of each rank's next collective
 	slots map[slotKey]*slot
-	// counts of messages sent and received so far, by sender and receiver
+	// numbers of messages sent and received so far, by sender and receiver
 	pairs   map[[2]int][2]uint64
-	joined  []bool // ranks without data, which take no part in collectives
+	joined  []bool // ranks that have no more data and take no part in collectives
 	drain   *drain
 	voided  *voided
 	steps   int // number of void steps so far
@@ -39,14 +39,14 @@ type core struct {
 	issuing bool
 }
 
-// slotKey identifies a collective. The ranks src and dst are used for messages only.
+// slotKey identifies a collective. Its fields src and dst are used only for messages.
 type slotKey struct {
 	number   uint64
 	message  bool
 	src, dst int
 }
 
-// slot is the place where the ranks' calls of one collective meet.
+// slot is where the ranks' calls of one collective meet.
 type slot struct {
 	key    slotKey
 	calls  []*call // calls by rank; nil for a rank that has not called the collective yet
@@ -56,7 +56,7 @@ type slot struct {
 	values []any      // values exchanged on the host, by rank
 	void   *StepError // set if the step is void, so the calls are dropped
 	steps  int        // number of void steps when the slot began
-	in     *capture   // capture that records the collective; nil if the collective runs eagerly
+	in     *capture   // the capture that records the collective; nil if it runs eagerly
 }
 
 // call is one rank's part in a collective.
@@ -67,10 +67,10 @@ type call struct {
 	n        int
 	pc       [24]uintptr
 	src, dst *tensor.Hold
-	inPlace  bool // src and dst are one tensor
+	inPlace  bool // whether src and dst are the same tensor
 	weight   float64
 	value    any
-	// function that the last rank to call runs; all ranks get its result
+	// function that the last rank to call runs; its result goes to all ranks
 	agree func(values []any) (any, error)
 }
 
@@ -83,11 +83,10 @@ type signature struct {
 	weighted   bool
 	root, peer int
 	typ        dtype.Type
-	part       int // number of elements of a part
+	part       int // number of elements of each part
 }
 
-// gives reports whether a rank has an output in the collective (if out is true) or an input (if out
-// is false).
+// gives reports whether a rank has an output in the collective, or an input if out is false.
 func (a signature) gives(rank int, out bool) bool {
 	c := device.Collective{Kind: a.kind, Root: a.root, Peer: a.peer}
 	if out {
@@ -119,12 +118,12 @@ func (a signature) String() string {
 	return s
 }
 
-// trace stores the call's stack, to find the line of the program.
+// trace stores the stack of the call, from which errors take the line of the program.
 func (k *call) trace() { k.n = runtime.Callers(2, k.pc[:]) }
 
 func (k *call) site() string { return callsite.First(k.pc[:k.n]) }
 
-// newCore returns the shared part of a group of these ranks of the world.
+// newCore returns the shared part of a group whose members are the given ranks of the world.
 func (w *world) newCore(members []int) (*core, error) {
 	c := &core{world: w, members: members, next: make([]uint64, len(members)), slots: map[slotKey]*slot{},
 		pairs: map[[2]int][2]uint64{}, joined: make([]bool, len(members))}
@@ -153,7 +152,7 @@ func (w *world) newCore(members []int) (*core, error) {
 	return c, nil
 }
 
-// fault returns an *Error for a rank of the group.
+// fault returns an *Error with the given rank of the group.
 func (c *core) fault(rank int, kind error, k *call, msg string) *Error {
 	e := &Error{Rank: c.members[rank], World: len(c.world.devices), Device: c.devices[rank].Name(), Msg: msg, Err: kind}
 	if k != nil {
@@ -220,8 +219,8 @@ func (c *core) call(k *call) *slot {
 	return sl
 }
 
-// key returns the key of the slot for a rank's next call. The second result is 0 for the sender of
-// a message, 1 for its receiver, and -1 for a collective that is no message. c.mu is held.
+// key returns the key of the slot for a rank's next call. For a message, side is 0 for the sender
+// and 1 for the receiver. For other collectives it is -1. c.mu is held.
 func (c *core) key(k *call) (key slotKey, side int) {
 	if k.what.kind != device.KindSendRecv || k.what.host {
 		return slotKey{number: c.next[k.rank]}, -1
@@ -234,8 +233,8 @@ func (c *core) key(k *call) (key slotKey, side int) {
 	return key, side
 }
 
-// raise ends the run because of a failure, and returns the error with which the rank panics. In a
-// capture, only the capture fails.
+// raise ends the run, or only the capture if there is one, because of a failure. It returns the
+// error with which the rank panics.
 func (c *core) raise(rank int, err error) error {
 	if c.capture(rank) != nil {
 		return err // the error ends only the capture
@@ -244,8 +243,8 @@ func (c *core) raise(rank int, err error) error {
 	return err
 }
 
-// match compares a call with the call of the first rank in the slot. It returns an error if they do
-// not fit together.
+// match compares a call with the first rank's call in the slot. It returns an error if they do not
+// fit together.
 func (c *core) match(sl *slot, k *call) error {
 	o := sl.first
 	if k.what == o.what || o == k {
@@ -264,7 +263,7 @@ func (c *core) match(sl *slot, k *call) error {
 	return c.fault(k.rank, ErrMismatch, k, msg)
 }
 
-// participates reports whether a rank takes part in a slot. c.mu is held.
+// participates reports whether a rank takes part in the collective of a slot. c.mu is held.
 func (c *core) participates(sl *slot, rank int) bool {
 	if sl.key.message {
 		return rank == sl.key.src || rank == sl.key.dst
@@ -308,12 +307,12 @@ func (c *core) open() []*slot {
 	return list
 }
 
-// absent returns an error if a slot waits for a rank that has returned. c.mu is held.
+// absent returns an error if the slot waits for a rank whose function has returned. c.mu is held.
 func (c *core) absent(sl *slot) error {
 	if r := c.world.returned(c.ofWorld(c.missingFrom(sl))); r >= 0 {
 		return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, returned from its function and never comes to %v", r, c.world.devices[r].Name(), sl.first.what))
 	}
-	// only a message waits for a rank without data, so the slot is a message
+	// only a message can wait for a rank without data, so this slot is a message
 	for _, r := range c.missingFrom(sl) {
 		if c.joined[r] {
 			return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, has no more data (Join) and does not come to %v", c.members[r], c.devices[r].Name(), sl.first.what))
@@ -322,7 +321,7 @@ func (c *core) absent(sl *slot) error {
 	return nil
 }
 
-// missing ends the run if a slot waits for a rank of the world that has returned.
+// missing ends the run if a slot waits for the given rank, whose function has returned.
 func (c *core) missing(rank int) {
 	if !slices.Contains(c.members, rank) {
 		return
@@ -377,7 +376,7 @@ func (c *core) issue() {
 		case errors.As(err, &short):
 			c.mu.Lock()
 			sl.void = &StepError{c.members[short.rank], c.devices[short.rank].Name(), err}
-			if sl.steps == c.steps { // else the step of the slot is void and has ended
+			if sl.steps == c.steps { // otherwise the slot belongs to a void step and has ended
 				c.drop(sl.void, sl.key.number)
 			}
 			sl.end(true)
@@ -483,8 +482,8 @@ func (k *call) release() {
 	k.src, k.dst = nil, nil
 }
 
-// end releases the holds of the slot's calls. The argument queued says whether waiting ranks may go
-// on.
+// end releases the holds of the slot's calls. If queued is true, ranks that wait for the slot may
+// go on.
 func (sl *slot) end(queued bool) {
 	if sl.closed {
 		return
@@ -508,7 +507,7 @@ func (c *core) close() {
 	}
 	clear(c.slots)
 	c.mu.Unlock()
-	_ = c.comm.Close() // errors of the communicator have already been reported
+	_ = c.comm.Close() // errors of the communicator have been reported before
 }
 
 // wait blocks a rank until a slot's work is queued.
@@ -531,21 +530,21 @@ func (c *core) wait(sl *slot, k *call) error {
 		if err := c.late(sl, k); err != nil {
 			return err
 		}
-		select { // all ranks have called, so the work is being queued
+		select { // all ranks have called, so the work will be queued soon
 		case <-sl.done:
 		case <-c.world.failed:
 		}
 	}
 	select {
-	case <-sl.done: // the slot may be done even if the run has failed
+	case <-sl.done: // the slot may be done although the run has failed
 		return sl.dropped(c.members[k.rank])
 	default:
 	}
 	return c.fault(k.rank, c.world.aborted(), k, "the run ended while it waited for the others")
 }
 
-// dropped returns the error for a rank of the world whose call was dropped in a void step. It
-// returns nil if the call was not dropped.
+// dropped returns an error if the rank's call was dropped in a void step, otherwise nil. The rank
+// is a number in the world.
 func (sl *slot) dropped(rank int) error {
 	if sl.void == nil {
 		return nil

@@ -51,23 +51,23 @@ type world struct {
 	failed  chan struct{}
 
 	mu     sync.Mutex
-	err    error // the first failure
-	ended  bool  // Run has returned
+	err    error // first failure
+	ended  bool  // whether Run has returned
 	cores  []*core
 	back   []bool // whether each rank's function has returned
 	graphs []*sharedGraph
 
-	capturing []atomic.Pointer[capture] // the capture that each rank is recording in
+	capturing []atomic.Pointer[capture] // for each rank, the capture in which it is recording
 }
 
 var runs atomic.Uint64
 
 // Run calls f for each device, each time on a new goroutine. It returns when all calls have
 // returned. The result is nil, or the first failure as a *[RankError]. f gets its rank's Group, and
-// a context that ends when one of the ranks fails. Three things end the run: an error of f, a panic
-// of the library or of the program, and a rank that does not call a collective. The other ranks'
-// collectives then panic with an *[Error] of the kind [ErrAborted]. The end of ctx ends the run
-// too, and Run then returns the cause of ctx.
+// a context that ends when one of the ranks fails. The run ends if f returns an error or panics, or
+// if a rank does not call a collective in time. The other ranks' collectives then panic with an
+// *[Error] of the kind [ErrAborted]. The end of ctx ends the run too, and Run then returns the
+// cause of ctx.
 //
 // Each rank on the CPU gets an equal share of the workers.
 func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g *Group) error, opts ...Option) error {
@@ -129,7 +129,7 @@ func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g 
 	return w.err
 }
 
-// rank calls f on the current goroutine, as one rank of the run.
+// rank runs one rank of the run: it calls f on the current goroutine.
 func (w *world) rank(ctx context.Context, g *Group, f func(ctx context.Context, g *Group) error) {
 	err := errors.New("the goroutine ended by runtime.Goexit")
 	defer func() {
@@ -166,11 +166,11 @@ func (w *world) fail(rank int, err error) {
 		return
 	}
 	var step *StepError
-	if errors.As(err, &step) { // another rank has failed, and this rank is the first to report it
+	// this rank reports a failure of another rank, before that rank itself does
+	if errors.As(err, &step) {
 		rank, err = step.Rank, step.Err
 	}
-	// The rank may only have reported that the program's context has ended. Then no rank has
-	// failed.
+	// If the rank only reports that the program's context has ended, no rank has failed.
 	cause := context.Cause(w.parent)
 	if cause != nil && (errors.Is(err, w.parent.Err()) || errors.Is(err, cause)) {
 		rank, err = -1, cause
@@ -187,7 +187,7 @@ func (w *world) fail(rank int, err error) {
 	}
 }
 
-// aborted returns the error with which other ranks panic after a failure.
+// aborted returns the error with which the other ranks panic after a failure.
 func (w *world) aborted() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,7 +197,8 @@ func (w *world) aborted() error {
 	return fmt.Errorf("%w: %w", ErrAborted, w.err)
 }
 
-// failureWithStacks returns the failure, with the stacks of the ranks that have not returned since.
+// failureWithStacks returns the failure of the run, with the stacks of ranks that have not
+// returned.
 func (w *world) failureWithStacks() error {
 	w.mu.Lock()
 	err := w.err
@@ -211,7 +212,7 @@ func (w *world) failureWithStacks() error {
 	return fmt.Errorf("%w\n%v did not return within %v after that:\n%s", err, ranksOf(ranks), w.grace, w.stacks(ranks))
 }
 
-// returned returns the first of the given ranks that has returned, -1 if none has.
+// returned returns the first of the given ranks whose function has returned, or -1.
 func (w *world) returned(ranks []int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -231,7 +232,7 @@ func (w *world) close() {
 		close(w.failed) // a group that is used after the run must fail
 	}
 	w.mu.Unlock()
-	_ = w.closeGraphs() // this closes graphs only if some rank did not return
+	_ = w.closeGraphs() // closes graphs only if some rank did not return
 	for _, c := range cores {
 		c.close()
 	}
@@ -245,7 +246,7 @@ func shareWorkers(devices []device.Device) {
 			n++
 		}
 	}
-	// the device may still have the share of an earlier run
+	// the device may still have a smaller share from an earlier run
 	if n == 1 && devices[0].Name() != "cpu" {
 		devices[0].(device.WorkerSharer).SetWorkers(0)
 	}

@@ -14,7 +14,7 @@ const rankLabel = "flambeau rank"
 
 func (w *world) labelOf(rank int) string { return fmt.Sprintf("%d of run %s", rank, w.label) }
 
-// workers returns how many goroutines can run at the same time.
+// workers returns how many threads can run Go code at the same time.
 func workers() int { return runtime.GOMAXPROCS(0) }
 
 // stacks returns the stacks of the ranks' goroutines, in the format of runtime/pprof.

@@ -9,8 +9,8 @@ import (
 // ConvertSyncBatchNorm changes every nn.BatchNorm1d, 2d and 3d of a model, in place. In training
 // these layers then use the statistics of all ranks' batches together: torch's
 // SyncBatchNorm.convert_sync_batchnorm. ConvertSyncBatchNorm returns the model, which may itself be
-// a batch norm. Types, parameters, buffers and names stay the same. So this call replaces torch's
-// nn.SyncBatchNorm:
+// a batch norm. Types, parameters, buffers and names stay the same. The replacement for torch's
+// nn.SyncBatchNorm is:
 //
 //	l := dist.ConvertSyncBatchNorm(nn.NewBatchNorm2d(64), g)
 //
@@ -43,7 +43,7 @@ type batchRanks struct {
 	layer string
 }
 
-// operand returns the name of the values of a layer that a collective reduces, for errors.
+// operand returns a name for errors: the layer, and which of its values a collective reduces.
 func (r *batchRanks) operand(values string) string {
 	if r.layer == "" {
 		return values

@@ -21,14 +21,14 @@ type normLayer interface {
 	SyncOver(tensor.BatchRanks)
 }
 
-// normRun holds the results of a layer after a few steps.
+// normRun holds the results of a layer over a few steps.
 type normRun struct {
-	outs, grads []float64 // elements of all steps
+	outs, grads []float64 // elements of all results and of all input gradients
 	state       map[string][]float64
 	params      map[string][]float64 // gradients of the parameters
 }
 
-// steps calls a layer on parts of batches and runs Backward.
+// steps calls a layer on each batch in turn and runs Backward. It returns the results.
 func steps(s *tensor.Scope, l nn.Module, typ dtype.Type, batches []*tensor.Tensor) (r normRun) {
 	for k, x := range batches {
 		s.Do(func(s *tensor.Scope) {
@@ -37,8 +37,8 @@ func steps(s *tensor.Scope, l nn.Module, typ dtype.Type, batches []*tensor.Tenso
 			if y.Type() != typ || y.Shape() != x.Shape() {
 				panic(fmt.Sprintf("%v %v of %v %v", y.Shape(), y.Type(), x.Shape(), x.Type()))
 			}
-			// The weights of the loss depend on the value of an element, not on its position in the
-			// batch.
+			// The loss weights each element by its value and not by its position, so that it does
+			// not depend on the division of the batch.
 			wide, at := y.Cast(dtype.F64), x.Detach().Cast(dtype.F64)
 			wide.AddScalar(0.5 + float64(k)).Sin().Mul(at.Cos()).Sum().Backward()
 			r.outs = append(r.outs, y.Floats()...)
@@ -71,7 +71,7 @@ func near(t *testing.T, what string, got, want []float64, tol float64) {
 	}
 }
 
-// sumOver sums a vector over all ranks and returns the sum to each rank.
+// sumOver returns the sum of all ranks' vectors, on each rank.
 func sumOver(g *Group, v []float64) []float64 {
 	sum := make([]float64, len(v))
 	for _, other := range Exchange(g, v) {
@@ -82,8 +82,8 @@ func sumOver(g *Group, v []float64) []float64 {
 	return sum
 }
 
-// TestSyncBatchNorm gives each rank a part of the batch, and compares the ranks with one process
-// that has the whole batch. It compares results, gradients and running statistics.
+// TestSyncBatchNorm gives each rank a part of the batch. Results, gradients and running statistics
+// must equal those of one process with the whole batch.
 func TestSyncBatchNorm(t *testing.T) {
 	t.Parallel()
 	layers := map[string]struct {
@@ -133,7 +133,7 @@ func compareNorm(t *testing.T, l DeviceList, layer func(int, ...nn.Option) normL
 			n += p
 		}
 		x := varied(s, k, append([]int{n, channels}, inner...)...)
-		return x.AddScalar(3) // the inputs are far from 0
+		return x.AddScalar(3) // the mean is far from 0
 	}
 	started := func(m normLayer) normLayer {
 		for i, p := range nn.Parameters(m) {
@@ -196,8 +196,8 @@ func compareNorm(t *testing.T, l DeviceList, layer func(int, ...nn.Option) normL
 	}
 }
 
-// TestSyncBatchNormOfNothing: if no rank has samples, the running statistics do not change, and
-// nothing is NaN.
+// TestSyncBatchNormOfNothing checks batches without samples on all ranks: the running statistics
+// must not change, and nothing may be NaN.
 func TestSyncBatchNormOfNothing(t *testing.T) {
 	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -207,7 +207,7 @@ func TestSyncBatchNormOfNothing(t *testing.T) {
 				near(t, "mean", m.RunningMean.Floats(), []float64{0, 0, 0}, 0)
 				near(t, "variance", m.RunningVar.Floats(), []float64{1, 1, 1}, 0)
 				near(t, "gradient", m.Weight.Grad().Floats(), []float64{0, 0, 0}, 0)
-				// If all ranks together have one value, its variance is 0.
+				// All ranks together have one value: its variance is 0.
 				m.Forward(s.Ones(1-g.Rank(), 3).RequiresGrad()).Sum().Backward()
 				near(t, "mean", m.RunningMean.Floats(), []float64{0.1, 0.1, 0.1}, 1e-6)
 				near(t, "variance", m.RunningVar.Floats(), []float64{0.9, 0.9, 0.9}, 1e-6)
@@ -216,7 +216,7 @@ func TestSyncBatchNormOfNothing(t *testing.T) {
 	})
 }
 
-// TestSyncBatchNormSecondDerivative: the second derivative goes through the statistics of all
+// TestSyncBatchNormSecondDerivative checks that second derivatives include the statistics of all
 // ranks.
 func TestSyncBatchNormSecondDerivative(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
@@ -242,8 +242,8 @@ func TestSyncBatchNormSecondDerivative(t *testing.T) {
 	})
 }
 
-// convNet is a network as a program may define it. Its layers are in fields of their own types, in
-// lists, and embedded by value.
+// convNet is a typical network. Its layers are in fields of their own types, in lists, and embedded
+// by value.
 type convNet struct {
 	nn.Base
 	Conv1 *nn.Conv2d
@@ -277,9 +277,8 @@ func (m *convNet) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return m.Last.Forward(m.Head.Forward(x.Flatten(1, -1)))
 }
 
-// TestSyncBatchNormTrains trains a network with three batch norms, on batches that are divided
-// unevenly, and compares the parameters with those of one process. A second run gives the same
-// bits.
+// TestSyncBatchNormTrains trains a network with three batch norms on unevenly divided batches. It
+// compares the parameters with those of one process. A second run must give the same bits.
 func TestSyncBatchNormTrains(t *testing.T) {
 	parts := map[int][]int{2: {3, 5}, 3: {2, 5, 1}}
 	batch := func(s *tensor.Scope, k int) *tensor.Tensor { return varied(s, k, 8, 2, 4, 4) }
@@ -341,8 +340,8 @@ func TestSyncBatchNormTrains(t *testing.T) {
 	})
 }
 
-// TestSyncBatchNormCheckpoint: when Backward recomputes a checkpointed layer, running statistics
-// count the batch once, and the collectives run again.
+// TestSyncBatchNormCheckpoint checks a checkpointed layer, which Backward recomputes: the
+// collectives must run again, but running statistics must count the batch only once.
 func TestSyncBatchNormCheckpoint(t *testing.T) {
 	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -371,8 +370,8 @@ func TestSyncBatchNormCheckpoint(t *testing.T) {
 	})
 }
 
-// TestSyncBatchNormGroups: a layer that is converted with another group, or with a group of one
-// rank, no longer uses the first group. A copy keeps the group.
+// TestSyncBatchNormGroups checks that a layer that is converted again uses only the new group,
+// which may have one rank. A copy of a layer must keep the group.
 func TestSyncBatchNormGroups(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		alone := g.Split(g.Rank(), 0)
@@ -400,8 +399,8 @@ func TestSyncBatchNormGroups(t *testing.T) {
 	})
 }
 
-// TestSyncBatchNormMismatch: if one rank is in evaluation, or requires no gradient, the other ranks
-// get an error instead of waiting forever.
+// TestSyncBatchNormMismatch puts one rank into evaluation, or lets it require no gradient. The
+// other ranks must get an error instead of waiting forever.
 func TestSyncBatchNormMismatch(t *testing.T) {
 	for _, c := range []struct {
 		name string

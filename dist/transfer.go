@@ -14,8 +14,8 @@ type transfer struct {
 	op      *device.Collective
 }
 
-// meet makes later work of each rank's stream wait for the work that is queued on all ranks'
-// streams.
+// meet makes later work of every rank's stream wait for the work that is already queued on all
+// ranks' streams.
 func (t *transfer) meet() error {
 	if len(t.streams) == 1 {
 		return nil
@@ -51,13 +51,13 @@ func (t *transfer) copy(m move) error {
 	return t.devices[m.dst].CopyFrom(t.streams[m.dst], m.dstView.Buf, m.dstOffset, m.srcView.Buf, m.srcOffset, m.bytes)
 }
 
-// clear fills a rank's part with zeros.
+// clear fills a part of an operand of rank dst with zeros.
 func (t *transfer) clear(dst int, part device.View) error {
 	return zero(t.devices[dst], t.streams[dst], part)
 }
 
-// reduce combines the ranks' elements in rounds. In each round, a rank copies its part of the other
-// ranks' elements and combines them. Then the other ranks copy the result.
+// reduce combines the ranks' elements in rounds. In each round, each rank copies its part of the
+// elements from all other ranks and combines them. Then the other ranks copy the results.
 func (t *transfer) reduce() error {
 	var givers, getters []int
 	var weights []float64
@@ -143,9 +143,9 @@ type shortageError struct {
 func (e *shortageError) Error() string { return e.err.Error() }
 func (e *shortageError) Unwrap() error { return e.err }
 
-// stage allocates memory for parts of n elements of the other ranks, on each rank that combines. If
-// memory is short, it makes the parts smaller. The results have the same bits for any length of the
-// parts. It returns the length of a part.
+// stage allocates staging memory on each rank that combines, for parts of n elements from the other
+// ranks. If memory is short, it makes the parts smaller. The length of a part does not change the
+// bits of the results. stage returns the length.
 func (t *transfer) stage(n, size int, getters, givers []int) (int, error) {
 	for i := 0; i < len(getters); {
 		r := getters[i]
@@ -175,8 +175,8 @@ func (t *transfer) stage(n, size int, getters, givers []int) (int, error) {
 	return n, nil
 }
 
-// combine computes n elements of rank r's output from n elements of each giver. src is the index of
-// the first element in the inputs. dst is the index of the first element in the output.
+// combine computes n elements of rank r's output from the inputs of the ranks in givers. src is the
+// index of the first element in the inputs. dst is the index of the first element in the output.
 func (t *transfer) combine(r, src, dst, n int, givers []int, weights []float64) error {
 	d, s := t.devices[r], t.streams[r]
 	size := t.op.Outs[r].Type.Size()

@@ -9,7 +9,8 @@ import (
 )
 
 // turns lets ranks take turns while they record one graph. One rank runs until it must wait for
-// other ranks. Then the next rank runs. So the order of the recorded work is the same each time.
+// other ranks. Then the next rank runs. This makes the order of the recorded work the same each
+// time.
 type turns struct {
 	core   *core
 	failed chan struct{}
@@ -18,7 +19,7 @@ type turns struct {
 	wake []chan struct{} // a channel for each rank, which signals the rank's turn
 	out  []bool          // whether each rank has finished
 	idle int             // consecutive turns without progress
-	err  error           // the *CaptureError of a capture that has failed
+	err  error           // the *CaptureError of a failed capture
 }
 
 // begin prepares the turns of the members of c, and gives the first turn to rank 0.
@@ -34,13 +35,11 @@ func (t *turns) begin(c *core) {
 // in the capture's group.
 func (t *turns) rankIn(c *core, rank int) int { return slices.Index(t.core.members, c.members[rank]) }
 
-// absentMember returns the index of a rank of group c that does not take part in the capture. It
-// returns -1 if there is none.
+// absentMember returns the index of a rank of group c that takes no part in the capture, or -1.
 func (t *turns) absentMember(c *core) int {
 	return slices.IndexFunc(c.members, func(m int) bool { return !slices.Contains(t.core.members, m) })
 }
 
-// await blocks until it is the rank's turn.
 func (t *turns) await(rank int) error {
 	w := t.core.world
 	limit := time.NewTimer(w.timeout)
@@ -79,7 +78,6 @@ func (t *turns) pass(rank int) {
 	}
 }
 
-// markFinished notes that a rank has finished.
 func (t *turns) markFinished(rank int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,7 +87,7 @@ func (t *turns) markFinished(rank int) {
 	}
 }
 
-// progress notes that a waiting rank may be able to go on.
+// progress notes that some waiting rank may be able to continue.
 func (t *turns) progress() {
 	t.mu.Lock()
 	t.idle = 0
@@ -122,7 +120,7 @@ func (t *turns) wait(c *core, sl *slot, k *call) error {
 	}
 }
 
-// stuck returns an error if all ranks wait and none can go on.
+// stuck returns an error if all ranks wait for each other.
 func (t *turns) stuck(c *core, sl *slot, k *call) error {
 	t.mu.Lock()
 	live := 0
@@ -142,7 +140,7 @@ func (t *turns) stuck(c *core, sl *slot, k *call) error {
 	return c.fault(k.rank, ErrLeft, k, t.absent(c, late))
 }
 
-// absent explains why the late ranks of a group will not call a collective.
+// absent explains why the given ranks will not call a collective.
 func (t *turns) absent(c *core, late []int) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -178,7 +176,8 @@ func (t *turns) fail(rank int, err error) {
 		e.Rank = t.core.members[rank]
 	}
 	var step *StepError
-	if errors.As(err, &step) { // another rank has failed, and this rank is the first to report it
+	// this rank reports a failure of another rank, before that rank itself does
+	if errors.As(err, &step) {
 		e.Rank, e.Err = step.Rank, step.Err
 	}
 	if e.Rank >= 0 {

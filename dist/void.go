@@ -30,9 +30,9 @@ func (e *StepError) Raised() {}
 
 // Void makes the current step void on all ranks, because this rank has failed in it with err. The
 // other ranks panic with a *[StepError] that wraps err, in their Backward or in their next
-// collective. The collectives that other ranks have begun and that this rank has not called are
-// dropped. Their tensors stay unchanged. After that, the first collective that each rank calls is
-// the same collective. This holds for the group and for the groups of [DDP].
+// collective. Collectives that other ranks have begun and that this rank has not called are
+// dropped, and their tensors stay unchanged. The next collective that the ranks call belongs to a
+// new step. This holds for the group and for the groups of [DDP].
 //
 // Every rank that gets an error in a step calls Void with that error:
 //
@@ -52,8 +52,8 @@ func (g *Group) Void(err error) {
 	g.gone = nil
 }
 
-// void is Void as Backward calls it. It remembers err, so that a later Void with the same err does
-// nothing.
+// void is [Group.Void] for calls from Backward. It remembers err, so that a later Void with the
+// same err does nothing.
 func (g *Group) void(err error) {
 	if g.capture() != nil {
 		return // no work of a capture has run, and the capture fails on all ranks
@@ -77,16 +77,16 @@ func (g *Group) void(err error) {
 	}
 }
 
-// voided is a void step that some rank does not know about yet.
+// voided is a void step of which some ranks do not know yet.
 type voided struct {
 	err   *StepError
-	known []bool        // whether each rank knows that the step is void, and has ended it
+	known []bool        // for each rank, whether it knows that the step is void and has ended it
 	cut   uint64        // number of the first collective that some rank does not call
-	done  chan struct{} // channel that closes when all ranks know that the step is void
+	done  chan struct{} // closed when all ranks know that the step is void
 }
 
-// void notes that a rank's step is void. If the step before was void too, and some rank does not
-// know that yet, void first waits until all ranks know it.
+// void notes that a rank's step is void. If the previous step was void too, and some ranks do not
+// know that yet, void first waits for them.
 func (c *core) void(k *call, err *StepError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +95,7 @@ func (c *core) void(k *call, err *StepError) {
 	}
 	c.drop(err, c.next[k.rank])
 	c.voided.known[k.rank] = true
-	for _, sl := range c.open() { // messages that the rank will never send or receive
+	for _, sl := range c.open() { // messages that this rank will never send or receive
 		if sl.key.message && sl.calls[k.rank] == nil && c.participates(sl, k.rank) {
 			c.cancel(sl)
 		}
@@ -103,8 +103,8 @@ func (c *core) void(k *call, err *StepError) {
 	c.renew()
 }
 
-// drop makes the step void. It drops the collectives from number cut on. All ranks call the earlier
-// collectives, so these are not dropped. c.mu is held.
+// drop makes the step void. It drops all collectives from number cut on. Earlier ones stay, because
+// all ranks call them. c.mu is held.
 func (c *core) drop(err *StepError, cut uint64) {
 	if c.voided == nil {
 		c.voided = &voided{err, make([]bool, len(c.members)), cut, make(chan struct{})}
@@ -134,8 +134,8 @@ func (c *core) dropped(sl *slot, rank int) bool {
 	return sl.void != nil && (sl.steps != c.steps || c.voided != nil && c.voided.known[rank])
 }
 
-// errorFor returns the error with which a rank panics: the rank's own failure, or the StepError of
-// another rank.
+// errorFor returns the error with which a rank panics: its own failure, or the StepError with
+// another rank's failure.
 func (e *StepError) errorFor(rank int) error {
 	if e.Rank == rank {
 		return e.Err
@@ -144,7 +144,7 @@ func (e *StepError) errorFor(rank int) error {
 	return &o
 }
 
-// renew begins a new step if all ranks know that the last step is void. c.mu is held.
+// renew begins a new step if all ranks know that the previous step is void. c.mu is held.
 func (c *core) renew() {
 	if c.voided == nil || len(c.uninformed()) > 0 {
 		return
@@ -172,15 +172,15 @@ func (c *core) uninformed() (ranks []int) {
 	return ranks
 }
 
-// awaitStep waits until a rank may call a collective. It returns a *StepError if the rank must
-// first learn that a step is void. c.mu is held, and unlocked during the wait.
+// awaitStep waits until a rank may call a collective. It returns a *StepError if the rank does not
+// know yet that a step is void. c.mu is held on entry and on return, but not during the wait.
 func (c *core) awaitStep(k *call) error {
 	for c.voided != nil {
 		v := c.voided
 		if !v.known[k.rank] {
 			key, side := c.key(k)
 			before := key.number < v.cut
-			if key.message { // the rank at the other end may also be in the previous step
+			if key.message { // the other rank of the message may also be in the previous step
 				before = c.slots[key] != nil || !v.known[[2]int{key.dst, key.src}[side]]
 			}
 			if before {
@@ -195,7 +195,8 @@ func (c *core) awaitStep(k *call) error {
 	return nil
 }
 
-// await waits until all ranks know of a void step. c.mu is held, and unlocked while await waits.
+// await waits until all ranks know of a void step. c.mu is held on entry and on return, but not
+// during the wait.
 func (c *core) await(k *call, v *voided) error {
 	late := c.ofWorld(c.uninformed())
 	if at := c.world.returned(late); at >= 0 {
@@ -217,8 +218,8 @@ func (c *core) await(k *call, v *voided) error {
 	return c.raise(k.rank, err)
 }
 
-// neverInformed returns an error for a rank that would wait forever. The rank waits until rank
-// other learns that a step is void, but rank other has returned from its function. c.mu is held.
+// neverInformed returns an error for a rank that would wait forever for another rank: the other
+// rank has returned without learning that a step is void. c.mu is held.
 func (c *core) neverInformed(rank int, k *call, other int) *Error {
 	return c.fault(rank, ErrLeft, k, fmt.Sprintf("rank %d, on %s, returned from its function and never learns that a step is void: %v", other, c.world.devices[other].Name(), c.voided.err))
 }

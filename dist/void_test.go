@@ -18,20 +18,22 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// shortage is a training of three steps. In one of them, one rank runs out of memory. Then all
-// ranks repeat that step in two halves.
+// shortage is a training of three steps. In one step, one rank runs out of memory, and all ranks
+// repeat the step in two halves.
 type shortage struct {
-	opts          []DDPOption
-	typ           dtype.Type
-	model         func() *nn.Sequential
-	step          int            // the step in which memory is short
-	halve         bool           // compute the step in halves from the start, for comparison
-	takeMemory    func(g *Group) // function that takes up memory on this rank
-	freeMemory    func(g *Group) // function that frees the memory again
-	beforeForward func(g *Group) // function called before each forward pass
+	opts  []DDPOption
+	typ   dtype.Type
+	model func() *nn.Sequential
+	step  int // the step in which memory is short
+	// whether the step is computed in halves from the start, for comparison
+	halve         bool
+	takeMemory    func(g *Group) // allocates most memory of this rank's device
+	freeMemory    func(g *Group) // frees that memory again
+	beforeForward func(g *Group) // called before each forward pass
 }
 
-// train returns all ranks' weights, and the error of each rank's first attempt.
+// train trains the model and returns all ranks' weights, and the error of each rank's first
+// attempt.
 func (c *shortage) train(t *testing.T, l DeviceList) (got [][]float64, failed []error) {
 	t.Helper()
 	got, failed = make([][]float64, len(l.devices)), make([]error, len(l.devices))
@@ -98,8 +100,8 @@ func (c *shortage) train(t *testing.T, l DeviceList) (got [][]float64, failed []
 	return got, failed
 }
 
-// blames checks the ranks' errors. The rank with the given number must have run out of memory. Each
-// other rank must have got a StepError.
+// blames checks the ranks' errors: rank who must have run out of memory, and each other rank must
+// have got a StepError.
 func blames(t *testing.T, failed []error, who int) {
 	t.Helper()
 	for r, err := range failed {
@@ -125,9 +127,8 @@ func soak(t *testing.T, short, long int) int {
 	return short
 }
 
-// TestShortOfMemory makes GPUs, and ranks of the CPU, run out of memory at random places. Training
-// goes on. Its results have the same bits as a training that computes the same step in halves from
-// the start.
+// TestShortOfMemory makes GPUs, and ranks of the CPU, run out of memory at random points. Training
+// must continue, with the same bits as a training that computes the step in halves from the start.
 func TestShortOfMemory(t *testing.T) {
 	seed := uint64(1)
 	if os.Getenv("FLAMBEAU_SOAK") != "" {

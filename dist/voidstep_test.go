@@ -15,14 +15,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ownError returns the error with which a rank fails in these tests. tensor.Try returns it.
 func ownError(g *Group) error {
 	return tensor.NewError("planted", tensor.ErrValue, fmt.Sprintf("rank %d fails", g.Rank()))
 }
 
-// TestVoid makes ranks fail in a step, at places where the other ranks are busy with something
-// else. All ranks get an error and repeat the step. They then have the same gradients as one
-// process.
+// TestVoid makes ranks fail in a step, at points where the other ranks do something else. All ranks
+// must get an error and repeat the step. The gradients must then be those of one process.
 func TestVoid(t *testing.T) {
 	hooked := func(g *Group, m *linears, who int) {
 		if g.Rank() == who {
@@ -34,7 +32,8 @@ func TestVoid(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		f    func(g *Group, m *linears, x *tensor.Tensor)
-		// ranks that fail by themselves, unless another rank's error reaches them first
+		// ranks that fail with an error of their own, unless another rank's error reaches them
+		// first
 		own []int
 	}{
 		{"in forward, while others are in Backward", func(g *Group, m *linears, _ *tensor.Tensor) {
@@ -92,7 +91,7 @@ func TestVoid(t *testing.T) {
 			forEach(t, []int{3}, func(t *testing.T, l DeviceList) {
 				err := bounded(t, l, 0, func(_ context.Context, g *Group) error {
 					m := DDP(nn.To(newLinears(12, 6, 3), g.Device()), g, BucketBytes(100, 300))
-					for try := range 3 { // several void steps may follow each other
+					for try := range 3 { // test several void steps in succession
 						x := ones(g, 5)
 						err := tensor.Try(func() { c.f(g, m, x) })
 						var step *StepError
@@ -141,13 +140,13 @@ func TestVoid(t *testing.T) {
 	}
 }
 
-// backward runs a step of the whole batch, divided among three ranks.
+// backward runs a step on the whole batch, divided among three ranks.
 func backward(g *Group, m *linears) {
 	g.Do(func(s *tensor.Scope) { bent(s, m, 0, 0, g.Rank()*4, g.Rank()*4+4).Backward() })
 }
 
-// TestVoidEnds: if a rank never learns that a step is void, the run ends. The run also ends after a
-// failure that the program does not catch.
+// TestVoidEnds checks that the run ends if a rank never learns that a step is void. It must also
+// end after a failure that the program does not catch.
 func TestVoidEnds(t *testing.T) {
 	for _, c := range []mistake{
 		{name: "the program ends by the failure", kind: tensor.ErrValue, rank: 1, words: []string{"rank 1 fails"},
@@ -188,8 +187,8 @@ func TestVoidEnds(t *testing.T) {
 	}
 }
 
-// TestVoidCollective: a sum that cannot allocate any memory makes the step void. If the program
-// does not catch the error, the run ends.
+// TestVoidCollective checks that a sum that cannot allocate any memory makes the step void. If the
+// program does not catch the error, the run must end.
 func TestVoidCollective(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:2,mem=1MiB,segment=1KiB")
 	if err != nil {
@@ -240,8 +239,8 @@ func TestVoidCollective(t *testing.T) {
 	}
 }
 
-// TestSmallerParts: if memory is short, a sum receives the elements of other ranks in smaller
-// parts, and the result has the same bits.
+// TestSmallerParts checks that a sum receives other ranks' elements in smaller parts if memory is
+// short, with the same bits.
 func TestSmallerParts(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:3,mem=1MiB,segment=1KiB")
 	if err != nil {

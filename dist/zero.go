@@ -18,8 +18,8 @@ import (
 //
 //	opt := dist.NewZeRO(g, optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3}))
 //
-// A ZeRO is used like the optimizer that it wraps: groups, schedules, clipping and amp.GradScaler
-// work on whole parameters. The ranks must have equal parameters and gradients, as in data parallel
+// A ZeRO is used like the optimizer that it wraps. Groups, schedules, clipping and amp.GradScaler
+// see whole parameters. The ranks must have equal parameters and gradients, as in data parallel
 // training. The results have the same bits as without ZeRO.
 //
 // If an optimizer's rule works element by element, all elements of a type are divided into ranges
@@ -35,11 +35,11 @@ type ZeRO struct {
 	g         *Group
 	params    []*tensor.Tensor
 	split     *partition
-	room      int         // size of one round of gathering in bytes, over all ranks
-	fullState *wholeState // state of all ranks; nil while each rank has only its part
+	room      int         // number of bytes, over all ranks, that one round of gathering moves
+	fullState *wholeState // state of all ranks; nil if each rank has only its part
 }
 
-// optimizer provides the methods that ZeRO does not change.
+// optimizer is embedded in ZeRO, for the methods that ZeRO does not change.
 type optimizer = optim.Optimizer
 
 // member holds the properties of a parameter that must be equal on all ranks.
@@ -63,13 +63,13 @@ func (m member) String() string {
 	return s
 }
 
-// roster is what a rank tells the other ranks when a ZeRO is made.
+// roster describes a rank's optimizer to the other ranks when a ZeRO is made.
 type roster struct {
 	optimizer string
 	members   []member
 }
 
-// differs returns an error that says how roster b of rank r differs from roster a of rank 0.
+// differs returns an error that says how roster b, of rank r, differs from roster a, of rank 0.
 func (a roster) differs(r int, b roster) error {
 	switch {
 	case a.optimizer != b.optimizer:
@@ -86,8 +86,8 @@ func (a roster) differs(r int, b roster) error {
 }
 
 // NewZeRO wraps an optimizer of this rank's whole parameters, and divides its state among the
-// ranks. The parameters must be on g's device. All ranks call NewZeRO, with equal parameters. If
-// the optimizer already has state, this state is divided too. Later, no groups can be added.
+// ranks. The parameters must be on g's device. All ranks call NewZeRO, with equal parameters. State
+// that the optimizer already has is divided too. Groups cannot be added later.
 func NewZeRO(g *Group, opt optim.Optimizer) *ZeRO {
 	const op = "zero"
 	own, ok := opt.(optim.Sharder)
@@ -132,8 +132,8 @@ func (z *ZeRO) check(op string, members []member) {
 // a device. If memory is exhausted, this rank's parameters and state are unchanged.
 func (z *ZeRO) Step() { z.step(z.sharder.Step) }
 
-// StepUnless does what Step does, but changes nothing if its argument is not 0. The argument is one
-// number on the device, and must be equal on all ranks: see package amp.
+// StepUnless does what Step does, but changes nothing if found is not 0. The tensor found holds one
+// number on the device, which must be equal on all ranks: see package amp.
 func (z *ZeRO) StepUnless(found *tensor.Tensor) { z.step(func() { z.sharder.StepUnless(found) }) }
 
 func (z *ZeRO) step(own func()) {
@@ -153,10 +153,10 @@ func (z *ZeRO) step(own func()) {
 	}, tensor.On(z.g.Device()), tensor.NoGrad())
 }
 
-// LoadStateDict loads this rank's part of the state from a whole tree, as StateDict or an optimizer
-// without ZeRO returns it. The tree may have been saved with another number of ranks. Each rank
-// calls it with the same tree. The error is an *[optim.StateError]. After an error this rank's
-// state is unchanged.
+// LoadStateDict loads this rank's part of the state from a whole tree. StateDict returns such a
+// tree, also with another number of ranks, and so does an optimizer without ZeRO. Each rank calls
+// it with the same tree. The error is an *[optim.StateError]. After an error this rank's state is
+// unchanged.
 func (z *ZeRO) LoadStateDict(tree map[string]any) error {
 	z.fullState = nil
 	return z.sharder.LoadStateDict(tree)

@@ -47,8 +47,8 @@ func zeroParams(g *Group) (list []*tensor.Tensor) {
 	return append(list[:len(list)-1], frozen)
 }
 
-// zeroGrads sets the parameters' gradients of a step, equal on all ranks. In some steps, one
-// parameter has no gradient.
+// zeroGrads sets the parameters' gradients for a step. They are equal on all ranks. In some steps,
+// one parameter has no gradient.
 func zeroGrads(list []*tensor.Tensor, step int) {
 	for k, p := range list {
 		if p.IsFrozen() || k == 3 && step%3 == 1 {
@@ -123,12 +123,13 @@ func sameTree(t *testing.T, path string, got, want any) {
 
 type makeOptimizer = func(list []*tensor.Tensor) optim.Optimizer
 
-// halves divides the parameters into two groups with options of their own.
+// halves divides the parameters into two groups, with options a and b.
 func halves[C any](list []*tensor.Tensor, a, b C) []optim.With[C] {
 	return []optim.With[C]{{Params: list[:4], Config: a}, {Params: list[4:], Config: b}}
 }
 
-// zeroMakers return optimizers that work element by element, with two groups if options matter.
+// zeroMakers are functions that make optimizers whose rules work element by element. There are two
+// groups where options matter.
 var zeroMakers = map[string]makeOptimizer{
 	"SGD": func(l []*tensor.Tensor) optim.Optimizer {
 		return optim.NewSGDGroups(halves(l, optim.SGDConfig{LR: 0.1, Momentum: 0.9, Dampening: 0.5}, optim.SGDConfig{LR: 0.01, WeightDecay: 0.1})...)
@@ -171,8 +172,8 @@ var zeroMakers = map[string]makeOptimizer{
 	},
 }
 
-// TestZeROEquals compares ZeRO with the optimizer alone, bit for bit. It compares the parameters
-// and the state. The training has schedules and a parameter that is unfrozen during the training.
+// TestZeROEquals compares ZeRO with the wrapped optimizer alone: parameters and state must have the
+// same bits. The training has schedules, and a parameter that is unfrozen after some steps.
 func TestZeROEquals(t *testing.T) {
 	forEach(t, []int{1, 2, 3, 4}, func(t *testing.T, l DeviceList) {
 		gpu := !l.devices[0].Info().Host
@@ -188,7 +189,7 @@ func TestZeROEquals(t *testing.T) {
 				plain, shared := zeroParams(g), zeroParams(g)
 				a, b := make(plain), NewZeRO(g, make(shared))
 				if name != "SGD" {
-					b.room = 1000 // a size of a round so small that several rounds are needed
+					b.room = 1000 // so few bytes that several rounds are needed
 				}
 				sa, sb := sched.NewStep(a, 3, 0.5), sched.NewStep(b, 3, 0.5)
 				for step := range steps {
@@ -215,7 +216,7 @@ func TestZeROEquals(t *testing.T) {
 	})
 }
 
-// TestZeROMuon: Muon trains only matrices, and each rank gets whole matrices.
+// TestZeROMuon tests Muon, which trains only matrices. Each rank must get whole matrices.
 func TestZeROMuon(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -240,9 +241,9 @@ func TestZeROMuon(t *testing.T) {
 	})
 }
 
-// TestZeROMemory checks in the device's memory statistics that each rank holds only its share of
-// the state. The parameters are below 1 MiB each, because a GPU's pool does not split larger blocks
-// to the exact size.
+// TestZeROMemory checks that each rank holds only its share of the state, as the device's memory
+// statistics show. The parameters are below 1 MiB each, because a GPU's pool does not split larger
+// blocks to the exact size.
 func TestZeROMemory(t *testing.T) {
 	forEach(t, []int{2, 4}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -282,7 +283,8 @@ func hosted(tree map[string]any) {
 	}
 }
 
-// TestZeROResumes continues training from one state with 4, 2, 1 and 3 ranks, and without ZeRO.
+// TestZeROResumes saves a state and continues the training from it with 4, 2, 1 and 3 ranks, and
+// without ZeRO.
 func TestZeROResumes(t *testing.T) {
 	for _, name := range []string{"AdamW", "ASGD", "Adafactor"} {
 		var values [][]float64
@@ -317,7 +319,7 @@ func TestZeROResumes(t *testing.T) {
 					return
 				}
 				tree, values = o.StateDict(), nil
-				if !ok { // each number of ranks uses a new emulated driver
+				if !ok { // make a new emulated driver for each number of ranks
 					hosted(tree)
 				}
 				for _, p := range list {
@@ -352,7 +354,7 @@ func TestZeROResumes(t *testing.T) {
 	}
 }
 
-// TestZeROTakesState: the state of an existing optimizer is divided when ZeRO wraps it.
+// TestZeROTakesState checks that ZeRO divides the state of an optimizer that has made steps before.
 func TestZeROTakesState(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		plain, shared := zeroParams(g), zeroParams(g)
@@ -371,8 +373,8 @@ func TestZeROTakesState(t *testing.T) {
 	})
 }
 
-// TestZeROScaler plants an infinity in a gradient that only one rank uses: all ranks skip the step.
-// Gradients are clipped equally on all ranks.
+// TestZeROScaler puts an infinity into a gradient that only one rank uses: all ranks must skip the
+// step. Gradients must be clipped equally on all ranks.
 func TestZeROScaler(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -381,8 +383,7 @@ func TestZeROScaler(t *testing.T) {
 			train := func(opt optim.Optimizer, list []*tensor.Tensor, scaler *amp.GradScaler, step int) {
 				scaler.Scale(tensor.Root().On(g.Device()).Typed(dtype.F32).Zeros())
 				zeroGrads(list, step)
-				// an infinity, first in the part of the first rank, later in the part of the last
-				// rank
+				// put an infinity first into the first rank's part, later into the last rank's part
 				if step == 1 || step == 3 {
 					k := (step - 1) / 2 * (len(list) - 1)
 					grad := list[k].Grad().Detach()

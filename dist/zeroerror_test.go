@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// fails calls Run, and checks that it fails with an *Error of the given kind, whose text contains a
-// given string.
+// fails checks that Run fails with an *Error of the given kind, whose text contains the string
+// what.
 func fails(t *testing.T, name string, kind error, what string, f func(g *Group)) {
 	t.Helper()
 	err := Run(context.Background(), Devices("cpu", "cpu"), func(_ context.Context, g *Group) error {
@@ -28,7 +28,7 @@ func fails(t *testing.T, name string, kind error, what string, f func(g *Group))
 	}
 }
 
-// unshardable is an optimizer that is no Sharder, such as one of another package.
+// unshardable is an optimizer that is not a Sharder, such as one of another package.
 type unshardable struct{ optim.Optimizer }
 
 func TestZeROErrors(t *testing.T) {
@@ -85,7 +85,7 @@ func TestZeROErrors(t *testing.T) {
 	})
 }
 
-// TestZeROMisuse: if misuse concerns the optimizer, the error names the optimizer.
+// TestZeROMisuse checks errors for misuse. If the optimizer is wrong, the error must name it.
 func TestZeROMisuse(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		p := tensor.Root().On(g.Device()).Ones(10).RequiresGrad()
@@ -112,8 +112,8 @@ func TestZeROMisuse(t *testing.T) {
 	})
 }
 
-// TestZeROCapture: a capture contains only one rank's work, so a step of ZeRO in a capture is an
-// error.
+// TestZeROCapture checks that a step of ZeRO in a capture is an error, because a capture contains
+// only one rank's work.
 func TestZeROCapture(t *testing.T) {
 	run(t, lists(t, 1)["cuda×1"], func(g *Group) {
 		p := tensor.Root().On(g.Device()).Ones(10).RequiresGrad()
@@ -128,8 +128,8 @@ func TestZeROCapture(t *testing.T) {
 	})
 }
 
-// TestZeROOutOfMemory: if a rank runs out of memory in a step, its state stays unchanged, so that
-// it can repeat the step.
+// TestZeROOutOfMemory lets a rank run out of memory in a step. Its state must stay unchanged, so
+// that it can repeat the step.
 func TestZeROOutOfMemory(t *testing.T) {
 	run(t, lists(t, 2)["cuda×2"], func(g *Group) {
 		s := tensor.Root().On(g.Device()).Typed(dtype.F32)
@@ -145,7 +145,7 @@ func TestZeROOutOfMemory(t *testing.T) {
 		plain.Step()
 		z := NewZeRO(g, optim.NewAdam(lists[1], optim.AdamConfig{LR: 0.1}))
 		failed := 0
-		for free := 0; ; free += 1 << 20 { // occupy less memory in each round
+		for free := 0; ; free += 1 << 20 { // leave more memory free in each round
 			var fill []*tensor.Tensor
 			for _, size := range []int{8 << 20, 1 << 20, 1 << 18} {
 				for tensor.Try(func() { fill = append(fill, s.Empty(size/4)) }) == nil {
@@ -178,8 +178,8 @@ func TestZeROOutOfMemory(t *testing.T) {
 	})
 }
 
-// TestPartition checks random partitions. Each element has one rank. The ranks have equal shares as
-// far as parameters can be cut, and cuts are at multiples of the grain.
+// TestPartition checks random partitions. Each element must have exactly one rank. The ranks must
+// have equal shares as far as parameters can be cut, and cuts must be at multiples of the grain.
 func TestPartition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -214,7 +214,7 @@ func TestPartition(t *testing.T) {
 				load[rank] += n * sp.typ.Size()
 			}
 		}
-		total, most := 0, 4*(grain+1)*4 // a space's share is rounded to the grain
+		total, most := 0, 4*(grain+1)*4 // the share of each space is rounded to the grain
 		largest := 0
 		for i, m := range members {
 			bytes := m.shape.Size() * m.typ.Size()

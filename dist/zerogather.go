@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// roomOfGather is the number of bytes, over all ranks, that one round gathers. Two rounds are in
-// progress at the same time.
+// roomOfGather is the number of bytes, over all ranks, that one round of gathering moves. Two
+// rounds are in progress at the same time.
 const roomOfGather = 32 << 20
 
 // gathering copies the elements that each rank has changed to all other ranks, in rounds. A round
@@ -19,18 +19,18 @@ type gathering struct {
 	z       *ZeRO
 	s       *tensor.Scope
 	rounds  []round
-	slots   *tensor.Tensor // an empty list: the launches have no scalar operands
+	slots   *tensor.Tensor // the scalar operands of the launches: none
 	reserve *tensor.Tensor // reserves memory for the addresses of a launch
 }
 
-// round gathers the elements start … start+n-1 of each rank's part.
+// round gathers the elements start to start+n-1 of each rank's part.
 type round struct {
 	space    *space
 	start, n int
-	room     *tensor.Tensor // buffer of World·n elements
+	room     *tensor.Tensor // buffer of World·n elements, which each rank fills with n elements
 }
 
-// pair is a range of elements in a parameter, and the memory for it in a buffer.
+// pair is a range of elements in a parameter, with the range of the buffer that holds its copy.
 type pair struct{ param, room *tensor.Tensor }
 
 // newGathering allocates the memory that a gathering needs.
@@ -46,7 +46,7 @@ func (z *ZeRO) newGathering(s *tensor.Scope) *gathering {
 			continue
 		}
 		n := sp.width
-		if sp.dense { // all elements of a space that is not dense are gathered in one round
+		if sp.dense { // a space that is not dense is gathered in one round
 			n = min(n, max(1, z.room/(world*sp.typ.Size())))
 		}
 		var rooms [2]*tensor.Tensor
@@ -72,7 +72,7 @@ func (z *ZeRO) newGathering(s *tensor.Scope) *gathering {
 	return t
 }
 
-// changes reports whether a step changes parameters of a space.
+// changes reports whether this step changes parameters of the space.
 func (z *ZeRO) changes(sp *space) bool {
 	for _, runs := range sp.ranks {
 		for _, r := range runs {
@@ -84,7 +84,7 @@ func (z *ZeRO) changes(sp *space) bool {
 	return false
 }
 
-// run gathers all rounds. It begins each round before it waits for the previous round.
+// run runs all rounds. It begins each round before it waits for the previous round.
 func (t *gathering) run() {
 	for i := range t.rounds {
 		if i == 0 {
@@ -114,7 +114,8 @@ func (t *gathering) end(i int) {
 	})
 }
 
-// copy copies elements between the parameters and the buffer of a round, in one launch.
+// copy copies elements between the parameters and the buffer of a round, in one launch. If gives is
+// true, it copies to the buffer.
 func (t *gathering) copy(s *tensor.Scope, r round, gives bool, ranks func(rank int) bool) {
 	var outs, ins [][]*tensor.Tensor
 	for rank, runs := range r.space.ranks {
@@ -136,10 +137,10 @@ func (t *gathering) copy(s *tensor.Scope, r round, gives bool, ranks func(rank i
 	tensor.Update("gather", copying(r.space.typ), outs, ins, t.slots, []uint64{0})
 }
 
-// pairs lists the elements of a rank that belong to a round, each range with its place in the
+// pairs lists the ranges of a rank's elements that belong to round r, each with its range in the
 // buffer.
 func (t *gathering) pairs(s *tensor.Scope, r round, rank int, runs []stretch) (list []pair) {
-	at := 0 // offset of the current range among the rank's elements
+	at := 0 // offset of the current range in the rank's elements
 	for _, run := range runs {
 		from, to := max(run.part.From, run.part.From+r.start-at), min(run.part.To, run.part.From+r.start+r.n-at)
 		if from < to {

@@ -8,22 +8,22 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// partition says which rank changes which elements. Trained parameters of one type form a space.
-// Parameters that were frozen when the partition was made form another space, so that the ranks
-// share both equally. Parameters that are not contiguous cannot be cut, so they are in further
-// spaces.
+// partition says which rank changes which elements. It divides spaces. Trained parameters of one
+// type form a space. Parameters that were frozen when the partition was made form another space, so
+// that the ranks have equal shares of both. Parameters that are not contiguous cannot be cut, so
+// they are in separate spaces.
 type partition struct {
 	members []member
 	spaces  []*space
 }
 
-// space is a group of parameters that are gathered together.
+// space is a group of parameters of one type that are gathered together.
 type space struct {
 	typ    dtype.Type
 	frozen bool
 	dense  bool
 	ranks  [][]stretch // the elements that each rank changes
-	width  int         // the largest number of elements of a rank
+	width  int         // the largest number of elements that one rank changes
 }
 
 // stretch is a range of elements of a parameter.
@@ -58,7 +58,7 @@ func newPartition(members []member, world int, splits bool) *partition {
 		}
 		lists[sp] = append(lists[sp], i)
 	}
-	load := make([]int, world) // number of bytes assigned to each rank so far
+	load := make([]int, world) // number of bytes that each rank has so far
 	for _, sp := range p.spaces {
 		if splits && sp.dense {
 			sp.cut(members, lists[sp])
@@ -76,7 +76,7 @@ func newPartition(members []member, world int, splits bool) *partition {
 	return p
 }
 
-// cut concatenates the parameters and cuts them into ranges of equal length, as nearly as the grain
+// cut concatenates the parameters and cuts them into ranges of equal length, as equal as the grain
 // allows.
 func (sp *space) cut(members []member, list []int) {
 	total := 0
@@ -84,12 +84,12 @@ func (sp *space) cut(members []member, list []int) {
 		total += members[i].shape.Size()
 	}
 	world := len(sp.ranks)
-	rank, before := 0, 0 // number of elements before the current parameter
+	rank, before := 0, 0 // before is the number of elements before the current parameter
 	for _, i := range list {
 		n := members[i].shape.Size()
 		from := 0
 		for rank < world-1 {
-			end := (rank + 1) * total / world // the end of the rank's elements before rounding
+			end := (rank + 1) * total / world // the end of the rank's range before rounding
 			if end > before+n || n == 0 {
 				break
 			}
@@ -130,7 +130,7 @@ func (sp *space) deal(members []member, list []int, load []int) {
 	}
 }
 
-// parts returns the parts of the parameters that a rank changes.
+// parts returns the parts of the parameters that the given rank changes.
 func (p *partition) parts(rank int, params []*tensor.Tensor) map[*tensor.Tensor]optim.Part {
 	parts := map[*tensor.Tensor]optim.Part{}
 	for _, sp := range p.spaces {

@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// wholeState is the state of all ranks in host memory. It is valid until the next step.
+// wholeState is the state of all ranks in host memory. The next step makes it invalid.
 type wholeState struct {
-	ranks  []int // ranks for which the state was gathered
+	ranks  []int // the ranks for which the state was gathered
 	states map[int64]any
 }
 
@@ -78,7 +78,6 @@ func (z *ZeRO) Consolidate(ranks ...int) {
 	}
 }
 
-// onHost returns a copy of x in host memory.
 func onHost(x *tensor.Tensor) (c *tensor.Tensor) {
 	tensor.Do(func(s *tensor.Scope) {
 		c = host(s).Typed(x.Type()).Empty(x.Shape().Slice()...).Copy(x)
@@ -131,8 +130,8 @@ func merge(members []member, list []pieces) (map[int64]any, error) {
 	return whole, nil
 }
 
-// joined returns the state of a parameter that was cut. It concatenates the values that belong to
-// elements. All other values are equal on all ranks.
+// joined returns the state of a parameter that was cut. It concatenates values that have one entry
+// for each element. All other values are equal on all ranks.
 func joined(m member, states []map[string]any, parts []optim.Part) (map[string]any, error) {
 	whole := map[string]any{}
 	for name, v := range states[0] {
@@ -171,7 +170,8 @@ func joined(m member, states []map[string]any, parts []optim.Part) (map[string]a
 
 // StateDict returns the state of the whole optimizer, in the same form as the wrapped optimizer
 // without ZeRO. Its tensors are in host memory, which the ranks share, so they must only be read.
-// All ranks call it. After [ZeRO.Consolidate], the named ranks may call it alone.
+// All ranks must call StateDict. Only after [ZeRO.Consolidate] may each of the named ranks call it
+// alone.
 func (z *ZeRO) StateDict() map[string]any {
 	if z.fullState == nil {
 		z.Consolidate()

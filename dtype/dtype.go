@@ -16,7 +16,7 @@ import (
 // A Type is the element type of a tensor. The zero value is [Invalid].
 type Type uint8
 
-// The element types. Within each class they are in order of promotion.
+// These are the element types. Within each class they are in order of promotion.
 const (
 	Invalid Type = iota
 	Bool         // one byte, 0 or 1

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// The test contains PyTorch's table of promote_types. Rows and columns are in the order of Types.
+// TestPromoteTable compares Promote with PyTorch's table of promote_types. Rows and columns are in
+// the order of Types.
 func TestPromoteTable(t *testing.T) {
 	want := []string{
 		"bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64",
@@ -63,8 +64,8 @@ func TestHalfRoundTrip(t *testing.T) {
 	}
 }
 
-// A number is rounded to the nearer of its two neighbours. A number halfway between them is rounded
-// to the even neighbour.
+// TestHalfRounding checks that a number is rounded to the nearer of its two neighbours, and that a
+// number halfway between them is rounded to the even one.
 func TestHalfRounding(t *testing.T) {
 	for u := range 0x7bff {
 		lo, hi := Float16(u).Float32(), Float16(u+1).Float32()

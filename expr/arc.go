@@ -17,7 +17,7 @@ func (f format) piMinus(r *Expr) *Expr {
 	return C(2 * c[0]).Sub(r.Sub(C(2 * c[1])))
 }
 
-// asinParts returns two results for a ≥ 0. big says whether a > 0.57. If big is true, r is
+// asinParts returns two results for a ≥ 0: big reports whether a > 0.57. If it does, r is
 // asin(√((1-a)/2)), which is acos(a)/2. Otherwise r is asin(a).
 func (f format) asinParts(a *Expr) (big, r *Expr) {
 	big = a.Gt(C(0.57))
@@ -57,8 +57,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "atan2", Arity: 2,
-		// The formula computes the angle in the first octant. It then reflects the angle at the
-		// diagonal and at the axes, if necessary.
+		// The formula computes the angle in the first octant, and then reflects it at the diagonal
+		// and at the axes if necessary.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			ay, ax := x[0].Abs(), x[1].Abs()

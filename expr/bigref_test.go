@@ -5,8 +5,8 @@ import (
 	"math/big"
 )
 
-// This file has reference functions in arbitrary precision for float64. They use math/big, with
-// textbook series and identities.
+// This file has reference functions for float64. They compute in arbitrary precision with math/big,
+// from textbook series and identities.
 
 const bigPrec = 300
 
@@ -37,12 +37,12 @@ func ulps64(got float64, want *big.Float) float64 {
 	return math.Abs(d)
 }
 
-// tiny reports whether adding t to s would no longer change s.
+// tiny reports whether t is too small to change s in a sum.
 func tiny(t, s *big.Float) bool {
 	return t.Sign() == 0 || s.Sign() != 0 && t.MantExp(nil) < s.MantExp(nil)-bigPrec-8
 }
 
-// bigExp halves the argument until the Taylor series is short, and then squares the result.
+// bigExp halves the argument until a short Taylor series suffices, and squares the result as often.
 func bigExp(x *big.Float) *big.Float {
 	k := max(0, x.MantExp(nil)+12)
 	if x.Sign() == 0 {
@@ -81,7 +81,7 @@ func bigAtanhSeries(s *big.Float, sign float64) *big.Float {
 
 var bigLn2 = bigMul(bf(2), bigAtanhSeries(bigDiv(bf(1), bf(3)), 1))
 
-// bigLog is 2·atanh((m-1)/(m+1)) + e·ln2. Its argument may have more than 53 bits.
+// bigLog computes 2·atanh((m-1)/(m+1)) + e·ln2 for x = m·2ᵉ. x may have more than 53 bits.
 func bigLog(x *big.Float) *big.Float {
 	m := new(big.Float)
 	e := x.MantExp(m)
@@ -124,7 +124,7 @@ var bigPi = func() *big.Float { // computed by Machin's formula
 	return bigMul(bf(4), bigSub(bigMul(bf(4), a), b))
 }()
 
-// bigErf is 2/√π·e^(-x²)·Σ 2ⁿx^(2n+1)/(2n+1)!!, whose terms all have the same sign.
+// bigErf computes 2/√π·e^(-x²)·Σ 2ⁿx^(2n+1)/(2n+1)!!, a series whose terms all have the same sign.
 func bigErf(x *big.Float) *big.Float {
 	z := bigMul(bf(2), bigMul(x, x))
 	sum, term := bf(0), new(big.Float).Copy(x)
@@ -158,7 +158,7 @@ func bigRsqrt(x *big.Float) *big.Float {
 
 // trigPi is π with enough bits for the reduction of any float64.
 var trigPi = func() *big.Float {
-	series := func(d int64) *big.Float { // series sums atan(1/d)
+	series := func(d int64) *big.Float { // sums the series of atan(1/d)
 		x := new(big.Float).SetPrec(1500).Quo(new(big.Float).SetPrec(1500).SetInt64(1), new(big.Float).SetInt64(d))
 		z := new(big.Float).SetPrec(1500).Mul(x, x)
 		sum, t := new(big.Float).SetPrec(1500), new(big.Float).SetPrec(1500).Set(x)
@@ -173,7 +173,8 @@ var trigPi = func() *big.Float {
 	return a.Mul(a, big.NewFloat(4))
 }()
 
-// bigSinCos subtracts a multiple of π/2 and sums the Taylor series of e^(ir).
+// bigSinCos subtracts a multiple of π/2 from x, and sums the Taylor series of e^(ir) for the
+// remainder r.
 func bigSinCos(x *big.Float) (sin, cos *big.Float) {
 	half := new(big.Float).SetPrec(1500).Quo(trigPi, big.NewFloat(2))
 	q := new(big.Float).SetPrec(1500).Quo(x, half)
@@ -211,7 +212,7 @@ func bigCos(x *big.Float) *big.Float { _, c := bigSinCos(x); return c }
 
 func bigTan(x *big.Float) *big.Float { s, c := bigSinCos(x); return bigDiv(s, c) }
 
-// bigAtan halves the angle, atan x = 2·atan(x/(1+√(1+x²))), until the series is short.
+// bigAtan halves the angle by atan x = 2·atan(x/(1+√(1+x²))) until a short series suffices.
 func bigAtan(x *big.Float) *big.Float {
 	if x.Sign() == 0 {
 		return x
@@ -225,13 +226,13 @@ func bigAtan(x *big.Float) *big.Float {
 
 func bigSqrt(x *big.Float) *big.Float { return new(big.Float).SetPrec(bigPrec).Sqrt(x) }
 
-// bigAsin is 2·atan(x/(1+√(1-x²))).
+// bigAsin computes 2·atan(x/(1+√(1-x²))).
 func bigAsin(x *big.Float) *big.Float {
 	c := bigSqrt(bigMul(bigSub(bf(1), x), bigAdd(bf(1), x)))
 	return bigMul(bf(2), bigAtan(bigDiv(x, bigAdd(bf(1), c))))
 }
 
-// bigAcos is 2·atan(√((1-x)/(1+x))).
+// bigAcos computes 2·atan(√((1-x)/(1+x))).
 func bigAcos(x *big.Float) *big.Float {
 	if x.Cmp(bf(-1)) == 0 {
 		return bigPi
@@ -281,8 +282,8 @@ func bigSoftplus(x *big.Float) *big.Float {
 	return bigLog1p(bigExp(x))
 }
 
-// bigErfc is 1 - erf. Above 6 it is the continued fraction e^(-x²)/√π · 1/(x + (1/2)/(x + (2/2)/(x
-// + (3/2)/(x + …)))).
+// bigErfc computes 1 - erf(x). For x above 6 it uses the continued fraction e^(-x²)/√π · 1/(x +
+// (1/2)/(x + (2/2)/(x + (3/2)/(x + …)))).
 func bigErfc(x *big.Float) *big.Float {
 	if x.Cmp(bf(6)) < 0 {
 		return bigSub(bf(1), bigErf(x))
@@ -294,7 +295,7 @@ func bigErfc(x *big.Float) *big.Float {
 	return bigDiv(bigExp(bigNeg(bigMul(x, x))), bigMul(c, bigSqrt(bigPi)))
 }
 
-// bigErfinv improves math.Erfinv by Newton's method.
+// bigErfinv improves the result of math.Erfinv by Newton's method.
 func bigErfinv(x *big.Float) *big.Float {
 	v, _ := x.Float64()
 	y := bf(math.Erfinv(v))

@@ -1,15 +1,14 @@
 package expr
 
 // Diff returns the derivative of e with respect to X(i). It returns nil if e does not depend on
-// X(i), or depends on X(i) only through ops whose derivative is 0. Subexpressions of the derivative
-// that equal e become [Y]. So a gradient can use the saved result of the op instead of computing it
-// again.
+// X(i), or depends on X(i) only through ops whose derivative is 0. Where the derivative contains e
+// itself, it uses [Y] instead. So a gradient can use the saved result of the op instead of
+// computing it again.
 //
 // Diff removes only zeros and ones that differentiation itself introduces. It removes no float
-// operation of the formula, because, for example, 0·x may be NaN. At kinks the derivatives are as
-// follows. The derivative of Abs at 0 is 0. On a tie, Min and Max give half of the gradient to each
-// side. Select has the derivative of the selected branch. Floor, Trunc, RoundEven, comparisons and
-// bit operations have the derivative 0.
+// operation of the formula, because, for example, 0·x may be NaN. The derivative of Abs at 0 is 0.
+// On a tie, Min and Max give half of the gradient to each operand. Select has the derivative of the
+// selected branch. Floor, Trunc, RoundEven, comparisons and bit operations have the derivative 0.
 func Diff(e *Expr, i int) *Expr {
 	d := differ{i: i, memo: map[*Expr]*Expr{}, root: e}
 	r := d.walk(e)
@@ -19,10 +18,10 @@ func Diff(e *Expr, i int) *Expr {
 	return replaceRoot(r, e)
 }
 
-// one marks a derivative that is identically 1, so that mul can drop it.
+// one marks a derivative that is identically 1, so that the function mul can drop it.
 var one = C(1)
 
-// IsOne reports whether a derivative is identically 1.
+// IsOne reports whether x is a derivative that is identically 1.
 func (x *Expr) IsOne() bool { return x == one }
 
 type differ struct {
@@ -31,8 +30,8 @@ type differ struct {
 	root *Expr
 }
 
-// mul returns a·b. It drops a factor that is identically 1. A nil factor stands for 0, and makes
-// the result nil.
+// mul returns a·b. It drops a factor that is identically 1. A nil factor means 0, and then the
+// result is nil too.
 func mul(a, b *Expr) *Expr {
 	switch {
 	case a == nil || b == nil:
@@ -158,7 +157,7 @@ func (d *differ) rule(e *Expr) *Expr {
 // replaceRoot replaces every subexpression of g that equals root by Y.
 func replaceRoot(g, root *Expr) *Expr {
 	if root.op == OpX || root.op == OpConst || root.op == OpParam {
-		return g // root is a leaf: Y would not replace any computation
+		return g // g is the root itself, a leaf, so Y would save no computation
 	}
 	num := numbering{ids: map[nodeKey]int{}, memo: map[*Expr]int{}}
 	want := num.number(root)
@@ -228,8 +227,8 @@ func (n *numbering) number(e *Expr) int {
 	return id
 }
 
-// Uses returns which operands X(i) occur in e, and whether Y occurs. If e is a gradient, these
-// values must be saved.
+// Uses returns which operands X(i) occur in e, and whether Y occurs. For a gradient e, these are
+// the values to save.
 func Uses(e *Expr) (x map[int]bool, y bool) {
 	x = map[int]bool{}
 	seen := map[*Expr]bool{}

@@ -42,7 +42,8 @@ func Decode(t dtype.Type, b uint64) float64 {
 	return math.Float64frombits(convert(t.Compute(), dtype.F64, Load(t, b)))
 }
 
-// Load converts an element's stored bits to the bits of the type in which t is computed.
+// Load converts the stored bits of an element of type t to the bits of the type in which t is
+// computed.
 func Load(t dtype.Type, b uint64) uint64 {
 	switch t {
 	case dtype.F16:
@@ -62,7 +63,7 @@ func Load(t dtype.Type, b uint64) uint64 {
 }
 
 // Store converts bits of the type in which t is computed to the stored bits of type t. It rounds to
-// 16-bit floats, and wraps narrow integers.
+// a 16-bit float, or wraps to a narrow integer.
 func Store(t dtype.Type, b uint64) uint64 {
 	switch t {
 	case dtype.F16:
@@ -84,9 +85,9 @@ func truth(b bool) uint64 {
 	return 0
 }
 
-// Eval runs the program on one element. It defines the result that every backend must return. x
-// holds the stored bits of the operands, params holds the bits of the scalars, and index is the
-// element's position. Eval appends the results' stored bits to dst.
+// Eval runs the program on one element. Its results define what every backend must return. The
+// slice x holds the stored bits of the operands, params holds the bits of the scalars, and index is
+// the element's position. Eval appends the results' stored bits to dst.
 func (p *Program) Eval(dst, x, params []uint64, index int64) []uint64 {
 	v := make([]uint64, len(p.Code))
 	for i, c := range p.Code {
@@ -121,7 +122,7 @@ func (p *Program) Eval(dst, x, params []uint64, index int64) []uint64 {
 	return dst
 }
 
-// Eval64 returns the value of e in float64 for float64 operands.
+// Eval64 evaluates e in float64 for float64 operands.
 func Eval64(e *Expr, x ...float64) float64 {
 	in := make([]dtype.Type, len(x))
 	b := make([]uint64, len(x))
@@ -132,7 +133,7 @@ func Eval64(e *Expr, x ...float64) float64 {
 	return math.Float64frombits(p.Eval(nil, b, nil, 0)[0])
 }
 
-// apply computes a primitive. operandType is the type of its first operand.
+// apply computes one primitive. The argument operandType is the type of the first operand.
 func (in Instr) apply(operandType dtype.Type, a, b, c uint64) uint64 {
 	op, t := in.Op, in.Type
 	switch op {
@@ -194,14 +195,14 @@ func float32Op(op Op, a, b, c float32) float32 {
 	case OpFMA:
 		return FMA32(a, b, c)
 	case OpSqrt:
-		// correctly rounded, because float64 has 53 ≥ 2·24+2 bits
+		// this is correctly rounded, because float64 has at least 2·24+2 bits
 		return float32(math.Sqrt(float64(a)))
 	case OpNeg:
 		return math.Float32frombits(math.Float32bits(a) ^ 1<<31)
 	case OpAbs:
 		return math.Float32frombits(math.Float32bits(a) &^ (1 << 31))
 	}
-	// the other operations are exact in both types
+	// these operations are exact in float32 and in float64
 	return float32(float64Op(op, float64(a), float64(b), 0))
 }
 
@@ -244,7 +245,7 @@ func FMA32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	s := p + float64(c)
 	u := math.Float64bits(s)
-	// if the last bit of the sum is 1, it already decides ties
+	// if the last bit of the sum is 1, rounding to float32 sees no tie
 	if u&1 == 0 && s-s == 0 {
 		t := s - p
 		if e := (p - (s - t)) + (float64(c) - t); e != 0 {
@@ -360,8 +361,8 @@ func compare(op Op, t dtype.Type, a, b uint64) uint64 {
 	return truth(!lt && !unordered)
 }
 
-// convert converts the bits of a value from type src to type dst. Both are types in which
-// arithmetic is computed.
+// convert converts the bits of a value from type src to type dst, two types in which arithmetic is
+// computed.
 func convert(src, dst dtype.Type, a uint64) uint64 {
 	if src == dst {
 		return a

@@ -8,8 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// The derivative of a function is again an expression. The derivative of this function needs only
-// the function's result.
+// The derivative of a function is an expression again. Here it needs only the function's result.
 func Example() {
 	y := expr.X(0).Tanh()
 	d := expr.Diff(y, 0)
@@ -21,7 +20,7 @@ func Example() {
 	// Output: true 0.786448
 }
 
-// Functions are formulas of primitives, so they give the same bits on every device.
+// Functions are formulas of primitives, so that they give the same bits on every device.
 func ExampleCall() {
 	p := expr.MustLower([]*expr.Expr{expr.Call("exp", expr.X(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 	one := expr.Encode(dtype.F32, 1)
@@ -30,7 +29,7 @@ func ExampleCall() {
 }
 
 // Element i of an op's random numbers depends only on the seed, the offset and i. In float32, four
-// elements share a block. So offset + 1 gives the numbers of the next four elements.
+// elements share a block of Philox. So offset + 1 gives the next four elements.
 func ExampleRandomNormal() {
 	e := expr.RandomNormal(dtype.F32, expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64))
 	p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, nil, -1)

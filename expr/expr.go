@@ -33,7 +33,7 @@ const (
 	OpInvalid   Op = iota
 	OpX            // element of operand Imm
 	OpY            // the op's result; Lower replaces it by an operand
-	OpConst        // constant whose bits are in Imm
+	OpConst        // constant with the bits Imm
 	OpParam        // run-time scalar number Imm
 	OpIndex        // row-major index of the element in the iteration shape: I64 or U32
 	OpAdd          // a + b
@@ -49,8 +49,8 @@ const (
 	OpFloor        // rounds to an integer towards -∞
 	OpTrunc        // rounds to an integer towards 0
 	OpRoundEven    // rounds to the nearest integer, ties to even
-	// comparisons of two operands of the same type, with a Bool as result. If an operand is NaN, Ne
-	// is true and the other comparisons are false.
+	// comparisons of two operands of the same type, with a Bool as result; if an operand is NaN, Ne
+	// is true and the others are false
 	OpEq
 	OpNe
 	OpLt
@@ -60,16 +60,16 @@ const (
 	OpSelect // b where a (Bool) is true, else c
 	OpAnd    // bitwise and; for truth values logical and
 	OpOr     // bitwise or; for truth values logical or
-	OpXor    // bitwise exclusive or; for truth values whether they differ
+	OpXor    // bitwise exclusive or; for truth values, whether a and b differ
 	OpNot    // bitwise complement; for truth values negation
 	OpShl    // a << b; 0 when b ≥ width
 	OpShr    // a >> b, arithmetic for signed types
 	OpMulHi  // upper half of the double-width product, U32
-	// conversion to T: floats are rounded to nearest even. Floats become integers by truncation,
-	// with saturation and NaN → 0. Integers wrap. Values ≠ 0 become true.
+	// conversion to T: floats are rounded to nearest even. A float becomes an integer by truncation
+	// with saturation; NaN becomes 0. Integers wrap. To Bool, values ≠ 0 become true.
 	OpCvt
 	OpBitcast // the same bits as type T, which has the same size
-	// random bits that the Draw selects; a is the seed, b the offset, c the index, all I64
+	// random bits, chosen by the Draw in Imm; a is the seed, b the offset, c the index, all I64
 	OpPhilox
 	opCall // a named function; Lower expands it
 )
@@ -100,16 +100,16 @@ func (op Op) IsCompare() bool { return op >= OpEq && op <= OpGe }
 // An Expr is an immutable node. Make one with [X], [C] and the methods.
 type Expr struct {
 	op Op
-	// type of a Cvt, Bitcast, Index or Philox, or of a typed constant or Param. For other nodes it
-	// is Invalid, and Lower infers the type
+	// the type of a Cvt, Bitcast, Index or Philox, or of a typed constant or Param. For other nodes
+	// it is Invalid, because Lower infers the type
 	typ  dtype.Type
 	val  float64 // value of an untyped constant
 	bits uint64  // bits of a typed constant, or the Draw of OpPhilox
 	idx  int     // number of an X or a Param
-	fn   *Func   // function of a call
+	fn   *Func   // the called function
 	args []*Expr
 
-	called string // name of the operation in names of programs; see Named
+	called string // the operation's name in names of programs; see Named
 }
 
 // X returns an element of operand i.
@@ -240,14 +240,15 @@ func (x *Expr) Bitcast(t dtype.Type) *Expr {
 	return e
 }
 
-// A Func is a function that Lower expands into primitives, with one formula for float32 and one for
-// float64.
+// A Func is a function that Lower expands into primitives. It has one formula for float32 and one
+// for float64.
 type Func struct {
 	Name  string
 	Arity int
-	// t is F32 or F64; the result consists of primitives and other functions
+	// Expand returns the formula for type t, F32 or F64. The formula may call other functions
 	Expand func(t dtype.Type, x []*Expr) *Expr
-	// Diff returns the partial derivative with respect to each argument. y is the function's value.
+	// Diff returns the partial derivatives with respect to each argument. y is the function's
+	// value.
 	Diff func(x []*Expr, y *Expr) []*Expr
 	// Ref computes the function with package math. It is the specification
 	Ref func(x []float64) float64
@@ -284,8 +285,8 @@ func Call(name string, x ...*Expr) *Expr {
 // Scale returns c·x.
 func (x *Expr) Scale(c float64) *Expr { return x.Mul(C(c)) }
 
-// Substitute returns e with each leaf X(i) replaced by x(i), and Y by y. If x returns nil, the leaf
-// stays.
+// Substitute returns e with each leaf X(i) replaced by x(i), and Y by y. A leaf for which x(i) is
+// nil stays.
 func Substitute(e *Expr, x func(i int) *Expr, y *Expr) *Expr {
 	memo := map[*Expr]*Expr{}
 	var walk func(*Expr) *Expr

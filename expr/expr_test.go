@@ -55,13 +55,14 @@ func TestDiffStructure(t *testing.T) {
 	if Diff(X(0), 1) != nil || Diff(X(0).Floor(), 0) != nil {
 		t.Fatal("no dependence must be nil")
 	}
-	// The derivative uses Y, the value of the root. So a gradient needs to save only the result.
+	// The derivative must use Y, the value of the root, so that a gradient needs only the saved
+	// result.
 	d := Diff(X(0).Sqrt(), 0)
 	xs, y := Uses(d)
 	if !y || len(xs) != 0 {
 		t.Fatalf("sqrt' uses %v, %v", xs, y)
 	}
-	// The program keeps the product 0·x of the formula, which may be NaN.
+	// The program must keep the product 0·x, which may be NaN.
 	p := MustLower([]*Expr{X(0).Mul(C(0))}, f32, f32, -1)
 	if got := p.Eval(nil, []uint64{Encode(dtype.F32, math.NaN())}, nil, 0)[0]; Decode(dtype.F32, got) == 0 {
 		t.Fatal("0·NaN must stay NaN")
@@ -78,7 +79,7 @@ func TestLowerIsCanonical(t *testing.T) {
 	if c := MustLower([]*Expr{m.Add(m)}, f64, []dtype.Type{dtype.F64, dtype.F64}, -1); c.Key() == a.Key() {
 		t.Fatal("other types, other key")
 	}
-	// Run-time values do not affect the key. Constants are folded.
+	// Run-time values must not affect the key, and constants must be folded.
 	p := MustLower([]*Expr{X(0).Mul(Param(0)).Add(C(1).Div(C(4)))}, f32, f32, -1)
 	if strings.Contains(p.String(), "div") || len(p.Params) != 1 || p.Params[0] != dtype.F32 {
 		t.Fatalf("%v", p)
@@ -161,8 +162,8 @@ func TestFMA32IsCorrectlyRounded(t *testing.T) {
 			check(a, b, float32(-p))
 		}
 	}
-	// each product lies halfway between two float32, and each addend is so small that float64
-	// cannot hold the sum
+	// each product lies halfway between two float32 numbers, and each addend is so small that the
+	// sum does not fit in float64
 	for k := range 4096 {
 		a := float32(1 + 0x1p-12)
 		b := a + float32(k)*0x1p-11

@@ -8,9 +8,9 @@ import (
 
 // reduceBy returns the remainder of r/y, or that remainder minus y, for y > 0 and enough steps n.
 // Each step replaces r by r - q·y, where q is r/y rounded to 53 bits and truncated. Let u be the
-// smaller one of the units in the last place of r and y. Then r and y are multiples of u, and so is
-// the new r, which is smaller. So the fused multiply-add is exact. Each step shrinks the quotient
-// by 2⁵³.
+// smaller one of the units in the last place of r and y. Then r, y and the new r are multiples of
+// u, and the new r is smaller, so the fused multiply-add is exact. Each step divides the quotient
+// by about 2⁵³.
 func reduceBy(r, y *Expr, n int) *Expr {
 	for range n {
 		r = r.Div(y).Trunc().Neg().FMA(y, r)
@@ -18,9 +18,9 @@ func reduceBy(r, y *Expr, n int) *Expr {
 	return r
 }
 
-// fmod returns x - y·trunc(x/y) without any rounding, in float64. Two float32 have a quotient of up
-// to 2²⁷⁸, which takes 6 steps. The quotient of two float64 may overflow. If y is so small that the
-// quotient may overflow, the remainders by y·2¹⁴⁰⁰ and y·2⁷⁰⁰ are taken first.
+// fmod returns x - y·trunc(x/y) without any rounding, in float64. The quotient of two float32
+// numbers is at most 2²⁷⁸, which takes 6 steps. The quotient of two float64 numbers may overflow if
+// y is small. Then fmod first takes the remainders by y·2¹⁴⁰⁰ and y·2⁷⁰⁰.
 func fmod(x, y *Expr, wide bool) *Expr {
 	r, a := x.Abs(), y.Abs()
 	if wide {
@@ -33,7 +33,7 @@ func fmod(x, y *Expr, wide bool) *Expr {
 		r = reduceBy(r, a, 6)
 	}
 	r = r.Lt(C(0)).Select(r.Add(a), r) // the last quotient was rounded up
-	// The remainder of a finite number by infinity is the number itself.
+	// A finite number modulo infinity is the number itself.
 	inf := C(math.Inf(1))
 	return a.Eq(inf).And(x.Abs().Lt(inf)).Select(x.Abs(), r)
 }
@@ -42,8 +42,8 @@ func init() {
 	Define(Func{
 		Name: "copysign", Arity: 2,
 		Expand: func(t dtype.Type, x []*Expr) *Expr { return formatOf(t).copySign(x[0].Abs(), x[1]) },
-		// As in torch, the derivative with respect to x is 0 at x = 0. y only chooses a sign, so
-		// the derivative with respect to y is 0.
+		// As in torch, the derivative with respect to x is 0 at x = 0. The derivative with respect
+		// to y is 0, because only the sign of y matters.
 		Diff: func(x []*Expr, y *Expr) []*Expr {
 			return []*Expr{x[0].Eq(C(0)).Select(C(0), y.Div(x[0])), C(0)}
 		},
@@ -51,7 +51,7 @@ func init() {
 	})
 	Define(Func{
 		Name: "fmod", Arity: 2,
-		// The result is exact, like that of C's fmod. float32 operands are computed in float64.
+		// The result is exact, like that of C's fmod. For float32 it is computed in float64.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			r := fmod(x[0].Cvt(dtype.F64), x[1].Cvt(dtype.F64), t == dtype.F64).Cvt(t)
@@ -62,8 +62,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "hypot", Arity: 2,
-		// float32 operands are computed in float64, where no square overflows. float64 operands are
-		// scaled by a power of two.
+		// For float32, the result is computed in float64, where no square overflows. For float64,
+		// the operands are scaled by a power of two.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			a, b := x[0].Abs(), x[1].Abs()
 			inf := C(math.Inf(1))

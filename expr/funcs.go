@@ -7,7 +7,7 @@ import (
 )
 
 // The named functions are formulas over the primitives, one for float32 and one for float64. So a
-// result has the same bits on every device. A Select computes both branches. So a formula limits
+// result has the same bits on every device. A Select computes both branches, so a formula limits
 // the argument of a branch that could overflow when it is not selected. The sign of a NaN is not
 // defined. Errors are at most 2 units in the last place over the whole range of the type, including
 // subnormal arguments and results, unless the comment of a function says otherwise.
@@ -65,8 +65,8 @@ func poly(x *Expr, c []float64) *Expr {
 }
 
 // reduceExp returns r and n, where x = k·ln2 + r for an integer k, and |r| ≤ ln2/2. n is a bit
-// pattern whose low part is k + off. Adding 1.5·2^mant rounds x/ln2 to the integer k, because a sum
-// of that size has no bits for a fraction.
+// pattern whose low part is k + off. To round x/ln2 to the integer k, reduceExp adds 1.5·2^mant: a
+// float of that size has no fraction bits.
 func (f format) reduceExp(x *Expr, off int) (r, n *Expr) {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(off))
 	t := x.FMA(C(f.log2e[0]), magic)
@@ -74,10 +74,10 @@ func (f format) reduceExp(x *Expr, off int) (r, n *Expr) {
 	return k.FMA(C(-f.ln2[1]), k.FMA(C(-f.ln2[0]), x)), t.Bitcast(f.u)
 }
 
-// residual returns 1 - (1+e)·r, the residual if r approximates 1/(1+e).
+// residual returns 1 - (1+e)·r. It is near 0 if r approximates 1/(1+e).
 func residual(e, r *Expr) *Expr { return e.Neg().FMA(r, C(1).Sub(r)) }
 
-// inverse returns 1/(1+e). It starts from a polynomial with coefficients c and applies the given
+// inverse returns 1/(1+e). It starts from a polynomial with the coefficients c and makes the given
 // number of Newton steps. A division would be slower, and would contain a branch.
 func (f format) inverse(e *Expr, c []float64, steps int) *Expr {
 	r := poly(e, c)
@@ -111,8 +111,8 @@ func (f format) power(x *Expr, off int) (p, n *Expr) {
 	return poly(r, append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...)), n
 }
 
-// exp2 returns 2^(x+lo). x may be slightly outside the range of exponents, so that the result
-// overflows or becomes 0. lo is much smaller than x and may be nil.
+// exp2 returns 2^(x+lo). x may be slightly outside the range of exponents: the result then
+// overflows or becomes 0. lo is much smaller than x, and may be nil.
 func (f format) exp2(x, lo *Expr) *Expr {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(2*f.bias))
 	t := x.Add(magic)
@@ -123,28 +123,28 @@ func (f format) exp2(x, lo *Expr) *Expr {
 	return f.scale(r.FMA(poly(r, pick(f, exp2Coef32, exp2Coef64)), C(1)), t.Bitcast(f.u))
 }
 
-// exp returns eˣ for x whose result is a normal number.
+// exp returns eˣ if the result is a normal number.
 func (f format) exp(x *Expr) *Expr {
 	p, n := f.power(x, f.bias)
 	return p.Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t))
 }
 
-// expFull returns eˣ for any x between the bounds of [expBounds]. It multiplies by the power of two
-// in two factors, so that only the last product can overflow or become subnormal.
+// expFull returns eˣ for any x within the bounds of [format.expBounds]. It multiplies by two powers
+// of two, so that only the last product can overflow or become subnormal.
 func (f format) expFull(x *Expr) *Expr {
 	p, n := f.power(x, 2*f.bias)
 	return f.scale(p, n)
 }
 
-// scale returns p·2ᵏ. The low bits of n hold k + 2·bias.
+// scale returns p·2ᵏ. The lower bits of n hold k + 2·bias.
 func (f format) scale(p, n *Expr) *Expr {
 	m := C(float64(f.mant))
 	half := n.Shr(C(1)).Shl(m)
 	return p.Mul(half.Bitcast(f.t)).Mul(n.Shl(m).Sub(half).Bitcast(f.t))
 }
 
-// expBelow returns eˣ for x ≤ 0. It multiplies by the power of two 2ᵏ in two factors, 2^(k+s) and
-// 2^-s, so that only the last product can be subnormal.
+// expBelow returns eˣ for x ≤ 0. It multiplies by 2^(k+s) and by 2^-s instead of 2ᵏ, so that only
+// the last product can be subnormal.
 func (f format) expBelow(x *Expr) *Expr {
 	s := f.mant + 2
 	p, n := f.power(x, f.bias+s)
@@ -152,9 +152,9 @@ func (f format) expBelow(x *Expr) *Expr {
 }
 
 // expBounds returns bounds for arguments of [format.expFull]. Beyond them eˣ rounds to 0 or +Inf in
-// the type. At the lower bound, a factor of [format.scale] is 0. With a higher one, the product of
-// the factors would underflow. On many processors an operation that underflows takes 16 times as
-// long, and masks of attention consist of -Inf.
+// the type. At the lower bound, a factor of [format.scale] is already 0. At a higher bound, the
+// product of the factors would underflow, which takes 16 times as long on many processors.
+// Attention masks of -Inf would often cause it.
 func (f format) expBounds() (lo, hi *Expr) {
 	return C(pick(f, -176.0, -1418)), C(pick(f, 89.0, 710))
 }
@@ -180,9 +180,9 @@ func init() {
 	})
 	Define(Func{
 		Name: "sigmoid", Arity: 1,
-		// e is exp(-|x|), which cannot overflow. The result is 1/(1+e) for x ≥ 0, and e/(1+e)
-		// otherwise. r approximates 1/(1+e). The residual 1 - (1+e)·r corrects the roundings of 1+e
-		// and r.
+		// Let e be exp(-|x|), which cannot overflow. The result is 1/(1+e) for x ≥ 0, and e/(1+e)
+		// otherwise. r approximates 1/(1+e), and the residual 1 - (1+e)·r corrects the roundings of
+		// 1+e and r.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			e := f.expBelow(x[0].Abs().Neg().Max(f.belowBound()))
@@ -201,15 +201,15 @@ func init() {
 	})
 	Define(Func{
 		Name: "tanh", Arity: 1,
-		// Below 0.55 tanh is computed by an odd polynomial. From 0.55 on it is 1 - 2e/(1+e), where
-		// e is exp(-2x).
+		// For |x| < 0.55, tanh is an odd polynomial. For larger |x| it is 1 - 2e/(1+e), where e is
+		// exp(-2|x|).
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()
 			z := a.Mul(a)
 			near := z.Mul(poly(z, pick(f, tanhCoef32, tanhCoef64))).FMA(a, a)
 			r, n := f.reduceHalf(a.Neg().Max(C(-20)), f.bias)
-			// the variable e is exp(-2a)
+			// e is exp(-2a)
 			e := poly(r, scaled(append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...), 2)).Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t))
 			far := e.Mul(f.inverse(e, pick(f, thirdCoef32, thirdCoef64), 1)).FMA(C(-2), C(1))
 			return f.copySign(a.Lt(C(0.55)).Select(near, far), x[0])
@@ -219,8 +219,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "erf", Arity: 1,
-		// Below 0.9 erf is computed by an odd polynomial. From 0.9 on it is 1 - exp(p), where the
-		// polynomial p approximates log(erfc x).
+		// For |x| < 0.9, erf is an odd polynomial. For larger |x| it is 1 - exp(p), where the
+		// polynomial p approximates log(erfc |x|).
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()
@@ -249,8 +249,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "expm1", Arity: 1,
-		// eˣ-1 is 2ᵏ·q + (2ᵏ-1), where x = k·ln2 + r and q = eʳ-1. Half of it is computed and then
-		// doubled, so that 2ᵏ does not overflow before the result does.
+		// eˣ-1 is 2ᵏ·q + (2ᵏ-1), where x = k·ln2 + r and q = eʳ-1. The formula computes half of
+		// this and doubles it, so that 2ᵏ does not overflow before the result does.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			_, hi := f.expBounds()

@@ -14,14 +14,14 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// spec describes a function for the tests.
+// spec describes how to test a function.
 type spec struct {
-	// range of arguments for the tests of float64 accuracy and derivatives
+	// interval of arguments for the tests of float64 accuracy and of derivatives
 	lo, hi  float64
 	max32   float64                       // allowed error over all float32, in ulp
 	max64   float64                       // allowed error over samples of float64, in ulp
 	big     func(x *big.Float) *big.Float // reference for float64, with bigPrec bits
-	special map[float64]float64           // arguments and exact results, for both types
+	special map[float64]float64           // arguments and their exact results, for both types
 }
 
 var nan, inf, negZero = math.NaN(), math.Inf(1), math.Copysign(0, -1)
@@ -55,8 +55,8 @@ var specs = map[string]spec{
 	"erf":        {-6, 6, 1.5, 1.5, bigErf, map[float64]float64{0: 0, negZero: negZero, inf: 1, -inf: -1, nan: nan}},
 }
 
-// unary returns a function that evaluates the program of the named function for an operand of type
-// t.
+// unary returns a function that evaluates the named function for an operand of type t, given as
+// bits.
 func unary(name string, t dtype.Type) func(b uint64) uint64 {
 	p := MustLower([]*Expr{Call(name, X(0))}, []dtype.Type{t}, []dtype.Type{t}, -1)
 	dst, x := make([]uint64, 0, 1), make([]uint64, 1)
@@ -69,7 +69,7 @@ func unary(name string, t dtype.Type) func(b uint64) uint64 {
 func forEachUnary(t *testing.T, run func(t *testing.T, name string, f *Func, s spec)) {
 	var names []string
 	for name, f := range Funcs() {
-		// TestGelu checks these functions
+		// TestGelu checks the two GELUs
 		if f.Arity == 1 && name != "gelu" && name != "gelu_tanh" {
 			names = append(names, name)
 		}
@@ -97,8 +97,7 @@ func ulps32(got float32, want float64) float64 {
 		}
 		if math.IsInf(float64(got), 0) && math.Signbit(float64(got)) == math.Signbit(want) && math.Abs(want) > 0x1.fffffep127 ||
 			math.IsInf(float64(w), 0) && !math.IsInf(want, 0) && got == got {
-			// only one of got and want is infinite in float32: rounding crossed the limit of the
-			// type
+			// only one of got and want is infinite, because rounding crossed the largest float32
 			return math.Abs(math.Min(math.Abs(float64(got)), 0x1p128)-math.Abs(want)) / 0x1p104
 		}
 		return math.Inf(1)
@@ -112,9 +111,9 @@ func ulps32(got float32, want float64) float64 {
 	return math.Abs(float64(got)-want) / math.Ldexp(1, max(e-24, -149))
 }
 
-// TestFloat32Accuracy compares the function for float32 arguments with package math's function in
-// float64. By default it takes a sample of the patterns. With FLAMBEAU_SOAK=1 it takes all
-// patterns, which needs an hour per function. With FLAMBEAU_SOAK=n it takes every nth pattern.
+// TestFloat32Accuracy compares each function for float32 arguments with package math's function in
+// float64. By default it samples the arguments. With FLAMBEAU_SOAK=1 it tests all float32 numbers,
+// which takes an hour for each function. With FLAMBEAU_SOAK=n it tests every nth number.
 func TestFloat32Accuracy(t *testing.T) {
 	stride := uint64(90001)
 	if s := os.Getenv("FLAMBEAU_SOAK"); s != "" {
@@ -180,8 +179,8 @@ func TestSpecialValues(t *testing.T) {
 }
 
 // TestFloat64Accuracy compares results with values computed in arbitrary precision. Some samples
-// are uniform over the function's interval. Other samples have a uniform exponent and lie in the
-// interval. The remaining samples are near 0 and ±1.
+// are uniform over the function's interval. Others have a uniform exponent. The rest are near 0 and
+// ±1.
 func TestFloat64Accuracy(t *testing.T) {
 	n := 700
 	if os.Getenv("FLAMBEAU_SOAK") != "" {
@@ -221,7 +220,8 @@ func TestFloat64Accuracy(t *testing.T) {
 	})
 }
 
-// TestDerivatives compares Diff with central differences in float64, and Ref with the formula.
+// TestDerivatives compares Diff with central differences in float64, and Ref with the expanded
+// formula.
 func TestDerivatives(t *testing.T) {
 	forEachUnary(t, func(t *testing.T, name string, f *Func, s spec) {
 		lo, hi := math.Max(s.lo, -5), math.Min(s.hi, 5)

@@ -13,8 +13,8 @@ func init() {
 		Name: "gelu", Arity: 1,
 		// x·Φ(x) is max(x, 0) - |x|·Φ(-|x|). A polynomial p gives Φ(-a) = 2^p(a). The absolute
 		// error is at most 2⁻²⁴, in addition to the rounding of the result. The relative error is
-		// 2⁻²¹ for x between -3 and 0, and 2⁻¹⁷ for x between -5.5 and -3. Below -10 the result is
-		// the tiny value at -10. The formula for float64 uses the error function.
+		// 2⁻²¹ for x between -3 and 0, and 2⁻¹⁷ for x between -5.5 and -3. For x below -10, the
+		// result is the tiny value at -10. The formula for float64 uses the error function.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			if t == dtype.F64 {
@@ -26,7 +26,7 @@ func init() {
 			n := l.Add(magic)
 			r := l.Sub(n.Sub(magic))
 			tail := r.FMA(poly(r, exp2Coef32), C(1)).Mul(n.Bitcast(f.u).Shl(C(float64(f.mant))).Bitcast(f.t))
-			y := a.Neg().FMA(tail, x[0].Max(C(math.Copysign(0, -1)))) // so that -0 gives -0
+			y := a.Neg().FMA(tail, x[0].Max(C(math.Copysign(0, -1)))) // this gives -0 for x = -0
 			// -∞·0 is NaN, as with the error function
 			return x[0].Eq(C(math.Inf(-1))).Select(C(math.NaN()), y)
 		},

@@ -12,7 +12,7 @@ import (
 func (x *Expr) Rounded(t dtype.Type) *Expr {
 	bits := func(v uint32) *Expr { return Bits(dtype.U32, uint64(v)) }
 	b := x.Bitcast(dtype.U32)
-	// The function named to rounds the bits to a multiple of 2ⁿ. A carry goes into the exponent.
+	// The function to rounds the bits to a multiple of 2ⁿ. A carry goes into the exponent.
 	to := func(n uint32) *Expr {
 		odd := b.Shr(bits(n)).And(bits(1))
 		return b.Add(bits(1<<(n-1) - 1)).Add(odd).And(bits(^uint32(0) << n)).Bitcast(dtype.F32)
@@ -21,11 +21,12 @@ func (x *Expr) Rounded(t dtype.Type) *Expr {
 	case dtype.BF16:
 		return x.Ne(x).Select(x, to(16))
 	case dtype.F16:
-		// Below 2⁻¹⁴ all numbers of the type are multiples of 2⁻²⁴. This is the unit in the last
-		// place of float32 between 0.5 and 1.
+		// Below 2⁻¹⁴ all float16 numbers are multiples of 2⁻²⁴. This is the unit in the last place
+		// of float32 between 0.5 and 1.
 		size := x.Abs()
 		small := single.copySign(size.Add(C(0.5)).Sub(C(0.5)), x)
-		large := x.Mul(C(math.Inf(1))) // ±Inf, for |x| from 65520 on, halfway between 65504 and 2¹⁶
+		// ±Inf; for |x| from 65520 on, which is halfway between 65504 and 2¹⁶
+		large := x.Mul(C(math.Inf(1)))
 		r := size.Lt(C(0x1p-14)).Select(small, size.Lt(C(65520)).Select(to(13), large))
 		return x.Ne(x).Select(x, r)
 	}

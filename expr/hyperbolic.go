@@ -50,7 +50,7 @@ func init() {
 	Define(Func{
 		Name: "logaddexp", Arity: 2,
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
-			// equal infinities differ by 0, not by NaN
+			// without this, equal infinities would differ by NaN instead of 0
 			d := x[0].Eq(x[1]).Select(C(0), x[0].Sub(x[1]).Abs())
 			return x[0].Max(x[1]).Add(formatOf(t).log1pExpNeg(d))
 		},
@@ -105,8 +105,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "acosh", Arity: 1,
-		// acosh is log(1 + (t + √(t·(t+2)))), where t = x-1 and sums are pairs. From 2⁴⁰ on it is
-		// log 2x.
+		// acosh is log(1 + (t + √(t·(t+2)))), where t = x-1 and sums are computed as pairs. From
+		// 2⁴⁰ on it is log 2x.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			d := x[0].Sub(C(1)).Min(C(0x1p40))
@@ -185,8 +185,8 @@ func (x *Expr) Acosh() *Expr { return Call("acosh", x) }
 // Atanh returns the inverse hyperbolic tangent of x, ±Inf at ±1, NaN beyond.
 func (x *Expr) Atanh() *Expr { return Call("atanh", x) }
 
-// accurateSigmoid returns 1/(1+e⁻ᵈ). Its derivative is accurate even if the result is near 1. The
-// derivative of Sigmoid is not, because it computes 1 - y.
+// accurateSigmoid returns 1/(1+e⁻ᵈ), like Sigmoid. But its derivative is accurate even if the
+// result y is near 1, because it does not compute 1 - y.
 func accurateSigmoid(d *Expr) *Expr {
 	low := d.Lt(C(0))
 	e := low.Select(d, d.Neg()).Exp()

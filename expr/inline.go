@@ -6,27 +6,26 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Inline says how to build a new program from two programs: Program, and a reader, some of whose
-// operands are results of Program.
+// Inline describes how to merge two programs into one: Program, and a reader program. Some operands
+// of the reader are results of Program.
 type Inline struct {
-	// Program computes some operands of the reader.
 	Program *Program
-	// Operands holds, for each operand of the reader, its number in the new program. A negative
-	// number ^k stands for result k of Program
+	// Operands holds, for each operand of the reader, its number in the new program. The number ^k,
+	// which is negative, stands for result k of Program
 	Operands []int
 	// Own holds, for each operand of Program, its number in the new program
 	Own []int
-	// Scalars is the number of scalars of the reader. The scalars of the new program are the
-	// reader's, and then those of Program
+	// Scalars is the number of the reader's scalars. In the new program, they come before the
+	// scalars of Program
 	Scalars int
 	// Keep lists results of Program that the new program also returns, after the results of the
 	// reader
 	Keep []int
 }
 
-// Inlined returns a new program with the results of p, the reader of n. It computes n.Program too.
-// Its results have the same bits as if both programs ran one after the other. A value that
-// n.Program would store is rounded or wraps like the stored type. The payload of a NaN may differ.
+// Inlined returns a program that computes n.Program and p, its reader, together. It has the results
+// of p. Its results have the same bits as if both programs ran one after the other. Values that
+// n.Program would store are rounded or wrapped to the stored type. The payload of a NaN may differ.
 // If n.Program uses the position of an element, positions and shapes must be the same in both
 // programs.
 func (p *Program) Inlined(n *Inline) *Program {
@@ -57,7 +56,7 @@ func (p *Program) Inlined(n *Inline) *Program {
 		id := outer[o]
 		if c := p.Code[o]; c.Op == OpX && n.Operands[c.Imm] < 0 {
 			if k := ^n.Operands[c.Imm]; q.Out[k] == p.Out[i] {
-				id = inner[q.Outs[k]] // the store rounds it
+				id = inner[q.Outs[k]] // round as storing does
 			}
 		}
 		l.p.Outs, l.p.Out = append(l.p.Outs, id), append(l.p.Out, p.Out[i])
@@ -72,7 +71,8 @@ func (p *Program) Inlined(n *Inline) *Program {
 	return l.p
 }
 
-// operands records the types of the operands. number holds their numbers in the new program.
+// operands declares operands of the given types. Operand i gets the number number[i] in the new
+// program.
 func (l *lowerer) operands(in []dtype.Type, number []int) {
 	for i, k := range number {
 		for len(l.p.In) <= k {
@@ -84,8 +84,8 @@ func (l *lowerer) operands(in []dtype.Type, number []int) {
 	}
 }
 
-// append adds the code of a program. leaf returns the instruction of an operand or of a scalar. The
-// result holds, for each instruction of p, its new number.
+// append adds the code of program p. The function leaf returns the new instruction for an operand
+// or scalar of p. The result holds, for each instruction of p, its new number.
 func (l *lowerer) append(p *Program, leaf func(Instr) int32) []int32 {
 	id := make([]int32, len(p.Code))
 	for i, c := range p.Code {
@@ -103,14 +103,14 @@ func (l *lowerer) append(p *Program, leaf func(Instr) int32) []int32 {
 	return id
 }
 
-// stored returns the instruction that gives the value of instruction id after it was stored as type
-// t and loaded again.
+// stored returns the instruction whose value is that of instruction id after storing it as type t
+// and loading it again.
 func (l *lowerer) stored(id int32, t dtype.Type) int32 {
 	c := l.p.Code[id]
 	if c.Op == OpX && l.p.In[c.Imm] == t {
 		return id
 	}
-	e := X(0) // stands for the value of instruction id
+	e := X(0) // the value of instruction id
 	l.types[e], l.memo[emitKey{e, c.Type}] = c.Type, id
 	switch t {
 	case dtype.F16, dtype.BF16:

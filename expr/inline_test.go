@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// randomBits returns the bits of a random element of type t. It returns no NaN, because the payload
-// of a NaN may change.
+// randomBits returns the bits of a random element of type t, but no NaN, because the payload of a
+// NaN may change.
 func randomBits(r *rand.Rand, t dtype.Type) uint64 {
 	if t == dtype.Bool {
 		return uint64(r.IntN(2))
@@ -26,8 +26,8 @@ func randomBits(r *rand.Rand, t dtype.Type) uint64 {
 	}
 }
 
-// TestInlined: a program that computes its operand gives the same bits as two programs, one of
-// which stores the operand. Both round or wrap the operand to the stored type.
+// TestInlined checks that an inlined program gives the same bits as two programs, of which the
+// first stores the operand of the second.
 func TestInlined(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))
 	x, y := X(0), X(1)
@@ -48,7 +48,7 @@ func TestInlined(t *testing.T) {
 						if err != nil {
 							continue
 						}
-						// operands: y of p, then x and y of q
+						// the operands of the new program are y of p, and x and y of q
 						n := p.Inlined(&Inline{Program: q, Operands: []int{^1, 0}, Own: []int{1, 2}, Scalars: 2, Keep: []int{0, 1}})
 						if want := []dtype.Type{out, stored, dtype.F32, stored}; !slices.Equal(n.Out, want) ||
 							!slices.Equal(n.In, []dtype.Type{dtype.F32, from, stored}) {
@@ -90,8 +90,8 @@ func isNaN(t dtype.Type, a, b uint64) bool {
 	return t.IsFloat() && math.IsNaN(f(a)) && math.IsNaN(f(b))
 }
 
-// TestInlinedTwice: code that both programs contain is computed once. The name lists the operations
-// in order.
+// TestInlinedTwice checks that code that occurs in both programs is computed once, and that the
+// name lists the operations in order.
 func TestInlinedTwice(t *testing.T) {
 	f := []dtype.Type{dtype.F32}
 	two := []dtype.Type{dtype.F32, dtype.F32}

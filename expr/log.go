@@ -10,7 +10,7 @@ import (
 // subnormal.
 func (f format) logParts(x *Expr) (e, m *Expr) {
 	minNormal := math.Ldexp(1, 1-f.bias)
-	// a subnormal number is scaled by 2^up, and up is then subtracted from its exponent
+	// scale a subnormal number by 2^up, and later subtract up from its exponent
 	up := f.mant + 2
 	low := x.Lt(C(minNormal))
 	return f.splitBits(low.Select(x.Mul(C(math.Ldexp(1, up))).Bitcast(f.u).Sub(f.word(uint64(up)<<f.mant)), x.Bitcast(f.u)))
@@ -19,13 +19,13 @@ func (f format) logParts(x *Expr) (e, m *Expr) {
 // splitBits is logParts for the bits of a normal x. For a subnormal x, the caller scales x and
 // subtracts the scale from the exponent field, as logParts does.
 func (f format) splitBits(bits *Expr) (e, m *Expr) {
-	root := f.word(pick[uint64](f, 0x3f3504f3, 0x3fe6a09e667f3bcd)) // root holds the bits of √½
+	root := f.word(pick[uint64](f, 0x3f3504f3, 0x3fe6a09e667f3bcd)) // the bits of √½
 	if f.t == dtype.F32 {
 		d := bits.Sub(root)
 		e = d.Bitcast(dtype.I32).Shr(C(23)).Cvt(dtype.F32)
 		return e, d.And(f.word(1<<23 - 1)).Add(root).Bitcast(f.t)
 	}
-	// Machines without AVX-512 cannot convert vectors of I64. So the exponent becomes the fraction
+	// Without AVX-512, processors cannot convert vectors of I64. So make the exponent the fraction
 	// of a float near 2⁵².
 	const off = 1200
 	d := bits.Sub(root).Add(f.word(off << 52))
@@ -44,8 +44,8 @@ func (f format) logTail(d *Expr) *Expr {
 	if f.t == dtype.F32 {
 		return d.Mul(d).Mul(poly(d, logCoef32))
 	}
-	// log(1+d) = 2·atanh(s) = d - d²/2 + s·(d²/2 + s²·R(s²)), where s = d/(2+d) and R is a
-	// polynomial
+	// use log(1+d) = 2·atanh(s) = d - d²/2 + s·(d²/2 + s²·R(s²)) with s = d/(2+d) and a polynomial
+	// R
 	s := d.Div(d.Add(C(2)))
 	z := s.Mul(s)
 	h := d.Mul(d).Scale(0.5)
@@ -60,8 +60,8 @@ func (f format) natural(e, d *Expr) *Expr {
 	return e.FMA(C(f.ln2[0]), e.FMA(C(f.ln2[1]), f.logTail(d)).Add(d))
 }
 
-// logBase returns the logarithm of x to base b. unit is 1/ln(b), and log2 is the logarithm of 2 to
-// base b. Each of them is given as a sum of two numbers.
+// logBase returns the logarithm of x to base b. The argument unit is 1/ln(b), and log2 is the
+// logarithm of 2 to base b. Each is given as the sum of two numbers.
 func (f format) logBase(x *Expr, unit, log2 []float64) *Expr {
 	e, m := f.logParts(x)
 	d := m.Sub(C(1))
@@ -103,18 +103,18 @@ func init() {
 	})
 	Define(Func{
 		Name: "log1p", Arity: 1,
-		// 1+x is 2ᵉ·(1+d), where e comes from the rounded sum. Then d is 2⁻ᵉ·x + (2⁻ᵉ-1). If e = 0,
-		// then d = x, so a result near 0 is precise. If e ≠ 0, the result is not near 0.
+		// 1+x is 2ᵉ·(1+d), where e comes from the rounded sum. Then d is 2⁻ᵉ·x + (2⁻ᵉ-1). For e = 0
+		// this is exactly x, so results near 0 are precise.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			u := x[0].Add(C(1))
 			e, _ := f.logParts(u)
-			// the low bits of n hold e - bias - 2
+			// the lower bits of n hold e - bias - 2
 			n := e.Add(C(math.Ldexp(1.5, f.mant) - float64(f.bias+2))).Bitcast(f.u)
 			// s is 2⁻ᵉ, which is subnormal for the largest x
 			s := n.Not().Add(C(1)).Shl(C(float64(f.mant))).Bitcast(f.t).Scale(0.25)
 			y := logDomain(u, f.natural(e, s.FMA(x[0], s.Sub(C(1)))))
-			return x[0].Eq(C(0)).Select(x[0], y) // so that -0 gives -0
+			return x[0].Eq(C(0)).Select(x[0], y) // this gives -0 for x = -0
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{C(1).Div(x[0].Add(C(1)))} },
 		Ref:  func(x []float64) float64 { return math.Log1p(x[0]) },

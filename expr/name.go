@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// maxName is the maximum number of bytes for the operations in a program's name. The types and the
-// hash come after these bytes.
+// maxName is the maximum length, in bytes, of the operations in a program's name. Types and a hash
+// may follow.
 const maxName = 32
 
 // maxTypes is the maximum number of types in a program's name.
@@ -51,8 +51,8 @@ func (p *Program) setName(outs []*Expr) {
 	p.name = p.nameOf(len(outs) == 1 && outs[0].called == "" && overOperands(outs[0], len(p.In)))
 }
 
-// nameOf returns the name of the finished program. single says that the program is one operation on
-// its operands in order.
+// nameOf returns the name of the finished program. The argument single says that the program is one
+// operation on its operands in order.
 func (p *Program) nameOf(single bool) string {
 	words, types := p.words, slices.Concat(p.In, p.Out)
 	alone := p.copies() || single && len(types) <= maxTypes
@@ -103,8 +103,8 @@ func (p *Program) copies() bool {
 // reserved lists the names of programs that do not belong to a function.
 var reserved = append([]string{"copy", "cast", "fill"}, opNames[:]...)
 
-// overOperands reports whether x is one operation on n operands in order. In this case the name and
-// the types determine the program.
+// overOperands reports whether x is one operation on n operands in order. Then the operation's name
+// and the types determine the program.
 func overOperands(x *Expr, n int) bool {
 	if x.operation() == "" || len(x.args) != n || x.op == opCall && slices.Contains(reserved, x.fn.Name) {
 		return false

@@ -17,7 +17,7 @@ func TestNames(t *testing.T) {
 	}
 	random := RandomUniform(dtype.F32, Param(0, dtype.I64), Param(1, dtype.I64), Index(dtype.I64))
 	for _, c := range []struct {
-		want    string // KEY represents the first digits of the key
+		want    string // KEY stands for the first digits of the key
 		outs    []*Expr
 		out, in []dtype.Type
 	}{
@@ -27,11 +27,11 @@ func TestNames(t *testing.T) {
 		{"copy_float32", []*Expr{X(0)}, f32, f32},
 		{"copy_float32", []*Expr{X(0).Cvt(dtype.F32).Named("sum")}, f32, f32},
 		{"cast_uint8_float32", []*Expr{X(0).Cvt(dtype.F32)}, f32, []dtype.Type{dtype.U8}},
-		// a cast that wraps instead of saturating
+		// a cast that wraps; the plain cast saturates
 		{"cast_float32_uint8_KEY", []*Expr{X(0).Cvt(dtype.U8)}, []dtype.Type{dtype.U8}, f32},
 		{"add_float32", []*Expr{X(0).Add(X(1))}, f32, pair},
 		{"lt_float32_float32_bool", []*Expr{X(0).Lt(X(1))}, []dtype.Type{dtype.Bool}, pair},
-		// the operands are in another order
+		// the operands are swapped
 		{"sub_float32_KEY", []*Expr{X(1).Sub(X(0))}, f32, pair},
 		{"mul_float32_KEY", []*Expr{X(0).Mul(X(0))}, f32, f32},
 		{"mul_float32_KEY", []*Expr{X(0).Mul(Param(0))}, f32, f32},
@@ -54,8 +54,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNamed: a name does not change the computation. A node that already has the name is returned
-// unchanged.
+// TestNamed checks that a name does not change the computation, and that a node that already has
+// the name is returned unchanged.
 func TestNamed(t *testing.T) {
 	f32 := []dtype.Type{dtype.F32}
 	e := X(0).Mul(C(3))
@@ -71,7 +71,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestNamesWithoutKeys: a name without a key belongs to exactly one program.
+// TestNamesWithoutKeys checks that a name without a key belongs to exactly one program.
 func TestNamesWithoutKeys(t *testing.T) {
 	keys := map[string]string{}
 	types := []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I32, dtype.I64, dtype.U8, dtype.Bool}
@@ -109,8 +109,8 @@ func TestNamesWithoutKeys(t *testing.T) {
 	}
 }
 
-// TestNamesOfFunctions: a name contains a key in two cases. The function has more operands than a
-// name has types, or the function has the name of an operation.
+// TestNamesOfFunctions checks the two cases in which a function's name contains a key: it has more
+// operands than a name has types, or its name is also the name of an operation.
 func TestNamesOfFunctions(t *testing.T) {
 	for _, f := range []Func{{Name: "four", Arity: 4}, {Name: "add", Arity: 2}} {
 		f.Expand = func(_ dtype.Type, x []*Expr) *Expr { return x[0].Sub(x[1]) }

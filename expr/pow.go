@@ -78,7 +78,7 @@ func (f format) pow(x, y, low *Expr) *Expr {
 	return one.Select(C(1), r)
 }
 
-// powRef is math.Pow, corrected for subnormal bases. There Go 1.26 is wrong: Pow(5e-324, 0.25)
+// powRef is math.Pow, corrected for subnormal bases: there Go 1.26 is wrong, and Pow(5e-324, 0.25)
 // returns 1e-77 instead of 2^-268.5.
 func powRef(x []float64) float64 {
 	if a := math.Abs(x[0]); a > 0 && a < 0x1p-1022 {
@@ -109,8 +109,8 @@ func init() {
 			zero := C(0)
 			less := exponent.Sub(C(1))
 			back := less.Sub(exponent)
-			// the rounding error of the subtraction exponent - 1 (D. E. Knuth, The Art of Computer
-			// Programming, vol. 2, 4.2.2)
+			// add the rounding error of the subtraction exponent - 1 (D. E. Knuth, The Art of
+			// Computer Programming, vol. 2, 4.2.2)
 			lost := exponent.Sub(less.Sub(back)).Sub(back.Add(C(1)))
 			by := base.Eq(zero).And(exponent.Ge(zero)).Select(zero, y.Mul(base.Log()))
 			return []*Expr{exponent.Eq(zero).Select(zero, exponent.Mul(base.PowSum(less, rest.Add(lost)))), by, by}
@@ -124,6 +124,6 @@ func init() {
 // x = 0 and y ≥ 0. The derivative with respect to x is 0 if y = 0.
 func (x *Expr) Pow(y *Expr) *Expr { return Call("pow", x, y) }
 
-// PowSum returns x^(y+low). It is for an exponent that is known more precisely than its type
+// PowSum returns x^(y+low). Use it for an exponent that is known more precisely than its type
 // allows: low is at most half a unit in the last place of y. The special values are those of xʸ.
 func (x *Expr) PowSum(y, low *Expr) *Expr { return Call("powsum", x, y, low) }

@@ -22,13 +22,13 @@ type Instr struct {
 // equal programs.
 type Program struct {
 	Code   []Instr
-	Outs   []int32      // indices of the results in Code; Code[Outs[k]].Type is Out[k].Compute()
+	Outs   []int32      // indices of the results in Code, whose types are Out[k].Compute()
 	Out    []dtype.Type // element types of the stored results
-	In     []dtype.Type // element types of the stored operands; OpX loads In[Imm].Compute()
+	In     []dtype.Type // element types of the stored operands; OpX number i loads In[i].Compute()
 	Params []dtype.Type // types of the run-time scalars
 
 	key, name string
-	words     []string // the operations for the name
+	words     []string // the operations, for the name
 }
 
 // Key identifies the program: programs with equal keys have equal code and types. It does not
@@ -85,8 +85,9 @@ func (p *Program) Cost() int {
 	return n
 }
 
-// philoxCost is a quarter of the operations for a block, because a block has four words. Each of
-// ten rounds has two products of two words, four exclusive ors, and two additions to the key.
+// philoxCost is the number of operations for one word: a quarter of those for a block of four
+// words. Each of ten rounds has two products of two words, four exclusive ors, and two additions to
+// the key.
 const philoxCost = 10 * (4 + 4 + 2) / 4
 
 func (p *Program) finish() {
@@ -126,8 +127,8 @@ func fail(format string, a ...any) { panic(&Error{fmt.Sprintf(format, a...)}) }
 
 // Lower infers the types of the expressions outs and expands them into a program. The parameter ins
 // holds the stored types of the operands, and out holds the stored types of the results. If a type
-// in out is Invalid, the result has the type of the computation. Y reads operand number y. Pass -1
-// if Y does not occur.
+// in out is Invalid, the result has the type of the computation. The argument y is the number of
+// the operand that Y reads, or -1 if Y does not occur.
 func Lower(outs []*Expr, out, ins []dtype.Type, y int) (p *Program, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -202,7 +203,7 @@ func unify(a, b dtype.Type) dtype.Type {
 	return dtype.Promote(a, b).Compute()
 }
 
-// infer returns the type of e's value, or Invalid if e adapts to the other operand.
+// infer returns the type of e's value. It is Invalid if e takes the type of the other operand.
 func (l *lowerer) infer(e *Expr) dtype.Type {
 	if t, ok := l.types[e]; ok {
 		return t
@@ -241,14 +242,14 @@ func (l *lowerer) inferNew(e *Expr) dtype.Type {
 		t = unify(t, l.infer(in))
 	}
 	if t != dtype.Invalid && !t.IsFloat() && (e.op == OpDiv || e.op == OpSqrt || e.op == opCall) {
-		// true division, and functions applied to integers, give float32 as in torch
+		// division and functions of integers give float32, as in torch
 		return dtype.F32
 	}
 	return t
 }
 
-// push appends an instruction and folds constants. If the same instruction exists already, it
-// returns the index of that instruction.
+// push appends an instruction and returns its index. It folds constants, and returns an earlier
+// instruction if it is the same.
 func (l *lowerer) push(c Instr) int32 {
 	switch c.Op.Arity() {
 	case 1:
@@ -383,8 +384,8 @@ func (l *lowerer) emitNew(e *Expr, t dtype.Type) int32 {
 	return l.emitArith(e, t)
 }
 
-// emitCvt emits a conversion. A narrow integer type is computed in int32, so its values are wrapped
-// with further instructions.
+// emitCvt emits a conversion to type t. Narrow integers are computed in int32, so more instructions
+// wrap the value.
 func (l *lowerer) emitCvt(e *Expr, t dtype.Type) int32 {
 	if e.typ.IsHalf() {
 		fail("%v is a storage type: values are rounded to it when they are stored", e.typ)

@@ -32,19 +32,19 @@ const (
 )
 
 // A Draw says which word of a sequence of Philox blocks an element uses: word number index<<Shift
-// &^ Clear | Add. Several elements share a block if the block has words for all of them. For a U64,
-// this word is the lower half, and the next word is the upper half.
+// &^ Clear | Add. Several elements may use words of the same block. A U64 consists of this word,
+// the lower half, and of the next word.
 type Draw struct{ Shift, Clear, Add uint8 }
 
-// Draw returns the Draw in the Imm of an OpPhilox.
+// Draw returns the [Draw] in the field Imm of an OpPhilox.
 func (c Instr) Draw() Draw { return Draw{uint8(c.Imm), uint8(c.Imm >> 8), uint8(c.Imm >> 16)} }
 
-// Word returns the number of the word that the element at index uses.
+// Word returns the number of the word that the element with this index uses.
 func (d Draw) Word(index int64) uint64 {
 	return uint64(index)<<d.Shift&^uint64(d.Clear) | uint64(d.Add)
 }
 
-// Value returns the word for a seed, an offset and an index. The upper half of the value is the
+// Value returns the word for a seed, an offset and an index. The upper half of the result is the
 // next word in the block.
 func (d Draw) Value(seed, offset uint64, index int64) uint64 {
 	n := d.Word(index)
@@ -62,22 +62,23 @@ func (d Draw) word(t dtype.Type, seed, offset, index *Expr) *Expr {
 	return e
 }
 
-// RandomBits returns a random U32 word for an element: word index%4 of the Philox block with key
-// seed and counter offset + index/4, both of 64 bits. seed and offset are I64 (a [Param]). index is
-// an I64 or U32 (an [Index]). If an op over n elements uses an offset, and the next op with the
-// same seed uses offset + n, their random numbers are independent.
+// RandomBits returns a random U32 for an element: word index%4 of the Philox block whose key is the
+// seed and whose counter is offset + index/4. seed and offset are I64 (a [Param]). index is an I64
+// or U32 (an [Index]). Two ops with the same seed are independent if the first op has n elements
+// and the second op adds n to the offset.
 func RandomBits(seed, offset, index *Expr) *Expr {
 	return Draw{}.word(dtype.U32, seed, offset, index)
 }
 
-// RandomKeeps reports whether an element is kept, if each is dropped with probability p. It
-// compares the element's [RandomBits] with limit. limit is a U32, the [DropLimit] of p.
+// RandomKeeps reports whether dropout keeps an element. Each element is dropped with a probability
+// p. The argument limit is a U32, the [DropLimit] of p, with which the element's [RandomBits] are
+// compared.
 func RandomKeeps(seed, offset, index, limit *Expr) *Expr {
 	return RandomBits(seed, offset, index).Gt(limit)
 }
 
-// DropLimit returns the limit for [RandomKeeps]. p is a probability in (0, 1]. It is rounded up to
-// a multiple of 2⁻³².
+// DropLimit returns the limit for [RandomKeeps]. The probability p, in (0, 1], is rounded up to a
+// multiple of 2⁻³².
 func DropLimit(p float64) uint32 { return uint32(math.Ceil(p*(1<<32)) - 1) }
 
 // RandomUniform returns a random number in [0, 1) for the arguments of [RandomBits]. An F32
@@ -104,7 +105,7 @@ func RandomNormal(t dtype.Type, seed, offset, index *Expr) *Expr {
 	size := pick(f, 32, 64)
 	// Two neighbouring elements share two words of a block (F32), or all four words (F64).
 	d := pick(f, Draw{Clear: 1}, Draw{Shift: 1, Clear: 2})
-	// u is never 0
+	// adding half a unit makes u positive
 	u := d.word(f.u, seed, offset, index).Cvt(t).FMA(C(math.Ldexp(1, -size)), C(math.Ldexp(1, -size-1)))
 	d.Add = pick[uint8](f, 1, 2)
 	angle := d.word(f.u, seed, offset, index)

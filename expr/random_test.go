@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestPhiloxKnownAnswers compares with the test vectors of Random123 (kat_vectors, philox4x32 10).
+// TestPhiloxKnownAnswers compares Philox with the test vectors of Random123 (kat_vectors,
+// philox4x32 10).
 func TestPhiloxKnownAnswers(t *testing.T) {
 	for _, c := range []struct {
 		counter [4]uint32
@@ -27,7 +28,7 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 	}
 }
 
-// block returns the words at a seed and an offset.
+// block returns the four words for a seed and an offset.
 func block(seed, offset uint64) []uint32 {
 	w := Philox([4]uint32{uint32(offset), uint32(offset >> 32)}, [2]uint32{uint32(seed), uint32(seed >> 32)})
 	return w[:]
@@ -61,8 +62,8 @@ func TestRandomCounter(t *testing.T) {
 			}
 		}
 	}
-	// The test computes the words by their definition. The seed is the key. The offset plus the
-	// number of previous blocks is the lower half of the counter.
+	// Compute the words by their definition: the seed is the key, and the offset plus the number of
+	// previous blocks is the lower half of the counter.
 	single, double := random(RandomUniform, dtype.F32, dtype.I64), random(RandomUniform, dtype.F64, dtype.I64)
 	bits := MustLower([]*Expr{RandomBits(Param(0, dtype.I64), Param(1, dtype.I64), Index(dtype.I64))}, []dtype.Type{dtype.U32}, nil, -1)
 	const seed, offset = 0x123456789a, 0xfffffffd
@@ -104,7 +105,7 @@ func TestDropLimit(t *testing.T) {
 }
 
 // TestRandomDistributions checks that moments, correlations of neighbours and χ² of 256 cells are
-// within five standard deviations. It checks the Kolmogorov–Smirnov statistic at a probability
+// within five standard deviations. The Kolmogorov–Smirnov statistic must not have a probability
 // below 10⁻⁶. The random numbers are always the same, so the test cannot fail by chance.
 func TestRandomDistributions(t *testing.T) {
 	const n = 30000
@@ -124,7 +125,7 @@ func TestRandomDistributions(t *testing.T) {
 			v := make([]float64, n)
 			var sum [4]float64
 			var cells [256]float64
-			// correlation with each neighbour in a block, and with the previous block
+			// correlations with each neighbour in a block, and with the previous block
 			var serial [4]float64
 			for i := range v {
 				x := f(1234567890123, 99, int64(i))

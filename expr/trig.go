@@ -21,28 +21,29 @@ func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 	k := t.Sub(magic)
 	r1 := k.FMA(C(-c[0]), a)
 	p := product(k, C(c[1]))
-	r.hi = r1.Sub(p.hi) // the fast sum is exact here: r1 is a multiple of ulp(p)
+	r.hi = r1.Sub(p.hi) // exact, because r1 is a multiple of ulp(p)
 	r.lo = k.FMA(C(-c[2]), r1.Sub(r.hi).Sub(p.hi).Sub(p.lo))
 	q = t.Bitcast(f.u)
 
 	near := a.Lt(C(pick(f, 0x1p16, 0x1p30)))
 	qBig, rBig := f.largeQuadrant(a)
-	rBig.lo = rBig.lo.Add(a.Sub(a)) // infinities give NaN
+	rBig.lo = rBig.lo.Add(a.Sub(a)) // this gives NaN for infinities
 	return near.Select(q, qBig), pair{near.Select(r.hi, rBig.hi), near.Select(r.lo, rBig.lo)}
 }
 
-// largeQuadrant is quadrant for large a: from 2¹⁶ on for float32, and from 2³⁰ on for float64. Let
-// a be M·2ᵏ, where M is the integer mantissa. W is three words of 2ᵏ·2/π, from the bit with value 2
-// on. The bits before that are left out, because their products with M are multiples of 4. M·W is
-// computed modulo the size of the three words. Its upper two bits are then the quadrant, and the
-// other bits are the fraction of a quadrant. The last word contributes only its carry.
+// largeQuadrant is [format.quadrant] for large a: from 2¹⁶ on for float32, and from 2³⁰ on for
+// float64. Let a be M·2ᵏ, where M is the integer mantissa. W is three words of 2ᵏ·2/π, from the bit
+// with value 2 on. Earlier bits are left out, because their products with M are multiples of 4. The
+// formula computes M·W modulo the size of the three words. The upper two bits of this product are
+// the quadrant, and the other bits are a fraction of a quadrant. Of the last word's product only
+// the carry is used.
 func (f format) largeQuadrant(a *Expr) (q *Expr, r pair) {
 	width := float64(pick(f, 32, 64))
 	first, table := pick(f, 16, 30), pick(f, twoOverPi32, twoOverPi64)
 	word := func(v float64) *Expr { return C(v) }
 	bits := a.Bitcast(f.u)
 	mant := bits.And(f.word(1<<f.mant - 1)).Or(f.word(1 << f.mant))
-	// position of W's first bit in the table
+	// index of W's first bit in the table
 	start := bits.Shr(word(float64(f.mant))).Sub(word(float64(f.bias + first)))
 	w := make([]*Expr, len(table))
 	for i, v := range table {
@@ -65,7 +66,7 @@ func (f format) largeQuadrant(a *Expr) (q *Expr, r pair) {
 	p1 := mant.Mul(w[1]).Add(carryIn)
 	p0 := mant.Mul(w[0]).Add(f.mulHi(mant, w[1])).Add(p1.Lt(carryIn).Select(word(1), word(0)))
 
-	p0 = p0.Add(p1.Shr(word(width - 1))) // make p1 signed
+	p0 = p0.Add(p1.Shr(word(width - 1))) // so that p1 counts as signed
 	q = p0.Add(f.word(1 << pick(f, 29, 61))).Shr(word(width - 2))
 	signed := pick(f, dtype.I32, dtype.I64)
 	s := p0.Sub(q.Shl(word(width - 2))).Bitcast(signed)
@@ -103,8 +104,8 @@ func (f format) sinCos(r pair) (sin, cos *Expr) {
 	return sin, cos
 }
 
-// selectQuadrant returns the function that is the sine in quadrant 0 and the cosine in quadrant 1.
-// Bit 1 of q gives the sign.
+// selectQuadrant returns the sine or the cosine, depending on the quadrant q: the sine in quadrant
+// 0 and the cosine in quadrant 1. Bit 1 of q gives the sign.
 func (f format) selectQuadrant(q, sin, cos *Expr) *Expr {
 	one := f.word(1)
 	v := q.And(one).Eq(f.word(0)).Select(sin, cos)

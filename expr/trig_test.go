@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestTrigNearMultiples takes the arguments that are hardest to reduce. These are the floats next
+// TestTrigNearMultiples tests the arguments that are hardest to reduce. These are the floats next
 // to multiples of π/2 of every size, and 6381956970095103·2⁷⁹⁷. No float64 is closer to a multiple
 // than this number (J.-M. Muller: Elementary Functions, table 11.1).
 func TestTrigNearMultiples(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Load reads an array that NumPy saved in Fortran order. The tensor keeps the order of the
-// elements, so it is not contiguous.
+// Load reads an array that NumPy saved in Fortran order. The tensor has the same order of elements
+// in memory, so it is not contiguous.
 func ExampleLoad() {
 	x, err := npy.Load("testdata/version1.npy")
 	if err != nil {
@@ -21,7 +21,7 @@ func ExampleLoad() {
 	// Output: [2, 3, 4] [1, 2, 6] float64 tensor([20., 21., 22., 23.], dtype=torch.float64)
 }
 
-// SaveArchive writes arrays by name, which np.load can read. LoadArchive reads them back.
+// SaveArchive writes named arrays for np.load, and LoadArchive reads them.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

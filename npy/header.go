@@ -16,7 +16,7 @@ const (
 	maxHeader = 64 << 10 // limit of a header in bytes; NumPy itself accepts 10000
 )
 
-// codes are NumPy's names of the types that can be written.
+// codes holds NumPy's names of the types that can be written.
 var codes = map[dtype.Type]string{dtype.Bool: "|b1", dtype.U8: "|u1", dtype.I8: "|i1", dtype.I16: "<i2", dtype.I32: "<i4", dtype.I64: "<i8",
 	dtype.F16: "<f2", dtype.F32: "<f4", dtype.F64: "<f8"}
 
@@ -28,7 +28,7 @@ var typeOf = func() map[string]dtype.Type {
 	return m
 }()
 
-// A header is the description of the array in a .npy file.
+// A header describes the array in a .npy file.
 type header struct {
 	t       dtype.Type
 	swap    bool // whether elements are big-endian
@@ -38,8 +38,8 @@ type header struct {
 	bytes   int64 // length of the elements in bytes
 }
 
-// readHeader reads the header from r. It checks that header and elements fit into the file. The
-// file has size bytes.
+// readHeader reads the header from r. It checks that the header and the elements fit into the file,
+// which has size bytes.
 func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 	bad := func(at int64, format string, a ...any) (*header, error) {
 		return nil, fail(path, entry, at, format, a...)
@@ -62,8 +62,8 @@ func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 	if _, err := io.ReadFull(r, head[8:8+wide]); err != nil {
 		return bad(8, "the file ends in its header")
 	}
-	// The length of the header's text is at head[8:]. In version 1 it has only two bytes, and the
-	// next two bytes of head are 0.
+	// The length of the header's text follows at head[8:]. Version 1 has only two bytes for it, and
+	// then head has two zeros.
 	n := int64(binary.LittleEndian.Uint32(head[8:]))
 	at := int64(8 + wide)
 	if n > maxHeader || n > size-at {
@@ -85,8 +85,7 @@ func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 		}
 		h.bytes *= int64(d)
 	}
-	// The sizes are checked even if one of them is 0, because the other sizes may be too large for
-	// a tensor.
+	// Check the sizes even if one of them is 0, because another one may be too large for a tensor.
 	p64 := int64(h.t.Size())
 	for _, d := range h.dims {
 		if d > 0 {
@@ -124,7 +123,7 @@ func (p *literal) skip(s string) bool {
 	return true
 }
 
-// str reads a quoted string without escapes.
+// str parses a quoted string without escapes.
 func (p *literal) str() (string, bool) {
 	p.space()
 	if p.at >= len(p.text) || p.text[p.at] != '\'' && p.text[p.at] != '"' {
@@ -140,7 +139,7 @@ func (p *literal) str() (string, bool) {
 }
 
 // header parses text such as {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }. It
-// returns a description of the error, or "".
+// returns "", or what is wrong.
 func (p *literal) header(h *header) string {
 	if !p.skip("{") {
 		return "the header is no dict"

@@ -5,7 +5,7 @@
 // tensors that they read are on the CPU, in the root scope.
 //
 // Arrays may have any type that tensors have, and either byte order. They may have C or Fortran
-// order, which the tensor's strides reflect. The package reads versions 1 to 3 of the format.
+// order, which becomes the tensor's strides. The package reads versions 1 to 3 of the format.
 // Structured arrays, text, dates, complex numbers, unsigned integers wider than a byte and pickled
 // objects are errors that name the kind. The package never runs code from a file. NumPy has no
 // bfloat16. [Cast] writes such tensors in another type.
@@ -71,7 +71,7 @@ type options struct {
 // unaligned or big-endian are read instead, and so are files that cannot be mapped.
 //
 // LoadArchive verifies the checksums of everything that it reads. It does not read mapped arrays,
-// so it does not verify them. See [Checked].
+// so it does not verify them: see [Checked].
 func Mapped() Option { return func(o *options) { o.mapped = true } }
 
 // Checked makes LoadArchive verify the checksums of a [Mapped] file's arrays too. For this it reads
@@ -82,7 +82,7 @@ func Checked() Option { return func(o *options) { o.checked = true } }
 // decompression. The default is a hundred times the size of the file, and at least 256 MiB.
 func MaxBytes(n int64) Option { return func(o *options) { o.most = n } }
 
-// fail returns the *Error about invalid contents. offset is the offset of the contents, or -1.
+// fail returns an *Error about invalid contents at the given offset, which may be -1 for unknown.
 func fail(path, entry string, offset int64, format string, a ...any) error {
 	return &Error{Path: path, Entry: entry, Offset: offset, Msg: fmt.Sprintf(format, a...)}
 }
@@ -106,7 +106,7 @@ func failed(path, entry string, err error) error {
 	return &Error{Path: path, Entry: entry, Offset: -1, Msg: msg, Err: err}
 }
 
-// file is a file that Load or LoadArchive reads.
+// file is a file that [Load] or [LoadArchive] is reading.
 type file struct {
 	path string
 	r    io.ReaderAt
@@ -232,7 +232,7 @@ func (f *file) archive() (all map[string]*tensor.Tensor, err error) {
 	return all, nil
 }
 
-// array reads an array that occupies size bytes of the file, from offset on.
+// array reads an array from the size bytes of the file at the given offset.
 func (f *file) array(entry string, offset, size int64) (*tensor.Tensor, error) {
 	h, err := readHeader(f.path, entry, io.NewSectionReader(f.r, offset, size), size)
 	if err != nil {
@@ -267,8 +267,8 @@ func (f *file) inflate(e zipfile.Entry) (*tensor.Tensor, error) {
 	if h.length+h.bytes != size {
 		return nil, fail(f.path, e.Name, h.length, "%d bytes of elements, shape %v of %v needs %d", size-h.length, h.dims, h.t, h.bytes)
 	}
-	// A compressed byte expands to at most 1032 bytes. For a larger size, inflate returns an error
-	// before it allocates memory.
+	// A compressed byte becomes at most 1032 bytes. So refuse a larger size before allocating
+	// memory.
 	if e.Stored < size/1040 {
 		return nil, fail(f.path, e.Name, -1, "%d bytes cannot be the %d that it says", e.Stored, size)
 	}
@@ -324,7 +324,7 @@ func (h *header) fix(b []byte) {
 	}
 }
 
-// stored returns the sizes in the order in which the elements are stored.
+// stored returns the sizes of the dimensions in the order in which the elements are stored.
 func (h *header) stored() []int {
 	d := slices.Clone(h.dims)
 	if h.fortran {
@@ -333,7 +333,8 @@ func (h *header) stored() []int {
 	return d
 }
 
-// place gives the stored elements their shape. It returns x or a view of x.
+// place gives the elements, which were read in stored order, their shape. It returns x or a view of
+// x.
 func (h *header) place(x *tensor.Tensor) *tensor.Tensor {
 	if !h.fortran || len(h.dims) < 2 {
 		return x

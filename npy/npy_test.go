@@ -25,7 +25,7 @@ func equal(t *testing.T, name string, got, want *tensor.Tensor) {
 	}
 }
 
-// The test loads files that NumPy wrote (_golden/files.py).
+// TestLoadWhatNumPyWrote loads files that NumPy wrote (_golden/files.py).
 func TestLoadWhatNumPyWrote(t *testing.T) {
 	pattern := tensor.From([]float64{0, 4, 1, 5, 2, 6}, 2, 3)
 	for _, name := range []string{"arrays", "compressed"} {
@@ -84,7 +84,8 @@ func TestRefusedByName(t *testing.T) {
 	}
 }
 
-// If FLAMBEAU_EXCHANGE names a folder, the test writes the files there, for NumPy to read.
+// TestSave saves and loads arrays. If FLAMBEAU_EXCHANGE names a folder, it writes the files there,
+// for NumPy to read.
 func TestSave(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -231,7 +232,8 @@ func loadAny(data []byte) error {
 	return err
 }
 
-// Damaged files, and files that claim large sizes, cause an error before memory is allocated.
+// TestDamagedFiles checks that damaged files, and files that claim large sizes, cause an error
+// before memory is allocated.
 func TestDamagedFiles(t *testing.T) {
 	for want, data := range damaged(t) {
 		var before, after runtime.MemStats
@@ -246,7 +248,7 @@ func TestDamagedFiles(t *testing.T) {
 			t.Errorf("%s: %d bytes of memory", want, n)
 		}
 	}
-	// An archive that expands too much is an error, unless MaxBytes allows it.
+	// An archive that expands too much must be an error, unless MaxBytes allows it.
 	path := filepath.Join(t.TempDir(), "bomb.npz")
 	zeros := npy("{'descr': '|u1', 'fortran_order': False, 'shape': (1048576,), }", make([]byte, 1<<20)...)
 	if err := os.WriteFile(path, packed(t, zip.Deflate, "a.npy", zeros), 0o600); err != nil {
@@ -289,7 +291,7 @@ func FuzzNPY(f *testing.F) {
 	})
 }
 
-// The checksum of an array without compression is verified too.
+// TestCheckSums checks that the checksum of an uncompressed array is verified too.
 func TestCheckSums(t *testing.T) {
 	data := packed(t, zip.Store, "a.npy", npy("{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }", 41, 42, 43))
 	data[bytes.Index(data, []byte{41, 42, 43})+1] ^= 4
@@ -302,8 +304,8 @@ func TestCheckSums(t *testing.T) {
 	}
 }
 
-// A flipped bit in an archive causes an error that names the array. This holds if the file is read,
-// and if it is mapped with Checked.
+// TestFlippedBits checks that a flipped bit in an archive causes an error that names the array,
+// both if the file is read and if it is mapped with Checked.
 func TestFlippedBits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.npz")
 	if err := SaveArchive(path, map[string]*tensor.Tensor{"a": tensor.Ones(4), "b": tensor.Zeros(3)}); err != nil {

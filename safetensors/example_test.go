@@ -40,8 +40,8 @@ func Example() {
 	// Output: tensor([[True, True]]) 7
 }
 
-// For a damaged file, or a file in another format, Load returns an error. It allocates nothing for
-// sizes that only the header claims.
+// Load returns an error for a damaged file and for a file in another format. It does not trust
+// sizes in the header, and allocates nothing for them.
 func ExampleLoad() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -75,7 +75,7 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	x.Fill(1) // Fill changes memory, not the file
+	x.Fill(1) // this changes memory, not the file
 	fmt.Println(x.Sum().Item())
 	// Output:
 	// int64 I64 [2 3] 48
@@ -83,8 +83,8 @@ func ExampleOpen() {
 	// 6
 }
 
-// For Hugging Face's libraries, a large model is saved in several files at half precision. Here a
-// file has 300 bytes, and in practice it has gigabytes.
+// For Hugging Face's libraries, a large model is saved in several files at half precision. The
+// limit for a file is 300 bytes here, and gigabytes in practice.
 func ExampleMaxShard() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

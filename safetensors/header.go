@@ -20,8 +20,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// typeBits maps the format's types to the number of bits of an element. A type without a dtype.Type
-// can be listed but not read.
+// typeBits gives the number of bits of an element for each of the format's types. A type without a
+// dtype.Type can be listed but not read.
 var typeBits = map[string]uint64{
 	"BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64, "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
 	"F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
@@ -42,13 +42,13 @@ var types = func() map[string]dtype.Type {
 type Info struct {
 	Name  string
 	DType string     // the format's name of the type: "F32", "F8_E4M3"
-	Type  dtype.Type // type of the elements; dtype.Invalid if no tensor can have it
+	Type  dtype.Type // type of the elements; dtype.Invalid if there is no such type
 	Shape []int
 	Bytes int64
-	Path  string // the tensor's file, which is a shard in a sharded model
+	Path  string // the file that holds the tensor; for a sharded model, a shard
 
 	part   *shard
-	offset int64 // position in the file
+	offset int64 // offset of the tensor's bytes in the file
 	summed bool  // whether the tensor has a checksum
 	sum    uint32
 }
@@ -128,11 +128,11 @@ func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata
 	return infos, metadata, nil
 }
 
-// loneSurrogate returns the position of half a surrogate pair in JSON, such as \ud800 that is not
-// followed by \udc00 to \udfff. It returns -1 if there is none. No text can contain it (RFC 8259,
-// 8.2). encoding/json would replace it by U+FFFD, which would change a name.
+// loneSurrogate returns the offset in JSON of a surrogate without its other half, such as \ud800
+// without \udc00 to \udfff after it, or -1. It stands for no character (RFC 8259, 8.2).
+// encoding/json would replace it by U+FFFD and so change a name.
 func loneSurrogate(text []byte) int {
-	escape := func(at int) (rune, bool) { // escape reads \uXXXX
+	escape := func(at int) (rune, bool) { // reads \uXXXX
 		if at+6 > len(text) || text[at] != '\\' || text[at+1] != 'u' {
 			return 0, false
 		}
@@ -145,7 +145,7 @@ func loneSurrogate(text []byte) int {
 		}
 		r, ok := escape(at)
 		if !ok || !utf16.IsSurrogate(r) {
-			at++ // skip the escaped character, for example a backslash
+			at++ // skip the escaped character, such as a backslash
 			continue
 		}
 		low, ok := escape(at + 6)
@@ -161,7 +161,7 @@ func aboutSurrogate(text []byte) string {
 	return fmt.Sprintf("a name or text holds %s, half of a character (a lone surrogate), which cannot be read as it is; write the file again without it", text[:6])
 }
 
-// A parser reads the JSON of a header. Repeated keys are errors.
+// A parser reads the JSON of a header. A repeated key is an error.
 type parser struct {
 	path string
 	d    *json.Decoder
@@ -194,7 +194,7 @@ func (p *parser) delim(want json.Delim, what string) error {
 	return err
 }
 
-// object calls f for each key of an object. f reads the value.
+// object calls f for each key of an object, and f reads the value.
 func (p *parser) object(what string, f func(key string) error) error {
 	if err := p.delim('{', what); err != nil {
 		return err
@@ -229,8 +229,7 @@ func (p *parser) text(what string) (string, error) {
 	return s, nil
 }
 
-// numbers reads a list of whole numbers. A list with more numbers than the last argument allows is
-// an error.
+// numbers reads a list of whole numbers. If there are more than most, it returns an error.
 func (p *parser) numbers(what string, most int) ([]int64, error) {
 	if err := p.delim('[', what); err != nil {
 		return nil, err
@@ -301,8 +300,8 @@ func (p *parser) info(name string) (*Info, error) {
 		return nil, p.tensor(name, "its data end at %d, before they begin at %d", offsets[1], offsets[0])
 	}
 	i.Type, i.offset, i.Bytes = types[i.DType], offsets[0], offsets[1]-offsets[0]
-	// nonZero is the number of bits that the tensor would have if each size of 0 were 1. It shows
-	// an overflow of the other sizes, which a size of 0 would hide.
+	// Let nonZero be the number of bits if sizes of 0 were 1. Without it, a size of 0 would hide an
+	// overflow of the other sizes.
 	elements, nonZero := uint64(1), uint64(8)
 	for _, d := range dims {
 		if over, least := bits.Mul64(nonZero, uint64(max(d, 1))); over != 0 || least > math.MaxInt64 {
@@ -342,7 +341,7 @@ func needs(hi, need uint64) string {
 	return strconv.FormatUint(need/8, 10)
 }
 
-// readable returns the reason why a tensor cannot be read, or nil if it can be read.
+// readable returns an error that says why the tensor cannot be read, or nil.
 func (i *Info) readable() error {
 	fail := func(format string, a ...any) error {
 		return &Error{Path: i.Path, Tensor: i.Name, Offset: i.offset, Msg: fmt.Sprintf(format, a...)}

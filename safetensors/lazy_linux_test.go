@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// resident returns the resident memory of this process in bytes.
+// resident returns the resident memory of this process, in bytes.
 func resident(t *testing.T) int64 {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")
@@ -36,9 +36,9 @@ func resident(t *testing.T) int64 {
 	return 0
 }
 
-// Opening a file takes little time and memory. Tensors use memory when they are accessed, and
-// release it when they are freed. With FLAMBEAU_SOAK the file has 2 GiB, and the test compares the
-// time to read it with that of cat.
+// TestOpenIsLazy checks that opening a file takes little time and memory. Tensors must use memory
+// only after they are accessed, and release it when they are freed. With FLAMBEAU_SOAK the file has
+// 2 GiB, and the test compares the time to read it with that of cat.
 func TestOpenIsLazy(t *testing.T) {
 	soak := os.Getenv("FLAMBEAU_SOAK") != ""
 	const tensors = 16
@@ -70,7 +70,7 @@ func TestOpenIsLazy(t *testing.T) {
 	before := resident(t)
 	var f *File
 	best := time.Hour
-	for range 5 { // several tries, since other load may disturb the measurement
+	for range 5 { // try several times, because other load may disturb the measurement
 		if f != nil {
 			f.Close()
 		}
@@ -123,7 +123,7 @@ func TestOpenIsLazy(t *testing.T) {
 	if !soak {
 		return
 	}
-	// The loop compares the first access to a new mapping with cat. Both read from the page cache,
+	// Compare the first access to a new mapping with cat. Both read from the page cache,
 	// alternately. The best of five measurements counts.
 	fastest, cat := time.Hour, time.Hour
 	for range 5 {

@@ -28,7 +28,7 @@ type File struct {
 	index    map[string]*Info
 	metadata map[string]string
 	parts    []*shard
-	mu       sync.Mutex // protects closed and the counts of the parts
+	mu       sync.Mutex // guards closed and the counts of the shards
 	closed   bool
 }
 
@@ -37,13 +37,13 @@ type shard struct {
 	path string
 	f    *os.File     // the open file; nil after it was mapped
 	mem  *filemap.Map // the mapped file; nil if it is not mapped
-	lent bool         // whether tensors have used the mapped file
+	lent bool         // whether tensors use, or have used, the mapped file
 	live map[string]int
 }
 
-// Open opens a safetensors file, or all files of a sharded model. For a sharded model, path is the
-// index. It ends in .json, as in model.safetensors.index.json. Open reads and checks the headers.
-// Tensors are read when they are accessed.
+// Open opens a safetensors file, or all files of a sharded model. For a sharded model, path is that
+// of the index, which ends in .json, such as model.safetensors.index.json. Open reads and checks
+// the headers. Tensors are read when they are accessed.
 //
 // Files are mapped into memory, copy on write. A CPU tensor uses the bytes of the file directly.
 // Writes to the tensor change only memory. The file must not be truncated while its tensors are in
@@ -115,7 +115,7 @@ func (f *File) add(path string, mapped bool) (map[string]string, error) {
 // maxIndex is the largest accepted size of an index, in bytes.
 const maxIndex = 100 << 20
 
-// openIndex opens the files that an index names. They are in its directory.
+// openIndex opens the files that an index names, in the directory of the index.
 func (f *File) openIndex(mapped bool) error {
 	bad := func(format string, a ...any) error {
 		return &Error{Path: f.path, Offset: -1, Msg: fmt.Sprintf(format, a...)}
@@ -334,7 +334,7 @@ func (f *File) Tensors() (map[string]*tensor.Tensor, error) {
 	return all, nil
 }
 
-// Close closes the file. Its tensors stay valid. The garbage collector releases the map when no
+// Close closes the file. Its tensors stay valid. The garbage collector releases the mapping when no
 // tensor uses it any more. If no tensor ever used it, Close releases it immediately.
 func (f *File) Close() error {
 	f.mu.Lock()

@@ -51,8 +51,8 @@ func same(t *testing.T, f *File, want map[string]*tensor.Tensor) {
 	}
 }
 
-// If FLAMBEAU_EXCHANGE names a folder, the test writes the files there, for the Python library to
-// read.
+// TestSaveAndOpen saves and opens tensors of every type. If FLAMBEAU_EXCHANGE names a folder, it
+// writes the files there, for the Python library to read.
 func TestSaveAndOpen(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -89,8 +89,8 @@ func TestSaveAndOpen(t *testing.T) {
 	}
 }
 
-// Writing to a mapped tensor changes the memory of all tensors of the same name. It does not change
-// the file.
+// TestMappedTensorsAreCopiedOnWrite checks that a write to a mapped tensor changes the memory of
+// all tensors of the same name, but not the file.
 func TestMappedTensorsAreCopiedOnWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	if err := Save(path, everyType(), nil); err != nil {
@@ -123,7 +123,7 @@ func TestMappedTensorsAreCopiedOnWrite(t *testing.T) {
 	if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
 		t.Error("the file was written to")
 	}
-	// The file is replaced while it is mapped. The tensors keep their values.
+	// Replace the file while it is mapped. The tensors must keep their values.
 	if err := Save(path, map[string]*tensor.Tensor{"large": tensor.Zeros(1)}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,8 @@ func TestMappedTensorsAreCopiedOnWrite(t *testing.T) {
 	}
 }
 
-// Tensors that are not aligned in the file are copied. Bools are 0 or 1.
+// TestUnaligned checks that tensors that are not aligned in the file are copied, and that bools
+// become 0 or 1.
 func TestUnaligned(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	text := `{"a":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"F64","shape":[1],"data_offsets":[3,11]}}`
@@ -218,8 +219,8 @@ func TestSaveOptions(t *testing.T) {
 	}
 }
 
-// If FLAMBEAU_EXCHANGE names a folder, the test writes the files there, for the Python library to
-// read.
+// TestSaveShards saves models in several files. If FLAMBEAU_EXCHANGE names a folder, it writes the
+// files there, for the Python library to read.
 func TestSaveShards(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -280,7 +281,7 @@ func TestSaveShards(t *testing.T) {
 	if os.Getenv("FLAMBEAU_EXCHANGE") != "" {
 		return
 	}
-	// Each of these indexes is invalid.
+	// Each of the following indexes is invalid.
 	text, err := os.ReadFile(path + indexSuffix)
 	if err != nil {
 		t.Fatal(err)
@@ -335,8 +336,8 @@ func TestWideNumbersAreKept(t *testing.T) {
 	}
 }
 
-// The test reads files that the Python library wrote. The metadata of the files describe the
-// values.
+// TestOpenWhatPythonWrote reads files from the Python library. The metadata of the files describes
+// the values.
 func TestOpenWhatPythonWrote(t *testing.T) {
 	f, err := Open("testdata/python.safetensors")
 	if err != nil {
@@ -365,8 +366,8 @@ func TestOpenWhatPythonWrote(t *testing.T) {
 	}
 }
 
-// A model in several files is replaced as a whole. An error before all files are written leaves the
-// old model unchanged.
+// TestShardsAreReplacedTogether checks that a model in several files is replaced as a whole. An
+// error before all files are written must leave the old model unchanged.
 func TestShardsAreReplacedTogether(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	model := func(v float64) map[string]*tensor.Tensor {

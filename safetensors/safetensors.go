@@ -7,9 +7,9 @@
 // write for large models.
 //
 // A file is eight bytes of header length, a JSON header, and the bytes of the tensors. The header
-// has the name, type, shape and place of each tensor. Its rules are those of the reference
-// implementation: no repeated key, no hole, no overlap, nothing behind the last tensor, and at most
-// 100 MB.
+// has the name, type, shape and offsets of each tensor. The rules are those of the reference
+// implementation. No key may occur twice. Tensors must follow each other without holes and
+// overlaps, up to the end of the file. The header has at most 100 MB.
 package safetensors
 
 import (
@@ -44,7 +44,7 @@ const metadataKey = "__metadata__"
 type Error struct {
 	Path   string
 	Tensor string // the tensor, or ""
-	Offset int64  // offset of the byte in the file; -1 if not known
+	Offset int64  // offset of the byte in the file; -1 if unknown
 	Msg    string
 	Err    error // the cause; nil if the file's contents are wrong
 }
@@ -70,16 +70,16 @@ type SaveOption func(*saver)
 // halves the size of float32 weights.
 func Cast(t dtype.Type) SaveOption { return func(s *saver) { s.cast = t } }
 
-// Consume frees each tensor as soon as it is written. So if tensors that [Open] has mapped are
-// saved again, they are never all in memory.
+// Consume frees each tensor as soon as it is written. So tensors that [Open] has mapped can be
+// saved again without being in memory all at once.
 func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 
 // MaxShard divides the tensors among files of at most the given number of bytes. A larger tensor
 // gets its own file. If m.safetensors needs three files, they are m-00001-of-00003.safetensors to
 // m-00003-of-00003.safetensors. The index is m.safetensors.index.json. The index is written last,
-// when all files are on the disk. So an earlier error leaves an older model unchanged. If the
-// process is killed while it renames the files, there is no index, so no index can name a mixture
-// of files. Finally, Save removes m.safetensors and files that only the old index names.
+// when all files are on the disk, so an earlier error leaves an older model unchanged. If the
+// process is killed while it renames the files, no index exists that names a mixture of files.
+// Finally, Save removes m.safetensors and files that only the old index names.
 func MaxShard(bytes int64) SaveOption { return func(s *saver) { s.shard = bytes } }
 
 type saver struct {
@@ -90,7 +90,7 @@ type saver struct {
 	sums     bool
 	tensors  map[string]*tensor.Tensor
 	metadata map[string]string
-	uses     map[*tensor.Tensor]int // number of names under which the tensor must still be written
+	uses     map[*tensor.Tensor]int // number of names under which a tensor must still be written
 }
 
 // Save writes tensors of any device to path. It writes a temporary file in the same directory,
@@ -173,7 +173,6 @@ func (s *saver) sizes() map[string]int64 {
 	return size
 }
 
-// shards divides the tensors among files, in order.
 func (s *saver) shards(keys []string, size map[string]int64) [][]string {
 	if s.shard == 0 {
 		return nil
@@ -200,7 +199,7 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 	var files []*atomicfile.File
 	defer func() {
 		for _, f := range files {
-			f.Abort() // after the file was renamed, Abort does nothing
+			f.Abort() // has no effect after the file was renamed
 		}
 	}()
 	for i, keys := range shards {
@@ -221,9 +220,9 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 	if err != nil {
 		return err
 	}
-	// The new files are on the disk, but not yet under their names. If they replace files that an
-	// older index lists, remove that index first. Otherwise it would list a mixture of old and new
-	// files during the renaming.
+	// The new files are on the disk, but not yet under their names. If they replace files in an
+	// older index, remove that index first, because it would name a mixture of old and new files
+	// during the renaming.
 	old := s.listed(s.path + indexSuffix)
 	if slices.ContainsFunc(old, func(name string) bool { return written[name] }) {
 		if err := atomicfile.Remove(s.path + indexSuffix); err != nil && !os.IsNotExist(err) {
@@ -256,7 +255,7 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 func (s *saver) listed(index string) []string {
 	weights, err := readIndex(index)
 	if err != nil {
-		return nil // no index, or none that this package wrote
+		return nil // there is no index, or this package did not write it
 	}
 	ext := filepath.Ext(s.path)
 	ours := regexp.MustCompile("^" + regexp.QuoteMeta(strings.TrimSuffix(filepath.Base(s.path), ext)) + `-\d{5,}-of-\d{5,}` + regexp.QuoteMeta(ext) + "$")
@@ -283,7 +282,7 @@ func (s *saver) remove(list []string, keep map[string]bool) error {
 	return nil
 }
 
-// forget removes an index and the files that the index names, except the files named in keep.
+// forget removes an index and the files that it names, except the files in keep.
 func (s *saver) forget(index string, keep map[string]bool) error {
 	old := s.listed(index)
 	if err := atomicfile.Remove(index); err != nil && !os.IsNotExist(err) {
@@ -304,7 +303,7 @@ func (s *saver) file(path string, keys []string, size map[string]int64) error {
 	return nil
 }
 
-// begin writes one file to the disk under its temporary name.
+// begin writes a file to the disk under a temporary name.
 func (s *saver) begin(path string, keys []string, size map[string]int64) (_ *atomicfile.File, err error) {
 	text, err := s.header(path, keys, size)
 	if err != nil {
@@ -377,7 +376,7 @@ func (s *saver) header(path string, keys []string, size map[string]int64) ([]byt
 		text = append(append(append(text, k...), ':'), e...)
 	}
 	metadata := s.metadata
-	if s.sums { // the text begins with zeros, which are later replaced by checksums
+	if s.sums { // the text has zeros, which are replaced by the checksums later
 		metadata = maps.Clone(metadata)
 		if metadata == nil {
 			metadata = map[string]string{}

@@ -26,7 +26,7 @@ var ErrChecksum = errors.New("the check sum is wrong")
 // checksums of the tensors. For mapped tensors, only [File.Verify] does so.
 func Checksums() SaveOption { return func(s *saver) { s.sums = true } }
 
-// sumsText returns the metadata value for these checksums.
+// sumsText returns the metadata value for the given checksums.
 func sumsText(sums []uint32) string {
 	var b strings.Builder
 	for i, sum := range sums {
@@ -38,7 +38,7 @@ func sumsText(sums []uint32) string {
 	return b.String()
 }
 
-// sumsAt returns the position of value in the header's text, or -1.
+// sumsAt returns the offset of the metadata value in the header's text, or -1.
 func sumsAt(text []byte, value string) int {
 	at := bytes.Index(text, []byte(`"`+sumsKey+`":"`+value+`"`))
 	if at < 0 {
@@ -47,8 +47,8 @@ func sumsAt(text []byte, value string) int {
 	return at + len(`"`+sumsKey+`":"`)
 }
 
-// checkHeader verifies the checksum of a header. It also stores the tensors' checksums in infos,
-// which are in file order.
+// checkHeader verifies the checksum of a header, and stores the tensors' checksums in infos. The
+// infos are in file order.
 func checkHeader(path string, text []byte, value string, infos []*Info) error {
 	damaged := func() error {
 		return &Error{path, "", 8, "the header does not have the check sum that it was written with: the file is damaged, " +
@@ -79,7 +79,7 @@ func checkHeader(path string, text []byte, value string, infos []*Info) error {
 	return nil
 }
 
-// agrees returns an error if sum is not the checksum of the tensor.
+// agrees returns an error unless sum is the checksum of the tensor.
 func (i *Info) agrees(sum uint32) error {
 	if !i.summed || sum == i.sum {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Readers that do not know checksums accept a file with checksums. A flipped bit in any byte is an
-// error, except in the metadata key of the checksums.
+// TestChecksums checks that readers that do not know checksums accept a file with them. A flipped
+// bit in any byte must be an error, except in the metadata key of the checksums.
 func TestChecksums(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	in := map[string]*tensor.Tensor{
@@ -55,7 +55,7 @@ func TestChecksums(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := filepath.Join(t.TempDir(), "bad.safetensors")
-	// with another metadata key, the file is valid and has no checksums
+	// with another metadata key, the file is valid but has no checksums
 	const key = "flambeau.crc32c.file"
 	at := strings.Index(string(whole), key)
 	sums, named := 0, map[string]bool{}
@@ -93,8 +93,8 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// Each shard has checksums of its bytes as they are written, and not of the original tensors. Files
-// without checksums can still be read.
+// TestChecksumsOfShards checks that each shard has checksums of its bytes as they are written, not
+// of the original tensors. Files without checksums must still be readable.
 func TestChecksumsOfShards(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m.safetensors")

@@ -36,7 +36,7 @@ func Example() {
 	l := shape.Dense(shape.Of(3, 4))
 	t := l.Transpose(0, 1)
 	fmt.Println(t.Shape, t.Strides, t.Contiguous())
-	every := l.Narrow(1, 1, 2, 2) // every holds the columns 1 and 3
+	every := l.Narrow(1, 1, 2, 2) // the columns 1 and 3
 	fmt.Println(every.Shape, every.Strides, every.Offset)
 	_, ok := t.View(shape.Of(12))
 	fmt.Println("flat without a copy:", ok)
@@ -57,7 +57,7 @@ func ExampleLayout_Expand() {
 func ExampleCollapseTogether() {
 	s := shape.Of(2, 3, 4)
 	dense := s.Contiguous()
-	// the distance between rows of 4 elements is 8, and the distance between matrices is 32
+	// rows of 4 elements are 8 elements apart, and matrices are 32 elements apart
 	padded := shape.Of(32, 8, 1)
 	c, strides := shape.CollapseTogether(s, []shape.Dims{dense, dense})
 	fmt.Println(c, strides)

@@ -48,7 +48,7 @@ func Of(d ...int) Dims {
 // Rank returns the number of dimensions.
 func (s Dims) Rank() int { return int(s.n) }
 
-// At returns entry i, 0 ≤ i < Rank.
+// At returns entry i.
 func (s Dims) At(i int) int { return s.d[:s.n][i] }
 
 // With returns s with entry i set to v.
@@ -161,9 +161,9 @@ func Axis(i, n int) (int, bool) {
 // A Layout maps the elements of a view to its storage.
 type Layout struct {
 	Shape Dims
-	// strides in elements; 0 for a broadcast dimension; negative only in drivers' own views
+	// strides in elements; 0 for a broadcast dimension; negative only in views of drivers
 	Strides Dims
-	Offset  int // position of the first element, in elements
+	Offset  int // index of the first element in the storage
 }
 
 // Dense returns the contiguous row-major layout of s at offset 0.
@@ -209,7 +209,7 @@ func (l Layout) Span() (lo, hi int, ok bool) {
 }
 
 // Overlaps reports whether two different indices may refer to the same element, because of a
-// broadcast dimension or of overlapping strides. If it cannot decide, it returns true, because an
+// broadcast dimension or overlapping strides. If it cannot decide, it returns true, because an
 // output must not overlap.
 func (l Layout) Overlaps() bool {
 	type dim struct{ n, s int }
@@ -311,7 +311,7 @@ func (l Layout) View(s Dims) (Layout, bool) {
 		return Layout{Shape: s, Strides: s.Contiguous(), Offset: l.Offset}, true
 	}
 	c := l.Collapse()
-	// Each collapsed dimension must be filled exactly by consecutive new dimensions.
+	// Each collapsed dimension must consist of consecutive new dimensions.
 	r := Layout{Shape: s, Strides: Dims{n: s.n}, Offset: l.Offset}
 	k := c.Shape.Rank() - 1
 	left, stride := 1, 1
@@ -357,8 +357,7 @@ func (l Layout) Collapse() Layout {
 }
 
 // CollapseTogether merges adjacent dimensions of several layouts of the same shape, if all layouts
-// allow it. So a kernel needs as few loops as possible. It returns the common shape and each
-// layout's strides.
+// allow it. A kernel then needs fewer loops. It returns the common shape and each layout's strides.
 func CollapseTogether(s Dims, strides []Dims) (Dims, []Dims) {
 	out := make([]Dims, len(strides))
 	var r Dims

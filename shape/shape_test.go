@@ -73,7 +73,7 @@ func TestCollapseAndViewKeepElements(t *testing.T) {
 		if l.Contiguous() && len(want) > 0 && want[len(want)-1]-want[0] != len(want)-1 {
 			t.Fatalf("%v is not contiguous", l)
 		}
-		// s is a random factorisation of the number of elements.
+		// draw a random factorisation of the number of elements
 		n, s := l.Size(), Dims{}
 		for n > 1 && s.Rank() < 6 {
 			f := 1 + r.IntN(n)

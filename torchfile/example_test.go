@@ -12,8 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// The example loads a checkpoint that PyTorch wrote. It reads the weights of the model, and other
-// values of the checkpoint.
+// The example loads a checkpoint that PyTorch wrote. It reads the model's weights and other values.
 func Example() {
 	tree, err := torchfile.Load("testdata/training.pt", torchfile.Mapped())
 	if err != nil {
@@ -54,7 +53,7 @@ func ExampleSave() {
 	// Output: 4 [2] <nil>
 }
 
-// A file that would run code is an error. The error says what the file wanted to run.
+// A file that would run code is an error, which says what the file would run.
 func ExampleError() {
 	_, err := torchfile.Load("testdata/refused/module.pt")
 	var e *torchfile.Error

@@ -17,7 +17,7 @@ type storageRef struct {
 	// t is Invalid if the storage is untyped. Then each tensor has its own type.
 	t     dtype.Type
 	bytes int64
-	place int64 // offset in the pickle, for messages
+	place int64 // offset in the pickle, for error messages
 }
 
 // A tensorRef is a view of a storage.
@@ -43,15 +43,15 @@ var storageNames = func() map[dtype.Type]string {
 	return m
 }()
 
-// noType has the storage classes of tensors that this package cannot read. The value is the kind of
-// such a tensor.
+// noType holds the storage classes of tensors that this package cannot read, with the kind of
+// tensor.
 var noType = map[string]string{
 	"ComplexFloatStorage": "complex", "ComplexDoubleStorage": "complex", "QUInt8Storage": "quantized", "QInt8Storage": "quantized", "QInt32Storage": "quantized",
 	"QUInt4x2Storage": "quantized", "QUInt2x4Storage": "quantized",
 }
 
-// calls has the functions that a file may call. They check their arguments. They allocate no more
-// memory than they charge.
+// calls holds the functions that a file may call. They check their arguments, and allocate no more
+// memory than they have charged.
 var calls = map[string]func(u *unpickler, args []any) any{
 	"collections.OrderedDict": func(u *unpickler, args []any) any {
 		d := &Dict{ordered: true}
@@ -118,10 +118,10 @@ var calls = map[string]func(u *unpickler, args []any) any{
 	"torch._tensor._rebuild_from_type_v2": func(u *unpickler, args []any) any {
 		if len(args) == 4 {
 			if g, ok := args[0].(*global); ok && g.module == "torch._tensor" {
-				// a call within a call could recurse endlessly
+				// a nested call could recurse endlessly
 				u.fail("torch._tensor._rebuild_from_type_v2 of itself")
 			}
-			// the arguments are the function, the class, the function's arguments and attributes
+			// the arguments are the function, the class, the function's arguments, and attributes
 			return u.reduce(args[0], args[2])
 		}
 		u.fail("torch._tensor._rebuild_from_type_v2 with %d arguments", len(args))
@@ -129,18 +129,18 @@ var calls = map[string]func(u *unpickler, args []any) any{
 	},
 }
 
-// named has names that a file may mention but not call.
+// named holds names that a file may contain but not call.
 var named = map[string]bool{
 	"torch.Tensor": true, "torch.nn.parameter.Parameter": true, "torch.nn.parameter.Buffer": true, "torch.storage.UntypedStorage": true,
 	"builtins.dict": true, "builtins.list": true, "builtins.int": true, "builtins.float": true,
 }
 
-// runners has the Python modules whose functions a malicious file calls to run commands.
+// runners holds the Python modules whose functions malicious files call to run commands.
 var runners = map[string]bool{"builtins": true, "os": true, "posix": true, "nt": true, "subprocess": true, "sys": true, "runpy": true, "importlib": true, "socket": true, "shutil": true,
 	"webbrowser": true, "pty": true, "timeit": true, "ctypes": true, "operator": true, "functools": true, "pickle": true, "_pickle": true, "code": true, "asyncio": true}
 
-// replacements is a table of objects that people often save with weights. For each it says what to
-// save in place of the object.
+// replacements lists objects that people often save together with weights, and what to save
+// instead.
 var replacements = map[string]string{
 	"argparse.Namespace": "vars(args) instead of args", "types.SimpleNamespace": "vars(x) instead of x", "collections.deque": "list(d) instead of d",
 	"pathlib.PosixPath": "str(path) instead of path", "pathlib.WindowsPath": "str(path) instead of path",
@@ -152,9 +152,9 @@ var replacements = map[string]string{
 // trustAdvice is the advice about a file that already exists.
 const trustAdvice = "; a file that you trust can be loaded in Python by torch.load(path, weights_only=False) and saved again without it"
 
-// global returns the meaning of a name in the file.
+// global returns what a name in the file stands for.
 func (u *unpickler) global(module, name string) any {
-	if module == "__builtin__" { // the name in Python 2, and in protocol 2 of Python 3
+	if module == "__builtin__" { // the module's name in Python 2, and in protocol 2 of Python 3
 		module = "builtins"
 	}
 	full := module + "." + name
@@ -231,7 +231,7 @@ func makeSet(u *unpickler, args []any) any {
 	return &set{append([]any(nil), items...)}
 }
 
-// latin1 implements _codecs.encode(s, "latin1"), which returns bytes.
+// latin1 implements Python's _codecs.encode(s, "latin1"), which returns bytes.
 func latin1(u *unpickler, args []any) any {
 	s, ok := "", false
 	if len(args) == 2 {
@@ -303,8 +303,8 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 		l := shape.Layout{}
 		last, empty := uint64(offset), false // offset of the view's last element
 		view := int64(t.Size())              // size of a copy of the view in bytes
-		// bytes of that copy if each size of 0 were 1, because a size of 0 would hide an overflow
-		// of the other sizes
+		// size in bytes of that copy if sizes of 0 were 1; a size of 0 would hide an overflow of
+		// the other sizes
 		whole := view
 		for i := range sizes {
 			n, ok1 := sizes[i].(int64)
@@ -341,8 +341,7 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 	}
 }
 
-// metadata refuses a view whose metadata says that its elements must be converted when they are
-// read, such as a negated view.
+// metadata refuses a view that must be converted when it is read, such as a negated view.
 func (u *unpickler) metadata(v any) {
 	d, ok := v.(*Dict)
 	if !ok {
@@ -362,12 +361,13 @@ func (u *unpickler) metadata(v any) {
 	}
 }
 
-// maxView limits the number of bytes of a copy of a view. A limit is needed because strides of 0
-// repeat elements, so that even a small file could describe a huge view.
+// maxView limits the bytes of a copy of a view. Strides of 0 repeat elements, so without a limit a
+// small file could describe a huge view.
 func maxView(file int64) int64 { return max(256<<20, 16*min(file, 1<<58)) }
 
-// storages returns the function for persistent ids. An id is ("storage", class, key, location,
-// elements). In the older format it has a sixth element, for a view of another storage.
+// storages returns the function that resolves persistent ids. An id is ("storage", class, key,
+// location, number of elements). In the older format it has a sixth element, for a view of another
+// storage.
 func storages(known map[string]*storageRef, limit int64) func(u *unpickler, id []any) any {
 	return func(u *unpickler, id []any) any {
 		kind := ""
@@ -415,7 +415,7 @@ func storages(known map[string]*storageRef, limit int64) func(u *unpickler, id [
 	}
 }
 
-// describe names a value of the unpickler in an error.
+// describe returns a description of a value for an error.
 func describe(v any) string {
 	switch v := v.(type) {
 	case nil:

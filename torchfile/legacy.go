@@ -24,7 +24,7 @@ func (f *file) loadLegacy(head []byte) *loaded {
 		at = u.pos
 		return v
 	}
-	// the magic number in torch/serialization.py
+	// the magic number from torch/serialization.py
 	magic, _ := new(big.Int).SetString("1950a86a20f9469cfc6c", 16)
 	if m, ok := next().(*big.Int); !ok || m.Cmp(magic) != 0 {
 		f.fail("", 0, "this is a pickle, but not one that PyTorch wrote: it does not begin with its number")
@@ -72,7 +72,7 @@ func (f *file) loadLegacy(head []byte) *loaded {
 	return &loaded{root: root, bytes: length, place: func(key string) (storageAt, bool) { s, ok := spans[key]; return s, ok }}
 }
 
-// notLegacy stops with an error that says what the file may be instead.
+// notLegacy fails with an error that says what the file may be instead.
 func (f *file) notLegacy(head []byte) {
 	var tar [5]byte
 	if f.size > 262 {

@@ -33,7 +33,7 @@ func ints(v any) []int {
 	return s
 }
 
-// checkTold compares each tensor with its description, which is also in the file.
+// checkTold compares each tensor with its description, which the file also contains.
 func checkTold(t *testing.T, m map[string]any) {
 	t.Helper()
 	checked := 0
@@ -65,7 +65,8 @@ func checkTold(t *testing.T, m map[string]any) {
 	}
 }
 
-// The test loads files that PyTorch wrote in both formats. It reads the files, and it maps them.
+// TestLoadWhatTorchWrote loads files that PyTorch wrote in both formats, by reading and by mapping
+// them.
 func TestLoadWhatTorchWrote(t *testing.T) {
 	for _, name := range []string{"everything", "everything_legacy"} {
 		for _, opts := range [][]Option{nil, {Mapped()}} {
@@ -211,7 +212,7 @@ func TestStateDict(t *testing.T) {
 	}
 }
 
-// The error about a value of an unsupported kind names the kind.
+// TestRefusedByName checks that the error about a value of an unsupported kind names the kind.
 func TestRefusedByName(t *testing.T) {
 	for name, want := range map[string]string{
 		"complex":       "torch.ComplexFloatStorage holds complex tensors, which are not supported",
@@ -234,8 +235,8 @@ func TestRefusedByName(t *testing.T) {
 	}
 }
 
-// The total length of nested names grows with the square of the depth. The test expects an error
-// before memory runs out.
+// TestLongNamesInLongNames loads nested dicts with long names, whose total length grows with the
+// square of the depth. There must be an error before memory runs out.
 func TestLongNamesInLongNames(t *testing.T) {
 	tree := any(map[string]any{"w": tensor.Ones(1)})
 	for range 900 {

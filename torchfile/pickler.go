@@ -22,7 +22,7 @@ func isScalar(v any) bool {
 	return false
 }
 
-// dictItems returns the keys of a dict, in the order in which they are written, and their values.
+// dictItems returns the keys of a dict, in the order in which they are written, and the values.
 func dictItems(v any) (keys, values []any, ok bool) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -77,7 +77,7 @@ func (s *saver) int(v int64) {
 	}
 }
 
-// bigInt writes a number in two's complement, little-endian, with a sign bit.
+// bigInt writes a number in two's complement, little-endian, with room for the sign bit.
 func (s *saver) bigInt(v *big.Int) {
 	n := v.BitLen()/8 + 1
 	w := v
@@ -103,7 +103,7 @@ func (s *saver) boolean(v bool) {
 	}
 }
 
-// pickle writes the tree in protocol 2.
+// pickle writes the tree with pickle protocol 2.
 func (s *saver) pickle(tree any) {
 	s.op(0x80, 2)
 	s.value(tree)
@@ -158,7 +158,7 @@ func (s *saver) value(v any) {
 	case Tuple:
 		s.items(v, 't')
 	case Set:
-		s.global("__builtin__", "set") // Python 3 translates the name to builtins.set
+		s.global("__builtin__", "set") // Python 3 reads this as builtins.set
 		s.op(']')
 		s.items(v, 'e')
 		s.op(0x85, 'R')

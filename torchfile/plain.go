@@ -11,10 +11,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// plain converts a value of a plain Go type to a value that can be saved. Integers of any width
-// become int64 or *big.Int, and float32 becomes float64. A slice or array becomes a list, or bytes.
-// A map becomes a dict with sorted keys. A defined type, such as time.Duration, counts as its
-// underlying type. plain does not convert the elements of lists and dicts. It returns false for
+// plain converts v, a value of a plain Go type, to a value that Save can write. Integers of any
+// width become int64 or *big.Int, and float32 becomes float64. A slice or array becomes a list, or
+// bytes. A map becomes a dict with sorted keys. A defined type, such as time.Duration, counts as
+// its underlying type. plain does not convert the elements of lists and dicts. It returns false for
 // other types.
 func plain(v any) (any, bool) {
 	switch v.(type) {
@@ -57,8 +57,8 @@ func plainList(r reflect.Value) any {
 	return list
 }
 
-// plainDict converts a map to a Dict with sorted keys. It returns false if a key is not plain, or
-// if Python regards two keys as equal.
+// plainDict converts a map to a Dict with sorted keys. It returns false if a key has an unsuitable
+// type, or if two keys are equal in Python.
 func plainDict(r reflect.Value) (any, bool) {
 	type item struct{ key, value any }
 	items := make([]item, 0, r.Len())
@@ -97,7 +97,7 @@ func compareKeys(a, b any) int {
 	return cmp.Compare(fmt.Sprintf("%T %v", a, a), fmt.Sprintf("%T %v", b, b))
 }
 
-// numbers reports whether v is a list of numbers or bools. Such a list cannot contain tensors.
+// numbers reports whether v is a list of numbers or bools, which therefore contains no tensors.
 func numbers(v any) bool {
 	t := reflect.TypeOf(v)
 	if t == nil || t.Kind() != reflect.Slice && t.Kind() != reflect.Array || t.Elem() == reflect.TypeFor[dtype.Type]() {

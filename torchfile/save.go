@@ -23,21 +23,21 @@ type SaveOption func(*saver)
 // halves the size of float32 weights.
 func Cast(t dtype.Type) SaveOption { return func(s *saver) { s.cast = t } }
 
-// Consume frees each tensor of the tree as soon as it is written. So if the tensors of a [Mapped]
-// file are saved again, they are never all in memory.
+// Consume frees each tensor of the tree as soon as it is written. So the tensors of a [Mapped] file
+// can be saved again without being in memory all at once.
 func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 
 // Save writes a tree to path in the format of torch.save, so that torch.load(path,
 // weights_only=True) can read it. The file is a zip archive whose tensors begin at multiples of 64
 // bytes. The tree may hold everything that [Load] returns, with and without [Exact]. It may also
-// hold plain Go types: integers of any width, float32, slices, arrays, maps, and types defined by
-// them. Slices and arrays become lists, []byte becomes bytes, and maps become dicts with sorted
-// keys. Structs and pointers are errors. A dict whose values are all tensors becomes an
+// hold plain Go types: integers of any width, float32, slices, arrays, maps, and types that are
+// defined by these. Slices and arrays become lists, []byte becomes bytes, and maps become dicts
+// with sorted keys. Structs and pointers are errors. A dict whose values are all tensors becomes an
 // OrderedDict.
 //
 // Tensors that share memory also share it in the file. Save writes only the part of the memory that
 // the tensors reach. Tensors of a GPU are written as CPU tensors. Save writes a temporary file and
-// renames it, so that path holds either the old file or the complete new one. Errors are *[Error].
+// renames it, so that path holds either the old file or the complete new file. Errors are *[Error].
 func Save(path string, tree any, opts ...SaveOption) error {
 	s, err := newSaver(path, tree, opts)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *saver) fault(err error) error {
 	return &Error{Path: s.path, Offset: -1, Msg: plainCause(err), Err: err}
 }
 
-// saved is a storage. Save writes its elements from lo to hi (inclusive).
+// saved is a storage of which Save writes the elements from lo to hi (inclusive).
 type saved struct {
 	key    int
 	lo, hi int
@@ -99,7 +99,7 @@ type saver struct {
 	consume bool
 	index   map[tensor.Storage]*saved
 	list    []*saved
-	out     []byte // the pickle as written so far
+	out     []byte // the pickle written so far
 }
 
 func (s *saver) bad(where, format string, a ...any) error {
@@ -223,7 +223,7 @@ func (s *saver) storage(z *zipfile.Writer, root string, e *saved) error {
 		var all *tensor.Tensor
 		if err := tensor.Try(func() {
 			d := x.Detach()
-			defer d.Free() // a tensor that is not freed would keep its memory
+			defer d.Free() // otherwise the copy's memory would stay allocated
 			all = d.AsStrided([]int{n}, []int{1}, e.lo)
 		}); err != nil {
 			return err

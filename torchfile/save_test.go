@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// outlineTo formats a tree and the kinds of its values. It shows which tensors share memory.
+// outlineTo formats a tree with the kinds of its values and with marks for shared memory.
 func outlineTo(v any, depth int) string {
 	var b strings.Builder
 	list := func(kind string, items []any) {
@@ -56,7 +56,7 @@ func outlineTo(v any, depth int) string {
 }
 
 // exchanged returns a tree with every kind of value that can be saved, and with descriptions of the
-// values. A program in _golden reads the file with PyTorch.
+// values. A program in _golden reads the saved file with PyTorch.
 func exchanged() *Dict {
 	told := &Dict{}
 	tell := func(name string, x *tensor.Tensor) {
@@ -108,8 +108,8 @@ func exchanged() *Dict {
 	return d
 }
 
-// A tree does not change when it is saved and loaded. If FLAMBEAU_EXCHANGE names a folder, the test
-// writes the file there, for PyTorch to read.
+// TestSave checks that saving and loading does not change a tree. If FLAMBEAU_EXCHANGE names a
+// folder, the test writes the file there, for PyTorch to read.
 func TestSave(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -126,7 +126,8 @@ func TestSave(t *testing.T) {
 	}
 	for _, opts := range [][]Option{{Exact()}, {Exact(), Mapped()}} {
 		out := load(t, path, opts...).(*Dict)
-		// Values do not change, except that the file cannot distinguish Go's maps from a Dict.
+		// Without Exact, values must stay the same, except that a Go map cannot be distinguished
+		// from a Dict.
 		for _, k := range []string{"tensors", "numbers", "text", "bytes", "set", "dtype", "device"} {
 			v, _ := in.Get(k)
 			w, _ := out.Get(k)
@@ -149,14 +150,14 @@ func TestSave(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	plain := load(t, path).(*Dict) // the keys of the dict have several types
+	plain := load(t, path).(*Dict) // a Dict, because its keys have several types
 	o, _ := plain.Get("optimizer")
 	if v := o.(map[string]any)["state"].(map[int64]any)[0].(map[string]any)["step"].(*tensor.Tensor).Item(); v != 3 {
 		t.Error(v)
 	}
 }
 
-// plainGo returns a tree of plain Go types. A program in _golden reads the file with PyTorch.
+// plainGo returns a tree of plain Go types. A program in _golden reads the saved file with PyTorch.
 func plainGo() map[string]any {
 	type celsius float32
 	type names []string
@@ -172,7 +173,7 @@ func plainGo() map[string]any {
 	}
 }
 
-// Slices and maps of plain Go types are saved as lists and dicts.
+// TestSavePlainGoTypes checks that slices and maps of plain Go types are saved as lists and dicts.
 func TestSavePlainGoTypes(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -221,7 +222,7 @@ func TestSavePlainGoTypes(t *testing.T) {
 	}
 }
 
-// The same tree gives the same bytes in the file.
+// TestSaveIsReproducible checks that the same tree gives the same bytes.
 func TestSaveIsReproducible(t *testing.T) {
 	dir := t.TempDir()
 	var files []string
@@ -305,8 +306,8 @@ func TestWhatCannotBeSaved(t *testing.T) {
 	}
 }
 
-// NaN as a key, which does not even equal itself, keeps its value. A key of type int is found as
-// int64.
+// TestKeysOfDicts checks unusual keys: a NaN, which does not equal itself, must keep its value, and
+// an int must be found as an int64.
 func TestKeysOfDicts(t *testing.T) {
 	var d Dict
 	for _, k := range []any{math.NaN(), 3, Tuple{"a", int64(1)}} {

@@ -15,8 +15,8 @@ var wrappers = []string{"state_dict", "model_state_dict", "model", "module", "ne
 
 // StateDict returns the tensors by name from the tree that [Load] returned for a saved state dict.
 // If the state dict is an entry of a dict, under a key such as "state_dict" or "model", StateDict
-// uses that entry, up to two levels deep. If there are tensors, it leaves out all other values
-// (counters, None for an absent parameter). Names in nested dicts are joined with dots.
+// uses that entry, up to two levels deep. If there are tensors, it leaves out all other values,
+// such as counters, or None for an absent parameter. Names in nested dicts are joined with dots.
 //
 // The names are those in the file. A model under DataParallel has names that begin with "module.".
 // Errors are *[Error].
@@ -39,8 +39,8 @@ func StateDict(tree any) (map[string]*tensor.Tensor, error) {
 		if name == "" {
 			break
 		}
-		// A model may itself have a part with such a name. In that case the dict also holds tensors
-		// beside this entry.
+		// A model may itself have a part with such a name. Then the dict also holds tensors outside
+		// of this entry.
 		beside := false
 		for k, v := range items {
 			if _, isTensor := v.(*tensor.Tensor); isTensor && k != name {
@@ -113,7 +113,8 @@ func hasTensors(v any) bool {
 	return false
 }
 
-// maxNames limits the total bytes of all names. A hostile file could nest long names in long names.
+// maxNames limits the total length of all names in bytes. A hostile file could nest long names in
+// long names.
 const maxNames = 64 << 20
 
 func collect(out map[string]*tensor.Tensor, text *int, prefix string, v any) error {

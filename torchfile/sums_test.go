@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// flipped writes a file with one bit changed in an entry's contents.
+// flipped writes a copy of a file in which one bit of an entry's contents is flipped.
 func flipped(t *testing.T, path, entry string, at int) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -36,8 +36,8 @@ func flipped(t *testing.T, path, entry string, at int) string {
 	return bad
 }
 
-// If a bit is flipped in bytes that Load reads, the error names the entry. The bit is in the
-// pickle, in a short entry, or in the values. For a mapped file, Load reads the values only with
+// TestFlippedBits flips a bit in the pickle, in a short entry, or in a tensor's values. If Load
+// reads that bit, its error must name the entry. For a mapped file, Load reads the values only with
 // Checked.
 func TestFlippedBits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.pt")
@@ -54,8 +54,8 @@ func TestFlippedBits(t *testing.T) {
 		}{{"m/data.pkl", 20}, {"m/byteorder", 0}, {"m/data/0", 5}, {"m/data/1", 7}, {"m/data/2", 1}} {
 			_, err := Load(flipped(t, path, r.entry, r.at), opts...)
 			var e *Error
-			// a bool other than 0 and 1 is copied as 1, so this storage is read even if the file is
-			// mapped
+			// bools other than 0 and 1 are changed to 1, so this storage is copied even from a
+			// mapped file
 			if lazy := len(opts) == 1 && filepath.Dir(r.entry) == "m/data" && r.entry != "m/data/2"; lazy {
 				if err != nil {
 					t.Errorf("%s, mapped: it was read: %v", r.entry, err)
@@ -71,7 +71,8 @@ func TestFlippedBits(t *testing.T) {
 	}
 }
 
-// A file without checksums, as PyTorch writes it after set_crc32_options(False), can be read.
+// TestNoChecksums checks that a file without checksums can be read. PyTorch writes such a file
+// after set_crc32_options(False).
 func TestNoChecksums(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.pt")
 	if err := Save(path, map[string]any{"a": tensor.From([]float32{1, 2, 3})}); err != nil {

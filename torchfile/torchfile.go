@@ -17,10 +17,9 @@
 // in the file also share it in the tree.
 //
 // A .pt file is a pickle: a program for a stack machine that can call any function of Python. This
-// package has such a machine. It knows the instructions, but only the functions that make tensors
-// and containers. If a file asks for another function, the error is an *[Error] that names the
-// function, and nothing is run. Load checks lengths, sizes and positions against the file before it
-// allocates memory.
+// package implements such a machine, but only the functions that make tensors and containers. If a
+// file calls another function, the error is an *[Error] that names the function, and nothing is
+// run. Load checks lengths, sizes and positions against the file before it allocates memory.
 //
 // Load reads the zip format (PyTorch 1.6 and later) and the older format. Save writes the zip
 // format. The formats are described in PyTorch's torch/serialization.py, torch/csrc/serialize and
@@ -30,8 +29,8 @@
 // Load does not read some files: the tar format of PyTorch before 0.2, TorchScript archives, whole
 // modules, big-endian files and compressed zip entries. Nor does it read complex, quantized, sparse
 // and 8-bit floating tensors, views marked as negative, and unsigned integers wider than a byte.
-// The error says which of these the file contains. If a file contains other objects beside weights
-// (argparse.Namespace, pathlib.Path, …), the error says what to save instead.
+// The error says which of these the file contains. If a file also contains other objects, such as
+// argparse.Namespace or pathlib.Path, the error says what to save instead.
 package torchfile
 
 import (
@@ -52,7 +51,7 @@ import (
 type Error struct {
 	Path   string // path of the file; "" for a tree that is not a state dict
 	Entry  string // the entry of the zip archive; "" if the file is not an archive
-	Offset int64  // offset of the byte in the entry or the file; -1 if not known
+	Offset int64  // offset of the byte in the entry or the file; -1 if unknown
 	Msg    string
 	Err    error // the cause; nil if the file's contents are wrong
 }
@@ -81,8 +80,8 @@ type Option func(*options)
 
 type options struct{ exact, mapped, checked bool }
 
-// Exact makes Load keep the kinds of values. Every dict becomes a *[Dict] in its order, a tuple a
-// [Tuple], a set a [Set], a type a dtype.Type and a device a [Device].
+// Exact makes Load keep the kinds of values. A dict becomes a *[Dict] with its order, a tuple a
+// [Tuple], a set a [Set], a torch.dtype a dtype.Type, and a device a [Device].
 func Exact() Option { return func(o *options) { o.exact = true } }
 
 // Mapped makes Load map the file into memory instead of reading it. The bytes of a tensor are read
@@ -90,8 +89,8 @@ func Exact() Option { return func(o *options) { o.exact = true } }
 // while its tensors are in use, but replacing it is safe. If a file cannot be mapped, or a tensor
 // is not aligned in it, the tensors are read.
 //
-// Load verifies the archive's checksums for everything that it reads. It does not read mapped
-// tensors, so it does not verify them. See [Checked].
+// Load verifies the checksums of everything that it reads. It does not read mapped tensors, so it
+// does not verify them: see [Checked].
 func Mapped() Option { return func(o *options) { o.mapped = true } }
 
 // Checked makes Load verify the checksums of a [Mapped] file's tensors too. This reads all of them,
@@ -134,11 +133,11 @@ func Load(path string, opts ...Option) (any, error) {
 	return file.tree(o)
 }
 
-// tree reads the file and returns its tree.
+// tree reads the file and returns its contents as a tree.
 func (f *file) tree(o options) (tree any, err error) {
 	var found *Error
-	// Invalid contents cause a panic with an *Error. If memory runs out, tensors panic with a
-	// *tensor.Error.
+	// Code below panics with an *Error for invalid contents, and tensors panic with a *tensor.Error
+	// if memory runs out.
 	terr := tensor.Try(func() {
 		defer func() {
 			switch e := recover().(type) {
@@ -169,7 +168,7 @@ func plainCause(err error) string {
 	return err.Error()
 }
 
-// A file is a file that Load reads.
+// A file is a file that [Load] is reading.
 type file struct {
 	path string
 	r    io.ReaderAt
@@ -177,12 +176,12 @@ type file struct {
 	mem  *filemap.Map // the mapped file; nil if it is not mapped
 }
 
-// fail stops reading with an error about the given position.
+// fail panics with an *Error about the given offset.
 func (f *file) fail(entry string, offset int64, format string, a ...any) {
 	panic(&Error{Path: f.path, Entry: entry, Offset: offset, Msg: fmt.Sprintf(format, a...)})
 }
 
-// read fills b with bytes of the file, from offset on.
+// read fills b with the bytes of the file from offset on.
 func (f *file) read(entry string, b []byte, offset int64) {
 	if _, err := f.r.ReadAt(b, offset); err != nil {
 		if err == io.EOF {
@@ -207,23 +206,23 @@ func (f *file) load(o options) any {
 	return (&converter{loaded: l, file: f, options: o, made: map[any]any{}, tensors: map[*tensorRef]*tensor.Tensor{}}).tree(l.root)
 }
 
-// loaded is an unpickled file.
+// loaded is the result of unpickling a file.
 type loaded struct {
 	root  any
 	bytes int64                              // length of the pickle
 	entry string                             // the pickle's entry in the archive
-	place func(key string) (storageAt, bool) // returns the position of a storage's bytes
+	place func(key string) (storageAt, bool) // returns where a storage's bytes are
 }
 
-// storageAt is the position of a storage in the file.
+// storageAt says where the bytes of a storage are in the file.
 type storageAt struct {
 	entry      string
 	from, size int64
-	zip        zipfile.Entry // entry with the checksum; empty in the older format
+	zip        zipfile.Entry // entry with the checksum; zero in the older format
 }
 
-// check verifies the checksum of an entry. sum is the checksum of the entry's first offset bytes.
-// check reads the bytes after them.
+// check verifies the checksum of an entry. The argument sum is the checksum of the entry's first
+// offset bytes; check reads the remaining bytes.
 func (f *file) check(at storageAt, sum uint32, offset int64) {
 	if at.zip.File == nil {
 		return
@@ -238,7 +237,7 @@ func (f *file) check(at storageAt, sum uint32, offset int64) {
 	}
 }
 
-// failed stops reading with an error of package zipfile.
+// failed panics with an *Error for an error of package zipfile.
 func (f *file) failed(err error) {
 	var e *zipfile.Error
 	if errors.As(err, &e) {

@@ -15,8 +15,8 @@ import (
 // or a [Tuple] of such keys. The zero value is empty and ready to use.
 type Dict struct {
 	keys, values []any
-	index        map[any]int // indexes of the keys, if there are at least 16 keys
-	ordered      bool        // whether the dict was a collections.OrderedDict
+	index        map[any]int // indices of the keys; nil if there are fewer than 16 keys
+	ordered      bool        // whether the dict is a collections.OrderedDict
 }
 
 // Tuple and Set are Python's containers. Device is a torch.device such as "cuda:0".
@@ -26,12 +26,12 @@ type (
 	Device string
 )
 
-// tupleKey is the text that represents a tuple as a key in an index.
+// tupleKey is a text that stands for a tuple in an index of keys.
 type tupleKey string
 
-const maxTupleKey = 4096 // limit of a tupleKey in bytes
+const maxTupleKey = 4096 // limit of the length of a tupleKey in bytes
 
-// comparableKey returns the value that represents a key in an index.
+// comparableKey returns a comparable value that stands for a key in an index.
 func comparableKey(k any) (any, error) {
 	switch k := k.(type) {
 	case string, int64, float64, bool, nil:
@@ -86,7 +86,7 @@ func (d *Dict) find(c any) int {
 		}
 		return -1
 	}
-	for i, k := range d.keys { // no key is a tuple, because dicts with tuples have an index
+	for i, k := range d.keys { // these keys are not tuples, because dicts with tuples have an index
 		if k == c {
 			return i
 		}
@@ -112,8 +112,8 @@ func (d *Dict) Get(key any) (value any, ok bool) {
 	return d.values[i], true
 }
 
-// Set sets the value of a key. A new key is appended. An existing key keeps its place. If the type
-// of key is not allowed, it returns an error.
+// Set sets the value of a key. A new key is appended. An existing key keeps its position. Set
+// returns an error if the type of the key is not allowed.
 func (d *Dict) Set(key, value any) error {
 	if n, ok := key.(int); ok {
 		key = int64(n)
@@ -146,21 +146,22 @@ func (d *Dict) set(key, value any) error {
 
 const (
 	maxDepth = 1000 // nesting depth of containers, as in Python
-	// limit of the nodes in the tree; a shared node counts once for each use, and a string counts
-	// as one node for each 64 bytes
+	// limit of nodes in the tree. A shared node counts once for each use, and a string counts one
+	// node for each 64 bytes
 	maxNodes = 1 << 20
-	perNode  = 4 // additional nodes for each byte of the pickle
+	perNode  = 4 // nodes that are allowed in addition, for each byte of the pickle
 )
 
-// A converter makes the tree from the unpickler's values. Values that are shared in the file are
-// shared in the tree.
+// A converter makes a tree of Go values from the unpickler's values. Values that are shared in the
+// file are shared in the tree.
 type converter struct {
 	*loaded
 	file    *file
 	options options
-	made    map[any]any // converted values that may be shared, by their pointer in the unpickler
+	// converted values that may be shared; the key is the unpickler's value, a pointer
+	made    map[any]any
 	shared  map[any]bool
-	nodes   map[any]int64 // number of nodes of each value that may be shared
+	nodes   map[any]int64 // number of nodes of each value that may be shared, with the same keys
 	tensors map[*tensorRef]*tensor.Tensor
 	bases   map[baseKey]*tensor.Tensor
 }
@@ -182,8 +183,8 @@ func (c *converter) tree(root any) any {
 	return v
 }
 
-// count returns the number of nodes of v. It fails for a tree that is too deep or too large, or
-// that contains itself. A shared node counts once for each use, because code that walks the tree,
+// count returns the number of nodes in the tree v. It fails if the tree is too deep or too large,
+// or contains itself. A shared node counts once for each use, because code that walks the tree,
 // such as Save, visits it each time.
 func (c *converter) count(v any, depth int) int64 {
 	var items, keys []any
@@ -318,7 +319,7 @@ func (c *converter) container(v any) any {
 	return out
 }
 
-// tensor returns the view that r describes.
+// tensor returns the view that r describes, as a tensor.
 func (c *converter) tensor(r *tensorRef) *tensor.Tensor {
 	if x := c.tensors[r]; x != nil {
 		return x

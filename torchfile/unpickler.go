@@ -7,29 +7,31 @@ import (
 	"unicode/utf8"
 )
 
-// These are the objects that the unpickler makes. Strings, bytes, numbers, bools and nil are Go
+// These are the types of the unpickler's objects. Strings, bytes, numbers, bools and nil are Go
 // values.
 type (
 	list  struct{ items []any }
 	tuple struct{ items []any }
 	set   struct{ items []any }
-	// global is a name in the file that this package knows.
+	// global is a name in the file that this package knows, such as that of a function.
 	global struct {
 		module, name string
-		// the function that the name means; nil if it cannot be called
+		// the function with that name; nil if a file may not call it
 		call func(u *unpickler, args []any) any
 	}
 )
 
 const (
-	freeBudget = 16 << 20 // bytes of memory that every file may use
-	perByte    = 32       // additional bytes for each byte of the pickle
-	maxString  = 1 << 30  // limit of one string in bytes
-	maxInteger = 128      // limit of one integer in bytes
-	// bytes that a container takes in the unpickler, in the converter's maps and in the tree
+	freeBudget = 16 << 20 // bytes of memory that any file may use
+	// bytes of memory that are allowed in addition, for each byte of the pickle
+	perByte    = 32
+	maxString  = 1 << 30 // limit of one string in bytes
+	maxInteger = 128     // limit of one integer in bytes
+	// bytes that a container takes, in the unpickler, in the converter's maps and in the tree
+	// together
 	perContainer = 96
 	perDict      = 160
-	maxStack     = 1 << 18 // values on the stack; Python's pickler writes batches of 1000
+	maxStack     = 1 << 18 // limit of values on the stack; Python's pickler writes batches of 1000
 	maxMarks     = 1 << 12
 )
 
@@ -37,17 +39,17 @@ const (
 type unpickler struct {
 	file  *file
 	entry string
-	// The pickle consists of the bytes of file from start to end, and is read through buf. The
-	// field pos is the position of the next byte.
+	// The pickle is the part of the file from start to end. buf reads it, and pos is the offset of
+	// the next byte.
 	start, pos, end int64
 	buf             []byte
 	bufAt           int64
 
-	used  int64 // approximate bytes of memory in use
+	used  int64 // bytes of memory in use, approximately
 	stack []any
 	marks []int
 	memo  []any
-	far   map[uint64]any // memo entries whose numbers are not consecutive
+	far   map[uint64]any // memo entries whose numbers do not follow each other
 
 	op       int64 // offset of the current instruction
 	storages func(u *unpickler, id []any) any
@@ -61,8 +63,8 @@ func (u *unpickler) fail(format string, a ...any) {
 	u.file.fail(u.entry, u.op-u.base(), format, a...)
 }
 
-// base returns the position in the file from which offsets in errors count: the beginning of the
-// archive's entry, or of the file if it is no archive.
+// base returns the file offset from which offsets in errors count. It is the start of the archive's
+// entry, or of the file if it is not an archive.
 func (u *unpickler) base() int64 {
 	if u.entry == "" {
 		return 0
@@ -70,8 +72,8 @@ func (u *unpickler) base() int64 {
 	return u.start
 }
 
-// charge adds n bytes to the memory in use. It fails if the total is out of proportion to the
-// number of bytes read.
+// charge adds n bytes to the memory in use. It fails if the total is too large for the number of
+// bytes read so far.
 func (u *unpickler) charge(n int) {
 	u.used += int64(n)
 	if u.used > freeBudget+perByte*(u.pos-u.start) {
@@ -79,14 +81,14 @@ func (u *unpickler) charge(n int) {
 	}
 }
 
-// require fails if the pickle has fewer than n more bytes.
+// require fails if fewer than n bytes of the pickle are left.
 func (u *unpickler) require(n uint64) {
 	if n > uint64(u.end-u.pos) {
 		u.fail("%d bytes are announced, %d are left", n, u.end-u.pos)
 	}
 }
 
-// next returns the next n bytes, at most 64 KiB. They are valid until the next call.
+// next returns the next n bytes of the pickle, at most 64 KiB. They are valid until the next call.
 func (u *unpickler) next(n int) []byte {
 	u.require(uint64(n))
 	off := int(u.pos - u.bufAt)
@@ -150,8 +152,7 @@ func (u *unpickler) push(v any) {
 	u.stack = append(u.stack, v)
 }
 
-// bottom returns the lowest index of the stack that an instruction may pop. This is the index above
-// the last mark.
+// bottom returns the lowest stack index that an instruction may pop: the index above the last mark.
 func (u *unpickler) bottom() int {
 	if len(u.marks) > 0 {
 		return u.marks[len(u.marks)-1]
@@ -174,8 +175,8 @@ func (u *unpickler) top() any {
 	return v
 }
 
-// popMark pops the values above the last mark, and the mark. The result is valid until the next
-// push.
+// popMark pops the values above the last mark, and the mark itself. The result is valid until the
+// next push.
 func (u *unpickler) popMark() []any {
 	if len(u.marks) == 0 {
 		u.fail("an instruction takes from a mark that is not there")
@@ -254,7 +255,7 @@ func (u *unpickler) setItems(to any, items []any) {
 		if t, ok := k.(*tuple); ok {
 			k = Tuple(t.items)
 			if c, err := comparableKey(k); err == nil {
-				// a lookup of the key computes this text again
+				// each lookup of the key computes this text again
 				u.charge(8 * len(c.(tupleKey)))
 			}
 		}
@@ -264,7 +265,7 @@ func (u *unpickler) setItems(to any, items []any) {
 	}
 }
 
-// integer reads a number of n bytes in two's complement.
+// integer reads an integer of n bytes in two's complement.
 func (u *unpickler) integer(n uint64) any {
 	u.require(n)
 	if n > maxInteger {
@@ -313,8 +314,7 @@ func (u *unpickler) reduce(f any, args any) any {
 	return g.call(u, a.items)
 }
 
-// run runs the pickle to its end and returns its value. Afterwards pos is the offset after the
-// pickle.
+// run executes the pickle and returns its value. Afterwards pos is the offset after the pickle.
 func (u *unpickler) run() any {
 	for {
 		u.op = u.pos
@@ -333,7 +333,7 @@ func (u *unpickler) run() any {
 	}
 }
 
-// step runs one instruction. The comments are the names of instructions in pickletools.
+// step executes one instruction. The comments give the names of the instructions in pickletools.
 func (u *unpickler) step(c byte) {
 	switch c {
 	case 0x80: // opcode PROTO
@@ -473,7 +473,7 @@ func (u *unpickler) step(c byte) {
 	case 'R', 0x81: // opcodes REDUCE, NEWOBJ
 		args := u.pop()
 		u.push(u.reduce(u.pop(), args))
-	// BUILD sets attributes, such as the _metadata of a state dict. They are not part of the tree.
+	// BUILD sets attributes, such as _metadata of a state dict. They are not part of the tree.
 	case 'b':
 		u.pop()
 		switch v := u.top().(type) {

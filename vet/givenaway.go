@@ -37,17 +37,17 @@ func givenAway(u *unit) {
 	}
 }
 
-// tensorKey identifies a tensor. The tensor is the value of the local variable v. If field is not
-// empty, v holds a batch, and the tensor is that field of the batch.
+// tensorKey identifies a tensor: the value of the local variable v, or a field of it if v is a
+// batch.
 type tensorKey struct {
 	v     *types.Var
 	field string
 }
 
-// flow is the state of a walk through the statements of a function.
+// flow is the state of a walk through the statements of a function, in the order in which they run.
 type flow struct {
 	*unit
-	gone map[tensorKey]*ast.CallExpr // tensors that were given away, with the call of From
+	gone map[tensorKey]*ast.CallExpr // tensors that were given away, each with the call of From
 	told map[ast.Node]bool
 }
 
@@ -69,8 +69,9 @@ func (f *flow) block(list []ast.Stmt) {
 	}
 }
 
-// walkConditional walks code that may not run, or may run several times. What the code gives away
-// is not marked as gone afterwards. An assignment in the code removes the mark from its variable.
+// walkConditional walks code that may not run, or may run several times. Tensors that this code
+// gives away do not count as gone afterwards. An assignment in the code clears the mark of its
+// variable.
 func (f *flow) walkConditional(n ast.Node, walk func()) {
 	f.clearMarks(n)
 	before := maps.Clone(f.gone)
@@ -79,7 +80,7 @@ func (f *flow) walkConditional(n ast.Node, walk func()) {
 	f.clearMarks(n)
 }
 
-// clearMarks removes the mark "gone" from variables that some statement in n assigns.
+// clearMarks clears the mark "gone" of variables that some statement in n assigns.
 func (f *flow) clearMarks(n ast.Node) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -168,8 +169,8 @@ func (f *flow) stmt(s ast.Stmt) {
 	}
 }
 
-// expr walks an expression. The order of evaluation matters only for calls of From. All other uses
-// in the expression are checked as if they came before the first From.
+// expr walks an expression. Of the order of evaluation, only calls of From matter: all other uses
+// are checked as if they came before the first From.
 func (f *flow) expr(e ast.Expr) {
 	if e == nil {
 		return
@@ -202,8 +203,8 @@ func (f *flow) expr(e ast.Expr) {
 	})
 	for _, call := range given {
 		k, _ := f.key(call.Args[0])
-		// An earlier call in the same expression has given the tensor away. checkOperands reports
-		// only tensors that were given away before the expression.
+		// An earlier call in the same expression has given the tensor away. The method
+		// checkOperands does not report this case.
 		if f.gone[k] != nil {
 			f.reportUse(call.Args[0], k)
 		}
@@ -220,7 +221,7 @@ func (f *flow) expr(e ast.Expr) {
 	})
 }
 
-// literal walks the function literal of a Do, which runs once at this place.
+// literal walks the function literal of a Do, which runs once, at this point.
 func (f *flow) literal(lit *ast.FuncLit) {
 	returns := false
 	ast.Inspect(lit.Body, func(n ast.Node) bool {
@@ -239,7 +240,8 @@ func (f *flow) literal(lit *ast.FuncLit) {
 	}
 }
 
-// gives reports whether a call is s.From(x) with a tensor x and a scope s that is not the root.
+// gives reports whether a call is s.From(x), with a tensor x and a scope s that is not the root
+// scope.
 func (f *flow) gives(call *ast.CallExpr) bool {
 	on, m := f.method(call)
 	if on == nil || m.Name() != "From" || !isScope(receiver(m)) || len(call.Args) != 1 {
@@ -267,7 +269,7 @@ func (u *unit) neverRoot(s *types.Var) bool {
 	return false
 }
 
-// key returns the key of the tensor that an expression names.
+// key returns the key of the tensor that an expression names, and whether it names one.
 func (u *unit) key(e ast.Expr) (tensorKey, bool) {
 	if v := u.variable(e); v != nil && isTensor(v.Type()) {
 		return tensorKey{v, ""}, true
@@ -280,7 +282,7 @@ func (u *unit) key(e ast.Expr) (tensorKey, bool) {
 	return tensorKey{}, false
 }
 
-// checkOperands reports those operands of a call that were given away.
+// checkOperands reports the operands of a call that were given away.
 func (f *flow) checkOperands(call *ast.CallExpr) {
 	for _, e := range f.live(call) {
 		if k, ok := f.key(e); ok && f.gone[k] != nil {
@@ -399,8 +401,8 @@ func (f *flow) ofLoader(decl use) bool {
 	return on != nil && isNamed(receiver(m), dataPath, "Loader")
 }
 
-// assignedTwice reports whether a variable is assigned after its declaration. An assignment x =
-// s.From(x) does not count, because x is valid afterwards.
+// assignedTwice reports whether a variable is assigned after its declaration. The assignment x =
+// s.From(x) does not count, because x stays valid.
 func (f *flow) assignedTwice(v *types.Var) bool {
 	for _, use := range f.uses[v][1:] {
 		switch p := use.stack[len(use.stack)-2].(type) {

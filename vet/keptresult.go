@@ -24,7 +24,7 @@ This finds variables and slices which only ever get such tensors, and are used o
 
 // keptResults reports variables that are used after their tensor was freed. It looks at all
 // assignments of a variable. If each of them is inside a Do and assigns a tensor of that Do's
-// scope, then outside of these Dos the variable always holds a freed tensor.
+// scope, the variable holds a freed tensor after the Do.
 func keptResults(u *unit) {
 	byPos := func(a, b *types.Var) int { return int(a.Pos() - b.Pos()) }
 	for _, v := range slices.SortedFunc(maps.Keys(u.uses), byPos) {
@@ -101,7 +101,7 @@ func (u *unit) kept(v *types.Var, uses []use) {
 	}
 }
 
-// step returns the opening whose function literal is the innermost function around a use. It
+// step returns the [opening] whose function literal is the innermost function around a use. It
 // returns nil if v is declared inside the literal. It also returns nil if the literal itself closes
 // the scope, because Close may keep tensors.
 func (u *unit) step(use use, v *types.Var) *opening {
@@ -122,12 +122,12 @@ func (u *unit) step(use use, v *types.Var) *opening {
 
 func declOf(u *unit, v *types.Var) ast.Node { return u.uses[v][0].id }
 
-// gets reports whether an assignment assigns only tensors of o's scope to v.
+// gets reports whether an assignment of e to v assigns only tensors of o's scope.
 func (u *unit) gets(o *opening, v *types.Var, e ast.Expr) bool {
 	if isTensor(v.Type()) {
 		return u.owned(o, e, nil)
 	}
-	call, ok := ast.Unparen(e).(*ast.CallExpr) // the expression has the form append(v, x, …)
+	call, ok := ast.Unparen(e).(*ast.CallExpr) // the form is append(v, x, …)
 	if !ok || len(call.Args) < 2 || call.Ellipsis.IsValid() || u.variable(call.Args[0]) != v {
 		return false
 	}
@@ -180,7 +180,7 @@ func (u *unit) owned(o *opening, e ast.Expr, seen []*types.Var) bool {
 	return false
 }
 
-// makes reports whether an expression is a maker of o's scope, such as s.On(dev) or
+// makes reports whether an expression creates tensors in o's scope, such as s.On(dev) or
 // s.Typed(t).On(dev).
 func (u *unit) makes(o *opening, e ast.Expr) bool {
 	call, ok := ast.Unparen(e).(*ast.CallExpr)
@@ -191,14 +191,14 @@ func (u *unit) makes(o *opening, e ast.Expr) bool {
 	return on != nil && (u.variable(on) == o.scope || u.makes(o, on))
 }
 
-// ownedVariable reports whether a variable of the literal always holds a tensor of o's scope.
+// ownedVariable reports whether v, a variable of the literal, always holds a tensor of o's scope.
 func (u *unit) ownedVariable(o *opening, v *types.Var, seen []*types.Var) bool {
 	uses := u.uses[v]
 	if len(uses) == 0 || !isTensor(v.Type()) || !contains(uses[0].id, o.lit.Body) || len(seen) > 20 {
 		return false
 	}
 	if slices.Contains(seen, v) {
-		return true // an assignment of v reads v itself, so the other assignments decide
+		return true // this assignment reads v itself, so the other assignments decide
 	}
 	seen = append(seen, v)
 	values := 0
@@ -221,8 +221,8 @@ func (u *unit) ownedVariable(o *opening, v *types.Var, seen []*types.Var) bool {
 	return values > 0
 }
 
-// liveUse returns the expression that reads a tensor, or a tensor of a slice, of the variable. It
-// returns nil if it is possible that the use reads no tensor.
+// liveUse returns the expression that reads the variable's tensor, or a tensor of its slice. It
+// returns nil if the use may read no tensor.
 func (u *unit) liveUse(use use) ast.Expr {
 	n := len(use.stack)
 	if isTensors(u.TypesInfo.ObjectOf(use.id).Type()) {
@@ -237,8 +237,8 @@ func (u *unit) liveUse(use use) ast.Expr {
 	return u.liveIn(use.id, use.stack[:n-1])
 }
 
-// liveIn returns e if the code around it reads the values of e, and nil otherwise. enclosing has
-// the syntax nodes around e.
+// liveIn returns e if the code around it reads the values of e, else nil. The nodes around e are in
+// enclosing.
 func (u *unit) liveIn(e ast.Expr, enclosing []ast.Node) ast.Expr {
 	switch p := enclosing[len(enclosing)-1].(type) {
 	case *ast.SelectorExpr:
@@ -251,7 +251,8 @@ func (u *unit) liveIn(e ast.Expr, enclosing []ast.Node) ast.Expr {
 	return nil
 }
 
-// operand returns e if it is an operand of the call and must not be freed before the call.
+// operand returns e if it is an operand of the call that must not be freed before the call, else
+// nil.
 func (u *unit) operand(call *ast.CallExpr, e ast.Expr) ast.Expr {
 	if slices.Contains(u.live(call), e) {
 		return e
@@ -259,8 +260,8 @@ func (u *unit) operand(call *ast.CallExpr, e ast.Expr) ast.Expr {
 	return nil
 }
 
-// outside reports whether a use always runs outside of all the steps. For that, the use must be in
-// the function that declares v, or in literals of other scopes.
+// outside reports whether a use always runs outside of all the steps: in the function that declares
+// v, or in literals of other scopes.
 func (u *unit) outside(use use, v *types.Var, steps []*opening) bool {
 	for _, o := range steps {
 		if contains(use.id, o.lit) {

@@ -23,7 +23,7 @@ z.In(s).`, missedModes)
 
 func missedModes(u *unit) {
 	for _, o := range u.opened {
-		// the analyzer UnusedMode reports scopes without uses
+		// the analyzer UnusedMode reports scopes that are not used
 		if o.lit == nil || o.scope == nil || len(u.uses[o.scope]) < 2 {
 			continue
 		}
@@ -49,8 +49,8 @@ func missedModes(u *unit) {
 	}
 }
 
-// modeAround reports whether an older tensor may have a mode of its own. The mode may belong to a
-// scope around the opening, or to a scope that is open in the same function.
+// modeAround reports whether an older tensor may have a mode of its own. The mode may come from a
+// scope around the opening, or from a scope that is open in the same function.
 func (u *unit) modeAround(o *opening) bool {
 	for outer := u.enclosing(o); outer != nil; outer = u.enclosing(outer) {
 		if u.modesOf(outer) != "" {
@@ -63,8 +63,8 @@ func (u *unit) modeAround(o *opening) bool {
 	})
 }
 
-// olderOperand returns a tensor of a call of Forward, if all tensors of the call are older than the
-// scope that o opens. For any other call it returns nil.
+// olderOperand returns a tensor of a call of Forward if all tensors of the call are older than o's
+// scope. Otherwise it returns nil.
 func (u *unit) olderOperand(o *opening, call *ast.CallExpr) (first *types.Var) {
 	on, f := u.method(call)
 	if f == nil || f.Name() != "Forward" || !u.setOutside(o, u.root(on)) {

@@ -32,7 +32,7 @@ func unclosed(u *unit) {
 }
 
 // holder returns the local variable to which the scope is assigned when it is opened. It returns
-// nil if there is another assignment to the variable. lost means that the scope is not stored
+// nil if the variable is assigned again. The result lost says that the scope is not stored
 // anywhere.
 func (u *unit) holder(o *opening) (v *types.Var, lost bool) {
 	at := len(o.stack) - 2
@@ -75,14 +75,14 @@ func (u *unit) holder(o *opening) (v *types.Var, lost bool) {
 	if v == nil || v.IsField() || v.Parent() == nil || v.Parent() == u.Pkg.Scope() || len(u.uses[v]) == 0 {
 		return nil, false
 	}
-	// The first use must be the declaration. The caller can also use a parameter or a named result.
+	// The variable must be declared here. The caller could use a parameter or a named result too.
 	if first := u.uses[v][0]; first.id != id || u.assigned(v) {
 		return nil, false
 	}
 	return v, false
 }
 
-// parentCall returns the call at the end of a stack. If there is none, it returns an empty call.
+// parentCall returns the call that ends the stack, or an empty call if the last node is not a call.
 func parentCall(stack []ast.Node) *ast.CallExpr {
 	if call, ok := stack[len(stack)-1].(*ast.CallExpr); ok {
 		return call
@@ -90,7 +90,7 @@ func parentCall(stack []ast.Node) *ast.CallExpr {
 	return &ast.CallExpr{Fun: &ast.BadExpr{}}
 }
 
-// assigned reports whether a variable is assigned after its declaration, also if only through a
+// assigned reports whether a variable is assigned after its declaration, or may be, through a
 // pointer.
 func (u *unit) assigned(v *types.Var) bool {
 	for _, use := range u.uses[v][1:] {
@@ -101,7 +101,7 @@ func (u *unit) assigned(v *types.Var) bool {
 					return true
 				}
 			}
-		case *ast.UnaryExpr: // only the operator & makes a pointer
+		case *ast.UnaryExpr: // the operator & makes a pointer
 			return true
 		case *ast.RangeStmt:
 			if p.Key == use.id || p.Value == use.id {
@@ -126,7 +126,7 @@ func (u *unit) mayBeClosed(v *types.Var) bool {
 			}
 			return true
 		}
-		// A call that moves a tensor or a batch into the scope does not close the scope.
+		// A call that moves a tensor or a batch into the scope does not close it.
 		if call, ok := use.stack[len(use.stack)-2].(*ast.CallExpr); ok && call.Fun != use.id {
 			if on, f := u.method(call); on != nil && (f.Name() == "In" && isTensor(receiver(f)) ||
 				f.Name() == "Into" && isBatch(receiver(f))) {

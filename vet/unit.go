@@ -31,8 +31,8 @@ type unit struct {
 	uses map[*types.Var][]use
 }
 
-// use is an identifier with the syntax nodes around it. The outermost node comes first, and the
-// identifier comes last.
+// use is an identifier with the syntax nodes around it, outermost first. The last node is the
+// identifier.
 type use struct {
 	id    *ast.Ident
 	stack []ast.Node
@@ -43,9 +43,10 @@ type opening struct {
 	call  *ast.CallExpr
 	stack []ast.Node // nodes around the call; the call is the last node
 	name  string     // name of the call: "tensor.Do", "Do", "tensor.NewScope" or "New"
-	// the function literal that the opening runs; nil for New, and if the function is not a literal
+	// the function literal that the call runs; nil for New and NewScope, and if the function is not
+	// a literal
 	lit   *ast.FuncLit
-	scope *types.Var // parameter of the literal; nil if it has no name
+	scope *types.Var // the literal's parameter; nil if it has no name
 	opts  []ast.Expr
 }
 
@@ -87,7 +88,6 @@ func (u *unit) report(n ast.Node, fix []analysis.SuggestedFix, format string, ar
 	}
 }
 
-// opening returns the opening for a call, or nil if it opens no scope.
 func (u *unit) opening(call *ast.CallExpr) *opening {
 	f := u.callee(call)
 	if f == nil || f.Pkg() == nil || f.Pkg().Path() != tensorPath {
@@ -152,7 +152,7 @@ func (u *unit) method(call *ast.CallExpr) (on ast.Expr, f *types.Func) {
 	return sel.X, f
 }
 
-// ofTensors reports whether the receiver, an argument or a result of a call is a tensor.
+// ofTensors reports whether a call has a tensor as its receiver, an argument or a result.
 func (u *unit) ofTensors(call *ast.CallExpr) bool {
 	if u.openings[call] != nil {
 		return false
@@ -209,8 +209,8 @@ func isTensors(t types.Type) bool {
 	return ok && isTensor(s.Elem())
 }
 
-// body returns the body of the innermost function around the last node of a stack. If that function
-// is a literal, it returns the literal too.
+// body returns the body of the innermost function around the last node of a stack, and the literal
+// if the function is one.
 func body(stack []ast.Node) (*ast.FuncLit, *ast.BlockStmt) {
 	for i := len(stack) - 2; i >= 0; i-- {
 		switch f := stack[i].(type) {

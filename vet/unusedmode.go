@@ -68,7 +68,7 @@ func (u *unit) unusedNew(o *opening, modes string) {
 	}
 }
 
-// modesOf lists those modes of an opening that change how ops compute, followed by a verb: "NoGrad
+// modesOf lists the modes of an opening that change how ops compute, followed by a verb: "NoGrad
 // does". It returns "" if there are none.
 func (u *unit) modesOf(o *opening) string {
 	var names []string
@@ -96,7 +96,7 @@ func (u *unit) modesOf(o *opening) string {
 	return strings.Join(names, " and ") + " do"
 }
 
-// computes reports whether block b has a call with tensors after the position from.
+// computes reports whether block b contains a call with tensors after position from.
 func (u *unit) computes(b *ast.BlockStmt, from int) bool {
 	found := false
 	ast.Inspect(b, func(n ast.Node) bool {

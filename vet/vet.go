@@ -1,23 +1,4 @@
-// Package vet finds mistakes with scopes in programs that use Flambeau, before they run.
-//
-// There are three ways to run it: `flambeau vet ./...`, `go vet -vettool=$(which flambeau) ./...`,
-// and a program that passes the [Analyzers] to golang.org/x/tools/go/analysis.
-//
-//   - [NestedDo] finds tensor.Do inside of another scope's function.
-//   - [KeptResult] finds tensors that are used after their scope has closed.
-//   - [GivenAway] finds tensors that are used after From gave them away.
-//   - [UnclosedScope] finds scopes that are never closed.
-//   - [UnusedMode] finds scopes with a mode that has no effect.
-//   - [MissedMode] finds calls of a model that the mode around them does not reach.
-//
-// An analyzer looks at one function at a time, and reports only code that is certainly wrong. A
-// comment can suppress the reports about its own line and the next line, or about the function that
-// it documents. A comment before the package clause suppresses the reports about the file:
-//
-//	//flambeau:ignore nesteddo this test shows what happens
-//
-// The first word names the analyzer, or several analyzers with commas between them. The words after
-// it are the reason. A comment without a reason has no effect.
+// Analyzers holds the analyzers, for programs that run them together with other analyzers.
 package vet
 
 import (
@@ -56,7 +37,7 @@ func Asked(args []string) bool {
 // Main runs the vet tool for the go command. It reads [os.Args] and ends the process.
 func Main() {
 	unitchecker.Main(Analyzers...)
-	os.Exit(0) // not reached, because the call before ends the process
+	os.Exit(0) // not reached, because the call above ends the process
 }
 
 // analyzer makes an analyzer of a function that checks one package.
@@ -70,7 +51,7 @@ func analyzer(name, doc string, run func(*unit)) *analysis.Analyzer {
 	}
 }
 
-// ignored returns the parts of files in which a comment suppresses the analyzer's reports.
+// ignored returns the parts of files for which a comment suppresses the analyzer's reports.
 func ignored(pass *analysis.Pass) []span {
 	var spans []span
 	for _, f := range pass.Files {
@@ -113,5 +94,5 @@ func suppresses(comment, name string) bool {
 	return ok && strings.TrimSpace(reason) != "" && slices.Contains(strings.Split(names, ","), name)
 }
 
-// span is a part of a file, from the position start up to the position end, which is excluded.
+// span is a part of a file, from position start up to, but not including, position end.
 type span struct{ start, end token.Pos }

@@ -25,7 +25,7 @@ import (
 )
 
 // TestAnalyzers compares the analyzers' reports on testdata/misuse with the comments there. A
-// comment `want analyzer "pattern"` expects a report on its line. There must be no other reports.
+// comment `want analyzer "pattern"` expects a report on its line, and there must be no others.
 func TestAnalyzers(t *testing.T) {
 	const dir = "testdata/misuse"
 	p := load(t, "./"+dir)
@@ -54,7 +54,7 @@ func TestAnalyzers(t *testing.T) {
 	}
 }
 
-// loaded is a package with its types.
+// loaded is a package with type information.
 type loaded struct {
 	fset  *token.FileSet
 	files []*ast.File
@@ -62,7 +62,8 @@ type loaded struct {
 	info  *types.Info
 }
 
-// load reads a package. The packages that it imports come from the go command's build cache.
+// load reads and type-checks a package. It takes imported packages from the go command's build
+// cache.
 func load(t *testing.T, pkg string) *loaded {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,GoFiles,Export", pkg).Output()
@@ -75,7 +76,7 @@ func load(t *testing.T, pkg string) *loaded {
 		Selections: map[*ast.SelectorExpr]*types.Selection{}, Instances: map[*ast.Ident]types.Instance{},
 		Implicits: map[ast.Node]types.Object{}, Scopes: map[ast.Node]*types.Scope{},
 	}}
-	var last struct { // the package itself is the last in the list
+	var last struct { // the package itself comes last in the list
 		ImportPath, Dir, Export string
 		GoFiles                 []string
 	}
@@ -159,7 +160,7 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// TestDocs: `flambeau vet -help` lists the first line of each analyzer's documentation.
+// TestDocs checks that `flambeau vet -help` lists the first line of each analyzer's documentation.
 func TestDocs(t *testing.T) {
 	for _, a := range Analyzers {
 		first, rest, _ := strings.Cut(a.Doc, "\n\n")

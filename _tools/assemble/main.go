@@ -7,8 +7,8 @@
 // Many kernels of one PTX version and target are combined in a module, because starting the
 // assembler takes longer than assembling a kernel. The largest modules come first, so that all
 // cores stay busy to the end. If several kernels differ only in their name, only one of them is
-// assembled. A combination of text, architecture and assembler that passed before is skipped. Its
-// hash is kept in the cache folder.
+// assembled. A combination of text, architecture and assembler that passed before is skipped.
+// Hashes of these combinations are kept in the cache folder.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 	"time"
 )
 
-// A kernel is the entry point in one PTX file.
+// A kernel is the kernel in one PTX file.
 type kernel struct {
 	file, header, body, entry string
 	target                    int
@@ -101,7 +101,7 @@ func main() {
 	}
 }
 
-// A job is a module, and an architecture for which it is assembled.
+// A job is a module, with an architecture for which it is assembled.
 type job struct {
 	kernels []kernel
 	sm      string
@@ -158,8 +158,7 @@ func groups(kernels []kernel, batch int) [][]kernel {
 	for _, k := range kernels {
 		h := k.header
 		if moduleName.MatchString(strings.SplitN(k.body, ".entry", 2)[0]) {
-			// the names of module variables may be equal in several kernels, so this kernel is
-			// alone in a module
+			// kernels may use the same names for module variables, so assemble this kernel alone
 			h += k.file
 		}
 		byHeader[h] = append(byHeader[h], k)
@@ -189,7 +188,7 @@ type assembler struct {
 
 	mu                  sync.Mutex
 	done, known, failed int
-	busy                time.Duration // CPU time of the assembler
+	busy                time.Duration // CPU time that the assembler has used
 }
 
 func (a *assembler) mark(k kernel, sm string) string {
@@ -200,8 +199,7 @@ func (a *assembler) mark(k kernel, sm string) string {
 	return filepath.Join(a.cache, hex.EncodeToString(h.Sum(nil)[:16]))
 }
 
-// unseen removes kernels that passed before. It also removes kernels that need a newer architecture
-// than sm.
+// unseen removes kernels that passed before, and kernels that need a newer architecture than sm.
 func (a *assembler) unseen(kernels []kernel, sm string) []kernel {
 	var n int
 	fmt.Sscanf(sm, "sm_%d", &n)
@@ -221,7 +219,7 @@ func (a *assembler) unseen(kernels []kernel, sm string) []kernel {
 	return out
 }
 
-// group assembles a module. If that fails, it assembles each kernel alone, to find the kernels that
+// group assembles a module. If that fails, it assembles each kernel separately, to find those that
 // fail.
 func (a *assembler) group(list []kernel, sm string) {
 	if text, ok := a.run(list, sm); !ok {
@@ -266,7 +264,7 @@ func (a *assembler) run(list []kernel, sm string) (string, bool) {
 		log.Fatal(err)
 	}
 	arch := sm
-	// some features exist only if the architecture's name has the suffix a
+	// some features exist only in the architecture with the suffix a
 	if strings.Contains(list[0].header, sm+"a") {
 		arch += "a"
 	}

@@ -1,5 +1,5 @@
-// Command static fails unless each given ELF executable is statically linked: it must have no
-// program interpreter and need no shared library.
+// Command static fails unless each given ELF executable is statically linked: without a program
+// interpreter, and without shared libraries.
 package main
 
 import (

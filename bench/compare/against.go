@@ -18,17 +18,16 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// peerResult is the result of one variant of the peer. It contains the times of its rounds in
-// seconds, and the median ratio of the peer's time to our time. A ratio of 2 means that our side is
-// twice as fast.
+// peerResult is the result of one variant of the peer: the times of its rounds in seconds, and the
+// median ratio of the peer's time to our time. A ratio of 2 means that ours is twice as fast.
 type peerResult struct {
 	Rounds []float64 `json:"rounds,omitempty"`
 	Ratio  float64   `json:"ratio,omitempty"`
 	Error  string    `json:"error,omitempty"`
 }
 
-// A peer is the other side of the comparison. It is a process that reads one command per line and
-// answers each command with a line of JSON.
+// A peer is the process with which we compare, usually PyTorch. It reads one command per line and
+// answers each with a line of JSON.
 //
 //	case NAME  makes the case's variants, warms them up, and reports which of them fail
 //	round      measures each variant once, and answers with seconds or the error
@@ -39,7 +38,7 @@ type peer struct {
 	out     *bufio.Reader
 }
 
-// answer is the result of one variant in an answer of the peer.
+// answer is the result of one variant in a response of the peer.
 type answer struct {
 	Seconds float64 `json:"seconds"`
 	Error   string  `json:"error"`
@@ -62,7 +61,7 @@ func startPeer(command []string) (*peer, error) {
 	return &peer{c, in, bufio.NewReader(out)}, nil
 }
 
-// request sends a line, and returns the answers by variant.
+// request sends a line to the peer, and returns its answers by variant.
 func (p *peer) request(line string) (m map[string]answer, err error) {
 	if _, err = io.WriteString(p.in, line+"\n"); err != nil {
 		return nil, fmt.Errorf("the other side has ended: %w", err)
@@ -84,7 +83,7 @@ func (p *peer) close() error {
 	return p.command.Wait()
 }
 
-// storeAnswers stores the peer's answers to a request in the row.
+// storeAnswers stores the peer's answers in the row.
 func (r *run) storeAnswers(m map[string]answer, err error) {
 	if err != nil {
 		m, r.peer = map[string]answer{"": {Error: err.Error()}}, nil
@@ -103,8 +102,8 @@ func (r *run) storeAnswers(m map[string]answer, err error) {
 	}
 }
 
-// peerRound asks the peer to measure one round. It waits before and after the round, because
-// threads of the other side may spin for some milliseconds after their round.
+// peerRound lets the peer measure one round. It waits before and after the round, because threads
+// of each side may spin for some milliseconds after their own round.
 func (r *run) peerRound() {
 	if r.peer != nil {
 		time.Sleep(rest)
@@ -131,7 +130,7 @@ func (r *run) ratios() {
 }
 
 // measurePair measures a case, alternating with the peer, which may be nil. It reports whether both
-// sides measured everything.
+// sides have measured everything.
 func measurePair(r *run, p *peer, c pairCase) bool {
 	r.peer, r.Theirs = p, map[string]*peerResult{}
 	if m, err := train.FindGPU(r.Name); err == nil && !r.trial {

@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// pairRun measures a case in a trial of two rounds.
+// pairRun measures a case in a trial run of two rounds.
 func pairRun(dev device.Device, p *peer, c pairCase) (*run, bool) {
 	r := newRun(dev, c.benchCase, 0.01, true)
 	r.rounds = 2
@@ -45,8 +45,8 @@ func TestAgainstOnEmulatedGPU(t *testing.T) {
 	}
 }
 
-// TestPeer is not a test. The tests of this file start this program again, and TestPeer then acts
-// as the peer. FLAMBEAU_TEST_PEER says how the peer fails.
+// TestPeer is not a test. The tests of this file start this program again as their peer, and
+// TestPeer is its main function. FLAMBEAU_TEST_PEER says how the peer fails.
 func TestPeer(t *testing.T) {
 	mode, ok := os.LookupEnv("FLAMBEAU_TEST_PEER")
 	if !ok {
@@ -84,8 +84,8 @@ func stubPeer(t *testing.T, mode string) *peer {
 	return p
 }
 
-// TestAgainstPeers: the ratio of a variant is the median over its rounds. If a variant fails, or if
-// the peer ends, the row reports it, and our side is still measured.
+// TestAgainstPeers checks that the ratio of a variant is the median over its rounds. If a variant
+// fails, or if the peer ends, the row must report it, and our side must still be measured.
 func TestAgainstPeers(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -124,8 +124,8 @@ func pythonWithTorch(t *testing.T) string {
 	return python
 }
 
-// TestAgainstPyTorch: both sides have the same cases, and PyTorch can measure them. FLAMBEAU_PYTHON
-// names a Python interpreter that has PyTorch.
+// TestAgainstPyTorch checks that both sides have the same cases, and that PyTorch can measure them.
+// FLAMBEAU_PYTHON names a Python interpreter that has PyTorch.
 func TestAgainstPyTorch(t *testing.T) {
 	text, err := os.ReadFile("torch_against.py")
 	if err != nil {
@@ -165,8 +165,8 @@ func TestAgainstPyTorch(t *testing.T) {
 	}
 }
 
-// TestJudgeAgainst: the step must be faster than the fastest eager variant of PyTorch. If no eager
-// variant was measured, the promise is not kept.
+// TestJudgeAgainst checks the promise that the step is faster than the fastest eager variant of
+// PyTorch. It must count as broken if no eager variant was measured.
 func TestJudgeAgainst(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"eager":{"ratio":1.2},"flash":{"ratio":1.1},"compiled":{"ratio":0.8}}`: holds,
@@ -189,9 +189,9 @@ func TestJudgeAgainst(t *testing.T) {
 	}
 }
 
-// TestLeast: the bound of a step counts the products of GPT-2. There are six operations per token
-// and weight, as in J. Kaplan et al. (arXiv:2001.08361, table 1). The products of the last layer
-// and of attention come in addition.
+// TestLeast checks the bound of a step of GPT-2, which counts its products. There are six
+// operations per token and weight, as in J. Kaplan et al. (arXiv:2001.08361, table 1), and in
+// addition the products of the last layer and of attention.
 func TestLeast(t *testing.T) {
 	h100, err := train.FindGPU("h100")
 	if err != nil {
@@ -217,7 +217,8 @@ func TestLeast(t *testing.T) {
 
 var writePage = flag.Bool("write", false, "TestTransformersPage writes its page")
 
-// TestTransformersPage: the page bench/results/transformers.md lists the cases and their bounds.
+// TestTransformersPage checks that the page bench/results/transformers.md lists the cases and their
+// bounds.
 func TestTransformersPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(pageHead)

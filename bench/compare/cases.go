@@ -24,8 +24,8 @@ type benchCase struct {
 const vectorSize = 256 << 20
 
 // cases holds the cases. Cases with a promised result (see report.go) come first, so that even a
-// run that is aborted early measures them. The measured peaks of PyTorch's trainings contain a
-// workspace of cuBLAS, up to 32 MiB on an H200. peak_test.go compares with the peaks without this
+// run that is aborted early measures them. The peaks that PyTorch's trainings measure contain a
+// workspace of cuBLAS, of up to 32 MiB on an H200. The test in peak_test.go compares without this
 // workspace.
 var cases = []benchCase{
 	{"add_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) { a.Add(b) })},
@@ -60,7 +60,8 @@ var cases = []benchCase{
 	{"exp_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Exp() })},
 	{"relu_256M_bf16", "GB/s", true, elementwise(dtype.BF16, 2, func(a, _ *tensor.Tensor) { a.Relu() })},
 	{"relu_256M_u8", "GB/s", true, elementwise(dtype.U8, 2, func(a, _ *tensor.Tensor) { a.Clamp(1, 100) })},
-	// The data begins one element after a multiple of 16 bytes, so kernels cannot load vectors.
+	// The data begins one element after a multiple of 16 bytes, so that kernels cannot use wide
+	// loads.
 	{"add_odd_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) {
 		n := a.Shape().At(0)
 		a.Slice(0, 1, n, 1).Add(b.Slice(0, 1, n, 1))
@@ -89,8 +90,8 @@ var cases = []benchCase{
 	})},
 }
 
-// A builder makes a model, its optimizer and its step in a scope. It moves the model to dev, unless
-// dev is nil. The step computes the loss of a random batch.
+// A builder makes a model, its optimizer and its training step in a scope. It moves the model to
+// dev, unless dev is nil. The step computes the loss of a random batch.
 type builder func(r *run, home *tensor.Scope, dev device.Device, batch int) *train.PlannedStep
 
 func adamW(m any, to device.Device, loss func(s *tensor.Scope) *tensor.Tensor) *train.PlannedStep {
@@ -124,7 +125,7 @@ func cnn(r *run, home *tensor.Scope, to device.Device, batch int) *train.Planned
 	m, size := models.NewCNN(1, 10, nn.In(home)), r.n(28, 8)
 	return adamW(m, to, func(s *tensor.Scope) *tensor.Tensor {
 		logits := m.Forward(s.Randn(batch, 1, size, size))
-		defer logits.Free() // PyTorch frees the logits at this place too
+		defer logits.Free() // PyTorch frees the logits here too
 		return nn.CrossEntropy(logits, s.RandInt(0, 10, batch))
 	})
 }
@@ -137,8 +138,8 @@ func charGPT(r *run, home *tensor.Scope, to device.Device, batch int) *train.Pla
 	})
 }
 
-// training measures training steps, with ten steps between two waits. autocast is a 16-bit type or
-// dtype.Invalid.
+// training measures training steps, ten between two waits. The argument autocast is a 16-bit type,
+// or dtype.Invalid.
 func training(batch int, autocast dtype.Type, build builder) func(*run) {
 	return func(r *run) {
 		if r.graphs {
@@ -172,15 +173,15 @@ func training(batch int, autocast dtype.Type, build builder) func(*run) {
 	}
 }
 
-// plan computes the planned peak memory of a step, on a GPU with the same memory as gpu.
+// plan computes the planned peak memory of a step, for a GPU with as much memory as gpu.
 func (r *run) plan(gpu *cuda.Device, build builder, batch int) {
 	p, err := train.Plan(func(s *tensor.Scope, batch int) *train.PlannedStep { return build(r, s, nil, batch) }, train.PlanConfig{Machine: train.Machine{Kind: "cuda"}, Memory: gpu.Info().Memory, Batch: batch})
 	must(err)
 	r.Planned = p.Peak
 }
 
-// replaying measures the same steps as the function training, but as replays of a captured graph.
-// The model is in the root scope.
+// replaying measures the same steps as the function training, as replays of a captured graph. The
+// model is in the root scope.
 func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 	return func(r *run) {
 		batch, modes := r.n(batch, 2), []tensor.Option{tensor.On(r.dev), tensor.Autocast(autocast)}
@@ -201,8 +202,8 @@ func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 	}
 }
 
-// launching adds 1 to a tensor with a single element, a thousand times between two waits. It
-// measures the time that an operation takes on the host.
+// launching adds 1 to a tensor of one element, a thousand times between two waits. This measures
+// the time that an operation takes on the host.
 func launching(r *run) {
 	tensor.Do(func(data *tensor.Scope) {
 		a, one := data.Zeros(1), data.Ones(1)
@@ -211,7 +212,7 @@ func launching(r *run) {
 	r.Rate = r.Median * 1e9
 }
 
-// product multiplies an m×k matrix by a k×n matrix. It computes float32 in full precision.
+// product multiplies an m×k matrix by a k×n matrix, float32 in full precision.
 func product(t dtype.Type, m, n, k int) func(*run) {
 	return func(r *run) {
 		m, n, k := r.n(m, min(m, 48)), r.n(n, min(n, 64)), r.n(k, min(k, 80))
@@ -226,7 +227,8 @@ func product(t dtype.Type, m, n, k int) func(*run) {
 	}
 }
 
-// elementwise runs f on two large vectors. moved is the number of vectors that f reads or writes.
+// elementwise runs f on two large vectors. The argument moved is the number of vectors that f reads
+// or writes.
 func elementwise(t dtype.Type, moved int, f func(a, b *tensor.Tensor)) func(*run) {
 	return func(r *run) {
 		n := r.n(vectorSize, 4096)
@@ -244,8 +246,8 @@ func elementwise(t dtype.Type, moved int, f func(a, b *tensor.Tensor)) func(*run
 	}
 }
 
-// copying measures the driver's copy within the device's memory. No op that moves memory can be
-// faster.
+// copying measures the driver's copy within the device's memory, which limits the speed of all ops
+// that only move memory.
 func copying(r *run) {
 	n := r.n(1<<30, 1<<16)
 	var b [2]device.Buffer

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// cpuCases lists the cases that run only on the CPU. They run after those in cases that also run on
-// the CPU.
+// cpuCases lists the cases that run only on the CPU. They run after the cases that also run on
+// GPUs.
 var cpuCases = []benchCase{
 	{"mlp_digits_b1", "samples/s", false, training(1, dtype.Invalid, mlp(64, 128, 10))},
 	{"mlp_digits_b64", "samples/s", false, training(64, dtype.Invalid, mlp(64, 128, 10))},
@@ -33,8 +33,8 @@ func casesOn(dev device.Device) []benchCase {
 	return append(list, cpuCases...)
 }
 
-// images computes the loss of m on random square images in ten classes; the argument size is the
-// length of a side.
+// images computes the loss of m on random square images of ten classes. The argument size is the
+// side in pixels.
 func images(m nn.Module, to device.Device, batch, channels, size int) *train.PlannedStep {
 	return adamW(m, to, func(s *tensor.Scope) *tensor.Tensor {
 		return nn.CrossEntropy(m.Forward(s.Randn(batch, channels, size, size)), s.RandInt(0, 10, batch))
@@ -65,7 +65,7 @@ func lstm(r *run, home *tensor.Scope, to device.Device, batch int) *train.Planne
 	})
 }
 
-// inferring classifies one image of 224 by 224 by ResNet-18.
+// inferring classifies one image of 224 by 224 pixels with ResNet-18.
 func inferring(r *run) {
 	size := r.n(224, 32)
 	tensor.Do(func(home *tensor.Scope) {
@@ -78,8 +78,8 @@ func inferring(r *run) {
 	r.Rate = 1 / r.Median
 }
 
-// decoding repeatedly computes the token after 128 earlier tokens with GPT-2 124M. The keys and
-// values of the earlier tokens are in a cache.
+// decoding measures how GPT-2 124M computes the next token after 128 tokens, whose keys and values
+// are in a cache.
 func decoding(r *run) {
 	c, prompt := models.GPT2(), r.n(128, 8)
 	if r.trial {

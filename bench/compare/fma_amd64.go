@@ -1,6 +1,6 @@
 package main
 
-// fma512 and fma256 compute twelve independent FMAs in each of n loops.
+// fma512 and fma256 execute n loops of twelve independent FMAs.
 //
 //go:noescape
 func fma512(n int)
@@ -8,8 +8,8 @@ func fma512(n int)
 //go:noescape
 func fma256(n int)
 
-// fmaLoop returns the loop for an instruction set, and the number of float32 values in one of its
-// FMAs.
+// fmaLoop returns the loop for an instruction set, and how many float32 values one of its FMAs
+// computes.
 func fmaLoop(simd string) (func(n int), int) {
 	switch simd {
 	case "avx512":

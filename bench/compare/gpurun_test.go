@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// bundle is a folder like the one that scripts/gpu-bundle makes, but its programs only record their
-// calls. When cuda.test or compare would compile kernels for the first time, it sleeps for the
-// given number of seconds instead.
+// bundle is a folder like that of scripts/gpu-bundle, but its programs only record their calls.
+// Where cuda.test or compare would compile kernels for the first time, they sleep for the given
+// number of seconds instead.
 type bundle struct {
 	dir string
 	env []string
@@ -68,7 +68,7 @@ func (b *bundle) write(t *testing.T, name, text string) {
 // called cuda.test, and its output.
 func (b *bundle) run(t *testing.T, limits []string, args ...string) (steps string, ok bool, tests int, said string) {
 	t.Helper()
-	_ = os.Remove(filepath.Join(b.dir, "calls")) // an earlier run may have left calls
+	_ = os.Remove(filepath.Join(b.dir, "calls")) // remove the calls of an earlier run
 	c := exec.Command("bash", append([]string{filepath.Join(b.dir, "run.sh")}, args...)...)
 	c.Env = append(b.env, limits...)
 	out, err := c.CombinedOutput()
@@ -87,10 +87,10 @@ func (b *bundle) run(t *testing.T, limits []string, args ...string) (steps strin
 	return strings.Join(names, " "), err == nil, strings.Count(string(calls), "cuda.test "), string(out)
 }
 
-// TestBundleCompilesFirst: with empty caches the script first compiles once, and this compilation
-// has a separate time limit. The limits of the steps apply only to their measurements.
+// TestBundleCompilesFirst checks that the script compiles first if caches are empty, with a
+// separate time limit. The limits of the steps must apply only to their measurements.
 func TestBundleCompilesFirst(t *testing.T) {
-	// compiling takes longer than the limit of a step, but less than the limit for compiling
+	// compiling takes longer than a step may take, but less than the limit for compiling
 	b := newBundle(t, "8")
 	limits := []string{"LIMIT=7", "WARM_LIMIT=60"}
 	for i, want := range []int{2, 1} {
@@ -108,8 +108,8 @@ func TestBundleCompilesFirst(t *testing.T) {
 	}
 }
 
-// TestBundleSaysWhatIsNotCompiled: if compiling exceeds its limit, the script measures nothing, and
-// says so.
+// TestBundleSaysWhatIsNotCompiled checks that the script measures nothing, and says so, if
+// compiling exceeds its limit.
 func TestBundleSaysWhatIsNotCompiled(t *testing.T) {
 	b := newBundle(t, "20")
 	steps, ok, tests, said := b.run(t, []string{"WARM_LIMIT=6"}, "sweep")
@@ -125,9 +125,9 @@ func TestBundleSaysWhatIsNotCompiled(t *testing.T) {
 	}
 }
 
-// TestBundleAgainstPyTorch: before the first comparison with PyTorch, both sides compile in a short
-// run with a separate time limit. Later comparisons do not need that run. If there is no PyTorch,
-// the script says so, measures only our side, and fails.
+// TestBundleAgainstPyTorch checks that both sides compile in a short run with a separate time
+// limit, but only before the first comparison with PyTorch. Without PyTorch, the script must say
+// so, measure only our side, and fail.
 func TestBundleAgainstPyTorch(t *testing.T) {
 	b := newBundle(t, "8")
 	limits := []string{"LIMIT=7", "WARM_LIMIT=60", "NO_TORCH=0"}
@@ -145,7 +145,7 @@ func TestBundleAgainstPyTorch(t *testing.T) {
 	}
 }
 
-// calls returns the calls of a program in the last run.
+// calls returns the calls in the last run whose text starts with begin.
 func (b *bundle) calls(t *testing.T, begin string) (list string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(b.dir, "calls"))

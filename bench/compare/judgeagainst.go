@@ -12,8 +12,8 @@ import (
 var stepsAhead = []string{"gpt2_8x1024_bf16"}
 
 // judgeAgainst reports two numbers for each case: the fraction of the bound that is reached, and
-// the median ratio to each of PyTorch's variants. The step of GPT-2 must be faster than the fastest
-// eager variant.
+// the median ratio to each of PyTorch's variants. It also judges the promise that GPT-2's step is
+// faster than the fastest eager variant.
 func judgeAgainst(work string) (list []verdict) {
 	ours := rows(filepath.Join(work, "against.json"), "")
 	for _, c := range pairs() {
@@ -54,7 +54,6 @@ func judgeAgainst(work string) (list []verdict) {
 	return list
 }
 
-// seconds formats a time.
 func seconds(s float64) string {
 	switch {
 	case s < 1e-3:

@@ -55,7 +55,7 @@ type row struct {
 	// peak memory of a step, measured after the first steps
 	Peak    int `json:"peak_bytes"`
 	Planned int `json:"planned_bytes,omitempty"` // the same peak, as train.Plan computes it
-	// the GPU's memory in use outside of the pool
+	// memory of the GPU that is in use outside the pool
 	Context int    `json:"context_bytes,omitempty"`
 	Error   string `json:"error,omitempty"`
 
@@ -73,14 +73,14 @@ type row struct {
 	Theirs map[string]*peerResult `json:"theirs,omitempty"`
 }
 
-// run is a case that is being measured.
+// run is a case that is being measured, and its results.
 type run struct {
 	dev    device.Device
 	budget time.Duration
 	trial  bool
 	base   int  // number of bytes in use before the case
-	graphs bool // training steps are captured and replayed, as by train.Fit
-	rounds int  // number of rounds, after each of which the peer measures; 0 means 1
+	graphs bool // whether training steps are captured and replayed, as in train.Fit
+	rounds int  // number of rounds; after each round the peer measures; 0 means 1
 	peer   *peer
 	*row
 }
@@ -160,7 +160,7 @@ func newRun(dev device.Device, c benchCase, seconds float64, trial bool) *run {
 
 // measureCase measures a case, stores the result in the row, and prints it.
 func (r *run) measureCase(c benchCase) error {
-	runtime.GC() // collect the garbage of the previous case
+	runtime.GC() // free the memory of the previous case
 	r.base = r.dev.Stats().Allocated
 	err := tensor.Try(func() { c.run(r) })
 	if err != nil {
@@ -177,8 +177,8 @@ func (r *run) measureCase(c benchCase) error {
 }
 
 // measure measures the function step until the time budget of each round is used up. One
-// measurement covers the given number of calls. Before the first measurement, measure runs some
-// steps, which compiles kernels and raises clock rates. If gpuTime is true, it uses the GPU's time,
+// measurement covers the given number of calls. First, measure runs some steps without measuring,
+// which compiles kernels and raises clock rates. If gpuTime is true, it measures the GPU's time,
 // otherwise the host's time including the final wait. After each round, the peer measures its side.
 func (r *run) measure(calls int, gpuTime bool, step func()) {
 	gpu, _ := r.dev.(*cuda.Device)
@@ -251,7 +251,7 @@ func (r *run) sample(gpu *cuda.Device, calls int, step func()) (host, device []f
 	return host, device
 }
 
-// median returns the median. If there are two middle numbers, it returns the larger one.
+// median returns the median of a list, and the larger one of two middle numbers.
 func median(list []float64) float64 {
 	list = slices.Sorted(slices.Values(list))
 	return list[len(list)/2]
@@ -263,7 +263,7 @@ func timer(d *cuda.Device) *cuda.Event {
 	return e
 }
 
-// must panics with err, a result of tensor.Try, if err is not nil.
+// must panics with err if it is not nil.
 func must(err error) {
 	if err != nil {
 		panic(tensor.NewError("compare", tensor.ErrValue, strings.TrimSpace(err.Error())))

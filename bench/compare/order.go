@@ -2,7 +2,7 @@ package main
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// ordering makes operands, and calls f on them without gradients, ten times between two waits. The
+// ordering makes operands, and measures ten calls of f without gradients between two waits. The
 // rate is in millions of elements per second.
 func ordering(n, small int, operands func(s *tensor.Scope, n int) []*tensor.Tensor, f func(x []*tensor.Tensor)) func(*run) {
 	return func(r *run) {
@@ -38,7 +38,7 @@ func tokenRows(s *tensor.Scope, n int) []*tensor.Tensor {
 	return []*tensor.Tensor{s.Randn(n, 768), s.RandInt(0, vocab, n), s.Zeros(vocab, 768)}
 }
 
-// numbers returns random integers below a million.
+// numbers returns random integers below one million.
 func numbers(s *tensor.Scope, n int) []*tensor.Tensor {
 	return []*tensor.Tensor{s.RandInt(0, 1<<20, n)}
 }

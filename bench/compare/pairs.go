@@ -9,16 +9,16 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A pairCase is a case that is measured alternately with PyTorch. Its pieces are the work, at full
-// size, that every implementation must do.
+// A pairCase is a case that is measured alternately with PyTorch. Its pieces are the work that
+// every implementation must do, at full size.
 type pairCase struct {
 	benchCase
 	pieces []piece
 }
 
 // A piece is work that must wait for the previous piece. FLOPs is the number of operations on
-// bfloat16, which accumulate in float32. Bytes counts each operand, which is read once, and each
-// result, which is written once.
+// bfloat16 that accumulate in float32. Bytes counts reading each operand once and writing each
+// result once.
 type piece struct {
 	FLOPs, Bytes float64
 }
@@ -46,7 +46,7 @@ const (
 var linears = []struct {
 	name string
 	n, k int
-	tied bool // the weight is the token table, of shape [n, k]
+	tied bool // whether the weight is the token table, of shape [n, k]
 }{
 	{"qkv", 3 * gptWidth, gptWidth, false},
 	{"proj", gptWidth, gptWidth, false},
@@ -69,7 +69,7 @@ var attentions = []attentionCase{
 	{"8x12x1x64_keys4096", 8, 12, 1, 4096, 64, false},
 }
 
-// pairs returns the cases, with the most important cases first. So even a run that is aborted early
+// pairs returns the cases, the most important ones first, so that even a run that is aborted early
 // measures them.
 func pairs() []pairCase {
 	step, pieces := training(gptRows, dtype.BF16, gpt2), gpt2Pieces()
@@ -114,7 +114,8 @@ func gpt2Pieces() (list []piece) {
 	for range gptLayers {
 		list = append(list, attentions[0].pieces(true)...)
 	}
-	// AdamW reads and writes a float32 parameter and its two averages, and reads its gradient.
+	// AdamW reads and writes each float32 parameter and its two averages, and reads its gradient: 7
+	// values of 4 bytes.
 	return append(list, piece{Bytes: float64(parameters) * 7 * 4})
 }
 
@@ -130,8 +131,8 @@ func gpt2(r *run, home *tensor.Scope, to device.Device, batch int) *train.Planne
 	})
 }
 
-// pieces returns the work of attention. It does not count pairs of query and key that causal
-// attention masks. The forward pass has two products. The gradient has five products, and reads the
+// pieces returns the work of attention. Pairs of a query and a key that causal attention masks do
+// not count. The forward pass has two products. The gradient has five products, and reads the
 // operands and the result again. T. Dao counts in the same way ("FlashAttention-2",
 // arXiv:2307.08691, section 4.1).
 func (a attentionCase) pieces(gradient bool) []piece {
@@ -185,8 +186,8 @@ func (a attentionCase) measure(gradient bool) func(*run) {
 	}
 }
 
-// linear measures a linear layer's product as models.GPT computes it. If suffix is "_dx" or "_dw",
-// it instead measures the product that gives the gradient of the input or of the weight.
+// linear measures a linear layer's product as models.GPT computes it. With the suffix "_dx" or
+// "_dw" it measures the product for the gradient of the input or of the weight.
 func linear(n, k int, tied bool, suffix string) func(*run) {
 	return func(r *run) {
 		m, n, k := r.n(gptTokens, 48), r.n(n, min(n, 72)), r.n(k, 64)
@@ -216,6 +217,5 @@ func linear(n, k int, tied bool, suffix string) func(*run) {
 	}
 }
 
-// calls returns how many calls are measured between two events, so that the clock's resolution
-// suffices.
+// calls returns how many calls to measure between two events, so that the clock is precise enough.
 func calls(flops float64) int { return int(min(100, max(1, 2e11/flops))) }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// results holds the contents of the file that a mode of scripts/gpu-run.sh writes.
+// results is the contents of the file that a mode of scripts/gpu-run.sh writes.
 type results struct {
 	OK       bool         `json:"ok"`
 	Mode     string       `json:"mode"`
@@ -32,11 +32,11 @@ type stepResult struct {
 	Name    string  `json:"name"`
 	Status  string  `json:"status"`
 	Seconds float64 `json:"seconds"`
-	Passed  int     `json:"passed"` // number of passed tests, including subtests
+	Passed  int     `json:"passed"` // number of tests that passed, including subtests
 	Failed  int     `json:"failed"`
 }
 
-// failure is a failed test, or a failed step without tests. Lines holds the beginning of the
+// failure is a failed test, or a failed step without tests. Lines holds the beginning of its
 // output.
 type failure struct {
 	Step  string   `json:"step"`
@@ -83,7 +83,7 @@ func report(args []string) int {
 		r.OK = r.OK && s.Status == "0"
 		r.Steps, r.Failures = append(r.Steps, s), append(r.Failures, list...)
 		fmt.Fprintf(&log, "== %s: status %s, %.0f s\n", s.Name, s.Status, s.Seconds)
-		const most = 2 << 20 // limit of the number of bytes of a step
+		const most = 2 << 20 // limit of the bytes of a step's output
 		if n := len(said); n > most {
 			said = append(append(said[:most/2:most/2], fmt.Sprintf("\n… %d bytes left out …\n", n-most)...), said[n-most/2:]...)
 		}
@@ -114,8 +114,8 @@ func report(args []string) int {
 	return 0
 }
 
-// readJSON returns the contents of a file: one JSON value, a list of the values of JSON lines, or
-// the text if it is not JSON.
+// readJSON returns the contents of a file: a JSON value, a list if each line is a JSON value, or
+// the text if the file is not JSON.
 func readJSON(path string) any {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -136,7 +136,7 @@ func readJSON(path string) any {
 }
 
 // read counts the passed and failed tests in the log of a test binary (-test.v). It returns the
-// failed tests with their output. It leaves out a test that failed only because a subtest failed.
+// failed tests with their output, but not a test that failed only because of a subtest.
 func (s *stepResult) read(log []byte) (list []failure) {
 	said, current := map[string][]string{}, ""
 	var failed []string
@@ -204,8 +204,8 @@ func tail(b []byte, n int) []string {
 	return lines
 }
 
-// print prints as many failures as fit on the terminal, then the steps, and then the verdicts.
-// Verdicts about promises come last.
+// print prints as many failures as fit on the terminal, then the steps, and then the verdicts,
+// those about promises last.
 func (r *results) print() {
 	var end strings.Builder
 	broken := 0
@@ -222,7 +222,7 @@ func (r *results) print() {
 			head = [3]string{"case", "of bound", "median, and how many times as fast as PyTorch"}
 		}
 		fmt.Fprintf(&end, "\n%-50s %-12s %s\n", head[0], head[1], head[2])
-		for _, promised := range []bool{false, true} { // the most important lines come last
+		for _, promised := range []bool{false, true} { // promises come last
 			for _, v := range r.Verdicts {
 				if (v.Word != noPromise) != promised {
 					continue
@@ -277,7 +277,7 @@ const (
 	holds     = "PASS"
 	fails     = "FAIL"
 	none      = "not measured"
-	noPromise = "-" // marks a verdict without a promise
+	noPromise = "-" // the bound of a verdict without a promise
 )
 
 // rows returns the measurements on a kind of device, by case.
@@ -355,8 +355,8 @@ func judge(mode, work string) (list []verdict) {
 	return append(list, losses(work)...)
 }
 
-// nonzero returns x, or NaN if x is 0, which means that it was not measured. Then a ratio that
-// contains x is NaN too.
+// nonzero returns x, or NaN if x is 0, which means not measured. A ratio of such numbers is then
+// NaN too.
 func nonzero(x float64) float64 {
 	if x > 0 {
 		return x

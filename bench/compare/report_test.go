@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestReport: the results are valid JSON, even if files of the steps are missing or broken. They
-// contain each failed test with its output.
+// TestReport checks that the results are valid JSON even if files of the steps are missing or
+// broken, and that they contain each failed test with its output.
 func TestReport(t *testing.T) {
 	work, out := t.TempDir(), t.TempDir()
 	files := map[string]string{
@@ -72,13 +72,14 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestCasesInPyTorch: the cases have the same names in this program and in PyTorch's program.
+// TestCasesInPyTorch checks that the cases have the same names in this program and in PyTorch's
+// program.
 func TestCasesInPyTorch(t *testing.T) {
 	b, err := os.ReadFile("torch_compare.py")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// cases that are only for tuning
+	// these cases are only for tuning
 	only := map[string]bool{"relu_256M_u8": true, "add_row_256M_f32": true}
 	for _, c := range append(slices.Clone(cases), cpuCases...) {
 		if !only[c.name] && !strings.Contains(string(b), `("`+c.name+`", "`+c.unit+`", `) {
@@ -87,8 +88,8 @@ func TestCasesInPyTorch(t *testing.T) {
 	}
 }
 
-// TestPromisesComeFirst: the cases with promises are measured first, so that even a run that is
-// aborted early contains them. PyTorch's program uses the same order.
+// TestPromisesComeFirst checks that cases with promises are measured first, so that even a run that
+// is aborted early contains them. PyTorch's program must use the same order.
 func TestPromisesComeFirst(t *testing.T) {
 	b, err := os.ReadFile("torch_compare.py")
 	if err != nil {
@@ -120,8 +121,8 @@ func TestPromisesComeFirst(t *testing.T) {
 	}
 }
 
-// TestTerminal: the output is short enough for machines that return only its end, even with many
-// failures, long lines and all verdicts. The promises come last.
+// TestTerminal checks that the output is short enough for machines that return only its end, even
+// with many failures, long lines and all verdicts. The promises must come last.
 func TestTerminal(t *testing.T) {
 	work, out := t.TempDir(), t.TempDir()
 	var steps, bench, failed strings.Builder
@@ -158,7 +159,7 @@ func TestTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(b)
-	if len(text) > 12000-200 { // leave some characters for the script's own last lines
+	if len(text) > 12000-200 { // 200 characters are for the last lines of the script itself
 		t.Errorf("%d characters are printed: %s", len(text), text)
 	}
 	for _, want := range []string{"the pool, GiB +0[.]50 ", "step3 Test0", "promises not kept"} {

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// sweepLine is a line of the output of package cuda's TestSweep. It contains a case, and the rate
-// of each variant. The first variant is the planner's choice.
+// sweepLine is a line of the output of package cuda's TestSweep: a case, and the rate of each
+// variant. The first variant is the planner's choice.
 type sweepLine struct {
 	Case     string `json:"case"`
 	Unit     string `json:"unit"`

@@ -1,7 +1,7 @@
 // Command convolutions times convolutions, pooling, batch normalisation and training steps on the
 // CPU. Each line of its standard input names a case, which it runs once. The program answers with
-// the seconds of CPU time. compare.py beside it runs PyTorch and this program alternately, and
-// prints the medians of the ratios. Quote only these medians:
+// the seconds of CPU time. The script compare.py in the same folder runs PyTorch and this program
+// alternately, and prints the medians of the ratios. Quote only these medians:
 //
 //	go build -o /tmp/convolutions ./bench/convolutions
 //	python3 bench/convolutions/compare.py /tmp/convolutions
@@ -21,8 +21,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// layer returns the function to measure for an op with one operand and an optional weight. pass
-// says whether the function computes the forward pass or one of the gradients.
+// layer returns the function to measure for an op with one operand and an optional weight. The
+// argument pass names the forward pass or one of the gradients.
 func layer(pass string, x, w *tensor.Tensor, f func(x, w *tensor.Tensor) *tensor.Tensor) (func(), error) {
 	if pass == "forward" {
 		return func() { tensor.Do(func(s *tensor.Scope) { f(x.In(s), w) }, tensor.NoGrad()) }, nil
@@ -78,8 +78,8 @@ func makeCase(name string) (func(), error) {
 	return nil, fmt.Errorf("there is no kind %q", kind)
 }
 
-// model returns a function that runs a training step of a model. If pass is "forward", the function
-// runs inference of the model.
+// model returns a function that runs a training step of a model, or its inference if pass is
+// "forward".
 func model(kind, pass string, x *tensor.Tensor) (func(), error) {
 	n, in, size := x.Dim(0), x.Dim(1), x.Dim(2)
 	var m interface {

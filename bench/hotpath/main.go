@@ -30,12 +30,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An op computes a result from the operands. x, y and index have the shape [rows, columns]. targets
-// has one value for each row.
+// An op computes a result from the operands. The operands x, y and index have the shape [rows,
+// columns]; targets has one value for each row.
 type op struct {
 	name string
 	call func(c *operands) *tensor.Tensor
-	once bool // the op has no gradient
+	once bool // whether the op has no gradient
 }
 
 type operands struct {
@@ -95,8 +95,8 @@ type result struct {
 	allocs float64
 }
 
-// measure runs f for several time spans. It returns the time per call in the fastest span, and the
-// allocations per call in the last span.
+// measure runs f in several time spans. It returns the time per call in the fastest span, in
+// nanoseconds, and the allocations per call in the last span.
 func measure(f func()) (ns, allocs float64) {
 	for range 3 {
 		f()
@@ -160,7 +160,7 @@ func round(only *regexp.Regexp) (list []result) {
 	return list
 }
 
-// runBuild runs the second build of this command for one round.
+// runBuild runs the other build of this command for one round.
 func runBuild(path, only string) []result {
 	out, err := exec.Command(path, "-only", only).Output()
 	if err != nil {

@@ -42,7 +42,8 @@ func main() {
 	}
 }
 
-// compare loads the files whose names begin with base, and saves files for the script.
+// compare loads the files whose names begin with base, compares logits, and saves files for the
+// script.
 func compare(base, name string, build func(opts ...nn.Option) nn.Module) error {
 	expected, _, err := safetensors.Load(base + ".expected.safetensors")
 	if err != nil {
@@ -93,7 +94,7 @@ func compare(base, name string, build func(opts ...nn.Option) nn.Module) error {
 	}
 	return inScope(func(s *tensor.Scope) error {
 		m := nn.Eval(build(nn.In(s)))
-		// The last layer of a new ViT is zero. All its logits would be 0, and prove nothing.
+		// The last layer of a new ViT is zero, so all its logits would be 0 and prove nothing.
 		if v, ok := m.(*models.ViT); ok {
 			v.Heads.At("head").(*nn.Linear).Weight.NormalInPlace(0, 0.02)
 		}

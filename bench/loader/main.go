@@ -1,4 +1,4 @@
-// Command loader measures the overhead of a loader. It runs an empty loop over samples that are
+// Command loader measures the overhead of data.Loader. It runs an empty loop over samples that are
 // already in memory, and prints the seconds per batch. With -python it also measures PyTorch's
 // DataLoader, case by case, and prints ratios. On a shared machine only the ratios are reliable.
 //
@@ -18,11 +18,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A benchCase is a dataset with a loader for it. torch_loader.py has cases with the same names.
+// A benchCase is a dataset with a loader for it. The script torch_loader.py has cases with the same
+// names.
 type benchCase struct {
 	name    string
-	tensors bool // the dataset holds tensors; otherwise samples are slices
-	bytes   bool // samples are uint8; otherwise float32
+	tensors bool // whether samples are tensors; otherwise they are slices
+	bytes   bool // whether samples are uint8; otherwise they are float32
 	size    int  // number of elements in a sample
 	batch   int
 	workers int

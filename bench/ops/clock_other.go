@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processTime is not available on this system.
+// processTime ends the program, because this system does not report the CPU time.
 func processTime() time.Duration {
 	log.Fatal("--cpu-time needs a Unix")
 	return 0

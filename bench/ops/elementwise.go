@@ -12,8 +12,8 @@ var cases = func() (list []bench) {
 	return list
 }()
 
-// of1 makes a case from a method of one tensor, and of2 from a method of two tensors. grad is "" if
-// the op has no gradient.
+// of1 makes a case from a method of one tensor, and of2 from a method of two tensors. The argument
+// grad is "" if the op has no gradient.
 func of1(name, kind, grad, call string, f func(*T) *T) bench {
 	return bench{name, kind + ":n", grad, call, func(x []*T) *T { return f(x[0]) }, "tml"}
 }
@@ -22,8 +22,8 @@ func of2(name, kind, grad, call string, f func(a, b *T) *T) bench {
 	return bench{name, kind + ":n " + kind + ":n", grad, call, func(x []*T) *T { return f(x[0], x[1]) }, "tml"}
 }
 
-// fixSecond fixes the second argument of f. It returns a function of a tensor that calls f with the
-// tensor and v.
+// fixSecond returns a function of one tensor that calls f with the tensor and with v as its second
+// argument.
 func fixSecond(f func(*T, float64) *T, v float64) func(*T) *T {
 	return func(x *T) *T { return f(x, v) }
 }

@@ -1,6 +1,6 @@
 // Command ops times the library's ops on the CPU for bench/ops/compare.py, which also times
-// PyTorch's ops and prints ratios. The table of cases is in this program. Each case has its
-// operands, its call, and the same call in PyTorch as a Python expression.
+// PyTorch's ops and prints ratios. This program has the table of cases: their operands, their call,
+// and the same call in PyTorch as a Python expression.
 //
 //	ops list     prints a line of JSON for each case and size
 //	ops serve    reads lines "case size forward|backward 4ms wall|cpu", and answers each with a
@@ -35,12 +35,12 @@ type bench struct {
 	grad string // operands whose gradients are computed, a subset of "abcd"
 	call string // the call in PyTorch, as an expression of a, b, c and d
 	f    func(x []*T) *T
-	// sizes lists the sizes at which the case runs: t is tiny, m is medium, l is large, h is the
-	// large size for an expensive op, and f means fixed dimensions
+	// sizes lists the sizes at which the case runs: t for tiny, m for medium, l for large, h for
+	// the large size of an expensive op, f for fixed dimensions
 	sizes string
 }
 
-// dims holds the value of each letter in operands, by size.
+// dims holds the values of the letters in operands, for each size.
 var dims = map[byte]map[string]int{
 	't': {"n": 32, "R": 4, "C": 8, "B": 2, "S": 4, "D": 4, "M": 4, "V": 16, "K": 2},
 	'm': {"n": 1 << 16, "R": 256, "C": 256, "B": 4, "S": 64, "D": 256, "M": 128, "V": 1000, "K": 16},
@@ -189,7 +189,7 @@ func list() {
 	}
 }
 
-// batch returns how many calls of the case share a scope. Their results are alive together, while
+// batch returns how many calls of the case share a scope. The scope keeps all their results, but
 // PyTorch's loop frees each result before the next call. So calls with large results do not share a
 // scope: four results of 64K elements fill the second-level cache.
 func (c *bench) batch(size byte) int {
@@ -274,7 +274,8 @@ func serve() {
 	}
 }
 
-// measure measures calls for at least minTime. It returns elapsed time, or CPU time if cpu is set.
+// measure measures calls for at least minTime. It reports the elapsed time, or the CPU time if cpu
+// is set.
 func (c *bench) measure(d *data, size byte, backward bool, minTime time.Duration, cpu bool) (a answer) {
 	var x []*T
 	var leaves []*T
@@ -286,7 +287,7 @@ func (c *bench) measure(d *data, size byte, backward bool, minTime time.Duration
 		}
 	}
 	var g *T
-	if backward { // ones in the order in which the result is in memory, as torch.ones_like makes them
+	if backward { // ones in the memory order of the result, as torch.ones_like makes them
 		g = c.f(x).Detach().PowScalar(0)
 	}
 	per := c.batch(size)

@@ -3,10 +3,9 @@
 //
 //	go -C bench/peers run . [-rounds 9] [-seconds 0.2]
 //
-// The step is that of a perceptron of 64, 128 and 10 features on a batch of 64, with Adam. GoMLX
-// computes it by its backend in pure Go. gonum only has the product, of two matrices of 1024 by
-// 1024. The command prints the median of the ratios of each library's time to ours. Above 1, ours
-// is faster.
+// The step trains a perceptron of 64, 128 and 10 features on a batch of 64, with Adam. GoMLX uses
+// its backend in pure Go. gonum has only the product, of two matrices of 1024 by 1024. For each
+// library, the command prints the median ratio of its time to ours. Above 1, ours is faster.
 package main
 
 import (
@@ -37,7 +36,8 @@ const (
 	size                       = 1024
 )
 
-// A contender is one library's form of a step. The result is a loss, or an element of a product.
+// A contender is one library's implementation of a step. Its result is a loss, or an element of a
+// product.
 type contender struct {
 	name string
 	step func() float64
@@ -136,7 +136,7 @@ func perceptrons() []contender {
 	return []contender{{"ours", ours}, {"GoMLX", theirs}}
 }
 
-// copied returns GoMLX's copy of a tensor.
+// copied returns a copy of a tensor as a GoMLX tensor.
 func copied(x *tensor.Tensor) *tensors.Tensor {
 	return tensors.FromFlatDataAndDimensions(slices.Clone(tensor.Data[float32](x)), x.Shape().Slice()...)
 }

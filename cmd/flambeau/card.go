@@ -20,8 +20,8 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// A card says how to build a model again and how to use it. It is stored in the metadata of a
-// weights file, and in checkpoints.
+// A card says how to rebuild a model and how to use it. It is stored in the metadata of a weights
+// file, and in checkpoints.
 type card struct {
 	Model string `json:"model"`
 	Data  string `json:"data"` // kind of data that the model was trained on
@@ -37,22 +37,22 @@ type card struct {
 	Columns []string `json:"columns,omitempty"`
 	Target  string   `json:"target,omitempty"` // name of a table's target column
 
-	// words that occur in the table, by column, for columns of words
+	// for each column of words, the words that occur in the table
 	Words map[string][]string `json:"words,omitempty"`
 	// how missing values are treated; "" means that they are an error
 	Missing string `json:"missing,omitempty"`
-	// value that replaces a missing value, by column
+	// for each column, the value that replaces a missing value
 	Fill map[string]float64 `json:"fill,omitempty"`
-	// scale of a numeric target; such a model has no classes
+	// scale of a numeric target; nil if the model predicts classes
 	Regression *regression `json:"regression,omitempty"`
 
-	// side of the squares to which pictures were resized; 0 if they were not resized
+	// side in pixels of the squares to which images were resized; 0 if they were not resized
 	Size int `json:"size,omitempty"`
 	// width of the hidden layer of an mlp or cnn
 	Hidden  int               `json:"hidden,omitempty"`
 	Dropout float64           `json:"dropout,omitempty"`
 	GPT     *models.GPTConfig `json:"gpt,omitempty"`
-	// the characters that are the tokens of a gpt
+	// the characters that a gpt uses as tokens
 	Chars   string   `json:"characters,omitempty"`
 	Trained *trained `json:"trained,omitempty"` // what the model was trained on; nil if unknown
 }
@@ -63,7 +63,7 @@ const cardKey = "flambeau.model"
 // modelNames are the values of --model.
 var modelNames = []string{"mlp", "cnn", "resnet18", "resnet34", "resnet50", "vit", "gpt"}
 
-// check returns an error for a card whose model cannot be built.
+// check returns an error if no model can be built from the card.
 func (c *card) check() error {
 	const most = 1 << 30
 	size := 1
@@ -104,7 +104,7 @@ func (c *card) check() error {
 	return nil
 }
 
-// width returns how many outputs the model has for a sample.
+// width returns the number of the model's outputs for a sample.
 func (c *card) width() int {
 	if c.Regression != nil {
 		return 1
@@ -112,7 +112,7 @@ func (c *card) width() int {
 	return len(c.Classes)
 }
 
-// A network is a model with the normalisation of its inputs.
+// A network is a model that first normalises its inputs.
 type network struct {
 	card      *card
 	model     any
@@ -124,7 +124,7 @@ type network struct {
 }
 
 // build makes a model on a device. If weights is nil, the model's parameters are initialised.
-// Otherwise build moves the weights into the model.
+// Otherwise build loads the weights and frees them.
 func (c *card) build(dev device.Device, weights map[string]*tensor.Tensor) (*network, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -198,8 +198,8 @@ func (n *network) fill(weights map[string]*tensor.Tensor, opts ...nn.LoadOption)
 	return err
 }
 
-// patch returns the side of a vit's patches for images with the given side, or 0 if none is
-// suitable.
+// patch returns the side of a ViT's patches for images with the given side. It returns 0 if no size
+// is suitable.
 func patch(side int) int {
 	for _, p := range []int{16, 8, 4} {
 		if side%p == 0 && side/p >= 4 {
@@ -223,7 +223,7 @@ func (n *network) forward(x *tensor.Tensor) *tensor.Tensor {
 	return n.module.Forward(x)
 }
 
-// tokenizer returns the tokenizer of a gpt that works on characters.
+// tokenizer returns the tokenizer of a gpt whose tokens are characters.
 func (c *card) tokenizer() (*text.Chars, error) {
 	if c.Chars == "" {
 		return nil, errors.New("the file does not say what its tokens are; give --vocab and --merges")
@@ -231,7 +231,7 @@ func (c *card) tokenizer() (*text.Chars, error) {
 	return text.NewChars(c.Chars)
 }
 
-// save writes the weights, under their names, and the card.
+// save writes a weights file with the card.
 func (n *network) save(path string) error {
 	about, err := json.Marshal(n.card)
 	if err != nil {
@@ -247,7 +247,7 @@ type cardPart struct{ *card }
 // StateDict returns the card.
 func (p cardPart) StateDict() map[string]any {
 	about, err := json.Marshal(p.card)
-	if err != nil { // err is always nil, because JSON can represent every value of a card
+	if err != nil { // cannot fail, because JSON can represent every value of a card
 		panic(err)
 	}
 	return map[string]any{"json": string(about)}
@@ -267,8 +267,8 @@ func (p cardPart) LoadStateDict(sd map[string]any) error {
 }
 
 // differences returns the keys in which two descriptions of models differ, with their values if
-// these are short. It ignores Trained, because earlier versions did not store it. A difference of
-// the data is found without Trained: Mean, Std and the state of the loader then differ too.
+// these are short. It ignores Trained, which earlier versions did not store. If the data differs,
+// Mean, Std and the state of the loader differ too.
 func differences(was, now string) string {
 	var a, b map[string]json.RawMessage
 	if json.Unmarshal([]byte(was), &a) != nil || json.Unmarshal([]byte(now), &b) != nil {
@@ -317,7 +317,7 @@ func loadWeights(path string) (sd map[string]*tensor.Tensor, c *card, err error)
 		return nil, nil, err2
 	}
 	if err2 != nil {
-		// if the file is named .safetensors, the error of the reader for .pt files would not help
+		// the error of the .pt reader would not help for a file with the ending .safetensors
 		if strings.HasSuffix(path, ".safetensors") {
 			return nil, nil, err
 		}
@@ -378,7 +378,7 @@ func fromTree(tree map[string]any) (map[string]*tensor.Tensor, *card, error) {
 	return sd, c, err
 }
 
-// open builds the model of a weights file, ready for use.
+// open builds the model of a weights file and loads the weights.
 func open(path string, dev device.Device) (*network, error) {
 	sd, c, err := loadWeights(path)
 	if err != nil {

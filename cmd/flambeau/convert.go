@@ -28,7 +28,7 @@ type convertCmd struct {
 	Overwrite bool   `help:"Replace the output file if it exists."`
 }
 
-// Validate checks the flags; kong calls it.
+// Validate checks the flags; the parser kong calls it.
 func (c *convertCmd) Validate() error {
 	if _, ok := floatTypes[c.DType]; c.DType != "" && !ok {
 		return fmt.Errorf("--dtype %s: the types are %s", c.DType, strings.Join(slices.Sorted(maps.Keys(floatTypes)), " "))
@@ -75,8 +75,8 @@ func (c *convertCmd) Run(e *env) error {
 	return nil
 }
 
-// replaced returns the paths of existing files that the command would overwrite. The command
-// refuses to do so without --overwrite.
+// replaced returns the existing files that the command would overwrite. Without --overwrite the
+// command refuses to do so.
 func (c *convertCmd) replaced(format string) []string {
 	switch single, sharded := strings.CutSuffix(c.Out, ".index.json"); {
 	case format == formatSharded && sharded:
@@ -87,7 +87,7 @@ func (c *convertCmd) replaced(format string) []string {
 	return []string{c.Out}
 }
 
-// selectStateDict selects only the state dict of the file.
+// selectStateDict reduces the contents of a file to its state dict.
 func (w *weights) selectStateDict(e *env) error {
 	if w.format != formatTorch {
 		return errors.New("the file is no checkpoint of PyTorch")

@@ -12,7 +12,7 @@ import (
 )
 
 // TestConvertTakesLittleMemory checks that a conversion between any two formats needs much less
-// memory than the file has bytes. With FLAMBEAU_SOAK the file has 1 GiB.
+// memory than the size of the file. With FLAMBEAU_SOAK the file has 1 GiB.
 func TestConvertTakesLittleMemory(t *testing.T) {
 	total := 64 << 20
 	if os.Getenv("FLAMBEAU_SOAK") != "" {
@@ -42,7 +42,7 @@ func TestConvertTakesLittleMemory(t *testing.T) {
 		in, out := filepath.Join(dir, c[0]), filepath.Join(dir, c[1])
 		n := peak(append([]string{"convert", in, out}, c[2:]...)...) - idle
 		t.Logf("%v of %d MiB: %d MiB beside the %d of an idle process", c, total>>20, n>>20, idle>>20)
-		if n > int64(total)/16+32<<20 { // memory for one tensor and for buffers
+		if n > int64(total)/16+32<<20 { // one tensor, and 32 MiB for buffers
 			t.Errorf("%v of %d MiB took %d MiB", c, total>>20, n>>20)
 		}
 		if out != filepath.Join(dir, "b.pt") && in != filepath.Join(dir, "b.pt") {

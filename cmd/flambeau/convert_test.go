@@ -16,7 +16,7 @@ import (
 
 const checkpointFile = "../../torchfile/testdata/training.pt"
 
-// TestConvertThroughAllFormats: weights that are converted through all formats stay the same.
+// TestConvertThroughAllFormats checks that a conversion through all formats changes nothing.
 func TestConvertThroughAllFormats(t *testing.T) {
 	dir := t.TempDir()
 	must := func(args ...string) string {
@@ -52,7 +52,7 @@ func TestConvertThroughAllFormats(t *testing.T) {
 			t.Errorf("%s: %v became %v", name, x, y)
 		}
 	}
-	// Convert the whole checkpoint, to half the number of bytes.
+	// Convert the whole checkpoint to half its size.
 	must(checkpointFile, at("half.pt"), "--dtype", "bf16")
 	half, err := torchfile.Load(at("half.pt"))
 	if err != nil {
@@ -174,8 +174,8 @@ func TestInspect(t *testing.T) {
 	if r = object("../../npy/testdata/version1.npy"); len(r.Tensors) != 1 || r.Tensors[0].Name != "version1" || !slices.Equal(r.Tensors[0].Shape, []int{2, 3, 4}) {
 		t.Errorf("%+v", r)
 	}
-	// JSON cannot represent some values, and flambeau cannot read some types. inspect shows them by
-	// name, or refuses the file with an error that names them.
+	// JSON cannot represent some values, and flambeau cannot read some types. The command inspect
+	// must show their names, or refuse the file with an error that names them.
 	object("../../torchfile/testdata/everything.pt")
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	text := `{"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}}`
@@ -204,8 +204,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestNamesOfHostileFiles: names in a file cannot control the terminal. If names would grow without
-// limit, there is an error.
+// TestNamesOfHostileFiles checks that names in a file cannot control the terminal, and that names
+// that would grow without limit are an error.
 func TestNamesOfHostileFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.safetensors")

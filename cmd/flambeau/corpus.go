@@ -15,13 +15,13 @@ import (
 // maxText limits the size of a text in memory, in bytes.
 const maxText = 1 << 30
 
-// A corpus is a text. Pieces of the text are the samples.
+// A corpus is a text. Each sample is a piece of the text.
 type corpus struct {
 	path    string
 	bytes   []byte
 	ids     []int
 	vocab   int
-	context int // number of tokens in a piece
+	context int // number of tokens in each piece
 }
 
 func openText(path string, known *card) (*source, error) {
@@ -58,7 +58,7 @@ func openText(path string, known *card) (*source, error) {
 	return &source{noun: "characters", text: c, card: card{Chars: chars.String()}}, nil
 }
 
-// split makes the last tenth of a text the test part.
+// split makes the last tenth of the text the test part.
 func (c *corpus) split(s *source) (err error) {
 	cut := c.cut()
 	if len(c.ids)-cut < c.context+1 {
@@ -78,7 +78,7 @@ func (c *corpus) split(s *source) (err error) {
 // cut returns the index of the first token of the test part.
 func (c *corpus) cut() int { return len(c.ids) - len(c.ids)/10 }
 
-// trained describes the training part of the text, which is its beginning.
+// trained identifies the training part of the text, which is its beginning.
 func (c *corpus) trained() *trained {
 	at := 0
 	for range c.cut() {
@@ -93,8 +93,8 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// entropy returns the mean cross-entropy of the tokens in test, in nats, under the frequencies of
-// the tokens in train. It adds one to each count, so that no frequency is 0.
+// entropy returns the mean cross-entropy in nats of a model that predicts each token in test by its
+// frequency in train. It adds one to each count, so that no frequency is 0.
 func entropy(test, train []int, vocab int) float64 {
 	count := make([]float64, vocab)
 	for i := range count {

@@ -14,24 +14,24 @@ type devicesCmd struct {
 	JSON bool `help:"Print one JSON object." name:"json"`
 }
 
-// deviceReport describes a device in the JSON output.
+// deviceReport describes a device in JSON output.
 type deviceReport struct {
 	Name     string `json:"name"`
 	Product  string `json:"product"`
 	Emulated bool   `json:"emulated,omitempty"`
 	Cores    int    `json:"cores"`
 	SIMD     string `json:"simd,omitempty"`
-	// why elementwise programs do not become machine code when they run
+	// why elementwise programs are not compiled to machine code
 	Interpreted string `json:"interpreted,omitempty"`
 	Memory      int    `json:"memory_bytes"`
 	Capability  string `json:"compute_capability,omitempty"`
 	Driver      string `json:"driver_version,omitempty"`
 	PTX         string `json:"ptx_version,omitempty"`
-	// the library or the kernels that compute a GPU's matrix products
+	// the library or the kernels that compute matrix products on a GPU
 	Products string `json:"products,omitempty"`
-	// whether the kernels of products are tuned: "on" or "use"
+	// whether products use measured kernels: "on" measures, "use" only uses earlier measurements
 	Tuning string `json:"tuning,omitempty"`
-	// number of products that were measured
+	// number of products that have been measured
 	Tuned   int          `json:"tuned_products,omitempty"`
 	Spills  []cuda.Spill `json:"spilling_kernels,omitempty"` // spills in the library's kernels
 	Problem string       `json:"problem,omitempty"`
@@ -40,7 +40,7 @@ type deviceReport struct {
 type devicesReport struct {
 	Devices   []deviceReport `json:"devices"`
 	GPUReason string         `json:"gpu_unavailable,omitempty"`
-	short     string         // GPUReason in a few words
+	short     string         // short form of GPUReason
 	Libraries []cuda.Library `json:"libraries"`
 }
 
@@ -129,7 +129,7 @@ func (c *devicesCmd) Run(e *env) error {
 	return nil
 }
 
-// tuningOf returns a text about how measurements choose the kernels of a GPU's matrix products.
+// tuningOf describes in words how the kernels of a GPU's matrix products are chosen.
 func tuningOf(tuning string, measured int) string {
 	switch {
 	case tuning == "" && measured == 0:

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/doctor"
 )
 
-// exitStatus is an error that sets the exit status without a message. The command has already
-// printed everything.
+// exitStatus is an error that only sets the exit status. The command has already printed
+// everything.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }

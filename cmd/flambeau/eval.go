@@ -30,12 +30,12 @@ type evalReport struct {
 	Device   string `json:"device"`
 	Model    string `json:"model"`
 	Samples  int    `json:"samples"`
-	Measured string `json:"measured"` // text that describes the measured samples
+	Measured string `json:"measured"` // which samples were measured, in words
 	Loss     number `json:"loss"`
 	// fraction of correctly predicted classes; absent for data without classes
 	Accuracy   *number `json:"accuracy,omitempty"`
 	MacroF1    *number `json:"macro_f1,omitempty"`
-	Perplexity *number `json:"perplexity,omitempty"` // perplexity; only for text
+	Perplexity *number `json:"perplexity,omitempty"` // perplexity; absent unless the data is text
 	// errors in the unit of the target; only for numeric targets
 	RMSE      *number       `json:"rmse,omitempty"`
 	MAE       *number       `json:"mae,omitempty"`
@@ -44,7 +44,6 @@ type evalReport struct {
 	Confusion [][]int64     `json:"confusion,omitempty"`
 }
 
-// Run measures a model.
 func (c *evalCmd) Run(e *env) error {
 	dev, why, err := openDevice(c.Device)
 	if err != nil {
@@ -93,7 +92,7 @@ func (c *evalCmd) Run(e *env) error {
 	if c.JSON {
 		to = e.err
 	}
-	out := bufio.NewWriter(to) // out keeps the first error
+	out := bufio.NewWriter(to) // keeps the first error
 	fmt.Fprintln(out, "measured on "+words)
 	switch {
 	case n.card.Regression != nil:
@@ -120,7 +119,7 @@ func (c *evalCmd) Run(e *env) error {
 	return nil
 }
 
-// fits returns an error if the data has another form than the data that the model was trained on.
+// fits returns an error if the data does not have the same form as the model's training data.
 func (n *network) fits(src *source) error {
 	a, b := n.card, &src.card
 	if (a.Regression == nil) != (b.Regression == nil) || fmt.Sprint(a.Input) != fmt.Sprint(b.Input) || fmt.Sprintf("%q", a.Classes) != fmt.Sprintf("%q", b.Classes) || (a.Chars == "") != (b.Chars == "") {
@@ -142,7 +141,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(n))
 }
 
-// measured returns a number of the evaluation by name, or nil if it was not measured.
+// measured returns the measured value with the given name, or nil.
 func measured(m map[string]float64, name string) *number {
 	v, ok := m[name]
 	if !ok {

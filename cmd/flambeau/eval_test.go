@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// measures runs eval, and checks that the output describes the measured samples in the words of the
-// argument want.
+// measures runs eval, and checks that the output describes the measured samples with the words in
+// want.
 func measures(t *testing.T, want string, args ...string) {
 	t.Helper()
 	args = append([]string{"eval", "--device", "cpu"}, args...)
@@ -27,9 +27,9 @@ func measures(t *testing.T, want string, args ...string) {
 	}
 }
 
-// TestEvalMeasuresAllOfIt: if none of the pictures was used in training, eval measures all of them.
-// If the data is the training data, eval measures the part that was held out. That also holds after
-// pictures were moved, renamed or added.
+// TestEvalMeasuresAllOfIt checks which images eval measures. It must measure all of them if none
+// was used in training. Of the training data it must measure the part that was held out, also after
+// images were moved, renamed or added.
 func TestEvalMeasuresAllOfIt(t *testing.T) {
 	dir := t.TempDir()
 	set, other, weights := filepath.Join(dir, "set"), filepath.Join(dir, "other"), filepath.Join(dir, "w.safetensors")
@@ -48,7 +48,7 @@ func TestEvalMeasuresAllOfIt(t *testing.T) {
 	}
 	measures(t, "all 50 pictures, 40 of which were trained on", weights, "--data", set, "--all")
 	measures(t, "all 50 pictures, none of which was trained on", weights, "--data", other)
-	// Classes keep the numbers that they have in the model, even if the folder has only some of the
+	// Classes must keep their numbers in the model, even if the folder has only some of the
 	// classes.
 	some := filepath.Join(dir, "some")
 	if err := os.MkdirAll(some, 0o700); err != nil {
@@ -87,8 +87,8 @@ func TestEvalMeasuresAllOfIt(t *testing.T) {
 	measures(t, "all 55 pictures; whether some of them were trained on is not known: the weights do not say what they were trained on", bare, "--data", moved)
 }
 
-// TestEvalOfTables: a row is identified by its content, and equal rows are counted. A table is not
-// taken for the training data if only a few of its rows equal training rows.
+// TestEvalOfTables checks that eval identifies rows by their content and counts equal rows. It must
+// not mistake a table for the training data if only a few rows are equal.
 func TestEvalOfTables(t *testing.T) {
 	dir := t.TempDir()
 	// every row occurs at least two times
@@ -116,8 +116,8 @@ func TestEvalOfTables(t *testing.T) {
 	}
 }
 
-// TestEvalOfText: a text is identified by its beginning. eval measures the text after the training
-// part.
+// TestEvalOfText checks that eval identifies a text by its beginning, and measures the text after
+// the training part.
 func TestEvalOfText(t *testing.T) {
 	dir := t.TempDir()
 	book := strings.ReplaceAll(sentences(8000), "a dog", "ä dog")

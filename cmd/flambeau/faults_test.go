@@ -12,12 +12,12 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// TestEachCallOfOutFails: train writes --out with several system calls. In each run of the test
-// another one of these calls fails. The error names the file, the older file stays complete, and no
-// other file remains beside it.
+// TestEachCallOfOutFails runs train once for each system call that writes --out, and makes that
+// call fail. The error must name the file, the older file must stay complete, and no other file may
+// remain in the directory.
 func TestEachCallOfOutFails(t *testing.T) {
 	dir := t.TempDir()
-	t.Chdir(t.TempDir()) // the function rescue writes the weights to the working directory
+	t.Chdir(t.TempDir()) // rescue writes the weights to the working directory
 	path := filepath.Join(dir, "w.safetensors")
 	args := []string{"train", "--device", "cpu", "--steps", "1", "--hidden", "8", "--out", path}
 	if status, _, errOut := command(t, args...); status != 0 {
@@ -36,7 +36,7 @@ func TestEachCallOfOutFails(t *testing.T) {
 			failed = op + " of " + on
 			return errors.New("the system fails here")
 		})
-		// another seed, so that the weights differ
+		// use another seed, so that the weights differ
 		status, _, errOut := command(t, append(args, "--seed", strconv.Itoa(n+1))...)
 		restore()
 		if failed == "" {

@@ -28,7 +28,7 @@ type generateCmd struct {
 	Device      string  `help:"Device: auto, cpu, cuda or cuda:N." default:"auto"`
 }
 
-// Validate checks the flags; kong calls it.
+// Validate checks the flags; the parser kong calls it.
 func (c *generateCmd) Validate() error {
 	switch {
 	case c.Tokens < 1:
@@ -127,7 +127,8 @@ func (c *generateCmd) open(dev device.Device) (*models.GPT, text.Tokenizer, erro
 	return nn.Eval(nn.To(m, dev)), tok, nil
 }
 
-// bpe reads GPT-2's vocabulary from the files that flags name, or from files beside the weights.
+// bpe reads GPT-2's vocabulary from the files that flags name, or from files in the directory of
+// the weights.
 func (c *generateCmd) bpe() (text.Tokenizer, error) {
 	dir := filepath.Dir(c.Weights)
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// begin loads the weights of --init and freezes the layers that --freeze names.
+// begin loads the weights of --init and, if --freeze is set, freezes all layers except the last.
 func (c *trainCmd) begin(e *env, n *network) error {
 	if c.Init == "" {
 		return nil
@@ -33,8 +33,8 @@ func (c *trainCmd) begin(e *env, n *network) error {
 }
 
 // load loads the weights of a file into the model. If only the weights of the last layer do not
-// fit, because the classes differ, that layer keeps its random weights. The result named text then
-// says so.
+// fit, because the classes differ, that layer keeps its random weights. The result text then says
+// so.
 func (n *network) load(path string) (text string, err error) {
 	sd, was, err := loadWeights(path)
 	if err != nil {
@@ -68,7 +68,7 @@ func (n *network) load(path string) (text string, err error) {
 	return text, nil
 }
 
-// head returns the last linear layer, whose outputs are the numbers for the classes.
+// head returns the last linear layer, which computes the outputs.
 func (n *network) head() (name string, layer *nn.Linear) {
 	for at, l := range nn.Modules(n.model) {
 		if l, ok := l.(*nn.Linear); ok {
@@ -78,10 +78,10 @@ func (n *network) head() (name string, layer *nn.Linear) {
 	return name, layer
 }
 
-// otherOutputs describes the outputs of the last layer in a state dict if they differ from the
-// network's outputs. If they do not differ, it returns "". It also returns "" if the input sizes of
-// the two layers differ, because then the layers do not correspond. The argument old is the card of
-// the state dict, and may be nil.
+// otherOutputs compares the last layer in a state dict with the network's last layer. If the
+// outputs differ, it describes those in the state dict. It returns "" if they are equal. It also
+// returns "" if the layers have different input sizes, because they then belong to different
+// models. The argument old is the card of the state dict, and may be nil.
 func otherOutputs(sd map[string]*tensor.Tensor, old *card, name string, n *network) string {
 	_, l := n.head()
 	weight, bias := sd[name+".weight"], sd[name+".bias"]
@@ -98,7 +98,7 @@ func otherOutputs(sd map[string]*tensor.Tensor, old *card, name string, n *netwo
 	return fmt.Sprintf("%d classes", weight.Dim(0))
 }
 
-// outputs describes the outputs of the last layer in words.
+// outputs describes the model's outputs in words.
 func (c *card) outputs() string {
 	if c.Regression != nil {
 		return "a number"

@@ -24,7 +24,7 @@ type inspectCmd struct {
 	Check bool   `help:"Read the whole file, and compare it with its checksums. Files of .npz and .pt have them, and safetensors files that flambeau wrote."`
 }
 
-// inspected is the command's output as JSON.
+// inspected is the output of inspect as JSON.
 type inspected struct {
 	File     string            `json:"file"`
 	Format   string            `json:"format"`
@@ -168,7 +168,7 @@ func (c *inspectCmd) noSums() error {
 	return fmt.Errorf("%s: --check: the file has no check sums; flambeau convert writes them into .safetensors, .pt and .npz files", c.File)
 }
 
-// archived reports whether a file is a zip archive whose members have checksums.
+// archived reports whether a file is a zip archive, whose members have checksums.
 func archived(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -190,7 +190,7 @@ func archived(path string) (bool, error) {
 	return slices.ContainsFunc(list, func(e zipfile.Entry) bool { return e.CRC32 != 0 }), nil
 }
 
-// plainValue converts a value to a value that JSON can represent.
+// plainValue converts v to a value that JSON can represent.
 func plainValue(v any) any {
 	switch v := v.(type) {
 	case float64:
@@ -202,7 +202,7 @@ func plainValue(v any) any {
 		return "torch." + v.String()
 	case []byte:
 		return fmt.Sprintf("%d bytes", len(v))
-	case *torchfile.Dict: // the dict is empty
+	case *torchfile.Dict: // an empty dict
 		return map[string]any{}
 	case []any:
 		return plainValues(v)

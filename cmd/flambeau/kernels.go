@@ -29,12 +29,12 @@ type packCmd struct {
 	Device    string   `help:"A GPU of this machine, cuda or cuda:N, whose driver compiles the kernels. Or the name of a GPU that this machine does not have: ${gpus}. For such a GPU the file gets PTX without machine code." default:"cuda" placeholder:"NAME"`
 }
 
-// plan returns the flags of the command plan, for the given model.
+// plan returns the flags of the command plan for the given model.
 func (c *packCmd) plan(model string) *planCmd {
 	return &planCmd{Model: model, Batch: c.Batch, Seq: c.Seq, Image: c.Image, Classes: c.Classes, Optimizer: c.Optimizer, Amp: c.Amp, TF32: c.TF32, Device: "gpu"}
 }
 
-// Validate checks the flags; kong calls it.
+// Validate checks the flags; the parser kong calls it.
 func (c *packCmd) Validate() error {
 	for _, model := range c.Models {
 		if err := c.plan(model).Validate(); err != nil {
@@ -44,7 +44,8 @@ func (c *packCmd) Validate() error {
 	return writable("--out", c.Out)
 }
 
-// open opens the GPU. If there is none, it opens a device without memory of the same capability.
+// open opens the GPU. If there is none, it opens a device without memory that has the requested
+// capability.
 func (c *packCmd) open() (*cuda.Device, error) {
 	dev, err := device.Open(c.Device)
 	if err != nil {
@@ -62,7 +63,6 @@ func (c *packCmd) open() (*cuda.Device, error) {
 	return nil, fmt.Errorf("--device %s: it has no kernels to pack", c.Device)
 }
 
-// Run writes the pack.
 func (c *packCmd) Run(e *env) (err error) {
 	d, err := c.open()
 	if err != nil {

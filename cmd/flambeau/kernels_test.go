@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda"
 )
 
-// TestKernelsPack: if FLAMBEAU_KERNELS names a pack, a program uses the kernels in it.
+// TestKernelsPack checks that a program uses the kernels of the pack that FLAMBEAU_KERNELS names.
 func TestKernelsPack(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ device, want string }{{"cuda", "with machine code for cuda:0"}, {"a100", "as PTX"}} {
@@ -43,7 +43,7 @@ func TestKernelsPack(t *testing.T) {
 			t.Errorf("%s: %v: %s", args, err, out)
 		}
 	}
-	// If a file is not a pack, a message says so, and the file has no other effect.
+	// A file that is not a pack must cause a message and have no other effect.
 	bad := filepath.Join(dir, "bad")
 	if err := os.WriteFile(bad, []byte("nothing"), 0o600); err != nil {
 		t.Fatal(err)

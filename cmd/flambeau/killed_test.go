@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// soak reports whether the long forms of tests are requested.
+// soak reports whether FLAMBEAU_SOAK requests the long forms of tests.
 func soak() bool { return os.Getenv("FLAMBEAU_SOAK") == "1" }
 
 // others returns random flags. They change how a training runs and is observed, but not its result.
@@ -32,9 +32,9 @@ func others(rng *rand.Rand, dir string) (list []string) {
 	return list
 }
 
-// TestKilledTrainingsGoOn kills a training at random moments, also while it writes a checkpoint.
-// Each time the training resumes with other flags and another number of goroutines. It must end
-// with the same bits as a training that was not killed, and leave no other files behind.
+// TestKilledTrainingsGoOn kills a training at random times, also while it writes a checkpoint. Each
+// time, the training resumes with other flags and another number of workers. It must end with the
+// same bits as a training that was not killed, and leave no other files behind.
 func TestKilledTrainingsGoOn(t *testing.T) {
 	for _, c := range []struct {
 		cuda, args string
@@ -102,7 +102,7 @@ func TestKilledTrainingsGoOn(t *testing.T) {
 			kill.Stop()
 			var exit *exec.ExitError
 			switch {
-			case err == nil: // the process finished before it was killed
+			case err == nil: // the process ended before it was killed
 				ended(string(rest))
 				if err := os.RemoveAll(keep); err != nil {
 					t.Fatal(err)
@@ -127,8 +127,7 @@ func TestKilledTrainingsGoOn(t *testing.T) {
 	}
 }
 
-// isKilled reports whether a process was killed, as far as the system reports it. On Windows a
-// killed process has status 1.
+// isKilled reports whether a process was killed. On Windows a killed process has status 1.
 func isKilled(e *exec.ExitError) bool {
 	return e != nil && e.ExitCode() == 1 && len(e.Stderr) == 0 && os.PathSeparator == '\\'
 }

@@ -34,11 +34,11 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
-	_ "github.com/flambeau-go/flambeau/cuda" // registers the driver for GPUs
+	_ "github.com/flambeau-go/flambeau/cuda" // register the driver for GPUs
 	"github.com/flambeau-go/flambeau/vet"
 )
 
-// cli declares the command line for kong.
+// cli declares the command line for the parser kong.
 type cli struct {
 	Train    trainCmd    `cmd:"" help:"Train a model on your data, or on embedded handwritten digits, on the best device found."`
 	Eval     evalCmd     `cmd:"" help:"Measure a trained model on data."`
@@ -55,14 +55,14 @@ type cli struct {
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
-// env holds the streams of a command.
+// env holds the output streams of a command.
 type env struct {
 	ctx      context.Context
 	out, err io.Writer
 }
 
 func main() {
-	if vet.Asked(os.Args[1:]) { // go vet -vettool runs this program
+	if vet.Asked(os.Args[1:]) { // go vet -vettool has started this program
 		vet.Main()
 	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
@@ -119,8 +119,8 @@ func run(args []string, out, errOut io.Writer) int {
 	}
 }
 
-// helpFor returns the name and a space if there is a command of that name, else "". A message that
-// refers to the help contains the result.
+// helpFor returns the command name and a space if the command exists, else "". Messages that refer
+// to the help contain the result.
 func helpFor(parser *kong.Kong, name string) string {
 	for _, n := range parser.Model.Children {
 		if n.Name == name {
@@ -142,8 +142,8 @@ func (versionCmd) Run(e *env) error {
 	return err
 }
 
-// These numbers are for js, where package syscall does not define the signals, and where nothing
-// sends them. The numbers are the same on all other systems.
+// These numbers are defined here because package syscall does not define the signals for js, where
+// nothing sends them. All other systems use the same numbers.
 const (
 	hangUp     = syscall.Signal(1)  // number of SIGHUP
 	brokenPipe = syscall.Signal(13) // number of SIGPIPE
@@ -176,5 +176,5 @@ func interruptible() (ctx context.Context, end func()) {
 }
 
 // outlivePipes keeps the process alive when the reader of its output has ended. Writes then fail,
-// but the training goes on.
+// but the training continues.
 func outlivePipes() { signal.Ignore(brokenPipe) }

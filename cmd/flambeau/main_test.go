@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// command runs a command line in this process.
+// command runs a command line in this process. It returns the exit status and the outputs.
 func command(t *testing.T, args ...string) (status int, out, errOut string) {
 	t.Helper()
 	var o, e strings.Builder
@@ -53,7 +53,8 @@ func TestTrainOnTheCPU(t *testing.T) {
 	}
 }
 
-// TestTrainIsReproducible: the same command gives the same bits. Another seed gives other bits.
+// TestTrainIsReproducible checks that the same command gives the same bits, and that another seed
+// gives other bits.
 func TestTrainIsReproducible(t *testing.T) {
 	losses := func(seed string) string {
 		_, out, _ := command(t, "train", "--device", "cpu", "--steps", "20", "--json", "--losses", "--seed", seed)

@@ -51,8 +51,8 @@ const (
 	profileSteps = 10
 )
 
-// profiled starts a profile if --profile is set. steps is the number of steps of the training. The
-// returned function ends the profile and writes it.
+// profiled starts a profile if --profile is set. The argument steps is the number of the training's
+// steps. The returned function ends the profile and writes it.
 func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() error, err error) {
 	if m.Profile == "" {
 		return func() error { return nil }, nil
@@ -76,7 +76,7 @@ func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() e
 	cfg.Profile = p
 	return func() error {
 		err := p.Stop()
-		if written { // wait until the end to print this, because a progress bar is shown until then
+		if written { // print this only at the end, after the progress bar
 			fmt.Fprintln(e.err, "a profile is in "+m.Profile)
 		}
 		return err
@@ -108,7 +108,7 @@ func writable(flag, path string) error {
 	} else if !info.IsDir() {
 		return fmt.Errorf("%s %s: %s is not a folder", flag, path, filepath.Dir(path))
 	}
-	// an error here may mean that the name is too long
+	// another error, such as a name that is too long
 	if _, err := os.Lstat(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s %s: nothing can be written there: %w", flag, path, err)
 	}

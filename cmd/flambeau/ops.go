@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor/optest"
 )
 
-// opsCmd prints the ops that the table test covers.
+// opsCmd prints the ops that the table test of package optest covers.
 type opsCmd struct {
 	JSON bool `name:"json" help:"Print a JSON list instead of lines."`
 }
@@ -57,7 +57,7 @@ func names(types []dtype.Type) []string {
 	return s
 }
 
-// typeSet joins the names of types. For some groups of types it writes the name of the group.
+// typeSet joins the names of types. It replaces some groups of types by the group's name.
 func typeSet(types []string) string {
 	if len(types) == 0 {
 		return "-"
@@ -74,8 +74,7 @@ func typeSet(types []string) string {
 	return strings.Join(types, " ")
 }
 
-// columns prints rows in aligned columns. It writes the first row to the writer header, and each
-// later row to the writer out.
+// columns prints rows in aligned columns: the first row to header, the later rows to out.
 func columns(header, out io.Writer, rows [][]string) error {
 	width := make([]int, len(rows[0]))
 	for _, r := range rows {

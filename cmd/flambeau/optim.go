@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// optims holds functions that make an optimizer, by name.
+// optims holds, by name, functions that make an optimizer.
 var optims = map[string]func(p []*tensor.Tensor, r recipe) optim.Optimizer{
 	"adamw": func(p []*tensor.Tensor, r recipe) optim.Optimizer {
 		return optim.NewAdamW(p, optim.AdamConfig{LR: r.lr, Beta2: r.beta2, WeightDecay: r.decay})
@@ -34,8 +34,8 @@ var optims = map[string]func(p []*tensor.Tensor, r recipe) optim.Optimizer{
 	},
 }
 
-// scheds holds functions that make a learning rate schedule, by name. steps is the number of steps
-// of the training.
+// scheds holds, by name, functions that make a learning rate schedule. The argument steps is the
+// number of steps of the training.
 var scheds = map[string]func(o optim.Optimizer, steps int, r recipe) sched.Schedule{
 	"cosine": func(o optim.Optimizer, steps int, r recipe) sched.Schedule {
 		return sched.NewCosineAnnealing(o, max(steps, 1), min(r.least, r.lr))
@@ -77,8 +77,7 @@ func newOptimizer(name string, p []*tensor.Tensor, r recipe) optim.Optimizer {
 	return optims[name](p, r)
 }
 
-// newSchedule makes the schedule of the given name. It returns nil if the learning rate is
-// constant.
+// newSchedule makes the schedule of the given name, or returns nil for a constant learning rate.
 func newSchedule(name string, o optim.Optimizer, steps int, r recipe) checkpoint.Stateful {
 	s := scheds[name](o, steps-r.warmup, r)
 	if then, ok := s.(sched.Scheduler); r.warmup > 0 && (ok || s == nil) {

@@ -10,13 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/data/vision"
 )
 
-// largestChosen is the largest side to which pictures are resized if --size is absent. It is the
-// size for which resnets and vits are published.
+// largestChosen is the largest side, in pixels, to which images are resized if --size is absent. It
+// is the image size for which ResNets and ViTs are published.
 const largestChosen = 224
 
-// commonSize returns the side of the squares to which pictures of several sizes are resized. The
-// side is the median of the pictures' shorter sides, at most largestChosen, and for a vit a
-// multiple of 16. It is 0 if all pictures have the same size. note is a message about the choice.
+// commonSize returns the side of the squares to which images of several sizes are resized. It is
+// the median of the images' shorter sides, at most largestChosen. For a ViT it is a multiple of 16.
+// It is 0 if all images have the same size. The result note explains the choice.
 func commonSize(f *vision.Folder, model string) (size int, note string, err error) {
 	type dims struct{ h, w int }
 	list := make([]dims, f.Len())

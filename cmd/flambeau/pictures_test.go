@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// mixedPictures writes pictures of several sizes. They have two classes, dark and light.
+// mixedPictures writes images of several sizes and two classes, dark and light.
 func mixedPictures(t *testing.T, dir string) string {
 	t.Helper()
 	for i := range 30 {
@@ -37,8 +37,8 @@ func mixedPictures(t *testing.T, dir string) string {
 	return dir
 }
 
-// TestPicturesOfMixedSizes: pictures of several sizes are resized to one size. A message says so,
-// and the other commands use the same size.
+// TestPicturesOfMixedSizes checks that images of several sizes are resized to one size, that a
+// message says so, and that the other commands use the same size.
 func TestPicturesOfMixedSizes(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := mixedPictures(t, filepath.Join(dir, "set")), filepath.Join(dir, "w.safetensors")
@@ -56,7 +56,7 @@ func TestPicturesOfMixedSizes(t *testing.T) {
 	if _, errOut := must(t, "train", "--data", set, "--steps", "1", "--device", "cpu", "--model", "vit"); !strings.Contains(errOut, "resized to 16×16") {
 		t.Error(errOut)
 	}
-	// Pictures of classes that the model does not have cannot be measured.
+	// Images of classes that the model does not have cannot be measured.
 	fixed := filepath.Join(dir, "fixed.safetensors")
 	must(t, "train", "--data", pictures(t, filepath.Join(dir, "glyphs")), "--steps", "1", "--device", "cpu", "--out", fixed)
 	fails(t, `the class "dark" of the pictures is none of the 10 that the model knows`, "eval", fixed, "--data", set)

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// errTooLarge means that the step needs more memory than the device has. The report says so, too.
+// errTooLarge means that the step needs more memory than the device has. The report says so too.
 var errTooLarge = errors.New("the step does not fit")
 
 type planCmd struct {
@@ -32,7 +32,7 @@ type planCmd struct {
 	JSON          bool   `help:"Print one JSON object as the last line." name:"json"`
 }
 
-// Validate checks the flags; kong calls it.
+// Validate checks the flags; the parser kong calls it.
 func (c *planCmd) Validate() error {
 	switch {
 	case c.Model == "":
@@ -70,7 +70,7 @@ func (c *planCmd) memory() (int, error) {
 	return int(n), nil
 }
 
-// machine returns the machine of --device.
+// machine returns the machine that --device describes.
 func (c *planCmd) machine() (train.Machine, error) {
 	switch c.Device {
 	case "cpu":
@@ -94,7 +94,7 @@ func gpuNames() string {
 	return strings.Join(names, ", ")
 }
 
-// planReport is the command's output as JSON.
+// planReport is the output of plan as JSON.
 type planReport struct {
 	Model         string        `json:"model"`
 	Device        string        `json:"device"`
@@ -115,7 +115,7 @@ type planReport struct {
 	Kernels       int           `json:"kernels"`
 	planCounts                  // counts of a GPU's work
 	Fits          *bool         `json:"fits"` // null if the memory is unknown
-	// null if the command did not search for the largest batch
+	// null if no search for the largest batch was requested
 	MaxBatch *int     `json:"max_batch"`
 	Seconds  *float64 `json:"seconds_estimate"` // null if the speed is unknown
 }
@@ -129,9 +129,9 @@ type planCounts struct {
 	// operations on tensor cores, including the padding of tiles
 	TensorIssued int `json:"tensor_core_issued_flops"`
 	OtherFLOPs   int `json:"other_flops"` // operations outside of tensor cores
-	// part of other_flops in matrix products
+	// the part of other_flops in matrix products
 	OtherProducts int     `json:"other_product_flops"`
-	Float64FLOPs  int     `json:"float64_flops"` // part of other_flops in float64
+	Float64FLOPs  int     `json:"float64_flops"` // the part of other_flops in float64
 	LaunchSeconds float64 `json:"launch_seconds"`
 	// least possible time on each kind of GPU, without the cost of launches
 	LeastSeconds map[string]float64 `json:"least_seconds"`
@@ -162,7 +162,6 @@ type planFLOPs struct {
 	MatMul    int `json:"matmul"`
 }
 
-// Run makes the plan and prints it.
 func (c *planCmd) Run(e *env) error {
 	m, err := c.machine()
 	if err != nil {
@@ -220,7 +219,7 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) er
 	if c.JSON {
 		to = e.err
 	}
-	out := bufio.NewWriter(to) // out keeps the first error
+	out := bufio.NewWriter(to) // keeps the first error
 	fmt.Fprintf(out, "%s, %s", c.Model, p.batchText(c.Batch))
 	if c.Optimizer == "none" {
 		fmt.Fprint(out, ", evaluation")
@@ -252,7 +251,7 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) er
 	row("rounding", b.Rounding)
 	w.Flush()
 	at := r.At
-	if at == "" { // at its peak, the step uses only memory that is always in use
+	if at == "" { // the peak has no memory beyond what is always in use
 		at = "the weights alone"
 	}
 	fmt.Fprintf(out, "\nthe peak is in %s; the allocator holds %s for it\n", at, byteCount(r.Reserved))
@@ -294,7 +293,7 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) er
 	return out.Flush()
 }
 
-// largest returns a text about the largest batch that fits.
+// largest describes the largest batch that fits, in words.
 func largest(c *planCmd, r *train.Report) string {
 	switch {
 	case c.MaxBatch == 0:

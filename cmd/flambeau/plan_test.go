@@ -36,8 +36,8 @@ func planOf(t *testing.T, args ...string) (r planReport, status int, errOut stri
 	return r, status, e.String()
 }
 
-// TestPlanGPT2 plans a training of GPT-2 on a machine without a GPU. The plan needs little memory
-// and no file.
+// TestPlanGPT2 plans the training of a GPT-2 on a machine without a GPU. The plan must need little
+// memory and no file.
 func TestPlanGPT2(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
@@ -47,9 +47,9 @@ func TestPlanGPT2(t *testing.T) {
 	if status != 0 || r.Fits == nil || !*r.Fits || r.MaxBatch == nil || *r.MaxBatch < 20 || r.Parameters != 124439808 || r.Seconds == nil || *r.Seconds < 0.02 || *r.Seconds > 1 {
 		t.Errorf("status %d, %+v", status, r)
 	}
-	// The expected number follows J. Kaplan et al., arXiv:2001.08361. For each token there are 3 ·
-	// 2 operations for each weight of the matrix products. Attention adds 2·2·3·layers·width for
-	// each pair of tokens that see each other. With causal attention these are half of all pairs.
+	// The expected number follows J. Kaplan et al., arXiv:2001.08361. Each token needs 3·2
+	// operations for each weight of the matrix products. Attention adds 2·2·3·layers·width for each
+	// pair of a query and a visible key. With causal attention, half of all pairs are visible.
 	const tokens = 8 * 1024
 	want := 6*124e6*tokens + 12*12*768*1024*tokens/2
 	if got := float64(r.FLOPs.MatMul); got < 0.95*want || got > 1.05*want {
@@ -85,8 +85,8 @@ func TestPlanGPT2(t *testing.T) {
 	}
 }
 
-// TestPlanTF32: with TF32, float32 products run on the tensor cores, at half the rate of 16-bit
-// products.
+// TestPlanTF32 checks that TF32 moves float32 products to the tensor cores, at half the rate of
+// 16-bit products.
 func TestPlanTF32(t *testing.T) {
 	args := []string{"--model", "gpt2", "--batch", "4", "--seq", "256", "--max-batch", "0", "--device", "a100"}
 	plain, _, _ := planOf(t, args...)
@@ -102,12 +102,12 @@ func TestPlanTF32(t *testing.T) {
 	}
 }
 
-// TestPlanLess: recomputed activations and a smaller batch need less memory.
+// TestPlanLess checks that recomputed activations and a smaller batch need less memory.
 func TestPlanLess(t *testing.T) {
 	all, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--max-batch", "0", "--device", "gpu")
 	again, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--checkpointing", "--max-batch", "0")
 	half, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--amp", "bf16", "--max-batch", "0")
-	// In 16 bits, the gradient of attention has a kernel that skips keys that no query sees.
+	// In 16 bits, the kernel of the attention gradient skips keys that no query sees.
 	if half.Breakdown.Activations >= all.Breakdown.Activations || half.Parameters != all.Parameters || half.FLOPs.MatMul > all.FLOPs.MatMul {
 		t.Errorf("%+v\n%+v", all, half)
 	}
@@ -123,8 +123,7 @@ func TestPlanLess(t *testing.T) {
 	}
 }
 
-// TestPlanModels: every model can be planned. Most of the larger variants are planned only with
-// FLAMBEAU_SOAK=1.
+// TestPlanModels plans every model. It plans most of the larger variants only with FLAMBEAU_SOAK=1.
 func TestPlanModels(t *testing.T) {
 	for name := range planModels {
 		if slices.Contains([]string{"gpt2-medium", "gpt2-large", "gpt2-xl", "bert-large", "resnet34", "resnet101"}, name) && os.Getenv("FLAMBEAU_SOAK") != "1" {
@@ -168,7 +167,7 @@ func TestPlanMistakes(t *testing.T) {
 	}
 }
 
-// TestPlanDeviceSpellings: a flag can name a GPU in every common spelling.
+// TestPlanDeviceSpellings checks that a flag accepts every common spelling of a GPU's name.
 func TestPlanDeviceSpellings(t *testing.T) {
 	for _, name := range []string{"rtx4090", "RTX 4090", "geforce-rtx-4090"} {
 		status, out, errOut := command(t, "plan", "--model", "mlp", "--max-batch", "0", "--json", "--device", name)
@@ -184,7 +183,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no room") }
 
-// TestPlanIntoNothing: if the report cannot be written, the command fails.
+// TestPlanIntoNothing checks that the command fails if the report cannot be written.
 func TestPlanIntoNothing(t *testing.T) {
 	for _, args := range [][]string{{"plan", "--model", "mlp", "--device", "gpu", "--max-batch", "0"}, {"plan", "--model", "mlp", "--device", "gpu", "--max-batch", "0", "--json"}} {
 		var errOut strings.Builder

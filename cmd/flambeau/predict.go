@@ -24,7 +24,7 @@ type predictCmd struct {
 	Batch   int      `help:"Samples in a batch." default:"64"`
 }
 
-// Validate checks the flags; kong calls it.
+// Validate checks the flags; the parser kong calls it.
 func (c *predictCmd) Validate() error {
 	if c.Top < 1 || c.Batch < 1 {
 		return fmt.Errorf("--top %d, --batch %d: at least 1", c.Top, c.Batch)
@@ -32,16 +32,15 @@ func (c *predictCmd) Validate() error {
 	return nil
 }
 
-// A guess is a class with its probability.
 type guess struct {
 	Class       string  `json:"class"`
 	Probability float64 `json:"probability"`
 }
 
-// A prediction is the prediction for one sample, which is one line of JSON in the output.
+// A prediction is the result for one sample: one line of JSON in the output.
 type prediction struct {
 	Path    string  `json:"path"`
-	Index   int     `json:"index"` // index in the file; 0 for a picture
+	Index   int     `json:"index"` // index of the sample in the file; 0 for an image
 	Class   string  `json:"class,omitempty"`
 	Guesses []guess `json:"guesses,omitempty"`
 	// value that a regression model predicts, in the unit of the target
@@ -121,7 +120,7 @@ func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predict
 		if err != nil {
 			return err
 		}
-		// the file name does not look like a table, but the content may be a table
+		// the file name is not that of a table, but the content may be one
 		if found.Kind != detect.CSV {
 			found = &detect.Found{Kind: detect.CSV, Train: path}
 		}
@@ -142,8 +141,8 @@ func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predict
 	return n.predictRows(e, enc, path, x.Float().DivScalar(255), nil, c)
 }
 
-// predictPictures classifies pictures. bad lists the pictures that cannot be read, or whose size
-// does not suit the model. All other pictures are still classified.
+// predictPictures classifies image files. It returns an error for each file that cannot be read or
+// has an unsuitable size, and still classifies the others.
 func (n *network) predictPictures(enc *json.Encoder, paths []string, top int) (bad []error, err error) {
 	in := n.card.Input
 	if len(in) != 3 {
@@ -175,7 +174,7 @@ func (n *network) predictPictures(enc *json.Encoder, paths []string, top int) (b
 	return bad, nil
 }
 
-// picture reads a picture and converts it to the form that the model expects.
+// picture reads an image file and converts it to the form that the model expects.
 func (n *network) picture(path string) (*vision.Image, error) {
 	in := n.card.Input
 	m, err := vision.Decode{Gray: in[0] == 1, Size: n.card.Size}.Load(path)
@@ -193,8 +192,8 @@ func (n *network) picture(path string) (*vision.Image, error) {
 	return m, nil
 }
 
-// predictRows predicts the samples along the first dimension of x. The argument rows holds their
-// indexes in the file. If rows is nil, the indexes are 0, 1, …
+// predictRows predicts the samples along dimension 0 of x. The slice rows holds their indices in
+// the file. If rows is nil, these are 0, 1, …
 func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.Tensor, rows []int, c *predictCmd) error {
 	if x.Rank() != len(n.card.Input)+1 || !slices.Equal(x.Shape().Slice()[1:], n.card.Input) {
 		return fmt.Errorf("%s: it holds data of shape %v, the model wants samples of shape %v", path, x.Shape(), n.card.Input)
@@ -219,8 +218,8 @@ func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.
 	return nil
 }
 
-// probabilities returns the probabilities of all classes, sample after sample. For a regression
-// model it returns the values.
+// probabilities returns the probabilities of all classes for one sample after the other. For a
+// regression model it returns the predicted values.
 func (n *network) probabilities(x *tensor.Tensor) []float64 {
 	if n.card.Regression != nil {
 		return n.unscaled(n.forward(x.To(n.dev))).Floats()

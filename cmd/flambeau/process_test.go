@@ -24,8 +24,8 @@ import (
 	"github.com/flambeau-go/flambeau/vet"
 )
 
-// TestMain runs the command instead of the tests in child processes of this test binary. Some tests
-// need a new process, because a process reads some environment variables only once.
+// TestMain lets child processes of this test binary run the command instead of the tests. Some
+// tests need a new process, because a process reads some environment variables only once.
 func TestMain(m *testing.M) {
 	if os.Getenv("FLAMBEAU_TEST_COMMAND") == "1" {
 		if vet.Asked(os.Args[1:]) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(status)
 	}
-	// the test runs under nohup, so the child processes would inherit the ignored SIGHUP
+	// under nohup, child processes would inherit the ignored SIGHUP
 	if signal.Ignored(hangUp) {
 		signal.Notify(make(chan os.Signal, 1), hangUp)
 	}
@@ -54,7 +54,7 @@ func process(t *testing.T, cuda string, args ...string) *exec.Cmd {
 }
 
 // TestEmulatedGPUAgreesWithCPU runs the same forty steps on the CPU and on an emulated GPU. The
-// losses agree, and each device gives the same bits in a second run.
+// losses must be close, and a second run on each device must give the same bits.
 func TestEmulatedGPUAgreesWithCPU(t *testing.T) {
 	train := func(device string) result {
 		c := process(t, "emulate", "train", "--device", device, "--steps", "40", "--seed", "1", "--losses", "--json")
@@ -105,8 +105,8 @@ func TestDeviceChoice(t *testing.T) {
 	}
 }
 
-// TestMissingDriverInOneLine: a missing driver is reported once, in a short line. The doctor gives
-// more details.
+// TestMissingDriverInOneLine checks that a missing driver is reported once, in a short line. The
+// doctor gives more details.
 func TestMissingDriverInOneLine(t *testing.T) {
 	if _, err := device.Open("cuda"); err == nil {
 		t.Skip("there is a driver")
@@ -125,8 +125,8 @@ func TestMissingDriverInOneLine(t *testing.T) {
 	}
 }
 
-// TestInterruptedProcess: Ctrl-C ends a training cleanly, and so does SIGTERM, which service
-// managers send. The weights are written, and the status is 130.
+// TestInterruptedProcess checks that Ctrl-C ends a training cleanly, and that SIGTERM does too,
+// which service managers send. The weights must be written, and the status must be 130.
 func TestInterruptedProcess(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no way to interrupt another process")
@@ -136,7 +136,7 @@ func TestInterruptedProcess(t *testing.T) {
 	}
 }
 
-// begun starts an endless training in a new process. It returns when the process has named its
+// begun starts an endless training in a new process, and returns after the line that names the
 // device.
 func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
 	t.Helper()
@@ -147,7 +147,7 @@ func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Process.Kill() }) // Kill ends the process if the test fails
+	t.Cleanup(func() { _ = c.Process.Kill() }) // end the process if the test fails
 	messages := bufio.NewReader(pipe)
 	if line, err := messages.ReadString('\n'); err != nil {
 		t.Fatal(line, err)
@@ -155,7 +155,8 @@ func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
 	return messages
 }
 
-// TestHangup: closing a terminal sends SIGHUP more than once. Under nohup SIGHUP has no effect.
+// TestHangup sends SIGHUP more than once, as a closing terminal does. Under nohup SIGHUP must have
+// no effect.
 func TestHangup(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no SIGHUP")
@@ -204,8 +205,8 @@ func TestHangup(t *testing.T) {
 	}
 }
 
-// TestClosedStreams: a training reaches its end even if no process reads its output, or if the
-// standard streams are closed.
+// TestClosedStreams checks that a training reaches its end even if no process reads its output, or
+// if the standard streams are closed.
 func TestClosedStreams(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no SIGPIPE")
@@ -233,7 +234,7 @@ func TestClosedStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Stderr, c.Stdout = write, write
-	read.Close() // no process reads the output when the process starts
+	read.Close() // from the start, no process reads the output
 	err = c.Run()
 	write.Close()
 	saved(err)
@@ -246,9 +247,9 @@ func TestClosedStreams(t *testing.T) {
 	saved(c.Run())
 }
 
-// TestUnwritableOut: if --out cannot be written, the command fails before the training. If writing
-// fails only after the training, the weights go to the directory of the checkpoints or to the
-// working directory.
+// TestUnwritableOut checks that the command fails before the training if --out cannot be written.
+// If only the write after the training fails, the weights must go to the checkpoint directory or to
+// the working directory.
 func TestUnwritableOut(t *testing.T) {
 	dir := t.TempDir()
 	for name, want := range map[string]string{
@@ -264,7 +265,7 @@ func TestUnwritableOut(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, "closed"), 0o500); err != nil {
 				t.Fatal(err)
 			}
-			// the user is root, who can write everywhere
+			// root can write everywhere
 			if f, err := os.Create(filepath.Join(dir, "closed", "probe")); err == nil {
 				f.Close()
 				continue
@@ -332,7 +333,7 @@ func interrupt(t *testing.T, signal os.Signal) {
 		t.Fatal(err)
 	}
 	messages := bufio.NewReader(pipe)
-	// the line that names the device; from here on the process handles an interrupt
+	// the line that names the device; afterwards the process handles an interrupt
 	first, err := messages.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestRealDriver: with NVIDIA's own libraries but no GPU, devices and doctor say what is missing.
-// FLAMBEAU_TEST_LIBCUDA is the folder in which the loader finds the libraries. FLAMBEAU_TEST_DRIVER
-// is their release (.ci/run reallibs).
+// TestRealDriver runs devices and doctor with NVIDIA's own libraries but without a GPU. They must
+// say what is missing. FLAMBEAU_TEST_LIBCUDA is the folder in which the loader finds the libraries.
+// FLAMBEAU_TEST_DRIVER is their release (.ci/run reallibs).
 func TestRealDriver(t *testing.T) {
 	dir, release := os.Getenv("FLAMBEAU_TEST_LIBCUDA"), os.Getenv("FLAMBEAU_TEST_DRIVER")
 	if dir == "" {

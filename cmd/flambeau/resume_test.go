@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestResumeTellsWhatIsOther: a training may resume with other settings than it began with. The
-// command then names the settings that affect the numbers of the training.
+// TestResumeTellsWhatIsOther resumes a training with other settings. The command must name the
+// settings that affect the numbers of the training.
 func TestResumeTellsWhatIsOther(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"train", "--device", "cpu", "--sched", "constant", "--checkpoint", dir}
@@ -27,9 +27,9 @@ func TestResumeTellsWhatIsOther(t *testing.T) {
 	}
 }
 
-// TestTwoTrainingsInADirectory: two trainings cannot write checkpoints to one directory at the same
-// time, but other processes may read there. When the first training is killed, another training may
-// write to the directory.
+// TestTwoTrainingsInADirectory checks that two trainings cannot write checkpoints to the same
+// directory at the same time, and that other processes can read it. After the first training is
+// killed, another one must be able to write.
 func TestTwoTrainingsInADirectory(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"train", "--device", "cpu", "--checkpoint", dir, "--resume", "--every", "1", "--keep", "1", "--sched", "constant"}

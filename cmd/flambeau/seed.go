@@ -8,14 +8,14 @@ import (
 	"github.com/flambeau-go/flambeau/checkpoint"
 )
 
-// seedFlag is the value of --seed. It is a number, or the word random, for which the command draws
-// a number.
+// seedFlag is the value of --seed: a number, or the word random. For random, the command draws a
+// number.
 type seedFlag struct {
 	n     uint64
 	drawn bool
 }
 
-// UnmarshalText reads the flag.
+// UnmarshalText parses the flag.
 func (s *seedFlag) UnmarshalText(text []byte) (err error) {
 	if string(text) == "random" {
 		*s = seedFlag{uint64(rand.Uint32()), true}
@@ -35,15 +35,15 @@ func (s seedFlag) String() string {
 	return strconv.FormatUint(s.n, 10)
 }
 
-// print prints a seed that was drawn. It prints nothing if the training resumes, because then the
-// training keeps its first seed.
+// print prints a seed that the command has drawn. It prints nothing if the training resumes,
+// because the training then keeps its first seed.
 func (s seedFlag) print(e *env, begun bool) {
 	if s.drawn && !begun {
 		fmt.Fprintf(e.err, "--seed random: %d was drawn; --seed %d repeats this training\n", s.n, s.n)
 	}
 }
 
-// begun reports whether there is a checkpoint from which the training resumes. The checkpoint holds
+// begun reports whether there is a checkpoint from which the training resumes. A checkpoint holds
 // the seed.
 func (c *trainCmd) begun() bool {
 	_, err := checkpoint.Latest(c.Checkpoint)

@@ -24,19 +24,20 @@ import (
 type source struct {
 	train data.Dataset // the training part, or all samples before prepare
 	test  data.Dataset // the test part; if the data has none, it is nil until prepare
-	parts bool         // the data itself has a training and a test part
-	noun  string       // word for the samples in messages
+	parts bool         // whether the data itself has a training and a test part
+	noun  string       // what messages call the samples
 	card  card         // description of the data; prepare sets its Mean and Std
 	about []string     // lines of output that describe the data
 	rows  *table.Table // contents if the data is a table, otherwise nil
-	text  *corpus      // contents if the data is a text, otherwise nil; prepare sets train and test
+	// contents if the data is a text, otherwise nil; prepare then sets train and test
+	text *corpus
 
 	// content returns the bytes that identify sample i of train. It must be called before prepare
 	// changes train; see the type trained.
 	content func(i int) ([]byte, error)
 }
 
-// heldOut sets the size of the test part if the data has none: one sample in heldOut is held out.
+// heldOut sets the size of the test part if the data has none: one of every heldOut samples.
 const heldOut = 5
 
 // A request describes the data that a command needs.
@@ -104,7 +105,7 @@ func openSource(ctx context.Context, e *env, q request) (*source, error) {
 	return s, nil
 }
 
-// formOf returns a word for the form of a kind of data.
+// formOf returns a word for a kind of data.
 func formOf(kind detect.Kind) string {
 	switch kind {
 	case detect.CSV:
@@ -115,8 +116,8 @@ func formOf(kind detect.Kind) string {
 	return "pictures"
 }
 
-// form returns formOf's word for the data that the model was trained on. It returns "" if c is nil,
-// or if the card does not say what the data was.
+// form returns formOf's word for the model's training data, or "" if the card does not describe the
+// data or is nil.
 func (c *card) form() string {
 	switch {
 	case c == nil:
@@ -131,11 +132,11 @@ func (c *card) form() string {
 	return ""
 }
 
-// pictorial reports whether a model needs pictures.
+// pictorial reports whether a model needs images.
 func pictorial(model string) bool { return model != "" && model != "mlp" && model != "gpt" }
 
-// prepare splits the data into a training and a test part. It computes the mean and the standard
-// deviation of the training samples.
+// prepare splits the data into a training and a test part. It also computes the mean and the
+// standard deviation of the training samples.
 func (s *source) prepare() error {
 	if s.text != nil {
 		return s.text.split(s)
@@ -163,10 +164,10 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// side is the number of rows and of columns of a digit in pixels.
+// side is the width and the height of a digit in pixels.
 const side = 8
 
-// openDigits returns the embedded digits, either as rows of pixels or as pictures.
+// openDigits returns the embedded digits, either as rows of numbers or as images.
 func openDigits(pictures bool) (*source, error) {
 	set, err := digits.Load()
 	if err != nil {
@@ -195,14 +196,14 @@ func openDigits(pictures bool) (*source, error) {
 	return s, nil
 }
 
-// split holds out samples for testing. For the same data these are always the same samples.
+// split divides samples into a training and a test part. The same data is always divided in the
+// same way.
 func split(d data.Dataset) (train, test data.Dataset, err error) {
 	n := d.Len()
 	if n < heldOut {
 		return nil, nil, fmt.Errorf("%d samples are too few to hold one in %d back for testing", n, heldOut)
 	}
-	// The number has no meaning, but it must never change, because results would no longer be
-	// comparable.
+	// Never change this arbitrary number: results would no longer be comparable.
 	const seed = 20240229
 	order := rand.New(rand.NewPCG(seed, 0)).Perm(n)
 	held := order[:n/heldOut]
@@ -212,8 +213,8 @@ func split(d data.Dataset) (train, test data.Dataset, err error) {
 	return data.Subset{Of: d, Index: rest}, data.Subset{Of: d, Index: held}, nil
 }
 
-// sized returns the transforms that resize pictures to squares of the given side. If the side is 0,
-// it returns none.
+// sized returns the transforms that resize images to squares of the given side, or none if the side
+// is 0.
 func sized(size int) []vision.Transform {
 	if size == 0 {
 		return nil
@@ -272,7 +273,7 @@ func openImages(f *detect.Found, q request) (*source, error) {
 	return s, nil
 }
 
-// relabel gives the classes of pictures the numbers that they have in a model, which may have more
+// relabel gives the classes of images the numbers that they have in a model, which may have more
 // classes.
 func (s *source) relabel(classes []string) error {
 	if slices.Equal(s.card.Classes, classes) {
@@ -303,8 +304,8 @@ func (s *source) relabel(classes []string) error {
 	return nil
 }
 
-// measure computes the mean and the standard deviation of each channel or column. Of pictures it
-// uses at most a thousand.
+// measure computes the mean and the standard deviation of each channel or column. It uses at most a
+// thousand images.
 func (s *source) measure() error {
 	if s.card.Data == "digits" && len(s.card.Input) == 1 {
 		return nil

@@ -19,9 +19,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// best returns the shortest of up to twenty runs of a command, each in a process of its own. A run
-// takes longer if the machine has other load. best stops after a run that takes no longer than the
-// argument enough. The time of a run is its elapsed time, or its CPU time if the CPU time is less.
+// best returns the shortest time of up to twenty runs of a command, each in a new process. It
+// repeats runs because the machine may have other load, and stops after a run that takes no longer
+// than enough. The time of a run is the smaller one of its elapsed time and its CPU time.
 func best(t *testing.T, enough time.Duration, command func() *exec.Cmd) time.Duration {
 	t.Helper()
 	least := time.Hour
@@ -49,7 +49,8 @@ func raced() bool {
 	return ok && slices.Contains(b.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// TestVersionTakesNoTime: the command starts quickly, because nothing is built before it is needed.
+// TestVersionTakesNoTime checks that the command starts quickly, because it builds nothing before
+// it is needed.
 func TestVersionTakesNoTime(t *testing.T) {
 	const most = 20 * time.Millisecond
 	if d := best(t, most, func() *exec.Cmd { return process(t, "off", "version") }); d > most && !raced() {
@@ -57,8 +58,8 @@ func TestVersionTakesNoTime(t *testing.T) {
 	}
 }
 
-// gpt2Files writes weights and a tokenizer in the format of GPT-2's files, for a model of the given
-// size.
+// gpt2Files writes the weights and the tokenizer of a model of the given size, in the format of
+// GPT-2's files.
 func gpt2Files(t *testing.T, c models.GPTConfig, bpe *text.BPE) (weights string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -72,8 +73,8 @@ func gpt2Files(t *testing.T, c models.GPTConfig, bpe *text.BPE) (weights string)
 	return weights
 }
 
-// TestGenerateDrawsNoWeights: a model whose weights are loaded is not initialised first. No random
-// number is drawn, and the weights are the mapped bytes of the file.
+// TestGenerateDrawsNoWeights checks that a model is not initialised if weights are loaded into it:
+// no random number is drawn, and the weights are the mapped bytes of the file.
 func TestGenerateDrawsNoWeights(t *testing.T) {
 	bpe, err := text.TrainBPE([]string{sentences(2000)}, text.TrainOptions{Vocab: 300})
 	if err != nil {
@@ -98,9 +99,9 @@ func TestGenerateDrawsNoWeights(t *testing.T) {
 	}
 }
 
-// TestGPT2FirstToken: with a file of GPT-2's size in the page cache, the first token on the CPU
-// takes less than a second. At most half of that time is for opening the file and reading the
-// vocabulary.
+// TestGPT2FirstToken checks that the first token on the CPU takes less than a second, with a file
+// of GPT-2's size in the page cache. Opening the file and reading the vocabulary may take at most
+// half of that time.
 func TestGPT2FirstToken(t *testing.T) {
 	if os.Getenv("FLAMBEAU_SOAK") != "1" {
 		t.Skip("half a gigabyte of weights is written with FLAMBEAU_SOAK=1; TestGenerateDrawsNoWeights is the short form")

@@ -20,9 +20,9 @@ const (
 	stepPage  = "../../bench/results/steps.md"
 )
 
-// A gatedStep is a training step whose cost must not rise.
+// A gatedStep is a training step whose cost the test limits.
 type gatedStep struct {
-	name   string // name of a model of flambeau plan, or gpt2-long
+	name   string // name of a model of flambeau plan, or "gpt2-long"
 	batch  int
 	seq    int
 	pixels bool
@@ -60,12 +60,12 @@ type stepCost struct {
 	Least         map[string]float64 `json:"least_seconds"`
 }
 
-// cost returns the planned cost of a step with AdamW on an H100.
+// cost returns the planned cost of the step with AdamW on an H100.
 func (g gatedStep) cost(t *testing.T, amp string) stepCost {
 	t.Helper()
 	c := &planCmd{Model: g.name, Batch: g.batch, Seq: g.seq, Optimizer: "adamw", Amp: amp, Device: "h100"}
 	make := planModels[g.name]
-	if g.name == "gpt2-long" { // a GPT-2 with as many positions as tokens
+	if g.name == "gpt2-long" { // a GPT-2 with as many positions as the text has tokens
 		make = planGPT(func() models.GPTConfig {
 			c := models.GPT2()
 			c.Context = g.seq
@@ -89,8 +89,8 @@ func (g gatedStep) cost(t *testing.T, amp string) stepCost {
 }
 
 // exceeds lists the costs that are above the limits. Three counts must not rise at all: launches,
-// modules, and operations of products that the tensor cores could do. The number of bytes may rise
-// by one percent.
+// modules, and operations of products outside the tensor cores. The number of bytes may rise by one
+// percent.
 func (s stepCost) exceeds(limit stepCost) (what []string) {
 	check := func(name string, got, most, slack int) {
 		if got > most+slack {
@@ -109,8 +109,7 @@ func (s stepCost) exceeds(limit stepCost) (what []string) {
 
 // TestStepGates counts the cost of a training step of each of seven models, without running the
 // step. The cost must be at most the limit in testdata/stepgates.json, and bench/results/steps.md
-// must show it. If a step has become cheaper, or is intended to cost more, this command writes both
-// files:
+// must show it. After an intended change of a cost, this command writes both files:
 //
 //	go test ./cmd/flambeau -run TestStepGates -args -write
 //
@@ -165,7 +164,7 @@ func TestStepGates(t *testing.T) {
 	}
 }
 
-// TestStepGatesStop: each limit rejects a cost above the limit, and accepts any other cost.
+// TestStepGatesStop checks that each limit rejects a higher cost and accepts any other cost.
 func TestStepGatesStop(t *testing.T) {
 	limit := stepCost{Launches: 100, Modules: 10, Bytes: 1000, OtherProducts: 5, OtherFLOPs: 1000, TensorIssued: 1000, Peak: 1000}
 	if what := limit.exceeds(limit); what != nil {

@@ -32,7 +32,7 @@ func (f *tableFlags) check() error {
 	return nil
 }
 
-// setFlag returns the name of a flag that is set and applies to tables only, or "".
+// setFlag returns the name of a flag that is set but applies only to tables, or "".
 func (f *tableFlags) setFlag() string {
 	switch {
 	case len(f.Columns) > 0:
@@ -45,19 +45,18 @@ func (f *tableFlags) setFlag() string {
 	return ""
 }
 
-// A regression describes a target that is a number. The model learns (y − Mean)/Std.
+// A regression describes a numeric target. The model learns (y − Mean)/Std.
 type regression struct {
 	Mean float64 `json:"mean"`
 	Std  float64 `json:"std"`
 }
 
-// table returns the configuration with which tables for the card's model are read, without the
-// target.
+// table returns how to read tables for the card's model, without the target.
 func (c *card) table() table.Config {
 	return table.Config{Columns: c.Columns, Categories: c.Words, Missing: missingKinds[c.Missing], Fill: c.Fill}
 }
 
-// tellUnknown prints the words that did not occur in the training data.
+// tellUnknown prints the words that do not occur in the training data.
 func tellUnknown(e *env, path string, list []table.Unknown) {
 	const most = 10
 	for _, u := range list[:min(len(list), most)] {
@@ -128,7 +127,7 @@ func openTable(e *env, f *detect.Found, q request) (*source, error) {
 	return s, nil
 }
 
-// readPart reads the training or the test part of a table, and prints what it leaves out.
+// readPart reads the training or the test part of a table. It prints what the part leaves out.
 func readPart(e *env, f *detect.Found, train bool, c table.Config) (*table.Table, error) {
 	path := f.Train
 	if !train {
@@ -148,8 +147,7 @@ func readPart(e *env, f *detect.Found, train bool, c table.Config) (*table.Table
 	return t, nil
 }
 
-// config chooses how to read a table for training. The result about holds lines of output that
-// explain the choice.
+// config chooses how to read a table for training. The lines in about explain the choice.
 func (q request) config(f *detect.Found) (c table.Config, about []string, err error) {
 	d, err := table.Describe(f.Train, table.Config{Comma: f.Comma})
 	if err != nil {
@@ -175,7 +173,7 @@ func (q request) config(f *detect.Found) (c table.Config, about []string, err er
 			}
 		}
 	}
-	var useful, names []string // columns that can be inputs, and columns that only identify the row
+	var useful, names []string // columns that can be inputs, and columns that only identify a row
 	for _, k := range inputs {
 		switch {
 		case k.Numbers || k.Distinct == 0:
@@ -197,8 +195,8 @@ func (q request) config(f *detect.Found) (c table.Config, about []string, err er
 	for _, name := range slices.Sorted(maps.Keys(c.Categories)) {
 		about = append(about, fmt.Sprintf("column %q holds words: one input for each of %d", name, len(c.Categories[name])))
 	}
-	// A few different whole numbers are classes, as digits are. Quantities have fractions or many
-	// different values.
+	// These are limits for classes: few different whole numbers are classes, as digits are.
+	// Quantities have fractions or many different values.
 	const fewFractions, fewWhole = 10, 50
 	c.Number = target.Numbers && (!target.Whole && target.Distinct > fewFractions || target.Distinct > fewWhole)
 	switch {
@@ -245,7 +243,7 @@ func (s *source) measureRows() error {
 	return nil
 }
 
-// infinite returns the error for a column whose mean is not a finite number.
+// infinite returns the error for a column whose mean is infinite or NaN.
 func infinite(column string) error {
 	return fmt.Errorf("column %q holds an infinite number: correct it, or leave it empty and choose --missing", column)
 }

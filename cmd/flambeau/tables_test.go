@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// cars writes a table whose price and class depend on a word and a number. The argument gaps is the
-// number of rows in which that number is missing.
+// cars writes a table in which price and class depend on a word and a number. The number is missing
+// in as many rows as the argument gaps says.
 func cars(t *testing.T, path string, rows, gaps int) string {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -34,7 +34,6 @@ func cars(t *testing.T, path string, rows, gaps int) string {
 	return write(t, path, b.String())
 }
 
-// predicted parses the output of predict.
 func predicted(t *testing.T, out string) (list []prediction) {
 	t.Helper()
 	for line := range strings.Lines(out) {
@@ -47,8 +46,8 @@ func predicted(t *testing.T, out string) (list []prediction) {
 	return list
 }
 
-// TestTableOfWords: columns of words become inputs. predict and eval encode the words in the same
-// way. If a word is new, a message says so. --columns selects the inputs.
+// TestTableOfWords checks that columns of words become inputs, that predict and eval encode words
+// as train does, and that a message names new words. The flag --columns must select the inputs.
 func TestTableOfWords(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := cars(t, filepath.Join(dir, "cars.csv"), 200, 0), filepath.Join(dir, "w.safetensors")
@@ -61,7 +60,7 @@ func TestTableOfWords(t *testing.T) {
 		t.Errorf("%s%s", out, errOut)
 	}
 	measures(t, "40 of 200 rows, held out: the other 160 were trained on", weights, "--data", set)
-	// This table has additional columns, another order of columns, and a new word.
+	// This table has more columns, in another order, and a new word.
 	more := write(t, filepath.Join(dir, "more.csv"), "weight,owner,color\n1.5,x,\"dark, green\"\n1.5,y,red\n1.5,z,violet\n1.5,z,violet\n")
 	out, errOut = must(t, "predict", weights, more, "--device", "cpu")
 	p := predicted(t, out)
@@ -76,8 +75,8 @@ func TestTableOfWords(t *testing.T) {
 	fails(t, "--columns is for tables", "train", "--columns", "x")
 }
 
-// TestTableWithMissingValues: a flag chooses how to treat missing values. The other commands then
-// treat them in the same way.
+// TestTableWithMissingValues checks that a flag chooses how missing values are treated, and that
+// the other commands treat them in the same way.
 func TestTableWithMissingValues(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := cars(t, filepath.Join(dir, "cars.csv"), 100, 10), filepath.Join(dir, "w.safetensors")
@@ -109,8 +108,8 @@ func TestTableWithMissingValues(t *testing.T) {
 	}
 }
 
-// TestRegression: a target with many different numbers is learned as a number. eval prints RMSE,
-// MAE and R², and predict prints values in the unit of the target.
+// TestRegression checks that a target with many different numbers is learned as a number. eval must
+// print RMSE, MAE and R², and predict must print values in the unit of the target.
 func TestRegression(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := cars(t, filepath.Join(dir, "cars.csv"), 300, 0), filepath.Join(dir, "w.safetensors")
@@ -137,8 +136,8 @@ func TestRegression(t *testing.T) {
 	if len(p) != 2 || p[0].Value == nil || math.Abs(float64(*p[0].Value)-26000) > 1500 || math.Abs(float64(*p[1].Value)-23000) > 1500 || strings.Contains(out, "class") {
 		t.Error(out)
 	}
-	// A few different whole numbers are classes, unless a flag says otherwise. A target of names
-	// cannot be learned as a number.
+	// A few different whole numbers are classes, unless a flag says otherwise. Names cannot be
+	// learned as numbers.
 	digits := tableFile(t, filepath.Join(dir, "digits.csv"), 60, func(i int) string { return fmt.Sprint(i % 3) })
 	if out, _ := must(t, "train", "--data", digits, "--steps", "2", "--device", "cpu", "--json"); lastLine(t, out).TestAccuracy == nil {
 		t.Error(out)

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// openDevices opens the devices of --devices, and returns words about them.
+// openDevices opens the devices of --devices, and describes them in words.
 func openDevices(names []string) (dist.DeviceList, string, error) {
 	if len(names) == 1 && names[0] == "all" {
 		names = []string{"cuda:*"}
@@ -76,8 +76,7 @@ func deviceNames(dev device.Device, all dist.DeviceList) (names []string, peak i
 	return names, peak
 }
 
-// replica returns a network like n that uses the given model. The model must be a copy of n's model
-// on device dev.
+// replica returns a network like n for the given model, a copy of n's model on device dev.
 func (n *network) replica(model any, dev device.Device) *network {
 	c := &network{card: n.card, model: model, module: model.(nn.Module), dev: dev}
 	c.gpt, _ = model.(*models.GPT)

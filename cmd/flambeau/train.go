@@ -66,7 +66,7 @@ type trainCmd struct {
 	Losses      bool   `help:"With --json: include the loss of every step."`
 }
 
-// Validate checks the flags; kong calls it.
+// Validate checks the flags; the parser kong calls it.
 func (c *trainCmd) Validate() error {
 	switch {
 	case c.Epochs != nil && (*c.Epochs < 1 || *c.Epochs > 1e9):
@@ -116,7 +116,7 @@ func (c *trainCmd) Validate() error {
 	return knownSched(c.Sched)
 }
 
-// result is the command's output as JSON.
+// result is the output of train as JSON.
 type result struct {
 	Device     string   `json:"device"`
 	Devices    []string `json:"devices,omitempty"` // names of the devices, if there are several
@@ -132,8 +132,8 @@ type result struct {
 	// loss on the test part; absent if the test part was not measured
 	TestLoss     *number `json:"test_loss,omitempty"`
 	TestAccuracy *number `json:"test_accuracy,omitempty"`
-	// errors of a regression in the unit of the target; losses, in contrast, are about targets
-	// scaled to a standard deviation of 1
+	// errors of a regression, in the unit of the target; losses are of targets that are scaled to a
+	// standard deviation of 1
 	TestRMSE         *number   `json:"test_rmse,omitempty"`
 	TestMAE          *number   `json:"test_mae,omitempty"`
 	TestR2           *number   `json:"test_r2,omitempty"`
@@ -143,7 +143,6 @@ type result struct {
 	Losses           []float64 `json:"losses,omitempty"`
 }
 
-// Run trains a model.
 func (c *trainCmd) Run(e *env) error {
 	outlivePipes()
 	if err := c.checkOut(); err != nil {
@@ -195,8 +194,8 @@ func printJSON(e *env, v any) error {
 	return err
 }
 
-// checkOut returns an error if the weights, the profile or the memory snapshot cannot be written.
-// It runs before the training, so that no training is lost.
+// checkOut returns an error if a file for the weights, the profile or the memory snapshot cannot be
+// written. It runs before the training, so that no training is lost.
 func (c *trainCmd) checkOut() error {
 	if format, err := formatOf(c.Out); c.Out != "" && !isDir(c.Out) && err == nil && format != formatSafetensors {
 		return fmt.Errorf("--out %s: what is written is a safetensors file; name it so, and flambeau convert makes another format of it", c.Out)
@@ -220,9 +219,9 @@ func (c *trainCmd) checkCheckpoint() error {
 	return nil
 }
 
-// checkCard compares the card with the card in the checkpoint from which the training resumes. A
-// card says more about the model than the names and shapes of the weights. checkCard also reports a
-// different seed.
+// checkCard compares the card with the card in the checkpoint from which the training resumes. The
+// names and shapes of weights do not tell all models apart. checkCard also reports a different
+// seed.
 func (c *trainCmd) checkCard(e *env, k *card) error {
 	if !c.Resume {
 		return nil
@@ -263,7 +262,7 @@ func openDevice(name string) (device.Device, string, error) {
 	return d, announce(d, "using "+d.Name()+" ("+d.Info().Name+")"), nil
 }
 
-// announce returns why, the reason for the choice of device d. If d is emulated, it adds a warning.
+// announce returns the reason for the choice of device d, with a warning if d is emulated.
 func announce(d device.Device, why string) string {
 	if d.Info().Emulated {
 		why += ": EMULATED, results are real, times are not"
@@ -271,8 +270,8 @@ func announce(d device.Device, why string) string {
 	return why
 }
 
-// A recipe holds the settings of a training for which the command line has no value. Sizes, dropout
-// and rates were chosen by validation within training sets.
+// A recipe holds the settings of a training that no flag sets. Sizes, dropout and rates were chosen
+// by validation within training sets.
 type recipe struct {
 	epochs, steps, batch, hidden int
 	lr, least, decay, dropout    float64
@@ -367,7 +366,7 @@ func (c *trainCmd) settle(src *source) (*card, recipe, error) {
 	return &k, r, k.check()
 }
 
-// fraction reports whether the name of a class is a number with a fraction.
+// fraction reports whether the name of a class is a number that is not whole.
 func fraction(class string) bool {
 	v, err := strconv.ParseFloat(class, 64)
 	return err == nil && v != math.Trunc(v)
@@ -407,7 +406,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 		}
 	}
 	// Batch normalisation cannot learn from a single sample. So a last batch of one sample is
-	// dropped. The dropped sample differs from epoch to epoch.
+	// dropped, another sample in each epoch.
 	lone := strings.HasPrefix(k.Model, "resnet") && src.train.Len() > rec.batch && src.train.Len()%rec.batch == 1
 	loader, err := data.NewLoader(src.train, data.Config{Batch: rec.batch, Shuffle: true, Seed: c.Seed.n, Workers: c.Workers, DropLast: lone && rec.batch > 1})
 	if err != nil {
@@ -444,7 +443,8 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 		return nil, err
 	}
 	done, err := train.Fit(e.ctx, cfg)
-	if failed := stop(); !errors.Is(err, failed) { // report the error failed, unless Fit has reported it
+	// report an error of the profile, unless Fit has returned it
+	if failed := stop(); !errors.Is(err, failed) {
 		err = errors.Join(err, failed)
 	}
 	var diverged *train.DivergedError
@@ -483,9 +483,9 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 	}
 	r.Devices, r.PeakDeviceBytes = deviceNames(dev, all)
 	if c.Out != "" {
-		if failed := n.save(c.Out); failed != nil { // the measured numbers are still printed
+		if failed := n.save(c.Out); failed != nil { // report the failure after the measured numbers
 			if err == errInterrupted {
-				err = nil // the interruption was already reported
+				err = nil // the interruption has been reported before
 			}
 			return r, errors.Join(fmt.Errorf("--out: %w; %s", failed, c.rescue(n)), err)
 		}
@@ -494,7 +494,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 	return r, err
 }
 
-// remainder returns words about what remains of an interrupted training.
+// remainder describes what an interrupted training leaves behind.
 func (c *trainCmd) remainder() string {
 	switch {
 	case c.Checkpoint != "":
@@ -505,7 +505,7 @@ func (c *trainCmd) remainder() string {
 	return "the model is lost, for want of --out or --checkpoint"
 }
 
-// measure sets how the model is evaluated, and which metrics are computed.
+// measure sets how the model is evaluated and which metrics are computed.
 func (n *network) measure(cfg *train.Config) {
 	own := n.computation()
 	cfg.Forward, cfg.Compute = own.Forward, own.Compute

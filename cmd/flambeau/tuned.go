@@ -15,7 +15,6 @@ type tunedCmd struct {
 	JSON   bool   `help:"Print one JSON object per line." name:"json"`
 }
 
-// Run lists the measured products.
 func (c *tunedCmd) Run(e *env) error {
 	dev, err := device.Open(c.Device)
 	if err != nil {

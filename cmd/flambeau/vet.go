@@ -13,7 +13,7 @@ type vetCmd struct {
 	Args []string `arg:"" optional:"" help:"Flags of go vet, and packages. ./... stands for all packages of the module."`
 }
 
-// Run makes the go command call this program as its vet tool. The exit status is go vet's.
+// Run starts go vet with this program as its vet tool. The exit status is go vet's.
 func (c *vetCmd) Run(e *env, k *kong.Context) error {
 	if len(c.Args) == 1 && (c.Args[0] == "--help" || c.Args[0] == "-h") {
 		return k.PrintUsage(false)

@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// TestVet: `flambeau vet` is go vet with this program as its tool. Flags, reports and exit status
-// are those of go vet. The test uses a package with few dependencies, because go vet runs the tool
-// on each dependency.
+// TestVet checks that `flambeau vet` is go vet with this program as its tool: with the flags, the
+// reports and the exit status of go vet. The test uses a package with few dependencies, because go
+// vet runs the tool on each dependency.
 func TestVet(t *testing.T) {
 	for _, c := range []struct {
 		args, path, want string
 		status           int
 	}{
-		{"vet -nesteddo -json ../../dtype", "", "{}", 0}, // an analyzer's flag
+		{"vet -nesteddo -json ../../dtype", "", "{}", 0}, // a flag of an analyzer
 		{"vet -nosuchcheck ../../dtype", "", "-nosuchcheck", 2},
 		{"vet ./nowhere", "", "nowhere", 1},
 		{"help vet", "", "Flags of go vet, and packages", 0},

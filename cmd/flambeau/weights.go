@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// These are the formats of weights files. The ending of the file name decides the format.
+// These are the formats of weights files. The file name's ending determines the format.
 const (
 	formatSafetensors = "safetensors"
 	formatSharded     = "sharded safetensors"
@@ -23,7 +23,8 @@ const (
 	formatNPY         = "npy"
 )
 
-// endings holds the endings of file names. They are compared with a file name in this order.
+// endings holds the endings of file names. A file name has the format of the first ending that
+// matches.
 var endings = []struct{ ending, format string }{
 	{".safetensors.index.json", formatSharded}, {".safetensors", formatSafetensors}, {".pt", formatTorch}, {".pth", formatTorch}, {".bin", formatTorch},
 	{".ckpt", formatTorch}, {".npz", formatNPZ}, {".npy", formatNPY},
@@ -40,8 +41,8 @@ func formatOf(path string) (string, error) {
 	return "", fmt.Errorf("%s: the name does not tell a format; it ends in one of %s", path, strings.Join(known, " "))
 }
 
-// A named is a value in a weights file, with its name. The names of nested values are joined by
-// dots.
+// A named is a value in a weights file, with its name. The name of a nested value has a dot between
+// its parts.
 type named struct {
 	name  string
 	value any // a *tensor.Tensor, or another value in a PyTorch file
@@ -52,16 +53,16 @@ type weights struct {
 	format   string
 	list     []named
 	metadata map[string]string
-	tree     any // the nested value in a PyTorch file
-	text     int // total length in bytes of the names that flatten has made
+	tree     any // the contents of a PyTorch file, before flatten
+	text     int // total length in bytes of the names that flatten has created
 }
 
-// maxNames limits the length of all names together, see weights.text. In a hostile file, long names
-// could be nested in long names.
+// maxNames limits the total length of all names in bytes. In a hostile file, long names could be
+// nested in long names.
 const maxNames = 64 << 20
 
 // readWeights maps a file. The names are in the order of the file or, if it has no order, sorted.
-// If checked is set, it verifies the file's checksums, for which it must read the whole file.
+// If checked is set, it reads the whole file to verify its checksums.
 func readWeights(path string, checked bool) (*weights, error) {
 	format, err := formatOf(path)
 	if err != nil {
@@ -171,8 +172,7 @@ func nests(v any) bool {
 	return false
 }
 
-// tensors returns the tensors by name. The second result holds the names of the values that are not
-// tensors.
+// tensors returns the tensors by name, and the names of the values that are not tensors.
 func (w *weights) tensors() (all map[string]*tensor.Tensor, others []string, err error) {
 	all = map[string]*tensor.Tensor{}
 	for _, n := range w.list {
@@ -195,7 +195,7 @@ var floatTypes = map[string]dtype.Type{
 	"float16": dtype.F16, "fp16": dtype.F16, "half": dtype.F16, "bfloat16": dtype.BF16, "bf16": dtype.BF16,
 }
 
-// sizeText returns a text for a number of bytes, with units of powers of 1024.
+// sizeText formats a number of bytes, with units of powers of 1024.
 func sizeText(n int64) string {
 	v, unit := float64(n), 0
 	for v >= 1024 && unit < 5 {

@@ -10,11 +10,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// attentionSize holds the dimensions of a case. shared is the number of heads of keys and values,
-// which heads of queries share.
+// attentionSize holds the dimensions of a test case. The field shared is the number of heads of
+// keys and values; several heads of queries share each of them.
 type attentionSize struct{ batch, heads, shared, queries, keys, features, values int }
 
-// attentionCase is a [device.Attention] and its operands; absent operands are nil.
+// attentionCase is a [device.Attention] and its operands. Operands that the test leaves out are
+// nil.
 type attentionCase struct {
 	attentionSize
 	t                      dtype.Type
@@ -23,16 +24,16 @@ type attentionCase struct {
 	mask, lengths, numbers *array
 }
 
-// These layouts occur only for the operands of attention.
+// These forms occur only for the operands of attention.
 const (
-	// queries, keys and values are parts of [batch, length, 3, heads, features]
+	// queries, keys and values are slices of one array [batch, length, 3, heads, features]
 	packed form = "one projection"
-	// the keys and values of one head of one sample are broadcast to all heads and samples
+	// keys and values of one head and one sample are broadcast to all heads and samples
 	shared form = "one for all"
 )
 
-// attentionKinds are the kinds of cases. Most kinds combine several properties, so that a few kinds
-// cover many pairs of properties.
+// attentionKinds are the kinds of test cases. Most kinds combine several properties, so that few
+// kinds cover many pairs of properties.
 var attentionKinds = []struct {
 	name string
 	set  func(r *rig, c *attentionCase)
@@ -64,7 +65,6 @@ var attentionKinds = []struct {
 	}},
 }
 
-// setMask gives the case a mask that is broadcast from shape s.
 func (c *attentionCase) setMask(r *rig, t dtype.Type, s shape.Dims, f form) {
 	c.mask = r.array(t, s, f, func(i int) uint64 {
 		if t != dtype.Bool && r.rnd.IntN(8) == 0 {
@@ -85,13 +85,12 @@ func (c *attentionCase) setLengths(r *rig) {
 	c.w.Lengths = c.lengths.v
 }
 
-// expand broadcasts the array's view to shape s.
 func (a *array) expand(s shape.Dims) {
 	a.v.Layout, _ = a.v.Layout.Expand(s)
 	a.at = offsets(a.v.Layout)
 }
 
-// withLayout returns a view of the array's storage with another layout.
+// withLayout returns a new array with layout l on the same storage.
 func (a *array) withLayout(f form, l shape.Layout) *array {
 	b := *a
 	b.v.Layout, b.form, b.at = l, f, offsets(l)
@@ -149,7 +148,7 @@ func testAttention(r *rig) {
 		for kind := range attentionKinds {
 			try(s, kind)
 		}
-		n++ // so that each kind gets another type and another form at the next size
+		n++ // change n, so that each kind gets another type and another form at the next size
 	}
 	for i, s := range edges {
 		for kind := range 3 {
@@ -179,7 +178,8 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 		if n%3 > 0 {
 			return r.empty(t, s, form)
 		}
-		// the layout [batch, length, heads, features], which a model needs to concatenate the heads
+		// the layout [batch, length, heads, features], from which a model concatenates the heads
+		// without a copy
 		a := r.empty(t, shape.Of(s.At(0), s.At(2), s.At(1), s.At(3)), contiguous)
 		return a.withLayout("heads inside", a.v.Layout.Transpose(1, 2))
 	}
@@ -208,7 +208,7 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 	lse = r.fromValues(c.t.Compute(), s.Head(3), contiguous, want.lse.v)
 	grads := c.gradients(g.floats(), out.floats(), lse.floats())
 	dense := func(a *array) shape.Dims { return a.v.Shape }
-	// which gradients are absent: none, one, or all but one
+	// indices of absent gradients: none, one, or all but one
 	for _, absent := range []int{-1, n % 3, 3 + n%3} {
 		d := [3]*array{result(c.t, dense(c.q)), result(c.t, dense(c.k)), result(c.t, dense(c.v))}
 		o := &device.AttentionGrad{G: g.v, Q: c.q.v, K: c.k.v, V: c.v.v, Out: out.v, LSE: lse.v, Weighing: c.w}

@@ -8,33 +8,32 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// expected holds reference values, in v, and bounds of a device's errors, in tol.
+// expected holds reference values v, and the largest permitted error tol of each.
 type expected struct{ v, tol []float64 }
 
 func (j *expected) bound(i int) float64 { return j.tol[i] }
 
 func (j *expected) put(v, by float64) { j.v, j.tol = append(j.v, v), append(j.tol, by) }
 
-// sumError returns a bound of the error of a float32 sum of n products, relative to the sum of
-// their magnitudes. It assumes eight partial sums, which are scaled and added at the end.
+// sumError bounds the error of a float32 sum of n products, relative to the sum of their
+// magnitudes. It assumes eight partial sums, which are scaled and added at the end.
 func sumError(n int) float64 { return float64(n/8+2) * 0x1p-23 }
 
-// rounding returns bounds of the error of a weight, or of its gradient, that is rounded to the
-// operands' type before a multiplication. The first result is the bound relative to the value, and
-// the second is the absolute bound.
+// rounding bounds the error of a weight, or of its gradient, that is rounded to type t before a
+// multiplication. It returns a relative bound and an absolute bound.
 func rounding(t dtype.Type) (part, least float64) {
 	switch t {
 	case dtype.BF16:
 		return 0x1p-8, 0
 	case dtype.F16:
-		return 0x1p-11, 0x1p-24 // the absolute bound is for subnormal numbers
+		return 0x1p-11, 0x1p-24 // the absolute bound applies to subnormal numbers
 	}
 	return 0, 0
 }
 
 var keepProgram = lower(expr.RandomKeeps(expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64), expr.Param(2, dtype.U32)), dtype.Bool)
 
-// dropFactors returns the factor of each weight: 0 if dropout drops it, else 1/(1-Drop).
+// dropFactors returns the factor of each weight: 0 if dropout drops the weight, else 1/(1-Drop).
 func (c *attentionCase) dropFactors() []float64 {
 	m := make([]float64, c.batch*c.heads*c.queries*c.keys)
 	if c.w.Drop == 0 {
@@ -58,8 +57,8 @@ func (c *attentionCase) dropFactors() []float64 {
 	return m
 }
 
-// scores returns the scores of one query, and bounds of their errors. The score is -Inf for keys
-// that the query does not see.
+// scores returns the scores s of one query, and bounds of their errors. The score of a key that the
+// query does not see is -Inf.
 func (c *attentionCase) scores(row int, q, k, mask, lengths []float64) (s, by []float64) {
 	s, by = make([]float64, c.keys), make([]float64, c.keys)
 	first, seen := c.firstKey(row), c.keys
@@ -108,8 +107,9 @@ func (c *attentionCase) known() (x operandValues) {
 	return x
 }
 
-// expError returns a bound of the relative error of exp(s - top). bound is the bound of the error
-// of s. The result includes the rounding of the difference, and some units in the last place.
+// expError bounds the relative error of exp(s - top), if the error of s is at most bound. The
+// result includes the rounding of the difference, and the error of exp itself in units in the last
+// place.
 func expError(s, bound, top float64) float64 {
 	return 1.01*bound + (math.Abs(s)+math.Abs(top)+16)*0x1p-22
 }
@@ -153,7 +153,6 @@ func (c *attentionCase) reference() (r struct{ out, lse expected }) {
 	return r
 }
 
-// firstKey returns the index of the first key that the query's head uses.
 func (c *attentionCase) firstKey(row int) int {
 	head := row / c.queries
 	return (head/c.heads*c.shared + head%c.heads/(c.heads/c.shared)) * c.keys

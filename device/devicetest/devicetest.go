@@ -91,12 +91,12 @@ func (r *rig) alloc(bytes int) device.Buffer {
 	return b
 }
 
-// form says how a view lies in its storage.
+// form says how the elements of a view are laid out in its storage.
 type form string
 
 const (
 	contiguous form = "contiguous"
-	offset     form = "offset"     // contiguous, behind a few other elements of the storage
+	offset     form = "offset"     // contiguous, after a few other elements of the storage
 	strided    form = "strided"    // every second element of every dimension
 	transposed form = "transposed" // the last two dimensions exchanged
 	reversed   form = "permuted"   // all dimensions in the opposite order
@@ -108,8 +108,8 @@ const (
 var outForms = []form{contiguous, offset, strided, transposed, reversed}
 var inForms = append(outForms[:len(outForms):len(outForms)], rowCast, colCast, allCast)
 
-// place returns the layout of a view of shape s in form f, and the number of elements in the view's
-// storage.
+// place returns the layout of a view with shape s and form f. The second result is the number of
+// elements in the view's storage.
 func place(s shape.Dims, f form) (shape.Layout, int) {
 	n := s.Rank()
 	l := shape.Dense(s)
@@ -140,11 +140,11 @@ func place(s shape.Dims, f form) (shape.Layout, int) {
 			back[n-1-i] = s.At(i)
 		}
 		l = shape.Dense(shape.Of(back...)).Permute(p)
-	case rowCast: // broadcast one row
+	case rowCast:
 		for k := range n - 1 {
 			l.Strides = l.Strides.With(k, 0)
 		}
-	case colCast: // broadcast one column
+	case colCast:
 		if n >= 1 {
 			l.Strides = shape.Of(append(s.Head(n-1).Contiguous().Slice(), 0)...)
 		}
@@ -156,7 +156,7 @@ func place(s shape.Dims, f form) (shape.Layout, int) {
 	return l, max(s.Size(), 1)
 }
 
-// offsets returns the index in the storage of every element, in row-major order.
+// offsets returns the storage index of every element, in row-major order.
 func offsets(l shape.Layout) []int {
 	out := make([]int, 0, l.Size())
 	c := make([]int, l.Shape.Rank())
@@ -210,8 +210,8 @@ type array struct {
 	at   []int
 }
 
-// array uploads a storage to the device and returns a view of it. The function value returns
-// element i of the storage.
+// array uploads a storage to the device and returns a view of it. Element i of the storage is
+// value(i).
 func (r *rig) array(t dtype.Type, s shape.Dims, f form, value func(i int) uint64) *array {
 	r.Helper()
 	l, n := place(s, f)
@@ -248,7 +248,7 @@ func (r *rig) empty(t dtype.Type, s shape.Dims, f form) *array {
 	})
 }
 
-// bits returns the elements in the host's copy, as bits.
+// bits returns the elements of the host's copy, each as its bits.
 func (a *array) bits() []uint64 {
 	out := make([]uint64, len(a.at))
 	for i, o := range a.at {
@@ -257,7 +257,7 @@ func (a *array) bits() []uint64 {
 	return out
 }
 
-// floats returns the elements in the host's copy, as float64.
+// floats returns the elements of the host's copy, converted to float64.
 func (a *array) floats() []float64 {
 	out := make([]float64, len(a.at))
 	for i, b := range a.bits() {
@@ -286,7 +286,7 @@ func (a *array) fetch(what string) []uint64 {
 	return a.bits()
 }
 
-// isNaN reports whether b is a NaN of type t.
+// isNaN reports whether the bits b of type t are a NaN.
 func isNaN(t dtype.Type, b uint64) bool {
 	return t.IsFloat() && math.IsNaN(expr.Decode(t, b))
 }
@@ -325,7 +325,8 @@ func (a *array) close(what string, want []float64, bound func(i int) float64) bo
 	return true
 }
 
-// value returns the bits of a random element of type t, one in eight of them special.
+// value returns the bits of a random element of type t. One element in eight is special, such as a
+// NaN.
 func (r *rig) value(t dtype.Type) uint64 {
 	if r.rnd.IntN(8) != 0 {
 		return r.tame(t)
@@ -352,7 +353,7 @@ func (r *rig) tame(t dtype.Type) uint64 {
 	return expr.Encode(t, r.rnd.Float64()*4-2)
 }
 
-// eval computes the results of a map with [expr.Program] Eval.
+// eval computes the results of a map with [expr.Program.Eval].
 func eval(p *expr.Program, ins []*array, params []uint64, n int) [][]uint64 {
 	out := make([][]uint64, len(p.Out))
 	x := make([]uint64, len(ins))
@@ -381,7 +382,7 @@ func views(a []*array) []device.View {
 	return v
 }
 
-// checkMap runs p on the device and compares every result with Eval's.
+// checkMap runs program p on the device and compares every result with that of [expr.Program.Eval].
 func (r *rig) checkMap(what string, p *expr.Program, outs, ins []*array, params []uint64) bool {
 	r.Helper()
 	n := 0

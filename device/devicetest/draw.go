@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// testDraws draws random numbers of every kind into every layout. The number at an element must
-// depend only on the element's index.
+// testDraws draws random numbers of every kind into every layout. A number must depend only on the
+// element's index, not on the layout.
 func testDraws(r *rig) {
 	index := expr.Index(dtype.I64)
 	x, y := expr.X(0), expr.X(1)
@@ -17,7 +17,7 @@ func testDraws(r *rig) {
 	sparse := lower(expr.RandomUniform(dtype.F64, expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), x), dtype.F64, dtype.I64)
 	for _, s := range r.shapes() {
 		for i, f := range outForms {
-			// Offsets near 2³² make the counter's lower half overflow within a few blocks.
+			// Offsets near 2³² make the lower half of the counter overflow within a few blocks.
 			params := []uint64{r.rnd.Uint64(), 1<<32 - 3 + uint64(i), uint64(expr.DropLimit(0.4))}
 			for _, c := range []struct {
 				name string

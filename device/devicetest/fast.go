@@ -19,8 +19,8 @@ func (r *rig) rowSizes() []shape.Dims {
 	return s
 }
 
-// logSumExp returns m, the maximum of x, and the logarithm of Σ exp(x - m). It returns them
-// separately because their sum would be less precise.
+// logSumExp returns m, the maximum of x, and the logarithm of Σ exp(x - m). Their sum would be less
+// precise than the two numbers.
 func logSumExp(x []float64) (m, log float64) {
 	m = math.Inf(-1)
 	for _, v := range x {
@@ -33,8 +33,8 @@ func logSumExp(x []float64) (m, log float64) {
 	return m, math.Log(s)
 }
 
-// logits returns rows with values so large that exp overflows unless the row's maximum is
-// subtracted.
+// logits returns an array of values so large that exp overflows unless the row's maximum is
+// subtracted first.
 func (r *rig) logits(t dtype.Type, s shape.Dims, f form) *array {
 	return r.array(t, s, f, func(int) uint64 { return expr.Encode(t, r.rnd.NormFloat64()*3+100) })
 }
@@ -69,7 +69,7 @@ func testSoftmax(r *rig) {
 					return e*math.Abs(want[i])*(1+math.Abs(math.Log(math.Abs(want[i])+1e-300))/4) + 8*epsilon(t.Compute())
 				})
 
-				// The gradient is computed from the device's own result.
+				// Compute the gradient from the device's own result, not from the reference.
 				y := out.floats()
 				g := r.small(t, s, inForms[(n+1)%5])
 				dx := r.empty(t, s, outForms[n%len(outForms)])
@@ -105,7 +105,7 @@ func testSoftmax(r *rig) {
 			}
 		}
 	}
-	// The op works in place. This also holds for rows that contain infinities or NaN.
+	// Run the op in place, on rows that contain infinities and NaN.
 	inf, nan := math.Inf(1), math.NaN()
 	vals := []float64{1, 2, -inf, nan, 0, 1, -inf, -inf, -inf, inf, 0, 1}
 	x := r.array(dtype.F32, shape.Of(4, 3), contiguous, func(i int) uint64 { return expr.Encode(dtype.F32, vals[i]) })
@@ -137,8 +137,8 @@ func testCrossEntropy(r *rig) {
 			mean, count := r.empty(ct, shape.Of(1), offset), r.empty(dtype.I64, shape.Of(1), contiguous)
 			what := fmt.Sprintf("cross-entropy of %v of %v, operand %s", t, s, x.form)
 			r.run(what, &device.CrossEntropy{Loss: loss.v, Top: top.v, Rest: rest.v, X: x.v, Target: target.v, Mean: mean.v, Count: count.v, Ignore: ignore})
-			// The sum in the mean has the same bits as a Reduce. The losses have the same bits as
-			// without the mean.
+			// The mean's sum must have the same bits as a Reduce of the losses. The losses must
+			// have the same bits as without the mean.
 			sum, alone := r.empty(ct, shape.Of(1), contiguous), r.empty(ct, shape.Of(rows), contiguous)
 			list := []dtype.Type{ct}
 			r.run(what, &device.Reduce{Reduction: &device.Reduction{Map: expr.MustLower([]*expr.Expr{expr.X(0)}, list, list, -1)}, Out: sum.v, Ins: []device.View{loss.v}})
@@ -231,7 +231,8 @@ func testCrossEntropy(r *rig) {
 	}
 }
 
-// testPickedLosses tests the cross-entropy of logarithms of probabilities, and its gradient.
+// testPickedLosses tests the cross-entropy of logarithms of probabilities, and its gradient: both
+// only pick elements.
 func testPickedLosses(r *rig) {
 	if !r.supports("cross-entropy", "cross-entropy gradient") {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// foldTypes are pairs of the types of X and Y. Most devices support the first four.
+// foldTypes are pairs of element types, of X and of Y. Most devices support the first four pairs.
 var foldTypes = [][2]dtype.Type{{dtype.F32, dtype.F32}, {dtype.F64, dtype.F64}, {dtype.I32, dtype.I32}, {dtype.I64, dtype.I64},
 	{dtype.BF16, dtype.BF16}, {dtype.F32, dtype.F16}, {dtype.F16, dtype.F32}, {dtype.F32, dtype.BF16}, {dtype.U8, dtype.U8}, {dtype.I16, dtype.I8}}
 
@@ -70,7 +70,7 @@ func testFold(r *rig) {
 	r.foldEmpty()
 }
 
-// foldReference computes a fold in the order that [device.Fold] describes.
+// foldReference computes a fold. It adds in the order that [device.Fold] specifies.
 func foldReference(o *device.Fold, y, x, w *array) []uint64 {
 	acc := o.Y.Type.Compute()
 	e, in := expr.X(0).Add(expr.X(1)), []dtype.Type{acc, o.X.Type}
@@ -122,8 +122,8 @@ func foldReference(o *device.Fold, y, x, w *array) []uint64 {
 	return sums
 }
 
-// foldRepeated checks folds in which all elements of a window are one number. For such folds a
-// device may add in another order, so results need only be close.
+// foldRepeated checks folds in which all elements of a window are the same number. Here a device
+// may add in another order, so the results need only be close.
 func (r *rig) foldRepeated() {
 	for i, w := range []window{
 		{n: 3, in: [2]int{6, 8}, kernel: [2]int{2, 2}, stride: [2]int{2, 2}, dilation: [2]int{1, 1}, out: [2]int{3, 4}},
@@ -154,7 +154,7 @@ func (r *rig) foldRepeated() {
 	}
 }
 
-// foldEmpty checks that planes that no window covers are set to 0, and that results may be empty.
+// foldEmpty checks two cases: without windows Y becomes 0, and Y may be empty.
 func (r *rig) foldEmpty() {
 	w := device.Window{Rank: 1, Kernel: [3]int{2}, Stride: [3]int{1}, Dilation: [3]int{1}}
 	y := r.empty(dtype.F32, shape.Of(2, 3, 5), contiguous)

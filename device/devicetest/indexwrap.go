@@ -53,7 +53,7 @@ func testIndexWrap(r *rig) {
 	}
 }
 
-// fromEnd makes about half of the indices count from the end of the axis.
+// fromEnd changes about half of the indices so that they count from the end of the axis.
 func (r *rig) fromEnd(idx *array, c indexCase, n int) {
 	r.Helper()
 	for i, b := range idx.bits() {

@@ -12,12 +12,14 @@ import (
 
 var floats = []dtype.Type{dtype.F32, dtype.F64}
 
-// lower compiles e to a program with one result. If t is Invalid, the result has the computed type.
+// lower compiles expression e to a program with one result of type t. If t is Invalid, the result
+// keeps the type in which e is computed.
 func lower(e *expr.Expr, t dtype.Type, in ...dtype.Type) *expr.Program {
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{t}, in, -1)
 }
 
-// sizes returns lengths that are close to the widths of vectors and blocks.
+// sizes returns lengths close to the widths of vectors and blocks, where kernels change their
+// loops.
 func (r *rig) sizes() []int {
 	if r.large {
 		return []int{1, 7, 33, 130, 1500}
@@ -91,7 +93,8 @@ func testMapPrimitives(r *rig) {
 	}
 }
 
-// testMapCasts runs the identity between all pairs of types, both as a map and inside expressions.
+// testMapCasts converts all pairs of types, both with a map that only converts and with conversions
+// inside expressions.
 func testMapCasts(r *rig) {
 	s := shape.Of(67)
 	for _, from := range dtype.Types() {
@@ -171,7 +174,7 @@ func testMapForms(r *rig) {
 
 		for _, f := range []form{contiguous, strided} {
 			// Run in place: over the first operand, over the second, with two results over both
-			// operands, and over an operand that the program reads again later.
+			// operands, and over an operand that the program reads again after the write.
 			a, b := r.random(dtype.F32, s, f), r.random(dtype.F32, s, f)
 			r.checkMap("map in place over operand 0", lower(x.Sub(y).Mul(x).Sub(y), dtype.F32, dtype.F32, dtype.F32), []*array{a}, []*array{a, b}, nil)
 			r.checkMap("map in place over operand 1", lower(x.Sub(y), dtype.F32, dtype.F32, dtype.F32), []*array{b}, []*array{a, b}, nil)
@@ -190,7 +193,8 @@ func testMapForms(r *rig) {
 		h := r.random(dtype.F16, s, contiguous)
 		r.checkMap("map in place of float16", lower(x.Mul(x), dtype.F16, dtype.F16), []*array{h}, []*array{h}, nil)
 
-		// This program needs many values of both widths at the same time, and function calls.
+		// This program keeps many 32-bit and 64-bit values live at the same time, and calls
+		// functions.
 		var sum *expr.Expr
 		var terms []*expr.Expr
 		for k := range 24 {

@@ -50,9 +50,9 @@ func testMatMul(r *rig) {
 	r.testMatMulInt8()
 }
 
-// testMatMulBias adds biases and keeps float32 sums, if the device supports it. The sizes are
-// powers of two and other numbers. They include one matrix for a whole batch, sums of no terms, and
-// sums so long that a device may divide them.
+// testMatMulBias tests products with biases, and products with results in float32, if the device
+// supports them. The cases include sizes other than powers of two, one matrix for a whole batch,
+// and sums of no terms. Some sums are so long that a device may split them.
 func (r *rig) testMatMulBias() {
 	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 63, 33, 8}, {1, 16, 40, 129}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}, {2, 19, 70, 1}, {1, 0, 3, 4}}
 	if r.large {
@@ -84,9 +84,9 @@ func (r *rig) testMatMulBias() {
 	}
 }
 
-// testMatMulAct applies activations with one and two operands, if the device supports it. The bits
-// must be the same as if the program were applied to the product afterwards. Pre gets the product
-// before the activation.
+// testMatMulAct tests products with activations of one and of two operands, if the device supports
+// them. The bits must be the same as if the activation were applied to the product in a second op.
+// Pre must get the product before the activation.
 func (r *rig) testMatMulAct() {
 	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 16, 40, 72}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}}
 	if r.large {
@@ -99,7 +99,8 @@ func (r *rig) testMatMulAct() {
 		func(dtype.Type) *expr.Expr { return expr.Call("gelu_tanh", x) },
 		func(dtype.Type) *expr.Expr { return x.Mul(expr.Call("sigmoid", x)) },
 	}
-	const alone = 4 // the first four programs have one operand; the later ones also read With
+	// the first four programs have one operand; the later programs also read the operand With
+	const alone = 4
 	acts = append(acts,
 		func(t dtype.Type) *expr.Expr { return expr.X(1).Cvt(t).Gt(expr.C(0)).Select(x, expr.C(0)) },
 		func(t dtype.Type) *expr.Expr { return x.Mul(expr.Call("sigmoid", expr.X(1).Cvt(t))) },
@@ -157,8 +158,8 @@ func (r *rig) testMatMulAct() {
 	}
 }
 
-// testMatMulSums computes sums of rows and columns in the same launch as the product, if the device
-// supports it. The product must be the same as without the sums.
+// testMatMulSums tests products that also sum rows or columns, if the device supports it. The
+// product must be the same as without the sums.
 func (r *rig) testMatMulSums() {
 	sizes := [][3]int{{1, 1, 1}, {7, 5, 63}, {65, 40, 66}, {72, 300, 9}, {130, 33, 24}, {3, 0, 6}, {5, 4, 0}, {0, 4, 3}, {1, 90, 17}, {90, 33, 1}, {40, 900, 24}, {33, 700, 71}}
 	forms := []form{transposed, contiguous, transposed, strided, offset}
@@ -174,7 +175,7 @@ func (r *rig) testMatMulSums() {
 			o := &device.MatMul{Out: plain.v, A: a.v, B: b.v}
 			with := *o
 			with.Out = y.v
-			which := i/3 + 1 // which sums are computed: 1 of rows, 2 of columns, 3 of both
+			which := i/3 + 1 // the sums to compute: 1 of rows, 2 of columns, 3 of both
 			if which&1 != 0 {
 				with.Sums = sums[0].v
 			}

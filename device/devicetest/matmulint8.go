@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// testMatMulInt8 multiplies int8 factors with sums of int32, if the device supports it. The results
-// must be exact, also for extreme values. The last size has sums that wrap.
+// testMatMulInt8 tests products of int8 factors with int32 sums, if the device supports them. The
+// results must be exact, also for extreme values. At the last size the sums overflow and wrap.
 func (r *rig) testMatMulInt8() {
 	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 16, 64, 72}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}, {2, 19, 70, 1}, {3, 33, 66, 34}, {1, 2, 1<<17 + 3, 2}}
 	if r.large {

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// testMatMulTF32 multiplies with the flag TF32. A device then uses either the exact factors, or all
-// factors rounded to ten bits of mantissa. In both cases it sums in float32.
+// testMatMulTF32 tests products with the flag TF32. A device may use the exact factors, or round
+// all factors to ten bits of mantissa. In both cases it must sum in float32.
 func (r *rig) testMatMulTF32() {
 	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 16, 40, 129}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}, {2, 19, 70, 1}}
 	if r.large {
@@ -44,8 +44,9 @@ func tf32(a *array) []float64 {
 	return list
 }
 
-// nearProduct compares y with the float64 product of a and b, a batch of products of sizes z. It
-// describes the first element that is not close. If all are close, it returns "".
+// nearProduct compares y with the float64 product of a and b. The sizes z are batch, m, k and n,
+// for matrices m×k and k×n. It describes the first element that is not close, or returns "" if all
+// are close.
 func (y *array) nearProduct(z [4]int, a, b []float64) string {
 	for at, v := range y.floats() {
 		row, column := at/z[3], at%z[3]

@@ -21,7 +21,6 @@ func testInfo(r *rig) {
 	}
 }
 
-// pattern returns n bytes that differ from call to call.
 func (r *rig) pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -48,7 +47,7 @@ func testCopies(r *rig) {
 		mine := r.pattern(n)
 		r.must(r.dev.Upload(r.s, b, 7, mine), "Upload %d at 7", n)
 		want := append(append(append([]byte(nil), src[:7]...), mine...), src[7+n:]...)
-		clear(mine) // the caller may overwrite the source immediately
+		clear(mine) // the caller may overwrite the source as soon as the call returns
 		got := make([]byte, n+10)
 		r.must(r.dev.Download(r.s, got, b, 0), "Download %d", n)
 		if !bytes.Equal(got, want) {
@@ -89,7 +88,7 @@ func testStreams(r *rig) {
 	p := lower(expr.X(0).Add(expr.C(1)), dtype.F32, dtype.F32)
 	want := x.bits()
 	const steps = 6
-	for i := range steps { // copy back and forth between two streams; only events order the copies
+	for i := range steps { // copy back and forth between two streams, which only events synchronize
 		from, to := a, b
 		if i%2 == 1 {
 			from, to = b, a
@@ -156,8 +155,8 @@ func testMemory(r *rig) {
 	}
 	empty.Free()
 
-	// If a request exceeds the memory of the device, the error wraps ErrOutOfMemory. Afterwards the
-	// device works as before.
+	// An allocation larger than the device's memory must fail with an error that wraps
+	// ErrOutOfMemory. Afterwards the device must work as before.
 	for _, huge := range []int{min(1<<50, math.MaxInt/2), math.MaxInt} {
 		if b, err := r.dev.Alloc(huge, r.s, device.Origin{Op: "devicetest"}); err == nil {
 			r.Errorf("Alloc of %d bytes gave a buffer of %d", huge, b.Size())

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// normSizes returns the sizes [rows, columns] with the periods and inner sizes of the weights.
+// normSizes returns the sizes to test: rows, columns, and the period and inner size of the weights.
 func (r *rig) normSizes() []normSize {
 	s := []normSize{{3, 1, 1, 1}, {4, 10, 1, 1}, {2, 65, 1, 1}, {0, 5, 1, 1}, {4, 12, 2, 3}, {6, 8, 3, 8}, {4, 16, 2, 4}, {2, 64, 1, 1}}
 	if r.large {
@@ -30,7 +30,7 @@ func testNorm(r *rig) {
 		for _, s := range r.normSizes() {
 			for _, rms := range []bool{false, true} {
 				k++
-				// which weights are present: 0 none, 1 weight, 2 weight and bias
+				// the weights that are present: 0 none, 1 weight, 2 weight and bias
 				affine := k % 3
 				at := t
 				if k%2 == 0 {

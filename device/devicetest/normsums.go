@@ -37,8 +37,8 @@ func testNormSums(r *rig) {
 	}
 }
 
-// normSums runs a normalisation of rows of type x with results of type y, and its gradients. k
-// selects which operands and results are absent.
+// normSums runs a normalisation with operands of type x and results of type y, and its gradients.
+// The number k selects which operands and results are absent.
 func (r *rig) normSums(x, y dtype.Type, rows, cols int, f form, n device.RowNorm, k int) {
 	what := fmt.Sprintf("norm %+v of %v [%d, %d] to %v, case %d", n, x, rows, cols, y, k)
 	dims, row, columns, acc := shape.Of(rows, cols), shape.Of(rows), shape.Of(cols), x.Compute()
@@ -59,7 +59,7 @@ func (r *rig) normSums(x, y dtype.Type, rows, cols int, f form, n device.RowNorm
 		forward.Weight, back.Weight, w = a.v, a.v, a.floats()
 	}
 	r.run(what, &forward)
-	if x != y { // the result must be the float32 result, rounded once
+	if x != y { // the 16-bit result must equal the float32 result, rounded once
 		wide := r.empty(x, dims, f)
 		forward.Out = wide.v
 		r.run(what+", in float32", &forward)
@@ -106,7 +106,7 @@ func (r *rig) normSums(x, y dtype.Type, rows, cols int, f form, n device.RowNorm
 	rs := rstd.floats()
 	e, full := epsilon(x), epsilon(acc)
 	sums := [2][]float64{make([]float64, cols), make([]float64, cols)}
-	size := make([]float64, cols) // sum of the magnitudes of the terms, by column
+	size := make([]float64, cols) // for each column, the sum of the magnitudes of the terms
 	want, bound := make([]float64, len(fx)), make([]float64, len(fx))
 	for i := range rows {
 		var h, hz, most float64

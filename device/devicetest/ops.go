@@ -16,8 +16,8 @@ import (
 )
 
 // Ops returns small valid ops, at least one of each type. They cover every kind of each op, with
-// and without the operands that may be absent. The function view creates the views of the operands.
-// Results have several elements. Every op accepts the value 1 in its integer operands.
+// and without optional operands. The function view creates the operands. Each result has more than
+// one element. All integer operands may hold the value 1.
 func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 	f := func(dims ...int) device.View { return view(dtype.F32, dims...) }
 	i := func(dims ...int) device.View { return view(dtype.I64, dims...) }
@@ -121,8 +121,7 @@ func emptyView(t dtype.Type, dims ...int) device.View {
 	return device.View{Type: t, Layout: shape.Dense(shape.Of(dims...))}
 }
 
-// supports reports whether the device supports an op of each of the given names, in at least one
-// mode.
+// supports reports whether the device supports, for each given name, at least one op of [Ops].
 func (r *rig) supports(names ...string) bool {
 	for _, name := range names {
 		known, supported := false, false
@@ -142,13 +141,12 @@ func (r *rig) supports(names ...string) bool {
 	return true
 }
 
-// run runs an op, and fails the test if the device does not support it.
 func (r *rig) run(what string, op device.Op) {
 	r.Helper()
 	r.must(device.Run(r.dev, r.s, op), what)
 }
 
-// ops returns the ops of [Ops], with buffers of the device.
+// ops returns the ops of [Ops], with operands in the device's memory.
 func (r *rig) ops() []device.Op {
 	return Ops(func(t dtype.Type, dims ...int) device.View {
 		return r.array(t, shape.Of(dims...), contiguous, func(int) uint64 {
@@ -165,7 +163,7 @@ func (r *rig) supported() []device.Op {
 	return slices.DeleteFunc(r.ops(), func(op device.Op) bool { return !r.dev.Supports(op) })
 }
 
-// present calls f for each operand of an op that is not absent.
+// present calls f for each operand of op that is not absent.
 func present(op device.Op, f func(i int, o device.Operand)) {
 	for i := 0; op.Operand(i).View != nil; i++ {
 		if o := op.Operand(i); !o.View.Absent() {
@@ -174,7 +172,7 @@ func present(op device.Op, f func(i int, o device.Operand)) {
 	}
 }
 
-// contents downloads the buffers of all operands of an op.
+// contents downloads the buffers of all operands of op.
 func (r *rig) contents(op device.Op) (c [][]byte) {
 	r.Helper()
 	present(op, func(_ int, o device.Operand) {
@@ -185,7 +183,7 @@ func (r *rig) contents(op device.Op) (c [][]byte) {
 	return c
 }
 
-// needed reports whether every device has to support an op.
+// needed reports whether every device must support op.
 func needed(op device.Op) bool {
 	switch o := op.(type) {
 	case *device.Map, *device.Reduce:
@@ -274,8 +272,8 @@ func testOperands(r *rig) {
 	}
 }
 
-// testOwnership checks that Run does not change an op. The caller may change the op after Run
-// without an effect on queued work.
+// testOwnership checks that Run does not change an op. It also checks that changing the op after
+// Run does not affect queued work.
 func testOwnership(r *rig) {
 	for _, op := range r.supported() {
 		before, as := r.contents(op), op.Clone()
@@ -299,7 +297,7 @@ func testOwnership(r *rig) {
 	}
 }
 
-// wipe sets the elements of v's slices to zero, and then v itself.
+// wipe sets all elements of the slices in v to zero, and then v itself.
 func wipe(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Slice:

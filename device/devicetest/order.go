@@ -12,8 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// slowScan combines each element of a column with the elements before it. terms holds the terms of
-// a linear recurrence.
+// slowScan computes a scan of x with a simple loop. terms holds the terms b of a linear recurrence.
 func slowScan(kind device.ScanKind, x, terms []float64, reverse bool) []float64 {
 	y := make([]float64, len(x))
 	s, best := 0.0, 0
@@ -64,7 +63,7 @@ func testScan(r *rig) {
 				continue
 			}
 			for _, s := range sizes {
-				// an emulated device always runs the first shape, and one third of the other shapes
+				// an emulated device is slow: it runs the first shape, and one third of the others
 				if r.dev.Info().Emulated && n%3 != 0 && s.At(1) != 5 {
 					n++
 					continue
@@ -76,10 +75,10 @@ func testScan(r *rig) {
 				x := r.small(t, s, inForms[n%len(inForms)])
 				switch {
 				case positions && t != dtype.I64:
-					// package optest tests values that float64 cannot represent
+					// float64 cannot represent large int64 values; package optest tests them
 					x = r.random(t, s, inForms[n%len(inForms)])
 				case t.IsFloat() && (kind == device.ScanProd || kind == device.ScanLinear):
-					// the factors are near 1, so that products neither vanish nor overflow
+					// use factors near 1, so that products neither vanish nor overflow
 					x = r.array(t, s, inForms[n%len(inForms)], func(int) uint64 { return expr.Encode(t, 0.999+r.rnd.Float64()*0.002) })
 				}
 				ins, fx := []*array{x}, x.floats()
@@ -160,7 +159,7 @@ func testArgsort(r *rig) {
 				switch {
 				case t == dtype.I64:
 					return cmp.Compare(int64(bits[i]), int64(bits[j]))
-				// here NaN is the greatest value; package cmp sorts it first
+				// here NaN is the greatest value, but package cmp sorts NaN first
 				case f[i] != f[i] || f[j] != f[j]:
 					return -cmp.Compare(f[i], f[j])
 				}
@@ -189,7 +188,7 @@ func testSearch(r *rig) {
 	}
 	n := 0
 	for _, t := range dtype.Types() {
-		// numbers of rows, of elements in a row, and of values
+		// numbers of rows, of elements in a row, and of values to search
 		for _, c := range [][3]int{{1, 1, 1}, {2, 9, 5}, {3, 70, 40}, {1, 300, 700}, {0, 5, 5}, {2, 3, 0}} {
 			n++
 			x := r.random(t, shape.Of(c[0], c[1]), inForms[0])
@@ -218,7 +217,7 @@ func testSearch(r *rig) {
 				at[o] = bits[order[i]]
 			}
 			sorted := r.array(t, x.v.Shape, form, func(i int) uint64 { return at[i] })
-			// Every second value is one of the elements.
+			// Every second value equals an element of the row.
 			values := r.array(t, shape.Of(c[0], c[2]), inForms[(n+2)%5], func(i int) uint64 {
 				if i%2 == 0 && len(bits) > 0 {
 					return bits[i*7%len(bits)]

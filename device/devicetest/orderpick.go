@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// testArgsortPick compares picked positions with the definition of each pick, applied to a
-// completely sorted row.
+// testArgsortPick compares each picked position with the definition of the pick, applied to a fully
+// sorted row.
 func testArgsortPick(r *rig) {
 	if !r.supports("argsort") {
 		return
@@ -48,8 +48,8 @@ func testArgsortPick(r *rig) {
 	}
 }
 
-// picked returns the position that is picked from a row. order holds the positions of the sorted
-// row. If whole is true, elements are equal if their bits are equal.
+// picked returns the position that a pick selects from a row. The slice order holds the positions
+// of the sorted row. If whole is true, elements are equal only if their bits are equal.
 func picked(pick device.SortPick, rank int, order []uint64, f []float64, bits []uint64, whole bool) uint64 {
 	nans := 0
 	for _, v := range f {

@@ -14,7 +14,7 @@ import (
 )
 
 // generator creates random well-typed expressions. It reuses subexpressions, so that devices must
-// keep their values for a long time.
+// keep values live for a long time.
 type generator struct {
 	r    *rig
 	in   []dtype.Type
@@ -24,7 +24,7 @@ type generator struct {
 
 func (g *generator) int(n int) int { return g.r.rnd.IntN(n) }
 
-// expr returns an expression of computing type t.
+// expr returns a random expression of computing type t.
 func (g *generator) expr(t dtype.Type, depth int) *expr.Expr {
 	if old := g.pool[t]; len(old) > 0 && g.int(4) == 0 {
 		return old[g.int(len(old))]
@@ -83,7 +83,7 @@ func (g *generator) fresh(t dtype.Type, depth int) *expr.Expr {
 	return all[g.int(len(all))]
 }
 
-// functions lists the names of package expr's functions of one or two arguments.
+// functions returns the names of package expr's functions of one or two arguments.
 var functions = sync.OnceValue(func() (names []string) {
 	for name, f := range expr.Funcs() {
 		if f.Arity <= 2 {
@@ -94,7 +94,7 @@ var functions = sync.OnceValue(func() (names []string) {
 	return names
 })
 
-// call returns a call of a random function, with the operand a or with the operands a and b.
+// call returns a call of a random function, with a as its argument, or with a and b.
 func (g *generator) call(a, b *expr.Expr) *expr.Expr {
 	name := functions()[g.int(len(functions()))]
 	return expr.Call(name, []*expr.Expr{a, b}[:expr.Funcs()[name].Arity]...)

@@ -12,8 +12,8 @@ import (
 
 var kinds = []device.ReduceKind{device.Sum, device.Prod, device.Max, device.Min, device.ArgMax, device.ArgMin}
 
-// groups returns, for each element of the result, the offsets of the operand's elements that are
-// combined into it. The offsets of an element are in row-major order.
+// groups returns, for each element of the result, the storage offsets of the operand's elements
+// that are reduced to it, in row-major order.
 func groups(in, out shape.Dims) [][]int {
 	g := make([][]int, out.Size())
 	each := in.Size() / max(1, out.Size())
@@ -33,13 +33,13 @@ func groups(in, out shape.Dims) [][]int {
 	return g
 }
 
-// reference combines values as [device.Reduce] specifies. It also returns the sum of their
+// reference combines the values v as [device.Reduce] specifies. It also returns the sum of their
 // magnitudes, for error bounds.
 func reference(k device.ReduceKind, t dtype.Type, v []float64) (r, magnitude float64) {
 	switch k {
 	case device.Sum:
-		// Neumaier's compensated sum (1974), because the reference must be more precise than the
-		// results
+		// use Neumaier's compensated sum (1974), because the reference must be more precise than
+		// the results
 		var lost float64
 		for _, x := range v {
 			s := r + x
@@ -105,7 +105,7 @@ func identity(k device.ReduceKind, t dtype.Type) float64 {
 	return hi
 }
 
-// epsilon returns the relative rounding error of type t.
+// epsilon returns the unit roundoff of type t, or 0 if t is not a float type.
 func epsilon(t dtype.Type) float64 {
 	switch t {
 	case dtype.F16:
@@ -164,7 +164,7 @@ func (r *rig) checkReduce(k device.ReduceKind, t dtype.Type, in *array, out *arr
 	out.close(what, want, func(i int) float64 { return bound[i] })
 }
 
-// rangeOf returns v, or an infinity if v overflows type t.
+// rangeOf returns v, or an infinity if v is too large for type t.
 func rangeOf(t dtype.Type, v float64) float64 {
 	if math.IsInf(expr.Decode(t, expr.Encode(t, v)), 0) {
 		return math.Copysign(math.Inf(1), v)
@@ -172,7 +172,7 @@ func rangeOf(t dtype.Type, v float64) float64 {
 	return v
 }
 
-// wrap reduces an integer of magnitude below 2⁵³ to the width of t.
+// wrap converts v, an integer of magnitude below 2⁵³, to type t as an overflow would.
 func wrap(t dtype.Type, v float64) float64 {
 	if t == dtype.Bool {
 		return v
@@ -180,8 +180,8 @@ func wrap(t dtype.Type, v float64) float64 {
 	return expr.Decode(t, uint64(int64(v))&(1<<(8*t.Size()-1)<<1-1))
 }
 
-// axesOf returns shapes in which some dimensions of s are reduced to size 1: none, one, all but
-// one, or all. If there are four dimensions, it also reduces the first and the third together.
+// axesOf returns shapes of results, in which some dimensions of s have size 1: none, one, all but
+// one, or all. If there are four dimensions, one shape reduces the first and the third.
 func axesOf(s shape.Dims) []shape.Dims {
 	var out []shape.Dims
 	seen := map[shape.Dims]bool{}
@@ -245,7 +245,7 @@ func testReduce(r *rig) {
 	}
 	r.checkReduce(device.Sum, dtype.F32, r.small(dtype.F32, shape.Of(0, 3), contiguous), r.empty(dtype.F32, shape.Of(0, 1), contiguous))
 	if r.large {
-		// Compute long sums over all axes, in two layouts.
+		// Compute long sums over several axes, in two layouts.
 		for _, s := range []shape.Dims{shape.Of(80_000), shape.Of(1500, 50), shape.Of(50, 1500), shape.Of(2, 40_000), shape.Of(40_000, 2)} {
 			for _, o := range axesOf(s) {
 				if o == s {
@@ -266,8 +266,8 @@ func testReduce(r *rig) {
 	}
 }
 
-// testReduceForms reduces maps of several operands, with Finish programs, parameters, positions and
-// conversions.
+// testReduceForms tests reductions with several operands, Finish programs, parameters, positions
+// and conversions.
 func testReduceForms(r *rig) {
 	s, o := shape.Of(6, 37), shape.Of(6, 1)
 	x, y := expr.X(0), expr.X(1)
@@ -291,7 +291,7 @@ func testReduceForms(r *rig) {
 	}
 	out.close("reduce with finish and parameters", want, func(i int) float64 { return 20 * epsilon(dtype.F32) * want[i] })
 
-	// Find the first position of the maximum, with a map that uses the index.
+	// Find the first position of the maximum, with a Map program that uses the index.
 	pos := r.empty(dtype.I64, shape.Of(1, 37), contiguous)
 	reduce("reduce of index", &device.Reduction{Kind: device.Max, Map: lower(expr.Index(dtype.I64).Add(x.Cvt(dtype.I64).Mul(expr.C(0))), dtype.I64, dtype.F32)}, pos, a)
 	wantPos := make([]float64, 37)
@@ -300,7 +300,7 @@ func testReduceForms(r *rig) {
 	}
 	pos.close("max of positions", wantPos, func(int) float64 { return 0 })
 
-	// Reduce truth values: any and all of a comparison, and the count of true.
+	// Reduce truth values: any, all, and the number of true elements.
 	for _, c := range []struct {
 		name string
 		k    device.ReduceKind
@@ -330,8 +330,8 @@ func testReduceForms(r *rig) {
 		out.close(c.name, want, func(int) float64 { return 0 })
 	}
 
-	// 16-bit floats are combined in float32. In 16 bits, a sum of 4096 ones and some small numbers
-	// would stop growing at 256 or 2048.
+	// 16-bit floats must be summed in float32. In 16 bits, a sum of 4096 ones and some small
+	// numbers would stop growing at 256 or 2048.
 	for _, t := range []dtype.Type{dtype.F16, dtype.BF16} {
 		ones := r.array(t, shape.Of(1, 4096), contiguous, func(int) uint64 { return expr.Encode(t, 1) })
 		for _, res := range []dtype.Type{t, dtype.F32} {

@@ -26,8 +26,8 @@ func (w *window) sees(p, k [2]int) (at int, inside bool) {
 	return at, true
 }
 
-// forEach calls f for each place of the window and each element of the window at that place that is
-// inside the plane.
+// forEach visits each position of the window. There it calls f for each element of the window that
+// is inside the plane.
 func (w *window) forEach(f func(place, element, offset int)) {
 	for p := range w.out[0] * w.out[1] {
 		for k := range w.kernel[0] * w.kernel[1] {
@@ -49,7 +49,7 @@ func testConvolve(r *rig) {
 		{3, 4, 6, 2, [2]int{7, 9}, [2]int{2, 3}, [2]int{2, 1}, [2]int{1, 2}, [2]int{1, 0}, [2]int{4, 5}},
 		{2, 3, 3, 3, [2]int{6, 20}, [2]int{3, 3}, [2]int{1, 2}, [2]int{1, 1}, [2]int{0, 1}, [2]int{4, 10}},
 		{0, 3, 5, 1, [2]int{5, 6}, [2]int{3, 3}, [2]int{1, 1}, [2]int{1, 1}, [2]int{1, 1}, [2]int{5, 6}},
-		// many small images, and padding of more than half the kernel
+		// many small images, with padding of more than half the kernel
 		{33, 16, 15, 1, [2]int{2, 3}, [2]int{3, 3}, [2]int{1, 2}, [2]int{1, 1}, [2]int{2, 1}, [2]int{4, 2}},
 		{32, 32, 18, 2, [2]int{1, 4}, [2]int{2, 3}, [2]int{1, 1}, [2]int{1, 2}, [2]int{1, 0}, [2]int{2, 1}},
 		{31, 30, 9, 1, [2]int{3, 3}, [2]int{1, 1}, [2]int{2, 1}, [2]int{1, 1}, [2]int{0, 0}, [2]int{2, 3}},
@@ -110,8 +110,8 @@ func testPool(r *rig) {
 	}
 }
 
-// testPool checks the pooling ops for windows w and type t. The distances of maxima have the given
-// type.
+// testPool checks the pooling ops for window w and element type t. The op MaxPoolGrad gets the
+// distances of maxima in type distances.
 func (r *rig) testPool(w window, t dtype.Type, f form, distances dtype.Type) {
 	what := fmt.Sprintf("pool of %v %+v", t, w)
 	plane, places := w.in[0]*w.in[1], w.out[0]*w.out[1]
@@ -120,7 +120,7 @@ func (r *rig) testPool(w window, t dtype.Type, f form, distances dtype.Type) {
 	c := device.Window{Rank: 2, Kernel: three(w.kernel), Stride: three(w.stride), Dilation: three(w.dilation), Before: three(w.before)}
 	fx, fg := x.floats(), g.floats()
 	sums, reached, size, reach := make([]float64, len(fg)), make([]float64, len(fx)), make([]float64, len(fg)), make([]float64, len(fx))
-	last := make([]int, len(fg)) // the last element of each window counts as its maximum
+	last := make([]int, len(fg)) // use the last element of each window as its maximum
 	for n := range w.n {
 		w.forEach(func(place, _, at int) {
 			sums[n*places+place] += fx[n*plane+at]
@@ -184,7 +184,8 @@ func testChannelNorm(r *rig) {
 			r.run(what, &device.ChannelNorm{Out: y.v, Mean: mean.v, Variance: variance.v, Rstd: rstd.v, X: x.v, Weight: weight, Bias: bias, Eps: 1e-3})
 			r.run(what, &device.ChannelNormGrad{Sum: sum.v, Product: product.v, DX: dx.v, G: g.v, X: x.v, Mean: mean.v, Rstd: rstd.v, Weight: weight})
 			fx, fg := x.floats(), g.floats()
-			var wants [7][]float64 // references for y, dx, mean, variance, rstd, sum and product
+			// references, in this order: y, dx, mean, variance, rstd, sum, product
+			var wants [7][]float64
 			for k := range wants {
 				n := s.At(1)
 				if k < 2 {
@@ -222,7 +223,8 @@ func testChannelNorm(r *rig) {
 					most = max(most, math.Abs(v))
 				}
 				scale := 1 + most
-				if k == 1 { // dx is a sum of terms of magnitude 1/√eps, which cancel
+				// dx is a sum of terms of magnitude 1/√eps, which cancel, so its error is larger
+				if k == 1 {
 					scale += 100 * most
 					for _, v := range wants[4] {
 						scale = max(scale, 10*v)

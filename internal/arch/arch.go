@@ -1,11 +1,11 @@
 // Package arch holds the rules of this project that the compiler does not check, and the test that
 // enforces them. Imports must follow the layers in docs/inside/README.md. Some imports, such as
-// foreign libraries, are allowed in a few packages only. Every package and exported identifier must
-// have a comment. There are limits for the size of files, and for the length of lines and sentences
-// of comments and pages. File names must have a certain form.
+// those of other modules, are allowed only in a few packages. Every package and exported identifier
+// must have a comment. There are limits for the size of files, and for the length of lines and
+// sentences of comments and pages. File names must have a certain form.
 //
-// The checks read source text instead of a build. So on any machine they see the files for every
-// system and build tag. Nothing imports this package.
+// The checks read source text, so on any machine they see the files for every system and build tag.
+// Nothing imports this package.
 package arch
 
 import (
@@ -27,14 +27,14 @@ const Module = "github.com/flambeau-go/flambeau"
 
 // A Violation is one place where a file breaks a rule.
 type Violation struct {
-	Where string // place of the violation: file, or file:line
+	Where string // file, or file:line
 	What  string // the rule, and how the file breaks the rule
 }
 
 func (v Violation) String() string { return v.Where + ": " + v.What }
 
 // Check reads the named files (slash-separated, relative to the module root) from fsys and returns
-// every violation, sorted by place. It returns an error only when a file cannot be read. A Go file
+// every violation, sorted by Where. It returns an error only when a file cannot be read. A Go file
 // that does not parse is a violation.
 func Check(fsys fs.FS, files []string) ([]Violation, error) {
 	c := checker{fset: token.NewFileSet(), packages: map[string]*pkg{}}
@@ -55,23 +55,24 @@ func Check(fsys fs.FS, files []string) ([]Violation, error) {
 	return c.found, nil
 }
 
-// pkg holds what the checker knows about one folder of Go files.
+// pkg is what the checker knows about the Go files of a folder.
 type pkg struct {
-	name       string
-	firstFile  string // name of the package's first file, for the place of a violation
+	name string
+	// name of the package's first file, where violations of the whole package are reported
+	firstFile  string
 	documented bool
 
-	// error types with which the package's functions panic, such as "optim.Error"
+	// error types with which functions of the package panic, such as "optim.Error"
 	panics map[string]token.Pos
-	// types of the package that tensor.Try returns as errors, such as "Error"
+	// names of the package's types that tensor.Try returns as errors, such as "Error"
 	raised map[string]bool
-	makes  map[string]string    // error type that each function returns by pointer
-	calls  map[string]token.Pos // functions f that are called as panic(f(…)), by name
+	makes  map[string]string    // for each function, the error type to which it returns a pointer
+	calls  map[string]token.Pos // functions f that are called in the form panic(f(…)), by name
 }
 
 type checker struct {
 	fset     *token.FileSet
-	packages map[string]*pkg // packages by folder; test files are left out
+	packages map[string]*pkg // packages by folder, without test files
 	found    []Violation
 }
 
@@ -84,7 +85,7 @@ func (c *checker) at(p token.Pos) string {
 	return pos.Filename + ":" + strconv.Itoa(pos.Line)
 }
 
-// file checks one file, and records what the later check of its package needs.
+// file checks one file, and records what the checks of its package need later.
 func (c *checker) file(name string, text []byte) {
 	if _, listed := bigFiles[name]; len(text) > maxFileSize && !listed {
 		c.fail(name, "%d bytes; a tracked file has at most %d", len(text), maxFileSize)
@@ -132,7 +133,7 @@ func (c *checker) file(name string, text []byte) {
 	}
 }
 
-// pkg checks one package, after file has read all its files.
+// pkg checks one package, after the method file has read all its files.
 func (c *checker) pkg(dir string, p *pkg) {
 	if floorOf(dir) == nil {
 		c.fail(p.firstFile, "package %s is not in the table of internal/arch/floors.go: declare what it stands on", dir)
@@ -179,7 +180,7 @@ func (c *checker) imports(f *ast.File, dir string, test bool, text []byte) {
 	}
 }
 
-// docs checks that everything a file exports has a comment.
+// docs checks that every exported declaration of a file has a comment.
 func (c *checker) docs(f *ast.File) {
 	for _, decl := range f.Decls {
 		switch d := decl.(type) {
@@ -195,8 +196,8 @@ func (c *checker) docs(f *ast.File) {
 	}
 }
 
-// spec checks one line of a type, const or var declaration. The comment of a parenthesised group
-// counts for every line in the group, as in the rendered documentation.
+// spec checks one entry of a type, const or var declaration. The comment of a group counts for
+// every entry, as in rendered documentation.
 func (c *checker) spec(d *ast.GenDecl, spec ast.Spec) {
 	var names []*ast.Ident
 	var own, line *ast.CommentGroup
@@ -213,8 +214,8 @@ func (c *checker) spec(d *ast.GenDecl, spec ast.Spec) {
 	}
 }
 
-// fixedByStd holds the names of methods that interfaces of the standard library define. They need
-// no comment.
+// fixedByStd holds the names of methods that interfaces of the standard library fix. They need no
+// comment.
 var fixedByStd = map[string]bool{"String": true, "Error": true, "Unwrap": true, "Len": true, "Less": true, "Swap": true}
 
 func exportedReceiver(d *ast.FuncDecl) bool {
@@ -235,8 +236,8 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 	}
 }
 
-// buildsWith reports whether a file can still be part of a build in which tag is set. Other tags
-// may have any value. So "linux && !nogpu" does not build with nogpu, while "linux" does.
+// buildsWith reports whether a file may be part of a build with the given tag set and arbitrary
+// other tags. For the tag nogpu, "linux" may be, but "linux && !nogpu" is not.
 func buildsWith(text []byte, tag string) bool {
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
@@ -252,8 +253,8 @@ func buildsWith(text []byte, tag string) bool {
 	return true
 }
 
-// satisfiable reports whether e, with tag set, is true for some values of its other tags. It tries
-// all combinations of values.
+// satisfiable reports whether e can be true with the given tag set. It tries all combinations of
+// the other tags.
 func satisfiable(e constraint.Expr, tag string) bool {
 	names := slices.DeleteFunc(tags(e), func(n string) bool { return n == tag })
 	for bits := range 1 << len(names) {
@@ -267,7 +268,7 @@ func satisfiable(e constraint.Expr, tag string) bool {
 	return false
 }
 
-// tags returns the tags that e mentions, each once.
+// tags returns the tags in e, each once.
 func tags(e constraint.Expr) []string {
 	var names []string
 	switch e := e.(type) {
@@ -288,7 +289,7 @@ func underTestdata(name string) bool {
 	return slices.Contains(strings.Split(path.Dir(name), "/"), "testdata")
 }
 
-// ignored reports whether the go command ignores the file, because of its name.
+// ignored reports whether the go command ignores a file with this name.
 func ignored(name string) bool {
 	for _, part := range strings.Split(name, "/") {
 		if strings.HasPrefix(part, "_") || strings.HasPrefix(part, ".") {

@@ -33,8 +33,8 @@ func projectFiles(t *testing.T) []string {
 	t.Helper()
 	var files []string
 	if _, err := os.Stat(filepath.Join(root, ".git")); err == nil {
-		// The go command caches a test's result until a file changes that the test opened. It does
-		// not see the files that git reads, so the test reads git's index.
+		// The go command caches the result of a test until a file changes that the test has opened.
+		// Git opens its files in another process. So the test itself opens git's index.
 		_, _ = os.Stat(filepath.Join(root, ".git", "index"))
 		out, err := exec.Command("git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z").Output()
 		if err != nil {
@@ -62,8 +62,8 @@ func projectFiles(t *testing.T) []string {
 	return files
 }
 
-// TestRules checks a made-up tree that breaks each rule once, and expects exactly these violations.
-// So the test fails if a check no longer finds anything.
+// TestRules checks an invented tree that breaks each rule once, and expects exactly these
+// violations. So it fails if a check no longer finds anything.
 func TestRules(t *testing.T) {
 	const mod = `"` + Module + `/`
 	doc := func(pkg, rest string) string { return "// Package " + pkg + " is.\npackage " + pkg + "\n\n" + rest }
@@ -234,8 +234,8 @@ func f() {
 	}
 }
 
-// TestTable checks the table of layers: no row occurs twice, every listed package exists in the
-// table, and there is no cycle.
+// TestTable checks the table of layers: no row may occur twice, every package in a list must have a
+// row, and there must be no cycle.
 func TestTable(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range floors {

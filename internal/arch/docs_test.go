@@ -48,7 +48,7 @@ var publicPackages = map[string]string{
 	"vision":      "data/vision",
 }
 
-// receivers maps variables in the documentation to their types, as package.Type.
+// receivers gives the type of each variable that the documentation uses, in the form package.Type.
 var receivers = map[string]string{
 	"x": "tensor.Tensor", "y": "tensor.Tensor", "w": "tensor.Tensor", "a": "tensor.Tensor", "loss": "tensor.Tensor",
 	"group": "dist.Group", "reducer": "dist.Reducer", "work": "dist.Work",
@@ -61,13 +61,14 @@ type exports struct {
 	names   map[string]bool            // all names, in the form package.Name
 	funcs   map[string]bool            // functions only, in the form package.Name
 	members map[string]map[string]bool // methods and fields by package.Type
-	all     map[string]bool            // names of functions, methods and fields alone
+	// names of functions, methods and fields, without package and type
+	all map[string]bool
 
 	consts     map[string]bool
 	interfaces map[string]bool
 	methods    map[string]map[string]bool // methods by package.Type
-	// for each package.Type, the functions, methods and fields that yield this type, also as a
-	// pointer or in a slice
+	// for each package.Type, the functions, methods and fields whose values have this type, also as
+	// a pointer or in a slice
 	makers map[string][]string
 }
 
@@ -89,8 +90,7 @@ func (e *exports) method(owner, name string) {
 	e.methods[owner][name] = true
 }
 
-// recordMaker records that a function or field yields values of type t. The argument name is the
-// name of the function or field.
+// recordMaker records that the function or field of the given name has values of type t.
 func (e *exports) recordMaker(pkg string, t ast.Expr, name string) {
 	switch x := t.(type) {
 	case *ast.StarExpr:
@@ -106,7 +106,7 @@ func (e *exports) recordMaker(pkg string, t ast.Expr, name string) {
 	}
 }
 
-// results records the types that a function returns. The argument name is the function's name.
+// results records the result types of the function of the given name.
 func (e *exports) results(pkg string, f *ast.FuncType, name string) {
 	if f.Results != nil {
 		for _, r := range f.Results.List {
@@ -217,8 +217,8 @@ var (
 	word     = regexp.MustCompile(`\b[A-Za-z_]\w*`)
 )
 
-// goSnippets returns the pieces of Go in a page. They are the last column of tables (the earlier
-// columns are PyTorch's), code blocks, and text in backquotes elsewhere.
+// goSnippets returns the Go code in a page: the last column of tables (earlier columns have
+// PyTorch's names), code blocks, and text in backquotes elsewhere.
 func goSnippets(page string) []string {
 	var code []string
 	fenced, goCode := false, false
@@ -263,8 +263,8 @@ func (e *exports) unknown(page string) []string {
 				wrong = append(wrong, fmt.Sprintf("%s.%s in %s", on, name, strings.TrimSpace(code)))
 			}
 		}
-		// Names without a package are functions, methods or fields. Names in capitals with
-		// underscores are environment variables.
+		// A name without a package is a function, method or field. Capitals with underscores are an
+		// environment variable.
 		for _, at := range word.FindAllStringIndex(text, -1) {
 			w := text[at[0]:at[1]]
 			if ast.IsExported(w) && !strings.Contains(w, "_") && (at[0] == 0 || text[at[0]-1] != '.') && !e.all[w] {
@@ -277,8 +277,8 @@ func (e *exports) unknown(page string) []string {
 
 var fence = regexp.MustCompile("(?ms)^```.*?^```$")
 
-// comparison reads the handwritten parts of the pages on PyTorch. It leaves out the column of
-// signatures and the tables that begin with a line "rest" or "absent".
+// comparison returns the handwritten parts of the pages on PyTorch. It leaves out the column of
+// signatures, and tables under a line "rest" or "absent".
 func comparison(t *testing.T) string {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(root, comparisons, "*.md"))
@@ -303,7 +303,7 @@ var generatedTable = regexp.MustCompile(`(?s)<!-- (rest \w+|absent) -->\n.*?<!--
 // byHand returns a page on PyTorch without its generated parts.
 func byHand(page string) string {
 	var b strings.Builder
-	signed := false // the line is within a table whose last column holds signatures
+	signed := false // whether the line is in a table whose last column has signatures
 	for line := range strings.Lines(generatedTable.ReplaceAllString(page, "")) {
 		signed = strings.HasPrefix(line, "|") && (signed || strings.HasSuffix(line, " Signatures |\n"))
 		if signed {
@@ -340,7 +340,7 @@ func TestFromPyTorchNamesExist(t *testing.T) {
 	}
 }
 
-// TestFromPyTorchCheck checks that the check finds the wrong names in a page, and no other names.
+// TestFromPyTorchCheck checks that the check finds the wrong names in a page, and no others.
 func TestFromPyTorchCheck(t *testing.T) {
 	e := publicNames(t)
 	for _, c := range []struct {
@@ -366,14 +366,14 @@ func TestFromPyTorchCheck(t *testing.T) {
 	}
 }
 
-// goOnly are operations without a counterpart in PyTorch that a reader of the pages may look for.
+// goOnly holds operations without a counterpart in PyTorch that a reader of the pages may look for.
 var goOnly = []string{
 	"tensor.Composed", "tensor.Declared", "tensor.RecordSites", "tensor.Youngest", "tensor.Reductions", "tensor.PrepareUpdate",
 	"tensor.Tensor.String",
 }
 
 // TestFromPyTorchIsComplete checks that the pages list every operation, layer, loss and optimizer,
-// because they say that an unlisted operation does not exist.
+// because the pages claim that other operations do not exist.
 func TestFromPyTorchIsComplete(t *testing.T) {
 	e := publicNames(t)
 	listed := map[string]bool{}

@@ -15,9 +15,9 @@ import (
 	"testing"
 )
 
-// Each name in three groups must be used by at least one Example that runs. The groups are all
-// names of the packages in shownPackages, all methods of the types in shownTypes, and all names in
-// the parts of the page on PyTorch that sections lists.
+// At least one Example that runs must use each name in three groups. These are all names of the
+// packages in shownPackages, all methods of the types in shownTypes, and all names in those
+// sections of the page on PyTorch that the variable sections lists.
 var (
 	shownPackages = []string{"amp", "autograd", "cuda", "doctor", "memsnap", "profile"}
 	shownTypes    = []string{"tensor.Graph", "train.Adapt", "train.Machine", "train.MemoryError", "train.Report"}
@@ -30,10 +30,10 @@ var (
 // notRunnable are names that no Example can use, with the reasons.
 var notRunnable = map[string]string{}
 
-// uses holds the names used by Examples with an output.
+// uses holds the names that Examples with an output use.
 type uses struct {
 	names map[string]bool // the names in the form package.Name
-	sets  []usage         // names used by each Example, one entry per Example
+	sets  []usage         // names used by each Example, one entry for each
 	bare  map[string]bool // names of methods, fields and keys without their package
 }
 
@@ -50,7 +50,7 @@ func (u *uses) named(name string) bool {
 // usage holds the names that one Example uses.
 type usage struct{ names, bare map[string]bool }
 
-// folder adds the Examples in the tests of a folder.
+// folder adds the Examples in the test files of a folder.
 func (u *uses) folder(t *testing.T, dir string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
@@ -86,8 +86,8 @@ type declared struct {
 	imports map[string]string
 }
 
-// add adds the names that the Examples of a test package use. It includes the names in those
-// functions and types of the package that an Example uses.
+// add adds the names that the Examples of a test package use. If an Example uses functions or types
+// of its test package, the names in these count too.
 func (u *uses) add(files []*ast.File) {
 	top := map[string][]declared{} // declarations by name; for a type also its methods
 	for _, f := range files {
@@ -128,7 +128,7 @@ func (u *uses) add(files []*ast.File) {
 	}
 	for _, e := range doc.Examples(files...) {
 		if e.Output == "" && !e.EmptyOutput {
-			continue // an Example without an output is compiled, but not run
+			continue // an Example without an output is not run
 		}
 		one := usage{map[string]bool{}, map[string]bool{}}
 		reached := map[string]bool{}
@@ -155,7 +155,7 @@ func (u *uses) add(files []*ast.File) {
 						}
 					case *ast.FuncDecl:
 						if n.Recv != nil {
-							// a method of an interface that the Example implements
+							// the Example implements a method of an interface
 							one.bare[n.Name.Name] = true
 						}
 					case *ast.Ident:
@@ -208,8 +208,8 @@ func exampleUses(t *testing.T) *uses {
 }
 
 // required returns the names of a package that Examples must show: functions, variables, types, and
-// their methods. It leaves out the methods of a device that package device requires of every
-// driver, because package devicetest shows them.
+// their methods. It leaves out methods that package device requires of every driver, because
+// package devicetest shows how to use them.
 func (e *exports) required(pkg string) (names, methods []string) {
 	for name := range e.names {
 		if strings.HasPrefix(name, pkg+".") && !e.consts[name] {
@@ -242,8 +242,8 @@ func (e *exports) required(pkg string) (names, methods []string) {
 // encode values.
 var plumbing = map[string]bool{"Error": true, "Unwrap": true, "Is": true, "Raised": true, "String": true, "MarshalText": true, "MarshalJSON": true}
 
-// makes reports whether an Example has a value of the type owner. It has one if it names the type,
-// or a function, method or field of that type.
+// makes reports whether an Example has a value of the type owner: it names the type, or a function,
+// method or field with values of the type.
 func (e *exports) makes(o *usage, owner string) bool {
 	if o.names[owner] {
 		return true
@@ -391,8 +391,8 @@ func TestPackagesHaveExamples(t *testing.T) {
 	}
 }
 
-// TestExamplesCheck checks that the check counts only Examples that run. It must count a method
-// only for the method's own type. It must also count names that an Example reaches indirectly.
+// TestExamplesCheck checks that the check counts only Examples that run. A method must count only
+// for its own type. Names that an Example uses indirectly must count too.
 func TestExamplesCheck(t *testing.T) {
 	e := newExports()
 	parse := func(text string) *ast.File {

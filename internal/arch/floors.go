@@ -2,19 +2,19 @@ package arch
 
 import "strings"
 
-// A floor is a row of the table of layers. It has one package, or all packages below a folder if
-// the path ends in "/...", and the packages that it may import.
+// A floor is a row of the table of layers: a package, or all packages below a folder if the path
+// ends in "/...", with the packages that it may import.
 type floor struct {
 	path string
-	// on has the packages that the row's package may import. The row's package may also import
-	// whatever these packages may import, but no further package of the module.
+	// on holds the packages that the row's package may import. It may also import whatever these
+	// packages may import, but no other package of the module.
 	on []string
 }
 
-// floors is the table that docs/inside/README.md draws. If a package is missing here, the test
-// fails. So whoever adds a package must first decide on its layer.
+// floors is the table that docs/inside/README.md draws. The test fails if a package is missing, so
+// whoever adds a package must first decide on its layer.
 var floors = []floor{
-	{".", nil}, // the module's first page: a comment without code
+	{".", nil}, // the root package: a comment without code
 	{"dtype", nil},
 	{"shape", []string{"dtype"}},
 	{"expr", []string{"dtype"}},
@@ -67,7 +67,7 @@ var floors = []floor{
 	{"cmd/...", []string{"train", "data/digits", "cuda", "cuda/doctor", "tensor/optest", "internal/glyphs", "vet"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
-	{"vet", nil}, // vet finds the packages that it checks by their paths, and does not import them
+	{"vet", nil}, // vet finds the packages that it checks by their paths, without importing them
 	{"internal/atomicfile", []string{"internal/filelock"}},
 	{"internal/callsite", nil},
 	{"internal/didyoumean", nil},
@@ -85,12 +85,12 @@ var floors = []floor{
 // restricted holds the imports that only some packages may have. The row of cuda does not apply to
 // tests, which may import cuda.
 var restricted = []struct {
-	// import path; the path of a package of this module is relative to the module. "/..." at its
-	// end includes all packages below
+	// import path, relative to the module for its own packages; "/..." at the end includes all
+	// packages below
 	path    string
 	only    []string // packages that may import path
 	tests   bool     // whether tests of any package may import path too
-	tag     string   // build tag that must exclude the importing file from the build, or ""
+	tag     string   // build tag that must exclude the importing file; "" if none
 	because string
 }{
 	{
@@ -155,7 +155,6 @@ func matchesAny(patterns []string, path string) bool {
 	return false
 }
 
-// floorOf returns the row that declares path, or nil.
 func floorOf(path string) *floor {
 	for i := range floors {
 		if matches(floors[i].path, path) {
@@ -165,8 +164,8 @@ func floorOf(path string) *floor {
 	return nil
 }
 
-// mayReach reports whether path may import target, directly or through the packages that it may
-// import.
+// mayReach reports whether package path may import target, according to its row or the rows of
+// packages that it may import.
 func mayReach(path, target string) bool {
 	seen := map[string]bool{}
 	var walk func(string) bool

@@ -6,14 +6,14 @@ import (
 	"strconv"
 )
 
-// goroutines holds the files that may ask for the identity of the calling goroutine, with the
-// reasons. In all other files, state is passed in scopes and arguments.
+// goroutines holds the files that may use the identity of the calling goroutine, with the reasons.
+// All other files pass state in scopes and arguments.
 var goroutines = map[string]string{
 	"tensor/goroutine.go":  "work on older tensors alone passes by the scope that was meant",
 	"profile/collector.go": "docs/inside/tracing.md: nothing is passed down through the driver's interface",
 }
 
-// asksGoroutine checks that only listed files ask for the identity of the calling goroutine.
+// asksGoroutine checks that only files in goroutines use the identity of the calling goroutine.
 func (c *checker) asksGoroutine(name string, f *ast.File) {
 	if goroutines[name] != "" {
 		return

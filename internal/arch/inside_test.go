@@ -14,12 +14,12 @@ import (
 	"testing"
 )
 
-// declarations holds all names that the project's packages declare, also unexported names and names
-// in tests. The pages in docs/inside use these names.
+// declarations holds all names that the project's packages declare, including unexported names and
+// names in tests. The pages in docs/inside mention such names.
 type declarations struct {
 	byPackage map[string]map[string]bool // declared names by package name
-	// all names, and the words in string literals outside of tests, such as names of driver
-	// functions
+	// all declared names, and the words in string literals outside of tests, such as names of
+	// driver functions
 	all   map[string]bool
 	files map[string]bool // paths of files and folders, and file names without their folder
 }
@@ -98,7 +98,7 @@ var (
 	otherCode = map[string]bool{"runtime": true, "os": true, "errors": true, "atomic": true, "weak": true, "purego": true}
 )
 
-// missing returns the names in a piece of code that do not exist.
+// missing returns the names in a piece of code that are not declared.
 func (d *declarations) missing(code string) []string {
 	var wrong []string
 	for _, w := range codeToken.FindAllString(code, -1) {

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// systems holds the operating systems and architectures that may end a file name of this module,
-// because Go then builds the file only for them.
+// systems holds operating systems and architectures that may be the last part of a file name. Go
+// then builds the file only for them.
 var systems = []string{"linux", "windows", "darwin", "amd64", "arm64"}
 
-// variants holds words that may end a file's name if a build constraint selects the file.
+// variants holds words that may be the last part of a file name if the file has a build constraint.
 var variants = []string{"other", "none", "unix", "asm", "nogpu", "unsupported"}
 
-// misnamed reports whether a source file's name has an underscore without a reason. A reason is
-// Go's own rule for file names, or a build constraint. A name of two words must be written without
-// an underscore.
+// misnamed reports whether the name of a source file has an underscore for no reason. The reasons
+// are Go's rules for file names, and a build constraint. Otherwise the words of a name are joined
+// without underscores.
 func misnamed(name string, text []byte) bool {
 	stem, test := strings.CutSuffix(strings.TrimSuffix(path.Base(name), path.Ext(name)), "_test")
 	if test {

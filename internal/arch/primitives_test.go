@@ -9,8 +9,8 @@ import (
 )
 
 // TestNoComputeInterface checks that no interface of package device computes anything. Apart from
-// memory and streams, a device's abilities are primitives, and each primitive is a type. A method
-// that takes views would bypass primitives.
+// memory and streams, whatever a device can do is a primitive, and each primitive is a type. A
+// method with views as parameters would bypass the primitives.
 func TestNoComputeInterface(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "device", "*.go"))
 	if err != nil {

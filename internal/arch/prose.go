@@ -18,7 +18,7 @@ const (
 	maxWords   = 40  // largest number of words of a sentence
 )
 
-// An Overlong is a line or a sentence that is longer than the rules of prose allow.
+// An Overlong is a line or a sentence that is too long.
 type Overlong struct {
 	Violation
 	Text string // the line without surrounding white space, or the sentence with single spaces
@@ -44,7 +44,7 @@ func Prose(fsys fs.FS, files []string) ([]Overlong, error) {
 			read = markdown
 		case ".py", ".sh":
 			read = hashComments
-		case "", path.Base(name): // a file without an extension, or whose only dot is at the front
+		case "", path.Base(name): // a file without an extension, or with only a dot at the front
 		default:
 			continue
 		}
@@ -92,7 +92,7 @@ type proseLine struct {
 	no   int
 	raw  string // the whole line, to count columns
 	text string // the line without the comment marker
-	free bool   // the line is not checked, because it belongs to a table or a fenced block
+	free bool   // whether the line is exempt from the limits, as part of a table or a fenced block
 }
 
 // onlyLink matches a line that consists of one link, perhaps after a list marker.
@@ -108,16 +108,17 @@ var (
 	output    = regexp.MustCompile(`(?i)^\s*(?:unordered )?output:`)
 )
 
-// goComments returns the comment groups of Go source or assembly. A comment after code is a group
-// of its own. Directives are left out. The output of an Example is left out too, because its lines
-// cannot be broken.
+// goComments returns the comment groups of Go source or assembly. A comment after code forms its
+// own group. Directives are left out, and so is the output of an Example, whose lines cannot be
+// broken.
 func goComments(name string, text []byte) [][]proseLine {
 	var groups [][]proseLine
 	var s scanner.Scanner
 	file := token.NewFileSet().AddFile(name, -1, len(text))
 	s.Init(file, text, nil, scanner.ScanComments)
-	last := -1       // last line of the group that the next comment may continue; -1 if none
-	printed := false // the remaining lines of the group are the output of an Example
+	// last line of the group that the next comment may continue; -1 if there is none
+	last := -1
+	printed := false // whether the rest of the group is the output of an Example
 	for {
 		pos, tok, lit := s.Scan()
 		if tok == token.EOF {

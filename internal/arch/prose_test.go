@@ -24,7 +24,7 @@ func TestProse(t *testing.T) {
 	}
 }
 
-// beginning returns the beginning of a text, long enough to recognise the text.
+// beginning returns the beginning of a text, so that a message shows which text it is.
 func beginning(text string) string {
 	const most = 60
 	if r := []rune(text); len(r) > most {
@@ -35,8 +35,8 @@ func beginning(text string) string {
 
 // proseTree is a tree of files with the mistakes that TestProsePlanted must find.
 func proseTree() fstest.MapFS {
-	wide := strings.Repeat("wide ", 20) + "." // the line has 101 columns
-	// the line is short enough, but the sentence has one word too many
+	wide := strings.Repeat("wide ", 20) + "." // a line of 101 columns
+	// a short line whose sentence has one word too many
 	long := strings.Repeat("w ", maxWords) + "w."
 	tree := fstest.MapFS{}
 	for name, text := range map[string]string{

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// recovered holds the packages that panic with an error and recover it themselves. Their callers
-// never see the panic.
+// recovered holds the packages that panic with an error and recover it themselves, so that no
+// caller sees the panic. The value is the reason.
 var recovered = map[string]string{
 	"torchfile":               "Load and Open return the error",
 	"cuda/internal/emu/ptxvm": "Parse returns the error",
@@ -50,7 +50,7 @@ func (p *pkg) panicsIn(f *ast.File) {
 			p.panics[typeText(x.Type)] = call.Pos()
 		case *ast.CallExpr:
 			if name := typeText(x.Fun); strings.HasSuffix(name, "Error") && !strings.HasPrefix(name, "New") && ast.IsExported(name) {
-				p.panics[name] = call.Pos() // the argument is a conversion
+				p.panics[name] = call.Pos() // the argument of panic is a conversion
 			} else {
 				p.calls[name] = call.Pos()
 			}
@@ -71,7 +71,7 @@ func (c *checker) raises(dir string, p *pkg) {
 	}
 	for name, at := range p.panics {
 		of := p
-		// name is a type of another package; the folder has the package's name
+		// the type is from another package, whose folder has the package's name
 		if base, t, ok := strings.Cut(name, "."); ok {
 			name = t
 			for other, q := range c.packages {

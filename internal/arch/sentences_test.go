@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// split returns the sentences of a text, which is a page or a comment.
+// split returns the sentences of a text, which is a page if page is true, else a comment.
 func split(text string, page bool) []string {
 	var group []proseLine
 	if page {

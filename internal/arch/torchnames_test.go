@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// torchNames returns PyTorch's names in the tables under the given headings of a page. The first
-// result has the words in backquotes before the last column. The second has patterns for the names
-// with a star, which match several names.
+// torchNames returns PyTorch's names in the tables under the given headings of a page: the words in
+// backquotes before the last column. Names with a star match several names, and are returned as
+// patterns.
 func torchNames(page string, titles []string) (words map[string]bool, patterns []*regexp.Regexp) {
 	words = map[string]bool{}
 	for _, title := range titles {
@@ -37,7 +37,7 @@ func torchNames(page string, titles []string) (words map[string]bool, patterns [
 }
 
 // TestTorchNamesAreListed checks that the pages list every name in PyTorch's modules for GPUs,
-// mixed precision, checkpointing and profiling, next to our name or the replacement.
+// mixed precision, checkpointing and profiling, each with our name or a replacement.
 func TestTorchNamesAreListed(t *testing.T) {
 	text, err := os.ReadFile("testdata/torchnames.json")
 	if err != nil {

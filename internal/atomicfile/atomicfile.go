@@ -1,6 +1,6 @@
 // Package atomicfile replaces files as a whole. It writes a temporary file in the same directory,
 // syncs it and renames it to the path. So the path holds either the old file or the complete new
-// one, also after a crash or a power cut.
+// file, even after a crash or a power cut.
 //
 // The temporary file of dir/NAME is dir/.NAME.tmp-XXXXXXXXXXXXXXXX, with sixteen hexadecimal
 // digits. A long NAME is truncated. The writer holds a lock on the temporary file, and the system
@@ -22,11 +22,11 @@ import (
 )
 
 // A File is a temporary file that will replace another file. It has the methods of os.File (Write,
-// WriteAt, Seek, Truncate, …). It must end with Commit or Abort. Close does the same as Abort.
+// WriteAt, Seek, Truncate, …). The caller must call Commit or Abort. Close does the same as Abort.
 type File struct {
 	*os.File
 	path string
-	mode fs.FileMode // mode of the file that is replaced; 0 if no file is replaced
+	mode fs.FileMode // permissions of the file to be replaced; 0 if there is none
 	done bool
 }
 
@@ -56,7 +56,7 @@ func Create(path string) (*File, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Clean, in another process, may have removed the file before it was locked.
+		// Clean, in another process, may remove the file before it is locked.
 		if f.File = file; f.lockedInPlace() {
 			return f, nil
 		}
@@ -68,8 +68,8 @@ func Create(path string) (*File, error) {
 	}
 }
 
-// maxBase limits how many bytes of a file's name go into the name of its temporary file. File
-// systems allow names of 255 bytes.
+// maxBase limits the bytes of a file's name that are used in the name of its temporary file,
+// because file systems allow only 255 bytes.
 const maxBase = 200
 
 func kind(m fs.FileMode) string {
@@ -79,8 +79,8 @@ func kind(m fs.FileMode) string {
 	return "device, pipe or socket"
 }
 
-// lockedInPlace reports whether the file still exists and its lock is held. On a file system
-// without locks, the file need not be locked, because Clean removes nothing there.
+// lockedInPlace reports whether the file still exists and its lock is held. A file system without
+// locks needs no lock, because Clean removes nothing there.
 func (f *File) lockedInPlace() bool {
 	return filelock.Try(f.File) != filelock.ErrHeld && filelock.InPlace(f.File, f.Name())
 }
@@ -104,7 +104,7 @@ func (f *File) Commit() (err error) {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	// Windows cannot rename an open file; on other systems the lock is held until after the rename
+	// Windows cannot rename an open file; elsewhere the file stays locked until after the rename
 	early := runtime.GOOS == "windows"
 	if early {
 		if err := f.File.Close(); err != nil {
@@ -135,11 +135,12 @@ func (f *File) Abort() {
 		os.Remove(f.Name())
 		return
 	}
-	os.Remove(f.Name()) // remove while locked, so that no other process removes it at the same time
+	// remove before unlocking, so that no other process removes it at the same time
+	os.Remove(f.Name())
 	f.File.Close()
 }
 
-// Close does the same as Abort. It is for callers that close their writers.
+// Close does the same as Abort, for callers that close their writers.
 func (f *File) Close() error {
 	f.Abort()
 	return nil
@@ -147,7 +148,7 @@ func (f *File) Close() error {
 
 var leftover = regexp.MustCompile(`^\..+\.tmp-[0-9a-f]{16}$`)
 
-// Clean removes the temporary files in dir whose writers ended without Commit or Abort, and returns
+// Clean removes temporary files in dir that their writers left without Commit or Abort. It returns
 // their names. It leaves files that this or another process is still writing. On systems without
 // locks on whole files it removes nothing.
 func Clean(dir string) (removed []string, err error) {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// TestMain, in the child process, begins a file, reports that, and waits to be killed.
+// TestMain runs the child process: it begins a file, reports that, and waits until it is killed.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("FLAMBEAU_TEST_BEGIN"); path != "" {
 		f, err := Create(path)
@@ -106,7 +106,7 @@ func TestWhatCannotBeReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(f.Path(), 0o700); err != nil { // after Create, path becomes a directory
+	if err := os.Mkdir(f.Path(), 0o700); err != nil { // make path a directory after Create
 		t.Fatal(err)
 	}
 	if err := f.Commit(); err == nil {
@@ -117,8 +117,8 @@ func TestWhatCannotBeReplaced(t *testing.T) {
 	}
 }
 
-// TestClean checks that Clean removes files that a killed process left. It must leave files that
-// this or another process is writing.
+// TestClean checks that Clean removes the files of a killed process, but no files that this or
+// another process is still writing.
 func TestClean(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "model")
@@ -185,7 +185,7 @@ func TestClean(t *testing.T) {
 // be longer.
 func TestLongNames(t *testing.T) {
 	dir := t.TempDir()
-	path := filepath.Join(dir, strings.Repeat("é", 125)+".json") // the name has 255 bytes
+	path := filepath.Join(dir, strings.Repeat("é", 125)+".json") // a name of 255 bytes
 	f, err := Create(path)
 	if err != nil {
 		t.Fatal(err)

@@ -22,11 +22,11 @@ type tensors = map[string]*tensor.Tensor
 type faulty struct {
 	name string
 	path string // path relative to the test's directory
-	// save writes tensors whose elements are all v. load returns the value in the file, or 0 for a
-	// set of files that is known to be incomplete.
+	// save writes tensors whose elements are all v. load returns v from the file, or 0 if a set of
+	// files is known to be incomplete.
 	save func(path string, v float64) error
 	load func(path string) (float64, error)
-	// typed returns the path in the library's error
+	// typed returns the path in an error of the library, and whether err is one
 	typed func(error) (path string, ok bool)
 }
 
@@ -88,7 +88,7 @@ var kinds = []faulty{
 		return safetensors.Save(path, both(v), nil, safetensors.MaxShard(1<<20))
 	}, func(path string) (float64, error) {
 		if _, err := os.Stat(path + ".index.json"); err != nil {
-			return 0, nil // while new and old files are mixed, there is no index file
+			return 0, nil // there is no index file as long as new and old files are mixed
 		}
 		list, _, err := safetensors.Load(path + ".index.json")
 		return value(list, err)
@@ -174,7 +174,7 @@ func TestEachCallFails(t *testing.T) {
 				if !ok || !errors.Is(err, fault) || !strings.HasPrefix(where, filepath.Dir(path)) || !strings.Contains(err.Error(), where) {
 					t.Errorf("%s of %s: %v names %q", op, on, err, where)
 				}
-				// the sync of the directory comes after the rename, when the new file is in place
+				// if only the sync of the directory failed, the new file is in place
 				info, _ := os.Stat(on)
 				late := op == "remove" || info != nil && info.IsDir()
 				if lerr != nil || got == 2 && !late || got == 0 && k.name != "safetensors in shards" {

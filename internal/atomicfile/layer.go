@@ -7,13 +7,13 @@ import (
 	"sync/atomic"
 )
 
-// intercept is a function that tests run before each call of the operating system.
+// intercept is a function that tests set. It runs before each call of the operating system.
 var intercept atomic.Pointer[func(op, path string) error]
 
 // Intercept makes this package call f before each of its calls of the operating system, until
-// restore is called. op is lstat, open, chmod, write, sync, rename or remove. If f returns an
-// error, the call is not made and fails with that error. In this case a write still writes the
-// first half of its bytes. Intercept is for tests of how callers behave on a system that fails.
+// restore is called. The argument op is lstat, open, chmod, write, sync, rename or remove. If f
+// returns an error, the call fails with that error and does nothing, except that a write writes the
+// first half of its bytes. Intercept is for tests of how callers behave when the system fails.
 func Intercept(f func(op, path string) error) (restore func()) {
 	old := intercept.Swap(&f)
 	return func() { intercept.Store(old) }
@@ -29,8 +29,8 @@ func allowed(op, path string) error {
 	return nil
 }
 
-// Remove removes a file, as [os.Remove] does, and calls the interceptor. It is for a file that new
-// files have made obsolete.
+// Remove removes a file, like [os.Remove], but calls the interceptor first. It is for a file that
+// new files have made obsolete.
 func Remove(path string) error {
 	if err := allowed("remove", path); err != nil {
 		return err
@@ -59,8 +59,8 @@ func rename(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// written calls write with p. If the interceptor returns an error, it writes only the first half of
-// p.
+// written writes p with the function write. If the interceptor returns an error, it writes only the
+// first half of p.
 func (f *File) written(p []byte, write func(p []byte) (int, error)) (int, error) {
 	if err := allowed("write", f.Name()); err != nil {
 		n, _ := write(p[:len(p)/2])

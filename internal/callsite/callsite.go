@@ -1,6 +1,6 @@
-// Package callsite distinguishes the frames of a user's program from those of the library. So
-// errors, memory reports and profiles can name the responsible line of the program. It also
-// identifies goroutines.
+// Package callsite distinguishes the frames of a user's program from those of the library. Errors,
+// memory reports and profiles can then name the responsible line of the program. It also identifies
+// goroutines.
 package callsite
 
 import (
@@ -14,21 +14,20 @@ import (
 	"sync"
 )
 
-// Module is the path of the library's module.
+// Module is the path of this library's module.
 const Module = "github.com/flambeau-go/flambeau"
 
 // Outside reports whether a frame belongs to a user of the library. The arguments are fields of a
 // runtime.Frame. Frames of the library's own examples, commands and tests belong to a user. Frames
-// of Go's own packages do not: fmt may call String for a user, and sync starts the library's
-// goroutines.
+// of Go's own packages do not belong to a user.
 func Outside(function, file string) bool { return running().outside(function, file) }
 
-// A program says which packages of the running program are Go's own.
+// A program describes the running program, to tell which of its packages are Go's own.
 type program struct {
 	// directory of Go's packages, such as "/usr/local/go/src/"; "" if the program was built with
 	// -trimpath
 	root    string
-	modules []string // modules of which the program is built; empty if unknown
+	modules []string // modules in the program; empty if unknown
 	library string   // directory of this module, ending in a slash
 }
 
@@ -69,9 +68,9 @@ func (p program) outside(function, file string) bool {
 }
 
 // standard reports whether a function belongs to one of Go's packages. If the file does not show
-// it, the package path of the function decides. The name of a module of the program may be the
-// first element of the path of a Go package ("text", "image"). The packages of such a module cannot
-// have the full path of a Go package.
+// it, the package path of the function decides. A module of the program may be named like the first
+// element of a Go package's path ("text", "image"). But its packages cannot have the full path of a
+// Go package.
 func (p program) standard(function, file string) bool {
 	if p.root != "" && filepath.IsAbs(filepath.FromSlash(file)) {
 		return strings.HasPrefix(file, p.root)
@@ -91,8 +90,8 @@ func (p program) standard(function, file string) bool {
 	return true
 }
 
-// families holds the first elements of the paths of those Go packages that start goroutines or call
-// functions passed to them. packages holds the full paths of these packages.
+// families holds first elements of package paths, and packages holds full paths. They describe
+// those Go packages that start goroutines or call functions passed to them.
 const (
 	families = " archive bufio bytes compress container context database encoding errors expvar flag fmt html image internal io iter log maps mime net os path reflect " +
 		"regexp runtime slices sort strings sync testing text time unique weak "
@@ -107,8 +106,8 @@ func String(file string, line int) string {
 	return filepath.Join(filepath.Base(filepath.Dir(file)), filepath.Base(file)) + ":" + strconv.Itoa(line)
 }
 
-// First returns the first frame outside of the library in a stack of runtime.Callers, or "" if
-// there is none.
+// First returns the first frame outside the library, as "dir/file.go:line". The stack pc is a
+// result of runtime.Callers. First returns "" if there is no such frame.
 func First(pc []uintptr) string {
 	if len(pc) == 0 {
 		return ""
@@ -125,8 +124,8 @@ func First(pc []uintptr) string {
 	}
 }
 
-// Goroutine returns the number of the calling goroutine, from the first line of its stack trace:
-// "goroutine 18 [running]:". This takes about a microsecond.
+// Goroutine returns the number of the calling goroutine, which it reads from the first line of its
+// stack trace: "goroutine 18 [running]:". This takes about a microsecond.
 func Goroutine() (n uint64) {
 	var b [64]byte
 	number, _, _ := bytes.Cut(b[len("goroutine "):runtime.Stack(b[:], false)], []byte(" "))

@@ -35,8 +35,8 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// TestOutsideInlined: a closure of the library may be inlined into a function of the program. Then
-// it has the name of that function.
+// TestOutsideInlined checks a closure of the library that the compiler inlines into a function of
+// the program. The closure then has the name of that function.
 func TestOutsideInlined(t *testing.T) {
 	for _, library := range []string{running().library, "/home/me/flambeau/", Module + "@v1.2.3/"} {
 		p := program{library: library}
@@ -54,7 +54,7 @@ func TestOutsideInlined(t *testing.T) {
 	}
 }
 
-// TestModulesNamedAsGos: a module of a program may have the same name as one of Go's packages.
+// TestModulesNamedAsGos checks modules of a program whose names are also names of Go's packages.
 func TestModulesNamedAsGos(t *testing.T) {
 	usual := program{root: "/usr/local/go/src/", modules: []string{"text"}}
 	trimmed := program{modules: []string{"text", Module, "sync"}}
@@ -100,7 +100,7 @@ func TestGoroutine(t *testing.T) {
 	for range 50 {
 		go func() {
 			got <- Goroutine()
-			<-hold // all goroutines exist until hold is closed
+			<-hold // keep all goroutines alive until hold is closed
 		}()
 	}
 	for range 50 {
@@ -112,8 +112,8 @@ func TestGoroutine(t *testing.T) {
 	}
 }
 
-// TestReturns checks that return addresses tell one line of a function from another, and that they
-// are the same each time. A short list must get the innermost addresses.
+// TestReturns checks that return addresses differ between lines of a function and are the same in
+// each call. A short slice must get the innermost addresses.
 func TestReturns(t *testing.T) {
 	var seen [4][16]uintptr
 	var n [4]int

@@ -4,6 +4,6 @@ package callsite
 
 import "runtime"
 
-// Returns stores the program counters of the callers in pc, and returns their number. They tell one
-// stack from another.
+// Returns stores the program counters of the callers in pc, and returns their number. Different
+// stacks have different counters.
 func Returns(pc []uintptr) int { return runtime.Callers(2, pc) }

@@ -1,4 +1,4 @@
-// Package didyoumean finds the known name that a misspelled name probably means.
+// Package didyoumean finds the known name that is most similar to a misspelled name.
 package didyoumean
 
 // Distance is the least number of bytes to insert, delete or replace to turn one string into the
@@ -25,8 +25,8 @@ func Distance(a, b string) int {
 }
 
 // Nearest returns the name that is most similar to s, or "" if each name has a [Distance] above
-// limit. It minimizes twice the distance plus the difference of the lengths. If several names are
-// equally similar, it returns the first.
+// limit. The most similar name has the smallest sum of twice the distance and the difference of the
+// lengths. If several names are equally similar, it returns the first.
 func Nearest(s string, names []string, limit int) string {
 	best, least := "", 0
 	for _, n := range names {

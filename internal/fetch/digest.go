@@ -23,16 +23,16 @@ const (
 	none       digestKind = ""
 	sha256Full digestKind = "sha256"
 	md5Full    digestKind = "md5"
-	// SHA-1 of "blob", the length and the content: git's name for a file
+	// git's name for a file: the SHA-1 of "blob", the length and the content
 	gitBlob digestKind = "git"
 	hub     digestKind = "hub"
 )
 
-// A Digest identifies the contents of a published file. The zero value is no digest, and [File]
-// refuses it.
+// A Digest identifies the contents of a published file. [File] refuses the zero value, which is no
+// digest.
 type Digest struct {
 	kind digestKind
-	hex  string // digits of the digest; for SHA-256 perhaps only the first digits
+	hex  string // hexadecimal digits; of a SHA-256 perhaps only the first ones
 }
 
 // SHA256 returns a SHA-256 digest of 64 hexadecimal digits, or of at least the first 8 of them.
@@ -43,9 +43,9 @@ func SHA256(digits string) Digest { return Digest{sha256Full, strings.ToLower(di
 // datasets have no other digest.
 func MD5(digits string) Digest { return Digest{md5Full, strings.ToLower(digits)} }
 
-// HubDigest returns a Digest that stands for the digest in the server's answer, as the Hugging Face
-// hub sends it. For a large file it is the SHA-256 in X-Linked-Etag. For a small file it is git's
-// SHA-1 in X-Linked-Etag or ETag. An answer without either header is an error.
+// HubDigest returns a Digest that is taken from the server's answer, as the Hugging Face hub sends
+// it. For a large file it is the SHA-256 in X-Linked-Etag. For a small file it is git's SHA-1 in
+// X-Linked-Etag or ETag. An answer without either header is an error.
 func HubDigest() Digest { return Digest{kind: hub} }
 
 var inName = regexp.MustCompile(`-([0-9a-f]{8,64})\.[^/]*$`)
@@ -138,22 +138,22 @@ func (d Digest) check(path string) error {
 	return nil
 }
 
-// A record holds what is known about a file or a partial download. It is stored in a file beside
-// the data.
+// A record holds what is known about a file or a partial download. It is stored in another file in
+// the same directory.
 type record struct {
 	URL    string `json:"url"`
 	Digest string `json:"digest,omitempty"`
-	Size   int64  `json:"size"` // size of the whole file; -1 if the server does not send it
+	Size   int64  `json:"size"` // size of the whole file; -1 if unknown
 	// modification time of a checked file, in nanoseconds since 1970
 	Modified int64 `json:"modified,omitempty"`
-	// the server's name of the version to which a partial download belongs
+	// the ETag of the version to which a partial download belongs
 	ETag string `json:"etag,omitempty"`
-	// when the server's file was last modified, for a partial download without an ETag
+	// when that version was last modified, if there is no ETag
 	Date string `json:"date,omitempty"`
 }
 
-// readRecord reads a record. ok is false if the record is missing or cannot be read. The caller
-// then makes a new record.
+// readRecord reads a record. The result ok is false if the record is missing or unreadable. The
+// caller then makes a new record.
 func readRecord(path string) (r record, ok bool) {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() > 1<<16 {

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// limit of requests for a file from one server, even if each request transfers some bytes
+	// limit of the requests for a file from one server, even if each of them transfers some bytes
 	maxRequests = 200
 	maxWait     = time.Minute // upper limit of the pause between two requests
 )
 
-// download downloads the file from the first server that provides it.
+// download downloads the file from the first server that has it.
 func (j *job) download(ctx context.Context) error {
 	var all []error
 	offline := true
@@ -77,13 +77,13 @@ func (j *job) fromServer(ctx context.Context, addr string) error {
 		}
 		most := j.Attempts
 		if unreachable(err) {
-			most = min(most, 2) // without a network, the user need not wait for long
+			most = min(most, 2) // without a network, do not make the user wait for long
 		}
 		if fails >= most {
 			return fmt.Errorf("%w (%d tries)", err, fails)
 		}
 		wait := min(j.Wait<<(fails-1), maxWait)
-		// the pause is random, so that many machines do not retry at the same moment
+		// a random pause, so that many machines do not retry at the same moment
 		wait += time.Duration(rand.Int64N(int64(wait)/2 + 1))
 		var status *StatusError
 		if errors.As(err, &status) && status.After > 0 {
@@ -111,13 +111,13 @@ func (j *job) discard() {
 	os.Remove(j.path + ".part.json")
 }
 
-// resumable returns the number of downloaded bytes of the file at this address, and the record
-// about them.
+// resumable returns how many bytes of this address are downloaded already, and the record about
+// them.
 func (j *job) resumable(addr string) (have int64, r record) {
 	r, ok := readRecord(j.path + ".part.json")
 	have = size(j.path + ".part")
-	// If the server names no version, parts of two versions may get mixed. Only a digest that is
-	// known in advance detects that.
+	// If the server names no version, the download may mix parts of two versions. Only a digest
+	// that is known in advance detects that.
 	known := r.ETag != "" || r.Date != "" || j.Digest.kind != hub
 	if !ok || have == 0 || r.URL != addr || !known || r.Size >= 0 && have > r.Size {
 		j.discard()
@@ -126,7 +126,8 @@ func (j *job) resumable(addr string) (have int64, r record) {
 	return have, r
 }
 
-// request sends one request and stores the answer. retry reports whether another request may help.
+// request sends a request and stores the answer. The result retry reports whether another request
+// may help.
 func (j *job) request(ctx context.Context, addr string) (retry bool, err error) {
 	have, r := j.resumable(addr)
 	resumed := have > 0
@@ -146,7 +147,7 @@ func (j *job) request(ctx context.Context, addr string) (retry bool, err error) 
 			return false, &diskError{err}
 		}
 		j.discard()
-		// if the whole file came in one answer, another answer would be the same
+		// if the whole file came in one answer, another request would get the same
 		return resumed || r.Size < 0, err
 	}
 	if err := os.Rename(j.path+".part", j.path); err != nil {
@@ -159,8 +160,9 @@ func (j *job) request(ctx context.Context, addr string) (retry bool, err error) 
 	return false, nil
 }
 
-// transfer sends a request and appends the answer to the partial download. offset is the number of
-// bytes that are already downloaded. transfer updates r with what the answer says about the file.
+// transfer sends a request and appends the answer to the partial download. The argument offset is
+// the number of bytes that are already downloaded. The answer's data about the file are stored in
+// r.
 func (j *job) transfer(parent context.Context, addr string, offset int64, r *record) (retry bool, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -211,7 +213,7 @@ func (j *job) transfer(parent context.Context, addr string, offset int64, r *rec
 		linked = d
 	}
 	now := record{URL: addr, Size: -1}
-	// ignore weak tags, W/"…": two versions with the same weak tag may differ in their bytes
+	// ignore weak tags, W/"…": two files with the same weak tag may have different bytes
 	if tag := resp.Header.Get("ETag"); strings.HasPrefix(tag, `"`) {
 		now.ETag = tag
 	} else {
@@ -284,8 +286,8 @@ func (j *job) transfer(parent context.Context, addr string, offset int64, r *rec
 	return true, err
 }
 
-// copy appends the body of an answer to f and returns the new length of f. offset is the length of
-// f before the call.
+// copy appends the body of an answer to f. The argument offset is the length of f before, and the
+// result is the length after.
 func (j *job) copy(f io.Writer, body io.Reader, offset, total int64, alive func()) (int64, error) {
 	buf := make([]byte, 128<<10)
 	j.report(offset, total, false)
@@ -324,8 +326,8 @@ func (j *job) report(done, total int64, end bool) {
 	}
 }
 
-// differs reports whether the answer to a range request belongs to another version than r. Fields
-// that such an answer omits are first copied from r (RFC 9110, 15.3.7).
+// differs reports whether the answer to a range request belongs to another version than r. Such an
+// answer may omit fields (RFC 9110, 15.3.7), which differs first copies from r.
 func (now *record) differs(r *record) bool {
 	if now.ETag == "" {
 		now.ETag = r.ETag

@@ -1,7 +1,7 @@
 // Package fetch downloads published files: datasets and weights.
 //
 // A file is downloaded once. It is written under a temporary name (.part), checked against its
-// digest, flushed to the disk and renamed. So a file under its final name is always complete. An
+// digest, flushed to the disk and renamed. So a file with its final name is always complete. An
 // interrupted download continues where it stopped, if the server still has the same file. A lock
 // prevents two processes or goroutines from downloading one file at the same time. Without a
 // network, or with FLAMBEAU_OFFLINE=1, the error says which file is missing, and where to put a
@@ -66,7 +66,7 @@ type Options struct {
 	open func(name string, flag int) (file, error)
 }
 
-// file is the destination of a download.
+// file is the part of *os.File that a download needs.
 type file interface {
 	io.WriteCloser
 	Sync() error
@@ -105,7 +105,7 @@ type job struct {
 	Source
 	Options
 	path         string
-	lastProgress time.Time // time of the last call of Progress
+	lastProgress time.Time // when Progress was called last
 }
 
 func newJob(src Source, o Options) (*job, error) {
@@ -203,7 +203,7 @@ func (j *job) run(ctx context.Context) error {
 		return j.fail(nil, err)
 	}
 	defer unlock()
-	// During the wait for the lock, another process may have downloaded the file.
+	// While this process waited for the lock, another one may have downloaded the file.
 	if there, err = j.present(); err != nil {
 		return j.fail(nil, err)
 	}
@@ -213,8 +213,7 @@ func (j *job) run(ctx context.Context) error {
 	return j.download(ctx)
 }
 
-// offline returns the error for a file that is missing or has wrong contents, and that cannot be
-// downloaded.
+// offline returns the error for a file that is missing or damaged and cannot be downloaded.
 func (j *job) offline(cause error) error {
 	if _, err := os.Stat(j.path); err == nil && !errors.Is(cause, ErrDigest) {
 		cause = fmt.Errorf("%w, and the file that is there is another one (%s is wanted)", cause, j.Digest)
@@ -223,8 +222,8 @@ func (j *job) offline(cause error) error {
 }
 
 // present reports whether the file is on the disk with the right contents. A small file is read
-// each time. For a large file, or a file whose digest the server sent, a record says that the file
-// was checked. Such a file is read again only if it has changed since.
+// each time. A large file, or a file whose digest the server sent, has a record that says that it
+// was checked. It is read again only if it has changed since.
 func (j *job) present() (bool, error) {
 	info, err := os.Stat(j.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -239,7 +238,7 @@ func (j *job) present() (bool, error) {
 	r, ok := readRecord(j.path + ".fetched")
 	want := j.Digest
 	if want.kind == hub {
-		if !ok { // the file was copied here by hand, so its digest is not known
+		if !ok { // the file was copied by hand, so its digest is unknown
 			return true, nil
 		}
 		if want, err = parseDigest(r.Digest); err != nil {
@@ -259,12 +258,12 @@ func (j *job) present() (bool, error) {
 	return true, nil
 }
 
-// recordFrom is a size in bytes. For files of this size and above, a record says that the file was
-// checked, so that it is not read again.
+// recordFrom is a size in bytes. Files of at least this size get a record when they are checked, so
+// that they are not read again.
 const recordFrom = 32 << 20
 
-// remember writes the record of a checked file, if a record is useful. It returns no error: without
-// the record the file is only read again next time.
+// remember writes the record of a checked file, if a record is useful. It returns no error, because
+// without the record the file is only read again.
 func (j *job) remember(d Digest) {
 	info, err := os.Stat(j.path)
 	if err != nil || j.Digest.kind != hub && info.Size() < recordFrom {
@@ -273,8 +272,8 @@ func (j *job) remember(d Digest) {
 	writeRecord(j.path+".fetched", record{URL: j.address(), Digest: d.String(), Size: info.Size(), Modified: info.ModTime().UnixNano()})
 }
 
-// lock waits for the exclusive right to download a file. unlock releases it. The operating system
-// releases it too when the process ends, for any reason.
+// lock waits for the exclusive right to download a file. The function unlock releases it, and so
+// does the operating system when the process ends.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	wait := 5 * time.Millisecond
 	for {

@@ -26,15 +26,15 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// site is a server of one file. Its fields make it misbehave.
+// site is a server of one file. Its fields say how it misbehaves.
 type site struct {
 	*httptest.Server
 	mu       sync.Mutex
 	content  []byte
 	etag     string
-	cut      []int // number of bytes after which the answer to each request is cut off
-	status   []int // status of the answer to each request; 0 means to answer with the file
-	noRange  bool  // always answer with the whole file
+	cut      []int // for each request, the number of bytes after which the answer is cut off
+	status   []int // for each request, the status of the answer; 0 means to send the file
+	noRange  bool  // always send the whole file
 	chunked  bool  // do not send the length
 	header   map[string]string
 	requests []http.Header
@@ -115,8 +115,8 @@ func quick(t *testing.T) Options {
 	return Options{Dir: t.TempDir(), Wait: time.Millisecond, Attempts: 4}
 }
 
-// fetchAndCheck fetches a file and checks that the directory holds a file with this content and no
-// other file.
+// fetchAndCheck fetches a file. It checks that the directory holds the file with this content, and
+// no other file.
 func fetchAndCheck(t *testing.T, src Source, o Options, content []byte) string {
 	t.Helper()
 	path, err := File(t.Context(), src, o)
@@ -180,7 +180,7 @@ func TestFile(t *testing.T) {
 			if len(s.requests) != 1 {
 				t.Fatalf("%d requests", len(s.requests))
 			}
-			// A later change of the file is detected.
+			// A later change of the file must be detected.
 			if err := os.WriteFile(path, content[:1000], 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -207,7 +207,7 @@ func TestResume(t *testing.T) {
 		t.Fatal("the server may compress")
 	}
 
-	// A process has ended in the middle of a download. The next process continues the download.
+	// End a process in the middle of a download. The next process must continue the download.
 	s.requests, s.cut = nil, []int{400_000}
 	o = quick(t)
 	o.Attempts = 1
@@ -223,7 +223,7 @@ func TestResume(t *testing.T) {
 		t.Fatalf("Range %q", r)
 	}
 
-	// A process has ended after the last byte and before the rename. The next process sends no
+	// End a process after the last byte and before the rename. The next process must send no
 	// request.
 	o = quick(t)
 	s.requests = nil
@@ -234,7 +234,7 @@ func TestResume(t *testing.T) {
 		t.Fatal("asked for nothing")
 	}
 
-	// If the partial file was damaged on the disk, one more download repairs the damage.
+	// Damage the partial file on the disk. One more download must repair it.
 	damaged := bytes.Clone(content)
 	damaged[7]++
 	s.cut = nil
@@ -279,8 +279,8 @@ func TestPlainServers(t *testing.T) {
 	}
 }
 
-// TestChanged: if the file changes on the server between two requests, the two parts are not
-// joined.
+// TestChanged checks that parts of two versions are not joined if the file changes on the server
+// between two requests.
 func TestChanged(t *testing.T) {
 	before, after := noise(200_000), noise(200_001)
 	for _, ifRange := range []bool{true, false} {
@@ -292,7 +292,7 @@ func TestChanged(t *testing.T) {
 			}
 		}
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !ifRange { // a server that does not support If-Range
+			if !ifRange { // a server without support for If-Range
 				r.Header.Del("If-Range")
 			}
 			s.ServeHTTP(w, r)
@@ -314,10 +314,10 @@ func TestWrongDigest(t *testing.T) {
 	if names := files(t, o.Dir); len(names) != 0 || len(s.requests) != 1 {
 		t.Fatalf("%q, %d requests", names, len(s.requests))
 	}
-	// If a mirror has wrong contents, File uses the next mirror.
+	// If one mirror has wrong contents, File must use the next one.
 	wrong := serve(t, content[1:])
 	fetchAndCheck(t, Source{URLs: []string{wrong.URL + "/f", s.URL + "/f"}, Digest: good}, o, content)
-	// The digest should come from the server, but the server sends none.
+	// The digest should come from the server, but it sends none.
 	s.etag = ""
 	if _, err := File(t.Context(), Source{URLs: []string{s.URL + "/g"}, Digest: HubDigest()}, o); !errors.Is(err, ErrNoDigest) {
 		t.Fatal(err)
@@ -357,7 +357,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// fullDisk is a file on a disk whose free space is *room bytes.
+// fullDisk is a file on a disk with *room bytes of free space.
 type fullDisk struct {
 	*os.File
 	room *int
@@ -413,9 +413,10 @@ func TestOffline(t *testing.T) {
 		t.Fatal("something was made")
 	}
 	t.Setenv("FLAMBEAU_OFFLINE", "0")
-	s.Close() // nothing listens at the address any more
+	s.Close() // nothing listens at this address any more
 	refuse()
-	// A file that was copied by hand is accepted, even if the digest should come from the server.
+	// A file that was copied by hand must be accepted, even if the digest should come from the
+	// server.
 	if err := os.WriteFile(want, content, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -427,7 +428,7 @@ func TestOffline(t *testing.T) {
 	}
 }
 
-// TestConcurrent: if many goroutines want one file, only one goroutine downloads it.
+// TestConcurrent checks that only one of many goroutines downloads a file that all of them want.
 func TestConcurrent(t *testing.T) {
 	content := noise(400_000)
 	s, o := serve(t, content), quick(t)
@@ -448,8 +449,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestLock: only one holder has the lock at a time, although other goroutines create and remove its
-// file.
+// TestLock checks that one goroutine at a time has the lock, although the others create and remove
+// its file.
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "l")
 	var held atomic.Int32
@@ -518,7 +519,8 @@ func TestCancelAndStall(t *testing.T) {
 	}
 }
 
-// TestNoLocks: on a system without locks the error says what to do, and no file remains.
+// TestNoLocks checks that the error on a system without locks says what to do, and that no file
+// remains.
 func TestNoLocks(t *testing.T) {
 	filelock.None.Store(true)
 	defer filelock.None.Store(false)

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TestMain, in a child process, fetches the file that the environment names.
+// TestMain fetches, in a child process, the file that the environment names.
 func TestMain(m *testing.M) {
 	if addr := os.Getenv("FETCH_TEST_URL"); addr != "" {
 		src := Source{URLs: []string{addr}, Digest: SHA256(os.Getenv("FETCH_TEST_SHA256"))}
@@ -42,8 +42,8 @@ func child(t *testing.T, addr, dir string, content []byte) *exec.Cmd {
 	return c
 }
 
-// TestProcesses: if several processes want one file, only one process downloads it. A process that
-// is killed in the middle releases the lock, and the next process continues its partial download.
+// TestProcesses checks that only one of several processes downloads a file. If it is killed in the
+// middle, the next process must get the lock and continue the partial download.
 func TestProcesses(t *testing.T) {
 	content := noise(300_000)
 	s, dir := serve(t, content), t.TempDir()
@@ -51,7 +51,7 @@ func TestProcesses(t *testing.T) {
 	var asked atomic.Int32
 	half := make(chan bool)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// the first answer sends half of the file, and then nothing until the process has ended
+		// the first answer sends half of the file, and then nothing until the process ends
 		if asked.Add(1) == 1 {
 			w.Header().Set("ETag", `"one"`)
 			w.Header().Set("Content-Length", strconv.Itoa(len(content)))

@@ -22,7 +22,7 @@ func TestRedirects(t *testing.T) {
 			return
 		}
 		w.Header().Set("X-Linked-Etag", `"`+sum256(content)+`"`)
-		// Under its second name, the client takes this machine for another host.
+		// With this name, the client regards this machine as another host.
 		http.Redirect(w, r, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)+"/blob", http.StatusFound)
 	}))
 	defer hubSite.Close()

@@ -14,9 +14,9 @@ import (
 // ErrHeld means that another open file has the lock.
 var ErrHeld = errors.New("another process has locked the file")
 
-// Try locks f until f is closed. The error is [ErrHeld] if another open file has the lock. If the
-// system has no locks, it is [errors.ErrUnsupported]. If only the file system has no locks, it is
-// another error.
+// Try locks f until f is closed. The error is [ErrHeld] if another open file has the lock. On a
+// system without locks it is [errors.ErrUnsupported]. On a file system without locks it is another
+// error.
 func Try(f *os.File) error {
 	if None.Load() {
 		return &os.PathError{Op: "lock", Path: f.Name(), Err: errors.ErrUnsupported}
@@ -25,7 +25,7 @@ func Try(f *os.File) error {
 }
 
 // Open opens or creates the file to lock. If path is not a regular file, the error is an
-// [fs.PathError]. With a symbolic link, Open would lock another file. With a pipe, it might block
+// [fs.PathError]. A symbolic link would make Open lock another file, and a pipe might block it
 // forever.
 func Open(path string, mode fs.FileMode) (*os.File, error) {
 	refused := func(m fs.FileMode) error {
@@ -38,7 +38,7 @@ func Open(path string, mode fs.FileMode) (*os.File, error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, refused(info.Mode())
 	}
-	// by now, path may name another file
+	// path may name another file by now
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|openFlags, mode)
 	if err != nil {
 		return nil, err
@@ -54,11 +54,11 @@ func Open(path string, mode fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// None makes the package behave as on a system without locks. Tests set it.
+// None makes the package behave as on a system without locks, for tests.
 var None atomic.Bool
 
-// InPlace reports whether path still names f. While a caller waits for the lock, another process
-// may remove or replace the file.
+// InPlace reports whether path still names f. Another process may have removed or replaced the file
+// while the caller waited for the lock.
 func InPlace(f *os.File, path string) bool {
 	own, err := f.Stat()
 	if err != nil {
@@ -69,8 +69,8 @@ func InPlace(f *os.File, path string) bool {
 }
 
 // Remove removes a locked file and releases its lock. A process that waits for the lock then finds
-// with [InPlace] that its file no longer exists, and creates a new file. If path already names
-// another file, Remove does not remove it.
+// with [InPlace] that its file no longer exists, and creates a new file. If path names another file
+// by then, Remove does not remove that file.
 func Remove(f *os.File, path string) {
 	if !InPlace(f, path) {
 		f.Close()
@@ -80,8 +80,7 @@ func Remove(f *os.File, path string) {
 		f.Close()
 		return
 	}
-	// on Windows an open file cannot be removed, whether this process or a waiting process has it
-	// open
+	// Windows cannot remove an open file, whether this or a waiting process has opened it
 	f.Close()
 	os.Remove(path)
 }

@@ -88,7 +88,7 @@ func (m *Map) Drop(b []byte) {
 	runtime.KeepAlive(m)
 }
 
-// offset returns the index in mem of the first byte of b.
+// offset returns the index in mem of b's first byte.
 func offset(mem, b []byte) int {
 	return int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
 }

@@ -47,7 +47,7 @@ func TestCopyOnWrite(t *testing.T) {
 		}
 	}
 	m.Drop(b[:10])
-	m.Drop(make([]byte, 1<<20)) // memory that is not part of the map
+	m.Drop(make([]byte, 1<<20)) // not a part of the map
 	m.Close()
 	m.Close()
 }
@@ -66,8 +66,8 @@ func TestWhatCannotBeMapped(t *testing.T) {
 	}
 }
 
-// TestMapsAreCollected: the garbage collector unmaps maps that are not closed. The test makes more
-// maps than a process may have at the same time.
+// TestMapsAreCollected checks that the garbage collector unmaps files that are not closed. It maps
+// more files than a process may have mapped at the same time.
 func TestMapsAreCollected(t *testing.T) {
 	_, path := mapped(t, make([]byte, 1<<20))
 	f, err := os.Open(path)

@@ -17,15 +17,15 @@ func acquire(f *os.File, size int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// the conversion is valid, because the memory is outside of Go's heap
+	// valid, because the memory is outside of Go's heap
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 	return unsafe.Slice((*byte)(p), size), nil
 }
 
 func release(mem []byte) { _ = windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-// drop removes the pages of mem from the working set. Unlocking pages that are not locked does
-// that, and returns an error, which is expected.
+// drop removes the pages of mem from the working set. VirtualUnlock does that for pages that are
+// not locked, and returns an error, which is expected.
 func drop(mem []byte) {
 	_ = windows.VirtualUnlock(uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)))
 }

@@ -1,6 +1,6 @@
-// Package glyphs draws digits that look handwritten, for tests that train on pictures. An image
-// shows the strokes of a pen in 28×28 pixels, white on black. The package rotates, scales, slants,
-// shifts and bends the strokes at random, and adds noise. The same seed gives the same pixels.
+// Package glyphs draws digits that look handwritten, for tests that train on images. An image shows
+// the strokes of a pen in 28×28 pixels, white on black. The package rotates, scales, slants, shifts
+// and bends the strokes at random, and adds noise. The same seed gives the same pixels.
 package glyphs
 
 import (
@@ -35,8 +35,8 @@ func arc(cx, cy, rx, ry, start, end float64) (line []point) {
 	return line
 }
 
-// strokes holds the paths of the pen for each digit, in the square from -1 to 1. The y axis points
-// down.
+// strokes holds the paths of the pen for each digit, in a square from -1 to 1 with the y axis
+// pointing down.
 var strokes = [Classes][][]point{
 	{arc(0, 0, 0.6, 0.95, -90, 270)},
 	{{{-0.35, -0.6}, {0.1, -0.95}, {0.1, 0.95}}},
@@ -102,7 +102,7 @@ func Images(n int, seed uint64) (pixels, labels []uint8) {
 	return pixels, labels
 }
 
-// Folder writes perClass pictures of each digit in the layout that vision.ImageFolder reads:
+// Folder writes perClass images of each digit in the layout that vision.ImageFolder reads:
 // dir/0/0000.png, … dir/9/….png.
 func Folder(dir string, perClass int, seed uint64) error {
 	pixels, labels := Images(perClass*Classes, seed)

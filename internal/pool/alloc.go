@@ -14,7 +14,7 @@ type request struct {
 	rounded uint64
 	stream  StreamID
 	origin  *Origin
-	block   *Block // the block that serves the request
+	block   *Block // block that serves the request
 }
 
 // Alloc returns a block of at least size bytes for work on the stream. For size 0 it returns a
@@ -40,7 +40,7 @@ func (p *Pool) Alloc(size uint64, stream StreamID, origin Origin) (*Block, error
 		p.mu.Unlock()
 		return b, nil
 	}
-	// Only here, on the slow path, is the origin copied to the heap.
+	// Copy the origin to the heap only here, on the slow path.
 	kept := origin
 	return p.allocSlow(&request{size: size, rounded: rounded, stream: stream, origin: &kept})
 }
@@ -58,7 +58,7 @@ func (p *Pool) allocSlow(r *request) (*Block, error) {
 			return nil, p.growError(r, err)
 		}
 	} else {
-		// another request is on the ladder, and gets all new memory of the backing first
+		// another request is on the ladder, and is the first to get memory that becomes free
 		p.mu.Unlock()
 	}
 	return p.climb(r)
@@ -68,7 +68,6 @@ func (p *Pool) growError(r *request, err error) error {
 	return fmt.Errorf("pool: %s, for %d bytes on %s: %w", p.o.Name, r.size, p.streamName(r.stream), err)
 }
 
-// arenaLocked returns the stream's arena, and creates it if necessary.
 func (p *Pool) arenaLocked(stream StreamID) *arena {
 	if a := p.lastArena; a != nil && a.stream == stream {
 		return a
@@ -85,7 +84,8 @@ func (p *Pool) arenaLocked(stream StreamID) *arena {
 	return a
 }
 
-// takeLocked serves a request from the cache. It returns nil if no cached block fits.
+// takeLocked serves a request from the cache: it returns a free block of the stream, or nil if none
+// fits.
 func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin) *Block {
 	var b *Block
 	if rounded == 0 {
@@ -132,8 +132,8 @@ func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin)
 	return b
 }
 
-// splitLocked cuts a block to the given size, and puts the remainder into the index. The block must
-// not be in the index.
+// splitLocked cuts a block to the given size, and makes the remainder a free block in the index.
+// The block itself must not be in the index.
 func (p *Pool) splitLocked(b *Block, size uint64) {
 	r := p.newBlockLocked()
 	r.seg, r.addr, r.size = b.seg, b.addr+uintptr(size), b.size-size
@@ -149,7 +149,8 @@ func (p *Pool) splitLocked(b *Block, size uint64) {
 	p.indexLocked(r)
 }
 
-// indexLocked puts a block into its arena's index. The block's stream can then use it.
+// indexLocked puts a free block into its arena's index, so that the block's stream can use it
+// again.
 func (p *Pool) indexLocked(b *Block) {
 	b.state = stateFree
 	if b.split = b.prev != nil || b.next != nil; b.split {
@@ -164,7 +165,6 @@ func (p *Pool) indexLocked(b *Block) {
 	}
 }
 
-// unindexLocked removes a free block from its arena's index.
 func (p *Pool) unindexLocked(b *Block) {
 	if b.split {
 		p.stats.InactiveSplitBytes.sub(b.size)
@@ -179,8 +179,9 @@ func (p *Pool) unindexLocked(b *Block) {
 }
 
 // Free releases the block that its owner received with generation gen. The block's own stream can
-// reuse it immediately. If Use named other streams, the block is reusable when the work queued on
-// them so far is done. If gen is not the block's current generation, Free only counts the call.
+// reuse it immediately. If Use named other streams, the block is reusable when the work that is now
+// queued on them is done. If gen is not the block's current generation, Free has no effect except
+// on the statistics.
 func (p *Pool) Free(b *Block, gen uint64) {
 	p.checkOwn(b)
 	var at *stack
@@ -200,7 +201,7 @@ func (p *Pool) checkOwn(b *Block) {
 	}
 }
 
-// freeLocked implements Free. It returns whether gen is the current generation.
+// freeLocked implements Free. It reports whether gen is the current generation.
 func (p *Pool) freeLocked(b *Block, gen uint64) bool {
 	if b.state != stateLive || b.gen != gen {
 		p.stats.StaleFrees++
@@ -229,7 +230,7 @@ func (p *Pool) freeLocked(b *Block, gen uint64) bool {
 	return true
 }
 
-// releaseLocked makes a freed block reusable. The block must not wait for any event.
+// releaseLocked makes a freed block reusable. The events that the block waited for must be done.
 func (p *Pool) releaseLocked(b *Block) {
 	p.stats.ActiveBytes.sub(b.size)
 	p.stats.Active.sub(1)
@@ -237,7 +238,7 @@ func (p *Pool) releaseLocked(b *Block) {
 	if p.history != nil {
 		p.history.blockLocked(device.ActionFreeCompleted, b, nil)
 	}
-	// the pool must not keep objects alive that an origin refers to
+	// the pool must not keep the objects alive to which the origin refers
 	b.origin.Where, b.origin.stack = nil, nil
 	if b.seg == nil {
 		p.recycleLocked(b)
@@ -252,7 +253,7 @@ func (p *Pool) releaseLocked(b *Block) {
 	}
 }
 
-// coalesceLocked joins a newly free block with its free neighbours, and puts the result into the
+// coalesceLocked merges a newly free block with its free neighbours, and puts the result into the
 // index.
 func (p *Pool) coalesceLocked(b *Block) {
 	seg := b.seg
@@ -282,7 +283,7 @@ func (p *Pool) coalesceLocked(b *Block) {
 	p.indexLocked(b)
 }
 
-// offerLocked serves the request on the ladder from memory that was just freed, before other
+// offerLocked serves the request on the ladder from memory that has just become free, before other
 // requests can take it.
 func (p *Pool) offerLocked() {
 	if r := p.waiter; r != nil && r.block == nil {
@@ -292,8 +293,8 @@ func (p *Pool) offerLocked() {
 	}
 }
 
-// growLocked gets a segment from the backing and serves the request from it. It releases the lock
-// while the backing allocates. If exact is set, the segment is no larger than the request needs.
+// growLocked allocates a segment from the backing and serves the request from it. It releases the
+// lock during the allocation. If exact is set, the segment is as small as the request permits.
 func (p *Pool) growLocked(r *request, exact bool) error {
 	if p.expandable {
 		if exact {
@@ -342,7 +343,7 @@ func (p *Pool) growLocked(r *request, exact bool) error {
 	b.stream.Store(uint64(r.stream))
 	seg.first = b
 	p.indexLocked(b)
-	if r.block == nil { // meanwhile a free may have served a request on the ladder
+	if r.block == nil { // a free in the meantime may have served the request
 		r.block = p.takeLocked(r.size, r.rounded, r.stream, r.origin)
 	}
 	if p.waiter != r {

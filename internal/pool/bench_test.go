@@ -15,7 +15,7 @@ func zeroAllocs(t *testing.T, name string, f func()) {
 	}
 }
 
-// TestNoAllocations checks that in the steady state no path allocates Go memory.
+// TestNoAllocations checks that the pool allocates no Go memory in the steady state, on every path.
 func TestNoAllocations(t *testing.T) {
 	d := newFake(0)
 	p := New(d, Options{GCRatio: 1})
@@ -46,7 +46,7 @@ func TestNoAllocations(t *testing.T) {
 		b := alloc(4096, 0)
 		p.Queue(b, b.Generation())
 	})
-	// The fake device's event is a Go object. Apart from it, the pool must not allocate anything.
+	// Each event of the fake device is a Go object. The pool itself must not allocate.
 	for range 100 {
 		b := alloc(4096, 0)
 		b.Use(1)
@@ -89,7 +89,7 @@ func benchPair(b *testing.B, size uint64, hold int) {
 }
 
 func BenchmarkPair(b *testing.B) {
-	// the block is cut from a large block, and the search passes many empty bins
+	// each block is cut from a large block, and the search skips many empty bins
 	b.Run("100KiB/round 64", func(b *testing.B) {
 		p := New(newFake(0), Options{Round: 64})
 		for b.Loop() {

@@ -13,20 +13,20 @@ import (
 // because its text is made only when it is printed.
 type Origin struct {
 	PC uintptr // program counter of the call in the user's program; 0 if not recorded
-	// Where gives the place instead of PC: "at train.go:31", "in the scope opened at train.go:28";
-	// nil if not recorded. The pool refers to Where until the block is free. So Where must not
-	// refer to the block's owner: the garbage collector could then never collect the owner.
+	// Where describes the call site if PC is not recorded: "at train.go:31", "in the scope opened
+	// at train.go:28". It may be nil. The pool refers to Where until the block is free. So Where
+	// must not refer to the block's owner, or the garbage collector could never collect the owner.
 	Where fmt.Stringer
 	Op    string // name of the op that made the tensor: "matmul"
 	Scope string // name of the scope
 	DType string
 	Shape [8]int
 	Dims  int // number of dimensions used in Shape; negative if the block is not a tensor
-	// Collected says that no owner frees the block: a cleanup of the garbage collector does. Only
-	// such blocks count towards Options.GCRatio. If any are live, the first step of the
-	// out-of-memory ladder is a garbage collection.
+	// Collected is true if a cleanup of the garbage collector frees the block, because its owner
+	// does not. Only such blocks count towards Options.GCRatio. If any are live, the first step of
+	// the out-of-memory ladder is a garbage collection.
 	Collected bool
-	stack     *stack // stack of the allocation, only while a history is recorded
+	stack     *stack // stack of the allocation; only while a history is recorded
 }
 
 // Describe returns one line such as "[64, 784] float32, result of matmul at train.go:31, in scope
@@ -85,8 +85,7 @@ func (o Origin) Describe() string {
 	return s.String()
 }
 
-// ownerKey is the key by which blocks are grouped by origin. A block whose Where is not comparable
-// is a group by itself.
+// ownerKey groups blocks by origin. A block whose Where is not comparable forms a group by itself.
 type ownerKey struct {
 	origin Origin
 	only   *Block
@@ -100,7 +99,7 @@ func (b *Block) ownerKey() ownerKey {
 	return k
 }
 
-// site returns file:line for a program counter of runtime.Callers.
+// site returns "file:line" for a program counter from runtime.Callers.
 func site(pc uintptr) string {
 	f, _ := runtime.CallersFrames([]uintptr{pc}).Next()
 	if f.File == "" {
@@ -112,10 +111,10 @@ func site(pc uintptr) string {
 type state uint8
 
 const (
-	stateSpare   state = iota // the struct has no memory, and can be used for another block
+	stateSpare   state = iota // the struct describes no memory, and is kept for reuse
 	stateFree                 // the block is in its arena's index
 	stateLive                 // the block has an owner
-	statePending              // the block was freed, but waits for other streams
+	statePending              // the block was freed, but other streams may still use it
 )
 
 func (s state) String() string {
@@ -134,24 +133,25 @@ type Block struct {
 	seg        *segment // segment of the block; nil for an empty block
 	prev, next *Block   // neighbours by address in seg; next also links spare structs
 	state      state
-	split      bool // a free block counts as inactive split in the statistics
+	split      bool // whether the free block counts as "inactive split" in the statistics
 
 	// These fields belong to the arena's index. Free blocks of equal size form a list. The first
 	// large block of each list is a node of a tree.
 	listPrev, listNext *Block
 	left, right        *Block
 
-	uses     []StreamID // other streams that used the block; a spare struct keeps the slice
-	events   int        // number of events that a pending block still waits for
-	deferred bool       // whether a pending block is in Pool.deferred
+	// other streams that used the block; a spare struct keeps the slice for reuse
+	uses     []StreamID
+	events   int  // number of events that a pending block still waits for
+	deferred bool // whether a pending block is in Pool.deferred
 
 	queueNext *Block
-	// generation that Queue was asked to free; 0 if the block is not in the queue
+	// the generation that Queue was called with; 0 if the block is not in the queue
 	queued atomic.Uint64
 
 	number uint64 // number of the allocation, counted from 1
-	// origin is the last field, because searches in the index read all other fields, which then
-	// share cache lines
+	// origin is the last field: searches in the index read only the fields before it, which share
+	// cache lines
 	origin Origin
 }
 
@@ -164,12 +164,12 @@ func (b *Block) Size() uint64 { return b.requested }
 // Rounded returns the size in bytes after rounding, which the block occupies.
 func (b *Block) Rounded() uint64 { return b.size }
 
-// Generation returns the number to pass to Free and Queue. It is at least 1. Each new owner of the
-// same memory gets another number.
+// Generation returns the number to pass to Free and Queue. It is at least 1. Each later owner of
+// the memory gets another number.
 func (b *Block) Generation() uint64 { return b.gen }
 
-// Stream returns the stream on which the block was allocated. If [Pool.Retire] was called for that
-// stream, it returns the heir.
+// Stream returns the stream on which the block was allocated. After [Pool.Retire] of that stream,
+// it returns the stream's heir.
 func (b *Block) Stream() StreamID { return StreamID(b.stream.Load()) }
 
 // Origin returns the origin that was passed to Alloc.
@@ -179,7 +179,7 @@ func (b *Block) Origin() Origin {
 	return o
 }
 
-// segment is a piece of memory from the backing. It is completely divided into blocks.
+// segment is a piece of memory from the backing. Blocks fill it completely.
 type segment struct {
 	addr  uintptr
 	size  uint64
@@ -191,7 +191,7 @@ type segment struct {
 	space *space // the space of an expandable segment, else nil
 }
 
-// newBlockLocked returns a Block with a generation that no earlier owner of the struct had.
+// newBlockLocked returns a Block struct with a generation that the struct has never had before.
 func (p *Pool) newBlockLocked() *Block {
 	b := p.spare
 	if b == nil {
@@ -203,8 +203,8 @@ func (p *Pool) newBlockLocked() *Block {
 	return b
 }
 
-// recycleLocked keeps a Block for reuse when its memory has become part of another block. Its
-// generation keeps increasing.
+// recycleLocked keeps a Block struct for reuse, after its memory has been merged into another
+// block. The generation of the struct never decreases.
 func (p *Pool) recycleLocked(b *Block) {
 	b.state, b.seg, b.prev, b.addr, b.size, b.requested = stateSpare, nil, nil, 0, 0, 0
 	b.next = p.spare

@@ -1,14 +1,13 @@
 package pool
 
-// Class is the part of [Stats] about small blocks or about large blocks. Empty blocks count as
-// small. The two classes add up to the total, except for peaks, because the classes may reach their
-// peaks at different times.
+// Class holds the statistics of either small or large blocks. Empty blocks count as small. The two
+// classes add up to the total, except for the peaks, which they may reach at different times.
 type Class struct {
 	AllocatedBytes, RequestedBytes, ActiveBytes, InactiveSplitBytes, ReservedBytes Stat
 	Allocated, Active, InactiveSplit, Segments                                     Stat
 }
 
-// class returns the statistics of the class that b belongs to.
+// class returns the statistics of the class of block b.
 func (s *Stats) class(b *Block) *Class {
 	if b.seg == nil {
 		return &s.Small
@@ -23,7 +22,6 @@ func (s *Stats) of(small bool) *Class {
 	return &s.Large
 }
 
-// allocated counts a block that was allocated for a request of the given size.
 func (c *Class) allocated(b *Block, requested uint64) {
 	c.AllocatedBytes.add(b.size)
 	c.ActiveBytes.add(b.size)
@@ -32,8 +30,8 @@ func (c *Class) allocated(b *Block, requested uint64) {
 	c.Active.add(1)
 }
 
-// freed counts a block that its owner freed. [Class.idle] counts the block when it waits for no
-// event any more.
+// freed counts a block that its owner has freed. When the block no longer waits for events,
+// [Class.idle] counts it too.
 func (c *Class) freed(b *Block) {
 	c.AllocatedBytes.sub(b.size)
 	c.RequestedBytes.sub(b.requested)
@@ -45,8 +43,8 @@ func (c *Class) idle(b *Block) {
 	c.Active.sub(1)
 }
 
-// divided counts a free block in a segment that also has other blocks. [Class.joined] undoes this
-// count when the block is allocated, or joined with a neighbour.
+// divided counts a free block whose segment also contains other blocks. [Class.joined] reverses
+// this when the block is allocated or merged.
 func (c *Class) divided(b *Block) {
 	c.InactiveSplitBytes.add(b.size)
 	c.InactiveSplit.add(1)
@@ -57,8 +55,8 @@ func (c *Class) joined(b *Block) {
 	c.InactiveSplit.sub(1)
 }
 
-// reserved counts a segment from the backing. Its counterpart for a segment that is given back is
-// [Class.returned].
+// reserved counts a segment that came from the backing. [Class.returned] counts a segment that went
+// back.
 func (c *Class) reserved(bytes uint64) {
 	c.ReservedBytes.add(bytes)
 	c.Segments.add(1)
@@ -69,8 +67,8 @@ func (c *Class) returned(bytes uint64) {
 	c.Segments.sub(1)
 }
 
-// eachStat is an iterator over the statistics that have a current value. It calls f with the
-// statistics of the total, and then with those of the classes.
+// eachStat calls f with each statistic that has a current value, first of the total and then of the
+// classes. It is an iterator.
 func (s *Stats) eachStat(f func(*Stat)) {
 	list := []*Stat{&s.AllocatedBytes, &s.RequestedBytes, &s.ActiveBytes, &s.InactiveSplitBytes, &s.ReservedBytes, &s.ExpandableBytes,
 		&s.Allocated, &s.Active, &s.InactiveSplit, &s.Segments}
@@ -83,9 +81,10 @@ func (s *Stats) eachStat(f func(*Stat)) {
 	}
 }
 
-// ResetAccumulated sets the accumulated statistics to zero
-// (torch.cuda.reset_accumulated_memory_stats). These are Allocated and Freed of each quantity, and
-// the counts of allocations, frees, retries, failures and waits. Current values and peaks stay.
+// ResetAccumulated sets the accumulated statistics to zero, like
+// torch.cuda.reset_accumulated_memory_stats. These are Allocated and Freed of each [Stat], and the
+// counts of allocations, frees, retries, failures and waits. Current values and peaks do not
+// change.
 func (p *Pool) ResetAccumulated() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// TestContention: a device has room for three blocks, and four goroutines repeatedly allocate one
-// each and hold it for a moment. Every request must be served, because another goroutine frees a
-// block before the ladder stops waiting.
+// TestContention lets four goroutines repeatedly allocate a block and hold it for a moment, on a
+// device with room for three blocks. Every request must succeed, because another goroutine frees a
+// block before the ladder gives up.
 func TestContention(t *testing.T) {
 	d := newFake(3 * 1280)
 	o := tiny()
 	o.GC = func() {}
-	o.CollectWait = 2 * time.Second // the wait is long, because the machine may be busy
+	o.CollectWait = 2 * time.Second // a long wait, because the machine may be busy
 	p := New(d, o)
 	var inUse, most atomic.Int32
 	var wg sync.WaitGroup
@@ -47,8 +47,8 @@ func TestContention(t *testing.T) {
 	recount(t, p, s)
 }
 
-// TestHandOver: a request is on the ladder, and another goroutine frees a block. The request gets
-// that block, even if that goroutine immediately allocates again.
+// TestHandOver checks that a request on the ladder gets the block that another goroutine frees,
+// even if that goroutine immediately allocates again.
 func TestHandOver(t *testing.T) {
 	d := newFake(1280)
 	o := tiny()
@@ -56,7 +56,7 @@ func TestHandOver(t *testing.T) {
 	climbing := make(chan struct{})
 	var onSecond func()
 	climbs := 0
-	o.GC = func() { // only one goroutine at a time is on the ladder
+	o.GC = func() { // runs in one goroutine at a time, because only one can be on the ladder
 		if climbs++; climbs == 1 {
 			close(climbing)
 		} else {
@@ -77,7 +77,7 @@ func TestHandOver(t *testing.T) {
 	hand := make(chan *Block, 1)
 	onSecond = func() { b := <-hand; p.Free(b, b.Generation()) }
 	p.Free(held, held.Generation())
-	// the request already has the block when its goroutine wakes up
+	// the request already has its block when its goroutine wakes up
 	if s := p.Stats(); s.AllocatedBytes.Current != 1280 {
 		t.Error("the freed block lies in the cache")
 	}
@@ -100,8 +100,8 @@ func TestHandOver(t *testing.T) {
 }
 
 // TestStress mixes all operations on several goroutines. The race detector and a recount at the end
-// find errors. Each owner also writes its own mark to its block's range and reads it back. So the
-// test finds memory with two owners.
+// find errors. Each owner also marks the address range of its block and later checks the mark,
+// which reveals memory with two owners.
 func TestStress(t *testing.T) {
 	const goroutines, rounds = 4, 3000
 	d := newFake(64 << 10)
@@ -141,7 +141,7 @@ func TestStress(t *testing.T) {
 					p.Free(b, gen)
 				}
 				if r.IntN(20) == 0 {
-					p.Free(b, gen) // gen is a stale generation
+					p.Free(b, gen) // a stale generation
 					p.Queue(b, gen)
 				}
 			}
@@ -189,7 +189,7 @@ func TestStress(t *testing.T) {
 	for s := range StreamID(3) {
 		d.finish(s, 1<<40)
 	}
-	for { // background collections may still be running
+	for { // wait for collections in the background
 		p.mu.Lock()
 		running := p.gcRunning
 		p.mu.Unlock()
@@ -230,8 +230,8 @@ func collected(p *Pool, size uint64, s StreamID) (*handleObject, error) {
 	return h, nil
 }
 
-// TestGarbageAtTheLimit: a program that frees nothing itself completes, because the pool starts
-// garbage collections. The test uses one goroutine and four.
+// TestGarbageAtTheLimit checks that a program that never frees memory completes, because the pool
+// starts garbage collections. It runs with one goroutine and with four.
 func TestGarbageAtTheLimit(t *testing.T) {
 	for _, goroutines := range []int{1, 4} {
 		d := newFake(64 << 20)
@@ -239,7 +239,8 @@ func TestGarbageAtTheLimit(t *testing.T) {
 		var wg sync.WaitGroup
 		for g := range goroutines {
 			wg.Go(func() {
-				var last [4]*handleObject // the last objects; few blocks are live at any time
+				// keep only the last objects, so that few blocks are live at any time
+				var last [4]*handleObject
 				for i := range 400 / goroutines {
 					h, err := collected(p, 1<<20+uint64(i%3)<<19, StreamID(g%2))
 					if err != nil {
@@ -260,9 +261,9 @@ func TestGarbageAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestPromptFreesNeedNoCollector: the garbage collector is off, and owners free their blocks. Sizes
-// and streams change, and the device is always nearly full. Still the pool never starts a
-// collection.
+// TestPromptFreesNeedNoCollector checks that the pool never starts a collection if owners free
+// their blocks. Sizes and streams change, the device is always nearly full, and the garbage
+// collector is off.
 func TestPromptFreesNeedNoCollector(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	d := newFake(64 << 20)
@@ -285,12 +286,12 @@ func TestPromptFreesNeedNoCollector(t *testing.T) {
 	}
 }
 
-// TestEarlyCollection: with GCRatio, the garbage stays near GCRatio times the live bytes, which is
-// far below the limit.
+// TestEarlyCollection checks that GCRatio keeps the garbage near GCRatio times the live bytes,
+// which is far below the limit.
 func TestEarlyCollection(t *testing.T) {
 	run := func(ratio float64) Stats {
 		p := New(newFake(4<<30), Options{GCRatio: ratio, GCMinBytes: 32 << 20, GCInterval: time.Millisecond})
-		live := make([]*handleObject, 32) // all objects have 64 MiB in total
+		live := make([]*handleObject, 32) // 64 MiB of objects that stay live
 		for i := range 500 {
 			h, err := collected(p, 2<<20, 0)
 			if err != nil {
@@ -299,7 +300,7 @@ func TestEarlyCollection(t *testing.T) {
 			if i < len(live) {
 				live[i] = h
 			}
-			time.Sleep(50 * time.Microsecond) // a program's work between two allocations
+			time.Sleep(50 * time.Microsecond) // a program works between two allocations
 		}
 		s := p.Stats()
 		runtime.KeepAlive(live)
@@ -316,7 +317,7 @@ func TestEarlyCollection(t *testing.T) {
 	t.Logf("peak %s with, %s without; %d early collections", human(with.AllocatedBytes.Peak), human(without.AllocatedBytes.Peak), with.EarlyCollections)
 }
 
-// TestEarlyCollectionIgnoresOwnedBlocks: blocks that their owners free do not cause early
+// TestEarlyCollectionIgnoresOwnedBlocks checks that blocks that their owners free cause no early
 // collections.
 func TestEarlyCollectionIgnoresOwnedBlocks(t *testing.T) {
 	o := tiny()
@@ -328,8 +329,8 @@ func TestEarlyCollectionIgnoresOwnedBlocks(t *testing.T) {
 	}
 }
 
-// TestRoomIsKeptForTheLadder: when the device has memory again, the request on the ladder gets it,
-// even if another request asks at the same time.
+// TestRoomIsKeptForTheLadder checks that new memory of the device goes to the request on the
+// ladder, even if another request comes at the same time.
 func TestRoomIsKeptForTheLadder(t *testing.T) {
 	d := newFake(1280)
 	o := tiny()
@@ -343,13 +344,13 @@ func TestRoomIsKeptForTheLadder(t *testing.T) {
 		}
 		once = true
 		d.mu.Lock()
-		d.total = 2560 // memory for one more block
+		d.total = 2560 // room for one more block
 		d.mu.Unlock()
 		go func() {
 			_, err := p.Alloc(1280, 5, Origin{})
 			other <- err
 		}()
-		// in this pause the other request could ask the device
+		// give the other request time to ask the device
 		time.Sleep(20 * time.Millisecond)
 	}
 	p = New(d, o)
@@ -374,9 +375,8 @@ func (d *freeingDevice) Alloc(size uint64) (uintptr, error) {
 	return d.fakeDevice.Alloc(size)
 }
 
-// TestServedWhileGrowing: the pool asks the device for a segment, and meanwhile another goroutine
-// frees a block that serves the request. The request keeps that block, and the new segment goes to
-// the cache.
+// TestServedWhileGrowing lets another goroutine free a suitable block while the pool allocates a
+// segment for a request. The request must get that block, and the segment must go to the cache.
 func TestServedWhileGrowing(t *testing.T) {
 	d := &freeingDevice{fakeDevice: newFake(1280)}
 	o := tiny()

@@ -2,12 +2,12 @@ package pool
 
 import "fmt"
 
-// eventQueue holds the events of one foreign stream. They complete in the order in which they were
-// recorded.
+// eventQueue holds the events of one stream that used blocks of other streams. Events complete in
+// the order in which they were recorded.
 type eventQueue struct {
 	stream StreamID
 	waits  []eventWait
-	head   int // index of the first wait that is not done
+	head   int // index of the first entry whose event is not done
 }
 
 type eventWait struct {
@@ -15,10 +15,10 @@ type eventWait struct {
 	block *Block
 }
 
-// Use records that work on a foreign stream reads or writes the block. After the block is freed,
-// its memory is reused only when the work that was queued on that stream before the free is done.
-// The caller must own the block. For a freed block Use panics, because the memory may have another
-// owner.
+// Use tells the pool that work on another stream reads or writes the block. After the block is
+// freed, its memory is reused only when the work that was queued on that stream before the free is
+// done. The caller must own the block. Use panics if the block has been freed, because its memory
+// may have another owner.
 func (b *Block) Use(stream StreamID) {
 	if b.Stream() == stream {
 		return
@@ -40,8 +40,8 @@ func (b *Block) Use(stream StreamID) {
 }
 
 // recordLocked records the events that a freed block waits for. If recording fails or is paused,
-// the block is deferred: it stays pending, and its events are recorded later. The later events also
-// wait for later work, which is safe.
+// the block is deferred: it stays pending, and its events are recorded later. Events that are
+// recorded later also wait for later work, which is safe.
 func (p *Pool) recordLocked(b *Block) {
 	for p.paused == 0 && len(b.uses) > 0 {
 		last := len(b.uses) - 1
@@ -90,8 +90,8 @@ func (p *Pool) pollLocked() {
 		if q.head == len(q.waits) {
 			q.waits, q.head = q.waits[:0], 0
 		} else if q.head > 64 && q.head > len(q.waits)/2 {
-			// Move the waits to the front. Otherwise the slice would grow forever on a stream that
-			// always has work.
+			// Move the remaining entries to the front. On a stream that always has work, the slice
+			// would otherwise grow forever.
 			n := copy(q.waits, q.waits[q.head:])
 			clear(q.waits[n:])
 			q.waits, q.head = q.waits[:n], 0
@@ -123,8 +123,7 @@ func (p *Pool) retryDeferredLocked() {
 	}
 }
 
-// syncLocked waits for every event that a pending block waits for. It releases the lock while it
-// waits.
+// syncLocked waits for all events of all pending blocks. It releases the lock while it waits.
 func (p *Pool) syncLocked() {
 	if p.paused > 0 {
 		return
@@ -151,9 +150,9 @@ func (p *Pool) syncLocked() {
 	}
 }
 
-// PauseEvents stops the pool from recording, querying and waiting for events until ResumeEvents, as
-// a stream capture requires. Blocks that foreign streams used and that are freed during the pause
-// stay pending. Calls may be nested.
+// PauseEvents stops the pool from recording, querying and waiting for events until ResumeEvents. A
+// stream capture requires this. Blocks that other streams used stay pending if they are freed
+// during the pause. Calls may be nested.
 func (p *Pool) PauseEvents() {
 	p.mu.Lock()
 	p.paused++

@@ -18,7 +18,7 @@ func TestForeignStreams(t *testing.T) {
 	p := New(d, tiny())
 	b := must(t, p, 100, 0)
 	gen, addr := b.Generation(), b.Addr()
-	b.Use(0) // stream 0 is the block's own, so there is nothing to wait for
+	b.Use(0) // stream 0 is the block's own stream, so there is nothing to wait for
 	d.work(1)
 	d.work(2)
 	b.Use(1)
@@ -41,8 +41,8 @@ func TestForeignStreams(t *testing.T) {
 	}
 }
 
-// TestPauseEvents: during a capture the pool does not query events. Blocks that foreign streams
-// used can still be freed safely.
+// TestPauseEvents checks that the pool does not query events during a capture, and that blocks that
+// other streams used can still be freed.
 func TestPauseEvents(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())
@@ -51,7 +51,7 @@ func TestPauseEvents(t *testing.T) {
 	waits.Use(1)
 	p.Free(waits, waits.Generation())
 	d.finish(1, 1)
-	b := must(t, p, 1280, 0) // the new block reuses the memory of the first block
+	b := must(t, p, 1280, 0) // the new block gets the memory of the first block
 	b.Use(1)
 	d.work(1)
 	d.logging = true
@@ -85,8 +85,8 @@ func TestPauseEvents(t *testing.T) {
 	p.ResumeEvents()
 }
 
-// TestRecordFails: a block whose event cannot be recorded is not reused until recording succeeds.
-// EventError returns the reason.
+// TestRecordFails checks that a block whose event cannot be recorded is not reused until recording
+// succeeds, and that EventError returns the reason.
 func TestRecordFails(t *testing.T) {
 	d := newFake(1280)
 	o := tiny()
@@ -108,7 +108,7 @@ func TestRecordFails(t *testing.T) {
 		t.Fatal("its segment was returned")
 	}
 	d.recordErr = nil
-	b = must(t, p, 1280, 0) // the ladder records the event and waits for it
+	b = must(t, p, 1280, 0) // the ladder records the missing event and waits for it
 	if s := p.Stats(); s.Deferred != 0 || s.Pending != 0 || d.open != 0 || p.EventError() != nil {
 		t.Errorf("%d deferred, %d pending, %d events, %v", s.Deferred, s.Pending, d.open, p.EventError())
 	}
@@ -156,7 +156,7 @@ func TestRetire(t *testing.T) {
 	for _, b := range []*Block{live, used, gone} {
 		p.Free(b, b.Generation())
 	}
-	// the pool never queries stream 1 again; the live block still has one foreign user, stream 2
+	// the pool never queries stream 1 again; the live block is still used by stream 2
 	if want := []string{"record 2"}; !reflect.DeepEqual(d.log, want) {
 		t.Errorf("the device saw %v, want %v", d.log, want)
 	}
@@ -167,8 +167,8 @@ func TestRetire(t *testing.T) {
 	recount(t, p, s)
 }
 
-// TestRetireDeferred: a deferred block is released exactly once when its last foreign stream is
-// retired.
+// TestRetireDeferred checks that a deferred block is released exactly once when its last other
+// stream is retired.
 func TestRetireDeferred(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())
@@ -205,7 +205,8 @@ func (r recordFailing) Record(s StreamID) (Event, error) {
 	return r.fakeDevice.Record(s)
 }
 
-// markingDevice is a Backing with the methods of a Marker, and records the pool's calls of them.
+// markingDevice is a Backing that is also a Marker. It records the pool's calls of the Marker's
+// methods.
 type markingDevice struct {
 	*fakeDevice
 	t     *testing.T
@@ -256,7 +257,7 @@ func TestMarker(t *testing.T) {
 	if want := "[39] float32, result of op39"; must(t, p, 8, 0, Origin{Op: "op39", DType: "float32", Dims: 1, Shape: [8]int{39}}).Size() != 8 || d.label != want {
 		t.Errorf("label %q, want %q", d.label, want)
 	}
-	// a block that waits for a foreign stream stays marked until that stream is done
+	// a block that waits for another stream stays marked until that stream is done
 	b := must(t, p, 1280, 0)
 	b.Use(7)
 	d.work(7)
@@ -271,8 +272,8 @@ func TestMarker(t *testing.T) {
 	}
 }
 
-// TestOriginIsLetGo: the Where of a block's last owner refers to an object. After the block is
-// freed, the pool does not keep the object alive.
+// TestOriginIsLetGo checks that the pool does not keep the object alive to which the Where of a
+// freed block refers.
 func TestOriginIsLetGo(t *testing.T) {
 	p := New(newFake(0), tiny())
 	gone := make(chan struct{})
@@ -299,8 +300,8 @@ func TestQueue(t *testing.T) {
 	b := must(t, p, 1280, 0)
 	g1 := b.Generation()
 	p.Queue(b, g1)
-	p.Queue(b, g1) // g1 is queued for the second time, so it is stale
-	p.Queue(b, 0)  // no block has the generation 0
+	p.Queue(b, g1) // the second time: this release is stale
+	p.Queue(b, 0)  // no block has generation 0
 	if b.state != stateLive {
 		t.Fatal("Queue released at once")
 	}
@@ -313,9 +314,9 @@ func TestQueue(t *testing.T) {
 		t.Fatalf("the struct was not recycled, or not with a new generation (%d, %d)", g1, c.Generation())
 	}
 	g2 := c.Generation()
-	p.Queue(b, g1) // a late cleanup of the first owner queues generation g1
-	p.Queue(c, g2) // the cleanup of the second owner replaces the first owner's entry
-	p.Queue(b, g1) // the cleanup of the first owner queues g1 again
+	p.Queue(b, g1) // a late cleanup of the first owner
+	p.Queue(c, g2) // the cleanup of the second owner replaces the entry of the first owner
+	p.Queue(b, g1) // a cleanup of the first owner again
 	d := must(t, p, 8, 0)
 	s = p.Stats()
 	if s.QueuedFrees != 2 || s.StaleFrees != 4 || s.Allocated.Current != 1 {
@@ -329,8 +330,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// TestQueueConcurrently: some goroutines queue blocks while others drain the queue. Each block is
-// released exactly once.
+// TestQueueConcurrently queues blocks in some goroutines while others drain the queue. Each block
+// must be released exactly once.
 func TestQueueConcurrently(t *testing.T) {
 	p := New(newFake(0), tiny())
 	const n, goroutines = 2000, 4
@@ -395,7 +396,6 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// TestDefaultSizes checks the default segment sizes.
 func TestDefaultSizes(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct{ size, block, segment uint64 }{
@@ -410,15 +410,15 @@ func TestDefaultSizes(t *testing.T) {
 	}
 }
 
-// TestBestFit: the pool uses the smallest block that fits, and of several equal blocks the one that
-// was freed last. It does not split a large block if the remainder is small.
+// TestBestFit checks that the pool uses the smallest block that fits and, among equal sizes, the
+// block that was freed last. It must not split a large block if the remainder is small.
 func TestBestFit(t *testing.T) {
 	p := New(newFake(0), tiny())
 	var keep, free []*Block
 	for _, size := range []uint64{2048, 1280, 1536, 1280} {
 		free = append(free, must(t, p, size, 0))
 	}
-	for range 4 { // the small blocks cannot be joined, because their neighbours stay allocated
+	for range 4 { // the small blocks cannot be merged, because their neighbours stay allocated
 		free = append(free, must(t, p, 48, 0))
 		keep = append(keep, must(t, p, 8, 0))
 	}
@@ -443,12 +443,13 @@ func TestBestFit(t *testing.T) {
 	runtime.KeepAlive(keep)
 }
 
-// TestLaggingStream: a foreign stream is always a hundred frees behind. The pool does not mix up
-// its events, and the queue of events does not grow forever.
+// TestLaggingStream uses a stream that is always a hundred frees behind. The pool must not mix up
+// its events, and the queue of events must not grow forever.
 func TestLaggingStream(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())
-	freed := map[*Block]uint64{} // for each block struct, the work on stream 1 that it waits for
+	// for each Block struct, the work on stream 1 that its memory waits for
+	freed := map[*Block]uint64{}
 	for i := range uint64(5000) {
 		b := must(t, p, 1280, 0)
 		if at := freed[b]; at > d.finished[1] {
@@ -471,7 +472,7 @@ func TestLaggingStream(t *testing.T) {
 	}
 }
 
-// TestBins compares the exact-size index with a search in a plain list.
+// TestBins compares the index by exact size with a search in a plain list.
 func TestBins(t *testing.T) {
 	for _, count := range []int{1, 63, 64, 65, 4095, 4096, 4097, 65536} {
 		var x bins

@@ -10,24 +10,24 @@ import (
 
 // Expander is implemented by a Backing with virtual memory. With Options.Expandable a pool then
 // reserves a range of addresses for each stream and size class. It maps pages into the range when
-// blocks need them, and gives whole free pages back. So one segment grows in place. Otherwise there
-// would be many segments of fixed sizes, each with holes that fit no request.
+// blocks need them, and gives whole free pages back. So one segment grows in place, instead of many
+// segments of fixed sizes with holes that fit no request.
 //
 // The pool holds its lock when it calls Reserve, Unreserve and Map. It does not hold its lock when
 // it calls Unmap.
 type Expander interface {
-	// Granularity returns the page size. Addresses and sizes of the other methods are multiples of
-	// it. 0 means that there is no virtual memory.
+	// Granularity returns the page size, or 0 if there is no virtual memory. Addresses and sizes in
+	// the other methods are multiples of it.
 	Granularity() uint64
 	// Reserve returns a range of addresses without memory. The range is aligned to Granularity.
 	Reserve(size uint64) (addr uintptr, err error)
 	// Unreserve releases a range in which nothing is mapped.
 	Unreserve(addr uintptr, size uint64)
-	// Map maps memory to all pages of [addr, addr+size), or to none of them. It returns the same
-	// errors as Alloc of the Backing.
+	// Map maps memory to all pages of [addr, addr+size). If it fails, it maps none. It returns the
+	// same errors as Backing.Alloc.
 	Map(addr uintptr, size, page uint64) error
-	// Unmap unmaps the range, which consists of whole pages of the size that was passed to Map. The
-	// pool has waited for the work that uses these pages.
+	// Unmap unmaps a range of whole pages. Their size is the one that was passed to Map. The pool
+	// has waited for the work that uses the pages.
 	Unmap(addr uintptr, size, page uint64)
 }
 
@@ -38,8 +38,8 @@ type space struct {
 	page  uint64
 	home  *arena
 	small bool
-	runs  []*segment // segments of the space, sorted by address; two segments are never adjacent
-	busy  []span     // ranges that the pool is unmapping without its lock
+	runs  []*segment // segments of the space, sorted by address; no two segments are adjacent
+	busy  []span     // ranges that the pool is unmapping at the moment, without its lock
 }
 
 type span struct {
@@ -68,7 +68,8 @@ func (p *Pool) Expandable() bool {
 	return p.expandable
 }
 
-// pageSize returns the page size of a class, a multiple of the backing's granularity.
+// pageSize returns the page size for small or for large blocks. It is a multiple of the backing's
+// granularity.
 func (p *Pool) pageSize(small bool) uint64 {
 	g := p.expander.Granularity()
 	want := p.o.Page
@@ -78,18 +79,18 @@ func (p *Pool) pageSize(small bool) uint64 {
 	return max((want+g-1)/g*g, g)
 }
 
-// gap is a place for a request. It has the address at which the new pages begin, and their size in
-// bytes.
+// gap is a range of addresses for new pages that would serve a request.
 type gap struct {
 	space *space
 	addr  uintptr
 	size  uint64
 }
 
-// fitLocked finds the place in the space where a block of the given size needs the fewest new
-// pages.
+// fitLocked finds the gap in the space where a block of the given size needs the fewest new pages.
+// It updates best if the gap is better.
 func (s *space) fitLocked(size uint64, best *gap) {
-	// New pages must lie between these spans: the runs, and the ranges that are being unmapped.
+	// New pages must lie between these spans: the mapped runs, and the ranges that are being
+	// unmapped.
 	spans := make([]span, 0, len(s.runs)+len(s.busy)+1)
 	for _, r := range s.runs {
 		spans = append(spans, span{r.addr, r.size})
@@ -121,7 +122,7 @@ func (s *space) fitLocked(size uint64, best *gap) {
 	}
 }
 
-// freeBefore returns the number of free bytes directly before addr, at which a run ends.
+// freeBefore returns the number of free bytes just before addr. A run must end at addr.
 func (s *space) freeBefore(addr uintptr) uint64 {
 	for _, r := range s.runs {
 		if r.end() == addr {
@@ -133,7 +134,7 @@ func (s *space) freeBefore(addr uintptr) uint64 {
 	return 0
 }
 
-// freeAfter returns the number of free bytes directly after addr, at which a run starts.
+// freeAfter returns the number of free bytes just after addr. A run must start at addr.
 func (s *space) freeAfter(addr uintptr) uint64 {
 	for _, r := range s.runs {
 		if r.addr == addr && r.first.state == stateFree {
@@ -187,8 +188,8 @@ func (p *Pool) expandLocked(r *request) error {
 	return nil
 }
 
-// reserveLocked reserves addresses for a stream and class. The size is the device's memory and an
-// eighth more, because some holes in the space may be too short for later requests.
+// reserveLocked reserves addresses for a stream and class. It reserves the size of the device's
+// memory and an eighth more, because some holes may be too small for later requests.
 func (p *Pool) reserveLocked(r *request, home *arena, small bool) (*space, error) {
 	_, total := p.backing.Capacity()
 	if total > 0 && r.rounded > total {
@@ -210,8 +211,8 @@ func (p *Pool) reserveLocked(r *request, home *arena, small bool) (*space, error
 	return s, nil
 }
 
-// joinLocked makes newly mapped pages a free block of their space. It joins the pages with the run
-// before and with the run after, if these are adjacent.
+// joinLocked makes newly mapped pages a free block of their space. It merges them with the runs
+// just before and just after them.
 func (p *Pool) joinLocked(g gap) {
 	s := g.space
 	b := p.newBlockLocked()
@@ -271,9 +272,8 @@ type unmapping struct {
 	span
 }
 
-// carveLocked removes the whole free pages from the spaces of idle streams. The argument idle
-// reports whether a stream is idle. If a free block is partly outside of these pages, that part
-// stays a free block.
+// carveLocked removes whole free pages from the spaces of idle streams. The function idle reports
+// whether a stream is idle. The part of a free block outside of these pages stays a free block.
 func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 	for _, s := range p.spaces {
 		if s.home.held {
@@ -297,7 +297,8 @@ func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 				if p.cutLocked(s, i, b, g) {
 					i--
 				}
-				break // the part of the run after the pages, if there is one, is the next run of the loop
+				// if the run continues after the pages, the loop visits the rest as the next run
+				break
 			}
 		}
 	}
@@ -307,8 +308,8 @@ func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 	return out
 }
 
-// cutLocked removes the pages g from run i. The pages lie in the free block b. If no block of the
-// run is left before the pages, it returns true, and index i then holds the run after the pages.
+// cutLocked removes the pages g, which lie in the free block b, from run i. It returns true if no
+// block of the run is left before the pages. Index i then holds the run after the pages.
 func (p *Pool) cutLocked(s *space, i int, b *Block, g span) bool {
 	run := s.runs[i]
 	p.unindexLocked(b)
@@ -375,14 +376,13 @@ func (p *Pool) cutLocked(s *space, i int, b *Block, g span) bool {
 	return before == nil
 }
 
-// unmap unmaps pages. The caller must not hold the lock.
 func (p *Pool) unmap(list []unmapping) {
 	for _, u := range list {
 		p.expander.Unmap(u.addr, u.size, u.space.page)
 	}
 }
 
-// unmappedLocked removes from the spaces the ranges that carveLocked marked as being unmapped.
+// unmappedLocked clears the marks of carveLocked: the given ranges are no longer being unmapped.
 func (p *Pool) unmappedLocked(list []unmapping) {
 	for _, u := range list {
 		u.space.busy = slices.DeleteFunc(u.space.busy, func(s span) bool { return s == u.span })
@@ -401,6 +401,6 @@ func (p *Pool) dropSpacesLocked() {
 	})
 }
 
-// errNoVirtual is the error with which New panics if Options requires virtual memory and the
-// backing has none.
+// errNoVirtual is the panic value of New if Options requires virtual memory that the backing does
+// not have.
 var errNoVirtual = errors.New("option Expandable: the backing has no virtual memory")

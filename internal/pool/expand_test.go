@@ -99,7 +99,6 @@ func (d *fakeDevice) inRange(addr uintptr, size uint64) bool {
 	return false
 }
 
-// mapped reports whether all pages of a range are mapped.
 func (d *fakeDevice) mapped(addr uintptr, size uint64) bool {
 	for a := addr / fakePage * fakePage; a < addr+uintptr(size); a += fakePage {
 		if !d.pages[a] {
@@ -109,8 +108,8 @@ func (d *fakeDevice) mapped(addr uintptr, size uint64) bool {
 	return size > 0
 }
 
-// TestExpand: a segment grows in place, the pool gives back whole free pages inside it, and a new
-// block fills the hole.
+// TestExpand checks that a segment grows in place, that the pool gives back whole free pages in its
+// middle, and that a new block fills the hole.
 func TestExpand(t *testing.T) {
 	d := newFake(64 << 10)
 	d.logging = true
@@ -124,8 +123,8 @@ func TestExpand(t *testing.T) {
 		recount(t, p, s)
 	}
 	free := func(b *Block) { p.Free(b, b.Generation()) }
-	a := must(t, p, 1000, 0) // block a takes 4 pages
-	b := must(t, p, 1000, 0) // block b uses the 24 bytes that block a left free in its last page
+	a := must(t, p, 1000, 0) // takes 4 pages
+	b := must(t, p, 1000, 0) // starts in the 24 free bytes of the last page of block a
 	c := must(t, p, 1000, 0)
 	check(1, 12*fakePage)
 	if b.Addr() != a.Addr()+1000 || c.Addr() != b.Addr()+1000 {
@@ -133,11 +132,12 @@ func TestExpand(t *testing.T) {
 	}
 	hole := b.Addr()
 	free(b)
-	if n := p.Empty(); n != 3*fakePage { // of bytes 1000 to 2000, 1024 to 1792 are whole pages
+	// the whole pages within bytes 1000 to 2000 are bytes 1024 to 1792
+	if n := p.Empty(); n != 3*fakePage {
 		t.Errorf("Empty gave %d bytes back", n)
 	}
 	check(2, 9*fakePage)
-	// the new block fills the hole instead of growing the segment at its end
+	// the new block fills the hole; the segment does not grow
 	b = must(t, p, 1000, 0)
 	check(1, 12*fakePage)
 	if b.Addr() != hole {
@@ -146,7 +146,7 @@ func TestExpand(t *testing.T) {
 	free(a)
 	p.Empty()
 	check(1, 9*fakePage)
-	// block a lies before the run, and also uses the free part of the page that it shares with b
+	// the block comes before the run, and also uses the free part of the page that it shares with b
 	a = must(t, p, 900, 0)
 	check(1, 12*fakePage)
 	small := must(t, p, 8, 0)
@@ -162,8 +162,8 @@ func TestExpand(t *testing.T) {
 	check(0, 0)
 }
 
-// TestExpandAtTheLimit: before an allocation fails, free pages of one stream serve another stream.
-// A failed allocation leaves nothing behind.
+// TestExpandAtTheLimit checks that free pages of one stream serve another stream before an
+// allocation fails. A failed allocation must leave nothing behind.
 func TestExpandAtTheLimit(t *testing.T) {
 	for _, limit := range []bool{false, true} {
 		d := newFake(8 * fakePage)
@@ -195,7 +195,7 @@ func TestExpandAtTheLimit(t *testing.T) {
 		must(t, p, 8*fakePage, 2)
 		recount(t, p, p.Stats())
 	}
-	// An error that does not wrap ErrNoMemory is returned unchanged.
+	// An error that does not wrap ErrNoMemory must be returned unchanged.
 	d := newFake(0)
 	p := New(pagedDevice{d}, expandable(tiny()))
 	d.allocErr = errors.New("the device is gone")
@@ -204,8 +204,8 @@ func TestExpandAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestExpandSwitch: the setting can change while blocks are live. Blocks with and without pages are
-// freed, and their memory is given back.
+// TestExpandSwitch changes the setting while blocks are live. Blocks with and without pages must be
+// freed, and their memory given back.
 func TestExpandSwitch(t *testing.T) {
 	d := newFake(0)
 	p := New(pagedDevice{d}, tiny())
@@ -240,7 +240,7 @@ func TestExpandSwitch(t *testing.T) {
 	panics(t, "has no virtual memory", func() { New(newFake(0), expandable(tiny())) })
 }
 
-// TestExpandHistory: the events of pages suffice to reconstruct which pages are mapped.
+// TestExpandHistory checks that the events of pages suffice to reconstruct which pages are mapped.
 func TestExpandHistory(t *testing.T) {
 	d := newFake(9000)
 	o := expandable(tiny())
@@ -277,8 +277,8 @@ func TestExpandHistory(t *testing.T) {
 	}
 }
 
-// TestHoldPages: each replay of a recording uses its segments and pages again. So they stay until
-// the recording's stream is retired.
+// TestHoldPages checks that the pages of a held stream stay mapped until the stream is retired,
+// because each replay of a recording uses them again.
 func TestHoldPages(t *testing.T) {
 	for _, pages := range []bool{false, true} {
 		d := newFake(0)
@@ -297,8 +297,8 @@ func TestHoldPages(t *testing.T) {
 	}
 }
 
-// TestHoldTakesNoPages: a held stream does not take over pages of other streams. Empty would unmap
-// them while they are in use.
+// TestHoldTakesNoPages checks that a held stream takes over no pages of other streams, because
+// Empty would unmap them while they are in use.
 func TestHoldTakesNoPages(t *testing.T) {
 	f := &followingPages{following{fakeDevice: newFake(0)}}
 	p := New(f, expandable(tiny()))

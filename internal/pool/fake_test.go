@@ -7,30 +7,30 @@ import (
 	"sync"
 )
 
-// fakeDevice is a Backing whose streams run only when the test says so. The work of a stream is a
-// counter, and an event is a value of that counter.
+// fakeDevice is a Backing whose streams make progress only when the test calls finish. The work of
+// a stream is a counter, and an event is a value of that counter.
 type fakeDevice struct {
 	mu       sync.Mutex
 	total    uint64
 	used     uint64
 	next     uintptr
 	segments map[uintptr]uint64
-	// freed address ranges, sorted; the device reuses them, so that uses of freed memory cause
-	// visible errors
+	// freed address ranges, sorted; the device reuses them, so that a use of freed memory causes a
+	// visible error
 	holes      []hole
 	queued     map[StreamID]uint64
 	finished   map[StreamID]uint64
-	open       int // number of events that the pool has not released
+	open       int // number of events that the pool has not released yet
 	recordErr  error
 	allocErr   error
 	log        []string
 	logging    bool
 	segmentOps int
-	// function that is called with memory that returns to the device
+	// called with memory that the pool gives back
 	gone func(addr uintptr, size uint64)
 
 	reserved map[uintptr]uint64 // reserved address ranges
-	pages    map[uintptr]bool   // mapped pages, of fakePage bytes each
+	pages    map[uintptr]bool   // mapped pages of fakePage bytes each
 }
 
 type hole struct {
@@ -158,7 +158,6 @@ func (d *fakeDevice) Wait(e Event) {
 	d.finished[f.stream] = max(d.finished[f.stream], f.at)
 }
 
-// work queues one unit of work on the stream.
 func (d *fakeDevice) work(s StreamID) {
 	d.mu.Lock()
 	d.queued[s]++
@@ -172,7 +171,7 @@ func (d *fakeDevice) finish(s StreamID, n uint64) {
 	d.mu.Unlock()
 }
 
-// tiny returns options with small sizes, so that small numbers reach every path.
+// tiny returns options with small sizes, so that small allocations reach every path.
 func tiny() Options {
 	return Options{Name: "fake:0", Round: 8, SmallMax: 128, SmallSegment: 256, MediumMax: 640, MediumSegment: 1280, LargeRound: 256, SplitMin: 96}
 }

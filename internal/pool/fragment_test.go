@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// unlimitedBacking is a Backing with virtual memory of 2 MiB pages and no limit. It has no memory,
-// and only hands out addresses.
+// unlimitedBacking is a Backing with pages of 2 MiB. It only hands out addresses and never runs out
+// of them.
 type unlimitedBacking struct{ next uintptr }
 
 func (v *unlimitedBacking) take(size uint64) uintptr {
@@ -31,9 +31,10 @@ func (*unlimitedBacking) Unreserve(uintptr, uint64)                 {}
 func (*unlimitedBacking) Map(addr uintptr, size, page uint64) error { return nil }
 func (*unlimitedBacking) Unmap(addr uintptr, size, page uint64)     {}
 
-// transformer makes the allocations of training a transformer in 16 bits. The parameters and their
-// Adam moments stay allocated. Each step has another sequence length. The forward pass allocates
-// activations. The backward pass frees them in reverse order, and allocates and frees gradients.
+// transformer makes the same allocations as the training of a transformer in 16 bits. The
+// parameters and their Adam moments stay allocated. Each step has another sequence length. Its
+// forward pass allocates activations. Its backward pass frees them in reverse order, and allocates
+// and frees gradients.
 type transformer struct {
 	t                   *testing.T
 	p                   *Pool
@@ -56,8 +57,8 @@ func (m *transformer) free(list ...*Block) {
 	}
 }
 
-// build allocates parameters in 16 bits. At the first step it allocates their gradients, and two
-// moments in 32 bits.
+// build allocates the parameters in 16 bits. Their gradients and the two moments, in 32 bits, are
+// allocated at the first step.
 func (m *transformer) build() {
 	w := m.width
 	sizes := []uint64{m.vocab * w}
@@ -93,7 +94,7 @@ func (m *transformer) step(n uint64) {
 		keep(m.batch*m.heads*n, 4) // row sums of attention
 		m.free(scratch)
 		proj := m.alloc(tokens*w, 2)
-		y := keep(tokens*w, 2) // x plus the projection
+		y := keep(tokens*w, 2) // x plus the projected attention
 		m.free(proj)
 		keep(tokens*w, 2)
 		keep(tokens*4*w, 2) // hidden layer
@@ -129,8 +130,8 @@ func (m *transformer) step(n uint64) {
 	m.free(dx, x)
 }
 
-// TestFragmentation runs steps with different lengths. Expandable segments must reserve at most a
-// tenth more memory than the peak of allocated bytes.
+// TestFragmentation trains with changing lengths. Expandable segments must reserve at most a tenth
+// more memory than the peak of allocated bytes.
 func TestFragmentation(t *testing.T) {
 	need := func(o Options) (ratio float64, s Stats) {
 		p := New(&unlimitedBacking{next: 1 << 40}, o)
@@ -146,7 +147,9 @@ func TestFragmentation(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    Options
-		most float64 // limit of the ratio; 0 means that the ratio is only reported
+		// limit of the ratio of reserved to allocated bytes; 0 means that the test only reports the
+		// ratio
+		most float64
 	}{
 		{"segments of fixed sizes", Options{}, 0},
 		{"expandable, pages of 2 MiB", Options{Expandable: true}, 1.1},

@@ -9,25 +9,25 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// maxFrames limits the depth of recorded stacks. It suffices for nested layers of a model, called
-// by training code.
+// maxFrames limits the depth of recorded stacks. It suffices for nested layers of a model that
+// training code calls.
 const maxFrames = 64
 
-// maxInterned limits the tables that store equal stacks and owners only once. A full table is
-// replaced by an empty table. The old entries live on as long as events refer to them.
+// maxInterned limits the size of the tables that store each distinct stack and owner once. A full
+// table is replaced by an empty table. Events keep the old entries that they refer to.
 const maxInterned = 1 << 15
 
-// stack is a recorded stack of runtime.Callers, innermost call first.
+// stack is a stack from runtime.Callers, innermost call first.
 type stack struct {
 	pcs  []uintptr
 	next *stack // next stack with the same hash
 
 	resolved sync.Once
-	at       string // place of the call; the method where sets it
+	at       string // call site as text; set by the method where
 }
 
-// owner is the part of an Origin that a history keeps, with the stack of the allocation. It does
-// not keep Where, which may refer to any object.
+// owner is the part of an Origin that a history keeps, and the stack of the allocation. It does not
+// keep Where, which may refer to any object.
 type owner struct {
 	op, scope, dtype string
 	shape            [8]int
@@ -35,14 +35,14 @@ type owner struct {
 	stack            *stack
 }
 
-// event is an entry of the ring.
+// event is an entry of the history's ring.
 type event struct {
 	action   device.MemoryAction
 	sequence uint64
 	time     int64
 	addr     uintptr
 	size     uint64
-	// requested size in bytes; if the allocation failed, the free bytes of the device
+	// requested size in bytes; for a failed allocation, the free bytes of the device
 	requested uint64
 	stream    StreamID
 	number    uint64
@@ -50,12 +50,12 @@ type event struct {
 	stack     *stack
 }
 
-// history is a recording of events. The pool's lock guards ring and owners. A second lock guards
-// the stacks, because the pool records a stack before it takes its own lock.
+// history is a recording of events. The pool's lock guards ring and owners. Another lock guards the
+// table of stacks, because a stack is recorded before the pool's lock is taken.
 type history struct {
 	start  time.Time
 	max    int
-	ring   []event // ring of events; it grows to max entries, and then the oldest event is replaced
+	ring   []event // ring buffer; it grows to max entries, and then new events replace the oldest
 	count  uint64  // number of events since recording began
 	owners map[owner]*owner
 	now    func() time.Time
@@ -82,14 +82,14 @@ func (p *Pool) StopHistory() {
 	p.mu.Unlock()
 }
 
-// callers records the stack of the pool's caller. It skips the frame of callers itself and skip
-// more frames.
+// callers records the stack of the pool's caller. It leaves out its own frame and the next frames,
+// as many as skip says.
 //
 //go:noinline
 func (h *history) callers(skip int) *stack {
 	var pcs [maxFrames]uintptr
 	n := runtime.Callers(skip+2, pcs[:])
-	hash := uint64(14695981039346656037) // the hash is FNV-1a over words
+	hash := uint64(14695981039346656037) // FNV-1a over words
 	for _, pc := range pcs[:n] {
 		hash = (hash ^ uint64(pc)) * 1099511628211
 	}
@@ -109,7 +109,7 @@ func (h *history) callers(skip int) *stack {
 	return s
 }
 
-// ownerLocked returns the entry for an origin in the table of owners.
+// ownerLocked returns the entry of the table of owners that describes an origin.
 func (h *history) ownerLocked(o *Origin) *owner {
 	k := owner{op: o.Op, scope: o.Scope, dtype: o.DType, shape: o.Shape, dims: o.Dims, stack: o.stack}
 	if own := h.owners[k]; own != nil {
@@ -123,7 +123,7 @@ func (h *history) ownerLocked(o *Origin) *owner {
 	return own
 }
 
-// addLocked adds an event to the ring. If the ring is full, the event replaces the oldest event.
+// addLocked adds an event to the ring, where it may replace the oldest event.
 func (h *history) addLocked(e event) {
 	h.count++
 	e.sequence, e.time = h.count, h.now().UnixNano()
@@ -142,8 +142,8 @@ func (h *history) blockLocked(a device.MemoryAction, b *Block, at *stack) {
 	}
 }
 
-// segmentLocked records an action on the backing's memory. r is the allocation that caused it, or
-// nil.
+// segmentLocked records an action on the backing's memory. The allocation r caused the action; r
+// may be nil.
 func (h *history) segmentLocked(a device.MemoryAction, addr uintptr, size uint64, stream StreamID, r *request) {
 	e := event{action: a, addr: addr, size: size, stream: stream}
 	if r != nil {
@@ -152,13 +152,11 @@ func (h *history) segmentLocked(a device.MemoryAction, addr uintptr, size uint64
 	h.addLocked(e)
 }
 
-// oomLocked records a failed allocation.
 func (h *history) oomLocked(size uint64, stream StreamID, o *Origin, free uint64) {
 	h.addLocked(event{action: device.ActionOOM, size: size, requested: free, stream: stream, owner: h.ownerLocked(o), stack: o.stack})
 }
 
-// eventsLocked returns the events of the ring in order, and the number of older events that it has
-// dropped.
+// eventsLocked returns the ring's events, oldest first, and the number of events that were dropped.
 func (h *history) eventsLocked() (events []event, dropped uint64) {
 	if h.count <= uint64(len(h.ring)) {
 		return slices.Clone(h.ring), 0

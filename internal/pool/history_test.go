@@ -12,8 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// actions returns the actions of a snapshot's events. It leaves out the events of taking a
-// snapshot.
+// actions returns the actions of a snapshot's events, without ActionSnapshot.
 func actions(s *device.MemorySnapshot) (out []string) {
 	for _, e := range s.Events {
 		if e.Action != device.ActionSnapshot {
@@ -126,7 +125,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestOwnersWithoutHistory: without a history, a snapshot describes owners by their origin.
+// TestOwnersWithoutHistory checks that a snapshot describes owners by their origin if no history is
+// recorded.
 func TestOwnersWithoutHistory(t *testing.T) {
 	p := New(newFake(0), tiny())
 	must(t, p, 8, 0, Origin{Op: "add", Where: place("at train.go:31"), Dims: -1})
@@ -145,8 +145,8 @@ func TestOwnersWithoutHistory(t *testing.T) {
 	}
 }
 
-// TestHistoryNamesSites: while a history is recorded, an out-of-memory error names call sites even
-// for small blocks.
+// TestHistoryNamesSites checks that an out-of-memory error names call sites even for small blocks
+// while a history is recorded.
 func TestHistoryNamesSites(t *testing.T) {
 	o := tiny()
 	o.GC, o.CollectWait = func() {}, 1
@@ -162,7 +162,7 @@ func TestHistoryNamesSites(t *testing.T) {
 	}
 }
 
-// TestHistoryRing: a full ring drops its oldest events and counts them.
+// TestHistoryRing checks that a full ring drops its oldest events and counts them.
 func TestHistoryRing(t *testing.T) {
 	p := New(newFake(0), tiny())
 	p.RecordHistory(device.NewHistorySettings(device.MaxHistoryEntries(7)))
@@ -179,8 +179,8 @@ func TestHistoryRing(t *testing.T) {
 	}
 }
 
-// replay applies the events of a complete snapshot to an empty pool, and compares the result with
-// the contents of the snapshot.
+// replay applies the events of a snapshot to an empty pool, and compares the result with the blocks
+// of the snapshot. No events may have been dropped.
 func replay(t *testing.T, s *device.MemorySnapshot) {
 	t.Helper()
 	type block struct{ size, requested, number, stream uint64 }
@@ -245,8 +245,8 @@ func replay(t *testing.T, s *device.MemorySnapshot) {
 	}
 }
 
-// TestHistoryReplays: after random operations on three streams, the events suffice to reconstruct
-// the pool's state.
+// TestHistoryReplays checks that the events of random operations on three streams suffice to
+// reconstruct the pool's state.
 func TestHistoryReplays(t *testing.T) {
 	for seed := range uint64(4) {
 		d := newFake(9000)
@@ -265,7 +265,8 @@ func TestHistoryReplays(t *testing.T) {
 	}
 }
 
-// TestHistoryTables: equal stacks and owners are stored only once, in tables of bounded size.
+// TestHistoryTables checks that each distinct stack and owner is stored once, in tables of limited
+// size.
 func TestHistoryTables(t *testing.T) {
 	p := New(newFake(0), Options{})
 	p.RecordHistory(device.NewHistorySettings())
@@ -347,7 +348,7 @@ func TestCategories(t *testing.T) {
 		{device.CategoryParameter, m + "tensor.alloc " + m + "nn.NewBatchNorm2d main.main"},
 		{device.CategoryParameter, m + "tensor.(*Tensor).MoveTo " + m + "nn.To[...] main.main"},
 		{device.CategoryActivation, m + "tensor.alloc " + m + "nn.(*Linear).Forward " + m + "nn.(*Sequential).Forward main.main"},
-		// here the program itself has a layer
+		// this layer is part of the program itself
 		{device.CategoryActivation, m + "tensor.alloc main.(*Net).Forward main.main"},
 		{device.CategoryGradient, m + "tensor.alloc " + m + "tensor.(*engine).back " + m + "tensor.(*Tensor).Backward main.main"},
 		{device.CategoryActivation, m + "nn.(*Linear).Forward " + m + "tensor.(*engine).back " + m + "tensor.(*Tensor).Backward main.main"},
@@ -370,7 +371,7 @@ func ExampleOrigin_Describe() {
 	// Output: [64, 784] float32, result of matmul, in scope "forward"
 }
 
-// BenchmarkHistory measures what BenchmarkPair measures for 4 KiB, while a history is recorded.
+// BenchmarkHistory is BenchmarkPair for 4 KiB while a history is recorded.
 func BenchmarkHistory(b *testing.B) {
 	p := New(newFake(0), Options{})
 	p.RecordHistory(device.NewHistorySettings())

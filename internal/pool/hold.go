@@ -1,16 +1,16 @@
 package pool
 
-// Adopter is implemented by a Backing whose streams can wait for each other. Then a held stream
-// (see [Pool.Hold]) takes over unused segments of other streams before it asks for new segments. It
-// does not take over pages of expandable segments.
+// Adopter is implemented by a Backing whose streams can wait for each other. With such a backing, a
+// held stream (see [Pool.Hold]) takes over unused segments of other streams before it asks for new
+// ones. Pages of expandable segments are not taken over.
 type Adopter interface {
 	// Follow makes later work on stream wait for all work that is already queued on producer. The
 	// pool holds its lock when it calls Follow.
 	Follow(stream, producer StreamID) error
 }
 
-// adoptLocked serves a request of a held stream from an unused segment of another stream. It takes
-// the smallest segment that is large enough. It returns whether it succeeded.
+// adoptLocked serves a request of a held stream from an unused segment of another stream: the
+// smallest segment that is large enough. It reports whether there is one.
 func (p *Pool) adoptLocked(r *request) bool {
 	a, ok := p.backing.(Adopter)
 	to := p.arenaLocked(r.stream)
@@ -27,7 +27,7 @@ func (p *Pool) adoptLocked(r *request) bool {
 			best = seg
 		}
 	}
-	// If Follow fails, the segment's old stream may still use the segment. A new segment is safe.
+	// If Follow fails, work of the old stream may still use the segment, so do not take it over.
 	if best == nil || a.Follow(r.stream, best.home.stream) != nil {
 		return false
 	}
@@ -39,9 +39,9 @@ func (p *Pool) adoptLocked(r *request) bool {
 	return r.block != nil
 }
 
-// Hold prevents segments of a stream from being returned to the backing, even if they are unused.
-// It applies to the stream's present and future segments. A recording of the stream's work needs
-// the same addresses when it is replayed. To end the hold, call [Pool.Retire].
+// Hold prevents the return of a stream's segments to the backing, even if they are unused. This
+// applies to present and future segments. It is for streams of a recording, whose replays need the
+// same addresses. [Pool.Retire] ends it.
 func (p *Pool) Hold(stream StreamID) {
 	p.mu.Lock()
 	p.arenaLocked(stream).held = true

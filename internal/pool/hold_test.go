@@ -19,9 +19,9 @@ func (f *following) Follow(stream, before StreamID) error {
 	return f.err
 }
 
-// TestHold: a held stream keeps its segments when Empty is called. It takes over unused segments of
-// other streams, and its later work waits for the work of these streams. Retire gives its segments
-// to another stream.
+// TestHold checks that a held stream keeps its segments when Empty is called. It must take over
+// unused segments of other streams, and its later work must wait for these streams. Retire must
+// give its segments to another stream.
 func TestHold(t *testing.T) {
 	f := &following{fakeDevice: newFake(1 << 30)}
 	p := New(f, Options{})
@@ -35,7 +35,7 @@ func TestHold(t *testing.T) {
 	}
 	free := func(b *Block) { p.Free(b, b.Generation()) }
 	used, small, large, huge := alloc(100, 1), alloc(1000, 2), alloc(12<<20, 1), alloc(40<<20, 1)
-	small2 := alloc(2000, 1) // the second block is in the same segment as the first block
+	small2 := alloc(2000, 1) // in the same segment as the first block
 	free(small)
 	free(large)
 	free(huge)
@@ -54,7 +54,7 @@ func TestHold(t *testing.T) {
 	free(b)
 	segments := p.Stats().Segments.Current
 	p.Empty()
-	// all segments except the segment of 40 MiB were taken over
+	// the segment of 40 MiB is the only one that was not taken over
 	if n := p.Stats().Segments.Current; n != segments-1 {
 		t.Errorf("%d of %d segments are left, want all but one", n, segments)
 	}
@@ -63,7 +63,7 @@ func TestHold(t *testing.T) {
 	} else {
 		free(c)
 	}
-	// If Follow fails, the held stream does not take over the segment.
+	// Let Follow fail: the held stream must not take over the segment.
 	free(alloc(30<<20, 1))
 	f.err = errors.New("no events")
 	reserved := p.Stats().ReservedBytes.Current
@@ -73,7 +73,7 @@ func TestHold(t *testing.T) {
 	}
 	p.Retire(held, 1)
 	p.Empty()
-	if n := p.Stats().Segments.Current; n != 1 { // the segment that contains the first block
+	if n := p.Stats().Segments.Current; n != 1 { // the segment of the first block
 		t.Errorf("%d segments are left, want 1", n)
 	}
 	free(used)

@@ -2,16 +2,16 @@ package pool
 
 import "math/bits"
 
-// arena indexes the free blocks of one stream. If several blocks have the same size, it returns the
-// one that was freed last, because the processor's caches most likely still hold it.
+// arena is the index of one stream's free blocks. Among blocks of the same size it returns the one
+// that was freed last, because processor caches most likely still hold its contents.
 type arena struct {
 	stream StreamID
 	small  bins
 	large  tree
-	held   bool // the stream keeps its segments: see Pool.Hold
+	held   bool // whether the stream keeps its segments: see Pool.Hold
 }
 
-// bins is an index by exact size. It has one list of blocks for each multiple of the rounding. One
+// bins is an index by exact size. It has one list of blocks for each multiple of Options.Round. A
 // bitmap marks the lists that are not empty. A second bitmap marks the words of the first bitmap
 // that are not zero.
 type bins struct {
@@ -26,7 +26,7 @@ func (x *bins) insert(b *Block, unit uint64, count int) {
 		x.words = make([]uint64, count/64+1)
 		x.summary = make([]uint64, count/64/64+1)
 	}
-	// the last list holds all larger blocks; only expandable segments have them
+	// the last list holds all larger blocks, which only expandable segments have
 	i := min(b.size>>bits.TrailingZeros64(unit), uint64(len(x.heads)-1))
 	h := x.heads[i]
 	b.listPrev, b.listNext = nil, h
@@ -54,7 +54,7 @@ func (x *bins) remove(b *Block, unit uint64) {
 	b.listPrev, b.listNext = nil, nil
 }
 
-// bestFit returns a block of the smallest size that is at least size, or nil.
+// bestFit returns a block of the smallest indexed size that is at least size, or nil.
 func (x *bins) bestFit(size, unit uint64) *Block {
 	if x.heads == nil {
 		return nil
@@ -70,7 +70,7 @@ func (x *bins) bestFit(size, unit uint64) *Block {
 	if w := x.words[n] &^ (1<<(i%64) - 1); w != 0 {
 		return x.heads[n*64+uint64(bits.TrailingZeros64(w))]
 	}
-	n++ // next word that is not zero
+	n++ // the next word that is not zero
 	for m := n / 64; m < uint64(len(x.summary)); m++ {
 		w := x.summary[m]
 		if m == n/64 {
@@ -84,8 +84,9 @@ func (x *bins) bestFit(size, unit uint64) *Block {
 	return nil
 }
 
-// tree is a treap with sizes as keys and a hash of the size as priority. So its shape depends only
-// on the set of sizes. The node of a size is the first block in the list of blocks of that size.
+// tree is a treap. Its keys are sizes, and the priority of a node is a hash of its size, so the
+// shape depends only on the set of sizes. The node of a size is the first block in the list of
+// blocks of that size.
 type tree struct{ root *Block }
 
 // priority is the last step of the hash MurmurHash3 (Austin Appleby, public domain). It is a
@@ -99,8 +100,7 @@ func priority(size uint64) uint64 {
 }
 
 // place returns the link to the node of this size, or the link where such a node belongs. It
-// follows the path for the size to the first node whose priority does not exceed the priority of
-// the size.
+// searches until it finds a node whose priority does not exceed that of the size.
 func (t *tree) place(size uint64) **Block {
 	p := priority(size)
 	link := &t.root
@@ -118,7 +118,7 @@ func (t *tree) insert(b *Block) {
 	link := t.place(b.size)
 	n := *link
 	b.listPrev, b.left, b.right = nil, nil, nil
-	// b becomes the first block of the list, and replaces n as the node
+	// b becomes the first block of the list, and replaces n as the node of its size
 	if n != nil && n.size == b.size {
 		b.listNext, n.listPrev = n, b
 		b.left, b.right = n.left, n.right
@@ -177,7 +177,7 @@ func (t *tree) remove(b *Block) {
 	b.listNext, b.left, b.right = nil, nil, nil
 }
 
-// bestFit returns a block of the smallest size that is at least size, or nil.
+// bestFit returns a block of the smallest indexed size that is at least size, or nil.
 func (t *tree) bestFit(size uint64) *Block {
 	var best *Block
 	for n := t.root; n != nil; {

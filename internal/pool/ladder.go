@@ -8,15 +8,14 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// idleLimit is how long the ladder waits for another release after cleanups have queued the first.
-// If none arrives in this time, the ladder tries more expensive steps. Before the ladder fails it
-// waits again, up to Options.CollectWait.
+// idleLimit is the longest pause between two releases that cleanups queue, while the ladder waits
+// for them. After a longer pause the ladder continues with more expensive steps. Before the ladder
+// fails it waits again, up to Options.CollectWait.
 const idleLimit = 2 * time.Millisecond
 
-// collections is the largest number of garbage collections for one request. A collection may free
-// only blocks of other streams. Other goroutines may allocate these immediately and drop them
-// again. Only in this case does the ladder start another collection. As those goroutines soon wait
-// for the ladder too, a few collections suffice.
+// collections is the largest number of garbage collections for one request. The ladder starts
+// another one only if other goroutines took all blocks that a collection freed. Those goroutines
+// soon wait for the ladder too, so a few collections suffice.
 const collections = 8
 
 // climb runs the out-of-memory ladder for a request that neither the cache nor the backing could
@@ -28,7 +27,7 @@ const collections = 8
 //     that the program forgot to free;
 //  4. run a garbage collection, and another one if it helped only other requests. Wait up to
 //     Options.CollectWait for its cleanups to queue releases, and for other goroutines to free
-//     blocks. This request gets such blocks before other requests do;
+//     blocks. Such blocks go to this request before others;
 //  5. wait for the events of pending blocks, return unused segments, and ask the backing again. The
 //     last attempt is a segment of exactly the requested size;
 //  6. return the typed error.
@@ -41,13 +40,13 @@ func (p *Pool) climb(r *request) (*Block, error) {
 	finished := false
 	defer func() {
 		p.waiter = nil
-		if !finished && r.block != nil { // a hook panicked, so r.block will have no owner
+		if !finished && r.block != nil { // a hook panicked, so nobody will own r.block
 			p.freeLocked(r.block, r.block.gen)
 		}
 	}()
 	p.stats.Retries++
 	cause := p.stepsLocked(r)
-	p.waiter, finished = nil, true // from here on, freed blocks are not offered to r
+	p.waiter, finished = nil, true // from here on, r is not offered freed blocks
 	switch {
 	case r.block != nil:
 		return r.block, nil
@@ -123,8 +122,8 @@ func (p *Pool) cachedLocked(r *request) {
 	p.offerLocked()
 }
 
-// awaitLocked waits until the deadline for queued or freed blocks that serve r. After something was
-// queued, it also returns when nothing more arrives during a pause.
+// awaitLocked waits until queued or freed blocks serve r, or until the deadline. After the first
+// queued release, it also returns if no more releases arrive within the given pause.
 func (p *Pool) awaitLocked(r *request, deadline time.Time, pause time.Duration) {
 	grew := false
 	timer := time.NewTimer(0)
@@ -189,9 +188,9 @@ func (p *Pool) hopelessLocked(r *request) bool {
 }
 
 // Empty gives segments without live or pending blocks back to the backing, when the work on their
-// streams is done. It returns their size in bytes. In PyTorch it is torch.cuda.empty_cache.
+// streams is done. It returns their size in bytes. It corresponds to torch.cuda.empty_cache.
 func (p *Pool) Empty() uint64 {
-	p.ladderMu.Lock() // a request must wait until this memory is given back, instead of failing
+	p.ladderMu.Lock() // a request waits until this memory has been given back, and does not fail
 	defer p.ladderMu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,15 +199,15 @@ func (p *Pool) Empty() uint64 {
 	return p.emptyLocked()
 }
 
-// emptyLocked implements Empty. The caller holds the ladder's lock and the pool's lock. emptyLocked
-// releases the pool's lock while it waits and frees.
+// emptyLocked implements Empty. The caller holds both the ladder's lock and the pool's lock. The
+// pool's lock is released during waits and frees.
 func (p *Pool) emptyLocked() (bytes uint64) {
 	if p.paused > 0 {
 		return 0
 	}
 	type waited struct {
 		stream StreamID
-		// event at the end of the stream's work; if it could not be recorded, it is nil, and the
+		// an event after all work of the stream; nil if it could not be recorded, and then the
 		// stream's segments stay
 		event Event
 	}
@@ -263,7 +262,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	if bytes == 0 && len(events) == 0 {
 		return 0
 	}
-	p.reserving += bytes // until Free returns, these bytes count towards the limit
+	p.reserving += bytes // count these bytes towards the limit until Free returns
 	p.stats.ReservedBytes.sub(bytes)
 	p.stats.Segments.sub(segments)
 	p.stats.Returned += bytes
@@ -296,8 +295,8 @@ func (p *Pool) backgroundGCLocked() {
 }
 
 // collectEarly runs a garbage collection and waits until its cleanups queue no further blocks. It
-// computes the threshold of the next collection from the blocks that survived. Blocks that were
-// allocated during the collection do not count. On a busy machine these may be many.
+// computes the threshold of the next collection from the surviving blocks. Blocks that were
+// allocated during the collection do not count, because there may be many on a busy machine.
 func (p *Pool) collectEarly() {
 	p.mu.Lock()
 	ever := p.collectableEver

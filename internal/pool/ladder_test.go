@@ -19,8 +19,8 @@ func must(t *testing.T, p *Pool, size uint64, s StreamID, o ...Origin) *Block {
 	return b
 }
 
-// TestLadderOrder fills a device of three segments. The log of the fake device and the hooks show
-// which steps the ladder tries, and in which order.
+// TestLadderOrder fills a device of three segments. It checks which steps the ladder takes, and in
+// which order, with the log of the fake device and with hooks.
 func TestLadderOrder(t *testing.T) {
 	errOOM := errors.New("device: out of memory")
 	setup := func(collected bool) (*fakeDevice, *Pool, []*Block) {
@@ -57,7 +57,7 @@ func TestLadderOrder(t *testing.T) {
 	})
 	t.Run("none live: reclaim before the collection", func(t *testing.T) {
 		d, p, blocks := setup(false)
-		// Stream 1 cannot use this block of stream 0 until its segment is given back.
+		// Stream 1 cannot use this block of stream 0 before its segment is given back.
 		p.Free(blocks[1], blocks[1].Generation())
 		d.log = nil
 		b := must(t, p, 1280, 1)
@@ -117,7 +117,7 @@ func TestLadderOrder(t *testing.T) {
 		small := must(t, p, 0, 0)
 		p.o.CollectWait = 10 * time.Second
 		p.o.GC = func() {
-			p.Queue(small, small.Generation()) // the queue has an entry, but no memory is free
+			p.Queue(small, small.Generation()) // queue a release that does not help
 			time.AfterFunc(30*time.Millisecond, func() { p.Queue(blocks[0], g0) })
 			time.AfterFunc(60*time.Millisecond, func() { p.Queue(blocks[1], g1) })
 		}
@@ -132,7 +132,7 @@ func TestLadderOrder(t *testing.T) {
 		var other, own *Block
 		o.GC = func() {
 			switch rounds++; rounds {
-			case 1: // the block is freed, and stream 5 immediately allocates it again
+			case 1: // the block is freed, but stream 5 immediately allocates it again
 				p.Queue(other, other.Generation())
 				if b := must(t, p, 1280, 5); b.Addr() == 0 {
 					t.Error("not from the cache")
@@ -171,8 +171,8 @@ func TestLadderOrder(t *testing.T) {
 	})
 }
 
-// TestLimit: the pool's own limit, in bytes or as a fraction, works like a full device. It can be
-// changed.
+// TestLimit checks that the pool's own limit, in bytes or as a fraction, works like a full device,
+// and that it can be changed.
 func TestLimit(t *testing.T) {
 	for _, o := range []Options{{Limit: 2560}, {Fraction: 0.25}, {Limit: 1 << 40, Fraction: 0.25}} {
 		full := tiny()
@@ -185,12 +185,12 @@ func TestLimit(t *testing.T) {
 			t.Fatalf("above the limit: %v", err)
 		}
 		p.Free(a, a.Generation())
-		c := must(t, p, 8, 0) // the large segment is given back to make room for a small one
+		c := must(t, p, 8, 0) // the pool gives the large segment back to make room for a small one
 		if d.used > 2560 || p.Stats().Limit != 2560 {
 			t.Errorf("the device holds %d, limit %d", d.used, p.Stats().Limit)
 		}
-		// 1024 of 2560 bytes are left. The usual segment for a 600-byte block does not fit, but a
-		// smaller segment does.
+		// 1024 of 2560 bytes are left. The usual segment for a block of 600 bytes is too large, but
+		// a smaller segment fits.
 		e := must(t, p, 600, 0)
 		p.SetLimit(0)
 		f := must(t, p, 5000, 0)
@@ -207,7 +207,7 @@ type place string
 
 func (w place) String() string { return string(w) }
 
-type slicePlace []string // a type that cannot be a map key
+type slicePlace []string // a type without ==, which cannot be a map key
 
 func (w slicePlace) String() string { return w[0] }
 
@@ -265,8 +265,8 @@ func TestOOMText(t *testing.T) {
 	}
 }
 
-// TestPanickingHook: if a hook panics, the caller of Alloc gets the panic, and the pool still works
-// afterwards.
+// TestPanickingHook checks that a panic of a hook reaches the caller of Alloc, and that the pool
+// works afterwards.
 func TestPanickingHook(t *testing.T) {
 	o := tiny()
 	o.CollectWait = 1

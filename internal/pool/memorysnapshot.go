@@ -62,7 +62,7 @@ func (p *Pool) MemorySnapshot() *device.MemorySnapshot {
 	}
 	p.mu.Unlock()
 
-	// Finding the functions of stacks is slow, so the pool's lock is not held here.
+	// Do not hold the pool's lock here, because finding the functions of stacks is slow.
 	for _, l := range blocks {
 		l.block.Owner = r.origin(&l.origin)
 		l.block.Category = r.category(l.block.Owner)
@@ -84,7 +84,7 @@ func (p *Pool) MemorySnapshot() *device.MemorySnapshot {
 	return out
 }
 
-// ownerPlace is an owner and, if it has no stack, the text of its Where.
+// ownerPlace is an owner with the text of its Where, which is used only if the owner has no stack.
 type ownerPlace struct {
 	owner
 	where string
@@ -95,7 +95,7 @@ type resolver struct {
 	out        *device.MemorySnapshot
 	owners     map[ownerPlace]int
 	stacks     map[*stack]int
-	categories []string // categories of the owners
+	categories []string // category of each owner
 }
 
 func (r *resolver) origin(o *Origin) int {
@@ -139,8 +139,8 @@ func (r *resolver) stack(s *stack) int {
 	return i
 }
 
-// frames returns the frames of a stack. It drops the allocator's frames at the top and the
-// runtime's frames at the end.
+// frames returns the frames of a stack, without the allocator's frames at its top and the runtime's
+// frames at its end.
 func (s *stack) frames() []device.Frame {
 	var out []device.Frame
 	frames := runtime.CallersFrames(s.pcs)
@@ -156,7 +156,7 @@ func (s *stack) frames() []device.Frame {
 	return out
 }
 
-// firstOutside returns "dir/file.go:line" of the first frame outside the library.
+// firstOutside returns "dir/file.go:line" of the innermost frame outside the library.
 func firstOutside(frames []device.Frame) string {
 	for _, f := range frames {
 		if callsite.Outside(f.Function, f.File) {
@@ -166,7 +166,7 @@ func firstOutside(frames []device.Frame) string {
 	return ""
 }
 
-// callSite returns the call site of a recorded stack, "" if there is none.
+// callSite returns the call site of a recorded stack, or "".
 func (s *stack) callSite() string {
 	if s == nil {
 		return ""
@@ -182,8 +182,8 @@ func (r *resolver) category(i int) string {
 	return r.categories[i]
 }
 
-// categoryOf returns the category of memory, such as [device.CategoryParameter]. The innermost call
-// of a library function that belongs to a category decides.
+// categoryOf returns the category of memory, such as [device.CategoryParameter]. It depends on the
+// innermost call of a library function that stands for a category.
 func categoryOf(frames []device.Frame) string {
 	for _, f := range frames {
 		// a function's name has "[...]" for its type arguments
@@ -200,7 +200,7 @@ func categoryOf(frames []device.Frame) string {
 			return device.CategoryParameter
 		case (pkg == "nn" || pkg == "models") && (strings.HasPrefix(name, "New") || name == "To" || name == "Cast"):
 			return device.CategoryParameter
-		// in package tensor, a method Forward is an op and no layer
+		// in package tensor, a method Forward belongs to an op, not to a layer
 		case method == "Forward" && pkg != "tensor":
 			return device.CategoryActivation
 		}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// model knows what a pool may do, independently of the pool's implementation.
+// model simulates what a pool may do, without the pool's implementation.
 type model struct {
 	t      *testing.T
 	d      *fakeDevice
@@ -36,8 +36,8 @@ type owned struct {
 	uses   []StreamID
 }
 
-// access is an access to [addr, addr+size) by work of a stream. It has ended when the stream has
-// finished end units of work.
+// access is an access of a stream to [addr, addr+size). It has ended when the stream has finished
+// as many units of work as end says.
 type access struct {
 	addr   uintptr
 	size   uint64
@@ -94,7 +94,7 @@ func (m *model) alloc() {
 	case size > 0 && size <= 128 && o.round != (size+7)&^7:
 		m.fatalf("Alloc(%d) took %d bytes of a small segment", size, o.round)
 	case size > 128 && o.round-size > 96+7 && o.round != 1280:
-		// the pool should have split a block that leaves more than SplitMin bytes unused
+		// the pool should have split this block, because more than SplitMin bytes are unused
 		m.fatalf("Alloc(%d) took %d bytes", size, o.round)
 	}
 	inside := size == 0
@@ -125,7 +125,7 @@ func (m *model) alloc() {
 		past = append(past, u)
 	}
 	m.past = past
-	m.d.work(stream) // the first use of the block
+	m.d.work(stream) // the first access to the block
 	m.live = append(m.live, o)
 	m.sum.allocated += o.round
 	m.sum.requested += size
@@ -235,7 +235,7 @@ func (m *model) step() {
 	}
 }
 
-// stats compares the pool's statistics with the model, and with sums over the pool's snapshot.
+// stats compares the pool's statistics with the model and with the blocks of a snapshot.
 func (m *model) stats() {
 	s := m.p.Stats()
 	m.drained()
@@ -270,7 +270,7 @@ func (m *model) stats() {
 		m.fatalf("collectable %d, model %d", s.CollectableBytes, collectable)
 	}
 	recount(m.t, m.p, s)
-	// Each pending block must have a foreign stream with unfinished work on it.
+	// Each pending block must have been used by a stream whose work on it is not finished.
 	var waiting uint64
 	seen := map[uintptr]bool{}
 	for _, seg := range m.p.Snapshot() {
@@ -296,7 +296,7 @@ func (m *model) stats() {
 }
 
 // recount computes the statistics from a snapshot. It checks that the blocks fill their segments,
-// and that no two neighbours are free.
+// and that no two neighbouring blocks are free.
 func recount(t *testing.T, p *Pool, s Stats) {
 	t.Helper()
 	var active, split, reserved, blocks, splits uint64
@@ -424,8 +424,8 @@ func checkIndex(t *testing.T, p *Pool) {
 	}
 }
 
-// returned checks memory that is given back to the device. It must hold no live block, and no
-// unfinished work may use it.
+// returned checks memory that the pool gives back. It must hold no live block, and unfinished work
+// must not use it.
 func (m *model) returned(addr uintptr, size uint64) {
 	for _, l := range m.live {
 		queued := slices.ContainsFunc(m.queued, func(h handle) bool { return h.b == l.b && h.gen == l.gen })
@@ -440,10 +440,10 @@ func (m *model) returned(addr uintptr, size uint64) {
 	}
 }
 
-// TestModel runs random operations on three streams and compares the pool with a model. No live
-// blocks overlap. No memory is reused or given back before its streams and events allow it. The
-// statistics are exact, and at the end all free neighbours are joined. With FLAMBEAU_SOAK=1 there
-// are a million allocations and frees in each case.
+// TestModel runs random operations on three streams and compares the pool with a model. Live blocks
+// must not overlap. Memory must not be reused or given back too early. The statistics must be
+// exact, and at the end all free neighbours must be merged. With FLAMBEAU_SOAK=1 there are a
+// million allocations and frees in each case.
 func TestModel(t *testing.T) {
 	ops, least := 25_000, uint64(10_000)
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {

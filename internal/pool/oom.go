@@ -9,13 +9,13 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Owner is the sum of all live and pending blocks of one origin. These blocks were allocated at the
-// same place for the same shape.
+// Owner sums up all live and pending blocks of one origin, which were allocated at the same call
+// site for the same shape.
 type Owner struct {
 	Origin
 	Blocks int
 	Bytes  uint64 // sum of the rounded sizes
-	Each   uint64 // rounded size of the largest of the blocks
+	Each   uint64 // rounded size of the largest block
 }
 
 // String returns a line such as "1.50 GiB in 3 blocks: [64 784] float32, matmul at train.go:31".
@@ -57,8 +57,7 @@ func (p *Pool) ownersLocked() map[ownerKey]*Owner {
 }
 
 func largest(owners map[ownerKey]*Owner, n int) []Owner {
-	// Origins with equal descriptions belong to one owner: each allocation may have recorded its
-	// place again.
+	// Merge origins with equal descriptions: each allocation may have recorded its call site anew.
 	alike := map[string]*Owner{}
 	for _, o := range owners {
 		text := o.Origin.Describe()
@@ -95,7 +94,7 @@ type OOMError struct {
 	Allocated   uint64 // number of bytes in live blocks
 	Pending     uint64 // number of bytes in freed blocks that wait for other streams
 	LargestFree uint64 // size of the largest free block that the request's stream can use
-	FreeCached  uint64 // number of bytes in all free blocks of all streams
+	FreeCached  uint64 // number of bytes in the free blocks of all streams
 	Owners      []Owner
 	streamText  string // describes Stream: "on the default stream"
 	sentinel    error
@@ -113,7 +112,7 @@ func (e *OOMError) Unwrap() []error {
 	return out
 }
 
-// Error prints the numbers on the first line and one owner on each further line.
+// Error returns the numbers in the first line, and one owner in each further line.
 func (e *OOMError) Error() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "out of memory on %s: asked for %s (%d bytes) for %s", e.Device, human(e.Asked), e.Asked, e.For.Describe())
@@ -176,7 +175,8 @@ func (p *Pool) oomLocked(size uint64, stream StreamID, origin *Origin, cause err
 	e.Owners = largest(p.ownersLocked(), 10)
 	p.mu.Unlock()
 	e.Free, e.Total = p.backing.Capacity()
-	if !held { // a held stream belongs to a recording, so the driver does not know it: see Hold
+	// a held stream belongs to a recording, and the driver does not know its number: see Hold
+	if !held {
 		e.streamText = "on " + p.streamName(stream)
 	}
 	p.mu.Lock()

@@ -1,39 +1,39 @@
-// Package pool is the stream-ordered caching allocator that the drivers share. It takes large
-// segments of a device's memory from a Backing and cuts them into blocks. It reuses freed blocks
-// without asking the device.
+// Package pool is the stream-ordered caching allocator that the drivers share. It allocates large
+// segments of a device's memory from a Backing and cuts them into blocks. Freed blocks are reused
+// without a call to the device.
 //
 // The contract:
 //
 //   - A block belongs to the stream on which it was allocated. After Free only that stream can
-//     reuse the block. It can do so immediately, because later work on the stream runs after
-//     earlier work. If another stream also uses the block, the owner calls Block.Use. Then Free
-//     records an event on the other stream, and the block is reusable when the event is done.
+//     reuse the block. It can do so immediately, because work on a stream runs in order. If another
+//     stream also uses the block, the owner calls Block.Use. Free then records an event on the
+//     other stream, and the block is reusable when the event is done.
 //   - Free and Queue take the generation that the owner read after Alloc. A release with an older
-//     generation is counted and ignored. So a late garbage-collector cleanup can never free the
-//     memory of the block's next owner.
+//     generation is counted and ignored. So a late cleanup of the garbage collector can never free
+//     the memory of the block's next owner.
 //   - Garbage-collector cleanups call Queue. It takes no lock, does not allocate and does not
 //     block. The next Alloc, Stats, Snapshot, Largest or Empty performs the release.
-//   - When memory is exhausted, an allocation runs the steps of a ladder before it fails. The steps
-//     are the Pressure hook, a garbage collection and the releases that it queues, waiting for
-//     events, giving back unused segments, and a segment of exactly the requested size. Only one
-//     goroutine at a time is on the ladder. It is the first to get the blocks that other goroutines
-//     free. A goroutine whose request the cache cannot serve waits until the ladder is free. During
-//     a collection or a wait, only the ladder's lock is held.
+//   - When memory is exhausted, an allocation runs the out-of-memory ladder before it fails. The
+//     ladder's steps are the Pressure hook, a garbage collection and the releases that it queues,
+//     waiting for events, giving back unused segments, and a segment of exactly the requested size.
+//     Only one goroutine at a time is on the ladder. It is the first to get the blocks that other
+//     goroutines free. A goroutine whose request the cache cannot serve waits until the ladder is
+//     free. During a collection or a wait, only the ladder's lock is held.
 //   - The pool does not clear memory. A new segment has the contents that the Backing provides. A
 //     reused block has the contents that its last owner left.
 //   - With Options.Expandable and a Backing that is an Expander, memory consists of pages in a
 //     range of addresses for each stream and size class. The mapped parts count as segments in all
 //     reports. The pool gives back whole free pages where it would otherwise give back free
 //     segments.
-//   - While a history is recorded (RecordHistory), a ring keeps every event with its stack.
-//     Otherwise the history costs one atomic load per allocation. MemorySnapshot returns the
-//     history and the pool's contents.
+//   - While a history is recorded (RecordHistory), a ring keeps every event with its stack. Without
+//     a recording, an allocation costs one atomic load more. MemorySnapshot returns the history and
+//     the pool's contents.
 //   - Sizes are in bytes. Several goroutines may call all methods at the same time. Only the owner
 //     of a Block may call its methods.
 //
-// The host is not a stream. So blocks to which the host itself writes (page-locked memory) belong
-// to a separate pseudo-stream. Its Record returns an event that is already done. Each copy by a
-// device calls Use.
+// The host is not a stream. So page-locked memory, to which the host itself writes, belongs to a
+// pseudo-stream, for which Record returns an event that is already done. Each device that copies
+// such memory calls Use with its stream.
 //
 // A Backing must not call the pool from its methods. No caller of the pool may hold a lock that
 // these methods take. The pool calls Alloc, Free, Unmap and Wait without its lock. It calls Record,
@@ -50,29 +50,29 @@ import (
 	"time"
 )
 
-// StreamID names a stream of the pool's device: an in-order queue of work. Zero is a valid name.
+// StreamID names a stream of the pool's device. Zero is a valid name.
 type StreamID uint64
 
-// ErrNoMemory is wrapped by an error of Backing.Alloc when the device is full. Only such errors
-// start the ladder.
+// ErrNoMemory is wrapped by the error of Backing.Alloc when the device is full. Only such errors
+// start the out-of-memory ladder.
 var ErrNoMemory = errors.New("no memory left on the device")
 
-// Event is a point in a stream's work, made by Backing.Record. The pool calls Release once, when it
-// no longer needs the event.
+// Event is a point in a stream's work, recorded by Backing.Record. The pool calls Release once,
+// when it no longer needs the event.
 type Event interface{ Release() }
 
-// Backing supplies segments. It stands for the memory of one device and the events of its streams.
+// Backing supplies segments of one device's memory, and events of the device's streams.
 type Backing interface {
 	// Alloc returns the address of size bytes, aligned at least to Options.Round. An error that
 	// wraps ErrNoMemory starts the ladder. Any other error is returned to the caller of Pool.Alloc.
 	Alloc(size uint64) (addr uintptr, err error)
-	// Free frees a segment. The pool has waited for all work on the segment's streams.
+	// Free frees a segment. The pool calls it after all work that used the segment.
 	Free(addr uintptr, size uint64)
 	// Capacity returns the device's free and total bytes, or zero if unknown.
 	Capacity() (free, total uint64)
 	// Record returns an event that is done when all work queued so far on the stream is done.
 	Record(stream StreamID) (Event, error)
-	// Done returns whether the event is done, without waiting. On a device that has failed
+	// Done reports whether the event is done, without waiting. On a device that has failed
 	// permanently it returns true.
 	Done(e Event) bool
 	// Wait blocks until the event is done or the device has failed permanently.
@@ -81,8 +81,8 @@ type Backing interface {
 
 // Marker is implemented by a Backing that checks memory accesses (the emulator). The pool tells it
 // the bounds of every block, so that the Backing detects accesses out of bounds. The Backing can
-// also overwrite a block's memory before the block is reused. The pool makes the calls in the order
-// of its decisions. Each call takes effect in the order of the stream that owns the block.
+// also overwrite a block's memory before the block is reused. Each call takes effect at its point
+// in the order of the stream that owns the block.
 type Marker interface {
 	BlockAllocated(stream StreamID, addr uintptr, requested, rounded uint64, label string)
 	BlockFreed(stream StreamID, addr uintptr, rounded uint64)
@@ -92,55 +92,54 @@ type Marker interface {
 // early garbage collections.
 type Options struct {
 	Name   string // name of the device in error messages: "cuda:0"
-	ErrOOM error  // an error that OOMError wraps beside the backing's error; may be nil
+	ErrOOM error  // a further error that OOMError wraps; may be nil
 
 	// block sizes and addresses are multiples of Round, a power of two; default 512
 	Round uint64
-	// blocks up to this size are small, and cut from small segments only; default 1 MiB
+	// largest size of small blocks, which are cut only from small segments; default 1 MiB
 	SmallMax     uint64
 	SmallSegment uint64 // size of a small segment; default 2 MiB
-	// MediumMax is the size of the largest blocks that are cut from a segment of MediumSegment
-	// bytes; default 10 MiB
+	// largest size of blocks that are cut from a segment of MediumSegment bytes; default 10 MiB
 	MediumMax     uint64
 	MediumSegment uint64 // size of a medium segment; default 20 MiB
-	// A still larger block gets a segment by itself. Its size is rounded up to a multiple of
-	// LargeRound; default 2 MiB
+	// A larger block gets its own segment, with a size that is a multiple of LargeRound; default 2
+	// MiB
 	LargeRound uint64
-	SplitMin   uint64 // a large block is split if more bytes remain; default SmallMax
+	SplitMin   uint64 // a large block is split if more bytes than this remain; default SmallMax
 
-	// Expandable maps pages into ranges of addresses instead of allocating segments, if the backing
-	// is an Expander. Page is the minimum page size for small blocks, and LargePage for large
+	// Expandable makes the pool map pages instead of allocating segments, if the backing is an
+	// Expander. Page is the smallest page size for small blocks, and LargePage that for large
 	// blocks. 0 means the backing's granularity.
 	Expandable      bool
 	Page, LargePage uint64
 
 	Limit uint64 // maximum number of bytes in segments; 0 means no limit
-	// limit as a fraction of Capacity's total, in (0, 1]; 0 means no fraction. If Limit is set too,
-	// the smaller limit applies
+	// limit as a fraction of the device's total memory, in (0, 1]; 0 means no fraction. If Limit is
+	// set too, the smaller limit applies
 	Fraction float64
 
-	// StreamName returns the name of a stream for errors, such as "the default stream". nil means
-	// names with the stream's number.
+	// StreamName returns the name of a stream for errors, such as "the default stream". If
+	// StreamName is nil, errors name the stream's number.
 	StreamName func(StreamID) string
 
-	// Pressure is called by the ladder, so that owners of caches free memory. Only the ladder's
-	// lock is held. Pressure may call Free and Queue, but must not call Alloc or Empty.
+	// Pressure is called on the out-of-memory ladder, so that owners of caches free memory. It may
+	// call Free and Queue, but must not call Alloc or Empty. Only the ladder's lock is held.
 	Pressure func()
 
 	// If GCRatio > 0, the pool starts garbage collections in the background, because the Go runtime
 	// does not see device memory. It counts the bytes of live blocks whose Origin is Collected. A
-	// collection starts when they exceed (1 + GCRatio) × the bytes that were live after the
-	// previous collection, as GOGC does for the heap. No collection starts below GCMinBytes (64
-	// MiB), or within GCInterval (50 ms) of the last collection.
+	// collection starts when these exceed (1 + GCRatio) × the live bytes after the previous
+	// collection, as GOGC does for the heap. No collection starts below GCMinBytes (64 MiB), or
+	// within GCInterval (50 ms) of the last collection.
 	GCRatio    float64
 	GCMinBytes uint64
 	GCInterval time.Duration
 
-	// how long the ladder waits for the cleanups of its garbage collection; default 20 ms
+	// how long the ladder waits for the cleanups of a garbage collection; default 20 ms
 	CollectWait time.Duration
-	// function that runs a garbage collection, and returns when its cleanups have begun; for tests
+	// runs a garbage collection, and returns when its cleanups have begun; tests replace it
 	GC  func()
-	Now func() time.Time // clock; for tests
+	Now func() time.Time // clock; tests replace it
 }
 
 func (o Options) withDefaults() Options {
@@ -175,7 +174,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check returns an error if the sizes contradict each other. New panics with it.
+// check returns an error if the sizes contradict each other.
 func (o Options) check() error {
 	multiple := func(v uint64) bool { return v%o.Round == 0 }
 	switch {
@@ -197,7 +196,7 @@ func (o Options) check() error {
 // Pool allocates blocks of one device's memory. Create one with New.
 type Pool struct {
 	backing Backing
-	marker  Marker // the backing as a Marker; nil if it is no Marker
+	marker  Marker // the backing as a Marker; nil if it is not one
 	o       Options
 
 	mu        sync.Mutex
@@ -209,38 +208,39 @@ type Pool struct {
 	reserving uint64 // number of bytes that the backing is allocating or freeing without the lock
 	stats     Stats
 
-	events     []*eventQueue // one queue for each foreign stream that ever delayed a free
-	pending    int           // number of events in all queues
-	deferred   []*Block      // freed blocks whose events are not recorded yet
-	paused     int           // nesting depth of PauseEvents
-	eventIssue error         // the last error of Record that still affects a block or segment
+	events   []*eventQueue // one queue for each foreign stream that ever delayed a free
+	pending  int           // number of events in all queues
+	deferred []*Block      // freed blocks whose events are not recorded yet
+	paused   int           // nesting depth of PauseEvents
+	// the last error of Record because of which memory cannot be reused yet
+	eventIssue error
 
-	queue       atomic.Pointer[Block] // blocks that Queue added, linked by Block.queueNext
+	queue       atomic.Pointer[Block] // list of blocks that Queue added, linked by Block.queueNext
 	staleQueued atomic.Uint64
 
-	ladderMu sync.Mutex // lock that is held during the ladder and during Empty; taken before mu
+	ladderMu sync.Mutex // held during the ladder and during Empty; taken before mu
 	waiter   *request   // request on the ladder, guarded by mu
-	// channel of capacity 1; while ladderWaits is set, a freed or queued block wakes the ladder
+	// channel of capacity 1; while ladderWaits is set, freed and queued blocks wake the ladder
 	// through it
 	wake        chan struct{}
 	ladderWaits atomic.Bool
 
 	collectable     uint64 // number of bytes in live blocks whose Origin is Collected
-	collectableEver uint64 // number of bytes in all blocks ever allocated whose Origin is Collected
+	collectableEver uint64 // bytes of all blocks ever allocated whose Origin is Collected
 	gcNext          uint64 // value of collectable above which a background collection starts
 	gcLast          time.Time
 	gcRunning       bool
 
-	history   *history // the recording of events; nil while nothing is recorded
-	freeStack *stack   // stack of the Free in progress
+	history   *history // the history; nil while nothing is recorded
+	freeStack *stack   // stack of the call of Free that is running
 	recording atomic.Pointer[history]
 
-	expander   Expander // the backing as an Expander; nil if it has no virtual memory
+	expander   Expander // the backing as an Expander; nil if it is not one or has no virtual memory
 	expandable bool
 	spaces     []*space
 }
 
-// New returns an empty pool over b. It panics if the sizes in o contradict each other.
+// New returns an empty pool on b. It panics if the sizes in o contradict each other.
 func New(b Backing, o Options) *Pool {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
@@ -282,13 +282,13 @@ func (p *Pool) Limit() uint64 {
 	return p.limit
 }
 
-// sentinel is an object whose cleanup shows that the runtime has begun to run cleanups. Without the
-// pointer field, the runtime's allocator for tiny objects would place it beside live objects, and
-// its cleanup would not run.
+// sentinel is an object whose cleanup shows that the runtime has begun to run cleanups. Its pointer
+// field keeps it out of the runtime's allocator for tiny objects. There it could share memory with
+// live objects, and its cleanup would not run.
 type sentinel struct{ _ *sentinel }
 
-// collect runs a garbage collection. It returns when the runtime has begun to run cleanups, or
-// after a second. On a busy machine, the goroutine that runs cleanups may start late.
+// collect runs a garbage collection. It returns when cleanups have begun to run, or after a second:
+// on a busy machine they may start late.
 func collect() {
 	began := make(chan struct{})
 	plantSentinel(began)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Stat follows one quantity. It has the current value, the peak since ResetPeak, and the sums of
-// everything that was ever added and subtracted.
+// Stat is the statistics of one quantity: the current value, the peak since ResetPeak, and the sums
+// of all increases and decreases.
 type Stat struct{ Current, Peak, Allocated, Freed uint64 }
 
 func (s *Stat) add(n uint64) {
@@ -23,8 +23,8 @@ func (s *Stat) sub(n uint64) {
 }
 
 // Stats holds the pool's statistics, in the terms of torch.cuda.memory_stats. Live blocks are
-// "allocated". Live blocks and blocks that wait for foreign streams are "active". Free blocks in a
-// segment that also has other blocks are "inactive split".
+// "allocated". "Active" blocks also include blocks that wait for other streams. "Inactive split"
+// blocks are free blocks in a segment with other blocks.
 type Stats struct {
 	AllocatedBytes     Stat // rounded sizes of live blocks
 	RequestedBytes     Stat // requested sizes of live blocks
@@ -41,8 +41,7 @@ type Stats struct {
 	Allocations, Frees uint64
 	Retries            uint64 // number of requests that reached the ladder
 	OOMs               uint64 // number of requests that the ladder could not serve
-	// number of releases that were ignored: with an older generation, repeated, or replaced in the
-	// queue
+	// number of ignored releases: stale, repeated, or replaced in the queue
 	StaleFrees       uint64
 	QueuedFrees      uint64 // number of releases through Queue that were performed
 	Collections      uint64 // number of garbage collections by the ladder
@@ -50,15 +49,15 @@ type Stats struct {
 	Syncs            uint64 // how many times the pool waited for pending blocks
 	Returned         uint64 // number of bytes in segments that were given back to the backing
 	Pending          uint64 // current number of blocks that wait for foreign streams
-	// part of Pending: blocks whose events are not recorded yet (PauseEvents, or an error of
-	// Record)
+	// part of Pending: blocks whose events are not recorded yet, because of PauseEvents or an error
+	// of Record
 	Deferred         uint64
 	CollectableBytes uint64 // number of bytes in live blocks whose Origin is Collected
 	Limit            uint64 // limit of the pool; 0 means none
 }
 
-// Stats performs queued releases, releases blocks whose events are done, and returns the
-// statistics.
+// Stats first performs queued releases and releases blocks whose events are done. Then it returns
+// the statistics.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,9 +94,9 @@ func (p *Pool) ResetPeak() {
 }
 
 // EventError returns the last error of Backing.Record that still keeps memory from being used. The
-// memory may belong to a deferred block. It may also belong to unused segments that the last Empty
-// or ladder could not give back. The stream of such segments was destroyed without Retire, or is
-// being captured. EventError returns nil if there is no such error.
+// memory is a deferred block, or an unused segment that the last Empty or ladder could not give
+// back. A segment's stream causes such errors if it was destroyed without Retire or is being
+// captured. EventError returns nil if there is no such error.
 func (p *Pool) EventError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Type returns the type in which [Write] writes a tensor. This is the requested type if the
-// requested type and the tensor's type are floating-point types. Otherwise it is the tensor's own
-// type.
+// Type returns the type in which [Write] writes a tensor. If both the tensor's type and the
+// requested type are floating-point types, it is the requested type. Otherwise it is the tensor's
+// own type.
 func Type(x *tensor.Tensor, to dtype.Type) dtype.Type {
 	if to.IsFloat() && x.Type().IsFloat() {
 		return to
@@ -19,8 +19,8 @@ func Type(x *tensor.Tensor, to dtype.Type) dtype.Type {
 }
 
 // Write writes the elements of x in row-major order and in the machine's byte order. It converts
-// them to Type(x, typ). It allocates little memory besides the memory of x. If x cannot be used,
-// Write returns the error of [tensor.Try].
+// them to Type(x, typ). It allocates little memory. If x cannot be used, Write returns the error of
+// [tensor.Try].
 func Write(w io.Writer, x *tensor.Tensor, typ dtype.Type) error {
 	var err error
 	terr := tensor.Try(func() { err = write(w, x, Type(x, typ)) })

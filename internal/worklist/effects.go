@@ -7,13 +7,13 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Span is the range of memory from address Lo up to address Hi.
+// Span is a range of memory, from address Lo up to, but not including, address Hi.
 type Span struct{ Lo, Hi uintptr }
 
-// Anywhere is the range of work whose memory is not known.
+// Anywhere is the span of work that may use any memory.
 var Anywhere = Span{0, math.MaxUint}
 
-// Meets reports whether two ranges share memory.
+// Meets reports whether two spans have memory in common.
 func (s Span) Meets(t Span) bool { return s.Lo < t.Hi && t.Lo < s.Hi }
 
 func meetsAny(s Span, list []Span) bool { return slices.ContainsFunc(list, s.Meets) }
@@ -22,7 +22,7 @@ func meetAny(a, b []Span) bool {
 	return slices.ContainsFunc(a, func(s Span) bool { return meetsAny(s, b) })
 }
 
-// SpanOf returns the smallest range that holds all elements of a view.
+// SpanOf returns the smallest span that contains all elements of a view.
 func SpanOf(v *device.View) Span {
 	if v.Absent() {
 		return Span{}
@@ -39,7 +39,7 @@ func SpanOf(v *device.View) Span {
 // start returns the address of a view's first element.
 func start(v *device.View) uintptr { return v.Buf.Addr() + uintptr(v.Offset*v.Type.Size()) }
 
-// fills reports whether the elements of a result leave no gap in its range.
+// fills reports whether the elements of a result leave no gap in its span.
 func fills(v *device.View) bool {
 	s := SpanOf(v)
 	return uintptr(v.Size()*v.Type.Size()) == s.Hi-s.Lo
@@ -53,8 +53,8 @@ func spans(list []device.View) []Span {
 	return s
 }
 
-// effects returns the ranges of memory that an op reads and writes. A map and a reduction do not
-// read what they write. Other ops may do so.
+// effects returns the spans that an op reads and writes. A map and a reduction do not read what
+// they write, but other ops may.
 func effects(op device.Op) (reads, writes []Span) {
 	switch op := op.(type) {
 	case *device.Map:
@@ -75,8 +75,7 @@ func effects(op device.Op) (reads, writes []Span) {
 	}
 }
 
-// SameView reports whether two views have the same elements, in the same order of the same
-// dimensions.
+// SameView reports whether two views have the same elements in the same order.
 func SameView(v, w *device.View) bool {
 	return v.Type == w.Type && v.Shape == w.Shape && start(v) == start(w) && sameStrides(v, w)
 }
@@ -91,7 +90,7 @@ func sameStrides(v, w *device.View) bool {
 	return true
 }
 
-// sameOrder reports whether two views of the same elements list these in the same order.
+// sameOrder reports whether two views of the same elements have them in the same order.
 func sameOrder(v, w *device.View) bool {
 	return SameView(v, w) || v.Type == w.Type && start(v) == start(w) && v.Size() == w.Size() &&
 		v.Contiguous() && w.Contiguous()

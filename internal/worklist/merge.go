@@ -7,28 +7,28 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// reader is a map or a reduction that reads results of a map.
+// reader is a map or a reduction that reads results of an earlier map.
 type reader struct {
 	program *expr.Program
 	ins     []device.View
 	params  []uint64
 	outs    []device.View
-	reduces *device.Reduce // nil: it is a map
+	reduces *device.Reduce // nil for a map
 }
 
 func (l *list) readerAt(j int) (r reader, ok bool) {
 	if m := l.mapAt(j); m != nil {
 		return reader{m.Program, m.Ins, m.Params[:len(m.Program.Params)], m.Outs, nil}, true
 	}
-	// A reduction does not round the values of its map to halves, as a map's store does.
+	// A reduction does not round the values of its map to 16 bits, but a map's store does.
 	if o, is := l.items[j].Op.(*device.Reduce); is && o.Ins[0].Size() > 0 && !o.Map.Out[0].IsHalf() {
 		return reader{o.Map, o.Ins, o.Params, []device.View{o.Out}, o}, true
 	}
 	return r, false
 }
 
-// mergeInto merges one map whose result item j reads into item j. It returns false if there is no
-// such map.
+// mergeInto merges into item j one map whose result it reads. It returns false if there is no such
+// map.
 func (l *list) mergeInto(j int) bool {
 	r, ok := l.readerAt(j)
 	if !ok || l.gone[j] {
@@ -47,7 +47,7 @@ func (l *list) mergeInto(j int) bool {
 	return false
 }
 
-// merger joins map i with item j.
+// merger merges map i into item j.
 type merger struct {
 	*list
 	i, j int
@@ -59,10 +59,10 @@ type merger struct {
 	ends []int
 }
 
-// merge computes map i within item j, which reads its results. The new item has the operands of
-// both, and the results of map i that other items read. It takes the place of j, or of i if j's
-// place is impossible. Between the two places, no item may write the operands, or use the results
-// of the item that moves.
+// merge merges map i into item j, which reads its results. The new item has the operands of both.
+// It also has those results of map i that other items read. It takes the position of j in the list,
+// or that of i if j's is impossible. Between the two positions, no item may write the operands, or
+// use the results of the item that moves.
 func (l *list) merge(i, j int, r *reader) bool {
 	m := &merger{list: l, i: i, j: j, made: l.mapAt(i), r: r}
 	if !m.operands() || !m.results() || !m.fits() {
@@ -99,8 +99,8 @@ func (l *list) merge(i, j int, r *reader) bool {
 	return true
 }
 
-// lasts extends Ends for the operands of item i. Now item j reads these operands, maybe after their
-// buffers were freed.
+// lasts extends the fields Ends for the operands of item i, which item j now reads, perhaps after
+// their buffers were freed.
 func (l *list) lasts(i, j int) {
 	for k := range i {
 		for n, end := range l.items[k].Ends {
@@ -111,8 +111,8 @@ func (l *list) lasts(i, j int) {
 	}
 }
 
-// moves reports whether item k, which is i or j, can move to the place of the other one. A result
-// that can be read after a replay must not move beyond an item that may fail, because the replay
+// moves reports whether item k, which is i or j, can move to the other one's position. It must not
+// move past an item that may fail if its result can be read after a replay, because the replay
 // stops there.
 func (l *list) moves(k, i, j int) bool {
 	it := &l.items[k]
@@ -121,7 +121,7 @@ func (l *list) moves(k, i, j int) bool {
 }
 
 // operands collects the operands of the new item. It returns false if j reads a result of map i in
-// an order in which the new item cannot compute it.
+// an order that the new item cannot reproduce.
 func (m *merger) operands() bool {
 	made, r := m.made, m.r
 	own := made.Ins
@@ -139,9 +139,9 @@ func (m *merger) operands() bool {
 			return false
 		}
 		m.how.Operands[k], own, linked = ^out, ins, true
-		// These operands take the place of v. The place matters for a reduction: it traverses the
-		// elements in the order of the operand with the most strides other than 0. If there are
-		// several such operands, the first of them decides.
+		// The map's operands replace v in the list of operands. Their index matters for a
+		// reduction, which traverses the elements in the order of the operand with the most nonzero
+		// strides. If there are several such operands, the first one decides.
 		for i := range own {
 			m.operand(own[i])
 		}
@@ -152,7 +152,7 @@ func (m *merger) operands() bool {
 	return len(m.ins) > 0 || r.reduces == nil
 }
 
-// operand returns the number of an operand of the new item, which it adds if necessary.
+// operand returns the index of an operand of the new item, and adds the operand if necessary.
 func (m *merger) operand(v device.View) int {
 	i := slices.IndexFunc(m.ins, func(w device.View) bool { return SameView(&v, &w) })
 	if i < 0 {
@@ -162,11 +162,11 @@ func (m *merger) operand(v device.View) int {
 	return i
 }
 
-// follow returns the operands of map i in the order in which v reads the map's result out.
+// follow returns views of map i's operands, in the order in which v reads the map's result out.
 func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	made := m.made
-	// If the map of a reduction uses the position, the reduction cannot merge dimensions. Then its
-	// order of additions may differ from the order of a reduction that merges dimensions.
+	// A reduction whose map uses the position cannot merge dimensions, so it may add in another
+	// order than a reduction that merges them.
 	if made.Program.UsesIndex() && (!sameOrder(out, v) || m.r.reduces != nil && !v.Contiguous()) {
 		return nil, false
 	}
@@ -177,8 +177,8 @@ func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	if !ok || m.r.reduces != nil && !m.alongside(ins, v) {
 		return nil, false
 	}
-	// If windows overlap, a value would be computed several times. And computing takes longer if
-	// neighbours in v are apart in memory.
+	// If windows overlap, values would be computed several times. Also, computing takes longer if
+	// neighbours in v are far apart in memory.
 	last := v.Shape.Rank() - 1
 	apart := last >= 0 && v.Strides.At(last) > 1 && v.Shape.At(last) > 1
 	if made.Program.Cost() > 0 && (apart || !v.Contiguous() && v.Overlaps()) {
@@ -187,8 +187,8 @@ func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	return ins, true
 }
 
-// alongside reports whether a reduction traverses the operands as it traverses v, so that it
-// combines values in the same order.
+// alongside reports whether a reduction traverses the operands ins in the same order as v, so that
+// it combines values in the same order.
 func (m *merger) alongside(ins []device.View, v *device.View) bool {
 	return len(ins) > 0 && !slices.ContainsFunc(ins, func(w device.View) bool { return !sameStrides(&w, v) })
 }
@@ -225,8 +225,8 @@ func (m *merger) results() bool {
 	return true
 }
 
-// inOrder reports whether j reads the results of map i in the order in which i writes them. Then
-// the new item can store result k.
+// inOrder reports whether j reads result k of map i in the order in which i writes it, so that the
+// new item can store the result.
 func (m *merger) inOrder(k int) bool {
 	for i, n := range m.how.Operands {
 		if n < 0 && !sameOrder(&m.made.Outs[^n], &m.r.ins[i]) {
@@ -237,9 +237,9 @@ func (m *merger) inOrder(k int) bool {
 }
 
 // fits reports whether one loop can have all operands and results, and may write results while it
-// reads operands. For the second, each result must be the same view as an operand, or share no
-// memory with that operand. The operands must not share memory with the scratch memory of j either.
-// They may do so if an operand of map i was freed before j, and j got its memory.
+// reads operands. For that, each result must either be the same view as an operand or share no
+// memory with it. The operands must not share memory with the scratch memory of j either. They do
+// so if an operand of map i was freed before j and j got its memory.
 func (m *merger) fits() bool {
 	before := max(len(m.made.Ins)+len(m.made.Outs), len(m.r.ins)+len(m.r.outs), m.MostPointers)
 	if len(m.ins)+len(m.outs) > before {
@@ -259,8 +259,8 @@ func (m *merger) fits() bool {
 	return true
 }
 
-// inPlace reports whether an operand and a result of two types of one size are the same memory in
-// the same order.
+// inPlace reports whether an operand and a result are the same memory in the same order. Their
+// types may differ, but not the size of their elements.
 func (m *merger) inPlace(in, out *device.View) bool {
 	v := *in
 	v.Type = out.Type

@@ -7,10 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// reindexed returns views of a map's operands that have the shape of the view v, which reads the
-// map's result out. Element i of v is some element of out. The elements i of the returned views are
-// the operands from which the map computes this element. reindexed returns false if no strides
-// describe such views.
+// A map computes the view out from its operands, the views ins, and the view v reads elements of
+// out. reindexed returns views of the operands in the shape of v: their elements i are those from
+// which the map computes element i of v. reindexed returns false if no strides describe such views.
 //
 // The result out must have no gaps. Then each position in out has exactly one list of coordinates,
 // as a number in a system of mixed radices has exactly one list of digits. A step along a dimension
@@ -22,7 +21,7 @@ func reindexed(out, v *device.View, ins []device.View) ([]device.View, bool) {
 		strides = append(strides, ins[i].Strides)
 	}
 	dims, strides := shape.CollapseTogether(out.Shape, strides)
-	order := make([]int, dims.Rank()) // the dimensions of out by their strides, the largest first
+	order := make([]int, dims.Rank()) // the dimensions of out, those with the largest strides first
 	for k := range order {
 		order[k] = k
 	}
@@ -44,7 +43,7 @@ func reindexed(out, v *device.View, ins []device.View) ([]device.View, bool) {
 	for i := range ins {
 		list[i] = device.View{Buf: ins[i].Buf, Type: ins[i].Type, Layout: shape.Layout{Offset: ins[i].Offset, Shape: v.Shape, Strides: v.Strides}}
 	}
-	var last [shape.MaxRank]int // the largest coordinate in each dimension of out
+	var last [shape.MaxRank]int // the largest coordinate that v reaches in each dimension of out
 	for _, k := range order {
 		last[k] = rest / radix.At(k)
 		rest %= radix.At(k)

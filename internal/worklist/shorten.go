@@ -1,8 +1,8 @@
-// Package worklist makes a recorded list of work shorter. The drivers share it.
+// Package worklist makes a recorded list of work shorter. All drivers use it.
 //
 //   - A map that repeats an earlier one is dropped, unless its operands or results were written
 //     since.
-//   - A map is computed within the map or the reduction that reads its result.
+//   - A map is merged into the map or the reduction that reads its result.
 //   - A map whose results nobody reads is dropped.
 //
 // The package compares ranges of addresses, so views that share memory need no special care. A
@@ -18,24 +18,26 @@ import (
 
 // Item is one piece of recorded work.
 type Item struct {
-	Op     device.Op // nil for other work, which stays as it is
-	Reads  []Span    // A map and a reduction do not read what they write. Other work may do so.
+	Op device.Op // nil for other work, which is not changed
+	// memory that is read; a map and a reduction do not read what they write, but other work may
+	Reads  []Span
 	Writes []Span
 	// Ends says, for each result of a map, after how many items of the list its memory is freed. It
 	// is Alive if the memory is not freed.
 	Ends  []int
-	Fails bool // the item may return an error, and the items after it do not run then
+	Fails bool // whether the item may return an error, after which the items behind it do not run
 	// Scratch is the memory that an op uses besides its operands. Reads and Writes contain these
 	// ranges too.
 	Scratch []Span
 
-	// Shorten sets these fields. They refer to the list that Shorten was given, by its indexes.
-	Number int   // index of the item; for a merged item, of the part that reads the other parts' results
-	Parts  []int // indexes of the items that were merged, or only the index of the item
-	Place  int   // index of the item whose place in the list this item takes
+	// Shorten sets these fields, which are indices of the list that it was given.
+	// index of the item; after a merge, of the part that reads the other parts' results
+	Number int
+	Parts  []int // indices of the items that were merged, or only the index of this item
+	Place  int   // index of the item whose position in the list this item takes
 }
 
-// Of returns an item for an op that uses some scratch memory.
+// Of returns an item for an op that uses the given scratch memory.
 func Of(op device.Op, scratch []Span) Item {
 	it := Item{Op: op, Scratch: scratch}
 	it.Reads, it.Writes = effects(op)
@@ -46,13 +48,13 @@ func Of(op device.Op, scratch []Span) Item {
 // Alive is the entry of Ends for memory that is not freed in the recording.
 const Alive = math.MaxInt
 
-// Limits are a driver's limits for merged items.
+// Limits holds a driver's limits for merged items.
 type Limits struct {
 	MostPointers int // operands and results of a merged map, if no recorded map has more
 	MostCode     int // instructions of a merged program
-	// SameOrder reports whether two reductions combine their values in the same order: one that was
-	// recorded, and the same reduction merged with a map. If SameOrder is nil, reductions whose
-	// operands have equal strides count as having the same order.
+	// SameOrder reports whether a recorded reduction and the same reduction, merged with a map,
+	// combine their values in the same order. If SameOrder is nil, they do so if their operands
+	// have equal strides.
 	SameOrder func(recorded, merged *device.Reduce) bool
 }
 
@@ -64,10 +66,10 @@ type Savings struct {
 // All returns the number of items that Shorten removed.
 func (s Savings) All() int { return s.Repeated + s.Merged + s.Unread }
 
-// farthest is the largest distance between items that are compared, which bounds the time.
+// farthest is the largest distance in the list between items that are compared. It bounds the time.
 const farthest = 512
 
-// list is a recorded list that becomes shorter.
+// list is the state of [Shorten].
 type list struct {
 	items []Item
 	gone  []bool
@@ -75,8 +77,8 @@ type list struct {
 	Savings
 }
 
-// Shorten returns a list of fewer items. Both lists leave the same bits in all memory that is
-// alive. Shorten overwrites the given items.
+// Shorten returns a shorter list that leaves the same bits in all memory that is alive. Shorten
+// overwrites the given items.
 func Shorten(items []Item, limits Limits) ([]Item, Savings) {
 	for i := range items {
 		items[i].Number, items[i].Parts, items[i].Place = i, []int{i}, i
@@ -85,7 +87,6 @@ func Shorten(items []Item, limits Limits) ([]Item, Savings) {
 	return l.shorten(), l.Savings
 }
 
-// shorten returns the list with fewer items.
 func (l *list) shorten() []Item {
 	for j := range l.items {
 		l.repeats(j)
@@ -127,7 +128,7 @@ func (l *list) mapAt(i int) *device.Map {
 	return nil
 }
 
-// repeats drops map j if an earlier item has left the same results in the same memory.
+// repeats drops map j if an earlier item has stored the same results in the same memory.
 func (l *list) repeats(j int) {
 	m := l.mapAt(j)
 	if m == nil || meetAny(l.items[j].Reads, l.items[j].Writes) {
@@ -140,7 +141,7 @@ func (l *list) repeats(j int) {
 		if o := l.mapAt(i); o != nil && sameMap(o, m) {
 			l.gone[j] = true
 			l.Repeated++
-			for k := range l.items[i].Ends { // the values now live as long as those of j
+			for k := range l.items[i].Ends { // these values now live as long as the results of j
 				l.items[i].Ends[k] = max(l.items[i].Ends[k], l.items[j].Ends[k])
 			}
 			return
@@ -159,7 +160,7 @@ func sameMap(a, b *device.Map) bool {
 
 func equalViews(v, w device.View) bool { return SameView(&v, &w) }
 
-// writer returns the last item before j that writes into a range, or -1.
+// writer returns the last item before j that writes into a span, or -1.
 func (l *list) writer(j int, s Span) int {
 	for i := j - 1; i >= max(0, j-farthest); i-- {
 		if !l.gone[i] && meetsAny(s, l.items[i].Writes) {
@@ -169,8 +170,8 @@ func (l *list) writer(j int, s Span) int {
 	return -1
 }
 
-// reads and writes report whether an item after i and before j reads or writes a part of the
-// ranges.
+// reads reports whether an item between i and j reads a part of the spans, and writes whether one
+// writes there.
 func (l *list) reads(i, j int, s []Span) bool {
 	return l.between(i, j, func(it *Item) bool { return meetAny(s, it.Reads) })
 }
@@ -179,7 +180,7 @@ func (l *list) writes(i, j int, s []Span) bool {
 	return l.between(i, j, func(it *Item) bool { return meetAny(s, it.Writes) })
 }
 
-// fails reports whether an item after i and before j may return an error.
+// fails reports whether an item between i and j may return an error.
 func (l *list) fails(i, j int) bool {
 	for k := i + 1; k < j; k++ {
 		if l.items[k].Fails && !l.gone[k] {
@@ -198,8 +199,8 @@ func (l *list) between(i, j int, f func(it *Item) bool) bool {
 	return false
 }
 
-// needed reports whether an item other than j reads result k of map i, or whether it may be read
-// after a replay.
+// needed reports whether result k of map i is read by an item other than j, or may be read after a
+// replay.
 func (l *list) needed(i, k, j int) bool {
 	end, s := l.items[i].Ends[k], []Span{l.items[i].Writes[k]}
 	return end == Alive || l.reads(i, min(end, max(j, i+1)), s) || l.reads(max(i, j), end, s)

@@ -1,6 +1,6 @@
-// Package zipfile reads and writes zip archives of tensors. It finds and checks the position of
-// each entry in the file, so that a caller can map the entry into memory. Its writer aligns the
-// contents of entries.
+// Package zipfile reads and writes zip archives of tensors. Its reader finds and checks the offset
+// of each entry, so that a caller can map the entry into memory. Its writer aligns the contents of
+// entries.
 package zipfile
 
 import (
@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// An Error is an error of an entry of an archive. If Entry is "", it is an error of the whole
-// archive.
+// An Error is an error in an entry of an archive. If Entry is "", it concerns the whole archive.
 type Error struct {
 	Entry, Msg string
 	Err        error
@@ -52,8 +51,8 @@ var ErrChecksum = zip.ErrChecksum
 
 // Check compares sum, the CRC-32 of the entry's uncompressed bytes, with the checksum in the
 // archive's directory. A checksum of 0 means that the entry has none. Package archive/zip treats 0
-// in the same way. With torch.serialization.set_crc32_options(False), PyTorch writes such entries.
-// The error is an *[Error].
+// in the same way, and PyTorch writes it after torch.serialization.set_crc32_options(False). The
+// error is an *[Error].
 func (e Entry) Check(sum uint32) error {
 	if e.CRC32 == 0 || sum == e.CRC32 {
 		return nil
@@ -72,7 +71,7 @@ func Entries(r io.ReaderAt, size int64) ([]Entry, error) {
 	if err != nil {
 		return nil, &Error{Msg: "this is no whole zip archive: " + err.Error(), Err: err}
 	}
-	if n := int64(len(z.File)); n > size/46 { // each entry needs at least 46 bytes in the directory
+	if n := int64(len(z.File)); n > size/46 { // each entry takes at least 46 bytes of the directory
 		return nil, &Error{Msg: fmt.Sprintf("the archive claims %d files in %d bytes", n, size)}
 	}
 	list := make([]Entry, 0, len(z.File))

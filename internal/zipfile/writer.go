@@ -16,8 +16,8 @@ type Output interface {
 }
 
 // A Writer writes an archive without compression. The contents of each entry begin at a multiple of
-// 64 bytes. The format is PKWARE's APPNOTE 6.3. The padding before the contents is a field "FB" of
-// the local header, as PyTorch writes it. After the first error all methods return that error.
+// 64 bytes. The format is PKWARE's APPNOTE 6.3. Like PyTorch, it pads with a field "FB" in the
+// local header. After the first error all methods return that error.
 type Writer struct {
 	f       Output
 	w       *bufio.Writer
@@ -77,7 +77,7 @@ func (z *Writer) Add(name string, contents []byte) {
 func fields(v ...any) []byte {
 	var b []byte
 	for _, x := range v {
-		b, _ = binary.Append(b, binary.LittleEndian, x) // Append cannot fail for numbers
+		b, _ = binary.Append(b, binary.LittleEndian, x) // cannot fail for numbers
 	}
 	return b
 }

@@ -20,8 +20,8 @@ func (m *memory) Write(b []byte) (int, error) {
 
 func (m memory) WriteAt(b []byte, at int64) (int, error) { return copy(m[at:], b), nil }
 
-// TestWriter: the standard library can read an archive from Writer. The contents of entries are
-// aligned, also with more entries than the old format can count.
+// TestWriter checks that the standard library can read an archive from Writer, and that the
+// contents of entries are aligned. One archive has more entries than the old format can count.
 func TestWriter(t *testing.T) {
 	const n = 70_000
 	var m memory
@@ -41,7 +41,7 @@ func TestWriter(t *testing.T) {
 			t.Fatalf("entry %d: %s at %d, %d bytes", i, e.Name, e.From, e.Stored)
 		}
 	}
-	r, err := list[n-1].Open() // reading to the end compares the checksum
+	r, err := list[n-1].Open() // reading to the end verifies the checksum
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestWrongSizes(t *testing.T) {
 	}
 }
 
-// sparse is a file in memory that holds zeros where nothing was written.
+// sparse is a file in memory. It reads as zeros where nothing was written.
 type sparse struct {
 	size  int64
 	small map[int64][]byte
@@ -100,8 +100,8 @@ func (s *sparse) ReadAt(b []byte, at int64) (int, error) {
 	return n, nil
 }
 
-// TestLargeEntries has entries larger than 4 GiB, and entries that begin beyond 4 GiB. Without
-// FLAMBEAU_SOAK the test only writes these sizes to the headers, and does not write the bytes.
+// TestLargeEntries writes entries larger than 4 GiB, and entries that begin beyond 4 GiB. Without
+// FLAMBEAU_SOAK it writes only these sizes, and not the bytes.
 func TestLargeEntries(t *testing.T) {
 	s := &sparse{small: map[int64][]byte{}}
 	w := NewWriter(s)
@@ -159,7 +159,7 @@ func TestEntriesRefuses(t *testing.T) {
 	}
 	second := func(b []byte) []byte { return b[bytes.LastIndex(b, []byte("PK\x01\x02")):] }
 	overlap := pack("a", "b")
-	clear(second(overlap)[42:46]) // set the offset of entry b to the offset of entry a
+	clear(second(overlap)[42:46]) // give entry b the offset of entry a
 	encrypted := pack("a", "b")
 	second(encrypted)[8] |= 1
 	lying := pack("a", "b")

@@ -20,8 +20,8 @@ type isa struct {
 	lowers map[string]lowering
 }
 
-// lowering says how a kernel computes one vector. f emits the code. The registers k hold the
-// constants, which are loaded before the loop. f may overwrite the operands v.
+// lowering says how a kernel computes one vector. The function f emits the code, and may overwrite
+// the operands v. The registers k hold the constants, which are loaded before the loop.
 type lowering struct {
 	consts []constant
 	unroll int // number of vectors in a round of the loop; 0 means 4

@@ -90,8 +90,8 @@ func translate(p *expr.Program, pool map[uint64]operand.Mem) lowering {
 			switch {
 			case in.Op == expr.OpX:
 				t.vals[i].v = v[0]
-			// a constant is loaded at each use; a value that is not its own root shares the root's
-			// register
+			// constants are loaded at each use, and a value that is not its own root shares the
+			// root's register
 			case in.Op == expr.OpConst || root[i] != int32(i):
 			default:
 				t.vals[i] = t.emit(i, in)
@@ -207,7 +207,7 @@ func (t *translator) emit(i int, in expr.Instr) value {
 			v = append(v, t.own(o, i))
 		}
 	}
-	// the lowering may overwrite one operand before it reads the other operand
+	// the lowering may overwrite one operand before it reads the other
 	if len(v) == 2 && v[0] == v[1] {
 		o := t.full()
 		t.VMOVAPS(v[0], o)
@@ -299,7 +299,7 @@ func (t *translator) compare(in expr.Instr) value {
 			t.VBROADCASTSS(t.constant(1<<31), sign)
 			a, b = t.bitwise('^', a, sign), t.bitwise('^', b, sign)
 		}
-		if op == expr.OpLe { // a <= b is computed as the negation of b < a
+		if op == expr.OpLe { // a <= b is the negation of b < a
 			a, b = b, a
 		}
 		t.VPCMPGTD(a, b, o)

@@ -21,8 +21,8 @@ func plain(i inst) lowering {
 	}}
 }
 
-// one returns the lowering of a kernel that consists of one instruction on a. size is the size in
-// bytes of a lane of the result.
+// one returns the lowering of a kernel that consists of one instruction on a. The argument size is
+// the size of a lane of the result in bytes.
 func one(size int, i inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		o := c.vec(c.lanes * size)
@@ -63,7 +63,7 @@ func bitwise(op byte) lowering {
 
 // least emits the minimum. x86's instruction returns its second operand for NaN and for two zeros.
 // So the kernel computes the minimum in both orders, and combines the two results with a bitwise
-// or. That keeps the sign of -0. It also keeps NaN, because all exponent bits of NaN are set.
+// or. That keeps the sign of -0, and NaN, whose exponent bits are all set.
 func least(i inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		x, y := c.full(), c.full()
@@ -124,8 +124,8 @@ func common() map[string]lowering {
 			c.VPSUBQ(v[0], k[0], v[0])
 			return v[0]
 		}},
-		// The products of even lanes and of odd lanes are 64 bits wide. Their upper halves are
-		// interleaved.
+		// The products of the even lanes and of the odd lanes are 64 bits wide. Interleave their
+		// upper halves.
 		"MulHiU32": {consts: []constant{c64(0xffffffff << 32)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			even := c.full()
 			c.VPMULUDQ(v[1], v[0], even)

@@ -40,7 +40,7 @@ func reduce(c *ctx, r reduction) {
 		src = append(src, c.base(a))
 	}
 	n := c.Load(c.Param("a").Len(), c.GP64()).(reg.GPVirtual)
-	count := 256 / c.isa.bytes // the accumulator's lanes fill 256 bytes
+	count := 256 / c.isa.bytes // the accumulators fill 256 bytes
 	var start reg.VecVirtual
 	acc := make(vecs, count)
 	if fold {

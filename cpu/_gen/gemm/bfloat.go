@@ -11,9 +11,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Products of bfloat16 use VDPBF16PS. Neither avo nor Go's assembler knows it. VPDPWSSD of VNNI has
-// the same operands, the same opcode and another prefix. So the generator emits VPDPWSSD. After the
-// allocation of registers, [dotInstructions] replaces each VPDPWSSD by the bytes of VDPBF16PS.
+// Products of bfloat16 use VDPBF16PS. Neither avo nor Go's assembler knows this instruction.
+// VPDPWSSD of VNNI differs from it only in the prefix. So the generator emits VPDPWSSD as a
+// placeholder, and [dotInstructions] replaces it by the bytes of VDPBF16PS after the allocation of
+// registers.
 
 var placeholder = regexp.MustCompile(`(?m)^\tVPDPWSSD +Z(\d+), Z(\d+), Z(\d+)$`)
 

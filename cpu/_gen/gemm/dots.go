@@ -9,9 +9,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// dotColumns is the number of columns of B that a kernel of dot products handles. With 4 rows of A
-// their sums fill half of the registers. Each element of A and B that is loaded is used several
-// times.
+// dotColumns is the number of columns of B that a kernel of dot products handles. With 4 rows of A,
+// the sums fill half of the registers, and each loaded element is used several times.
 var dotColumns = map[string]int{"AVX2": 2, "AVX512": 4, "AVX512BF16": 4}
 
 // dots emits the products of h rows of A with n columns of B. All of them are contiguous along k.
@@ -116,7 +115,8 @@ func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 			}
 		}
 	}
-	// A table has a vector of ones followed by a vector of zeros. A mask is a part of the table.
+	// The table has a vector of ones followed by a vector of zeros. A mask is loaded from the
+	// table, at an offset.
 	if c.window == nil {
 		g := c.StaticGlobal("window")
 		c.DataAttributes(build.RODATA | build.NOPTR)
@@ -137,8 +137,8 @@ func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 	return func(m operand.Mem, v reg.VecVirtual) { c.VMASKMOVPS(m, mask, v) }
 }
 
-// sum adds the lanes of v and stores the result. It repeatedly adds the upper half to the lower
-// half.
+// sum adds the lanes of v and stores the result. It adds the upper half to the lower half,
+// repeatedly.
 func (c *ctx) sum(v reg.VecVirtual, m operand.Mem) {
 	add := func(x, y reg.Register) {
 		if c.t.size() == 4 {

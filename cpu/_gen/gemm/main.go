@@ -26,7 +26,7 @@ type tile struct {
 	typ    string // float32, float64, uint16 (bfloat16, summed in float32)
 	bytes  int    // size of a vector
 	rows   int    // greatest height of a tile
-	packed int    // distance in elements between neighbours along k in a packed panel of A
+	packed int    // distance, in a packed panel of A, between neighbours along k, in elements
 }
 
 var tiles = []tile{
@@ -157,7 +157,7 @@ func (c *ctx) broadcast(m operand.Mem, v reg.Register) {
 func (c *ctx) fma(x, y, acc reg.Register) {
 	switch c.t.typ {
 	case "uint16":
-		c.VPDPWSSD(x, y, acc) // see dotInstructions
+		c.VPDPWSSD(x, y, acc) // a placeholder: see dotInstructions
 	case "float32":
 		c.VFMADD231PS(x, y, acc)
 	default:
@@ -226,9 +226,9 @@ func micro(c *ctx, h int) {
 	const unroll = 4
 	ldb3 := c.GP64()
 	c.LEAQ(operand.Mem{Base: ldb, Index: ldb, Scale: 2}, ldb3)
-	// Long panels come from the second-level cache or from farther away. So the loop prefetches
-	// what later steps read. For short panels the distances are 0: there, prefetches past the end
-	// of the panels would cost more than they save.
+	// Long panels come from the second-level cache or from memory, so the loop prefetches what
+	// later steps read. For short panels the distances are 0, because prefetches past the end of a
+	// panel would cost more than they save.
 	bFar, aAhead := c.GP64(), c.GP64()
 	c.MOVQ(b, bFar)
 	c.XORQ(aAhead, aAhead)

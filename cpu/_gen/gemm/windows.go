@@ -77,8 +77,8 @@ func window(c *ctx, h, vectors int) {
 		"fused and in the order of i and q. n and cols are positive.")
 	c.Pragma("noescape")
 	c.SignatureExpr("func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)")
-	// the end of b's current line, the end of all of b, the bytes of a line, the address of the
-	// next line
+	// in this order: the end of b's current line, the end of all of b, the bytes of a line, the
+	// address of the next line
 	ends := c.AllocLocal(32)
 	lineEnd, end, lineBytes, line := ends, ends.Offset(8), ends.Offset(16), ends.Offset(24)
 	b := c.pointer("b")
@@ -208,8 +208,8 @@ func pieces(b *build.Context, isa string, bytes, n int) {
 	b.RET()
 }
 
-// taps emits the kernel of a convolution with one input channel for each output. It computes sums
-// of few products, for vectors of places.
+// taps emits the kernel of a convolution with one input channel for each output channel. It
+// computes sums of few products, for vectors of output positions.
 func taps(c *ctx) {
 	t := c.t
 	lanes := t.bytes / 4

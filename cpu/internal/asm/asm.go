@@ -42,15 +42,15 @@ import (
 // variant is one implementation of the primitives in this build.
 type variant struct {
 	name   string
-	usable bool // this machine can run the variant
+	usable bool // whether this machine can run the variant
 	k      *kernels
 	// functions holds kernels for named functions of package expr.
 	functions map[string]function
 	philox    func(dst []uint32, seed, counter uint64) // kernel that [Philox] calls
 }
 
-// function is a kernel for a function of package expr. formula is the key of the formula from which
-// it was generated.
+// function is a kernel for a function of package expr. The field formula is the key of the formula
+// from which it was generated.
 type function struct {
 	formula string
 	run     func(dst, a []float32)
@@ -91,8 +91,8 @@ func Variants() []string {
 func Active() string { return current.name }
 
 // Use makes the exported functions run the named variant until restore is called. It is for tests
-// and benchmarks. Nothing else may use the package at the same time. It panics if the machine
-// cannot run the variant.
+// and benchmarks, during which nothing else may use the package. It panics if the machine cannot
+// run the variant.
 func Use(name string) (restore func()) {
 	for i := range variants {
 		if v := &variants[i]; v.name == name && v.usable {
@@ -120,7 +120,7 @@ func panicLength(name string, want int, lens ...int) {
 	panic(fmt.Sprintf("asm: %s: sources of length %v for a destination of length %d", name, lens, want))
 }
 
-// fill sets every element to v. It doubles the filled part by copying, which is as fast as any loop
+// fill sets every element to v. It doubles the filled part by copying, which is as fast as a loop
 // of stores.
 func fill[T any](dst []T, v T) {
 	n := min(len(dst), 16)

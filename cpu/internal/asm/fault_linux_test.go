@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beforeFault returns a block of n elements. Where the block ends, a page without access begins. So
-// reading past the end is a fault.
+// beforeFault returns a block of n elements, followed by a page without access. Reading past the
+// end of the block is a fault.
 func beforeFault(t *testing.T, elem reflect.Type, n int) reflect.Value {
 	page := unix.Getpagesize()
 	bytes := n * int(elem.Size())

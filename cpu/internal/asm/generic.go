@@ -36,7 +36,7 @@ func div[T float](dst, a, b []T) {
 	}
 }
 
-// least computes minima with Go's min, which treats NaN and -0 as the package comment says.
+// least computes minima with Go's min, which treats NaN and -0 as the package comment requires.
 func least[T number](dst, a, b []T) {
 	for i := range dst {
 		dst[i] = min(a[i], b[i])
@@ -70,7 +70,7 @@ func fma32(a, b, c float32) float32 {
 	z := float64(c)
 	s := p + z
 	t := s - p
-	// Knuth's two-sum gives the lost part exactly; it is NaN if s is not finite
+	// Knuth's two-sum gives the rounding error exactly; it is NaN if s is not finite
 	lost := (p - (s - t)) + (z - t)
 	if u := math.Float64bits(s); u&1 == 0 && (lost > 0 || lost < 0) {
 		if (lost > 0) == (s > 0) {
@@ -252,8 +252,8 @@ func choose[T unsigned](dst []T, m []uint32, a, b []T) {
 	}
 }
 
-// cvt converts numbers with Go's conversion, for types where Go rounds to nearest even, extends or
-// wraps, as the package comment says.
+// cvt converts numbers with Go's conversion, for types where it rounds to nearest even, extends or
+// wraps, as the package comment requires.
 func cvt[D, S interface {
 	number | int8 | int16 | uint8 | uint16
 }](dst []D, a []S) {
@@ -262,9 +262,9 @@ func cvt[D, S interface {
 	}
 }
 
-// saturate converts floats to integers. It rounds towards zero and limits results to [lo, hi]. hi
-// is the greatest D. limit is the greatest D plus one, as a float64, for example 2³¹. Values from
-// limit on become hi. NaN becomes 0.
+// saturate converts floats to integers. It rounds towards zero and limits results to [lo, hi],
+// where hi is the greatest value of type D. The argument limit is that value plus one as a float64,
+// for example 2³¹. Values from limit on become hi, and NaN becomes 0.
 func saturate[D signed | unsigned, S float](dst []D, a []S, lo, hi D, limit float64) {
 	for i := range dst {
 		x := float64(a[i])
@@ -406,8 +406,8 @@ func dotF32(a, b []float32) float32 {
 		for j := range a {
 			acc[j] = fma32(a[j], b[j], acc[j])
 		}
-		// These lanes may hold -0 from a product that underflowed. Adding the +0 that are missing
-		// in this round turns them into +0.
+		// These lanes may hold -0 from a product that underflowed. Adding the +0 of the missing
+		// elements changes it to +0.
 		for j := len(a); j < len(acc); j++ {
 			acc[j] += 0
 		}

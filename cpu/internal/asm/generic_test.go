@@ -11,8 +11,8 @@ import (
 
 var nan32, inf32, negZero = float32(math.NaN()), float32(math.Inf(1)), float32(math.Copysign(0, -1))
 
-// TestFMA32 compares the fused multiply-add with exact arithmetic of math/big, rounded once. In
-// some sums the terms cancel. Some sums are ties, and some underflow.
+// TestFMA32 compares the fused multiply-add with exact arithmetic of math/big, rounded once. The
+// sums include cancellation, ties and underflow.
 func TestFMA32(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	one := func(spread int) float32 {
@@ -28,9 +28,9 @@ func TestFMA32(t *testing.T) {
 		a, b, c := one(30), one(30), one(40)
 		switch i % 4 {
 		case 1:
-			c = -a * b // c cancels all of a·b except the bits that are lost in rounding
+			c = -a * b // c cancels all of a·b except the bits that rounding loses
 		case 2:
-			a, b, c = a*0x1p-63, b*0x1p-63, c*0x1p-110 // the results are subnormal
+			a, b, c = a*0x1p-63, b*0x1p-63, c*0x1p-110 // make the results subnormal
 		case 3:
 			c = math.Float32frombits(r.Uint32()&0x807fffff | uint32(r.IntN(3))<<23)
 			a, b = a*0x1p-50, b*0x1p-50

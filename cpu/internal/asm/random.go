@@ -15,8 +15,8 @@ func Philox(dst []uint32, seed, counter uint64) {
 	current.philox(dst, seed, counter)
 }
 
-// wholeRounds returns a function like philox that uses a kernel. The kernel fills as many elements
-// as possible, but only multiples of words. Plain Go fills the remaining elements.
+// wholeRounds returns a function like philox that uses a kernel. The kernel fills a multiple of
+// words elements, as many as possible, and plain Go fills the rest.
 func wholeRounds(words int, kernel func(dst []uint32, seed, counter uint64)) func(dst []uint32, seed, counter uint64) {
 	return func(dst []uint32, seed, counter uint64) {
 		n := len(dst) - len(dst)%words

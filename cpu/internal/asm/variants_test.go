@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// guard is the number of elements before and after each block. No kernel may write them.
+// guard is the number of elements before and after each block that no kernel may write.
 const guard = 64
 
 // values returns n elements of the given type. Some have random bits, some have moderate size, and
@@ -66,8 +66,8 @@ func integer(r *rand.Rand) uint64 {
 	return r.Uint64()
 }
 
-// same reports whether two elements have equal bits or are both NaN. The name of the kernel says
-// whether 16-bit integers hold floats.
+// same reports whether two elements have equal bits or are both NaN. The name of the kernel, field,
+// tells whether 16-bit integers hold floats.
 func same(field string, x, y reflect.Value) bool {
 	switch x.Kind() {
 	case reflect.Float32, reflect.Float64:
@@ -76,7 +76,7 @@ func same(field string, x, y reflect.Value) bool {
 	case reflect.Uint16:
 		a, b := uint16(x.Uint()), uint16(y.Uint())
 		nan := func(h uint16) bool {
-			// these are the bits of quiet NaN
+			// both are bits of quiet NaN
 			return strings.HasSuffix(field, "ToF16") && h&0x7e00 == 0x7e00 || strings.HasSuffix(field, "ToBF16") && h&0x7fc0 == 0x7fc0
 		}
 		return a == b || nan(a) && nan(b)
@@ -176,7 +176,7 @@ func checkKernel(r *rand.Rand, k *kernels, i int, name string, n int) error {
 			}
 		}
 	}
-	for j := 1; j < len(in); j++ { // dst may be one of the sources
+	for j := 1; j < len(in); j++ { // run again with each source as dst
 		if in[j].Type() != in[0].Type() {
 			continue
 		}

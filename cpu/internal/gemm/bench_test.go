@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// team is a Parallel with one goroutine for each processor; the goroutines wait on a channel.
+// team is a Parallel with one goroutine for each processor. The goroutines wait on a channel
+// between calls.
 type team struct {
 	wake chan struct{}
 	wg   sync.WaitGroup
@@ -79,8 +80,8 @@ func peak[E factor, T float](par Parallel, kern *kernel[E, T]) (gflops float64) 
 }
 
 // BenchmarkF32 measures products and the peak alternately, because the clock rate and other
-// processes affect both. peak% is the median of the ratios. best-peak% is the ratio of the best
-// product to the best peak, which other processes affect least.
+// processes affect both. The metric peak% is the median of the ratios. The metric best-peak% is the
+// ratio of the best product to the best peak, which other processes affect least.
 func BenchmarkF32(b *testing.B) {
 	par := newTeam().run
 	for _, c := range []struct {

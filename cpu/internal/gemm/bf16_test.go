@@ -64,13 +64,14 @@ func randomBF16(r *rand.Rand) uint16 {
 	case 1:
 		return uint16(r.IntN(2)<<15 | r.IntN(0x100)) // subnormal, or a small normal number
 	case 2:
-		return uint16(r.IntN(2)<<15 | 0x1F80 + r.IntN(0x100)) // products are near the least normal number
+		// products are near the least normal number
+		return uint16(r.IntN(2)<<15 | 0x1F80 + r.IntN(0x100))
 	}
 	return encode(float32(r.NormFloat64()))
 }
 
-// TestBF16Instructions compares every kernel, and so every encoded VDPBF16PS, with a Go model of
-// the instruction, bit for bit.
+// TestBF16Instructions compares every kernel with a Go model of VDPBF16PS, bit for bit. This also
+// checks the encoding of each instruction.
 func TestBF16Instructions(t *testing.T) {
 	kern := activeBF16()
 	if kern == nil {
@@ -138,7 +139,7 @@ func dotModel(a, b []uint16) float32 {
 		copy(y[:], b[p:min(p+2, len(a))])
 		sums[p/2%16] = dpbf16(sums[p/2%16], x, y)
 	}
-	// lanes beyond k add zeros, which changes only a sum of -0
+	// lanes beyond k add zeros, which change only a sum of -0
 	for n := 8; n > 0; n /= 2 {
 		for i := range n {
 			sums[i] += sums[n+i]
@@ -247,8 +248,8 @@ func testBF16Rounded(t *testing.T) {
 }
 
 // TestBF16NotFinite puts NaN or an infinity into the last element along k, in one row of A. If k is
-// odd, this element fills only half of a pair. The elements after it in memory are NaN. They do not
-// belong to the factors, so kernels must not multiply them.
+// odd, this element fills only half of a pair. The elements after it in memory are NaN, which
+// kernels must not multiply, because they do not belong to the factors.
 func TestBF16NotFinite(t *testing.T) { bothBF16(t, testBF16NotFinite) }
 
 func testBF16NotFinite(t *testing.T) {

@@ -3,11 +3,11 @@ package gemm
 import "sync"
 
 // byPlace computes a convolution of many small images, or the gradient of its input, place by
-// place. A place is a position of an element in an image. The columns of the matrix products are
-// images. The source is transposed once, to [chunk of images, place, channel, image of the chunk].
-// Then a place of the result is a sum of products, one for each tap. A tap is an element of the
-// kernel. Each product multiplies a panel of weights with the channels at one place of the source.
-// So no copies for taps are needed. A tap that falls into the padding has no product.
+// place. A place is the position of an element in an image. The columns of the matrix products are
+// the images. The source is transposed once, to [chunk of images, place, channel, image of the
+// chunk]. Then a place of the result is a sum of products, one for each tap. A tap is an element of
+// the kernel. Each product multiplies a panel of weights by the channels at one place of the
+// source, so taps need no copies. A tap that falls into the padding has no product.
 type byPlace struct {
 	kern         *kernel32
 	win          *spanKernel
@@ -47,7 +47,7 @@ type pairs struct{ begin, list []int }
 func (p *pairs) get(key int) []int { return p.list[p.begin[key]:p.begin[key+1]] }
 
 // pair calls f for each place q of the result and each tap t that reads a place p of the input. It
-// visits all places for one tap before it goes to the next tap.
+// visits all places for one tap, then those for the next tap.
 func (c *Conv) pair(f func(q, t, p int)) {
 	for t := range c.taps() {
 		k := [3]int{t / (c.Kernel[1] * c.Kernel[2]), t / c.Kernel[2] % c.Kernel[1], t % c.Kernel[2]}
@@ -74,8 +74,8 @@ func (c *Conv) pair(f func(q, t, p int)) {
 	}
 }
 
-// spans returns n lists of pairs of offsets, one list for each key. keyOf returns the key and the
-// pair for place q of the result, tap t and place p of the input.
+// spans returns n lists of pairs of offsets, one list for each key. The function keyOf returns the
+// key and the pair for place q of the result, tap t and place p of the input.
 func (c *Conv) spans(n int, keyOf func(q, t, p int) (key, a, b int)) (l pairs) {
 	l.begin = make([]int, n+2)
 	c.pair(func(q, t, p int) {
@@ -109,8 +109,8 @@ func (c *Conv) used() (list, index []int) {
 	return list, index
 }
 
-// small reports whether there are enough images for the lanes of vectors, and whether a chunk of
-// images is small. channels and places are the sizes of one image.
+// small reports whether there are enough images to fill vectors, and whether a chunk of images is
+// small. The arguments channels and places are the sizes of one image.
 func (c *Conv) small(channels, places int) bool {
 	width := active32().width
 	return channels*places*width <= placeSource && 4*ceil(c.N, width)*width <= 5*c.N
@@ -120,8 +120,8 @@ type placeBuffer struct{ a, src []float32 }
 
 var placeBuffers sync.Pool
 
-// forwardByPlace computes Forward place by place. It returns false, without effect, if another
-// method is faster.
+// forwardByPlace computes Forward place by place. If another method is faster, it does nothing and
+// returns false.
 func (c *Conv) forwardByPlace(par Parallel, y, x, w []float32) bool {
 	if !c.small(c.Channels, size(c.In)) || c.Channels/c.Groups < 8 || !finite(par, w) {
 		return false
@@ -133,8 +133,8 @@ func (c *Conv) forwardByPlace(par Parallel, y, x, w []float32) bool {
 	return true
 }
 
-// dataByPlace computes Data place by place. It returns false, without effect, if another method is
-// faster.
+// dataByPlace computes Data place by place. If another method is faster, it does nothing and
+// returns false.
 func (c *Conv) dataByPlace(par Parallel, dx, g, w []float32) bool {
 	if !c.small(c.Outputs, size(c.Out)) || c.Outputs/c.Groups < 8 {
 		return false
@@ -315,7 +315,7 @@ func (j *byPlace) put(dst []float32, ldd int, src []float32, rows []int, k int) 
 		return
 	}
 	for r := 0; r < len(rows); r += group {
-		r := min(r, len(rows)-group) // the last group overlaps the one before it
+		r := min(r, len(rows)-group) // the last group overlaps the group before it
 		j.win.transposed(dst[r:], ldd, src, rows[r:r+group], k)
 	}
 }

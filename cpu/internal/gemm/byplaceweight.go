@@ -33,8 +33,8 @@ type weightPlaceBuffer struct{ a, b, sums []float32 }
 
 var weightPlaceBuffers sync.Pool
 
-// weightByPlace computes Weight place by place. It returns false, without effect, if another method
-// is faster.
+// weightByPlace computes Weight place by place. If another method is faster, it does nothing and
+// returns false.
 func (c *Conv) weightByPlace(par Parallel, dw, x, g []float32) bool {
 	kern := active32()
 	channels, outputs, in, out := c.Channels/c.Groups, c.Outputs/c.Groups, size(c.In), size(c.Out)
@@ -166,7 +166,8 @@ func (j *weightByPlace) storeGradient(dw, sums []float32, distance, n int) {
 	whole := 0
 	if len(j.used) == taps {
 		// If a group has more rows than there are taps, a write also changes weights of the next
-		// channels. So the kernel must not write the last channels: it would write beyond dw.
+		// channels. The kernel must therefore not write the last channels: it would write beyond
+		// dw.
 		whole = (n - ceil(max(0, group-taps), taps)) &^ 3
 		for t := 0; t < taps && whole > 0; t += group {
 			t := max(0, min(t, taps-group))

@@ -5,11 +5,12 @@ import "sync"
 // Conv is a convolution of float32 and its gradients. It never writes the matrix of columns
 // (im2col) to memory as a whole: panels of columns are packed from the input when they are needed.
 // x is [N, Channels, In…], w [Outputs, Channels/Groups, Kernel…], y [N, Outputs, Out…], all
-// contiguous. With fewer than three spatial dimensions, the first numbers are 1. For a given
+// contiguous. With fewer than three spatial dimensions, the leading sizes are 1. For a given
 // variant, the order of sums depends only on these fields.
 type Conv struct {
 	N, Groups, Channels, Outputs int
-	// Before is the padding before the input. The padding behind it follows from the other fields.
+	// Before is the padding before the first element. The padding after the last element follows
+	// from the other fields.
 	In, Kernel, Stride, Dilation, Before, Out [3]int
 }
 
@@ -95,8 +96,9 @@ type columns struct {
 	panelsA int
 	bufA    []float32
 	weights []float32 // if not nil, the kernel reads A in place, because packing would take too long
-	// If tapFirst is true, k runs over all channels of a block for the first tap, then for the
-	// next. Otherwise it runs over all taps of the first channel, then of the next.
+	// If tapFirst is true, the sum index k runs over all channels of a block for the first tap,
+	// then for the next tap. Otherwise it runs over all taps of the first channel, then of the next
+	// channel.
 	tapFirst bool
 
 	dst        []float32
@@ -190,7 +192,7 @@ func (j *columns) run(par Parallel) {
 	if small {
 		par = Serial
 	}
-	// Some elements follow the panels of a unit, because a copied piece may end behind a panel.
+	// Some elements follow the panels of a unit, because a copied piece may end after a panel.
 	panels := ceil(max(1, j.division.images)*size(j.places), kern.width)
 	j.unitSize = panels * (j.block*kern.width + 2*overread)
 	if j.splitA == 1 || tasks*j.unitSize > sharedColumns {
@@ -249,8 +251,8 @@ func (j *columns) pack(i int) {
 	}
 }
 
-// run is a range of n places of a panel whose results are contiguous. lane is the panel's column
-// for the first place, and index is the index of its result.
+// run is a range of n places of a panel whose results are contiguous. The panel's column for the
+// first place is lane, and the result of this place has the given index.
 type run struct{ lane, n, index int }
 
 // columnLocal is the memory of one task.
@@ -286,7 +288,7 @@ func (j *columns) task(i, k0, k1 int) {
 	taps := len(j.taps)
 	tile := columnPanels
 	if (last-first)*j.block*kern.stride <= fewWeights {
-		tile = 1 // use a packed panel of columns for all panels of A before the next one is packed
+		tile = 1 // use a packed panel of columns for all panels of A before packing the next one
 	}
 	l.panels = aligned(l.panels, tile*j.block*kern.width+2*overread)
 	base := g * j.m
@@ -325,7 +327,7 @@ func (j *columns) cut(l *columnLocal, layout *inputLayout, u *unit, start, stop 
 	l.pieces, l.runs, l.panel = l.pieces[:0], l.runs[:0], l.panel[:0]
 	n := u.sizes()
 	left := stop - start
-	// the coordinates of the current place: row is the coordinate along the last dimension
+	// the coordinates of the current place; row is the coordinate along the last dimension
 	row, y, z, image := start%n[2], start/n[2]%n[1], start/(n[2]*n[1])%n[0], start/size(n)
 	for left > 0 {
 		w := min(width, left)
@@ -371,7 +373,7 @@ func (j *columns) cut(l *columnLocal, layout *inputLayout, u *unit, start, stop 
 }
 
 // multiply computes a tile of results: for h output channels, beginning with the given channel, and
-// for the places of a panel. panel holds the description of this panel, and then the next panel's.
+// for the places of a panel. The slice panel describes this panel and the next one.
 func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel int, a, b *float32, add bool) {
 	kern := j.kern
 	runs := l.runs[panel[0].run:panel[1].run]

@@ -37,7 +37,7 @@ func convCases() (list []Conv) {
 	plane(2, 1, 1, 32, 20, 7, 2, 3)
 	plane(3, 1, 4, 3, 6, 2, 3, 0) // a stride larger than the kernel
 	plane(1, 1, 120, 30, 5, 2, 1, 1)
-	plane(1, 1, 45, 45, 28, 3, 2, 1) // tasks share columns that several tasks packed
+	plane(1, 1, 45, 45, 28, 3, 2, 1) // tasks share columns that several tasks have packed
 	add(2, 1, 3, 4, [3]int{5, 6, 7}, [3]int{2, 3, 2}, [3]int{1, 2, 1}, [3]int{2, 1, 3}, [3]int{1, 0, 2}, [3]int{2, 1, 1})
 	add(2, 1, 3, 4, [3]int{1, 1, 3000}, [3]int{1, 1, 5}, [3]int{1, 1, 2}, [3]int{1, 1, 3}, [3]int{0, 0, 4}, [3]int{0, 0, 4})
 	add(1, 3, 3, 3, [3]int{4, 9, 9}, [3]int{3, 3, 3}, [3]int{2, 1, 2}, [3]int{1, 2, 1}, [3]int{1, 2, 1}, [3]int{1, 2, 1})

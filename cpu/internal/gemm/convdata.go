@@ -18,8 +18,7 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 	if c.dataByPlace(par, dx, g, w) || c.dataByTiles(par, dx, g, w) {
 		return
 	}
-	// the kernel would multiply zeros beyond the edges of y with an infinite weight, which gives
-	// NaN
+	// zeros beyond the edges of y, times an infinite weight, would give NaN in the kernel
 	if !finite(par, w) {
 		c.plain(par, dx, g, w)
 		return
@@ -34,7 +33,7 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 		s, kernel := c.gradientGrid(g, r)
 		if len(kernel) == 0 {
 			if !cleared && i > 0 {
-				c.clear(dx, r) // keep the elements that other values of r have set
+				c.clear(dx, r) // keep the elements that were computed for other values of r
 			} else if !cleared {
 				clear(dx)
 				cleared = true

@@ -30,8 +30,8 @@ func (c *Conv) depthwiseWeight(par Parallel, dw, x, g []float32) {
 			from := g[(image*c.Groups+group)*whole:][:whole]
 			n := lines[len(lines)-1] + cols
 			seen := layout.data[layout.at:][:n+slices.Max(l.offs)]
-			// An infinite input times a zero between the rows would give NaN. So if an input is not
-			// finite, the sums leave out these zeros.
+			// An infinite input times a zero between the rows would give NaN. So sums leave out
+			// these zeros if an input is not finite.
 			if sum := asm.SumF32(seen); sum-sum != 0 || kern.dots == nil {
 				for t, off := range l.offs {
 					for i, at := range lines {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beforeFault returns n elements. Where they end, a page without access begins. So reading past the
-// end is a fault.
+// beforeFault returns n elements, followed by a page without access. Reading past the end is a
+// fault.
 func beforeFault[E any](t *testing.T, n int) []E {
 	page := unix.Getpagesize()
 	bytes := n * int(unsafe.Sizeof(*new(E)))

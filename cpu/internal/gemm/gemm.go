@@ -2,38 +2,37 @@
 //
 // Contract:
 //
-//   - C = A·B, or C += A·B, where A is m×k, B is k×n and C is m×n. Each matrix is given by a
-//     slice that begins at its first element, and by the distances between rows and between
-//     columns, in elements. Any distances are allowed (transposed operands, slices of larger
-//     matrices, distance 0 to repeat), but the elements of C must not coincide. C overlaps
-//     neither A nor B.
+//   - C = A·B, or C += A·B, where A is m×k, B is k×n and C is m×n. Each matrix is given by a slice
+//     that begins at its first element, and by the distances between rows and between columns, in
+//     elements. Any distances are allowed (transposed operands, slices of larger matrices, distance
+//     0 to repeat), but the elements of C must not coincide. C overlaps neither A nor B.
 //   - The order of the sum over k is fixed. The sum is divided into blocks, which are computed one
 //     after the other. The length of a block depends only on k. If A has few rows, each lane of a
-//     vector sums a part of the products. The bits of the result depend on the shape, the distances
-//     and the variant (package asm's Active). They do not depend on the number of workers or on the
+//     vector sums a part of the products. The result's bits depend on the shape, the distances and
+//     the variant (package asm's Active). They do not depend on the number of workers or on the
 //     distribution of tasks. With AVX2 and AVX-512 each multiplication is fused with its addition.
 //     In generic Go each product is rounded first. NaN and infinities behave as in the plain sum,
 //     and k = 0 gives zeros.
 //   - Factors of bfloat16 have sums in float32 ([BF16]). The instruction is VDPBF16PS of
 //     AVX512_BF16. It adds two neighbouring products along k to a sum, the second product first. It
 //     rounds to nearest even after each addition. It treats subnormal factors and sums as zeros,
-//     and its results are never subnormal. Without the instruction there is no BF16.
+//     and its results are never subnormal. Without the instruction, [BF16] cannot be used.
 //   - With AMX, BF16 computes all but small products by TDPBF16PS, in steps of 32 elements along k.
-//     A step has a sum of the products of the even elements along k, and one of the odd elements.
-//     Both begin with zero, and each product is fused with its addition. The two sums are added,
-//     and their sum is added to the result, which begins with zero, C or the bias. Zeros fill the
-//     last step. Subnormal numbers are treated as by VDPBF16PS. So the bits of such a product
-//     depend on k and on the elements, but not on blocks. Whether a product is small depends on
-//     its shape alone, and it does not change if the product is transposed.
+//     A step computes two sums, one of the products of the even elements along k and one of the odd
+//     elements. Both begin with zero, and each product is fused with its addition. The two sums are
+//     added, and their sum is added to the result, which begins with zero, C or the bias. Zeros
+//     fill the last step. Subnormal numbers are treated as by VDPBF16PS. So the bits of such a
+//     product depend on k and on the elements, but not on blocks. Whether a product is small
+//     depends on its shape alone, and it does not change if the product is transposed.
 //   - Factors of int8 have sums in int32 ([Int8]), which wrap. So the result does not depend on the
 //     order of the sum, and all variants give the same bits. The instructions are TDPBSSD of AMX,
 //     VPDPBUSD of AVX512_VNNI, or VPMADDWD of AVX2. VPDPBUSD needs one unsigned factor. So panels
 //     of B then hold each element plus 128, and 128 times the sum of a row of A is subtracted.
-//   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework
-//     for Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused, so that
-//     repeated calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k. The
-//     tiles of AMX read A in place if its rows are contiguous. With AVX-512, small and narrow
-//     products read A in place, and B too if its rows are contiguous. The bits are the same.
+//   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework for
+//     Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused, so that repeated
+//     calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k. The tiles of AMX
+//     read A in place if its rows are contiguous. With AVX-512, small and narrow products read A in
+//     place, and B too if its rows are contiguous. The bits are the same.
 //   - Misuse (a negative size, a slice too short) panics with a message that names the operand.
 //
 // Convolutions of float32 ([Conv]) are products with a matrix of columns (im2col) that is never
@@ -117,7 +116,7 @@ type operand[E any] struct {
 
 func (o operand[E]) transposed() operand[E] { return operand[E]{o.data, o.cs, o.rs} }
 
-// last returns the last matrix of a batch. apart is the distance between its matrices.
+// last returns the last matrix of a batch whose matrices are apart elements apart.
 func (o operand[E]) last(batch, apart int) operand[E] {
 	o.data = o.data[min((batch-1)*apart, len(o.data)):]
 	return o
@@ -155,9 +154,9 @@ func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kern
 	} else {
 		c.c.last(batch, apart[2]).check("C", m, n)
 	}
-	// Tiles are written row by row. So if the columns of C are contiguous, Cᵀ = Bᵀ·Aᵀ is computed
-	// instead. A product with a vector is transposed too, so that m = 1. A very narrow product is
-	// also transposed, because otherwise most of each tile would be empty.
+	// Tiles are written row by row. So if the columns of C are contiguous, compute Cᵀ = Bᵀ·Aᵀ
+	// instead. Also transpose a product with a vector, so that m = 1, and a very narrow product,
+	// which would leave most of each tile empty.
 	tiled := kern.tiled != nil && min(m, n) >= tiledRows && m*n >= tiledResult && k >= tiledDepth
 	narrow := !tiled && n < kern.width && m > n && k >= 64 && 2*m*kern.width > 3*n*ceil(m, kern.width)*kern.width
 	if rs, cs := c.distances(); cs != 1 && rs == 1 || n == 1 && m > 1 || narrow {

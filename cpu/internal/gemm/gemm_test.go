@@ -11,7 +11,6 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// goroutines runs every task on its own goroutine, in any order.
 func goroutines(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	for i := range n {
@@ -20,8 +19,8 @@ func goroutines(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// layouts are layouts of a matrix in memory: distances between rows and columns of a rows×cols
-// matrix.
+// layouts are layouts of a matrix in memory, by the distances between rows and columns of a
+// rows×cols matrix.
 var layouts = []struct {
 	name    string
 	strides func(rows, cols int) (rs, cs int)

@@ -19,8 +19,8 @@ func Int8(par Parallel, m, n, k int, a []int8, ars, acs int, b []int8, brs, bcs 
 	x.check("A", m, k)
 	y.check("B", k, n)
 	z.check("C", m, n)
-	// C is written row by row, and B is packed. So a product with a vector is transposed if the
-	// vector is B.
+	// C is written row by row, and B is packed. So transpose a product with a vector if the vector
+	// is B.
 	if z.cs != 1 && z.rs == 1 || n == 1 && m > 1 {
 		m, n, x, y, z = n, m, y.transposed(), x.transposed(), z.transposed()
 	}
@@ -55,20 +55,20 @@ const (
 
 // int8Kernel holds the functions of one kind of processor.
 type int8Kernel struct {
-	// flip is 0x80 if panels of B hold each element plus 128, as an unsigned number, and else 0. If
-	// it is 0x80, a sum has to begin with -128 times the sum of the row of A.
+	// flip is 0x80 if panels of B hold each element plus 128, as an unsigned number, and else 0. In
+	// the first case, a sum must begin with -128 times the sum of the row of A.
 	flip byte
-	// inPlace says that the kernel reads the rows of A in place, if their elements are neighbours.
+	// inPlace says that the kernel reads the rows of A in place if they are contiguous.
 	inPlace bool
-	// pack packs quads of w columns, except for the last k%4 elements. It returns false if it does
-	// not know the layout. It may be nil.
+	// pack packs quads of w columns, except for the last k%4 elements. It returns false for a
+	// layout that it does not support. It may be nil.
 	pack func(dst, src []int8, rs, cs, w, k int, flip byte) bool
 	// multiply computes h rows and w columns of C for a block of k elements, or adds them to C.
 	multiply func(l *int8Local, h, w, k int, c []int32, cRow int, add bool)
 	// sum returns the sum of n elements, for kernels with flip.
 	sum func(x []int8) int32
 	// columns multiplies a row of A, followed by zeros, by four columns of k elements that are cs
-	// apart. begin is what the sums begin with. It may be nil.
+	// apart. The sums begin with begin. The function may be nil.
 	columns func(a, b []int8, k, cs int, begin int32, out *[4]int32)
 }
 
@@ -95,7 +95,7 @@ type int8Local struct {
 	a      []int8 // the block of A; row r begins at element r*aRow
 	aRow   int
 	packed []int8  // memory for a block of A that is packed
-	tail   []int8  // the ends of the rows, if A is read in place and k is no number of whole steps
+	tail   []int8  // the ends of the rows, if A is read in place and the last step is incomplete
 	begin  []int32 // what the sums of a row begin with, if the kernel has flip
 	panel  []int8  // a block of a panel of B
 	out    []int32 // sums of a task if the rows of C are not contiguous
@@ -196,7 +196,7 @@ func (j *int8Job) takeRows(l *int8Local, row, h, k0, kc int) {
 		}
 		return
 	}
-	// The additional step keeps rows from lying in the same lines of the cache.
+	// The additional step keeps rows from using the same sets of the cache.
 	l.aRow = (ceil(kc, int8Step) + 1) * int8Step
 	l.packed = aligned(l.packed, ceil(h, 4)*4*l.aRow)
 	l.a = l.packed
@@ -236,7 +236,7 @@ func (j *int8Job) packB(dst, src []int8, w, k int) {
 	packQuads(dst, src, j.b.rs, j.b.cs, w, from, k, j.kern.flip)
 }
 
-// packQuads packs the quads from quad number from on.
+// packQuads packs quads, starting with the quad of number from.
 func packQuads(dst, src []int8, rs, cs, w, from, k int, flip byte) {
 	for p := from; p < ceil(k, 4); p++ {
 		to := dst[p*4*int8Width:][:4*w]

@@ -89,7 +89,7 @@ func packInt8AVX512(dst, src []int8, rs, cs, w, k int, flip byte) bool {
 	case cs == 1:
 		quadsInt8AVX512(&dst[0], &src[0], rs, steps, uint32(1<<w-1), uint32(flip)*0x01010101)
 		return true
-	case rs == 1 && cs%4 == 0: // a quad is a word of a column, so words are transposed
+	case rs == 1 && cs%4 == 0: // a quad is a word of a column, so transpose words
 		whole := steps / 4 * 4
 		for c := 0; c < w && whole > 0; c += 16 {
 			transpose16F32((*float32)(unsafe.Pointer(&dst[4*c])), int8Width, (*float32)(unsafe.Pointer(&src[c*cs])), cs/4, min(16, w-c), whole)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// eachInt8 calls f for each kernel of int8 that this machine can run, with its name. It forces the
+// eachInt8 calls f for each int8 kernel that this machine can run, and makes products use that
 // kernel.
 func eachInt8(t *testing.T, f func(t *testing.T)) {
 	for _, variant := range asm.Variants() {

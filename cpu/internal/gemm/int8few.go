@@ -5,8 +5,8 @@ const (
 	int8FewWork = 1 << 17 // multiplications in a task
 )
 
-// few reports whether the job has few rows of A, and columns of B whose elements are neighbours.
-// Packing B would then take longer than the product.
+// few reports whether the job has few rows of A, and contiguous columns of B. Packing B would then
+// take longer than the product.
 func (j *int8Job) few() bool {
 	return j.kern.columns != nil && j.m <= int8Few && j.b.rs == 1 && j.n >= 4 && j.k >= int8Step
 }
@@ -31,7 +31,7 @@ func (j *int8Job) runFew(par Parallel) {
 	par(ceil(j.n, j.cols), j.fewFn)
 }
 
-// fewTask computes some columns of C, four at a time. The last four may overlap those before them.
+// fewTask computes some columns of C, four at a time. The last four may overlap the previous four.
 func (j *int8Job) fewTask(i int) {
 	l := newInt8Local()
 	defer int8Locals.Put(l)

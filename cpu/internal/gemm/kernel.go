@@ -14,13 +14,13 @@ type kernel[E factor, T float] struct {
 	block  int // greatest length of a block of k
 	masked bool
 	// If pairs is true, packed panels hold pairs of neighbours along k instead of single elements.
-	// It is true for uint16. Distances and k then count pairs, except in dots. If k is odd, the
-	// second half of the last pair is zero.
+	// It is true for uint16. Distances and k then count pairs, except in the kernels dots. If k is
+	// odd, the second half of the last pair is zero.
 	pairs bool
 	// micro[h] computes a tile of h rows: c[r*ldc+j] (+)= Σ a[p*stride+r]·b[p*ldb+j], for p < k and
 	// j < w. If masked is false, w must be width.
 	micro []func(k int, a, b *E, ldb int, c *T, ldc, w, accumulate int)
-	// transpose packs rows, as many as the field group says. It sets dst[p*ldd+r] to
+	// transpose packs rows; their number is the field group. It sets dst[p*ldd+r] to
 	// src[min(r,h-1)*rs+p], for r < group and p < k. The argument k must be a multiple of the field
 	// step. transpose may be nil.
 	transpose   func(dst *E, ldd int, src *E, rs, h, k int)

@@ -18,8 +18,8 @@ type dotsBF16 = dotKernel[uint16, float32]
 // These maps hold the kernels by the names of package asm's variants. A tile of 14 rows and two
 // vectors takes 28 registers. With two registers for B and two for broadcast elements of A, it
 // fills the 32 registers of AVX-512. A tile of 6 rows fills the 16 registers of AVX2. The blocks
-// are so short that a panel of A stays in the first-level cache. Panels of B are then read from the
-// second level.
+// are so short that a panel of A stays in the first-level cache, while panels of B are read from
+// the second-level cache.
 var kernels32 = map[string]*kernel32{
 	"avx2": {height: 6, width: 16, stride: 8, block: 256, dots: []dots32{nil, dots1x2F32AVX2, dots2x2F32AVX2, dots3x2F32AVX2, dots4x2F32AVX2}, dots1: []dots32{nil, dots1x1F32AVX2, dots2x1F32AVX2, dots3x1F32AVX2, dots4x1F32AVX2}, dotWidth: 2,
 		vector: 32, copyRows: copy256, transpose: transpose8F32, group: 8, step: 4, micro: []micro32{nil,

@@ -20,7 +20,7 @@ type job[E factor, T float] struct {
 
 	// if true, the group's first block is also added to the target, instead of stored
 	add          bool
-	block        int // length of a block of k
+	block        int
 	m0, n0, k0   int // first indexes of the current group
 	mg, ng, kg   int
 	repackB      bool
@@ -33,10 +33,10 @@ type job[E factor, T float] struct {
 	tilesB       int
 	inPlace      bool // B is read in place, except its last, narrower panel
 	// If byRows is true, tile tasks pack the panels of A that they use. B is read in place if its
-	// rows are contiguous. Then the threads share nothing that one of them has written.
+	// rows are contiguous. Threads then share no memory that one of them has written.
 	byRows bool
-	// If fused is true, tile tasks pack the blocks of B that they use. This is so if there are few
-	// rows: then only one task uses each block, so nothing is packed twice.
+	// If fused is true, tile tasks pack the blocks of B that they use. This is for few rows: only
+	// one task then uses each block, so nothing is packed twice.
 	fused      bool
 	bufA, bufB []E
 	to         target[T] // memory of the sums; some tasks use their own memory: see the method tile
@@ -198,8 +198,8 @@ func (j *job[E, T]) rowsOf(i int) (row, h int) {
 }
 
 // blockA and blockB return the packed block from k0 to k0+kc of panel p. The blocks of all panels
-// for the same k are adjacent. If each whole panel were contiguous, the distance between these
-// blocks would often be a power of two. Then they would use the same sets of the cache.
+// for the same k are adjacent. If each whole panel were contiguous, these blocks would often be a
+// power of two apart, and would use the same sets of the cache.
 func (j *job[E, T]) blockA(p, k0, kc int) []E {
 	return j.bufA[(j.panelsA*k0+p*j.kern.even(kc))*j.kern.stride:]
 }
@@ -282,7 +282,8 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 	}
 	for k0 := 0; k0 < j.kg; k0 += j.block {
 		kc := min(j.block, j.kg-k0)
-		if j.fused { // the block of B is in the cache when the panels of A are multiplied with it
+		// the block of B is still in the cache when the panels of A are multiplied with it
+		if j.fused {
 			for pb := b0; pb < b1; pb++ {
 				j.packB(l.panel, pb, k0, kc)
 				for pa := a0; pa < a1; pa++ {

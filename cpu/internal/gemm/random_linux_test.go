@@ -46,7 +46,7 @@ func randomConv(r *rand.Rand, many bool) Conv {
 }
 
 // TestRandomConvolutions compares convolutions and their gradients with sums in float64. Operands
-// end at pages without access. Concurrent tasks give the same bits as serial tasks.
+// end at pages without access. Concurrent tasks must give the same bits as serial tasks.
 func TestRandomConvolutions(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	for _, variant := range asm.Variants() {
@@ -106,8 +106,8 @@ func checkClose(t *testing.T, c Conv, what string, got []float32, want []float64
 }
 
 // TestRandomProducts compares batches of products with sums in float64. Sizes are 0 to 70, and some
-// are long. Strides are arbitrary. Some factors are shared by a batch, and some products are added
-// to the result. Operands end at pages without access.
+// are large. Strides are arbitrary. Some batches share a factor, and some products are added to the
+// result. Operands end at pages without access.
 func TestRandomProducts(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	for _, variant := range asm.Variants() {
@@ -176,7 +176,7 @@ func randomProducts[T float](t *testing.T, multiply func(batch int, apart [3]int
 		a, b, c := some(an), some(bn), some(cn)
 		add, want := r.IntN(2) == 0, make([]float64, cn)
 		for i, v := range c {
-			want[i] = float64(v) // gaps between the results do not change
+			want[i] = float64(v) // gaps between the results must not change
 		}
 		for x := range batch {
 			for i := range m {

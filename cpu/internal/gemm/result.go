@@ -63,7 +63,7 @@ func (r *result[T]) begin(t *target[T], m0, n0, r0, r1, c0, c1 int) {
 			copy(row, from)
 			continue
 		}
-		for j := range row { // the product is transposed, so all of the row gets the same bias
+		for j := range row { // the product is transposed, so the whole row gets the same bias
 			row[j] = from[0]
 		}
 	}

@@ -1,7 +1,7 @@
 package gemm
 
 // windowGrid describes which elements of a source [n, groups·channels, in…] the windows read. The
-// windows are at places that form a grid. At each place a window reads some elements, its taps.
+// windows lie at places that form a grid. At each place the window reads some elements, its taps.
 // Outside the source it reads zeros. Coordinates are those of the source.
 type windowGrid struct {
 	src      []float32
@@ -125,8 +125,8 @@ type inputLayout struct {
 const overread = 16
 
 // layout decides how unit u is read. If all windows stay inside the source, kernels read the
-// source, otherwise a copy. reach is the number of elements that a kernel reads past the last
-// element that it needs.
+// source, otherwise a copy. The argument reach is the number of elements that a kernel may read
+// past the last element that it needs.
 func (s *windowGrid) layout(u *unit, reach int) (l inputLayout) {
 	l.step = s.step[2]
 	inside := l.step == 1
@@ -176,7 +176,7 @@ func (s *windowGrid) locate(l *inputLayout, win *windowKernel, u *unit, g, c0, c
 	for a := range 3 {
 		first[a] = u.from[a]*s.step[a] + s.lo[a]
 	}
-	// The columns left … right-1 come from the source. All other columns are zero.
+	// The columns left … right-1 come from the source, and all others are zero.
 	left := min(max(0, -first[2]), l.extent[2])
 	right := max(left, min(l.extent[2], s.in[2]-first[2]))
 	to := 0

@@ -13,8 +13,8 @@ type spanKernel struct {
 	// a[list[2i]+p*lda+r]·b[list[2i+1]+p*ldb+j]. It stores the sum in c[r*ldc+j], or adds it to
 	// this element if accumulate is not 0.
 	spans []spansFunc
-	// turn sets dst[p*ldd+r] to src[rows[r]+p], for r < group and p < k. It writes in ascending
-	// order of p. k is a multiple of 4.
+	// turn transposes: it sets dst[p*ldd+r] to src[rows[r]+p], for r < group and p < k. It writes
+	// in ascending order of p. k is a multiple of 4.
 	turn  func(dst *float32, ldd int, src *float32, rows *[16]int, k int)
 	group int
 }
@@ -28,7 +28,7 @@ func activeSpans() *spanKernel {
 	return &genericSpans
 }
 
-// genericSpans is used with generic32.
+// genericSpans belongs to generic32.
 var genericSpans = spanKernel{spans: spansGo(), turn: turnGo, group: 4}
 
 func spansGo() (fs []spansFunc) {
@@ -76,7 +76,7 @@ func (w *spanKernel) transposed(dst []float32, ldd int, src []float32, rows []in
 		var list [16]int
 		copy(list[:], rows[r:r+w.group])
 		w.turn(&dst[r], ldd, &src[0], &list, whole)
-		if k > whole { // the last four columns, some of which are written twice
+		if k > whole { // the last four columns, of which some are written twice
 			w.turn(&dst[(k-4)*ldd+r], ldd, &src[k-4], &list, 4)
 		}
 	}

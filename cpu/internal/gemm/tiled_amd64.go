@@ -168,8 +168,8 @@ func (j *tileJob) task(i int) {
 	h, w := min(j.rows, j.mg-row), min(j.cols, j.n-col)
 	t := &l.call
 	step := tileSize
-	// c is where the sums are computed: in C, in j.sums, which all tasks share, or in l.sums. begun
-	// says whether c already holds the values with which the sums begin.
+	// The sums are computed in c: in C itself, in j.sums, which all tasks share, or in l.sums. The
+	// variable begun says whether c already holds the values with which the sums begin.
 	c, begun := operand[float32]{j.c.data, j.c.rs, 1}, false
 	odd := j.rounds && (j.low.cs != 1 || j.accumulate && j.bias.cs != 1)
 	switch {

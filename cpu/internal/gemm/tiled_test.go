@@ -81,9 +81,10 @@ func TestTileInstructions(t *testing.T) {
 	}
 }
 
-// TestTilesAndSignals multiplies on several goroutines while signals arrive. They come from a
-// profile of the CPU, and from a collector that always runs and interrupts goroutines. A signal's
-// frame must save the tiles, and a goroutine must not change its thread with tiles in use.
+// TestTilesAndSignals multiplies on several goroutines while signals arrive. The signals come from
+// a CPU profile, and from a garbage collector that always runs and interrupts goroutines. A
+// signal's frame must save the tiles, and a goroutine must not change its thread while it uses
+// tiles.
 func TestTilesAndSignals(t *testing.T) {
 	if !hasTiles() || !HasBF16() {
 		t.Log("the processor or the system has no AMX: it was NOT tested")

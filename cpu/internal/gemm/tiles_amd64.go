@@ -45,7 +45,7 @@ type tileCall struct {
 //go:noescape
 func tilesBF16(call *tileCall)
 
-// tilesDotInt8 multiplies int8 and adds in int32. It rounds nothing, so call.low is nil.
+// tilesDotInt8 multiplies int8 and adds in int32. It does not round, so call.low must be nil.
 //
 //go:noescape
 func tilesDotInt8(call *tileCall)

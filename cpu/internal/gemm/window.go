@@ -36,7 +36,7 @@ func activeWindows() *windowKernel {
 	return &genericWindows
 }
 
-// genericWindows is used with generic32.
+// genericWindows belongs to generic32.
 var genericWindows = windowKernel{
 	lanes:  4,
 	window: windowsGo(),

@@ -5,9 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// AVX2 has only 16 registers and no masks. A truth value is a vector, in which each lane has all
-// bits set or no bits set. The elements after the last whole vector are computed one at a time: a
-// load fills all lanes with one element, and a store writes the first lane.
+// AVX2 has only 16 registers and no masks. A truth value is a vector whose lanes have all bits set
+// or no bits set. The elements after the last whole vector are computed one at a time: a load fills
+// all lanes with one element, and a store writes the first lane.
 
 // These spill slots have a special purpose.
 const (
@@ -103,7 +103,7 @@ func (c *compiler) compareAVX2(i int32, in expr.Instr) {
 			c.vector(xor[0], len256, q, y, c.bits(1<<31, 4), options{})
 			x, y = p, q
 		}
-		if op == expr.OpLt { // a < b is computed as b > a, and a <= b as the negation of a > b
+		if op == expr.OpLt { // a < b is b > a, and a <= b is the negation of a > b
 			x, y = y, x
 		}
 	}
@@ -133,8 +133,8 @@ func (c *compiler) convertAVX2(i int32, in expr.Instr) bool {
 		c.vector(equalInt, len256, r, x, c.bits(0, 4), options{})
 		c.invert(i, r)
 	case from == dtype.F32 && to == dtype.I32:
-		// If the instruction cannot convert a number, it returns the least integer. The complement
-		// of the least integer is the greatest integer.
+		// For a number that it cannot convert, the instruction returns the least integer, whose
+		// complement is the greatest integer.
 		x, over, number := c.vec(in.A), c.temp(), c.temp()
 		c.vector(compareFloat[0], len256, over, x, c.bits(floatBits(1<<31, 4), 4), imm(floatGreaterEqual))
 		c.vector(compareFloat[0], len256, number, x, register(x), imm(floatOrdered))
@@ -143,8 +143,8 @@ func (c *compiler) convertAVX2(i int32, in expr.Instr) bool {
 		c.vector(xor[0], len256, r, r, register(over), options{})
 		c.vector(and[0], len256, r, r, register(number), options{})
 	case from == dtype.U32 && to == dtype.F32:
-		// Both 16-bit halves are converted exactly, and subtracting the bias from the upper half is
-		// exact. So only the final addition rounds.
+		// The 16-bit halves are converted exactly, and so is the bias subtracted from the upper
+		// half. Only the final addition rounds.
 		x, low := c.vec(in.A), c.temp()
 		c.vector(and[0], len256, low, x, c.bits(0xffff, 4), options{})
 		c.vector(or[0], len256, low, low, c.bits(floatBits(1<<23, 4), 4), options{})
@@ -246,7 +246,6 @@ func (c *compiler) pack(r, x uint8) {
 	c.vector(packWords, len128, r, x, register(t), options{})
 }
 
-// toBF16AVX2 is toBF16 for AVX2.
 func (c *compiler) toBF16AVX2(r, x uint8) {
 	top, nan := c.temp(), c.temp()
 	c.vector(compareFloat[0], len256, nan, x, register(x), imm(floatUnordered))

@@ -21,11 +21,11 @@ func (c *Code) Spill() int { return c.spill }
 // Bytes returns a copy of the machine code and of the constants after it.
 func (c *Code) Bytes() []byte { return append([]byte(nil), c.bytes...) }
 
-// Run computes the given number of rows, each of n elements. reg holds addresses, to which the loop
-// refers by number. strides says by how many bytes the addresses of loads and stores grow after
-// each row. It has the order in which the loop lists loads and stores, and may be nil for one row.
-// The caller's goroutine cannot be preempted during Run. An access to memory that does not exist is
-// a bug, and Run panics with the name of the program.
+// Run computes the given number of rows, each of n elements. The slice reg holds addresses, to
+// which the loop refers by index. The slice strides says by how many bytes the addresses of loads
+// and stores grow after each row, in the order of the loop's lists. It may be nil for one row. The
+// caller's goroutine cannot be preempted during Run. An access to memory that does not exist is a
+// bug, and Run panics with the name of the program.
 func (c *Code) Run(reg []unsafe.Pointer, strides []int, n, rows int) {
 	defer c.restoreFaults(debug.SetPanicOnFault(true))
 	call(c.entry, unsafe.Pointer(unsafe.SliceData(reg)), n, rows, unsafe.Pointer(unsafe.SliceData(strides)))
@@ -44,8 +44,8 @@ func (c *Code) RunColumns(reg []unsafe.Pointer, strides []int, n, rows, depth in
 	c.Run(reg, append(strides, depth), n, rows)
 }
 
-// restoreFaults must be called by defer. It restores how the goroutine handles faults. If there was
-// a fault, it adds the name of the program to the panic.
+// restoreFaults must be deferred. It restores how the goroutine handles faults. After a fault, it
+// adds the name of the program to the panic.
 func (c *Code) restoreFaults(panics bool) {
 	debug.SetPanicOnFault(panics)
 	if e := recover(); e != nil {

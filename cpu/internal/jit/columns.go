@@ -13,9 +13,9 @@ func (c *compiler) holdSteps() {
 }
 
 // column writes the loop over the rows of one vector of columns, and the store of the combined
-// values. The list strides holds three groups of strides, followed by the number of rows. The first
-// group leads from one row of results to the next. The second group leads from one row of this loop
-// to the next. The third group leads back to the first row of this loop.
+// values. In memory, the list strides holds three groups of strides, followed by the number of
+// rows. The first group leads from one row of results to the next. The second group leads from one
+// row of this loop to the next. The third group leads back to the first row of this loop.
 func (c *compiler) column(tail bool) {
 	c.tail = tail
 	c.beginFold()

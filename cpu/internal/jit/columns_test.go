@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestColumns: a loop that combines columns combines the elements of a column in order.
+// TestColumns checks that a loop that combines columns combines the elements of a column in order.
 func TestColumns(t *testing.T) {
 	if !canRun(t) {
 		return

@@ -35,7 +35,7 @@ func (c *compiler) convert(i int32, in expr.Instr) {
 		c.truncate(i, in, from, to)
 	case from.IsInteger() && to.IsInteger() && from.Size() > size:
 		x := c.vec(in.A)
-		// here the field reg is the source, whose 64-bit lanes determine the length
+		// here the field reg is the source, and its 64-bit lanes determine the length
 		c.vector(narrowToInt, c.length(8), x, 0, register(c.result(i, true)), options{})
 	default:
 		x := register(c.vec(in.A))
@@ -81,7 +81,7 @@ func (c *compiler) truncate(i int32, in expr.Instr, from, to dtype.Type) {
 }
 
 // masked returns the options of an access to elements: the mask of the tail after the last whole
-// vector. zero says that lanes outside of the mask become 0.
+// vector. The argument zero says that lanes outside of the mask become 0.
 func (c *compiler) masked(zero bool) options {
 	if c.tail && c.wide {
 		return options{mask: tailMask, zero: zero}
@@ -114,7 +114,7 @@ func (c *compiler) loadVector(i int, r uint8) {
 		return
 	}
 	opt := c.masked(true)
-	if once { // all lanes of a vector of the narrow type, which is widened below
+	if once { // fill a vector of the narrow type, which is widened below
 		o := spreadWord
 		if size == 1 {
 			o = spreadByte

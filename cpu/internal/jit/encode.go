@@ -216,13 +216,13 @@ func (a *assembler) andImmediate(r gpr, v int8) {
 // store64 sets the word at base + disp to r.
 func (a *assembler) store64(r, base gpr, disp int32) { a.integer(0x89, r, memory(base, disp)) }
 
-// compareMemory subtracts the word at base + disp from r, and only sets the flags.
+// compareMemory compares r with the word at base + disp and sets the flags.
 func (a *assembler) compareMemory(r, base gpr, disp int32) { a.integer(0x3b, r, memory(base, disp)) }
 
 // subtract sets r to r - s.
 func (a *assembler) subtract(r, s gpr) { a.integer(0x2b, r, register(uint8(s))) }
 
-// compare subtracts s from r, and only sets the flags.
+// compare compares r with s and sets the flags.
 func (a *assembler) compare(r, s gpr) { a.integer(0x3b, r, register(uint8(s))) }
 
 // move sets r to s.
@@ -239,8 +239,8 @@ const (
 	notEqual   = 0x85
 )
 
-// jump writes a jump to a later place. To complete the jump, the caller must call the returned
-// function when it reaches that place.
+// jump writes a jump to a later point in the code. The caller must call the returned function when
+// it reaches that point.
 func (a *assembler) jump(condition byte) (here func()) {
 	a.bytes(0x0f, condition)
 	at := len(a.code)
@@ -248,7 +248,7 @@ func (a *assembler) jump(condition byte) (here func()) {
 	return func() { binary.LittleEndian.PutUint32(a.code[at:], uint32(len(a.code)-at-4)) }
 }
 
-// jumpAlways does what jump does, without a condition.
+// jumpAlways is jump without a condition.
 func (a *assembler) jumpAlways() (here func()) {
 	a.bytes(0xe9)
 	at := len(a.code)
@@ -256,7 +256,7 @@ func (a *assembler) jumpAlways() (here func()) {
 	return func() { binary.LittleEndian.PutUint32(a.code[at:], uint32(len(a.code)-at-4)) }
 }
 
-// jumpBack writes a jump to an earlier place.
+// jumpBack writes a jump to the earlier offset to.
 func (a *assembler) jumpBack(condition byte, to int) {
 	a.bytes(0x0f, condition)
 	a.word(uint32(int32(to - len(a.code) - 4)))

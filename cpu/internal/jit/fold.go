@@ -51,7 +51,7 @@ func (c *compiler) beginFold() {
 	}
 }
 
-// neutral returns the bits of the neutral element of a kind. Combining it with a value gives the
+// neutral returns the bits of the neutral element of a kind: combining it with a value gives the
 // value.
 func neutral(k FoldKind, t dtype.Type) uint64 {
 	size := t.Size()
@@ -94,7 +94,7 @@ func (c *compiler) fold() {
 		c.combine(c.accumulators[0], c.accumulators[0], x)
 		return
 	}
-	// the values after the last whole vector are stored one by one: see tailLoop
+	// store the values after the last whole vector one by one: see tailLoop
 	if c.tail && !c.wide {
 		c.move(scratch, at)
 		c.subtract(scratch, whole)

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// folded combines values with the interpreter, in the order that [Fold] promises.
+// folded combines values with the interpreter, in the order that [Fold] specifies.
 func folded(k FoldKind, t dtype.Type, x []uint64, lanes int) uint64 {
 	a, b := expr.X(0), expr.X(1)
 	e := []*expr.Expr{a.Add(b), a.Mul(b), a.Max(b), a.Min(b)}[k]
@@ -35,7 +35,8 @@ func folded(k FoldKind, t dtype.Type, x []uint64, lanes int) uint64 {
 	return acc[0]
 }
 
-// TestFolds: folds of rows combine values in the promised order, in loops with and without stores.
+// TestFolds checks that folds of rows combine values in the specified order, in loops with and
+// without stores.
 func TestFolds(t *testing.T) {
 	if !canRun(t) {
 		return

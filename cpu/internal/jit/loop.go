@@ -10,7 +10,7 @@ import (
 type Loop struct {
 	Name string
 	AVX2 bool // the code is for processors without AVX-512; all types have at most 32 bits
-	// Params that are operands of a minimum or maximum of floats are neither NaN nor 0
+	// whether params that are operands of a minimum or maximum of floats are neither NaN nor 0
 	Limited bool
 	Code    []expr.Instr
 	Steps   []int32 // the instructions that the loop runs, in order
@@ -28,8 +28,8 @@ type Load struct {
 	Value int32
 	Type  dtype.Type // type of the element in memory
 	Wide  bool       // a truth value has 32 bits in memory, as in kernels of package asm
-	Once  bool       // all elements of a row are equal to the element at the address
-	Step  int        // distance of neighbours in elements: 2, -1, or 1; 0 also means 1
+	Once  bool       // whether all elements of a row are equal to the element at the address
+	Step  int        // distance between neighbours in elements: 2, -1, or 1; 0 also means 1
 	Reg   int        // number of the address
 }
 
@@ -58,8 +58,8 @@ type Store struct {
 // set. At the end of a row, the upper half of the accumulators is combined with the lower half,
 // until one accumulator is left. Package asm sums in the same order.
 //
-// If Columns is set, the loop combines columns instead. A result combines the elements at the same
-// place of several rows, from the first row to the last. See [Code.RunColumns].
+// If Columns is set, the loop combines columns instead. A result combines the elements with the
+// same index of several rows, from the first row to the last. See [Code.RunColumns].
 type Fold struct {
 	Value   int32
 	Kind    FoldKind
@@ -80,8 +80,8 @@ const (
 )
 
 // These are the registers of a loop. The addresses are in the registers of the list pointers. If
-// there are more addresses than these, only the first directPointers addresses have a register.
-// Each access to another address first loads it into spare.
+// there are more addresses than these registers, only the first directPointers addresses have one.
+// Each access to another address first loads it into the register spare.
 const (
 	regs    = rdi
 	arena   = rsi
@@ -120,12 +120,12 @@ type compiler struct {
 	pinned       uint32 // set of the vector registers that the current instruction uses
 	pins         uint8  // set of the mask registers that the current instruction uses
 	step         int    // position of the current instruction
-	spilled      int    // number of spill slots
+	spilled      int    // number of spill slots in use
 	accumulators []uint8
 	chains       map[int32]chain
-	inner        []bool    // for each instruction, whether it is an inner one of a chain
-	short        *shortcut // nil: there is none
-	shorter      bool      // the compiler writes the body of the shortcut
+	inner        []bool    // for each instruction, whether it is inside a chain
+	short        *shortcut // the shortcut; nil if there is none
+	shorter      bool      // whether the compiler is writing the body of the shortcut
 	depart       func()    // ends the jump from the body of the shortcut to the whole body
 	orders       [2]uint8  // registers with lists of lanes: see fillOrders
 	ordered      [2]bool
@@ -187,7 +187,7 @@ func translate(l *Loop) ([]byte, int) {
 		c.word(uint32(int32(row - len(c.code) - 4)))
 		end()
 	}
-	c.bytes(0xc5, 0xf8, 0x77, 0xc3) // the instructions VZEROUPPER and RET
+	c.bytes(0xc5, 0xf8, 0x77, 0xc3) // VZEROUPPER and RET
 	return c.finish(), 64 * c.spilled
 }
 
@@ -197,10 +197,10 @@ func (c *compiler) prologue() {
 	c.load(arena, regs, int32(8*c.Arena))
 	if c.wide {
 		c.zero(at)
-		c.bytes(0x49, 0xff, 0xc9) // the instruction DEC R9, which sets all bits to 1
+		c.bytes(0x49, 0xff, 0xc9) // DEC R9, which sets all bits to 1
 		c.move(rax, whole)
 		c.andImmediate(rax, int8(c.lanes-1))
-		c.bytes(0xc4, 0xc2, 0xf8, 0xf5, 0xc1) // the instruction BZHI RAX, R9, RAX
+		c.bytes(0xc4, 0xc2, 0xf8, 0xf5, 0xc1) // BZHI RAX, R9, RAX
 		c.masks(maskFromInt, 0, tailMask, 0, register(uint8(rax)))
 	} else {
 		c.store64(whole, arena, c.spillMemory(countSlot).disp)

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canRun reports whether this machine can run loops. CI has such machines. On other machines it
-// logs a message and returns false.
+// canRun reports whether this machine can run loops, as the machines of CI can. Otherwise it logs a
+// message.
 func canRun(t testing.TB) bool {
 	x := &cpu.X86
 	if err := Why(); err != nil || !x.HasAVX512F || !x.HasAVX512DQ || !x.HasAVX512BW || !x.HasAVX512VL || !x.HasBMI2 {
@@ -40,8 +40,8 @@ type program struct {
 
 const guard = 64 // number of bytes before each operand and result; a loop must not write them
 
-// beforeFault returns the guard and n bytes after it. The next page of memory cannot be accessed,
-// so a loop that goes beyond the n bytes faults.
+// beforeFault returns the guard and n bytes after it, followed by a page without access. A loop
+// that goes beyond the n bytes faults.
 func beforeFault(t testing.TB, n int) []byte {
 	page := unix.Getpagesize()
 	size := (guard + n + page - 1) / page * page
@@ -138,8 +138,8 @@ func get(m []byte, t dtype.Type, k int) (b uint64) {
 	return b
 }
 
-// run compares the loop with the interpreter for AVX-512. It also does so for AVX2 if the loop can
-// be compiled for it.
+// run compares the loop with the interpreter, for AVX-512 and, if the loop can be compiled for it,
+// for AVX2.
 func (q *program) run(t testing.TB) {
 	q.compare(t)
 	if q.narrow() {
@@ -236,7 +236,8 @@ func bothNaN(t dtype.Type, a, b uint64) bool {
 	return x != x && y != y
 }
 
-// TestEveryInstruction: every instruction gives the same result as the interpreter, in every type.
+// TestEveryInstruction checks that every instruction gives the same result as the interpreter, in
+// every type.
 func TestEveryInstruction(t *testing.T) {
 	if !canRun(t) {
 		return
@@ -340,7 +341,8 @@ func TestFewRegisters(t *testing.T) {
 	}
 }
 
-// TestFault: a fault panics with the name of the program, and the goroutine continues.
+// TestFault checks that a fault panics with the name of the program, and that the goroutine can
+// continue.
 func TestFault(t *testing.T) {
 	if !canRun(t) {
 		return

@@ -136,8 +136,8 @@ func (c *compiler) unary(i int32, in expr.Instr, o opcode, opt options) {
 	c.vector(o, c.length(size), c.result(i, true), 0, x, opt)
 }
 
-// binary writes a machine instruction with two operands. Only the second operand can be in memory.
-// So if the operands commute, a constant becomes the second operand.
+// binary writes a machine instruction with two operands. Only the second operand can be in memory,
+// so if the operands commute, a constant becomes the second one.
 func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
 	a, b := in.A, in.B
 	if commutes && c.plain(a) {
@@ -149,9 +149,9 @@ func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
 	c.vector(p.forSize(size), c.length(size), c.result(i, true), x, y, options{})
 }
 
-// plain reports whether value i is a constant other than NaN. Operands may be exchanged only if one
-// of them is such a constant. Otherwise both may be NaN. Then the instruction returns its first
-// operand, so an exchange would change the bits of the result.
+// plain reports whether value i is a constant other than NaN. Operands may be swapped only if one
+// of them is such a constant. Otherwise both may be NaN. The instruction then returns its first
+// operand, so a swap would change the bits of the result.
 func (c *compiler) plain(i int32) bool {
 	v, known := c.known(i)
 	return known && v == v

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestChains: the steps of fmod are found as chains, and give the same results as the interpreter.
-// The quotients of a vector are all small, all large, or mixed.
+// TestChains checks that the steps of fmod are found as chains and give the same results as the
+// interpreter. The quotients of a vector are all small, all large, or mixed.
 func TestChains(t *testing.T) {
 	if !canRun(t) {
 		return
@@ -30,7 +30,8 @@ func TestChains(t *testing.T) {
 		if len(loop.chains) != c.chains {
 			t.Errorf("fmod of %v has %d chains, want %d", c.t, len(loop.chains), c.chains)
 		}
-		for _, span := range []float64{3, 60, 120, 250} { // maximum number of binary digits of the quotients
+		// maximum number of binary digits of the quotients
+		for _, span := range []float64{3, 60, 120, 250} {
 			for k := range q.n {
 				x, y := r.NormFloat64(), r.NormFloat64()
 				put(q.in[0][guard:], c.t, k, expr.Encode(c.t, x*math.Exp2(span*r.Float64()/2)))
@@ -41,7 +42,7 @@ func TestChains(t *testing.T) {
 	}
 }
 
-// TestNoChain: steps do not form a chain if one of their inner values is also a result.
+// TestNoChain checks that steps do not form a chain if one of their inner values is also a result.
 func TestNoChain(t *testing.T) {
 	if !canRun(t) {
 		return

@@ -2,7 +2,7 @@ package jit
 
 import "github.com/flambeau-go/flambeau/dtype"
 
-// source says from where the compiler gets a value.
+// source says where a value comes from.
 type source uint8
 
 const (
@@ -23,14 +23,14 @@ type value struct {
 	uses      []int32
 	next      int  // number of uses before the current instruction
 	hoisted   bool // the value stays in the register reg
-	reg       int8 // register that holds the value; -1: none
+	reg       int8 // register that holds the value; -1 if none
 	slot      int32
 }
 
 // These numbers say what a register holds if it holds no value.
 const (
 	free        = -1
-	taken       = -2 // a temporary is in the register
+	taken       = -2 // the register holds a temporary
 	accumulator = -3
 )
 
@@ -83,8 +83,8 @@ func (c *compiler) take(v int32) int8 {
 	return int8(victim)
 }
 
-// takeMask does what take does, for mask registers. It uses neither K0, which cannot select lanes,
-// nor the last mask register, which is tailMask.
+// takeMask is take for mask registers. It uses neither K0, which cannot select lanes, nor the last
+// mask register, tailMask.
 func (c *compiler) takeMask(v int32) int8 {
 	far, victim := int32(-1), -1
 	for r := 1; r < tailMask; r++ {
@@ -264,9 +264,9 @@ func (c *compiler) temp() uint8 {
 	return r
 }
 
-// result returns a register for the value that the current instruction computes. final says that no
-// operand is read after the result is written. Only then may the result use the register of an
-// operand.
+// result returns a register for the value that the current instruction computes. The argument final
+// says that no operand is read after the result is written. Only in that case may the result use
+// the register of an operand.
 func (c *compiler) result(i int32, final bool) uint8 {
 	if final {
 		c.freeAfter(c.step)

@@ -22,12 +22,12 @@ type shortcut struct {
 }
 
 const (
-	// A shortcut leaves out at least this many instructions. For fewer, a wrong guess would cost
-	// more than a right one saves.
+	// A shortcut leaves out at least this many instructions. With fewer, a wrong guess costs more
+	// than a right guess saves.
 	leastSaved = 24
-	// Arguments from this size on are taken to be rare.
+	// Arguments of at least this size are assumed to be rare.
 	leastLimit = 1 << 16
-	// When registers are given to constants, a use in the shorter body counts this many times.
+	// In the choice of constants for registers, a use in the shorter body counts this many times.
 	shortWeight = 8
 )
 
@@ -69,7 +69,7 @@ func (c *compiler) findShortcut() {
 	c.short.values, c.short.chains, c.short.within = q.values, q.chains, q.inner
 }
 
-// likely reports whether instruction i of the loop tests if a float is below a large number.
+// likely reports whether instruction i of the loop tests whether a float is below a large number.
 func (c *compiler) likely(i int32) bool {
 	in := c.Code[i]
 	if in.Op != expr.OpLt || !c.Code[in.A].Type.IsFloat() || !slices.Contains(c.Steps, i) {
@@ -122,7 +122,7 @@ func (l *Loop) needed(code []expr.Instr, values []int32) (steps []int32) {
 	return steps
 }
 
-// swap makes the compiler write the other of the two bodies.
+// swap makes the compiler write the other one of the two bodies.
 func (c *compiler) swap() {
 	s := c.short
 	c.Loop, s.loop = s.loop, c.Loop

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestShortcuts: loops of trigonometric functions have a shortcut, and their results equal the
-// interpreter's. The arguments of a vector are all small, all large, or mixed.
+// TestShortcuts checks that loops of trigonometric functions have a shortcut, and that their
+// results equal the interpreter's. The arguments of a vector are all small, all large, or mixed.
 func TestShortcuts(t *testing.T) {
 	if !canRun(t) {
 		return
@@ -26,7 +26,7 @@ func TestShortcuts(t *testing.T) {
 			if c := traced(q.loop); c.short == nil || 2*len(c.short.loop.Steps) > len(c.Steps)+20 {
 				t.Errorf("%s of %v has no shortcut, or a long one", name, typ)
 			}
-			for _, rare := range []int{0, 1, 30, 100} { // number of large arguments of 100
+			for _, rare := range []int{0, 1, 30, 100} { // number of large arguments among 100
 				for k := range q.n * q.rows {
 					v := r.NormFloat64()
 					if r.IntN(100) < rare {
@@ -50,8 +50,8 @@ func traced(l *Loop) *compiler {
 	return c
 }
 
-// TestNoShortcut: a loop has no shortcut for a choice between short sides, a comparison with a
-// small number, or a comparison other than "less than".
+// TestNoShortcut checks three choices without a shortcut: between short sides, after a comparison
+// with a small number, and after a comparison other than "less than".
 func TestNoShortcut(t *testing.T) {
 	x := expr.X(0)
 	long := x.Log().Add(x.Exp()).Log()

@@ -7,15 +7,15 @@ import (
 )
 
 // Reads says how loads read the elements of a row. In each field, bit i is for load i. A load
-// without a bit reads neighbours. Bits of Second and Back may only be set for loads that satisfy
-// [Loop.CanStep].
+// without a set bit reads neighbours. Bits of Second and Back may only be set for loads that
+// satisfy [Loop.CanStep].
 type Reads struct {
 	Once   uint64 // the load reads one element for each row
 	Second uint64 // the load reads every second element
 	Back   uint64 // the load reads neighbours in reverse order
 }
 
-// Add records that neighbours of load i are step elements apart. It returns false if the load
+// Add records that the elements of load i are step elements apart. It returns false if the load
 // cannot read such rows.
 func (r *Reads) Add(l *Loop, i, step int) bool {
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestSteps: loads of every second element and loads in reverse order give the interpreter's
-// results, and read no element beyond the last one.
+// TestSteps checks that loads of every second element, and loads in reverse order, give the
+// interpreter's results and read no element beyond the last one.
 func TestSteps(t *testing.T) {
 	if !canRun(t) {
 		return

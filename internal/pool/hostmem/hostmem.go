@@ -1,13 +1,13 @@
 // Package hostmem allocates the segments of the CPU driver's pool. They are host memory with the
 // largest pages that the system provides.
 //
-// A new segment reads as zeros. A page of it becomes resident when it is first accessed. An
-// out-of-place operation on large tensors spends most of its time on these first accesses. They are
-// several times faster with 2 MiB pages than with 4 KiB pages. On most systems segments lie outside
-// of Go's heap. The garbage collector neither scans nor counts them, and they must not hold Go
-// pointers. On other systems (see System) segments are Go memory that the Memory keeps alive.
+// A new segment reads as zeros. A page of it becomes resident when it is first accessed. First
+// accesses take most of the time of an operation on large tensors that allocates its result. They
+// are several times faster with 2 MiB pages than with 4 KiB pages. On most systems segments lie
+// outside of Go's heap. The garbage collector neither scans nor counts them, and they must not hold
+// Go pointers. On other systems (see System) segments are Go memory that the Memory keeps alive.
 //
-// Alloc, Free and Capacity implement three methods of pool.Backing. A driver embeds a *Memory and
+// Memory has the methods Alloc, Free and Capacity of pool.Backing. A driver embeds a *Memory and
 // adds the methods for events.
 package hostmem
 
@@ -20,7 +20,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// HugePage is the alignment in bytes of segments of HugePage bytes or more.
+// HugePage is the size of a huge page in bytes. Segments of at least this size are aligned to it.
 const HugePage = 2 << 20
 
 // Memory allocates segments of host memory. The zero value is ready to use. Several goroutines may
@@ -32,18 +32,18 @@ type Memory struct {
 	huge atomic.Uint64
 }
 
-// segment is what Free needs for a segment: the mapping that contains it, or the Go memory.
+// segment is what Free needs to free a segment: the mapping that contains it, or the Go memory.
 type segment struct {
 	size uint64
 	huge bool
 	mapping
 }
 
-// Alloc returns the address of a block of size bytes, which are all zero. The block is aligned to
-// HugePage if size is at least HugePage, else to a page. If the system has too little memory, the
-// error wraps pool.ErrNoMemory.
+// Alloc returns the address of size bytes, all of them zero. The address is aligned to HugePage if
+// size is at least HugePage, else to a page. If the system has too little memory, the error wraps
+// pool.ErrNoMemory.
 func (m *Memory) Alloc(size uint64) (uintptr, error) {
-	if size == 0 || size > 1<<47 { // no process has an address space of this size
+	if size == 0 || size > 1<<47 { // no address space is this large
 		return 0, fmt.Errorf("hostmem: segment of %d bytes: %w", size, pool.ErrNoMemory)
 	}
 	mp, addr, huge, err := acquire(size)
@@ -81,8 +81,8 @@ func (m *Memory) Free(addr uintptr, size uint64) {
 	release(s.mapping)
 }
 
-// Used returns the number of allocated bytes, and for how many of them the system accepted the
-// advice to use huge pages.
+// Used returns the number of allocated bytes. The second result counts those for which the system
+// accepted the advice to use huge pages.
 func (m *Memory) Used() (bytes, huge uint64) { return m.used.Load(), m.huge.Load() }
 
 // Capacity returns how much memory the process can still get, and how much it can have in total,
@@ -91,11 +91,10 @@ func (m *Memory) Capacity() (free, total uint64) { return capacity() }
 
 // goMemory returns zeroed Go memory of at least size bytes, and its address. The memory does not
 // move. Its address is a multiple of 8 KiB, because the runtime places large objects on pages of
-// their own. If the memory is exhausted, the runtime ends the program; use a pool's Limit to get an
-// error instead. Only systems whose System is "go" use goMemory. It is compiled and tested on all
-// systems.
+// their own. When memory is exhausted, the runtime ends the program. The limit of a pool prevents
+// this. Only systems whose System is "go" use goMemory. It is compiled and tested on all systems.
 func goMemory(size uint64) ([]uint64, uintptr) {
-	const page, atLeast = 8 << 10, 64 << 10 // smaller objects may share a page
+	const page, atLeast = 8 << 10, 64 << 10 // the runtime may put smaller objects on a shared page
 	n := max(size, atLeast)
 	words := make([]uint64, (n+page-1)/page*page/8)
 	return words, uintptr(unsafe.Pointer(unsafe.SliceData(words)))

@@ -9,8 +9,8 @@ import (
 // adviseHuge does nothing, because macOS has no such advice.
 func adviseHuge(unsafe.Pointer, uintptr) bool { return false }
 
-// capacity returns the size of the machine's memory as its second result. The system reports free
-// memory only in Mach calls, so the first result is 0.
+// capacity returns the size of the machine's memory as total. It returns 0 for free, because macOS
+// reports free memory only in Mach calls.
 func capacity() (free, total uint64) {
 	total, err := unix.SysctlUint64("hw.memsize")
 	if err != nil {

@@ -37,7 +37,7 @@ func capacity() (free, total uint64) {
 			return 0, false
 		}
 		n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
-		return n, err == nil // "max" does not parse as a number: there is no limit
+		return n, err == nil // "max" is not a number: it means no limit
 	})
 }
 
@@ -63,11 +63,11 @@ func meminfo(s *bufio.Scanner) (free, total uint64) {
 	return free, total
 }
 
-// groups lowers the numbers free and total to the limits of the process's control groups. In
-// version 2 of control groups, the file memory.max at each level up to the root has a limit. In
-// version 1 it is memory.limit_in_bytes. The argument cgroups is the text of /proc/self/cgroup:
-// lines "id:controllers:path". Version 2 has one line, with id 0 and no controllers (cgroups(7)).
-// The function read returns the number in a file below the mount point.
+// groups lowers free and total to the limits of the process's control groups. In version 2 of
+// control groups, the file memory.max at each level up to the root has a limit. In version 1 it is
+// memory.limit_in_bytes. The argument cgroups is the text of /proc/self/cgroup: lines
+// "id:controllers:path". Version 2 has one line, with id 0 and no controllers (cgroups(7)). The
+// function read returns the number in a file, given its path below the mount point.
 func groups(free, total uint64, cgroups string, read func(name string) (uint64, bool)) (uint64, uint64) {
 	lower := func(limit, usage string) {
 		most, ok := read(limit)

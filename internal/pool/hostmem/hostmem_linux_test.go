@@ -58,7 +58,7 @@ func BenchmarkFirstTouch(b *testing.B) {
 			m.Free(a, size)
 		}
 	})
-	b.Run("touched segment", func(b *testing.B) { // the cost if the pool reuses a segment
+	b.Run("touched segment", func(b *testing.B) { // a segment that the pool reuses
 		var m Memory
 		a, err := m.Alloc(size)
 		if err != nil {

@@ -73,7 +73,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	if System == "mmap" || runtime.GOARCH == "wasm" {
-		// the size exceeds the free part of every address space
+		// no address space has this many free bytes
 		if _, err := m.Alloc(1 << 47); !errors.Is(err, pool.ErrNoMemory) {
 			t.Errorf("Alloc(1<<47): %v", err)
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Call says that a value of a program is a function of another value. Root is the result, Name is
-// the name of the function in package expr, and Arg is the argument. Both values are float32.
+// Call says that a value of a program is a function of another value: the function named Name,
+// applied to the value Arg, gives the value Root. Both values are float32.
 type Call struct {
 	Name      string
 	Root, Arg int32
@@ -58,7 +58,7 @@ func Find(p *expr.Program, hasKernel func(name string) bool) []Call {
 	return found
 }
 
-// Live returns, for each value of p, whether it is still needed if kernels compute the calls.
+// Live reports, for each value of p, whether it is still needed if kernels compute the calls.
 func Live(p *expr.Program, found []Call) []bool {
 	arg := map[int32]int32{}
 	for _, c := range found {
@@ -103,7 +103,7 @@ var patterns = sync.OnceValue(func() []pattern {
 		}
 		p, err := expr.Lower([]*expr.Expr{expr.Call(name, expr.X(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 		if err != nil || len(p.Outs) != 1 {
-			continue // the function has no float32 form
+			continue // there is no float32 form
 		}
 		all = append(all, pattern{name, p.Key(), p.Code, p.Outs[0]})
 	}
@@ -143,7 +143,7 @@ func (m *matcher) match(i, v int32) bool {
 		return true
 	}
 	m.undo(mark)
-	// Lowering may have exchanged the operands of commutative operations.
+	// Lowering may have swapped the operands of a commutative operation.
 	if commutes(f.Op) && m.match(f.A, c.B) && m.match(f.B, c.A) && (operands < 3 || m.match(f.C, c.C)) {
 		m.set(i, v)
 		return true

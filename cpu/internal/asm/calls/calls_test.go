@@ -54,7 +54,8 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: found %q, want %q", c.name, got, c.want)
 		}
 	}
-	// Find skips functions for which hasKernel returns false, and functions in double precision.
+	// Find must skip functions for which hasKernel returns false, and functions in double
+	// precision.
 	p := lower(t, call("exp", x), dtype.F32)
 	if found := Find(p, func(string) bool { return false }); len(found) != 0 {
 		t.Errorf("found %v for a caller without kernels", found)
@@ -68,7 +69,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestEveryFunction finds each function that has a kernel, applied to a sum.
+// TestEveryFunction checks that Find finds each function that has a kernel, applied to a sum.
 func TestEveryFunction(t *testing.T) {
 	for _, variant := range asm.Variants() {
 		restore := asm.Use(variant)
@@ -142,7 +143,7 @@ func evalCalls(t *testing.T, p *expr.Program, found []Call, live []bool, x uint6
 			vals[v] = x
 		case expr.OpConst:
 			vals[v] = c.Imm
-		default: // the program has only this instruction
+		default: // compute this instruction alone
 			q := &expr.Program{Out: []dtype.Type{c.Type}, Outs: []int32{0}}
 			operand := [3]int32{-1, -1, -1}
 			for k, o := range [3]int32{c.A, c.B, c.C} {
