@@ -14,6 +14,7 @@ type rotations[T Float] struct {
 	to     *padded[T]
 	both   padded[T] // a row of cosines and a row of sines
 	used   int       // number of rotations
+	limit  int       // number of rotations after which they are applied
 	sweeps []sweep
 }
 
@@ -21,19 +22,18 @@ type rotations[T Float] struct {
 // of row first+step. step is 1 or -1.
 type sweep struct{ first, step, lo, hi int }
 
-// pending is the number of rotations after which they are applied.
-const pending = 4 << 10
-
-// rotationsOf returns rotations of the rows of x. A sweep has less than n of them.
+// rotationsOf returns rotations of the rows of x. A sweep has less than n of them. Memory for few
+// rotations is enough for a small matrix.
 func rotationsOf[T Float](par Parallel, x *padded[T], n int) *rotations[T] {
-	return &rotations[T]{par: par, to: x, both: zeros[T](2, pending+n)}
+	limit := min(4<<10, n*n)
+	return &rotations[T]{par: par, to: x, both: zeros[T](2, limit+n), limit: limit}
 }
 
 func (r *rotations[T]) release() { r.both.release() }
 
 // begin begins a sweep of count rotations, and returns where their cosines and sines belong.
 func (r *rotations[T]) begin(first, step, count int) (cos, sin []T) {
-	if r.used >= pending {
+	if r.used >= r.limit {
 		r.flush()
 	}
 	lo, hi := r.used, r.used+count
