@@ -316,3 +316,6 @@ func (j *job) runOne(lo, hi int) {
 		j.t.run(lo, hi)
 	}
 }
+
+// Parallel calls f(0) … f(n-1) on the workers, in any order, and returns when all have returned.
+func (d *Device) Parallel(n int, f func(i int)) { d.par(n, f) }

@@ -14,9 +14,10 @@ import (
 )
 
 // Linear algebra other than matrix products works on the host (see HostOps). It computes in float64
-// for every operand type, and rounds its results once. Gradients are computed by tensor ops on the
-// operands' device, in float64 too. Where a gradient needs a routine that only the host has, it
-// calls another op of this kind, which has a gradient of its own.
+// for every operand type, and rounds its results once. Eigh, SVD and QR of large matrices of
+// float32 compute in float32 (see inOwnType). Gradients are computed by tensor ops on the operands'
+// device, in the same type. Where a gradient needs a routine that only the host has, it calls
+// another op of this kind, which has a gradient of its own.
 
 // factored is the LU factorisation of an n×n matrix, in place.
 type factored struct {
@@ -150,7 +151,7 @@ func (cofactorFunc) Name() string { return "det.grad" }
 // rotated returns U, Vᵀ and the singular values of a, which it overwrites. sign is det(U)·det(V).
 func rotated(n int, a []float64) (u, vt, s []float64, sign float64, wrong string) {
 	u, vt, s = make([]float64, n*n), make([]float64, n*n), make([]float64, n)
-	if wrong = singularValues(lapack.SVDAll, n, n, a, u, vt, s); wrong != "" {
+	if wrong = singularValues(n, n, a, u, s, vt, true); wrong != "" {
 		return
 	}
 	sign = math.Copysign(1, determinant(n, append([]float64(nil), u...))) * math.Copysign(1, determinant(n, append([]float64(nil), vt...)))
@@ -334,11 +335,4 @@ func logOf(v float64) float64 {
 		return math.Log(v*0x1p54) - 54*math.Ln2
 	}
 	return math.Log(v)
-}
-
-// scratch asks a routine for the size of its workspace and allocates it.
-func scratch(ask func(work []float64, n int)) []float64 {
-	var w [1]float64
-	ask(w[:], -1)
-	return make([]float64, max(1, int(w[0])))
 }

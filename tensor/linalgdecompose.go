@@ -4,11 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
-	"gonum.org/v1/gonum/lapack"
-	"gonum.org/v1/gonum/lapack/lapack64"
-
+	"github.com/flambeau-go/flambeau/cpu/linalg"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -147,27 +144,10 @@ func eyeLike(x *Tensor) *Tensor { return x.scope.On(x.st.dev).Typed(x.dtype).Eye
 // where E_ij = L_j - L_i off the diagonal and skew(X) = (X - Xᵀ)/2 (Giles 2008, 3.1). Only the skew
 // part counts, because x stays symmetric.
 var eigh = &decomposition{op: "eigh", parts: func(s *Scope, x *Tensor) []*Tensor {
-	n := x.Dim(-1)
-	return onHost("eigh", s, x.batchOf(), []*Tensor{x}, []shape.Dims{x.batchOf().Append(n), x.layout.Shape}, func(in, out [][]float64) string {
-		if n == 0 {
-			return ""
-		}
-		for i := range n { // copy the lower triangle to the upper triangle, which may hold anything
-			for j := i + 1; j < n; j++ {
-				in[0][i*n+j] = in[0][j*n+i]
-			}
-		}
-		if ok, _ := finite(in[0]); !ok {
-			return "the matrix has elements that are not finite"
-		}
-		a := blas64.Symmetric{Uplo: blas.Lower, N: n, Stride: n, Data: in[0]}
-		work := scratch(func(w []float64, k int) { lapack64.Syev(lapack.EVCompute, a, out[0], w, k) })
-		if !lapack64.Syev(lapack.EVCompute, a, out[0], work, len(work)) {
-			return "the eigenvalues did not converge"
-		}
-		copy(out[1], in[0])
-		return ""
-	})
+	if x.dtype == dtype.F32 {
+		return eighParts[float32](s, x)
+	}
+	return eighParts[float64](s, x)
 }, vjp: func(k int, p []*Tensor, g *Tensor) *Tensor {
 	l, v := p[0], p[1]
 	if k == 0 {
@@ -180,6 +160,22 @@ var eigh = &decomposition{op: "eigh", parts: func(s *Scope, x *Tensor) []*Tensor
 	return v.MatMul(w).MatMul(v.T())
 }}
 
+// eighParts computes the eigenvalues and eigenvectors without a graph.
+func eighParts[T linalg.Float](s *Scope, x *Tensor) []*Tensor {
+	n := x.Dim(-1)
+	return onHost("eigh", s, x.batchOf(), []*Tensor{x}, []shape.Dims{x.batchOf().Append(n), x.layout.Shape}, func(in, out [][]T) string {
+		for i := range n { // the upper triangle may hold anything
+			if ok, _ := finite(in[0][i*n : i*n+i+1]); !ok {
+				return "the matrix has elements that are not finite"
+			}
+		}
+		if !linalg.Eigh(onWorkers, n, in[0], out[0], out[1]) {
+			return "the eigenvalues did not converge"
+		}
+		return ""
+	})
+}
+
 // Eigh returns the eigenvalues, in ascending order, of the symmetric matrices in the last two
 // dimensions, float32 or float64. The columns of vectors are orthonormal eigenvectors: x =
 // V·diag(L)·Vᵀ. Eigh reads only the lower triangle of x. To read the upper triangle, call it on
@@ -191,7 +187,7 @@ var eigh = &decomposition{op: "eigh", parts: func(s *Scope, x *Tensor) []*Tensor
 // with an error that wraps [ErrLinAlg]; torch does not check. Eigh works on the host ([HostOps]).
 func (x *Tensor) Eigh() (values, vectors *Tensor) {
 	x.mustSquare("eigh")
-	p := inFloat64("eigh", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return eigh.apply(in[0]) })
+	p := inOwnType("eigh", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return eigh.apply(in[0]) })
 	return p[0], p[1]
 }
 
@@ -201,40 +197,25 @@ var qrReduced, qrComplete = qrOf(false), qrOf(true)
 
 func qrOf(complete bool) *decomposition {
 	return &decomposition{op: "qr", parts: func(s *Scope, x *Tensor) []*Tensor {
-		m, n := x.Dim(-2), x.Dim(-1)
-		k := min(m, n)
-		if complete {
-			k = m
+		if x.dtype == dtype.F32 {
+			return qrParts[float32](s, x, complete)
 		}
-		return onHost("qr", s, x.batchOf(), []*Tensor{x}, []shape.Dims{x.batchOf().Append(m, k), x.batchOf().Append(k, n)}, func(in, out [][]float64) string {
-			if k > 0 {
-				orthonormal(m, n, k, in[0], out[0], out[1])
-			}
-			return ""
-		})
+		return qrParts[float64](s, x, complete)
 	}, vjp: qrVJP}
 }
 
-// orthonormal computes the QR decomposition of the m×n matrix a, with k columns of Q. q and r must
-// be zeros.
-func orthonormal(m, n, k int, a, q, r []float64) {
-	if n == 0 {
-		setIdentity(m, q)
-		return
+// qrParts computes Q and R without a graph.
+func qrParts[T linalg.Float](s *Scope, x *Tensor, complete bool) []*Tensor {
+	m, n := x.Dim(-2), x.Dim(-1)
+	k := min(m, n)
+	if complete {
+		k = m
 	}
-	tau := make([]float64, min(m, n))
-	g := general(m, n, a)
-	work := scratch(func(w []float64, k int) { lapack64.Geqrf(g, tau, w, k) })
-	lapack64.Geqrf(g, tau, work, len(work))
-	for i := range min(m, n) {
-		copy(r[i*n+i:(i+1)*n], a[i*n+i:(i+1)*n])
-	}
-	for i := range m {
-		copy(q[i*k:(i+1)*k], a[i*n:i*n+min(n, k)])
-	}
-	o := general(m, k, q)
-	work = scratch(func(w []float64, k int) { lapack64.Orgqr(o, tau, w, k) })
-	lapack64.Orgqr(o, tau, work, len(work))
+	batch := x.batchOf()
+	return onHost("qr", s, batch, []*Tensor{x}, []shape.Dims{batch.Append(m, k), batch.Append(k, n)}, func(in, out [][]T) string {
+		linalg.QR(m, n, k, in[0], out[0], out[1])
+		return ""
+	})
 }
 
 // qrVJP returns, for m ≥ n, (gQ + Q·copyltu(R·gRᵀ - gQᵀ·Q))·R⁻ᵀ. copyltu makes a matrix symmetric
@@ -286,37 +267,23 @@ func (x *Tensor) QR(complete bool) (q, r *Tensor) {
 	if complete {
 		d = qrComplete
 	}
-	p := inFloat64("qr", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return d.apply(in[0]) })
+	p := inOwnType("qr", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return d.apply(in[0]) })
 	return p[0], p[1]
 }
 
-// singularValues decomposes the m×n matrix a, which it overwrites. It returns a message if the
-// decomposition fails.
-func singularValues(job lapack.SVDJob, m, n int, a, u, vt, s []float64) string {
-	k := min(m, n)
-	gu, gv := general(m, k, u), general(k, n, vt)
-	if job == lapack.SVDAll {
-		gu, gv = general(m, m, u), general(n, n, vt)
-	}
-	if k == 0 {
-		if job == lapack.SVDAll {
-			setIdentity(m, u)
-			setIdentity(n, vt)
-		}
-		return ""
-	}
+// singularValues decomposes the m×n matrix a. If full is true, u and vt are square. It returns a
+// message if the decomposition fails.
+func singularValues[T linalg.Float](m, n int, a, u, s, vt []T, full bool) string {
 	switch ok, nan := finite(a); {
 	case nan:
 		return "the singular values do not converge: the matrix has NaN in it"
 	case !ok: // infinities give NaN, as in torch
-		for _, v := range [][]float64{u, s, vt} {
-			fillWith(v, math.NaN())
+		for _, v := range [][]T{u, s, vt} {
+			fillWith(v, T(math.NaN()))
 		}
 		return ""
 	}
-	g := general(m, n, a)
-	work := scratch(func(w []float64, k int) { lapack64.Gesvd(job, job, g, gu, gv, s, w, k) })
-	if !lapack64.Gesvd(job, job, g, gu, gv, s, work, len(work)) {
+	if !linalg.SVD(onWorkers, m, n, a, u, s, vt, full) {
 		return "the singular values did not converge"
 	}
 	return ""
@@ -324,15 +291,21 @@ func singularValues(job lapack.SVDJob, m, n int, a, u, vt, s []float64) string {
 
 // svdParts computes U, S and Vᵀ without a graph.
 func svdParts(s *Scope, x *Tensor, full bool) []*Tensor {
+	if x.dtype == dtype.F32 {
+		return svdPartsOf[float32](s, x, full)
+	}
+	return svdPartsOf[float64](s, x, full)
+}
+
+func svdPartsOf[T linalg.Float](s *Scope, x *Tensor, full bool) []*Tensor {
 	m, n := x.Dim(-2), x.Dim(-1)
-	k := min(m, n)
-	job, ku, kv := lapack.SVDStore, k, k
+	ku, kv := min(m, n), min(m, n)
 	if full {
-		job, ku, kv = lapack.SVDAll, m, n
+		ku, kv = m, n
 	}
 	batch := x.batchOf()
-	return onHost("svd", s, batch, []*Tensor{x}, []shape.Dims{batch.Append(m, ku), batch.Append(k), batch.Append(kv, n)}, func(in, out [][]float64) string {
-		return singularValues(job, m, n, in[0], out[0], out[2], out[1])
+	return onHost("svd", s, batch, []*Tensor{x}, []shape.Dims{batch.Append(m, ku), batch.Append(min(m, n)), batch.Append(kv, n)}, func(in, out [][]T) string {
+		return singularValues(m, n, in[0], out[0], out[1], out[2], full)
 	})
 }
 
@@ -391,6 +364,6 @@ func (x *Tensor) SVD(full bool) (u, s, vh *Tensor) {
 	if full {
 		d = svdFull
 	}
-	p := inFloat64("svd", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return d.apply(in[0]) })
+	p := inOwnType("svd", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return d.apply(in[0]) })
 	return p[0], p[1], p[2]
 }

@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"unsafe"
@@ -10,13 +9,14 @@ import (
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 
+	"github.com/flambeau-go/flambeau/cpu/linalg"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
 // hostOps lists the ops that copy their operands to the host and their results back. They do so on
-// every device, and wait for the work queued so far. Their routines are gonum's translation of
-// LAPACK.
+// every device, and wait for the work queued so far. Their routines are those of package cpu/linalg
+// and gonum's translation of LAPACK.
 var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_exp", "matrix_rank", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd"}
 
 // HostOps returns the names of the ops that work on the host, as errors and graphs show them. On a
@@ -28,41 +28,52 @@ func HostOps() []string { return slices.Clone(hostOps) }
 
 // hostNumbers holds memory for the operands of ops on the host. Allocating and collecting this
 // memory would take longer than many of these ops.
-var hostNumbers = sync.Pool{New: func() any { return new([]float64) }}
+var hostNumbers, hostNumbers32 = numberPool[float64](), numberPool[float32]()
+
+func numberPool[T linalg.Float]() *sync.Pool { return &sync.Pool{New: func() any { return new([]T) }} }
+
+// numbersOf returns the pool and the element type for T.
+func numbersOf[T linalg.Float]() (*sync.Pool, dtype.Type) {
+	if _, ok := any(T(0)).(float32); ok {
+		return hostNumbers32, dtype.F32
+	}
+	return hostNumbers, dtype.F64
+}
 
 // onHost runs f on each matrix of a batch. Each operand and each result has the shape of the batch
-// followed by the shape of a matrix, a vector or a scalar. All operands are float64. f receives the
-// elements in row-major order and may overwrite them. If f fails it returns a message, otherwise
-// "". The results have no place in the graph and belong to s.
-func onHost(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, f func(in, out [][]float64) string) []*Tensor {
+// followed by the shape of a matrix, a vector or a scalar. All operands have the type T. f receives
+// the elements in row-major order and may overwrite them. If f fails it returns a message,
+// otherwise "". The results have no place in the graph and belong to s.
+func onHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, f func(in, out [][]T) string) []*Tensor {
 	if !slices.Contains(hostOps, op) {
 		panic("tensor: " + op + " works on the host and is not in the list of such ops")
 	}
 	s.uncapturable(op, "it is computed on the host")
 	n := batch.Size()
-	from, to := make([][]float64, len(in)), make([][]float64, len(out))
+	memory, typ := numbersOf[T]()
+	from, to := make([][]T, len(in)), make([][]T, len(out))
 	if n > 0 {
 		for i, x := range in {
-			p := hostNumbers.Get().(*[]float64)
-			defer hostNumbers.Put(p)
+			p := memory.Get().(*[]T)
+			defer memory.Put(p)
 			*p = slices.Grow((*p)[:0], x.Size())[:x.Size()]
-			x.readable(op, 8)
-			x.read(op, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(*p))), 8*x.Size()))
+			x.readable(op, typ.Size())
+			x.read(op, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(*p))), typ.Size()*x.Size()))
 			from[i] = *p
 		}
 	}
 	results := make([]*Tensor, len(out))
 	staged := make([]*Tensor, len(out)) // the results, in the host's memory
 	for i, sh := range out {
-		results[i] = alloc(op, s, in[0].st.dev, dtype.F64, sh)
+		results[i] = alloc(op, s, in[0].st.dev, typ, sh)
 		if staged[i] = results[i]; !isHost(in[0].st.dev) {
-			staged[i] = alloc(op, s, hostDevice(), dtype.F64, sh)
+			staged[i] = alloc(op, s, hostDevice(), typ, sh)
 		}
-		to[i] = float64s(staged[i].st.buf.Host())
+		to[i] = numbersIn[T](staged[i].st.buf.Host(), typ.Size())
 		clear(to[i])
 	}
-	one, res := make([][]float64, len(in)), make([][]float64, len(out))
-	part := func(v []float64, b int) []float64 { k := len(v) / n; return v[b*k : (b+1)*k : (b+1)*k] }
+	one, res := make([][]T, len(in)), make([][]T, len(out))
+	part := func(v []T, b int) []T { k := len(v) / n; return v[b*k : (b+1)*k : (b+1)*k] }
 	for b := range n {
 		for i := range one {
 			one[i] = part(from[i], b)
@@ -86,17 +97,22 @@ func onHost(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dim
 	return results
 }
 
-// float64s returns the memory b as float64 numbers.
-func float64s(b []byte) []float64 {
+// numbersIn returns the memory b as numbers of the given size.
+func numbersIn[T linalg.Float](b []byte, size int) []T {
 	if len(b) == 0 {
 		return nil
 	}
-	return unsafe.Slice((*float64)(unsafe.Pointer(&b[0])), len(b)/8)
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), len(b)/size)
+}
+
+// onWorkers calls f(0) … f(n-1) on the workers of the host's device.
+func onWorkers(n int, f func(i int)) {
+	hostDevice().(interface{ Parallel(n int, f func(i int)) }).Parallel(n, f)
 }
 
 // guarded runs f. If a routine panics on operands that it cannot handle, guarded returns the panic
 // as a message.
-func guarded(f func(in, out [][]float64) string, in, out [][]float64) (wrong string) {
+func guarded[T linalg.Float](f func(in, out [][]T) string, in, out [][]T) (wrong string) {
 	defer func() {
 		if r := recover(); r != nil {
 			wrong = fmt.Sprintf("the routine gave up: %v", r)
@@ -109,6 +125,23 @@ func guarded(f func(in, out [][]float64) string, in, out [][]float64) (wrong str
 // tensors. It converts the results to the type of the first operand. An error of a routine names
 // the operands as they were given.
 func inFloat64(op string, given []*Tensor, f func(c *Scope, in []*Tensor) []*Tensor) []*Tensor {
+	return inType(dtype.F64, op, given, f)
+}
+
+// ownTypeFrom is the size of matrices from which float32 is not converted. Below it, float64 costs
+// little, and it settles more signs of vectors as other libraries do.
+const ownTypeFrom = 32
+
+// inOwnType is inFloat64 without conversions for matrices with many rows and columns.
+func inOwnType(op string, given []*Tensor, f func(c *Scope, in []*Tensor) []*Tensor) []*Tensor {
+	typ := dtype.F64
+	if x := given[0]; min(x.Dim(-1), x.Dim(-2)) >= ownTypeFrom {
+		typ = x.dtype
+	}
+	return inType(typ, op, given, f)
+}
+
+func inType(typ dtype.Type, op string, given []*Tensor, f func(c *Scope, in []*Tensor) []*Tensor) []*Tensor {
 	defer func() {
 		if r := recover(); r != nil {
 			if e, ok := r.(*Error); ok && e.Err == ErrLinAlg {
@@ -124,7 +157,7 @@ func inFloat64(op string, given []*Tensor, f func(c *Scope, in []*Tensor) []*Ten
 	defer c.recycle()
 	in := make([]*Tensor, len(given))
 	for i, t := range given {
-		in[i] = t.In(c).Cast(dtype.F64)
+		in[i] = t.In(c).Cast(typ)
 	}
 	out := f(c, in)
 	for i, y := range out {
@@ -189,20 +222,23 @@ func product(n int, ta, tb blas.Transpose, a, b []float64) []float64 {
 }
 
 // finite reports whether v has neither NaN nor infinities, and whether it has NaN.
-func finite(v []float64) (ok, nan bool) {
-	ok = true
+func finite[T linalg.Float](v []T) (ok, nan bool) {
+	sum := T(0) // NaN if an element is not finite
 	for _, x := range v {
-		if math.IsNaN(x) {
+		sum += x * 0
+	}
+	if sum == 0 {
+		return true, false
+	}
+	for _, x := range v {
+		if x != x {
 			return false, true
 		}
-		if math.IsInf(x, 0) {
-			ok = false
-		}
 	}
-	return ok, false
+	return false, false
 }
 
-func fillWith(v []float64, x float64) {
+func fillWith[T linalg.Float](v []T, x T) {
 	for i := range v {
 		v[i] = x
 	}

@@ -5,3 +5,4 @@ set -e
 cd "$(dirname "$0")"
 go run ./block -dir ../internal/asm
 go run ./gemm -dir ../internal/gemm
+go run ./rows -dir ../internal/rows

@@ -26,6 +26,7 @@ var floors = []floor{
 
 	{"cpu", []string{"internal/pool/hostmem", "internal/worklist", "cpu/internal/..."}},
 	{"cpu/internal/...", []string{"shape", "expr"}},
+	{"cpu/linalg", []string{"cpu/internal/..."}},
 
 	{"ptx", []string{"expr"}},
 	{"cuda", []string{"internal/pool", "internal/worklist", "internal/atomicfile", "internal/filelock", "ptx", "cuda/internal/cu", "cuda/internal/emu/...", "cuda/internal/kernels", "cuda/internal/lib/..."}},
@@ -35,7 +36,7 @@ var floors = []floor{
 	{"cuda/internal/kernels", []string{"ptx", "device"}},
 	{"cuda/internal/lib/...", []string{"cuda/internal/cu"}},
 
-	{"tensor", []string{"device", "cpu", "internal/callsite", "internal/didyoumean"}},
+	{"tensor", []string{"device", "cpu", "cpu/linalg", "internal/callsite", "internal/didyoumean"}},
 	{"tensor/optest", []string{"tensor", "internal/golden"}},
 	{"autograd", []string{"tensor"}},
 	{"profile", []string{"tensor", "internal/atomicfile"}},

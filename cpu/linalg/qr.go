@@ -1,0 +1,57 @@
+package linalg
+
+import "github.com/flambeau-go/flambeau/cpu/internal/rows"
+
+// QR decomposes the m×n matrix a. It sets q, m×k, to orthonormal columns and r, k×n, to the upper
+// triangular factor. k is min(m, n) or m. r must be zeros.
+//
+// The update by one reflector and the product with the vector of the next one are one pass over the
+// matrix.
+func QR[T Float](m, n, k int, a, q, r []T) {
+	count := min(m, n)
+	scale := powerOfTwo(greatest(a))
+	b, v, turned := zeros[T](m, n), zeros[T](count, m), zeros[T](k, m)
+	tall, wide := zeros[T](2, m), zeros[T](3, n)
+	for _, p := range []*padded[T]{&b, &v, &turned, &tall, &wide} {
+		defer p.release()
+	}
+	for i := range m {
+		row := b.row(i)
+		for j, x := range a[i*n : (i+1)*n] {
+			row[j] = x * T(scale)
+		}
+	}
+	minusV, none := tall.row(0), tall.row(1)
+	z, sum, zero := wide.row(0), wide.row(1), wide.row(2)
+	tau := make([]T, count)
+	for c := range count {
+		x := v.row(c)
+		for i := c; i < m; i++ {
+			x[i] = b.a[i*b.stride+c] + T(minusV[i]*z[c])
+		}
+		var beta T
+		beta, tau[c] = reflect(x[c:m])
+		r[c*n+c] = T(float64(beta) / scale)
+		top, left := c&^(rows.Group-1), lead(c+1)
+		if left < b.stride {
+			clear(sum)
+			rows.Update(b.rows-top, b.stride-left, b.from(top, left), b.stride, minusV[top:], z[left:], none[top:], zero[left:], x[top:], sum[left:])
+		}
+		clear(z[:c+1])
+		for j := c + 1; j < n; j++ {
+			z[j] = tau[c] * sum[j]
+			r[c*n+j] = T(float64(b.a[c*b.stride+j]-z[j]) / scale)
+		}
+		minusV[c] = 0
+		for i := c + 1; i < m; i++ {
+			minusV[i] = -x[i]
+		}
+	}
+	turned.setIdentity(k)
+	accumulate(&turned, &v, tau, 0)
+	order := make([]int, k)
+	for i := range order {
+		order[i] = i
+	}
+	turned.transposeTo(q, k, order, m)
+}
