@@ -113,7 +113,7 @@ func (d *Device) packedProduct(o *device.MatMul) {
 		return
 	}
 	p := products(*o)
-	d.workers.parallel(batch, max(1, inlineWork/max(1, work)), &p)
+	d.workers.parallel(batch, max(1, inlineWork/max(1, work), batch/(8*d.workers.size())), &p)
 }
 
 // products is a batch of products. One worker computes a range of the products.

@@ -21,8 +21,10 @@ func directs(dir string) {
 		if t.isa != "AVX512" {
 			continue
 		}
-		for h := 1; h <= 8; h++ {
-			direct(&ctx{Context: b, t: t}, h, 1)
+		for h := 1; h <= 14; h++ {
+			if h <= 8 {
+				direct(&ctx{Context: b, t: t}, h, 1)
+			}
 			direct(&ctx{Context: b, t: t}, h, 2)
 		}
 		direct(&ctx{Context: b, t: t}, 1, 16)
@@ -39,6 +41,9 @@ func directs(dir string) {
 		check(os.WriteFile(filepath.Join(dir, "direct512_amd64"+name), wrapped(text), 0o644))
 	}
 }
+
+// rowsAhead is how many rows ahead of its use B is prefetched, if A has one row.
+const rowsAhead = 4
 
 // direct emits the kernel for h rows and n vectors. If n is at most 2, the kernel neither reads nor
 // writes columns beyond w.
@@ -71,8 +76,15 @@ func direct(c *ctx, h, n int) {
 	if h > 7 {
 		c.LEAQ(operand.Mem{Base: odd[3], Index: ars, Scale: 4}, odd[7])
 	}
+	ninth := c.GP64() // the address of row 8
+	if h > 8 {
+		c.LEAQ(operand.Mem{Base: a, Index: ars, Scale: 8}, ninth)
+	}
 	row := func(r int) operand.Mem {
-		scale := 1
+		scale, a := 1, a
+		if r >= 8 {
+			r, a = r-8, ninth
+		}
 		for r > 0 && r%2 == 0 {
 			r, scale = r/2, scale*2
 		}
@@ -126,6 +138,17 @@ func direct(c *ctx, h, n int) {
 				c.VFMADD231PD(m, e, acc[r][v])
 			}
 		}
+	}
+	if n > 2 { // the processor's own prefetching ends with a page, and here with each row of B
+		for v := range n {
+			c.PREFETCHT0(operand.Mem{Base: b, Index: ldb, Scale: rowsAhead, Disp: v * t.bytes})
+		}
+	}
+	if h > 8 {
+		for v := range n {
+			c.PREFETCHT0(operand.Mem{Base: b, Index: ldb, Scale: 8, Disp: v * t.bytes})
+		}
+		c.ADDQ(acs, ninth)
 	}
 	c.ADDQ(acs, a)
 	c.ADDQ(ldb, b)

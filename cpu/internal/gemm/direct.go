@@ -1,5 +1,7 @@
 package gemm
 
+import "sync"
+
 // directKernel computes c[r*ldc+j] (+)= Σ a[r*ars+p*acs]·b[p*ldb+j] over p < k, for j < w. It reads
 // both factors in place. The number of rows r is fixed for each kernel.
 type directKernel[T float] func(k int, a *T, ars, acs int, b *T, ldb int, c *T, ldc, w, accumulate int)
@@ -14,12 +16,21 @@ type direct[T float] struct {
 	// rows
 	one, two []directKernel[T]
 	row      directKernel[T] // for one row and rowVectors vectors of columns
+	add      func(dst, a, b []T)
+	jobs     sync.Pool
 }
 
 const (
-	directRows = 8       // greatest number of rows of a kernel
+	// Unless columns are divided too, the number of rows of a task is a multiple of directRows.
+	directRows = 8
 	directWork = 1 << 18 // limit of the multiplications of one task
 	rowVectors = 16      // vectors of columns of the kernel row
+	// Products with up to these numbers of rows and of multiplications have tasks of one panel of
+	// B, if the rows of A are contiguous. A task reads A in place, and packs the panel if the rows
+	// of B are not contiguous. If they are, the limit of multiplications is placeWork.
+	panelRows, panelWork = 256, 1 << 25
+	placeWork            = 1 << 23
+	panelTasks           = 16 // number of tasks to aim for, if they have enough rows
 )
 
 // multiply computes a batch of products if this is faster than packing. Otherwise it returns false.
@@ -27,27 +38,37 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 	if c.cs != 1 {
 		return false
 	}
-	rows, cols, widest := m, n, d.vector
+	rows, cols, widest, deep := m, n, d.vector, false
 	if a.cs == 1 { // packing A would take about as long as the whole product
 		widest = 2 * d.vector
 	}
 	switch {
 	case m*n*k <= directWork:
+	case a.cs == 1 && m > d.kern.height && m <= panelRows && n > widest && m*n*k <= panelWork && (b.cs != 1 || m*n*k <= placeWork):
+		// A stays in the second-level cache, and the tasks share nothing that one of them writes.
+		cols = 2 * d.vector
+		rows = ceil(m, max(1, min(panelTasks/ceil(n, cols), m/(4*d.kern.height))))
 	case b.cs != 1 || m > 1 && n > widest:
 		return false
 	case m == 1:
 		cols = max(1, directWork/(k*rowVectors*d.vector)) * rowVectors * d.vector
+		deep = k >= deepBlocks*d.kern.blockOf(k)
 	default:
 		rows = max(1, directWork/(n*k*directRows)) * directRows
+		deep = k >= deepBlocks*d.kern.blockOf(k)
 	}
 	tasks := ceil(m, rows) * ceil(n, cols)
+	deep = deep && tasks < deepTasks
 	for x := range batch {
 		at := part{x * apart[0], x * apart[1], x * apart[2], m, n}
-		if tasks == 1 {
+		switch {
+		case tasks == 1:
 			d.part(at, k, &a, &b, &c, accumulate)
-			continue
+		case deep:
+			d.deep(par, at, k, a, b, c, accumulate)
+		default:
+			d.divided(par, d.job(at, rows, cols, k, a, b, c, accumulate))
 		}
-		d.divided(par, tasks, rows, cols, at, k, a, b, c, accumulate)
 	}
 	return true
 }
@@ -56,57 +77,116 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 // numbers of rows and columns.
 type part struct{ a, b, c, m, n int }
 
-// divided computes a product in several tasks. Each task has the given number of rows or of
-// columns.
-func (d *direct[T]) divided(par Parallel, tasks, rows, cols int, at part, k int, a, b, c operand[T], accumulate bool) {
-	par(tasks, func(i int) {
-		to := at
-		if at.m > 1 {
-			to.a, to.c, to.m = at.a+i*rows*a.rs, at.c+i*rows*c.rs, min(rows, at.m-i*rows)
-		} else {
-			to.b, to.c, to.n = at.b+i*cols, at.c+i*cols, min(cols, at.n-i*cols)
-		}
-		d.part(to, k, &a, &b, &c, accumulate)
-	})
+// directJob is a product that tasks compute. Jobs are reused, so that a product allocates nothing.
+type directJob[T float] struct {
+	d          *direct[T]
+	at         part // all of the product
+	rows, cols int  // size of the part of a task
+	k          int
+	a, b, c    operand[T]
+	accumulate bool
+	across     int // number of tasks for the same rows
+	// If tasks divide k, each has group blocks of k. sums holds the sums of the blocks after the
+	// first group.
+	parts, group, blocks int
+	sums                 []T
+	partFn, deepFn       func(i int) // the tasks as function values, created once
 }
 
-// part computes a part on the calling goroutine. If the rows of B are not contiguous, it packs
-// panels of B.
-func (d *direct[T]) part(at part, k int, a, b, c *operand[T], accumulate bool) {
-	var l *local[T, T]
-	block, vector := d.kern.blockOf(k), d.vector
-	if b.cs != 1 {
-		l = d.pool.local()
-		defer d.pool.locals.Put(l)
-		l.panel = aligned(l.panel, block*d.kern.width)
+// job returns a job without tasks. The caller puts it back to the pool.
+func (d *direct[T]) job(at part, rows, cols, k int, a, b, c operand[T], accumulate bool) *directJob[T] {
+	j, ok := d.jobs.Get().(*directJob[T])
+	if !ok {
+		j = &directJob[T]{d: d}
+		j.partFn, j.deepFn = j.runPart, j.runDeep
 	}
+	j.at, j.rows, j.cols, j.k, j.a, j.b, j.c, j.accumulate = at, rows, cols, k, a, b, c, accumulate
+	j.across = ceil(at.n, cols)
+	j.parts = ceil(at.m, rows) * j.across
+	return j
+}
+
+func (d *direct[T]) putJob(j *directJob[T]) {
+	j.a, j.b, j.c = operand[T]{}, operand[T]{}, operand[T]{}
+	d.jobs.Put(j)
+}
+
+// divided computes a product in several tasks.
+func (d *direct[T]) divided(par Parallel, j *directJob[T]) {
+	defer d.putJob(j)
+	par(j.parts, j.partFn)
+}
+
+// part returns part i of the job's product, its first row and its first column.
+func (j *directJob[T]) part(i int) (p part, row, col int) {
+	row, col = i/j.across*j.rows, i%j.across*j.cols
+	return part{j.at.a + row*j.a.rs, j.at.b + col*j.b.cs, j.at.c + row*j.c.rs + col,
+		min(j.rows, j.at.m-row), min(j.cols, j.at.n-col)}, row, col
+}
+
+func (j *directJob[T]) runPart(i int) {
+	p, _, _ := j.part(i)
+	j.d.part(p, j.k, &j.a, &j.b, &j.c, j.accumulate)
+}
+
+// part computes a part on the calling goroutine.
+func (d *direct[T]) part(at part, k int, a, b, c *operand[T], accumulate bool) {
+	l := d.panel(k, b)
+	defer d.release(l)
+	block := d.kern.blockOf(k)
 	for k0 := 0; k0 < k; k0 += block {
-		kc, how := min(block, k-k0), 0
-		if accumulate || k0 > 0 {
-			how = 1
+		d.block(at, k0, min(block, k-k0), a, b, c, accumulate || k0 > 0, l)
+	}
+}
+
+// panel returns memory for a panel of B, or nil if the rows of B are contiguous.
+func (d *direct[T]) panel(k int, b *operand[T]) *local[T, T] {
+	if b.cs == 1 {
+		return nil
+	}
+	l := d.pool.local()
+	l.panel = aligned(l.panel, d.kern.blockOf(k)*d.kern.width)
+	return l
+}
+
+func (d *direct[T]) release(l *local[T, T]) {
+	if l != nil {
+		d.pool.locals.Put(l)
+	}
+}
+
+// block computes the sums of a part over a block of k. If the rows of B are not contiguous, it
+// packs panels of B in the memory of l.
+func (d *direct[T]) block(at part, k0, kc int, a, b, c *operand[T], accumulate bool, l *local[T, T]) {
+	vector, how := d.vector, 0
+	if accumulate {
+		how = 1
+	}
+	for j := 0; j < at.n; {
+		w, kernels := min(2*vector, at.n-j), d.two
+		switch {
+		case w <= vector:
+			kernels = d.one
+		case at.m == 1 && b.cs == 1 && at.n-j >= rowVectors*vector:
+			w = rowVectors * vector
 		}
-		for j := 0; j < at.n; {
-			w, kernels := min(2*vector, at.n-j), d.two
-			switch {
-			case w <= vector:
-				kernels = d.one
-			case at.m == 1 && b.cs == 1 && at.n-j >= rowVectors*vector:
-				w = rowVectors * vector
-			}
-			from, ldb := b.data[at.b+k0*b.rs+j*b.cs:], b.rs
-			if b.cs != 1 {
-				d.kern.pack(l.panel, d.kern.width, from, b.cs, b.rs, w, kc)
-				from, ldb = l.panel, d.kern.width
-			}
-			for i, h := 0, 0; i < at.m; i += h {
-				h = ceil(at.m-i, ceil(at.m-i, directRows))
-				f := d.row
-				if w <= 2*vector {
-					f = kernels[h]
-				}
-				f(kc, &a.data[at.a+i*a.rs+k0*a.cs], a.rs, a.cs, &from[0], ldb, &c.data[at.c+i*c.rs+j], c.rs, w, how)
-			}
-			j += w
+		from, ldb := b.data[at.b+k0*b.rs+j*b.cs:], b.rs
+		if b.cs != 1 {
+			d.kern.pack(l.panel, d.kern.width, from, b.cs, b.rs, w, kc)
+			from, ldb = l.panel, d.kern.width
 		}
+		for i, h := 0, 0; i < at.m; i += h {
+			most := directRows
+			if w > vector {
+				most = len(d.two) - 1
+			}
+			h = ceil(at.m-i, ceil(at.m-i, most))
+			f := d.row
+			if w <= 2*vector {
+				f = kernels[h]
+			}
+			f(kc, &a.data[at.a+i*a.rs+k0*a.cs], a.rs, a.cs, &from[0], ldb, &c.data[at.c+i*c.rs+j], c.rs, w, how)
+		}
+		j += w
 	}
 }

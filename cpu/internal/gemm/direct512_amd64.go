@@ -116,6 +116,48 @@ func direct8x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int
 //go:noescape
 func direct8x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
+// direct9x2F32AVX512 computes, for r < 9 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
+// and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 32.
+//
+//go:noescape
+func direct9x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+
+// direct10x2F32AVX512 computes, for r < 10 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
+// and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 32.
+//
+//go:noescape
+func direct10x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+
+// direct11x2F32AVX512 computes, for r < 11 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
+// and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 32.
+//
+//go:noescape
+func direct11x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+
+// direct12x2F32AVX512 computes, for r < 12 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
+// and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 32.
+//
+//go:noescape
+func direct12x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+
+// direct13x2F32AVX512 computes, for r < 13 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
+// and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 32.
+//
+//go:noescape
+func direct13x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+
+// direct14x2F32AVX512 computes, for r < 14 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
+// and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 32.
+//
+//go:noescape
+func direct14x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+
 // direct1x16F32AVX512 computes, for j < 256, the sum over p < k of a[p*acs] * b[p*ldb+j], fused and
 // in the order of p,
 // and puts it into c[j], or adds it there if accumulate is not 0; w must be 256.
@@ -234,6 +276,48 @@ func direct8x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int
 //
 //go:noescape
 func direct8x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+
+// direct9x2F64AVX512 computes, for r < 9 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
+// and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
+//
+//go:noescape
+func direct9x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+
+// direct10x2F64AVX512 computes, for r < 10 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
+// and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
+//
+//go:noescape
+func direct10x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+
+// direct11x2F64AVX512 computes, for r < 11 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
+// and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
+//
+//go:noescape
+func direct11x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+
+// direct12x2F64AVX512 computes, for r < 12 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
+// and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
+//
+//go:noescape
+func direct12x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+
+// direct13x2F64AVX512 computes, for r < 13 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
+// and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
+//
+//go:noescape
+func direct13x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+
+// direct14x2F64AVX512 computes, for r < 14 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
+// and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
+//
+//go:noescape
+func direct14x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
 // direct1x16F64AVX512 computes, for j < 128, the sum over p < k of a[p*acs] * b[p*ldb+j], fused and
 // in the order of p,

@@ -28,11 +28,12 @@
 //     order of the sum, and all variants give the same bits. The instructions are TDPBSSD of AMX,
 //     VPDPBUSD of AVX512_VNNI, or VPMADDWD of AVX2. VPDPBUSD needs one unsigned factor. So panels
 //     of B then hold each element plus 128, and 128 times the sum of a row of A is subtracted.
-//   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework for
-//     Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused, so that repeated
-//     calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k. The tiles of AMX
-//     read A in place if its rows are contiguous. With AVX-512, small and narrow products read A in
-//     place, and B too if its rows are contiguous. The bits are the same.
+//   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework
+//     for Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused, so that
+//     repeated calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k. The
+//     tiles of AMX read A in place if its rows are contiguous. With AVX-512, small and narrow
+//     products read A in place, and B too if its rows are contiguous. So do products of up to 256
+//     rows, if the rows of A are contiguous. The bits are the same.
 //   - Misuse (a negative size, a slice too short) panics with a message that names the operand.
 //
 // Convolutions of float32 ([Conv]) are products with a matrix of columns (im2col) that is never
