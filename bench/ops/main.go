@@ -285,7 +285,7 @@ func (c *bench) measure(d *data, size byte, backward bool, minTime time.Duration
 			leaves = append(leaves, x[i])
 		}
 	}
-	// What a measurement makes is freed at its end, so that the next one finds the same free memory.
+	// What a measurement makes is freed at its end. So the next one finds the same free memory.
 	own := d.scope.New()
 	defer own.Close()
 	local := make([]*T, len(x))

@@ -234,8 +234,8 @@ func (c *compiler) tempMask() uint8 {
 }
 
 // fma writes x·y+z. The processor has three forms of the instruction, and each overwrites one of
-// its operands. If an operand has no later use, the code overwrites it. Otherwise it copies z first.
-// One operand may be in memory, which saves loading a constant that has no register.
+// its operands. If an operand has no later use, the code overwrites it. Otherwise it first copies
+// z. One operand may be in memory, which saves loading a constant that has no register.
 func (c *compiler) fma(i int32, in expr.Instr) {
 	size := in.Type.Size()
 	length := c.length(size)
