@@ -63,8 +63,7 @@ func (t *sortTask) run(lo, hi int) {
 	for row := lo; row < hi; row++ {
 		out, stride := unsafe.Add(pointer(&t.Out), row*t.Out.Strides.At(0)*8), t.Out.Strides.At(1)*8
 		if t.Pick != device.PickFirst && !few {
-			s.pack(t, row)
-			*(*int64)(out) = int64(s.pickPosition(t))
+			*(*int64)(out) = int64(s.pickPosition(t, row))
 			continue
 		}
 		var first []uint64

@@ -2,25 +2,31 @@ package cpu
 
 import (
 	"math"
+	"math/bits"
 	"slices"
+	"sort"
 
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// pickPosition returns the position that is the result for a packed row.
-func (s *sortSpace) pickPosition(t *sortTask) uint64 {
-	switch rank := t.Rank; t.Pick {
-	case device.PickMode:
+// pickPosition returns the position that is the result for a row.
+func (s *sortSpace) pickPosition(t *sortTask, row int) uint64 {
+	if t.Pick == device.PickMode {
+		s.pack(t, row)
 		return s.mode(t)
+	}
+	s.keys = resized(s.keys, t.n)
+	t.keys(row, s.keys)
+	switch rank := t.Rank; t.Pick {
 	case device.PickMedian:
 		if rank = (t.n - 1) / 2; s.nans(t) > 0 {
 			rank = t.n - s.nans(t) // NaN come after all numbers
 		}
-		return s.position(s.nth(rank))
+		return s.nth(rank)
 	case device.PickNanMedian:
-		return s.position(s.nth(max(0, t.n-1-s.nans(t)) / 2))
+		return s.nth(max(0, t.n-1-s.nans(t)) / 2)
 	default:
-		return s.position(s.nth(rank))
+		return s.nth(rank)
 	}
 }
 
@@ -44,44 +50,64 @@ func (s *sortSpace) nans(t *sortTask) (n int) {
 	return n
 }
 
-// nth returns word k of the sorted words. It partitions the words with Hoare's algorithm until few
-// are left, and sorts these.
+// These constants describe the selection of an element: see [sortSpace.nth].
+const (
+	longDigit  = 11 // number of bits of a digit
+	shortDigit = 8  // the same for a short row, where clearing the counters would take long
+	shortRow   = 4 << 10
+	fewKeys    = 32 // at most so many keys are sorted instead
+)
+
+// nth returns the position of element k of the sorted row. It counts the keys by a digit, which is
+// the upper bits of their differences from the least key. Then it looks only at the keys that have
+// the same digit as the wanted one, and at their next digit. Unlike partitioning, this has no
+// branches that the processor cannot foresee.
 func (s *sortSpace) nth(k int) uint64 {
-	if s.cut > 0 {
-		return s.sorted()[k]
+	least, most := s.keys[0], s.keys[0]
+	for _, key := range s.keys {
+		least, most = min(least, key), max(most, key)
 	}
-	x := s.words
-	for range 64 { // bounds the time for rows in an unfavourable order
-		if len(x) <= 24 {
-			break
+	digit := longDigit
+	if len(s.keys) < shortRow {
+		digit = shortDigit
+	}
+	s.spare = resized(s.spare, len(s.keys)+1)
+	x, base, y := s.keys, least, s.spare
+	for shift := bits.Len64(most - least); shift > 0 && (len(x) > fewKeys || len(x) == len(s.keys)); {
+		shift = max(0, shift-digit)
+		var counts [1 << longDigit]uint32
+		for _, key := range x {
+			counts[(key-base)>>(shift&63)&(1<<longDigit-1)]++
 		}
-		a, b, c := x[len(x)/4], x[len(x)/2], x[len(x)-1-len(x)/4]
-		pivot := max(min(a, b), min(max(a, b), c)) // the middle one of three
-		i, j := 0, len(x)-1
-		for i <= j {
-			for x[i] < pivot {
-				i++
-			}
-			for x[j] > pivot {
-				j--
-			}
-			if i <= j {
-				x[i], x[j] = x[j], x[i]
-				i++
-				j--
+		d := uint64(0)
+		for ; int(counts[d]) <= k; d++ {
+			k -= int(counts[d])
+		}
+		// keys are moved to lower places, so x may be a part of y
+		n := 0
+		for _, key := range x {
+			y[n] = key
+			if (key-base)>>(shift&63) == d {
+				n++
 			}
 		}
-		switch {
-		case k <= j:
-			x = x[:j+1]
-		case k >= i:
-			x, k = x[i:], k-i
-		default:
-			return x[k]
+		x, base = y[:n], base+d<<shift
+	}
+	wanted := least
+	if most > least {
+		slices.Sort(x)
+		wanted = x[k]
+		k -= sort.Search(k, func(i int) bool { return x[i] == wanted })
+	}
+	for i, key := range s.keys {
+		if key == wanted {
+			if k == 0 {
+				return uint64(i)
+			}
+			k--
 		}
 	}
-	slices.Sort(x)
-	return x[k]
+	panic("cpu: no key is equal to the selected one")
 }
 
 // mode returns the last position of the most frequent element. If several elements are equally

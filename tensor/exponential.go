@@ -157,12 +157,22 @@ func (erfinvFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (erfinvFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x := c.Saved(0)
-	wide := x.Cast(dtype.F64)
-	if x.dtype.IsHalf() {
-		wide = x.Float()
-	}
-	return []*Tensor{wide.Erfinv().Square().Exp().MulScalar(math.Sqrt(math.Pi) / 2).Mul(g).Cast(x.dtype)}
+	return []*Tensor{erfinvGradients[x.dtype].Apply([]*Tensor{x, g.Cast(x.dtype)})}
 }
+
+// erfinvGradients holds the product of a gradient and erfinv's derivative, for each type of both.
+var erfinvGradients = func() map[dtype.Type]*Elementwise {
+	ops := map[dtype.Type]*Elementwise{}
+	for t, wide := range map[dtype.Type]dtype.Type{dtype.F16: dtype.F32, dtype.BF16: dtype.F32, dtype.F32: dtype.F64, dtype.F64: dtype.F64} {
+		y := x0.Cvt(wide).Erfinv()
+		slope := y.Mul(y).Exp().Scale(math.Sqrt(math.Pi) / 2)
+		ops[t] = &Elementwise{
+			Name: "erfinv_gradient", Arity: 2, Result: Floating, Autocast: AutocastHigh,
+			Expr: slope.Mul(x1.Cvt(wide)), types: []dtype.Type{t, t}, stored: t,
+		}
+	}
+	return ops
+}()
 
 // LogSigmoid returns log(sigmoid(x)) = -log(1+e⁻ˣ) of a floating point tensor.
 func (x *Tensor) LogSigmoid() *Tensor { return logSigmoidOp.Apply([]*Tensor{x}) }

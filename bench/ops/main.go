@@ -286,14 +286,20 @@ func (c *bench) measure(d *data, size byte, backward bool, minTime time.Duration
 			leaves = append(leaves, x[i])
 		}
 	}
+	// What a measurement makes is freed at its end. So the next one finds the same free memory.
+	own := d.scope.New()
+	defer own.Close()
+	local := make([]*T, len(x))
+	for i := range x {
+		local[i] = x[i].In(own)
+	}
 	var g *T
 	if backward { // ones in the memory order of the result, as torch.ones_like makes them
-		g = c.f(x).Detach().PowScalar(0)
+		g = c.f(local).Detach().PowScalar(0)
 	}
 	per := c.batch(size)
-	local := make([]*T, len(x))
 	step := func() {
-		d.scope.Do(func(s *tensor.Scope) {
+		own.Do(func(s *tensor.Scope) {
 			for i := range x {
 				local[i] = x[i].In(s)
 			}

@@ -26,7 +26,8 @@ var (
 	moveVector, storeVector      = floats(0x10), floats(0x11)
 	compareFloat                 = floats(0xc2)
 	roundFloat                   = pair{{3, 1, 0, 0x08}, {3, 1, 1, 0x09}}
-	fma231                       = lanes(2, 1, 0xb8)
+	// fused multiply-add; the digits say which operands are multiplied, and which one is added
+	fma132, fma213, fma231 = lanes(2, 1, 0x98), lanes(2, 1, 0xa8), lanes(2, 1, 0xb8)
 
 	addInt, subInt         = pair{{1, 1, 0, 0xfe}, {1, 1, 1, 0xd4}}, pair{{1, 1, 0, 0xfa}, {1, 1, 1, 0xfb}}
 	mulInt, mulEven        = lanes(2, 1, 0x40), opcode{1, 1, 1, 0xf4}

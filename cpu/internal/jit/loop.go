@@ -270,6 +270,9 @@ func (c *compiler) address(i, size int, repeated bool) operand {
 
 // iterate writes the code for one vector.
 func (c *compiler) iterate(tail bool) {
+	if !tail {
+		c.prefetches()
+	}
 	if c.columns() {
 		c.column(tail)
 		return

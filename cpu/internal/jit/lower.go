@@ -233,14 +233,34 @@ func (c *compiler) tempMask() uint8 {
 	return k
 }
 
+// fma writes x·y+z. The processor has three forms of the instruction, and each overwrites one of
+// its operands. If an operand has no later use, the code overwrites it. Otherwise it first copies
+// z. One operand may be in memory, which saves loading a constant that has no register.
 func (c *compiler) fma(i int32, in expr.Instr) {
 	size := in.Type.Size()
 	length := c.length(size)
-	x, z := c.vec(in.A), c.vec(in.C)
+	x, z := c.vec(in.A), c.operandOf(in.C)
 	y := c.operandOf(in.B)
-	r := c.result(i, false)
-	c.vector(moveVector[0], c.full(), r, 0, register(z), options{})
-	c.vector(fma231.forSize(size), length, r, x, y, options{})
+	switch {
+	case !z.memory && c.dies(in.C):
+		c.vector(fma231.forSize(size), length, c.inherit(i, in.C), x, y, options{})
+		return
+	case z.memory && y.memory:
+		y = register(c.vec(in.B))
+	}
+	switch {
+	case c.dies(in.A) && !z.memory:
+		c.vector(fma132.forSize(size), length, c.inherit(i, in.A), z.reg, y, options{})
+	case c.dies(in.A):
+		c.vector(fma213.forSize(size), length, c.inherit(i, in.A), y.reg, z, options{})
+	case !y.memory && c.dies(in.B):
+		c.vector(fma213.forSize(size), length, c.inherit(i, in.B), x, z, options{})
+	default:
+		w := c.vec(in.C)
+		r := c.result(i, false)
+		c.vector(moveVector[0], c.full(), r, 0, register(w), options{})
+		c.vector(fma231.forSize(size), length, r, x, y, options{})
+	}
 }
 
 // shift writes a shift. If the count is at least the width, all bits of the result are 0. After an

@@ -276,6 +276,21 @@ func (c *compiler) result(i int32, final bool) uint8 {
 	return uint8(v.reg)
 }
 
+// dies reports whether value o has no use after the current instruction. Its register is then free
+// for the result.
+func (c *compiler) dies(o int32) bool {
+	v := &c.values[c.values[o].root]
+	return !v.hoisted && v.uses[len(v.uses)-1] <= int32(c.step)
+}
+
+// inherit gives the register of value o to value i, which the current instruction computes.
+func (c *compiler) inherit(i, o int32) uint8 {
+	from, v := &c.values[c.values[o].root], &c.values[i]
+	v.reg, from.reg = from.reg, -1
+	c.vectors[v.reg] = i
+	return uint8(v.reg)
+}
+
 // resultMask is result for a truth value.
 func (c *compiler) resultMask(i int32) uint8 {
 	c.freeAfter(c.step)
