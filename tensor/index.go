@@ -73,12 +73,17 @@ func (x *Tensor) Index(ix ...any) *Tensor {
 }
 
 // only returns the index tensor of integers that is the only argument, as in x[rows]. It returns
-// nil if there are other arguments, or if the tensor has rank 0.
+// nil if there are other arguments, if the tensor has rank 0, or if the result has too many
+// dimensions.
 func (p *indexPlan) only() *Tensor {
 	if len(p.parts) != 1 || p.parts[0].dim != 0 || p.parts[0].index == nil || p.parts[0].index.Rank() == 0 || !p.isAll() {
 		return nil
 	}
-	return p.parts[0].index
+	index := p.parts[0].index
+	if index.Rank()+p.x.Rank()-1 > shape.MaxRank { // join raises the error
+		return nil
+	}
+	return index
 }
 
 // An indexPlan holds the arguments of Index, resolved for a tensor's shape. It describes a view of
