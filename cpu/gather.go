@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -20,12 +21,23 @@ type indexed struct {
 	suffix int // first dimension of the elements that share one index
 }
 
+// gathers keeps gathers for reuse, because a small one takes less time than an allocation.
+var gathers = sync.Pool{New: func() any { return new(indexed) }}
+
+// recycle clears g and keeps it for reuse.
+func (g *indexed) recycle() {
+	*g = indexed{}
+	gathers.Put(g)
+}
+
 // gather runs a gather. If an index is outside the axis, it returns the error at once.
 func (d *Device) gather(o *device.Gather) error {
 	if o.Out.Size() == 0 {
 		return nil
 	}
-	g := &indexed{out: &o.Out, src: &o.Src, index: &o.Index, axis: o.Axis, bound: int64(o.Src.Shape.At(o.Axis))}
+	g := gathers.Get().(*indexed)
+	defer g.recycle()
+	g.out, g.src, g.index, g.axis, g.bound = &o.Out, &o.Src, &o.Index, o.Axis, int64(o.Src.Shape.At(o.Axis))
 	g.bad.Store(-1)
 	if o.Wrap {
 		g.wrap = g.bound

@@ -152,10 +152,22 @@ func small(bytes int) *buffer {
 			words [2]uint64
 		})
 		b, words = &own.buffer, &own.words[0]
+	case bytes <= 48:
+		own := new(struct {
+			buffer
+			words [6]uint64
+		})
+		b, words = &own.buffer, &own.words[0]
 	case bytes <= 128:
 		own := new(struct {
 			buffer
 			words [16]uint64
+		})
+		b, words = &own.buffer, &own.words[0]
+	case bytes <= 256:
+		own := new(struct {
+			buffer
+			words [32]uint64
 		})
 		b, words = &own.buffer, &own.words[0]
 	default:

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"sync"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -21,6 +22,15 @@ type scatter struct {
 	cols, parts int // number of columns in a part, and number of parts of a row
 }
 
+// scatters keeps scatters for reuse, because a small one takes less time than an allocation.
+var scatters = sync.Pool{New: func() any { return new(scatter) }}
+
+// recycle clears s and keeps it for reuse.
+func (s *scatter) recycle() {
+	*s = scatter{}
+	scatters.Put(s)
+}
+
 // scatter runs a scatter. It skips positions whose index is outside the axis, and returns the error
 // for them at once.
 func (d *Device) scatter(o *device.Scatter) error {
@@ -30,7 +40,9 @@ func (d *Device) scatter(o *device.Scatter) error {
 	if o.Dst.Type.IsHalf() && o.Kind != device.ScatterSet {
 		return d.scatterHalf(o)
 	}
-	s := &scatter{dst: &o.Dst, line: lineInto(o.Kind, o.Dst.Type)}
+	s := scatters.Get().(*scatter)
+	defer s.recycle()
+	s.dst, s.line = &o.Dst, lineInto(o.Kind, o.Dst.Type)
 	s.src, s.index, s.axis, s.bound = &o.Src, &o.Index, o.Axis, int64(o.Dst.Shape.At(o.Axis))
 	s.bad.Store(-1)
 	if o.Wrap {
@@ -39,9 +51,12 @@ func (d *Device) scatter(o *device.Scatter) error {
 	s.share(s.src, s.dst)
 	n := o.Index.Shape.At(o.Axis)
 	lines := o.Index.Size() / n
-	if k := rowKernel(o.Kind, o.Dst.Type); s.shared >= 16 && s.suffix == o.Axis+1 && k != nil {
-		// To add rows of a table, divide the columns between the workers.
-		s.whole, s.cols = k, max(64, (s.shared+d.workers.size()-1)/d.workers.size())
+	if s.shared >= 16 && s.suffix == o.Axis+1 {
+		s.whole = rowKernel(o.Kind, o.Dst.Type)
+	}
+	if s.whole != nil {
+		// If rows of a table are added, the columns are divided between the workers.
+		s.cols = max(64, (s.shared+d.workers.size()-1)/d.workers.size())
 		if work := s.shared * n; work < inlineWork {
 			s.cols = s.shared
 		}
@@ -63,8 +78,16 @@ func rowKernel(kind device.ScatterKind, t dtype.Type) kernel {
 	if stores[t] != nil {
 		return nil
 	}
-	return combiner(map[device.ScatterKind]device.ReduceKind{device.ScatterAdd: device.Sum, device.ScatterProd: device.Prod,
-		device.ScatterMax: device.Max, device.ScatterMin: device.Min}[kind], t)
+	reduce := device.Min
+	switch kind {
+	case device.ScatterAdd:
+		reduce = device.Sum
+	case device.ScatterProd:
+		reduce = device.Prod
+	case device.ScatterMax:
+		reduce = device.Max
+	}
+	return combiner(reduce, t)
 }
 
 // scatterHalf combines 16-bit floats in a float32 copy of the target. It rounds the copy once, at
@@ -100,7 +123,7 @@ func (s *scatter) run(lo, hi int) {
 	for k := s.axis + 1; k < s.index.Shape.Rank(); k++ {
 		inner *= s.index.Shape.At(k)
 	}
-	l := &scatterLine{is: is, dx: s.index.Strides.At(s.axis) * is, ds: s.src.Strides.At(s.axis) * size, along: s.dst.Strides.At(s.axis) * size, n: n, bound: uint64(s.bound), wrap: s.wrap}
+	l := scatterLine{is: is, dx: s.index.Strides.At(s.axis) * is, ds: s.src.Strides.At(s.axis) * size, along: s.dst.Strides.At(s.axis) * size, n: n, bound: uint64(s.bound), wrap: s.wrap}
 	var w walk
 	for k := range s.index.Shape.Rank() {
 		if k != s.axis {
@@ -111,7 +134,7 @@ func (s *scatter) run(lo, hi int) {
 	for line := lo; line < hi; line++ {
 		l.dst, l.src, l.index = unsafe.Add(dst, w.at[0]), unsafe.Add(src, w.at[1]), unsafe.Add(index, w.at[2])
 		w.next()
-		if bad := s.line(l); bad >= 0 {
+		if bad := s.line(&l); bad >= 0 {
 			s.noteBad((line/inner*n+bad)*inner + line%inner)
 		}
 	}

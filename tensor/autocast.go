@@ -1,6 +1,10 @@
 package tensor
 
-import "github.com/flambeau-go/flambeau/dtype"
+import (
+	"slices"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
 
 // An AutocastClass says what [Autocast] does with the floating point operands of an op. Elementwise
 // ops and reductions declare their class in the field Autocast. A [Function] declares its class by
@@ -206,6 +210,12 @@ func (e *Elementwise) autocast(in []*Tensor, params []float64) *Tensor {
 		s.missCast(e.called(), e.Autocast, in, e.Fixed)
 		return nil
 	}
+	// pass copies, so that callers without autocast need not allocate their lists
+	return e.applyCast(s, slices.Clone(in), slices.Clone(params))
+}
+
+// applyCast does what autocast does, in a scope s with autocast.
+func (e *Elementwise) applyCast(s *Scope, in []*Tensor, params []float64) *Tensor {
 	var made []*Tensor
 	out := s.operands(e.Autocast, in, e.Fixed, &made)
 	if &out[0] == &in[0] {

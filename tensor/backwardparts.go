@@ -32,7 +32,16 @@ func (p part) layoutIn(l shape.Layout) shape.Layout {
 
 // viewPart returns a view of a part of x. Backward passes the view's gradient to [engine.sendPart],
 // unless the gradients must be differentiable.
-func (x *Tensor) viewPart(op string, p part) *Tensor { return x.regionOf(op, p.layoutIn, &p) }
+func (x *Tensor) viewPart(op string, p part) *Tensor {
+	y, grad := x.unrecordedView(op, p.layoutIn(x.layout))
+	if grad {
+		y.recordPart(x, p)
+	}
+	return y
+}
+
+// recordPart adds y, the view of the part p of x, to the graph.
+func (y *Tensor) recordPart(x *Tensor, p part) { y.recordRegion(x, p.layoutIn, &p) }
 
 // A partial is a gradient that arrives in parts along one axis. As long as possible it holds the
 // pieces without a copy. If all pieces lie in one memory, at their offsets in the whole, that

@@ -5,10 +5,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
+// catFunc concatenates tensors along an axis. If stacks is true, the axis is a new one.
 type catFunc struct {
-	axis int
-	out  shape.Dims
-	t    dtype.Type
+	axis   int
+	out    shape.Dims
+	t      dtype.Type
+	stacks bool
 }
 
 func (catFunc) Name() string { return "cat" }
@@ -17,7 +19,11 @@ func (f catFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	s := c.Scope()
 	y := alloc("cat", s, in[0].st.dev, f.t, f.out)
 	at := 0
-	for _, x := range in {
+	for i, x := range in {
+		if f.stacks {
+			runPart("cat", s, castProgram(x.dtype, f.t), y, y.layout.Select(f.axis, i), x)
+			continue
+		}
 		if x.layout.Shape == shape.Of(0) {
 			continue
 		}
@@ -28,10 +34,18 @@ func (f catFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
+func (f catFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
+
 func (f catFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	grads := make([]*Tensor, len(c.n.operands))
 	at := 0
 	for i, x := range c.n.operands {
+		if f.stacks {
+			if c.Wants(i) {
+				grads[i] = g.Select(f.axis, i).Cast(x.dtype)
+			}
+			continue
+		}
 		if x.shape == shape.Of(0) {
 			grads[i] = c.Scope().On(x.dev).Typed(x.dtype).Zeros(0)
 			continue
@@ -76,7 +90,7 @@ func Cat(dim int, x ...*Tensor) *Tensor {
 		}
 		n += p.layout.Shape.At(a)
 	}
-	return Apply(catFunc{a, out.With(a, n), promoteAll(x)}, x...)
+	return Apply(catFunc{a, out.With(a, n), promoteAll(x), false}, x...)
 }
 
 // Stack joins tensors of one shape along a new dimension dim of the result. A negative dim counts
@@ -94,15 +108,13 @@ func Stack(dim int, x ...*Tensor) *Tensor {
 	if dim < 0 {
 		dim += n
 	}
-	rows := make([]*Tensor, len(x))
 	for i, p := range x {
 		if p.layout.Shape != x[0].layout.Shape {
 			e := newError("stack", ErrShape, x, "shapes "+x[0].Shape().String()+" and "+p.Shape().String()+" (tensor "+itoa(i)+") differ")
 			panic(e.hint("Cat joins shapes that differ in one dimension"))
 		}
-		rows[i] = p.Unsqueeze(dim)
 	}
-	return Apply(catFunc{dim, x[0].layout.Shape.Insert(dim, len(x)), promoteAll(x)}, rows...)
+	return Apply(catFunc{dim, x[0].layout.Shape.Insert(dim, len(x)), promoteAll(x), true}, x...)
 }
 
 func promoteAll(x []*Tensor) dtype.Type {

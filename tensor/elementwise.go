@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -167,7 +168,7 @@ func (e *Elementwise) apply(in []*Tensor, params []float64) *Tensor {
 	}
 	run(e.called(), s, p, y, in, params)
 	if !e.NoGrad && result.IsFloat() && wantsGrad(e.called(), s, in) {
-		f := &elementwiseFunc{op: e, params: params}
+		f := &elementwiseFunc{op: e, params: slices.Clone(params)}
 		record(y, f, in, f.saves(in, y))
 	}
 	if s.modes.anomaly&AnomalyForward != 0 {

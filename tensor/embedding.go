@@ -101,9 +101,11 @@ func (x *Tensor) OneHot(classes int) *Tensor {
 	if x.Size() == 0 {
 		return x.scope.On(x.st.dev).Typed(dtype.I64).Zeros(to.Slice()...)
 	}
-	return within(x.scope, func(c *Scope) *Tensor {
-		index := x.In(c).Unsqueeze(-1)
-		ones := c.On(x.st.dev).Typed(dtype.I64).Ones().expand(index.layout.Shape)
-		return Apply(scatterFunc{x.Rank(), to, "one_hot", false}, ones, index)
-	})
+	index := x.Unsqueeze(-1)
+	defer index.Free()
+	one := alloc("ones", x.scope, x.st.dev, dtype.I64, shape.Dims{}).fill(1)
+	defer one.Free()
+	ones := one.expand(index.layout.Shape)
+	defer ones.Free()
+	return Apply(scatterFunc{x.Rank(), to, "one_hot", false}, ones, index)
 }

@@ -155,6 +155,13 @@ func (erfinvFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return erfinvOp.Apply(in)
 }
 
+func (f erfinvFunc) lean(c *Context, in []*Tensor) *Tensor {
+	if c.Needs(0) {
+		return nil
+	}
+	return f.Forward(c, in)
+}
+
 func (erfinvFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x := c.Saved(0)
 	return []*Tensor{erfinvGradients[x.dtype].Apply([]*Tensor{x, g.Cast(x.dtype)})}

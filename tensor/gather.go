@@ -17,6 +17,8 @@ func (f gatherFunc) Name() string { return f.op }
 
 func (f gatherFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.gather(c, in, in[1], false) }
 
+func (f gatherFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
+
 // gather selects elements by the index in[1]. An error shows callerIndex, the index that the caller
 // passed. If wrap is true, indices below 0 count from the end.
 func (f gatherFunc) gather(c *Context, in []*Tensor, callerIndex *Tensor, wrap bool) *Tensor {
@@ -59,6 +61,8 @@ type namedFunc struct {
 func (f namedFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return f.gather(c, in, f.callerIndex, f.wrap)
 }
+
+func (f namedFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
 
 // takenFunc is gatherFunc for an index that selects no element twice, such as a sorting order.
 type takenFunc struct{ gatherFunc }

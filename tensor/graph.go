@@ -309,17 +309,20 @@ func apply(f Function, in []*Tensor) *Tensor {
 		s.missCast(op, classOf(f), in, 0)
 	}
 	grad := wantsGrad(op, s, in)
-	c := &Context{scope: s.child(), needs: make([]bool, len(in))}
+	if f, ok := f.(lean); ok && s.modes.autocast == dtype.Invalid {
+		if y := applyLean(f, s, in, grad); y != nil {
+			return y
+		}
+	}
+	own := &ownContext{}
+	c := own.fill(s.child(), in, grad)
 	defer c.scope.recycle()
 	// Apply checks the result of f for anomalies, so the ops that Forward calls need no check.
 	c.scope.modes.noGrad, c.scope.modes.anomaly = true, 0
 	if class != AutocastThrough && class != AutocastWithin {
 		c.scope.modes.autocast = dtype.Invalid
 	}
-	for i, t := range in {
-		c.needs[i] = grad && t.needsGrad
-	}
-	inner := make([]*Tensor, len(in))
+	inner := own.operands
 	for i, t := range in {
 		inner[i] = t.detachedIn(c.scope)
 	}

@@ -62,9 +62,28 @@ func (x *Tensor) Index(ix ...any) *Tensor {
 	if len(p.parts) == 0 {
 		return p.view(x)
 	}
+	if index := p.only(); index != nil {
+		index, wrap := index.fromEnd(op, youngest(op, []*Tensor{x, index}), x.Dim(0), x)
+		flat := index.reshape(shape.Of(index.Size()))
+		return x.indexSelectBy(op, 0, flat, flat, wrap).reshape(index.layout.Shape.Append(x.layout.Shape.Slice()[1:]...))
+	}
 	return within(youngest(op, p.operands(x)), func(c *Scope) *Tensor {
 		return p.apply(x.In(c), p.combine(c, x))
 	})
+}
+
+// only returns the index tensor of integers that is the only argument, as in x[rows]. It returns
+// nil if there are other arguments, if the tensor has rank 0, or if the result has too many
+// dimensions.
+func (p *indexPlan) only() *Tensor {
+	if len(p.parts) != 1 || p.parts[0].dim != 0 || p.parts[0].index == nil || p.parts[0].index.Rank() == 0 || !p.isAll() {
+		return nil
+	}
+	index := p.parts[0].index
+	if index.Rank()+p.x.Rank()-1 > shape.MaxRank { // join raises the error
+		return nil
+	}
+	return index
 }
 
 // An indexPlan holds the arguments of Index, resolved for a tensor's shape. It describes a view of

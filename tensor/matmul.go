@@ -48,6 +48,8 @@ func (f matmulFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
+func (f matmulFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
+
 // byColumns reports whether the matrix x is dense and stored column by column.
 func (x *Tensor) byColumns() bool {
 	l := x.layout

@@ -25,6 +25,30 @@ func (f nllFunc) asCrossEntropy() crossEntropyFunc {
 
 func (f nllFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x, target := in[0], in[1]
+	y := f.loss(c, in)
+	switch {
+	case y == nil:
+		if c.Needs(0) {
+			c.Save(target)
+		}
+		return f.asCrossEntropy().reduced(f.asCrossEntropy().composed(nllName, f.asCrossEntropy().widened(x), target), target)
+	case f.wide:
+		return y
+	}
+	return y.Cast(x.dtype)
+}
+
+func (f nllFunc) lean(c *Context, in []*Tensor) *Tensor {
+	if t := in[0].dtype; !f.wide && t != t.Compute() {
+		return nil
+	}
+	return f.loss(c, in)
+}
+
+// loss computes the loss by the device's kernel, in the type in which x is computed. It returns nil
+// if the device has no such kernel.
+func (f nllFunc) loss(c *Context, in []*Tensor) *Tensor {
+	x, target := in[0], in[1]
 	t, rows, s := x.dtype.Compute(), shape.Of(x.layout.Shape.At(0)), c.Scope()
 	want := device.CrossEntropy{Loss: resultOf(t, rows), X: x.operand(), Target: target.operand(), Ignore: f.ignore}
 	if f.mean {
@@ -32,10 +56,7 @@ func (f nllFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	}
 	o := crossEntropyOps.supported(s, x.st.dev, want)
 	if o == nil {
-		if c.Needs(0) {
-			c.Save(target)
-		}
-		return f.asCrossEntropy().reduced(f.asCrossEntropy().composed(nllName, f.asCrossEntropy().widened(x), target), target)
+		return nil
 	}
 	y := alloc(nllName, s, x.st.dev, t, rows)
 	var mean, count *Tensor
@@ -46,15 +67,15 @@ func (f nllFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	launch(nllName, s, o, y, nil, nil, mean, count, x, target)
 	crossEntropyOps.put(o)
 	if f.mean {
+		y.Free()
 		y = mean
 	}
 	if c.Needs(0) {
 		if c.Save(target); f.mean {
 			c.Save(count)
 		}
-	}
-	if !f.wide {
-		y = y.Cast(x.dtype)
+	} else if f.mean {
+		count.Free()
 	}
 	return y
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
@@ -78,6 +78,23 @@ func (dotFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		c.Save(in...)
 	}
 	return in[0].MatMul(in[1])
+}
+
+func (dotFunc) lean(c *Context, in []*Tensor) *Tensor {
+	x, y, s := in[0], in[1], c.Scope()
+	if x.dtype != y.dtype || x.dtype == boolType { // Forward raises the error
+		return nil
+	}
+	out := alloc("matmul", s, x.st.dev, x.dtype, shape.Dims{})
+	m := matmulOps.reuse(device.MatMul{TF32: s.takesTF32(x.dtype), Out: out.operandAs(shape.Of(1, 1, 1)), A: x.operand(), B: y.operand()})
+	m.A.Layout = x.layout.Unsqueeze(0).Unsqueeze(0)
+	m.B.Layout = y.layout.Unsqueeze(1).Unsqueeze(0)
+	launch("matmul", s, m, out, nil, nil, x, y)
+	matmulOps.put(m)
+	if c.Needs(0) || c.Needs(1) {
+		c.Save(in...)
+	}
+	return out
 }
 
 func (dotFunc) VJP(c *Context, g *Tensor) []*Tensor {
@@ -175,6 +192,9 @@ func (x *Tensor) Kron(y *Tensor) *Tensor {
 	return within(s, func(c *Scope) *Tensor { return x.In(c).reshape(wide).Mul(y.In(c).reshape(tall)).reshape(out) })
 }
 
+// traceOp is the sum. torch's trace is a separate kernel, which autocast does not change.
+var traceOp = &Reduction{Name: "sum", Kind: device.Sum, Map: expr.X(0), Grad: expr.X(1)}
+
 // Trace returns the sum of the diagonal of a matrix. For integers it is int64, as in torch.trace.
 func (x *Tensor) Trace() *Tensor {
 	x.use("trace")
@@ -185,11 +205,9 @@ func (x *Tensor) Trace() *Tensor {
 	if x.dtype == boolType {
 		fail("trace", ErrType, []*Tensor{x}, "is not defined for bool")
 	}
-	return within(x.scope, func(c *Scope) *Tensor {
-		// torch's trace is a separate kernel, which autocast does not change
-		c.modes.autocast = dtype.Invalid
-		return x.In(c).Diagonal(0, 0, 1).Sum()
-	})
+	d := x.Diagonal(0, 0, 1)
+	defer d.Free()
+	return traceOp.Apply(d)
 }
 
 // Cross returns the cross products of vectors of three elements along dim, as torch.linalg.cross

@@ -221,9 +221,14 @@ func (m Maker) RandPerm(n int) *Tensor {
 		fail("randperm", ErrValue, nil, "%d elements", n)
 	}
 	t := m.typeOr(dtype.I64)
-	return within(m.s, func(c *Scope) *Tensor {
-		return Maker{c, dtype.F64, m.dev}.Rand(n).Argsort(0, false).Cast(t)
-	})
+	x := m.Typed(dtype.F64).Rand(n)
+	defer x.Free()
+	y := x.Argsort(0, false)
+	if t == y.dtype {
+		return y
+	}
+	defer y.Free()
+	return y.Cast(t)
 }
 
 func (m Maker) float(op string, dims []int) *Tensor {

@@ -61,14 +61,13 @@ func (x *Tensor) BernoulliInPlace(p float64) *Tensor {
 
 // Bernoulli returns, for each element of x, 1 with the probability that the element holds, and
 // otherwise 0. The result has x's type and no gradient.
-func (x *Tensor) Bernoulli() (y *Tensor) {
+func (x *Tensor) Bernoulli() *Tensor {
 	x.use("bernoulli")
-	x.scope.Do(func(c *Scope) {
+	return within(x.scope, func(c *Scope) *Tensor {
+		c.modes.noGrad = true
 		p := x.In(c)
-		y = p.RandLike().Lt(p).Cast(x.dtype)
-		c.Close(y)
-	}, NoGrad())
-	return y
+		return p.RandLike().Lt(p).Cast(x.dtype)
+	})
 }
 
 // Multinomial draws n classes, int64, for each row of the probabilities x, [classes] or [rows,
@@ -81,7 +80,7 @@ func (x *Tensor) Bernoulli() (y *Tensor) {
 // exponential random numbers E. Several draws with replacement search the running sums of the
 // probabilities. Each probability is rounded down to a multiple of 2⁻⁵²·classes times the row's
 // greatest one. So the sums are exact, and the same on every device.
-func (x *Tensor) Multinomial(n int, replacement bool) (y *Tensor) {
+func (x *Tensor) Multinomial(n int, replacement bool) *Tensor {
 	x.use("multinomial")
 	in := []*Tensor{x}
 	rank := x.Rank()
@@ -97,8 +96,10 @@ func (x *Tensor) Multinomial(n int, replacement bool) (y *Tensor) {
 		}
 		panic(e)
 	}
-	x.scope.Do(func(c *Scope) {
+	return within(x.scope, func(c *Scope) *Tensor {
+		c.modes.noGrad = true
 		p := x.In(c)
+		var y *Tensor
 		if rank == 1 {
 			p = p.Unsqueeze(0)
 		}
@@ -123,9 +124,8 @@ func (x *Tensor) Multinomial(n int, replacement bool) (y *Tensor) {
 		if rank == 1 {
 			y = y.Squeeze(0)
 		}
-		c.Close(y)
-	}, NoGrad())
-	return y
+		return y
+	})
 }
 
 type sharesKey dtype.Type

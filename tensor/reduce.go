@@ -370,6 +370,13 @@ func (f *extremeFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
+func (f *extremeFunc) lean(c *Context, in []*Tensor) *Tensor {
+	if c.Needs(0) {
+		return nil
+	}
+	return f.r.Apply(in[0], f.dims...)
+}
+
 func (f *extremeFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x, y := c.Saved(0), c.Saved(1)
 	mask, _ := x.axes(f.r.Name, f.dims)

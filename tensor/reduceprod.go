@@ -38,6 +38,13 @@ func (f *prodFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return prodOp.Apply(in[0], f.dims...)
 }
 
+func (f *prodFunc) lean(c *Context, in []*Tensor) *Tensor {
+	if c.Needs(0) {
+		return nil
+	}
+	return prodOp.Apply(in[0], f.dims...)
+}
+
 func (f *prodFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x := c.Saved(0)
 	mask, _ := x.axes("prod", f.dims)

@@ -68,6 +68,7 @@ func (f *varFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	p = f.pass(x.dtype)
 	y := alloc(f.Name(), s, x.st.dev, x.dtype, out)
 	runReduce(f.Name(), s, p, y, kept, []*Tensor{x, mean}, x.layout.Shape, []uint64{expr.Encode(p.Finish.Params[0], float64(max(0, n-f.correction)))})
+	mean.Free()
 	if c.Needs(0) {
 		if c.Save(x); f.root {
 			c.Save(y)
@@ -75,6 +76,8 @@ func (f *varFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	}
 	return y
 }
+
+func (f *varFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
 
 func (f *varFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x := c.Saved(0)

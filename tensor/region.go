@@ -12,13 +12,19 @@ type region func(l shape.Layout) shape.Layout
 
 // region returns the view of a part of x. Backward writes the view's gradient to the part's
 // elements in a tensor of zeros.
-func (x *Tensor) region(op string, r region) *Tensor { return x.regionOf(op, r, nil) }
+func (x *Tensor) region(op string, r region) *Tensor {
+	y, grad := x.unrecordedView(op, r(x.layout))
+	if grad {
+		y.recordRegion(x, r, nil)
+	}
+	return y
+}
 
-// regionOf is the method region with a description p of the view as a part of x. p is nil if the
-// view is not such a part.
-func (x *Tensor) regionOf(op string, r region, p *part) *Tensor {
-	to := x.layout.Shape
-	return x.viewOf(op, r(x.layout), func(_ *Context, g *Tensor) *Tensor {
+// recordRegion adds y, the view of the region r of x, to the graph. p describes the view as a part
+// of x. p is nil if the view is not such a part.
+func (y *Tensor) recordRegion(x *Tensor, r region, p *part) {
+	op, to := y.op, x.layout.Shape
+	y.attachView(x, func(_ *Context, g *Tensor) *Tensor {
 		return Apply(&intoFunc{op: op + ".grad", shape: to, region: r}, g)
 	}, p)
 }
@@ -36,10 +42,14 @@ func (f *intoFunc) Name() string { return f.op }
 
 func (f *intoFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x, s := in[0], c.Scope()
-	y := s.On(x.st.dev).Typed(x.dtype).Full(f.fill, f.shape.Slice()...)
-	y.handle(f.op, s, f.region(y.layout)).store(f.op, s, x)
+	y := alloc("full", s, x.st.dev, x.dtype, f.shape).fill(fitted("full", x.dtype, f.fill))
+	part := y.handle(f.op, s, f.region(y.layout))
+	defer part.Free()
+	part.store(f.op, s, x)
 	return y
 }
+
+func (f *intoFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
 
 func (f *intoFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g.region(f.op, f.region)} }
 

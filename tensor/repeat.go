@@ -126,9 +126,13 @@ func (f flipFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	s := c.Scope()
 	y := alloc("flip", s, x.st.dev, x.dtype, l.Shape)
 	// only this view has negative strides, and it does not leave this function
-	run("flip", s, castProgram(x.dtype, x.dtype), y, []*Tensor{x.handle("flip", s, l)}, nil)
+	v := x.handle("flip", s, l)
+	defer v.Free()
+	run("flip", s, castProgram(x.dtype, x.dtype), y, []*Tensor{v}, nil)
 	return y
 }
+
+func (f flipFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
 
 func (f flipFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{Apply(f, g)} }
 

@@ -91,6 +91,17 @@ func scanned(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis int, 
 	return y
 }
 
+// scannedDense does what scanned does, but returns nil unless the operands are contiguous, so that
+// it makes no copies.
+func scannedDense(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis int, reverse bool, in []*Tensor) *Tensor {
+	for _, x := range in {
+		if !x.layout.Contiguous() {
+			return nil
+		}
+	}
+	return scanned(op, s, kind, t, axis, reverse, in)
+}
+
 // scanFunc is a scan along an axis, backwards if reverse is set. It has one operand. A linear
 // recurrence has two operands: factors and terms.
 type scanFunc struct {
@@ -113,6 +124,14 @@ func (f scanFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
+func (f scanFunc) lean(c *Context, in []*Tensor) *Tensor {
+	if len(in) > 1 || c.Needs(0) {
+		return nil
+	}
+	return scannedDense(f.Name(), c.Scope(), f.kind, f.result(in[0]), f.axis, f.reverse, in)
+}
+
+// result returns the type of f's result on x.
 func (f scanFunc) result(x *Tensor) dtype.Type {
 	if x.dtype.IsFloat() {
 		return x.dtype
@@ -288,6 +307,10 @@ func (f placesFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return done[1].Contiguous()
 }
 
+func (f placesFunc) lean(c *Context, in []*Tensor) *Tensor {
+	return scannedDense(f.Name(), c.Scope(), f.kind, dtype.I64, f.axis, false, in)
+}
+
 func (placesFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil} }
 
 func (x *Tensor) cumulativeExtreme(kind device.ScanKind, dim int) (values, indices *Tensor) {
@@ -298,7 +321,11 @@ func (x *Tensor) cumulativeExtreme(kind device.ScanKind, dim int) (values, indic
 		values, indices = x.reshape(shape.Of(1)).cumulativeExtreme(kind, 0)
 		return values.reshape(shape.Dims{}), indices.reshape(shape.Dims{})
 	}
-	indices = Apply(placesFunc{kind, a}, x.Detach())
+	d := x
+	if x.needsGrad {
+		d = x.Detach()
+	}
+	indices = Apply(placesFunc{kind, a}, d)
 	return Apply(gatherFunc{a, op}, x, indices), indices
 }
 

@@ -20,13 +20,15 @@ func (f scatterFunc) Name() string { return f.op }
 
 func (f scatterFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	g, index := in[0], in[1]
-	y := c.Scope().On(g.st.dev).Typed(g.dtype).Zeros(f.shape.Slice()...)
+	y := alloc("zeros", c.Scope(), g.st.dev, g.dtype, f.shape).fill(0)
 	y.scatterOp(f.op, c.Scope(), device.Scatter{Kind: device.ScatterAdd, Axis: f.axis, Distinct: f.distinct}, g, index)
 	if c.Needs(0) {
 		c.Save(index)
 	}
 	return y
 }
+
+func (f scatterFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
 
 func (f scatterFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	if f.distinct {
@@ -59,11 +61,13 @@ type scatterIntoFunc struct {
 func (f scatterIntoFunc) Name() string { return f.op }
 
 func (f scatterIntoFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	y := in[0].Clone()
+	y := in[0].copied(c.Scope())
 	y.scatterOp(f.op, c.Scope(), device.Scatter{Kind: f.kind, Axis: f.axis, Wrap: f.wrap}, in[1], in[2])
 	c.Save(in[2])
 	return y
 }
+
+func (f scatterIntoFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
 
 // VJP sends the gradient of an element of the result to all elements that were written to it, as
 // PyTorch does.
@@ -86,7 +90,7 @@ func (x *Tensor) scatterNumber(op string, axis int, index *Tensor, v float64) *T
 // numbers returns v expanded to the shape of x, in the type of the given tensor. It allocates one
 // element.
 func (x *Tensor) numbers(like *Tensor, v float64) *Tensor {
-	return x.scope.On(like.st.dev).Typed(like.dtype).Full(v).expand(x.layout.Shape)
+	return alloc("full", x.scope, like.st.dev, like.dtype, shape.Dims{}).fill(fitted("full", like.dtype, v)).expand(x.layout.Shape)
 }
 
 // lifted returns x, or a vector of one element if x has rank 0. torch's ops along a dimension
@@ -172,7 +176,15 @@ func (x *Tensor) checkScatterRows(op string, dim int, index, src *Tensor) placem
 
 // expandVector expands the vector index over shape s, whose dimension a has the vector's size.
 func expandVector(index *Tensor, a int, s shape.Dims) *Tensor {
-	return index.reshape(onesOf(s.Rank()).With(a, index.Size())).expand(s)
+	l := shape.Layout{Shape: s, Offset: index.layout.Offset}
+	for i := range s.Rank() {
+		stride := 0
+		if i == a {
+			stride = index.layout.Strides.At(0)
+		}
+		l.Strides = l.Strides.Append(stride)
+	}
+	return index.view("expand", l, nil) // indices have no gradient
 }
 
 // scattered returns x with the elements of p set or added, as kind says.

@@ -18,7 +18,7 @@ func (f scatterReduceFunc) Name() string { return f.op }
 
 func (f scatterReduceFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x, src, index := in[0], in[1], in[2]
-	y := x.Clone()
+	y := x.copied(c.Scope())
 	if !f.self { // start with the neutral element wherever elements are combined
 		first := src
 		if f.kind == device.ScatterProd {
@@ -31,6 +31,13 @@ func (f scatterReduceFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		c.Save(x, src, index, y)
 	}
 	return y
+}
+
+func (f scatterReduceFunc) lean(c *Context, in []*Tensor) *Tensor {
+	if !f.self && f.kind == device.ScatterProd {
+		return nil
+	}
+	return f.Forward(c, in)
 }
 
 // VJP follows PyTorch's scatter_reduce_backward (FunctionsManual.cpp).

@@ -223,12 +223,12 @@ func (s *Scope) child() *Scope {
 // not reuse a scope in which a user's function left a child open, because that child still points
 // to it.
 func (s *Scope) recycle() {
-	if !s.isClosed() {
+	s.mu.Lock()
+	closed, left := s.closed, s.children > 0
+	s.mu.Unlock()
+	if !closed {
 		s.close(nil, true)
 	}
-	s.mu.Lock()
-	left := s.children > 0
-	s.mu.Unlock()
 	if left {
 		return
 	}
@@ -353,7 +353,7 @@ func (s *Scope) close(keep []*Tensor, force bool) {
 		}
 	}
 	p := s.parent
-	if len(keep) > 0 && p.isClosed() {
+	if len(keep) > 0 && !s.internal && p.isClosed() { // else addOwned fails
 		panic(p.closedError("scope.close", keep[0]))
 	}
 	s.end(keep)
@@ -411,6 +411,18 @@ func (s *Scope) end(keep []*Tensor) {
 // their graph needs, and the leaves' gradients. The caller holds s.mu.
 func (s *Scope) moveToParent(keep []*Tensor) {
 	p := s.parent
+	plain := true
+	for _, t := range keep {
+		plain = plain && t.node == nil && t.leaf == nil && t.grad == nil
+	}
+	if plain {
+		for _, t := range keep {
+			if t.scope == s {
+				p.addOwned(t, true)
+			}
+		}
+		return
+	}
 	var stack []*node
 	seen := map[*node]bool{}
 	push := func(n *node) {

@@ -17,21 +17,31 @@ func (f softmaxFunc) Name() string {
 
 func (f softmaxFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := in[0]
-	y := f.compute(c, x)
-	if c.Needs(0) {
-		c.Save(y)
+	y := f.lean(c, in)
+	if y == nil {
+		if y = f.composed(x); c.Needs(0) {
+			c.Save(y)
+		}
 	}
 	return y
 }
 
-func (f softmaxFunc) compute(c *Context, x *Tensor) *Tensor {
-	s := c.Scope()
+func (f softmaxFunc) lean(c *Context, in []*Tensor) *Tensor {
+	x, s := in[0], c.Scope()
 	if o := softmaxOps.supported(s, x.st.dev, device.Softmax{Out: resultOf(x.dtype, x.layout.Shape), X: x.operand(), Log: f.log}); o != nil {
 		y := alloc(f.Name(), s, x.st.dev, x.dtype, x.layout.Shape)
 		launch(f.Name(), s, o, y, x)
 		softmaxOps.put(o)
+		if c.Needs(0) {
+			c.Save(y)
+		}
 		return y
 	}
+	return nil
+}
+
+// composed computes f as a composition of other ops.
+func (f softmaxFunc) composed(x *Tensor) *Tensor {
 	if x.Size() == 0 {
 		return x.Clone()
 	}

@@ -319,8 +319,9 @@ func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 		index.fits(op, shape.Of(n))
 		t := dtype.I64
 		if here {
-			y := c.On(x.st.dev).Typed(t).Zeros(n)
+			y := c.On(x.st.dev).Typed(t).Empty(n)
 			counts := hostElements[int64](y)
+			clear(counts)
 			for _, v := range hostElements[int64](index) {
 				counts[v]++
 			}

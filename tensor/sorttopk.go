@@ -152,12 +152,18 @@ type sharedFunc struct{ op string }
 func (f sharedFunc) Name() string { return f.op }
 
 func (f sharedFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	y := gathered(f.op, c.Scope(), device.Gather{}, in[0], in[1], in[1]).reshape(shape.Dims{})
+	x, at, s := in[0], in[1], c.Scope()
+	y := alloc(f.op, s, x.st.dev, x.dtype, shape.Dims{})
+	o := gatherOps.reuse(device.Gather{Out: y.operandAs(shape.Of(1)), Src: x.operand(), Index: at.operand(), Tag: lateTag(f.op, x, at, at)})
+	launch(f.op, s, o, y, x, at)
+	gatherOps.put(o)
 	if c.Needs(0) {
-		c.Save(in[0], y)
+		c.Save(x, y)
 	}
 	return y
 }
+
+func (f sharedFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
 
 func (f sharedFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x, y := c.Saved(0), c.Saved(1)

@@ -20,6 +20,8 @@ func (f castFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
+func (f castFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
+
 // If the gradient becomes wider and the operand has a pending gradient, VJP converts and adds in
 // one pass. The result has the same bits as a cast followed by a sum.
 func (f castFunc) VJP(c *Context, g *Tensor) []*Tensor {

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -116,12 +117,13 @@ func (s *Scope) missCast(op string, class AutocastClass, in []*Tensor, fixed uin
 	if modeWatches.empty() || s.internal {
 		return
 	}
+	list := slices.Clone(in) // so that callers without a watch need not allocate theirs
 	s.noteMissed(op, "computed without autocast", func(v *modeWatch) bool {
 		if v.composed > 0 {
 			return false
 		}
-		to := target(class, v.autocast, in, fixed)
-		for i, t := range in {
+		to := target(class, v.autocast, list, fixed)
+		for i, t := range list {
 			if to != dtype.Invalid && castable(t, to) && fixed>>i&1 == 0 {
 				return true
 			}

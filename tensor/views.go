@@ -23,22 +23,29 @@ func (f *viewFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{f.vjp
 // view makes a view of x with layout l. vjp computes the gradient of x from the gradient of the
 // view.
 func (x *Tensor) view(op string, l shape.Layout, vjp func(c *Context, g *Tensor) *Tensor) *Tensor {
-	return x.viewOf(op, l, vjp, nil)
+	y, grad := x.unrecordedView(op, l)
+	if grad {
+		y.attachView(x, vjp, nil)
+	}
+	return y
 }
 
-// viewOf is view with a description p of the part of x that the view is. p is nil if the view is
-// not a part.
-func (x *Tensor) viewOf(op string, l shape.Layout, vjp func(c *Context, g *Tensor) *Tensor, p *part) *Tensor {
-	y := x.handle(op, x.scope, l)
+// unrecordedView makes a view of x with layout l. If it reports true, the caller calls attachView.
+// It spares views without a gradient the allocation of a function that computes the gradient.
+func (x *Tensor) unrecordedView(op string, l shape.Layout) (y *Tensor, grad bool) {
+	y = x.handle(op, x.scope, l)
 	if !x.scope.modes.noGrad {
 		if y.viewed = x.viewed; x.viewed == nil {
 			y.viewed = x
 		}
 	}
-	if wantsGrad(op, x.scope, []*Tensor{x}) {
-		record(y, &viewFunc{op, vjp, p}, []*Tensor{x}, nil)
-	}
-	return y
+	return y, wantsGrad(op, x.scope, []*Tensor{x})
+}
+
+// attachView adds y, a view of x, to the graph. vjp computes the gradient of x from the gradient of
+// y. p says which part of x the view is, and is nil if it is not a part.
+func (y *Tensor) attachView(x *Tensor, vjp func(c *Context, g *Tensor) *Tensor, p *part) {
+	record(y, &viewFunc{y.op, vjp, p}, []*Tensor{x}, nil)
 }
 
 // Reshape returns the elements in the given shape. The result is a view if the layout allows it,
@@ -102,7 +109,11 @@ func (x *Tensor) reshape(s shape.Dims) *Tensor {
 		defer y.Free() // the view keeps y's memory
 		return y.reshape(s)
 	}
-	return x.view("reshape", l, func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
+	y, grad := x.unrecordedView("reshape", l)
+	if grad {
+		y.attachView(x, func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) }, nil)
+	}
+	return y
 }
 
 // Flatten joins dimensions start … end (inclusive) into one. Negative dimensions count from the
@@ -139,7 +150,11 @@ func (x *Tensor) Transpose(i, j int) *Tensor {
 	if a == b {
 		return x
 	}
-	return x.view("transpose", x.layout.Transpose(a, b), func(_ *Context, g *Tensor) *Tensor { return g.Transpose(a, b) })
+	y, grad := x.unrecordedView("transpose", x.layout.Transpose(a, b))
+	if grad {
+		y.attachView(x, func(_ *Context, g *Tensor) *Tensor { return g.Transpose(a, b) }, nil)
+	}
+	return y
 }
 
 // T returns the transposed matrix, as a view: the last two dimensions are swapped. A tensor of rank
@@ -211,7 +226,11 @@ func (x *Tensor) expand(s shape.Dims) *Tensor {
 	if !ok {
 		fail("expand", ErrShape, []*Tensor{x}, "shape %v does not expand to %v", from, s)
 	}
-	return x.view("expand", l, func(_ *Context, g *Tensor) *Tensor { return g.sumTo(from) })
+	y, grad := x.unrecordedView("expand", l)
+	if grad {
+		y.attachView(x, func(_ *Context, g *Tensor) *Tensor { return g.sumTo(from) }, nil)
+	}
+	return y
 }
 
 // Unsqueeze inserts a dimension of size 1 before dimension i, as a view. A negative i counts from
@@ -226,7 +245,11 @@ func (x *Tensor) Unsqueeze(i int) *Tensor {
 		i += n
 	}
 	from := x.layout.Shape
-	return x.view("unsqueeze", x.layout.Unsqueeze(i), func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
+	y, grad := x.unrecordedView("unsqueeze", x.layout.Unsqueeze(i))
+	if grad {
+		y.attachView(x, func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) }, nil)
+	}
+	return y
 }
 
 // Squeeze removes the given dimensions that have size 1, as a view. Without dims it removes all
@@ -243,7 +266,11 @@ func (x *Tensor) Squeeze(dims ...int) *Tensor {
 	if l.Shape == from {
 		return x
 	}
-	return x.view("squeeze", l, func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
+	y, grad := x.unrecordedView("squeeze", l)
+	if grad {
+		y.attachView(x, func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) }, nil)
+	}
+	return y
 }
 
 // Contiguous returns x itself if its elements are dense in row-major order, and otherwise a
@@ -258,6 +285,14 @@ func (x *Tensor) Contiguous() *Tensor {
 
 // Clone returns a contiguous copy of x. Gradients flow through it.
 func (x *Tensor) Clone() *Tensor { return cloneOp.Apply([]*Tensor{x}) }
+
+// copied does what Clone does, but records no graph. The copy belongs to s.
+func (x *Tensor) copied(s *Scope) *Tensor {
+	in := []*Tensor{x}
+	y := alloc("clone", s, x.st.dev, x.dtype, x.layout.Shape)
+	run("clone", s, cloneOp.program(in, x.dtype, x.dtype), y, in, nil)
+	return y
+}
 
 // AsStrided returns the view of x's storage with the given sizes, strides and offset, counted in
 // elements. If no offset is given, it is x's offset. The view may extend beyond x, but not beyond

@@ -1,0 +1,51 @@
+package tensor
+
+import "sync"
+
+// A lean function can often do without intermediate tensors. Then [Apply] needs no scope for them
+// and no handles of the operands, which take longer than a kernel on a few elements. A type that
+// embeds a lean function has its method lean too, so it defines its own if its Forward differs.
+type lean interface {
+	Function
+	// lean does what Forward does, but c's scope is the scope of the result, and in holds the
+	// caller's operands. It leaves no tensors but those that it returns or saves, and calls no op
+	// that records a graph. lean returns nil, and saves nothing, if it cannot do so.
+	lean(c *Context, in []*Tensor) *Tensor
+}
+
+// An ownContext is a context with the memory of its lists, so that few allocations are needed.
+type ownContext struct {
+	Context
+	operands    []*Tensor // a copy of the operands
+	fewOperands [4]*Tensor
+	fewNeeds    [4]bool
+}
+
+var contexts = sync.Pool{New: func() any { return new(ownContext) }}
+
+// fill sets a new or cleared context for Forward in the given scope. grad says whether a graph is
+// recorded.
+func (c *ownContext) fill(s *Scope, in []*Tensor, grad bool) *Context {
+	c.scope = s
+	c.operands, c.needs = append(c.fewOperands[:0], in...), c.fewNeeds[:0]
+	for _, t := range in {
+		c.needs = append(c.needs, grad && t.needsGrad)
+	}
+	return &c.Context
+}
+
+// applyLean returns the result of f in scope s. It returns nil if f needs intermediate tensors.
+func applyLean(f lean, s *Scope, in []*Tensor, grad bool) *Tensor {
+	own := contexts.Get().(*ownContext)
+	c := own.fill(s, in, grad)
+	y := f.lean(c, own.operands)
+	if y != nil {
+		if y.op = f.Name(); grad {
+			record(y, f, in, c.keep)
+			y.node.appendExtra(c.extra)
+		}
+	}
+	*own = ownContext{}
+	contexts.Put(own)
+	return y
+}

@@ -1,0 +1,88 @@
+package tensor
+
+import (
+	"math"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// leanCases are ops that one lean function computes, on a matrix of floats and a matrix of indices.
+var leanCases = []struct {
+	name string
+	f    func(x, i *Tensor) *Tensor
+}{
+	{"cat", func(x, _ *Tensor) *Tensor { return Cat(1, x, x) }},
+	{"stack", func(x, _ *Tensor) *Tensor { return Stack(1, x, x) }},
+	{"stack of types", func(x, i *Tensor) *Tensor { return Stack(-1, x, i) }},
+	{"cast", func(x, _ *Tensor) *Tensor { return x.Half() }},
+	{"glu", func(x, _ *Tensor) *Tensor { return x.Glu(-1) }},
+	{"glu of rows", func(x, _ *Tensor) *Tensor { return x.Glu(0) }},
+	{"matmul", func(x, _ *Tensor) *Tensor { return x.MatMul(x) }},
+	{"softmax", func(x, _ *Tensor) *Tensor { return x.Softmax(-1) }},
+	{"std", func(x, _ *Tensor) *Tensor { return x.Std(1, 0) }},
+	{"norm", func(x, _ *Tensor) *Tensor { return x.Norm(2, 1) }},
+	{"amax", func(x, _ *Tensor) *Tensor { return x.Amax(1) }},
+	{"prod", func(x, _ *Tensor) *Tensor { return x.Prod(1) }},
+	{"flip", func(x, _ *Tensor) *Tensor { return x.Flip(1) }},
+	{"cumsum", func(x, _ *Tensor) *Tensor { return x.CumSum(1) }},
+	{"gather", func(x, i *Tensor) *Tensor { return x.Gather(1, i) }},
+	{"scatter", func(x, i *Tensor) *Tensor { return x.Scatter(1, i, x) }},
+	{"scatter_reduce", func(x, i *Tensor) *Tensor { return x.ScatterReduce(1, i, x, "amax", false) }},
+	{"erfinv", func(x, _ *Tensor) *Tensor { return x.Erfinv() }},
+	{"trace", func(x, _ *Tensor) *Tensor { return x.Trace() }},
+	{"diag_embed", func(x, _ *Tensor) *Tensor { return x.DiagEmbed(1, 0, 2) }},
+	{"one_hot", func(_, i *Tensor) *Tensor { return i.OneHot(4) }},
+	{"nll_loss", func(x, i *Tensor) *Tensor { return Apply(nllFunc{mean: true, ignore: -100}, x, i.Select(0, 0).Clone()) }},
+}
+
+// A lean function leaves only its result in the scope, and has the bits of a composition. It has
+// the same bits if a graph is recorded.
+func TestLean(t *testing.T) {
+	for _, c := range leanCases {
+		t.Run(c.name, func(t *testing.T) {
+			Do(func(s *Scope) {
+				x := s.Typed(dtype.F32).Rand(4, 4)
+				x.Select(1, 1).Fill(math.Copysign(0, -1))
+				i := s.RandInt(0, 4, 4, 4)
+				var want, got, graded []byte
+				s.Do(func(s *Scope) { want = c.f(x.In(s), i.In(s)).Contiguous().bytes("test") }, Composed())
+				s.Do(func(s *Scope) {
+					p, q := x.In(s), i.In(s)
+					old := liveHandles(s)
+					y := c.f(p, q)
+					if left := liveHandles(s) - old; left != 1 && c.name != "nll_loss" {
+						t.Errorf("%d tensors are left, want 1", left)
+					}
+					got = y.Contiguous().bytes("test")
+				})
+				s.Do(func(s *Scope) {
+					p := x.In(s).Detach().RequiresGrad()
+					graded = c.f(p, i.In(s)).Detach().Contiguous().bytes("test")
+				})
+				if string(got) != string(want) {
+					t.Errorf("the bits are %x, composed %x", got, want)
+				}
+				if string(graded) != string(got) {
+					t.Errorf("the bits are %x with a graph, else %x", graded, got)
+				}
+			})
+		})
+	}
+}
+
+// Dot has the bits of a matrix product, for every layout.
+func TestDotBits(t *testing.T) {
+	Do(func(s *Scope) {
+		for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I64} {
+			for _, n := range []int{0, 1, 7, 32, 1000} {
+				x, y := s.Randn(2*n).MulScalar(9).Cast(typ).Slice(0, 0, 2*n, 2), s.Randn(n).MulScalar(9).Cast(typ)
+				got := x.Dot(y).bytes("test")
+				want := x.Unsqueeze(0).MatMul(y.Unsqueeze(1)).bytes("test")
+				if string(got) != string(want) {
+					t.Errorf("%v of %d: %x, want %x", typ, n, got, want)
+				}
+			}
+		}
+	})
+}
