@@ -197,7 +197,7 @@ func TestProductsOnce(t *testing.T) {
 	if n := r.lib.Calls() - calls; n != 1 {
 		t.Errorf("a product whose plan is known takes %d calls", n)
 	}
-	for i, n := range []int{9, 10} { // the heuristic finds nothing: it returns a status for 9, and an empty list for 10
+	for i, n := range []int{9, 10} { // the heuristic finds no algorithm: first it returns an error, then an empty list
 		c := plainProduct(n)
 		c.taken = false
 		r.lib.Decline(1 + i)

@@ -95,9 +95,9 @@ func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
 	}
 }
 
-// lasts extends the life of the blocks to which the recorded work w, at node n, wrote a result.
-// They must live up to the position to. This is needed if later work that repeats w was dropped,
-// because the result of w then replaces that work's result.
+// lasts extends the life of the blocks that hold a result of the recorded work w at node n. They
+// live at least until the position in the parameter to. This is needed if later work that computes
+// the same as w was dropped: what reads its result now reads the result of w.
 func (list *blockList) lasts(w *recorded, n int, result worklist.Span, to nodePlace) {
 	if !slices.ContainsFunc(worklist.Of(w.op, nil).Writes, result.Meets) {
 		return

@@ -19,7 +19,7 @@ const (
 	KindAllGather
 	// the output of rank r is part r of the combination of all inputs: W·n → n
 	KindReduceScatter
-	KindAllToAll // part p of the output of rank r is part r of the input of rank p: W·n → W·n
+	KindAllToAll // rank p sends part r of its input to rank r, as part p of its output: W·n → W·n
 	KindGather   // the root's output is the concatenation of all inputs, by rank: n → W·n
 	KindScatter  // the output of rank r is part r of the root's input: W·n → n
 	KindSendRecv // the peer's output is the root's input: n → n

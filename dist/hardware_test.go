@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestRanksOnHardware runs the suite of collectives and a training on all GPUs of the machine. It
-// runs them with NCCL if NCCL is installed, and with copies between the GPUs. It needs
-// FLAMBEAU_TEST_GPU=1, which says that there is a GPU.
+// TestRanksOnHardware runs the suite of collectives and a training on up to four GPUs of the
+// machine. It does so twice: first with NCCL, if that is installed, and then with copies between
+// the GPUs. It needs FLAMBEAU_TEST_GPU=1, which says that there is a GPU.
 func TestRanksOnHardware(t *testing.T) {
 	if os.Getenv("FLAMBEAU_TEST_GPU") != "1" {
 		t.Skip("FLAMBEAU_TEST_GPU is not 1: no GPU is expected")

@@ -103,7 +103,8 @@ func ExampleFreeze() {
 	// Output: true false
 }
 
-// Apply initialises layers by type. Modules lists their names.
+// Apply calls a function with each layer, here to set the biases of linear layers. Modules iterates
+// over the layers and their names.
 func ExampleApply() {
 	m := nn.NewSequential(nn.NewLinear(2, 2), nn.ReLU{}, nn.NewLinear(2, 1))
 	nn.Apply(m, func(l any) {

@@ -79,8 +79,8 @@ func TestGPU(t *testing.T) {
 	}
 }
 
-// Without CUDA, the profile has no times of the GPU. Without CPU, the table has no columns for the
-// CPU.
+// TestActivities checks that the table has columns for the GPU only with Options.CUDA, and columns
+// for the CPU only with Options.CPU.
 func TestActivities(t *testing.T) {
 	tr := newTrainer(emulate(t))
 	for _, o := range []profile.Options{{CPU: true}, {CUDA: true}} {

@@ -83,7 +83,7 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 			in.failWithoutGrad(op, fmt.Sprintf("input %d does not require a gradient", i))
 		}
 		if o.into != nil {
-			in.RetainGrad() // as in torch a result keeps its gradient from now on
+			in.RetainGrad() // as in torch, an input that is not a leaf keeps its gradient from now on
 		}
 		e.inputEdges = append(e.inputEdges, edgeOf(in))
 		if e.tasks[e.inputEdges[i]] == nil { // an input that is listed twice has one task

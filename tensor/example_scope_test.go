@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A scope owns the results that are computed from its tensors, frees them when the function
-// returns, and carries the modes. Item and Data copy values out.
+// A scope owns the results that are computed from its tensors. It frees them when the function
+// returns. Item and Data copy values out.
 func ExampleDo() {
 	w := tensor.From([][]float32{{1, 2}, {3, 4}}) // w is made outside of s, so it lives on
 	var y *tensor.Tensor

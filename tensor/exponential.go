@@ -167,7 +167,8 @@ func (erfinvFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{erfinvGradients[x.dtype].Apply([]*Tensor{x, g.Cast(x.dtype)})}
 }
 
-// erfinvGradients holds the product of a gradient and erfinv's derivative, for each type of both.
+// erfinvGradients holds, for each type, the op that multiplies a gradient by the derivative of
+// erfinv. Both operands have that type.
 var erfinvGradients = func() map[dtype.Type]*Elementwise {
 	ops := map[dtype.Type]*Elementwise{}
 	for t, wide := range map[dtype.Type]dtype.Type{dtype.F16: dtype.F32, dtype.BF16: dtype.F32, dtype.F32: dtype.F64, dtype.F64: dtype.F64} {

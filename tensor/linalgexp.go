@@ -91,10 +91,10 @@ func (matrixExpFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{y.Narrow(-2, 0, n).Narrow(-1, n, n)}
 }
 
-// MatrixExp returns the exponentials Σ xᵏ/k! of the square matrices in the last two dimensions,
-// which are floating point. 16-bit floats are computed in float64 and rounded once; PyTorch's CPU
-// returns infinities for them. If elements are not finite, the result is NaN. MatrixExp works on
-// the host ([HostOps]).
+// MatrixExp returns the exponentials Σ xᵏ/k! of the square matrices in the last two dimensions. x
+// must be floating point. The computation is in float64 and rounds once. For 16-bit floats PyTorch
+// returns infinities on the CPU instead. If elements are not finite, the result is NaN. MatrixExp
+// works on the host ([HostOps]).
 func (x *Tensor) MatrixExp() *Tensor {
 	x.needsFloat("matrix_exp")
 	x.square("matrix_exp")

@@ -122,7 +122,7 @@ func (x *Tensor) copyPinned(op string, s *Scope, host device.Device, p device.Pi
 }
 
 // allocPinned allocates a contiguous tensor in page-locked memory, with undefined contents, in
-// scope s. host is the CPU or a rank of the CPU.
+// scope s. host is a device of the kind that isHost accepts.
 func allocPinned(op string, s *Scope, host device.Device, p device.PinnedAllocator, t dtype.Type, sh shape.Dims) *Tensor {
 	o := device.Origin{Op: op, Shape: sh, Type: t, Collected: s == root}
 	bytes, ok := denseBytes(t, sh)

@@ -560,7 +560,8 @@ func youngest(op string, in []*Tensor) *Scope {
 
 var hostOnce = sync.OnceValues(func() (device.Device, error) { return device.Open("cpu") })
 
-// isHost reports whether a device is the CPU or a rank of the CPU. Both use the host's memory, and
+// isHost reports whether a device is the CPU or a rank of the CPU. A rank is a device of its own,
+// such as cpu:1, with a part of the processor's cores. Both use the host's memory, and
 // their work is done when a call returns. But they are different devices: a tensor on a rank stays
 // on the rank.
 func isHost(d device.Device) bool {

@@ -327,8 +327,8 @@ func TestSplitTellsWhatItChanges(t *testing.T) {
 		}
 		limit := &short{at: 5}
 		for range 3 {
-			// The first two samples differ much, so that the root of their mean cannot equal the
-			// mean of their roots by chance.
+			// One case has a loss with a square root. The samples differ much, so the loss of a
+			// batch cannot equal the mean of its samples' losses by chance.
 			b := &data.Batch{X: tensor.Root().Arange(9).Float().MulScalar(100).Unsqueeze(1).Expand(9, 3).Contiguous()}
 			if _, err := a.Backward(b, func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
 				limit.check(part.X.Dim(0))

@@ -169,8 +169,8 @@ func isOurs(f reflect.Value) bool {
 	return !callsite.Outside(at.Name(), file)
 }
 
-// replays reports whether the step of a batch of n samples will be a replay. If so, form is the
-// index of the batch's shape. If not, replays counts the eager step.
+// replays reports whether the step of a batch of n samples will be a replay, and returns the index
+// of the batch's shape if so. Replays of a shape follow a few eager steps, which the method counts.
 func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	g := &t.captured
 	if g.off || t.c.Capture == CaptureNever || b.X == nil || b.Y == nil || device.Tracing() != nil {

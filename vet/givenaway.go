@@ -401,8 +401,9 @@ func (f *flow) ofLoader(decl use) bool {
 	return on != nil && isNamed(receiver(m), dataPath, "Loader")
 }
 
-// assignedTwice reports whether a variable is assigned after its declaration. The assignment x =
-// s.From(x) does not count, because x stays valid.
+// assignedTwice reports whether a variable is assigned after its declaration, or its address is
+// taken. The assignment x = s.From(x) does not count: it gives the tensor x to the scope s (see the
+// method gives).
 func (f *flow) assignedTwice(v *types.Var) bool {
 	for _, use := range f.uses[v][1:] {
 		switch p := use.stack[len(use.stack)-2].(type) {

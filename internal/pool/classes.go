@@ -67,8 +67,8 @@ func (c *Class) returned(bytes uint64) {
 	c.Segments.sub(1)
 }
 
-// eachStat calls f with each statistic that has a current value, first of the total and then of the
-// classes. It is an iterator.
+// eachStat calls f with each Stat of s: first the totals, then those of the classes Small and
+// Large.
 func (s *Stats) eachStat(f func(*Stat)) {
 	list := []*Stat{&s.AllocatedBytes, &s.RequestedBytes, &s.ActiveBytes, &s.InactiveSplitBytes, &s.ReservedBytes, &s.ExpandableBytes,
 		&s.Allocated, &s.Active, &s.InactiveSplit, &s.Segments}

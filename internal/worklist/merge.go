@@ -27,8 +27,8 @@ func (l *list) readerAt(j int) (r reader, ok bool) {
 	return r, false
 }
 
-// mergeInto merges into item j one map whose result it reads. It returns false if there is no such
-// map.
+// mergeInto looks for a map whose result item j reads, and merges that map into j. It returns false
+// if it has merged none.
 func (l *list) mergeInto(j int) bool {
 	r, ok := l.readerAt(j)
 	if !ok || l.gone[j] {

@@ -82,7 +82,7 @@ func constant(name string, v any) setting {
 	return setting{name, func() any { return v }, func(any) (func(), string) { return func() {}, "" }}
 }
 
-// reals returns the entry of a list with one number for each group.
+// reals returns an entry whose value is a list with one number for each parameter group.
 func reals(name string, p *[]float64) setting {
 	get := func() any {
 		out := make([]any, len(*p))

@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestColumns checks that a loop that combines columns combines the elements of a column in order.
+// TestColumns checks loops that reduce each column to one result. They must combine the elements of
+// a column from the first row to the last.
 func TestColumns(t *testing.T) {
 	if !canRun(t) {
 		return

@@ -77,9 +77,9 @@ func (s gradTensor) tiles() (x1, x2, y1, y2 headTile) {
 		headTileOf(s.other, s.q.columns, t), headTileOf(s.other, s.v.columns, t)
 }
 
-// shared returns three numbers of bytes of shared memory: for the "own rows", for one of the two
-// stages of "other rows", and for the "own rows" together with both stages. If the "own rows" are
-// keys, a stage also holds lse and delta of its queries.
+// shared returns sizes in shared memory, in bytes. The result own is for the block's own rows. The
+// result stage is for one of the two buffers of other rows, and all is for own rows and both
+// buffers. If the own rows are keys, a buffer also holds lse and delta of its queries.
 func (s gradTensor) shared() (own, stage, all int) {
 	x1, x2, y1, y2 := s.tiles()
 	own, stage = x1.bytes()+x2.bytes(), y1.bytes()+y2.bytes()

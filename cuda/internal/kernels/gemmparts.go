@@ -76,9 +76,10 @@ type partSums struct {
 
 func everywhere(do func()) { do() }
 
-// join stores the sums of this part. In the last block of the tile it replaces them by the sums
-// over all parts and calls finish. The block of an undivided tile stores no sums and only calls
-// finish. The argument thread is this thread's index among the threads that own sums.
+// join emits the end of a tile. In a divided tile each block stores its sums. The block that does
+// so last loads the sums over all parts and runs the code that finish emits. The only block of an
+// undivided tile just runs that code. The argument thread is this thread's index among the threads
+// that own sums.
 func (q productParts) join(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums, finish func()) {
 	done := b.Var(b.U32(1))
 	b.If(q.part.Lt(q.count), func() { done.Set(q.joined(b, thread, threads, groups).Select(b.U32(1), num(0))) })
