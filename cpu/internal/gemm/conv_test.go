@@ -43,10 +43,10 @@ func convCases() (list []Conv) {
 	add(1, 3, 3, 3, [3]int{4, 9, 9}, [3]int{3, 3, 3}, [3]int{2, 1, 2}, [3]int{1, 2, 1}, [3]int{1, 2, 1}, [3]int{1, 2, 1})
 	add(2, 1, 2, 2, [3]int{12, 14, 14}, [3]int{3, 1, 2}, [3]int{1, 1, 1}, [3]int{1, 1, 1}, [3]int{0, 0, 0}, [3]int{0, 0, 0})
 	// by Winograd's form
-	plane(1, 1, 16, 16, 24, 3, 1, 1)
-	plane(2, 2, 64, 36, 19, 3, 1, 1)
+	plane(1, 1, 16, 16, 32, 3, 1, 1)
+	plane(2, 2, 64, 36, 22, 3, 1, 1)
 	plane(1, 1, 20, 17, 70, 3, 1, 1)
-	plane(3, 1, 18, 33, 13, 3, 1, 2)
+	plane(3, 1, 48, 33, 13, 3, 1, 2)
 	plane(1, 1, 400, 20, 20, 3, 1, 0) // two blocks of channels
 	add(2, 1, 24, 30, [3]int{1, 15, 37}, [3]int{1, 3, 3}, [3]int{1, 1, 1}, [3]int{1, 1, 1}, [3]int{0, 2, 0}, [3]int{0, 0, 3})
 	add(2, 1, 24, 30, [3]int{1, 22, 33}, [3]int{1, 3, 3}, [3]int{1, 1, 1}, [3]int{1, 1, 1}, [3]int{0, 0, 4}, [3]int{0, 1, 1})
@@ -221,35 +221,41 @@ func TestConvInfinite(t *testing.T) {
 // that it is multiplied with, although Winograd's form spreads it to its neighbours.
 func TestConvByTilesInfinite(t *testing.T) {
 	in, ones := [3]int{1, 22, 22}, [3]int{1, 1, 1}
-	c := Conv{N: 2, Groups: 1, Channels: 20, Outputs: 18, In: in, Kernel: [3]int{1, 3, 3}, Stride: ones, Dilation: ones, Before: [3]int{0, 1, 1}, Out: in}
+	c := Conv{N: 2, Groups: 1, Channels: 36, Outputs: 32, In: in, Kernel: [3]int{1, 3, 3}, Stride: ones, Dilation: ones, Before: [3]int{0, 1, 1}, Out: in}
 	nx, nw, ny := c.sizes()
-	for _, odd := range []float32{float32(math.Inf(1)), float32(math.NaN()), math.MaxFloat32, 1e9} {
+	for _, v := range []struct{ odd, scale float32 }{
+		{1, 1}, {float32(math.Inf(1)), 1}, {float32(math.NaN()), 1}, {math.MaxFloat32, 1}, {1e9, 1},
+		{math.MaxFloat32, 1. / 1024}, // the sum of the elements overflows, but no result does
+	} {
 		x, w, g := make([]float32, nx), make([]float32, nw), make([]float32, ny)
 		for i := range x {
 			x[i] = float32(i%5 - 2)
 		}
 		for i := range w {
-			w[i] = float32(i%7 - 3)
+			w[i] = float32(i%7-3) * v.scale
 		}
 		for i := range g {
 			g[i] = float32(i%3 - 1)
 		}
-		x[777], g[1500] = odd, odd
+		x[777], g[1500] = v.odd, v.odd
 		wantY, wantX := make([]float64, ny), make([]float64, nx)
 		c.each(func(i, k, q int) {
 			wantY[q] += float64(x[i]) * float64(w[k])
 			wantX[i] += float64(g[q]) * float64(w[k])
 		})
 		y, dx := make([]float32, ny), make([]float32, nx)
+		if by := winogradKernels[asm.Active()] != nil && v.odd == 1; c.forwardByTiles(Serial, y, x, w) != by || c.dataByTiles(Serial, dx, g, w) != by {
+			t.Errorf("%v: computed by tiles: %v, want %v", v.odd, !by, by)
+		}
 		c.Forward(Serial, y, x, w)
 		c.Data(Serial, dx, g, w)
 		for what, p := range map[string]struct {
 			got  []float32
 			want []float64
 		}{"forward": {y, wantY}, "data": {dx, wantX}} {
-			for i, v := range p.got {
-				if want := float32(p.want[i]); v != want && (v == v || want == want) && !(math.Abs(float64(v)-p.want[i]) <= 1e-6*math.Abs(p.want[i])) {
-					t.Fatalf("%v: %s element %d is %v, want %v", odd, what, i, v, want)
+			for i, got := range p.got {
+				if want := float32(p.want[i]); got != want && (got == got || want == want) && !(math.Abs(float64(got)-p.want[i]) <= 1e-6*math.Abs(p.want[i])) {
+					t.Fatalf("%v: %s element %d is %v, want %v", v.odd, what, i, got, want)
 				}
 			}
 		}

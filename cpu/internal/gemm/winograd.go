@@ -31,6 +31,7 @@ type winograd struct {
 	lanes                     int  // tiles in a unit, rounded up to whole panels
 	apartU, apartV, apartM    int  // distances between the 16 matrices of weights, tiles and products
 	chunks                    []winogradChunk
+	seen                      [16]int // for each lane, the elements of a row that it reads
 	u                         []float32
 	broken                    atomic.Bool // another method must compute the results
 }
@@ -51,8 +52,9 @@ type winogradKernel struct {
 const (
 	winogradTile  = 1 << 18 // greatest number of transformed elements of a unit
 	winogradLanes = 16      // tiles that a transform handles at once
-	// An element may be this many times as large as the mean of the absolute values of a unit.
-	// Then the rounding errors that it adds to its neighbours are below a thousandth of the mean.
+	// An element may be this many times as large as the mean of the absolute values of a unit:
+	// see [winograd.even]. Then the rounding errors that it adds to its neighbours are below
+	// a thousandth of the mean.
 	winogradRange = 4096
 )
 
@@ -169,6 +171,9 @@ func (j *winograd) prepare() {
 		for k := range c.result {
 			c.result[k] = lanesWithin(2*winogradLanes*i+k%2*16, j.out[1])
 		}
+		for lane := range j.seen {
+			j.seen[lane] += int(c.source[0]>>lane&1 + c.source[1]>>lane&1)
+		}
 	}
 }
 
@@ -222,7 +227,7 @@ func (j *winograd) task(i int) {
 	for r := first; r < last; r++ {
 		j.source(l, g, r, (r-first)*j.tiles[1])
 	}
-	if !l.even((last - first) * 4 * j.channels * j.in[1]) {
+	if !j.even(l, last-first) {
 		j.broken.Store(true)
 	}
 	if j.broken.Load() {
@@ -251,13 +256,27 @@ func (j *winograd) task(i int) {
 	}
 }
 
-// even reports whether none of the n elements that were read is very large beside their mean.
-func (l *winogradLocal) even(n int) bool {
-	var sum float64
-	for _, v := range l.seen[:16] {
-		sum += float64(v)
+// even reports whether no element of the unit's images is very large beside the others, for a unit
+// of the given number of rows of tiles. The mean of all grows with a very large element. So even
+// compares with the upper quartile of the means of the lanes, because few lanes read this element.
+func (j *winograd) even(l *winogradLocal, rows int) bool {
+	var sum float32
+	means := make([]float32, 0, winogradLanes)
+	for i, n := range j.seen {
+		if n > 0 {
+			sum += l.seen[i]
+			means = append(means, l.seen[i]/float32(n*rows*4*j.channels))
+		}
 	}
-	return float64(slices.Max(l.seen[16:])) <= winogradRange*sum/float64(n)
+	most := slices.Max(l.seen[16:])
+	switch {
+	case sum-sum != 0: // NaN or infinite
+		return false
+	case most == 0:
+		return true
+	}
+	slices.Sort(means)
+	return most <= winogradRange*means[(len(means)-1)*3/4]
 }
 
 // finite reports whether all results of h rows of the weights are finite, and their partial sums
