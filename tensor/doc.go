@@ -377,7 +377,7 @@ package tensor
 //	graphhooks.go            RegisterHook RegisterPostAccumulateGradHook RetainGrad
 //	graphsaved.go            SavedTensorsHooks
 //	graphrebase.go           changes in place through views
-//	graphlean.go            functions without intermediate tensors
+//	graphlean.go             functions without intermediate tensors
 //	backward.go              Backward Gradient Gradients: the engine
 //	backwardone.go           the gradient 1 with which a run begins
 //	backwardplan.go          the nodes and leaves that a run reaches

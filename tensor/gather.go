@@ -154,7 +154,9 @@ func (x *Tensor) Take(index *Tensor) *Tensor {
 	checkIndex(op, x, index)
 	flat := x.reshape(shape.Of(x.Size()))
 	places, wrap := index.fromEnd(op, youngest(op, []*Tensor{x, index}), x.Size(), x)
-	return flat.indexSelectBy(op, 0, places.reshape(shape.Of(index.Size())), places, wrap).reshape(index.layout.Shape)
+	vector := places.reshape(shape.Of(index.Size()))
+	y := flat.indexSelectBy(op, 0, vector, places, wrap).reshaped(index.layout.Shape)
+	return freeView(freeView(freeView(y, vector, places), places, index), flat, x)
 }
 
 // IndexSelect returns the entries of dimension dim that the vector index selects. Indices are int64
@@ -181,5 +183,7 @@ func (x *Tensor) indexSelectBy(op string, dim int, index, callerIndex *Tensor, w
 	if index.Rank() != 1 || x.Rank() == 0 {
 		fail(op, ErrShape, []*Tensor{x, index}, "the index must be a vector and the tensor have a dimension; shapes are %s", shapes([]*Tensor{x, index}))
 	}
-	return Apply(namedFunc{gatherFunc{a, op}, callerIndex, wrap}, x, expandVector(index, a, x.layout.Shape.With(a, index.Dim(0))))
+	wide := expandVector(index, a, x.layout.Shape.With(a, index.Dim(0)))
+	defer wide.Free()
+	return Apply(namedFunc{gatherFunc{a, op}, callerIndex, wrap}, x, wide)
 }

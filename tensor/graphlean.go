@@ -8,8 +8,8 @@ import "sync"
 type lean interface {
 	Function
 	// lean does what Forward does, but c's scope is the scope of the result, and in holds the
-	// caller's operands. It leaves no tensors but those that it returns or saves, and calls no op
-	// that records a graph. lean returns nil, and saves nothing, if it cannot do so.
+	// caller's operands. It leaves no tensors but the result and those that it saves, and calls no
+	// op that records a graph. lean returns nil, and saves nothing, if it cannot do so.
 	lean(c *Context, in []*Tensor) *Tensor
 }
 
@@ -43,6 +43,11 @@ func applyLean(f lean, s *Scope, in []*Tensor, grad bool) *Tensor {
 		if y.op = f.Name(); grad {
 			record(y, f, in, c.keep)
 			y.node.appendExtra(c.extra)
+			for _, t := range c.keep { // the graph itself keeps the memory of intermediate tensors
+				if t != y && !contains(in, t) {
+					t.Free()
+				}
+			}
 		}
 	}
 	*own = ownContext{}

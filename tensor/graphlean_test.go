@@ -86,3 +86,48 @@ func TestDotBits(t *testing.T) {
 		}
 	})
 }
+
+// These ops leave only their result in the scope, although they use views of their operands or
+// save an intermediate tensor for their gradient. So the memory of a result is free after its Free.
+func TestOnlyResultLeft(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		f      func(x, i *Tensor) *Tensor
+		vector bool // the index is a vector
+	}{
+		{"rows", func(x, i *Tensor) *Tensor { return x.Index(i) }, false},
+		{"rows by a transposed index", func(x, i *Tensor) *Tensor { v := i.T(); defer v.Free(); return x.Index(v) }, false},
+		{"take", func(x, i *Tensor) *Tensor { return x.Take(i) }, false},
+		{"index_select", func(x, i *Tensor) *Tensor { return x.IndexSelect(1, i) }, true},
+		{"nll_loss", func(x, i *Tensor) *Tensor { return Apply(nllFunc{mean: true, ignore: -100}, x, i) }, true},
+		{"cummax", func(x, _ *Tensor) *Tensor { y, places := x.CumMax(0); places.Free(); return y }, false},
+	} {
+		for _, grad := range []bool{false, true} {
+			Do(func(s *Scope) {
+				x, i := s.Rand(4, 4), s.RandInt(0, 4, 4, 4)
+				if c.vector {
+					i = i.Select(0, 0)
+				}
+				x.SetRequiresGrad(grad)
+				old := liveHandles(s)
+				c.f(x, i)
+				if left := liveHandles(s) - old; left != 1 {
+					t.Errorf("%s, gradient %v: %d tensors are left, want 1", c.name, grad, left)
+				}
+			})
+		}
+	}
+}
+
+// CumMax of a view sees that its base has joined a graph. Its integer places have no gradient.
+func TestCumMaxOfChangedBase(t *testing.T) {
+	Do(func(s *Scope) {
+		base, w := s.From([]float64{1, 3, 2}).MulScalar(1), s.From([]float64{1, 1, 1}).RequiresGrad()
+		view := base.Slice(0, 0, 3, 1)
+		base.MulInPlace(w)
+		values, places := view.CumMax(0)
+		if places.NeedsGrad() || !values.NeedsGrad() {
+			t.Errorf("NeedsGrad is %v for the values and %v for the places", values.NeedsGrad(), places.NeedsGrad())
+		}
+	})
+}

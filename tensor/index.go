@@ -63,9 +63,10 @@ func (x *Tensor) Index(ix ...any) *Tensor {
 		return p.view(x)
 	}
 	if index := p.only(); index != nil {
-		index, wrap := index.fromEnd(op, youngest(op, []*Tensor{x, index}), x.Dim(0), x)
-		flat := index.reshape(shape.Of(index.Size()))
-		return x.indexSelectBy(op, 0, flat, flat, wrap).reshape(index.layout.Shape.Append(x.layout.Shape.Slice()[1:]...))
+		places, wrap := index.fromEnd(op, youngest(op, []*Tensor{x, index}), x.Dim(0), x)
+		flat := places.reshape(shape.Of(index.Size()))
+		y := x.indexSelectBy(op, 0, flat, flat, wrap).reshaped(index.layout.Shape.Append(x.layout.Shape.Slice()[1:]...))
+		return freeView(freeView(y, flat, places), places, index)
 	}
 	return within(youngest(op, p.operands(x)), func(c *Scope) *Tensor {
 		return p.apply(x.In(c), p.combine(c, x))

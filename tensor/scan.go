@@ -322,8 +322,9 @@ func (x *Tensor) cumulativeExtreme(kind device.ScanKind, dim int) (values, indic
 		return values.reshape(shape.Dims{}), indices.reshape(shape.Dims{})
 	}
 	d := x
-	if x.needsGrad {
+	if x.NeedsGrad() {
 		d = x.Detach()
+		defer d.Free()
 	}
 	indices = Apply(placesFunc{kind, a}, d)
 	return Apply(gatherFunc{a, op}, x, indices), indices
