@@ -219,9 +219,10 @@ func qrParts[T linalg.Float](s *Scope, x *Tensor, complete bool) []*Tensor {
 }
 
 // qrVJP returns the gradient of x (S. Walter and L. Lehmann, Algorithmic Differentiation of Linear
-// Algebra Functions with Application in Optimum Experimental Design, 2010; for m < n: D. Roberts and
-// L. Roberts, QR and LQ Decomposition Matrix Backpropagation Algorithms, 2020). R₁ is the first
-// min(m, n) columns of R, and low(X) the part of X - Xᵀ below the diagonal. The first columns are
+// Algebra Functions with Application in Optimum Experimental Design, 2010). For m < n see D.
+// Roberts and L. Roberts, QR and LQ Decomposition Matrix Backpropagation Algorithms, 2020. R₁ is
+// the first min(m, n) columns of R, and low(X) the part of X - Xᵀ below the diagonal. The first
+// columns are
 //
 //	(Q·low(Qᵀ·gQ + R·gRᵀ) + gQ - Q·Qᵀ·gQ)·R₁⁻ᵀ
 //
