@@ -218,42 +218,41 @@ func qrParts[T linalg.Float](s *Scope, x *Tensor, complete bool) []*Tensor {
 	})
 }
 
-// qrVJP returns, for m ≥ n, (gQ + Q·copyltu(R·gRᵀ - gQᵀ·Q))·R⁻ᵀ. copyltu makes a matrix symmetric
-// from its lower triangle (S. Walter and L. Lehmann, Algorithmic Differentiation of Linear Algebra
-// Functions with Application in Optimum Experimental Design, 2010). For m < n the first m columns
-// of x are decomposed in this way, and the remaining columns of R are Qᵀ times the remaining
-// columns of x.
+// qrVJP returns the gradient of x (S. Walter and L. Lehmann, Algorithmic Differentiation of Linear
+// Algebra Functions with Application in Optimum Experimental Design, 2010). For m < n see D.
+// Roberts and L. Roberts, QR and LQ Decomposition Matrix Backpropagation Algorithms, 2020. R₁ is
+// the first min(m, n) columns of R, and low(X) the part of X - Xᵀ below the diagonal. The first
+// columns are
+//
+//	(Q·low(Qᵀ·gQ + R·gRᵀ) + gQ - Q·Qᵀ·gQ)·R₁⁻ᵀ
+//
+// and Q·gR is added, for the upper triangle of gR. So gR does not lose digits by the division.
 func qrVJP(k int, p []*Tensor, g *Tensor) *Tensor {
 	q, r := p[0], p[1]
 	m, n := q.Dim(-2), r.Dim(-1)
 	if q.Dim(-1) > n {
 		fail("qr", ErrGrad, []*Tensor{q, r}, "the complete decomposition of %d by %d matrices has no gradient: the last columns of Q are not determined; use the reduced one", m, n)
 	}
-	if m >= n {
-		if k == 0 {
-			return qrSquare(q, r, g, g.T().MatMul(q).Neg())
-		}
-		return qrSquare(q, r, nil, r.MatMul(g.T()))
-	}
-	first := r.Narrow(-1, 0, m)
+	var w *Tensor
 	if k == 0 {
-		left := qrSquare(q, first, g, g.T().MatMul(q).Neg())
-		return Cat(-1, left, left.scope.On(g.st.dev).Typed(g.dtype).Zeros(left.batchOf().Append(m, n-m).Slice()...))
+		w = q.T().MatMul(g)
+	} else {
+		g = g.Triu(0)
+		w = r.MatMul(g.T())
 	}
-	g1, g2 := g.Narrow(-1, 0, m), g.Narrow(-1, m, n-m)
-	gq := q.MatMul(r.Narrow(-1, m, n-m)).MatMul(g2.T())
-	left := qrSquare(q, first, gq, first.MatMul(g1.T()).Sub(gq.T().MatMul(q)))
-	return Cat(-1, left, q.MatMul(g2))
-}
-
-// qrSquare returns (gq + q·copyltu(s))·r⁻ᵀ for square r. gq may be nil.
-func qrSquare(q, r, gq, s *Tensor) *Tensor {
-	low := s.Tril(-1)
-	z := q.MatMul(low.Add(low.T()).Add(s.Diagonal(0, -2, -1).DiagEmbed(0, -2, -1)))
-	if gq != nil {
-		z = z.Add(gq)
+	z := q.MatMul(w.Sub(w.T()).Tril(-1))
+	if k == 0 && m > n {
+		z = z.Add(g.Sub(q.MatMul(w)))
 	}
-	return Apply(triangularFunc{upper: true}, r, z.T()).T()
+	first := min(m, n)
+	z = r.Narrow(-1, 0, first).SolveTriangular(z.T(), TriangularOptions{Upper: true}).T()
+	if m < n {
+		z = Cat(-1, z, z.scope.On(g.st.dev).Typed(g.dtype).Zeros(z.batchOf().Append(m, n-m).Slice()...))
+	}
+	if k == 0 {
+		return z
+	}
+	return z.Add(q.MatMul(g))
 }
 
 // QR returns Q with orthonormal columns and the upper triangular R for which Q·R = x, for the m×n

@@ -1,6 +1,8 @@
 package tensor_test
 
 import (
+	"fmt"
+	"math"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/tensor"
@@ -27,4 +29,67 @@ func TestLargeFloat32(t *testing.T) {
 		near("V·L·Vᵀ", w.Mul(l.Unsqueeze(-2)).MatMul(w.T()), square)
 		near("eigenvalues", l, square.Double().EigValsH().Float())
 	}, tensor.Seed(3))
+}
+
+// TestLargeFloat32Gradients compares gradients of float32 matrices with those of the same matrices
+// in float64. Rounding to the nearest has an error up to ε, so that the factors of a matrix A have
+// an error of about √n·ε·|A|. A gradient divides by the smallest gap of the values (of their
+// squares for SVD), or by the smallest singular value of R's first columns for QR. So the limit is
+// √n·ε·|A|/gap, relative to the gradient.
+func TestLargeFloat32Gradients(t *testing.T) {
+	for _, size := range [][]int{{32, 32}, {33, 33}, {40, 33}, {33, 40}, {100, 32}, {32, 100}, {2, 65, 65}} {
+		for name, f := range map[string]func(x, wide *tensor.Tensor) (loss *tensor.Tensor, gap float64){
+			"eigh": func(x, wide *tensor.Tensor) (*tensor.Tensor, float64) {
+				n := min(x.Dim(-1), x.Dim(-2))
+				x = x.Narrow(-2, 0, n).Narrow(-1, 0, n)
+				l, v := x.Add(x.T()).Eigh()
+				return weigh(l).Add(weigh(v.Mul(v))), gap(wide.Narrow(-2, 0, n).Narrow(-1, 0, n), func(x *tensor.Tensor) *tensor.Tensor {
+					return x.Add(x.T()).EigValsH()
+				})
+			},
+			"svd": func(x, wide *tensor.Tensor) (*tensor.Tensor, float64) {
+				u, v, vh := x.SVD(false)
+				return weigh(u.Mul(u)).Add(weigh(v)).Add(weigh(vh.Mul(vh))), gap(wide, func(x *tensor.Tensor) *tensor.Tensor {
+					return x.SVDVals().Mul(x.SVDVals()).Div(x.SVDVals().Amax(-1, tensor.KeepDim))
+				})
+			},
+			"qr": func(x, wide *tensor.Tensor) (*tensor.Tensor, float64) {
+				q, r := x.QR(false)
+				first := wide.Narrow(-1, 0, min(x.Dim(-1), x.Dim(-2))).SVDVals()
+				return weigh(q).Add(weigh(r)), first.Amin(-1).Div(first.Amax(-1)).Amin().Item()
+			},
+		} {
+			t.Run(fmt.Sprint(name, size), func(t *testing.T) {
+				tensor.Do(func(s *tensor.Scope) {
+					x := s.Randn(size...)
+					gradient := func(x *tensor.Tensor) (*tensor.Tensor, float64) {
+						x = x.Detach().RequiresGrad()
+						loss, gap := f(x, x.Detach().Double())
+						loss.Backward()
+						return x.Grad().Double(), gap
+					}
+					got, gap := gradient(x.Clone())
+					want, _ := gradient(x.Double())
+					d := got.Sub(want).Abs().Amax().Item() / want.Abs().Amax().Item()
+					n := float64(max(x.Dim(-1), x.Dim(-2)))
+					if limit := math.Sqrt(n) * 0x1p-24 / gap; !(d <= limit) {
+						t.Errorf("off by %g, the limit is %g", d, limit)
+					}
+				}, tensor.Seed(5))
+			})
+		}
+	}
+}
+
+// weigh returns a sum of x's elements with weights that differ.
+func weigh(x *tensor.Tensor) *tensor.Tensor {
+	w := x.Scope().Arange(x.Size()).Cast(x.Type()).Reshape(x.Shape().Slice()...)
+	return x.Mul(w.Sin()).Sum()
+}
+
+// gap returns the smallest distance of the values of neighbours, relative to the greatest value.
+func gap(x *tensor.Tensor, values func(x *tensor.Tensor) *tensor.Tensor) float64 {
+	v := values(x)
+	n := v.Dim(-1)
+	return v.Narrow(-1, 1, n-1).Sub(v.Narrow(-1, 0, n-1)).Abs().Amin().Item() / math.Abs(v.Abs().Amax().Item())
 }

@@ -29,9 +29,8 @@ func Eigh[T Float](par Parallel, n int, a, values, vectors []T) bool {
 	for i := range n {
 		row := s.row(i)
 		for j, x := range a[i*n : i*n+i+1] {
-			x *= T(scale)
-			row[j] = x
-			s.a[j*s.stride+i] = x
+			row[j] = T(float64(x) * scale) // scale may overflow T
+			s.a[j*s.stride+i] = row[j]
 		}
 	}
 	tau := make([]T, n-1)

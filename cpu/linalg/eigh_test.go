@@ -140,6 +140,7 @@ func symmetric[T Float](r *rand.Rand, n int) map[string]func() []T {
 		"rank 1":   fill(func(i, j int) float64 { return float64(rank[i]) * float64(rank[j]) }),
 		"huge":     fill(func(int, int) float64 { return r.NormFloat64() * 0x1p120 }),
 		"tiny":     fill(func(int, int) float64 { return r.NormFloat64() * 0x1p-120 }),
+		"denormal": fill(func(int, int) float64 { return (1 + r.Float64()) * 0x1p-131 }),
 		"graded":   fill(func(i, j int) float64 { return r.NormFloat64() * math.Exp2(-float64(i+j)/2) }),
 		"graded up": fill(func(i, j int) float64 {
 			return r.NormFloat64() * math.Exp2(float64(i+j)/4)

@@ -5,11 +5,14 @@ import "github.com/flambeau-go/flambeau/cpu/internal/rows"
 // QR decomposes the m×n matrix a. It sets q, m×k, to orthonormal columns and r, k×n, to the upper
 // triangular factor. k is min(m, n) or m. r must be zeros.
 //
+// Each column has a scale of its own, which does not change q. So columns far smaller than others
+// keep their digits.
+//
 // The update by one reflector and the product with the vector of the next one are one pass over the
 // matrix.
 func QR[T Float](m, n, k int, a, q, r []T) {
 	count := min(m, n)
-	scale := powerOfTwo(greatest(a))
+	scale := columnScales(m, n, a)
 	b, v, turned := zeros[T](m, n), zeros[T](count, m), zeros[T](k, m)
 	tall, wide := zeros[T](2, m), zeros[T](3, n)
 	for _, p := range []*padded[T]{&b, &v, &turned, &tall, &wide} {
@@ -18,7 +21,7 @@ func QR[T Float](m, n, k int, a, q, r []T) {
 	for i := range m {
 		row := b.row(i)
 		for j, x := range a[i*n : (i+1)*n] {
-			row[j] = x * T(scale)
+			row[j] = T(float64(x) * scale[j]) // scale may overflow T
 		}
 	}
 	minusV, none := tall.row(0), tall.row(1)
@@ -31,7 +34,7 @@ func QR[T Float](m, n, k int, a, q, r []T) {
 		}
 		var beta T
 		beta, tau[c] = reflect(x[c:m])
-		r[c*n+c] = T(float64(beta) / scale)
+		r[c*n+c] = T(float64(beta) / scale[c])
 		top, left := c&^(rows.Group-1), lead(c+1)
 		if left < b.stride {
 			clear(sum)
@@ -40,7 +43,7 @@ func QR[T Float](m, n, k int, a, q, r []T) {
 		clear(z[:c+1])
 		for j := c + 1; j < n; j++ {
 			z[j] = tau[c] * sum[j]
-			r[c*n+j] = T(float64(b.a[c*b.stride+j]-z[j]) / scale)
+			r[c*n+j] = T(float64(b.a[c*b.stride+j]-z[j]) / scale[j])
 		}
 		minusV[c] = 0
 		for i := c + 1; i < m; i++ {
@@ -54,4 +57,19 @@ func QR[T Float](m, n, k int, a, q, r []T) {
 		order[i] = i
 	}
 	turned.transposeTo(q, k, order, m)
+}
+
+// columnScales returns, for each column of the m×n matrix a, the power of two by which its greatest
+// magnitude becomes about 1.
+func columnScales[T Float](m, n int, a []T) []float64 {
+	most, scale := make([]T, n), make([]float64, n)
+	for i := range m {
+		for j, x := range a[i*n : (i+1)*n] {
+			most[j] = max(most[j], x, -x)
+		}
+	}
+	for j, x := range most {
+		scale[j] = powerOfTwo(x)
+	}
+	return scale
 }

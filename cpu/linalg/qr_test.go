@@ -45,3 +45,27 @@ func testQR[T Float](t *testing.T) {
 		}
 	}
 }
+
+// TestQRColumns checks that small columns beside large ones keep their digits.
+func TestQRColumns(t *testing.T) {
+	variants(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(11, 12))
+		const m, n = 40, 33
+		a, q, u := random[float32](r, m*n), make([]float32, m*n), make([]float32, n*n)
+		for i := range a {
+			a[i] *= []float32{0x1p120, 1, 0x1p-110}[i%n%3]
+		}
+		QR(m, n, n, slices.Clone(a), q, u)
+		for j := range n {
+			column := func(i, _ int) float64 { return float64(a[i*n+j]) }
+			norm := 0.0
+			for i := range m {
+				norm = max(norm, math.Abs(column(i, 0)))
+			}
+			limit := 8 * unit[float32]() * math.Sqrt(m) * m
+			if d := apart(m, 1, n, column, at(q, n), at(u[j:], n)); !(d <= limit*norm) {
+				t.Errorf("column %d of Q·R is %g from that of the matrix, which is up to %g", j, d, norm)
+			}
+		}
+	})
+}

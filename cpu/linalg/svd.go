@@ -43,7 +43,7 @@ func svdTall[T Float](par Parallel, m, n int, element func(i, j int) T, a, s []T
 	for i := range m {
 		row := b.row(i)
 		for j := range n {
-			row[j] = element(i, j) * T(scale)
+			row[j] = T(float64(element(i, j)) * scale) // scale may overflow T
 		}
 	}
 	left.setIdentity(k)

@@ -74,6 +74,7 @@ func general[T Float](r *rand.Rand, m, n int) map[string]func(i, j int) float64 
 		"rank 1":      func(i, j int) float64 { return float64(rank[i]) * float64(rank[m+j]) },
 		"huge":        func(int, int) float64 { return r.NormFloat64() * 0x1p120 },
 		"tiny":        func(int, int) float64 { return r.NormFloat64() * 0x1p-120 },
+		"denormal":    func(int, int) float64 { return (1 + r.Float64()) * 0x1p-131 },
 		"graded":      func(i, j int) float64 { return r.NormFloat64() * math.Exp2(-float64(i+j)/2) },
 		"graded up":   func(i, j int) float64 { return r.NormFloat64() * math.Exp2(float64(i+j)/4) },
 		"zero column": func(i, j int) float64 { return r.NormFloat64() * float64(j%3) },
