@@ -145,7 +145,7 @@ func TestMeta(t *testing.T) {
 func TestMetaSatisfiesWhatTheProcessorDoes(t *testing.T) {
 	apart := map[string]string{
 		"Borrow": "there is no memory", "SetMemoryLimit": "it is opened with one",
-		"SetWorkers": "no work is done", "Workers": "no work is done",
+		"SetWorkers": "no work is done", "Workers": "no work is done", "Parallel": "no work is done",
 		"RecordMemoryHistory": "a debugging aid", "StopMemoryHistory": "a debugging aid", "MemorySnapshot": "a debugging aid",
 	}
 	own, all := reflect.TypeFor[*meta](), reflect.TypeFor[*Device]()
