@@ -1,4 +1,23 @@
-// Analyzers holds the analyzers, for programs that run them together with other analyzers.
+// Package vet finds mistakes with scopes in programs that use Flambeau, before they run.
+//
+// There are three ways to run it: `flambeau vet ./...`, `go vet -vettool=$(which flambeau) ./...`,
+// and a program that passes the [Analyzers] to golang.org/x/tools/go/analysis.
+//
+//   - [NestedDo] finds tensor.Do inside of another scope's function.
+//   - [KeptResult] finds tensors that are used after their scope has closed.
+//   - [GivenAway] finds tensors that are used after From gave them away.
+//   - [UnclosedScope] finds scopes that are never closed.
+//   - [UnusedMode] finds scopes with a mode that has no effect.
+//   - [MissedMode] finds calls of a model that the mode around them does not reach.
+//
+// An analyzer looks at one function at a time, and reports only code that is certainly wrong. A
+// comment can suppress the reports about its own line and the next line, or about the function that
+// it documents. A comment before the package clause suppresses the reports about the file:
+//
+//	//flambeau:ignore nesteddo this test shows what happens
+//
+// The first word names the analyzer, or several analyzers with commas between them. The words after
+// it are the reason. A comment without a reason has no effect.
 package vet
 
 import (

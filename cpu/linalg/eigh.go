@@ -1,6 +1,7 @@
 package linalg
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -46,12 +47,7 @@ func Eigh[T Float](par Parallel, n int, a, values, vectors []T) bool {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(i, j int) int {
-		if d[i] < d[j] {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(d[i], d[j]) })
 	for i, k := range order {
 		values[i] = T(d[k] / scale)
 	}

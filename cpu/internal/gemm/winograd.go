@@ -50,7 +50,7 @@ type winogradKernel struct {
 }
 
 const (
-	winogradTile  = 1 << 18 // greatest number of transformed elements of a unit
+	winogradTile  = 1 << 18 // limit of a unit's transformed elements: they stay in the second-level cache
 	winogradLanes = 16      // tiles that a transform handles at once
 	// An element may be this many times as large as the mean of the absolute values of a unit:
 	// see [winograd.even]. Then the rounding errors that it adds to its neighbours are below
