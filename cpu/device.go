@@ -19,8 +19,8 @@
 //     method returns when the work is done, so a stream has nothing queued and every event is done.
 //     All methods are safe for concurrent use. A function that runs as work of the device may also
 //     call them.
-//   - A [device.Map] gives the same bits as [expr.Program.Eval], except for the sign and the payload
-//     of a NaN.
+//   - A [device.Map] gives the same bits as [expr.Program.Eval], except for the sign and payload of
+//     a NaN.
 //     Results do not depend on the number of workers: sums are divided into pieces that depend only
 //     on shapes. Float32 sums are pairwise.
 //   - Products of matrices, and results computed with them (convolutions, attention, recurrent
