@@ -14,9 +14,9 @@ import (
 )
 
 // A reduction is divided into units that depend only on the shape, so sums do not depend on the
-// number of workers. Elements are traversed as [outer][reduced][inner]. The groups outer and inner
-// contain the dimensions that are not reduced, and inner those after the last reduced dimension in
-// memory.
+// number of workers. The dimensions form three groups, and elements are visited in the order
+// [outer][reduced][inner]. Of the dimensions that are not reduced, inner contains those after the
+// last reduced dimension in memory, and outer contains the others.
 //
 //   - Rows (inner is 1): a unit is a number of rows, or a segment of a long row. The reducing
 //     primitives combine each block to one value, and these values are combined pairwise.
@@ -27,9 +27,9 @@ import (
 // If several units belong to one result, their partial results are combined pairwise.
 const (
 	rowSegment = 1 << 15 // largest number of elements of a row in a unit
-	tileSize   = 1 << 16 // number of elements of a tile
-	tileRows   = 128     // minimum number of reduced positions in a tile
-	// number of blocks that are added one by one before their sum is added to the unit's sum
+	tileSize   = 1 << 16 // number of elements in a tile
+	tileRows   = 128     // least number of reduced positions in a tile
+	// number of blocks that are added one by one; then their sum is added to the sum of the unit
 	runRows = 16
 )
 
@@ -44,16 +44,18 @@ type reduction struct {
 	inner int
 
 	cols, rows int // size of a tile; if inner is 1, cols is 1
-	tiles      int // number of tiles, which divide the columns
-	chunks     int // number of chunks, which divide the reduced positions
+	tiles      int // number of tiles along the columns
+	chunks     int // number of chunks along the reduced positions
 	combine    kernel
 
-	fold    *jit.Code // loop that reduces rows; nil if mapped values are stored first
-	inPlace bool      // the loop reads the operands in place
-	runs    bool      // the loop reads runs along the innermost dimension in place, one for each block
+	// loop that computes values and reduces rows; nil if the values are stored first
+	fold    *jit.Code
+	inPlace bool // the loop reads the operands in place
+	// the loop reads runs along the innermost dimension in place; each block is one run
+	runs bool
 
 	part []byte  // combined values, in the layout [chunk][outer][inner]
-	pos  []int64 // positions for ArgMax and ArgMin, in the same layout as part
+	pos  []int64 // positions of the extreme values for ArgMax and ArgMin, in the layout of part
 }
 
 func (d *Device) reduce(o *device.Reduce) error {
@@ -78,7 +80,8 @@ func (d *Device) reduce(o *device.Reduce) error {
 	if !red.arg {
 		result = red.ct
 	}
-	// These are strides of the combined values, which are contiguous in the order of traversal.
+	// These are the strides of the combined values, which are contiguous in the order in which
+	// elements are visited.
 	dense := shape.Layout{Shape: out.Shape, Strides: out.Shape}
 	at, isDense := 1, true
 	for i := n - 1; i >= 0; i-- {
@@ -94,7 +97,7 @@ func (d *Device) reduce(o *device.Reduce) error {
 	total := red.outer * red.inner
 	direct := r.Finish == nil && out.Type == result && stores[result] == nil && isDense
 	wide := width(result)
-	var final []byte // the combined values, in the order of traversal
+	var final []byte // combined values, in the order in which elements are visited
 	if direct {
 		final = at8(pointer(out), total*wide)
 	} else {
@@ -125,7 +128,7 @@ func (d *Device) reduce(o *device.Reduce) error {
 var plusZeros [4096]byte
 
 // fromZero changes results of -0 to +0. A sum starts with +0, so it is never -0. But the loop that
-// adds rows starts with the first row, so it may return -0.
+// adds rows starts with the first row and may return -0.
 func fromZero(final []byte, t dtype.Type, n int) {
 	wide := width(t)
 	for block := len(plusZeros) / wide; n > 0; n -= block {
@@ -137,7 +140,7 @@ func fromZero(final []byte, t dtype.Type, n int) {
 
 func at8(p unsafe.Pointer, n int) []byte { return unsafe.Slice((*byte)(p), n) }
 
-// scratch is temporary memory for one call. Its contents are undefined.
+// scratch is temporary memory for one call of a reduction. Its contents are undefined.
 type scratch struct {
 	values, parts, positions []byte
 	red                      reduction
@@ -148,8 +151,8 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 // split orders the dimensions into the three groups outer, reduced and inner, and sets the sizes of
 // the groups.
 func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.View) {
-	// Let lead be the operand with the most dimensions whose stride is not 0. The order of the
-	// dimensions follows its strides.
+	// The order of the dimensions follows the strides of the operand lead, the one with the most
+	// dimensions whose stride is not 0.
 	lead, most := 0, -1
 	for i := range ins {
 		moves := 0
@@ -164,7 +167,7 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	}
 	stride := func(k int) int {
 		if s.At(k) == 1 {
-			return math.MaxInt // a dimension of size 1 may have any position in the order
+			return math.MaxInt // a dimension of size 1 fits any position in the order
 		}
 		v := ins[lead].Strides.At(k)
 		return max(v, -v)
