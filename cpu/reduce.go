@@ -184,12 +184,11 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 		inner--
 	}
 	if inner == 0 {
-		inner = n // if no dimension is reduced, rows have one element
+		inner = n // no dimension is reduced, so each row has one element
 	}
-	// The dimensions from index inner on stay last. Before them come the reduced dimensions, and
-	// before these the other dimensions that are not reduced. Each group keeps its order. For
-	// ArgMax and ArgMin the reduced dimensions have the order of the view, because positions are
-	// counted in that order.
+	// The dimensions from index inner on stay last. The reduced dimensions come before them, and
+	// the other dimensions come first. Each group keeps its order. For ArgMax and ArgMin the
+	// reduced dimensions keep the order of the view, in which positions are counted.
 	var o [shape.MaxRank]int
 	w := 0
 	for _, k := range order[:inner] {
@@ -229,7 +228,8 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	}
 }
 
-// identity returns the result of a reduction without values, as bits in the computing type of t.
+// identity returns the result of a reduction of no values, as bits of the type in which t is
+// computed.
 func identity(k device.ReduceKind, t dtype.Type) uint64 {
 	ct := t.Compute()
 	switch k {
@@ -255,12 +255,12 @@ func identity(k device.ReduceKind, t dtype.Type) uint64 {
 	return expr.Encode(ct, hi)
 }
 
-// maxPartials limits the number of bytes of partial results. If a tensor fits into memory, its
-// partial results are small. But a tensor may be expanded to 2⁵⁰ elements by strides of 0. Then its
-// partial results would not fit into memory, and the sum would take years.
+// maxPartials limits the number of bytes of partial results. A tensor that fits into memory needs
+// far less. But a tensor may be expanded to 2⁵⁰ elements by strides of 0. Its partial results would
+// not fit into memory, and its sum would take years.
 const maxPartials = 1 << 33
 
-// reduceAll computes the combined values, in the order of traversal.
+// reduceAll stores the combined values in final, in the order in which elements are visited.
 func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
 	r.whole = 0
 	blk := r.pl.block
@@ -316,8 +316,8 @@ func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
 
 func at64(b []byte) []int64 { return unsafe.Slice((*int64)(unsafe.Pointer(&b[0])), len(b)/8) }
 
-// join combines the partial results of all chunks pairwise. It stores them in the partial results
-// of the first chunk.
+// join combines the partial results of all chunks pairwise. It stores the combinations in place of
+// the partial results of the first chunk.
 func (r *reduction) join(total int) {
 	for step := 1; step < r.chunks; step *= 2 {
 		for c := 0; c+step < r.chunks; c += 2 * step {
@@ -333,7 +333,8 @@ func (r *reduction) join(total int) {
 
 func (r *reduction) value(i int) unsafe.Pointer { return unsafe.Pointer(&r.part[i*r.size]) }
 
-// run reduces units lo … hi-1. Units are numbered in the order [outer][tile][chunk].
+// run reduces the units with numbers lo to hi-1. Units are numbered in the order
+// [outer][tile][chunk].
 func (r *reduction) run(lo, hi int) {
 	w := r.begin(min(r.pl.block, r.binding.size))
 	acc := accumulators.Get().(*accumulator)
@@ -352,19 +353,20 @@ func (r *reduction) run(lo, hi int) {
 			}
 		}
 	}
-	w.reg[len(w.reg)-1] = nil // clear the address of a loop's results
+	w.reg[len(w.reg)-1] = nil // clear the address at which a loop stores results
 	r.end(w)
 	accumulators.Put(acc)
 }
 
-// evaluate computes the mapped values of elements p … p+n-1 in computing form, and returns their
+// evaluate computes the values that Map gives for the elements p to p+n-1, and returns their
 // address.
 func (r *reduction) evaluate(w *runner, p, n int) unsafe.Pointer {
 	r.load(w, p, n)
 	exec(w.reg, r.pl.body, n)
 	o := &r.pl.outs[0]
 	v := w.reg[o.val]
-	if o.conv != nil && o.typ.IsInteger() { // narrow integers wrap, as in a tensor
+	// small integers wrap, as they do when stored in a tensor
+	if o.conv != nil && o.typ.IsInteger() {
 		o.conv(w.stage, v, nil, nil, n)
 		v = unsafe.Add(w.base, r.pl.stage2)
 		loads[o.typ](v, w.stage, nil, nil, n)
@@ -398,7 +400,7 @@ func (r *reduction) shortRows(w *runner, lo, hi int) {
 	}
 }
 
-// row reduces n consecutive positions of one row, beginning at position startPos.
+// row combines n consecutive positions of one row, from position startPos on.
 func (r *reduction) row(w *runner, acc *accumulator, k, chunk, startPos, n int) {
 	p := k*r.reduc + startPos
 	to := chunk*r.outer + k
@@ -430,8 +432,9 @@ func (r *reduction) row(w *runner, acc *accumulator, k, chunk, startPos, n int) 
 	writeBits(r.value(to), r.size, c.total(r))
 }
 
-// clipToRun returns the length of a block from element p on: n, or fewer if an inner run ends
-// before. If runs are too short to be used in place, it returns n.
+// clipToRun returns the length of a block that begins at element p: n, or fewer if the elements
+// along the innermost dimension end before. If that dimension is too short for use in place, it
+// returns n.
 func (r *reduction) clipToRun(p, n int) int {
 	run := r.dims[r.rank-1]
 	if r.rank == 1 || run < r.pl.block/4 {
