@@ -6,9 +6,11 @@
 //	ops serve    reads lines "case size forward|backward 4ms wall|cpu", and answers each with a
 //	             line of JSON; "drop" forgets the operands made so far
 //
-// The time of a call includes its scope, and allocating and freeing its results. As in a program,
-// several calls share a scope: sixteen calls with up to 1K elements. "backward" measures the op and
-// the gradients of its operands.
+// The time of a call includes allocating and freeing its results, and its share of a scope. As in a
+// program, several calls share a scope: sixteen with up to 1K elements, four with up to 1M. Each
+// result is freed before the next call, as in PyTorch's loop. "backward" measures the op and the
+// gradients of its operands. The scope keeps what a gradient needs, so large calls with gradients
+// have a scope of their own.
 package main
 
 import (
@@ -18,6 +20,7 @@ import (
 	"log"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -189,9 +192,8 @@ func list() {
 	}
 }
 
-// batch returns how many calls of the case share a scope. The scope keeps all their results, but
-// PyTorch's loop frees each result before the next call. So calls with large results do not share a
-// scope: four results of 64K elements fill the second-level cache.
+// batch returns how many calls of the case share a scope: 16 calls with up to 1K elements, and four
+// with up to 1M elements, since these cost less than a millisecond.
 func (c *bench) batch(size byte) int {
 	elements := 0
 	for _, o := range operands(c.in, size) {
@@ -201,8 +203,11 @@ func (c *bench) batch(size byte) int {
 		}
 		elements += n
 	}
-	if elements <= 1<<10 && (size == 't' || size == 'f') {
+	switch {
+	case elements <= 1<<10 && (size == 't' || size == 'f'):
 		return 16
+	case elements <= 1<<20 && size != 'h':
+		return 4
 	}
 	return 1
 }
@@ -298,6 +303,9 @@ func (c *bench) measure(d *data, size byte, backward bool, minTime time.Duration
 		g = c.f(local).Detach().PowScalar(0)
 	}
 	per := c.batch(size)
+	if backward && per < 16 {
+		per = 1
+	}
 	step := func() {
 		own.Do(func(s *tensor.Scope) {
 			for i := range x {
@@ -307,6 +315,8 @@ func (c *bench) measure(d *data, size byte, backward bool, minTime time.Duration
 				y := c.f(local)
 				if backward {
 					tensor.Gradients(y, leaves, tensor.GradOutput(g))
+				} else if !slices.Contains(local, y) { // ops in place return their operand
+					y.Free()
 				}
 			}
 		})
