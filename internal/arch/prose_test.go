@@ -24,7 +24,7 @@ func TestProse(t *testing.T) {
 	}
 }
 
-// beginning returns the first words of a text, by which a message identifies the text.
+// beginning returns the first part of a text, by which a message identifies the text.
 func beginning(text string) string {
 	const most = 60
 	if r := []rune(text); len(r) > most {

@@ -38,7 +38,7 @@ func Open(path string, mode fs.FileMode) (*os.File, error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, refused(info.Mode())
 	}
-	// path may name another file than before Lstat
+	// Since the call of Lstat, path may have become the name of another file.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|openFlags, mode)
 	if err != nil {
 		return nil, err

@@ -51,9 +51,9 @@ type MLPParam struct {
 	Shape []int     // shape of the parameter; (out, in) for a weight
 	Init  []float32 // initial elements in row-major order
 
-	// These fields describe the parameter after the last step, in each precision: The slices hold
-	// len of its n elements, those with the row-major index i·n/len for i = 0, 1, …. The sum and
-	// the sum of squares are over all n elements.
+	// These fields describe the parameter after the last step, in each precision. A slice of length
+	// l holds l of the parameter's n elements: entry i is the element with the row-major index
+	// i·n/l. The sum and the sum of squares are over all n elements.
 	FinalF32             []float32
 	FinalF64             []float64
 	SumF32, SumF64       float64

@@ -190,7 +190,7 @@ func (p *Pool) hopelessLocked(r *request) bool {
 // Empty gives segments without live or pending blocks back to the backing, when the work on their
 // streams is done. It returns their size in bytes. It corresponds to torch.cuda.empty_cache.
 func (p *Pool) Empty() uint64 {
-	// holding this lock, a request on the ladder waits for the memory and does not fail
+	// While this lock is held, requests that find no memory wait for it and do not fail.
 	p.ladderMu.Lock()
 	defer p.ladderMu.Unlock()
 	p.mu.Lock()

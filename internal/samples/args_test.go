@@ -250,7 +250,7 @@ func (a *args) dtype(i int, name string, t dtype.Type) dtype.Type {
 	return t
 }
 
-// dims returns the dimensions of a reduction, with the mark that keepdim adds.
+// dims returns the dimensions of a reduction, and KeepDim if the argument keepdim is true.
 func (a *args) dims(i int) []int {
 	d := a.ints(i, "dim")
 	if i < 0 {
