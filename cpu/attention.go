@@ -10,8 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// attentionTask computes attention. A unit of work is one block of queries of a head, with all keys
-// that these queries see. The blocks and the order of sums depend only on the shapes.
+// attentionTask computes attention. The workers share it in units: one unit is a block of queries
+// of one head, with all keys that these queries see. The blocks and the order of additions depend
+// only on the shapes.
 type attentionTask struct {
 	attentionBlocks
 	o *device.Attention
@@ -24,7 +25,7 @@ func (d *Device) attention(o *device.Attention) {
 	t := &attentionTask{newAttentionShape(&o.Weighing, &o.Q, &o.K), o}
 	t.draw()
 	rows := min(128, 1<<16/max(1, t.keys))
-	if t.Causal { // the first half of the queries sees at most half of the keys
+	if t.Causal { // a query in the first half sees at most half of the keys
 		rows = min(rows, t.queries/2)
 	}
 	t.cut(max(16, rows))
@@ -67,8 +68,8 @@ func (t *attentionTask) run(lo, hi int) {
 	}
 }
 
-// divide divides, for each query of a block, the weighted sum of values by the sum of weights. The
-// result of a query that sees no key is zero.
+// divide completes the result of each query of a block: it divides the weighted sum of values by
+// the sum of weights. The result of a query that sees no key is zero.
 func (t *attentionTask) divide(w *attentionWorker, c block, out, sums, most []float32) {
 	values, row, col := t.o.Out.Shape.At(3), t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)
 	if values == 0 {
@@ -98,7 +99,8 @@ func (t *attentionTask) divide(w *attentionWorker, c block, out, sums, most []fl
 	}
 }
 
-// logs stores the logarithm of the sum of exponentials, for each query of a block.
+// logs stores, for each query of a block, the logarithm of the sum of the exponentials of its
+// scores.
 func (t *attentionTask) logs(w *attentionWorker, c block, most []float32) {
 	to := at[float32](unsafe.Add(pointer(&t.o.LSE), ((c.sample*t.heads+c.head)*t.queries+c.firstQuery)*4), c.rows)
 	w.log.apply(w.rl, ptr(to), w.row(1), w.size, c.rows)

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestCausalQueriesDoNotSeeWhatIsBehind checks that a NaN in a key affects only the causal queries
-// that see this key.
+// TestCausalQueriesDoNotSeeWhatIsBehind sets one key to NaN in causal attention. Only the queries
+// that see this key may have NaN results.
 func TestCausalQueriesDoNotSeeWhatIsBehind(t *testing.T) {
 	const queries, features, bad = 40, 4, 30
 	d := newDevice(1)
@@ -27,8 +27,8 @@ func TestCausalQueriesDoNotSeeWhatIsBehind(t *testing.T) {
 	}
 }
 
-// TestKernelsDoNotDependOnWorkers checks that ops with their own kernels give the same bits with 1,
-// 2, 3 and 7 workers.
+// TestKernelsDoNotDependOnWorkers runs the ops that have kernels of their own with 1, 2, 3 and 7
+// workers. All must give the same bits.
 func TestKernelsDoNotDependOnWorkers(t *testing.T) {
 	var want [][]byte
 	for _, workers := range []int{1, 2, 3, 7} {

@@ -12,33 +12,34 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// attentionTypes reports whether the CPU supports attention with these types. It needs operands of
-// float32, and a mask of float32 or bool. The caller of the op must cast other types to float32.
+// attentionTypes reports whether the CPU supports attention with these types. The operands must be
+// float32, and a mask must be float32 or bool.
 func attentionTypes(q, mask *device.View) bool {
 	return q.Type == dtype.F32 &&
 		(mask.Absent() || mask.Type == dtype.F32 || mask.Type == dtype.Bool)
 }
 
-// attentionBlocks is the common part of attention and its gradient. Both compute the weights for
-// one block of queries and keys at a time, so that these stay in the processor's cache between the
-// matrix products.
+// attentionBlocks is the common part of attention and its gradient. Both compute the weights of one
+// block of queries and keys at a time. A block's weights stay in the processor's cache from one
+// matrix product to the next.
 type attentionBlocks struct {
 	*device.Weighing
 	q, k          *device.View
-	heads, shared int // numbers of heads of queries, and of heads of keys
+	heads, shared int // number of heads of the queries, and of the keys and values
 	queries, keys int
 	features      int
 	rows, blocks  int // number of queries in a block, and number of blocks in a head
 	seed, offset  uint64
 }
 
-// newAttentionShape sets the fields that depend only on shapes. It reads no buffer.
+// newAttentionShape sets the fields that depend only on shapes. It does not read the operands'
+// elements.
 func newAttentionShape(w *device.Weighing, q, k *device.View) attentionBlocks {
 	return attentionBlocks{Weighing: w, q: q, k: k, heads: q.Shape.At(1), shared: k.Shape.At(1), queries: q.Shape.At(2),
 		keys: k.Shape.At(2), features: q.Shape.At(3), seed: w.Seed, offset: w.Offset}
 }
 
-// draw reads the seed and the offset of the random numbers.
+// draw reads the seed and the offset from the operand Numbers, if it is present.
 func (b *attentionBlocks) draw() {
 	if !b.Numbers.Absent() {
 		b.seed = *(*uint64)(element(&b.Numbers, 0))
@@ -52,8 +53,8 @@ func (b *attentionBlocks) cut(rows int) {
 	b.blocks = (b.queries + b.rows - 1) / b.rows
 }
 
-// seenKeys bounds the number of keys that each of the first queries of a sample sees. The argument
-// queries says how many queries these are.
+// seenKeys returns an upper bound of the number of keys that any of the first queries of a sample
+// sees. The argument queries is the number of these queries.
 func (b *attentionBlocks) seenKeys(sample, queries int) int {
 	n := b.keys
 	if b.Causal {
@@ -98,7 +99,8 @@ var unseenScores = func() (x [maxBlock]float32) {
 	return x
 }()
 
-// mask applies one query's mask to its scores. The elements of the mask are stride bytes apart.
+// mask applies the mask of one query to row, its scores. The elements of the mask are stride bytes
+// apart.
 func (w *attentionWorker) mask(row []float32, t dtype.Type, from unsafe.Pointer, stride int) {
 	for c := 0; c < len(row); c += maxBlock {
 		n := min(maxBlock, len(row)-c)
@@ -145,8 +147,8 @@ var dropProgram = sync.OnceValue(func() *expr.Program {
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, nil, -1)
 })
 
-// dropFactors sets m, a matrix of [rows, cols], to the factors of the weights, which are 0 for
-// dropped weights.
+// dropFactors sets m, a matrix of [rows, cols], to the factor of each attention weight: 0 if
+// dropout drops the weight, else 1/(1-Drop).
 func (b *attentionBlocks) dropFactors(w *attentionWorker, m []float32, c block) {
 	if w.drawn == nil {
 		pl := planFor(dropProgram(), 0, stored)
@@ -174,13 +176,13 @@ func (b *attentionBlocks) dropFactors(w *attentionWorker, m []float32, c block) 
 	}
 }
 
-// attentionWorker holds a worker's functions and memory. The memory holds the matrices of weights,
-// and two matrices with a row for each query.
+// attentionWorker holds the functions and the temporary memory of a worker. The memory consists of
+// the matrices of weights, and of two matrices with a row for each query.
 type attentionWorker struct {
 	*rowWorker
 	queries [2][]byte
 	other   [maxBlock]float32
-	drawn   *runner // runner of dropProgram; nil until dropout is used
+	drawn   *runner // runs dropProgram; nil until dropout is used
 }
 
 var attentionWorkers = sync.Pool{New: func() any { return new(attentionWorker) }}
@@ -209,7 +211,7 @@ func (w *attentionWorker) release() {
 
 func ptr(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
 
-// headRows returns the memory of some rows of a sample's head: the rows firstRow … firstRow+rows-1.
+// headRows returns the elements of the rows firstRow to firstRow+rows-1 of one head of one sample.
 func headRows(v *device.View, sample, head, firstRow, rows int) []float32 {
 	if rows == 0 || v.Shape.At(3) == 0 {
 		return nil

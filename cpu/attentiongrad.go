@@ -11,10 +11,10 @@ import (
 )
 
 // attentionGradTask computes the gradient of attention by blocks of queries and keys. The blocks of
-// queries that share a head of keys are divided into parts, and a unit of work is one part. It
-// computes the gradients of its queries, and its terms of the gradients of keys and values. If a
-// head has several parts, their sums are kept in memory and added in order at the end. Blocks and
-// parts depend only on the shapes.
+// queries that use the same head of keys are divided into parts. The workers share the parts. A
+// part computes the gradients of its queries, and a partial sum of the gradients of keys and
+// values. If a head has several parts, these sums are kept in memory and added in order at the end.
+// Blocks and parts depend only on the shapes.
 type attentionGradTask struct {
 	attentionBlocks
 	o          *device.AttentionGrad
@@ -24,9 +24,8 @@ type attentionGradTask struct {
 	sumK, sumV []float32
 }
 
-// These constants determine the sizes of blocks and parts. A worker's three blocks of weights
-// together fit into a second-level cache. The number of parts is chosen so that there is work for
-// about gradUnits workers.
+// These constants determine the sizes of blocks and parts. The three blocks of weights of a worker
+// fit together into a second-level cache. There are enough parts for about gradUnits workers.
 const (
 	gradRows  = 64
 	gradCols  = 512
@@ -73,9 +72,8 @@ func (d *Device) attentionGrad(o *device.AttentionGrad) error {
 	return nil
 }
 
-// sums returns the memory in which a part sums a gradient of keys or values, and the strides of
-// that memory. The range begins at key firstKey. If there is only one part, the memory is the
-// gradient itself.
+// sums returns the memory in which a part sums the gradient d of keys or values, from key firstKey
+// on, and the strides of that memory. If a head has only one part, the memory is that of d itself.
 func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, firstKey, n int) (at []float32, row, col int) {
 	if t.parts == 1 {
 		return headRows(d, pair/t.shared, pair%t.shared, firstKey, n), d.Strides.At(2), d.Strides.At(3)
@@ -85,8 +83,8 @@ func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, fi
 	return parts[from : from+n*cols], cols, 1
 }
 
-// add adds the sums of all parts, for n rows from firstRow on, and stores the result in the
-// gradient.
+// add stores n rows of the gradient d, from firstRow on. Each is the sum of the rows that all parts
+// have computed.
 func (t *attentionGradTask) add(d *device.View, parts []float32, pair, firstRow, n int) {
 	if d.Absent() || d.Size() == 0 {
 		return
@@ -116,7 +114,7 @@ func (t *attentionGradTask) run(lo, hi int) {
 			}
 		}
 		// Neighbouring blocks go to different parts. With Causal, a block near the beginning has
-		// less work, so this order divides the work equally.
+		// less work, so each part gets a mix of short and long blocks.
 		for b := part; b < group*t.blocks; b += t.parts {
 			c := block{sample: pair / t.shared, head: pair%t.shared*group + b/t.blocks, firstQuery: b % t.blocks * t.rows}
 			c.rows = min(t.rows, t.queries-c.firstQuery)
@@ -138,8 +136,8 @@ func zero(x []float32, rows, cols, row, col int) {
 	}
 }
 
-// queryBlock computes the gradients of a block of queries. It adds the block's terms to the
-// gradients of keys and values.
+// queryBlock computes the gradients of a block of queries. It adds what the block contributes to
+// the gradients of keys and values.
 func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part int) {
 	q, dq := at[float32](data(w.queries[0]), c.rows*t.features), at[float32](data(w.queries[1]), c.rows*t.features)
 	t.scaleQueries(w, q, c)
@@ -200,14 +198,14 @@ func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part i
 }
 
 // products stores one number for each query of a block, in row 0 of w: the dot product of the
-// query's result and the gradient g of that result. This equals the mean of the gradients of the
-// query's attention weights, weighted by the attention weights.
+// query's result and g, the gradient of that result. This number equals Σ p·dp, with p the
+// attention weights of the query and dp their gradients.
 func (t *attentionGradTask) products(w *attentionWorker, g []float32, gs, gc int, c block) {
 	y := headRows(&t.o.Out, c.sample, c.head, c.firstQuery, c.rows)
 	ys, yc := t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)
 	sums := at[float32](w.row(0), c.rows)
-	// Four sums are computed at a time. Each addition to a sum waits for the previous one, and
-	// meanwhile the processor can add to the other sums.
+	// Compute four sums at a time. Each addition to a sum waits for the previous one; in the
+	// meantime the processor adds to the other sums.
 	for i := 0; i < c.rows; i += 4 {
 		var sum [4]float64
 		var at [4]int

@@ -61,7 +61,8 @@ func unaryProgram(e *expr.Expr) *expr.Program {
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 }
 
-// BenchmarkMap measures maps. Compare each result with the case "copy" of the same size and run.
+// BenchmarkMap measures maps. Compare each result with the case "copy" of the same size in the same
+// run.
 func BenchmarkMap(b *testing.B) {
 	d := Get()
 	x := expr.X(0)
@@ -83,7 +84,7 @@ func BenchmarkMap(b *testing.B) {
 		run("exp", unaryProgram(expr.Call("exp", x)), 8, u)
 		run("tanh", unaryProgram(expr.Call("tanh", x)), 8, u)
 		run("gelu", unaryProgram(expr.Call("gelu", x)), 8, u)
-		for i := range n { // the weights of masked attention
+		for i := range n { // the weights of causal attention
 			at[float32](pointer(&u), n)[i] = float32(math.Inf(-1))
 		}
 		run("exp of -Inf", unaryProgram(expr.Call("exp", x)), 8, u)
@@ -240,8 +241,8 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// BenchmarkAfterRest measures products during the first 2 ms after a rest, in which the workers
-// fall asleep. Compare it with the same product of BenchmarkMatMul without a rest.
+// BenchmarkAfterRest measures products during the first 2 ms after a pause, in which the workers
+// fall asleep. BenchmarkMatMul measures the same products without a pause.
 func BenchmarkAfterRest(b *testing.B) {
 	d := Get()
 	x, y, out := newView(b, d, dtype.F32, 1, 256, 256), newView(b, d, dtype.F32, 1, 256, 256), newView(b, d, dtype.F32, 1, 256, 256)
@@ -259,7 +260,7 @@ func BenchmarkAfterRest(b *testing.B) {
 	b.ReportMetric(float64(took.Nanoseconds())/1e3/float64(calls), "µs/call")
 }
 
-// BenchmarkSmallReduce measures the cost of a call that has hardly any work.
+// BenchmarkSmallReduce measures the cost of a reduction of few elements.
 func BenchmarkSmallReduce(b *testing.B) {
 	d := Get()
 	x, one, rows := newView(b, d, dtype.F32, 4, 8), newView(b, d, dtype.F32, 1, 1), newView(b, d, dtype.F32, 4, 1)
@@ -292,8 +293,8 @@ func BenchmarkChannelSum(b *testing.B) {
 	rate(b, 4*x.Size())
 }
 
-// BenchmarkForkJoin measures the cost of sharing two units of work, without the work itself. A unit
-// takes the time unit. Between two calls, the caller works alone for the time gap.
+// BenchmarkForkJoin measures what it costs to share two units of work among workers. A unit takes
+// the time unit. Between two calls, the caller works alone for the time gap.
 func BenchmarkForkJoin(b *testing.B) {
 	for _, unit := range []time.Duration{0, 2 * time.Microsecond, 10 * time.Microsecond} {
 		for _, gap := range []time.Duration{0, 10 * time.Microsecond, 200 * time.Microsecond} {

@@ -12,18 +12,18 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// access describes how a view is traversed. Its dimensions have the order of the binding, and
-// strides are in bytes.
+// access describes how a loop moves through the elements of a view. The dimensions are in the order
+// of the binding, and strides are in bytes.
 type access struct {
 	base   unsafe.Pointer
 	size   int // size of an element in bytes
 	stride [shape.MaxRank]int
-	inner  int  // stride of the innermost dimension
-	dense  bool // the elements are contiguous in the order in which they are traversed
+	inner  int  // stride of the innermost dimension in bytes
+	dense  bool // the elements are contiguous in the order in which the loop reads them
 }
 
-// binding connects a plan with operands. All workers of one call share it. It numbers the elements
-// in row-major order of dims. The dimensions of the views may be in another order.
+// binding connects a plan with its operands. All workers of one call share it. Elements are
+// numbered in row-major order of dims, whose order may differ from that of the views' dimensions.
 type binding struct {
 	pl   *plan
 	rank int
@@ -31,28 +31,29 @@ type binding struct {
 	size int
 	ins  []access
 	outs []access
-	// strides from which the row-major position of an element in the views' shape is computed
+	// index computes the row-major position of an element in the views' shape
 	index access
 	// for each result, whether the step that computes it may write directly to the result's memory
 	direct []bool
 	params []uint64
 	blk    int // number of elements of a block
-	whole  int // a block must end at a multiple of this many elements; 0 means anywhere
+	whole  int // a block must end at a multiple of this number of elements; 0 means anywhere
 
-	// loop that reads and writes the operands' own memory; nil if there is none
-	loop       *jit.Code
-	rows, cols int // rows and columns of a unit of loop, along the innermost two dimensions
+	// loop is machine code that reads and writes the operands' own memory; nil if there is none
+	loop *jit.Code
+	// number of rows and columns of a unit of loop, along the innermost two dimensions
+	rows, cols int
 
 	across             int // dimension that forms tiles with the innermost one; -1 means no tiles
 	tileRows, tileCols int
-	// whether the map is a transposed copy, whose tiles need no temporary memory
+	// turns is true for a transposed copy, whose tiles need no temporary memory
 	turns bool
 }
 
 var bindings = sync.Pool{New: func() any { return new(binding) }}
 
-// newBinding returns a recycled binding of plan p to the operands ins. Its dimensions are not set
-// yet.
+// newBinding returns a binding of program p to the operands ins. It reuses an old binding if it
+// can. The dimensions of the binding are not set yet.
 func newBinding(p *expr.Program, f form, ins []device.View, params []uint64) *binding {
 	var scalars uint64
 	for i := range ins {
@@ -82,9 +83,9 @@ func (b *binding) release() {
 	bindings.Put(b)
 }
 
-// arrange sets the order in which the elements are traversed. It merges neighbouring dimensions of
-// the same class, if all views allow it. A reduction has the class true for reduced dimensions;
-// otherwise class is nil, which means false.
+// arrange sets the order of the dimensions in which the elements are visited. It merges
+// neighbouring dimensions if all views allow it and both have the same class. In a reduction, class
+// is true for reduced dimensions. Otherwise class is nil.
 func (b *binding) arrange(s shape.Dims, order []int, class []bool, outs, ins []device.View) {
 	rank := 0
 	b.ins, b.outs = sized(b.ins, len(ins)), sized(b.outs, len(outs))
@@ -152,7 +153,7 @@ func sized(a []access, n int) []access {
 	return a[:n]
 }
 
-// cacheStrides sets the fields of an access that the loops use. It computes them from the strides.
+// cacheStrides computes the fields of an access that the loops use from its strides.
 func (b *binding) cacheStrides(a *access) {
 	a.inner = a.stride[b.rank-1]
 	p := a.size
@@ -175,7 +176,7 @@ func pointer(v *device.View) unsafe.Pointer {
 }
 
 // aliasing sets b.direct. The step that computes a result may write to the result's memory, unless
-// a later step still reads an operand there.
+// a later step still reads an operand from that memory.
 func (b *binding) aliasing() {
 	b.direct = b.direct[:0]
 	for k := range b.pl.outs {
@@ -184,7 +185,8 @@ func (b *binding) aliasing() {
 		if ok {
 			lo, hi := b.extent(&b.outs[k])
 			for i := range b.ins {
-				// a loop reads each element before it writes a result to the same address
+				// a loop reads each element before it writes a result to the same address, so equal
+				// addresses are safe
 				if b.pl.lastUse[i] > o.def || b.pl.fused != nil && !b.matches(&b.ins[i], &b.outs[k]) {
 					l, h := b.extent(&b.ins[i])
 					ok = ok && (h <= lo || hi <= l)
@@ -195,7 +197,8 @@ func (b *binding) aliasing() {
 	}
 }
 
-// matches reports whether operand x has each element at the same address as result y.
+// matches reports whether each element of operand x has the same address as the element of result y
+// with the same index.
 func (b *binding) matches(x, y *access) bool {
 	return x.base == y.base && x.size == y.size && x.stride == y.stride
 }
@@ -234,8 +237,8 @@ func (a *access) offset(c *cursor, rank int) int {
 	return off
 }
 
-// next moves c from the end of a run along the innermost dimension to the start of the next run. It
-// returns how far the offset of access a moves between the starts of the two runs.
+// next moves c from the end of a run, the elements along the innermost dimension, to the start of
+// the next run. It returns the distance in bytes between the starts of the two runs in access a.
 func (b *binding) next(c *cursor, a *access) int {
 	d := 0
 	for k := b.rank - 2; k >= 0; k-- {
@@ -250,8 +253,8 @@ func (b *binding) next(c *cursor, a *access) int {
 	return d
 }
 
-// begin takes a runner from the pool and computes the uniform values for blocks of at most n
-// elements.
+// begin takes a runner from the pool. It computes the values that are equal for all elements, for
+// blocks of at most n elements.
 func (b *binding) begin(n int) *runner {
 	r := b.pl.pool.Get().(*runner)
 	n = b.pl.copies(min(n, b.pl.block))
@@ -282,7 +285,7 @@ func (pl *plan) putRunner(r *runner) {
 	pl.pool.Put(r)
 }
 
-// load loads the operands of elements p … p+n-1 into registers.
+// load loads the elements p to p+n-1 of each operand into registers of the runner.
 func (b *binding) load(r *runner, p, n int) {
 	pl := b.pl
 	if len(pl.loads) == 0 && len(pl.index) == 0 {
@@ -315,8 +318,9 @@ func (b *binding) load(r *runner, p, n int) {
 	}
 }
 
-// fetch returns the address of n elements, from element p with coordinates c on. If they are
-// contiguous, it is their address in the operand. Otherwise fetch gathers them into space.
+// fetch returns the address of n consecutive elements, the first of which has the number p and the
+// coordinates c. If they are contiguous in the operand, it is their address there. Otherwise fetch
+// copies them to space.
 func (b *binding) fetch(a *access, c *cursor, p, n int, space unsafe.Pointer) unsafe.Pointer {
 	if a.dense {
 		return unsafe.Add(a.base, p*a.size)
@@ -344,7 +348,8 @@ func (b *binding) fetch(a *access, c *cursor, p, n int, space unsafe.Pointer) un
 	}
 }
 
-// store writes the results of elements p … p+n-1, except those that steps have written directly.
+// store writes the elements p to p+n-1 of each result, except results that steps have written
+// directly.
 func (b *binding) store(r *runner, p, n int) {
 	var c cursor
 	if b.rank > 1 {
@@ -373,7 +378,7 @@ func (b *binding) store(r *runner, p, n int) {
 	}
 }
 
-// place returns the address of n elements from element p on. It returns false if they are not
+// place returns the address of the n elements from number p on. It returns false if they are not
 // contiguous.
 func (b *binding) place(a *access, c *cursor, p, n int) (unsafe.Pointer, bool) {
 	if a.dense {
@@ -401,8 +406,8 @@ func (b *binding) scatter(a *access, c cursor, src unsafe.Pointer, n int) {
 	}
 }
 
-// aim makes the steps that compute results write directly to the results' memory, if it is
-// contiguous.
+// aim makes the steps that compute results write directly to the results' memory, for results in
+// which the n elements from number p on are contiguous.
 func (b *binding) aim(r *runner, p, n int) {
 	var c cursor
 	located := false
@@ -427,7 +432,8 @@ func (b *binding) aim(r *runner, p, n int) {
 	}
 }
 
-// positions stores the row-major positions of n elements, from element p with coordinates c on.
+// positions stores the row-major positions of n elements. The first element has the number p and
+// the coordinates c.
 func (b *binding) positions(dst unsafe.Pointer, t dtype.Type, c cursor, p, n int) {
 	a := &b.index
 	if a.dense {

@@ -9,18 +9,19 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// channelBlock is the number of elements of a channel that the primitives handle at a time.
+// channelBlock is the number of elements of a channel that one primitive handles at a time.
 const channelBlock = 1024
 
 // channelTask calls f for each channel of tensors of shape [n, channels, inner]. One worker handles
-// a whole channel, so that later passes over the channel find it in the cache.
+// a whole channel. Later passes over the channel then find it in the worker's cache.
 type channelTask struct {
 	n, channels, inner int
 	f                  func(c *channelWorker, channel int)
 }
 
-// channelWorker holds rows that repeat one value for every element of a block. It gathers the
-// planes of a channel if they are small, so that a block has planes of many images.
+// channelWorker holds rows that repeat one value, as operands for primitives on a block. An image's
+// part of a channel is a plane. If planes are small, the worker copies the planes of many images
+// next to each other, so that a block is long.
 type channelWorker struct {
 	*channelTask
 	rows     [4][channelBlock]float32
@@ -29,17 +30,17 @@ type channelWorker struct {
 }
 
 const (
-	gatherPlane = 256     // largest number of elements of a plane that is gathered
-	gatherLimit = 1 << 16 // largest number of elements of a gathered channel
+	gatherPlane = 256     // largest number of elements of a plane that is copied
+	gatherLimit = 1 << 16 // largest number of elements of a channel whose planes are copied
 )
 
-// gathers reports whether the planes of a channel are gathered.
+// gathers reports whether the worker copies the planes of a channel next to each other.
 func (t *channelTask) gathers() bool {
 	return t.n > 1 && t.inner <= gatherPlane && t.n*t.inner <= gatherLimit
 }
 
-// elements returns the elements of a channel of x. If the channel's planes are gathered, they are
-// in buffer k.
+// elements returns the elements of a channel of x. If the channel's planes are not copied, they
+// belong to x. Otherwise they are a copy in buffer k.
 func (c *channelWorker) elements(k int, x []float32, channel int) []float32 {
 	if !c.gathers() {
 		return x
@@ -59,7 +60,7 @@ func (c *channelWorker) elements(k int, x []float32, channel int) []float32 {
 	return to
 }
 
-// put stores the elements of a channel in x if they were gathered.
+// put copies the elements from into a channel of x, if the channel's planes were copied out of x.
 func (c *channelWorker) put(x, from []float32, channel int) {
 	if !c.gathers() {
 		return
@@ -109,7 +110,7 @@ func (c *channelWorker) blocks(channel int, f func(lo, hi int)) {
 	}
 }
 
-// fill sets row k, up to the length of a block, to v.
+// fill sets the elements of row k to v, for one block, and returns the row.
 func (c *channelWorker) fill(k int, v float32) []float32 {
 	n := c.inner
 	if c.gathers() {
@@ -133,8 +134,8 @@ func optional(v *device.View) []float32 {
 	return floats(v)
 }
 
-// channelNorm normalises channels. It sums the elements of a block in float32, and adds the sums of
-// blocks in float64.
+// channelNorm normalises channels. It sums the elements of a block in float32, and adds these sums
+// in float64.
 func (d *Device) channelNorm(o *device.ChannelNorm) {
 	x, out, w, b := floats(&o.X), floats(&o.Out), optional(&o.Weight), optional(&o.Bias)
 	means, variances, roots := floats(&o.Mean), floats(&o.Variance), floats(&o.Rstd)
@@ -198,7 +199,7 @@ func (d *Device) channelNormGrad(o *device.ChannelNormGrad) {
 			times += float64(asm.DotF32(t, grad[lo:hi]))
 		})
 		root := float64(roots[channel])
-		times *= root // now times is Σ g·z, where z is the normalised element
+		times *= root // times becomes Σ g·z, where z is the normalised element
 		sums[channel], products[channel] = float32(all), float32(times)
 		if to == nil {
 			return

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// copyTask copies elements between views of one shape. The elements along one dimension are a run,
-// and a unit of work is a piece of a run. Strides are in bytes.
+// copyTask copies elements between views of one shape. The elements along one dimension are a run.
+// The workers share pieces of runs. Strides are in bytes.
 type copyTask struct {
 	to, from      unsafe.Pointer
 	size          int
@@ -25,14 +25,15 @@ type copyTask struct {
 }
 
 const (
-	copyPiece = 1 << 13 // number of elements in a piece, and minimum number for a worker
-	copyRun   = 8       // runs are along a dimension of at least this size if there is one
+	// number of elements in a piece, and the least number for which another worker is used
+	copyPiece = 1 << 13
+	copyRun   = 8 // runs are along a dimension of at least this size, if there is one
 )
 
 var copyTasks = sync.Pool{New: func() any { return new(copyTask) }}
 
-// copied runs a map that only copies elements, without a cast, and reports whether it did so. It
-// does not run copies between overlapping memory, nor transposed copies.
+// copied runs a map that only copies elements, without a cast. It returns false if it cannot: if
+// the result overlaps the operand, or for a transposition, which has a better implementation.
 func (d *Device) copied(o *device.Map) bool {
 	p := o.Program
 	if len(p.Code) != 1 || p.Code[0].Op != expr.OpX || len(o.Outs) != 1 || len(o.Ins) != 1 || p.In[0] != p.Out[0] || o.Outs[0].Size() == 0 {
@@ -54,8 +55,8 @@ func (d *Device) copied(o *device.Map) bool {
 	return true
 }
 
-// arrange chooses the order in which elements are copied. It returns false if the task cannot run
-// the copy.
+// arrange chooses the order in which elements are copied. It returns false if the views have too
+// many dimensions or strides that the task does not support.
 func (t *copyTask) arrange(out, in *device.View) bool {
 	var space [shape.MaxRank]int
 	*t = copyTask{to: pointer(out), from: pointer(in), size: out.Type.Size()}
@@ -94,7 +95,7 @@ func (t *copyTask) arrange(out, in *device.View) bool {
 	return true
 }
 
-// overlaps reports whether the result and the operand may share memory.
+// overlaps reports whether the result and the operand may have memory in common.
 func (t *copyTask) overlaps() bool {
 	extent := func(base unsafe.Pointer, strides *[shape.MaxRank]int) (lo, hi uintptr) {
 		lo = uintptr(base)
@@ -114,7 +115,8 @@ func (t *copyTask) overlaps() bool {
 }
 
 // transposed reports whether the copy is a transposition: elements that are neighbours in the
-// operand are not neighbours in the result. It also requires enough elements for tiles.
+// operand are not neighbours in the result. It returns false if there are too few elements for
+// tiles.
 func (t *copyTask) transposed() bool {
 	last := t.rank - 1
 	if t.dims[last] < 8 || t.di[last] == t.size || t.di[last] == 0 {
@@ -128,7 +130,7 @@ func (t *copyTask) transposed() bool {
 	return false
 }
 
-// run copies pieces lo … hi-1.
+// run copies the pieces with numbers lo to hi-1.
 func (t *copyTask) run(lo, hi int) {
 	var w walk
 	for k := range t.rank {
@@ -152,8 +154,8 @@ func (t *copyTask) run(lo, hi int) {
 	}
 }
 
-// runLoop copies n runs, each of the given number of words, from the current position of w on. One
-// call of the loop copies all runs along the next outer dimension.
+// runLoop copies n runs from the current position of w on. A run consists of the given number of
+// words. Each call of the machine code copies all runs along the next outer dimension.
 func (t *copyTask) runLoop(loop *jit.Code, words int, w *walk, n int) {
 	for n > 0 {
 		rows, strides := 1, [2]int{}

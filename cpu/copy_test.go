@@ -10,7 +10,7 @@ import (
 )
 
 // TestCopiesBetweenAnyViews copies between views with permuted, reversed, repeated and distant
-// dimensions. Each element must arrive, and nothing else may be written.
+// dimensions. Each element must be copied, and nothing else may be written.
 func TestCopiesBetweenAnyViews(t *testing.T) {
 	d := newDevice(3)
 	defer d.workers.dismiss()
@@ -49,8 +49,8 @@ func TestCopiesBetweenAnyViews(t *testing.T) {
 	}
 }
 
-// TestCopyTasksForgetMemory checks that the pool of copy tasks keeps no memory of tensors alive,
-// even if another kind of task ran the copy.
+// TestCopyTasksForgetMemory checks that a copy task in the pool holds no pointer to the memory of
+// tensors, even if the copy was run in another way.
 func TestCopyTasksForgetMemory(t *testing.T) {
 	d := newDevice(1)
 	defer d.workers.dismiss()
@@ -85,8 +85,8 @@ func anyView(tb testing.TB, d *Device, rnd *rand.Rand, t dtype.Type, s shape.Dim
 	return v
 }
 
-// TestCopiesOfOneElement checks that the copy of one element reads only that element. The race
-// detector's pointer checks report any further read.
+// TestCopiesOfOneElement copies one element under the race detector, whose pointer checks report a
+// read of any other element.
 func TestCopiesOfOneElement(t *testing.T) {
 	d := Get()
 	for _, ty := range dtype.Types() {

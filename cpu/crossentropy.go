@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// crossEntropy computes the losses. If a target is not a class, it returns the error at once.
+// crossEntropy computes the losses. If a target is not a class, it returns the error at once, and
+// not at the next wait.
 func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 	rows, cols := o.X.Shape.At(0), o.X.Shape.At(1)
 	var bad atomic.Int64
@@ -29,8 +30,8 @@ func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 	return d.meanOfTargets(o)
 }
 
-// losses computes the losses of logits. In bad it stores the first row whose target is not a class,
-// if there is one.
+// losses computes the losses of logits. If a row's target is not a class, it stores the first such
+// row in the variable bad.
 func (d *Device) losses(o *device.CrossEntropy, bad *atomic.Int64) {
 	cols := o.X.Shape.At(1)
 	d.byRows(&o.X, func(w *rowWorker, lo, n int) {
@@ -49,7 +50,7 @@ func (d *Device) losses(o *device.CrossEntropy, bad *atomic.Int64) {
 		}
 		w.fold(device.Sum, expLess, sum, n, data(w.space[1]), x, w.each(most))
 		w.log.apply(w.rl, logs, sum, w.size, n)
-		// if log p is 0, it must be +0, so that the loss is -0 as in torch
+		// if log p is 0, make it +0: the loss is then -0 as in torch
 		sub := ops[expr.OpSub][w.t]
 		sub(total, total, most, most, n)
 		sub(total, total, logs, logs, n)
@@ -67,7 +68,8 @@ func (d *Device) losses(o *device.CrossEntropy, bad *atomic.Int64) {
 	})
 }
 
-// pickLosses computes the losses of logarithms of probabilities, like the method losses for logits.
+// pickLosses computes the losses from logarithms of probabilities. If a row's target is not a
+// class, it stores the first such row in the variable bad.
 func (d *Device) pickLosses(o *device.CrossEntropy, bad *atomic.Int64) {
 	x, t := &o.X, o.Loss.Type
 	cols, size := uint64(x.Shape.At(1)), x.Type.Size()
@@ -80,7 +82,7 @@ func (d *Device) pickLosses(o *device.CrossEntropy, bad *atomic.Int64) {
 		case c == o.Ignore:
 		case uint64(c) >= cols:
 			storeMin(bad, int64(i))
-		case x.Type == dtype.F32: // nothing is converted
+		case x.Type == dtype.F32: // the operands are used without conversion
 			b = uint64(*(*uint32)(unsafe.Add(from, i*row+int(c)*col))) ^ sign
 		default:
 			b = expr.Load(x.Type, readBits(unsafe.Add(from, i*row+int(c)*col), size)) ^ sign
@@ -89,7 +91,7 @@ func (d *Device) pickLosses(o *device.CrossEntropy, bad *atomic.Int64) {
 	}))
 }
 
-// sumsOfLosses holds the reductions that sum losses, for float32 and float64.
+// sumsOfLosses holds the reductions that sum losses, by type: float32 and float64.
 var sumsOfLosses = map[dtype.Type]*device.Reduction{}
 
 func init() {
@@ -118,7 +120,7 @@ func (d *Device) meanOfTargets(o *device.CrossEntropy) error {
 	return nil
 }
 
-// storeMin stores the smaller one of v and the value of a in a.
+// storeMin sets a to the smaller one of its value and v.
 func storeMin(a *atomic.Int64, v int64) {
 	for {
 		o := a.Load()
@@ -165,7 +167,7 @@ func (d *Device) crossEntropyGrad(o *device.CrossEntropyGrad) {
 				sub(p, p, w.row(2), w.row(2), 1)
 			}
 		}
-		// change -0 to +0, as in torch, which subtracts products from g
+		// change -0 to +0: torch subtracts products from g, which gives +0
 		w.compute(scaledPlus, n, out, w.matrix(y), w.each(w.row(1)))
 		for i := range n {
 			if c := *(*int64)(element(&o.Target, lo+i)); uint64(c) >= uint64(cols) || c == o.Ignore {
@@ -201,7 +203,7 @@ func (d *Device) pickLossesGrad(o *device.CrossEntropyGrad) {
 			g /= expr.Decode(ct, expr.Encode(ct, float64(*(*int64)(pointer(&o.Count)))))
 			g = expr.Decode(ct, expr.Encode(ct, g))
 		}
-		// if g is 0, 0 - g is +0, as in torch, which adds to zeros
+		// if g is 0, store +0: torch adds to zeros, which gives +0
 		writeBits(unsafe.Add(row, int(c)*strides.At(1)*size), size, expr.Encode(t, 0-g))
 	}))
 }

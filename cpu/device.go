@@ -1,10 +1,10 @@
 // Package cpu is the driver of the CPU. It runs the primitives of package device on all cores.
 //
-// Programs do not import it, because package tensor imports it. They open the devices by name:
+// Programs need not import it: package tensor does. They open the devices by name:
 // device.Open("cpu"), device.Open("cpu:1"). [Get] is for programs that want the methods of
 // [Device], such as [Device.SetWorkers].
 //
-// The contract:
+// These rules hold:
 //
 //   - The package registers itself as kind "cpu" when it is imported. There is one device, [Get],
 //     named "cpu".
@@ -48,10 +48,9 @@
 //   - Memory of 8 KiB and more comes from a caching pool on huge pages. Smaller buffers are Go
 //     memory, which the garbage collector frees even without Buffer.Free. [device.Stats] does not
 //     count them.
-//   - [Get] reserves 16 MiB of Go's heap and does not touch them. The collector runs less often
-//     then, because it does not see the memory of tensors. With GOGC or GOMEMLIMIT in the
-//     environment, or after debug.SetMemoryLimit, Get reserves nothing. So GOGC=100, Go's default,
-//     turns the reservation off.
+//   - [Get] reserves 16 MiB of Go's heap and does not touch them. Go's garbage collector then runs
+//     less often. With GOGC or GOMEMLIMIT in the environment, or after debug.SetMemoryLimit, Get
+//     reserves nothing. Setting GOGC=100, Go's default, thus turns the reservation off.
 package cpu
 
 import (
@@ -77,10 +76,10 @@ type Device struct {
 	mem     memory
 	pool    *pool.Pool
 	main    stream
-	next    atomic.Uint64 // number of the last stream
+	next    atomic.Uint64 // number of the stream that was created last
 	par     gemm.Parallel // runs tasks of package gemm on the workers
 
-	initialWorkers int // initial number of workers
+	initialWorkers int // number of workers at the start
 }
 
 var _ device.Device = (*Device)(nil)
@@ -96,8 +95,8 @@ func named(name string, workers int) *Device {
 	return d
 }
 
-// capacity returns the maximum memory in bytes that the process may have, or 0 if the system does
-// not report it. The value is read only once, because every call of Info needs it.
+// capacity returns how much memory, in bytes, the process may have in total. It returns 0 if the
+// system does not report that. The number is read only once, because every call of Info needs it.
 var capacity = sync.OnceValue(func() uint64 {
 	_, total := new(hostmem.Memory).Capacity()
 	return total
@@ -132,10 +131,9 @@ func (d *Device) Info() device.Info {
 // SetMemoryLimit bounds the memory in bytes that the device's pool takes from the system. At the
 // limit Alloc runs the garbage collector. If that is not enough, Alloc fails with an error that
 // wraps [device.ErrOutOfMemory]. The argument 0 restores the initial limit: nine tenths of the
-// memory that the process may have. There is no initial limit if the system does not report that
-// memory. The initial limit is below the system's limit, at which Linux would kill the process. It
-// applies to the total of "cpu" and all ranks. A limit that a program sets applies only to this
-// device.
+// memory that the process may have. (Above all of it, Linux would kill the process.) If the system
+// does not report that memory, there is no initial limit. It applies to the total of "cpu" and all
+// ranks. A limit that a program sets applies only to this device.
 func (d *Device) SetMemoryLimit(bytes int) {
 	d.mem.shared.Store(bytes <= 0)
 	if bytes <= 0 {
@@ -149,10 +147,11 @@ func initialLimit() uint64 { return capacity() / 10 * 9 }
 
 var _ device.WorkerSharer = (*Device)(nil)
 
-// SetWorkers sets how many goroutines, including the caller's, share the work of one call. For
-// example, each of two ranks on two cores gets one worker. With n = 1, the caller's goroutine does
-// all work. A number below 1 restores the initial number, GOMAXPROCS. A program may call SetWorkers
-// while work runs: a call that has begun keeps its workers. Results do not depend on the number.
+// SetWorkers sets how many goroutines, including the caller's, share the work of one op. For
+// example, two ranks on two cores should have one worker each. With n = 1, the caller's goroutine
+// does all work. A number below 1 restores the initial number, GOMAXPROCS. A program may call
+// SetWorkers while work runs: an op that has begun keeps its workers. Results do not depend on the
+// number.
 func (d *Device) SetWorkers(n int) {
 	if n < 1 {
 		n = d.initialWorkers
@@ -160,10 +159,10 @@ func (d *Device) SetWorkers(n int) {
 	d.workers.resize(n)
 }
 
-// Workers returns how many goroutines share the work of one call, including the caller's.
+// Workers returns how many goroutines share the work of one op, including the caller's.
 func (d *Device) Workers() int { return d.workers.size() }
 
-// Stats returns the counts of the pool's memory.
+// Stats returns the counts of the memory that the device's pool holds.
 func (d *Device) Stats() device.Stats { return poolStats(d.pool) }
 
 func poolStats(p *pool.Pool) device.Stats {
@@ -176,16 +175,16 @@ func poolStats(p *pool.Pool) device.Stats {
 	}
 }
 
-// ResetPeak sets the peaks to the current values.
+// ResetPeak sets the peaks in Stats to the current values.
 func (d *Device) ResetPeak() { d.pool.ResetPeak() }
 
-// Empty gives cached memory back to the system and returns the number of bytes.
+// Empty gives cached memory back to the system and returns how many bytes it gave back.
 func (d *Device) Empty() int { return int(d.pool.Empty()) }
 
 // Synchronize returns immediately, because every method returns only when its work is done.
 func (d *Device) Synchronize() error { return nil }
 
-// DefaultStream returns the stream that is used if the caller passes no stream.
+// DefaultStream returns the stream for calls that pass no stream.
 func (d *Device) DefaultStream() device.Stream { return &d.main }
 
 // NewStream returns another stream. Its priority has no effect.
@@ -194,17 +193,18 @@ func (d *Device) NewStream(int) (device.Stream, error) {
 }
 
 // stream is a queue of work. Work runs at once, so the queue is always empty. While a stream is
-// recorded, its work goes to the recording instead.
+// recorded, its work becomes part of the recording and does not run.
 type stream struct {
 	dev host
 	id  uint64
-	rec atomic.Pointer[recording] // the recording of the stream's work; nil if work runs at once
+	rec atomic.Pointer[recording] // recording of the stream's work; nil if work runs at once
 }
 
 func (s *stream) Device() device.Device { return s.dev }
 func (s *stream) ID() uint64            { return s.id }
 
-// Record returns an event that has already happened. In a recording, it returns a mark in the list.
+// Record returns an event that is already done. In a recording, it returns an event that stands for
+// a point in the list of recorded work.
 func (s *stream) Record() (device.Event, error) {
 	if r := s.rec.Load(); r != nil {
 		return recordedEvent{r, s}, nil
@@ -215,8 +215,9 @@ func (s *stream) Record() (device.Event, error) {
 // Synchronize returns at once. If s is recorded, it returns an error.
 func (s *stream) Synchronize() error { return refused(s, "synchronize", hostWaits) }
 
-// Wait blocks the caller until the event is done, because the caller itself runs later work on the
-// stream. A recording needs no waits, because replays keep the order of the list.
+// Wait blocks the caller until the event is done. Later work on the stream then runs after it,
+// because the caller itself runs that work. A recording needs no waits: a replay keeps the order of
+// the list.
 func (s *stream) Wait(e device.Event) error {
 	r := s.rec.Load()
 	switch e := e.(type) {
@@ -234,7 +235,7 @@ func (s *stream) Wait(e device.Event) error {
 	return e.Wait()
 }
 
-// done is an event that has already happened.
+// done is an event that is already done.
 type done struct{}
 
 func (done) Done() bool  { return true }

@@ -20,8 +20,8 @@ import (
 
 func TestConformance(t *testing.T) { devicetest.Run(t, Get()) }
 
-// TestConformanceOfManyWorkers runs the conformance suite with more workers than cores, and with
-// kernels instead of compiled loops.
+// TestConformanceOfManyWorkers runs the conformance suite with more workers than cores. It also
+// runs it with kernels in place of compiled loops.
 func TestConformanceOfManyWorkers(t *testing.T) {
 	d := newDevice(5)
 	defer d.workers.dismiss()
@@ -39,8 +39,8 @@ func TestRegistered(t *testing.T) {
 	}
 }
 
-// TestResultsDoNotDependOnWorkers checks that results have the same bits with 1, 2, 3 and 7
-// workers.
+// TestResultsDoNotDependOnWorkers runs ops with 1, 2, 3 and 7 workers. The results must have the
+// same bits.
 func TestResultsDoNotDependOnWorkers(t *testing.T) {
 	x := expr.X(0)
 	shapes := [][]int{{300_000}, {700, 900}, {900, 7}, {7, 90_000}, {40, 30, 50}}
@@ -117,7 +117,7 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 	}
 }
 
-// TestSumIsPairwise checks that long float32 sums stay precise. If 0.1 were added 2²⁴ times one by
+// TestSumIsPairwise checks that long float32 sums stay precise. It adds 0.1 2²⁴ times. Added one by
 // one, the sum would stop growing at 2²¹.
 func TestSumIsPairwise(t *testing.T) {
 	d := Get()
@@ -151,7 +151,8 @@ func TestSumIsPairwise(t *testing.T) {
 	}
 }
 
-// TestSmallCallsDoNotAllocate checks that ops on few elements do not allocate Go memory.
+// TestSmallCallsDoNotAllocate counts the allocations of Go memory by ops on few elements. There
+// must be none.
 func TestSmallCallsDoNotAllocate(t *testing.T) {
 	if poolsForget {
 		t.Skip("the race detector makes pools forget, so there is no steady state to measure")
@@ -167,8 +168,8 @@ func TestSmallCallsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// TestBadViewsAreRefused checks that an error names an operand that reaches outside its memory, or
-// whose memory has been freed.
+// TestBadViewsAreRefused runs ops on operands that reach outside their memory or whose memory has
+// been freed. The error must name the operand.
 func TestBadViewsAreRefused(t *testing.T) {
 	d := Get()
 	good := newView(t, d, dtype.F32, 4, 6)
@@ -222,7 +223,8 @@ func TestBadViewsAreRefused(t *testing.T) {
 	}
 }
 
-// TestSupports checks that an op without a kernel is not supported, and that Run refuses it.
+// TestSupports calls Supports for an op without a kernel. It must return false, and Run must refuse
+// the op.
 func TestSupports(t *testing.T) {
 	d := Get()
 	wide, one := newView(t, d, dtype.F64, 1, 4, 4), newView(t, d, dtype.F32, 1)
@@ -244,8 +246,8 @@ func TestSupports(t *testing.T) {
 	}
 }
 
-// TestVariantsAgree checks that the driver computes the same bits with every variant of the block
-// primitives.
+// TestVariantsAgree runs ops with every variant of the block primitives. The results must have the
+// same bits.
 func TestVariantsAgree(t *testing.T) {
 	d := Get()
 	in := newView(t, d, dtype.F32, 5000)
@@ -320,8 +322,8 @@ func Example() {
 
 func at8ptr(b []byte, i int) unsafe.Pointer { return unsafe.Pointer(&b[i]) }
 
-// TestHalfScatterRoundsOnce adds a thousand ones, as 16-bit floats, to one element. The sum must
-// not stop growing at 256 or 2048, as it would if it were rounded after each addition.
+// TestHalfScatterRoundsOnce adds a thousand ones, as 16-bit floats, to one element. The sum must be
+// exact. If it were rounded after each addition, it would stop growing at 256 or 2048.
 func TestHalfScatterRoundsOnce(t *testing.T) {
 	d := Get()
 	for _, ty := range []dtype.Type{dtype.F16, dtype.BF16} {
@@ -338,8 +340,8 @@ func TestHalfScatterRoundsOnce(t *testing.T) {
 	}
 }
 
-// TestLostMemoryComesBack checks that the memory of buffers that the program drops without freeing
-// them returns to the pool. It allocates three times the limit.
+// TestLostMemoryComesBack allocates three times the memory limit in buffers that the program drops
+// without freeing them. Their memory must return to the pool.
 func TestLostMemoryComesBack(t *testing.T) {
 	d := newDevice(1)
 	d.SetMemoryLimit(64 << 20)

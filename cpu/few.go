@@ -5,9 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// fewElements runs p on few elements without a [binding], which would take longer than the work. If
-// one loop is not the whole body of the plan, or an operand is not contiguous, it returns false and
-// does nothing.
+// fewElements runs p on few elements without a [binding], which would take longer to set up than
+// the work itself. It does nothing and returns false if the plan is not a single loop, or if an
+// operand is not contiguous.
 func fewElements(p *expr.Program, outs, ins []device.View, params []uint64) bool {
 	n := outs[0].Size()
 	if n > inlineWork || len(ins) > maskBits {
@@ -31,7 +31,7 @@ func fewElements(p *expr.Program, outs, ins []device.View, params []uint64) bool
 			return false
 		}
 		for i := range ins {
-			// scalars are read before the loop
+			// an operand that is a scalar is read before the loop, so it may overlap
 			if scalars>>i&1 == 0 && overlap(&outs[k], &ins[i], n) {
 				return false
 			}
@@ -58,8 +58,9 @@ func fewElements(p *expr.Program, outs, ins []device.View, params []uint64) bool
 	return true
 }
 
-// overlap reports whether a result of n elements shares a part of the memory of the operand v.
-// Exactly the same memory does not count, because the loop reads each element before it writes it.
+// overlap reports whether the memory of a result of n elements overlaps that of the operand v. If
+// both begin at the same address, it returns false, because the loop reads each element before it
+// writes it.
 func overlap(out, v *device.View, n int) bool {
 	lo, at := uintptr(pointer(out)), uintptr(pointer(v))
 	if lo == at && out.Type.Size() == v.Type.Size() {

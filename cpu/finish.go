@@ -39,7 +39,7 @@ func zeroProgram(t dtype.Type) *expr.Program {
 }
 
 // finish applies the reduction's Finish program to the combined values, and stores the results. The
-// values are in computing form, in which programs compute, not in stored form.
+// values have the form in which programs compute, not the form in which elements are stored.
 func (d *Device) finish(o *device.Reduce, t dtype.Type, l shape.Layout, values []byte) {
 	p, out := o.Finish, &o.Out
 	if p == nil {
@@ -65,8 +65,8 @@ func (d *Device) finish(o *device.Reduce, t dtype.Type, l shape.Layout, values [
 	b.release()
 }
 
-// widen sets the size of an access's elements, and its strides. In computing form, truth values are
-// wider than in memory.
+// widen sets the size of an access's elements, and scales its strides. While a program computes, a
+// truth value takes more bytes than in memory.
 func (b *binding) widen(a *access, size int) {
 	for k := range b.rank {
 		a.stride[k] = a.stride[k] / a.size * size

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// combiner returns the kernel that combines two blocks of values in computing form. The sum of
-// truth values is "or", and their product is "and".
+// combiner returns the kernel that combines two blocks of values, element by element. For truth
+// values the sum is "or" and the product is "and".
 func combiner(k device.ReduceKind, t dtype.Type) kernel {
 	op := [...]expr.Op{expr.OpAdd, expr.OpMul, expr.OpMax, expr.OpMin, expr.OpMax, expr.OpMin}[k]
 	if t == dtype.Bool {
@@ -25,8 +25,8 @@ type number interface {
 	int32 | int64 | uint32 | uint64 | float32 | float64
 }
 
-// fold combines n ≥ 1 values in computing form and returns the bits of the result. The order in
-// which it combines them depends only on n.
+// fold combines n ≥ 1 values and returns the bits of the result. The order in which it combines
+// them depends only on n.
 func fold(t dtype.Type, k device.ReduceKind, p unsafe.Pointer, n int) uint64 {
 	switch t {
 	case dtype.F32:
@@ -100,8 +100,8 @@ func foldAs[T number](k device.ReduceKind, x []T) T {
 	return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]))
 }
 
-// foldArg returns the extreme value of n ≥ 1 values and its first position. If there is a NaN, it
-// is the extreme value.
+// foldArg returns the extreme value of n ≥ 1 values and its first position. If there is a NaN, the
+// first NaN counts as the extreme value.
 func foldArg(t dtype.Type, k device.ReduceKind, p unsafe.Pointer, n int) (uint64, int) {
 	switch t {
 	case dtype.F32:
@@ -176,7 +176,7 @@ func better[T number](k device.ReduceKind, v, best T) bool {
 	return v < best || v != v
 }
 
-// beats is [better] for values that are given as bits.
+// beats is the function better for values that are given as bits of type t.
 func beats(t dtype.Type, k device.ReduceKind, v, best uint64) bool {
 	switch t {
 	case dtype.F32:
@@ -191,8 +191,8 @@ func beats(t dtype.Type, k device.ReduceKind, v, best uint64) bool {
 	return better(k, v, best)
 }
 
-// joinArg compares two lists of values with positions, and stores the better value of each pair in
-// a. The positions in a are lower than those in b.
+// joinArg compares two lists of values with positions, pair by pair. It stores the better value of
+// each pair in a, and its position in pa. The positions in pa are lower than those in pb.
 func joinArg(t dtype.Type, k device.ReduceKind, a, b unsafe.Pointer, pa, pb []int64) {
 	n := len(pa)
 	switch t {
@@ -219,8 +219,8 @@ func joinArgAs[T number](k device.ReduceKind, a, b []T, pa, pb []int64) {
 	}
 }
 
-// updateArg compares n values at position pos with the best values so far, and updates the best
-// values.
+// updateArg compares n values at position pos with the best values so far. It stores the better
+// value of each pair in best, and its position in at0.
 func updateArg(t dtype.Type, k device.ReduceKind, best, v unsafe.Pointer, at0 []int64, pos int64) {
 	n := len(at0)
 	switch t {
@@ -247,7 +247,7 @@ func updateArgAs[T number](k device.ReduceKind, best, v []T, at []int64, pos int
 	}
 }
 
-// accumulator is memory in which a unit combines its blocks.
+// accumulator is memory in which a worker combines blocks of values.
 type accumulator struct {
 	run, sum [maxBlock]uint64
 	pos      [maxBlock]int64
@@ -259,8 +259,8 @@ type accumulator struct {
 
 var accumulators = sync.Pool{New: func() any { return new(accumulator) }}
 
-// tile reduces n rows of a tile of columns, from row startRow on. A row has the elements at one
-// reduced position.
+// tile combines n rows of a tile of columns, from row startRow on. A row has the elements at one
+// position of the reduced dimensions.
 func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, startRow, n int) {
 	c0 := tile * r.cols
 	cols := min(r.cols, r.inner-c0)
@@ -292,7 +292,8 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, startRow, 
 		copy(r.pos[to:], pos)
 		return
 	}
-	// If rows are narrow, a block holds several rows (per), which are added as one wide row.
+	// If rows are narrow, a block holds several rows. Their number is per, and they are added like
+	// one wide row.
 	per := 1
 	if r.tiles == 1 {
 		per = max(1, min(r.pl.block/cols, n))
@@ -310,13 +311,13 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, startRow, 
 	copy(r.part[to*r.size:], at8(sum, cols*r.size))
 }
 
-// addTile stores the combination of n rows of a tile in acc.sum. The result is a wide row, which
-// consists of per rows.
+// addTile stores the sum of n rows of a tile in acc.sum. The result is a wide row: per partial sums
+// next to each other.
 func (r *reduction) addTile(w *runner, acc *accumulator, at func(int) int, cols, from, n, per int) {
 	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
 	wide := per * cols
-	have := 0 // number of wide rows whose sum is in acc.run
-	sums := 0 // number of sums in acc.run that were already added to acc.sum
+	have := 0 // number of wide rows that are summed in acc.run
+	sums := 0 // number of sums that were already moved from acc.run to acc.sum
 	for i := 0; i < n; i += per {
 		m := min(per, n-i) * cols
 		v := r.evaluate(w, at(from+i), m)
@@ -348,7 +349,7 @@ func (r *reduction) addTile(w *runner, acc *accumulator, at func(int) int, cols,
 func (r *reduction) argWords(w *runner, acc *accumulator, at0 func(int) int, from, n, cols int) bool {
 	best, keep := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.keep)
 	pos, row := acc.at[:cols], acc.row[:cols]
-	// holds tells where the best value stays: best ≥ v for a maximum, best ≤ v for a minimum
+	// holds computes where the best value stays: best ≥ v for a maximum, best ≤ v for a minimum
 	holds := ops[expr.OpGe][r.ct]
 	if r.ct == dtype.Bool {
 		holds = ops[expr.OpGe][dtype.U32]

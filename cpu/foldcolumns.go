@@ -8,11 +8,11 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A reduction of columns also runs as one loop if the loop can read the operands in place. The loop
-// goes down the rows, for one vector of columns at a time, so neither values nor sums of runs are
-// stored in memory. It adds in the same order as [reduction.tile].
+// If a loop can read the operands in place, a reduction of columns runs as one loop. The loop goes
+// down the rows, for one vector of columns at a time, and stores neither values nor partial sums in
+// memory. It adds in the same order as [reduction.tile].
 
-// chooseColumns decides whether a loop reduces the columns.
+// chooseColumns sets the fields that make a loop reduce the columns, if that is possible.
 func (r *reduction) chooseColumns() {
 	pl, last := r.pl, r.rank-1
 	if r.arg || pl.folded == nil || len(pl.body) == 0 || len(pl.index) > 0 || r.inner < shortestRow ||
@@ -27,7 +27,7 @@ func (r *reduction) chooseColumns() {
 	once := uint64(0)
 	for i, l := range pl.folded.loop.Loads {
 		if pl.p.Code[l.Value].Op != expr.OpX {
-			return // a kernel must compute this value first
+			return // a kernel, and not the loop, computes this value
 		}
 		switch a := r.loaded(pl.folded.loop, i); a.inner {
 		case a.size:
@@ -40,8 +40,8 @@ func (r *reduction) chooseColumns() {
 	r.fold = pl.foldOf(r.kind, r.ct, foldKey{reads: jit.Reads{Once: once}, columns: true})
 }
 
-// foldTile stores the combination of n rows of a tile in acc.sum, as a wide row of per rows. The
-// tile begins at row firstRow of group k, and at column c0.
+// foldTile stores the sum of n rows of a tile in acc.sum, as a wide row: per partial sums next to
+// each other. The tile begins at row firstRow of group k, and at column c0.
 func (r *reduction) foldTile(w *runner, acc *accumulator, k, c0, cols, firstRow, n, per int) {
 	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
 	t := columnTile{reduction: r, w: w, c0: c0, cols: cols, per: per}
@@ -79,8 +79,8 @@ type columnTile struct {
 	c0, cols, per int
 }
 
-// fold combines the rows with the numbers row, row+per, … to the first row of results, the rows
-// row+1, row+1+per, … to the second row, and so on.
+// fold adds every per-th row. The rows row, row+per, … give the first row of results, the rows
+// row+1, row+1+per, … the second, and so on.
 func (t *columnTile) fold(row, rows, depth int, results unsafe.Pointer) {
 	in, l, w := t.rank-2, t.pl.folded.loop, t.w
 	most := max(1, t.pl.foldUnit()/(t.cols*depth))
@@ -100,7 +100,7 @@ func (t *columnTile) fold(row, rows, depth int, results unsafe.Pointer) {
 		w.reg[len(w.reg)-1] = results
 		t.reduction.fold.RunColumns(w.reg, w.strides, t.cols, min(rows, most), depth)
 		if rows -= most; rows <= 0 {
-			break // a pointer to the next row would be outside the memory
+			break // there is no next row, and a pointer to it would be outside the memory
 		}
 		row += most
 		results = unsafe.Add(results, most*t.cols*t.size)

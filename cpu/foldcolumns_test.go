@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestColumnsOfPairs checks that sums over the middle dimension of [n, r, c] have the same bits
-// with loops and with kernels. Every operand is broadcast along one dimension, as in distances
-// between all pairs of rows.
+// TestColumnsOfPairs sums over the middle dimension of shape [n, r, c], with loops and with
+// kernels. Both must give the same bits. Every operand is broadcast along one dimension, as for
+// distances between all pairs of rows.
 func TestColumnsOfPairs(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(5, 6))

@@ -9,35 +9,36 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A reduction of rows runs as one loop if its map can run as a loop. The loop computes the values
-// and combines them in the same order as [fold]. The values are not stored in memory.
+// If the map of a reduction can run as a loop, a reduction of rows runs as one loop. The loop
+// computes the values and combines them at once, in the same order as [fold]. It does not store the
+// values in memory.
 
-// foldedBody holds the loops that reduce rows of a plan's first result.
+// foldedBody holds the loops that reduce rows of the first result of a plan.
 type foldedBody struct {
 	loop  *jit.Loop
-	codes lookup[foldKey, *jit.Code] // made on demand
+	codes lookup[foldKey, *jit.Code] // machine code of the loop, made on demand
 }
 
 type foldKey struct {
 	kind  jit.FoldKind
 	short bool
 	reads jit.Reads
-	// whether the loop combines the elements of columns instead of rows
+	// columns is true if the loop combines the elements of columns and not of rows
 	columns bool
 }
 
-// foldSpill is the size of the spill memory of a loop that reduces. Its accumulators occupy
-// registers, so other values are spilled.
+// foldSpill is the size in bytes of the memory for spilled values of a reducing loop. Accumulators
+// occupy registers, so more values are spilled than in other loops.
 const foldSpill = 64 * 64
 
-// foldLoop makes a loop that reduces rows instead of storing values. It makes none if the loop has
-// too many operands.
+// foldLoop makes from l a loop that reduces rows and does not store values. It makes none if the
+// loop has too many operands.
 func (pl *plan) foldLoop(l *jit.Loop) {
 	if len(l.Loads)+1 > jit.MostPointers {
 		return
 	}
 	switch pl.p.Out[0] {
-	// narrow integers wrap after the map, before they are combined
+	// small integers wrap after the map and before they are combined, which the loop cannot do
 	case dtype.U8, dtype.I8, dtype.I16:
 		return
 	}
@@ -57,15 +58,15 @@ func (pl *plan) foldValue(uniform []bool) {
 	pl.arena += foldSpill
 }
 
-// foldFor returns the loop that combines rows of n values of type t, or nil if there is none. The
-// argument reads says how the loop loads the elements of a row.
+// foldFor returns machine code that combines rows of n values of type t, or nil if there is none.
+// The argument reads says how it loads the elements of a row.
 func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int, reads jit.Reads) *jit.Code {
 	short := t.IsFloat() && (k == device.Prod || k == device.Sum && n < 16)
 	return pl.foldOf(k, t, foldKey{short: short, reads: reads})
 }
 
-// foldOf returns the loop that combines rows as key says, or nil if there is none. It sets the kind
-// in key.
+// foldOf returns machine code that combines rows of values of type t as key says, or nil if there
+// is none. It sets the kind of the reduction in key.
 func (pl *plan) foldOf(k device.ReduceKind, t dtype.Type, key foldKey) *jit.Code {
 	if pl.folded == nil || k > device.Min {
 		return nil
@@ -87,8 +88,8 @@ func (pl *plan) foldOf(k device.ReduceKind, t dtype.Type, key foldKey) *jit.Code
 	return c
 }
 
-// chooseFold decides whether loops reduce the rows, and whether the loops read the operands in
-// place.
+// chooseFold sets the fields that make loops reduce the rows, and decides whether the loops read
+// the operands in place.
 func (r *reduction) chooseFold() {
 	r.fold, r.inPlace, r.runs = nil, false, false
 	if r.inner != 1 {
@@ -124,7 +125,7 @@ func (r *reduction) chooseFold() {
 	r.runs = !r.inPlace && r.readsRuns()
 }
 
-// readsRuns reports whether a block is a run along the innermost dimension, whose elements are
+// readsRuns reports whether a block is a run: elements along the innermost dimension that are
 // neighbours in all operands.
 func (r *reduction) readsRuns() bool {
 	pl, last := r.pl, r.rank-1
@@ -138,7 +139,7 @@ func (r *reduction) readsRuns() bool {
 	}
 	for i, l := range pl.folded.loop.Loads {
 		if pl.p.Code[l.Value].Op != expr.OpX {
-			return false // a kernel must compute this value first
+			return false // a kernel, and not the loop, computes this value
 		}
 		if a := r.loaded(pl.folded.loop, i); a.inner != a.size {
 			return false
@@ -147,8 +148,8 @@ func (r *reduction) readsRuns() bool {
 	return true
 }
 
-// foldRuns is [reduction.foldRows] for rows that are runs along the innermost dimension. The loop
-// reads the operands in place. The first run begins at the coordinates c.
+// foldRuns reduces rows that are runs along the innermost dimension. The loop reads the operands in
+// place. The first run begins at the coordinates c, and the results are stored at the address to.
 func (r *reduction) foldRuns(w *runner, c *cursor, runs int, to unsafe.Pointer) {
 	l := r.pl.folded.loop
 	w.strides = w.strides[:0]
@@ -162,13 +163,13 @@ func (r *reduction) foldRuns(w *runner, c *cursor, runs int, to unsafe.Pointer) 
 	r.fold.Run(w.reg, w.strides, r.dims[r.rank-1], runs)
 }
 
-// foldUnit returns how many elements one call of a loop may reduce. A long program gets fewer
-// elements, because Go cannot preempt the goroutine during a call.
+// foldUnit returns how many elements one call of a loop may reduce. Go cannot preempt the goroutine
+// during a call, so a long program gets fewer elements.
 func (pl *plan) foldUnit() int { return unitOfAProgram / max(1, len(pl.folded.loop.Steps)) }
 
-// foldRows reduces rows of n values each. The first row begins at element p. It stores the results
-// at the address results. If the operands are not read in place, all rows together have at most as
-// many elements as a block.
+// foldRows reduces rows of n values each, the first of which begins at element p. It stores the
+// results at the address results. If the operands are not read in place, all rows together have at
+// most as many elements as a block.
 func (r *reduction) foldRows(w *runner, p, n, rows int, results unsafe.Pointer) {
 	if !r.inPlace {
 		r.load(w, p, n*rows)
@@ -205,7 +206,8 @@ func (r *reduction) foldRows(w *runner, p, n, rows int, results unsafe.Pointer) 
 	r.fold.Run(w.reg, w.strides, n, rows)
 }
 
-// foldRow reduces a part of a row like [reduction.row], with a loop.
+// foldRow reduces a part of a row with a loop: n elements from element p on. Like reduction.row, it
+// stores the result in acc.
 func (r *reduction) foldRow(w *runner, acc *accumulator, p, n, to int) {
 	c, blk := &acc.cascade, r.pl.block
 	c.n = 0

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestReductionsOfManyOperands checks that reductions of programs with many operands give the same
-// bits with loops and with kernels.
+// TestReductionsOfManyOperands reduces programs with many operands, with loops and with kernels.
+// Both must give the same bits.
 func TestReductionsOfManyOperands(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -93,8 +93,9 @@ func TestReductionsOfManyOperands(t *testing.T) {
 	}
 }
 
-// TestReductionsOfRuns checks reductions of dimensions that are not adjacent. They must give the
-// same bits however runs are read. Some operands have gaps between runs, and others repeat a run.
+// TestReductionsOfRuns checks reductions of dimensions that are not adjacent. The bits must not
+// depend on how the elements are read. Some operands have gaps between rows, and others repeat a
+// row.
 func TestReductionsOfRuns(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(5, 6))
@@ -128,8 +129,8 @@ func TestReductionsOfRuns(t *testing.T) {
 	}
 }
 
-// TestSumsOfLongPrograms checks that the order of sums does not depend on how many values a plan
-// keeps in memory.
+// TestSumsOfLongPrograms sums the results of long programs. The order of the additions must not
+// depend on how many values a plan keeps in memory.
 func TestSumsOfLongPrograms(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(3, 4))
@@ -164,8 +165,8 @@ func TestSumsOfLongPrograms(t *testing.T) {
 	}
 }
 
-// TestRunnersForgetMemory checks that a runner in its pool holds no address of operands or results,
-// which would keep their memory alive.
+// TestRunnersForgetMemory checks that a runner in its pool holds no pointer to operands or results.
+// Such a pointer would keep their memory alive.
 func TestRunnersForgetMemory(t *testing.T) {
 	d := newDevice(1)
 	defer d.workers.dismiss()
@@ -189,7 +190,8 @@ func TestRunnersForgetMemory(t *testing.T) {
 	})
 }
 
-// TestUnitsOfFolds checks that one call of a reducing loop is short, even if its program is long.
+// TestUnitsOfFolds checks that one call of a reducing loop stays short, even if its program is
+// long.
 func TestUnitsOfFolds(t *testing.T) {
 	if !fusing() {
 		t.Logf("loops are not made here")
@@ -207,8 +209,8 @@ func TestUnitsOfFolds(t *testing.T) {
 	}
 }
 
-// TestFormulasWithoutLoop checks that row operations give the same bits if the system refuses
-// memory for loops.
+// TestFormulasWithoutLoop runs row operations while the system refuses memory for machine code. The
+// bits must not change.
 func TestFormulasWithoutLoop(t *testing.T) {
 	if !fusing() {
 		t.Logf("loops are not made here")

@@ -9,16 +9,17 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// foldTask adds the elements of windows to planes. The windows have three dimensions. Strides count
-// elements.
+// foldTask adds the elements of overlapping windows into images, for a [device.Fold]. Images and
+// windows always have three dimensions here, some of size 1. Strides count elements.
 type foldTask[K number] struct {
 	in, out, kernel          [3]int
 	stride, dilation, before [3]int
-	// strides of the planes, and of the kernel and position dimensions of X
+	// strides of the spatial dimensions of Y, of the kernel dimensions of X, and of the dimensions
+	// of X for window positions
 	alongY, alongKernel, alongPlaces [3]int
 	channels                         int
 	y, x                             unsafe.Pointer
-	yOuter, xOuter                   [2]int // strides of samples and channels
+	yOuter, xOuter                   [2]int // strides of samples and of channels
 	add                              bool
 }
 
@@ -51,7 +52,7 @@ func foldAll[K number](d *Device, o *device.Fold) {
 	for i := range 2 {
 		t.yOuter[i], t.xOuter[i] = o.Y.Strides.At(i), o.X.Strides.At(i)
 	}
-	// A dimension without neighbours is left out, so that rows are along another one.
+	// Leave out a spatial dimension of size 1, so that the rows are along a longer dimension.
 	at := 2
 	for i := o.Rank - 1; i >= 0; i-- {
 		in, out := o.Y.Shape.At(2+i), o.X.Shape.At(2+o.Rank+i)
@@ -67,8 +68,9 @@ func foldAll[K number](d *Device, o *device.Fold) {
 	d.workers.parallel(planes, max(1, inlineWork/max(1, (o.Y.Size()+o.X.Size())/planes)), t)
 }
 
-// places returns the range of positions at which element k of a window lies in the plane, along
-// dimension i. The result at is the index of the first of these elements in the plane.
+// places returns the range of window positions at which element k of a window lies inside the
+// image, along dimension i. The result at is the index in the image for the first of these
+// positions.
 func (t *foldTask[K]) places(i, k int) (lo, hi, at int) {
 	first := k*t.dilation[i] - t.before[i]
 	if first < 0 {
@@ -103,7 +105,7 @@ func (t *foldTask[K]) run(lo, hi int) {
 	}
 }
 
-// addElement adds element k of all windows to plane y. x is the first element of the plane's
+// addElement adds element k of all windows to the image at y. x is the first element of the image's
 // windows.
 func (t *foldTask[K]) addElement(y, x unsafe.Pointer, k [3]int, size int) {
 	var lo, hi, at [3]int
@@ -137,8 +139,8 @@ func fillRow[K number](p unsafe.Pointer, n, step int) {
 	}
 }
 
-// addRow adds n elements of x to elements of y. The neighbours of each are stepX and stepY elements
-// apart.
+// addRow adds n elements of x to n elements of y. Successive elements are stepX elements apart in
+// x, and stepY in y.
 func addRow[K number](y, x unsafe.Pointer, n, stepY, stepX int) {
 	if stepY == 1 && stepX == 1 {
 		to, from := at[K](y, n), at[K](x, n)
@@ -154,7 +156,7 @@ func addRow[K number](y, x unsafe.Pointer, n, stepY, stepX int) {
 	var zero K
 	size := int(unsafe.Sizeof(zero))
 	stepY, stepX = stepY*size, stepX*size
-	to, from := 0, 0 // offsets; adding the steps takes less time than multiplying by them
+	to, from := 0, 0 // offsets of the current elements in y and x
 	for ; n >= 4; n -= 4 {
 		*(*K)(unsafe.Add(y, to)) += *(*K)(unsafe.Add(x, from))
 		*(*K)(unsafe.Add(y, to+stepY)) += *(*K)(unsafe.Add(x, from+stepX))
@@ -169,8 +171,8 @@ func addRow[K number](y, x unsafe.Pointer, n, stepY, stepX int) {
 }
 
 // addWindows runs a fold in which all elements of a window are the same number. It returns false if
-// these numbers are not contiguous. For each row of windows, it expands the numbers to a row of
-// elements, and adds that to all rows of the plane that the windows cover.
+// these numbers are not contiguous. It expands each row of windows to one row of elements, and adds
+// that row to all rows of the image that the windows cover.
 func (d *Device) addWindows(o *device.Fold) bool {
 	planes := func(v *device.View, from int) device.View {
 		s, strides := v.Shape.Head(2), v.Strides.Head(2)
@@ -197,7 +199,7 @@ func (d *Device) addWindows(o *device.Fold) bool {
 			return
 		}
 		clear(to)
-		// each row of the plane gets terms from only one row of windows
+		// each row of the image is covered by at most one row of windows
 		apart := t.disjoint(0) && t.disjoint(1)
 		var space [64]int
 		lines := space[:0]

@@ -12,19 +12,19 @@ import (
 )
 
 // A formula is an expression that fused row operations compute for groups of rows. An operand is a
-// matrix, a value for each row, or a value for each column. Operands have their stored types.
+// matrix, a value for each row, or a value for each column. Operands have the types in which they
+// are stored in memory.
 type formula struct {
 	e        *expr.Expr
 	programs lookup[formulaTypes, *expr.Program]
 }
 
 // lookup is a map with a cache of the entries found last. Comparing a key takes a tenth of the time
-// of a look-up in the map, which matters because groups of rows, such as blocks of attention, are
-// often short.
+// of a search in the map. This matters for short groups of rows, such as the blocks of attention.
 type lookup[K comparable, V any] struct {
 	all    sync.Map
 	recent [4]atomic.Pointer[entry[K, V]]
-	// number of entries of recent that were replaced; the index of the next one follows from it
+	// number of entries of recent that were replaced; it determines which entry is replaced next
 	oldest atomic.Uint32
 }
 
@@ -57,7 +57,7 @@ func (l *lookup[K, V]) remember(e *entry[K, V]) {
 	l.recent[l.oldest.Add(1)%uint32(len(l.recent))].Store(e)
 }
 
-// formulaTypes lists the types of the result and of the operands.
+// formulaTypes holds the type of the result and the types of the operands.
 type formulaTypes [1 + maxOperands]dtype.Type
 
 // maxOperands is the maximum number of operands of a formula.
@@ -82,8 +82,8 @@ func (w *rowWorker) each(p unsafe.Pointer) rowOperand { return rowOperand{p, w.t
 // column returns an operand with one value for each column, of the worker's type.
 func (w *rowWorker) column(p unsafe.Pointer) rowOperand { return rowOperand{p, w.t, 0, w.size} }
 
-// operand returns an operand for n rows of a view, from row lo on. If the elements of a row are not
-// contiguous, it copies the rows to space k.
+// operand returns rows lo to lo+n-1 of a view as an operand. If the elements of a row are not
+// contiguous, it copies the rows to the worker's temporary memory number k.
 func (w *rowWorker) operand(v *device.View, lo, n, k int) rowOperand {
 	if v.Strides.At(1) != 1 && w.cols > 1 {
 		return w.matrix(w.load(v, lo, n, k))
@@ -92,8 +92,8 @@ func (w *rowWorker) operand(v *device.View, lo, n, k int) rowOperand {
 }
 
 // output returns memory for the results of rows of v, from row lo on. If the elements of a row are
-// contiguous, this is the memory of v. Otherwise it is space k, which a later call of store copies
-// to v.
+// contiguous, this is the memory of v. Otherwise it is the worker's temporary memory number k, from
+// which the method store copies to v.
 func (w *rowWorker) output(v *device.View, lo, k int) rowOperand {
 	if v.Strides.At(1) != 1 && w.cols > 1 {
 		return w.matrix(data(w.space[k]))
@@ -120,7 +120,8 @@ func (f *formula) program(out dtype.Type, ins []rowOperand) *expr.Program {
 	return p
 }
 
-// compute computes a formula for n rows. The result may be one of the operands.
+// compute computes a formula for n rows and stores the result in out. The operand out may be one of
+// ins.
 func (w *rowWorker) compute(f *formula, n int, out rowOperand, ins ...rowOperand) {
 	b := &w.binding
 	b.pl = planFor(f.program(out.t, ins), 0, stored)
@@ -159,8 +160,7 @@ func (b *binding) take(a *access, o *rowOperand) {
 }
 
 // fold computes a formula for n rows and combines the values of each row. It stores the results at
-// dst, in the worker's type. The argument space is memory for the values, which is used if no loop
-// can combine them directly.
+// dst, in the worker's type. If no loop can do both, it first stores the values in space.
 func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n int, space unsafe.Pointer, ins ...rowOperand) {
 	pl := planFor(f.program(w.t, ins), 0, rawResults)
 	once := uint64(0)
@@ -201,7 +201,7 @@ func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n 
 			to = unsafe.Pointer(&w.stage)
 		}
 		r.reg[len(r.reg)-1] = to
-		if m < maxBlock { // for a short remainder, another kind of loop is faster
+		if m < maxBlock { // for a short remainder, another loop is faster
 			if rest := pl.foldFor(k, w.t, m, jit.Reads{Once: once}); rest != nil {
 				code = rest
 			}
@@ -219,7 +219,7 @@ func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n 
 	pl.pool.Put(r)
 }
 
-// These are formulas of fused row operations. X(0), X(1), … are the operands.
+// These are the formulas of fused row operations. X(0), X(1), … are the operands of a formula.
 var (
 	same       = &formula{e: expr.X(0)}
 	times      = &formula{e: expr.X(0).Mul(expr.X(1))}

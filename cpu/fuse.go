@@ -10,29 +10,29 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// On processors with AVX-512 or AVX2, the body of a plan is made of loops that are compiled at run
-// time (package jit). A loop keeps the values between its instructions in registers. It converts
-// stored types as it loads and stores them. An instruction that package jit does not support, such
-// as a random number, runs as a kernel. The loop before the kernel stores the kernel's operands in
-// slots of memory, and the loop after it reads the result there.
+// On processors with AVX-512 or AVX2, a plan runs as loops that package jit compiles at run time. A
+// loop keeps the values between its instructions in registers. It converts stored types as it loads
+// and stores them. An instruction that package jit does not support, such as a random number, runs
+// as a kernel between two loops. The first loop stores the kernel's operands in temporary memory,
+// and the second reads the kernel's result there.
 //
-// If one loop is the whole body, it can also run on the operands' own memory, and compute many rows
-// in one call: see [binding.chooseLoop].
+// If a plan is a single loop, it can also run on the operands' own memory, and compute many rows in
+// one call (see [binding.chooseLoop]).
 
-// fusedBody says how the body of a plan runs as loops.
+// fusedBody holds the loops as which the body of a plan runs.
 type fusedBody struct {
-	// loop that computes the whole body; nil if the body has several steps
+	// whole is the loop that computes the whole body; nil if the body has several steps
 	whole *jit.Loop
 	plain *jit.Code // machine code of whole for operands whose rows are contiguous
-	// machine code of whole for operands with other strides, made on demand
+	// variants is machine code of whole for operands with other strides, made on demand
 	variants lookup[jit.Reads, *jit.Code]
 }
 
-// fusing reports whether plans are fused. The processor and the system must allow it, and
-// FLAMBEAU_JIT must not be off.
+// fusing reports whether plans run as compiled loops. The processor and the system must allow it,
+// and the variable FLAMBEAU_JIT must not be "off".
 func fusing() bool { return asm.Active() != "generic" && !unfused && jit.Why() == nil }
 
-// interpreted returns the reason why plans are not fused, or "" if they are.
+// interpreted returns the reason why plans do not run as compiled loops, or "" if they do.
 func interpreted() string {
 	if err := jit.Why(); err != nil {
 		return err.Error()
@@ -43,11 +43,11 @@ func interpreted() string {
 	return ""
 }
 
-// unfused makes new plans run as kernels. Tests set it.
+// unfused makes new plans run as kernels and not as compiled loops. Tests set it.
 var unfused bool
 
-// fusable reports whether it pays to fuse a plan. The plan must compute or convert something, or
-// fill memory with one value, because copies have faster implementations.
+// fusable reports whether it pays to compile a plan to loops. The plan must compute or convert
+// something, or fill memory with one value. Copies have faster implementations.
 func fusable(p *expr.Program, f form) bool {
 	if len(p.In) > maskBits || avx2Only() && !narrow(p) {
 		return false
@@ -101,7 +101,7 @@ func (pl *plan) fuse(root []int32, uniform []bool) bool {
 		}
 		pl.outs = append(pl.outs, r)
 	}
-	for s := range f.loops { // in a first pass, find the values that several loops use
+	for s := range f.loops { // first pass: find the values that several loops use
 		f.describe(s)
 	}
 	f.allocate()
@@ -152,8 +152,9 @@ type fusion struct {
 	spill        int
 }
 
-// divide assigns the instructions to loops. A kernel runs before all loops if its operands are
-// known there. Otherwise the current loop ends, and the kernel runs after it.
+// divide assigns each instruction to a loop or to a kernel. If the operands of a kernel are known
+// before all loops, the kernel runs there. Otherwise the current loop ends, and the kernel runs
+// after it.
 func (f *fusion) divide() {
 	code := f.p.Code
 	outside := make([]bool, len(code)) // values computed before all loops or read from memory
@@ -201,7 +202,7 @@ func (f *fusion) kernel(i int32) step {
 	return s
 }
 
-// describe returns the description of loop s, for package jit.
+// describe returns a description of loop s for package jit to compile.
 func (f *fusion) describe(s int) *jit.Loop {
 	code := f.p.Code
 	l := &jit.Loop{Name: f.p.Name(), AVX2: avx2Only(), Limited: f.key.limited, Code: code, Steps: f.loops[s]}
@@ -241,7 +242,7 @@ func (f *fusion) describe(s int) *jit.Loop {
 			l.Stores = append(l.Stores, jit.Store{Value: i, Type: c.Type, Wide: true, Reg: int(i)})
 		}
 	}
-	if s == len(f.loops)-1 { // the last loop stores all results, after all reads
+	if s == len(f.loops)-1 { // only the last loop stores results, when all operands have been read
 		for k, o := range f.p.Outs {
 			need(o)
 			t, wide := f.p.Out[k], f.key.form == rawResults
@@ -254,8 +255,8 @@ func (f *fusion) describe(s int) *jit.Loop {
 	return l
 }
 
-// allocate gives a slot to each value that is in memory. If one loop is the whole body, uniform
-// values get small slots after all other slots.
+// allocate gives a place in temporary memory to each value that is in memory between steps. If one
+// loop is the whole body, values that are equal for all elements get small places after the others.
 func (f *fusion) allocate() {
 	pl, code := f.plan, f.p.Code
 	needed := f.inMemory
@@ -302,7 +303,7 @@ func (f *fusion) oneLoop() bool {
 	return len(f.loops) == 1 && len(f.firstKernels) == 0 && len(f.index) == 0
 }
 
-// kernels returns the kernels that run after loops.
+// kernels returns the steps that run as kernels after a loop.
 func (f *fusion) kernels() (all []step) {
 	for _, s := range f.laterKernels {
 		all = append(all, s...)
@@ -327,10 +328,10 @@ func (pl *plan) loopFor(r jit.Reads) *jit.Code {
 	return c
 }
 
-// A loop over the operands' own memory works on units of at most longestUnit elements, or fewer if
-// the program is long, because Go cannot preempt a goroutine within a unit. The loop is not used
-// for rows of fewer than shortestRow elements. For these, blocks of several rows are faster,
-// because they fill whole vectors.
+// These constants limit loops that run on the operands' own memory. A unit of work has at most
+// longestUnit elements, or fewer if the program is long, because Go cannot preempt a goroutine
+// within a unit. Rows of fewer than shortestRow elements are not run in this way: blocks of several
+// rows are faster, because they fill whole vectors.
 const (
 	longestUnit    = 16 << 10
 	shortestRow    = 8
@@ -338,7 +339,7 @@ const (
 )
 
 // chooseLoop decides whether a loop runs on the operands' own memory. The rows of the results must
-// be contiguous. The rows of the operands must have a stride that loads support.
+// be contiguous. The stride within a row of an operand must be one that the loop can load.
 func (b *binding) chooseLoop() bool {
 	pl := b.pl
 	if pl.fused == nil || pl.fused.whole == nil {
@@ -380,7 +381,7 @@ func (b *binding) divide(n int) {
 	}
 }
 
-// unitCounts returns the numbers of units along the two innermost dimensions.
+// unitCounts returns the number of units along each of the two innermost dimensions.
 func (b *binding) unitCounts() (rows, cols int) {
 	rows, cols = 1, (b.dims[b.rank-1]-1)/b.cols+1
 	if b.rank > 1 {
@@ -398,7 +399,7 @@ func (b *binding) loopUnits() int {
 	return n
 }
 
-// runLoop computes units lo … hi-1 with the loop.
+// runLoop runs the loop for the units with numbers lo to hi-1.
 func (b *binding) runLoop(lo, hi int) {
 	r := b.begin(1)
 	l := b.pl.fused.whole

@@ -13,7 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// inEachWay runs f with loops, with loops for AVX2, and with kernels.
+// inEachWay runs f three times: with compiled loops, with compiled loops for AVX2, and with
+// kernels.
 func inEachWay(f func()) {
 	f()
 	asKernels(f)
@@ -23,15 +24,15 @@ func inEachWay(f func()) {
 	}
 }
 
-// asKernels runs f with plans that run as kernels.
+// asKernels runs f while new plans run as kernels.
 func asKernels(f func()) {
 	unfused = true
 	defer func() { unfused = false }()
 	f()
 }
 
-// TestRandomPrograms checks that random programs give the same bits as the interpreter, with loops
-// and with kernels.
+// TestRandomPrograms runs random programs with loops and with kernels. Both must give the same bits
+// as the interpreter.
 func TestRandomPrograms(t *testing.T) {
 	n := 400
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
@@ -59,7 +60,7 @@ func TestConformanceOfAVX2(t *testing.T) {
 	}
 }
 
-// TestLoopsBesideCollector runs loops while the garbage collector runs all the time.
+// TestLoopsBesideCollector runs compiled loops while the garbage collector runs all the time.
 func TestLoopsBesideCollector(t *testing.T) {
 	calls := 100_000
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
@@ -101,8 +102,8 @@ func TestLoopsBesideCollector(t *testing.T) {
 	collector.Wait()
 }
 
-// TestTimeToCompile checks that compiling a new program takes less time than one run on a large
-// tensor.
+// TestTimeToCompile measures the time to compile a new program. It must be less than the time of
+// one run on a large tensor.
 func TestTimeToCompile(t *testing.T) {
 	if !fusing() {
 		t.Logf("loops are not made here")

@@ -8,20 +8,21 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// indexed is a gather, or the common part of a scatter. A position is the row-major index of an
-// element of the view Index.
+// indexed is a gather, or the part of a scatter that is common with a gather. In the comments, a
+// position is the row-major index of an element of the view Index.
 type indexed struct {
 	out, src, index *device.View
 	axis            int
 	bound           int64
-	wrap            int64 // number to add to an index outside the axis
-	// first position whose index is outside the axis; -1 if there is none
+	wrap            int64 // number that is added to an index outside the axis
+	// bad is the first position whose index is outside the axis; -1 if there is none
 	bad    atomic.Int64
 	shared int // number of neighbouring elements that share one index
 	suffix int // first dimension of the elements that share one index
 }
 
-// gathers keeps gathers for reuse, because a small one takes less time than an allocation.
+// gathers keeps used values of indexed for reuse: a small gather takes less time than an
+// allocation.
 var gathers = sync.Pool{New: func() any { return new(indexed) }}
 
 // recycle clears g and keeps it for reuse.
@@ -30,7 +31,8 @@ func (g *indexed) recycle() {
 	gathers.Put(g)
 }
 
-// gather runs a gather. If an index is outside the axis, it returns the error at once.
+// gather runs a gather. If an index is outside the axis, it returns the error at once, and not at
+// the next wait.
 func (d *Device) gather(o *device.Gather) error {
 	if o.Out.Size() == 0 {
 		return nil
@@ -79,7 +81,7 @@ func (g *indexed) fault(tag uint32) error {
 	return &device.IndexError{Tag: tag, Index: indexAt(unsafe.Add(pointer(g.index), off*g.index.Type.Size()), g.index.Type.Size()), Bound: g.bound, Position: p}
 }
 
-// noteBad records a position whose index is outside the axis, unless a lower position is recorded.
+// noteBad records position p, whose index is outside the axis, unless a lower position is recorded.
 func (g *indexed) noteBad(p int) {
 	for {
 		b := g.bad.Load()
@@ -89,14 +91,14 @@ func (g *indexed) noteBad(p int) {
 	}
 }
 
-// run gathers rows lo … hi-1. A row consists of neighbouring elements that share one index, or else
-// of the elements along the dimension lastDim.
+// run gathers the rows with numbers lo to hi-1. If neighbouring elements share one index, they are
+// a row. Otherwise a row is the elements along the dimension lastDim.
 func (g *indexed) run(lo, hi int) {
 	n := g.index.Shape.Rank()
 	size := g.out.Type.Size()
 	out, src, index := pointer(g.out), pointer(g.src), pointer(g.index)
 	is := g.index.Type.Size()
-	outer := g.lastDim() // number of outer dimensions, whose coordinates identify a row
+	outer := g.lastDim() // number of outer dimensions; their coordinates identify a row
 	if g.shared > 1 {
 		outer = g.suffix
 	}
@@ -140,8 +142,8 @@ func (g *indexed) run(lo, hi int) {
 }
 
 // share finds the innermost dimensions, after the axis, along which the index does not change. The
-// elements of both other views must be contiguous along them. Examples are the columns of an
-// embedding's table.
+// elements of both a and b must be contiguous along them. An example is the dimension of the
+// columns of an embedding's table.
 func (g *indexed) share(a, b *device.View) {
 	g.shared, g.suffix = 1, g.index.Shape.Rank()
 	for k := g.suffix - 1; k > g.axis; k-- {
@@ -162,7 +164,7 @@ func indexAt(p unsafe.Pointer, size int) int64 {
 	return *(*int64)(p)
 }
 
-// gatherLine is one row of a gather. Strides are in bytes.
+// gatherLine is one row of a gather: addresses and strides in bytes.
 type gatherLine struct {
 	o, s, x           unsafe.Pointer
 	n                 int
@@ -171,8 +173,8 @@ type gatherLine struct {
 	wrap              int64
 }
 
-// wrapped returns index i, or i+wrap if i is outside the bound. wrap is the bound if negative
-// indices count from the end, otherwise 0.
+// wrapped returns index i, or i+wrap if i is outside 0 … bound-1. The argument wrap is bound if
+// negative indices count from the end, otherwise 0.
 func wrapped(i, wrap int64, bound uint64) int64 {
 	if uint64(i) >= bound {
 		return i + wrap
@@ -195,7 +197,8 @@ func (l *gatherLine) run(size, indexSize int) int {
 
 func gatherLineAs[T uint8 | uint16 | uint32 | uint64](l *gatherLine, indexSize int) int {
 	bad := -1
-	if indexSize == 8 && l.dx == 8 && l.do == int(unsafe.Sizeof(T(0))) { // the usual case
+	// the usual case: int64 indices and contiguous elements
+	if indexSize == 8 && l.dx == 8 && l.do == int(unsafe.Sizeof(T(0))) {
 		out, s, ds, along, bound, wrap := at[T](l.o, l.n), l.s, l.ds, l.along, l.bound, l.wrap
 		for j, i := range at[int64](l.x, len(out)) {
 			if uint64(i) < bound {

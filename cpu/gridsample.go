@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// gridTaps holds the elements along one dimension that are read for a coordinate.
+// gridTaps describes, along one dimension, the elements that are read for one sampling coordinate.
 type gridTaps[K float32 | float64] struct {
 	n  int
-	at [4]int // indices of the elements; -1 if outside the image
+	at [4]int // indices of the elements; -1 for an element outside the image
 	// weights of the elements, and the derivatives of the weights with respect to the position
 	w, d  [4]K
 	slope K // derivative of the position with respect to the coordinate
@@ -21,7 +21,7 @@ type gridTaps[K float32 | float64] struct {
 type gridTask[K float32 | float64] struct {
 	device.GridSampling
 	channels, h, w, points int
-	image, out, grid, d    []K // out holds the result, or the gradient of the result
+	image, out, grid, d    []K // out holds the result of the sampling, or its gradient
 	unit                   func(i int)
 }
 
@@ -43,8 +43,8 @@ func (d *Device) gridSampleGrad(o *device.GridSampleGrad) {
 	}
 }
 
-// gridSample computes the gradient op o. If o.D is absent, it computes the result of the sampling
-// instead, and stores it in o.G.
+// gridSample computes the gradient op o. If o.D is absent, it samples the images and stores the
+// result in o.G.
 func gridSample[K float32 | float64](d *Device, o *device.GridSampleGrad) {
 	all := func(v *device.View) []K {
 		if v.Absent() || v.Size() == 0 {
@@ -58,7 +58,8 @@ func gridSample[K float32 | float64](d *Device, o *device.GridSampleGrad) {
 	switch {
 	case o.D.Absent():
 		t.unit = t.sample
-	// a unit is a whole plane, so that the terms of an element are added in the order of the points
+	// one worker handles a whole image, so that the contributions to an element are added in the
+	// order of the points
 	case o.Input:
 		units, unitSize = o.X.Shape.At(0)*t.channels, t.points
 		t.unit = t.spread
@@ -76,7 +77,8 @@ func (t *gridTask[K]) taps(i int) (x, y gridTaps[K]) {
 	return x, y
 }
 
-// each calls f for each element that is read and lies inside the image.
+// each calls f for each element that is read and lies inside the image: at is its index in the
+// image, and i and j are its indices in y and x.
 func (t *gridTask[K]) each(x, y *gridTaps[K], f func(at int, i, j int)) {
 	for i := range y.n {
 		for j := range x.n {
@@ -129,14 +131,15 @@ func (t *gridTask[K]) spread(row int) {
 	}
 }
 
-// find computes the taps of coordinate x in a dimension of n elements, and stores them in a.
+// find computes which elements are read for coordinate x in a dimension of n elements, and stores
+// them in a.
 func (a *gridTaps[K]) find(s *device.GridSampling, x K, n int) {
 	size := K(n)
 	low := K(-0.5)
 	if a.slope = size / 2; s.AlignCorners {
 		a.slope, low = (size-1)/2, 0
 	}
-	at := fused(x+1, a.slope, low) // torch's kernels fuse this multiplication and addition too
+	at := fused(x+1, a.slope, low) // like torch's kernels, use one fused multiply-add
 	if s.Mode != device.GridBicubic {
 		var sign K
 		at, sign = padGrid(s, at, size)
@@ -176,7 +179,7 @@ func fused[K float32 | float64](a, b, c K) K {
 }
 
 // padGrid maps a position to one inside a dimension of the given size, according to the padding
-// mode. The result sign is the derivative of that with respect to the position.
+// mode. The result sign is the derivative of the mapped position with respect to the position.
 func padGrid[K float32 | float64](s *device.GridSampling, place, size K) (inside, sign K) {
 	sign = 1
 	switch s.Padding {
@@ -210,8 +213,8 @@ func padGrid[K float32 | float64](s *device.GridSampling, place, size K) (inside
 }
 
 // gridInner is Keys' kernel of cubic interpolation with a = -¾ (R. Keys, Cubic Convolution
-// Interpolation for Digital Image Processing, 1981). u is the distance, at most 1, and v is 1-u.
-// gridOuter is the kernel at the distance 1+u.
+// Interpolation for Digital Image Processing, 1981). gridInner is the kernel at the distance u, at
+// most 1; v is 1-u. gridOuter is the kernel at the distance 1+u.
 func gridInner[K float32 | float64](u, v K) K { return K((K(K(u*u)*-1.25) + u + 1) * v) }
 
 func gridOuter[K float32 | float64](u, v K) K { return K(K(K(u*v)*v) * -0.75) }

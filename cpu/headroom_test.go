@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestHeadroomObeysSettings checks that a setting of the collector prevents the headroom.
+// TestHeadroomObeysSettings sets GOGC or a memory limit. Either must prevent the headroom.
 func TestHeadroomObeysSettings(t *testing.T) {
 	none := func(string) string { return "" }
 	if got, want := allowsHeadroom(none, math.MaxInt64), math.MaxInt == math.MaxInt64 && runtime.GOARCH != "wasm"; got != want {

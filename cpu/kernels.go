@@ -9,22 +9,22 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// kernel runs one instruction on n elements. If the instruction has fewer operands, the others are
-// nil.
+// kernel runs one instruction on n elements: d is the result, and a, b and c are the operands. If
+// the instruction has fewer operands, the others are nil.
 type kernel func(d, a, b, c unsafe.Pointer, n int)
 
 // maxBlock is the largest number of elements that a kernel computes in one call.
 const maxBlock = 1024
 
 var (
-	// ops holds the kernels by primitive and type. For comparisons the type is that of the
-	// operands, otherwise that of the result.
+	// kernels by primitive and type: the operands' type for comparisons, otherwise the result's
+	// type
 	ops [expr.OpBitcast + 1][dtype.U64 + 1]kernel
-	// casts holds the conversions between computing types, by source and destination. A nil kernel
-	// means that the bits stay the same.
+	// conversions between types in which programs compute, by source and destination; nil if the
+	// bits stay the same
 	casts [dtype.U64 + 1][dtype.U64 + 1]kernel
-	// loads and stores convert between the stored and the computing form of a type. A nil kernel
-	// means that both forms are the same.
+	// conversions from the form in which elements of a type are stored to the form in which
+	// programs compute, and back; nil if both forms are the same
 	loads, stores [dtype.U64 + 1]kernel
 
 	zeros [maxBlock]uint64
@@ -45,8 +45,8 @@ func ternary[D, M, S any](f func(dst []D, a []M, b, c []S)) kernel {
 	return func(d, a, b, c unsafe.Pointer, n int) { f(at[D](d, n), at[M](a, n), at[S](b, n), at[S](c, n)) }
 }
 
-// notZero returns a kernel that converts numbers to truth values. The function ne compares them
-// with 0.
+// notZero returns a kernel that converts numbers to truth values. The argument ne is the kernel
+// that compares two blocks for inequality.
 func notZero[S any](ne func(dst []uint32, a, b []S)) kernel {
 	return func(d, a, _, _ unsafe.Pointer, n int) {
 		ne(at[uint32](d, n), at[S](a, n), at[S](unsafe.Pointer(&zeros), n))
@@ -173,8 +173,8 @@ func cvtF32ToU64(dst []uint64, a []float32) {
 	}
 }
 
-// width returns the size in bytes of an element of a computing type in a block. Truth values have
-// 32 bits.
+// width returns the size in bytes of an element of type t in a kernel's block. Truth values have 32
+// bits.
 func width(t dtype.Type) int {
 	if t == dtype.Bool {
 		return 4

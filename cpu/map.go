@@ -6,12 +6,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// inlineWork is the minimum amount of work for which a call uses workers, because sharing work
-// costs some microseconds. One unit is about one instruction on one element.
+// inlineWork is the least amount of work that is shared with other workers; sharing costs some
+// microseconds. An amount of 1 is about one instruction on one element.
 const inlineWork = 1 << 15
 
-// elementwise runs a [device.Map]. It takes the fields of the map as arguments, so that the driver
-// can call it without allocating a Map.
+// elementwise runs a [device.Map]. Its arguments are the fields of the map, so the driver can call
+// it without allocating a Map.
 func (d *Device) elementwise(p *expr.Program, outs, ins []device.View, params []uint64) {
 	if len(outs) == 0 || outs[0].Size() == 0 {
 		return
@@ -32,8 +32,8 @@ func (d *Device) cast(to, from *device.View) {
 	d.elementwise(castProgram(to.Type, from.Type), []device.View{*to}, []device.View{*from}, nil)
 }
 
-// byStride returns the dimensions of v in descending order of their strides, so that the dimension
-// that is innermost in memory comes last. The result uses the memory of order.
+// byStride returns the dimensions of v in descending order of their strides: the innermost in
+// memory comes last. It uses the memory of order for the result.
 func byStride(order []int, v *device.View) []int {
 	n := v.Shape.Rank()
 	order = order[:n]
@@ -46,7 +46,7 @@ func byStride(order []int, v *device.View) []int {
 	return order
 }
 
-// mapAll runs a binding on all its elements.
+// mapAll computes all elements of a binding.
 func (d *Device) mapAll(b *binding) {
 	b.choose()
 	parts := b.pace().parts(b.size, len(b.pl.body), d.workers.size())
@@ -62,7 +62,7 @@ func (d *Device) mapAll(b *binding) {
 	d.workers.parallel(b.blocks(), (b.blocks()-1)/parts+1, b)
 }
 
-// pace returns the plan's pace for operands like those of b: either scattered or dense.
+// pace returns the measured times of the plan for operands of the same sort: contiguous or not.
 func (b *binding) pace() *pace {
 	if b.across >= 0 || b.whole > 0 {
 		return &b.pl.scattered
@@ -70,9 +70,9 @@ func (b *binding) pace() *pace {
 	return &b.pl.dense
 }
 
-// choose decides how the elements are traversed: in tiles, by a loop on the operands' own memory,
-// or in blocks. If the innermost dimension is long enough, each block ends where a row ends, so
-// that operands can be used in place.
+// choose sets the fields that say how the elements are visited: in tiles, by a loop on the
+// operands' own memory, or in blocks. If the innermost dimension is long enough, each block ends
+// where a row ends. Operands can then be used in place.
 func (b *binding) choose() {
 	b.loop = nil
 	if b.chooseTiles(); b.across >= 0 || b.chooseLoop() {
@@ -88,17 +88,17 @@ func (b *binding) choose() {
 	}
 }
 
-// These are the sizes of a block of a program that needs no slots. A block has longestSlotless
-// elements, or fewer if that divides the work more equally. The size is then a multiple of
-// slotlessUnit, and at least shortestSlotless.
+// These are sizes, in elements, of a block of a program without temporary memory. A block has
+// longestSlotless elements, or fewer if that divides the work more equally. It is then a multiple
+// of slotlessUnit and at least shortestSlotless.
 const (
 	longestSlotless  = 16 << 10
 	shortestSlotless = 1 << 10
 	slotlessUnit     = 64
 )
 
-// slotless reports whether the program needs no slots: it has at most one instruction, whose
-// operands and result are used in place.
+// slotless reports whether the program needs no temporary memory: it has at most one instruction,
+// whose operands and result are used in place.
 func (b *binding) slotless() bool {
 	pl := b.pl
 	if len(pl.body) > 1 || len(pl.outs) != 1 || pl.outs[0].conv != nil || !b.outs[0].dense ||
@@ -114,8 +114,8 @@ func (b *binding) slotless() bool {
 	return len(pl.body) == 0 || !pl.body[0].bounded
 }
 
-// blocks returns the number of units of work. A unit is a tile, a block within a run, or a block of
-// consecutive elements.
+// blocks returns the number of units into which the work is divided. A unit is a tile, a block
+// within a run, or a block of consecutive elements.
 func (b *binding) blocks() int {
 	if b.across >= 0 {
 		return b.tiles()
@@ -130,7 +130,7 @@ func (b *binding) blocks() int {
 	return (b.size + b.blk - 1) / b.blk
 }
 
-// run evaluates units lo … hi-1.
+// run computes the units with numbers lo to hi-1.
 func (b *binding) run(lo, hi int) {
 	p := b.pace()
 	if !p.measures(b.size) {
@@ -169,7 +169,7 @@ func (b *binding) runUnits(lo, hi int) {
 	b.end(r)
 }
 
-// eval evaluates elements p … p+n-1 and stores the results.
+// eval computes the elements with numbers p to p+n-1 and stores the results.
 func (b *binding) eval(r *runner, p, n int) {
 	b.load(r, p, n)
 	b.aim(r, p, n)

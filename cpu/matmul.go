@@ -73,7 +73,7 @@ func (d *Device) activatedProduct(o *device.MatMul) error {
 	return nil
 }
 
-// sumRows sums the rows of a, a batch of one matrix.
+// sumRows stores the sum of each row of a, a batch of one matrix, in sums.
 func (d *Device) sumRows(sums, a *device.View) error {
 	out := *sums
 	out.Shape, out.Strides = shape.Of(1, sums.Shape.At(0), 1), shape.Of(0, sums.Strides.At(0), 0)
@@ -90,8 +90,8 @@ func (d *Device) repeatBias(out *device.View, o *device.MatMul) {
 	d.cast(out, &rows)
 }
 
-// smallProduct is a number of multiplications for one matrix of a batch. Up to this number, each
-// worker gets whole matrices.
+// smallProduct is a number of multiplications. If a product of two matrices needs at most this
+// number, one worker computes the whole product.
 const smallProduct = 1 << 20
 
 // packedProduct multiplies matrices of float32, float64, bfloat16, or int8 with results of int32.
@@ -100,7 +100,8 @@ const smallProduct = 1 << 20
 func (d *Device) packedProduct(o *device.MatMul) {
 	batch, rows := o.Out.Shape.At(0), o.Out.Shape.At(1)
 	if batch > 1 && o.B.Strides.At(0) == 0 && o.A.Strides.At(0) == rows*o.A.Strides.At(1) && o.Out.Strides.At(0) == rows*o.Out.Strides.At(1) {
-		m := *o // a batch that repeats one matrix B is one product with the rows of all matrices A
+		// if the batch repeats one matrix B, compute one product with the rows of all matrices A
+		m := *o
 		m.Out.Shape, m.A.Shape = m.Out.Shape.With(1, batch*rows), m.A.Shape.With(1, batch*rows)
 		multiply(d.par, &m, 0)
 		return
@@ -116,7 +117,7 @@ func (d *Device) packedProduct(o *device.MatMul) {
 	d.workers.parallel(batch, max(1, inlineWork/max(1, work), batch/(8*d.workers.size())), &p)
 }
 
-// products is a batch of products. One worker computes a range of the products.
+// products is a batch of products. Each worker computes some of the products.
 type products device.MatMul
 
 func (f *products) run(lo, hi int) {
@@ -173,12 +174,12 @@ func multiply(par gemm.Parallel, o *device.MatMul, i int) {
 	}
 }
 
-// matrix returns the memory that holds matrix i of a batch.
+// matrix returns the elements of matrix i of a batch.
 func matrix[T float32 | float64 | uint16 | int8 | int32](v *device.View, i int) []T {
 	return matrices[T](v, i, i+1)
 }
 
-// matrices returns the memory that holds matrices lo … hi-1 of a batch.
+// matrices returns the elements of the matrices lo to hi-1 of a batch.
 func matrices[T float32 | float64 | uint16 | int8 | int32](v *device.View, lo, hi int) []T {
 	rows, cols := v.Shape.At(1), v.Shape.At(2)
 	if rows == 0 || cols == 0 {
@@ -192,7 +193,7 @@ func matrices[T float32 | float64 | uint16 | int8 | int32](v *device.View, lo, h
 // floats convert their factors to float32.
 func bf16Factors(o *device.MatMul) bool { return o.Factor() == dtype.BF16 && gemm.HasBF16() }
 
-// halfProduct multiplies 16-bit floats and adds in float32.
+// halfProduct multiplies 16-bit floats and sums the products in float32.
 func (d *Device) halfProduct(o *device.MatMul) error {
 	t, err := temporaries(d, o)
 	defer release(t[:])
@@ -223,9 +224,9 @@ func (d *Device) halfProduct(o *device.MatMul) error {
 	return nil
 }
 
-// converted copies a batch of matrices to the temporary w, rounded to the 16-bit type t. If the
-// rows or the columns are contiguous, they stay contiguous. If the batch repeats one matrix, the
-// copy repeats it too.
+// converted copies a batch of matrices to the temporary memory w, rounded to the 16-bit type t. If
+// the rows or the columns are contiguous, they stay contiguous. If the batch repeats one matrix,
+// the copy repeats it too.
 func (d *Device) converted(w device.View, v *device.View, t dtype.Type) device.View {
 	src := *v
 	src.Shape = w.Shape
@@ -233,7 +234,8 @@ func (d *Device) converted(w device.View, v *device.View, t dtype.Type) device.V
 		w.Layout = shape.Dense(src.Transpose(1, 2).Shape).Transpose(1, 2)
 	}
 	d.cast(&w, &src)
-	// Round the float32 values of w in place. A rounded value uses the first half of its element.
+	// Round the float32 values of w in place. A rounded value occupies the first half of its old
+	// element.
 	if v.Type != t && w.Type != t {
 		low := w
 		low.Type = t
@@ -249,7 +251,8 @@ func (d *Device) converted(w device.View, v *device.View, t dtype.Type) device.V
 	return w
 }
 
-// product computes rows of an integer product. Rows are numbered across the batch.
+// product computes rows of an integer product. The rows of all matrices of a batch are numbered
+// consecutively.
 type product device.MatMul
 
 func (m *product) run(lo, hi int) {

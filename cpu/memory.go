@@ -12,18 +12,19 @@ import (
 	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
-// memory is the pool's source of memory. Its events have always happened, because a method returns
-// only when its work is done. Each recording has its own arena in the pool. All other work shares
-// one arena.
+// memory is where the pool gets its memory from. Its events are always done, because a method
+// returns only when its work is done. Each recording has its own arena in the pool. All other work
+// shares one arena.
 type memory struct {
 	hostmem.Memory
-	shared atomic.Bool // whether the limit that all devices share applies
+	shared atomic.Bool // whether the limit for all devices together applies to this one
 }
 
 // reserved is the number of bytes that the pools of all devices have taken from the system.
 var reserved atomic.Uint64
 
-// Alloc allocates like [hostmem.Memory], but not more than the limit that all devices share.
+// Alloc allocates memory as [hostmem.Memory] does. It fails if that would exceed the limit for all
+// devices together.
 func (m *memory) Alloc(size uint64) (uintptr, error) {
 	for limit := initialLimit(); ; {
 		held := reserved.Load()
@@ -58,7 +59,7 @@ func (*memory) Wait(pool.Event)                          {}
 
 var _ pool.Backing = (*memory)(nil)
 
-// buffer is a block of memory. The flag freed lets the driver report most uses after Free as
+// buffer is a block of memory. The flag freed is set by Free: most later uses are then reported as
 // errors.
 type buffer struct {
 	dev   *Device
@@ -66,20 +67,19 @@ type buffer struct {
 	block *pool.Block // block of the pool; nil if the buffer is Go memory
 	gen   uint64
 	freed atomic.Bool
-	guard *stream   // Host panics while this stream is recorded; may be nil
-	life  *lifetime // lifetime of memory that a recording allocated, else nil
+	guard *stream   // while this stream is recorded, Host panics; may be nil
+	life  *lifetime // lifetime of the memory if a recording allocated it, else nil
 	// release is set for memory that the driver does not own. It is called once, when the buffer is
-	// freed. The field keeps its value after that, because objects that release refers to keep the
-	// memory valid.
+	// freed. The field keeps its value after that, because objects that release refers to may keep
+	// the memory valid.
 	release func()
 }
 
 var _ device.Borrower = (*Device)(nil)
 
 // Borrow returns a buffer on the caller's memory. If the function release is not nil, it is called
-// once, when the buffer is freed or queued. The call may come from any goroutine, and must not
-// block. The buffer keeps a reference to release. So everything that release refers to stays
-// reachable as long as the buffer is reachable.
+// once, when the buffer is freed or queued. release may be called from any goroutine, and must not
+// block. Everything that release refers to stays reachable as long as the buffer does.
 func (d *Device) Borrow(mem []byte, release func()) device.Buffer {
 	if release == nil {
 		release = func() {}
@@ -87,8 +87,8 @@ func (d *Device) Borrow(mem []byte, release func()) device.Buffer {
 	return &buffer{dev: d, mem: mem, release: release}
 }
 
-// giveBack tells the tracer, and the owner of borrowed memory, that the memory is free or queued to
-// be freed.
+// giveBack reports to the tracer that the memory is freed or queued to be freed. For borrowed
+// memory it also calls release.
 func (b *buffer) giveBack(queued bool) {
 	if b.release != nil {
 		b.release()
@@ -98,8 +98,8 @@ func (b *buffer) giveBack(queued bool) {
 	}
 }
 
-// Alloc returns a buffer with undefined contents. All memory of a recording comes from the pool, so
-// that the recording can reuse small buffers too.
+// Alloc returns a buffer with undefined contents. In a recording, even small buffers come from the
+// pool: the recording can then reuse them.
 func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
 		return nil, operandError(d.name, "alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
@@ -119,13 +119,14 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	}
 	blk, err := d.pool.Alloc(uint64(bytes), arena, poolOrigin(&o))
 	if err != nil && d.mem.shared.Load() && errors.Is(err, device.ErrOutOfMemory) && emptyExcept(d) > 0 {
-		// All other devices have given their cached memory back by now, so try again.
+		// All other devices have now given their cached memory back, so try again.
 		blk, err = d.pool.Alloc(uint64(bytes), arena, poolOrigin(&o))
 	}
 	if err != nil {
 		return nil, err
 	}
-	// The block is outside Go's heap, or it is Go memory that the pool keeps alive.
+	// This conversion is valid: the block is outside Go's heap, or the pool keeps the Go memory
+	// alive.
 	addr := blk.Addr()
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 	b := &buffer{dev: d, mem: unsafe.Slice((*byte)(p), bytes), block: blk, gen: blk.Generation()}
@@ -188,7 +189,7 @@ func poolOrigin(o *device.Origin) pool.Origin {
 func (b *buffer) Device() device.Device { return b.dev }
 func (b *buffer) Size() int             { return len(b.mem) }
 
-// Host returns the memory. For a buffer of [stream.Guard] it panics.
+// Host returns the memory. It panics for a buffer from Guard while the stream is recorded.
 func (b *buffer) Host() []byte {
 	if b.guard != nil {
 		if err := refused(b.guard, "access to memory", "the host would read or write it now, and not in replays"); err != nil {
@@ -267,7 +268,7 @@ func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, offset
 }
 
 // CopyFrom copies size bytes of src to dst. dst is a buffer of this device, and src is a buffer of
-// any device of the CPU. Ranges of one buffer may overlap.
+// any device of the CPU. The two ranges may overlap if src and dst are the same buffer.
 func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
 	to, err := d.bytesOf("copy", "dst", dst, dstOff, size)
 	if err != nil {
@@ -291,7 +292,7 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 	return nil
 }
 
-// transfer copies src to dst, which may overlap. On a device without memory both are empty.
+// transfer copies src to dst. The two may overlap. On a device without memory both are empty.
 func transfer(d host, dst, src []byte) {
 	own, ok := d.(*Device)
 	if !ok {

@@ -11,16 +11,16 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// meta is the CPU without memory: see [device.OpenMeta]. Its pool works like that of [Device], but
-// on addresses without memory. So its Stats have the same values as those of [Device] for the same
-// program. Stats do not count buffers of less than 8 KiB, nor the Go memory that primitives use
-// internally.
+// meta is a CPU without memory, as [device.OpenMeta] returns it. Its pool works like that of
+// [Device], but on addresses without memory. For the same program, its Stats therefore have the
+// same values as those of [Device]. Stats do not count buffers of less than 8 KiB, nor the Go
+// memory that primitives use internally.
 type meta struct {
 	memory int
 	pool   *pool.Pool
 	main   stream
-	next   atomic.Uint64 // number of the last stream
-	small  atomic.Uint64 // address of the last small buffer
+	next   atomic.Uint64 // number of the stream that was created last
+	small  atomic.Uint64 // address of the small buffer that was allocated last
 }
 
 var _ device.MetaDriver = driver{}
@@ -40,7 +40,7 @@ func (driver) OpenMeta(c device.MetaConfig) (device.Device, error) {
 	return d, nil
 }
 
-// addresses is the source of addresses for a pool without memory.
+// addresses gives a pool addresses that have no memory.
 type addresses struct{ next atomic.Uint64 }
 
 var _ pool.Backing = (*addresses)(nil)
@@ -62,7 +62,7 @@ type metaBuffer struct {
 	dev   *meta
 	size  int
 	addr  uintptr
-	block *pool.Block // block of the pool; nil if the buffer is too small for the pool
+	block *pool.Block // block of the pool; nil if the buffer is too small to come from the pool
 	gen   uint64
 	freed atomic.Bool
 }
@@ -76,7 +76,7 @@ func (b *metaBuffer) Addr() uintptr {
 	return b.addr
 }
 
-// Free gives the addresses back. A second call is ignored.
+// Free gives the addresses back to the pool. A second call has no effect.
 func (b *metaBuffer) Free() {
 	if b.freed.Swap(true) {
 		return
@@ -149,7 +149,7 @@ func (d *meta) Info() device.Info {
 	return device.Info{Kind: "cpu", Host: true, Name: processor(), Meta: true, Memory: d.memory, Cores: runtime.NumCPU(), SIMD: asm.Active(), Interpreted: interpreted()}
 }
 
-// Stats returns the counts of the pool's addresses.
+// Stats returns the counts of the pool, whose addresses have no memory.
 func (d *meta) Stats() device.Stats          { return poolStats(d.pool) }
 func (d *meta) ResetPeak()                   { d.pool.ResetPeak() }
 func (d *meta) Empty() int                   { return int(d.pool.Empty()) }

@@ -27,7 +27,8 @@ func (w *workOf) Kernel(k device.KernelEvent) {
 	w.work, w.kernels = w.work.Add(k.Work), append(w.kernels, k.Primitive)
 }
 
-// TestMeta checks that the device without memory counts the same work and memory as the CPU.
+// TestMeta runs the same program on a device without memory and on the CPU. Both must count the
+// same work and memory.
 func TestMeta(t *testing.T) {
 	count := func(d device.Device) (w workOf, peak int) {
 		if !device.SetTracer(&w) {
@@ -141,7 +142,7 @@ func TestMeta(t *testing.T) {
 }
 
 // TestMetaSatisfiesWhatTheProcessorDoes checks that the device without memory implements every
-// interface that the CPU implements, so that a program takes the same paths on both.
+// interface that the CPU implements. A program then behaves in the same way on both.
 func TestMetaSatisfiesWhatTheProcessorDoes(t *testing.T) {
 	apart := map[string]string{
 		"Borrow": "there is no memory", "SetMemoryLimit": "it is opened with one",
@@ -169,8 +170,8 @@ func TestMetaSatisfiesWhatTheProcessorDoes(t *testing.T) {
 	}
 }
 
-// TestMetaCopiesFromAnother checks that a device without memory can copy from another one, like
-// ranks of the CPU.
+// TestMetaCopiesFromAnother copies from one device without memory to another. This must work, as it
+// does between ranks of the CPU.
 func TestMetaCopiesFromAnother(t *testing.T) {
 	var b [2]device.Buffer
 	var d [2]device.Device

@@ -32,7 +32,7 @@ func (d *meta) Upload(s device.Stream, dst device.Buffer, off int, src []byte) e
 	return d.checkBytes("upload", "dst", dst, off, len(src))
 }
 
-// Download returns an error, because there are no values.
+// Download returns an error, because the device has no values.
 func (d *meta) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
 	if err := refused(s, "download", hostWaits); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (d *meta) Download(s device.Stream, dst []byte, src device.Buffer, off int)
 	return fmt.Errorf("cpu: %w", device.ErrNoValues)
 }
 
-// CopyFrom checks the buffers and tells the tracer of a copy. It copies nothing.
+// CopyFrom checks the buffers and reports a copy to the tracer. It copies nothing.
 func (d *meta) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
 	if err := d.checkBytes("copy", "dst", dst, dstOff, size); err != nil {
 		return err
@@ -68,8 +68,8 @@ func (d *meta) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src devi
 // Supports reports whether the CPU has a kernel for op.
 func (d *meta) Supports(op device.Op) bool { return supports(op) }
 
-// Run allocates the memory that the CPU needs for op, and frees it again. On a stream of a
-// recording it only records op.
+// Run allocates the temporary memory that the CPU would need for op, and frees it again. On a
+// stream of a recording it only records op.
 func (d *meta) Run(s device.Stream, op device.Op, told *device.KernelEvent) error {
 	if !supports(op) {
 		return unsupported(op)

@@ -43,7 +43,7 @@ func (d *Device) multiMap(o *device.MultiMap) {
 	}
 }
 
-// run evaluates blocks lo … hi-1 of all groups.
+// run computes the blocks with numbers lo to hi-1, counted over all groups.
 func (m *multi) run(lo, hi int) {
 	next, _ := slices.BinarySearch(m.first, lo+1)
 	for k := next - 1; lo < hi; k++ {

@@ -122,16 +122,17 @@ func (d *Device) normGrad(o *device.NormGrad) {
 	d.workers.parallel(2*blocks, max(1, inlineWork/max(1, parts*maxBlock)), each(func(i int) { n.join(i%2, i/2*maxBlock, parts) }))
 }
 
-// normPartRows is the minimum number of rows in a part of the sums for weight and bias. The parts
-// and the order of additions depend only on the shape.
+// normPartRows is the least number of rows in a part. Each part has its own sums for the gradients
+// of weight and bias. The parts and the order of additions depend only on the shape.
 const normPartRows = 64
 
-// normGradTask computes the gradient of a normalisation of rows. A unit of work is one part of the
-// rows, with its own sums.
+// normGradTask computes the gradient of a normalisation of rows. The rows are divided into parts
+// with their own sums, and the workers share the parts.
 type normGradTask struct {
-	o           *device.NormGrad
-	w           rowWeights
-	group, part int            // number of rows in a group, and number of rows in a part
+	o *device.NormGrad
+	w rowWeights
+	// number of rows that are computed at a time, and number of rows in a part
+	group, part int
 	sums        unsafe.Pointer // for each part, the sums of g·z, then the sums of g
 }
 
@@ -153,7 +154,8 @@ func (n *normGradTask) sum(p, kind int) unsafe.Pointer {
 	return unsafe.Add(n.sums, (2*p+kind)*n.o.X.Shape.At(1)*n.o.X.Type.Compute().Size())
 }
 
-// rows computes the gradient of some rows. It adds the terms of these rows to the sums.
+// rows computes the gradient for some rows, from row lo on. It adds what these rows contribute to
+// the sums of their part.
 func (n *normGradTask) rows(k *rowWorker, lo, rows int) {
 	o := n.o
 	g, z := k.operand(&o.G, lo, rows, 1), k.matrix(data(k.space[2]))
@@ -253,7 +255,7 @@ var gradientFormulas = sync.OnceValue(func() (list [8]normGradientFormulas) {
 	return list
 })
 
-// join adds the sums of the parts pairwise, for a block of columns that begins at column firstCol.
+// join adds the sums of all parts pairwise, for a block of columns that begins at column firstCol.
 func (n *normGradTask) join(which, firstCol, parts int) {
 	v := &n.o.DWeight
 	if which == 1 {
@@ -278,12 +280,12 @@ func (n *normGradTask) join(which, firstCol, parts int) {
 	copy(at8(to, count*t.Size()), at8(unsafe.Add(n.sum(0, which), firstCol*t.Size()), count*t.Size()))
 }
 
-// column returns the address of the element of row lo in a view with one element for each row.
+// column returns the address of the element for row lo in a view with one element for each row.
 func column(v *device.View, lo int) unsafe.Pointer {
 	return unsafe.Add(pointer(v), lo*v.Type.Size())
 }
 
-// divide divides each of the n values at address p by a number.
+// divide divides each of the n values at address p by the number by.
 func divide(p unsafe.Pointer, t dtype.Type, n, by int) {
 	if t == dtype.F64 {
 		for i := range at[float64](p, n) {
@@ -296,8 +298,8 @@ func divide(p unsafe.Pointer, t dtype.Type, n, by int) {
 	}
 }
 
-// inverseRoot replaces each of n sums v by 1/√(v/by + eps). Computing the root in float64 and
-// rounding it to float32 gives the correctly rounded float32 root.
+// inverseRoot replaces each of n sums v by 1/√(v/by + eps). For float32 it computes in float64 and
+// rounds once.
 func inverseRoot(p unsafe.Pointer, t dtype.Type, n, by int, eps float64) {
 	if t == dtype.F64 {
 		v := at[float64](p, n)
@@ -313,8 +315,8 @@ func inverseRoot(p unsafe.Pointer, t dtype.Type, n, by int, eps float64) {
 	}
 }
 
-// rowWeights holds weights in computing type. Each weight applies to inner neighbouring columns.
-// Row r uses the same weights as row r+period.
+// rowWeights holds the weights of a normalisation, in the type in which it computes. Each weight
+// applies to inner neighbouring columns. Row r uses the same weights as row r+period.
 type rowWeights struct {
 	v             unsafe.Pointer // address of the weights; nil if there are none
 	keep          []byte
@@ -325,8 +327,7 @@ type rowWeights struct {
 // all rows.
 func (r *rowWeights) simple() bool { return r.v == nil || r.inner == 1 && r.period == 1 }
 
-// shortRun is the largest value of inner for which weights are repeated in memory, element by
-// element.
+// shortRun is a limit of inner. Up to it, the weights are repeated in memory, one for each column.
 const shortRun = 64
 
 func newRowWeights(v *device.View, t dtype.Type, n device.RowNorm, cols int) rowWeights {
@@ -353,7 +354,7 @@ func newRowWeights(v *device.View, t dtype.Type, n device.RowNorm, cols int) row
 	return r
 }
 
-// apply computes dst = op(src, weight) for n rows, from row lo on.
+// apply computes dst = op(src, weight) for n rows, the first of which is row lo.
 func (r *rowWeights) apply(w *rowWorker, op expr.Op, dst, src unsafe.Pointer, lo, n int) {
 	if r.v == nil {
 		return

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// pace is the time that a plan takes per element: the shortest time of its first runs, because
-// other work on the machine can only lengthen a run. Results do not depend on the pace.
+// pace is the measured time that a plan takes per element: the shortest of its first runs. Other
+// work on the machine can only lengthen a run. Results do not depend on the pace.
 type pace struct {
 	runs     atomic.Int32 // number of measured runs
 	shortest atomic.Int64 // time of an element in picoseconds; 0 before the first measured run
@@ -14,16 +14,16 @@ type pace struct {
 
 const (
 	measuredRuns = 32
-	// minimum number of elements of a measured run, because reading the clock takes 40 ns
+	// least number of elements in a measured run; reading the clock takes 40 ns
 	measuredLeast = 1 << 10
-	// time of a step for an element in picoseconds, if there is no measurement
+	// assumed time of one step for one element in picoseconds, before the first measurement
 	assumedPerStep = 100
 
-	// sharing work costs half a microsecond, so that a part should take at least two microseconds
+	// least time of a part; sharing work costs half a microsecond
 	partLeast = 2 * time.Microsecond
 )
 
-// measures reports whether a call of n elements is measured.
+// measures reports whether the time of a call of n elements is to be measured.
 func (p *pace) measures(n int) bool { return n >= measuredLeast && p.runs.Load() < measuredRuns }
 
 // add adds the measurement of a run of n elements.
@@ -40,8 +40,8 @@ func (p *pace) add(n int, took time.Duration) {
 	}
 }
 
-// parts returns the number of parts into which a call of n elements is divided for a number of
-// workers. The result is 1 or a multiple of workers. Without a measurement, it is estimated from
+// parts returns the number of parts into which a call of n elements is divided among workers. The
+// result is 1 or a multiple of workers. Before the first measurement, the time is estimated from
 // the number of steps of the plan.
 func (p *pace) parts(n, steps, workers int) int {
 	picos := p.shortest.Load()

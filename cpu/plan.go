@@ -14,19 +14,21 @@ import (
 )
 
 // plan is a program that is prepared to compute blocks of elements. It has a kernel for each
-// instruction. A value is stored in a slot, a piece of temporary memory. Values that are the same
-// for all elements are uniform. These are constants, params, operands with a single element that is
-// broadcast, and values computed from these. They have their own slots, and each runner computes
-// them once.
+// instruction. A value of the program is stored in a slot, a piece of temporary memory. Values that
+// are the same for all elements are called uniform: constants, params, broadcast operands with a
+// single element, and values computed from these. Each runner computes the uniform values once and
+// keeps them in slots of their own.
 type plan struct {
 	p     *expr.Program
 	key   planKey
 	block int // number of elements in a block
 	arena int // number of bytes of temporary memory of a runner
-	// for each value, the byte offset of its slot in that memory; -1 if it has no slot
-	slot    []int
-	stage   int // offset of memory for conversions between stored and computing form
-	stage2  int // offset of a second piece of such memory
+	// byte offset of each value's slot in that memory; -1 if it has no slot
+	slot []int
+	// offset in the arena of memory in which elements are converted from or to the form in which
+	// they are stored
+	stage   int
+	stage2  int // offset in the arena of a second piece of such memory
 	consts  []leaf
 	params  []leaf
 	scalar  []leaf // operands with a single element that is broadcast
@@ -37,43 +39,46 @@ type plan struct {
 	outs    []result
 	lastUse []int       // for each operand, the last step of body that reads it; -1 if none
 	fused   *fusedBody  // how the body runs as compiled loops; nil if there are no loops
-	folded  *foldedBody // how one loop reduces rows of the first result; nil if no loop does
+	folded  *foldedBody // loops that reduce rows of the first result; nil if no loop does
 	pool    sync.Pool
 
 	limits    []leaf // params that are operands of a minimum or maximum of floats in loops
 	limitOnce sync.Once
-	limited   *plan // the plan to use if no param in limits is NaN or 0
+	limited   *plan // plan to use if no param in limits is NaN or 0
 
 	wordsOnce sync.Once
-	words     *expr.Program // the program for four truth values at once; nil if there is none
+	words     *expr.Program // program that computes four truth values at once; nil if there is none
 
-	dense, scattered pace // times per element with contiguous operands, and with other operands
+	dense, scattered pace // measured times with contiguous operands, and with other operands
 }
 
-// leaf is a value from outside the program.
+// leaf is a value that the program does not compute: an operand or a param.
 type leaf struct {
 	val  int32
 	from int // index of the operand or param
 	typ  dtype.Type
 	bits uint64
-	conv kernel // conversion from stored to computing form; nil if both are the same
-	// the value is also a result, so it needs a slot, because another result may overwrite the
+	// conversion from the form in which elements are stored to the form in which programs compute;
+	// nil if both are the same
+	conv kernel
+	// the value is also a result; it needs a slot, because another result may overwrite the
 	// operand's memory
 	keep bool
 }
 
 type step struct {
 	k          kernel
-	code       *jit.Code // loop that replaces k; may be nil
+	code       *jit.Code // compiled loop that runs in place of k; nil if there is none
 	d, a, b, c int32
 	bounded    bool // whether k accepts at most maxBlock elements
 }
 
 type result struct {
-	val  int32
-	typ  dtype.Type // stored type
-	conv kernel     // conversion to the stored form; nil if both are the same
-	// the step of body that computes the result, if it may write to the result's memory; else -1
+	val int32
+	typ dtype.Type // stored type
+	// conversion to the form in which elements are stored; nil if it changes nothing
+	conv kernel
+	// step of body that computes the result; -1 if that step may not write to the result's memory
 	def int
 }
 
@@ -84,16 +89,17 @@ type planKey struct {
 	// variant of the block primitives; not every variant has kernels for all functions
 	variant string
 	fused   bool // whether the body runs as compiled loops
-	limited bool // whether no param in limits is NaN or 0: see specialized
+	limited bool // whether no param in limits is NaN or 0
 }
 
-// form says which operands and results of a plan are in computing form instead of stored form.
+// form says which operands and results of a plan are in the form in which programs compute, and not
+// in the form in which elements are stored.
 type form uint8
 
 const (
-	stored      form = iota // none: all are in stored form
-	rawOperands             // the operands are in computing form
-	rawResults              // the results are in computing form
+	stored      form = iota // neither operands nor results
+	rawOperands             // the operands
+	rawResults              // the results
 )
 
 var plans struct {
@@ -101,12 +107,12 @@ var plans struct {
 	m map[planKey]*plan
 }
 
-// recentPlans caches recently used plans by the program's address. A look-up in it takes a tenth of
-// the time of a look-up in the map.
+// recentPlans caches recently used plans by the program's address. A search in it takes a tenth of
+// the time of a search in the map.
 var recentPlans [256]atomic.Pointer[plan]
 
-// planFor returns the plan of p. If bit i of scalars is set, operand i has a single element that is
-// broadcast.
+// planFor returns the plan of p. If bit i of scalars is set, operand i has a single element, which
+// is broadcast.
 func planFor(p *expr.Program, scalars uint64, f form) *plan {
 	k := planKey{p.Key(), scalars, f, asm.Active(), fusing(), false}
 	last := &recentPlans[(uintptr(unsafe.Pointer(p))>>6^uintptr(scalars))%uintptr(len(recentPlans))]
@@ -132,8 +138,9 @@ func planFor(p *expr.Program, scalars uint64, f form) *plan {
 	return pl
 }
 
-// specialized returns the plan for these params. A loop computes a minimum or maximum with a param
-// in one instruction if the param is neither NaN nor 0, otherwise in about six.
+// specialized returns the plan for these params. If no param of a minimum or maximum is NaN or 0,
+// this is a plan in which a loop computes that in one instruction. In other plans it takes about
+// six.
 func (pl *plan) specialized(params []uint64) *plan {
 	if len(pl.limits) == 0 {
 		return pl
@@ -168,10 +175,10 @@ func (pl *plan) findLimits() {
 func compile(p *expr.Program, k planKey) *plan {
 	n := len(p.Code)
 	pl := &plan{p: p, key: k, slot: make([]int, n), lastUse: make([]int, len(p.In))}
-	// for each value, the value whose slot it uses; a value and its cast may share a slot
+	// value whose slot each value uses; a value and its cast may share a slot
 	root := make([]int32, n)
 	uniform := make([]bool, n)
-	operand := make([]int, n) // for each value, the operand that it loads, else -1
+	operand := make([]int, n) // operand that each value loads, or -1
 	var bodyVals []int32      // value that each step of body computes
 	for i := range pl.lastUse {
 		pl.lastUse[i] = -1
@@ -238,7 +245,7 @@ func compile(p *expr.Program, k planKey) *plan {
 				same = same && uniform[*o]
 			}
 		}
-		if s.b < 0 { // replace a missing operand by the first one
+		if s.b < 0 { // kernels need two pointers, so use the first operand twice
 			s.b = s.a
 		}
 		if s.c < 0 {
@@ -284,7 +291,7 @@ func compile(p *expr.Program, k planKey) *plan {
 		pl.pool.New = func() any { return pl.newRunner() }
 		return pl
 	}
-	if fuse { // make a plan without loops, because the system has refused executable memory
+	if fuse { // the system has refused executable memory, so make a plan without loops
 		kernels := k
 		kernels.fused = false
 		pl = compile(p, kernels)
@@ -303,7 +310,7 @@ func compile(p *expr.Program, k planKey) *plan {
 			}
 		}
 	}
-	for _, o := range pl.outs { // read results that are operands after all computations
+	for _, o := range pl.outs { // results that are operands are loaded after all computations
 		if operand[o.val] >= 0 {
 			pl.lastUse[operand[o.val]] = len(pl.body)
 			for i := range pl.loads {
@@ -370,7 +377,8 @@ func (pl *plan) allocate(uniform []bool) {
 				continue
 			}
 			if width(code[o].Type) == width(code[s.d].Type) {
-				free = append(free, pl.slot[o]) // a kernel may overwrite its operand
+				// a kernel may overwrite its operand, so the operand's slot is free now
+				free = append(free, pl.slot[o])
 			} else {
 				dead = append(dead, pl.slot[o])
 			}
@@ -386,19 +394,19 @@ func (pl *plan) allocate(uniform []bool) {
 }
 
 // place computes the offsets of slots in the arena, for the given number of slots with elements of
-// w bytes. After these slots it adds two that serve conversions.
+// w bytes. It adds two slots for conversions.
 func (pl *plan) place(slots, w int) {
 	stage, stage2 := slots, slots+1
 	slots += 2
 	// Most of the arena should stay in the first-level cache. The remaining part, mainly constants,
-	// should stay in the second-level cache. In a reduction the order of additions depends on the
-	// size of the block, which must therefore not depend on the number of slots: loops and kernels
-	// need different numbers of slots.
+	// should stay in the second-level cache. In a reduction, the order of additions depends on the
+	// size of the block. Loops and kernels need different numbers of slots, so there the size must
+	// not depend on that number.
 	pl.block = maxBlock
 	for pl.key.form != rawResults && pl.block > 256 && slots*w*pl.block > 96<<10 {
 		pl.block /= 2
 	}
-	// If the distance between slots were a power of two, a load would wait for an earlier store
+	// The distance between slots must not be a power of two: a load would wait for an earlier store
 	// whose address has the same low 12 bits.
 	pitch := w*pl.block + 192
 	for i, s := range pl.slot {
@@ -413,11 +421,12 @@ func (pl *plan) place(slots, w int) {
 // runner is what one worker needs to run a plan: temporary memory, called the arena, and registers,
 // which hold the addresses of values.
 type runner struct {
-	pl    *plan
-	reg   []unsafe.Pointer // for each value, the address of its slot, operand or result
-	base  unsafe.Pointer   // start of the arena
+	pl *plan
+	// for each value, the address of its slot, or of its elements in an operand or result
+	reg   []unsafe.Pointer
+	base  unsafe.Pointer // start of the arena
 	stage unsafe.Pointer
-	// distances between rows in bytes, for a loop over rows: one for each load and each result
+	// distances in bytes between rows, for a loop over rows: one for each load and each result
 	strides []int
 }
 
@@ -425,7 +434,7 @@ func (pl *plan) newRunner() *runner {
 	mem := make([]byte, pl.arena+63)
 	base := unsafe.Pointer(&mem[0])
 	base = unsafe.Add(base, -uintptr(base)&63)
-	// two more registers hold the addresses of the arena and of the results of a reduction
+	// two more addresses: of the arena, and of the results of a reduction
 	r := &runner{pl: pl, reg: make([]unsafe.Pointer, len(pl.slot)+2), base: base, stage: unsafe.Add(base, pl.stage)}
 	r.reg[len(pl.slot)] = base
 	for i, s := range pl.slot {
@@ -439,7 +448,7 @@ func (pl *plan) newRunner() *runner {
 	return r
 }
 
-// copies returns how many copies of a uniform value the steps need in a block of n elements.
+// copies returns how many copies of a uniform value the steps read in a block of n elements.
 func (pl *plan) copies(n int) int {
 	switch {
 	case pl.fused == nil || pl.fused.whole == nil:
@@ -496,7 +505,7 @@ func writeBits(p unsafe.Pointer, width int, b uint64) {
 	}
 }
 
-// exec runs steps on n elements.
+// exec runs the steps, one after the other, on n elements.
 func exec(reg []unsafe.Pointer, steps []step, n int) {
 	for i := range steps {
 		s := &steps[i]

@@ -8,11 +8,11 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// poolTask processes planes. The windows have three dimensions.
+// poolTask processes images. Images and windows always have three dimensions here, some of size 1.
 type poolTask struct {
 	in, out                          [3]int
 	kernel, stride, dilation, before [3]int
-	// elements of the planes, and of the results of their windows
+	// elements of the images, and of the results of their windows
 	x, y []float32
 	f    func(t *poolTask, plane int, x, y, row []float32)
 }
@@ -25,8 +25,8 @@ func (t *poolTask) run(lo, hi int) {
 	}
 }
 
-// windows runs f on every plane of x, with the results y of its windows. The view out, either x or
-// y, is the result of f.
+// windows calls f for every image in x, with the elements in y that belong to the image's windows.
+// The view out, either x or y, is what f writes.
 func (d *Device) windows(w *device.Window, out, x, y *device.View, f func(t *poolTask, plane int, x, y, row []float32)) {
 	if out.Size() == 0 {
 		return
@@ -58,8 +58,8 @@ func (d *Device) maxPoolGrad(o *device.MaxPoolGrad) {
 }
 
 // addToMaxima adds each window's gradient, an element of grads, to the element of sums that was the
-// maximum of the window. For each window, distances holds the distance of the maximum from the
-// beginning of the window.
+// maximum of the window. The slice distances holds, for each window, the distance of the maximum
+// from the beginning of the window.
 func addToMaxima[T uint8 | int16 | int32](t *poolTask, sums, grads []float32, distances []T) {
 	cols, step := t.out[2], t.stride[2]
 	for z := range t.out[0] {
@@ -74,7 +74,7 @@ func addToMaxima[T uint8 | int16 | int32](t *poolTask, sums, grads []float32, di
 	}
 }
 
-// lines returns the offsets, in a plane, of the input rows that the windows of output row (z, y)
+// lines returns the offsets, in an image, of the input rows that the windows of output row (z, y)
 // cover. It stores them in the memory of list.
 func (t *poolTask) lines(z, y int, list []int) []int {
 	list = list[:0]
@@ -104,8 +104,8 @@ func (t *poolTask) window(p int) (lo, hi, step int) {
 	return lo, hi, step
 }
 
-// sumWindows sums windows. It first adds the rows of all windows in an output row, and then the
-// elements of that sum for each window.
+// sumWindows computes sums over windows. For each row of results it first adds the input rows that
+// the windows cover. Then it adds the elements of that sum for each window.
 func (d *Device) sumWindows(o *device.SumWindows) {
 	d.windows(&o.Window, &o.Y, &o.X, &o.Y, func(t *poolTask, _ int, from, to, row []float32) {
 		if t.whole() {
@@ -131,10 +131,10 @@ func (d *Device) sumWindows(o *device.SumWindows) {
 	})
 }
 
-// addLines sets row to the sum of the rows of a plane that begin at the offsets lines. It adds
-// eight columns of a short row at a time. The last eight may overlap columns that are done already.
+// addLines sets row to the sum of the rows of an image that begin at the offsets lines. In a short
+// row it adds eight columns at a time. The last eight may overlap columns that are already done.
 func addLines(row, plane []float32, lines []int) {
-	if n := len(row); n >= 8 && n < 32 { // for short rows, calling a kernel takes longer
+	if n := len(row); n >= 8 && n < 32 { // for such short rows, calling a kernel would take longer
 		for x := 0; x < n; x += 8 {
 			x := min(x, n-8)
 			var a, b, c, d, e, f, g, h float32
@@ -152,8 +152,8 @@ func addLines(row, plane []float32, lines []int) {
 	}
 }
 
-// repeat copies row to the offsets lines of a plane. If several offsets belong to consecutive rows,
-// it copies to them at once.
+// repeat copies row to the offsets lines of an image. It writes to several consecutive rows at
+// once.
 func repeat(plane, row []float32, lines []int) {
 	for len(lines) > 0 {
 		n := 1
@@ -168,7 +168,7 @@ func repeat(plane, row []float32, lines []int) {
 	}
 }
 
-// whole reports whether there is only one window, which covers the whole plane.
+// whole reports whether there is only one window, which covers the whole image.
 func (t *poolTask) whole() bool {
 	return t.kernel == t.in && t.out == [3]int{1, 1, 1} && t.dilation == [3]int{1, 1, 1} && t.before == [3]int{}
 }
@@ -193,7 +193,7 @@ func addTo(dst, src []float32) {
 	}
 }
 
-// sum returns the sum of x. It sums block by block.
+// sum returns the sum of x. It sums each block, and then adds the sums.
 func sum(x []float32) float32 {
 	if len(x) <= channelBlock {
 		return asm.SumF32(x)

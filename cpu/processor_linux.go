@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// In some virtual machines, Linux runs a woken thread on the waker's processor, so that other
-// processors may sleep. The thread then interrupts the waker, or waits for the end of its time
-// slice, which takes milliseconds. Two measures prevent this if it happens often. The waker yields
-// its processor once, so that the worker begins. And the worker moves itself to another processor.
+// In some virtual machines, Linux runs a woken thread on the processor of the thread that woke it
+// (the waker), to let other processors sleep. The woken thread then interrupts the waker, or waits
+// until its time slice ends, which takes milliseconds. If this happens often, two measures prevent
+// it. The waker yields its processor once, so that the worker begins. And the worker moves itself
+// to another processor.
 
-// shared is raised when a worker wakes up on its waker's processor, and lowered when it wakes up
-// elsewhere.
+// shared counts how often workers wake up on the processor of their waker: it grows then, and falls
+// when a worker wakes up elsewhere.
 var shared atomic.Int32
 
 const (

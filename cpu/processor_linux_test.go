@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLeaveWakersProcessor checks that a worker moves to another processor if workers have often
-// woken up on their waker's processor. Afterwards its thread must be allowed to use the same
+// TestLeaveWakersProcessor simulates workers that often wake up on the processor of their waker. A
+// worker must move to another processor. Afterwards its thread must be allowed to use the same
 // processors as before.
 func TestLeaveWakersProcessor(t *testing.T) {
 	runtime.LockOSThread()
@@ -40,7 +40,7 @@ func TestLeaveWakersProcessor(t *testing.T) {
 		if err := unix.SchedGetaffinity(0, &after); err != nil || after != all {
 			t.Fatalf("the thread may use the processors %v, before %v, error %v", after, all, err)
 		}
-		// the system may move the thread at any time, so one attempt may fail
+		// the system may also move the thread, so one attempt may fail
 		if now := runningProcessor(); here == w.processor.Load() && (now != here || all.Count() == 1) {
 			return
 		}
@@ -48,8 +48,8 @@ func TestLeaveWakersProcessor(t *testing.T) {
 	t.Errorf("the worker stays on its waker's processor, with %d processors", all.Count())
 }
 
-// TestSharedProcessorIsCounted checks that workers move only if they wake up on their waker's
-// processor repeatedly.
+// TestSharedProcessorIsCounted lets a worker wake up on its waker's processor. It must move away
+// only if this happens repeatedly.
 func TestSharedProcessorIsCounted(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

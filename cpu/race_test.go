@@ -2,5 +2,5 @@
 
 package cpu
 
-// poolsForget says that sync.Pool drops some values at random, as it does with the race detector.
+// poolsForget says that sync.Pool drops some values at random, as it does under the race detector.
 const poolsForget = true

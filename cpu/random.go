@@ -9,12 +9,12 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// randomRun is the largest number of elements whose random words are computed in advance, in whole
-// blocks of Philox.
+// randomRun is a number of elements. For at most so many elements, the random words are computed
+// together, in whole blocks of Philox.
 const randomRun = 1 << 10
 
 // philox returns the kernel of an OpPhilox of type T. If shared is true, all elements have the same
-// seed and offset, so neighbouring elements use words of the same block.
+// seed and offset. Neighbouring elements then use words of the same block.
 func philox[T uint32 | uint64](d expr.Draw, shared bool) kernel {
 	return func(dst, seed, offset, index unsafe.Pointer, n int) {
 		out, at := at[T](dst, n), at[int64](index, n)
@@ -33,7 +33,7 @@ func philox[T uint32 | uint64](d expr.Draw, shared bool) kernel {
 	}
 }
 
-// neighbours returns the length of the longest prefix of x whose numbers are consecutive.
+// neighbours returns the length of the longest prefix of x that consists of consecutive integers.
 func neighbours(x []int64) int {
 	n := 0
 	for ; n+4 <= len(x); n += 4 {
@@ -48,9 +48,9 @@ func neighbours(x []int64) int {
 	return n
 }
 
-// drawnWords holds the words of the blocks that were drawn last: two words for each element of a
-// run, and one more block at each end. They are kept because the two draws for a normal number use
-// the same words.
+// drawnWords holds the words of the blocks that were drawn last. They are kept because a normal
+// number is made from two draws that use the same words. There is room for two words for each
+// element of a run, and for one more block at each end.
 type drawnWords struct {
 	seed, counter uint64
 	n             int // number of words
@@ -59,7 +59,7 @@ type drawnWords struct {
 
 var randomWords = sync.Pool{New: func() any { return new(drawnWords) }}
 
-// draw returns the words of the given number of blocks.
+// draw returns the words of the given number of blocks, from block number counter on.
 func (w *drawnWords) draw(seed, counter uint64, blocks int) []uint32 {
 	if w.seed != seed || w.counter != counter || w.n < 4*blocks {
 		asm.Philox(w.words[:4*blocks], seed, counter)
@@ -68,7 +68,7 @@ func (w *drawnWords) draw(seed, counter uint64, blocks int) []uint32 {
 	return w.words[:4*blocks]
 }
 
-// drawRun fills numbers with the random numbers of consecutive elements. The first element has the
+// drawRun fills numbers with the random numbers of consecutive elements, the first of which has the
 // given index.
 func drawRun[T uint32 | uint64](d expr.Draw, numbers []T, seed, offset uint64, index int64) {
 	if whole := drawBlocks(d, numbers, seed, offset, index); whole > 0 {
@@ -94,7 +94,8 @@ func drawRun[T uint32 | uint64](d expr.Draw, numbers []T, seed, offset uint64, i
 // blocks in order. It returns how many numbers it has drawn.
 func drawBlocks[T uint32 | uint64](d expr.Draw, numbers []T, seed, offset uint64, index int64) int {
 	first := d.Word(index)
-	if len(numbers) == 0 || first%4 != 0 || d.Word(index+int64(len(numbers)-1)) < first { // the counter wraps
+	// not whole blocks, or the counter overflows
+	if len(numbers) == 0 || first%4 != 0 || d.Word(index+int64(len(numbers)-1)) < first {
 		return 0
 	}
 	switch x := any(numbers).(type) {
@@ -112,8 +113,9 @@ func drawBlocks[T uint32 | uint64](d expr.Draw, numbers []T, seed, offset uint64
 	return 0
 }
 
-// pick fills numbers with the random numbers of consecutive elements. The first element has the
-// given index. words holds consecutive words, and words[0] has the number firstWord.
+// pick fills numbers with the random numbers of consecutive elements, the first of which has the
+// given index. The slice words holds consecutive words of the generator; words[0] has the number
+// firstWord.
 func pick[T uint32 | uint64](d expr.Draw, numbers []T, words []uint32, index int64, firstWord uint64) {
 	draw := func(words []uint32) T {
 		if unsafe.Sizeof(T(0)) == 8 {
@@ -150,12 +152,12 @@ func pick[T uint32 | uint64](d expr.Draw, numbers []T, words []uint32, index int
 	}
 }
 
-// pickPairs sets both elements of each pair to the first of the pair's two words, or to the second
-// word if odd is 1. The slice words begins with the words of the first pair. pickPairs moves two
-// words at a time.
+// pickPairs fills out, two elements for each pair of words. It sets both elements to the first word
+// of the pair, or to the second word if odd is 1. The slice words begins with the words of the
+// first pair. pickPairs moves two words at a time.
 func pickPairs(out, words []uint32, odd uint8) {
 	shift := 32 * odd
-	if pairs := len(out) / 2; pairs > 0 { // otherwise there is too little memory for a uint64
+	if pairs := len(out) / 2; pairs > 0 { // out has room for a uint64
 		to, from := at[uint64](unsafe.Pointer(&out[0]), pairs), at[uint64](unsafe.Pointer(&words[0]), pairs)
 		for i, w := range from {
 			w = w >> shift & math.MaxUint32

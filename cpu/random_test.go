@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestDrawRun compares runs of random numbers with the definition of each number. It includes runs
-// in which the counter overflows, and several runs of the same words.
+// TestDrawRun computes random numbers in runs and compares each with its definition. In some runs
+// the counter overflows, and several runs use the same words.
 func TestDrawRun(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	starts := []int64{0, 1, 2, 3, 4, 5, 1022, 1 << 33, 1<<33 + 1, -1, -2, -5}

@@ -29,8 +29,8 @@ func rank(t *testing.T, name string) *Device {
 
 func TestConformanceOfRank(t *testing.T) { devicetest.Run(t, rank(t, "cpu:200")) }
 
-// TestRanksAreDevices checks that a rank is a separate device, that Open always returns the same
-// one, and that lists of devices do not contain ranks.
+// TestRanksAreDevices checks that each rank is a device of its own. Open must always return the
+// same device for a rank, and lists of devices must not contain ranks.
 func TestRanksAreDevices(t *testing.T) {
 	a, b := rank(t, "cpu:0"), rank(t, "cpu:1")
 	if a == Get() || a == b || a != rank(t, "cpu:0") || b != rank(t, "cpu:1") {
@@ -62,7 +62,7 @@ func TestRanksAreDevices(t *testing.T) {
 	}
 }
 
-// TestRankIsOpenedOnce checks that goroutines that open the same rank at the same time get the same
+// TestRankIsOpenedOnce opens the same rank in several goroutines at once. All must get the same
 // device.
 func TestRankIsOpenedOnce(t *testing.T) {
 	var got [8]device.Device
@@ -78,8 +78,8 @@ func TestRankIsOpenedOnce(t *testing.T) {
 	}
 }
 
-// TestMemoryOfRanks checks that memory counts on the rank that allocated it, and that other ranks
-// refuse to use it. It must be possible to copy and borrow it between ranks.
+// TestMemoryOfRanks allocates memory on several ranks. It must count on the rank that allocated it,
+// and other ranks must refuse to use it. But copying and borrowing between ranks must work.
 func TestMemoryOfRanks(t *testing.T) {
 	a, b, host := rank(t, "cpu:2"), rank(t, "cpu:3"), Get()
 	const n = 3 << 20
@@ -142,7 +142,7 @@ func TestMemoryOfRanks(t *testing.T) {
 	}
 }
 
-// TestLimitOfRank checks that an out-of-memory error names the rank.
+// TestLimitOfRank exceeds the memory limit of a rank. The error must name the rank.
 func TestLimitOfRank(t *testing.T) {
 	d := rank(t, "cpu:4")
 	d.SetMemoryLimit(8 << 20)
@@ -153,8 +153,8 @@ func TestLimitOfRank(t *testing.T) {
 	}
 }
 
-// TestDevicesShareTheBound checks that the memory of all devices together counts towards the
-// initial limit.
+// TestDevicesShareTheBound allocates memory on several devices. Before a device gets a limit of its
+// own, the memory of all devices together counts towards the initial limit.
 func TestDevicesShareTheBound(t *testing.T) {
 	if initialLimit() == 0 {
 		t.Skip("the system does not tell how much memory there is")
@@ -175,7 +175,7 @@ func TestDevicesShareTheBound(t *testing.T) {
 	if _, err = b.Alloc(1 << 60); !errors.Is(err, pool.ErrNoMemory) {
 		t.Errorf("far beyond the bound: %v", err)
 	}
-	b.shared.Store(false) // b now has its own limit
+	b.shared.Store(false) // b now counts only its own memory
 	own, err := b.Alloc(4 << 20)
 	if err != nil {
 		t.Fatal(err)
@@ -189,8 +189,7 @@ func TestDevicesShareTheBound(t *testing.T) {
 	b.Free(addr, 4<<20)
 }
 
-// TestSetWorkers checks that the number of workers may change at any time, and that results do not
-// depend on it.
+// TestSetWorkers changes the number of workers while ops run. The results must not depend on it.
 func TestSetWorkers(t *testing.T) {
 	d := rank(t, "cpu:5")
 	defer d.SetWorkers(0)
@@ -298,8 +297,8 @@ func TestCrewChangesUnderLoad(t *testing.T) {
 	}
 }
 
-// TestRankTakesWhatOthersKeep checks that an allocation does not fail because another device caches
-// memory.
+// TestRankTakesWhatOthersKeep allocates memory while another device caches most of it. The
+// allocation must not fail.
 func TestRankTakesWhatOthersKeep(t *testing.T) {
 	if initialLimit() == 0 {
 		t.Skip("the system does not tell how much memory there is")

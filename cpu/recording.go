@@ -20,8 +20,9 @@ var (
 )
 
 // recording is a list of the primitives and copies that were queued on its streams. A replay runs
-// the whole list in the calling goroutine, in the order in which the program queued the work. So
-// streams need not wait for each other, and later work may reuse memory that the program has freed.
+// the whole list in the calling goroutine, in the order in which the program queued the work.
+// Streams therefore need not wait for each other, and later work may reuse memory that the program
+// has freed.
 //
 // The memory of a recording comes from an arena of its own in each device's pool. No other work
 // gets that memory before the replayer is closed.
@@ -29,13 +30,14 @@ type recording struct {
 	d     host
 	mains []*stream // the first stream of each device; the stream of d comes first
 	arena pool.StreamID
-	owner atomic.Pointer[any] // the user of the recording, set by the method For; nil if not set
+	// value that identifies the user of the recording, set by the method For; nil if not set
+	owner atomic.Pointer[any]
 
 	mu      sync.Mutex
 	live    bool
 	streams []*stream
 	items   []item
-	feeds   [][]byte // memory of the host that a replay fills, one for each feed
+	feeds   [][]byte // host memory that a replay fills, one slice for each feed
 }
 
 // item is one piece of recorded work: a primitive, or a copy of bytes. A feed is a copy from memory
@@ -43,7 +45,7 @@ type recording struct {
 type item struct {
 	op       device.Op // nil for a copy
 	dst, src []byte
-	callers  []uintptr // the stack that queued the work, for errors in replays
+	callers  []uintptr // stack of the call that queued the work, for errors in replays
 }
 
 // arenas is the number of the last arena. Recordings use arenas from number 1 on, and ordinary work
@@ -63,8 +65,8 @@ func (d *meta) memoryPool() *pool.Pool   { return d.pool }
 func (d *Device) newStream() *stream { return &stream{dev: d, id: d.next.Add(1)} }
 func (d *meta) newStream() *stream   { return &stream{dev: d, id: d.next.Add(1)} }
 
-// NewRecording starts a recording with a new stream on d and on each of the given devices. These
-// must be other ranks of the CPU.
+// NewRecording starts a recording with a new stream on d and on each of the given devices. All of
+// these must be other ranks of the CPU.
 func (d *Device) NewRecording(others ...device.Device) (device.Recording, error) {
 	list := []host{d}
 	for _, o := range others {
@@ -118,7 +120,7 @@ func (r *recording) On(d device.Device) device.Stream {
 	return nil
 }
 
-// Fork returns another stream on the device. Its work joins the same list.
+// Fork returns another stream on the device. Its work becomes part of the same list.
 func (r *recording) Fork(on device.Device) (device.Stream, error) {
 	s, err := r.partner("fork", on)
 	if err != nil {
@@ -132,8 +134,8 @@ func (r *recording) Fork(on device.Device) (device.Stream, error) {
 	return r.newStream(s.dev), nil
 }
 
-// partner returns the recording's first stream of a device. It returns an error if the device is
-// not part of the recording.
+// partner returns the recording's first stream of the device on. It returns an error if the device
+// is not part of the recording.
 func (r *recording) partner(op string, on device.Device) (*stream, error) {
 	for _, s := range r.mains {
 		if device.Device(s.dev) == on {
@@ -168,7 +170,8 @@ func (s *stream) RecordedFor() any {
 	return nil
 }
 
-// Guard returns a buffer on the memory of b. While s is recorded, the buffer's method Host panics.
+// Guard returns a buffer with the memory of b. While s is recorded, the buffer's method Host
+// panics.
 func (s *stream) Guard(b device.Buffer) device.Buffer {
 	own, ok := b.(*buffer)
 	if !ok || own == nil || !s.Recording() {
@@ -191,8 +194,7 @@ const (
 	uploadsOnce = "replays would copy the bytes of now"
 )
 
-// refused returns the error for an operation that cannot be recorded. It returns nil if s is not
-// recorded.
+// NewRecording starts a recording. Its replays compute nothing, because the device has no memory.
 func refused(s device.Stream, op, why string) error {
 	r := recordingOf(s)
 	if r == nil {
@@ -201,7 +203,7 @@ func refused(s device.Stream, op, why string) error {
 	return &device.RecordError{Device: r.d.Name(), Op: op, Why: why, Stream: s}
 }
 
-// Feed returns memory that each replay fills at this point of the list.
+// Feed returns a buffer. At this point of the list, each replay fills it.
 func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffer, error) {
 	s, err := r.partner("feed", on)
 	if err != nil {
@@ -238,7 +240,7 @@ func (r *recording) add(it item) bool {
 	return true
 }
 
-// recordOp records op and returns true if s is a stream of a recording. Otherwise it returns false.
+// recordOp records op if s is a stream of a recording. It returns false if s is not.
 func recordOp(s device.Stream, op device.Op, told *device.KernelEvent) bool {
 	r := recordingOf(s)
 	if r == nil || !r.add(item{op: op.Clone()}) {
@@ -299,8 +301,8 @@ func (r *recording) Finish() (device.Replayer, error) {
 // replayer runs the list of a recording.
 type replayer struct {
 	r *recording
-	// the device whose workers run the list; for several ranks the whole CPU, because ranks may
-	// wait for each other
+	// device whose workers run the list; for several ranks the whole CPU, because one rank's work
+	// may wait for another's
 	d host
 
 	mu    sync.Mutex
@@ -308,14 +310,15 @@ type replayer struct {
 	feeds [][]byte
 	done  bool
 
-	recorded int // number of items of the recording
+	recorded int // number of recorded items, before some of them were combined
 	saved    worklist.Savings
 }
 
-// Operations returns the number of primitives, copies and feeds of a replay.
+// Operations returns the number of primitives, copies and feeds that a replay runs.
 func (g *replayer) Operations() int { return len(g.items) }
 
-// Recorded returns the number of primitives, copies and feeds that were queued.
+// Recorded returns the number of primitives, copies and feeds that the program queued. Some of them
+// may since have been combined.
 func (g *replayer) Recorded() int { return g.recorded }
 
 // Replay runs the list and returns when it is done. It stops at the first error, an
@@ -355,13 +358,13 @@ func (g *replayer) Close() error {
 	return nil
 }
 
-// recordedEvent is a mark in a recording. It has no time, because the work has not run.
+// recordedEvent is an event in a recording. The work before it has not run.
 type recordedEvent struct {
 	r *recording
 	s *stream
 }
 
-// Done returns false: the marked work has not run.
+// Done returns false, because the work before the event has not run.
 func (e recordedEvent) Done() bool { return false }
 func (e recordedEvent) Release()   {}
 
@@ -373,5 +376,5 @@ func (e recordedEvent) Wait() error {
 	return &device.RecordError{Device: e.r.d.Name(), Op: "wait for an event", Why: "its mark was made in a recording, for the streams of that"}
 }
 
-// Follow returns at once, because work on the CPU is done when its call returns.
+// Follow does nothing, because work on the CPU is done when the call that queued it returns.
 func (*memory) Follow(_, _ pool.StreamID) error { return nil }

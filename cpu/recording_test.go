@@ -36,9 +36,9 @@ func mapped(t *testing.T, d *Device, s device.Stream, e *expr.Expr, out device.V
 	must(t, device.Run(d, s, &device.Map{Program: p, Outs: []device.View{out}, Ins: ins}))
 }
 
-// TestRecording checks that recorded work runs only in replays, in the order of the list. A feed's
-// memory may hold other values before the feed. The recording must reuse its freed memory, which
-// other work must not get before Close.
+// TestRecording records work with a feed. The work must run only in replays, in the order of the
+// list. Before the feed, its memory may hold other values. The recording must reuse the memory that
+// it has freed, and no other work may get that memory before Close.
 func TestRecording(t *testing.T) {
 	d := newDevice(2)
 	x, out := floatsOn(t, d, nil, 4, 1, 2, 3, 4), floatsOn(t, d, nil, 4)
@@ -69,11 +69,11 @@ func TestRecording(t *testing.T) {
 	}
 	g, err := r.Finish()
 	must(t, err)
-	// three maps become one; the feed and the copy remain
+	// the three maps run as one; with the feed and the copy there are three operations
 	if n, all := g.Operations(), g.(*replayer).Recorded(); n != 3 || all != 5 {
 		t.Errorf("%d operations of %d", n, all)
 	}
-	other := floatsOn(t, d, nil, 1<<16) // memory from the pool too
+	other := floatsOn(t, d, nil, 1<<16) // large enough to come from the pool
 	for k := range 3 {
 		must(t, g.Replay(func(feed int, to []byte) {
 			if feed != 0 || len(to) != 16 {
@@ -105,8 +105,9 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// TestNotRecordable checks that operations in which the host reads or writes data are refused by
-// name, and that the recording continues. After an abort, the stream must be an ordinary stream.
+// TestNotRecordable calls operations in which the host reads or writes data while a stream is
+// recorded. The error must name the operation, and the recording must continue. After an abort, the
+// stream must be an ordinary stream.
 func TestNotRecordable(t *testing.T) {
 	d, second := newDevice(1), newDevice(1)
 	x, far := floatsOn(t, d, nil, 2, 1, 2), floatsOn(t, second, nil, 2, 3, 4)
@@ -162,8 +163,8 @@ func (d *Device) refusedWith(others ...device.Device) error {
 	return err
 }
 
-// TestReplayStops checks that a replay ends at its first error, and that the error has the stack of
-// the recorded op.
+// TestReplayStops replays a list with an op that fails. The replay must end there, with the stack
+// that recorded the op in its error.
 func TestReplayStops(t *testing.T) {
 	d := newDevice(1)
 	table, out, after := floatsOn(t, d, nil, 4, 1, 2, 3, 4), floatsOn(t, d, nil, 2), floatsOn(t, d, nil, 2, 7, 7)

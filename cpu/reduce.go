@@ -14,9 +14,9 @@ import (
 )
 
 // A reduction is divided into units that depend only on the shape, so sums do not depend on the
-// number of workers. Elements are traversed as [outer][reduced][inner]. The groups outer and inner
-// contain the dimensions that are not reduced, and inner those after the last reduced dimension in
-// memory.
+// number of workers. The dimensions form three groups, and elements are visited in the order
+// [outer][reduced][inner]. Of the dimensions that are not reduced, inner contains those after the
+// last reduced dimension in memory, and outer contains the others.
 //
 //   - Rows (inner is 1): a unit is a number of rows, or a segment of a long row. The reducing
 //     primitives combine each block to one value, and these values are combined pairwise.
@@ -27,9 +27,9 @@ import (
 // If several units belong to one result, their partial results are combined pairwise.
 const (
 	rowSegment = 1 << 15 // largest number of elements of a row in a unit
-	tileSize   = 1 << 16 // number of elements of a tile
-	tileRows   = 128     // minimum number of reduced positions in a tile
-	// number of blocks that are added one by one before their sum is added to the unit's sum
+	tileSize   = 1 << 16 // number of elements in a tile
+	tileRows   = 128     // least number of reduced positions in a tile
+	// number of blocks that are added one by one; then their sum is added to the sum of the unit
 	runRows = 16
 )
 
@@ -44,16 +44,18 @@ type reduction struct {
 	inner int
 
 	cols, rows int // size of a tile; if inner is 1, cols is 1
-	tiles      int // number of tiles, which divide the columns
-	chunks     int // number of chunks, which divide the reduced positions
+	tiles      int // number of tiles along the columns
+	chunks     int // number of chunks along the reduced positions
 	combine    kernel
 
-	fold    *jit.Code // loop that reduces rows; nil if mapped values are stored first
-	inPlace bool      // the loop reads the operands in place
-	runs    bool      // the loop reads runs along the innermost dimension in place, one for each block
+	// loop that computes values and reduces rows; nil if the values are stored first
+	fold    *jit.Code
+	inPlace bool // the loop reads the operands in place
+	// the loop reads runs along the innermost dimension in place; each block is one run
+	runs bool
 
 	part []byte  // combined values, in the layout [chunk][outer][inner]
-	pos  []int64 // positions for ArgMax and ArgMin, in the same layout as part
+	pos  []int64 // positions of the extreme values for ArgMax and ArgMin, in the layout of part
 }
 
 func (d *Device) reduce(o *device.Reduce) error {
@@ -78,7 +80,8 @@ func (d *Device) reduce(o *device.Reduce) error {
 	if !red.arg {
 		result = red.ct
 	}
-	// These are strides of the combined values, which are contiguous in the order of traversal.
+	// These are the strides of the combined values, which are contiguous in the order in which
+	// elements are visited.
 	dense := shape.Layout{Shape: out.Shape, Strides: out.Shape}
 	at, isDense := 1, true
 	for i := n - 1; i >= 0; i-- {
@@ -94,7 +97,7 @@ func (d *Device) reduce(o *device.Reduce) error {
 	total := red.outer * red.inner
 	direct := r.Finish == nil && out.Type == result && stores[result] == nil && isDense
 	wide := width(result)
-	var final []byte // the combined values, in the order of traversal
+	var final []byte // combined values, in the order in which elements are visited
 	if direct {
 		final = at8(pointer(out), total*wide)
 	} else {
@@ -125,7 +128,7 @@ func (d *Device) reduce(o *device.Reduce) error {
 var plusZeros [4096]byte
 
 // fromZero changes results of -0 to +0. A sum starts with +0, so it is never -0. But the loop that
-// adds rows starts with the first row, so it may return -0.
+// adds rows starts with the first row and may return -0.
 func fromZero(final []byte, t dtype.Type, n int) {
 	wide := width(t)
 	for block := len(plusZeros) / wide; n > 0; n -= block {
@@ -137,7 +140,7 @@ func fromZero(final []byte, t dtype.Type, n int) {
 
 func at8(p unsafe.Pointer, n int) []byte { return unsafe.Slice((*byte)(p), n) }
 
-// scratch is temporary memory for one call. Its contents are undefined.
+// scratch is temporary memory for one call of a reduction. Its contents are undefined.
 type scratch struct {
 	values, parts, positions []byte
 	red                      reduction
@@ -148,8 +151,8 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 // split orders the dimensions into the three groups outer, reduced and inner, and sets the sizes of
 // the groups.
 func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.View) {
-	// Let lead be the operand with the most dimensions whose stride is not 0. The order of the
-	// dimensions follows its strides.
+	// The order of the dimensions follows the strides of the operand lead, the one with the most
+	// dimensions whose stride is not 0.
 	lead, most := 0, -1
 	for i := range ins {
 		moves := 0
@@ -164,7 +167,7 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	}
 	stride := func(k int) int {
 		if s.At(k) == 1 {
-			return math.MaxInt // a dimension of size 1 may have any position in the order
+			return math.MaxInt // a dimension of size 1 fits any position in the order
 		}
 		v := ins[lead].Strides.At(k)
 		return max(v, -v)
@@ -181,12 +184,11 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 		inner--
 	}
 	if inner == 0 {
-		inner = n // if no dimension is reduced, rows have one element
+		inner = n // no dimension is reduced, so each row has one element
 	}
-	// The dimensions from index inner on stay last. Before them come the reduced dimensions, and
-	// before these the other dimensions that are not reduced. Each group keeps its order. For
-	// ArgMax and ArgMin the reduced dimensions have the order of the view, because positions are
-	// counted in that order.
+	// The dimensions from index inner on stay last. The reduced dimensions come before them, and
+	// the other dimensions come first. Each group keeps its order. For ArgMax and ArgMin the
+	// reduced dimensions keep the order of the view, in which positions are counted.
 	var o [shape.MaxRank]int
 	w := 0
 	for _, k := range order[:inner] {
@@ -226,7 +228,8 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	}
 }
 
-// identity returns the result of a reduction without values, as bits in the computing type of t.
+// identity returns the result of a reduction of no values, as bits of the type in which t is
+// computed.
 func identity(k device.ReduceKind, t dtype.Type) uint64 {
 	ct := t.Compute()
 	switch k {
@@ -252,12 +255,12 @@ func identity(k device.ReduceKind, t dtype.Type) uint64 {
 	return expr.Encode(ct, hi)
 }
 
-// maxPartials limits the number of bytes of partial results. If a tensor fits into memory, its
-// partial results are small. But a tensor may be expanded to 2⁵⁰ elements by strides of 0. Then its
-// partial results would not fit into memory, and the sum would take years.
+// maxPartials limits the number of bytes of partial results. A tensor that fits into memory needs
+// far less. But a tensor may be expanded to 2⁵⁰ elements by strides of 0. Its partial results would
+// not fit into memory, and its sum would take years.
 const maxPartials = 1 << 33
 
-// reduceAll computes the combined values, in the order of traversal.
+// reduceAll stores the combined values in final, in the order in which elements are visited.
 func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
 	r.whole = 0
 	blk := r.pl.block
@@ -313,8 +316,8 @@ func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
 
 func at64(b []byte) []int64 { return unsafe.Slice((*int64)(unsafe.Pointer(&b[0])), len(b)/8) }
 
-// join combines the partial results of all chunks pairwise. It stores them in the partial results
-// of the first chunk.
+// join combines the partial results of all chunks pairwise. It stores the combinations in place of
+// the partial results of the first chunk.
 func (r *reduction) join(total int) {
 	for step := 1; step < r.chunks; step *= 2 {
 		for c := 0; c+step < r.chunks; c += 2 * step {
@@ -330,7 +333,8 @@ func (r *reduction) join(total int) {
 
 func (r *reduction) value(i int) unsafe.Pointer { return unsafe.Pointer(&r.part[i*r.size]) }
 
-// run reduces units lo … hi-1. Units are numbered in the order [outer][tile][chunk].
+// run reduces the units with numbers lo to hi-1. Units are numbered in the order
+// [outer][tile][chunk].
 func (r *reduction) run(lo, hi int) {
 	w := r.begin(min(r.pl.block, r.binding.size))
 	acc := accumulators.Get().(*accumulator)
@@ -349,19 +353,20 @@ func (r *reduction) run(lo, hi int) {
 			}
 		}
 	}
-	w.reg[len(w.reg)-1] = nil // clear the address of a loop's results
+	w.reg[len(w.reg)-1] = nil // clear the address at which a loop stores results
 	r.end(w)
 	accumulators.Put(acc)
 }
 
-// evaluate computes the mapped values of elements p … p+n-1 in computing form, and returns their
+// evaluate computes the values that Map gives for the elements p to p+n-1, and returns their
 // address.
 func (r *reduction) evaluate(w *runner, p, n int) unsafe.Pointer {
 	r.load(w, p, n)
 	exec(w.reg, r.pl.body, n)
 	o := &r.pl.outs[0]
 	v := w.reg[o.val]
-	if o.conv != nil && o.typ.IsInteger() { // narrow integers wrap, as in a tensor
+	// small integers wrap, as they do when stored in a tensor
+	if o.conv != nil && o.typ.IsInteger() {
 		o.conv(w.stage, v, nil, nil, n)
 		v = unsafe.Add(w.base, r.pl.stage2)
 		loads[o.typ](v, w.stage, nil, nil, n)
@@ -395,7 +400,7 @@ func (r *reduction) shortRows(w *runner, lo, hi int) {
 	}
 }
 
-// row reduces n consecutive positions of one row, beginning at position startPos.
+// row combines n consecutive positions of one row, from position startPos on.
 func (r *reduction) row(w *runner, acc *accumulator, k, chunk, startPos, n int) {
 	p := k*r.reduc + startPos
 	to := chunk*r.outer + k
@@ -427,8 +432,9 @@ func (r *reduction) row(w *runner, acc *accumulator, k, chunk, startPos, n int) 
 	writeBits(r.value(to), r.size, c.total(r))
 }
 
-// clipToRun returns the length of a block from element p on: n, or fewer if an inner run ends
-// before. If runs are too short to be used in place, it returns n.
+// clipToRun returns the length of a block that begins at element p: n, or fewer if the elements
+// along the innermost dimension end before. If that dimension is too short for use in place, it
+// returns n.
 func (r *reduction) clipToRun(p, n int) int {
 	run := r.dims[r.rank-1]
 	if r.rank == 1 || run < r.pl.block/4 {

@@ -10,13 +10,15 @@ import (
 )
 
 // groupSize is the approximate number of elements in a group of rows. Fused row operations work on
-// groups of rows, so that short rows share the cost of calls.
+// groups, because short rows would otherwise cost a call each.
 const groupSize = 8192
 
-// sameBlock is the number of copies of a row's value that the block primitives need at a time.
+// sameBlock is a number of elements. To apply one value to a row, a worker passes this many copies
+// of the value to a primitive.
 const sameBlock = 256
 
-// function is the plan of a function of one operand. It is applied to arrays in computing form.
+// function is the plan of a function of one operand. Its arrays have the type in which the function
+// computes, float32 or float64.
 type function struct {
 	pl      *plan
 	in, out int32
@@ -30,7 +32,7 @@ type functionKey struct {
 
 var functions sync.Map // maps functionKey to *function
 
-// functionOf returns the named function of package expr for float32 or float64.
+// functionOf returns the function of package expr with the given name, for float32 or float64.
 func functionOf(name string, t dtype.Type) *function {
 	k := functionKey{name, t}
 	if f, ok := functions.Load(k); ok {
@@ -67,7 +69,8 @@ func (f *function) release(r *runner) {
 	f.pl.pool.Put(r)
 }
 
-// rowWorker holds a worker's functions and memory for a fused row operation in computing type t.
+// rowWorker holds a worker's functions and temporary memory for a fused row operation that computes
+// in type t.
 type rowWorker struct {
 	t       dtype.Type
 	size    int
@@ -115,7 +118,8 @@ func groupRows(x *device.View) int {
 	return n
 }
 
-// turned reports whether the elements of a column are contiguous and those of a row are not.
+// turned reports whether v is transposed: the elements of a column are contiguous and those of a
+// row are not.
 func turned(v *device.View) bool { return v.Strides.At(0) == 1 && v.Strides.At(1) > 1 }
 
 // grown returns a slice of n bytes, aligned for every type. It uses the memory of b if that is
@@ -130,8 +134,8 @@ func grown(b []byte, n int) []byte {
 
 func data(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
 
-// load returns rows lo … lo+n-1 of v in computing form. If possible, it returns their address in v.
-// Otherwise it copies the rows to space k.
+// load returns the address of rows lo to lo+n-1 of v in type w.t. If they are not stored in this
+// form, it converts or copies them to temporary memory number k.
 func (w *rowWorker) load(v *device.View, lo, n, k int) unsafe.Pointer {
 	size := v.Type.Size()
 	src := unsafe.Add(pointer(v), lo*v.Strides.At(0)*size)
@@ -163,8 +167,8 @@ func (w *rowWorker) load(v *device.View, lo, n, k int) unsafe.Pointer {
 	return dst
 }
 
-// target returns the memory for the results in rows lo … lo+n-1 of v. This is the memory of v if
-// the rows are contiguous and in computing form, otherwise space k.
+// target returns memory for the results in rows lo to lo+n-1 of v. This is the memory of v if its
+// rows are contiguous and have type w.t. Otherwise it is temporary memory number k.
 func (w *rowWorker) target(v *device.View, lo, n, k int) unsafe.Pointer {
 	if v.Type == w.t && (v.Strides.At(1) == 1 || w.cols == 1) && (v.Strides.At(0) == w.cols || n == 1) {
 		return unsafe.Add(pointer(v), lo*v.Strides.At(0)*w.size)
@@ -172,7 +176,8 @@ func (w *rowWorker) target(v *device.View, lo, n, k int) unsafe.Pointer {
 	return data(w.space[k])
 }
 
-// store copies rows lo … lo+n-1 from src to v, unless src is already the memory of v.
+// store copies n rows from src to rows lo to lo+n-1 of v. It does nothing if src is the memory of
+// v.
 func (w *rowWorker) store(v *device.View, lo, n int, src unsafe.Pointer) {
 	size := v.Type.Size()
 	dst := unsafe.Add(pointer(v), lo*v.Strides.At(0)*size)

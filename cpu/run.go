@@ -11,8 +11,8 @@ import (
 // Supports reports whether the CPU has a kernel for op.
 func (d *Device) Supports(op device.Op) bool { return supports(op) }
 
-// supports reports whether the CPU has a kernel for op. The meta device also calls it, so that a
-// program takes the same paths on both devices.
+// supports reports whether the CPU has a kernel for op. The device without memory calls it too: a
+// program then behaves in the same way on both.
 func supports(op device.Op) bool {
 	switch o := op.(type) {
 	case *device.Map, *device.Reduce, *device.MatMul, *device.Gather, *device.Scatter,

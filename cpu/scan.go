@@ -13,25 +13,26 @@ import (
 // scanLanes is the largest number of neighbouring columns that are scanned together.
 const scanLanes = 256
 
-// A scanned column without neighbours is called a row. Up to scanRows rows are scanned together:
-// each addition in a row waits for the previous one, and meanwhile the processor adds in other
+// A scanned column without neighbours is called a row. Up to scanRows rows are scanned together.
+// Each addition in a row waits for the previous one; in the meantime the processor adds in other
 // rows. A block has scanPart elements of each row.
 const (
 	scanRows = 4
 	scanPart = maxBlock / scanRows
 )
 
-// scanTask scans columns. A unit of work is a block of neighbouring columns, or up to scanRows
-// rows.
+// scanTask scans columns. The workers share units of work: a unit is a block of neighbouring
+// columns, or up to scanRows rows.
 type scanTask struct {
 	*device.Scan
 	n      int // number of elements in a column
 	inner  int // number of neighbouring columns
 	lanes  int // number of columns in a unit
-	blocks int // number of units for each outer index
+	blocks int // number of units for each index of the dimensions before the scanned one
 }
 
-// scan combines the elements of each column in their order.
+// scan combines the elements of each column from the first to the last, or from the last to the
+// first.
 func (d *Device) scan(o *device.Scan) {
 	if o.Out.Size() == 0 {
 		return
@@ -46,12 +47,13 @@ func (d *Device) scan(o *device.Scan) {
 	d.workers.parallel(units, max(1, inlineWork/8/(t.n*t.lanes), units/(8*d.workers.size())), t)
 }
 
-// scanSpace is a worker's memory. It is reused, because clearing it takes longer than many scans.
+// scanSpace is temporary memory of a worker. It is reused, because clearing it would take longer
+// than many scans.
 type scanSpace struct {
-	raw, computed   [maxBlock]uint64 // buffers of the methods fetch and put
+	raw, computed   [maxBlock]uint64 // temporary memory of the methods fetch and put
 	x, b, positions [maxBlock]uint64
-	logs            [scanLanes]logSum // sums of exponentials, one for each row or column
-	formulas        *rowWorker        // computes the formulas for sums of exponentials
+	logs            [scanLanes]logSum // running sums of exponentials, one for each row or column
+	formulas        *rowWorker        // computes the exponentials and logarithms of these sums
 }
 
 var scanSpaces = sync.Pool{New: func() any { return new(scanSpace) }}
@@ -112,7 +114,7 @@ func (w *scanSpace) put(v *device.View, offset, stride, n int, src unsafe.Pointe
 	size, t := v.Type.Size(), v.Type.Compute()
 	dst := unsafe.Add(pointer(v), offset*size)
 	store, cast := stores[v.Type], casts[typ][t]
-	last := dst // where the last conversion writes
+	last := dst // memory to which the last conversion writes
 	if stride != 1 {
 		last = unsafe.Pointer(&w.raw)
 	}
@@ -136,14 +138,14 @@ func (w *scanSpace) put(v *device.View, offset, stride, n int, src unsafe.Pointe
 // positions reports whether the results are the positions of the greatest or least elements.
 func (t *scanTask) positions() bool { return t.Kind == device.ScanMax || t.Kind == device.ScanMin }
 
-// scanSomeRows scans the rows first … first+rows-1.
+// scanSomeRows scans the rows with numbers first to first+rows-1.
 func scanSomeRows[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Type, first, rows int) {
 	xp, bp, pp := unsafe.Pointer(&space.x), unsafe.Pointer(&space.b), unsafe.Pointer(&space.positions)
 	var state [scanRows]T
 	var best [scanRows]int64
 	for done := 0; done < t.n; done += scanPart {
 		m := min(scanPart, t.n-done)
-		// lowest position of the block, where fetch and put begin even if Reverse is set
+		// low is the lowest position of the block; fetch and put begin there even if Reverse is set
 		low := done
 		if t.Reverse {
 			low = t.n - done - m
@@ -254,8 +256,8 @@ func direction(n int, reverse bool) (first, step int) {
 }
 
 // extremes scans x, a part of a row that begins at position low. For each element it sets places to
-// the position of the greatest or least element so far. The argument start says that the scan
-// begins with this part.
+// the position of the greatest or least element of the row so far. The argument start says that the
+// scan of the row begins with this part.
 func extremes[T float64 | int64](x []T, places []int64, low int, state *T, best *int64, start, reverse, least bool) {
 	k, step := direction(len(x), reverse)
 	if start {
@@ -290,8 +292,9 @@ func extremes[T float64 | int64](x []T, places []int64, low int, state *T, best 
 	*state, *best = s, at
 }
 
-// recur replaces the factors x of a part of a row by the states of the linear recurrence with the
-// terms b. The argument start says that the scan begins with this part.
+// recur computes a part of a row of a linear recurrence. It replaces each factor in x by the value
+// of the recurrence there. The terms that are added are in b. The argument start says that the scan
+// of the row begins with this part.
 func recur[T float64 | int64](x, b []T, state *T, reverse, start bool) {
 	k, step := direction(len(x), reverse)
 	for range x {
@@ -301,8 +304,8 @@ func recur[T float64 | int64](x, b []T, state *T, reverse, start bool) {
 	}
 }
 
-// recurred returns the next state of a linear recurrence: b + a·s. If start is true, there is no
-// state before, and it returns b.
+// recurred returns the next value of a linear recurrence, b + a·s, where s is the previous one. If
+// start is true, there is no previous value, and it returns b.
 func recurred[T float64 | int64](s, a, b T, start bool) T {
 	if start {
 		return b
@@ -311,12 +314,12 @@ func recurred[T float64 | int64](s, a, b T, start bool) T {
 	return s + b
 }
 
-// scanColumns scans w neighbouring columns of outer index o, beginning with column j. A block holds
-// one element of each column.
+// scanColumns scans w neighbouring columns, from column j on, at index o of the dimensions before
+// the scanned one. It handles one element of each column at a time.
 func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Type, o, j, w int) {
 	xp, bp, pp := unsafe.Pointer(&space.x), unsafe.Pointer(&space.b), unsafe.Pointer(&space.positions)
 	x, b, places := at[T](xp, w), at[T](bp, w), at[int64](pp, w)
-	var state [scanLanes]T // state of each column
+	var state [scanLanes]T // value of the scan so far, for each column
 	for done := range t.n {
 		low := done
 		if t.Reverse {
@@ -364,8 +367,8 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 	}
 }
 
-// logSum is a sum of exponentials: eᵐ·(1 + rest), where m is the greatest exponent. In this form,
-// the exponentials of a whole block can be computed together, and so can the logarithms.
+// logSum is a sum of exponentials: eᵐ·(1 + rest), where m is the greatest exponent. With this form,
+// the exponentials of a whole block can be computed at once, and so can the logarithms.
 type logSum struct{ most, rest float64 }
 
 // noLogSum is the sum of no exponentials.
@@ -397,8 +400,9 @@ func (s *logSum) exponents(x, most []float64, reverse bool) {
 	}
 }
 
-// rests continues after [logSum.exponents], when the exponentials of x have been computed. It
-// replaces each by the field rest of the sum so far. The argument most is the result of exponents.
+// rests continues the sum after exponents, when the exponentials of x have been computed. It
+// replaces each exponential in x by the field rest of the sum so far. The argument most is the
+// result of exponents.
 func (s *logSum) rests(x, most []float64, reverse bool) {
 	k, step := direction(len(x), reverse)
 	m, rest := s.most, s.rest
@@ -415,8 +419,9 @@ func (s *logSum) rests(x, most []float64, reverse bool) {
 	s.most, s.rest = m, rest
 }
 
-// logSums replaces each element of some rows of w.x by the logarithm of the sum of the exponentials
-// so far. start says that the scan begins with these elements.
+// logSums replaces each of the m elements of some rows of w.x by the logarithm of the sum of the
+// exponentials so far. The argument start says that the scan of the rows begins with these
+// elements.
 func (w *scanSpace) logSums(rows, m int, start, reverse bool) {
 	if start {
 		for r := range rows {
@@ -435,7 +440,8 @@ func (w *scanSpace) logSums(rows, m int, start, reverse bool) {
 	w.compute(logOfSum, rows, m)
 }
 
-// logSumsAcross does what logSums does, for one element of each of m columns.
+// logSumsAcross continues m columns by one element each. It replaces the element by the logarithm
+// of the sum of the exponentials so far.
 func (w *scanSpace) logSumsAcross(m int, start bool) {
 	x, most := at[float64](unsafe.Pointer(&w.x), m), at[float64](unsafe.Pointer(&w.b), m)
 	if start {
@@ -453,8 +459,8 @@ func (w *scanSpace) logSumsAcross(m int, start bool) {
 	w.compute(logOfSum, 1, m)
 }
 
-// compute applies a formula to the first m elements of each of the first rows of w.x. The results
-// replace these elements.
+// compute applies a formula to the first m elements of some rows of w.x, and replaces them by the
+// results.
 func (w *scanSpace) compute(f *formula, rows, m int) {
 	w.formulas.cols = m
 	x := rowOperand{unsafe.Pointer(&w.x), dtype.F64, scanPart * 8, 8}

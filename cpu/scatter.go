@@ -8,21 +8,22 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// scatter combines elements along lines, which run in the direction of the axis. Only positions on
-// the same line can have the same target. One worker handles all positions of a line in order, so
-// the result does not depend on how lines are assigned to workers.
+// scatter combines elements along lines: the positions that differ only in their index along the
+// axis. Only positions on the same line can have the same target. One worker handles all positions
+// of a line in order. The result therefore does not depend on which worker handles which line.
 type scatter struct {
 	indexed
 	dst  *device.View
 	line func(l *scatterLine) int // function that combines elements along one line
 
-	// kernel that combines parts of rows if all elements of a row share one index; nil if elements
+	// kernel that combines parts of rows, if all elements of a row share one index; nil if elements
 	// are combined one by one
 	whole       kernel
 	cols, parts int // number of columns in a part, and number of parts of a row
 }
 
-// scatters keeps scatters for reuse, because a small one takes less time than an allocation.
+// scatters keeps used values of scatter for reuse: a small scatter takes less time than an
+// allocation.
 var scatters = sync.Pool{New: func() any { return new(scatter) }}
 
 // recycle clears s and keeps it for reuse.
@@ -31,8 +32,8 @@ func (s *scatter) recycle() {
 	scatters.Put(s)
 }
 
-// scatter runs a scatter. It skips positions whose index is outside the axis, and returns the error
-// for them at once.
+// scatter runs a scatter. It skips elements whose index is outside the axis, and returns the error
+// for them at once, and not at the next wait.
 func (d *Device) scatter(o *device.Scatter) error {
 	if o.Index.Size() == 0 {
 		return nil
@@ -55,7 +56,7 @@ func (d *Device) scatter(o *device.Scatter) error {
 		s.whole = rowKernel(o.Kind, o.Dst.Type)
 	}
 	if s.whole != nil {
-		// If rows of a table are added, the columns are divided between the workers.
+		// If whole rows of a table are combined, divide the columns among the workers.
 		s.cols = max(64, (s.shared+d.workers.size()-1)/d.workers.size())
 		if work := s.shared * n; work < inlineWork {
 			s.cols = s.shared
@@ -68,8 +69,8 @@ func (d *Device) scatter(o *device.Scatter) error {
 	return s.fault(o.Tag)
 }
 
-// rowKernel returns the kernel that combines two rows. It returns nil if stored form and computing
-// form differ.
+// rowKernel returns the kernel that combines two rows of elements of type t. It returns nil if t
+// must be converted before it can be computed with.
 func rowKernel(kind device.ScatterKind, t dtype.Type) kernel {
 	if kind == device.ScatterSet {
 		size := t.Size()
@@ -102,13 +103,14 @@ func (d *Device) scatterHalf(o *device.Scatter) error {
 	d.cast(&t[1], &o.Src)
 	wide := *o
 	wide.Dst, wide.Src = t[0], t[1]
-	// combine all other positions even if an index is outside the axis
+	// an index outside the axis is an error, but the elements with other indices are still stored
 	bad := d.scatter(&wide)
 	d.cast(&o.Dst, &t[0])
 	return bad
 }
 
-// run combines units lo … hi-1. A unit is a line, or a part of the rows if elements share an index.
+// run combines the units with numbers lo to hi-1. A unit is a line, or some columns of all rows if
+// the elements of a row share an index.
 func (s *scatter) run(lo, hi int) {
 	if s.whole != nil {
 		for u := lo; u < hi; u++ {
@@ -119,7 +121,7 @@ func (s *scatter) run(lo, hi int) {
 	size := s.dst.Type.Size()
 	dst, src, index := pointer(s.dst), pointer(s.src), pointer(s.index)
 	n, is := s.index.Shape.At(s.axis), s.index.Type.Size()
-	inner := 1 // distance in positions between neighbours on a line
+	inner := 1 // distance in positions between successive elements of a line
 	for k := s.axis + 1; k < s.index.Shape.Rank(); k++ {
 		inner *= s.index.Shape.At(k)
 	}
@@ -140,7 +142,8 @@ func (s *scatter) run(lo, hi int) {
 	}
 }
 
-// rows combines one part of the rows with the given outer index: the columns from c on.
+// rows combines one part of the rows at index outer of the dimensions before the axis. The part is
+// the s.cols columns from column c on.
 func (s *scatter) rows(outer, c int) {
 	var do, so, io int
 	q := outer
@@ -166,7 +169,7 @@ func (s *scatter) rows(outer, c int) {
 	}
 }
 
-// scatterLine holds the positions along one line. Strides are in bytes.
+// scatterLine describes the elements along one line: addresses and strides in bytes.
 type scatterLine struct {
 	dst, src, index unsafe.Pointer
 	n, is           int // number of positions, and size of an index in bytes
@@ -228,8 +231,8 @@ func lineOf[T number | int16 | int8 | uint8](kind device.ScatterKind) func(l *sc
 	return lineMin[T]
 }
 
-// next returns the target and the source of position t. If the index of t is outside the axis, ok
-// is false.
+// next returns the addresses of the target and of the source for element t of the line. If its
+// index is outside the axis, ok is false.
 func (l *scatterLine) next(t int) (dst, src unsafe.Pointer, ok bool) {
 	i := uint64(wrapped(indexAt(unsafe.Add(l.index, t*l.dx), l.is), l.wrap, l.bound))
 	if i >= l.bound {

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// searchTask searches sorted rows for values. A unit of work is one value. Values are numbered
+// searchTask searches sorted rows for values. The workers share the values, which are numbered
 // across all rows.
 type searchTask struct {
 	*device.Search

@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
-// When a recording ends, its list becomes shorter: see package worklist.
+// When a recording ends, package worklist shortens its list of work.
 
-// lifetime says how long the memory of a buffer holds the buffer's values.
+// lifetime says at which point of a recording the memory of a buffer is freed.
 type lifetime struct {
 	r   *recording
 	end int // number of items before the buffer was freed; worklist.Alive if it is not freed
@@ -28,7 +28,7 @@ func (l *lifetime) noteFreed() {
 	}
 }
 
-// mostCode limits the instructions of a merged program.
+// mostCode is the largest number of instructions of a program that is made by merging maps.
 const mostCode = 384
 
 // shortened returns a shorter list that leaves the same bits in memory as items.
@@ -46,7 +46,7 @@ func (r *recording) shortened(items []item) ([]item, worklist.Savings) {
 	return short, saved
 }
 
-// work describes an item.
+// work describes an item for package worklist.
 func (r *recording) work(it *item) worklist.Item {
 	if it.op == nil {
 		return worklist.Item{Reads: []worklist.Span{bytesSpan(it.src)}, Writes: []worklist.Span{bytesSpan(it.dst)}}

@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// fixedList records a list by hand. Its tensors x and y are float32 and older than the recording.
+// fixedList records a list of given ops. Its tensors x and y are float32 and were allocated before
+// the recording.
 type fixedList struct {
 	*randomList
 	x, y device.View
@@ -46,14 +47,14 @@ func (w *fixedList) newMap(typ dtype.Type, e *expr.Expr, ins ...device.View) dev
 	return out
 }
 
-// free frees tensors. All other memory can be read after a replay.
+// free frees tensors. A program can read all other tensors after a replay, so compare checks them.
 func (w *fixedList) free(list ...device.View) {
 	for _, v := range list {
 		v.Buf.Free()
 	}
 }
 
-// keep makes a tensor's memory visible to the comparison.
+// keep makes compare check the memory of tensor v.
 func (w *fixedList) keep(v device.View) { w.live = append(w.live, v) }
 
 func transposed(v device.View) device.View { v.Layout = v.Transpose(0, 1); return v }
@@ -65,8 +66,8 @@ func (w *fixedList) sum(v device.View) device.View {
 	return out
 }
 
-// TestShortenedLists checks that each list loses exactly the items that it should lose, and that
-// the bits of the results do not change.
+// TestShortenedLists records lists that package worklist can shorten. Each list must lose exactly
+// the expected items, and the bits of the results must not change.
 func TestShortenedLists(t *testing.T) {
 	x, y := expr.X(0), expr.X(1)
 	double, add := x.Mul(expr.C(2.3)), x.Add(y)
@@ -240,7 +241,7 @@ func TestShortenedLists(t *testing.T) {
 	}
 }
 
-// TestShortenedLong checks that the time to shorten a list grows slowly with its length.
+// TestShortenedLong shortens lists of various lengths. The time must grow slowly with the length.
 func TestShortenedLong(t *testing.T) {
 	w := newFixedList(t)
 	a := w.newMap(dtype.F32, expr.X(0).Mul(expr.C(0.5)), w.x)

@@ -21,8 +21,8 @@ type randomList struct {
 	r     *recording
 	s     device.Stream
 	shape shape.Dims
-	older []device.View // tensors that are older than the recording
-	live  []device.View // tensors of the recording
+	older []device.View // tensors that were allocated before the recording
+	live  []device.View // tensors that were allocated in the recording
 	all   [][]byte      // all memory of the recording, including freed memory
 }
 
@@ -197,7 +197,8 @@ func (w *randomList) step() {
 	}
 }
 
-// halved records a map that makes the values of a reduction small again.
+// halved records a map that reduces the values of v, the result of a reduction, so that they stay
+// small.
 func (w *randomList) halved(v device.View) device.View {
 	p := expr.MustLower([]*expr.Expr{expr.X(0).Max(expr.C(-4)).Min(expr.C(4))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 	out := w.dense(w.s, dtype.F32, v.Shape)
@@ -206,7 +207,7 @@ func (w *randomList) halved(v device.View) device.View {
 	return out
 }
 
-// visible returns the bytes that the program can read after a replay.
+// visible returns the bytes of all tensors that the program can read after a replay.
 func (w *randomList) visible() (all []byte) {
 	for _, v := range slices.Concat(w.older, w.live) {
 		all = append(all, v.Buf.(*buffer).mem...)
@@ -264,7 +265,7 @@ func (w *randomList) compare(seed uint64) worklist.Savings {
 		must(t, whole.Replay(nil))
 		want := w.visible()
 		w.begin(2*seed + k)
-		for _, b := range w.all { // results must not depend on the old contents of the memory
+		for _, b := range w.all { // the results must not depend on the old contents of the memory
 			clear(b)
 		}
 		must(t, g.Replay(nil))
@@ -280,8 +281,8 @@ func (w *randomList) compare(seed uint64) worklist.Savings {
 	return s
 }
 
-// TestShortenedRandomly checks that replays of the shortened list and of the whole list leave the
-// same bits in all memory that the program can read.
+// TestShortenedRandomly replays random lists, shortened and whole. Both must leave the same bits in
+// all memory that the program can read.
 func TestShortenedRandomly(t *testing.T) {
 	was := unfused
 	defer func() { unfused = was }()

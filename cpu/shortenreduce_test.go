@@ -11,7 +11,7 @@ import (
 )
 
 // randomLayout returns a view of the given sizes, whose dimensions are in a random order in memory.
-// Some views repeat their elements. With a nil stream s, the memory is older than the recording.
+// Some views repeat their elements. If s is nil, the memory is allocated outside the recording.
 func (w *randomList) randomLayout(s device.Stream, typ dtype.Type, dims shape.Dims) device.View {
 	i, j := w.rand.IntN(3), w.rand.IntN(3)
 	v := w.dense(s, typ, dims.With(i, dims.At(j)).With(j, dims.At(i)))
@@ -71,9 +71,9 @@ func (w *randomList) mapThenReduce(dims shape.Dims) {
 	w.live = append(w.live, out)
 }
 
-// TestShortenedReductions checks that merging a map into the reduction of its result keeps the
-// bits. The order of additions is kept for all layouts and kinds, even with a second operand in any
-// order of dimensions. Values are rounded to 16 bits if the map would store 16 bits.
+// TestShortenedReductions merges maps into the reductions of their results. The bits must not
+// change, for all layouts and kinds of reductions. A second operand may have its dimensions in any
+// order. If the map would store 16-bit values, the merged reduction must round to 16 bits.
 func TestShortenedReductions(t *testing.T) {
 	d, merged, lists := newDevice(2), 0, uint64(300)
 	if testing.Short() {

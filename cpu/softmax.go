@@ -5,7 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// rowTask is a fused row operation. A unit of work is a group of rows.
+// rowTask is a fused row operation. The workers share groups of rows.
 type rowTask struct {
 	f     func(w *rowWorker, lo, n int)
 	t     dtype.Type
@@ -55,7 +55,7 @@ func (d *Device) softmax(o *device.Softmax) {
 	})
 }
 
-// softmaxGrad computes (g - Σg·y)·y. For the logarithm it computes g - e^y·Σg.
+// softmaxGrad computes (g - Σg·y)·y. If Log is set, it computes g - e^y·Σg.
 func (d *Device) softmaxGrad(o *device.SoftmaxGrad) {
 	d.byRows(&o.Y, func(w *rowWorker, lo, n int) {
 		y, g, out := w.operand(&o.Y, lo, n, 0), w.operand(&o.G, lo, n, 1), w.output(&o.DX, lo, 2)

@@ -14,16 +14,16 @@ import (
 // The key of an element is an unsigned integer. Keys have the same order as the elements. A row is
 // sorted as a list of words, one for each element. The upper bits of a word hold the difference
 // between the key and the row's least key. The lower bits hold the position. If the differences
-// have too many bits for a word, their lowest bits are left out. Elements whose words then have
-// equal upper bits are compared by their keys.
+// have too many bits for a word, words leave out their lowest bits. Elements whose words have equal
+// upper bits are then compared by their keys.
 
-// sortTask sorts rows. A unit of work is a row.
+// sortTask sorts rows. The workers share the rows.
 type sortTask struct {
 	*device.Argsort
-	n, k int // number of elements of a row, and number of sorted elements that the result needs
+	n, k int // number of elements in a row, and number of sorted elements that the result needs
 }
 
-// radixLength is the minimum number of elements for which radix sort is used instead of
+// radixLength is the least number of elements for which radix sort is used and not a sort by
 // comparisons.
 const radixLength = 128
 
@@ -49,9 +49,9 @@ const radixBits = 32
 // sortSpace is a worker's temporary memory.
 type sortSpace struct {
 	keys, words, spare []uint64
-	low                int // number of lower bits of a word, which hold the position
-	high               int // number of upper bits that are in use
-	cut                int // number of low bits of keys that words leave out
+	low                int // number of lower bits of a word that hold the position
+	high               int // number of upper bits of a word that hold the difference of the keys
+	cut                int // number of low bits of the differences that words leave out
 }
 
 var sortSpaces = sync.Pool{New: func() any { return new(sortSpace) }}
@@ -184,7 +184,7 @@ func (s *sortSpace) radix() []uint64 {
 	}
 	for p := range passes {
 		place, shift := &counts[p], s.low+8*p
-		if place[uint8(from[0]>>shift)] == len(from) { // all elements have the same digit
+		if place[uint8(from[0]>>shift)] == len(from) { // these eight bits are equal in all words
 			continue
 		}
 		sum := 0
@@ -257,9 +257,9 @@ func key64(v float64) uint64 {
 	return b ^ (uint64(int64(b)>>63) | 1<<63)
 }
 
-// smallestFloats returns the words of the smallest elements of a row of float32, in order. Nearly
-// all elements are greater than the heap's maximum, so one comparison of floats suffices to skip
-// them. If an element is NaN, keys are compared.
+// smallestFloats returns the words of the smallest elements of a row of float32, in order. It keeps
+// the smallest elements so far in a heap. One comparison of floats with the heap's maximum suffices
+// to skip an element, and nearly all elements are skipped. If an element is NaN, keys are compared.
 func (t *sortTask) smallestFloats(row int, s *sortSpace) []uint64 {
 	x := at[float32](unsafe.Add(pointer(&t.X), row*t.X.Strides.At(0)*4), t.n)
 	var flip uint32
@@ -300,7 +300,7 @@ func (s *sortSpace) least(k int) []uint64 {
 			s.sift(heap, 0)
 		}
 	}
-	slices.Sort(heap) // radix sort needs the words in the order of positions, but a heap is not
+	slices.Sort(heap) // a heap is not in the order of the positions, which radix sort would need
 	s.sortEqualWords(heap)
 	return heap
 }
@@ -311,7 +311,7 @@ func (s *sortSpace) heapify(heap []uint64) {
 	}
 }
 
-// sift moves element i of a heap with the maximum at its root down to its position.
+// sift moves element i of a heap down to where it belongs. The root of the heap is its maximum.
 func (s *sortSpace) sift(heap []uint64, i int) {
 	for {
 		c := 2*i + 1

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// pickPosition returns the position that is the result for a row.
+// pickPosition returns the position of the element that t.Pick selects in a row.
 func (s *sortSpace) pickPosition(t *sortTask, row int) uint64 {
 	if t.Pick == device.PickMode {
 		s.pack(t, row)
@@ -20,7 +20,7 @@ func (s *sortSpace) pickPosition(t *sortTask, row int) uint64 {
 	switch rank := t.Rank; t.Pick {
 	case device.PickMedian:
 		if rank = (t.n - 1) / 2; s.nans(t) > 0 {
-			rank = t.n - s.nans(t) // NaN come after all numbers
+			rank = t.n - s.nans(t) // all NaN come after the numbers
 		}
 		return s.nth(rank)
 	case device.PickNanMedian:
@@ -50,18 +50,19 @@ func (s *sortSpace) nans(t *sortTask) (n int) {
 	return n
 }
 
-// These constants describe the selection of an element: see [sortSpace.nth].
+// These constants are for the selection of one element of the sorted row, without sorting it.
 const (
-	longDigit  = 11 // number of bits of a digit
-	shortDigit = 8  // the same for a short row, where clearing the counters would take long
+	longDigit = 11 // number of bits by which keys are counted at a time
+	// number of such bits for a short row, where clearing the counters would take long
+	shortDigit = 8
 	shortRow   = 4 << 10
-	fewKeys    = 32 // at most so many keys are sorted instead
+	fewKeys    = 32 // up to this number of keys, sorting them is faster
 )
 
-// nth returns the position of element k of the sorted row. It counts the keys by a digit, which is
-// the upper bits of their differences from the least key. Then it looks only at the keys that have
-// the same digit as the wanted one, and at their next digit. Unlike partitioning, this has no
-// branches that the processor cannot foresee.
+// nth returns the position of element k of the sorted row. It counts the keys by their highest bits
+// (a digit), which shows the digit of the wanted key. It goes on with the keys that have this
+// digit, and with the next lower digit. Partitioning, as in quickselect, would have branches that
+// the processor cannot predict.
 func (s *sortSpace) nth(k int) uint64 {
 	least, most := s.keys[0], s.keys[0]
 	for _, key := range s.keys {
@@ -83,7 +84,7 @@ func (s *sortSpace) nth(k int) uint64 {
 		for ; int(counts[d]) <= k; d++ {
 			k -= int(counts[d])
 		}
-		// keys are moved to lower places, so x may be a part of y
+		// keys move only towards the front, so x may be a part of y
 		n := 0
 		for _, key := range x {
 			y[n] = key
@@ -111,7 +112,7 @@ func (s *sortSpace) nth(k int) uint64 {
 }
 
 // mode returns the last position of the most frequent element. If several elements are equally
-// frequent, it uses the least of them.
+// frequent, it returns the last position of the least of them.
 func (s *sortSpace) mode(t *sortTask) uint64 {
 	nan, floats := t.nanKey()
 	var best uint64

@@ -10,17 +10,17 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// shortestSteps is the minimum number of elements for which a loop is used. A call of the loop
-// takes as long as Go's copy of some dozens of elements.
+// shortestSteps is the least number of elements for which a compiled loop is used. A call of the
+// loop takes as long as Go's copy of some dozens of elements.
 const shortestSteps = 64
 
-// longestPlain is the largest number of words in a row that a loop copies. For longer rows, Go's
-// copy is as fast.
+// longestPlain is the largest number of words in a row that a compiled loop copies. For longer
+// rows, Go's copy is as fast.
 const longestPlain = 512
 
-// These loops copy 32-bit words to rows. In plainRows the operand's words are neighbours. In
-// onceRows it has one word for each row. The loop secondRows reads every second word, and backRows
-// reads words in reverse order. They are nil if the system refuses executable memory.
+// These loops copy 32-bit words to rows. The loop plainRows reads successive words of the operand,
+// and onceRows reads one word for each row. The loop secondRows reads every second word, and
+// backRows reads words in reverse order. A loop is nil if the system refuses executable memory.
 var (
 	plainRows  = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{}) })
 	onceRows   = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{Once: 1}) })
@@ -38,9 +38,9 @@ func copyLoop(r jit.Reads) *jit.Code {
 	return c
 }
 
-// rowsLoop returns a loop that copies rows of n elements, and the number of words in a row. The
-// elements have the given size and are step bytes apart in the operand. It returns nil if there is
-// no such loop, or if the rows are faster without it.
+// rowsLoop returns a compiled loop that copies rows of n elements, and the number of 32-bit words
+// in a row. The elements have the given size and are step bytes apart in the operand. It returns
+// nil if there is no such loop, or if the rows are copied faster without it.
 func rowsLoop(n, size, step int) (*jit.Code, int) {
 	switch words := n * size / 4; {
 	case step == size && n*size%4 == 0 && words >= shortestRow && words <= longestPlain:
@@ -56,7 +56,7 @@ func rowsLoop(n, size, step int) (*jit.Code, int) {
 	return nil, 0
 }
 
-// stepsLoop returns the result of loop, or nil if loops are not in use.
+// stepsLoop returns the result of loop, or nil if compiled loops are not in use.
 func stepsLoop(loop func() *jit.Code) *jit.Code {
 	if asm.Active() != "avx512" || !fusing() {
 		return nil
@@ -64,7 +64,8 @@ func stepsLoop(loop func() *jit.Code) *jit.Code {
 	return loop()
 }
 
-// gatherSteps gathers n words of 32 bits with a loop. It returns false if there is no loop.
+// gatherSteps copies n words of 32 bits from src with a compiled loop. It returns false if there is
+// no loop.
 func gatherSteps(which func() *jit.Code, dst, src unsafe.Pointer, n int) bool {
 	if n < shortestSteps {
 		return false

@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestSteps checks that copies, maps and sums give the same bits for strided operands and for
-// contiguous copies. The operands have every second element, reversed elements or repeated
-// elements.
+// TestSteps runs copies, maps and sums on strided operands: every second element, reversed
+// elements, or repeated elements. The bits must be the same as for contiguous copies of the
+// operands.
 func TestSteps(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(5, 6))

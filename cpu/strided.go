@@ -9,13 +9,13 @@ import (
 )
 
 // walk visits positions in row-major order. It keeps the byte offsets of the current position in up
-// to three views, because computing an offset from the position would take a division for each
+// to three views, because computing them from the position would take a division for each
 // dimension.
 type walk struct {
 	rank    int
 	dims, c [shape.MaxRank]int
 	steps   [shape.MaxRank][3]int
-	at      [3]int // offsets of the views at the current position
+	at      [3]int // offsets in bytes of the current position in the views
 }
 
 // dim adds an inner dimension of n positions. strides holds the views' strides in bytes.
@@ -58,7 +58,7 @@ func gather(dst, src unsafe.Pointer, size, stride, n int) {
 	case n == 1: // the code below reads two words at a time, so it needs two elements
 		writeBits(dst, size, readBits(src, size))
 	case stride == size:
-		if n*size <= 64 && size == 4 { // for short runs, calling memmove takes longer
+		if n*size <= 64 && size == 4 { // for such short runs, calling memmove would take longer
 			d, s := at[uint64](dst, n/2), at[uint64](src, n/2)
 			for i := range d {
 				d[i] = s[i]
@@ -112,7 +112,7 @@ func reverseWords(dst, src unsafe.Pointer, n int) {
 
 // everySecondWord gathers every second 32-bit word. It writes two words at a time.
 func everySecondWord(dst, src unsafe.Pointer, n int) {
-	s := at[uint64](src, n-1) // the word after the last one may be outside the memory
+	s := at[uint64](src, n-1) // the word after the last element may be outside the memory
 	*(*uint32)(unsafe.Add(dst, 4*(n-1))) = *(*uint32)(unsafe.Add(src, 8*(n-1)))
 	d := at[uint64](dst, (n-1)/2)
 	for ; len(d) >= 4 && len(s) >= 8; d, s = d[4:], s[8:] {

@@ -7,10 +7,9 @@ import (
 )
 
 // temporaries allocates the memory that a primitive needs besides its operands. A primitive on
-// 16-bit floats needs float32 copies, so that sums and products are rounded once. A product in
-// bfloat16 needs a float32 copy of the bias, and copies of float32 factors that are rounded to
-// bfloat16. If a batch repeats one matrix, the copy has only one matrix. For the gradient of
-// attention, the temporaries hold partial sums. The caller must release the temporaries, also after
+// 16-bit floats needs float32 copies, because sums and products are rounded only once. A matrix
+// product in bfloat16 needs a float32 copy of the bias, and a bfloat16 copy of each float32 factor.
+// The gradient of attention needs partial sums. The caller must release the temporaries, even after
 // an error.
 func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 	var s [3]shape.Dims
@@ -60,8 +59,8 @@ func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 	return t, nil
 }
 
-// distinctBatch returns the shape of v, a batch of matrices. If the batch repeats one matrix, the
-// shape has only one.
+// distinctBatch returns the shape of v, a batch of matrices. If all matrices of the batch are the
+// same memory, the batch in the result has only one.
 func distinctBatch(v *device.View) shape.Dims {
 	if v.Strides.At(0) == 0 {
 		return v.Shape.With(0, 1)
@@ -69,7 +68,6 @@ func distinctBatch(v *device.View) shape.Dims {
 	return v.Shape
 }
 
-// release frees temporaries.
 func release(t []device.View) {
 	for i := range t {
 		if t[i].Buf != nil {

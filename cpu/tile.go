@@ -8,12 +8,11 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// If an operand of a map is transposed relative to the results, the map is traversed in tiles of
-// two dimensions. One is the innermost dimension of the results, the other is the innermost
-// dimension of the operand. Each cache line of a tile is then used completely while it is in the
-// cache.
+// If an operand of a map is transposed relative to the results, the map computes one tile after the
+// other. A tile extends along two dimensions: the innermost of the results, and the innermost of
+// the operand. While a tile is computed, its cache lines stay in the cache and are used completely.
 
-// chooseTiles chooses tiles if an operand is transposed.
+// chooseTiles makes the map run in tiles if an operand is transposed.
 func (b *binding) chooseTiles() {
 	b.across = -1
 	in := b.rank - 1
@@ -39,8 +38,8 @@ func (b *binding) chooseTiles() {
 	b.chooseTileLoop()
 }
 
-// chooseTileLoop decides whether one loop runs over the rows of a tile. The loop reads transposed
-// operands from slots, and accesses all other memory in place.
+// chooseTileLoop decides whether a compiled loop runs over the rows of a tile. The loop reads
+// copies of transposed operands in temporary memory, and accesses all other memory in place.
 func (b *binding) chooseTileLoop() {
 	pl := b.pl
 	if b.turns = b.copiesTurned(); b.turns {
@@ -76,12 +75,12 @@ func (b *binding) copiesTurned() bool {
 	return to.size == 4 && to.inner == 4 && b.turned(from) && (h <= lo || hi <= l)
 }
 
-// turned reports whether operand a is transposed in tiles.
+// turned reports whether operand a is transposed relative to the results.
 func (b *binding) turned(a *access) bool {
 	return a.stride[b.across] == a.size && a.inner != a.size && a.inner != 0
 }
 
-// loopTile evaluates a tile with the loop.
+// loopTile computes a tile with the compiled loop.
 func (b *binding) loopTile(r *runner, c *cursor, rows, cols int) {
 	l := b.pl.fused.whole
 	r.strides = r.strides[:0]
@@ -111,7 +110,7 @@ func (b *binding) tiles() int {
 	return other * ((b.dims[in] + b.tileCols - 1) / b.tileCols) * ((b.dims[b.across] + b.tileRows - 1) / b.tileRows)
 }
 
-// runTiles evaluates tiles lo … hi-1.
+// runTiles computes the tiles with numbers lo to hi-1.
 func (b *binding) runTiles(lo, hi int) {
 	r := b.begin(b.tileRows * b.tileCols)
 	in := b.rank - 1
@@ -132,12 +131,12 @@ func (b *binding) runTiles(lo, hi int) {
 	b.end(r)
 }
 
-// evalTile evaluates a tile of rows×cols elements, whose first element has the coordinates c.
+// evalTile computes a tile of rows×cols elements, whose first element has the coordinates c.
 func (b *binding) evalTile(r *runner, c *cursor, rows, cols int) {
 	pl := b.pl
 	n := rows * cols
 	// Read each cache line of the tile first. These reads are independent of each other, so their
-	// cache misses overlap. Small operands are in the cache anyway.
+	// cache misses overlap. This is not done for small operands, which are in the cache anyway.
 	var sum byte
 	far := b.size >= 1<<17
 	for i := range pl.loads {
@@ -262,8 +261,6 @@ func transposeAs[T uint8 | uint16 | uint32 | uint64](dst, src unsafe.Pointer, st
 	}
 }
 
-// turnWords sets dst[c*stride+i] = src[i*cols+c] for i < rows and c < cols. Elements are 32-bit
-// words.
 func turnWords(dst, src unsafe.Pointer, stride, rows, cols int) {
 	d, s := at[uint32](dst, (cols-1)*stride+rows), at[uint32](src, rows*cols)
 	full, most := gemm.Transpose32(at[float32](dst, len(d)), stride, at[float32](src, len(s)), cols, rows, cols)
@@ -278,9 +275,9 @@ func turnWords(dst, src unsafe.Pointer, stride, rows, cols int) {
 	}
 }
 
-// transposeWords transposes 32-bit words. The rows of dst are step bytes apart, and those of src
-// are stride bytes apart. If there is no kernel, it handles four rows of src at a time, so that
-// each write has 16 bytes.
+// transposeWords transposes a matrix of 32-bit words. The rows of dst are step bytes apart, and
+// those of src are stride bytes apart. Without a kernel, it handles four rows of src at a time and
+// writes 16 bytes at a time.
 func transposeWords(dst, src unsafe.Pointer, step, stride, rows, cols int) {
 	j := 0
 	if stride > 0 && stride%4 == 0 && step > 0 {

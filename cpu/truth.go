@@ -7,15 +7,15 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// truths is a word of four bytes that are each true.
+// truths is a word whose four bytes are four true values.
 const truths = 0x01010101
 
-// inWords returns a program that computes p for four truth values at once. It returns nil if there
-// is none.
+// inWords returns a program that computes p for four truth values at once, one in each byte of a
+// word. It returns nil if p cannot be computed in this way.
 func inWords(p *expr.Program) *expr.Program {
 	e, all := make([]*expr.Expr, len(p.Code)), expr.C(truths)
 	for i, c := range p.Code {
-		// every value is 0 or 1, even if its type is an integer
+		// every value must be 0 or 1, even if its type is an integer
 		if c.Type.IsFloat() || c.Op == expr.OpConst && c.Imm > 1 || c.Op == expr.OpNot && c.Type != dtype.Bool {
 			return nil
 		}
@@ -49,8 +49,8 @@ func inWords(p *expr.Program) *expr.Program {
 	return expr.MustLower([]*expr.Expr{e[p.Outs[0]]}, []dtype.Type{dtype.I32}, in, -1)
 }
 
-// truth computes a program of truth values four at a time, if all operands are contiguous. It
-// returns false if it has computed nothing.
+// truth computes a program of truth values, four at a time. It does nothing and returns false if
+// there is no such program or an operand is not contiguous.
 func (d *Device) truth(p *expr.Program, outs, ins []device.View) bool {
 	const operands = 4
 	n := outs[0].Size()

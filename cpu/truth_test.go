@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestTruthValues checks that programs of truth values give the same results as
-// [expr.Program.Eval], for various numbers of elements. The result may be an operand.
+// TestTruthValues runs programs of truth values on various numbers of elements, also in place. The
+// results must be equal to those of [expr.Program.Eval].
 func TestTruthValues(t *testing.T) {
 	d := newDevice(1)
 	defer d.workers.dismiss()

@@ -11,9 +11,9 @@ import (
 
 // A goroutine that spins sees a change in a tenth of a microsecond. A goroutine that sleeps must be
 // woken. Waking takes 5 to 10 µs on a physical machine and 30 to 70 µs in some virtual machines. It
-// costs the waker 2 to 15 µs. So a waiting goroutine first spins as long as waking would take, and
-// then sleeps. This costs at most twice as much as the better choice. The cost for other goroutines
-// and processes is limited too:
+// costs the waker 2 to 15 µs. A waiting goroutine therefore first spins as long as waking would
+// take, and then sleeps. This costs at most twice as much as the better of the two. These rules
+// limit what spinning takes from other goroutines and processes:
 //
 //   - A worker spins only if most of its recent waits were short. Waits in which it slept count
 //     too.
@@ -24,9 +24,8 @@ const (
 	minSpinTime = 20 * time.Microsecond
 	maxSpinTime = 200 * time.Microsecond
 	yieldPeriod = 100 * time.Microsecond
-	// A gap of this length between two readings of the clock shows that another program has run:
-	// its time slice takes more than a millisecond. The host of a virtual machine causes shorter
-	// gaps.
+	// If two successive readings of the clock are this far apart, another program has run: its time
+	// slice takes more than a millisecond. The host of a virtual machine causes shorter gaps.
 	interruption = 500 * time.Microsecond
 	minNoSpin    = time.Millisecond
 	maxNoSpin    = 64 * time.Millisecond
@@ -38,8 +37,8 @@ func clock() time.Duration { return time.Since(processStart) }
 
 // measured holds measurements of the processors, which all worker pools share.
 var measured struct {
-	waking      atomic.Int64 // time that waking a goroutine takes, in ns; a moving average
-	noSpinUntil atomic.Int64 // time on clock, in ns, before which no goroutine spins
+	waking      atomic.Int64 // moving average of the time that waking a goroutine takes, in ns
+	noSpinUntil atomic.Int64 // time of clock(), in ns, before which no goroutine spins
 	length      atomic.Int64 // length of the last period without spinning, in ns
 	processors  atomic.Int64 // value of GOMAXPROCS
 	spinning    atomic.Int64 // number of workers that spin
@@ -49,8 +48,8 @@ func init() { measured.waking.Store(int64(50 * time.Microsecond)) }
 
 func spinTime() time.Duration { return time.Duration(measured.waking.Load()) }
 
-// noteWaking records how long waking a worker took. Bounds prevent longer spinning on a busy
-// machine, where waking takes much longer.
+// noteWaking records how long waking a worker took. The recorded time has bounds: on a busy machine
+// waking takes much longer, but goroutines must not spin longer there.
 func noteWaking(took time.Duration) {
 	took = min(max(took, minSpinTime), maxSpinTime)
 	old := measured.waking.Load()
@@ -74,8 +73,8 @@ func interrupted(now time.Duration) {
 // processor away from other programs.
 func spinForbidden(now time.Duration) bool { return now < time.Duration(measured.noSpinUntil.Load()) }
 
-// spinUntil calls done until done returns true. It gives up after spinTime, or if it is
-// interrupted.
+// spinUntil calls done until it returns true. It returns false after spinTime, or when the system
+// has interrupted it.
 func spinUntil(began time.Duration, done func() bool) bool {
 	end := began + spinTime()
 	for last := began; ; {
@@ -97,7 +96,7 @@ func spinUntil(began time.Duration, done func() bool) bool {
 	}
 }
 
-// await returns when all ranges of the job are finished.
+// await returns when all ranges of the job are finished. It spins first and then sleeps.
 func (j *job) await() {
 	over := func() bool { return j.phase.Load() == ended }
 	if over() {
@@ -111,10 +110,10 @@ func (j *job) await() {
 	}
 }
 
-// Go's scheduler lets the goroutine that was readied last run next on the waker's processor.
-// Another processor takes it only after a sleep of 3 µs, to which Linux adds its timer slack of 50
-// µs. It takes goroutines that were readied earlier without a delay. So after waking workers,
-// wakeBystander readies one more goroutine, which does nothing.
+// wakeBystander wakes a goroutine that does nothing, after workers were woken. Go's scheduler
+// reserves the goroutine that was woken last for the waker's own processor. Another processor takes
+// it only after a sleep of 3 µs, to which Linux adds its timer slack of 50 µs. With the bystander
+// as the last, the workers start without this delay.
 func wakeBystander() {
 	startBystander()
 	select {
@@ -133,9 +132,9 @@ var (
 	})
 )
 
-// workAndWake does the work of [job.work] for a caller whose workers sleep. It wakes up to n
-// workers if that pays. Waking pays if the rest of the job takes longer than waking. It also pays
-// if calls follow one another so closely that a woken worker spins until the next call.
+// workAndWake runs ranges of the job for a caller whose workers sleep, and wakes up to n workers if
+// that pays. Waking pays if the rest of the job takes longer than waking. It also pays if calls
+// follow one another so closely that a woken worker spins until the next call.
 func (c *workerPool) workAndWake(j *job, n int) {
 	now := clock()
 	soon := now-time.Duration(c.lastAlone.Load()) < spinTime()
@@ -184,14 +183,14 @@ func (w *waiter) next() *job {
 	return j
 }
 
-// spin waits for a job without sleeping. It does so only if a job is likely to come soon and no
-// other program needs the processor. Otherwise it returns nil.
+// spin waits for a job without sleeping. It returns nil when it gives up. It spins only while a job
+// is likely to come soon and no other program needs the processor.
 func (w *waiter) spin(began time.Duration) (found *job) {
 	c := w.workers
 	if w.shortWaits < maxShortWaits/2 || spinForbidden(began) {
 		return nil
 	}
-	// leave one processor to the callers
+	// Leave one processor to the goroutines that call parallel.
 	if measured.spinning.Add(1) < measured.processors.Load() {
 		c.spinners.Add(1)
 		spinUntil(began, func() bool {
@@ -204,13 +203,13 @@ func (w *waiter) spin(began time.Duration) (found *job) {
 	return found
 }
 
-// sleep waits until wakeSome wakes the worker. It returns the job that the worker then finds, and
+// sleep blocks until wakeSome wakes the worker. It returns the job that the worker then finds, and
 // the time when wakeSome was called.
 func (w *waiter) sleep() (*job, time.Duration) {
 	c := w.workers
 	measured.processors.Store(int64(runtime.GOMAXPROCS(0)))
 	c.asleep.Add(1)
-	// From here on, a caller that posts a job sees that this worker sleeps. Look for jobs that were
+	// From here on, a caller that posts a job sees that this worker sleeps. Look for a job that was
 	// posted before.
 	if j := c.find(); j != nil || c.tooMany() {
 		if !c.choose() {

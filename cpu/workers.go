@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// task is work on a range of units. The ranges of one parallel call are disjoint, and may run at
-// the same time.
+// task is work that consists of numbered units; run does the units lo to hi-1. The ranges of one
+// parallel call are disjoint, and may run at the same time.
 type task interface{ run(lo, hi int) }
 
 // each is a task that calls a function for each unit.
@@ -22,33 +22,35 @@ func (f each) run(lo, hi int) {
 
 // workerPool is a set of worker goroutines. They share the units of a parallel call with the
 // goroutine that makes the call. The first call that needs workers starts them. The caller always
-// takes part, and waits only for units that a worker has begun. So nested and concurrent calls
-// cannot deadlock: in the worst case, a caller runs all of its units itself.
+// takes part, and waits only for units that a worker has begun. Nested and concurrent calls
+// therefore cannot deadlock: in the worst case, a caller runs all of its units itself.
 //
 // The caller posts its job in a list, where spinning workers find it within a fraction of a
-// microsecond. The caller wakes sleeping workers only if too few workers spin, and if waking them
-// pays: see [workerPool.workAndWake].
+// microsecond. The caller wakes sleeping workers only if too few workers spin and the job is long
+// enough (see [workerPool.workAndWake]).
 //
 // The size may change while work runs. The next call starts missing workers. A surplus worker ends
 // when it has finished its job. If it sleeps, wakeSurplus wakes it.
 type workerPool struct {
 	wanted  atomic.Int64 // number of goroutines including the caller, at least 1
-	running atomic.Int64 // number of workers, without the caller; changed under mu
+	running atomic.Int64 // number of workers, not counting the caller; changed only under mu
 	mu      sync.Mutex
 	jobs    sync.Pool
 
 	posts    []atomic.Pointer[job] // jobs that workers may join
 	posted   atomic.Int64          // number of jobs in posts
 	spinners atomic.Int64          // number of workers that look at posts all the time
-	// number of workers that wait on the channel wake, without those that wakeSome has chosen
-	asleep    atomic.Int64
-	wake      chan time.Duration // wakeSome sends the current time to the worker that it wakes
-	waker     waker
-	lastAlone atomic.Int64 // when the last call that found workers asleep ended, in ns on clock
+	// number of workers that wait on the channel wake and that wakeSome has not chosen yet
+	asleep atomic.Int64
+	// channel on which wakeSome sends the current time to the worker that it wakes
+	wake  chan time.Duration
+	waker waker
+	// time of clock(), in ns, at which the last call that found workers asleep ended
+	lastAlone atomic.Int64
 }
 
-// job is one parallel call. Workers may join as long as there are references to the job. Jobs are
-// reused, so a worker that comes too late may join a later call.
+// job is one call of parallel. Workers may join while its count of references is not zero. Jobs are
+// reused: a worker that comes too late may join a later call.
 type job struct {
 	t          task
 	n          int
@@ -72,8 +74,8 @@ const (
 
 type panicValue struct{ value any }
 
-// rangeEnds holds the remaining ranges of a job: the number of the first one in its lower half, and
-// one more than that of the last one in its upper half.
+// rangeEnds holds the numbers of the remaining ranges of a job. The lower half is the number of the
+// first range. The upper half is one more than the number of the last.
 type rangeEnds struct{ atomic.Uint64 }
 
 func (e *rangeEnds) set(n int) { e.Store(uint64(n) << 32) }
@@ -112,7 +114,7 @@ func newWorkerPool(size int) *workerPool {
 // size returns how many goroutines share a call, including the caller's.
 func (c *workerPool) size() int { return int(c.wanted.Load()) }
 
-// resize changes the size. Work may run meanwhile.
+// resize changes the number of goroutines that share a call. Work may run at the same time.
 func (c *workerPool) resize(size int) {
 	c.wanted.Store(int64(max(size, 1)))
 	c.wakeSurplus()
@@ -121,8 +123,8 @@ func (c *workerPool) resize(size int) {
 // tooMany reports whether there are more workers than the size allows.
 func (c *workerPool) tooMany() bool { return c.running.Load() >= c.wanted.Load() }
 
-// wakeSurplus wakes a sleeping worker if there are too many workers. Workers that do not sleep
-// check the size by themselves.
+// wakeSurplus wakes a sleeping worker if there are too many workers: it then ends. Workers that do
+// not sleep check their number by themselves.
 func (c *workerPool) wakeSurplus() {
 	if c.tooMany() {
 		c.wakeSome(clock(), 1)
@@ -136,7 +138,8 @@ func (c *workerPool) parallel(n, grain int, t task) {
 	if n <= 0 {
 		return
 	}
-	grain = max(grain, n>>31) // the number of ranges must fit in 32 bits
+	// the number of ranges must fit in 32 bits, so ranges may have to be longer
+	grain = max(grain, n>>31)
 	ranges := (n + grain - 1) / grain
 	size := c.size()
 	if ranges == 1 || size == 1 {
@@ -164,8 +167,8 @@ func (c *workerPool) parallel(n, grain int, t task) {
 		c.posted.Add(-1)
 	}
 	j.await()
-	// the caller may change the task's data from here on: a worker that comes too late does not
-	// read them
+	// The caller may change the task's data when parallel returns. A worker that comes too late
+	// does not read them.
 	j.t = nil
 	r := j.panicked.Load()
 	c.release(j)
@@ -174,9 +177,9 @@ func (c *workerPool) parallel(n, grain int, t task) {
 	}
 }
 
-// post puts j into the list of jobs that workers may join. It returns the list's entry for j. If
-// very many calls of parallel run at the same time, there may be no free entry. Then it returns
-// nil, and the caller works alone.
+// post puts j into the list of jobs that workers may join. It returns the list's entry for j. It
+// returns nil if there is no free entry, because very many calls of parallel run at the same time.
+// The caller then works alone.
 func (c *workerPool) post(j *job) *atomic.Pointer[job] {
 	for i := range c.posts {
 		if p := &c.posts[i]; p.Load() == nil && p.CompareAndSwap(nil, j) {
@@ -217,8 +220,8 @@ func (c *workerPool) wakeSome(now time.Duration, n int) {
 	}
 }
 
-// choose reserves a sleeping worker, by decrementing the number of sleeping workers. It returns
-// false if no worker sleeps.
+// choose reserves a sleeping worker: it subtracts one from the number of sleeping workers. It
+// returns false if no worker sleeps.
 func (c *workerPool) choose() bool {
 	for n := c.asleep.Load(); n > 0; n = c.asleep.Load() {
 		if c.asleep.CompareAndSwap(n, n-1) {
@@ -237,7 +240,7 @@ func (c *workerPool) release(j *job) {
 // dismiss ends the workers as soon as they have no work. Tests call it.
 func (c *workerPool) dismiss() { c.resize(1) }
 
-// startMissing starts the missing workers.
+// startMissing starts workers until their number is right.
 func (c *workerPool) startMissing() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,7 +250,7 @@ func (c *workerPool) startMissing() {
 	}
 }
 
-// workLoop is the loop of a worker. It ends when there are too many workers.
+// workLoop is the function of a worker's goroutine. It returns when there are too many workers.
 func (c *workerPool) workLoop() {
 	w := waiter{workers: c}
 	for {
@@ -262,7 +265,8 @@ func (c *workerPool) workLoop() {
 	}
 }
 
-// leave subtracts one from the number of workers. It returns false if the worker is needed.
+// leave subtracts one from the number of workers if there are too many. Otherwise it returns false,
+// and the worker must stay.
 func (c *workerPool) leave() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -286,14 +290,14 @@ func (j *job) join() bool {
 	return false
 }
 
-// work runs ranges until none is left. The caller takes the first ones, a worker the last ones. So
-// each thread tends to work on the same memory in each call, and finds it in its cache.
+// work runs ranges until none is left. The caller takes the first ranges, a worker the last ranges.
+// Each thread thus tends to work on the same memory in each call, and finds it in its cache.
 func (j *job) work(worker bool) {
 	for j.runNext(worker) {
 	}
 }
 
-// runNext runs a range of the job. It returns false if no range is left.
+// runNext takes a range of the job and runs it. It returns false if no range is left.
 func (j *job) runNext(worker bool) bool {
 	k, ok := j.untaken.take(worker)
 	if !ok {
@@ -317,5 +321,6 @@ func (j *job) runOne(lo, hi int) {
 	}
 }
 
-// Parallel calls f(0) … f(n-1) on the workers, in any order, and returns when all have returned.
+// Parallel calls f(0) … f(n-1) on the workers, in any order, and returns when all calls have
+// returned.
 func (d *Device) Parallel(n int, f func(i int)) { d.par(n, f) }

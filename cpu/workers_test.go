@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestParallelDoesEveryUnitOnce checks that every unit runs exactly once, for all sizes, and also
-// if many callers run at the same time.
+// TestParallelDoesEveryUnitOnce calls parallel with many sizes, also from many goroutines at the
+// same time. Every unit must run exactly once.
 func TestParallelDoesEveryUnitOnce(t *testing.T) {
 	c := newWorkerPool(4)
 	defer c.dismiss()
@@ -79,7 +79,7 @@ func TestPanicIsRaisedByTheCaller(t *testing.T) {
 			}()
 		}
 	}
-	var n atomic.Int32 // workers may still work after the panic
+	var n atomic.Int32 // atomic, because workers may still run after the panic
 	c.parallel(50, 1, each(func(int) { n.Add(1) }))
 	if n.Load() != 50 {
 		t.Fatalf("after panics: %d of 50 units", n.Load())
@@ -87,8 +87,8 @@ func TestPanicIsRaisedByTheCaller(t *testing.T) {
 }
 
 // TestWorkersSpinAndSleep makes calls in bursts and one by one. Workers then spin, fall asleep, are
-// woken, and get jobs while they fall asleep. Meanwhile the number of workers changes. No unit may
-// be lost, and no call may hang.
+// woken, and get jobs while they fall asleep. The number of workers changes at the same time. No
+// unit may be lost, and no call may hang.
 func TestWorkersSpinAndSleep(t *testing.T) {
 	c := newWorkerPool(4)
 	defer c.dismiss()
@@ -127,7 +127,7 @@ func TestWorkersSpinAndSleep(t *testing.T) {
 	awaitAsleep(t, c, 3)
 }
 
-// wait keeps the processor busy for a time.
+// wait keeps the processor busy for the time d.
 func wait(d time.Duration) {
 	for start := time.Now(); time.Since(start) < d; {
 	}
@@ -186,8 +186,8 @@ func restoreMeasured(t *testing.T) {
 	})
 }
 
-// TestTruce checks that spinning ends when the system interrupts it, and starts again later. After
-// a second interruption soon afterwards, the pause must be twice as long.
+// TestTruce simulates an interruption by the system. Spinning must end, and start again after a
+// pause. If a second interruption follows soon, the pause must be twice as long.
 func TestTruce(t *testing.T) {
 	restoreMeasured(t)
 	measured.length.Store(0)
@@ -228,8 +228,8 @@ func TestTruce(t *testing.T) {
 	}
 }
 
-// TestPatience checks that the time for which a goroutine spins approaches the time that waking
-// takes, within bounds.
+// TestPatience records times of waking. The time for which a goroutine spins must approach them,
+// within bounds.
 func TestPatience(t *testing.T) {
 	restoreMeasured(t)
 	for _, c := range []struct{ took, want time.Duration }{
@@ -246,8 +246,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestWhoIsWoken checks that a single call with little work wakes no worker. Calls in quick
-// succession must wake workers, and so must a call that takes long.
+// TestWhoIsWoken makes calls of various lengths. A single call with little work must wake no
+// worker. Calls in quick succession must wake workers, and so must a long call.
 func TestWhoIsWoken(t *testing.T) {
 	restoreMeasured(t)
 	woke := func(apart, unit time.Duration) bool {
@@ -265,7 +265,7 @@ func TestWhoIsWoken(t *testing.T) {
 			if last := time.Duration(c.lastAlone.Load()); last < began+3*unit {
 				t.Fatalf("the call ended %v after its beginning, by lastAlone %v", clock()-began, last-began)
 			}
-			// if the call took longer, the machine was busy with something else
+			// a call that took longer says nothing: the machine was busy with something else
 			if took := clock() - began; took < 3*unit+20*time.Microsecond || try == 100 {
 				return len(c.wake) == 1 && c.asleep.Load() == 0
 			}
@@ -282,8 +282,8 @@ func TestWhoIsWoken(t *testing.T) {
 	}
 }
 
-// TestOneProcessorDoesNotSpin checks that no goroutine spins if there is one processor, because the
-// work that it waits for could not run.
+// TestOneProcessorDoesNotSpin runs on one processor. No goroutine may spin, because the work that
+// it waits for could not run.
 func TestOneProcessorDoesNotSpin(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	c := newWorkerPool(3)

@@ -7,17 +7,19 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Weighing holds the parameters of attention weights: softmax(Scale·Q·Kᵀ + mask) over the visible
-// keys. A key is visible to a query if Causal, Lengths and Mask all allow it. If a query sees no
-// key, its result is 0, and its gradients are 0.
+// Weighing describes how an attention computes its weights, softmax(Scale·Q·Kᵀ + mask), from
+// queries Q and keys K. The softmax of a query runs over the keys that are visible to it. A key is
+// visible to a query if Causal, Lengths and Mask all allow it. If a query sees no key, its result
+// is 0, and its gradients are 0.
 type Weighing struct {
 	Scale  float64
 	Causal bool // query i sees only the keys 0 to i
-	// Lengths, I64 of [batch], is the number of keys of each sample. Later keys are not visible.
+	// Lengths is an I64 view of shape [batch]: the number of keys of each sample. Keys at later
+	// positions are not visible.
 	Lengths View
 	// Mask has the shape [batch, heads, queries, keys] and is often broadcast. A Mask of Bool is
-	// true where the query sees the key. A Mask of F32 or of the operands' type is added to the
-	// scaled products.
+	// true where the query sees the key. A Mask of type F32, or of Q's and K's type, is added to
+	// the products Scale·Q·Kᵀ.
 	Mask View
 	// Drop is the probability with which dropout sets a weight to 0. The other weights are
 	// multiplied by 1/(1-Drop). Let r be the row-major index of a row of weights in [batch, heads,
@@ -25,16 +27,18 @@ type Weighing struct {
 	// Offset and the index r·[RowNumbers](keys) + k.
 	Drop         float64
 	Seed, Offset uint64
-	// Numbers is an I64 view of two numbers. The first replaces Seed, and the second is added to
-	// Offset. With Numbers, each replay of a captured step draws new random numbers.
+	// Numbers is an I64 view with two elements. The first replaces Seed, and the second is added to
+	// Offset. The view is read at each replay of a captured step, so each replay can draw new
+	// random numbers.
 	Numbers View
 }
 
-// RowNumbers returns how many random numbers a row of weights takes: the number of keys, rounded up
-// to a multiple of four.
+// RowNumbers returns how many random numbers dropout draws for one row of attention weights: the
+// number of keys, rounded up to a multiple of four.
 func RowNumbers(keys int) int { return (keys + 3) &^ 3 }
 
-// Rest returns 1/(1-Drop), the factor of the weights that dropout keeps. It returns 0 if Drop is 1.
+// Rest returns 1/(1-Drop), or 0 if Drop is 1. Dropout multiplies the weights that it keeps by this
+// factor.
 func (w *Weighing) Rest() float64 {
 	if w.Drop >= 1 {
 		return 0
@@ -42,18 +46,19 @@ func (w *Weighing) Rest() float64 {
 	return 1 / (1 - w.Drop)
 }
 
-// Plain reports whether there is no mask, no lengths and no dropout. The attention may be causal.
+// Plain reports whether w has no mask, no lengths and no dropout. A plain attention may be causal.
 func (w *Weighing) Plain() bool { return w.Lengths.Absent() && w.Mask.Absent() && w.Drop == 0 }
 
 // Attention sets Out [batch, heads, queries, values] to softmax(Scale·Q·Kᵀ + mask)·V. Q is [batch,
 // heads, queries, features], K [batch, heads/g, keys, features] and V [batch, heads/g, keys,
-// values]: g neighbouring heads of queries share one head of keys. The weights of all queries and
-// keys are never in memory at the same time. All views have the same floating-point type, and no
-// negative strides. For 16-bit types, products and sums are computed in float32.
+// values]: g neighbouring heads of queries share one head of keys. The weights are computed block
+// by block: the matrix of all weights is never in memory. All views have the same floating-point
+// type, and none has a negative stride. For 16-bit types, products and sums are computed in
+// float32.
 //
-// LSE is a contiguous view of shape [batch, heads, queries], in the computing type. For each query,
-// LSE gets the logarithm of the sum of exponentials of the query's scores, or +Inf if the query
-// sees no key. The gradient op reads LSE. LSE may be absent.
+// LSE is a contiguous view of shape [batch, heads, queries], in the type in which Out is computed.
+// For each query, LSE gets the logarithm of the sum of exponentials of the query's scores, or +Inf
+// if the query sees no key. The gradient op reads LSE. LSE may be absent.
 type Attention struct {
 	Out, LSE, Q, K, V View
 	Weighing
@@ -75,8 +80,8 @@ func (o *Attention) Check() (arg, reason string) {
 	return o.check(&o.Q, &o.K, &o.V, &o.LSE, Operand{"out", &o.Out, true})
 }
 
-// Work counts two products (Q·Kᵀ and weights·V) and a softmax. For a causal op it counts only the
-// weights of visible keys.
+// Work counts the operations of two products (Q·Kᵀ and weights·V) and of a softmax. For a causal op
+// it counts only the weights of visible keys.
 func (o *Attention) Work() Work {
 	if o.Out.Size() == 0 {
 		return Work{}
@@ -91,8 +96,8 @@ func (o *Attention) Clone() Op { c := *o; return &c }
 
 // AttentionGrad sets DQ, DK and DV to the gradients of an [Attention] with the result Out. G is the
 // gradient of Out. DQ, DK and DV have the shapes of Q, K and V. Each of them may be absent. The
-// weights are recomputed from Q, K and LSE (T. Dao and others, arXiv:2205.14135). The order of sums
-// depends only on the shapes. A mask gets no gradient.
+// weights are recomputed from Q, K and LSE (T. Dao and others, arXiv:2205.14135). The sums are
+// added in an order that depends only on the shapes. No gradient of Mask is computed.
 type AttentionGrad struct {
 	DQ, DK, DV, G, Q, K, V, Out, LSE View
 	Weighing
@@ -132,8 +137,9 @@ func (o *AttentionGrad) Check() (arg, reason string) {
 	return arg, reason
 }
 
-// Work counts the computation of the weights, and five matrix products: Q·Kᵀ, the gradient of the
-// weights, DQ, DK and DV. It leaves out the products that absent gradients do not need.
+// Work counts the operations that recompute the weights, and five matrix products: Q·Kᵀ, the
+// gradient of the weights, DQ, DK and DV. It leaves out the products that only absent gradients
+// need.
 func (o *AttentionGrad) Work() Work {
 	if o.Out.Size() == 0 || o.DQ.Absent() && o.DK.Absent() && o.DV.Absent() {
 		return Work{}
@@ -179,8 +185,8 @@ func (v *View) backwards() (reason string) {
 	return ""
 }
 
-// check compares the operands' shapes and types with each other. The views in results must have the
-// shape of the attention's result.
+// check compares the operands' shapes and types with each other. Each view in results must have the
+// shape of Out: [batch, heads, queries, values].
 func (w *Weighing) check(q, k, v, lse *View, results ...Operand) (arg, reason string) {
 	operands := [...]Operand{{"q", q, false}, {"k", k, false}, {"v", v, false}}
 	for _, list := range [...][]Operand{operands[:], results} {

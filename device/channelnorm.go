@@ -14,7 +14,7 @@ import (
 type ChannelNorm struct {
 	Out, Mean, Variance, Rstd, X, Weight, Bias View
 	Eps                                        float64
-	// if Bias is absent, add 0 to Out, which changes -0 to 0
+	// if Bias is absent, add 0 to each element of Out; this changes -0 to 0
 	Zero bool
 }
 
@@ -67,8 +67,9 @@ func (o *ChannelNormGrad) Check() (arg, reason string) {
 	return checkChannels(o, &o.X)
 }
 
-// Work counts a sum, a difference, a product and a sum for each element. If DX is present, it also
-// counts a difference and two products with sums.
+// For each element of X, Work counts the sum for Sum, a difference and a product for z, and the sum
+// for Product. If DX is present, it also counts a difference and two products that are added to
+// something.
 func (o *ChannelNormGrad) Work() Work {
 	each := 4
 	if !o.DX.Absent() {
@@ -82,8 +83,8 @@ func (o *ChannelNormGrad) Work() Work {
 func (o *ChannelNormGrad) Clone() Op { c := *o; return &c }
 
 // checkChannels checks the operands of op. The operands named "out", "dx" and "g" must have x's
-// shape. All other operands must have the shape [channels]. The operands named "dx", "weight" and
-// "bias" may be absent.
+// shape, [n, channels, inner]. All other operands must have the shape [channels]. The operands
+// named "dx", "weight" and "bias" may be absent.
 func checkChannels(op Op, x *View) (arg, reason string) {
 	if x.Shape.Rank() != 3 || x.Size() == 0 {
 		return "x", fmt.Sprintf("shape %v, want [n, channels, inner] with elements", x.Shape)

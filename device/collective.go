@@ -6,16 +6,16 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// CollectiveKind names a collective. In the comments on the kinds, n is the number of elements of
-// one rank's part, and W is the number of ranks. The notation n → W·n says that each rank's input
-// has n elements and each rank's output has W·n.
+// CollectiveKind names a collective operation. The comments on the kinds use this notation: n is
+// the number of elements of one rank's part, and W is the number of ranks. For example, "n → W·n"
+// says that each rank's input has n elements and each rank's output has W·n.
 type CollectiveKind uint8
 
 // These are the kinds of collectives.
 const (
-	KindAllReduce CollectiveKind = iota // every output is the combination of all inputs: n → n
-	KindBroadcast                       // every output is the root's input: n → n
-	// every output is the concatenation of all inputs, in the order of ranks: n → W·n
+	KindAllReduce CollectiveKind = iota // every rank's output combines all inputs: n → n
+	KindBroadcast                       // every rank's output is the root's input: n → n
+	// every rank's output is the concatenation of all inputs, in the order of ranks: n → W·n
 	KindAllGather
 	// the output of rank r is part r of the combination of all inputs: W·n → n
 	KindReduceScatter
@@ -39,8 +39,8 @@ func (k CollectiveKind) String() string {
 // Combine says how a collective combines the ranks' elements into one element.
 type Combine uint8
 
-// These are the ways to combine elements. CombineMean needs floats. If an element is NaN, the
-// maximum and the minimum are NaN, as in PyTorch's amax.
+// These are the ways to combine elements. CombineMean needs floating-point elements. If an element
+// is NaN, the maximum and the minimum are NaN, as in PyTorch's amax.
 const (
 	CombineSum Combine = iota
 	CombineMean
@@ -64,29 +64,32 @@ func (c Combine) String() string {
 // same size. Otherwise they must not overlap.
 type Collective struct {
 	Kind    CollectiveKind
-	Combine Combine // how KindAllReduce and KindReduceScatter combine
-	// the root of KindBroadcast, KindGather and KindScatter; the sender of KindSendRecv
+	Combine Combine // how KindAllReduce and KindReduceScatter combine elements
+	// the root's rank in KindBroadcast, KindGather and KindScatter; the sender's rank in
+	// KindSendRecv
 	Root int
-	Peer int // the receiver of KindSendRecv
+	Peer int // the rank that receives in KindSendRecv
 	// Weights, if given, holds one weight for the input of each rank, for CombineSum and
 	// CombineMean. With weights w and inputs x, the sum is Σ w·x, and the mean is Σ w·x / Σ w. An
 	// input whose weight is not positive is ignored.
 	Weights []float64
-	Outs    []View // outputs by rank; some may be absent, see [CollectiveKind.MayMiss]
-	Ins     []View // inputs by rank; some may be absent, see [CollectiveKind.MayLack]
+	// outputs by rank; an output may be absent where [CollectiveKind.MayMiss] permits it
+	Outs []View
+	// inputs by rank; an input may be absent where [CollectiveKind.MayLack] permits it
+	Ins []View
 }
 
-// Reduces reports whether the kind combines elements.
+// Reduces reports whether the kind combines elements of several ranks into one.
 func (k CollectiveKind) Reduces() bool { return k == KindAllReduce || k == KindReduceScatter }
 
-// MayLack reports whether a rank may have neither input nor output. If the kind does not combine
-// elements, the rank's part of the results is zeros.
+// MayLack reports whether a rank may have neither an input nor an output. If the kind does not
+// combine elements, zeros take the place of that rank's part in the other ranks' results.
 func (k CollectiveKind) MayLack() bool {
 	return k.Reduces() || k == KindAllGather || k == KindGather || k == KindAllToAll
 }
 
-// MayMiss reports whether a rank may have no output, although the kind has an output for every
-// rank.
+// MayMiss reports whether a rank's output may be absent. This is so for the kinds in which one root
+// sends to all ranks: a rank may ignore what it is sent.
 func (k CollectiveKind) MayMiss() bool { return k == KindBroadcast || k == KindScatter }
 
 // Gives reports whether the given rank has an input.
@@ -124,7 +127,7 @@ func (k CollectiveKind) Parts(world int) (in, out int) {
 }
 
 // Check checks the operands of all ranks. It returns the rank and the name of a wrong operand, and
-// the reason. If everything fits, the reason is empty.
+// the reason. If all operands are valid, the reason is empty.
 func (c *Collective) Check() (rank int, arg, reason string) {
 	world := len(c.Outs)
 	switch {
@@ -187,13 +190,13 @@ func (c *Collective) Check() (rank int, arg, reason string) {
 type Communicator interface {
 	// Name returns the name of the implementation that moves the data: "in-process" or "nccl".
 	Name() string
-	// Collect queues c, which has passed its Check, on each rank's stream. It returns when
-	// everything is queued. The collective runs after earlier work on these streams and before
-	// later work. Only one call may run at a time. After an error that does not wrap
-	// errors.ErrUnsupported, the communicator cannot be used any more.
+	// Collect queues the collective c on the stream of each rank, streams[rank], and returns. The
+	// caller has checked c with its method Check. The collective runs after earlier work on these
+	// streams and before later work. Only one call of Collect may run at a time. After an error
+	// that does not wrap errors.ErrUnsupported, the communicator cannot be used any more.
 	Collect(streams []Stream, c *Collective) error
-	// Close releases the communicator. Abort ends calls and kernels that hang. Any goroutine may
-	// call Abort, also while another goroutine is in Collect.
+	// Close releases the communicator. Abort ends calls of Collect and kernels that do not return.
+	// Any goroutine may call Abort, even while another goroutine is in Collect.
 	Close() error
 	Abort() error
 }

@@ -19,24 +19,24 @@ const (
 	ConvWeight
 )
 
-// Convolution is a convolution with one to three spatial dimensions, or one of its gradients. Its
-// lists hold one number for each spatial dimension. All views are contiguous float32. Their shapes
-// are X [n, channels, in…], W [outputs, channels/groups, kernel…] and Y [n, outputs, out…]. For
-// output position p, kernel element k reads the input at p·stride + k·dilation - before. Input
-// elements outside the borders are zero. With output channel o and input channel c:
+// Convolution is a convolution with one to three spatial dimensions, or one of its gradients.
+// Stride, Dilation and Before hold one number for each spatial dimension. All views are contiguous
+// float32. Their shapes are X [n, channels, in…], W [outputs, channels/groups, kernel…] and Y [n,
+// outputs, out…]. For output position p, kernel element k reads the input at p·stride + k·dilation
+// - before. Input elements outside the borders are zero. With output channel o and input channel c:
 //
 //	Y[n, o, p] = Σ X[n, c, p·stride + k·dilation - before] · W[o, c, k]
 //
 // Kind says which of the three views is the result; the other two are operands. ConvData sets X to
 // the gradient of X, and ConvWeight sets W to the gradient of W. For both kinds, Y holds the
-// gradient of Y. The zeros of the padding get no gradient. An infinite weight affects the gradients
-// only of those elements of X that it was multiplied with.
+// gradient of Y. No gradient is computed for the zeros of the padding. An infinite weight affects
+// the gradients only of those elements of X that it was multiplied with.
 type Convolution struct {
 	Kind         ConvKind
 	X, W, Y      View
 	Rank, Groups int
-	// Before is the padding before the first element; Y's shape determines the padding after the
-	// last one
+	// Before is the number of zeros before the first element; Y's shape determines the number of
+	// zeros after the last element
 	Stride, Dilation, Before [3]int
 }
 
@@ -89,8 +89,8 @@ func (c *Convolution) Check() (arg, reason string) {
 }
 
 // Work counts two operations for each product. The number of products is the size of Y, times the
-// channels in a group, times the size of the kernel. It counts products with padding too. All three
-// kinds need the same number of products.
+// channels in a group, times the size of the kernel. Products with the zeros of the padding are
+// counted too. All three kinds need the same number of products.
 func (c *Convolution) Work() Work {
 	if c.Operand(0).View.Size() == 0 {
 		return Work{}

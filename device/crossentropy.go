@@ -57,7 +57,8 @@ func (o *CrossEntropy) Check() (arg, reason string) {
 	return checkCount(&o.Count, true)
 }
 
-// checkCount checks the view that holds the number of targets.
+// checkCount checks v, the view of the number of targets that are not Ignore. If needed is set, v
+// must be present.
 func checkCount(v *View, needed bool) (arg, reason string) {
 	switch {
 	case v.Absent() && !needed:
@@ -69,9 +70,9 @@ func checkCount(v *View, needed bool) (arg, reason string) {
 	return "", ""
 }
 
-// Work counts a maximum, a difference, an exponential and a sum for each element. If Mean is
-// present, it also counts a sum and a comparison. For logarithms of probabilities, it counts only a
-// negation for each row.
+// For each element of X, Work counts a maximum, a difference, an exponential and a sum. If Mean is
+// present, it also counts a sum and a comparison for each row. For logarithms of probabilities, it
+// counts only a negation for each row.
 func (o *CrossEntropy) Work() Work {
 	w := Work{(3 + expCost) * o.X.Size(), bytesOf(o.Loss, o.Top, o.Rest, o.X, o.Target)}
 	if o.Top.Absent() {
@@ -128,8 +129,8 @@ func (o *CrossEntropyGrad) Check() (arg, reason string) {
 	return checkCount(&o.Count, true)
 }
 
-// Work counts two differences, an exponential and a product for each element. For logarithms of
-// probabilities it counts only a product for each row.
+// For each element of X, Work counts two differences, an exponential and a product. For logarithms
+// of probabilities it counts only a product for each row.
 func (o *CrossEntropyGrad) Work() Work {
 	switch {
 	case o.DX.Size() == 0:
@@ -143,8 +144,8 @@ func (o *CrossEntropyGrad) Work() Work {
 // Clone copies the op.
 func (o *CrossEntropyGrad) Clone() Op { c := *o; return &c }
 
-// checkClasses checks the logits or their gradient, the targets, and the views in columns. These
-// views must have one element for each row, in the computing type.
+// checkClasses checks the logits or their gradient, the targets, and the views in columns. Each
+// view in columns must have one element for each row, in the type in which the logits are computed.
 func checkClasses(logits Operand, target *View, columns ...Operand) (arg, reason string) {
 	x := logits.View
 	if x.Shape.Rank() != 2 || !x.Type.IsFloat() {

@@ -7,10 +7,10 @@
 //
 // A driver implements [Device]: memory, streams, host copies and primitives. A primitive is a
 // value, an [Op]. The function [Run] checks it, reports it to the tracer and passes it to the
-// driver. Every driver supports [Map], [Reduce], [MatMul], [Gather] and [Scatter]. A driver
-// supports a further op ([Softmax], [Norm], [MultiMap], …) if it can run that op faster than a
-// composition. Package tensor has a composition of other ops for each op that a driver does not
-// support.
+// driver. Every driver runs [Map], [Reduce], [MatMul], [Gather] and [Scatter]. All other ops, such
+// as [Softmax], [Norm] and [MultiMap], are optional. A driver supports an optional op if it can run
+// it faster than a composition of the other ops. If a driver does not support an op, package tensor
+// uses such a composition.
 //
 // Work is queued on a [Stream] and runs in the stream's order. A call returns when the work is
 // queued, with the errors that are known by then. The next call that waits ([Device.Download],
@@ -35,13 +35,14 @@ type Device interface {
 	// there is not enough memory, the error wraps [ErrOutOfMemory]. A buffer of 0 bytes is valid.
 	Alloc(bytes int, s Stream, o Origin) (Buffer, error)
 	// DefaultStream returns the stream for calls that name no stream. NewStream creates another
-	// stream. A higher priority is more urgent.
+	// stream. Work on a stream of higher priority is more urgent.
 	DefaultStream() Stream
 	NewStream(priority int) (Stream, error)
 
 	// Upload copies src to dst, starting at byte off of dst. The caller may reuse src when Upload
-	// returns. Download copies from src to dst, and waits for s and for the copy. Download returns
-	// late errors of the work on s ([IndexError], [Fault]).
+	// returns. Download copies len(dst) bytes, from byte off of src, to dst. It waits for the work
+	// on s and for the copy. It returns errors of the work on s that were found only when the work
+	// ran ([IndexError], [Fault]).
 	Upload(s Stream, dst Buffer, off int, src []byte) error
 	Download(s Stream, dst []byte, src Buffer, off int) error
 	// CopyFrom copies size bytes from a buffer of another device of the same driver.
@@ -50,10 +51,10 @@ type Device interface {
 	// Owns returns an empty reason if b is usable memory of the device. Otherwise the reason says
 	// why b is not usable. b may be nil.
 	Owns(b Buffer) (reason string)
-	// Supports reports whether the device runs op itself. If it does not, a composition of other
-	// ops replaces op. Supports looks at layouts, types and modes but not at buffers, so it can be
-	// called before results are allocated. It returns true for Map, Reduce, MatMul, Gather and
-	// Scatter.
+	// Supports reports whether the device runs op itself. If it does not, the caller uses a
+	// composition of other ops. Supports looks at layouts, types and modes but not at buffers, so
+	// it can be called before results are allocated. It returns true for Map, Reduce, MatMul,
+	// Gather and Scatter.
 	Supports(op Op) bool
 	// Run queues op on s, a stream of the device. Only the function [Run] calls it, after it has
 	// checked op. For an op that the device does not support, the error wraps
@@ -61,26 +62,28 @@ type Device interface {
 	// is no tracer. A device that launches kernels adds its launches to event.
 	Run(s Stream, op Op, event *KernelEvent) error
 
-	// Stats counts the memory in use. Empty gives cached memory back to the system and returns the
-	// number of bytes.
+	// Stats returns counts of the memory in use. Empty gives cached memory back to the system and
+	// returns how many bytes it gave back.
 	Stats() Stats
 	ResetPeak()
 	Empty() int
-	// Synchronize waits for all streams and returns late errors.
+	// Synchronize waits for the work on all streams. It returns errors that were found only when
+	// the work ran.
 	Synchronize() error
 }
 
-// Buffer is a block of a device's memory. A program calls either Free or Queue once, and may not
+// Buffer is a block of a device's memory. A program calls either Free or Queue, once. It may not
 // use the buffer afterwards.
 type Buffer interface {
 	Device() Device
-	Size() int     // the number of requested bytes
-	Addr() uintptr // address on the device; on the CPU, the address of the memory that Host returns
-	Host() []byte  // the memory itself if the host can access it, else nil
-	// Use tells the allocator that work on stream s also uses the buffer. After a Free, the memory
-	// is reused only when that work is done. The stream that was passed to Alloc needs no Use.
+	Size() int     // number of requested bytes
+	Addr() uintptr // address on the device; for the CPU, the address of Host's first byte
+	Host() []byte  // the buffer's memory if the host can access it, else nil
+	// Use tells the allocator that work on stream s also uses the buffer. After a Free, the
+	// allocator reuses the memory only when that work is done. Use is not needed for the stream
+	// that was passed to Alloc.
 	Use(s Stream)
-	Free()  // frees the memory after the work that is queued on its stream
+	Free()  // frees the memory when the work queued on its stream is done
 	Queue() // frees the memory later; for cleanups of the garbage collector, which must not block
 }
 
@@ -89,15 +92,16 @@ type Stream interface {
 	Device() Device
 	ID() uint64
 	Record() (Event, error) // marks the work queued so far
-	// makes later work wait for the event, which may belong to another stream or device
+	// makes work that is queued later wait for the event, which may belong to another stream or
+	// device
 	Wait(Event) error
 	Synchronize() error // waits for all work queued so far
 }
 
-// An Event is a mark in a stream.
+// An Event marks a point in a stream. It is done when all work queued before that point is done.
 type Event interface {
 	Done() bool
-	Wait() error // blocks the caller
+	Wait() error // blocks the caller until the event is done
 	Release()
 }
 
@@ -111,8 +115,9 @@ type View struct {
 // Borrower is satisfied by devices that can use host memory of another owner, such as a mapped
 // file.
 type Borrower interface {
-	// Borrow returns a buffer on mem. mem must stay valid as long as release is reachable. release
-	// is called once, when the buffer is freed or queued, from any goroutine. It must not block.
+	// Borrow returns a buffer whose memory is mem. mem must stay valid as long as release is
+	// reachable. The device calls release once, after the buffer's Free or Queue, from any
+	// goroutine. release must not block.
 	Borrow(mem []byte, release func()) Buffer
 }
 
@@ -124,7 +129,8 @@ type Origin struct {
 	Scope string // the names of the enclosing scopes, joined by slashes
 	Shape shape.Dims
 	Type  dtype.Type
-	// Collected is true if the garbage collector frees the memory, because the program does not.
+	// Collected is true if no call of Free frees the memory: the garbage collector does so when the
+	// buffer is unreachable.
 	Collected bool
 }
 
@@ -141,10 +147,11 @@ func (o Origin) String() string {
 type Info struct {
 	Kind string // kind of the device: "cpu" or "cuda"
 	Name string // name of the product
-	// the host can access the device's memory, and a call returns only when its work is done
+	// the host can access the device's memory, and a call that queues work returns only when the
+	// work is done
 	Host       bool
 	Emulated   bool
-	Meta       bool   // the device has addresses without memory: see [OpenMeta]
+	Meta       bool   // the device has addresses but no memory, as OpenMeta's devices do
 	Capability [2]int // compute capability, CUDA only
 	Memory     int    // size of the memory in bytes
 	Cores      int    // CPU cores or streaming multiprocessors
@@ -155,8 +162,8 @@ type Info struct {
 	PTX         string // newest PTX version that the driver compiles
 }
 
-// PlainBytes is a limit in bytes. A smaller buffer of the CPU is ordinary Go memory. The garbage
-// collector frees such a buffer, even if nobody calls Free.
+// PlainBytes is a size in bytes. On the CPU, a buffer of fewer bytes is ordinary Go memory. The
+// garbage collector frees such a buffer, even if nobody calls Free.
 const PlainBytes = 8 << 10
 
 // Stats counts a device's memory in bytes, as its allocator sees it. On the CPU, buffers of
@@ -174,8 +181,8 @@ type Stats struct {
 }
 
 // PinnedAllocator is satisfied by devices that can copy from and to page-locked host memory
-// asynchronously. The system cannot page out such memory, so it should be used sparingly.
-// Allocating it takes the system a long time, so a device keeps freed page-locked memory for reuse.
+// asynchronously. The system cannot page out such memory, so programs should allocate little of it.
+// Its allocation is slow, so a device keeps freed page-locked memory for reuse.
 type PinnedAllocator interface {
 	Device
 	// AllocPinned returns page-locked host memory with undefined contents. The buffer's Host is
@@ -185,35 +192,37 @@ type PinnedAllocator interface {
 	AllocPinned(bytes int, o Origin) (Buffer, error)
 	// UploadPinned queues a copy of size bytes from src to dst, a buffer of this device, and
 	// returns. src must come from AllocPinned of this device or of another device of its driver.
-	// The host must not write the copied bytes before the copy is done.
+	// The host must not change the copied bytes of src before the copy is done.
 	UploadPinned(s Stream, dst Buffer, dstOff int, src Buffer, srcOff, size int) error
 	// DownloadPinned queues a copy from src, a buffer of this device, to the page-locked dst, and
-	// returns. The host may read the bytes after a wait for s.
+	// returns. The host may read the bytes in dst after it has waited for s.
 	DownloadPinned(s Stream, dst Buffer, dstOff int, src Buffer, srcOff, size int) error
-	// PinnedStats counts the driver's page-locked memory. EmptyPinned gives unused page-locked
-	// memory back to the system and returns the number of bytes.
+	// PinnedStats returns counts of the driver's page-locked memory. EmptyPinned gives unused
+	// page-locked memory back to the system and returns how many bytes it gave back.
 	PinnedStats() Stats
 	EmptyPinned() int
 }
 
-// WorkerSharer is satisfied by devices that work in goroutines of the program, such as the CPU.
-// Several ranks of the CPU share the machine's cores: the program gives each rank a part of the
-// workers.
+// WorkerSharer is satisfied by devices whose work runs in goroutines of the program, called
+// workers. The CPU is such a device. Several ranks of the CPU share the machine's cores: the
+// program gives each rank some of the workers.
 type WorkerSharer interface {
 	Device
-	// SetWorkers sets how many goroutines, including the caller's, share the work of one call. With
-	// n = 1, the caller's goroutine does all work. With n = 0, the device uses its initial number
-	// again. SetWorkers may be called while work runs. Results do not depend on n.
+	// SetWorkers sets how many goroutines, including the caller's, share the work of one op. With n
+	// = 1, the caller's goroutine does all work. With n = 0, the device uses the number of workers
+	// with which it was opened. SetWorkers may be called while work runs. Results do not depend on
+	// n.
 	SetWorkers(n int)
 	// Workers returns the number of workers.
 	Workers() int
 }
 
-// Preparer is satisfied by devices that load code at its first use. Loading needs memory.
+// Preparer is satisfied by devices that load the code of a kernel into device memory when the
+// kernel is first used.
 type Preparer interface {
 	// Prepare loads the code of an op whose kernels do not depend on its views, such as a
-	// [MultiMap]. For other ops it does nothing. A program calls Prepare before several launches if
-	// either all or none of them must run. Then an out-of-memory error comes before the first
-	// launch.
+	// [MultiMap]. For other ops it does nothing. Loading needs memory. If either all of several
+	// launches must run or none, a program calls Prepare before the first: an out-of-memory error
+	// then comes before any launch.
 	Prepare(op Op) error
 }

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// Raised is an error with which a function panics if it has no error result. Two kinds of errors
-// are raised: misuse, and devices that cannot be opened. tensor.Try returns every error that has
-// the method Raised, whatever package defines it. After any other panic, Try panics again with the
-// same value. A program may define the method for its own error types.
+// Raised is an error with which a function panics if it has no error result. Functions panic with
+// it for misuse, and for devices that cannot be opened. tensor.Try returns every error that has the
+// method Raised, whatever package defines it. After any other panic, Try panics again with the same
+// value. A program may define the method for its own error types.
 type Raised interface {
 	error
 	Raised()
@@ -36,14 +36,15 @@ func (e *UnavailableError) Error() string {
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// Raised marks the error as one that tensor.Try returns: see [Raised].
+// Raised marks the error as one that tensor.Try returns when a function panics with it.
 func (e *UnavailableError) Raised() {}
 
 // IndexError says that a kernel found an index outside its axis.
 type IndexError struct {
-	Tag          uint32 // the number that the caller passed to Gather, Scatter or CrossEntropy
+	// number that the caller passed to Gather, Scatter or CrossEntropy, to identify the op
+	Tag          uint32
 	Index, Bound int64
-	Position     int64 // row-major position of the index in its tensor
+	Position     int64 // row-major position of the bad index in the tensor of indices
 }
 
 func (e *IndexError) Error() string {
@@ -70,8 +71,8 @@ func (e *Fault) Error() string {
 // Unwrap returns the cause.
 func (e *Fault) Unwrap() error { return e.Err }
 
-// Shortage holds the memory sizes behind an error that wraps [ErrOutOfMemory], in bytes. Unknown
-// sizes are 0.
+// Shortage holds the sizes that explain an error that wraps [ErrOutOfMemory]. All are in bytes.
+// Unknown sizes are 0.
 type Shortage struct {
 	Device    string
 	Asked     int // size of the allocation that failed
@@ -84,8 +85,8 @@ type Shortage struct {
 	Owners    []string
 }
 
-// Available returns how many more bytes the program could have allocated, if the free memory were
-// in one piece.
+// Available returns how many more bytes the program could have allocated if the free memory were
+// one contiguous block.
 func (s *Shortage) Available() int {
 	n := s.Free + s.Reserved - s.Allocated
 	if s.Limit > 0 {
@@ -94,8 +95,8 @@ func (s *Shortage) Available() int {
 	return max(n, 0)
 }
 
-// ShortageError is satisfied by errors of drivers that wrap [ErrOutOfMemory] and know the numbers
-// of the shortage. Use errors.As to find it.
+// ShortageError is satisfied by errors that wrap [ErrOutOfMemory] and come from drivers that know
+// the sizes in [Shortage]. Use errors.As to find it.
 type ShortageError interface {
 	error
 	Shortage() Shortage

@@ -15,8 +15,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Best corresponds to device = "cuda" if torch.cuda.is_available() else "cpu" in PyTorch. It also
-// says why it chose the device. This program does not link in a GPU driver.
+// Best corresponds to this expression in PyTorch: "cuda" if torch.cuda.is_available() else "cpu".
+// It also returns the reason for its choice. This program imports no GPU driver, so Best chooses
+// the CPU.
 func Example() {
 	dev, why := device.Best()
 	fmt.Println(dev.Name(), strings.HasSuffix(why, "using the CPU"))
@@ -42,8 +43,8 @@ func ExampleOpen() {
 	// device "cpu:1000" is not available: the processor has at most 256 ranks; they are cpu:0 to cpu:255
 }
 
-// Each rank of the CPU is a device with a part of the workers. Two ranks train side by side, like
-// two GPUs.
+// Each rank of the CPU is a device with some of the workers (goroutines). Two ranks train side by
+// side, like two GPUs.
 func ExampleWorkerSharer() {
 	for i := range 2 {
 		dev, err := device.Open(fmt.Sprintf("cpu:%d", i))
@@ -89,7 +90,7 @@ func ExampleCount() {
 	// 0 true
 }
 
-// The error of a device without enough memory wraps ErrOutOfMemory.
+// If an allocation does not fit into the device's memory, the error wraps ErrOutOfMemory.
 func ExampleErrOutOfMemory() {
 	dev, err := device.Open("cpu")
 	if err != nil {
@@ -100,8 +101,8 @@ func ExampleErrOutOfMemory() {
 	// Output: true
 }
 
-// A primitive is a Go value. A device supports a primitive if it runs it faster than a composition
-// of other primitives.
+// A primitive is a Go value. A device supports an optional primitive, such as a softmax, if it runs
+// it faster than a composition of other primitives.
 func ExampleRun() {
 	dev, err := device.Open("cpu")
 	if err != nil {
@@ -131,16 +132,16 @@ func ExampleRun() {
 	// cpu: softmax: out: the buffer has been freed
 }
 
-// A kernel finds an index outside its axis. The next wait returns an error with the index and its
-// position.
+// A kernel finds an index outside its axis. The next call that waits for the device returns an
+// error with the index and its position.
 func ExampleIndexError() {
 	fmt.Println(&device.IndexError{Index: 12, Bound: 10, Position: 1})
 	// Output:
 	// index 12 at position 1 is out of range for an axis of size 10
 }
 
-// A device without memory runs a program with the same kernels and the same allocator. Stats
-// returns how much memory the program would use.
+// OpenMeta returns a device that only pretends to have memory. It uses the same kernels and the
+// same allocator as a real device. Stats returns how much memory the program would use.
 func ExampleOpenMeta() {
 	dev, err := device.OpenMeta("cpu", device.MetaConfig{Memory: 1 << 40})
 	if err != nil {

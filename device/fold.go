@@ -7,17 +7,17 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Fold adds the elements of windows to planes, like torch's F.fold (col2im). Y has the shape [n,
+// Fold adds overlapping windows into images, like torch's F.fold (col2im). Y has the shape [n,
 // channels, in…], and X has the shape [n, channels, kernel…, out…]. The window at position p has
 // the elements X[n, c, k…, p…]. Fold sets each element of Y to the sum of the window elements at
-// its position, at most one for each k. The sum begins with 0, and the terms are added in the order
-// of k.
+// its position, at most one for each k. The sum begins with 0, and the elements are added in the
+// order of k.
 //
 // W may be absent. Otherwise it has the shape [channels, kernel…], and element k of a window is
 // multiplied by W[c, k…]. For floats this is a fused multiply-add, with one rounding.
 //
 // X and Y have any layout. W and X have the same type. X and Y have the same computing type, in
-// which sums are computed. Each element of Y is rounded once. Bool is refused.
+// which sums are computed. Each element of Y is rounded once, at the end. Bool is refused.
 //
 // If X has stride 0 in all dimensions of the kernel, all elements of a window are the same number.
 // For such float32 operands, without W and Add, a device may add in another order, which is the
@@ -25,7 +25,7 @@ import (
 type Fold struct {
 	Y, X, W View
 	Window
-	Add bool // each sum begins with the old element of Y instead of 0
+	Add bool // each sum begins with the old element of Y and not with 0
 }
 
 // Name returns "fold".
@@ -52,8 +52,8 @@ func (o *Fold) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts an addition for each element of X. Without Add, the first term of each sum needs no
-// addition. With W it also counts a multiplication for each element of X.
+// Work counts an addition for each element of X. Without Add, the first element of each sum needs
+// no addition. With W it also counts a multiplication for each element of X.
 func (o *Fold) Work() Work {
 	if o.Y.Size() == 0 {
 		return Work{}
@@ -71,8 +71,8 @@ func (o *Fold) Work() Work {
 // Clone copies the op.
 func (o *Fold) Clone() Op { c := *o; return &c }
 
-// One reports whether all elements of a window are the same number: X has stride 0 in the
-// dimensions of the kernel.
+// One reports whether all elements of a window are the same number. This holds if X has stride 0 in
+// all dimensions of the kernel.
 func (o *Fold) One() bool {
 	for i := range o.Rank {
 		if o.Kernel[i] > 1 && o.X.Strides.At(2+i) != 0 {

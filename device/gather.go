@@ -14,7 +14,7 @@ type Gather struct {
 	Out, Src, Index View
 	Axis            int
 	Tag             uint32
-	Wrap            bool // the indices -n … -1 count from the end of the axis, which has size n
+	Wrap            bool // the indices -n to -1 count from the end of the axis, which has size n
 }
 
 // Name returns "gather".
@@ -42,8 +42,9 @@ func (g *Gather) Work() Work {
 // Clone copies the op.
 func (g *Gather) Clone() Op { c := *g; return &c }
 
-// checkIndexed checks the operands of a gather or a scatter. For a gather, dense is Out and table
-// is Src. For a scatter, dense is Src and table is Dst.
+// checkIndexed checks the operands of a gather or a scatter. The view dense has one element for
+// each index: it is a gather's Out or a scatter's Src. The view table holds the indexed elements:
+// it is a gather's Src or a scatter's Dst.
 func checkIndexed(denseName string, dense *View, tableName string, table, index *View, axis int) (arg, reason string) {
 	switch {
 	case index.Type != dtype.I64 && index.Type != dtype.I32:

@@ -13,8 +13,9 @@ type GridMode uint8
 // These are the modes, with PyTorch's numbers.
 const (
 	GridBilinear GridMode = iota // the four elements around the point
-	GridNearest                  // the nearest element; at a tie, the one with the even index
-	// the sixteen elements around the point, weighted by Keys' cubic kernel with a = -¾
+	// the nearest element; if two are equally near, the element with the even index
+	GridNearest
+	// the sixteen elements around the point, weighted by R. Keys' cubic kernel with a = -¾
 	GridBicubic
 )
 
@@ -49,10 +50,11 @@ func nameOf(i int, names ...string) string {
 //	(x+1)/2·(n-1)    with AlignCorners
 //	(x+1)·n/2 - ½    without
 //
-// Padding applies to points outside the image. In mode bicubic it applies to each element that is
-// read. A coordinate that is infinite or NaN lies outside: with GridZeros it reads zeros. With the
-// other paddings it reads an element at the border, and NaN reads the first element. In mode
-// bicubic the weights for such a coordinate are NaN, so the result is NaN.
+// Padding says what is read outside the image. In mode bicubic it applies separately to each of the
+// sixteen elements; in the other modes it applies to the point. A coordinate that is infinite or
+// NaN lies outside: with GridZeros it reads zeros. With the other paddings it reads an element at
+// the border, and NaN reads the first element. In mode bicubic the weights for such a coordinate
+// are NaN, so the result is NaN.
 type GridSampling struct {
 	Mode         GridMode
 	Padding      GridPadding
@@ -105,8 +107,8 @@ func (s *GridSampling) check(name string, out, x, grid *View) (arg, reason strin
 // taps returns how many elements of each channel of X are read for an element of Out.
 func (s *GridSampling) taps() int { return [...]int{4, 1, 16}[s.Mode] }
 
-// Work counts a product and a sum for each element that is read. It counts the bytes of each view
-// once.
+// Work counts a product and a sum for each element of X that is read. It counts the bytes of each
+// operand once.
 func (o *GridSample) Work() Work {
 	if o.Out.Size() == 0 {
 		return Work{}
@@ -118,9 +120,9 @@ func (o *GridSample) Work() Work {
 func (o *GridSample) Clone() Op { c := *o; return &c }
 
 // GridSampleGrad computes a gradient of [GridSample]. G is the gradient of GridSample's result. If
-// Input is set, D becomes the gradient of X, whose elements are then not read. Otherwise D becomes
-// the gradient of Grid. D has the shape of X or of Grid. The terms of each element are added in a
-// fixed order.
+// Input is set, D becomes the gradient of X, and the elements of X are not read. Otherwise D
+// becomes the gradient of Grid. D has the shape of X or of Grid. The numbers that make up an
+// element of D are added in a fixed order.
 type GridSampleGrad struct {
 	D, G, X, Grid View
 	Input         bool
@@ -156,8 +158,8 @@ func (o *GridSampleGrad) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts two products and two sums for each element that is read. For the gradient of X it
-// counts one product and one sum.
+// For the gradient of Grid, Work counts two products and two sums for each element of X that is
+// read. For the gradient of X it counts one product and one sum.
 func (o *GridSampleGrad) Work() Work {
 	if o.D.Size() == 0 {
 		return Work{}

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// MemoryHistorian is satisfied by devices whose allocator can record its calls, like
-// torch.cuda.memory._record_memory_history. Package profile/memsnap writes a snapshot as a web page
-// or for PyTorch's viewer.
+// MemoryHistorian is satisfied by devices whose allocator can record the calls of Alloc and Free,
+// like torch.cuda.memory._record_memory_history. Package profile/memsnap writes a snapshot of the
+// allocator as a web page, or as a file for PyTorch's viewer.
 type MemoryHistorian interface {
 	Device
 	// RecordMemoryHistory records every allocation and free from now on, with the call's stack. It
@@ -29,7 +29,7 @@ var ErrNoHistory = errors.New("the device keeps no history of its memory")
 
 // HistorySettings holds the values that the options of [MemoryHistorian.RecordMemoryHistory] set.
 type HistorySettings struct {
-	MaxEntries int // number of events that the ring keeps
+	MaxEntries int // number of events that the history keeps
 }
 
 // DefaultHistoryEntries is the default number of events that a history keeps. They need about 10 MB
@@ -39,8 +39,8 @@ const DefaultHistoryEntries = 100_000
 // HistoryOption changes how a device records the history of its memory.
 type HistoryOption func(*HistorySettings)
 
-// MaxHistoryEntries limits how many events are kept. The oldest are dropped first, and a snapshot
-// says how many were dropped. A limit below 1 counts as 1.
+// MaxHistoryEntries sets how many events a history keeps. When more events come, the oldest are
+// dropped, and a snapshot says how many were dropped. A limit below 1 counts as 1.
 func MaxHistoryEntries(n int) HistoryOption {
 	return func(s *HistorySettings) { s.MaxEntries = max(n, 1) }
 }
@@ -62,36 +62,39 @@ type MemorySnapshot struct {
 	Emulated bool
 	Time     time.Time
 
-	// Recording says whether a history was being recorded. If so, Since says when the recording
+	// Recording says whether a history was being recorded. If it was, Since says when the recording
 	// began. Otherwise there are no Events and no stacks.
 	Recording  bool
 	Since      time.Time
 	MaxEntries int
-	Dropped    uint64 // number of recorded events that the ring has dropped, oldest first
+	// number of recorded events that are no longer kept because newer events replaced them
+	Dropped uint64
 
-	// Allocated counts the bytes of live blocks, with rounding. AllocatedPeak is its maximum since
-	// the last reset of the peak, which may have been before the recording
+	// Allocated is the number of bytes in live blocks; each size is rounded up. AllocatedPeak is
+	// the maximum of Allocated since the last reset of the peak, which may have been before the
+	// recording
 	Allocated, AllocatedPeak uint64
 	Reserved, ReservedPeak   uint64 // bytes taken from the driver, and their maximum
-	Limit                    uint64 // limit of the allocator, 0: none
+	Limit                    uint64 // limit of the allocator in bytes; 0 means no limit
 	Total                    uint64 // memory of the device, 0 if unknown
 
 	Segments []MemorySegment // segments, sorted by address
 	Events   []HistoryEvent  // events, oldest first
-	// owners; the Owner fields are indices into this list, and element 0 means unknown
+	// owners of blocks; the Owner fields are indices into this list, and Owners[0] stands for an
+	// unknown owner
 	Owners []MemoryOwner
-	// stacks, innermost frame first; the Stack fields are indices into this list. Element 0 is
-	// empty and means not recorded
+	// stacks of calls, innermost frame first; the Stack fields are indices into this list.
+	// Stacks[0] is empty and stands for a stack that was not recorded
 	Stacks [][]Frame
 }
 
-// MemorySegment is a piece of device memory that the allocator has taken. Its blocks cover it
-// without gaps.
+// MemorySegment is a piece of device memory that the allocator has taken. The segment's blocks
+// cover it without gaps.
 type MemorySegment struct {
 	Addr       uintptr
 	Size       uint64
 	Stream     uint64
-	Small      bool // the segment serves small blocks
+	Small      bool // the segment contains only small blocks
 	Expandable bool // the segment is a range of addresses that grows by mapping pages
 	Blocks     []MemoryBlock
 }
@@ -102,10 +105,10 @@ type MemoryBlock struct {
 	Size      uint64 // size after rounding
 	Requested uint64 // requested size, 0 if inactive
 	State     BlockState
-	// number of the allocation, counted from 1; 0 if the block is inactive
+	// number of the block's allocation, counted from 1; 0 if the block is inactive
 	Number   uint64
 	Owner    int
-	Category string // category of the memory; "" if inactive
+	Category string // category, such as CategoryParameter; "" if the block is inactive
 }
 
 // BlockState says whether a block is in use.
@@ -151,17 +154,18 @@ type HistoryEvent struct {
 	Sequence  uint64 // number of the event since the recording began, from 1
 	Time      int64  // Unix time in nanoseconds
 	Action    MemoryAction
-	Addr      uintptr // address; 0 for ActionOOM and ActionSnapshot
-	Size      uint64  // size after rounding; for ActionOOM the requested size
-	Requested uint64  // requested size of a block
+	Addr      uintptr // address of the block or segment; 0 for ActionOOM and ActionSnapshot
+	Size      uint64  // size after rounding, in bytes; for ActionOOM the requested size
+	Requested uint64  // requested size of the block, in bytes
 	Stream    uint64
-	// number of the block's allocation, as in [MemoryBlock]; 0 if the event has no block
+	// number of the block's allocation, counted from 1; 0 if the event has no block
 	Number uint64
-	Owner  int // owner of the block, or of the failed request
-	// stack of the call; 0 if there is none, as when the garbage collector frees a block
+	Owner  int // index of the block's owner, or of the owner of the failed request
+	// index of the call's stack; 0 if there is no stack, as when the garbage collector frees a
+	// block
 	Stack    int
-	Free     uint64 // free memory that the driver reports, for ActionOOM
-	Category string // category of the block
+	Free     uint64 // free bytes that the driver reports; only for ActionOOM
+	Category string // category of the block, such as CategoryParameter
 }
 
 // MemoryOwner describes what blocks were allocated for. Allocations for the same op, type and shape
@@ -171,10 +175,10 @@ type MemoryOwner struct {
 	Scope string // the names of the enclosing scopes (tensor.Named), joined by slashes
 	Type  string // name of the element type: "float32"
 	Shape []int
-	// the line that requested the memory: "train.go:31", or a description of the scope; "" if
-	// unknown
+	// the line that requested the memory, such as "train.go:31", or a description of the scope; ""
+	// if unknown
 	Where string
-	Stack int // index of the allocation's stack
+	Stack int // index of the allocation's stack in the snapshot's Stacks
 }
 
 // String returns a line such as "matmul [64, 512] float32 at digits/train.go:31 in forward".
@@ -221,8 +225,8 @@ func (f Frame) String() string {
 // These are the categories of memory. A driver finds the category of a block from the stack of its
 // allocation. An optimizer's Step allocates its state and its temporaries. Backward allocates
 // gradients and intermediate results. A layer's or model's constructor, or nn.To, allocates
-// parameters and buffers. A Forward allocates activations. The category depends only on the stack
-// of the allocation. A program that knows better can change it with [MemorySnapshot.Label].
+// parameters and buffers. A Forward allocates activations. If the stack gives a wrong category, a
+// program can change it with [MemorySnapshot.Label].
 const (
 	CategoryParameter  = "parameter"
 	CategoryGradient   = "gradient"
@@ -231,8 +235,8 @@ const (
 	CategoryOther      = "other"
 )
 
-// Label sets the category of the live blocks that contain the given addresses, and of their
-// allocation events. It returns how many blocks it found. It skips addresses outside of live
+// Label sets the category of the live blocks that contain the given addresses, and of the events of
+// their allocations. It returns how many such blocks there are. It skips addresses outside of live
 // blocks.
 func (s *MemorySnapshot) Label(category string, addrs ...uintptr) int {
 	numbers := map[uint64]bool{}

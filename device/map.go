@@ -9,9 +9,9 @@ import (
 
 // Map computes Outs[k] = Program(Ins…) element by element. All views have the same shape; broadcast
 // operands have strides of 0. For example, a program without operands fills the results with a
-// value. The identity program copies elements, also between types and layouts. Params are the bits
-// of the scalars (expr.Encode). A result may be the same view as an operand. Every device supports
-// Map.
+// value. The identity program copies elements, also between types and layouts. Params holds the
+// bits of the program's scalars, as expr.Encode returns them. A result may be the same view as an
+// operand. Every device supports Map.
 type Map struct {
 	Program   *expr.Program
 	Outs, Ins []View

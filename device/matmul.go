@@ -12,7 +12,7 @@ import (
 // may have any strides, and a broadcast batch has stride 0. Products of 16-bit floats are summed in
 // float32. Integer sums wrap. For Bool, "or" is the addition and "and" the multiplication. For BF16
 // factors, a device may treat subnormal factors and sums (below 2^-126) as zeros. Every device
-// supports these products. The following features are optional:
+// supports the products described so far. The following features are optional:
 //
 //   - If the factors are 16-bit floats and Out is F32, Out gets the sums without rounding.
 //   - If the factors are I8 and Out is I32, sums are computed in int32 and wrap on overflow. A sum
@@ -42,7 +42,8 @@ type MatMul struct {
 	TF32                                         bool
 }
 
-// Factor returns the type in which the factors are multiplied. It matters if their types differ.
+// Factor returns the type to which both factors are converted before they are multiplied. It is the
+// 16-bit type if one factor is F32 and the other has 16 bits.
 func (m *MatMul) Factor() dtype.Type {
 	if m.B.Type.IsHalf() {
 		return m.B.Type
@@ -120,8 +121,8 @@ func (m *MatMul) Check() (arg, reason string) {
 	return m.checkAct()
 }
 
-// checkSums checks the view of sums, which may be absent. Its shape must fit dimension d of the
-// factor f.
+// checkSums checks the view of row sums or column sums, called name, which may be absent. Its size
+// must be that of dimension d of the factor f.
 func (m *MatMul) checkSums(name string, sums, f *View, d int) (arg, reason string) {
 	switch t := sums.Type; {
 	case sums.Absent():
@@ -164,8 +165,8 @@ func (m *MatMul) checkAct() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts 2·batch·m·n·k operations. A bias adds batch·m·n, an activation adds its operations
-// for each element of the result. Row sums add m·k and column sums add k·n.
+// Work counts 2·batch·m·n·k operations. A bias adds batch·m·n, and an activation adds its own
+// operations for each element of the result. Row sums add m·k and column sums add k·n.
 func (m *MatMul) Work() Work {
 	if m.Out.Size() == 0 && m.Sums.Size() == 0 && m.ColumnSums.Size() == 0 {
 		return Work{}

@@ -2,20 +2,21 @@ package device
 
 import "errors"
 
-// ErrNoValues is wrapped by the error of every read of a value on a device without memory: see
-// [OpenMeta].
+// ErrNoValues is wrapped by the error of every read of a value on a device that has no memory, as
+// those of [OpenMeta].
 var ErrNoValues = errors.New("the device has addresses without memory, so there are no values")
 
 // MetaConfig describes a device without memory.
 type MetaConfig struct {
-	Memory     int    // limit of the bytes in use, 0 means 4 TiB
+	Memory     int    // limit of the bytes in use; 0 means 4 TiB
 	Capability [2]int // compute capability of a GPU; [0, 0] means 9.0
 }
 
 // MetaDriver is a driver that also has devices without memory.
 type MetaDriver interface {
 	Driver
-	// OpenMeta returns a new device without memory: see the function OpenMeta.
+	// OpenMeta returns a new device that has addresses without memory. Programs call the function
+	// OpenMeta of this package.
 	OpenMeta(MetaConfig) (Device, error)
 }
 
@@ -23,8 +24,8 @@ type MetaDriver interface {
 // PyTorch's device "meta" with an allocator. A program runs on it as on other devices of the kind,
 // with the same kernels and the same allocations, up to the limit of its memory. A run needs hardly
 // any time or memory, because work is only counted. Reading a value fails with an error that wraps
-// [ErrNoValues]. Item reads a value. So does an op with a result whose shape depends on values.
-// Stats returns how much memory the program would use.
+// [ErrNoValues]. Item reads a value, and so does an op whose result's shape depends on values, such
+// as NonZero. Stats returns how much memory the program would use.
 //
 // The device has the name of the kind's first device, but [Open] does not return it. The garbage
 // collector releases it when it is unreachable. The error is an *[UnavailableError].

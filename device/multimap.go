@@ -8,9 +8,10 @@ import (
 )
 
 // MultiMap runs Program on each group k of contiguous views, Outs[k] and Ins[k], in one launch. An
-// optimizer's step uses it. Params is a contiguous view on the device. Each of its 8-byte elements
-// holds the bits of a scalar. Because the scalars are in memory, they may change between replays of
-// a captured step. Params is absent if the program has no scalars.
+// optimizer uses it to update all parameters. Params is a contiguous view on the device. Each of
+// its 8-byte elements holds the bits of a scalar. The scalars are in device memory, so a program
+// may change them between replays of a captured step. Params is absent if the program has no
+// scalars.
 //
 // Found may be absent. It has one F32 element, which is 0 or 1. Found becomes 1 if, before the op,
 // the first operand of some group has an infinite or NaN element. A GradScaler uses Found when it
@@ -80,7 +81,7 @@ func (m *MultiMap) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work is the work of a [Map] for each group.
+// Work returns the sum of the work of a [Map] for each group.
 func (m *MultiMap) Work() (w Work) {
 	for k := range m.Outs {
 		w = w.Add(mapWork(m.Program, m.Outs[k], m.Ins[k]))

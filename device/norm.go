@@ -18,19 +18,21 @@ import (
 type RowNorm struct {
 	Eps    float64
 	RMS    bool
-	Zero   bool // if Bias is absent, add 0 to the result, which changes -0 to 0
+	Zero   bool // if Bias is absent, add 0 to the result; this changes -0 to 0
 	Period int
 	Inner  int
 }
 
-// Affine returns how many weights rows of the given number of columns have: Period·columns / Inner.
+// Affine returns the number of weights for rows of the given number of columns: Period·columns /
+// Inner.
 func (n RowNorm) Affine(columns int) int { return n.Period * columns / n.Inner }
 
 // Norm normalises the rows of X and sets Out, Mean and Rstd. All views are contiguous. X and Out
 // have the same shape [rows, columns]. Either both have the same type, or X is float32 and Out a
 // 16-bit float. In the second case the result is rounded once, as a cast rounds. Mean and Rstd have
-// the shape [rows] and the computing type. Weight and Bias have the shape [Affine(columns)] and X's
-// type or the computing type. Mean is absent with RMS. Weight and Bias may be absent.
+// the shape [rows] and the type in which X is computed: float32 for 16-bit floats. Weight and Bias
+// have the shape [Affine(columns)] and X's type or Mean's type. If RMS is set, Mean is absent.
+// Weight and Bias may be absent.
 type Norm struct {
 	Out, Mean, Rstd, X, Weight, Bias View
 	RowNorm
@@ -53,7 +55,7 @@ func (o *Norm) Check() (arg, reason string) {
 
 // Work counts the operations for each element: the sum for the mean, the difference from the mean,
 // the square, the sum of squares, and the product with rstd. Weight and bias add one operation
-// each. With RMS there is no mean and no difference.
+// each. If RMS is set, the operations for the mean and the difference are not counted.
 func (o *Norm) Work() Work {
 	if o.Rstd.Size() == 0 {
 		return Work{}
@@ -75,7 +77,7 @@ func (o *Norm) Work() Work {
 func (o *Norm) Clone() Op { c := *o; return &c }
 
 // NormGrad is the gradient of a [Norm]. G is the gradient of the norm's result. Let h = g·weight
-// and z = (x - mean)·rstd, and let m(…) be the mean over the row. With RMS, the term m(h) is
+// and z = (x - mean)·rstd, and let m(…) be the mean over the row. If RMS is set, the term m(h) is
 // omitted. NormGrad sets
 //
 //	DX:      rstd·(h - m(h) - z·m(h·z)) + Add, where Add is another part of x's gradient
@@ -83,9 +85,9 @@ func (o *Norm) Clone() Op { c := *o; return &c }
 //	DBias:   the sum of g over the elements that share the bias
 //
 // G has the shape and type of Norm's Out. X, Mean, Rstd and Weight are the operands of Norm. DX and
-// Add have the shape and type of X. DWeight and DBias have the shape [Affine(columns)] and the
-// computing type. Any of the three results may be absent, but not all of them. Weight and Add may
-// be absent. Add must be absent if DX is.
+// Add have the shape and type of X. DWeight and DBias have the shape [Affine(columns)] and the type
+// of Mean. Any of the three results may be absent, but not all of them. Weight and Add may be
+// absent. Add must be absent if DX is.
 type NormGrad struct {
 	DX, DWeight, DBias, G, X, Mean, Rstd, Weight, Add View
 	RowNorm
@@ -132,7 +134,7 @@ func (o *NormGrad) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts the operations of rstd·(h - m(h) - z·m(h·z)), of g·z, and of the sums.
+// Work counts the operations of DX, of the products g·z, and of the sums in DWeight and DBias.
 func (o *NormGrad) Work() Work {
 	if o.X.Size() == 0 && !o.Sums() {
 		return Work{}
@@ -146,8 +148,9 @@ func (o *NormGrad) Work() Work {
 	dx, dw := !o.DX.Absent(), !o.DWeight.Absent()
 	count(1, dx || dw)             // the product in z = (x - mean)·rstd
 	count(1, (dx || dw) && !o.RMS) // the difference in z
-	count(5, dx)                   // h·z and its sum, z·m, the difference, the product with rstd
-	count(2, dx && !o.RMS)         // the sum of h and the difference
+	// h·z and its sum, z·m(h·z), the difference, the product with rstd
+	count(5, dx)
+	count(2, dx && !o.RMS) // the sum of h, and the subtraction of m(h)
 	count(1, dx && !o.Weight.Absent())
 	count(1, !o.Add.Absent())
 	count(2, dw)
@@ -158,8 +161,8 @@ func (o *NormGrad) Work() Work {
 // Clone copies the op.
 func (o *NormGrad) Clone() Op { c := *o; return &c }
 
-// check checks X, the statistics mean and rstd, and y, which is the result or its gradient. The
-// operands in affine must have one element for each weight.
+// check checks X, the statistics mean and rstd, and y, which is Norm's result or its gradient. Each
+// operand in affine must have one element for each weight.
 func (n RowNorm) check(x, mean, rstd *View, y Operand, affine ...Operand) (arg, reason string) {
 	if x.Shape.Rank() != 2 || !x.Type.IsFloat() || !x.Contiguous() {
 		return "x", fmt.Sprintf("%v of %v with strides %v, want contiguous [rows, columns] of a float type",

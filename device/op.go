@@ -16,13 +16,14 @@ type Op interface {
 	// Name returns a name such as "softmax gradient".
 	Name() string
 	// Operand returns operand i. Results come first. If i is past the last operand, the field View
-	// is nil. Callers must call Check first, because an op that it refuses may have too few
-	// operands.
+	// is nil. Callers must call Check first: Operand may panic for an op that Check refuses.
 	Operand(i int) Operand
-	// Check returns the name of a wrong argument, and the reason why it is wrong. If there is none,
-	// the reason is empty. Check looks at shapes, types and layouts; the driver checks memory.
+	// Check returns the name of a wrong argument, and the reason why it is wrong. If all arguments
+	// are valid, the reason is empty. Check looks at shapes, types and layouts, but not at memory:
+	// Device.Owns does that.
 	Check() (arg, reason string)
-	// Work returns the op's work. It is zero if the op has nothing to do.
+	// Work returns how many operations and bytes the op needs. Both are zero if the op has nothing
+	// to do.
 	Work() Work
 	// Clone returns a copy that shares no slice with the op.
 	Clone() Op
@@ -36,11 +37,11 @@ type Operand struct {
 }
 
 // Absent reports whether v stands for an optional operand that is not given: its type is
-// [dtype.Invalid]. Such a view must have no dimensions, or [Run] returns an error.
+// [dtype.Invalid]. An absent view must have no dimensions, or [Run] returns an error.
 func (v *View) Absent() bool { return v.Type == dtype.Invalid }
 
-// OperandError says why an op cannot use an operand. The op has not been queued, and has written
-// nothing.
+// OperandError says why an op cannot use an operand. An op with this error was not queued and has
+// written nothing.
 type OperandError struct {
 	Device string // name of the device: "cpu"
 	Op     string // name of the op: "map"
@@ -53,10 +54,10 @@ func (e *OperandError) Error() string {
 	return e.Device + ": " + e.Op + ": " + e.Arg + ": " + e.Reason
 }
 
-// Raised marks the error as one that tensor.Try returns: see [Raised].
+// Raised marks the error as one that tensor.Try returns when a function panics with it.
 func (e *OperandError) Raised() {}
 
-// Refuse returns the error for a wrong operand i of op.
+// Refuse returns an error that says why operand i of op is wrong.
 func Refuse(d Device, op Op, i int, reason string) *OperandError {
 	name, number, same := op.Operand(i).Name, 0, 0
 	for k := 0; ; k++ {
@@ -93,8 +94,8 @@ func Run(d Device, s Stream, op Op) error {
 	return Rerun(d, s, op)
 }
 
-// Rerun runs op on s without checking it, because [Run] has checked it before. A recording's replay
-// calls Rerun.
+// Rerun runs op on s without checking it. The replay of a recording calls Rerun for ops that [Run]
+// has checked before.
 func Rerun(d Device, s Stream, op Op) error {
 	if t := Tracing(); t != nil {
 		return runTraced(t, d, s, op)
@@ -108,7 +109,7 @@ func runTraced(t Tracer, d Device, s Stream, op Op) error {
 		return d.Run(s, op, nil)
 	}
 	k := KernelEvent{Device: d, Stream: s, Primitive: op.Name(), Class: classOf(op), Work: w}
-	// find the type of the first result that is present
+	// use the type of the first result that is present
 	for i := 0; k.Type == dtype.Invalid && op.Operand(i).View != nil; i++ {
 		k.Type = op.Operand(i).View.Type
 	}
@@ -128,7 +129,7 @@ func runTraced(t Tracer, d Device, s Stream, op Op) error {
 	return nil
 }
 
-// check finds the mistakes in op that need no device.
+// check finds the mistakes in op that do not depend on the device's memory.
 func check(d Device, op Op) error {
 	if arg, reason := op.Check(); reason != "" {
 		return &OperandError{d.Name(), op.Name(), arg, reason}
@@ -152,8 +153,8 @@ func check(d Device, op Op) error {
 	}
 }
 
-// maxOffset is the largest permitted offset of an element in its buffer, in elements. Larger
-// offsets would overflow when counted in bytes.
+// maxOffset is the largest permitted offset of an element in its buffer, in elements. The size in
+// bytes of a larger offset could overflow an int64.
 const maxOffset int64 = 1 << 55
 
 // Outside returns an empty reason if every element of v lies in usable memory of d. Otherwise the

@@ -45,7 +45,8 @@ func opTypes(t *testing.T) (names []string) {
 	return names
 }
 
-// TestOpsAreListed checks that the list of ops for tests has every op type.
+// TestOpsAreListed compares [devicetest.Ops], the list of ops for tests, with the op types of
+// package device. Each type must be in the list.
 func TestOpsAreListed(t *testing.T) {
 	var listed []string
 	for _, op := range devicetest.Ops(dense) {
@@ -57,7 +58,8 @@ func TestOpsAreListed(t *testing.T) {
 	}
 }
 
-// TestSenselessOps checks that Check refuses zero values and unknown kinds, with a reason.
+// TestSenselessOps calls Check of ops that are zero values or have unknown kinds. Check must refuse
+// them and give a reason.
 func TestSenselessOps(t *testing.T) {
 	senseless := func(what string, op device.Op) {
 		t.Helper()
@@ -67,7 +69,7 @@ func TestSenselessOps(t *testing.T) {
 	}
 	for _, op := range devicetest.Ops(dense) {
 		senseless("the zero value", reflect.New(reflect.TypeOf(op).Elem()).Interface().(device.Op))
-		// change a copy of the Reduction, because ops may share it
+		// change a copy of the Reduction, because several ops may share one
 		if r, ok := op.(*device.Reduce); ok {
 			c := *r.Reduction
 			r.Reduction = &c
@@ -79,7 +81,8 @@ func TestSenselessOps(t *testing.T) {
 	}
 }
 
-// TestOps checks properties that every op must have.
+// TestOps checks properties that every op must have, such as a name and a Clone that shares no
+// slice.
 func TestOps(t *testing.T) {
 	for _, op := range devicetest.Ops(dense) {
 		if arg, reason := op.Check(); reason != "" || op.Name() == "" {
@@ -139,7 +142,8 @@ func shared(a, b reflect.Value) string {
 	return ""
 }
 
-// refused checks that Run refuses op, names the argument arg, and does not call the driver.
+// refused runs op and checks that Run returns an error for the argument arg without calling the
+// driver.
 func refused(t *testing.T, what string, op device.Op, arg string) {
 	t.Helper()
 	dev := &testDevice{run: func(device.Stream, device.Op, *device.KernelEvent) error {

@@ -7,16 +7,16 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Window says how the windows of a [Fold], an [Unfold] or a pooling op move over planes of one to
-// three dimensions. The window at position p contains the elements p·Stride + k·Dilation - Before
-// of the plane, for each k below Kernel. Elements outside the plane are left out, or count as 0 in
-// an Unfold.
+// Window says how the windows of a [Fold], an [Unfold] or a pooling op move over a plane, an image
+// of one to three dimensions. The window at position p contains the plane's elements at p·Stride +
+// k·Dilation - Before, for each k below Kernel. A window may extend beyond the plane. Elements
+// there are left out, or count as 0 in an Unfold.
 type Window struct {
 	Rank                             int
 	Kernel, Stride, Dilation, Before [3]int
 }
 
-// SumWindows sets Y, [planes, out…], to the sums of the windows of X, [planes, in…]. Both are
+// SumWindows sets Y, [planes, out…], to the sums over the windows of X, [planes, in…]. X and Y are
 // contiguous float32.
 type SumWindows struct {
 	Y, X View
@@ -46,8 +46,8 @@ func (o *SumWindows) Clone() Op { c := *o; return &c }
 // out…], is the gradient of these maxima. Near has the shape of G and says where each maximum lies:
 // the distance from the beginning of the window, in elements of the plane. Near is uint8, int16 or
 // int32. If several windows have their maximum in the same element, their gradients are added in
-// the order of the windows, in the computing type. DX and G are contiguous and have the same
-// floating-point type. Each element of DX is rounded once.
+// the order of the windows, in float32 if G is a 16-bit float. DX and G are contiguous and have the
+// same floating-point type. Each element of DX is rounded once.
 type MaxPoolGrad struct {
 	DX, G, Near View
 	Window
@@ -85,7 +85,7 @@ func (o *MaxPoolGrad) Work() Work {
 // Clone copies the op.
 func (o *MaxPoolGrad) Clone() Op { c := *o; return &c }
 
-// check checks that the planes x and the results y of their windows fit together and have type t.
+// check checks that x and y have type t, and that y has one element for each window of x.
 func (w *Window) check(x, y Operand, t dtype.Type) (arg, reason string) {
 	s, to := &x.View.Shape, &y.View.Shape
 	for _, o := range [...]Operand{x, y} {
@@ -110,8 +110,8 @@ func (w *Window) checkSizes() (arg, reason string) {
 	return "", ""
 }
 
-// Planes returns the spatial sizes of shape s. The result has three numbers. If s has fewer spatial
-// dimensions, the leading numbers are 1.
+// Planes returns the sizes of the last Rank dimensions of shape s. The result always has three
+// numbers: if Rank is less than three, the leading numbers are 1.
 func (w *Window) Planes(s shape.Dims) (v [3]int) {
 	v = [3]int{1, 1, 1}
 	for i := range w.Rank {

@@ -10,10 +10,11 @@ import (
 // ReduceKind says how a reduction combines values.
 type ReduceKind uint8
 
-// These are the ways to combine values. Max and Min propagate NaN. The result of a reduction
-// without elements is the identity of the operation (0, 1, ∓Inf or the extreme integer). ArgMax and
-// ArgMin return the first position of the extreme value, as I64, in row-major order of the reduced
-// dimensions. They treat NaN as the extreme value.
+// These are the ways to combine values. Max and Min propagate NaN. A reduction of no elements
+// returns the identity of its operation: 0 for Sum, 1 for Prod, -Inf or the least integer for Max,
+// +Inf or the greatest integer for Min. ArgMax and ArgMin return the first position of the extreme
+// value, as I64, in row-major order of the reduced dimensions. If there is a NaN, they return the
+// position of the first NaN.
 const (
 	Sum ReduceKind = iota
 	Prod
@@ -27,19 +28,21 @@ func (k ReduceKind) String() string {
 	return [...]string{"sum", "prod", "max", "min", "argmax", "argmin"}[k]
 }
 
-// Reduction has three stages: map, combine, finish. Values are combined in the result type of Map
-// (for 16-bit floats, in float32). Sums in float32 are pairwise or more accurate. Their order does
-// not depend on the number of workers.
+// Reduction has three stages. Map computes a value from each element, Kind combines the values, and
+// Finish computes the result. Values are combined in the result type of Map (for 16-bit floats, in
+// float32). Sums in float32 are pairwise or more accurate. The order of the additions does not
+// depend on the number of workers.
 type Reduction struct {
 	Kind ReduceKind
-	Map  *expr.Program // program on the operands, with one result
-	// Finish computes a result from the combined value, its operand 0. It uses the same scalars as
-	// Map. If Finish is nil, the value is converted to the result's type.
+	Map  *expr.Program // program on the operands' elements, with one result
+	// Finish computes the result from its operand 0, the combined value. It uses the same scalars
+	// as Map. If Finish is nil, the combined value is converted to the result's type.
 	Finish *expr.Program
 }
 
 // Reduce combines Map(Ins…) over the dimensions that have size 1 in Out but not in Ins. Out has the
-// rank of Ins. Params are the bits of the scalars. Every device supports Reduce.
+// rank of Ins. Params holds the bits of the programs' scalars, as expr.Encode returns them. Every
+// device supports Reduce.
 type Reduce struct {
 	*Reduction
 	Out    View
@@ -102,8 +105,8 @@ func (r *Reduce) Check() (arg, reason string) {
 	return checkParams(f, len(r.Params))
 }
 
-// Work counts the operations of Map and one combination for each element, and the operations of
-// Finish for each result.
+// Work counts, for each element, the operations of Map and one combination. For each result it
+// counts the operations of Finish.
 func (r *Reduce) Work() Work {
 	if r.Out.Size() == 0 {
 		return Work{}

@@ -23,10 +23,10 @@ var registry = struct {
 	drivers map[string]Driver
 }{drivers: map[string]Driver{}}
 
-// RankDriver is satisfied by drivers with ranks: numbered devices, in addition to the driver's
-// device without a number. The CPU is one device, "cpu". Its ranks "cpu:0", "cpu:1", … share the
-// CPU, and there may be many of them. With ranks, a program trains as if there were several
-// devices. Count and lists of devices do not include the ranks.
+// RankDriver is satisfied by drivers that offer ranks: numbered devices that share one real device.
+// With ranks, a program trains as if there were several devices. The CPU is such a driver: besides
+// the device "cpu" it has the ranks "cpu:0", "cpu:1" and so on. Count and lists of devices do not
+// include the ranks.
 type RankDriver interface {
 	Driver
 	// OpenRank returns rank i. It returns the same value each time. If i is too large for the
@@ -34,8 +34,8 @@ type RankDriver interface {
 	OpenRank(i int) (Device, error)
 }
 
-// OpenedDriver is satisfied by drivers whose devices are expensive to open, such as GPUs, which
-// need a context.
+// OpenedDriver is satisfied by drivers whose devices are expensive to open. A GPU, for example,
+// needs a context.
 type OpenedDriver interface {
 	Driver
 	// Opened returns the device with the lowest number among the devices that the program has
@@ -43,7 +43,8 @@ type OpenedDriver interface {
 	Opened() Device
 }
 
-// Register adds the driver d for a kind of device ("cpu", "cuda"). Drivers call it in init.
+// Register makes d the driver of a kind of device, such as "cpu" or "cuda". Packages of drivers
+// call it in init.
 func Register(kind string, d Driver) {
 	registry.Lock()
 	defer registry.Unlock()
@@ -56,6 +57,7 @@ func Register(kind string, d Driver) {
 const notLinked = "the driver is not linked into this program"
 
 // imports holds, for each kind of device, the import line that links its driver into a program.
+// Error texts show it.
 var imports = map[string]string{
 	"cuda": `import _ "github.com/flambeau-go/flambeau/cuda"`,
 	"cpu":  `import _ "github.com/flambeau-go/flambeau/cpu"`,
@@ -117,10 +119,10 @@ func Open(name string) (Device, error) {
 	return d.Open(i)
 }
 
-// OpenAny returns some device of a kind. It is used for services that are the same on all devices
-// of the kind, such as page-locked memory. If the program has opened a device of the kind, OpenAny
-// returns that device ([OpenedDriver]). Otherwise it opens the first device. So a program that uses
-// only "cuda:1" creates no context on "cuda:0". The error is an *[UnavailableError].
+// OpenAny returns some device of a kind, for services that all devices of the kind offer alike,
+// such as page-locked memory. If the program has opened a device of the kind, OpenAny returns that
+// device (see [OpenedDriver]). Otherwise it opens the first device. In a program that uses only
+// "cuda:1", it therefore creates no context on "cuda:0". The error is an *[UnavailableError].
 func OpenAny(kind string) (Device, error) {
 	name := kind + ":0"
 	d, err := driver(kind, name)
@@ -145,7 +147,8 @@ func plural(n int, kind string) string {
 	return fmt.Sprintf("are %d %s devices", n, kind)
 }
 
-// Count returns the number of devices of a kind. If there are none, the error says why.
+// Count returns the number of devices of a kind. If there are none, the error says why: no driver
+// is linked in, or no hardware is found.
 func Count(kind string) (int, error) {
 	d, err := driver(kind, kind)
 	if err != nil {
@@ -154,7 +157,7 @@ func Count(kind string) (int, error) {
 	return d.Count()
 }
 
-// Best returns the first GPU if there is one, else the CPU. It also returns the reason for the
+// Best returns the first GPU if there is one, else the CPU. The second result is the reason for the
 // choice, in one line. If no driver is linked in, the device is nil.
 func Best() (Device, string) {
 	why := ""

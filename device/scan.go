@@ -19,7 +19,7 @@ const (
 	ScanMax
 	// position of the minimum so far, as I64; at a tie, the last position. NaN is the least value
 	ScanMin
-	// linear recurrence y₀ = b₀, yᵢ = bᵢ + aᵢ·yᵢ₋₁; the operands are the factors a and the terms b
+	// linear recurrence y₀ = b₀, yᵢ = bᵢ + aᵢ·yᵢ₋₁; the operands are a, then b
 	ScanLinear
 )
 
@@ -31,8 +31,8 @@ func (k ScanKind) String() string {
 // Scan combines elements along dimension 1. All views have the same shape, of rank 3. If Reverse is
 // set, the scan starts at the last element. The result of a scan of floats has the type of the
 // operand. Floats are combined in float64, but 16-bit floats may be combined in float32. A scan of
-// integers or Bool has I64 results. Positions are I64 too. The order of operations depends only on
-// the shape.
+// integers or Bool has I64 results. The positions that ScanMax and ScanMin return are I64 too. The
+// order of operations depends only on the shape.
 type Scan struct {
 	Kind    ScanKind
 	Out     View
@@ -90,8 +90,8 @@ func (o *Scan) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts one operation for each element, and two for a linear recurrence. For ScanLogSumExp it
-// also counts an exponential and a logarithm.
+// Work counts one operation for each element, or two for ScanLinear. For ScanLogSumExp it also
+// counts an exponential and a logarithm for each element.
 func (o *Scan) Work() Work {
 	each := 1
 	switch o.Kind {

@@ -2,13 +2,14 @@ package device
 
 import "fmt"
 
-// ScatterKind says how a scatter combines a value with the target's element.
+// ScatterKind says how a scatter combines a value with the element of Dst that the value's index
+// selects.
 type ScatterKind uint8
 
-// These are the ways to scatter. ScatterSet overwrites the target's element; if several positions
-// have the same target, the last one in row-major order wins. The other kinds combine the value
-// with the target's element. Max and Min propagate NaN. For Bool, the sum is "or" and the product
-// is "and".
+// These are the ways to scatter. ScatterSet overwrites the selected element of Dst. If several
+// indices select the same element, the last of them in row-major order wins. The other kinds
+// combine the value with the selected element. Max and Min propagate NaN. For Bool, the sum is "or"
+// and the product is "and".
 const (
 	ScatterSet ScatterKind = iota
 	ScatterAdd
@@ -24,18 +25,20 @@ func (k ScatterKind) String() string {
 
 // Scatter combines each element of Src with an element of Dst, its target, like torch's
 // scatter_reduce. With Axis 1, the target of Src[i][j][k] is Dst[i][Index[i][j][k]][k]. The
-// positions in Src are handled in order. If many positions have the same target, a device may first
-// combine groups of a fixed number of positions, and then the groups in order. 16-bit floats are
-// added and multiplied in float32. Positions with an index outside the axis are left out. Then Run
-// or the next wait returns an [IndexError] with Tag. Every device supports Scatter without Wrap.
+// elements of Src are combined in row-major order. If many elements have the same target, a device
+// may first combine groups of a fixed number of elements, and then the results of the groups, both
+// in order. 16-bit floats are added and multiplied in float32. If an index is outside the axis, its
+// element of Src is left out, and Run or the next wait returns an [IndexError] with Tag. Every
+// device supports Scatter without Wrap.
 type Scatter struct {
 	Kind            ScatterKind
 	Dst, Src, Index View
 	Axis            int
 	Tag             uint32
-	Wrap            bool // as in [Gather]
-	// Distinct promises that no two positions have the same target, so that the order does not
-	// matter. If two positions do have the same target, the target's element is undefined.
+	Wrap            bool // the indices -n to -1 count from the end of the axis, which has size n
+	// Distinct promises that no two elements of Src have the same target. The device may then
+	// ignore the order. If two elements do have the same target, the target's new value is
+	// undefined.
 	Distinct bool
 }
 

@@ -8,10 +8,10 @@ import (
 )
 
 // Search counts elements of sorted rows, like torch.searchsorted. Sorted has the shape [rows, n],
-// with each row in ascending order. Values has the shape [rows, m] and the same type. Out is I64
-// and has the shape of Values. For each value, Out gets the number of elements in its row of Sorted
-// that are less than the value. If Right is set, Out gets the number of elements that are at most
-// the value. For NaN, Out gets n.
+// with each row in ascending order. Values has the shape [rows, m] and the type of Sorted. Out is
+// I64 and has the shape of Values. For each value, Out gets the number of elements less than the
+// value in the same row of Sorted. If Right is set, elements equal to the value are counted too.
+// For NaN, Out gets n.
 type Search struct {
 	Out, Sorted, Values View
 	Right               bool

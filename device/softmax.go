@@ -26,8 +26,8 @@ func (o *Softmax) Operand(i int) Operand {
 // Check checks the shapes and types of the operands.
 func (o *Softmax) Check() (arg, reason string) { return checkRows(o, 2) }
 
-// Work counts, for each element, the maximum, the difference, the exponential and the sum. It also
-// counts a division, or a difference if Log is set.
+// Work counts a maximum, a difference, an exponential and a sum for each element. It also counts a
+// division for each element, or a difference if Log is set.
 func (o *Softmax) Work() Work { return Work{(4 + expCost) * o.X.Size(), bytesOf(o.Out, o.X)} }
 
 // Clone copies the op.
@@ -59,8 +59,8 @@ func (o *SoftmaxGrad) Operand(i int) Operand {
 // Check checks the shapes and types of the operands.
 func (o *SoftmaxGrad) Check() (arg, reason string) { return checkRows(o, 3) }
 
-// Work counts, for each element, two products, a sum and a difference. If Log is set, an
-// exponential replaces the first product.
+// Work counts two products, a sum and a difference for each element. If Log is set, an exponential
+// replaces one of the products.
 func (o *SoftmaxGrad) Work() Work {
 	each := 4
 	if o.Log {

@@ -9,33 +9,33 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A SortPick says which positions of a sorted row an [Argsort] stores.
+// A SortPick says which positions of a sorted row an [Argsort] stores in Out.
 type SortPick uint8
 
 // These are the positions that an [Argsort] can store. Only PickFirst may store more than one
 // position for each row.
 const (
-	PickFirst SortPick = iota // the first positions, as many as Out has columns
-	PickRank                  // the position of the element with number Rank in ascending order
-	// the position of the median, or of the first NaN if the row has one; of two middle elements,
-	// the lower one
+	PickFirst SortPick = iota // the first positions; the number of Out's columns says how many
+	PickRank                  // the position of the element with index Rank in ascending order
+	// the position of the median, or of the first NaN if the row has one; for an even length, the
+	// median is the lower of the two middle elements
 	PickMedian
 	PickNanMedian // the position of the median of the elements that are not NaN
-	// the last position of the most frequent element; among equally frequent elements, the least
-	// counts. NaN equals no other NaN
+	// the last position of the most frequent element; if several are equally frequent, of the least
+	// of them. NaN equals no other NaN
 	PickMode
 )
 
-// Argsort sorts the rows of X. Each row of Out, an I64 view, gets the positions of the sorted
-// elements of that row. Both views have rank 2 and the same number of rows. Out may have fewer
-// columns than X. Then it gets only the first positions of the sorted row. NaN is the greatest
-// value. 0 and -0 are equal, and all NaN are equal. The sort is stable, also if Descending is set.
-// If Pick is not PickFirst, the order is ascending and Out has one column.
+// Argsort sorts the rows of X. Each row of Out, an I64 view, gets the positions in X's row of the
+// row's elements, in sorted order. Both views have rank 2 and the same number of rows. Out may have
+// fewer columns than X. In this case it gets only the first positions. NaN is the greatest value. 0
+// and -0 are equal, and all NaN are equal. The sort is stable, even if Descending is set. If Pick
+// is not PickFirst, the order is ascending and Out has one column.
 type Argsort struct {
 	Out, X     View
 	Descending bool
 	Pick       SortPick
-	Rank       int // for PickRank: a number from 0 to the columns of X - 1
+	Rank       int // for PickRank: an index from 0 to the number of X's columns - 1
 }
 
 // Name returns "argsort".
@@ -74,10 +74,11 @@ func (o *Argsort) Work() Work {
 // Clone copies the op.
 func (o *Argsort) Clone() Op { c := *o; return &c }
 
-// SortKey returns an expression for the integer sort key of X(0), which has type t. Keys are
-// ordered like the values. The key is an I64 for F64 and I64, otherwise an I32. The key of a float
-// is its bits. For negative floats the bits below the sign are inverted. NaN has the greatest key,
-// and -0 has the key of 0. A descending key is the complement of the ascending key.
+// SortKey returns an expression that computes an integer sort key from X(0), an element of type t.
+// Keys are in the same order as the elements. The key is an I64 for F64 and I64, otherwise an I32.
+// The key of a float is its bits. For negative floats, the bits below the sign are inverted. NaN
+// has the greatest key, and -0 has the key of 0. If descending is set, the key is the complement of
+// the ascending key.
 func SortKey(t dtype.Type, descending bool) *expr.Expr {
 	to, most := dtype.I32, uint64(math.MaxInt32)
 	if t == dtype.F64 || t == dtype.I64 {

@@ -8,27 +8,27 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Tracer is called for the events of drivers and tensors while it is set. Package profile has a
-// tracer. A tracer may also only count events. Its methods are called on the goroutine that does
-// the work, and by several goroutines at the same time. They must return soon, and must not call a
-// device or a tensor.
+// A Tracer is told about the work of drivers and tensors, from a call of [SetTracer] on. Package
+// profile has a tracer. A tracer may also only count events. Its methods are called on the
+// goroutine that does the work, and by several goroutines at the same time. They must return soon,
+// and must not call a device or a tensor.
 //
 // The library reports kernels, copies, waits and memory when the call is over. It reports spans
-// when they open and when they close. A kernel belongs to the innermost open span of its goroutine,
-// and the tracer must find it. A kernel's event cannot name the span, because drivers do not know
-// about spans. But package tensor always calls a driver on the goroutine of the op.
+// when they open and when they close. A kernel belongs to the innermost open span of the goroutine
+// that reports it. Drivers do not know about spans, so the tracer itself must find that span. This
+// works because package tensor calls a driver on the goroutine that opened the op's span.
 type Tracer interface {
-	// Wants is called before each event, so that the library collects only data that the tracer
-	// needs.
+	// Wants is called before each event. The library then collects only the data that the tracer
+	// wants.
 	Wants() TraceWants
-	// Begin opens a span on the calling goroutine and returns a number from [NewSpanID]. End gets
-	// that number, on the same goroutine. Spans close in reverse order, except spans with Loose
-	// set.
+	// Begin opens a span on the calling goroutine and returns a number from [NewSpanID]. The
+	// library passes that number to End on the same goroutine. Spans close in reverse order, except
+	// spans with Loose set.
 	Begin(s Span) SpanID
 	End(id SpanID)
-	// Recorded says that the innermost open op of the calling goroutine has become the node with
-	// the given number in the graph. The span of the node's backward work has this number in its
-	// field Node.
+	// Recorded reports that the op of the calling goroutine's innermost open span became the node
+	// with the given number in the autograd graph. The span of the node's backward work has this
+	// number in its field Node.
 	Recorded(node uint64)
 	Kernel(k KernelEvent)
 	Copy(c CopyEvent)
@@ -38,10 +38,10 @@ type Tracer interface {
 
 // TraceWants says which optional data a tracer wants.
 type TraceWants struct {
-	Times        bool // times on the device, which need two timing events for each launch
-	Shapes       bool // shapes of the operands of spans
-	KernelShapes bool // shapes of the results and operands of kernels
-	Memory       bool // events of allocations and frees
+	Times        bool // times of work on the device; they need two timing events for each launch
+	Shapes       bool // shapes of each span's operands
+	KernelShapes bool // shapes of each kernel's results and operands
+	Memory       bool // events for allocations and frees
 }
 
 // SpanID is the number of a span, unique in the process; 0 means none.
@@ -55,11 +55,10 @@ func NewSpanID() SpanID { return SpanID(spanIDs.Add(1)) }
 // SpanKind says what opened a span.
 type SpanKind uint8
 
-// These are the kinds of spans.
+// These are the kinds of spans, by what opened them.
 const (
 	SpanOp SpanKind = iota // a tensor op
-	// work outside of a declared op, such as an update in place; a tracer shows it only if no op is
-	// open
+	// work outside of an op, such as an update in place; a tracer shows it only if no op is open
 	SpanDirect
 	SpanBackward // the gradient of an op, or the addition of a gradient to a leaf
 	SpanModule   // a call of a layer
@@ -77,20 +76,21 @@ type Span struct {
 	Kind   SpanKind
 	Name   string
 	Shapes []shape.Dims // shapes of the operands, if the tracer wants them
-	Node   uint64       // SpanBackward: the node of the graph; 0 means none
-	// the innermost named scope around the operands' scope; any goroutine may have opened it
+	Node   uint64       // for SpanBackward: number of the node in the autograd graph; 0 means none
+	// the innermost named scope in which the operands were computed; any goroutine may have opened
+	// it
 	Scope SpanID
 	// for SpanScope: the span may be closed by another goroutine, or before spans that were opened
 	// later
 	Loose bool
-	// for SpanModule: the layer's pointer, which distinguishes layers
+	// for SpanModule: pointer to the layer, which identifies it
 	Owner any
 	// Callers is the stack of the call that requested the work, as runtime.Callers returns it. It
 	// is set only if a goroutine of the library does the work.
 	Callers []uintptr
 }
 
-// KernelEvent is a primitive that has run, or has been queued on a GPU.
+// KernelEvent reports that a primitive has run, or has been queued on a GPU.
 type KernelEvent struct {
 	Device Device
 	Stream Stream
@@ -101,40 +101,41 @@ type KernelEvent struct {
 	Work      Work
 	Type      dtype.Type   // type of the result
 	Shapes    []shape.Dims // shapes of the results, then of the operands, if the tracer wants them
-	// Start and End are host times, on the clock of [Now]: of the work itself on the CPU, and of
-	// queueing it on a GPU.
+	// Start and End are host times on the clock of [Now]. On the CPU they are the times of the
+	// work. On a GPU they are the times of the call that queued the work.
 	Start, End time.Duration
 	Launches   []LaunchEvent // launches on a GPU; empty on the CPU
-	// the primitive has not run: it is part of a graph that is being recorded
+	// the primitive has not run; it was recorded for later replays
 	Recorded bool
 }
 
-// LaunchEvent is one kernel of a primitive on a GPU.
+// LaunchEvent is the launch of one kernel on a GPU. A primitive has one or several launches.
 type LaunchEvent struct {
 	Kernel      string
 	Grid, Block [3]int
 	Shared      int // dynamic shared memory in bytes
-	// Tensor is the number of operations in the tensor cores, as [Work] counts operations. It
-	// includes operations on the padding of tiles. It is 0 if the kernel uses no tensor cores.
+	// Tensor is the number of operations in the tensor cores, as [Work] counts operations.
+	// Operations on the padding at the edges of tiles are included. It is 0 if the kernel uses no
+	// tensor cores.
 	Tensor     int
 	TF32       bool // the tensor cores multiply TF32, at half the rate of 16-bit floats
 	Start, End time.Duration
-	// time on the device; nil if the tracer does not want it, or if the work is part of a captured
-	// graph
+	// time on the device; nil if the tracer does not want times, or if the work was recorded for
+	// later replays
 	Time Interval
 }
 
-// Interval is the time at which work ran on a device. The tracer resolves it later, so that no work
-// waits for it.
+// Interval is the time at which work ran on a device. A tracer calls Resolve when it needs the
+// time, so the work itself never waits.
 type Interval interface {
 	// Resolve waits for the work and returns when it began and ended. The times are on the clock of
 	// [Now], as exactly as the device's clock can be aligned with that clock. Resolve may be called
 	// only once. The resolution of NVIDIA's events is about half a microsecond. An emulated device
-	// has virtual times. Only their differences have a meaning, and these come from the cost model.
+	// returns times that a cost model computes: only their differences have a meaning.
 	Resolve() (start, end time.Duration, err error)
 }
 
-// CopyKind says between which memories a copy transfers data.
+// CopyKind says from which memory to which memory a copy transfers data.
 type CopyKind uint8
 
 // These are the kinds of copies.
@@ -154,19 +155,20 @@ type CopyEvent struct {
 	Device Device // the device whose driver copies
 	Stream Stream
 	Kind   CopyKind
-	Op     string // name of the driver's method, or why the driver copies data of its own
+	Op     string // name of the driver's method; for a copy of the driver's own data, its reason
 	Bytes  int
 	Peer   Device // the source device of a PeerToPeer copy
-	// a PeerToPeer copy goes through host memory, because the devices cannot access each other's
+	// a PeerToPeer copy went through host memory, because the devices cannot access each other's
 	// memory
 	Staged bool
 	Pinned bool // the host memory is page-locked
-	Own    bool // the driver copies data of its own, such as a table for a primitive
-	// the host waited from Start to End until the copy was done or its source could be reused
+	Own    bool // the driver copied data of its own, such as a table for a primitive
+	// the host waited from Start to End, until the copy was done or its source could be reused
 	Blocked    bool
-	Start, End time.Duration // time of the call
-	Time       Interval      // time on the device; nil in the same cases as [LaunchEvent].Time
-	Recorded   bool          // the copy has not run: it is part of a graph that is being recorded
+	Start, End time.Duration // times of the call on the host
+	// time on the device; nil if the tracer does not want times, or if the copy was recorded
+	Time     Interval
+	Recorded bool // the copy has not run; it was recorded for later replays
 }
 
 // SyncEvent is a completed wait of the host for a device.
@@ -183,11 +185,12 @@ type MemoryEvent struct {
 	Addr   uintptr
 	Bytes  int
 	Freed  bool
-	Pinned bool   // page-locked memory of the host
-	Origin Origin // origin of the allocation
-	// InUse is the device's memory in use after the event, as [Stats] counts it. For page-locked
-	// memory, it is the page-locked memory in use. It is -1 if it is unknown because the memory is
-	// freed later, and for the CPU's buffers below 8 KiB, which Stats does not count.
+	Pinned bool   // the memory is page-locked memory of the host
+	Origin Origin // what the memory was allocated for
+	// InUse is the number of bytes in use after the event, as [Stats] counts them. If Pinned is
+	// set, it counts page-locked memory instead of the device's. It is -1 if the number is unknown,
+	// because the memory is freed later or because Stats does not count it (buffers of the CPU
+	// below 8 KiB).
 	InUse int
 }
 
@@ -205,7 +208,7 @@ func SetTracer(t Tracer) (ok bool) {
 	return tracer.CompareAndSwap(nil, &tracerBox{t})
 }
 
-// Tracing returns the tracer, nil if there is none. It costs one atomic load.
+// Tracing returns the tracer, or nil if there is none. It costs one atomic load.
 func Tracing() Tracer {
 	if b := tracer.Load(); b != nil {
 		return b.t
@@ -215,5 +218,6 @@ func Tracing() Tracer {
 
 var epoch = time.Now()
 
-// Now returns the time since the process started, on a monotonic clock. It is the clock of traces.
+// Now returns the time since the process started, on a monotonic clock. All times in trace events
+// are on this clock.
 func Now() time.Duration { return time.Since(epoch) }

@@ -47,7 +47,8 @@ func (c *counter) Copy(e device.CopyEvent)     { c.add("copy " + e.Kind.String()
 func (c *counter) Sync(e device.SyncEvent)     { c.add("sync " + e.Call) }
 func (c *counter) Memory(m device.MemoryEvent) { c.add("memory") }
 
-// TestOneTracer: only one tracer can be set. A second one is refused until the first is removed.
+// TestOneTracer sets a second tracer while another one is set. SetTracer must refuse it until the
+// first is removed.
 func TestOneTracer(t *testing.T) {
 	a, b := &counter{}, &counter{}
 	if device.Tracing() != nil {
@@ -66,7 +67,7 @@ func TestOneTracer(t *testing.T) {
 	}
 }
 
-// testDevice is a device whose method Run calls the function in its field.
+// testDevice is a device whose method Run calls the field run.
 type testDevice struct {
 	device.Device
 	run func(s device.Stream, op device.Op, told *device.KernelEvent) error
@@ -92,8 +93,8 @@ type testBuffer struct{ device.Buffer }
 
 func (testBuffer) Size() int { return 1 << 60 }
 
-// TestRunTells checks that Run reports each op that has run, with the op's description and the
-// device's launches.
+// TestRunTells checks that Run reports each op that has run. The event must describe the op and
+// contain the device's launches.
 func TestRunTells(t *testing.T) {
 	dev := &testDevice{}
 	launch := device.LaunchEvent{Kernel: "k"}
@@ -140,8 +141,8 @@ func TestRunTells(t *testing.T) {
 	}
 }
 
-// TestRunTellsNothing checks that Run reports nothing for an op that is refused, fails or has
-// nothing to do.
+// TestRunTellsNothing runs ops that are refused, fail or have nothing to do. Run must report no
+// event.
 func TestRunTellsNothing(t *testing.T) {
 	c := &counter{}
 	device.SetTracer(c)

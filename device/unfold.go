@@ -6,12 +6,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Unfold copies the windows of planes to columns, like torch's F.unfold (im2col). X has the shape
+// Unfold copies the windows of images to columns, like torch's F.unfold (im2col). X has the shape
 // [n, channels, in…], and Y has the shape [n, channels, kernel…, out…]. Y[n, c, k…, p…] is element
-// k of the window at position p. It is 0 if that element is outside the plane.
+// k of the window at position p. It is 0 if that element is outside the image.
 //
 // X and Y may have any layout and any type, but both have the same type. Elements are copied bit
-// for bit. [Fold] is the gradient.
+// for bit. Its gradient is a [Fold].
 type Unfold struct {
 	Y, X View
 	Window
@@ -44,8 +44,8 @@ func (o *Unfold) Work() Work {
 // Clone copies the op.
 func (o *Unfold) Clone() Op { c := *o; return &c }
 
-// checkColumns checks that planes, [n, channels, in…], and their columns, [n, channels, kernel…,
-// out…], fit together.
+// checkColumns checks that the images, [n, channels, in…], and their columns, [n, channels,
+// kernel…, out…], have shapes that fit together.
 func (w *Window) checkColumns(planes, columns Operand) (arg, reason string) {
 	in, s := &planes.View.Shape, &columns.View.Shape
 	if w.Rank < 1 || w.Rank > 3 || in.Rank() != w.Rank+2 || s.Rank() != 2*w.Rank+2 || s.Head(2) != in.Head(2) {

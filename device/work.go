@@ -12,9 +12,9 @@ import (
 // Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009).
 //
 // A multiplication followed by an addition counts as two operations. In an expression every
-// operation counts as one, including comparisons, conversions and integer arithmetic. So exp counts
-// as about twenty operations, which its implementation executes. An operand that is broadcast is
-// read once.
+// operation counts as one, including comparisons, conversions and integer arithmetic. A function
+// such as exp counts as the operations of its implementation, about twenty. An operand that is
+// broadcast is read once.
 type Work struct {
 	FLOPs, Bytes int
 }
@@ -36,7 +36,8 @@ type Class uint8
 // These are the classes of primitives.
 const (
 	ByBytes Class = iota // memory traffic determines the time
-	// the operations of matrix products determine the time; their number per byte varies widely
+	// the operations of matrix products determine the time; the number of operations per byte
+	// varies widely
 	ByProducts
 	// memory traffic and the operations of an expression for each element determine the time
 	ByExpression
@@ -78,14 +79,14 @@ func touched(v *View) int {
 // expCost is the number of operations of exp in float32, as package expr implements it.
 var expCost = expr.MustLower([]*expr.Expr{expr.X(0).Exp()}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1).Cost()
 
-// Peak holds the peak rates of a device, from data of its maker or from a measurement.
+// Peak holds the peak rates of a device, as its maker states them or as measured.
 type Peak struct {
 	FLOPs float64 // float32 operations per second
 	// operations per second in products of 16-bit floats, with tensor cores if there are any; 0
 	// means the same rate as FLOPs
 	Half   float64
 	Bytes  float64 // memory bandwidth in bytes per second
-	Source string  // source of the numbers
+	Source string  // where the numbers come from
 }
 
 // Peaker is satisfied by devices that know their peak rates.

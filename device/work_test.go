@@ -14,7 +14,7 @@ func dense(t dtype.Type, d ...int) device.View {
 	return device.View{Buf: testBuffer{}, Type: t, Layout: shape.Dense(shape.Of(d...))}
 }
 
-// TestWork compares the work of primitives with numbers that were counted by hand.
+// TestWork compares the results of Work with numbers that were counted by hand.
 func TestWork(t *testing.T) {
 	f32 := func(d ...int) device.View { return dense(dtype.F32, d...) }
 	list := func(v ...device.View) []device.View { return v }

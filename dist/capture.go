@@ -13,9 +13,9 @@ import (
 // Capture records one step of all ranks and returns its graph: one launch replays the step on all
 // devices. All ranks call it, each with its own f. f runs a forward pass, Backward, an optimizer's
 // Step and ZeroGrad; [DDP] averages the gradients. f runs once, and its work is only recorded, so
-// the rules of [tensor.Capture] hold. The scope of f has the rank's device and generator and the
-// given options, and ends with the graph. For memory that each replay fills, a rank calls
-// s.Capture().FeedOn with g.Device().
+// the rules of [tensor.Capture] hold. The scope s that f gets has the rank's device and generator
+// and the given options. It ends when the graph is closed. For memory that each replay fills, a
+// rank calls s.Capture().FeedOn with g.Device().
 //
 //	graph, err := g.Capture(func(s *tensor.Scope) {
 //		nn.CrossEntropy(model.Forward(x.In(s)), y.In(s)).Backward()
@@ -27,14 +27,14 @@ import (
 //		err = graph.Replay()
 //	}
 //
-// The ranks take turns to record, in their order: each records until its next collective. So the
-// graph is the same each time. If one rank's f waits for another rank's f by means other than a
-// collective, it waits forever. Collectives in f use copies and kernels of this library, even if
-// eager collectives use NCCL. Ranks exchange data on the host only during the capture, and every
-// replay uses the same data. This concerns the list of parameters that a step reaches, and the
-// weights of [Reducer.Weigh]. Run one or two steps before the capture, because the graph keeps the
-// order of DDP's buckets. This order changes at the second Backward, to the order in which
-// gradients become ready.
+// The ranks record one after the other, each until its next collective. The order is fixed, so the
+// graph is the same in each run of the program. If one rank's f waits for another rank's f by means
+// other than a collective, it waits forever. Collectives in f use copies and kernels of this
+// library, even if eager collectives use NCCL. Ranks exchange some data on the host: which
+// parameters a step reaches, and the weights of [Reducer.Weigh]. They do so only during the
+// capture, and every replay uses the same data. Run one or two steps before the capture, because
+// the graph keeps the order of DDP's buckets. This order changes at the second Backward, to the
+// order in which gradients become ready.
 //
 // The error is a *[CaptureError], the same on all ranks. After an error nothing of the capture is
 // left: the gradients that the capture put into leaves are removed. The ranks may continue. If the
@@ -76,13 +76,13 @@ func (g *Group) Capture(f func(s *tensor.Scope), opts ...tensor.Option) (*Graph,
 	return &Graph{g: g, shared: t.shared}, nil
 }
 
-// capture is one call of [Group.Capture] by all ranks. Rank 0 makes the recording, and the other
-// ranks join it.
+// capture is the state of one call of [Group.Capture] by all ranks. Rank 0 makes the recording, and
+// the other ranks record into it.
 type capture struct {
 	turns
 	refused error           // why the capture could not begin
-	graph   *tensor.Graph   // valid after the channel opened is closed
-	scopes  []*tensor.Scope // the ranks' scopes
+	graph   *tensor.Graph   // may be read after the channel opened is closed
+	scopes  []*tensor.Scope // scopes in which the ranks record, by rank
 	opened  chan struct{}
 	others  sync.WaitGroup // ranks other than 0 that are recording
 	ended   chan struct{}
@@ -93,20 +93,20 @@ type capture struct {
 	guards   map[*Reducer]bool
 }
 
-// begun is a collective that was called during a capture.
+// begun is a collective that a rank has called during a capture.
 type begun struct {
 	c  *core
 	sl *slot
 }
 
-// carrier moves the data of a group's collectives during a capture. It replaces the group's streams
-// by streams of the recording, and its buffers belong to the graph.
+// carrier moves the data of a group's collectives during a capture. It uses streams of the
+// recording and not the group's own streams, and its buffers belong to the graph.
 type carrier struct {
 	streams []device.Stream
 	comm    device.Communicator
 }
 
-// newCapture begins a capture. It runs once, when all ranks have called Capture.
+// newCapture creates the state of a capture. It is called once, when all ranks have called Capture.
 func (c *core) newCapture(values []any) *capture {
 	t := &capture{scopes: make([]*tensor.Scope, len(c.members)), opened: make(chan struct{}), ended: make(chan struct{}),
 		carriers: map[*core]*carrier{}, guards: map[*Reducer]bool{}}
@@ -136,7 +136,7 @@ func (c *core) newCapture(values []any) *capture {
 	return t
 }
 
-// lead is the part of rank 0 in a capture: it makes the recording.
+// lead records rank 0's step: it starts the recording, calls f and ends the recording.
 func (t *capture) lead(g *Group, f func(s *tensor.Scope), opts []tensor.Option) {
 	defer func() {
 		if t.shared == nil {
@@ -167,7 +167,7 @@ func (t *capture) lead(g *Group, f func(s *tensor.Scope), opts []tensor.Option) 
 	w.mu.Unlock()
 }
 
-// follow is the part of each other rank in a capture: it joins the recording.
+// follow records the step of a rank other than 0 in rank 0's recording.
 func (t *capture) follow(g *Group, f func(s *tensor.Scope), opts []tensor.Option) {
 	select {
 	case <-t.opened:
@@ -177,11 +177,11 @@ func (t *capture) follow(g *Group, f func(s *tensor.Scope), opts []tensor.Option
 	}
 }
 
-// errEnded is the error of a capture if a rank's function neither returns nor panics with an error
-// of the library.
+// errEnded is the error of a capture if some rank's f panicked with a value that is not an error of
+// the library, or ended its goroutine.
 var errEnded = errors.New("its function panicked, or ended its goroutine by runtime.Goexit")
 
-// record calls f on a rank when it is the rank's turn to record.
+// record waits for the rank's turn to record, and calls f.
 func (t *capture) record(g *Group, f func(s *tensor.Scope), opts []tensor.Option) {
 	here := &g.core.world.capturing[g.core.members[g.rank]]
 	err := errEnded
@@ -205,8 +205,9 @@ func (t *capture) record(g *Group, f func(s *tensor.Scope), opts []tensor.Option
 	})
 }
 
-// conclude waits until all ranks are done. The capture fails if a rank has not called a collective
-// that other ranks have called. If the capture fails, conclude ends its collectives.
+// conclude waits until f has returned on all ranks. The capture fails if a rank has not called a
+// collective that other ranks have called. In a capture that failed, conclude ends the collectives
+// that wait for a rank.
 func (t *capture) conclude() {
 	t.others.Wait()
 	for _, b := range t.slots {
@@ -219,7 +220,7 @@ func (t *capture) conclude() {
 		}
 	}
 	for _, by := range t.carriers {
-		_ = by.comm.Close() // the graph owns the buffers
+		_ = by.comm.Close() // ignore the error: the graph owns the communicator's buffers
 	}
 	if t.broken() == nil {
 		return
@@ -230,8 +231,8 @@ func (t *capture) conclude() {
 	}
 }
 
-// forget sets the ranks' counts of collectives to the same number after a failed capture, because
-// some ranks may not have reached a collective.
+// forget gives all ranks the same count of collectives after a failed capture. The counts may
+// differ because some ranks did not reach a collective.
 func (c *core) forget(sl *slot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,7 +248,7 @@ func (c *core) forget(sl *slot) {
 	}
 }
 
-// carrier returns the carrier for a group's collectives. Only the rank whose turn it is calls it.
+// carrier returns the carrier of the group c. Only the rank that records at the moment may call it.
 func (t *capture) carrier(c *core) *carrier {
 	by := t.carriers[c]
 	if by == nil {
@@ -260,14 +261,14 @@ func (t *capture) carrier(c *core) *carrier {
 	return by
 }
 
-// began adds a collective to the capture. c.mu is held.
+// began adds a collective to the capture. The caller holds c.mu.
 func (t *capture) began(c *core, sl *slot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.slots = append(t.slots, begun{c, sl})
 }
 
-// ran is called when a collective of the capture has been recorded or has failed.
+// ran ends a collective of the capture, which has been recorded or has failed with err.
 func (t *capture) ran(c *core, sl *slot, err error) {
 	if err != nil {
 		t.fail(t.rankIn(c, sl.first.rank), err)
@@ -287,8 +288,8 @@ func (t *capture) refuses(c *core, k *call) error {
 	return nil
 }
 
-// guard saves the model's gradients, and restores them if the capture fails. Gradients that were
-// only recorded have never been computed.
+// guard saves the model's gradients before the capture, and restores them if it fails. The
+// gradients that the failed capture put into leaves were recorded but never computed.
 func (t *capture) guard(r *Reducer) {
 	if t.guards[r] {
 		return
@@ -313,13 +314,14 @@ func (t *capture) guard(r *Reducer) {
 	})
 }
 
-// capture returns the capture that the rank is recording in. It returns nil if the rank's work runs
-// eagerly.
+// capture returns the capture that the rank is recording in. It returns nil if no capture records
+// the rank's work.
 func (c *core) capture(rank int) *capture { return c.world.capturing[c.members[rank]].Load() }
 
 func (g *Group) capture() *capture { return g.core.capture(g.rank) }
 
-// recorded returns the rank's scope in its capture. It returns nil if the rank's work runs eagerly.
+// recorded returns the scope in which the rank records its capture. It returns nil if no capture
+// records the rank's work.
 func (g *Group) recorded() *tensor.Scope {
 	t := g.capture()
 	if t == nil {

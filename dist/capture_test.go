@@ -21,7 +21,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// emulated starts an emulated driver. It returns the driver's GPUs, as devices and as a DeviceList.
+// emulated starts an emulated CUDA driver. It returns the driver's GPUs, as devices and as a
+// DeviceList.
 func emulated(t testing.TB, spec string) ([]*cuda.Device, DeviceList) {
 	t.Helper()
 	gpus, err := cuda.Emulate("emulate:" + spec)
@@ -35,8 +36,7 @@ func emulated(t testing.TB, spec string) ([]*cuda.Device, DeviceList) {
 	return gpus, On(list...)
 }
 
-// trainee is one rank's model with the tensors that a captured step needs: static inputs and a
-// static loss.
+// trainee is one rank's model, with its data in the tensors that a captured step reads and writes.
 type trainee struct {
 	g      *Group
 	m      *nn.Sequential
@@ -45,7 +45,7 @@ type trainee struct {
 	loss   *tensor.Tensor
 	how    captured
 	scaler *amp.GradScaler
-	boost  *tensor.Tensor // the factor of the loss
+	boost  *tensor.Tensor // multiplies the loss
 }
 
 // captured describes a training with captured steps.
@@ -55,9 +55,10 @@ type captured struct {
 	ddp     []DDPOption
 	outside bool
 	weigh   bool
-	sync    bool // use batch norms over all ranks
+	sync    bool // use batch norms whose statistics are over all ranks
 	scaled  bool // use a GradScaler, which skips a step in which rank 0's gradients overflow
-	parts   bool // divide the batch into two parts, and average the gradients only in the second
+	// compute gradients in two parts of the batch, and average them only after the second
+	parts bool
 }
 
 var waysToTrain = []captured{
@@ -100,7 +101,7 @@ func newTrainee(g *Group, how captured) *trainee {
 	return p
 }
 
-// feed copies the rank's part of a batch to the static inputs.
+// feed copies this rank's samples of a step to the tensors that the captured step reads.
 func (p *trainee) feed(step int) {
 	p.g.Do(func(s *tensor.Scope) {
 		x, y := batch(s, dtype.F32, step, 8*p.g.Rank(), 8*p.g.Rank()+8)
@@ -131,7 +132,7 @@ func (p *trainee) step(s *tensor.Scope) {
 	}
 }
 
-// numbers returns all values of the rank that a step changes: parameters, buffers, gradients, loss,
+// numbers returns everything that a step changes on the rank: parameters, buffers, gradients, loss,
 // and the state of its generator.
 func (p *trainee) numbers() []float64 {
 	v := append(weights(p.m), p.loss.Item())
@@ -149,8 +150,8 @@ func (p *trainee) numbers() []float64 {
 
 const warm, replays = 2, 4 // numbers of eager steps and of replays
 
-// eager trains without a capture. It returns the values of [trainee.numbers] for each rank after
-// each step.
+// eager trains without a capture. It returns, for each rank and step, the result of
+// [trainee.numbers] after the step.
 func eager(t *testing.T, l DeviceList, how captured) [][][]float64 {
 	got := make([][][]float64, len(l.devices))
 	run(t, l, func(g *Group) {
@@ -164,8 +165,9 @@ func eager(t *testing.T, l DeviceList, how captured) [][][]float64 {
 	return got
 }
 
-// TestCapturedStep checks that a replay of all ranks' step is one launch and computes the same bits
-// as an eager step, in any order that the driver chooses.
+// TestCapturedStep compares captured steps with eager steps: a replay of all ranks' step is one
+// launch and must compute the same bits. It also lets the emulated driver run independent nodes of
+// the graph in other orders.
 func TestCapturedStep(t *testing.T) {
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
 	for _, world := range []int{1, 2, 3} {
@@ -298,7 +300,7 @@ func testCapturedStepGoesOn(t *testing.T, l DeviceList) {
 	}, Seed(3))
 }
 
-// TestCapturedCollectives captures every kind of collective, also collectives of a subset of the
+// TestCapturedCollectives captures every kind of collective, for all ranks and for a subset of the
 // ranks.
 func TestCapturedCollectives(t *testing.T) {
 	_, l := emulated(t, "3,mem=64MiB")
@@ -311,7 +313,7 @@ func testCapturedCollectives(t *testing.T, l DeviceList) {
 		n, w, r := 1000, g.World(), g.Rank()
 		s := tensor.Root().On(g.Device())
 		x, sum, all, got := s.Zeros(n), s.Zeros(n), s.Zeros(w*n), s.Zeros(n)
-		sub := g.Split(min(r, 1), r) // groups: rank 0, and ranks 1 and 2
+		sub := g.Split(min(r, 1), r) // two groups: rank 0 alone, and ranks 1 and 2
 		pair, only, freed := s.Zeros(n), s.Zeros(n), s.Zeros(n)
 		graph, err := g.Capture(func(s *tensor.Scope) {
 			y := x.In(s).MulScalar(2)
@@ -323,7 +325,7 @@ func testCapturedCollectives(t *testing.T, l DeviceList) {
 			z := x.In(s).AddScalar(1)
 			sub.AllReduce(z, Sum)
 			pair.In(s).Copy(z)
-			g.AllReduce(only, Sum) // an older tensor that no other op uses
+			g.AllReduce(only, Sum) // a tensor from before the capture that no other op uses
 			g.AllReduce(freed, Sum)
 		}, tensor.NoGrad())
 		if err != nil {
@@ -355,13 +357,13 @@ func testCapturedCollectives(t *testing.T, l DeviceList) {
 	})
 }
 
-// TestCaptureFails checks that a mistake of one rank is the same error on all ranks, that the
-// capture leaves nothing behind, and that training continues.
+// TestCaptureFails makes one rank fail during a capture. All ranks must get the same error, the
+// capture must leave nothing behind, and training must continue.
 func TestCaptureFails(t *testing.T) {
 	odd := errors.New("odd")
 	for _, c := range []struct {
 		name string
-		rank int // the rank that fails, -1 for any
+		rank int // rank that fails; -1 for any rank
 		f    func(p *trainee, s *tensor.Scope)
 		kind error
 		says string
@@ -478,8 +480,9 @@ func TestCaptureFails(t *testing.T) {
 	}
 }
 
-// TestCaptureWithOthersBehind checks that a capture begins only when all ranks have called all
-// earlier collectives.
+// TestCaptureWithOthersBehind starts a capture while one rank has not yet called an earlier
+// collective. The capture must fail. When that rank has called the collective, a new capture must
+// succeed.
 func TestCaptureWithOthersBehind(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	run(t, l, func(g *Group) {
@@ -511,7 +514,7 @@ func TestCaptureWithOthersBehind(t *testing.T) {
 	})
 }
 
-// TestReplayOfAnother checks that the run ends if ranks replay different graphs.
+// TestReplayOfAnother replays different graphs on two ranks. The run must end with an error.
 func TestReplayOfAnother(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	err := Run(context.Background(), l, func(_ context.Context, g *Group) error {
@@ -531,7 +534,7 @@ func TestReplayOfAnother(t *testing.T) {
 	}
 }
 
-// TestCaptureEndsWithRun checks that the end of the run also ends the capture on all ranks.
+// TestCaptureEndsWithRun ends the run during a capture. The capture must end on all ranks.
 func TestCaptureEndsWithRun(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	how := waysToTrain[0]
@@ -565,8 +568,8 @@ func TestCaptureEndsWithRun(t *testing.T) {
 	}
 }
 
-// TestCaptureWithoutTurns checks that the other ranks stop waiting if a rank in a capture never
-// ends its turn.
+// TestCaptureWithoutTurns captures a step in which one rank never stops recording. The other ranks
+// must stop waiting for it.
 func TestCaptureWithoutTurns(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	end := make(chan bool)

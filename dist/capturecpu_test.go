@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCapturedStepOnCPU checks that a step of several ranks of the CPU is one list of work, and
-// that a replay computes the same bits as an eager step.
+// TestCapturedStepOnCPU captures a step of several ranks of the CPU. It must be one list of work,
+// and a replay must compute the same bits as an eager step.
 func TestCapturedStepOnCPU(t *testing.T) {
 	l := Devices("cpu:0", "cpu:1")
 	for _, how := range waysToTrain {

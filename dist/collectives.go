@@ -10,8 +10,8 @@ import (
 // These constants say how a collective combines the ranks' elements.
 const (
 	Sum     = device.CombineSum
-	Mean    = device.CombineMean // the mean exists for floats only
-	Max     = device.CombineMax  // if a value is NaN, so is the result
+	Mean    = device.CombineMean // the mean, for floating-point types only
+	Max     = device.CombineMax  // the maximum; NaN if an element is NaN
 	Min     = device.CombineMin
 	Product = device.CombineProduct
 )
@@ -20,8 +20,8 @@ const (
 // [Product].
 type Combine = device.Combine
 
-// Work is a collective that has begun. A program need not call Wait, because ops on its tensors
-// wait for it automatically.
+// Work is a collective that has begun. A program need not call Wait: ops on the collective's
+// tensors wait for the collective automatically.
 type Work struct {
 	core *core
 	slot *slot
@@ -39,7 +39,7 @@ func (w *Work) Done() bool {
 }
 
 // Wait blocks until all ranks have called the collective and its work is queued. On the CPU it
-// blocks until the work is done. Wait panics with an *[Error] if the run has ended before that.
+// blocks until the work is done. Wait panics with an *[Error] if the run ends while it waits.
 func (w *Work) Wait() {
 	if err := w.err(); err != nil {
 		panic(err)
@@ -48,8 +48,8 @@ func (w *Work) Wait() {
 
 func (w *Work) err() error { return w.core.wait(w.slot, w.call) }
 
-// waitQueued waits until a collective is queued, for an op that needs one of its tensors. If the
-// collective was dropped in an earlier, void step, there is no error.
+// waitQueued waits until the collective is queued, for an op that needs one of its tensors. It
+// returns no error for a collective that was dropped because an earlier step was made void.
 func (w *Work) waitQueued() error {
 	err := w.err()
 	if err != nil && w.core.dropped(w.slot, w.call.rank) {
@@ -58,14 +58,15 @@ func (w *Work) waitQueued() error {
 	return err
 }
 
-// messages identifies the messages from rank src to rank dst. It owns the holds on the tensors of
-// these messages: see [Group.begin].
+// messages identifies the messages from rank src to rank dst. While such a message is pending, its
+// tensors are marked as used by this value.
 type messages struct {
 	core     *core
 	src, dst int
 }
 
-// begin calls a collective. Either tensor may be nil, and both may be the same tensor.
+// begin registers this rank's call of a collective. dst or src may be nil, and both may be the same
+// tensor.
 func (g *Group) begin(a signature, operands string, dst, src *tensor.Tensor, weight float64) *Work {
 	g.member(a.op)
 	k := &call{rank: g.rank, operands: operands, weight: weight}
@@ -105,8 +106,8 @@ func (g *Group) begin(a signature, operands string, dst, src *tensor.Tensor, wei
 	if t := g.capture(); t != nil {
 		graph = t.graph
 	}
-	// Two collectives are queued in order only if they belong to the same group, or are messages of
-	// the same pair of ranks.
+	// Two collectives are queued in the order of the calls only if they belong to the same group,
+	// or are messages of the same pair of ranks.
 	owner := any(g.core)
 	if a.kind == device.KindSendRecv {
 		owner = messages{g.core, a.root, a.peer}
@@ -169,22 +170,23 @@ func (g *Group) Gather(out, x *tensor.Tensor, root int) *Work {
 	return g.begin(a, "", g.checkRoot(a.op, "out", root, out), x, 1)
 }
 
-// Scatter divides the x of rank root into World parts and copies this rank's part into the tensor
-// out. On every rank except root, x must be nil.
+// Scatter divides the x of rank root into World parts. On each rank it copies the rank's part into
+// the tensor out. On every rank except root, x must be nil.
 func (g *Group) Scatter(out, x *tensor.Tensor, root int) *Work {
 	a := signature{op: "scatter", kind: device.KindScatter, root: g.ranked("scatter", root)}
 	return g.begin(a, "", out, g.checkRoot(a.op, "in", root, x), 1)
 }
 
 // Send sends x to rank peer, which calls [Group.Recv]. Messages between two ranks arrive in order.
-// A Recv into the same tensor waits until x has been sent. So two ranks that send to each other
-// each need one tensor to send and one to receive.
+// A Recv into x waits until x has been sent. If two ranks send to each other, each therefore needs
+// one tensor to send and another to receive.
 func (g *Group) Send(x *tensor.Tensor, peer int) *Work {
 	g.member("send")
 	return g.begin(g.message("send", g.rank, peer), "", nil, x, 1)
 }
 
-// Recv replaces x by the tensor that a rank sends, which has the same type and size.
+// Recv replaces x by the tensor that rank from sends with [Group.Send]. That tensor must have the
+// type and size of x.
 func (g *Group) Recv(x *tensor.Tensor, from int) *Work {
 	g.member("receive")
 	return g.begin(g.message("receive", from, g.rank), "", x, nil, 1)
@@ -214,8 +216,8 @@ func (g *Group) checkRoot(op, name string, root int, x *tensor.Tensor) *tensor.T
 	return x
 }
 
-// Barrier blocks until all ranks have called it, and until the work that they queued before on
-// their devices' default streams is done.
+// Barrier blocks until all ranks have called it. It also waits for the work that each rank queued
+// on its device's default stream before the call.
 func (g *Group) Barrier() {
 	if err := g.Device().DefaultStream().Synchronize(); err != nil {
 		panic(g.misuse("barrier", err, err.Error()))
@@ -234,8 +236,8 @@ func Exchange[T any](g *Group, v T) []T {
 	return list
 }
 
-// exchange returns all ranks' values. If the function agree is not nil, it combines the values into
-// one.
+// exchange returns the values v of all ranks, by rank. If the function agree is not nil, it is
+// called once with these values, and its result is returned in place of the values.
 func (g *Group) exchange(op string, v any, agree func(values []any) (any, error)) []any {
 	g.member(op)
 	k := &call{rank: g.rank, what: signature{op: op, host: true}, value: v, agree: agree}

@@ -13,7 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// lists returns the devices for tests of collectives: lists of CPU ranks and lists of GPUs.
+// lists returns lists of devices for tests of collectives: one of CPU ranks and one of GPUs for
+// each number of ranks.
 func lists(t testing.TB, worlds ...int) map[string]DeviceList {
 	t.Helper()
 	all := map[string]DeviceList{}
@@ -34,9 +35,9 @@ func lists(t testing.TB, worlds ...int) map[string]DeviceList {
 	return all
 }
 
-// forEach runs f on every list. With -short it leaves out GPUs, because CI runs the race detector
-// with -short, and the race detector makes the emulator slow. Tests that call lists directly use
-// GPUs also with -short.
+// forEach runs f on every list of [lists]. With -short it leaves out the GPUs: CI runs the race
+// detector with -short, and the emulator is slow under the race detector. Tests that call lists
+// directly use GPUs even with -short.
 func forEach(t *testing.T, worlds []int, f func(t *testing.T, l DeviceList)) {
 	for name, l := range lists(t, worlds...) {
 		if testing.Short() && strings.HasPrefix(name, "cuda") {
@@ -46,8 +47,8 @@ func forEach(t *testing.T, worlds []int, f func(t *testing.T, l DeviceList)) {
 	}
 }
 
-// run calls Run with the backend InProcess, which copies between devices. It fails the test if Run
-// returns an error.
+// run calls Run with copies between devices in place of NCCL. It fails the test if Run returns an
+// error.
 func run(t testing.TB, l DeviceList, f func(g *Group), opts ...Option) {
 	t.Helper()
 	running(t, l, f, append([]Option{InProcess()}, opts...)...)
@@ -64,7 +65,7 @@ func running(t testing.TB, l DeviceList, f func(g *Group), opts ...Option) {
 	}
 }
 
-// element returns element i of rank r: a small whole number, so that sums are exact in every type.
+// element returns element i of rank r: a small whole number, whose sums are exact in every type.
 func element(r, i int) float64 { return float64((i*7+r*3)%5 + 1) }
 
 func filled(s *tensor.Scope, typ dtype.Type, r, n int) *tensor.Tensor {
@@ -166,8 +167,8 @@ func combined(c Combine, world, i int) float64 {
 	return v
 }
 
-// TestRounds checks that a sum is exact even if it needs several rounds, because it has more
-// elements than a staging buffer.
+// TestRounds sums more elements than fit into a staging buffer, so the sum needs several rounds.
+// The result must be exact.
 func TestRounds(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

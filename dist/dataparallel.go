@@ -12,18 +12,18 @@ const opDataParallel = "data_parallel"
 
 // Parallel is a model whose calls are divided among several devices: see [DataParallel].
 type Parallel[M any] struct {
-	// Module is the model, on the first device. Its parameters keep their names: a state dict has
-	// no prefix "module.". (PyTorch's wrapper adds it.)
+	// Module is the model, on the first device. The names of its parameters in a state dict have no
+	// prefix "module.", which PyTorch's wrapper adds.
 	Module M `nn:",inline"`
 
 	devices []device.Device `nn:"-"`
 }
 
 // DataParallel returns a model that divides its input along dimension 0, one part for each device,
-// and computes the parts at the same time: torch.nn.DataParallel. Prefer DDP, which keeps a model
-// on each device. Each call of a DataParallel copies the model to the devices and gathers all
-// results on the first device. The loss and the optimizer run only there. One line changes a
-// program for one device to several devices:
+// and computes the parts at the same time: torch.nn.DataParallel. Prefer [DDP], which keeps a model
+// on each device. By contrast, each call of a DataParallel copies the model to the devices and
+// gathers all results on the first device. The loss and the optimizer run only on the first device.
+// To change a program from one device to several, change the line that makes the model:
 //
 //	model := dist.DataParallel(nn.To(newModel(), devices[0]), devices)
 //	loss := nn.CrossEntropy(model.Forward(x), target)
@@ -63,9 +63,10 @@ type Parallel[M any] struct {
 // an input of the call. Any other such tensor is an error, because its gradient would be lost.
 // Second derivatives ([tensor.CreateGraph]) through the call are an error too.
 //
-// Backward returns late errors of the devices other than devices[0], such as an index outside its
-// axis. If the call records no graph, the call itself waits for these errors. An error in a replica
-// becomes one *[ReplicaError], for the first device that has one. A panic of the program becomes a
+// Some errors, such as an index outside its axis, are found only when a device runs the work.
+// Backward returns such errors of the devices other than devices[0]. If the call records no graph,
+// the call itself waits and returns them. An error in a replica becomes a *[ReplicaError]. If
+// several replicas have errors, the error is that of the first. A panic of the program becomes a
 // *[ReplicaPanic]. If devices is empty or contains a device twice, DataParallel panics with a
 // *[tensor.Error].
 func DataParallel[M any](model M, devices []device.Device) *Parallel[M] {
@@ -114,9 +115,9 @@ func (d *Parallel[M]) Forward(x *tensor.Tensor) *tensor.Tensor {
 //
 // All tensors of x must have the same size along dimension 0, and f gets a part of each. f must
 // return at least one tensor, and the same number for each part. Call concatenates them along
-// dimension 0; tensors of rank 0 become vectors. The results belong to the youngest scope among x
-// and the parameters. f runs on several goroutines at the same time. If each device needs a whole
-// tensor, such as a mask, f must move it: mask.To(x[0].Device()).
+// dimension 0; tensors of rank 0 become vectors. The results belong to the scope that was opened
+// last among the scopes of x and of the parameters. f runs on several goroutines at the same time.
+// If each device needs a whole tensor, such as a mask, f must move it: mask.To(x[0].Device()).
 func (d *Parallel[M]) Call(f func(m M, x ...*tensor.Tensor) []*tensor.Tensor, x ...*tensor.Tensor) []*tensor.Tensor {
 	if f == nil {
 		panic(misuse(tensor.ErrValue, "the function is nil", x...))
@@ -190,7 +191,6 @@ func batchOf(x []*tensor.Tensor) int {
 	return x[0].Dim(0)
 }
 
-// part is a range of a dimension.
 type part struct{ start, n int }
 
 // partsOf divides n samples into at most the given number of parts, as torch.chunk does. It returns

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// replicated is one call of a [Parallel], on several devices.
+// replicated is the state of one call of a [Parallel] that uses several devices.
 type replicated struct {
 	params   []nn.Param
 	home     *tensor.Scope // scope of the results
@@ -19,14 +19,15 @@ type replicated struct {
 	replicas []*replica
 }
 
-// replica is the state of a call on one device. Its tensors are leaves, where its graph begins.
-// Copies of the model's tensors belong to the scope of the model's tensors, so that the model's
-// code sees no difference.
+// replica is the state of a call on one device. The replica has a graph of its own, and its tensors
+// are the leaves of that graph. Copies of the model's tensors belong to the same scope as the
+// originals, so the model's code can use them in the same way.
 type replica struct {
-	dev     device.Device
-	modes   []tensor.Option
-	tensors []*tensor.Tensor // copies of the model's tensors; nil where the model's own tensor is used
-	in      []*tensor.Tensor // the parts of the inputs for this device
+	dev   device.Device
+	modes []tensor.Option
+	// copies of the model's tensors, in the model's order; nil where the replica uses the original
+	tensors []*tensor.Tensor
+	in      []*tensor.Tensor // this device's parts of the inputs
 	out     []*tensor.Tensor
 }
 
@@ -70,7 +71,7 @@ func mixed(n uint64) uint64 {
 	return n ^ n>>31
 }
 
-// replicate copies the model's tensors to each replica, in scope owner.
+// replicate copies the model's tensors to each replica. The copies belong to the scope owner.
 func (c *replicated) replicate(owner *tensor.Scope) {
 	c.setModes()
 	list := make([]*tensor.Tensor, len(c.params))
@@ -82,7 +83,7 @@ func (c *replicated) replicate(owner *tensor.Scope) {
 		r.tensors = make([]*tensor.Tensor, len(list))
 	}
 	for j, p := range c.params {
-		if c.grad && !p.Buffer { // use the parameter's memory, but a new leaf
+		if c.grad && !p.Buffer { // share the parameter's memory, but be a new leaf
 			first.tensors[j] = p.Tensor.Detach()
 		}
 	}
@@ -94,8 +95,8 @@ func (c *replicated) replicate(owner *tensor.Scope) {
 				there := flat.To(r.dev)
 				b.unpack(there, list, r.tensors)
 				for _, j := range b.indices {
-					// the model may change a buffer in place, so the copy must not share memory
-					// with other tensors
+					// the model may change a buffer in place, so the copy must not be a view of
+					// memory that other tensors share
 					if c.params[j].Buffer && len(b.indices) > 1 {
 						r.tensors[j] = r.tensors[j].Clone()
 					}
@@ -120,13 +121,14 @@ func (c *replicated) replicate(owner *tensor.Scope) {
 	}
 }
 
-// scatter copies to each replica its part of the inputs. The copies belong to scope home.
+// scatter copies to each replica its part of the inputs x. The copies belong to the scope home.
 func (c *replicated) scatter(x []*tensor.Tensor, parts []part) {
 	main := c.replicas[0].dev
 	c.inputs = make([]*tensor.Tensor, len(x))
 	for i, t := range x {
 		if c.grad && t.NeedsGrad() {
-			// the gradient of the input is computed on the first device
+			// this copy belongs to the graph, so the input's gradient will be computed on the first
+			// device
 			c.inputs[i] = t.In(c.home).To(main)
 		}
 	}
@@ -152,7 +154,7 @@ func (c *replicated) scatter(x []*tensor.Tensor, parts []part) {
 	}
 }
 
-// forward computes f on each device, and moves the results to scope home.
+// forward computes f on each device, and adds the results to the scope home.
 func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor) {
 	low := c.home.Autocast()
 	onEach(c.devices(), false, func(i int) {
@@ -166,7 +168,7 @@ func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor)
 			checkResults(y)
 			out := make([]*tensor.Tensor, len(y))
 			for k, t := range y {
-				out[k] = t.In(s) // the call's result needs a handle of its own
+				out[k] = t.In(s) // the scope home needs a handle of its own
 			}
 			s.Close(out...)
 			return out
@@ -175,8 +177,8 @@ func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor)
 			c.home.Do(func(s *tensor.Scope) { r.out = compute(s) }, r.modes...)
 			return
 		}
-		// Open a scope with Autocast for the call, so that cached casts of the replica's parameters
-		// end with it.
+		// The scope with Autocast ends with the call, and with it the cached casts of the replica's
+		// parameters.
 		c.home.Do(func(inner *tensor.Scope) {
 			var out []*tensor.Tensor
 			inner.Do(func(s *tensor.Scope) { out = compute(s) }, append(r.modes, tensor.Autocast(low))...)
@@ -218,8 +220,8 @@ func (c *replicated) end() {
 	}
 }
 
-// joined concatenates result k of all replicas on the first device, in scope s. The scope records
-// no graph.
+// joined concatenates result k of all replicas on the first device. The new tensor belongs to scope
+// s, which must record no graph.
 func (c *replicated) joined(s *tensor.Scope, k int) *tensor.Tensor {
 	parts := make([]*tensor.Tensor, len(c.replicas))
 	for i, r := range c.replicas {

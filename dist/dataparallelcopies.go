@@ -8,18 +8,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The functions of this file move many tensors to another device with few copies. Tensors of the
-// same type are packed into a buffer, the buffer is copied, and the new tensors are views of the
-// copy.
+// The functions of this file copy many tensors to another device with few transfers. They pack
+// tensors of the same type into one buffer and copy the buffer. The results are views of its copy.
 
 const (
-	// size of a buffer, as in PyTorch; a larger tensor has a buffer of its own
+	// size of a buffer in bytes, as in PyTorch; a larger tensor has a buffer of its own
 	bucketBytes = 10 << 20
 	// alignment of each tensor in a buffer in bytes, so that kernels can load vectors
 	alignBytes = 256
 )
 
-// bundle says which tensors of a list are copied together, and their offsets in elements.
+// bundle lists tensors that are copied together in one buffer, and their offsets in the buffer in
+// elements.
 type bundle struct {
 	t       dtype.Type
 	indices []int
@@ -77,13 +77,13 @@ func (b *bundle) unpack(flat *tensor.Tensor, list, out []*tensor.Tensor) {
 	}
 }
 
-// piece returns a view of the tensor flat: the part that holds x, the k-th tensor of the bundle.
+// piece returns the view of the buffer flat that holds x, tensor k of the bundle.
 func (b *bundle) piece(flat *tensor.Tensor, k int, x *tensor.Tensor) *tensor.Tensor {
 	return flat.Narrow(0, b.starts[k], x.Size()).View(x.Shape().Slice()...)
 }
 
-// copyToDevice copies tensors to dev, in scope s. The scope records no graph. For a nil tensor the
-// result is nil.
+// copyToDevice copies the tensors of a list to dev. The copies belong to scope s, which must record
+// no graph. For a nil tensor the result is nil.
 func copyToDevice(s *tensor.Scope, list []*tensor.Tensor, dev device.Device) []*tensor.Tensor {
 	out := make([]*tensor.Tensor, len(list))
 	for _, b := range bundlesOf(list) {
@@ -97,10 +97,10 @@ func copyToDevice(s *tensor.Scope, list []*tensor.Tensor, dev device.Device) []*
 	return out
 }
 
-// summed adds the tensors of each list, in scope s, and returns the sums. All tensors are on one
-// device, and all tensors of a list have the same shape and type. Lists of the same type and length
-// are summed in one launch. The sum of an empty list is nil. The sum of one tensor is the tensor
-// itself.
+// summed returns the sum of the tensors of each list. All tensors are on one device, and all
+// tensors of a list have the same shape and type. Lists of the same type and length are summed in
+// one launch. The sum of an empty list is nil. The sum of a list of one tensor is that tensor
+// itself. New tensors belong to scope s.
 func summed(s *tensor.Scope, lists [][]*tensor.Tensor) []*tensor.Tensor {
 	type kind struct {
 		t dtype.Type

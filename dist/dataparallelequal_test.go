@@ -18,7 +18,6 @@ func mlp() nn.Module {
 	return nn.NewSequential(nn.NewLinear(6, 16), &nn.Tanh{}, nn.NewLinear(16, 8), &nn.GELU{}, nn.NewLinear(8, 3))
 }
 
-// convs returns a convolutional model with batch norms. Batch norms change their buffers.
 func convs() nn.Module {
 	return nn.NewSequential(nn.NewConv2d(2, 4, 3), nn.NewBatchNorm2d(4), &nn.ReLU{}, nn.NewFlatten(1, -1), nn.NewLinear(4*2*2, 3))
 }
@@ -54,16 +53,16 @@ var samples = []sample{
 	{"chars", func() nn.Module { return newChars() }, func(s *tensor.Scope, n int) *tt { return s.RandInt(0, 11, n, 5) }},
 }
 
-// byParts is the reference: it computes on one device what the model on several devices must
-// compute. Each part of the batch goes through a copy of the model; the first part goes through the
-// model itself.
+// byParts is the reference for a DataParallel: it computes on one device what the model on several
+// devices must compute. It divides x into the same parts. The first part goes through m itself, and
+// each other part through a copy of m.
 func byParts(m nn.Module, x *tt, devices int) (y *tt) {
 	n := x.Dim(0)
 	size := (n + devices - 1) / devices
 	var parts []*tt
 	for at := 0; at < n; at += size {
 		use := m
-		if at > 0 { // a copy with the model's parameters and with its own buffers
+		if at > 0 { // use a copy that shares the parameters of m but has its own buffers
 			with := map[string]*tt{}
 			for _, b := range nn.NamedBuffers(m) {
 				with[b.Name] = b.Tensor.Clone()
@@ -88,7 +87,7 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 	}{
 		{[]device.Device{host(t), g[0], g[1]}, dtype.F64, 1e-9, 7},
 		{g[:2], dtype.F32, 1e-4, 4},
-		// five samples on four devices: only three get a part
+		// five samples on four devices: only three devices get a part
 		{g, dtype.F32, 1e-4, 5},
 		{[]device.Device{g[1], host(t)}, dtype.F32, 1e-4, 3}, // parts of 2 samples and 1 sample
 	} {
@@ -96,7 +95,7 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 			t.Run(fmt.Sprint(m.name, " ", c.t, " ", len(c.devices), " ", c.batch), func(t *testing.T) {
 				model := nn.Cast(m.model(), c.t)
 				one := nn.Clone(model)
-				// The reference runs on the same device, so only the order of sums differs.
+				// The reference runs on the same device, so only the order of additions differs.
 				dp := dist.DataParallel(nn.To(model, c.devices[0]), c.devices)
 				nn.To(one, c.devices[0])
 				opts := [2]*optim.SGD{}
@@ -138,8 +137,8 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 	}
 }
 
-// TestDataParallelEqualsWholeBatch checks models that treat each sample independently, such as a
-// batch norm in evaluation. Their gradients must equal those of the whole batch on one device.
+// TestDataParallelEqualsWholeBatch tests models that treat each sample independently, such as a
+// batch norm in evaluation mode. Their gradients must equal those of the whole batch on one device.
 func TestDataParallelEqualsWholeBatch(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	for _, m := range samples {
@@ -165,8 +164,8 @@ func TestDataParallelEqualsWholeBatch(t *testing.T) {
 	}
 }
 
-// TestDataParallelHasTheSameBits checks that two runs give the same bits, although goroutines run
-// in another order.
+// TestDataParallelHasTheSameBits runs the same training twice. Both runs must give the same bits,
+// although their goroutines run in different orders.
 func TestDataParallelHasTheSameBits(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":3,mem=64MiB")...)
 	var first []byte
@@ -193,8 +192,8 @@ func TestDataParallelHasTheSameBits(t *testing.T) {
 	}
 }
 
-// TestDataParallelBuffers checks that running statistics are those of the first device's part, and
-// that each batch is counted once.
+// TestDataParallelBuffers checks the buffers after a call. Running statistics must be those of the
+// first device's part, and each batch must be counted once.
 func TestDataParallelBuffers(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	norm := nn.NewBatchNorm1d(3)
@@ -221,8 +220,8 @@ func TestDataParallelBuffers(t *testing.T) {
 	})
 }
 
-// TestDataParallelAlone checks that the model itself is called for a batch of one sample, and for a
-// list of one device.
+// TestDataParallelAlone calls a Parallel with a batch of one sample, and one with a single device.
+// In both cases the model itself must be called and not a copy.
 func TestDataParallelAlone(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	m := nn.To(mlp(), g[0])

@@ -27,7 +27,7 @@ func (e *ReplicaError) Error() string {
 // Unwrap returns the error of the replica.
 func (e *ReplicaError) Unwrap() error { return e.Err }
 
-// Raised marks the error as one that tensor.Try returns: see device.Raised.
+// Raised marks the error as one that tensor.Try returns when a function panics with it.
 func (e *ReplicaError) Raised() {}
 
 // ReplicaPanic reports a panic of the program in a replica. It is the argument of a panic on the
@@ -83,7 +83,8 @@ func onEach(devices []device.Device, backward bool, f func(i int)) {
 	for i := range devices {
 		switch p := panics[i].(type) {
 		case *ReplicaError:
-			// the replica's goroutine has no frame of the program, so take the caller's line
+			// the replica's goroutine has no frame of the program, so use the line of the caller of
+			// this function
 			if e, ok := p.Err.(*tensor.Error); ok && e.Site == "" {
 				e.Site = misuse(nil, "").Site
 			}

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestDataParallelMisuse checks that misuse is reported before anything is computed.
+// TestDataParallelMisuse calls DataParallel and its methods with wrong arguments. Each must panic
+// before anything is computed.
 func TestDataParallelMisuse(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	checkPanic(t, tensor.ErrDevice, func() { dist.DataParallel(mlp(), nil) }, "there are no devices")
@@ -93,8 +94,7 @@ func TestDataParallelReplicaErrors(t *testing.T) {
 				t.Error("the call returned")
 			}
 		}
-		// The error names the layer as in the model. It names the caller's line, because the
-		// replica's goroutine has no frame of the program.
+		// The error must name the layer as in the model, and the line that called Forward.
 		err := checkPanic(t, tensor.ErrShape, func() { dp.Forward(s.Ones(6, 5)) }, "in 0 (nn.Linear)")
 		var r *dist.ReplicaError
 		if !errors.As(err, &r) || r.Device != "cuda:0" {
@@ -110,7 +110,7 @@ func TestDataParallelReplicaErrors(t *testing.T) {
 			}()
 			dp.Call(at(1, func() { nilMap["a"] = 1 }), x)
 		}()
-		// An error in Backward names the layer and the caller's line too.
+		// An error in Backward must name the layer, and the line that called Backward.
 		y := dp.Call(func(m nn.Module, x ...*tt) []*tt {
 			y := m.Forward(x[0])
 			if x[0].Device() == g[2] {
@@ -130,8 +130,8 @@ func TestDataParallelReplicaErrors(t *testing.T) {
 	}
 }
 
-// TestDataParallelLateErrors checks late errors of devices other than the first, for which a
-// program does not wait. Backward must report them, or the call itself if it records no graph.
+// TestDataParallelLateErrors causes errors on other devices than the first that are found only when
+// the device runs the work. Backward must report them, or the call itself if it records no graph.
 func TestDataParallelLateErrors(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	dp := dist.DataParallel(nn.To(nn.NewEmbedding(3, 2), g[0]), g)

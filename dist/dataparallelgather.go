@@ -6,20 +6,21 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// In the program's graph, one node stands for the whole call. Its operands are the model's
-// parameters and the inputs, and it computes all results. Each replica has a graph of its own,
-// which the node keeps. The node's VJP runs the backward pass of all replica graphs, on all devices
-// at the same time.
+// In the graph of the program, one node stands for the whole call of a Parallel. Its operands are
+// the model's parameters and the inputs, and it computes all results. Each replica has a graph of
+// its own, which the node keeps. The gradient function (VJP) of the node runs the backward pass of
+// all replica graphs, on all devices at the same time.
 
-// gathered is the function of this node. Its operands are on the first device.
+// gathered is the function of the graph node that stands for a whole call of a Parallel. All its
+// operands are on the first device.
 type gathered struct {
 	call     *replicated
 	operands []operand
 	results  []int      // indices of the results that have a gradient
-	common   dtype.Type // the type to which the results are converted
-	rows     [][]int    // number of rows of each result, by replica
-	// for each result and replica, the number under which the autograd context keeps the result; -1
-	// if it has no gradient
+	common   dtype.Type // type to which the replicas' results are converted; by result
+	rows     [][]int    // number of rows of each replica's result; by result, then replica
+	// for each result and replica, the number under which the node's context has saved the
+	// replica's result; -1 if it needs no gradient
 	branch [][]int
 }
 
@@ -83,15 +84,14 @@ func (c *replicated) gather() []*tensor.Tensor {
 		}
 		for i, t := range r.in {
 			if c.inputs[i] == nil {
-				t.Free() // the graph keeps what it needs of the result
+				t.Free() // the graph keeps what it needs of this tensor
 			}
 		}
 	}
 	return y
 }
 
-// apply records the function as a node in the graph. The replicas' tensors live as long as the
-// node.
+// apply adds the call to the graph as one node. The replicas' tensors live as long as the node.
 func (f *gathered) apply() []*tensor.Tensor {
 	c := f.call
 	first := c.replicas[0].out
@@ -195,9 +195,9 @@ type replicaPass struct {
 	y, g     []*tensor.Tensor
 	starts   []int // for each result, the first row of this replica's part
 	rows     []int
-	operands []int            // indices of the operands that need a gradient
-	leaves   []*tensor.Tensor // leaves of these operands
-	out      []*tensor.Tensor // gradients of these operands, on the first device
+	operands []int            // indices of the operands for which gradients are computed
+	leaves   []*tensor.Tensor // the replica's leaves for these operands, in the same order
+	out      []*tensor.Tensor // gradients of these operands, copied to the first device
 }
 
 func (f *gathered) VJP(c *tensor.Context, g []*tensor.Tensor) []*tensor.Tensor {
@@ -221,7 +221,8 @@ func (f *gathered) VJP(c *tensor.Context, g []*tensor.Tensor) []*tensor.Tensor {
 	return f.collect(c, of)
 }
 
-// prepare prepares the backward pass through replica i, from the gradients g of all results.
+// prepare returns the state for the backward pass through replica i. The tensors g are the
+// gradients of all results.
 func (f *gathered) prepare(c *tensor.Context, i int, g []*tensor.Tensor) *replicaPass {
 	w := &replicaPass{dev: f.call.replicas[i].dev}
 	for k, number := range f.branch[i] {
@@ -243,21 +244,21 @@ func (f *gathered) prepare(c *tensor.Context, i int, g []*tensor.Tensor) *replic
 	return w
 }
 
-// waitForDevice waits for the work on dev. Scope s must record no graph. Without this wait, a
-// program would not see late errors of the device, such as an index outside its axis, because a
-// program that reads a result waits only for the first device.
+// waitForDevice waits for the work on dev and panics with an error of that work, such as an index
+// outside its axis. A program that reads a result waits only for the first device, so it would not
+// see this error. Scope s must record no graph.
 func waitForDevice(s *tensor.Scope, dev device.Device) {
 	one := s.On(dev).Empty(1)
 	defer one.Free()
 	tensor.Raw(opDataParallel, []*tensor.Tensor{one}, nil, func(st device.Stream, _, _ []device.View) error { return st.Synchronize() })
 }
 
-// backward computes the gradients of one replica in scope s, and moves them to the device main. It
-// runs on the goroutine of the replica's device.
+// backward computes the gradients of one replica's operands in scope s, and copies them to the
+// device main. It runs on the goroutine of the replica's device.
 func (w *replicaPass) backward(c *tensor.Context, s *tensor.Scope, main device.Device) {
 	if w.dev != main {
-		// Do not wait for the first device here: its work needs the results of all devices, so that
-		// would take longer.
+		// Do not wait for the first device here: it still waits for results of the other devices,
+		// so a wait would delay everything.
 		waitForDevice(s, w.dev)
 	}
 	y, g := make([]*tensor.Tensor, len(w.y)), make([]*tensor.Tensor, len(w.y))
@@ -283,7 +284,7 @@ func (w *replicaPass) backward(c *tensor.Context, s *tensor.Scope, main device.D
 // collect combines the replicas' gradients. For a parameter it sums them in the order of the
 // devices; for an input it concatenates the parts.
 func (f *gathered) collect(c *tensor.Context, ways []*replicaPass) []*tensor.Tensor {
-	found := make([][]*tensor.Tensor, len(f.operands)) // gradients by operand and replica
+	found := make([][]*tensor.Tensor, len(f.operands)) // gradients by operand, then replica
 	for j := range found {
 		found[j] = make([]*tensor.Tensor, len(ways))
 	}
@@ -316,8 +317,8 @@ func (f *gathered) collect(c *tensor.Context, ways []*replicaPass) []*tensor.Ten
 	return out
 }
 
-// parts concatenates the gradients of an input's parts. The gradient of a part that its replica did
-// not use is 0.
+// parts concatenates the gradients of the parts of an input. If a replica did not use its part,
+// zeros stand for the gradient.
 func (f *gathered) parts(s *tensor.Scope, o operand, found []*tensor.Tensor) *tensor.Tensor {
 	list := make([]*tensor.Tensor, len(found))
 	at := -1
@@ -335,7 +336,7 @@ func (f *gathered) parts(s *tensor.Scope, o operand, found []*tensor.Tensor) *te
 	return tensor.Cat(0, list...)
 }
 
-// gatheredOne is [gathered] for a call with a single result.
+// gatheredOne is a [gathered] whose call has a single result.
 type gatheredOne struct{ f *gathered }
 
 func (o gatheredOne) Name() string { return o.f.Name() }

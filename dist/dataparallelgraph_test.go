@@ -34,8 +34,8 @@ func sameGrads(t *testing.T, what string, a, b any) {
 	})
 }
 
-// TestDataParallelBackward checks that every kind of backward pass gives the same results as on one
-// device.
+// TestDataParallelBackward runs every kind of backward pass, such as Grad and retained graphs. The
+// gradients must equal those of one device.
 func TestDataParallelBackward(t *testing.T) {
 	dp, one, devices := pair(t)
 	inputs := func(s *tensor.Scope) (*tt, *tt) { return s.Randn(7, 6).Double(), s.Randn(4, 6).Double() }
@@ -129,8 +129,8 @@ func TestDataParallelBackward(t *testing.T) {
 	})
 }
 
-// TestDataParallelHooks checks that a parameter has one gradient: its hooks are called once, when
-// the gradient is complete. A GradScaler and an average over several calls must use the complete
+// TestDataParallelHooks checks hooks on the gradient of a parameter. Each hook is called once, when
+// the gradient is complete. A GradScaler, and an average over several calls, must use the complete
 // gradient too.
 func TestDataParallelHooks(t *testing.T) {
 	dp, one, _ := pair(t)
@@ -156,7 +156,7 @@ func TestDataParallelHooks(t *testing.T) {
 		tensor.Do(func(s *tensor.Scope) {
 			x := s.Randn(6, 6)
 			if step == 0 {
-				// the gradients overflow, so the step must be skipped
+				// make the gradients overflow; the scaler must skip this step
 				x = x.MulScalar(math.Inf(1))
 			}
 			scaler.Scale(m.Forward(x).Square().Mean()).Backward()
@@ -186,7 +186,7 @@ func TestDataParallelInputs(t *testing.T) {
 		})
 		sameGrads(t, d.Name(), dp, one)
 	}
-	// Use a tensor from an outer scope, and a leaf of the root scope as an input.
+	// Use a tensor from an outer scope as a constant, and a leaf of the root scope as an input.
 	tensor.Do(func(s *tensor.Scope) {
 		x := tensor.Ones(4, 6).Double().RequiresGrad()
 		if y := dp.Forward(x.In(s)); y.Scope() != s {
@@ -198,7 +198,7 @@ func TestDataParallelInputs(t *testing.T) {
 	})
 }
 
-// twoInputs is a model with several inputs and results of several types.
+// twoInputs is a model with two inputs and with results of several types.
 type twoInputs struct {
 	nn.Base
 	A, B *nn.Linear
@@ -231,7 +231,7 @@ func TestDataParallelCall(t *testing.T) {
 					t.Errorf("result %d is %v, want %v", i, got[k].Type(), want[k].Type())
 				}
 			}
-			// the result has one loss for each part
+			// each part of the batch has its own loss
 			if s := got[1].Shape().Slice(); !slices.Equal(s, []int{3}) {
 				t.Errorf("the losses have shape %v", s)
 			}
@@ -244,7 +244,7 @@ func TestDataParallelCall(t *testing.T) {
 			sameGrads(t, "gradient", dp, one)
 		})
 	}
-	// One replica does not use a parameter, and returns a result without a graph.
+	// One replica does not use a parameter and returns a result that requires no gradient.
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(6, 4).Double()
 		y := dp.Call(func(m *twoInputs, x ...*tt) []*tt {
@@ -258,8 +258,7 @@ func TestDataParallelCall(t *testing.T) {
 		m.A.Bias.ZeroGrad()
 		m.A.Weight.ZeroGrad()
 	})
-	// Return parameters and inputs themselves as results. Also use a graph that depends on inputs
-	// only.
+	// Return parameters and inputs themselves as results, and a result that depends only on inputs.
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(6, 4).Double().RequiresGrad()
 		y := dp.Call(func(m *twoInputs, x ...*tt) []*tt { return []*tt{x[0], m.A.Weight} }, x)
@@ -273,8 +272,8 @@ func TestDataParallelCall(t *testing.T) {
 	}
 }
 
-// TestDataParallelRefusals checks that second derivatives are refused, and so is a call that
-// Backward would have to repeat.
+// TestDataParallelRefusals checks two kinds of calls that must be refused: Backward with second
+// derivatives, and a call inside a checkpoint, which Backward would repeat.
 func TestDataParallelRefusals(t *testing.T) {
 	dp, _, _ := pair(t)
 	tensor.Do(func(s *tensor.Scope) {
@@ -289,13 +288,14 @@ func TestDataParallelRefusals(t *testing.T) {
 		if _, ok := err.(*dist.ReplicaError); !ok {
 			t.Errorf("the error is a %T", err)
 		}
-		// A tensor that requires no gradient is allowed, as a constant.
+		// A tensor that requires no gradient may be used as a constant.
 		w.SetRequiresGrad(false)
 		dp.Call(func(m nn.Module, x ...*tt) []*tt { return []*tt{m.Forward(x[0].Mul(w.To(x[0].Device())))} }, x)[0].Sum().Backward()
 		nn.ZeroGrad(dp)
 	})
 	p := nn.Parameters(dp)[0]
-	tensor.Do(func(s *tensor.Scope) { // change the parameter before Backward needs it
+	// change the parameter in place before Backward needs its old value
+	tensor.Do(func(s *tensor.Scope) {
 		y := dp.Forward(s.Ones(4, 6).Double().RequiresGrad()).Sum()
 		s.Do(func(s *tensor.Scope) { p.In(s).AddScalarInPlace(1) }, tensor.NoGrad())
 		checkPanic(t, tensor.ErrInPlace, func() { y.Backward() }, "modified by an in-place operation", "Backward of the replica on cpu")

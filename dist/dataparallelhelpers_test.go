@@ -36,7 +36,7 @@ func host(t testing.TB) device.Device {
 	return d
 }
 
-// checkNear fails the test if the largest difference between two tensors exceeds the tolerance.
+// checkNear fails the test if elements of got and want differ by more than the tolerance.
 func checkNear(t *testing.T, what string, got, want *tt, tolerance float64) {
 	t.Helper()
 	if (got == nil) != (want == nil) {

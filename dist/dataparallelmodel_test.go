@@ -54,9 +54,9 @@ func (m *odd) Forward(x *tt) (y *tt) {
 	return x
 }
 
-// TestDataParallelOddModel checks that an unusual model is replicated correctly, and that its hooks
-// are called for each replica. The model has maps, lists, functions, shared parameters,
-// parametrizations and unexported fields.
+// TestDataParallelOddModel replicates a model with maps, lists, functions, shared parameters,
+// parametrizations and unexported fields. The results must be correct, and the model's hooks must
+// be called for each replica.
 func TestDataParallelOddModel(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	m := nn.Cast(newOdd(), dtype.F64)
@@ -73,8 +73,8 @@ func TestDataParallelOddModel(t *testing.T) {
 		want.Square().Sum().Backward()
 		sameGrads(t, "gradient", dp, one)
 		for k, b := range nn.NamedBuffers(dp) {
-			// The power iteration of spectral norm does not depend on the batch, so the buffers
-			// must be equal.
+			// Spectral norm updates its buffers by a power iteration that does not depend on the
+			// batch, so the buffers must be equal.
 			checkNear(t, b.Name, b.Tensor, nn.NamedBuffers(one)[k].Tensor, 1e-9)
 		}
 	})
@@ -101,7 +101,7 @@ type hidden struct {
 
 func (m *hidden) Forward(x *tt) *tt { return m.last.Forward(x) }
 
-// loose is a model with a tensor that is not part of its state.
+// loose is a model with a tensor that is neither a parameter nor a buffer.
 type loose struct {
 	nn.Base
 	A     *nn.Linear
@@ -113,8 +113,8 @@ func (m *loose) Forward(x *tt) (y *tt) {
 	return m.A.Forward(x).Mul(m.Scale)
 }
 
-// TestDataParallelModelErrors checks that errors name the part of a model that prevents
-// replication.
+// TestDataParallelModelErrors uses models that cannot be replicated. The error must name the part
+// of the model that prevents it.
 func TestDataParallelModelErrors(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	tensor.Do(func(s *tensor.Scope) {
@@ -134,8 +134,8 @@ func TestDataParallelModelErrors(t *testing.T) {
 	})
 }
 
-// TestDataParallelMemory checks that a step leaves no memory in use, with and without Backward, and
-// also if it fails.
+// TestDataParallelMemory runs steps with and without Backward, and steps that fail. Afterwards no
+// memory may be in use.
 func TestDataParallelMemory(t *testing.T) {
 	devices := gpus(t, ":3,mem=64MiB")
 	m := nn.To(convs(), devices[0])
@@ -170,7 +170,7 @@ func TestDataParallelMemory(t *testing.T) {
 	if n := allocated(devices); !slices.Equal(n, before) {
 		t.Errorf("%v bytes, there were %v", n, before)
 	}
-	// Run a step in the root scope: Backward must free its memory too.
+	// Run a step in the root scope: Backward must free the step's memory too.
 	dp.Forward(tensor.Ones(6, 2, 4, 4)).Square().Mean().Backward()
 	if n := allocated(devices); n[1] != 0 || n[2] != 0 {
 		t.Errorf("%v bytes are in use behind a step of the root scope", n)
@@ -181,7 +181,7 @@ func TestDataParallelMemory(t *testing.T) {
 		runtime.GC()
 		time.Sleep(time.Millisecond)
 		for _, d := range devices {
-			d.Empty() // Empty also frees the blocks that cleanups have queued
+			d.Empty() // Empty also frees the blocks that garbage collection has released
 		}
 		if n := allocated(devices); n[1] == 0 && n[2] == 0 {
 			return

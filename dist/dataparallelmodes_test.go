@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestDataParallelInference checks that a call in no-grad mode, and in evaluation, leaves only its
-// result in memory.
+// TestDataParallelInference calls a model in no-grad mode, and in evaluation mode. Only the result
+// may stay in memory.
 func TestDataParallelInference(t *testing.T) {
 	devices := gpus(t, ":3,mem=64MiB")
 	m := nn.To(nn.Eval(convs()), devices[0])
@@ -38,12 +38,12 @@ func TestDataParallelInference(t *testing.T) {
 	if n := allocated(devices); !slices.Equal(n, before) {
 		t.Errorf("%v bytes stay, there were %v", n, before)
 	}
-	// keep the models alive until here, so that their memory is counted
+	// the models' memory was counted, so they must not be collected before this point
 	runtime.KeepAlive([]any{m, one, dp})
 }
 
-// TestDataParallelAutocast checks that Autocast applies to the replicas and that their cached casts
-// end with the call. Gradients must have the parameters' type.
+// TestDataParallelAutocast runs replicas under Autocast. The replicas must compute in bfloat16,
+// their cached casts must end with the call, and gradients must have the type of the parameters.
 func TestDataParallelAutocast(t *testing.T) {
 	devices := gpus(t, ":2,mem=64MiB")
 	m := nn.To(mlp(), devices[0])
@@ -81,8 +81,9 @@ func TestDataParallelAutocast(t *testing.T) {
 	}, tensor.Autocast(dtype.BF16))
 }
 
-// TestDataParallelDropout checks that replicas and calls drop different elements, and that the same
-// seed drops the same elements. Backward must use the elements that the call dropped.
+// TestDataParallelDropout checks that different replicas and different calls drop different
+// elements. With the same seed they must drop the same elements. Backward must use the elements
+// that the call dropped.
 func TestDataParallelDropout(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	dp := dist.DataParallel(nn.NewSequential(nn.NewDropout(0.5)), devices)
@@ -129,7 +130,8 @@ type roots struct {
 
 func (m *roots) Forward(x *tt) *tt { return x.Mul(m.W).Sqrt().Mul(x) }
 
-// TestDataParallelAnomaly checks anomaly mode in replicas, in the call and in Backward.
+// TestDataParallelAnomaly runs replicas in anomaly mode. A NaN must be reported in the call and in
+// Backward.
 func TestDataParallelAnomaly(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":1,mem=64MiB")...)
 	dp := dist.DataParallel(&roots{W: tensor.Ones(1).RequiresGrad()}, devices)
@@ -146,8 +148,8 @@ func TestDataParallelAnomaly(t *testing.T) {
 	}, tensor.DetectAnomaly(tensor.AnomalyForward))
 }
 
-// TestDataParallelStreams checks that a scope's stream is used for its own device, and that each
-// other device uses its own stream.
+// TestDataParallelStreams calls a model in a scope with a stream of one device. The replica on that
+// device must use this stream, and every other replica its own device's stream.
 func TestDataParallelStreams(t *testing.T) {
 	devices := gpus(t, ":2,mem=64MiB")
 	st, err := devices[0].NewStream(0)
@@ -177,7 +179,8 @@ func TestDataParallelStreams(t *testing.T) {
 	}
 }
 
-// TestDataParallelCapture checks that a call inside a capture panics before anything is computed.
+// TestDataParallelCapture calls a model inside a capture. The call must panic before anything is
+// computed.
 func TestDataParallelCapture(t *testing.T) {
 	devices := gpus(t, ":2,mem=64MiB")
 	dp := dist.DataParallel(nn.To(mlp(), devices[0]), devices)

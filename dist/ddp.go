@@ -12,23 +12,24 @@ import (
 // DDP makes Backward average the gradients of a model over the ranks of g: torch's
 // DistributedDataParallel. All ranks call it. It returns the model itself, unchanged.
 //
-// DDP immediately copies rank 0's parameters and buffers to all ranks. Later, each Backward reduces
-// the gradients of later layers while it computes those of earlier layers. Gradients are grouped in
-// buckets, and the buckets are reduced one after the other. A reduced gradient is a view of its
-// bucket. If Backward does not reach some parameters, this costs nothing and needs no option. A
-// parameter that no rank reaches keeps its gradient. After Backward all ranks get the buffers, such
-// as running statistics, of one rank: the lowest one that still has data.
+// DDP immediately copies rank 0's parameters and buffers to all ranks. From then on, each Backward
+// averages the gradients of the last layers while it still computes those of the first layers.
+// Gradients are grouped in buckets, which are averaged one after the other. After Backward a
+// gradient is a view of its bucket. If Backward does not reach some parameters, this costs nothing
+// and needs no option. A parameter that no rank reaches keeps its old gradient. After Backward all
+// ranks get the buffers, such as running statistics, of the lowest rank that still has data (see
+// [Group.Join]).
 //
 // Parameters that require no gradient now are left out, even if they require one later. Each rank
-// makes its own model: see [Make]. [Group.NoSync] turns the averaging off for a while.
+// makes its own model, for example with [Make]. [Group.NoSync] turns the averaging off for a while.
 func DDP[M any](model M, g *Group, opts ...DDPOption) M {
 	g.NewReducer(model, opts...)
 	return model
 }
 
-// Make calls f on one rank after the other, in order, and returns the result of this rank's call.
-// If f draws parameters from the root scope's generator, the model has the same values in each run
-// of the program.
+// Make calls f on one rank after the other, in the order of ranks. On each rank it returns the
+// result of that rank's call. If f draws parameters from the root scope's generator, the model has
+// the same values in each run of the program.
 func Make[M any](g *Group, f func() M) (m M) {
 	for r := range g.World() {
 		if r == g.rank {
@@ -39,48 +40,50 @@ func Make[M any](g *Group, f func() M) (m M) {
 	return m
 }
 
-// DDPOption changes how gradients are reduced.
+// DDPOption changes how [DDP] averages gradients.
 type DDPOption func(*ddpSettings)
 
 type ddpSettings struct {
-	firstBytes, laterBytes int // limits of the first bucket and of all other buckets, in bytes
+	firstBytes, laterBytes int // size limits of the first bucket and of each later bucket, in bytes
 	hook                   CommHook
 	keepBuffers            bool
 	fixed                  bool // whether buckets keep their initial order
 }
 
-// BucketBytes sets how many bytes of gradients one collective reduces at most. The first argument
-// is the limit of the bucket that is ready first. The second argument is the limit of each later
-// bucket. The defaults are 1 MiB and 25 MiB, as in PyTorch.
+// BucketBytes limits how many bytes of gradients are averaged by one collective. The argument first
+// is the limit of the bucket that is complete first, and rest is the limit of each later bucket.
+// The defaults are 1 MiB and 25 MiB, as in PyTorch.
 func BucketBytes(first, rest int) DDPOption {
 	return func(s *ddpSettings) { s.firstBytes, s.laterBytes = first, rest }
 }
 
-// KeepBuffers lets each rank keep its own buffers, such as running statistics.
+// KeepBuffers lets each rank keep its own buffers, such as running statistics. Without it, [DDP]
+// copies them from one rank to all ranks after each Backward.
 func KeepBuffers() DDPOption { return func(s *ddpSettings) { s.keepBuffers = true } }
 
-// Bucket is a group of gradients that are reduced together.
+// Bucket is a group of gradients that one collective averages.
 type Bucket struct {
-	Index, Of int // number of the bucket, and how many there are
+	Index, Of int // number of this bucket, counted from 0, and number of buckets
 	// this rank's gradients, all of one type, concatenated to one dimension
 	Grads *tensor.Tensor
-	Names []string // names of the parameters
-	// Average averages x over the ranks, as the reducer does without a hook. It uses the weights of
-	// [Reducer.Weigh], if they are set.
+	Names []string // names of the gradients' parameters
+	// Average starts the average of x over the ranks that DDP would compute if there were no hook.
+	// It uses the weights of [Reducer.Weigh], if they are set.
 	Average func(x *tensor.Tensor) *Work
 }
 
-// CommHook replaces the reduction of a bucket: torch's register_comm_hook. It is called when the
-// bucket is full. finish is called at the end of Backward, and may be nil. When finish has
-// returned, b.Grads must hold the result. All ranks get the buckets in the same order.
+// CommHook replaces the averaging of a bucket's gradients: torch's register_comm_hook. It is called
+// when the bucket is complete. Its result finish is called at the end of Backward, and may be nil.
+// At that point b.Grads must hold the averaged gradients. The hook is called for the buckets in the
+// same order on all ranks.
 type CommHook func(g *Group, b Bucket) (finish func())
 
-// WithHook makes a hook reduce the buckets.
+// WithHook makes the hook h average the buckets.
 func WithHook(h CommHook) DDPOption { return func(s *ddpSettings) { s.hook = h } }
 
 // Compress averages gradients in bfloat16, which halves the traffic between devices: torch's
 // bf16_compress_hook. Each rank's gradient is rounded to bfloat16, with 8 significant bits, before
-// the average. The mean is rounded again.
+// the average. The average is rounded again.
 func Compress() DDPOption {
 	return WithHook(func(g *Group, b Bucket) func() {
 		wire := b.Grads.BFloat16()
@@ -98,20 +101,22 @@ func Compress() DDPOption {
 // Reducer averages the gradients of one rank's model over its group. [DDP] makes one.
 type Reducer struct {
 	ddpSettings
-	group  *Group // the program's group
-	g      *Group // the reducer's own group, whose collectives do not mix with the program's
+	group  *Group // the group that was passed to DDP
+	g      *Group // a clone of group, whose collectives do not mix with those of the program
 	params []nn.Param
 	leaves []*tensor.Tensor
 	state  []*tensor.Tensor // all tensors of the model
 	bufs   []*tensor.Tensor
 
-	buckets  []*bucket
-	home     []int   // the bucket of each leaf, as an index
-	statics  []*flat // buffers of the model, packed for a broadcast
-	packed   [][]int
-	order    []int  // order in which gradients became ready; nil once the buckets are in this order
+	buckets []*bucket
+	home    []int   // index of each leaf's bucket
+	statics []*flat // the model's buffers, packed for a broadcast
+	packed  [][]int
+	// indices of the leaves in the order in which gradients became ready; nil when the buckets have
+	// this order
+	order    []int
 	ordered  bool   // whether the buckets are in the order in which gradients became ready
-	unsynced []bool // for each leaf: whether a Backward without averaging has reached it
+	unsynced []bool // for each leaf, whether a Backward inside NoSync has reached it
 	weight   float64
 	weighted bool
 	quiet    int // number of NoSync calls that are running
@@ -120,8 +125,8 @@ type Reducer struct {
 	remove   func()
 }
 
-// NewReducer does what [DDP] does, but returns the Reducer. All ranks call it, with models of the
-// same structure.
+// NewReducer is [DDP] for programs that need the Reducer: it does the same and returns the Reducer.
+// All ranks call it, with models of the same structure.
 func (g *Group) NewReducer(model any, opts ...DDPOption) *Reducer {
 	const op = "ddp"
 	g.member(op)
@@ -171,7 +176,8 @@ func (g *Group) NewReducer(model any, opts ...DDPOption) *Reducer {
 	return r
 }
 
-// alike checks that all ranks' models have the same structure.
+// alike exchanges a description of the model among the ranks and panics if the models differ in
+// structure.
 func (r *Reducer) alike(op string, model any) {
 	type entry struct{ name, like string }
 	var list []entry
@@ -192,7 +198,7 @@ func (r *Reducer) alike(op string, model any) {
 	}
 }
 
-// spread copies all tensors of the model from rank root to all ranks.
+// spread copies all tensors of rank root's model to all ranks.
 func (r *Reducer) spread(root int) {
 	for _, list := range packs(r.state, 25<<20, 25<<20) {
 		part := pick(r.state, list)
@@ -202,7 +208,8 @@ func (r *Reducer) spread(root int) {
 	}
 }
 
-// broadcast copies the tensors of rank root to all ranks. It packs them in f.
+// broadcast copies the tensors part from rank root to all ranks. It uses f as the buffer for the
+// transfer.
 func (r *Reducer) broadcast(f *flat, part []*tensor.Tensor, root int, operands string) {
 	if r.g.rank == root {
 		f.pack(r.g.recorded(), part)
@@ -225,11 +232,11 @@ func pick[T any](list []T, which []int) []T {
 func (r *Reducer) Group() *Group { return r.group }
 
 // Weigh sets the weight of this rank's gradients from now on: the number of samples in its batch.
-// The average of the gradients is weighted, so ranks may have batches of different sizes, even
-// empty batches. Either all ranks call it or none does. If the ranks' losses depend on each other,
-// as with [ConvertSyncBatchNorm], weights do not give the right gradient. Instead, multiply each
-// rank's loss by its number of samples and by World, and divide it by the number of samples of all
-// ranks.
+// DDP then averages the gradients with these weights. In this way ranks may have batches of
+// different sizes, even empty batches. Either all ranks call it or none does. If the ranks' losses
+// depend on each other, as with [ConvertSyncBatchNorm], the weighted average is not the right
+// gradient. In that case do not call Weigh, but multiply each rank's loss by its number of samples
+// and by World, and divide it by the number of samples of all ranks.
 func (r *Reducer) Weigh(w float64) {
 	if !(w >= 0) {
 		panic(r.group.misuse("weigh", tensor.ErrValue, fmt.Sprintf("%v is no weight", w)))
@@ -237,7 +244,8 @@ func (r *Reducer) Weigh(w float64) {
 	r.weight, r.weighted = w, true
 }
 
-// Close ends the averaging. Gradients stay unchanged. The end of the run closes the Reducer too.
+// Close ends the averaging of gradients. The present gradients stay as they are. The end of the run
+// closes the Reducer too.
 func (r *Reducer) Close() {
 	if r.remove != nil {
 		r.remove()

@@ -35,7 +35,7 @@ func fixed[M any](m M) M {
 	return m
 }
 
-// batch returns the inputs and classes of samples lo … hi-1 of a step.
+// batch returns the inputs and classes of the samples with numbers lo to hi-1 in the given step.
 func batch(s *tensor.Scope, typ dtype.Type, step, lo, hi int) (x, y *tensor.Tensor) {
 	var v []float64
 	var c []int64
@@ -69,7 +69,8 @@ func distance(a, b []float64) float64 {
 	return math.Sqrt(d / n)
 }
 
-// tolerance returns the largest permitted distance from the weights of one process.
+// tolerance returns the largest permitted distance between weights that were trained by several
+// ranks and by one process.
 func tolerance(typ dtype.Type) float64 {
 	if typ == dtype.F64 {
 		return 1e-9
@@ -94,8 +95,8 @@ func alone[M nn.Module](dev device.Device, typ dtype.Type, m M, steps int) []flo
 	return weights(m)
 }
 
-// TestDDP trains on many devices and on one, and compares the weights. On GPUs the test takes fewer
-// steps, with one bucket size for each type, because the emulator is slow.
+// TestDDP trains on many devices and on one, and compares the weights. On emulated GPUs, which are
+// slow, it takes fewer steps, with one bucket size for each type.
 func TestDDP(t *testing.T) {
 	t.Parallel()
 	alones := map[string][]float64{}

@@ -47,7 +47,7 @@ func newCNN(typ dtype.Type, norm bool) *nn.Sequential {
 	return fixed(nn.NewSequential(layers...))
 }
 
-// kit is a model with its data.
+// kit is a function that makes a model, with functions for its data and its loss.
 type kit struct {
 	model func() nn.Module
 	loss  func(s *tensor.Scope, m nn.Module, step, lo, hi int) *tensor.Tensor
@@ -76,18 +76,18 @@ func kits(typ dtype.Type, dropout float64) map[string]kit {
 	}
 }
 
-// drill is a training: a model, its loss and the settings.
+// drill describes a training: a model with its data, and the settings.
 type drill struct {
 	kit
 	steps, parts int // number of steps, and number of parts of each batch
 	bf16         bool
 	sharded      bool // use ZeRO with AdamW as the optimizer
-	synced       bool // use batch norms over all ranks
+	synced       bool // use batch norms whose statistics are over all ranks
 	opts         []DDPOption
 }
 
-// train trains the model on samples lo … hi-1 of each step, and returns weights and losses. It
-// calls quiet for every part of the batch except the last.
+// train trains the model on the samples with numbers lo to hi-1 of each step, and returns the
+// weights and the losses. It calls quiet for every part of the batch except the last.
 func (d *drill) train(m nn.Module, g *Group, do func(func(s *tensor.Scope), ...tensor.Option), quiet func(func()), lo, hi int) (w, losses []float64) {
 	var opt interface {
 		optim.Optimizer
@@ -206,7 +206,8 @@ func TestDDPSameBits(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s, dropout %v", kind, name, dropout), func(t *testing.T) {
 					steps := 4
 					if kind == "cuda×2" {
-						steps = 2 // from the second step on, the buckets have another order
+						// two steps: the buckets have another order from the second step on
+						steps = 2
 					}
 					d := &drill{kit: k, steps: steps, parts: 1, opts: []DDPOption{BucketBytes(600, 3000)}}
 					a, la := d.ranks(t, l)

@@ -15,14 +15,14 @@ import (
 
 // The comments of the tests in this file, ddpuse_test.go and ddpuneven_test.go name PyTorch's tests
 // in torch/testing/_internal/distributed/distributed_test.py and
-// test/distributed/test_c10d_common.py. Each test compares the ranks with one process that has the
-// whole batch.
+// test/distributed/test_c10d_common.py. Each test compares the weights of several ranks with those
+// of one process that has the whole batch.
 
-// course is a training that the test runs twice: by ranks together, and by one process alone.
+// course is a training that the test runs twice: with several ranks, and in one process.
 type course[M any] struct {
 	model func() M
-	// loss returns the mean loss over samples lo … hi-1 of a step. In the single process, rank is
-	// -1.
+	// loss returns the mean loss over the samples with numbers lo to hi-1 of a step. In the single
+	// process, rank is -1.
 	loss  func(s *tensor.Scope, m M, step, rank, lo, hi int) *tensor.Tensor
 	opts  []DDPOption
 	steps int // number of steps; 0 means 4
@@ -83,7 +83,7 @@ func (c *course[M]) compare(t *testing.T, got [][]float64, want []float64) {
 	}
 }
 
-// linears is a model of linear layers, which the loss of each test uses in its own way.
+// linears is a list of linear layers. The loss function of each test decides how it uses them.
 type linears struct {
 	nn.Base
 	L []*nn.Linear
@@ -103,8 +103,9 @@ func inputs(s *tensor.Scope, step, lo, hi int) *tensor.Tensor {
 	return x
 }
 
-// TestDDPNestedModules corresponds to torch's test_nested_modules, with the models of
-// test_ddp_multiple_nested_unused_params_error and NestedModel of test_c10d.
+// TestDDPNestedModules trains models with nested layers. It corresponds to torch's
+// test_nested_modules, with the models of test_ddp_multiple_nested_unused_params_error and
+// NestedModel of test_c10d.
 func TestDDPNestedModules(t *testing.T) {
 	c := &course[*nn.Sequential]{
 		model: func() *nn.Sequential {
@@ -227,9 +228,9 @@ func TestDDPControlFlowDifferent(t *testing.T) {
 }
 
 // TestDDPUnusedParamsRebuildBuckets corresponds to torch's
-// test_ddp_unused_params_rebuild_buckets_exception. Buckets are rearranged after the first step. If
-// rank 0 does not use some parameters in that step, there is no error, and their gradients are
-// right.
+// test_ddp_unused_params_rebuild_buckets_exception. Rank 0 does not use some parameters in the
+// first step, after which DDP rearranges the buckets. There must be no error, and the gradients
+// must be right.
 func TestDDPUnusedParamsRebuildBuckets(t *testing.T) {
 	c := &course[*linears]{
 		model: func() *linears { return newLinears(12, 6, 6, 6) },
@@ -254,12 +255,13 @@ func TestDDPUnusedParamsRebuildBuckets(t *testing.T) {
 
 // TestDDPUnusedEverywhere corresponds to torch's
 // test_find_unused_parameters_when_unused_parameters_empty. If no rank uses a parameter, its
-// gradient does not change (with and without gradient_as_bucket_view).
+// gradient must not change.
 func TestDDPUnusedEverywhere(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := nn.To(newLinears(12, 6, 6), g.Device())
-			// the weighted mean of equal numbers has rounding errors
+			// the weighted mean must really be computed: with these weights, even the mean of equal
+			// numbers has rounding errors
 			g.NewReducer(m).Weigh(float64(g.Rank()) + 0.7)
 			use := func(all bool) {
 				g.Do(func(s *tensor.Scope) {
@@ -360,8 +362,8 @@ func TestDDPZeroGrad(t *testing.T) {
 	}
 }
 
-// TestDDPCreateGraph corresponds to torch's test_ddp_create_graph. A Backward that records a graph
-// averages gradients too.
+// TestDDPCreateGraph corresponds to torch's test_ddp_create_graph. It runs a Backward that records
+// a graph, which must average gradients too.
 func TestDDPCreateGraph(t *testing.T) {
 	c := &course[*linears]{
 		model: func() *linears { return newLinears(12, 6, 3) },
@@ -369,7 +371,7 @@ func TestDDPCreateGraph(t *testing.T) {
 			x := inputs(s, step, lo, hi).SetRequiresGrad(true)
 			y := m.L[1].Forward(m.L[0].Forward(x).Tanh()).Square().Mean()
 			dx := tensor.Gradients(y, []*tensor.Tensor{x}, tensor.CreateGraph())[0]
-			// the loss has a penalty on gradients
+			// add a penalty on gradients to the loss
 			return y.Add(dx.MulScalar(float64(hi - lo)).Square().Mean())
 		},
 	}
@@ -400,13 +402,14 @@ func TestDDPMixedTypes(t *testing.T) {
 	})
 }
 
-// TestDDPRebuildBuckets corresponds to torch's test_ddp_logging_data, rebuilt_bucket_sizes. In the
-// first run, gradients become ready in some order; from the second run on, buckets are in this
-// order. The bits of the weights do not change.
+// TestDDPRebuildBuckets corresponds to torch's test_ddp_logging_data, rebuilt_bucket_sizes. From
+// the second Backward on, the buckets are in the order in which gradients became ready in the
+// first. The bits of the weights must not depend on this order.
 func TestDDPRebuildBuckets(t *testing.T) {
 	backwards := func(s *tensor.Scope, m *linears, step, _, lo, hi int) *tensor.Tensor {
 		x := inputs(s, step, lo, hi)
-		// gradients become ready in the reverse order of the parameters
+		// use the layers from the last to the first: gradients then become ready in the order
+		// opposite to the usual one
 		for i := len(m.L) - 1; i >= 0; i-- {
 			x = m.L[i].Forward(x).Tanh()
 		}

@@ -33,7 +33,8 @@ func TestDDPGradDivUnevenInputs(t *testing.T) {
 					n := parts[step]
 					r.Weigh(float64(n[rank]))
 					if n[rank] == 0 {
-						// the loss of a rank without samples is 0, and still reaches the parameters
+						// the loss of a rank without samples is 0, but it still depends on the
+						// parameters
 						var none *tensor.Tensor
 						for _, p := range nn.Parameters(m) {
 							if x := p.In(s).Sum().MulScalar(0); none == nil {
@@ -54,7 +55,8 @@ func TestDDPGradDivUnevenInputs(t *testing.T) {
 	})
 }
 
-// TestDDPWithoutSamples checks that a rank without samples may call Void(nil) instead of Backward.
+// TestDDPWithoutSamples lets a rank without samples call Void(nil) in place of Backward. The other
+// ranks' training must continue.
 func TestDDPWithoutSamples(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -88,8 +90,8 @@ func TestDDPWithoutSamples(t *testing.T) {
 }
 
 // TestDDPUnevenInputs corresponds to torch's test_ddp_uneven_inputs, also with no_sync. Ranks have
-// different numbers of batches. The gradient of a step is the mean over the ranks that still have a
-// batch.
+// different numbers of batches. The gradient of a step must be the mean over the ranks that still
+// have a batch.
 func TestDDPUnevenInputs(t *testing.T) {
 	for _, world := range []int{2, 3} {
 		counts := []int{5, 2, 3}[:world]
@@ -154,8 +156,8 @@ func TestDDPUnevenInputs(t *testing.T) {
 	}
 }
 
-// TestDDPJoinModelEquivalence corresponds to torch's test_ddp_join_model_equivalence. All ranks end
-// with the same model, even a rank that had no batch or the last batch.
+// TestDDPJoinModelEquivalence corresponds to torch's test_ddp_join_model_equivalence. Ranks have
+// different numbers of batches, one of them none. All ranks must end with the same model.
 func TestDDPJoinModelEquivalence(t *testing.T) {
 	forEach(t, []int{3}, func(t *testing.T, l DeviceList) {
 		for _, counts := range [][]int{{0, 0, 2}, {2, 0, 0}, {1, 1, 1}, {0, 0, 0}} {
@@ -230,9 +232,9 @@ func TestDDPUnevenInputsExceptions(t *testing.T) {
 	})
 }
 
-// TestDDPStopIteration corresponds to torch's test_ddp_uneven_inputs_stop_iteration_sync_bn. With
-// layers that need all ranks, Join would change the results. So when one rank has no more data, the
-// training ends on all ranks.
+// TestDDPStopIteration corresponds to torch's test_ddp_uneven_inputs_stop_iteration_sync_bn. A
+// layer such as a synchronised batch norm needs all ranks. The training must therefore end on all
+// ranks when one rank has no more data.
 func TestDDPStopIteration(t *testing.T) {
 	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -259,8 +261,8 @@ func TestDDPStopIteration(t *testing.T) {
 	})
 }
 
-// TestJoinLastRank checks that the rank whose batches ended last gives its model to all ranks. It
-// does so although it retires from the group before another rank.
+// TestJoinLastRank checks which rank gives its model to all ranks at the end of Join. It must be
+// the rank whose f returned last, even if that rank leaves the group before another rank does.
 func TestJoinLastRank(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		clone := g.Clone().core
@@ -269,7 +271,7 @@ func TestJoinLastRank(t *testing.T) {
 		}
 		g.core.leaving(1)
 		clone.retire(1, nil)
-		g.core.leaving(0) // rank 0 has already left, without rank 1
+		g.core.leaving(0) // note that f has returned on rank 0 before it returns on rank 1
 		clone.retire(0, nil)
 		cores := []*core{g.core, clone}
 		g.core.retire(0, cores)

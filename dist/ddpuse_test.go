@@ -28,7 +28,7 @@ func TestDDPNoSync(t *testing.T) {
 	mean := WithHook(func(_ *Group, b Bucket) func() { b.Average(b.Grads); return nil })
 	for name, c := range map[string]struct {
 		opts []DDPOption
-		keep bool // whether gradients stay views of their buckets
+		keep bool // whether the gradients stay views of their buckets after the step
 	}{"plain": {}, "buckets": {opts: []DDPOption{BucketBytes(100, 300)}}, "hook": {opts: []DDPOption{mean}}, "views": {keep: true}} {
 		t.Run(name, func(t *testing.T) {
 			forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
@@ -89,7 +89,7 @@ func TestDDPGradIsView(t *testing.T) {
 			r := g.NewReducer(m)
 			once := func() { g.Do(func(s *tensor.Scope) { bent(s, m, 0, 0, g.Rank()*6, g.Rank()*6+6).Backward() }) }
 			once()
-			once() // from here on, the order of buckets stays the same
+			once() // from here on, the order of the buckets stays the same
 			views := map[*tensor.Tensor]bool{}
 			for _, b := range r.buckets {
 				for _, v := range b.views {
@@ -120,7 +120,7 @@ func TestDDPGradIsView(t *testing.T) {
 				t.Errorf("a run that adds to gradients copies them in %d spans", n)
 			}
 			nn.ZeroGrad(m)
-			// each copy has a span, and the launch of the copy has another span
+			// each copy has a span, and so does the launch inside it, so each copy counts twice
 			if n := flattened(once); g.Rank() == 0 && n != 2*2*len(r.buckets) {
 				t.Errorf("a run that makes gradients copies them in %d spans, with %d buckets and 2 ranks", n, len(r.buckets))
 			}
@@ -128,7 +128,7 @@ func TestDDPGradIsView(t *testing.T) {
 	})
 }
 
-// copies is a tracer that counts the spans in which gradients are copied to their buckets.
+// copies is a tracer that counts the spans for copies of gradients to their buckets.
 type copies struct {
 	mu sync.Mutex
 	n  int
@@ -201,8 +201,8 @@ func TestDDPHookParity(t *testing.T) {
 	}
 }
 
-// TestDDPCommHookFinish corresponds to torch's test_ddp_comm_hook_future_passing_cpu. The value
-// that finish stores is the gradient, and buckets have the names of their parameters.
+// TestDDPCommHookFinish corresponds to torch's test_ddp_comm_hook_future_passing_cpu. The gradients
+// must be what finish stores in the bucket, and the bucket must have the names of its parameters.
 func TestDDPCommHookFinish(t *testing.T) {
 	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -267,7 +267,8 @@ func TestDDPCompress(t *testing.T) {
 }
 
 // TestDDPBuffers corresponds to torch's test_ddp_broadcast_buffer and test_ddp_buffer_hook…. After
-// a run, each rank has the buffers of rank 0. With KeepBuffers, each rank keeps its own buffers.
+// a Backward, each rank must have the buffers of rank 0. With KeepBuffers, each rank keeps its own
+// buffers.
 func TestDDPBuffers(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		for _, keep := range []bool{false, true} {
@@ -356,8 +357,8 @@ func TestDDPTwoModels(t *testing.T) {
 	})
 }
 
-// TestDDPAfterARun corresponds to torch's test_ddp_python_error_logged. A failed run ends the
-// averaging, and afterwards the model can train alone.
+// TestDDPAfterARun corresponds to torch's test_ddp_python_error_logged. When a run has failed, DDP
+// no longer averages gradients, and the model can train in one process.
 func TestDDPAfterARun(t *testing.T) {
 	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		models := make([]*linears, 2)
@@ -401,9 +402,9 @@ func TestDDPClose(t *testing.T) {
 	})
 }
 
-// TestDDPNoSyncUnused corresponds to torch's test_ddp_shared_grad_acc_unused_params. If only runs
-// within NoSync have reached a parameter, the first run after NoSync averages the parameter's
-// gradient.
+// TestDDPNoSyncUnused corresponds to torch's test_ddp_shared_grad_acc_unused_params. A parameter is
+// reached only by runs of Backward within NoSync. The first Backward after NoSync must still
+// average its gradient.
 func TestDDPNoSyncUnused(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

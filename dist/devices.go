@@ -75,7 +75,7 @@ func On(devices ...device.Device) DeviceList {
 	return DeviceList{devices: slices.Clone(devices), err: distinct(devices)}
 }
 
-// distinct checks that all devices are different and of the same kind.
+// distinct returns an error unless all devices are different and of the same kind.
 func distinct(devices []device.Device) error {
 	for i, d := range devices {
 		if k := slices.Index(devices, d); k < i {

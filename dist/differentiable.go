@@ -37,12 +37,13 @@ func (f *differentiable) VJP(_ *tensor.Context, g *tensor.Tensor) []*tensor.Tens
 // the scope of x, and have gradients of any order. The gradients are those of the sum of all ranks'
 // losses. The gradient of a collective is a collective too.
 //
-// So all ranks must call the same collectives in the same order, and all must run Backward.
-// Backward goes from the last op to the first, so its collectives are in the same order on all
-// ranks too. Either the x of all ranks require a gradient or none does. Otherwise the call fails
-// with an [Error] of the kind [ErrMismatch]. If a rank's loss does not depend on a result, its
-// Backward skips that gradient. The other ranks then wait until they get [ErrLeft] or [ErrTimeout].
-// To avoid this, multiply the result by 0 and add it to the loss.
+// Therefore all ranks must call the same collectives in the same order, and all must run Backward.
+// Backward runs the collectives of the gradients in the opposite order, which is then also the same
+// on all ranks. Either the x of all ranks require a gradient or none does. Otherwise the call fails
+// with an [Error] of the kind [ErrMismatch]. If a rank's loss does not depend on the result of a
+// collective, its Backward skips the gradient's collective. The other ranks then wait until they
+// get [ErrLeft] or [ErrTimeout]. To avoid this, multiply the unused result by 0 and add it to the
+// loss.
 func AllReduce(g *Group, x *tensor.Tensor, c Combine) *tensor.Tensor {
 	const name = "all reduce"
 	g.linear(name, c)
@@ -61,8 +62,9 @@ func allReduce(g *Group, name, of string, x *tensor.Tensor, c Combine) *tensor.T
 }
 
 // AllGather returns all ranks' x, each of shape [n, …], concatenated to the shape [World·n, …]. If
-// each x is a scalar, the result has the shape [World]. The gradient of x is a sum over the ranks:
-// from the gradient of each rank's result, it takes the part that belongs to x. See [AllReduce].
+// each x is a scalar, the result has the shape [World]. Each rank's result contains a copy of x.
+// The gradient of x is the sum of the gradients of these copies. All ranks must run Backward, as
+// [AllReduce] explains.
 func AllGather(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	if x.Rank() == 0 {
 		x = x.Reshape(1)
@@ -81,7 +83,7 @@ func AllGather(g *Group, x *tensor.Tensor) *tensor.Tensor {
 
 // ReduceScatter computes the [Sum] or [Mean] of all ranks' x, of shape [World·n, …], and returns
 // this rank's part, of shape [n, …]. The gradient of x is the concatenation of all ranks'
-// gradients, divided by World for a mean. See [AllReduce].
+// gradients, divided by World for a mean. All ranks must run Backward, as [AllReduce] explains.
 func ReduceScatter(g *Group, x *tensor.Tensor, c Combine) *tensor.Tensor {
 	const name = "reduce scatter"
 	g.linear(name, c)
@@ -104,7 +106,8 @@ func ReduceScatter(g *Group, x *tensor.Tensor, c Combine) *tensor.Tensor {
 
 // Broadcast returns the x of rank root. The other ranks' x must have the same shape and type. They
 // must require a gradient if the root's x does. The gradient of the root's x is the sum of all
-// ranks' gradients; the gradient of the other ranks' x is 0. See [AllReduce].
+// ranks' gradients; the gradient of the other ranks' x is 0. All ranks must run Backward, as
+// [AllReduce] explains.
 func Broadcast(g *Group, x *tensor.Tensor, root int) *tensor.Tensor {
 	const name = "broadcast"
 	g.ranked(name, root)
@@ -135,7 +138,8 @@ func reduceTo(g *Group, x *tensor.Tensor, root int) *tensor.Tensor {
 
 // AllToAll divides x, of shape [World·n, …], into World parts, and sends part p to rank p. It
 // returns the parts that it receives, in the order of ranks. In the backward pass, the gradient of
-// each part goes back to the rank that sent the part. See [AllReduce].
+// each part goes back to the rank that sent the part. All ranks must run Backward, as [AllReduce]
+// explains.
 func AllToAll(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	const name = "all to all"
 	g.parts(name, x)
@@ -149,8 +153,8 @@ func AllToAll(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	}, x)
 }
 
-// linear panics for combinations other than Sum and Mean, because only their gradient is a
-// collective of the same kind.
+// linear panics if c is neither Sum nor Mean. The gradients of other combinations are not
+// collectives of the same kind.
 func (g *Group) linear(op string, c Combine) {
 	if c != Sum && c != Mean {
 		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("there is no gradient of a %v over ranks; Sum and Mean have one", c)))

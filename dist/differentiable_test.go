@@ -26,8 +26,8 @@ func varied(s *tensor.Scope, r int, dims ...int) *tensor.Tensor {
 	return s.Typed(dtype.F64).From(v).Reshape(dims...)
 }
 
-// differentials are the collectives with gradients. Dimension 0 of x must be a multiple of the
-// number of ranks.
+// differentials are calls of the collectives with gradients. The size of dimension 0 of x must be a
+// multiple of the number of ranks.
 var differentials = map[string]func(g *Group, x *tensor.Tensor) *tensor.Tensor{
 	"sum":            func(g *Group, x *tensor.Tensor) *tensor.Tensor { return AllReduce(g, x, Sum) },
 	"mean":           func(g *Group, x *tensor.Tensor) *tensor.Tensor { return AllReduce(g, x, Mean) },
@@ -42,8 +42,8 @@ var differentials = map[string]func(g *Group, x *tensor.Tensor) *tensor.Tensor{
 	"two":            func(g *Group, x *tensor.Tensor) *tensor.Tensor { return AllReduce(g, AllGather(g, x).Sin(), Sum) },
 }
 
-// checkOver checks the gradient of the sum of all ranks' f(x). It compares the gradient for each
-// element of each rank's x with a central difference.
+// checkOver checks the gradients of a function: the sum of f(x) over all ranks. For each element of
+// each rank's x, it compares the gradient with a central difference.
 func checkOver(t *testing.T, g *Group, x *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) {
 	t.Helper()
 	leaf := x.Detach().Clone().RequiresGrad()
@@ -73,7 +73,7 @@ func checkOver(t *testing.T, g *Group, x *tensor.Tensor, f func(x *tensor.Tensor
 	}
 }
 
-// weighted returns a nonlinear scalar function of y. The function differs between ranks.
+// weighted returns a nonlinear scalar function of y, a different one on each rank.
 func weighted(y *tensor.Tensor, rank int) *tensor.Tensor {
 	n := y.Size()
 	w := varied(y.Scope(), rank+10, n)
@@ -101,9 +101,9 @@ func TestDifferentiableGradients(t *testing.T) {
 	})
 }
 
-// TestDifferentiableValues checks that collectives with gradients return the same values as the
-// methods that work in place. They must not change their operand, and must accept types without
-// gradients.
+// TestDifferentiableValues compares collectives with gradients to the methods of Group, which work
+// in place. Values must be the same, the operand must not change, and types without gradients must
+// be accepted.
 func TestDifferentiableValues(t *testing.T) {
 	forEach(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -137,7 +137,8 @@ func TestDifferentiableValues(t *testing.T) {
 	})
 }
 
-// TestDifferentiableMisuse checks that a mismatch is an error and does not make ranks wait forever.
+// TestDifferentiableMisuse calls collectives with operands that differ between ranks. This must be
+// an error and must not make ranks wait forever.
 func TestDifferentiableMisuse(t *testing.T) {
 	for _, c := range []struct {
 		name string

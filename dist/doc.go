@@ -10,18 +10,19 @@
 //		…the loop of one device, with g.Rank() of g.World()…
 //	})
 //
-// There is one process, with one log, and Ctrl-C ends it. Nothing is pickled, and no launcher is
-// needed. The devices are GPUs, or ranks of the CPU: Devices("cpu", "cpu") gives cpu:0 and cpu:1.
+// All ranks share one process and one log, and Ctrl-C ends them. There is no launcher, and no
+// serialization of objects between processes. The devices are GPUs, or ranks of the CPU:
+// Devices("cpu", "cpu") gives cpu:0 and cpu:1.
 //
 // A program chooses among four ways:
 //
 //   - [DDP] averages the gradients of ranks that have the same model.
 //   - [NewZeRO] also divides the optimizer's state among the ranks.
-//   - [DataParallel] spreads each batch of a program for one device, without ranks.
+//   - [DataParallel] divides each batch of an ordinary program, which has no ranks, among devices.
 //   - Collectives, such as [Group.AllReduce] and [AllGather], are for custom training loops. The
 //     functions, such as [AllGather], have gradients; the methods work in place and have none.
 //
-// The contract:
+// These rules hold:
 //
 //   - All ranks call the collectives of a group in the same order, with operands that fit. A
 //     mismatch is an *[Error] that names both ranks and both lines of the program.

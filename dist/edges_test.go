@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestMessagesInTurn checks that a rank passes on the tensor that it has received, and not the next
-// message, which may already have been sent.
+// TestMessagesInTurn lets a rank receive a tensor and send it on while the next message is already
+// on its way. The rank must send the tensor that it has received.
 func TestMessagesInTurn(t *testing.T) {
 	forEach(t, []int{3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -38,8 +38,8 @@ func TestMessagesInTurn(t *testing.T) {
 	})
 }
 
-// TestJoinedRankIsMissed checks that the run ends if a collective needs a rank that has no data,
-// and that the error says so.
+// TestJoinedRankIsMissed calls, inside Join, a collective that needs a rank without data. The run
+// must end, and the error must say why.
 func TestJoinedRankIsMissed(t *testing.T) {
 	for name, f := range map[string]func(g *Group, x *tensor.Tensor){
 		"receive":   func(g *Group, x *tensor.Tensor) { g.Recv(x, 0).Wait() },
@@ -80,7 +80,8 @@ func TestCancelledAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestPinnedMemory checks that a collective waits for a pending copy from a GPU to host memory.
+// TestPinnedMemory starts a collective while a copy from a GPU to host memory is pending. The
+// collective must wait for the copy.
 func TestPinnedMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -99,7 +100,7 @@ func TestPinnedMemory(t *testing.T) {
 	})
 }
 
-// TestNoWeight checks that weights that are all 0 give an error on every kind of device.
+// TestNoWeight sets all weights of a reduction to 0. This must be an error on every kind of device.
 func TestNoWeight(t *testing.T) {
 	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		err := Run(context.Background(), l, func(_ context.Context, g *Group) error {
@@ -118,8 +119,8 @@ func TestNoWeight(t *testing.T) {
 	})
 }
 
-// TestNoMember checks that every method of a nil Group panics, with an error that says that the
-// rank is not in the group.
+// TestNoMember calls every method on a nil Group, the group of a rank that is not a member. Each
+// must panic with an error that says so.
 func TestNoMember(t *testing.T) {
 	var g *Group
 	for name, f := range map[string]func(){
@@ -135,8 +136,8 @@ func TestNoMember(t *testing.T) {
 	}
 }
 
-// TestWorkersComeBack checks that a rank that runs alone gets all workers, even if it had only a
-// share of them in an earlier run.
+// TestWorkersComeBack runs many ranks of the CPU, which share its workers, and then one rank alone.
+// That rank must get all workers again.
 func TestWorkersComeBack(t *testing.T) {
 	for _, names := range [][]string{{"cpu", "cpu", "cpu", "cpu"}, {"cpu"}} {
 		run(t, Devices(names...), func(*Group) {})
@@ -150,8 +151,8 @@ func TestWorkersComeBack(t *testing.T) {
 	}
 }
 
-// TestStreamsAreUrgent checks that a group's streams have a higher priority than a rank's own
-// streams, because other ranks wait for the group's work.
+// TestStreamsAreUrgent checks the priority of a group's streams. It must be higher than that of a
+// rank's own streams, because other ranks wait for the group's work.
 func TestStreamsAreUrgent(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	err := bounded(t, l, 0, func(_ context.Context, g *Group) error {

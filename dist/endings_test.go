@@ -12,8 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestCancelled checks that a cancelled run returns the cause, whether ranks wait or compute. It
-// repeats runs, because a rank may report the cause before Run notices the cancellation.
+// TestCancelled cancels runs whose ranks wait or compute. Run must return the cause of the
+// cancellation. The test repeats runs: in some, a rank reports the cause before Run notices the
+// cancellation.
 func TestCancelled(t *testing.T) {
 	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		for i := range 50 {
@@ -41,8 +42,8 @@ func TestCancelled(t *testing.T) {
 	})
 }
 
-// TestLeftBehind checks that a rank that never calls a collective is abandoned, and that the error
-// contains its stack.
+// TestLeftBehind runs a rank that never calls a collective. Run must return without it, with an
+// error that contains its stack.
 func TestLeftBehind(t *testing.T) {
 	l := Devices("cpu", "cpu")
 	release, gone := make(chan struct{}), make(chan struct{})
@@ -68,8 +69,8 @@ func TestLeftBehind(t *testing.T) {
 
 func hearsNothing(release chan struct{}) { <-release }
 
-// TestRunsWithinRuns checks that a run inside a rank of another run, and two simultaneous runs, do
-// not affect each other.
+// TestRunsWithinRuns starts a run inside a rank of another run, and two runs at the same time. They
+// must not affect each other.
 func TestRunsWithinRuns(t *testing.T) {
 	sum := func(g *Group) float64 {
 		x := ones(g, 3).MulScalar(float64(g.Rank() + 1))

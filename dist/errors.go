@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// These are the kinds of errors, for errors.Is on an [Error].
+// These are the kinds of errors, to be tested by errors.Is on an [Error].
 var (
 	ErrMismatch = errors.New("ranks do not agree")
 	ErrTimeout  = errors.New("a rank does not come")
@@ -17,11 +17,11 @@ var (
 	ErrMember  = errors.New("this rank is not in the group")
 )
 
-// Error is the error with which a collective panics. It is also the error for misuse of this
-// package. tensor.Try returns it.
+// Error is the error with which a collective panics. Misuse of this package panics with it too.
+// tensor.Try returns it.
 type Error struct {
 	Op string // name of the operation: "all reduce"
-	// name of the operands, if they have a name: "gradients of fc1.weight … fc2.bias"
+	// description of the operands, if there is one: "gradients of fc1.weight … fc2.bias"
 	Of     string
 	Rank   int // the rank that called the operation
 	World  int // number of ranks, 0 outside a run
@@ -55,7 +55,7 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Raised marks the error as one that tensor.Try returns: see device.Raised.
+// Raised marks the error as one that tensor.Try returns when a function panics with it.
 func (e *Error) Raised() {}
 
 // RankError is the failure that ended a [Run]. If several ranks fail, it is the first failure that
@@ -73,7 +73,8 @@ func (e *RankError) Error() string {
 // Unwrap returns the rank's error.
 func (e *RankError) Unwrap() error { return e.Err }
 
-// PanicError is a panic in a rank's function with a value that is not an error of the library.
+// PanicError says that a rank's function has panicked with a value that is not an error of the
+// library.
 type PanicError struct {
 	Value any
 	Stack []byte // stack of the rank's goroutine

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A step of two GPUs is recorded once, and then one launch replays it on both. The GPUs are
-// emulated.
+// Two GPUs train one step that is recorded once. Then one launch replays the step on both. The GPUs
+// are emulated.
 func ExampleGroup_Capture() {
 	gpus, err := cuda.Emulate("emulate:2,mem=64MiB")
 	if err != nil {
@@ -26,7 +26,7 @@ func ExampleGroup_Capture() {
 			W *tensor.Tensor `nn:"w"`
 		}{w}, g)
 		opt := optim.NewSGD(nn.Parameters(model), optim.SGDConfig{LR: 0.5})
-		x := s.Zeros(4) // a static input
+		x := s.Zeros(4) // each replay reads this tensor
 		graph, err := g.Capture(func(s *tensor.Scope) {
 			// Backward averages the gradients over the ranks
 			x.In(s).Sub(w).Square().Mean().Backward()

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A model for one device uses two devices after a change of one line. The devices are emulated
-// here, so that the program runs anywhere. Normally they are cuda.Get(0) and cuda.Get(1).
+// DataParallel makes a model for one device use two devices. This example emulates the devices, so
+// it runs anywhere. Normally they are cuda.Get(0) and cuda.Get(1).
 func ExampleDataParallel() {
 	gpus, err := cuda.Emulate("emulate:2")
 	if err != nil {

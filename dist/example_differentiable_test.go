@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Each rank has some of the vectors, and compares them with the vectors of all ranks. So the
-// gradient of a vector has terms from the loss of every rank.
+// Each rank has some of the vectors, and compares them with the vectors of all ranks. The gradient
+// of a vector therefore has contributions from the loss of every rank.
 func ExampleAllGather() {
 	err := dist.Run(context.Background(), dist.Devices("cpu", "cpu"), func(_ context.Context, g *dist.Group) error {
 		g.Do(func(s *tensor.Scope) {

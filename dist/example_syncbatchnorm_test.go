@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Two ranks with one row each compute the same as one process with both rows.
+// Each of two ranks has one row of a batch. The batch norm computes the same as in one process with
+// both rows.
 func ExampleConvertSyncBatchNorm() {
 	err := dist.Run(context.Background(), dist.Devices("cpu", "cpu"), func(_ context.Context, g *dist.Group) error {
 		g.Do(func(s *tensor.Scope) {

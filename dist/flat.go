@@ -6,20 +6,19 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// flat is one tensor that holds several tensors of the same type, so that one collective moves them
-// all.
+// flat is a one-dimensional tensor that holds several tensors of the same type. One collective
+// moves them all.
 type flat struct {
-	buffer  *tensor.Tensor // a one-dimensional tensor that holds the elements of all tensors
-	offsets []int          // offset of each tensor
+	buffer  *tensor.Tensor // elements of all tensors, one tensor after the other
+	offsets []int          // offset of each tensor in buffer, in elements
 	dims    [][]int
-	slots   *tensor.Tensor // the scalar operands of a copy: none
+	slots   *tensor.Tensor // the scalar operands of the copy program, which has none
 }
 
-// aligned is the alignment of tensors in bytes, so that kernels can use wide loads.
+// aligned is the alignment of each tensor in bytes. Kernels can then use wide loads.
 const aligned = 64
 
-// newFlat allocates a flat of type typ on a device, for tensors with the shapes of the listed
-// tensors.
+// newFlat allocates a flat with elements of type typ, for tensors with the shapes of those in like.
 func newFlat(dev device.Device, typ dtype.Type, like []*tensor.Tensor) *flat {
 	f := &flat{}
 	n, unit := 0, aligned/typ.Size()
@@ -34,7 +33,7 @@ func newFlat(dev device.Device, typ dtype.Type, like []*tensor.Tensor) *flat {
 	return f
 }
 
-// view returns a handle on the memory of tensor i, with the tensor's shape.
+// view returns a tensor that shares the memory of tensor i in the flat and has that tensor's shape.
 func (f *flat) view(i int) *tensor.Tensor {
 	n := 1
 	for _, d := range f.dims[i] {
@@ -49,8 +48,8 @@ func (f *flat) view(i int) *tensor.Tensor {
 }
 
 // pack copies the tensors of a list into the flat; unpack copies them back. Both skip nil tensors.
-// The copy of a whole list is one launch if the device supports that. If a capture records the
-// launch, s is the scope of the capture. Otherwise s is nil.
+// If the device supports it, the whole list is copied in one launch. During a capture, s is the
+// scope that records; otherwise s is nil.
 func (f *flat) pack(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, true) }
 
 func (f *flat) unpack(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, false) }
@@ -84,9 +83,9 @@ func (f *flat) free() {
 	f.slots.Free()
 }
 
-// packs divides a list of tensors into groups of neighbours of the same type. The first group has
-// at most firstLimit bytes, and each later group at most laterLimit bytes. A tensor above the limit
-// forms its own group.
+// packs divides a list of tensors into groups of neighbours of the same type, and returns their
+// indices. The first group has at most firstLimit bytes, and each later group at most laterLimit
+// bytes. A tensor that exceeds the limit forms a group of its own.
 func packs(list []*tensor.Tensor, firstLimit, laterLimit int) (groups [][]int) {
 	bytes, limit := 0, firstLimit
 	for i, t := range list {

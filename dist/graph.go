@@ -17,7 +17,6 @@ type Graph struct {
 	closed bool
 }
 
-// sharedGraph is the graph that all ranks share.
 type sharedGraph struct {
 	graph *tensor.Graph
 	left  atomic.Int32 // number of ranks that have not closed the graph
@@ -67,8 +66,8 @@ func (x *Graph) String() string {
 }
 
 // Close releases the graph on this rank, without waiting for other ranks. The last rank's Close
-// waits for the graph's replays and frees its memory. That Close returns the errors of the replays
-// that no other call has returned yet. The end of the [Run] closes graphs that are still open.
+// waits for the graph's replays and frees its memory. It returns the errors of replays that no
+// other call has returned yet. The end of the [Run] closes graphs that are still open.
 func (x *Graph) Close() error {
 	if x.closed {
 		return nil
@@ -116,5 +115,5 @@ func (e *CaptureError) Error() string {
 // Unwrap returns the rank's error.
 func (e *CaptureError) Unwrap() error { return e.Err }
 
-// Raised marks the error as one that tensor.Try returns: see device.Raised.
+// Raised marks the error as one that tensor.Try returns when a function panics with it.
 func (e *CaptureError) Raised() {}

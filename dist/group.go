@@ -9,15 +9,15 @@ import (
 )
 
 // Group is a set of ranks of a [Run]: torch.distributed's process group. Each rank has its own
-// Group value for it. Only that rank may use the value, on one goroutine at a time.
+// value of type Group. Only that rank may use the value, on one goroutine at a time.
 type Group struct {
 	core *core
 	rank int
 	gen  *tensor.Generator
 
-	clones   []*Group // groups that reducers have made from this one
+	clones   []*Group // clones of this group that reducers have made
 	reducers []*Reducer
-	gone     error // the error of this rank in the last step that it made void
+	gone     error // this rank's error in the last step that the rank made void
 }
 
 // Rank returns this rank's number in the group, counted from 0.
@@ -44,7 +44,7 @@ func (g *Group) Devices() []device.Device {
 	return slices.Clone(g.core.devices)
 }
 
-// Generator returns this rank's generator: see [Seed].
+// Generator returns this rank's random generator. The option [Seed] sets its seed.
 func (g *Group) Generator() *tensor.Generator {
 	g.member("generator")
 	return g.gen
@@ -67,7 +67,7 @@ func (g *Group) New(opts ...tensor.Option) *tensor.Scope {
 	return tensor.NewScope(append(g.Options(), opts...)...)
 }
 
-// Do opens a scope as [Group.New] does, runs f with it, and closes it.
+// Do opens a scope with [Group.Options] and opts, runs f with it, and closes it.
 func (g *Group) Do(f func(s *tensor.Scope), opts ...tensor.Option) {
 	tensor.Do(f, append(g.Options(), opts...)...)
 }
@@ -88,8 +88,9 @@ func (g *Group) Err() error {
 	}
 }
 
-// Split divides this group. The ranks with the same color form a new group, sorted by key and then
-// by rank. A rank with a negative color gets nil. All ranks of g call Split.
+// Split divides g into new groups. The ranks that pass the same color form a new group, in which
+// they are sorted by key and then by rank in g. A rank with a negative color gets nil. All ranks of
+// g call Split.
 func (g *Group) Split(color, key int) *Group { return g.split("split", color, key) }
 
 func (g *Group) split(op string, color, key int) *Group {
@@ -125,8 +126,8 @@ func (g *Group) split(op string, color, key int) *Group {
 	return sub
 }
 
-// Sub returns the group of the given ranks of g, in this order. All ranks of g call it with the
-// same list. Ranks that are not in the list get nil.
+// Sub returns a group of the given ranks of g, in the order of the arguments. All ranks of g call
+// Sub with the same arguments. A rank that is not among them gets nil.
 func (g *Group) Sub(ranks ...int) *Group {
 	for i, r := range ranks {
 		if r < 0 || r >= g.World() || slices.Index(ranks, r) < i {
@@ -147,7 +148,7 @@ func (g *Group) Clone() *Group {
 	return g.split("clone", 0, g.rank)
 }
 
-// member panics if the group is nil, which means that this rank is not in it.
+// member panics if the group is nil. A nil group means that this rank is not a member.
 func (g *Group) member(op string) {
 	if g == nil {
 		k := &call{}
@@ -156,7 +157,7 @@ func (g *Group) member(op string) {
 	}
 }
 
-// misuse returns the error for an invalid call.
+// misuse returns the error for a wrong call of op.
 func (g *Group) misuse(op string, kind error, msg string) *Error {
 	k := &call{rank: g.rank, what: signature{op: op}}
 	k.trace()

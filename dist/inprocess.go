@@ -26,8 +26,8 @@ func (w *world) connect(devices []device.Device) (device.Communicator, error) {
 	return newInProcess(devices), nil
 }
 
-// preferred is a communicator that uses a library such as NCCL. If the library does not support a
-// collective, it uses copies and kernels of its own.
+// preferred is a communicator that uses a library such as NCCL. For a collective that the library
+// does not support, it uses copies and kernels of this package.
 type preferred struct {
 	device.Communicator
 	rest *inProcess
@@ -48,14 +48,15 @@ func (p *preferred) Collect(streams []device.Stream, c *device.Collective) error
 
 func (p *preferred) Close() error { return errors.Join(p.Communicator.Close(), p.rest.Close()) }
 
-// inProcess moves data between devices of one process. If the host can access the memory, it works
-// there. Otherwise it copies from device to device. Each rank combines one part of the elements, in
-// the order of ranks, and copies it to the other ranks. So, for W ranks and operands of n bytes,
-// each link carries 2·n·(W-1)/W bytes, as in a ring.
+// inProcess moves data between devices of one process. If the host can access the devices' memory,
+// the collective runs on the host. Otherwise it copies from device to device. Each rank combines
+// one part of the elements, in the order of ranks, and copies it to the other ranks. For W ranks
+// and operands of n bytes, each device thus receives 2·n·(W-1)/W bytes, as in a ring.
 type inProcess struct {
 	devices []device.Device
-	host    device.Device // the CPU, which does the work of all ranks; nil if the ranks do not use host memory
-	room    []device.Buffer
+	// the CPU, which does the work of all ranks; nil if the ranks' memory is not host memory
+	host device.Device
+	room []device.Buffer
 }
 
 func newInProcess(devices []device.Device) *inProcess {
@@ -69,7 +70,8 @@ func newInProcess(devices []device.Device) *inProcess {
 // Name returns "in-process".
 func (*inProcess) Name() string { return "in-process" }
 
-// Abort does nothing, because no device waits for work that is not queued.
+// Abort does nothing: when Collect queues work for a device, the device never has to wait for work
+// that is not queued yet.
 func (*inProcess) Abort() error { return nil }
 
 // Close frees the staging memory.
@@ -83,10 +85,10 @@ func (c *inProcess) Close() error {
 	return nil
 }
 
-// staged is the number of bytes that a GPU receives at a time from each other rank.
+// staged is the number of bytes that a GPU receives from each other rank in one round.
 const staged = 4 << 20
 
-// Collect runs a collective: see [device.Communicator].
+// Collect queues a collective on the ranks' streams, as [device.Communicator] specifies.
 func (c *inProcess) Collect(streams []device.Stream, op *device.Collective) error {
 	if c.host != nil {
 		return c.inMemory(streams, op)
@@ -102,18 +104,19 @@ func (c *inProcess) Collect(streams []device.Stream, op *device.Collective) erro
 	} else if err := c.moves(op, t.copy, t.clear); err != nil {
 		return err
 	}
-	return t.meet() // wait, because later work may change memory that other ranks still read
+	// wait for all streams, because later work may change memory that other ranks still read
+	return t.meet()
 }
 
-// move is a copy of a part, from one rank's operand to another rank's operand.
+// move is a copy of a range of bytes from one rank's operand to another rank's operand.
 type move struct {
 	dstView, srcView            device.View
-	dst, src                    int // ranks
-	dstOffset, srcOffset, bytes int // in bytes
+	dst, src                    int // ranks of the two operands
+	dstOffset, srcOffset, bytes int // offsets in the two operands, and size, in bytes
 }
 
-// moves lists the copies of a collective that only moves data, and calls f for each. If the source
-// rank of a part has no operand, it calls clear for the part instead.
+// moves calls f for each copy of a collective that only moves data. If the rank that should send a
+// part has no operand, it calls clear for the part instead.
 func (c *inProcess) moves(op *device.Collective, f func(m move) error, clear func(dst int, part device.View) error) error {
 	world := len(op.Outs)
 	for dst := range world {
@@ -151,8 +154,8 @@ func (c *inProcess) moves(op *device.Collective, f func(m move) error, clear fun
 	return nil
 }
 
-// inMemory runs a collective on operands in host memory, with all workers of the CPU. In a capture
-// it runs on the recorded stream of the first rank.
+// inMemory runs a collective on operands in host memory, with all workers of the CPU. During a
+// capture it runs on the recorded stream of the first rank.
 func (c *inProcess) inMemory(streams []device.Stream, op *device.Collective) error {
 	host, on := c.host, device.Stream(nil)
 	if s, ok := streams[0].(device.RecordingStream); ok && s.Recording() {
@@ -228,10 +231,10 @@ func slice(v device.View, start, n int) device.View {
 	return device.View{Buf: v.Buf, Type: v.Type, Layout: l}
 }
 
-// errNoGiver is the error of a collective in which all weights are 0.
+// errNoGiver is the error of a weighted reduction in which all weights are 0.
 var errNoGiver = errors.New("no rank gives anything: all weights are 0")
 
-// combination is the key of a program that combines elements of several ranks.
+// combination is the key of the program that combines elements of several ranks.
 type combination struct {
 	how      device.Combine
 	weighted bool
@@ -242,8 +245,8 @@ type combination struct {
 
 var programs sync.Map // maps combination to *expr.Program
 
-// program returns the program that combines elements in the order of ranks, 16-bit floats in
-// float32.
+// program returns the program that combines elements in the order of ranks. 16-bit floats are
+// combined in float32.
 func (c combination) program() *expr.Program {
 	if p, ok := programs.Load(c); ok {
 		return p.(*expr.Program)
@@ -290,7 +293,8 @@ func summing(t dtype.Type, n int) *expr.Program {
 
 func copying(t dtype.Type) *expr.Program { return summing(t, 1) }
 
-// combine combines the elements of ins on one device, and stores the result in each view of outs.
+// combine combines corresponding elements of the views ins, which are on one device, and stores the
+// result in each view of outs.
 func combine(d device.Device, s device.Stream, how device.Combine, weights []float64, outs, ins []device.View) error {
 	if len(outs) == 0 || outs[0].Size() == 0 {
 		return nil

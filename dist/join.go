@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Join runs f, in which ranks may have different numbers of batches: torch's Join. A rank whose f
-// has returned takes no part in later reductions: sums and means are over the ranks that still have
-// data. Join returns when f has returned on all ranks. Then all ranks get the [DDP] models of the
-// rank whose f returned last.
+// Join calls f, which trains on this rank's batches. The ranks may have different numbers of
+// batches: torch's Join. A rank whose f has returned takes no part in later reductions: sums and
+// means are then over the ranks that still have data. Join returns when f has returned on all
+// ranks. Then all ranks get the [DDP] models of the rank whose f returned last.
 //
 // Ranks with data may also call gathers, in which ranks without data contribute zeros. If a
 // collective needs data from a rank without data (Broadcast or Scatter from it, Send, Recv), it
@@ -38,23 +38,23 @@ func (g *Group) Join(f func()) {
 	}
 }
 
-// drain is the time from the moment when the first rank has no more data until no rank has data.
+// drain is the phase of a Join that begins when the first rank has no more data and ends when no
+// rank has any.
 type drain struct {
 	done chan struct{} // closed when no rank has data any more
-	last int           // the rank whose f was the last to return
+	last int           // rank whose f was the last to return
 }
 
-// leaving notes that a rank's f has returned. It must be called before the rank retires from any
-// core. After the rank has retired from a core, the other ranks may reduce there without it, and
-// may even return before the rank has retired from all cores. The rank that returns last must also
-// be noted last.
+// leaving notes that f has returned on a rank. It must be called before the rank retires from any
+// core, that is, any set of ranks with its collectives. Once a rank has retired from a core, other
+// ranks can reduce without it, and f may return there too. Called earlier, leaving records the
+// ranks in the order in which f returned.
 func (c *core) leaving(rank int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.currentDrain().last = rank
 }
 
-// currentDrain returns the core's drain. If there is none yet, it begins one.
 func (c *core) currentDrain() *drain {
 	if c.drain == nil {
 		c.drain = &drain{done: make(chan struct{})}
@@ -62,8 +62,8 @@ func (c *core) currentDrain() *drain {
 	return c.drain
 }
 
-// retire notes that a rank has no more data, and releases the calls that wait for this rank. If it
-// was the last rank with data, retire resets all cores.
+// retire notes that a rank has no more data, and releases the collectives that wait for this rank.
+// If it was the last rank with data, retire ends the drain and resets all cores.
 func (c *core) retire(rank int, cores []*core) *drain {
 	c.mu.Lock()
 	at := c.currentDrain()
@@ -95,7 +95,7 @@ func (c *core) retire(rank int, cores []*core) *drain {
 	return at
 }
 
-// ended waits for the end of the drain and returns the last rank that had data.
+// ended waits for the end of the drain and returns the rank that had data last.
 func (c *core) ended(at *drain, k *call) int {
 	select {
 	case <-at.done:
@@ -105,7 +105,7 @@ func (c *core) ended(at *drain, k *call) int {
 	}
 }
 
-// rejoin copies the model and the order of buckets from rank last to all ranks.
+// rejoin copies rank last's model and order of buckets to all ranks.
 func (r *Reducer) rejoin(last int) {
 	if r.g.World() == 1 {
 		return
@@ -126,7 +126,7 @@ func (r *Reducer) rejoin(last int) {
 	r.spread(last)
 }
 
-// gives returns an error if the collective needs the root's data but the root has no data any more.
+// gives returns an error if the collective needs data from its root, and the root has no more data.
 func (c *core) gives(sl *slot, op *device.Collective) error {
 	for r, k := range sl.calls {
 		if k != nil || !c.participates(sl, r) && sl.key.message {

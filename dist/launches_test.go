@@ -31,7 +31,7 @@ func (l *launches) Kernel(k device.KernelEvent) {
 	l.counts[k.Device]++
 }
 
-// counted returns how many primitives f launches on each device.
+// counted runs f and returns how many primitives it launches on each device.
 func counted(t *testing.T, f func()) map[device.Device]int {
 	t.Helper()
 	l := &launches{counts: map[device.Device]int{}}
@@ -44,7 +44,7 @@ func counted(t *testing.T, f func()) map[device.Device]int {
 }
 
 // TestLaunches counts launches. With one rank, a step must have as many launches as without package
-// dist. With several ranks, each bucket needs one more copy and the launches of the sum over ranks.
+// dist. With several ranks, each bucket adds one copy and the launches that sum it over the ranks.
 func TestLaunches(t *testing.T) {
 	step := func(s *tensor.Scope, m nn.Module, opt optim.Optimizer, rank, n int) {
 		x, y := batch(s, dtype.F32, 0, rank*n, (rank+1)*n)
@@ -94,7 +94,7 @@ func TestLaunches(t *testing.T) {
 				case g.World() == 2 && dev.Info().Host && got != plain+buckets:
 					t.Errorf("a rank of two launches %d primitives, the plain loop %d, with %d buckets", got, plain, buckets)
 				case g.World() == 2 && !dev.Info().Host && got != plain+2*buckets:
-					// each bucket needs one more copy and one more sum
+					// each bucket needs one more copy and one more sum than the plain loop
 					t.Errorf("a GPU of two launches %d primitives, the plain loop %d, with %d buckets", got, plain, buckets)
 				}
 			})

@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The methods of this file are for programs in which one rank leads. The leading rank calls the
-// optimizer's Step and sends its parameters to the other ranks. If a rank runs out of memory, all
-// ranks repeat the step.
+// The methods of this file are for programs in which only one rank calls the optimizer's Step. That
+// rank leads: it sends its parameters to the other ranks. If a rank runs out of memory, all ranks
+// repeat the step.
 
 // FixedBuckets keeps the initial order of buckets, in which the model's last parameters come first.
 // By default the buckets are rearranged after the first Backward, in the order in which gradients
@@ -33,8 +33,8 @@ func (r *Reducer) Reserve() {
 			least[b.flat.buffer.Type()] = b
 		}
 	}
-	// If ranks without samples are left out, averaging uses another kernel, which depends on their
-	// number. So also average with weights of 0, for each number of such ranks.
+	// If ranks without samples are left out, averaging uses another kernel for each number of such
+	// ranks. Load these kernels too: average with weights of 0, for each number.
 	for _, b := range r.buckets {
 		if least[b.flat.buffer.Type()] != b {
 			continue
@@ -51,8 +51,8 @@ func (r *Reducer) Reserve() {
 }
 
 // Once runs f, which should contain one Backward that averages. If f does not run Backward, Once
-// takes part in the averaging without a gradient, so that no other rank waits for this rank. If f
-// panics with an error of the library, Once makes the step void, as [Reducer.Void] does.
+// takes part in the averaging without a gradient. Otherwise the other ranks would wait for this
+// rank. If f panics with an error of the library, Once makes the step void, as [Reducer.Void] does.
 func (r *Reducer) Once(f func()) {
 	if r.g.World() == 1 {
 		f()
@@ -78,10 +78,11 @@ func (r *Reducer) Once(f func()) {
 	}
 }
 
-// Spread copies the root's parameters that require a gradient, or its buffers, or both, to all
-// ranks. All ranks call it with the same arguments. The copies of parameters overwrite the averaged
-// gradients. A rank that runs out of memory still takes part in the collective, and panics
-// afterwards.
+// Spread copies parameters and buffers of rank root to all ranks. The flags select them: params
+// selects the parameters that require a gradient, buffers selects the buffers. All ranks call
+// Spread with the same arguments. Spread uses the memory of the averaged gradients for the
+// parameters, so those gradients are lost. A rank that runs out of memory still takes part in the
+// collective, and panics afterwards.
 func (r *Reducer) Spread(root int, params, buffers bool) {
 	if r.g.World() == 1 {
 		return

@@ -112,7 +112,8 @@ func TestSpread(t *testing.T) {
 }
 
 // TestReserved runs a step whose memory was reserved, and makes each allocation fail in turn. No
-// rank may wait forever. A rank whose allocations succeed must have enough memory for the step.
+// rank may wait forever. If all allocations of a rank's Reserve succeed, the rank must have enough
+// memory for the step.
 func TestReserved(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:2,mem=16MiB,segment=1KiB")
 	if err != nil {

@@ -33,7 +33,7 @@ const (
 	noRank              // the error names no rank
 )
 
-// marks holds the line numbers that an error must name.
+// marks records the line numbers of this file that an error must name.
 type marks struct {
 	mu    sync.Mutex
 	lines []string
@@ -55,7 +55,7 @@ func sleepsTooLong(ctx context.Context) { <-ctx.Done() }
 // ones returns n ones on the rank's device.
 func ones(g *Group, n int) *tensor.Tensor { return tensor.Root().On(g.Device()).Ones(n) }
 
-// averaged returns a new model for this rank, with DDP.
+// averaged returns a new model on this rank's device, whose gradients DDP averages.
 func averaged(g *Group, opts ...DDPOption) *nn.Sequential {
 	return DDP(nn.To(mlp(dtype.F32), g.Device()), g, opts...)
 }
@@ -68,7 +68,7 @@ func stepped(g *Group, m *nn.Sequential) {
 	})
 }
 
-// mistakesOfCalls are collectives that do not fit together.
+// mistakesOfCalls are collectives that the ranks call in different ways.
 var mistakesOfCalls = []mistake{
 	{name: "one is skipped", kind: ErrMismatch, rank: anyRank,
 		words: []string{"barrier", "all reduce of 4 float32, sum", "collective number 1 ", "rank 0", "rank 1"},
@@ -343,7 +343,7 @@ var mistakesOfRanks = []mistake{
 
 func panicsHere() { panic("of its own") }
 
-// mistakesOfModels are mistakes in the use of DDP.
+// mistakesOfModels are wrong uses of DDP.
 var mistakesOfModels = []mistake{
 	{name: "a rank has more parameters", kind: ErrMismatch, rank: anyRank, words: []string{"ddp", "1.weight", "lack"},
 		f: func(m *marks, _ context.Context, g *Group) error {
@@ -508,8 +508,8 @@ func bounded(t *testing.T, l DeviceList, timeout time.Duration, f func(ctx conte
 	return err
 }
 
-// TestMistakes plants one mistake in each run. All runs share the devices, because a failed run
-// must leave them usable.
+// TestMistakes makes one mistake in each run. All runs share the devices, because a failed run must
+// leave them usable.
 func TestMistakes(t *testing.T) {
 	all := lists(t, 2, 3)
 	for part, list := range map[string][]mistake{"calls": mistakesOfCalls, "ranks": mistakesOfRanks, "models": mistakesOfModels} {

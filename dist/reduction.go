@@ -7,18 +7,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// bucket is a group of parameters whose gradients are reduced together.
+// bucket is a group of parameters whose gradients are averaged by one collective.
 type bucket struct {
 	flat   *flat
 	leaves []int // indices of the leaves in this bucket
-	// views of the flat buffer that hold the leaves' gradients; nil if the gradient is not a view
-	// yet
+	// views of flat that hold the leaves' gradients; nil if the gradient is not such a view yet
 	views []*tensor.Tensor
 	name  string
 }
 
-// arrange puts the leaves into buckets, in the given order. If memory is exhausted, the reducer has
-// no buckets until a later call succeeds.
+// arrange puts the leaves into buckets, in the given order of their indices. If memory is
+// exhausted, the reducer has no buckets until a later call succeeds.
 func (r *Reducer) arrange(order []int) {
 	for _, b := range r.buckets {
 		b.flat.free()
@@ -49,7 +48,7 @@ func (r *Reducer) arrange(order []int) {
 	r.buckets, r.home = made, home
 }
 
-// newFlat allocates a flat for the given tensors of the model.
+// newFlat allocates a flat that can hold the given tensors of the model.
 func (r *Reducer) newFlat(like []*tensor.Tensor) *flat {
 	f := newFlat(r.g.Device(), like[0].Type(), like)
 	if t := r.g.capture(); t != nil {
@@ -58,19 +57,19 @@ func (r *Reducer) newFlat(like []*tensor.Tensor) *flat {
 	return f
 }
 
-// reduction reduces the gradients of one run of Backward.
+// reduction averages the gradients of one run of Backward.
 type reduction struct {
 	r       *Reducer
 	reached []bool
 	left    []int // number of gradients of each bucket that are not ready yet
-	next    int   // index of the first bucket whose reduction has not begun
+	next    int   // index of the first bucket whose averaging has not begun
 	finish  []func()
 	order   []int
-	// copies of old gradients, of leaves that no rank may reach in this run
+	// copies of the old gradients of leaves that perhaps no rank reaches in this run, by leaf
 	kept map[int]*tensor.Tensor
 }
 
-// Begin starts the reduction of a run: see [tensor.BackwardWatcher].
+// Begin starts the averaging for one run of Backward, as [tensor.BackwardWatcher] specifies.
 func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
 	if t := r.g.capture(); t != nil {
 		t.guard(r)
@@ -101,7 +100,7 @@ func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
 }
 
 // attempt calls f. If f panics with an error of the library, attempt makes the step void on all
-// ranks and panics again.
+// ranks and then panics with the same error.
 func (r *Reducer) attempt(f func()) {
 	if err := tensor.Try(f); err != nil {
 		r.group.void(err)
@@ -109,10 +108,12 @@ func (r *Reducer) attempt(f func()) {
 	}
 }
 
-// Ready notes that the gradient of leaf i is ready, and reduces the next buckets that are full.
+// Ready notes that the gradient of leaf i is ready, and starts to average the next buckets that are
+// complete.
 func (n *reduction) Ready(i int) { n.came(i) }
 
-// Missed notes that leaf i gets no gradient, and reduces the next buckets that are full.
+// Missed notes that leaf i gets no gradient in this run, and starts to average the next buckets
+// that are complete.
 func (n *reduction) Missed(i int) {
 	n.reached[i] = false
 	n.came(i)
@@ -126,7 +127,7 @@ func (n *reduction) came(i int) {
 	}
 }
 
-// launch begins the reduction of the next bucket.
+// launch starts to average the gradients of the next bucket.
 func (n *reduction) launch() {
 	r, b := n.r, n.r.buckets[n.next]
 	n.next++
@@ -152,8 +153,8 @@ func (n *reduction) launch() {
 	}
 }
 
-// fill copies the gradients into a bucket and makes them views of the bucket. The argument scope is
-// the scope of a capture, or nil.
+// fill copies the gradients into the bucket b and makes them views of it. The argument scope is the
+// scope of a capture, or nil.
 func (n *reduction) fill(b *bucket, scope *tensor.Scope) {
 	r := n.r
 	from := make([]*tensor.Tensor, len(b.leaves))
@@ -183,9 +184,9 @@ func (n *reduction) fill(b *bucket, scope *tensor.Scope) {
 	}
 }
 
-// saveGrad copies a gradient that is already in the bucket and to which this rank's run adds
-// nothing. If no rank adds to it, the copy is restored later, because the mean of equal numbers has
-// rounding errors.
+// saveGrad copies an old gradient that is already in the bucket, when this rank's Backward adds
+// nothing to it. If no rank adds to it, the copy is restored later. The averaged value may differ:
+// even the mean of equal numbers has rounding errors.
 func (n *reduction) saveGrad(i int, g *tensor.Tensor) {
 	if n.kept == nil {
 		n.kept = map[int]*tensor.Tensor{}
@@ -196,15 +197,15 @@ func (n *reduction) saveGrad(i int, g *tensor.Tensor) {
 // hasGrad reports whether this rank has a gradient of leaf i that has not been averaged yet.
 func (n *reduction) hasGrad(i int) bool { return n.reached[i] || n.r.unsynced[i] }
 
-// status is what a rank tells the other ranks at the end of a run of Backward.
+// status is what a rank tells the other ranks at the end of Backward.
 type status struct {
 	used  []bool
 	order []int
 }
 
-// End waits until all ranks have finished their Backward, and agrees with them on its result. If
-// Backward failed on some rank, the step becomes void on all ranks. An error that is not one of the
-// library ends the [Run].
+// End waits until all ranks have finished their Backward, and exchanges with them whether it
+// succeeded. If Backward failed on some rank, the step becomes void on all ranks. An error that is
+// not one of the library ends the [Run].
 func (n *reduction) End(failed error) {
 	r := n.r
 	r.running = nil
@@ -249,7 +250,7 @@ func (n *reduction) agree() (lowest int, anywhere []bool) {
 	lowest, anywhere = -1, make([]bool, len(r.leaves))
 	for rank, v := range r.g.exchange("end of backward", me, nil) {
 		s, there := v.(status)
-		if !there { // this rank has no more data
+		if !there { // the rank has no more data
 			continue
 		}
 		if lowest < 0 {
@@ -265,7 +266,8 @@ func (n *reduction) agree() (lowest int, anywhere []bool) {
 	return lowest, anywhere
 }
 
-// publish gives all ranks the averaged gradients, and the buffers of rank lowest.
+// publish makes the averaged gradients visible on this rank, and copies rank lowest's buffers to
+// all ranks.
 func (n *reduction) publish(lowest int, anywhere []bool) {
 	r := n.r
 	n.share(lowest)
@@ -285,8 +287,7 @@ func (n *reduction) publish(lowest int, anywhere []bool) {
 	clear(r.unsynced)
 }
 
-// reorder makes the next run of Backward use buckets in the given order, in which gradients became
-// ready.
+// reorder arranges the buckets by the given order of leaves, for the next run of Backward.
 func (r *Reducer) reorder(order []int) {
 	order = slices.Clone(order)
 	var now []int
@@ -316,7 +317,7 @@ func (n *reduction) share(root int) {
 	}
 }
 
-// makeStatics allocates the packed form of the model's buffers.
+// makeStatics allocates the tensors that hold all the model's buffers for a broadcast.
 func (r *Reducer) makeStatics() {
 	if r.statics != nil {
 		return
@@ -328,7 +329,9 @@ func (r *Reducer) makeStatics() {
 	}
 }
 
-// Void calls [Group.Void]. But if err is nil, this rank takes part in the step without a gradient.
+// Void makes the current step void on all ranks, as [Group.Void] does, because this rank has failed
+// with err. If err is nil, the step is not void: this rank takes part in the averaging without a
+// gradient.
 func (r *Reducer) Void(err error) {
 	switch {
 	case r.g.World() == 1:

@@ -16,12 +16,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// core is the part of a group that its ranks share. Each rank counts its collectives. Calls of
-// different ranks with the same number belong to the same collective, and meet in a slot. The last
-// rank to call queues the work of all ranks, so no device ever waits for work that is not queued.
+// core is the part of a group that all its ranks share. Each rank numbers its collectives. Calls of
+// different ranks with the same number belong to the same collective, and are stored in one slot.
+// The last rank to call queues the work of all ranks, so no device ever waits for work that is not
+// queued.
 type core struct {
 	world   *world
-	members []int // the group's ranks, as numbers in the world
+	members []int // the group's ranks, as rank numbers of the Run
 	devices []device.Device
 	streams []device.Stream
 	comm    device.Communicator
@@ -31,7 +32,7 @@ type core struct {
 	slots map[slotKey]*slot
 	// numbers of messages sent and received so far, by sender and receiver
 	pairs   map[[2]int][2]uint64
-	joined  []bool // ranks that have no more data and take no part in collectives
+	joined  []bool // ranks that have no more data (see Join) and take no part in collectives
 	drain   *drain
 	voided  *voided
 	steps   int // number of void steps so far
@@ -39,14 +40,14 @@ type core struct {
 	issuing bool
 }
 
-// slotKey identifies a collective. Its fields src and dst are used only for messages.
+// slotKey identifies a collective. Only messages use the fields src and dst.
 type slotKey struct {
 	number   uint64
 	message  bool
 	src, dst int
 }
 
-// slot is where the ranks' calls of one collective meet.
+// slot holds the ranks' calls of one collective.
 type slot struct {
 	key    slotKey
 	calls  []*call // calls by rank; nil for a rank that has not called the collective yet
@@ -56,21 +57,22 @@ type slot struct {
 	values []any      // values exchanged on the host, by rank
 	void   *StepError // set if the step is void, so the calls are dropped
 	steps  int        // number of void steps when the slot began
-	in     *capture   // the capture that records the collective; nil if it runs eagerly
+	in     *capture   // capture that records the collective; nil if it runs eagerly
 }
 
-// call is one rank's part in a collective.
+// call is one rank's call of a collective.
 type call struct {
 	rank     int
 	what     signature
-	operands string // name of the operands
+	operands string // description of the operands for errors
 	n        int
 	pc       [24]uintptr
 	src, dst *tensor.Hold
 	inPlace  bool // whether src and dst are the same tensor
 	weight   float64
 	value    any
-	// function that the last rank to call runs; its result goes to all ranks
+	// function that the last rank to call runs on the values of all ranks; its result goes to all
+	// ranks
 	agree func(values []any) (any, error)
 }
 
@@ -86,7 +88,8 @@ type signature struct {
 	part       int // number of elements of each part
 }
 
-// gives reports whether a rank has an output in the collective, or an input if out is false.
+// gives reports whether a rank has an output in the collective. If out is false, it reports whether
+// the rank has an input.
 func (a signature) gives(rank int, out bool) bool {
 	c := device.Collective{Kind: a.kind, Root: a.root, Peer: a.peer}
 	if out {
@@ -118,7 +121,7 @@ func (a signature) String() string {
 	return s
 }
 
-// trace stores the stack of the call, from which errors take the line of the program.
+// trace stores the stack of the call. Errors name the line of the program that it contains.
 func (k *call) trace() { k.n = runtime.Callers(2, k.pc[:]) }
 
 func (k *call) site() string { return callsite.First(k.pc[:k.n]) }
@@ -135,7 +138,7 @@ func (w *world) newCore(members []int) (*core, error) {
 			c.streams = append(c.streams, nil)
 			continue
 		}
-		// a high priority, because other ranks wait for the work of this stream
+		// the stream has a high priority, because other ranks wait for its work
 		s, err := d.NewStream(1)
 		if err != nil {
 			return nil, err
@@ -164,7 +167,7 @@ func (c *core) fault(rank int, kind error, k *call, msg string) *Error {
 	return e
 }
 
-// call adds a rank's call to its slot.
+// call adds a rank's call to the slot of the rank's next collective, and returns the slot.
 func (c *core) call(k *call) *slot {
 	k.trace()
 	t := c.capture(k.rank)
@@ -220,7 +223,7 @@ func (c *core) call(k *call) *slot {
 }
 
 // key returns the key of the slot for a rank's next call. For a message, side is 0 for the sender
-// and 1 for the receiver. For other collectives it is -1. c.mu is held.
+// and 1 for the receiver. For other collectives it is -1. The caller holds c.mu.
 func (c *core) key(k *call) (key slotKey, side int) {
 	if k.what.kind != device.KindSendRecv || k.what.host {
 		return slotKey{number: c.next[k.rank]}, -1
@@ -233,8 +236,8 @@ func (c *core) key(k *call) (key slotKey, side int) {
 	return key, side
 }
 
-// raise ends the run, or only the capture if there is one, because of a failure. It returns the
-// error with which the rank panics.
+// raise ends the capture because of a rank's failure, or the run if there is no capture. It returns
+// the error with which the rank panics.
 func (c *core) raise(rank int, err error) error {
 	if c.capture(rank) != nil {
 		return err // the error ends only the capture
@@ -243,8 +246,8 @@ func (c *core) raise(rank int, err error) error {
 	return err
 }
 
-// match compares a call with the first rank's call in the slot. It returns an error if they do not
-// fit together.
+// match compares the call k with the first call in the slot. It returns an error if the two cannot
+// belong to one collective.
 func (c *core) match(sl *slot, k *call) error {
 	o := sl.first
 	if k.what == o.what || o == k {
@@ -263,7 +266,8 @@ func (c *core) match(sl *slot, k *call) error {
 	return c.fault(k.rank, ErrMismatch, k, msg)
 }
 
-// participates reports whether a rank takes part in the collective of a slot. c.mu is held.
+// participates reports whether a rank takes part in the collective of a slot. The caller holds
+// c.mu.
 func (c *core) participates(sl *slot, rank int) bool {
 	if sl.key.message {
 		return rank == sl.key.src || rank == sl.key.dst
@@ -271,7 +275,8 @@ func (c *core) participates(sl *slot, rank int) bool {
 	return !c.joined[rank]
 }
 
-// missingFrom lists the ranks that take part in a slot but have not called yet. c.mu is held.
+// missingFrom lists the ranks that take part in a slot but have not called yet. The caller holds
+// c.mu.
 func (c *core) missingFrom(sl *slot) (ranks []int) {
 	for r, k := range sl.calls {
 		if k == nil && c.participates(sl, r) {
@@ -281,7 +286,7 @@ func (c *core) missingFrom(sl *slot) (ranks []int) {
 	return ranks
 }
 
-// ofWorld converts rank numbers of the group to rank numbers of the world.
+// ofWorld converts rank numbers of the group to rank numbers of the Run.
 func (c *core) ofWorld(ranks []int) (list []int) {
 	for _, r := range ranks {
 		list = append(list, c.members[r])
@@ -289,7 +294,8 @@ func (c *core) ofWorld(ranks []int) (list []int) {
 	return list
 }
 
-// open lists the collectives that not all ranks have called yet, in their order. c.mu is held.
+// open lists the collectives that not all ranks have called yet, in the order of their numbers. The
+// caller holds c.mu.
 func (c *core) open() []*slot {
 	list := slices.Collect(maps.Values(c.slots))
 	slices.SortFunc(list, func(a, b *slot) int {
@@ -307,7 +313,8 @@ func (c *core) open() []*slot {
 	return list
 }
 
-// absent returns an error if the slot waits for a rank whose function has returned. c.mu is held.
+// absent returns an error if the slot waits for a rank whose function has returned. The caller
+// holds c.mu.
 func (c *core) absent(sl *slot) error {
 	if r := c.world.returned(c.ofWorld(c.missingFrom(sl))); r >= 0 {
 		return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, returned from its function and never comes to %v", r, c.world.devices[r].Name(), sl.first.what))
@@ -321,7 +328,7 @@ func (c *core) absent(sl *slot) error {
 	return nil
 }
 
-// missing ends the run if a slot waits for the given rank, whose function has returned.
+// missing ends the run if a collective waits for the given rank, whose function has returned.
 func (c *core) missing(rank int) {
 	if !slices.Contains(c.members, rank) {
 		return
@@ -347,8 +354,8 @@ func (c *core) missing(rank int) {
 	}
 }
 
-// markReady moves a slot to the ready list if all its ranks have called the collective. c.mu is
-// held.
+// markReady moves a slot to the ready list if all its ranks have called the collective. The caller
+// holds c.mu.
 func (c *core) markReady(sl *slot) {
 	if len(c.missingFrom(sl)) > 0 {
 		return
@@ -357,7 +364,7 @@ func (c *core) markReady(sl *slot) {
 	c.ready = append(c.ready, sl)
 }
 
-// issue queues the ready slots in order. c.mu is held, and is unlocked on return.
+// issue queues the work of the ready slots in order. The caller holds c.mu, and issue unlocks it.
 func (c *core) issue() {
 	if c.issuing {
 		c.mu.Unlock()
@@ -376,7 +383,8 @@ func (c *core) issue() {
 		case errors.As(err, &short):
 			c.mu.Lock()
 			sl.void = &StepError{c.members[short.rank], c.devices[short.rank].Name(), err}
-			if sl.steps == c.steps { // otherwise the slot belongs to a void step and has ended
+			// otherwise the slot belongs to an older step, which became void, and has ended
+			if sl.steps == c.steps {
 				c.drop(sl.void, sl.key.number)
 			}
 			sl.end(true)
@@ -395,7 +403,6 @@ func (c *core) issue() {
 	c.mu.Unlock()
 }
 
-// run executes the collective of a slot.
 func (c *core) run(sl *slot) error {
 	if sl.first.what.host {
 		sl.values = make([]any, len(sl.calls))
@@ -472,7 +479,7 @@ func (c *core) run(sl *slot) error {
 	return nil
 }
 
-// release ends the call's holds on its tensors.
+// release lets ops use the tensors of the call again.
 func (k *call) release() {
 	for _, h := range [...]*tensor.Hold{k.src, k.dst} {
 		if h != nil {
@@ -482,8 +489,8 @@ func (k *call) release() {
 	k.src, k.dst = nil, nil
 }
 
-// end releases the holds of the slot's calls. If queued is true, ranks that wait for the slot may
-// go on.
+// end releases the tensors of the slot's calls. If queued is true, it also wakes the ranks that
+// wait for the slot.
 func (sl *slot) end(queued bool) {
 	if sl.closed {
 		return
@@ -510,7 +517,7 @@ func (c *core) close() {
 	_ = c.comm.Close() // errors of the communicator have been reported before
 }
 
-// wait blocks a rank until a slot's work is queued.
+// wait blocks a rank until the work of a slot is queued.
 func (c *core) wait(sl *slot, k *call) error {
 	select {
 	case <-sl.done:
@@ -543,8 +550,8 @@ func (c *core) wait(sl *slot, k *call) error {
 	return c.fault(k.rank, c.world.aborted(), k, "the run ended while it waited for the others")
 }
 
-// dropped returns an error if the rank's call was dropped in a void step, otherwise nil. The rank
-// is a number in the world.
+// dropped returns an error if the call of the given rank was dropped because its step became void.
+// The rank is a number of the Run.
 func (sl *slot) dropped(rank int) error {
 	if sl.void == nil {
 		return nil
@@ -552,7 +559,7 @@ func (sl *slot) dropped(rank int) error {
 	return sl.void.errorFor(rank)
 }
 
-// late ends the run if some ranks have not called the collective in time.
+// late ends the run with an error if some ranks have not called the collective within the timeout.
 func (c *core) late(sl *slot, k *call) error {
 	c.mu.Lock()
 	missing := c.missingFrom(sl)

@@ -28,12 +28,14 @@ type settings struct {
 // minutes, as in PyTorch with NCCL.
 func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
-// Grace sets how long Run waits for the other ranks after one rank has failed. Each of them returns
-// at its next collective. A rank that does not return in time is abandoned, and the error contains
-// its stack. The default is thirty seconds.
+// Grace sets how long Run waits for the other ranks after one rank has failed. The next collective
+// of each of these ranks panics, so that its function ends. Run does not wait longer for a rank
+// that does not return in time: its goroutine goes on, and the error contains its stack. The
+// default is thirty seconds.
 func Grace(d time.Duration) Option { return func(s *settings) { s.grace = d } }
 
-// Seed sets the seed of the ranks' generators; each rank draws different numbers.
+// Seed sets the seed of the run. Each rank's generator gets its own seed from it, so each rank
+// draws different numbers.
 func Seed(n uint64) Option { return func(s *settings) { s.seed = n } }
 
 // InProcess makes collectives of GPUs use copies between devices and kernels of this library, even
@@ -69,7 +71,7 @@ var runs atomic.Uint64
 // *[Error] of the kind [ErrAborted]. The end of ctx ends the run too, and Run then returns the
 // cause of ctx.
 //
-// Each rank on the CPU gets an equal share of the workers.
+// Ranks on the CPU get equal shares of its worker goroutines.
 func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g *Group) error, opts ...Option) error {
 	if devices.err != nil {
 		return devices.err
@@ -129,7 +131,7 @@ func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g 
 	return w.err
 }
 
-// rank runs one rank of the run: it calls f on the current goroutine.
+// rank runs one rank on the current goroutine: it calls f and handles f's result.
 func (w *world) rank(ctx context.Context, g *Group, f func(ctx context.Context, g *Group) error) {
 	err := errors.New("the goroutine ended by runtime.Goexit")
 	defer func() {
@@ -157,8 +159,8 @@ func (w *world) rank(ctx context.Context, g *Group, f func(ctx context.Context, 
 	err = f(ctx, g)
 }
 
-// fail ends the run because of the failure of a rank. The rank is -1 if no single rank failed. Only
-// the first call counts.
+// fail ends the run because of the failure of a rank. The rank is -1 if no single rank failed.
+// Later calls have no effect.
 func (w *world) fail(rank int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -166,11 +168,11 @@ func (w *world) fail(rank int, err error) {
 		return
 	}
 	var step *StepError
-	// this rank reports a failure of another rank, before that rank itself does
+	// this rank passes on the failure of another rank, which has not reported it yet
 	if errors.As(err, &step) {
 		rank, err = step.Rank, step.Err
 	}
-	// If the rank only reports that the program's context has ended, no rank has failed.
+	// If a rank only reports that the program's context has ended, no rank has failed.
 	cause := context.Cause(w.parent)
 	if cause != nil && (errors.Is(err, w.parent.Err()) || errors.Is(err, cause)) {
 		rank, err = -1, cause
@@ -187,7 +189,7 @@ func (w *world) fail(rank int, err error) {
 	}
 }
 
-// aborted returns the error with which the other ranks panic after a failure.
+// aborted returns the error with which the collectives of the other ranks panic after a failure.
 func (w *world) aborted() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -224,21 +226,21 @@ func (w *world) returned(ranks []int) int {
 	return -1
 }
 
-// close releases the resources of the groups.
+// close releases the resources of all groups of the run.
 func (w *world) close() {
 	w.mu.Lock()
 	cores := w.cores
 	if w.ended = true; w.err == nil {
-		close(w.failed) // a group that is used after the run must fail
+		close(w.failed) // a group that is used after the run must return an error
 	}
 	w.mu.Unlock()
-	_ = w.closeGraphs() // closes graphs only if some rank did not return
+	_ = w.closeGraphs() // a graph is still open only if some rank did not return
 	for _, c := range cores {
 		c.close()
 	}
 }
 
-// shareWorkers gives each CPU rank its share of the workers.
+// shareWorkers divides the CPU's workers equally among the ranks on the CPU.
 func shareWorkers(devices []device.Device) {
 	n := 0
 	for _, d := range devices {

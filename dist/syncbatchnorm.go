@@ -9,20 +9,20 @@ import (
 // ConvertSyncBatchNorm changes every nn.BatchNorm1d, 2d and 3d of a model, in place. In training
 // these layers then use the statistics of all ranks' batches together: torch's
 // SyncBatchNorm.convert_sync_batchnorm. ConvertSyncBatchNorm returns the model, which may itself be
-// a batch norm. Types, parameters, buffers and names stay the same. The replacement for torch's
-// nn.SyncBatchNorm is:
+// a batch norm. Types, parameters, buffers and names stay the same. To make one layer, like torch's
+// nn.SyncBatchNorm:
 //
 //	l := dist.ConvertSyncBatchNorm(nn.NewBatchNorm2d(64), g)
 //
 // The ranks' batches may differ in size and may be empty. The gradients of inputs are gradients of
 // the sum of all ranks' losses. The gradients of weight and bias are this rank's part of that sum.
-// Running statistics are equal on all ranks. In evaluation, and in a group of one rank, the layers
-// work as before.
+// Running statistics are equal on all ranks. In evaluation mode, and in a group of one rank, the
+// layers work as before.
 //
 // Each rank converts its own model with its own group. A copy of a model must be converted again.
-// All ranks must call their layers in the same order, and all must be in training. A rank in
-// evaluation does not call the collective, so the other ranks get an [Error]. It is also an [Error]
-// if the input requires a gradient on one rank and not on another.
+// All ranks must call their layers in the same order, and all must be in training mode. A layer in
+// evaluation mode does not call the collective, so the other ranks get an [Error]. It is also an
+// [Error] if the input requires a gradient on one rank and not on another.
 func ConvertSyncBatchNorm[M any](model M, g *Group) M {
 	for name, l := range nn.Modules(model) {
 		l, ok := l.(interface{ SyncOver(tensor.BatchRanks) })
@@ -37,13 +37,14 @@ func ConvertSyncBatchNorm[M any](model M, g *Group) M {
 	return model
 }
 
-// batchRanks combines a layer's batch statistics over the ranks of a group.
+// batchRanks combines a batch norm's statistics over the ranks of a group.
 type batchRanks struct {
 	g     *Group
 	layer string
 }
 
-// operand returns a name for errors: the layer, and which of its values a collective reduces.
+// operand returns a description for errors: the layer's name, and which of its values a collective
+// reduces.
 func (r *batchRanks) operand(values string) string {
 	if r.layer == "" {
 		return values

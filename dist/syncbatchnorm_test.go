@@ -37,8 +37,8 @@ func steps(s *tensor.Scope, l nn.Module, typ dtype.Type, batches []*tensor.Tenso
 			if y.Type() != typ || y.Shape() != x.Shape() {
 				panic(fmt.Sprintf("%v %v of %v %v", y.Shape(), y.Type(), x.Shape(), x.Type()))
 			}
-			// The loss weights each element by its value and not by its position, so that it does
-			// not depend on the division of the batch.
+			// The loss weights each element by its value and not by its position. It thus does not
+			// depend on how the batch is divided.
 			wide, at := y.Cast(dtype.F64), x.Detach().Cast(dtype.F64)
 			wide.AddScalar(0.5 + float64(k)).Sin().Mul(at.Cos()).Sum().Backward()
 			r.outs = append(r.outs, y.Floats()...)
@@ -71,7 +71,7 @@ func near(t *testing.T, what string, got, want []float64, tol float64) {
 	}
 }
 
-// sumOver returns the sum of all ranks' vectors, on each rank.
+// sumOver returns on each rank the sum of all ranks' vectors.
 func sumOver(g *Group, v []float64) []float64 {
 	sum := make([]float64, len(v))
 	for _, other := range Exchange(g, v) {
@@ -133,7 +133,7 @@ func compareNorm(t *testing.T, l DeviceList, layer func(int, ...nn.Option) normL
 			n += p
 		}
 		x := varied(s, k, append([]int{n, channels}, inner...)...)
-		return x.AddScalar(3) // the mean is far from 0
+		return x.AddScalar(3) // a mean far from 0
 	}
 	started := func(m normLayer) normLayer {
 		for i, p := range nn.Parameters(m) {
@@ -188,7 +188,8 @@ func compareNorm(t *testing.T, l DeviceList, layer func(int, ...nn.Option) normL
 					near(t, who+"gradient of "+p.Name, sumOver(g, got.params[p.Name]), one.params[p.Name], 4*tol)
 				}
 				nn.Eval(m)
-				if len(got.state) > 0 && g.Rank() == 0 { // evaluation needs no other ranks
+				// in evaluation mode a layer needs no other ranks
+				if len(got.state) > 0 && g.Rank() == 0 {
 					m.Forward(whole(s, 2).Cast(typ)).Floats()
 				}
 			})
@@ -196,7 +197,7 @@ func compareNorm(t *testing.T, l DeviceList, layer func(int, ...nn.Option) normL
 	}
 }
 
-// TestSyncBatchNormOfNothing checks batches without samples on all ranks: the running statistics
+// TestSyncBatchNormOfNothing tests batches without samples on all ranks. The running statistics
 // must not change, and nothing may be NaN.
 func TestSyncBatchNormOfNothing(t *testing.T) {
 	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
@@ -207,7 +208,7 @@ func TestSyncBatchNormOfNothing(t *testing.T) {
 				near(t, "mean", m.RunningMean.Floats(), []float64{0, 0, 0}, 0)
 				near(t, "variance", m.RunningVar.Floats(), []float64{1, 1, 1}, 0)
 				near(t, "gradient", m.Weight.Grad().Floats(), []float64{0, 0, 0}, 0)
-				// All ranks together have one value: its variance is 0.
+				// One rank has one sample and the other has none: the variance is 0.
 				m.Forward(s.Ones(1-g.Rank(), 3).RequiresGrad()).Sum().Backward()
 				near(t, "mean", m.RunningMean.Floats(), []float64{0.1, 0.1, 0.1}, 1e-6)
 				near(t, "variance", m.RunningVar.Floats(), []float64{0.9, 0.9, 0.9}, 1e-6)
@@ -216,8 +217,8 @@ func TestSyncBatchNormOfNothing(t *testing.T) {
 	})
 }
 
-// TestSyncBatchNormSecondDerivative checks that second derivatives include the statistics of all
-// ranks.
+// TestSyncBatchNormSecondDerivative checks second derivatives, which must include the statistics of
+// all ranks.
 func TestSyncBatchNormSecondDerivative(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -340,7 +341,7 @@ func TestSyncBatchNormTrains(t *testing.T) {
 	})
 }
 
-// TestSyncBatchNormCheckpoint checks a checkpointed layer, which Backward recomputes: the
+// TestSyncBatchNormCheckpoint tests a layer in a checkpoint, which Backward recomputes. The
 // collectives must run again, but running statistics must count the batch only once.
 func TestSyncBatchNormCheckpoint(t *testing.T) {
 	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
@@ -370,8 +371,8 @@ func TestSyncBatchNormCheckpoint(t *testing.T) {
 	})
 }
 
-// TestSyncBatchNormGroups checks that a layer that is converted again uses only the new group,
-// which may have one rank. A copy of a layer must keep the group.
+// TestSyncBatchNormGroups converts a layer twice, with different groups. The layer must use only
+// the last group, even if that has one rank. A copy of the layer must keep the group.
 func TestSyncBatchNormGroups(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		alone := g.Split(g.Rank(), 0)
@@ -399,8 +400,8 @@ func TestSyncBatchNormGroups(t *testing.T) {
 	})
 }
 
-// TestSyncBatchNormMismatch puts one rank into evaluation, or lets it require no gradient. The
-// other ranks must get an error instead of waiting forever.
+// TestSyncBatchNormMismatch makes one rank differ: its layer is in evaluation mode, or its input
+// requires no gradient. The other ranks must get an error and must not wait forever.
 func TestSyncBatchNormMismatch(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -14,8 +14,8 @@ type transfer struct {
 	op      *device.Collective
 }
 
-// meet makes later work of every rank's stream wait for the work that is already queued on all
-// ranks' streams.
+// meet makes later work on every rank's stream wait for the work that is now queued on all ranks'
+// streams.
 func (t *transfer) meet() error {
 	if len(t.streams) == 1 {
 		return nil
@@ -57,7 +57,7 @@ func (t *transfer) clear(dst int, part device.View) error {
 }
 
 // reduce combines the ranks' elements in rounds. In each round, each rank copies its part of the
-// elements from all other ranks and combines them. Then the other ranks copy the results.
+// elements from all other ranks and combines them. Then the other ranks copy the combined elements.
 func (t *transfer) reduce() error {
 	var givers, getters []int
 	var weights []float64
@@ -96,7 +96,7 @@ func (t *transfer) reduce() error {
 		}
 		return nil
 	}
-	// The length of a part is a multiple of 64 elements, so that kernels can use wide loads.
+	// The length of a part is a multiple of 64 elements. Kernels can then use wide loads.
 	part, err := t.stage(min(round, ((n+len(getters)-1)/len(getters)+63)&^63), size, getters, givers)
 	if err != nil {
 		return err
@@ -134,7 +134,6 @@ func (t *transfer) reduce() error {
 	return nil
 }
 
-// shortageError says that one rank ran out of memory in a collective.
 type shortageError struct {
 	rank int
 	err  error
@@ -144,8 +143,8 @@ func (e *shortageError) Error() string { return e.err.Error() }
 func (e *shortageError) Unwrap() error { return e.err }
 
 // stage allocates staging memory on each rank that combines, for parts of n elements from the other
-// ranks. If memory is short, it makes the parts smaller. The length of a part does not change the
-// bits of the results. stage returns the length.
+// ranks. If memory is short, it makes the parts shorter. It returns the length of a part. The
+// length does not affect the bits of the results.
 func (t *transfer) stage(n, size int, getters, givers []int) (int, error) {
 	for i := 0; i < len(getters); {
 		r := getters[i]

@@ -8,18 +8,19 @@ import (
 	"time"
 )
 
-// turns lets ranks take turns while they record one graph. One rank runs until it must wait for
-// other ranks. Then the next rank runs. This makes the order of the recorded work the same each
-// time.
+// turns lets the ranks record one graph one after the other. One rank runs until it must wait for
+// other ranks. Then the next rank runs. The recorded work thus has the same order in each run of
+// the program.
 type turns struct {
 	core   *core
 	failed chan struct{}
 
-	mu   sync.Mutex
-	wake []chan struct{} // a channel for each rank, which signals the rank's turn
-	out  []bool          // whether each rank has finished
-	idle int             // consecutive turns without progress
-	err  error           // the *CaptureError of a failed capture
+	mu sync.Mutex
+	// a channel for each rank; a value in it tells the rank that its turn has come
+	wake []chan struct{}
+	out  []bool // for each rank, whether it has finished
+	idle int    // number of consecutive turns in which no rank made progress
+	err  error  // the *CaptureError, if the capture has failed
 }
 
 // begin prepares the turns of the members of c, and gives the first turn to rank 0.
@@ -68,7 +69,7 @@ func (t *turns) await(rank int) error {
 }
 
 // pass gives the turn to the next rank that has not finished. If every other rank has finished,
-// this rank itself goes on. t.mu is held.
+// this rank itself goes on. The caller holds t.mu.
 func (t *turns) pass(rank int) {
 	for i := range t.out {
 		if next := (rank + 1 + i) % len(t.out); !t.out[next] {
@@ -87,14 +88,14 @@ func (t *turns) markFinished(rank int) {
 	}
 }
 
-// progress notes that some waiting rank may be able to continue.
+// progress notes that a rank that waits may now be able to continue.
 func (t *turns) progress() {
 	t.mu.Lock()
 	t.idle = 0
 	t.mu.Unlock()
 }
 
-// wait lets the other ranks run until the collective of a slot is recorded.
+// wait gives the turn to other ranks until the collective of the slot is recorded.
 func (t *turns) wait(c *core, sl *slot, k *call) error {
 	rank := t.rankIn(c, k.rank)
 	for {
@@ -164,7 +165,7 @@ func (t *turns) broken() error {
 }
 
 // fail ends the capture because of the failure of a rank. The rank is -1 if no single rank failed.
-// Only the first call counts.
+// Later calls have no effect.
 func (t *turns) fail(rank int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,7 +177,7 @@ func (t *turns) fail(rank int, err error) {
 		e.Rank = t.core.members[rank]
 	}
 	var step *StepError
-	// this rank reports a failure of another rank, before that rank itself does
+	// this rank passes on the failure of another rank, which has not reported it yet
 	if errors.As(err, &step) {
 		e.Rank, e.Err = step.Rank, step.Err
 	}

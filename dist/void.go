@@ -13,7 +13,7 @@ import (
 // other rank panics with it in its Backward or in its next collective, whichever comes first. The
 // program may go on if all ranks repeat the step: see [Group.Void].
 type StepError struct {
-	Rank   int // the rank that failed, counted in the world
+	Rank   int // rank that failed, as a number of the Run
 	Device string
 	Err    error
 }
@@ -25,14 +25,14 @@ func (e *StepError) Error() string {
 // Unwrap returns the rank's error.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// Raised marks the error as one that tensor.Try returns: see device.Raised.
+// Raised marks the error as one that tensor.Try returns when a function panics with it.
 func (e *StepError) Raised() {}
 
 // Void makes the current step void on all ranks, because this rank has failed in it with err. The
 // other ranks panic with a *[StepError] that wraps err, in their Backward or in their next
 // collective. Collectives that other ranks have begun and that this rank has not called are
 // dropped, and their tensors stay unchanged. The next collective that the ranks call belongs to a
-// new step. This holds for the group and for the groups of [DDP].
+// new step. This holds for the collectives of the group and for those that [DDP] calls.
 //
 // Every rank that gets an error in a step calls Void with that error:
 //
@@ -52,8 +52,8 @@ func (g *Group) Void(err error) {
 	g.gone = nil
 }
 
-// void is [Group.Void] for calls from Backward. It remembers err, so that a later Void with the
-// same err does nothing.
+// void does what [Group.Void] does, for a failure in Backward. It remembers err: a later Void with
+// the same err does nothing.
 func (g *Group) void(err error) {
 	if g.capture() != nil {
 		return // no work of a capture has run, and the capture fails on all ranks
@@ -77,16 +77,17 @@ func (g *Group) void(err error) {
 	}
 }
 
-// voided is a void step of which some ranks do not know yet.
+// voided is a step that became void. It exists until all ranks know that.
 type voided struct {
-	err   *StepError
-	known []bool        // for each rank, whether it knows that the step is void and has ended it
-	cut   uint64        // number of the first collective that some rank does not call
+	err *StepError
+	// for each rank, whether it knows that the step is void and has ended the step
+	known []bool
+	cut   uint64        // number of the first collective that some rank will not call
 	done  chan struct{} // closed when all ranks know that the step is void
 }
 
-// void notes that a rank's step is void. If the previous step was void too, and some ranks do not
-// know that yet, void first waits for them.
+// void notes that this rank's step is void. If the previous step became void too, and some ranks do
+// not know that yet, it first waits for them.
 func (c *core) void(k *call, err *StepError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,8 +104,8 @@ func (c *core) void(k *call, err *StepError) {
 	c.renew()
 }
 
-// drop makes the step void. It drops all collectives from number cut on. Earlier ones stay, because
-// all ranks call them. c.mu is held.
+// drop makes the step void. It drops all collectives from number cut on. Earlier collectives stay,
+// because all ranks call them. The caller holds c.mu.
 func (c *core) drop(err *StepError, cut uint64) {
 	if c.voided == nil {
 		c.voided = &voided{err, make([]bool, len(c.members)), cut, make(chan struct{})}
@@ -117,7 +118,7 @@ func (c *core) drop(err *StepError, cut uint64) {
 	}
 }
 
-// cancel ends a slot because its step is void. c.mu is held.
+// cancel ends a slot because its step is void. The caller holds c.mu.
 func (c *core) cancel(sl *slot) {
 	c.ready = slices.DeleteFunc(c.ready, func(o *slot) bool { return o == sl })
 	if c.slots[sl.key] == sl {
@@ -134,8 +135,8 @@ func (c *core) dropped(sl *slot, rank int) bool {
 	return sl.void != nil && (sl.steps != c.steps || c.voided != nil && c.voided.known[rank])
 }
 
-// errorFor returns the error with which a rank panics: its own failure, or the StepError with
-// another rank's failure.
+// errorFor returns the error with which a rank panics. For the rank that failed it is the rank's
+// own error, for the others the StepError.
 func (e *StepError) errorFor(rank int) error {
 	if e.Rank == rank {
 		return e.Err
@@ -144,7 +145,7 @@ func (e *StepError) errorFor(rank int) error {
 	return &o
 }
 
-// renew begins a new step if all ranks know that the previous step is void. c.mu is held.
+// renew begins a new step if all ranks know that the previous step is void. The caller holds c.mu.
 func (c *core) renew() {
 	if c.voided == nil || len(c.uninformed()) > 0 {
 		return
@@ -162,7 +163,7 @@ func (c *core) renew() {
 	c.steps++
 }
 
-// uninformed lists the ranks that do not know yet that the step is void. c.mu is held.
+// uninformed lists the ranks that do not know yet that the step is void. The caller holds c.mu.
 func (c *core) uninformed() (ranks []int) {
 	for r, known := range c.voided.known {
 		if !known && !c.joined[r] {
@@ -173,7 +174,7 @@ func (c *core) uninformed() (ranks []int) {
 }
 
 // awaitStep waits until a rank may call a collective. It returns a *StepError if the rank does not
-// know yet that a step is void. c.mu is held on entry and on return, but not during the wait.
+// know yet that a step is void. The caller holds c.mu, and awaitStep unlocks it while it waits.
 func (c *core) awaitStep(k *call) error {
 	for c.voided != nil {
 		v := c.voided
@@ -195,8 +196,8 @@ func (c *core) awaitStep(k *call) error {
 	return nil
 }
 
-// await waits until all ranks know of a void step. c.mu is held on entry and on return, but not
-// during the wait.
+// await waits until all ranks know of a void step. The caller holds c.mu, and await unlocks it
+// while it waits.
 func (c *core) await(k *call, v *voided) error {
 	late := c.ofWorld(c.uninformed())
 	if at := c.world.returned(late); at >= 0 {
@@ -219,7 +220,7 @@ func (c *core) await(k *call, v *voided) error {
 }
 
 // neverInformed returns an error for a rank that would wait forever for another rank: the other
-// rank has returned without learning that a step is void. c.mu is held.
+// rank has returned without learning that a step is void. The caller holds c.mu.
 func (c *core) neverInformed(rank int, k *call, other int) *Error {
 	return c.fault(rank, ErrLeft, k, fmt.Sprintf("rank %d, on %s, returned from its function and never learns that a step is void: %v", other, c.world.devices[other].Name(), c.voided.err))
 }

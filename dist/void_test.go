@@ -24,11 +24,11 @@ type shortage struct {
 	opts  []DDPOption
 	typ   dtype.Type
 	model func() *nn.Sequential
-	step  int // the step in which memory is short
+	step  int // number of the step in which memory is short
 	// whether the step is computed in halves from the start, for comparison
 	halve         bool
-	takeMemory    func(g *Group) // allocates most memory of this rank's device
-	freeMemory    func(g *Group) // frees that memory again
+	takeMemory    func(g *Group) // allocates most of the memory of this rank's device
+	freeMemory    func(g *Group) // frees what takeMemory has allocated
 	beforeForward func(g *Group) // called before each forward pass
 }
 
@@ -100,7 +100,7 @@ func (c *shortage) train(t *testing.T, l DeviceList) (got [][]float64, failed []
 	return got, failed
 }
 
-// blames checks the ranks' errors: rank who must have run out of memory, and each other rank must
+// blames checks the ranks' errors. Rank who must have run out of memory, and each other rank must
 // have got a StepError.
 func blames(t *testing.T, failed []error, who int) {
 	t.Helper()

@@ -19,7 +19,7 @@ func ownError(g *Group) error {
 	return tensor.NewError("planted", tensor.ErrValue, fmt.Sprintf("rank %d fails", g.Rank()))
 }
 
-// TestVoid makes ranks fail in a step, at points where the other ranks do something else. All ranks
+// TestVoid makes ranks fail in a step while the other ranks are at various points of it. All ranks
 // must get an error and repeat the step. The gradients must then be those of one process.
 func TestVoid(t *testing.T) {
 	hooked := func(g *Group, m *linears, who int) {
@@ -32,8 +32,7 @@ func TestVoid(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		f    func(g *Group, m *linears, x *tensor.Tensor)
-		// ranks that fail with an error of their own, unless another rank's error reaches them
-		// first
+		// ranks that fail with their own error, unless another rank's error reaches them first
 		own []int
 	}{
 		{"in forward, while others are in Backward", func(g *Group, m *linears, _ *tensor.Tensor) {
@@ -91,7 +90,7 @@ func TestVoid(t *testing.T) {
 			forEach(t, []int{3}, func(t *testing.T, l DeviceList) {
 				err := bounded(t, l, 0, func(_ context.Context, g *Group) error {
 					m := DDP(nn.To(newLinears(12, 6, 3), g.Device()), g, BucketBytes(100, 300))
-					for try := range 3 { // test several void steps in succession
+					for try := range 3 { // make several steps void in succession
 						x := ones(g, 5)
 						err := tensor.Try(func() { c.f(g, m, x) })
 						var step *StepError
@@ -145,8 +144,8 @@ func backward(g *Group, m *linears) {
 	g.Do(func(s *tensor.Scope) { bent(s, m, 0, 0, g.Rank()*4, g.Rank()*4+4).Backward() })
 }
 
-// TestVoidEnds checks that the run ends if a rank never learns that a step is void. It must also
-// end after a failure that the program does not catch.
+// TestVoidEnds makes a step void that one rank never learns about, and lets a rank fail without
+// catching its error. In both cases the run must end.
 func TestVoidEnds(t *testing.T) {
 	for _, c := range []mistake{
 		{name: "the program ends by the failure", kind: tensor.ErrValue, rank: 1, words: []string{"rank 1 fails"},
@@ -187,8 +186,8 @@ func TestVoidEnds(t *testing.T) {
 	}
 }
 
-// TestVoidCollective checks that a sum that cannot allocate any memory makes the step void. If the
-// program does not catch the error, the run must end.
+// TestVoidCollective runs a sum over ranks that cannot allocate any memory. It must make the step
+// void. If the program does not catch the error, the run must end.
 func TestVoidCollective(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:2,mem=1MiB,segment=1KiB")
 	if err != nil {
@@ -239,8 +238,8 @@ func TestVoidCollective(t *testing.T) {
 	}
 }
 
-// TestSmallerParts checks that a sum receives other ranks' elements in smaller parts if memory is
-// short, with the same bits.
+// TestSmallerParts runs a sum over ranks when memory is short. The ranks must exchange smaller
+// parts, and the result must have the same bits.
 func TestSmallerParts(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:3,mem=1MiB,segment=1KiB")
 	if err != nil {

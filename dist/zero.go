@@ -13,8 +13,8 @@ import (
 
 // ZeRO is an optimizer whose state is divided among the ranks of a group: stage 1 of S. Rajbhandari
 // et al., arXiv:1910.02054, and torch.distributed.optim.ZeroRedundancyOptimizer. Each rank holds
-// the state of 1/World of the parameters' elements, and its Step changes these elements. Then each
-// rank copies the changed elements of all other ranks.
+// the optimizer's state for 1/World of the parameters' elements, and its Step changes these
+// elements. Then each rank copies the elements that the other ranks have changed.
 //
 //	opt := dist.NewZeRO(g, optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3}))
 //
@@ -31,15 +31,15 @@ import (
 // consolidated. Misuse panics with an *[Error].
 type ZeRO struct {
 	optimizer
-	sharder   optim.Sharder // the wrapped optimizer, as a Sharder
+	sharder   optim.Sharder // the wrapped optimizer, by its methods for parts of parameters
 	g         *Group
 	params    []*tensor.Tensor
 	split     *partition
-	room      int         // number of bytes, over all ranks, that one round of gathering moves
-	fullState *wholeState // state of all ranks; nil if each rank has only its part
+	room      int         // number of bytes, over all ranks, that one round of copying moves
+	fullState *wholeState // state of all ranks, after Consolidate; otherwise nil
 }
 
-// optimizer is embedded in ZeRO, for the methods that ZeRO does not change.
+// optimizer is embedded in ZeRO. It provides the methods that ZeRO does not change.
 type optimizer = optim.Optimizer
 
 // member holds the properties of a parameter that must be equal on all ranks.
@@ -63,7 +63,8 @@ func (m member) String() string {
 	return s
 }
 
-// roster describes a rank's optimizer to the other ranks when a ZeRO is made.
+// roster describes a rank's optimizer. The ranks exchange and compare rosters when they make a
+// ZeRO.
 type roster struct {
 	optimizer string
 	members   []member
@@ -86,8 +87,8 @@ func (a roster) differs(r int, b roster) error {
 }
 
 // NewZeRO wraps an optimizer of this rank's whole parameters, and divides its state among the
-// ranks. The parameters must be on g's device. All ranks call NewZeRO, with equal parameters. State
-// that the optimizer already has is divided too. Groups cannot be added later.
+// ranks. The parameters must be on g's device. All ranks call NewZeRO, with parameters of equal
+// values. State that the optimizer already has is divided too. Groups cannot be added later.
 func NewZeRO(g *Group, opt optim.Optimizer) *ZeRO {
 	const op = "zero"
 	own, ok := opt.(optim.Sharder)
@@ -127,13 +128,13 @@ func (z *ZeRO) check(op string, members []member) {
 	}
 }
 
-// Step changes every parameter that has a gradient. This rank changes its part, and allocates the
-// part's state at the first use. Step returns when all ranks have called it, and does not wait for
-// a device. If memory is exhausted, this rank's parameters and state are unchanged.
+// Step changes every parameter that has a gradient. Each rank changes its own part, and allocates
+// the state of that part in its first Step. Step returns when all ranks have called it, and does
+// not wait for a device. If memory is exhausted, this rank's parameters and state are unchanged.
 func (z *ZeRO) Step() { z.step(z.sharder.Step) }
 
-// StepUnless does what Step does, but changes nothing if found is not 0. The tensor found holds one
-// number on the device, which must be equal on all ranks: see package amp.
+// StepUnless does what Step does, but changes nothing if found is not 0. The tensor found has one
+// element on the device, which must be equal on all ranks. A GradScaler of package amp supplies it.
 func (z *ZeRO) StepUnless(found *tensor.Tensor) { z.step(func() { z.sharder.StepUnless(found) }) }
 
 func (z *ZeRO) step(own func()) {
@@ -153,10 +154,10 @@ func (z *ZeRO) step(own func()) {
 	}, tensor.On(z.g.Device()), tensor.NoGrad())
 }
 
-// LoadStateDict loads this rank's part of the state from a whole tree. StateDict returns such a
-// tree, also with another number of ranks, and so does an optimizer without ZeRO. Each rank calls
-// it with the same tree. The error is an *[optim.StateError]. After an error this rank's state is
-// unchanged.
+// LoadStateDict loads this rank's part from the state of a whole optimizer. Such a state comes from
+// StateDict, with any number of ranks, or from an optimizer without ZeRO. Each rank calls
+// LoadStateDict with the same state. The error is an *[optim.StateError]. After an error this
+// rank's state is unchanged.
 func (z *ZeRO) LoadStateDict(tree map[string]any) error {
 	z.fullState = nil
 	return z.sharder.LoadStateDict(tree)

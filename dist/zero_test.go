@@ -123,7 +123,6 @@ func sameTree(t *testing.T, path string, got, want any) {
 
 type makeOptimizer = func(list []*tensor.Tensor) optim.Optimizer
 
-// halves divides the parameters into two groups, with options a and b.
 func halves[C any](list []*tensor.Tensor, a, b C) []optim.With[C] {
 	return []optim.With[C]{{Params: list[:4], Config: a}, {Params: list[4:], Config: b}}
 }
@@ -173,7 +172,8 @@ var zeroMakers = map[string]makeOptimizer{
 }
 
 // TestZeROEquals compares ZeRO with the wrapped optimizer alone: parameters and state must have the
-// same bits. The training has schedules, and a parameter that is unfrozen after some steps.
+// same bits. The training changes the learning rate by a schedule, and one parameter is unfrozen
+// after some steps.
 func TestZeROEquals(t *testing.T) {
 	forEach(t, []int{1, 2, 3, 4}, func(t *testing.T, l DeviceList) {
 		gpu := !l.devices[0].Info().Host
@@ -241,9 +241,9 @@ func TestZeROMuon(t *testing.T) {
 	})
 }
 
-// TestZeROMemory checks that each rank holds only its share of the state, as the device's memory
-// statistics show. The parameters are below 1 MiB each, because a GPU's pool does not split larger
-// blocks to the exact size.
+// TestZeROMemory measures each rank's memory in use. Each rank must hold only its share of the
+// state. The parameters are below 1 MiB each, because a GPU's pool does not split larger blocks to
+// the exact size.
 func TestZeROMemory(t *testing.T) {
 	forEach(t, []int{2, 4}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -354,7 +354,7 @@ func TestZeROResumes(t *testing.T) {
 	}
 }
 
-// TestZeROTakesState checks that ZeRO divides the state of an optimizer that has made steps before.
+// TestZeROTakesState wraps an optimizer that has already made steps. ZeRO must divide its state.
 func TestZeROTakesState(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		plain, shared := zeroParams(g), zeroParams(g)
@@ -373,8 +373,8 @@ func TestZeROTakesState(t *testing.T) {
 	})
 }
 
-// TestZeROScaler puts an infinity into a gradient that only one rank uses: all ranks must skip the
-// step. Gradients must be clipped equally on all ranks.
+// TestZeROScaler puts an infinity into a gradient of which only one rank changes the parameter. All
+// ranks must skip the step. Gradients must be clipped equally on all ranks.
 func TestZeROScaler(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

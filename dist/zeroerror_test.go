@@ -28,7 +28,8 @@ func fails(t *testing.T, name string, kind error, what string, f func(g *Group))
 	}
 }
 
-// unshardable is an optimizer that is not a Sharder, such as one of another package.
+// unshardable is an optimizer that does not implement optim.Sharder, as one of another package
+// might.
 type unshardable struct{ optim.Optimizer }
 
 func TestZeROErrors(t *testing.T) {
@@ -112,8 +113,8 @@ func TestZeROMisuse(t *testing.T) {
 	})
 }
 
-// TestZeROCapture checks that a step of ZeRO in a capture is an error, because a capture contains
-// only one rank's work.
+// TestZeROCapture captures a step of ZeRO on one rank. This must be an error, because such a
+// capture contains only one rank's work.
 func TestZeROCapture(t *testing.T) {
 	run(t, lists(t, 1)["cuda×1"], func(g *Group) {
 		p := tensor.Root().On(g.Device()).Ones(10).RequiresGrad()
@@ -128,8 +129,8 @@ func TestZeROCapture(t *testing.T) {
 	})
 }
 
-// TestZeROOutOfMemory lets a rank run out of memory in a step. Its state must stay unchanged, so
-// that it can repeat the step.
+// TestZeROOutOfMemory lets a rank run out of memory in a step. Its state must stay unchanged: the
+// rank must be able to repeat the step.
 func TestZeROOutOfMemory(t *testing.T) {
 	run(t, lists(t, 2)["cuda×2"], func(g *Group) {
 		s := tensor.Root().On(g.Device()).Typed(dtype.F32)
@@ -145,7 +146,7 @@ func TestZeROOutOfMemory(t *testing.T) {
 		plain.Step()
 		z := NewZeRO(g, optim.NewAdam(lists[1], optim.AdamConfig{LR: 0.1}))
 		failed := 0
-		for free := 0; ; free += 1 << 20 { // leave more memory free in each round
+		for free := 0; ; free += 1 << 20 { // leave more memory free in each attempt
 			var fill []*tensor.Tensor
 			for _, size := range []int{8 << 20, 1 << 20, 1 << 18} {
 				for tensor.Try(func() { fill = append(fill, s.Empty(size/4)) }) == nil {
@@ -178,8 +179,9 @@ func TestZeROOutOfMemory(t *testing.T) {
 	})
 }
 
-// TestPartition checks random partitions. Each element must have exactly one rank. The ranks must
-// have equal shares as far as parameters can be cut, and cuts must be at multiples of the grain.
+// TestPartition checks random partitions. Each element must have exactly one rank. Where parameters
+// can be cut, the ranks must have equal shares, up to the rounding of cuts to multiples of the
+// grain.
 func TestPartition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -214,7 +216,7 @@ func TestPartition(t *testing.T) {
 				load[rank] += n * sp.typ.Size()
 			}
 		}
-		total, most := 0, 4*(grain+1)*4 // the share of each space is rounded to the grain
+		total, most := 0, 4*(grain+1)*4 // each cut is rounded to the grain, once for each space
 		largest := 0
 		for i, m := range members {
 			bytes := m.shape.Size() * m.typ.Size()

@@ -7,30 +7,30 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// roomOfGather is the number of bytes, over all ranks, that one round of gathering moves. Two
-// rounds are in progress at the same time.
+// roomOfGather is the default of ZeRO.room in bytes. Two rounds are in progress at the same time.
 const roomOfGather = 32 << 20
 
 // gathering copies the elements that each rank has changed to all other ranks, in rounds. A round
-// has three steps. A launch copies the rank's own elements to a buffer. A collective exchanges the
-// buffers. Another launch copies the other ranks' elements to the parameters. The memory is
-// allocated when the gathering is made.
+// has three steps. A launch copies this rank's elements to a buffer. A collective exchanges the
+// buffers. Another launch copies the other ranks' elements to the parameters. newGathering
+// allocates all memory.
 type gathering struct {
 	z       *ZeRO
 	s       *tensor.Scope
 	rounds  []round
-	slots   *tensor.Tensor // the scalar operands of the launches: none
+	slots   *tensor.Tensor // the scalar operands of the copy program, which has none
 	reserve *tensor.Tensor // reserves memory for the addresses of a launch
 }
 
-// round gathers the elements start to start+n-1 of each rank's part.
+// round copies the elements start to start+n-1 of each rank's part of a space to all ranks.
 type round struct {
 	space    *space
 	start, n int
-	room     *tensor.Tensor // buffer of World·n elements, which each rank fills with n elements
+	room     *tensor.Tensor // buffer of World·n elements; each rank provides n of them
 }
 
-// pair is a range of elements in a parameter, with the range of the buffer that holds its copy.
+// pair is a view of some elements of a parameter, with the view of the buffer that holds their
+// copy.
 type pair struct{ param, room *tensor.Tensor }
 
 // newGathering allocates the memory that a gathering needs.
@@ -46,7 +46,7 @@ func (z *ZeRO) newGathering(s *tensor.Scope) *gathering {
 			continue
 		}
 		n := sp.width
-		if sp.dense { // a space that is not dense is gathered in one round
+		if sp.dense { // the parameters of a space that is not dense are copied in one round
 			n = min(n, max(1, z.room/(world*sp.typ.Size())))
 		}
 		var rooms [2]*tensor.Tensor
@@ -72,7 +72,7 @@ func (z *ZeRO) newGathering(s *tensor.Scope) *gathering {
 	return t
 }
 
-// changes reports whether this step changes parameters of the space.
+// changes reports whether this step changes any parameter of the space.
 func (z *ZeRO) changes(sp *space) bool {
 	for _, runs := range sp.ranks {
 		for _, r := range runs {
@@ -97,7 +97,7 @@ func (t *gathering) run() {
 	}
 }
 
-// begin copies this rank's elements of a round to the buffer and calls the collective.
+// begin copies this rank's elements of round i to the buffer and starts the collective.
 func (t *gathering) begin(i int) {
 	r, g := t.rounds[i], t.z.g
 	t.s.Do(func(s *tensor.Scope) {
@@ -107,15 +107,16 @@ func (t *gathering) begin(i int) {
 	})
 }
 
-// end copies the other ranks' elements of a round to the parameters.
+// end copies the other ranks' elements of round i from the buffer to the parameters.
 func (t *gathering) end(i int) {
 	t.s.Do(func(s *tensor.Scope) {
 		t.copy(s, t.rounds[i], false, func(rank int) bool { return rank != t.z.g.Rank() })
 	})
 }
 
-// copy copies elements between the parameters and the buffer of a round, in one launch. If gives is
-// true, it copies to the buffer.
+// copy copies elements of round r between the parameters and the buffer, in one launch, for the
+// ranks that the function ranks selects. If gives is true, it copies from the parameters to the
+// buffer.
 func (t *gathering) copy(s *tensor.Scope, r round, gives bool, ranks func(rank int) bool) {
 	var outs, ins [][]*tensor.Tensor
 	for rank, runs := range r.space.ranks {
@@ -137,8 +138,8 @@ func (t *gathering) copy(s *tensor.Scope, r round, gives bool, ranks func(rank i
 	tensor.Update("gather", copying(r.space.typ), outs, ins, t.slots, []uint64{0})
 }
 
-// pairs lists the ranges of a rank's elements that belong to round r, each with its range in the
-// buffer.
+// pairs lists the views of a rank's elements that belong to round r, each with its view of the
+// buffer. The ranges in runs are the rank's part of the space.
 func (t *gathering) pairs(s *tensor.Scope, r round, rank int, runs []stretch) (list []pair) {
 	at := 0 // offset of the current range in the rank's elements
 	for _, run := range runs {

@@ -8,22 +8,23 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// partition says which rank changes which elements. It divides spaces. Trained parameters of one
-// type form a space. Parameters that were frozen when the partition was made form another space, so
-// that the ranks have equal shares of both. Parameters that are not contiguous cannot be cut, so
-// they are in separate spaces.
+// partition says which rank changes which elements. It divides the parameters into spaces, and each
+// space among the ranks. The trained parameters of one type form a space. Those that were frozen
+// when the partition was made form another, so the ranks get equal shares of both. Parameters that
+// are not contiguous cannot be cut, so they are in separate spaces.
 type partition struct {
 	members []member
 	spaces  []*space
 }
 
-// space is a group of parameters of one type that are gathered together.
+// space is a group of parameters of one type. They are divided among the ranks, and copied to all
+// ranks, together.
 type space struct {
 	typ    dtype.Type
 	frozen bool
 	dense  bool
-	ranks  [][]stretch // the elements that each rank changes
-	width  int         // the largest number of elements that one rank changes
+	ranks  [][]stretch // for each rank, the elements that it changes
+	width  int         // largest number of elements that one rank changes
 }
 
 // stretch is a range of elements of a parameter.
@@ -34,8 +35,8 @@ type stretch struct {
 
 func (r stretch) size() int { return r.part.To - r.part.From }
 
-// grain is the unit of cuts in elements. A cut within a parameter is at a multiple of grain, so
-// that kernels can use wide loads.
+// grain is a number of elements. A cut within a parameter is at a multiple of grain. Kernels can
+// then use wide loads.
 const grain = 64
 
 // newPartition divides the parameters among the ranks. If splits is true, it may cut within
@@ -58,7 +59,7 @@ func newPartition(members []member, world int, splits bool) *partition {
 		}
 		lists[sp] = append(lists[sp], i)
 	}
-	load := make([]int, world) // number of bytes that each rank has so far
+	load := make([]int, world) // for each rank, the number of bytes that it has so far
 	for _, sp := range p.spaces {
 		if splits && sp.dense {
 			sp.cut(members, lists[sp])
@@ -76,8 +77,8 @@ func newPartition(members []member, world int, splits bool) *partition {
 	return p
 }
 
-// cut concatenates the parameters and cuts them into ranges of equal length, as equal as the grain
-// allows.
+// cut concatenates the parameters and cuts them into ranges, one for each rank. The lengths are as
+// equal as multiples of the grain allow.
 func (sp *space) cut(members []member, list []int) {
 	total := 0
 	for _, i := range list {
@@ -89,7 +90,7 @@ func (sp *space) cut(members []member, list []int) {
 		n := members[i].shape.Size()
 		from := 0
 		for rank < world-1 {
-			end := (rank + 1) * total / world // the end of the rank's range before rounding
+			end := (rank + 1) * total / world // end of the rank's range before rounding
 			if end > before+n || n == 0 {
 				break
 			}
@@ -107,8 +108,8 @@ func (sp *space) cut(members []member, list []int) {
 	}
 }
 
-// nearest returns the cut nearest to position. A cut is a multiple of the grain between 0 and n, or
-// n itself.
+// nearest returns the permitted cut nearest to position. Permitted are the multiples of the grain
+// from 0 to n, and n itself.
 func nearest(position, n int) int {
 	low := position / grain * grain
 	high := min(low+grain, n)
@@ -118,7 +119,8 @@ func nearest(position, n int) int {
 	return high
 }
 
-// deal gives each parameter, the largest first, to the rank with the fewest bytes so far.
+// deal gives each whole parameter to one rank. It takes the largest parameter first, and gives each
+// to the rank with the fewest bytes so far.
 func (sp *space) deal(members []member, list []int, load []int) {
 	size := func(i int) int { return members[i].shape.Size() }
 	order := slices.Clone(list)

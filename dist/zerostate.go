@@ -10,16 +10,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// wholeState is the state of all ranks in host memory. The next step makes it invalid.
+// wholeState is the state of all ranks in host memory. It is valid until the next step.
 type wholeState struct {
-	ranks  []int // the ranks for which the state was gathered
+	ranks  []int // ranks for which the state was gathered
 	states map[int64]any
 }
 
-// pieces is the state of a rank's part of the parameters, in host memory.
+// pieces is the optimizer's state for one rank's part of the parameters, in host memory.
 type pieces struct {
 	states map[int64]any
-	parts  map[int]optim.Part // parts of the parameters, by the parameter's index
+	parts  map[int]optim.Part // the rank's parts of the parameters, by index of the parameter
 }
 
 // Consolidate copies the state of all ranks into host memory of the named ranks: torch's
@@ -94,7 +94,8 @@ func host(s *tensor.Scope) tensor.Maker {
 	return s.On(d)
 }
 
-// merge combines the pieces of all ranks into the state of whole parameters.
+// merge combines the pieces of all ranks into the state for whole parameters, by index of the
+// parameter.
 func merge(members []member, list []pieces) (map[int64]any, error) {
 	whole := map[int64]any{}
 	for i, m := range members {
@@ -130,8 +131,8 @@ func merge(members []member, list []pieces) (map[int64]any, error) {
 	return whole, nil
 }
 
-// joined returns the state of a parameter that was cut. It concatenates values that have one entry
-// for each element. All other values are equal on all ranks.
+// joined returns the state for a parameter whose elements several ranks had. It concatenates values
+// that have one entry for each element. All other values are equal on all ranks.
 func joined(m member, states []map[string]any, parts []optim.Part) (map[string]any, error) {
 	whole := map[string]any{}
 	for name, v := range states[0] {
@@ -169,7 +170,7 @@ func joined(m member, states []map[string]any, parts []optim.Part) (map[string]a
 }
 
 // StateDict returns the state of the whole optimizer, in the same form as the wrapped optimizer
-// without ZeRO. Its tensors are in host memory, which the ranks share, so they must only be read.
+// without ZeRO. Its tensors are in host memory that the ranks share, so no rank may change them.
 // All ranks must call StateDict. Only after [ZeRO.Consolidate] may each of the named ranks call it
 // alone.
 func (z *ZeRO) StateDict() map[string]any {

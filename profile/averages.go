@@ -9,27 +9,28 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// An Average sums up all events with the same key. "Total" includes the events within them. If an
-// op calls an op of the same name, "total" does not count the inner op twice. "Self" excludes the
-// events within them. The GPU times of a host event are those of the kernels and copies that it
-// queued.
+// An Average sums up all events with the same key. Fields with "Total" in their names include the
+// events inside these events. If an op calls an op of the same name, the inner op is not counted
+// twice. Fields with "Self" exclude the events inside. The GPU times of a host event are those of
+// the kernels and copies that it queued.
 type Average struct {
 	Key string
-	// "op", "direct", "backward", "module", "scope" or "user" for spans; "call" for a call of the
-	// driver; "kernel" or "copy" for work on a device
+	// Kind is "op", "direct", "backward", "module", "scope" or "user" for spans; "call" for a call
+	// of the driver; "kernel" or "copy" for work on a device
 	Kind  string
 	Count int
 
 	CPUTotal, CPUSelf   time.Duration
 	CUDATotal, CUDASelf time.Duration
-	// Memory is the number of allocated bytes minus the number of freed bytes.
+	// The fields with Memory in their names hold numbers of allocated bytes minus freed bytes.
 	CPUMemory, CPUMemorySelf, CUDAMemory, CUDAMemorySelf int
-	// FLOPs and Bytes are those of the primitives that the event ran itself. See device.Work.
+	// FLOPs and Bytes are those of the primitives that the event ran itself, counted as device.Work
+	// specifies
 	FLOPs, Bytes int
 	FLOPsTotal   int
 
-	Shapes []shape.Dims // shapes of the inputs, if grouped ByShape
-	Stack  []string     // frames of the program's code, if grouped ByStack
+	Shapes []shape.Dims // shapes of the inputs, if ByShape was given
+	Stack  []string     // frames of the program's code, if ByStack was given
 	device bool
 }
 
@@ -51,7 +52,7 @@ type Averages struct {
 	Rows    []Average
 	notes   []string
 	o       Options
-	keyName string // header of the column of keys
+	keyName string // title of the column that shows Key
 }
 
 // A Group selects a property by which events are grouped, in addition to their name.
@@ -66,13 +67,13 @@ type grouping struct {
 // Options.Shapes.
 func ByShape() Group { return func(g *grouping) { g.shapes = true } }
 
-// ByStack separates events that were called from different lines. It compares the n innermost
-// frames of the program's own code: torch's group_by_stack_n. It needs Options.Stacks.
+// ByStack separates events that were called from different lines: torch's group_by_stack_n. It
+// compares the n innermost frames of the program's own code. It needs Options.Stacks.
 func ByStack(n int) Group { return func(g *grouping) { g.stack = max(n, 0) } }
 
-// ByModule sums up everything by layer instead of by event. The "self" columns of a row have the
-// layer's own time. The "total" columns include the layers within the layer. Forward and backward
-// are counted together. The "self" columns of all rows add up to the whole profile.
+// ByModule makes one row for each layer and not for each event. The "self" columns of a row have
+// the time and work of the layer itself. The "total" columns include the layers inside it. Forward
+// and backward are counted together. The "self" columns of all rows add up to the whole profile.
 func ByModule() Group { return func(g *grouping) { g.modules = true } }
 
 // noLayer is the name of the row for work outside of layers.
@@ -155,7 +156,7 @@ func (r *record) averages(g grouping) *Averages {
 	return a
 }
 
-// key returns the name under which a span is summed up, which is the same for all steps.
+// key returns the name under which spans like p are summed up. It is the same in all steps.
 func (p *span) key() string {
 	if p.kind == device.SpanUser && strings.HasPrefix(p.name, "ProfilerStep#") {
 		return "ProfilerStep*"
@@ -216,14 +217,16 @@ func (r *record) byModule() *Averages {
 			inner = l.in.inner
 		}
 		switch {
-		case l.device == nil: // a span's own time does not include calls of the driver
+		// a call of the driver counts as part of its span's total, not of its self time
+		case l.device == nil:
 			share(inner, sums{cpu: l.end - l.start}, false)
 		case l.in == nil:
 			share(nil, sums{gpu: l.end - l.start}, false)
 		}
 	}
 	for i := range a.Rows {
-		a.Rows[i].device = true // only this row counts this GPU time
+		// the row of the kernel or copy counts this GPU time, so no other row may
+		a.Rows[i].device = true
 	}
 	return a
 }
@@ -236,8 +239,8 @@ func (a *Average) addTotal(s sums) {
 	a.FLOPsTotal += s.flops
 }
 
-// Total sums up all rows: torch's total_average. CPU and GPU times are self times. GPU times come
-// from the rows of kernels and copies.
+// Total sums up all rows: torch's total_average. The CPU and GPU times of the sum are self times.
+// GPU times are taken only from the rows of kernels and copies.
 func (a *Averages) Total() Average {
 	t := Average{Key: "Total"}
 	for i := range a.Rows {

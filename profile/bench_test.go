@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// BenchmarkOff measures a span while no profile runs, the cost that every op has.
+// BenchmarkOff measures a span while no profile runs. Every op has this cost.
 func BenchmarkOff(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
@@ -39,12 +39,12 @@ func BenchmarkOn(b *testing.B) {
 	}
 }
 
-// allOptions has all options that add to a recording.
+// allOptions has all options that make a profile record more.
 var allOptions = profile.Options{Memory: true, Shapes: true, Stacks: true, FLOPs: true}
 
 // smallCNN returns a function that runs a training step of a small convolutional network on the
-// CPU. With a batch of 64, a step takes some milliseconds. The relative overhead depends on that
-// time: a profile costs about the same for each op, so the overhead is larger in a shorter step.
+// CPU. With a batch of 64, a step takes some milliseconds. A profile costs about the same for each
+// op, so its relative overhead is larger in a shorter step.
 func smallCNN() (step func()) {
 	m := nn.NewSequential(nn.NewConv2d(1, 16, 3), &nn.ReLU{}, nn.NewConv2d(16, 16, 3), &nn.ReLU{},
 		&nn.Flatten{}, nn.NewLinear(16*24*24, 10))
@@ -60,8 +60,8 @@ func smallCNN() (step func()) {
 }
 
 // pair runs one step with a profile and one without, and returns the ratio of their times on the
-// given clock. The order is random, so that an event that recurs every few steps does not always
-// affect the same one of the two.
+// given clock. The order of the two steps is random. Otherwise an event that recurs every few steps
+// could always affect the same one.
 func pair(tb testing.TB, step func(), o profile.Options, clock func() time.Duration) float64 {
 	var off, on time.Duration
 	onFirst := rand.IntN(2) == 0
@@ -144,7 +144,7 @@ func BenchmarkHeld(b *testing.B) {
 
 // heap returns the bytes of live objects.
 func heap() int {
-	// The memory that a cleanup releases is freed by a later collection.
+	// Cleanups release memory that only a later collection frees.
 	for range 3 {
 		runtime.GC()
 	}
@@ -153,20 +153,21 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// A profile with all options costs only a small fraction of a step. For each pair of steps, the
-// ratio is above or below the bound. A sign test counts both cases, and ends when the result is
-// certain to three standard deviations. On a busy machine, where the ratios vary by 20 %, the test
-// takes longer but gives the same result.
+// TestOverhead compares steps with and without a profile that has all options. A profile must cost
+// only a small fraction of a step. For each pair of steps, the ratio of times is above or below a
+// bound. A sign test counts both cases, and ends when the result is certain to three standard
+// deviations. On a busy machine, where the ratios vary by 20 %, the test takes longer but gives the
+// same result.
 func TestOverhead(t *testing.T) {
 	most, pairs := 1.08, 2000
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") == "1":
 		most, pairs = 1.05, 10000
-	case testing.Short(): // -short also means the race detector, which changes the ratio
+	case testing.Short(): // the race detector, which CI runs with -short, changes the ratio
 		most, pairs = 1.5, 400
 	}
-	// Limit the number of workers: one that spins between two ops adds to the CPU time, but is no
-	// cost of the profile.
+	// Limit the number of workers. A worker that spins between two ops adds to the CPU time, but is
+	// no cost of the profile.
 	d := tensor.Root().Device().(device.WorkerSharer)
 	defer d.SetWorkers(0)
 	d.SetWorkers(1)
@@ -194,7 +195,8 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
-// The record of an op, with its primitives and its memory events, takes about a kilobyte.
+// TestHeld checks that the record of an op, with its primitives and its memory events, takes about
+// a kilobyte.
 func TestHeld(t *testing.T) {
 	tr := newTrainer(open(t))
 	tr.step()
@@ -223,7 +225,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// A profile whose schedule is still waiting costs nothing.
+// TestWaiting checks that a profile costs nothing while its schedule waits.
 func TestWaiting(t *testing.T) {
 	recorded(t, profile.Options{Memory: true, Shapes: true, Stacks: true, Schedule: profile.Schedule{Wait: 1 << 20, Active: 1}}, func(p *profile.Profile) {
 		if device.Tracing() != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// micros is a time in a trace. It is written in microseconds with a resolution of a nanosecond.
+// micros is a time in a trace. It is written in microseconds with three decimals.
 type micros time.Duration
 
 func (m micros) MarshalJSON() ([]byte, error) {
@@ -38,7 +38,7 @@ type traceEvent struct {
 	S    string         `json:"s,omitempty"`
 	Args map[string]any `json:"args,omitempty"`
 
-	// order of events at the same time, in which an enclosing event comes first
+	// order of events with equal times: an enclosing event comes first
 	order int
 }
 
@@ -68,8 +68,8 @@ func (t *chromeTrace) name(what, name string, pid, tid int) {
 	t.events = append(t.events, traceEvent{Name: what, Ph: "M", PID: pid, TID: tid, Args: map[string]any{"name": name}})
 }
 
-// process adds the name of a process to the trace. Viewers show the label, and sort processes by
-// number.
+// process adds the name of a process to the trace. Viewers show the label next to it, and sort
+// processes by their numbers.
 func (t *chromeTrace) process(name, label string, pid int) {
 	t.name("process_name", name, pid, 0)
 	t.events = append(t.events, traceEvent{Name: "process_labels", Ph: "M", PID: pid, Args: map[string]any{"labels": label}},
@@ -197,7 +197,7 @@ func (r *record) trace() []traceEvent {
 // span becomes an asynchronous event, for example a scope that ends on another goroutine.
 func (t *chromeTrace) spans() {
 	open := map[*gstate][]*span{}
-	// the op of each node; an arrow leads from it to the op's gradient
+	// made maps each node to the op that made it; an arrow leads from the op to its gradient
 	made := map[uint64]*span{}
 	slices := map[*span]bool{}
 	for _, p := range t.r.spans {

@@ -11,38 +11,38 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// span is a recorded part of the program's work.
+// span is a recorded span of the program's work, such as an op or a call of a layer.
 type span struct {
 	id         device.SpanID
 	name       string
 	g          *gstate
 	parent     *span
-	start, end time.Duration // end is 0 as long as the span is open
+	start, end time.Duration // end is 0 while the span is open
 	shapes     []shape.Dims
-	node       uint64 // for a gradient, the node of its op
-	recorded   uint64 // the node that an op added to the graph
+	node       uint64 // for a gradient, the number of the node that its op added to the graph
+	recorded   uint64 // for an op, the number of the node that it added to the graph
 	owner      any
 	stack      *stack
-	// stack of the goroutine that requested the work. It is nil if that is the goroutine of the
-	// span, or if the stack is unknown
+	// callers is the stack of the goroutine that requested the work; nil if that is the goroutine
+	// of the span, or if the stack is unknown
 	callers *stack
 	kind    device.SpanKind
 	loose   bool // the span may end on another goroutine and in any order
 
-	*place // what is known only after the recording
+	*place // values that are computed when the recording is over
 }
 
-// place holds what is known about a span only after the recording.
+// place holds the values of a span that are computed when the recording is over.
 type place struct {
 	self, total sums
-	inner       *span // the call of a layer that contains the span
-	outer       *span // for a call of a layer, the call of a layer that contains it
-	// again is true if the span recomputes forward work. This is the case if the gradient of an op
-	// opened it, directly or through other spans that are not calls of layers.
+	inner       *span // call of the innermost layer that contains the span
+	outer       *span // for a call of a layer, the call of the layer around it
+	// again is true if the span recomputes forward work. Then the span is inside the gradient of an
+	// op, and no call of a layer is in between.
 	again bool
 }
 
-// kernel is a recorded primitive.
+// kernel is a recorded primitive and, on a GPU, its launches.
 type kernel struct {
 	in         *span
 	g          *gstate
@@ -50,12 +50,12 @@ type kernel struct {
 	primitive  string
 	work       device.Work
 	start, end time.Duration
-	gpu        *launched // further values for a GPU; nil for the CPU
+	gpu        *launched // values that exist only for a GPU; nil for the CPU
 	half       bool      // the result has a 16-bit type
 	whole      bool      // the result has an integer type
 }
 
-// launched is the part of a kernel that exists only for GPUs.
+// launched holds the values of a kernel that exist only for a GPU.
 type launched struct {
 	stream   uint64
 	launches []device.LaunchEvent
@@ -92,7 +92,7 @@ type allocation struct {
 	device device.Device
 	addr   uintptr
 	at     time.Duration
-	bytes  int // negative for a free
+	bytes  int // size in bytes, negative for a free
 	inUse  int // memory in use afterwards; -1 if unknown
 	pinned bool
 }
@@ -103,8 +103,8 @@ type list[T any] struct {
 	full [][]T
 }
 
-// listPart is the number of entries that a list allocates at once. It is small, so that the memory
-// is zeroed just before its use and is still in the cache.
+// listPart is the number of entries that a list allocates at once. It is small: the memory is then
+// still in the cache, after it was zeroed, when it is used.
 const listPart = 32
 
 // add appends a new entry and returns it.
@@ -139,8 +139,8 @@ func (l *list[T]) entries(n int) iter.Seq[*T] {
 	}
 }
 
-// gstate is the recorded work of one goroutine. Usually only this goroutine takes the lock. Other
-// goroutines take it at the end of the recording, or to close a span of this goroutine.
+// gstate is the recorded work of one goroutine. Usually only that goroutine takes the lock. Others
+// take it at the end of the recording, or to close a span of that goroutine.
 type gstate struct {
 	id     uintptr
 	mu     sync.Mutex
@@ -161,12 +161,12 @@ type collector struct {
 	stacks bool
 	closed atomic.Bool
 	states atomic.Pointer[states]
-	room   atomic.Int64 // number of further events that may be recorded
+	room   atomic.Int64 // number of events that may still be recorded
 
 	dropped atomic.Int64
 	mu      sync.Mutex
 	all     []*gstate
-	scopes  sync.Map // open named scopes: device.SpanID → *span
+	scopes  sync.Map // open named scopes: maps device.SpanID to *span
 	began   time.Duration
 	ended   time.Duration
 }
@@ -291,7 +291,7 @@ func (c *collector) End(id device.SpanID) {
 		}
 		return
 	}
-	// The program closes its own span on another goroutine, so search the other goroutines.
+	// The span was opened on another goroutine, so search the other goroutines.
 	c.mu.Lock()
 	all := c.all
 	c.mu.Unlock()
@@ -302,8 +302,8 @@ func (c *collector) End(id device.SpanID) {
 	}
 }
 
-// end closes the span with the given id if it is open on g. It also ends later spans within it that
-// were never closed.
+// end closes the span with the given id if it is open on g. It also closes spans that were opened
+// later inside it and never closed.
 func (c *collector) end(g *gstate, id device.SpanID, now time.Duration) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -342,7 +342,7 @@ func numberOf(s device.Stream) uint64 {
 }
 
 func (c *collector) Kernel(k device.KernelEvent) {
-	// the primitive is only captured in a graph, and is reported when the graph runs
+	// the primitive was recorded in a graph and has not run; replays of the graph are reported
 	if k.Recorded {
 		return
 	}
@@ -353,7 +353,8 @@ func (c *collector) Kernel(k device.KernelEvent) {
 	defer g.mu.Unlock()
 	e := g.kernels.add()
 	e.in, e.g, e.device, e.primitive, e.work, e.start, e.end, e.half, e.whole = g.top(), g, k.Device, k.Primitive, k.Work, k.Start, k.End, k.Type.IsHalf(), k.Type.IsInteger()
-	// Keep only the stream's number: with a reference to the stream, the driver could not reuse it.
+	// Keep only the number of the stream: while a reference to the stream exists, the driver cannot
+	// reuse it.
 	if len(k.Launches) > 0 {
 		e.gpu = &launched{stream: numberOf(k.Stream), launches: k.Launches}
 	}
@@ -409,8 +410,8 @@ func (c *collector) enter() *gstate {
 	return g
 }
 
-// finish stops the collector and returns the recorded work of all goroutines. Calls in progress
-// drop their later events. Open spans end at the time of finish.
+// finish stops the collector and returns the recorded work of all goroutines. Calls that are in
+// progress record no further events. Open spans end at the time of finish.
 func (c *collector) finish() []*gstate {
 	c.closed.Store(true)
 	c.ended = device.Now()

@@ -8,6 +8,5 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// cpuTime returns the elapsed time, because Go has no portable way to get the CPU time of the
-// process.
+// cpuTime returns the elapsed time. Go has no portable way to get the CPU time of the process.
 func cpuTime() time.Duration { return device.Now() }

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime returns the CPU time of the process. It depends less on other load than elapsed time
-// does.
+// cpuTime returns the CPU time of the process. Other programs affect it less than elapsed time.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

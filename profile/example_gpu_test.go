@@ -32,7 +32,7 @@ func onGPU() *profile.Profile {
 }
 
 // CUDA is one of torch's activities: the profile has only the times of the GPU. The example prints
-// averages as numbers instead of a table: those of one op, and the sum of all rows.
+// the averages of one op, and the sum of all rows, as numbers.
 func ExampleAverage() {
 	a := onGPU().KeyAverages()
 	total := a.Total()
@@ -51,8 +51,8 @@ func ExampleAverage() {
 	// two products
 }
 
-// Fraction says how near a kernel comes to its device's peak. The program or the device may provide
-// the peak. Otherwise it is measured, as here for the CPU.
+// Fraction says how close the speed of a kernel is to the peak of its device. The program or the
+// device may provide the peak. Otherwise Roofline measures it, as here for the CPU.
 func ExampleRooflines() {
 	host, err := device.Open("cpu")
 	if err != nil {
@@ -94,8 +94,8 @@ func ExampleProfile_Report() {
 	// Kernels and what the device could do
 }
 
-// Only one profile can run at a time, and a profile that has recorded nothing cannot be written. A
-// program can recognise both errors.
+// Only one profile can run at a time, and a profile that has recorded nothing cannot be written.
+// errors.Is recognises both errors.
 func ExampleStart() {
 	prof, err := profile.Start(profile.Options{Schedule: profile.Schedule{SkipFirst: 10, Active: 1}})
 	if err != nil {

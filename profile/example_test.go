@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The profile shows a layer that is called three times, and its ops. Times differ from run to run,
-// but counts and operations do not.
+// The profile shows a layer that is called three times, and the ops in it. The example prints
+// counts and operations, because times differ from run to run.
 func Example() {
 	fc := nn.NewLinear(8, 4)
 	prof, err := profile.Start(profile.Options{FLOPs: true})
@@ -42,7 +42,7 @@ func Example() {
 	// direct linear.grad 3 408
 }
 
-// A span is torch's record_function.
+// Span corresponds to torch's record_function.
 func ExampleSpan() {
 	prof, err := profile.Start(profile.Options{})
 	if err != nil {
@@ -72,7 +72,7 @@ func ExampleSchedule() {
 		actions = append(actions, s.Action(step))
 	}
 	fmt.Println(actions)
-	// skips Wait in the first cycle
+	// skip Wait in the first cycle
 	first := profile.Schedule{Wait: 1, Active: 1, SkipFirstWait: true}
 	fmt.Println(first.Action(0), first.Action(1), first.Action(2))
 	// Output:
@@ -80,7 +80,7 @@ func ExampleSchedule() {
 	// RECORD_AND_SAVE NONE RECORD_AND_SAVE
 }
 
-// OnTraceReady receives each cycle of a schedule when it ends.
+// OnTraceReady is called at the end of each cycle of a schedule.
 func ExampleOptions_onTraceReady() {
 	prof, err := profile.Start(profile.Options{Schedule: profile.Schedule{Wait: 1, Active: 2}, OnTraceReady: func(p *profile.Profile) error {
 		fmt.Println("after", p.StepNumber(), "steps:", p.KeyAverages().Rows[0].Key, p.KeyAverages().Rows[0].Count)
@@ -175,8 +175,8 @@ func ExampleProfile_Transfers() {
 	// 2 true
 }
 
-// Roofline compares kernels with the limits of their device. If the program does not give the
-// device's peak, Roofline measures it.
+// Roofline compares the time of kernels with the least time that their device needs. If the program
+// does not give the device's peak, Roofline measures it.
 func ExampleProfile_Roofline() {
 	prof, err := profile.Start(profile.Options{})
 	if err != nil {
@@ -197,7 +197,7 @@ func ExampleProfile_Roofline() {
 	// matmul 524288 5.242µs compute
 }
 
-// The name of the file chooses its format.
+// The extension of the file's name chooses the format.
 func ExampleProfile_WriteFile() {
 	dir, err := os.MkdirTemp("", "profile")
 	if err != nil {

@@ -18,11 +18,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// hostile are names with characters that a writer has to escape.
+// hostile holds names with characters that a writer must escape.
 var hostile = []string{"quote\" and \\ backslash", "line\nbreak\x00\x1b[31m", "not UTF-8 \xff\xfe", "</script><b>", "semi;colon", strings.Repeat("long", 500)}
 
-// traced returns a profile of a step on the emulated GPU, with hostile names, and with scopes that
-// end in unusual orders.
+// traced returns a profile of a step on the emulated GPU, with names from hostile, and with scopes
+// that end in unusual orders.
 func traced(t *testing.T) *profile.Profile {
 	tr := newTrainer(emulate(t))
 	return recorded(t, profile.Options{Memory: true, Shapes: true, Stacks: true}, func(p *profile.Profile) {
@@ -52,9 +52,9 @@ type chromeEvent struct {
 	Args                     map[string]any
 }
 
-// The trace follows the rules of its viewers. Events have the required fields and are in order.
-// Slices nest on their track. Flows begin and end in slices, asynchronous events are in pairs, and
-// counters are numeric.
+// TestTrace checks that a trace follows the rules of its viewers. Events must have the required
+// fields and be in order. Slices must nest on their track, and flows must begin and end in slices.
+// Asynchronous events must come in pairs, and counters must be numbers.
 func TestTrace(t *testing.T) {
 	p := traced(t)
 	dir := t.TempDir()
@@ -141,7 +141,7 @@ func TestTrace(t *testing.T) {
 			t.Errorf("unknown phase %q", e.Ph)
 		}
 	}
-	const eps = 1e-3 // half a unit of the last digit, for each of the two ends
+	const eps = 1e-3 // both ends of a slice are rounded to half a unit of the last digit
 	gpu := 0
 	for at, list := range slices {
 		if !named[at] {
@@ -207,14 +207,14 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// go tool pprof can read the file, and prints the same values as the tables.
+// TestPprof reads a file with go tool pprof. It must print the same values as the tables.
 func TestPprof(t *testing.T) {
 	p := traced(t)
 	path := filepath.Join(t.TempDir(), "prof.pb.gz")
 	if err := p.WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
-	// The go command builds pprof the first time, and later takes it from the build cache.
+	// The go command builds pprof the first time, and later gets it from the build cache.
 	tool, err := exec.Command("go", "tool", "-n", "pprof").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -246,8 +246,8 @@ func TestPprof(t *testing.T) {
 	}
 }
 
-// In a line of stacks, semicolons separate the frames, and a number follows them. The numbers add
-// up to the total.
+// TestStacks checks the format of stacks: semicolons separate the frames, and a number ends the
+// line. The numbers must add up to the total.
 func TestStacks(t *testing.T) {
 	p := traced(t)
 	path := filepath.Join(t.TempDir(), "prof.stacks")

@@ -13,8 +13,9 @@ import (
 	"github.com/flambeau-go/flambeau/profile"
 )
 
-// On a full disk a write fails before its end. Here the system does not let files of this process
-// grow beyond 1 KiB. The old file stays, no other file remains, and a typed error gives the reason.
+// TestFullDisk writes a profile while the system does not let files grow beyond 1 KiB, so a write
+// fails before its end. The old file must stay, no other file may remain, and a typed error must
+// give the reason.
 func TestFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A step on the emulated GPU has times by op, by kernel and by layer.
+// TestGPU profiles a step on the emulated GPU. There must be times by op, by kernel and by layer.
 func TestGPU(t *testing.T) {
 	tr := newTrainer(emulate(t))
 	tr.step()
@@ -95,14 +95,15 @@ func TestActivities(t *testing.T) {
 	}
 }
 
-// lineAfter returns a source line of the test, as reports show it. The line is offset lines below
-// the call of lineAfter.
+// lineAfter returns a line of this file as reports show it: the one that is offset lines below the
+// call of lineAfter.
 func lineAfter(offset int) string {
 	_, file, line, _ := runtime.Caller(1)
 	return fmt.Sprintf("profile/%s:%d", filepath.Base(file), line+offset)
 }
 
-// Transfers lists exactly the copies that the program makes, with their lines.
+// TestTransfers makes copies between host and GPU. Transfers must list exactly these, with their
+// lines.
 func TestTransfers(t *testing.T) {
 	dev := emulate(t)
 	cpu := open(t)
@@ -174,8 +175,8 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// The profile reads the times of a step one step later, so that nothing waits for them. After many
-// steps no time is missing.
+// TestStepsOnGPU checks that a profile reads the times of a step one step later, without waiting.
+// After many steps no time may be missing.
 func TestStepsOnGPU(t *testing.T) {
 	tr := newTrainer(emulate(t))
 	p := recorded(t, profile.Options{}, func(p *profile.Profile) {
@@ -198,7 +199,8 @@ func TestStepsOnGPU(t *testing.T) {
 	}
 }
 
-// A .txt file holds all tables of a report, with the names of layers and kernels.
+// TestReport writes a .txt file. It must have all tables of a report, with the names of layers and
+// kernels.
 func TestReport(t *testing.T) {
 	tr := newTrainer(emulate(t))
 	p := recorded(t, profile.Options{FLOPs: true}, func(*profile.Profile) { tr.step() })
@@ -217,8 +219,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Ops that are captured in a graph have not run and are not counted. Each replay counts as one
-// piece of device work.
+// TestGraph records ops in a CUDA graph. They have not run and must not be counted. Each replay
+// must count as one piece of device work.
 func TestGraph(t *testing.T) {
 	dev := emulate(t)
 	x := tensor.Root().On(dev).Ones(300)
@@ -256,7 +258,8 @@ func TestGraph(t *testing.T) {
 	}
 }
 
-// A profile keeps no reference to a stream, so the driver can reuse streams meanwhile.
+// TestStreamsAreNotKept checks that a profile keeps no reference to a stream. The driver must be
+// able to reuse streams while the profile exists.
 func TestStreamsAreNotKept(t *testing.T) {
 	dev := emulate(t)
 	x := tensor.Root().On(dev).Ones(8)
@@ -273,7 +276,7 @@ func TestStreamsAreNotKept(t *testing.T) {
 				if err := st.Synchronize(); err != nil {
 					t.Fatal(err)
 				}
-				x.Fill(1) // from now on, another stream is the last that reads x
+				x.Fill(1) // now another stream has used x last
 			}()
 			runtime.GC()
 			time.Sleep(time.Millisecond) // let cleanups run

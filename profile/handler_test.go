@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/profile"
 )
 
-// idle checks that no profile is running and that a new one can start.
+// idle fails the test if a profile is running or a new one cannot start.
 func idle(t *testing.T) {
 	t.Helper()
 	if device.Tracing() != nil {
@@ -24,8 +24,8 @@ func idle(t *testing.T) {
 	}
 }
 
-// A handler may fail, panic, stop the profile or step it. Afterwards the profile has ended or
-// continues. When it has ended, another profile can start.
+// TestHandlers runs handlers that fail, panic, stop the profile or step it. Afterwards the profile
+// must have ended, or must continue. If it has ended, another profile must be able to start.
 func TestHandlers(t *testing.T) {
 	every := profile.Schedule{Active: 1}
 	t.Run("error", func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestHandlers(t *testing.T) {
 		calls := 0
 		p, err := profile.Start(profile.Options{Schedule: profile.Schedule{Active: 1, Wait: 1}, OnTraceReady: func(p *profile.Profile) error {
 			calls++
-			// the profile already counts as stopped
+			// while the handler runs, the profile already counts as stopped
 			if err := p.Step(); !errors.Is(err, profile.ErrStopped) {
 				return err
 			}
@@ -108,8 +108,8 @@ func TestHandlers(t *testing.T) {
 	})
 }
 
-// Start refuses invalid schedules. For an invalid schedule, Action always returns None, without a
-// division by zero or an overflow.
+// TestWrongSchedules passes invalid schedules to Start, which must refuse them. Action must return
+// None for them, without a division by zero or an overflow.
 func TestWrongSchedules(t *testing.T) {
 	for _, s := range []profile.Schedule{
 		{SkipFirst: 1}, {SkipFirstWait: true}, {Warmup: 1, Repeat: 1}, {Active: -1, Wait: 1}, {Active: 1, Wait: -1, Warmup: -1},

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The peak for floats does not limit products of int8. Their FLOPs are counted as usual.
+// TestRooflineOfIntegers profiles products of int8. The peak for floats must not limit them, but
+// their FLOPs must be counted as usual.
 func TestRooflineOfIntegers(t *testing.T) {
 	p := recorded(t, profile.Options{}, func(*profile.Profile) {
 		tensor.Do(func(s *tensor.Scope) {

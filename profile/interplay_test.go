@@ -13,8 +13,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A LeakyReLU is a struct by value, so no pointer identifies the layer. The profile still counts it
-// as part of the model, even when Backward recomputes it.
+// TestComputedAgain profiles a model with LeakyReLUs. These are structs without a pointer that
+// could identify the layer. The profile must still count them as parts of the model, even when
+// Backward recomputes them.
 func TestComputedAgain(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(16, 32), nn.NewLeakyReLU(0.1), nn.NewLinear(32, 8), nn.NewLeakyReLU(0.1), nn.NewLinear(8, 8))
 	if nn.SetCheckpointing(m, true) == 0 {
@@ -42,9 +43,9 @@ func TestComputedAgain(t *testing.T) {
 	}
 }
 
-// A model that recomputes activations makes steps in float16. One step is skipped because it
-// overflows, and some steps are replays. The memory of each step must add up to 0, self times must
-// not exceed total times, and the layers must add up to the whole.
+// TestInterplay profiles a model that recomputes activations and trains in float16. One step is
+// skipped because it overflows, and some steps are replays. The memory of each step must add up to
+// 0, self times must not exceed total times, and the layers must add up to the whole.
 func TestInterplay(t *testing.T) {
 	for _, dev := range []device.Device{open(t), emulate(t)} {
 		m := nn.To(nn.NewSequential(nn.NewLinear(16, 32), nn.ReLU{}, nn.NewLinear(32, 8)), dev)
@@ -100,7 +101,8 @@ func TestInterplay(t *testing.T) {
 		if a, b := all.Total(), by.Total(); !nearTime(a.CPUSelf, b.CPUSelf) || !nearTime(a.CUDASelf, b.CUDASelf) || a.FLOPs != b.FLOPs || a.CUDAMemorySelf != b.CUDAMemorySelf {
 			t.Errorf("%s: layers sum to %+v, all to %+v", dev.Name(), b, a)
 		}
-		// Recomputed work belongs to its own layer, not to the layer whose gradient caused it.
+		// Recomputed work must belong to its own layer, and not to the layer whose gradient caused
+		// it.
 		for _, key := range []string{"0", "2"} {
 			if r := rowOf(t, by, key); r.Count < 4 || r.CPUTotal != r.CPUSelf || r.CUDATotal != r.CUDASelf {
 				t.Errorf("%s: nothing lies in the layer: %+v", dev.Name(), r)

@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sane checks conditions that hold for every profile: self is at most total, layers add up to the
-// whole, and reports and files can be written.
+// sane checks conditions that hold for every profile. Self times are at most total times, layers
+// add up to the whole, and reports and files can be written.
 func sane(t *testing.T, p *profile.Profile) {
 	t.Helper()
 	all, by := p.KeyAverages(), p.KeyAverages(profile.ByModule())
@@ -40,8 +40,9 @@ func sane(t *testing.T, p *profile.Profile) {
 	}
 }
 
-// Any goroutine may stop the profile while other goroutines train on several devices and step the
-// profile. All calls of Stop return the same result, and the recording is complete.
+// TestStopElsewhere lets several goroutines train on several devices and step the profile, while
+// another goroutine stops it. All calls of Stop must return the same result, and the recording must
+// be complete.
 func TestStopElsewhere(t *testing.T) {
 	devs, err := cuda.Emulate("emulate:2,mem=64MiB")
 	if err != nil {
@@ -94,8 +95,8 @@ func TestStopElsewhere(t *testing.T) {
 	idle(t)
 }
 
-// A panic occurs within spans and ops, and one span is never closed. Later events still belong to
-// the right spans.
+// TestPanicInSpan panics inside spans and ops, and leaves one span open. Later events must still
+// belong to the right spans.
 func TestPanicInSpan(t *testing.T) {
 	p := recorded(t, profile.Options{Stacks: true}, func(*profile.Profile) {
 		outer := profile.Span("outer")
@@ -126,9 +127,9 @@ func TestPanicInSpan(t *testing.T) {
 	sane(t, p)
 }
 
-// A step runs out of memory and is repeated with the batch in halves. The memory of the failed
-// attempt is freed within the step. The profile has both halves, and the copies for which the step
-// waited.
+// TestOutOfMemoryStep runs a step out of memory and repeats it with the batch in halves. The memory
+// of the failed attempt must be freed within the step. The profile must have both halves, and the
+// copies for which the step waited.
 func TestOutOfMemoryStep(t *testing.T) {
 	devs, err := cuda.Emulate("emulate,mem=1MiB,segment=64KiB")
 	if err != nil {
@@ -163,8 +164,8 @@ func TestOutOfMemoryStep(t *testing.T) {
 	sane(t, p)
 }
 
-// If a device fails during a profile, the latest times are lost. Reports say how many times are
-// missing, Stop returns, and the next profile works.
+// TestDeviceFails makes a device fail during a profile, so that the latest times are lost. Reports
+// must say how many times are missing, Stop must return, and the next profile must work.
 func TestDeviceFails(t *testing.T) {
 	b := ptx.New("beyond")
 	b.MaxThreads(128)
@@ -213,7 +214,8 @@ func TestDeviceFails(t *testing.T) {
 	}
 }
 
-// A profile keeps at most MaxEvents events. It says how many events it has dropped.
+// TestManyEvents records more than MaxEvents events. The profile must drop the rest and say how
+// many it dropped.
 func TestManyEvents(t *testing.T) {
 	n := 1_000_000
 	if testing.Short() {

@@ -10,14 +10,14 @@ import (
 // Start to Stop.
 type Options struct {
 	// CPU and CUDA are torch's activities: the devices whose times the reports show. If neither is
-	// set, both are shown.
+	// set, the reports show both.
 	CPU, CUDA bool
 	Memory    bool // record allocations and frees by op: torch's profile_memory
 	Shapes    bool // record the shapes of operands: torch's record_shapes
-	// record the Go stack of each op: torch's with_stack. This takes 0.1 µs for each op, and some
-	// microseconds for a new stack.
+	// record the stack of each op: torch's with_stack; this takes 0.1 µs for each op, and some
+	// microseconds for each new stack
 	Stacks bool
-	// show a column of FLOPs: torch's with_flops; FLOPs are counted anyway
+	// show a column of FLOPs in tables: torch's with_flops; FLOPs are always counted
 	FLOPs bool
 	// Modules holds the names of layers, as nn.ModuleNames of a model returns them. Its keys are
 	// pointers to layers. A layer without an entry is named by its type and a number, such as
@@ -26,12 +26,13 @@ type Options struct {
 	// Schedule chooses which steps are recorded. The zero value records all steps. Profile.Step
 	// ends a step.
 	Schedule Schedule
-	// OnTraceReady is called by Step or Stop at the end of each cycle of the schedule, when the
-	// profile holds the events of that cycle. If OnTraceReady returns an error, the profile ends,
-	// and Step or Stop returns this error.
+	// Step or Stop calls OnTraceReady at the end of each cycle of the schedule. The profile then
+	// holds the events of that cycle. If OnTraceReady returns an error, the profile ends, and Step
+	// or Stop returns this error.
 	OnTraceReady func(*Profile) error
 	// MaxEvents limits the number of spans, kernels, copies, waits and allocations that are kept in
-	// a cycle. 0 means 1<<18. They take about 50 MB, and twice as much while reports are made.
+	// a cycle. 0 means 1<<18: so many events take about 50 MB, and twice as much while reports are
+	// made.
 	MaxEvents int
 }
 
@@ -49,12 +50,12 @@ type Schedule struct {
 // Action is what the profiler does in a step: torch's ProfilerAction.
 type Action uint8
 
-// the actions
+// These are the actions, with torch's names in String.
 const (
 	None          Action = iota
-	Warmup               // record and discard
-	Record               // record
-	RecordAndSave        // record, as the last step of a cycle
+	Warmup               // record events and discard them
+	Record               // record events
+	RecordAndSave        // record events, as the last step of a cycle
 )
 
 // String returns torch's name of the action.
@@ -107,7 +108,7 @@ func (e *Error) Error() string { return "profile: " + e.Op + ": " + e.Msg }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// causes of errors
+// These are the causes of errors, to be tested by errors.Is.
 var (
 	// ErrRunning means that a profile is running already, or that another tracer is set.
 	ErrRunning = errors.New("a profile is running")
@@ -117,8 +118,8 @@ var (
 	ErrKey = errors.New("unknown key")
 )
 
-// wrong reports whether the schedule is invalid. It also limits the fields, so that their sums do
-// not overflow.
+// wrong reports whether the schedule is invalid: a field is negative, or so large that a sum could
+// overflow.
 func (s Schedule) wrong() bool {
 	for _, n := range []int{s.Wait, s.Warmup, s.Active, s.Repeat, s.SkipFirst} {
 		if n < 0 || n > math.MaxInt/8 {

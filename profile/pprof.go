@@ -14,7 +14,7 @@ import (
 // https://github.com/google/pprof/blob/main/proto/profile.proto.
 type protobuf []byte
 
-// number appends a numeric field, but no field for 0.
+// number appends a numeric field. It appends nothing if the number is 0.
 func (p *protobuf) number(field protowire.Number, v int64) {
 	if v != 0 {
 		*p = protowire.AppendTag(*p, field, protowire.VarintType)
@@ -22,7 +22,7 @@ func (p *protobuf) number(field protowire.Number, v int64) {
 	}
 }
 
-// bytes appends a field of bytes, which is a string or a message.
+// bytes appends a field whose value is a string or a message.
 func (p *protobuf) bytes(field protowire.Number, b []byte) {
 	*p = protowire.AppendTag(*p, field, protowire.BytesType)
 	*p = protowire.AppendBytes(*p, b)
@@ -37,9 +37,9 @@ func (p *protobuf) packed(field protowire.Number, list []int64) {
 	p.bytes(field, b)
 }
 
-// sampleTypes are the values of a sample, in this order. "cpu" is time of the host, and "gpu" is
-// time of devices. "moved" counts bytes that primitives and copies read and write. "allocated"
-// counts bytes of allocations.
+// sampleTypes describes the values of a sample, in the order of the values: "cpu" is time of the
+// host, and "gpu" is time of devices. "moved" counts bytes that primitives and copies read and
+// write. "allocated" counts bytes of allocations.
 var sampleTypes = [][2]string{{"cpu", "nanoseconds"}, {"gpu", "nanoseconds"}, {"flops", "count"}, {"moved", "bytes"}, {"allocated", "bytes"}}
 
 const (
@@ -63,7 +63,7 @@ type sampleKey struct {
 	device string
 }
 
-// pprofWriter collects samples and the tables that they refer to.
+// pprofWriter collects samples, and the tables of strings and functions that they refer to.
 type pprofWriter struct {
 	strings   map[string]int64
 	table     []string
@@ -111,7 +111,7 @@ func (w *pprofWriter) location(f frame) int64 {
 	return n
 }
 
-// samples adds up the values of each stack.
+// samples returns the distinct stacks, and for each the sum of its values.
 func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64) {
 	sum = map[sampleKey]*[values]int64{}
 	at := func(k sampleKey) *[values]int64 {
@@ -143,7 +143,7 @@ func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64)
 		}
 	}
 	for _, k := range r.kernels {
-		if !onGPU(k.device) { // the op already counts the CPU's time
+		if !onGPU(k.device) { // on the CPU, the time is already part of the op's time
 			v := at(sampleKey{k.in, "", k.device.Name()})
 			v[valueFLOPs] += int64(k.work.FLOPs)
 			v[valueMoved] += int64(k.work.Bytes)
@@ -162,7 +162,7 @@ func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64)
 func (k sampleKey) stack() []frame {
 	var list []frame
 	if k.leaf != "" {
-		// pprof would take parentheses in a name for arguments
+		// pprof would cut off a name at its parentheses
 		list = append(list, frame{function: strings.NewReplacer("(", "", ")", "").Replace(k.leaf)})
 	}
 	for p := k.in; p != nil; p = p.parent {

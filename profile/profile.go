@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A Profile is a recording in progress or a finished one. With a schedule, its reports cover the
+// A Profile is a recording, in progress or finished. If it has a schedule, its reports cover the
 // last finished cycle. Otherwise they cover everything from Start to Stop.
 type Profile struct {
 	o Options
@@ -15,19 +15,19 @@ type Profile struct {
 	mu      sync.Mutex
 	step    int
 	action  Action
-	c       *collector // nil while nothing is recorded
+	c       *collector // collects events; nil while nothing is recorded
 	mark    device.SpanID
-	pending []pendingRun // times of earlier steps, to be read from the device
+	pending []pendingRun // device times of earlier steps that are not read yet
 	seen    map[*gstate]progress
 	stopped bool
 	err     error
-	data    *record // the last finished recording
+	data    *record // last finished recording
 }
 
-// progress says how many kernels and copies of a goroutine Profile.gather has processed.
+// progress holds how many kernels and how many copies of a goroutine gather has processed.
 type progress struct{ kernels, copies int }
 
-// pendingRun is a time that must be read from the device, with the variable to store it in.
+// pendingRun is a device time that is not read yet, and the variable in which to store it.
 type pendingRun struct {
 	from  device.Interval
 	store func(interval)
@@ -57,7 +57,7 @@ var running struct {
 	p *Profile
 }
 
-// enter begins a step. The caller holds p.mu, or is the only one that knows p.
+// enter begins a step. The caller holds p.mu, or no other goroutine knows p yet.
 func (p *Profile) enter(a Action) error {
 	if p.c != nil && p.action == Warmup && a != Warmup { // discard the events of the warm-up
 		p.end()
@@ -119,7 +119,8 @@ func (p *Profile) StepNumber() int {
 	return p.step
 }
 
-// save ends a cycle. The caller holds p.mu, which save releases while OnTraceReady runs.
+// save ends a cycle and calls OnTraceReady. The caller holds p.mu; save releases it while
+// OnTraceReady runs.
 func (p *Profile) save() error {
 	states := p.end()
 	p.resolve(true)
@@ -156,7 +157,7 @@ func (p *Profile) Stop() error {
 	return p.err
 }
 
-// stop lets another profile start.
+// stop removes the profile as the tracer: another profile can then start.
 func (p *Profile) stop() {
 	p.stopped = true
 	running.Lock()
@@ -166,9 +167,9 @@ func (p *Profile) stop() {
 	running.Unlock()
 }
 
-// resolve reads the times of device work. If all is false, it reads only those of work that was
-// queued before the previous call. Work that has failed, or that was captured in a graph, has no
-// time. The reports count such work.
+// resolve reads the times of device work that are not read yet. If all is false, it reads only
+// those of work that was queued before the previous call. Work that failed, or that was captured in
+// a graph, has no time. The reports count such work.
 func (p *Profile) resolve(all bool) {
 	if all {
 		p.gather()
@@ -183,7 +184,7 @@ func (p *Profile) resolve(all bool) {
 	}
 }
 
-// gather collects the device work that was queued since the previous call.
+// gather lists the device work that was queued since the previous call.
 func (p *Profile) gather() {
 	c := p.c
 	c.mu.Lock()
@@ -216,8 +217,8 @@ func (p *Profile) gather() {
 	}
 }
 
-// Span opens a span of the program on this goroutine. It is torch's record_function, or an NVTX
-// range. The returned function closes the span. Call it on the same goroutine:
+// Span opens a span of the program on this goroutine. It corresponds to torch's record_function.
+// The returned function closes the span, and must be called on the same goroutine:
 //
 //	defer profile.Span("augment")()
 //

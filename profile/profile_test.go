@@ -104,11 +104,11 @@ func rowOf(t *testing.T, a *profile.Averages, key string) profile.Average {
 	return profile.Average{}
 }
 
-// nearTime compares sums of times, each of which was truncated to a nanosecond.
+// nearTime compares two sums of times. Each time in a sum was truncated to a nanosecond.
 func nearTime(a, b time.Duration) bool { return a-b < time.Microsecond && b-a < time.Microsecond }
 
-// In the profile of a step on the CPU, ops, gradients, layers and scopes have rows. Self times add
-// up to the whole. A layer's row includes the work of its gradients.
+// TestCPU profiles a step on the CPU. Ops, gradients, layers and scopes must have rows. Self times
+// must add up to the whole. A layer's row must include the work of its gradients.
 func TestCPU(t *testing.T) {
 	tr := newTrainer(open(t))
 	tr.step()
@@ -130,7 +130,7 @@ func TestCPU(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	// relu counts as one or two operations for each element
+	// relu may count as one or two operations for each element
 	if r := rowOf(t, a, "relu"); r.FLOPs != 2*2*4*6*6 && r.FLOPs != 2*2*2*4*6*6 {
 		t.Errorf("relu: %d operations", r.FLOPs)
 	}
@@ -214,7 +214,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Only one profile runs at a time. Stop may be called again. Step after Stop is an error.
+// TestStartStop checks that only one profile can run at a time, that Stop may be called again, and
+// that Step after Stop is an error.
 func TestStartStop(t *testing.T) {
 	p, err := profile.Start(profile.Options{})
 	if err != nil {
@@ -249,7 +250,8 @@ func TestStartStop(t *testing.T) {
 	}
 }
 
-// A schedule records only its active steps. Each cycle is a separate recording.
+// TestSchedule profiles steps with a schedule. Only its active steps may be recorded, each cycle as
+// a recording of its own.
 func TestSchedule(t *testing.T) {
 	var cycles [][]string
 	o := profile.Options{Schedule: profile.Schedule{SkipFirst: 1, Wait: 1, Warmup: 1, Active: 2, Repeat: 2}, OnTraceReady: func(p *profile.Profile) error {
@@ -278,7 +280,7 @@ func TestSchedule(t *testing.T) {
 	if p.StepNumber() != 12 {
 		t.Errorf("%d steps", p.StepNumber())
 	}
-	// Stop also passes an unfinished cycle to the handler, and returns the handler's error.
+	// Stop must call the handler for an unfinished cycle too, and return the handler's error.
 	broken := errors.New("disk full")
 	p, err := profile.Start(profile.Options{Schedule: profile.Schedule{Active: 3}, OnTraceReady: func(*profile.Profile) error { return broken }})
 	if err != nil {
@@ -290,7 +292,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// Several goroutines train their own models while one profile records. For one model, another
+// TestConcurrent profiles several goroutines that train their own models. For one model, another
 // goroutine runs Backward.
 func TestConcurrent(t *testing.T) {
 	dev := open(t)
@@ -327,7 +329,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// The gradients of a layer's ops belong to the layer, even if another goroutine computes them.
+// TestBackwardElsewhere runs Backward on another goroutine. The gradients of a layer's ops must
+// still belong to the layer.
 func TestBackwardElsewhere(t *testing.T) {
 	fc := nn.NewLinear(8, 8)
 	p := recorded(t, profile.Options{}, func(*profile.Profile) {
@@ -349,7 +352,8 @@ func TestBackwardElsewhere(t *testing.T) {
 	}
 }
 
-// When a profile has reached its limit, it drops events, reports this, and keeps running.
+// TestDropped records more events than the limit. The profile must drop events, report this, and
+// keep running.
 func TestDropped(t *testing.T) {
 	tr := newTrainer(open(t))
 	p := recorded(t, profile.Options{Memory: true, MaxEvents: 50}, func(*profile.Profile) { tr.step() })
@@ -367,7 +371,7 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// Without a profile, the library's check for a tracer allocates nothing.
+// TestOff checks that an op allocates nothing for the tracer while no profile runs.
 func TestOff(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { profile.Span("x")() }); n != 0 {
 		t.Errorf("%v allocations for a span", n)

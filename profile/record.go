@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// sums are the quantities that are added up over spans.
+// sums holds the quantities that are added up over spans.
 type sums struct {
 	cpu, gpu       time.Duration
 	cpuMem, gpuMem int
@@ -32,22 +32,21 @@ type record struct {
 	began, ended time.Duration
 	wall         time.Time // time of day at the start of the recording
 	goroutines   int
-	// sorted by number, so that enclosing spans come first
+	// spans in the order of their numbers: enclosing spans come first
 	spans   []*span
 	kernels []*kernel
 	copies  []*transfer
 	waits   []*wait
 	memory  []*allocation
-	leaves  []leaf // work of the host within spans, and work of devices
+	leaves  []leaf // work of the host inside spans, and work of devices
 	layers  map[any]string
 	dropped int
-	// number of kernels and copies on a GPU whose requested times are missing
+	// number of kernels and copies on a GPU whose requested times could not be read
 	untimed  int
-	emulated bool // some times are those of an emulated device
+	emulated bool // whether some times are those of an emulated device
 }
 
-// leaf is a piece of work that contains no other work: a call of the GPU's driver, or work on the
-// device.
+// leaf is a piece of work that contains no other: a call of the GPU's driver, or work on a device.
 type leaf struct {
 	name       string
 	device     device.Device // device that did the work; nil for the host
@@ -55,7 +54,7 @@ type leaf struct {
 	in         *span
 	g          *gstate
 	start, end time.Duration
-	cause      int // number of the host's call that caused this device work; 0 if there is none
+	cause      int // number of the driver call that queued this device work; 0 if there is none
 	number     int // number of the leaf, counted from 1
 	work       device.Work
 	kernel     *kernel
@@ -91,20 +90,21 @@ func newRecord(c *collector, states []*gstate, o *Options) *record {
 	return r
 }
 
-// copyKey identifies a sequence of numbers for layers that are copies. Layers of the same type
-// within the same span share a sequence.
+// copyKey identifies a counter. Layers without a pointer get numbers from it: those of the same
+// type within the same span share one counter.
 type copyKey struct {
 	in   *span
 	name string
 }
 
-// nameLayers finds, for each span, the call of a layer that contains it. It names layers without a
-// name by their type and a number.
+// nameLayers finds, for each span, the call of a layer that contains it. A layer without a name
+// gets one from its type and a number.
 func (r *record) nameLayers() {
 	r.layers = map[any]string{}
 	count, copies := map[string]int{}, map[copyKey]int{}
 	ops, first := map[uint64]*span{}, map[string]*span{}
-	// in an order in which enclosing spans, and the op of a gradient, come first
+	// in this order, an enclosing span comes before the spans inside it, and an op before its
+	// gradient
 	for _, p := range r.spans {
 		if p.recorded != 0 {
 			ops[p.recorded] = p
@@ -123,18 +123,19 @@ func (r *record) nameLayers() {
 			continue
 		}
 		p.outer, p.inner = p.inner, p
-		// p.outer is the layer whose gradient caused the recomputing. Replace it by the layer
-		// around it, which encloses p.
+		// p.outer is the layer whose gradient caused the recomputing. Use the layer around that
+		// one, which also contains p.
 		if p.again && p.outer != nil {
 			p.outer = p.outer.outer
 		}
-		// A layer without an owner is a copy. Number it by its type within the enclosing layer.
+		// A layer without an owner is a struct that was copied. Number it by its type within the
+		// enclosing layer.
 		if p.owner == nil {
 			name := p.name
 			if p.outer != nil {
 				name = p.outer.name + "." + name
 			}
-			if p.again { // the number of a recomputed copy is not known
+			if p.again { // which of the copies is recomputed is not known
 				p.name = name + " (computed again)"
 				continue
 			}
@@ -160,7 +161,7 @@ func (r *record) nameLayers() {
 	}
 }
 
-// onGPU reports whether the work of a device is separate from the host's.
+// onGPU reports whether a device works asynchronously to the host.
 func onGPU(d device.Device) bool { return !d.Info().Host }
 
 var driverCalls = map[string]string{
@@ -168,8 +169,8 @@ var driverCalls = map[string]string{
 	"wait for memory": "cuEventSynchronize",
 }
 
-// findLeaves lists the leaves: launches, copies and waits of the host, and kernels and copies of
-// devices.
+// findLeaves lists the pieces of work that contain no other: launches, copies and waits of the
+// host, and kernels and copies of devices.
 func (r *record) findLeaves() {
 	add := func(l leaf) int {
 		l.number = len(r.leaves) + 1
@@ -195,7 +196,7 @@ func (r *record) findLeaves() {
 			l := &k.gpu.launches[i]
 			n := add(leaf{name: "cuLaunchKernel", in: k.in, g: k.g, start: l.Start, end: l.End})
 			run(leaf{name: l.Kernel, device: k.device, stream: k.gpu.stream, in: k.in, g: k.g, cause: n, work: work, kernel: k, launch: l}, k.gpu.runs[i], k.device)
-			work = device.Work{} // the primitive's work counts for its first kernel only
+			work = device.Work{} // count the work of the primitive only for its first kernel
 		}
 	}
 	for _, c := range r.copies {
@@ -232,9 +233,10 @@ func copyName(c *transfer) string {
 	return "Memcpy PtoP (Device -> Device)"
 }
 
-// place corrects the times of device work. Work must begin after the previous work on its stream
-// has ended, and after it was queued. The clocks of host and device agree only to some
-// microseconds, and the clock of an emulated device is independent.
+// place corrects the times of device work. Work cannot begin before it was queued, or before the
+// previous work on its stream has ended. The measured times may say so, because the clocks of host
+// and device agree only to some microseconds. The clock of an emulated device is independent of the
+// host's.
 func (r *record) place() {
 	type track struct {
 		d device.Device
@@ -259,10 +261,10 @@ func (r *record) place() {
 	}
 }
 
-// addUp sums up the leaves and spans within each span.
+// addUp computes, for each span, the sums over the work and the spans inside it.
 func (r *record) addUp() {
 	for _, p := range r.spans {
-		if !p.loose { // other spans on its goroutine already count the time of a loose span
+		if !p.loose { // the time of a loose span is already counted by other spans on its goroutine
 			p.self = sums{cpu: p.end - p.start}
 		}
 	}
@@ -301,7 +303,7 @@ func (r *record) addUp() {
 		p.total = p.self
 		p.total.cpu = p.end - p.start
 	}
-	// in descending order, inner spans come first
+	// from the last to the first span: inner spans come before the spans around them
 	for i := len(r.spans) - 1; i >= 0; i-- {
 		if p := r.spans[i]; p.parent != nil {
 			t := p.total

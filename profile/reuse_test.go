@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The gradient of dropout is computed in place, in the memory of the incoming gradient. It must not
-// get the name of the op that allocated this memory.
+// TestGradientInPlaceHasItsName profiles the gradient of dropout, which is computed in place, in
+// the memory of the incoming gradient. Its event must not get the name of the op that allocated
+// that memory.
 func TestGradientInPlaceHasItsName(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(4, 4), nn.NewDropout(0.5), nn.NewLinear(4, 4))
 	p, err := profile.Start(profile.Options{})
@@ -25,7 +26,7 @@ func TestGradientInPlaceHasItsName(t *testing.T) {
 		calls[r.Key] += r.Count
 	}
 	// The forward pass has two linear layers. Backward computes the gradients of their parameters,
-	// and only one more product, since the input needs no gradient.
+	// and only one more product: the input needs no gradient.
 	if calls["dropout"] != 2 || calls["linear"] != 2 || calls["linear.grad"] != 2 || calls["matmul"] != 1 {
 		t.Errorf("%v", calls)
 	}

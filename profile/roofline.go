@@ -21,17 +21,17 @@ import (
 type KernelBound struct {
 	Device    string
 	Primitive string // name of the primitive: "matmul"
-	Kernel    string // on a GPU, the kernel with the most time; "" on the CPU
+	Kernel    string // on a GPU, the primitive's kernel with the most time; "" on the CPU
 	Count     int
 	Time      time.Duration
-	Bound     time.Duration // least possible time
+	Bound     time.Duration // least possible time for the work
 	Work      device.Work
 	// By is the resource that limits the primitive: "memory" or "compute". It is "overhead" if the
 	// bound is below a microsecond for each call. In this case the fixed costs of a call, such as a
 	// launch or the start of workers, take most of the time.
 	By string
 
-	boundNs float64 // Bound in nanoseconds, with fractions
+	boundNs float64 // Bound in nanoseconds, with a fractional part
 }
 
 // Fraction returns Bound / Time. It is 1 if the primitive is as fast as the device can be.
@@ -42,7 +42,7 @@ func (k *KernelBound) Fraction() float64 {
 	return k.boundNs / float64(k.Time)
 }
 
-// Rooflines compares the primitives with their devices' limits. The primitives that lose the most
+// Rooflines holds the comparisons that [Profile.Roofline] makes. The primitives that lose the most
 // time come first.
 type Rooflines struct {
 	Rows  []KernelBound
@@ -50,10 +50,10 @@ type Rooflines struct {
 	notes []string
 }
 
-// Roofline compares each primitive's time with the least time that its work can take. The arguments
-// hold peaks by device name. For any other device, Roofline uses the peak that the device reports.
-// If the device reports none, Roofline measures it, which takes some ten milliseconds. Roofline
-// leaves out the program's own kernels, because their work is unknown.
+// Roofline compares each primitive's time with the least time that its work can take. The maps in
+// given hold peaks by device name. For any other device, Roofline uses the peak that the device
+// reports. If the device reports none, Roofline measures it, which takes some ten milliseconds.
+// Roofline leaves out the program's own kernels, because their work is unknown.
 func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 	r := p.record()
 	f := &Rooflines{Peaks: map[string]device.Peak{}, notes: r.notes()}
@@ -97,7 +97,7 @@ func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 			arithmetic = peak.Half
 		}
 		compute := float64(k.work.FLOPs) / arithmetic * 1e9
-		// a device may be faster for int8 than for floats, so the peak of floats is no limit
+		// a device may be faster for int8 than for floats, so do not use the peak of floats
 		if k.whole && k.primitive == "matmul" {
 			compute = 0
 		}

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Schedules are the same as torch's, and times and sizes have torch's formats.
+// TestAsTorch compares schedules, and the formats of times and sizes, with recorded results of
+// torch.
 func TestAsTorch(t *testing.T) {
 	raw, err := os.ReadFile("testdata/torch.json")
 	if err != nil {

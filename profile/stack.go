@@ -9,38 +9,38 @@ import (
 	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
-// stack is a call stack, shared by all events with this stack.
+// stack is a call stack. All events with the same stack share it.
 type stack struct {
 	pcs  []uintptr
 	once sync.Once
-	// the program's own functions, innermost first; set after a recording
+	// functions of the program on the stack, innermost first; set after a recording
 	frame []frame
 	asked string // function of the library that the program called, such as "optim.ClipGradNorm"
 }
 
-// stackKey is a 128-bit hash of the result of [callsite.Returns]. No two stacks are assumed to have
-// the same key.
+// stackKey is a 128-bit hash of the return addresses of a stack. Different stacks are assumed to
+// have different keys.
 type stackKey [2]uint64
 
 // stacks caches the stacks of a goroutine. To unwind a stack, the runtime needs microseconds, and a
-// training loop has the same stacks in each step. The return addresses can be read in some
-// nanoseconds. They are enough to find a stack in the cache.
+// training loop has the same stacks in each step. Reading the return addresses takes only some
+// nanoseconds, and they suffice to find the stack in the cache.
 type stacks struct {
 	known map[stackKey]*stack
 	buf   [64]uintptr
 }
 
-// seenStacks holds the stacks of all goroutines and profiles.
+// seenStacks holds the stacks that any goroutine or profile has seen.
 var seenStacks struct {
 	sync.Mutex
 	known map[stackKey]*stack
 }
 
-const mostStacks = 1 << 15 // when it has this many stacks, seenStacks is emptied
+const mostStacks = 1 << 15 // at this number of stacks, seenStacks is emptied
 
-// mostFrames is the largest number of frames that is kept of a stack. It is less than 64, the
-// number of return addresses that a key covers, because the first of these belong to the tracer. So
-// two stacks with different kept frames have different keys.
+// mostFrames is the largest number of frames that are kept of a stack. A key covers 64 return
+// addresses, the first of which belong to the tracer. With this smaller number, two stacks whose
+// kept frames differ have different keys.
 const mostFrames = 60
 
 // callerStack returns the stack of the caller of the calling function.
@@ -55,7 +55,7 @@ func (s *stacks) callerStack() *stack {
 // lookup returns the stack for a result of runtime.Callers.
 func (s *stacks) lookup(pcs []uintptr) *stack {
 	k := hash(pcs)
-	// Change the key, because another stack may have a list of return addresses that equals pcs.
+	// Change the key: a list of return addresses equal to pcs may belong to another stack.
 	k[0]++
 	if v := s.known[k]; v != nil {
 		return v
@@ -73,8 +73,8 @@ func hash(list []uintptr) (k stackKey) {
 	return k
 }
 
-// insert returns the stack for a key that is new to this goroutine. If pcs is nil, it unwinds the
-// stack of the caller of stacks.callerStack.
+// insert returns the stack for a key that this goroutine has not seen. If pcs is nil, it unwinds
+// the stack of the caller of callerStack.
 func (s *stacks) insert(k stackKey, pcs []uintptr) *stack {
 	if s.known == nil {
 		s.known = map[stackKey]*stack{}
@@ -97,7 +97,7 @@ func (s *stacks) insert(k stackKey, pcs []uintptr) *stack {
 	return v
 }
 
-// resolve determines which functions on the stack belong to the program.
+// resolve finds the functions on the stack that belong to the program.
 func (s *stack) resolve() {
 	s.once.Do(func() {
 		if len(s.pcs) == 0 {
@@ -127,7 +127,8 @@ func (s *stack) frames() []frame {
 	return s.frame
 }
 
-// entry returns the library's function that the program called, such as "cuda.Device.Synchronize".
+// entry returns the function of the library that the program called, such as
+// "cuda.Device.Synchronize".
 func (s *stack) entry() string {
 	if s == nil {
 		return ""
@@ -136,7 +137,7 @@ func (s *stack) entry() string {
 	return strings.NewReplacer("(*", "", ")", "").Replace(name)
 }
 
-// site returns the line of the program that called the library. It returns "" if there is none.
+// site returns the line of the program that called the library, or "" if there is none.
 func (s *stack) site() string {
 	if f := s.frames(); len(f) > 0 {
 		return callsite.String(f[0].file, f[0].line)

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// asks calls stacks.callerStack in the same way as the tracer's methods.
+// asks calls callerStack in the same way as the tracer's methods do.
 //
 //go:noinline
 func asks(s *stacks) *stack { return s.callerStack() }
 
 // A walker calls itself, so that its stack grows. The calls are inlined, through an interface,
-// deferred, through a method value, and during a panic. In each call it compares the recorded stack
-// with the runtime's stack.
+// deferred, through a method value, and during a panic. In each call it compares the stack that
+// callerStack returns with the runtime's.
 type walker struct {
 	s     stacks
 	rng   *rand.Rand
@@ -84,8 +84,8 @@ func names(pcs []uintptr) (list []string) {
 	}
 }
 
-// The stack found by return addresses equals the runtime's stack. Meanwhile goroutines grow their
-// stacks, and the garbage collector shrinks them.
+// TestStacksOfWalks compares the stacks that are found by return addresses with the runtime's. At
+// the same time goroutines grow their stacks, and the garbage collector shrinks them.
 func TestStacksOfWalks(t *testing.T) {
 	rounds := 1500
 	if testing.Short() {
@@ -128,8 +128,8 @@ func TestStacksOfWalks(t *testing.T) {
 	}
 }
 
-// Two stacks are distinguished even if they differ only in a far outer call, with up to 80 calls of
-// a recursive function inside of it.
+// TestStacksOfRecursions looks up stacks that differ only in a far outer call, with up to 80 calls
+// of a recursive function inside it. They must be distinguished.
 func TestStacksOfRecursions(t *testing.T) {
 	w := &walker{}
 	for depth := range 80 {

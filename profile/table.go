@@ -84,8 +84,8 @@ type columnOf[T any] struct {
 	title string
 	left  bool
 	cell  func(v *T) string
-	lines func(v *T) []string // lines returns several lines for a row, and replaces cell
-	// maximum width of a cell, 0 for no limit; a column has a width of at least 12
+	lines func(v *T) []string // for a row of several lines; used in place of cell
+	// greatest width of a cell; 0 means no limit; a column is at least 12 wide
 	width int
 }
 
@@ -183,8 +183,8 @@ func (a *Averages) columns(total *Average, width int, timeString func(time.Durat
 		for i := range a.Rows {
 			most = max(most, a.Rows[i].FLOPs)
 		}
-		// FLOPs are shown in a unit that suits the largest value. torch uses the smallest value.
-		// Here all operations are counted, so the smallest value is too small for a good unit.
+		// Show FLOPs in a unit that suits the largest value. torch's unit suits the smallest, but
+		// here even small operations are counted.
 		if most > 0 {
 			scale, unit := 1.0, 0
 			for float64(most) >= 1e6*scale && unit < 5 {
@@ -204,7 +204,7 @@ func (a *Averages) columns(total *Average, width int, timeString func(time.Durat
 
 // layOut writes a table with two spaces between columns, and lines above and below.
 func layOut[T any](b *strings.Builder, columns []columnOf[T], rows []T) {
-	// texts of the cells, indexed by row, line within the row, and column
+	// texts of the cells, by row, line within the row, and column
 	cells := make([][][]string, len(rows))
 	for k := range columns {
 		c := &columns[k]
@@ -255,7 +255,7 @@ func layOut[T any](b *strings.Builder, columns []columnOf[T], rows []T) {
 	rule()
 }
 
-// cut shortens s to n characters, or does not shorten it if n is 0. It also replaces characters
+// cut shortens s to n characters. If n is 0, it does not shorten s. It also replaces characters
 // that would break the line.
 func cut(s string, n int) string {
 	s = strings.Map(func(r rune) rune {

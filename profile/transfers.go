@@ -12,24 +12,25 @@ import (
 // A Transfer sums up events that one line of a program caused: copies between the host and a GPU,
 // copies between GPUs, or waits.
 type Transfer struct {
-	// line of the program, such as "train/main.go:31"; "" if no frame of the program is known
+	// line of the program that caused the events, such as "train/main.go:31"; "" if no frame of the
+	// program is known
 	Site string
-	// the library's op, such as "item" or "to"; outside of ops, the function that the program
+	// op of the library, such as "item" or "to"; outside of ops, the function that the program
 	// called, such as "optim.ClipGradNorm"
 	Op string
-	// "HtoD", "DtoH", "PtoP", or "PtoP staged" for a copy through the host's memory. For a wait it
-	// is "stream synchronize", "device synchronize", "event wait" or "wait for memory".
+	// "HtoD", "DtoH", "PtoP", or "PtoP staged" for a copy through the host's memory; for a wait,
+	// "stream synchronize", "device synchronize", "event wait" or "wait for memory"
 	What    string
 	Device  string
 	Count   int
 	Bytes   int
 	Pinned  bool // the host's memory was page-locked
 	Blocked bool // the host waited for the copy to finish
-	// the driver made the copy for itself, for example of a table that a primitive needs
+	// the driver copied data of its own, such as a table that a primitive needs
 	Own bool
-	// time in the calls, including the wait if a call blocks
+	// host time in the calls, including the wait of a call that blocks
 	Host time.Duration
-	// time on the device, which for a blocking copy includes the return to the host
+	// time on the device; for a blocking copy it includes the return to the host
 	GPU time.Duration
 }
 
@@ -41,12 +42,12 @@ type Transfers struct {
 	notes []string
 }
 
-// staged is appended to the name of copies between GPUs that go through the host's memory.
+// staged is added to the name of a copy between GPUs that goes through the host's memory.
 const staged = " staged"
 
 // Transfers returns the copies between the host and GPUs, the copies between GPUs, and the waits of
-// the host, summed up by the line of the program that caused them. Copies within a device count as
-// kernels and are not included. Waits of the profile itself for times are not included either.
+// the host, summed up by the line of the program that caused them. It leaves out copies within a
+// device, which count as kernels, and waits of the profile itself.
 func (p *Profile) Transfers() *Transfers {
 	r := p.record()
 	t := &Transfers{notes: r.notes()}

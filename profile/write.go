@@ -72,9 +72,9 @@ func (p *Profile) ExportPprof(path string) error {
 }
 
 // ExportStacks writes stacks for flame graph tools: torch's export_stacks. Each line has a stack,
-// outermost frame first, and its self time in microseconds. metric is "self_cpu_time_total" or
-// "self_cuda_time_total". An empty metric means self_cuda_time_total if there are GPU times, and
-// self_cpu_time_total otherwise.
+// outermost frame first, and its self time in microseconds. The argument metric is
+// "self_cpu_time_total" or "self_cuda_time_total". If it is empty, the GPU times are written if
+// there are any, else the CPU times.
 func (p *Profile) ExportStacks(path, metric string) error {
 	at := valueCPU
 	switch metric {
@@ -147,7 +147,7 @@ func (p *Profile) Report() string {
 	}
 	var b strings.Builder
 	part := func(title, table string, err error) {
-		if err != nil { // cannot happen, since the sort key is valid
+		if err != nil { // cannot happen, because the sort key is valid
 			panic(err)
 		}
 		fmt.Fprintf(&b, "%s\n\n%s\n", title, table)

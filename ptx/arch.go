@@ -2,16 +2,16 @@ package ptx
 
 import "fmt"
 
-// Arch is a generation of devices: the target for which a kernel is written, see [Builder.Target].
-// Code for a generation runs on devices of this generation and of later ones. Code for an exact
-// generation, whose name ends in "a", runs on that generation alone.
+// Arch is a generation of devices, for which [Builder.Target] writes a kernel. Code for a
+// generation runs on devices of that generation and of later ones. Code for an exact generation,
+// whose name ends in "a", runs on that generation alone.
 type Arch uint16
 
 // exactArch is the bit that marks exact generations. The lower bits are the compute capability
 // times ten.
 const exactArch Arch = 1 << 15
 
-// The generations for which kernels can be written.
+// These are the generations for which kernels can be written.
 const (
 	SM80   Arch = 80
 	SM86   Arch = 86
@@ -39,7 +39,7 @@ var archVersions = map[Arch]int{
 // SM returns the compute capability times ten: 90 for SM90 and SM90a.
 func (a Arch) SM() int { return int(a &^ exactArch) }
 
-// Exact reports whether code for the generation runs on devices of that generation alone.
+// Exact reports whether code for a runs on devices of that generation alone.
 func (a Arch) Exact() bool { return a&exactArch != 0 }
 
 // Runs reports whether a device can run code for the generation. The argument is the device's
@@ -54,11 +54,12 @@ func (a Arch) String() string {
 	return fmt.Sprintf("sm_%d", a.SM())
 }
 
-// Target says for which devices the kernel is written. The kernel may use the instructions of these
-// devices. Its text has their `.target`, and the lowest `.version` that supports this target. A
-// call that needs an instruction which these devices lack is reported as a problem. Target must be
-// called first, before parameters are declared. Without a call of Target, the kernel is for the
-// lowest target that has its instructions, which is never an exact target.
+// Target says for which generation of devices the kernel is written. The kernel may use the
+// instructions of that generation. Its text has the generation's `.target`, and the lowest
+// `.version` that supports it. A call that needs an instruction which the generation lacks is
+// reported as a problem. Target must be called first, before parameters are declared. Without a
+// call of Target, the kernel is for the lowest target, other than exact ones, that has its
+// instructions.
 func (b *Builder) Target(a Arch) {
 	version, ok := archVersions[a]
 	switch {
@@ -73,12 +74,13 @@ func (b *Builder) Target(a Arch) {
 	}
 }
 
-// newer lists the instructions, by prefix, that need more than PTX 7.0 on sm_80. Source: the "PTX
-// ISA Notes" and "Target ISA Notes" of each instruction in NVIDIA's PTX ISA manual.
+// newer lists the instructions that need more than PTX 7.0 on sm_80, by the prefix of their names.
+// Source: the "PTX ISA Notes" and "Target ISA Notes" of each instruction in NVIDIA's PTX ISA
+// manual.
 var newer = []struct {
 	prefix  string
 	version int  // PTX version times ten
-	arch    Arch // least target; if it is exact, any exact target of at least its capability
+	arch    Arch // lowest target; if it is exact, any exact target of at least its capability
 }{
 	{"griddepcontrol.", 78, SM90},
 	{"red.global.add.v", 81, SM90},
@@ -106,13 +108,13 @@ func (b *Builder) require(op string) {
 	}
 }
 
-// GrowRegisters requests registers from the multiprocessor, so that each thread has n registers.
-// The number must be a multiple of 8 from 24 to 256. The four warps of a warpgroup call
-// GrowRegisters together. It needs PTX 8.0 and an exact target from [SM90a] on.
+// GrowRegisters requests registers from the multiprocessor: afterwards each thread has n. The
+// number must be a multiple of 8 from 24 to 256. The four warps of a warpgroup must call it
+// together. It needs PTX 8.0 and an exact target from [SM90a] on.
 func (b *Builder) GrowRegisters(n int) { b.setRegisters("inc", n) }
 
-// ShrinkRegisters gives registers back, so that each thread has n registers. Its rules are those of
-// GrowRegisters.
+// ShrinkRegisters gives registers back: afterwards each thread has n. The rules of
+// [Builder.GrowRegisters] apply.
 func (b *Builder) ShrinkRegisters(n int) { b.setRegisters("dec", n) }
 
 func (b *Builder) setRegisters(action string, n int) {

@@ -49,7 +49,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestTargetLacks checks that a call of an instruction that the target lacks is refused.
+// TestTargetLacks calls instructions that the target lacks. Each call must be refused.
 func TestTargetLacks(t *testing.T) {
 	for want, do := range map[string]func(b *ptx.Builder){
 		"setmaxnreg.inc.sync.aligned.u32 is only for targets like sm_90a: the kernel is for sm_80": func(b *ptx.Builder) { b.GrowRegisters(64) },
@@ -71,8 +71,8 @@ func TestTargetLacks(t *testing.T) {
 	}
 }
 
-// TestAssembleTargets checks that the assembler accepts each target with the printed version, but
-// not with the version before it. This shows that the table holds the lowest versions.
+// TestAssembleTargets assembles a kernel for each target. The assembler must accept the printed
+// version and refuse the version before it. The table thus holds the lowest versions.
 func TestAssembleTargets(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {

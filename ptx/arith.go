@@ -1,6 +1,6 @@
 package ptx
 
-// These are sets of types that an operation accepts.
+// These are sets of types. An operation accepts the types of one or several sets.
 const (
 	ints    = 1 << iota // integers of 16, 32 and 64 bits
 	floats              // the types f32 and f64
@@ -15,8 +15,9 @@ func (t Type) in(set int) bool {
 		set&preds != 0 && t == Pred
 }
 
-// apply emits the instruction op, or floatOp for floats. The operands are v and others. All
-// operands must have the type of v, and the argument set must contain the kind of that type.
+// apply emits an instruction with the operands v and others: op, or floatOp if the operands are
+// floats. All operands must have the type of v, which must belong to one of the sets in the
+// argument set.
 func (v Value) apply(op, floatOp string, set int, others ...Operand) Value {
 	b := v.b
 	if b == nil {
@@ -143,17 +144,17 @@ func (v Value) nanPropagating(op string, o Operand) Value {
 	return v.apply(op, op+".NaN", floats, o)
 }
 
-// The methods below are fast approximations for float32. Each has the error bound of its
-// instruction.
+// The methods from here on are fast approximations for float32. Their error bounds are those of the
+// PTX instructions.
 
 // Ex2Approx returns 2^v within 2 ulp.
 func (v Value) Ex2Approx() Value { return v.approx("ex2.approx") }
 
 // Ex2ApproxFlushed does the same as Ex2Approx, with subnormal arguments and results flushed to 0
-// (`.ftz`). It needs a quarter of the instructions.
+// (`.ftz`). It takes a quarter of the machine instructions.
 func (v Value) Ex2ApproxFlushed() Value { return v.approx("ex2.approx.ftz") }
 
-// Lg2Approx returns log2(v) with relative error 2^-22. Near 1 the error is absolute.
+// Lg2Approx returns log2(v) with relative error 2^-22. For v near 1 this bounds the absolute error.
 func (v Value) Lg2Approx() Value { return v.approx("lg2.approx") }
 
 // RcpApprox returns 1/v within 1 ulp.
@@ -199,10 +200,11 @@ func (v Value) Xor(o Operand) Value { return v.apply("xor", "", bitwise|preds, o
 // Not returns the bitwise complement. For predicates it is the logical negation.
 func (v Value) Not() Value { return v.apply("not", "", bitwise|preds) }
 
-// Shl shifts v left by n, of type u32. The result is 0 if n is the width of v or more.
+// Shl shifts v left by n, which has the type u32. The result is 0 if n is at least the width of v.
 func (v Value) Shl(n Operand) Value { return v.shift("shl", n) }
 
-// Shr shifts v right by n, of type u32. A signed v is filled with its sign.
+// Shr shifts v right by n, which has the type u32. If v is signed, copies of its sign fill the
+// upper bits.
 func (v Value) Shr(n Operand) Value { return v.shift("shr", n) }
 
 func (v Value) shift(op string, n Operand) Value {
@@ -268,9 +270,9 @@ func (v Value) ExtractBits(pos, length Operand) Value {
 	return b.emit("bfe", v.t, Invalid, v.t, v, p, n)
 }
 
-// Permute picks four bytes of the pair (v, o). The four low nibbles of sel are the indices of these
-// bytes: 0 to 3 for the bytes of v from the lowest on, and 4 to 7 for those of o. All values have
-// 32 bits.
+// Permute returns four bytes, selected from those of v and o. Each of the four low nibbles of sel
+// is the index of a byte: 0 to 3 for the bytes of v from the lowest on, and 4 to 7 for those of o.
+// All values have 32 bits.
 func (v Value) Permute(o, sel Operand) Value {
 	b := v.b
 	w, s := o.as(b, v.t), sel.as(b, U32)

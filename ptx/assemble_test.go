@@ -30,8 +30,8 @@ func assembler(t *testing.T) string {
 
 var spills = regexp.MustCompile(`([1-9][0-9]*) bytes spill`)
 
-// TestAssemble checks that the real assembler accepts every golden file for each generation of
-// devices, and spills no registers.
+// TestAssemble assembles every golden file for each generation of devices with NVIDIA's assembler.
+// It must accept the file and spill no registers.
 func TestAssemble(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {
@@ -46,7 +46,7 @@ func TestAssemble(t *testing.T) {
 		for _, arch := range []string{"sm_80", "sm_90", "sm_120"} {
 			switch name := filepath.Base(file); {
 			case name == "hopper.ptx" && arch == "sm_80":
-				continue // the .target of this kernel is sm_90
+				continue // this kernel has the .target sm_90
 			case name == "hopper_alone.ptx" && arch != "sm_90":
 				continue
 			case name == "hopper_alone.ptx":

@@ -13,7 +13,7 @@ import (
 type Builder struct {
 	name     string
 	root     *region
-	entry    *region // loads of parameters, printed before the region root
+	entry    *region // loads of parameters, printed at the start of the kernel
 	cur      *region
 	params   []Param
 	arrays   []array
@@ -120,8 +120,8 @@ func (b *Builder) fail(format string, args ...any) {
 	b.problems = append(b.problems, p)
 }
 
-// Errorf records a problem with the caller's file and line, like a misuse of the builder. It is for
-// kernel generators that check their own input.
+// Errorf records a problem, with the file and line of the caller. Kernel generators call it when
+// they find a mistake in their input.
 func (b *Builder) Errorf(format string, args ...any) { b.fail(format, args...) }
 
 // MaxThreads declares the block's shape (`.maxntid`). The kernel is launched with at most that many
@@ -135,7 +135,7 @@ func (b *Builder) MaxThreads(x int, yz ...int) {
 }
 
 // MinBlocks declares how many blocks should fit on a multiprocessor (`.minnctapersm`). This limits
-// the registers that the assembler may use.
+// the number of registers that the assembler may use.
 func (b *Builder) MinBlocks(n int) { b.minCTAs = n }
 
 func (b *Builder) addParam(p Param) bool {
@@ -190,7 +190,8 @@ func (b *Builder) ParamBytes(name string, size, align int) Ptr {
 	return Ptr{base: b.poison(U64), elem: U8, space: ParamSpace, symbol: name, b: b}
 }
 
-// loadParam loads a parameter in the entry region, whose values may be used in all regions.
+// loadParam loads a parameter in the entry region. Such a value may be used everywhere in the
+// kernel.
 func (b *Builder) loadParam(name string, offset int64, t Type) Value {
 	key := fmt.Sprintf("%s+%d:%v", name, offset, t)
 	if v, ok := b.loaded[key]; ok {
@@ -282,7 +283,8 @@ func (b *Builder) symbol(name string) Value {
 	return v
 }
 
-// special reads a special register in the entry region.
+// special reads a special register in the entry region. Such a value may be used everywhere in the
+// kernel.
 func (b *Builder) special(name string) Value {
 	if v, ok := b.loaded[name]; ok {
 		return v
@@ -321,8 +323,8 @@ func (b *Builder) GridDim(axis int) Value { return b.axisRegister("%nctaid", axi
 // LaneID returns the thread's index in its warp, 0 to 31.
 func (b *Builder) LaneID() Value { return b.special("%laneid") }
 
-// WarpID returns ThreadID(0)/32, the warp's index in a one-dimensional block. The special register
-// %warpid is not that index, and may change while a kernel runs.
+// WarpID returns ThreadID(0)/32, the warp's index in a one-dimensional block. It does not read the
+// special register %warpid, which may differ from that index and may change while a kernel runs.
 func (b *Builder) WarpID() Value { return b.ThreadID(0).Shr(Int(5)) }
 
 // GlobalID returns BlockID(0)·BlockDim(0) + ThreadID(0) as u32.

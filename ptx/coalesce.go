@@ -2,16 +2,16 @@ package ptx
 
 import "slices"
 
-// coalesceVariables lets instructions read and write a Var's register directly, without a snapshot.
-// It drops a snapshot if the Var does not change before the snapshot's last use. It replaces `t =
-// op …; var = t` by `var = op …`.
+// coalesceVariables removes copies of the registers of Vars. The result of Var.Get is a copy
+// (snapshot). It is dropped if the Var does not change before the last use of the copy. The pass
+// also replaces `t = op …; var = t` by `var = op …`.
 func coalesceVariables(b *Builder) {
 	c := &coalescer{round: 1}
 	c.scan(b.entry, nil)
 	c.scan(b.root, nil)
 	c.snapshots(b.entry)
 	c.snapshots(b.root)
-	// The first half has changed the uses, so this scans them again for the second half.
+	// Removing the copies has changed the uses of registers, so scan them again.
 	c = &coalescer{round: 2}
 	c.scan(b.entry, nil)
 	c.scan(b.root, nil)
@@ -23,16 +23,16 @@ type coalescer struct {
 	sets  map[*node]map[*register]bool
 }
 
-// usage is what the coalescer knows about a register. It is a field of the register: a map from
-// registers to usages would take most of the time of building a kernel.
+// usage holds what the coalescer knows about a register. It is a field of the register, because a
+// map from registers to usages would take most of the time of building a kernel.
 type usage struct {
-	round   int     // the scan that set the fields below
-	home    *region // region of the definition
-	lastUse int     // index, in the region home, of the last node that uses the register
+	round   int     // number of the scan that set the fields below
+	home    *region // region in which the register is defined
+	lastUse int     // index in home of the last node that uses the register
 	count   int     // number of uses
 }
 
-// usage returns the usage of r in this scan.
+// usage returns the usage of r, as found in this scan.
 func (c *coalescer) usage(r *register) *usage {
 	if r.usage.round != c.round {
 		r.usage = usage{round: c.round}
@@ -45,7 +45,8 @@ type position struct {
 	index int
 }
 
-// scan records the definitions and uses in a region. The argument path lists the enclosing nodes.
+// scan records the definitions and uses of registers in region r. The argument path lists the
+// enclosing nodes.
 func (c *coalescer) scan(r *region, path []position) {
 	for i, n := range r.nodes {
 		here := append(path, position{r, i})
@@ -56,7 +57,8 @@ func (c *coalescer) scan(r *region, path []position) {
 		n.resolve()
 		n.uses(func(u **register) {
 			c.use(*u, here)
-			// The condition of a loop counts as used at the end of the loop's latch.
+			// The condition of a loop is used at the end of the loop's latch, the nodes after its
+			// body.
 			if r := c.usage(*u); n.kind == loopForever && r.home == n.latch {
 				r.lastUse = len(n.latch.nodes)
 				r.count++
@@ -84,7 +86,7 @@ func (c *coalescer) use(u *register, here []position) {
 	}
 }
 
-// assigns reports whether n, or a node inside of it, sets v.
+// assigns reports whether n, or a node inside n, sets v.
 func (c *coalescer) assigns(n *node, v *register) bool {
 	if slices.Contains(n.dst, v) {
 		return true
@@ -133,8 +135,8 @@ func (c *coalescer) snapshots(r *region) {
 	r.nodes = kept
 }
 
-// stable reports whether a Var keeps its value from a snapshot to the snapshot's last use. The
-// snapshot is node i of r.
+// stable reports whether a Var keeps its value while a copy of it is used. The copy is made by node
+// i of r.
 func (c *coalescer) stable(r *region, i int) bool {
 	d, v := r.nodes[i].dst[0], r.nodes[i].args[0]
 	last := c.usage(d).lastUse
@@ -183,7 +185,7 @@ func (c *coalescer) results(r *region) {
 	r.nodes = kept
 }
 
-// untouched reports whether none of the nodes reads v, sets v, or may jump out of the list.
+// untouched reports whether no node in the list reads v, sets v, or may jump out of the list.
 func (c *coalescer) untouched(nodes []*node, v *register) bool {
 	for _, n := range nodes {
 		if n.kind != instruction && n.kind != comment {

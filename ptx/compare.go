@@ -3,8 +3,8 @@ package ptx
 // Relation is a comparison.
 type Relation uint8
 
-// The relations. If an operand is a NaN, NotEqual and Unordered are true, and every other relation
-// is false. Unordered exists for floats only.
+// These are the relations. If an operand is a NaN, NotEqual and Unordered are true, and every other
+// relation is false. Unordered exists for floats only.
 const (
 	Equal Relation = iota
 	NotEqual
@@ -82,7 +82,7 @@ func (v Value) Select(yes, no Operand) Value {
 		b.fail("selp: the condition is %v, not pred", v.t)
 		return b.poison(y.t)
 	}
-	if y.t == Pred { // there is no selp.pred, so this computes (v and yes) or (not v and no)
+	if y.t == Pred { // PTX has no selp.pred, so compute (v and yes) or (not v and no)
 		return v.And(y).Or(v.Not().And(n))
 	}
 	return b.emit("selp", y.t.bitsType(), Invalid, y.t, y, n, v)

@@ -3,9 +3,9 @@ package ptx
 // Rounding says how a conversion rounds.
 type Rounding uint8
 
-// The roundings: to the nearest with ties to even, toward zero, down, up. In a conversion to an
-// integer, or to an integral float, they determine which integer is the result. Away (ties away
-// from zero) exists for TF32 only.
+// These are the ways to round: to the nearest with ties to even, toward zero, down, up, and to the
+// nearest with ties away from zero (Away). They also determine the result of a conversion to an
+// integer, or to an integral float. Away exists for TF32 only.
 const (
 	NearestEven Rounding = iota
 	TowardZero
@@ -19,9 +19,9 @@ var (
 )
 
 // Cvt converts v to type t. Conversions to floats round to nearest even. A conversion from float to
-// integer truncates, saturates at the limits of t, and gives 0 for NaN. Conversions between
-// integers truncate, or extend: with the sign if v's type is signed, otherwise with zeros. There is
-// no conversion from or to Pred: use Select and Ne.
+// integer truncates, saturates at the limits of t, and gives 0 for NaN. A conversion to a narrower
+// integer type drops the upper bits. One to a wider type fills them with the sign if v's type is
+// signed, otherwise with zeros. There is no conversion from or to Pred: use Select and Ne.
 func (v Value) Cvt(t Type) Value {
 	if v.t.IsFloat() && t.IsInt() {
 		return v.CvtRound(t, TowardZero)

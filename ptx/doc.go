@@ -2,14 +2,14 @@
 //
 // A [Builder] collects one kernel: parameters, shared arrays, typed values and structured control
 // flow. [Builder.Build] checks the kernel, runs the optimization passes and prints PTX text. Any
-// driver that knows the text's `.version` can load it. No toolkit is involved.
+// driver that knows the text's `.version` can load it. Building needs no CUDA toolkit.
 //
 // # Values
 //
-// A [Value] is in static single assignment form. It is defined once, where the method that made it
-// was called. It may be used only in that region of control flow and in regions nested in it. A
-// [Var] is a variable that changes over time: [Var.Set] sets it, and [Var.Get] returns a snapshot
-// that later Sets do not change.
+// A [Value] is in static single assignment form. It is defined once, by the method call that
+// returned it. It may be used only in the region of control flow of that call, and in regions
+// nested in it. A [Var] is a variable that changes over time: [Var.Set] sets it, and [Var.Get]
+// returns a snapshot that later Sets do not change.
 //
 // Both operands of an operation have the same [Type]. There are no implicit conversions. Untyped
 // constants ([Int], [Float]) get the type of the other operand.
@@ -30,8 +30,8 @@
 // # Errors
 //
 // Misuse does not panic. It is recorded with the caller's file and line. The operation returns an
-// invalid value, and operations on an invalid value report nothing. [Builder.Build] returns the
-// whole list as one [*Error].
+// invalid value, and operations on an invalid value report nothing. [Builder.Build] returns all
+// recorded misuse as one [*Error].
 //
 // # Versions
 //

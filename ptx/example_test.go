@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// vectorAdd adds two float32 vectors. A thread adds four elements, with one 16-byte access for each
-// vector. Threads of the last block add the tail.
+// vectorAdd adds two float32 vectors. A thread adds four elements, and accesses each vector 16
+// bytes at a time. Some threads of the last block add the remaining elements one by one.
 func vectorAdd() *ptx.Builder {
 	b := ptx.New("vector_add")
 	b.MaxThreads(256)
@@ -70,7 +70,7 @@ func warpSoftmax() *ptx.Builder {
 	return b
 }
 
-// This prints the vector accesses and the comments of a kernel's text.
+// The example prints the accesses of four elements, and the comments, of the text of a kernel.
 func Example() {
 	k, err := vectorAdd().Build()
 	if err != nil {

@@ -1,6 +1,6 @@
 package ptx
 
-// appendTo runs f. Nodes that f adds to the builder are appended to r.
+// appendTo runs f and appends the nodes that f adds to region r.
 func (b *Builder) appendTo(r *region, f func()) {
 	saved := b.cur
 	b.cur = r
@@ -41,7 +41,7 @@ func (b *Builder) branch(op string, p Value, yes, no func()) {
 	}
 }
 
-// Loop is the handle of a loop inside its body.
+// Loop stands for a loop inside the loop's body.
 type Loop struct {
 	b *Builder
 	n *node

@@ -9,7 +9,7 @@ func signed(v uint64, width int) int64 {
 
 // foldConstants evaluates integer instructions with constant operands, applies the identities of
 // integer arithmetic, and resolves branches with constant conditions. It does not change
-// floating-point arithmetic, in which 0·x is not always 0.
+// floating-point arithmetic: there 0·x, for example, is not always 0.
 func foldConstants(b *Builder) {
 	b.rewrite(func(_ *region, n *node) bool {
 		if n.kind != instruction || n.effect != pure || len(n.dst) != 1 || n.dst[0].mutable || n.form != formPlain {
@@ -42,10 +42,10 @@ func (n *node) canonicalize() {
 	}
 }
 
-// mirrored maps each comparison to the equivalent comparison with exchanged operands.
+// mirrored maps each comparison to the one that is equivalent when its operands are exchanged.
 var mirrored = map[string]string{"setp.lt": "setp.gt", "setp.gt": "setp.lt", "setp.le": "setp.ge", "setp.ge": "setp.le"}
 
-// simplify returns a register that equals n's result, or nil.
+// simplify returns a register that always equals the result of n, or nil if there is none.
 func (b *Builder) simplify(n *node) *register {
 	a := n.args
 	if n.op == "selp" {
@@ -97,7 +97,7 @@ func (b *Builder) simplify(n *node) *register {
 			return zero()
 		}
 		if n.t == Pred && n.op == "or" && ok {
-			return a[1] // x or true; the case of x or false is above
+			return a[1] // x or true; the case of x or false is handled above
 		}
 	case "and":
 		switch {
@@ -201,7 +201,8 @@ func evaluate(n *node, args []*register) (uint64, bool) {
 		}
 	case "div", "rem":
 		if u[1] == 0 || sign && u[1] == mask(w) {
-			return 0, false // the result is undefined, or overflows as in MinInt / -1
+			// the result is undefined, or it overflows (the least integer divided by -1)
+			return 0, false
 		}
 		q, r := u[0]/u[1], u[0]%u[1]
 		if sign {
@@ -274,8 +275,8 @@ func evaluate(n *node, args []*register) (uint64, bool) {
 	return 0, false
 }
 
-// foldBranches replaces a branch whose condition is known by the nodes that run, and drops nodes
-// after an unconditional jump.
+// foldBranches replaces a branch whose condition is a constant by the nodes that run. It also drops
+// nodes after an unconditional jump.
 func (b *Builder) foldBranches(r *region) {
 	out := r.nodes[:0:0]
 	for _, n := range r.nodes {

@@ -1,23 +1,24 @@
 package ptx
 
-// The intermediate representation is a tree. A region is a list of nodes. An if or a loop is a node
-// that holds regions. Every register has one definition, except the registers of Vars.
+// The intermediate representation is a tree. A region is a list of nodes. A node is an instruction,
+// or an if or a loop, which holds regions. Every register has one definition, except the registers
+// of Vars.
 
 // register is a virtual register, or a constant if konst is true.
 type register struct {
-	t       Type // type of the definition; only its register class matters to the printer
+	t       Type // type of the definition; the printer uses only its register class
 	konst   bool
-	bits    uint64  // the constant's bits
+	bits    uint64  // bits of a constant
 	mutable bool    // register of a Var, with any number of definitions
 	region  *region // region of the definition; nil for constants
 	def     *node   // node that defines the register; nil for Vars and constants
 	same    *register
 	number  int
-	usage   usage // what the coalescer knows about the register
+	usage   usage // what the pass coalesceVariables knows about the register
 	setters []*node
 }
 
-// root returns the register that replaces r, after all replacements by passes.
+// root returns r, or the register by which the passes have replaced it.
 func (r *register) root() *register {
 	for r.same != nil {
 		r = r.same
@@ -30,10 +31,11 @@ type nodeKind uint8
 const (
 	instruction nodeKind = iota
 	comment
-	branchIf     // branch with the fields cond, body and els
-	loopForever  // loop with body and latch, repeated while cond (evaluated in latch) is true
+	branchIf // branch with the fields cond, body and els
+	// loop with the regions body and latch, repeated while cond, which latch computes, is true
+	loopForever
 	jumpBreak    // leaves the loop target, if cond is true
-	jumpContinue // goes to the latch of the loop target, if cond is true
+	jumpContinue // goes to the latch of the loop target, if cond is true: the next iteration
 	jumpReturn   // leaves the kernel, if cond is true
 )
 
@@ -48,7 +50,7 @@ const (
 
 type node struct {
 	kind   nodeKind
-	op     string // base mnemonic, with the modifiers before the types
+	op     string // mnemonic of the instruction, with the modifiers before the types
 	t      Type   // first type in the text; Invalid if there is none
 	t2     Type   // second type in the text; Invalid if there is none
 	dst    []*register
@@ -56,7 +58,7 @@ type node struct {
 	addr   *address // memory operand
 	addr2  *address // second memory operand (cp.async)
 	effect effect
-	text   string // a comment, or special operands of an instruction
+	text   string // a comment, or operands that are not registers
 	form   form
 
 	cond   *register // predicate under which the node runs; nil if it always runs
@@ -66,7 +68,7 @@ type node struct {
 	latch  *region
 	target *node
 	label  int
-	live   bool // set by removeDead: the node is needed
+	live   bool // the pass removeDead has found that the node is needed
 	owner  *node
 }
 
@@ -84,10 +86,11 @@ const (
 	formPack                // prints op d, {a, b}
 	formUnpack              // prints op {d, e}, a
 	formPredOut             // prints op d|p, a, b, c (shfl)
-	formMatrix              // prints op {d..}, {a..}, {b..}, {c..}; the field counts says how args are split
+	// prints op {d..}, {a..}, {b..}, {c..}; the field counts says how many of args each list has
+	formMatrix
 )
 
-// address is [base+offset] or [symbol+offset].
+// address is a memory operand: [base+offset] or [symbol+offset].
 type address struct {
 	base   *register
 	symbol string
@@ -137,7 +140,7 @@ func (n *node) uses(f func(**register)) {
 	}
 }
 
-// walk calls f for each node of r and of the regions in it, in order.
+// walk calls f for each node of r and of the regions inside r, in order.
 func (r *region) walk(f func(*region, *node)) {
 	for _, n := range r.nodes {
 		f(r, n)

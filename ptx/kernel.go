@@ -21,7 +21,7 @@ type Kernel struct {
 func (b *Builder) Build() (*Kernel, error) { return b.build(true) }
 
 // BuildPlain does the same as Build, without the optimization passes. Instructions keep the order
-// of the calls. If a wrong kernel is right with BuildPlain, a pass is the cause.
+// of the calls. If a kernel is right with BuildPlain but wrong with Build, a pass is the cause.
 func (b *Builder) BuildPlain() (*Kernel, error) { return b.build(false) }
 
 func (b *Builder) build(optimize bool) (*Kernel, error) {

@@ -3,9 +3,9 @@ package ptx
 import "fmt"
 
 // LoadMatrix loads n = 1, 2 or 4 tiles of 8×8 16-bit elements from shared memory into the register
-// layout of [Builder.MMA] (`ldmatrix`). Lane i passes the address of row i%8 of tile i/8. A row has
-// 16 bytes and is aligned to 16. If transpose is true, each tile is transposed while it is loaded.
-// All lanes must take part.
+// layout of [Builder.MMA] (`ldmatrix`). In lane i, p is the address of row i%8 of tile i/8. A row
+// has 16 bytes and is aligned to 16 bytes. If transpose is true, each tile is transposed while it
+// is loaded. All lanes must take part.
 func (p Ptr) LoadMatrix(n int, transpose bool) []Value {
 	b := p.b
 	list := make([]Value, n)
@@ -36,8 +36,8 @@ func (p Ptr) LoadMatrix(n int, transpose bool) []Value {
 // in 4 registers. The argument factor is the type of the factors. If it is F16 or BF16, the shape
 // is 16×8×16: x has 4 registers of two elements each, and y has 2 such registers. If it is F32, the
 // factors are tf32, and the shape is 16×8×8: x has 4 registers and y has 2, with values that should
-// come from [Value.TF32]. The accumulation is not IEEE 754: compare results with an error bound.
-// All lanes must take part.
+// come from [Value.TF32]. The sums are not rounded as IEEE 754 requires: compare results with an
+// error bound. All lanes must take part.
 func (b *Builder) MMA(factor Type, x, y, c []Value) []Value {
 	out := make([]Value, 4)
 	for i := range out {

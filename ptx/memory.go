@@ -5,7 +5,7 @@ import "fmt"
 // Space is a state space of memory.
 type Space uint8
 
-// The spaces.
+// These are the state spaces.
 const (
 	Global Space = iota
 	Shared
@@ -25,7 +25,7 @@ type Ptr struct {
 	offset int64 // distance in bytes from the base
 	elem   Type
 	space  Space
-	symbol string // name of a parameter
+	symbol string // name of a parameter or array, as base of the address
 	hint   string
 }
 
@@ -182,7 +182,7 @@ func (p Ptr) Load() Value {
 	return v
 }
 
-// hinted returns the text of the space with the hint. The hint volatile precedes the space, and
+// hinted returns the text of the space with the hint. The hint ".volatile" precedes the space, and
 // every other hint follows it.
 func (p Ptr) hinted() string {
 	if p.hint == ".volatile" {
@@ -228,7 +228,7 @@ func (p Ptr) writable(op string) bool {
 	return p.usable(op)
 }
 
-// element converts o to a value that can be stored at p.
+// element converts o to a value that can be stored at p, or reports a problem and returns false.
 func (p Ptr) element(op string, o Operand) (Value, bool) {
 	b := p.b
 	want := p.elem.register()
@@ -270,7 +270,8 @@ func (p Ptr) StoreVec(list ...Value) {
 // AtomicOp is a read-modify-write operation.
 type AtomicOp uint8
 
-// The operations. AtomicInc and AtomicDec wrap around at the operand.
+// These are the operations. AtomicInc adds 1, and AtomicDec subtracts 1; both wrap around at the
+// operand.
 const (
 	AtomicAdd AtomicOp = iota
 	AtomicMin
@@ -310,10 +311,10 @@ func (p Ptr) atomicType(op AtomicOp) (Type, bool) {
 // Atomic applies op to the element and returns its former value.
 func (p Ptr) Atomic(op AtomicOp, o Operand) Value { return p.atomic("atom.", op, o) }
 
-// AtomicOrdered does the same as Atomic, on global memory only, with an order that other blocks see
-// (`.acq_rel.gpu`). A thread that later applies AtomicOrdered to this element sees everything that
-// the calling thread did before its call. If a barrier precedes the call, the later thread also
-// sees what all threads of the caller's block did before the barrier.
+// AtomicOrdered does the same as Atomic, on global memory only, and orders memory accesses for
+// other blocks (`.acq_rel.gpu`). A thread that later applies AtomicOrdered to this element sees all
+// writes that the calling thread made before its call. If a barrier precedes the call, the later
+// thread also sees all writes that the threads of the caller's block made before the barrier.
 func (p Ptr) AtomicOrdered(op AtomicOp, o Operand) Value {
 	if p.space != Global {
 		p.b.fail("atom.acq_rel.gpu is for global memory, not %v", p.space)
@@ -387,13 +388,13 @@ func (p Ptr) CompareAndSwap(compare, swap Operand) Value {
 }
 
 // CopyAsync starts a copy of 4, 8 or 16 bytes from global memory at src to shared memory at p
-// (`cp.async`). This thread may read the bytes after [Builder.WaitGroup] has waited for the copy's
-// group, see CommitGroup. A barrier after the wait makes the copied bytes visible to the block's
-// other threads.
+// (`cp.async`). CommitGroup puts the copy into a group. When [Builder.WaitGroup] has waited for
+// that group, this thread may read the bytes. A barrier after the wait makes them visible to the
+// other threads of the block.
 func (p Ptr) CopyAsync(src Ptr, bytes int) { p.copyAsync(src, bytes, Value{}) }
 
-// CopyAsyncPartial does the same as CopyAsync, with a shorter source. It reads size bytes, and
-// fills the remaining bytes with zeros. The argument size is a u32, and must not exceed bytes.
+// CopyAsyncPartial does the same as CopyAsync, but reads only size bytes from src, and fills the
+// remaining bytes at p with zeros. The argument size is a u32, and must not exceed bytes.
 func (p Ptr) CopyAsyncPartial(src Ptr, bytes int, size Value) { p.copyAsync(src, bytes, size) }
 
 func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
@@ -405,7 +406,8 @@ func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
 	if !p.usable("cp.async") || !src.usable("cp.async") {
 		return
 	}
-	// The cache operator .cg bypasses the first-level cache. It exists only for copies of 16 bytes.
+	// The cache operator ".cg" bypasses the first-level cache. It exists only for copies of 16
+	// bytes.
 	cache := "ca"
 	if bytes == 16 {
 		cache = "cg"
@@ -426,8 +428,8 @@ func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
 // CommitGroup.
 func (b *Builder) CommitGroup() { b.effect("cp.async.commit_group", "") }
 
-// WaitGroup waits for the groups of the thread, except the newest ones. The argument pending is the
-// number of newest groups that may still be unfinished.
+// WaitGroup waits for groups of asynchronous copies of this thread. The newest groups, as many as
+// pending says, may still be unfinished afterwards.
 func (b *Builder) WaitGroup(pending int) {
 	if pending < 0 {
 		b.fail("cp.async.wait_group: %d groups", pending)

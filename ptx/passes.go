@@ -2,9 +2,9 @@ package ptx
 
 import "strings"
 
-// passes run in this order on every kernel. Each pass transforms the whole tree and keeps the
-// kernel correct, so any optional pass may be left out. The assembler does register allocation,
-// scheduling and branch conversion.
+// passes run in this order on every kernel. Each pass transforms the whole tree and does not change
+// what the kernel computes, so any optional pass may be left out. The assembler does register
+// allocation, scheduling and branch conversion.
 var passes = []struct {
 	name     string
 	run      func(*Builder)
@@ -21,7 +21,7 @@ var passes = []struct {
 	{"number registers and labels", number, false},
 }
 
-// resolve replaces the operands of n by their roots.
+// resolve replaces the operands of n by the registers that passes have put in their place.
 func (n *node) resolve() {
 	n.uses(func(r **register) { *r = (*r).root() })
 }
@@ -35,7 +35,8 @@ func (r *region) rewrite(f func(*region, *node) bool) {
 		for _, inner := range n.regions() {
 			inner.rewrite(f)
 		}
-		n.resolve() // a loop's condition is defined in the loop's latch, so it is resolved after the latch
+		// the latch of a loop computes the loop's condition, so resolve it after the latch
+		n.resolve()
 		if f(r, n) {
 			kept = append(kept, n)
 		}
@@ -65,7 +66,7 @@ func foldAddresses(b *Builder) {
 					c = -c
 				}
 				offset := a.offset + c
-				// the range of the offset in the machine's instructions
+				// range of offsets in machine instructions
 				if offset < -1<<23 || offset >= 1<<23 {
 					break
 				}
@@ -86,8 +87,8 @@ type valueKey struct {
 	args   [4]*register
 }
 
-// shareCommon drops a pure instruction if an equal instruction dominates it. Its uses then refer to
-// the result of that instruction.
+// shareCommon drops a pure instruction if an equal instruction always runs before it. Its uses then
+// refer to the result of that instruction.
 func shareCommon(b *Builder) {
 	table := map[valueKey]*node{}
 	var visit func(r *region, top bool)
@@ -184,7 +185,7 @@ func hoistInvariants(b *Builder) {
 	visit(b.root)
 }
 
-// removeDead drops instructions that contribute to no effect.
+// removeDead drops instructions on which no effect of the kernel depends.
 func removeDead(b *Builder) {
 	var work []*register
 	keep := func(n *node) {
@@ -211,7 +212,7 @@ func removeDead(b *Builder) {
 	}
 	b.entry.walk(each)
 	b.root.walk(each)
-	// A branch or a loop is alive if a node inside of it is alive.
+	// A branch or a loop is needed if a node inside it is needed.
 	var own func(r *region, parent *node)
 	own = func(r *region, parent *node) {
 		for _, n := range r.nodes {
@@ -228,7 +229,7 @@ func removeDead(b *Builder) {
 		}
 	}
 	for _, n := range roots {
-		// A jump alone keeps nothing alive. It is needed only if its loop is alive.
+		// A break or continue is needed only if its loop is needed.
 		if n.kind == instruction || n.kind == jumpReturn {
 			reach(n)
 		}
@@ -326,8 +327,8 @@ func materializeConstants(b *Builder) {
 	visit(b.root)
 }
 
-// number assigns numbers to the registers of each class in the order of their appearance, and to
-// loops and branches for their labels.
+// number gives numbers to the registers of each class, in the order in which they appear. It also
+// gives numbers to loops and branches, for their labels.
 func number(b *Builder) {
 	counts := make([]int, len(classes))
 	each := func(_ *region, n *node) {

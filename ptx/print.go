@@ -260,7 +260,7 @@ func operand(r *register, t Type) string {
 	if t.IsSigned() {
 		return fmt.Sprint(signed(r.bits, t.Bits()))
 	}
-	bits := r.bits & mask(t.Bits()) // a store of a byte takes the lower byte
+	bits := r.bits & mask(t.Bits()) // a store of a byte takes only the lower byte
 	if bits < 1<<16 {
 		return fmt.Sprint(bits)
 	}
@@ -276,7 +276,7 @@ func (a *address) String() string {
 	case a.offset > 0:
 		return fmt.Sprintf("[%s+%d]", s, a.offset)
 	case a.offset < 0:
-		// PTX writes negative offsets with a plus too: [r+-4]
+		// PTX writes a plus before a negative offset too: "[r+-4]"
 		return fmt.Sprintf("[%s+%d]", s, a.offset)
 	}
 	return "[" + s + "]"

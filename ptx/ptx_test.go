@@ -58,7 +58,7 @@ func floats() *ptx.Builder {
 		b.Pack2(ptx.F16, x, y).Bitcast(ptx.F32)} {
 		z = z.Add(v)
 	}
-	b.Barrier() // waits until the neighbour has read what this thread overwrites
+	b.Barrier() // wait until the neighbour has read what this thread will overwrite
 	f.At(i).Store(z)
 	e := d.At(i).Load()
 	d.At(i).Store(e.MaxNaN(x.Cvt(ptx.F64)).Sqrt().FMA(ptx.Float(0.5), e).Div(e.Round(ptx.Up)))
@@ -168,7 +168,7 @@ func tensorCore() *ptx.Builder {
 	return b
 }
 
-// hopper returns a kernel with instructions of newer devices.
+// hopper returns a kernel with instructions that need sm_90 or later.
 func hopper() *ptx.Builder {
 	b := ptx.New("hopper")
 	b.MaxThreads(32)
@@ -179,7 +179,7 @@ func hopper() *ptx.Builder {
 	return b
 }
 
-// hopperAlone returns a kernel with instructions that no other generation has.
+// hopperAlone returns a kernel with instructions that only sm_90a has.
 func hopperAlone() *ptx.Builder {
 	b := ptx.New("hopper_alone")
 	b.Target(ptx.SM90a)
@@ -234,8 +234,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestMisuse checks that each misuse is reported with its own message, and with its line in this
-// file.
+// TestMisuse misuses the builder in every way. Each misuse must be reported with its own message,
+// and with its line in this file.
 func TestMisuse(t *testing.T) {
 	type test struct {
 		want string
@@ -293,7 +293,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// TestParamLayout checks that the parameter block has the layout of the C ABI.
+// TestParamLayout compares the offsets of parameters with those of the C ABI.
 func TestParamLayout(t *testing.T) {
 	b := ptx.New("layout")
 	b.Param("a", ptx.U32)
@@ -315,8 +315,8 @@ func TestParamLayout(t *testing.T) {
 	}
 }
 
-// TestCommentIsASCII checks that a comment is printed in ASCII, because not every assembler accepts
-// other characters.
+// TestCommentIsASCII prints a comment with other characters. They must be escaped, because not
+// every assembler accepts them.
 func TestCommentIsASCII(t *testing.T) {
 	b := ptx.New("k")
 	b.MaxThreads(32)

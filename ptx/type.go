@@ -5,9 +5,10 @@ import "fmt"
 // Type is the type of a register value or of a memory element.
 type Type uint8
 
-// The types. Pred is a predicate register. B16, B32 and B64 are bits without an interpretation. U8
-// and S8 exist in memory only: their elements are loaded into U32 and S32 registers. F16 and BF16
-// are held in 16-bit registers, and can only be loaded, stored, converted and bit-cast.
+// These are the types. Pred is a predicate (truth value). B16, B32 and B64 are bits without an
+// interpretation. U8 and S8 exist in memory only: their elements are loaded into U32 and S32
+// registers. F16 and BF16 are held in 16-bit registers, and can only be loaded, stored, converted
+// and bit-cast.
 const (
 	Invalid Type = iota
 	Pred

@@ -14,8 +14,8 @@ type Value struct {
 // Type returns the type of v.
 func (v Value) Type() Type { return v.t }
 
-// Operand is an operand other than the receiver: a [Value], a [*Var] (whose value is read at the
-// call), or an untyped constant [Int] or [Float].
+// Operand is an argument of an operation: a [Value], a [*Var], or an untyped constant [Int] or
+// [Float]. The value of a Var is read when the operation is called.
 type Operand interface {
 	as(b *Builder, t Type) Value
 }

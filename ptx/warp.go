@@ -18,13 +18,14 @@ func (b *Builder) NamedBarrier(id, threads int) {
 	b.effect("bar.sync", fmt.Sprintf("%d, %d", id, threads))
 }
 
-// WarpBarrier waits for all lanes of the warp and orders their accesses.
+// WarpBarrier waits for all lanes of the warp and orders their memory accesses.
 func (b *Builder) WarpBarrier() { b.effect("bar.warp.sync", "0xffffffff") }
 
 // Scope is the set of threads for which a fence orders accesses.
 type Scope uint8
 
-// The scopes: this block, this device, the whole system (host included).
+// These are the scopes: the calling thread's block, its device, and the whole system including the
+// host.
 const (
 	BlockScope Scope = iota
 	DeviceScope
@@ -37,10 +38,11 @@ func (b *Builder) Fence(s Scope) {
 	b.effect("membar."+[...]string{"cta", "gl", "sys"}[s], "")
 }
 
-// ShuffleMode chooses a shuffle's source lane.
+// ShuffleMode says from which lane a shuffle takes a value.
 type ShuffleMode uint8
 
-// The modes, by the source lane: lane xor arg, lane + arg, lane - arg, or arg itself.
+// These are the modes. The source lane is the caller's lane xor arg, lane + arg, lane - arg, or arg
+// itself.
 const (
 	ShuffleXor ShuffleMode = iota
 	ShuffleDown
@@ -57,8 +59,8 @@ func (v Value) Shuffle(mode ShuffleMode, arg Operand) Value {
 	return v.ShuffleWidth(mode, arg, 32)
 }
 
-// ShuffleWidth does the same as Shuffle, within groups of width lanes. The width is a power of two,
-// at most 32.
+// ShuffleWidth does the same as Shuffle within groups of width lanes: the source lane counts within
+// the caller's group. The width is a power of two, at most 32.
 func (v Value) ShuffleWidth(mode ShuffleMode, arg Operand, width int) Value {
 	b := v.b
 	a := arg.as(b, U32)
@@ -90,13 +92,14 @@ func (v Value) ShuffleWidth(mode ShuffleMode, arg Operand, width int) Value {
 	return out
 }
 
-// WarpReduce combines v over the warp's lanes by combine, pairwise in a fixed butterfly. All lanes
-// therefore get equal bits.
+// WarpReduce combines v over the lanes of the warp with the function combine. It combines pairs of
+// lanes in a fixed order, in which all lanes get equal bits.
 func (v Value) WarpReduce(combine func(a, b Value) Value) Value {
 	return v.WarpReduceWidth(32, combine)
 }
 
-// WarpReduceWidth combines v over groups of width consecutive lanes.
+// WarpReduceWidth combines v over groups of width consecutive lanes, as WarpReduce does over the
+// warp.
 func (v Value) WarpReduceWidth(width int, combine func(a, b Value) Value) Value {
 	for d := width / 2; d > 0; d /= 2 {
 		v = combine(v, v.ShuffleWidth(ShuffleXor, Int(d), 32))
@@ -138,10 +141,10 @@ func (v Value) combined(op string, t Type, args func(p *register) []*register) V
 	return out
 }
 
-// ReduxOp is an integer operation that a warp performs in one instruction.
+// ReduxOp is an operation on integers that one instruction performs over a warp.
 type ReduxOp string
 
-// The operations of [Value.Redux].
+// These are the operations of [Value.Redux].
 const (
 	ReduxAdd ReduxOp = "add"
 	ReduxMin ReduxOp = "min"
@@ -180,7 +183,7 @@ func (b *Builder) GridDependencyWait() { b.effect("griddepcontrol.wait", "") }
 // 7.8.
 func (b *Builder) GridDependencyLaunch() { b.effect("griddepcontrol.launch_dependents", "") }
 
-// Clock returns the multiprocessor's cycle counter.
+// Clock returns the cycle counter of the multiprocessor that runs the thread.
 func (b *Builder) Clock() Value {
 	v := b.result(U64)
 	b.add(&node{op: "mov", t: U64, form: formSpecial, text: "%clock64", dst: []*register{v.r}, effect: effectful})

@@ -9,11 +9,11 @@ import (
 )
 
 // Eigh sets values to the eigenvalues of the symmetric n×n matrix a, in ascending order, and the
-// columns of vectors to orthonormal eigenvectors. It reads the lower triangle of a, whose elements
-// are finite. It returns false if the iteration does not converge.
+// columns of vectors to orthonormal eigenvectors. It reads only the lower triangle of a, whose
+// elements must be finite. It returns false if the iteration does not converge.
 //
-// Householder reflectors make the matrix tridiagonal. Implicit QR steps find the eigenvalues. Their
-// rotations are applied to the rows of the transposed vectors.
+// Householder reflectors make the matrix tridiagonal. Implicit QR steps find the eigenvalues. The
+// rotations of these steps are applied to the rows of the transposed matrix of eigenvectors.
 func Eigh[T Float](par Parallel, n int, a, values, vectors []T) bool {
 	if n == 0 {
 		return true
@@ -30,7 +30,7 @@ func Eigh[T Float](par Parallel, n int, a, values, vectors []T) bool {
 	for i := range n {
 		row := s.row(i)
 		for j, x := range a[i*n : i*n+i+1] {
-			row[j] = T(float64(x) * scale) // scale may overflow T
+			row[j] = T(float64(x) * scale) // scale may overflow T, so multiply in float64
 			s.a[j*s.stride+i] = row[j]
 		}
 	}
@@ -55,7 +55,7 @@ func Eigh[T Float](par Parallel, n int, a, values, vectors []T) bool {
 	return true
 }
 
-// epsilon returns the relative size of what rounding to T changes.
+// epsilon returns a relative bound: smaller changes of a number of type T do not matter.
 func epsilon[T Float]() float64 {
 	if _, ok := any(T(0)).(float32); ok {
 		return 0x1p-26
@@ -77,7 +77,7 @@ func greatest[T Float](a []T) T {
 	return most
 }
 
-// powerOfTwo returns the power of two by which most becomes about 1.
+// powerOfTwo returns a power of two. Multiplied by it, most becomes about 1.
 func powerOfTwo[T Float](most T) float64 {
 	if most == 0 {
 		return 1
@@ -86,15 +86,16 @@ func powerOfTwo[T Float](most T) float64 {
 	return math.Ldexp(1, max(-1000, min(1000, -exponent)))
 }
 
-// tridiagonal reduces the symmetric matrix s to a tridiagonal one. It returns the diagonal and the
-// elements beside it. Row k of v becomes the vector of reflector k, which begins at column k+1. The
-// update of one step and the product of the next one with its vector are one pass over s.
+// tridiagonal reduces the symmetric matrix s to a tridiagonal one by Householder reflectors. It
+// returns the diagonal d and the elements e beside it. Row k of v becomes the vector of reflector
+// k, which begins at column k+1. One pass over s does two things: it updates s by one reflector,
+// and multiplies it by the vector of the next.
 func tridiagonal[T Float](par Parallel, n int, s, v *padded[T], tau []T) (d, e []float64) {
 	d, e = make([]float64, n), make([]float64, n)
 	work := zeros[T](5, n)
 	defer work.release()
 	w, minusV, minusW, sum, none := work.row(0), work.row(1), work.row(2), work.row(3), work.row(4)
-	last := none // the vector of the step before
+	last := none // vector of the previous reflector
 	for k := range n - 1 {
 		i := k + 1
 		row := s.row(k)
@@ -127,16 +128,16 @@ func tridiagonal[T Float](par Parallel, n int, s, v *padded[T], tau []T) (d, e [
 	return d, e
 }
 
-// update runs rows.Update on the rows and columns of s from left on.
+// update calls rows.Update in parallel on the rows and columns of s from left on.
 func update[T Float](par Parallel, s *padded[T], left int, p, y, q, x, r, sum []T) {
 	rows.Update(s.rows-left, s.stride-left, s.from(left, left), s.stride, p[left:], y[left:], q[left:], x[left:], r[left:], sum[left:])
 }
 
 // diagonalise finds the eigenvalues of the tridiagonal matrix with the diagonal d and the elements
-// e beside it, and leaves them in d. It adds the rotations to r. A step is implicit and has
-// Wilkinson's shift (Golub and Van Loan, 8.3.3). It begins at the end with the greater element, so
-// that graded matrices keep their small eigenvalues. An element of e up to about eps times its
-// neighbours counts as 0.
+// e beside it, and leaves them in d. It adds the rotations to r. It makes implicit QR steps with
+// Wilkinson's shift (Golub and Van Loan, 8.3.3). Each step begins at the end of the diagonal with
+// the greater element: the small eigenvalues of graded matrices then stay precise. An element of e
+// up to about eps times its neighbours counts as 0.
 func diagonalise[T Float](d, e []float64, eps float64, r *rotations[T]) bool {
 	n := len(d)
 	norm := 0.0
@@ -174,13 +175,14 @@ func diagonalise[T Float](d, e []float64, eps float64, r *rotations[T]) bool {
 	return true
 }
 
-// qrStep runs an implicit QR step on rows first … last. If first is greater, it is a QL step.
+// qrStep makes an implicit QR step on rows first to last. If first is greater than last, it goes in
+// the other direction (a QL step).
 func qrStep[T Float](d, e []float64, first, last int, r *rotations[T]) {
-	step, beside := 1, 0 // e[i+beside] is between rows i and i+step
+	step, beside := 1, 0 // e[i+beside] is the element between rows i and i+step
 	if first > last {
 		step, beside = -1, -1
 	}
-	// Wilkinson's shift: the eigenvalue of the last two rows that is nearer to d[last]
+	// Wilkinson's shift: of the eigenvalues of the last two rows, the one that is nearer to d[last]
 	b := e[last-step+beside]
 	g := (d[last-step] - d[last]) / (2 * b)
 	shift := d[last] - b/(g+math.Copysign(math.Hypot(g, 1), g))
@@ -194,7 +196,7 @@ func qrStep[T Float](d, e []float64, first, last int, r *rotations[T]) {
 		if length > 0x1p-480 {
 			inverse := 1 / length
 			c, s = g*inverse, f*inverse
-		} else { // squares lose digits by underflow
+		} else { // the squares of small numbers would lose digits by underflow
 			c, s, length = rotation(g, f)
 		}
 		if k > 0 {

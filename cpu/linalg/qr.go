@@ -5,11 +5,11 @@ import "github.com/flambeau-go/flambeau/cpu/internal/rows"
 // QR decomposes the m×n matrix a. It sets q, m×k, to orthonormal columns and r, k×n, to the upper
 // triangular factor. k is min(m, n) or m. r must be zeros.
 //
-// Each column has a scale of its own, which does not change q. So columns far smaller than others
-// keep their digits.
+// Each column is scaled by a power of two of its own, which does not change q. Columns far smaller
+// than others thus keep their digits.
 //
-// The update by one reflector and the product with the vector of the next one are one pass over the
-// matrix.
+// One pass over the matrix does two things: it updates the matrix by one reflector, and multiplies
+// it by the vector of the next.
 func QR[T Float](m, n, k int, a, q, r []T) {
 	count := min(m, n)
 	scale := columnScales(m, n, a)
@@ -21,7 +21,7 @@ func QR[T Float](m, n, k int, a, q, r []T) {
 	for i := range m {
 		row := b.row(i)
 		for j, x := range a[i*n : (i+1)*n] {
-			row[j] = T(float64(x) * scale[j]) // scale may overflow T
+			row[j] = T(float64(x) * scale[j]) // scale may overflow T, so multiply in float64
 		}
 	}
 	minusV, none := tall.row(0), tall.row(1)
@@ -59,8 +59,8 @@ func QR[T Float](m, n, k int, a, q, r []T) {
 	turned.transposeTo(q, k, order, m)
 }
 
-// columnScales returns, for each column of the m×n matrix a, the power of two by which its greatest
-// magnitude becomes about 1.
+// columnScales returns a power of two for each column of the m×n matrix a. Multiplied by it, the
+// greatest magnitude of the column becomes about 1.
 func columnScales[T Float](m, n int, a []T) []float64 {
 	most, scale := make([]T, n), make([]float64, n)
 	for i := range m {

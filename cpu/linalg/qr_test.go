@@ -46,7 +46,8 @@ func testQR[T Float](t *testing.T) {
 	}
 }
 
-// TestQRColumns checks that small columns beside large ones keep their digits.
+// TestQRColumns decomposes matrices with small columns beside large ones. The small columns must
+// keep their digits.
 func TestQRColumns(t *testing.T) {
 	variants(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(11, 12))

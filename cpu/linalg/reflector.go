@@ -8,8 +8,8 @@ import (
 
 // reflect returns the Householder reflector H = I - tau·v·vᵀ for which H·x = (beta, 0, …)ᵀ, and
 // replaces x by v. v[0] is 1 (G. Golub and C. Van Loan, Matrix Computations, 2013, 5.1). If x[1:]
-// is zero, or all but zero, tau is 0. The caller scales the matrix so that its greatest element is
-// about 1.
+// is zero, or so small that it does not matter, tau is 0. The caller must scale the matrix: its
+// greatest element should be about 1.
 func reflect[T Float](x []T) (beta, tau T) {
 	sum := 0.0
 	for _, v := range x[1:] {
@@ -17,7 +17,7 @@ func reflect[T Float](x []T) (beta, tau T) {
 	}
 	alpha := float64(x[0])
 	x[0] = 1
-	if sum < 0x1p-900 { // squares lose digits by underflow
+	if sum < 0x1p-900 { // the squares of such small numbers lose digits by underflow
 		clear(x[1:])
 		return T(alpha), 0
 	}
@@ -30,9 +30,9 @@ func reflect[T Float](x []T) (beta, tau T) {
 }
 
 // accumulate replaces the rows of x by x·H(n-1)·…·H(0), where reflector k has the vector in row k
-// of v and the factor tau[k]. The vector begins at column k+shift. x begins as rows of the
-// identity. Rows before k+shift do not change by reflector k, because they are still rows of the
-// identity.
+// of v and the factor tau[k]. The vector begins at column k+shift. At the start the rows of x are
+// those of the identity matrix. Reflector k does not change the rows before k+shift, because they
+// are still rows of the identity.
 func accumulate[T Float](x, v *padded[T], tau []T, shift int) {
 	dots := make([]T, x.rows)
 	for k := len(tau) - 1; k >= 0; k-- {

@@ -9,11 +9,12 @@ import (
 
 // SVD decomposes the m×n matrix a. It sets s to the singular values, in descending order. The
 // columns of u become left singular vectors, and the rows of vt right ones. If full is true, u is
-// m×m and vt is n×n, else they have min(m, n) columns and rows. The elements of a are finite. SVD
-// returns false if the iteration does not converge.
+// m×m and vt is n×n, else they have min(m, n) columns and rows. The elements of a must be finite.
+// SVD returns false if the iteration does not converge.
 //
 // Householder reflectors make the matrix bidiagonal. Implicit QR steps find the singular values.
-// Their rotations are applied to the rows of the transposed vectors.
+// The rotations of these steps are applied to the rows of the transposed matrices of singular
+// vectors.
 func SVD[T Float](par Parallel, m, n int, a, u, s, vt []T, full bool) bool {
 	if m < n {
 		return svdTall(par, n, m, func(i, j int) T { return a[j*n+i] }, a, s, full, func(left, right *padded[T], l, r []int) {
@@ -27,8 +28,9 @@ func SVD[T Float](par Parallel, m, n int, a, u, s, vt []T, full bool) bool {
 	})
 }
 
-// svdTall decomposes an m×n matrix with m ≥ n, whose elements are those of a in some order. It
-// passes the vectors to store, as rows of left and right in the order of l and r.
+// svdTall decomposes an m×n matrix with m ≥ n. Its elements are given by the function element; they
+// are those of a in some order. It passes the singular vectors to store, as rows of left and right,
+// with the order of the rows in l and r.
 func svdTall[T Float](par Parallel, m, n int, element func(i, j int) T, a, s []T, full bool, store func(left, right *padded[T], l, r []int)) bool {
 	k := n
 	if full {
@@ -43,7 +45,8 @@ func svdTall[T Float](par Parallel, m, n int, element func(i, j int) T, a, s []T
 	for i := range m {
 		row := b.row(i)
 		for j := range n {
-			row[j] = T(float64(element(i, j)) * scale) // scale may overflow T
+			// scale may overflow T, so multiply in float64
+			row[j] = T(float64(element(i, j)) * scale)
 		}
 	}
 	left.setIdentity(k)
@@ -92,7 +95,7 @@ func svdTall[T Float](par Parallel, m, n int, element func(i, j int) T, a, s []T
 	return true
 }
 
-// copyTo copies the first n elements of the rows in the given order.
+// copyTo copies the first n elements of rows of p, in the given order, to rows of dst.
 func (p *padded[T]) copyTo(dst []T, ldd int, order []int, n int) {
 	for i, from := range order {
 		copy(dst[i*ldd:i*ldd+n], p.row(from))
@@ -100,11 +103,11 @@ func (p *padded[T]) copyTo(dst []T, ldd int, order []int, n int) {
 }
 
 // bidiagonal reduces the m×n matrix b, m ≥ n ≥ 1, to an upper bidiagonal one. It returns the
-// diagonal and the elements above it. Row k of u becomes the vector of the reflector from the left
-// number k, which begins at column k. Row k of v becomes that of the reflector from the right,
-// which begins at column k+1. The update of one step and the product of the next one with its
-// vector are one pass over b (G. Howell et al., Cache Efficient Bidiagonalization Using BLAS 2.5
-// Operators, 2008).
+// diagonal d and the elements e above it. Step k applies a Householder reflector from the left and
+// one from the right. Row k of u becomes the vector of the first, which begins at column k. Row k
+// of v becomes that of the second, which begins at column k+1. One pass over b does two things: it
+// updates b by the reflectors of one step, and multiplies it by a vector of the next (G. Howell et
+// al., Cache Efficient Bidiagonalization Using BLAS 2.5 Operators, 2008).
 func bidiagonal[T Float](m, n int, b, u, v *padded[T], tauU, tauV []T) (d, e []float64) {
 	d, e = make([]float64, n), make([]float64, n)
 	tall, wide := zeros[T](5, m), zeros[T](2, n)
@@ -112,9 +115,9 @@ func bidiagonal[T Float](m, n int, b, u, v *padded[T], tauU, tauV []T) (d, e []f
 	defer wide.release()
 	minusU, minusX, product, zero := tall.row(0), tall.row(1), tall.row(2), tall.row(3)
 	y, sum := wide.row(0), wide.row(1)
-	lastV := zero[:b.stride] // the vectors of the step before
+	lastV := zero[:b.stride] // vectors of the previous step
 	for k := range n {
-		// column k of b, with the update of the step before
+		// column k of b, updated by the reflectors of the previous step
 		x := u.row(k)
 		for i := k; i < m; i++ {
 			x[i] = b.a[i*b.stride+k] + T(minusU[i]*y[k]) + T(minusX[i]*lastV[k])
@@ -132,7 +135,7 @@ func bidiagonal[T Float](m, n int, b, u, v *padded[T], tauU, tauV []T) (d, e []f
 		for j := k + 1; j < n; j++ {
 			y[j] = tauU[k] * sum[j]
 		}
-		// row k of b, with the update of this step's reflector from the left
+		// row k of b, updated by this step's reflector from the left
 		z := v.row(k)
 		for j := k + 1; j < n; j++ {
 			z[j] = b.a[k*b.stride+j] - y[j]
@@ -155,8 +158,9 @@ func bidiagonal[T Float](m, n int, b, u, v *padded[T], tauU, tauV []T) (d, e []f
 
 // singular finds the singular values of the bidiagonal matrix with the diagonal d and the elements
 // e above it, and leaves them in d with any sign. It adds the rotations of rows to left and those
-// of columns to right. A step begins at the end with the greater element, as in diagonalise. An
-// element of e up to about eps times its neighbours counts as 0.
+// of columns to right. Each step begins at the end of the diagonal with the greater element, which
+// keeps small singular values precise. An element of e up to about eps times its neighbours counts
+// as 0.
 func singular[T Float](d, e []float64, eps float64, left, right *rotations[T]) bool {
 	n := len(d)
 	norm := 0.0
@@ -186,7 +190,8 @@ func singular[T Float](d, e []float64, eps float64, left, right *rotations[T]) b
 		}
 		if math.Abs(d[lo]) >= math.Abs(d[hi]) {
 			svdStep(d, e, lo, hi, eps, left, right)
-		} else { // the matrix in reverse order is lower bidiagonal, so its transpose is upper
+		} else {
+			// In reverse order the matrix is lower bidiagonal. Its transpose is upper bidiagonal.
 			svdStep(d, e, hi, lo, eps, right, left)
 		}
 	}
@@ -195,12 +200,12 @@ func singular[T Float](d, e []float64, eps float64, left, right *rotations[T]) b
 	return true
 }
 
-// svdStep runs an implicit QR step on rows first … last (Golub and Van Loan, 8.6.2). If first is
-// greater, it runs on the transposed matrix in reverse order. If the matrix is singular, up to eps,
-// the shift is 0. Then an element of e becomes 0 (J. Demmel and W. Kahan, Accurate Singular Values
-// of Bidiagonal Matrices, 1990).
+// svdStep makes an implicit QR step on rows first to last (Golub and Van Loan, 8.6.2). If first is
+// greater than last, it works on the transposed matrix in reverse order. If the matrix is nearly
+// singular, as measured by eps, the shift is 0, which makes an element of e 0 (J. Demmel and W.
+// Kahan, Accurate Singular Values of Bidiagonal Matrices, 1990).
 func svdStep[T Float](d, e []float64, first, last int, eps float64, left, right *rotations[T]) {
-	step, beside := 1, 0 // e[i+beside] is between d[i] and d[i+step]
+	step, beside := 1, 0 // e[i+beside] is the element between d[i] and d[i+step]
 	if first > last {
 		step, beside = -1, -1
 	}
@@ -242,9 +247,10 @@ func svdStep[T Float](d, e []float64, first, last int, eps float64, left, right 
 	e[last-step+beside] = f
 }
 
-// smallerSingular returns the smaller singular value of the matrix with the rows f g and 0 h.
+// smallerSingular returns the smaller singular value of the 2×2 matrix with the rows (f, g) and (0,
+// h).
 func smallerSingular(f, g, h float64) float64 {
-	// the sum and the difference of the singular values
+	// sum and difference of the two singular values
 	sum, difference := math.Hypot(math.Abs(f)+math.Abs(h), g), math.Hypot(math.Abs(f)-math.Abs(h), g)
 	if sum+difference == 0 {
 		return 0

@@ -63,7 +63,8 @@ func checkSVD[T Float](t *testing.T, name string, m, n int, a []T, full bool) {
 	}
 }
 
-// general returns elements of m×n matrices by their names.
+// general returns test matrices of m×n elements by name, each as a function of the row and the
+// column.
 func general[T Float](r *rand.Rand, m, n int) map[string]func(i, j int) float64 {
 	rank := random[T](r, m+n)
 	return map[string]func(i, j int) float64{

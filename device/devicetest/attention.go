@@ -10,8 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// attentionSize holds the dimensions of a test case. The field shared is the number of heads of
-// keys and values; several heads of queries share each of them.
+// attentionSize holds the dimensions of a test case. The field heads is the number of heads of the
+// queries. The field shared is the number of heads of keys and values; several query heads share
+// each of them.
 type attentionSize struct{ batch, heads, shared, queries, keys, features, values int }
 
 // attentionCase is a [device.Attention] and its operands. Operands that the test leaves out are
@@ -24,16 +25,16 @@ type attentionCase struct {
 	mask, lengths, numbers *array
 }
 
-// These forms occur only for the operands of attention.
+// These layouts occur only for the operands of attention.
 const (
 	// queries, keys and values are slices of one array [batch, length, 3, heads, features]
 	packed form = "one projection"
-	// keys and values of one head and one sample are broadcast to all heads and samples
+	// the keys and values of one head and one sample, broadcast to all heads and samples
 	shared form = "one for all"
 )
 
-// attentionKinds are the kinds of test cases. Most kinds combine several properties, so that few
-// kinds cover many pairs of properties.
+// attentionKinds are the kinds of test cases. Most kinds combine several properties, such as a mask
+// with dropout. In this way few kinds test many combinations.
 var attentionKinds = []struct {
 	name string
 	set  func(r *rig, c *attentionCase)
@@ -76,8 +77,8 @@ func (c *attentionCase) setMask(r *rig, t dtype.Type, s shape.Dims, f form) {
 	c.w.Mask = c.mask.v
 }
 
-// setLengths sets each sample's number of keys. The numbers are, in turn: half of the keys, none,
-// all, far more than there are, and half rounded up.
+// setLengths sets each sample's number of visible keys. From sample to sample the numbers are: half
+// of the keys, none, all, far more than the tensor has, and half rounded up.
 func (c *attentionCase) setLengths(r *rig) {
 	c.lengths = r.array(dtype.I64, shape.Of(c.batch), strided, func(i int) uint64 {
 		return uint64([]int{c.keys / 2, 0, c.keys, min(1<<40, math.MaxInt), (c.keys + 1) / 2}[(i+c.queries)%5])
@@ -90,7 +91,7 @@ func (a *array) expand(s shape.Dims) {
 	a.at = offsets(a.v.Layout)
 }
 
-// withLayout returns a new array with layout l on the same storage.
+// withLayout returns a new array that shares a's storage and has layout l.
 func (a *array) withLayout(f form, l shape.Layout) *array {
 	b := *a
 	b.v.Layout, b.form, b.at = l, f, offsets(l)
@@ -129,7 +130,8 @@ func testAttention(r *rig) {
 	}
 	edges := []attentionSize{
 		{1, 1, 1, 300, 260, 8, 5}, {2, 2, 1, 1, 700, 8, 8}, {1, 0, 0, 3, 3, 3, 3}, {2, 2, 2, 0, 3, 3, 3}, {1, 4, 2, 6, 3, 0, 5}, {2, 2, 2, 3, 4, 5, 0}, {2, 2, 1, 3, 0, 4, 5}, {1, 2, 1, 70, 130, 64, 64},
-		{1, 6, 2, 2, 400, 16, 8}, {2, 4, 4, 16, 257, 24, 16}, // sizes that occur in decoding
+		// sizes as in decoding: few queries and many keys
+		{1, 6, 2, 2, 400, 16, 8}, {2, 4, 4, 16, 257, 24, 16},
 	}
 	if r.large {
 		edges = append(edges, attentionSize{1, 2, 1, 130, 1050, 16, 8})
@@ -148,7 +150,7 @@ func testAttention(r *rig) {
 		for kind := range attentionKinds {
 			try(s, kind)
 		}
-		n++ // change n, so that each kind gets another type and another form at the next size
+		n++ // n selects the type and the layout, so each kind gets another pair at the next size
 	}
 	for i, s := range edges {
 		for kind := range 3 {
@@ -178,8 +180,8 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 		if n%3 > 0 {
 			return r.empty(t, s, form)
 		}
-		// the layout [batch, length, heads, features], from which a model concatenates the heads
-		// without a copy
+		// memory order [batch, length, heads, features]: a model can concatenate the heads without
+		// a copy
 		a := r.empty(t, shape.Of(s.At(0), s.At(2), s.At(1), s.At(3)), contiguous)
 		return a.withLayout("heads inside", a.v.Layout.Transpose(1, 2))
 	}
@@ -203,7 +205,7 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 			lse.close(what+", logarithms", want.lse.v, want.lse.bound)
 		}
 	}
-	// Compute the gradient from the reference's result, not from the device's result.
+	// Compute the gradient from the reference's result and not from the device's result.
 	g, out := r.small(c.t, s, form), r.fromValues(c.t, s, transposed, want.out.v)
 	lse = r.fromValues(c.t.Compute(), s.Head(3), contiguous, want.lse.v)
 	grads := c.gradients(g.floats(), out.floats(), lse.floats())

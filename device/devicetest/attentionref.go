@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// expected holds reference values v, and the largest permitted error tol of each.
+// expected holds reference values v. The difference between a device's value i and v[i] may be at
+// most tol[i].
 type expected struct{ v, tol []float64 }
 
 func (j *expected) bound(i int) float64 { return j.tol[i] }
@@ -16,7 +17,8 @@ func (j *expected) bound(i int) float64 { return j.tol[i] }
 func (j *expected) put(v, by float64) { j.v, j.tol = append(j.v, v), append(j.tol, by) }
 
 // sumError bounds the error of a float32 sum of n products, relative to the sum of their
-// magnitudes. It assumes eight partial sums, which are scaled and added at the end.
+// magnitudes. It assumes that the device keeps eight partial sums, and scales and adds them at the
+// end.
 func sumError(n int) float64 { return float64(n/8+2) * 0x1p-23 }
 
 // rounding bounds the error of a weight, or of its gradient, that is rounded to type t before a
@@ -93,7 +95,6 @@ func (c *attentionCase) scores(row int, q, k, mask, lengths []float64) (s, by []
 	return s, by
 }
 
-// operandValues holds the values of a case's operands.
 type operandValues struct{ q, k, v, mask, lengths, drop []float64 }
 
 func (c *attentionCase) known() (x operandValues) {
@@ -107,9 +108,8 @@ func (c *attentionCase) known() (x operandValues) {
 	return x
 }
 
-// expError bounds the relative error of exp(s - top), if the error of s is at most bound. The
-// result includes the rounding of the difference, and the error of exp itself in units in the last
-// place.
+// expError bounds the relative error of exp(s - top), if the error of s is at most bound. The bound
+// includes the rounding of the difference s - top, and the error of the device's exp.
 func expError(s, bound, top float64) float64 {
 	return 1.01*bound + (math.Abs(s)+math.Abs(top)+16)*0x1p-22
 }

@@ -36,7 +36,6 @@ func testConcurrency(r *rig) {
 				q.checkReduce(0, dtype.F32, m, q.empty(dtype.F32, shape.Of(1, 30+i), contiguous))
 				w := q.small(dtype.F32, shape.Of(1, 20, 9), contiguous)
 				q.checkMatMul(w, q.small(dtype.F32, shape.Of(1, 9, 11), transposed), nil, q.empty(dtype.F32, shape.Of(1, 20, 11), contiguous))
-				// free the buffers in the order of the goroutine's stream
 				for _, buf := range q.bufs {
 					buf.Free()
 				}

@@ -6,12 +6,12 @@
 //	func TestConformance(t *testing.T) { devicetest.Run(t, dev) }
 //
 // [Run] runs every primitive with all element types and many layouts: contiguous, offset, strided,
-// transposed, broadcast, empty, scalar, more than three dimensions. It compares results with
+// transposed, broadcast, empty, scalar, more than three dimensions. The suite compares results with
 // [expr.Program.Eval] bit for bit, or with float64 references within a stated bound. It tests
-// streams, events, memory, index errors, running out of memory, and use by several goroutines.
-// Optional ops are tested if the device supports them. A failure names the primitive, the types,
-// the layout and the element. Outputs are parts of larger buffers, and the bytes outside the
-// outputs must not change.
+// streams, events, memory, index errors, exhausted memory, and use by several goroutines. Optional
+// ops are tested if the device supports them. A failure names the primitive, the types, the layout
+// and the element. Outputs are parts of larger buffers, and the bytes outside the outputs must not
+// change.
 //
 // Shapes are small, because the suite also runs on an emulated device. Without -short, a device
 // that is not emulated also gets sizes at which it must divide the work.
@@ -58,7 +58,7 @@ type rig struct {
 	s     device.Stream
 	rnd   *rand.Rand
 	bufs  []device.Buffer
-	large bool // the device is fast enough for large sizes, at which it divides the work
+	large bool // the device is fast; tests also use large sizes, at which a device divides its work
 }
 
 func newRig(t *testing.T, dev device.Device) *rig {
@@ -91,12 +91,13 @@ func (r *rig) alloc(bytes int) device.Buffer {
 	return b
 }
 
-// form says how the elements of a view are laid out in its storage.
+// form names a layout of a view in its storage.
 type form string
 
 const (
 	contiguous form = "contiguous"
-	offset     form = "offset"     // contiguous, after a few other elements of the storage
+	// contiguous, but the view begins some elements after the start of the storage
+	offset     form = "offset"
 	strided    form = "strided"    // every second element of every dimension
 	transposed form = "transposed" // the last two dimensions exchanged
 	reversed   form = "permuted"   // all dimensions in the opposite order
@@ -109,7 +110,7 @@ var outForms = []form{contiguous, offset, strided, transposed, reversed}
 var inForms = append(outForms[:len(outForms):len(outForms)], rowCast, colCast, allCast)
 
 // place returns the layout of a view with shape s and form f. The second result is the number of
-// elements in the view's storage.
+// elements that the view's storage needs.
 func place(s shape.Dims, f form) (shape.Layout, int) {
 	n := s.Rank()
 	l := shape.Dense(s)
@@ -156,7 +157,7 @@ func place(s shape.Dims, f form) (shape.Layout, int) {
 	return l, max(s.Size(), 1)
 }
 
-// offsets returns the storage index of every element, in row-major order.
+// offsets returns the storage index of every element of a view, in row-major order.
 func offsets(l shape.Layout) []int {
 	out := make([]int, 0, l.Size())
 	c := make([]int, l.Shape.Rank())
@@ -201,12 +202,12 @@ func setBits(b []byte, t dtype.Type, i int, v uint64) {
 	}
 }
 
-// array is a view on the device and the host's copy of its storage.
+// array is a view on the device, and a copy of the view's storage in host memory.
 type array struct {
 	r    *rig
 	v    device.View
 	form form
-	host []byte // copy of the whole storage
+	host []byte // copy of the whole storage in host memory
 	at   []int
 }
 
@@ -237,7 +238,7 @@ func (r *rig) small(t dtype.Type, s shape.Dims, f form) *array {
 	return r.array(t, s, f, func(int) uint64 { return r.tame(t) })
 }
 
-// empty returns an array for a result, filled with a pattern.
+// empty returns an array that will hold a result. Its storage is filled with a pattern.
 func (r *rig) empty(t dtype.Type, s shape.Dims, f form) *array {
 	r.Helper()
 	return r.array(t, s, f, func(i int) uint64 {
@@ -248,7 +249,7 @@ func (r *rig) empty(t dtype.Type, s shape.Dims, f form) *array {
 	})
 }
 
-// bits returns the elements of the host's copy, each as its bits.
+// bits returns the elements of the view, read from the host's copy, each as its bits.
 func (a *array) bits() []uint64 {
 	out := make([]uint64, len(a.at))
 	for i, o := range a.at {
@@ -257,7 +258,7 @@ func (a *array) bits() []uint64 {
 	return out
 }
 
-// floats returns the elements of the host's copy, converted to float64.
+// floats returns the elements of the view, read from the host's copy and converted to float64.
 func (a *array) floats() []float64 {
 	out := make([]float64, len(a.at))
 	for i, b := range a.bits() {
@@ -266,8 +267,8 @@ func (a *array) floats() []float64 {
 	return out
 }
 
-// fetch downloads the storage and returns the elements. It fails the test if bytes outside the view
-// have changed.
+// fetch downloads the storage and returns the view's elements. It fails the test if storage outside
+// the view has changed.
 func (a *array) fetch(what string) []uint64 {
 	a.r.Helper()
 	got := make([]byte, len(a.host))
@@ -291,7 +292,7 @@ func isNaN(t dtype.Type, b uint64) bool {
 	return t.IsFloat() && math.IsNaN(expr.Decode(t, b))
 }
 
-// equal compares the elements with want, bit by bit. All NaN values are equal.
+// equal compares the device's elements with want, bit by bit. All NaN values count as equal.
 func (a *array) equal(what string, want []uint64) bool {
 	a.r.Helper()
 	got := a.fetch(what)
@@ -306,8 +307,8 @@ func (a *array) equal(what string, want []uint64) bool {
 	return true
 }
 
-// close compares the elements with float64 references. The difference of element i may be at most
-// bound(i).
+// close compares the device's elements with the float64 references in want. Element i may differ by
+// at most bound(i).
 func (a *array) close(what string, want []float64, bound func(i int) float64) bool {
 	a.r.Helper()
 	got := a.fetch(what)
@@ -353,7 +354,7 @@ func (r *rig) tame(t dtype.Type) uint64 {
 	return expr.Encode(t, r.rnd.Float64()*4-2)
 }
 
-// eval computes the results of a map with [expr.Program.Eval].
+// eval computes the n elements of each result of program p with [expr.Program.Eval].
 func eval(p *expr.Program, ins []*array, params []uint64, n int) [][]uint64 {
 	out := make([][]uint64, len(p.Out))
 	x := make([]uint64, len(ins))

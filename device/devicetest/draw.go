@@ -12,12 +12,14 @@ import (
 func testDraws(r *rig) {
 	index := expr.Index(dtype.I64)
 	x, y := expr.X(0), expr.X(1)
-	// The seed and the offset differ from element to element, and the indexes have gaps.
+	// The seed and the offset differ from element to element, and the indexes of the drawn numbers
+	// have gaps.
 	bits := lower(expr.RandomBits(x, y, x.Mul(y)).Cvt(dtype.I64), dtype.I64, dtype.I64, dtype.I64)
 	sparse := lower(expr.RandomUniform(dtype.F64, expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), x), dtype.F64, dtype.I64)
 	for _, s := range r.shapes() {
 		for i, f := range outForms {
-			// Offsets near 2³² make the lower half of the counter overflow within a few blocks.
+			// With offsets near 2³², the lower half of the generator's counter overflows within a
+			// few blocks.
 			params := []uint64{r.rnd.Uint64(), 1<<32 - 3 + uint64(i), uint64(expr.DropLimit(0.4))}
 			for _, c := range []struct {
 				name string

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// rowSizes returns the sizes [rows, classes] for the fused row operations.
+// rowSizes returns the sizes [rows, classes] with which softmax, cross-entropy and similar ops are
+// tested.
 func (r *rig) rowSizes() []shape.Dims {
 	s := []shape.Dims{shape.Of(3, 1), shape.Of(4, 10), shape.Of(2, 65), shape.Of(0, 5)}
 	if r.large {
@@ -19,8 +20,8 @@ func (r *rig) rowSizes() []shape.Dims {
 	return s
 }
 
-// logSumExp returns m, the maximum of x, and the logarithm of Σ exp(x - m). Their sum would be less
-// precise than the two numbers.
+// logSumExp returns m, the maximum of x, and log = ln Σ exp(x - m). It returns two numbers because
+// their sum m + log would be less precise.
 func logSumExp(x []float64) (m, log float64) {
 	m = math.Inf(-1)
 	for _, v := range x {
@@ -69,7 +70,7 @@ func testSoftmax(r *rig) {
 					return e*math.Abs(want[i])*(1+math.Abs(math.Log(math.Abs(want[i])+1e-300))/4) + 8*epsilon(t.Compute())
 				})
 
-				// Compute the gradient from the device's own result, not from the reference.
+				// Compute the gradient from the device's own result and not from the reference.
 				y := out.floats()
 				g := r.small(t, s, inForms[(n+1)%5])
 				dx := r.empty(t, s, outForms[n%len(outForms)])
@@ -137,8 +138,8 @@ func testCrossEntropy(r *rig) {
 			mean, count := r.empty(ct, shape.Of(1), offset), r.empty(dtype.I64, shape.Of(1), contiguous)
 			what := fmt.Sprintf("cross-entropy of %v of %v, operand %s", t, s, x.form)
 			r.run(what, &device.CrossEntropy{Loss: loss.v, Top: top.v, Rest: rest.v, X: x.v, Target: target.v, Mean: mean.v, Count: count.v, Ignore: ignore})
-			// The mean's sum must have the same bits as a Reduce of the losses. The losses must
-			// have the same bits as without the mean.
+			// Compare the sum behind Mean with a Reduce of the losses: the bits must be equal. The
+			// losses must have the same bits with and without Mean.
 			sum, alone := r.empty(ct, shape.Of(1), contiguous), r.empty(ct, shape.Of(rows), contiguous)
 			list := []dtype.Type{ct}
 			r.run(what, &device.Reduce{Reduction: &device.Reduction{Map: expr.MustLower([]*expr.Expr{expr.X(0)}, list, list, -1)}, Out: sum.v, Ins: []device.View{loss.v}})
@@ -160,7 +161,7 @@ func testCrossEntropy(r *rig) {
 					wantLoss[i] = ls - (fx[i*c+int(b)] - m)
 				}
 			}
-			// the sum of exponentials is at least 1, and e bounds the error of its logarithm
+			// the sum of exponentials is at least 1, so e bounds the error of its logarithm
 			e := 8 * epsilon(ct)
 			loss.close(what+", loss", wantLoss, func(i int) float64 { return e * (1 + math.Abs(wantLoss[i]) + math.Abs(wantRest[i])) })
 			top.close(what+", greatest", wantTop, func(int) float64 { return 0 })
@@ -178,7 +179,7 @@ func testCrossEntropy(r *rig) {
 				dx := r.empty(t, s, outForms[n%len(outForms)])
 				o := device.CrossEntropyGrad{DX: dx.v, X: x.v, Top: top.v, Rest: rest.v, Target: target.v, G: g.v, Ignore: ignore}
 				r.run(what, &o)
-				// The products contain G/Count, or 1/Count if G is absent.
+				// Each product contains the factor G/Count, or 1/Count if G is absent.
 				for _, given := range []bool{true, false} {
 					by, has := g.floats(), o
 					part := r.array(ct, shape.Of(rows), contiguous, func(i int) uint64 {
@@ -231,8 +232,8 @@ func testCrossEntropy(r *rig) {
 	}
 }
 
-// testPickedLosses tests the cross-entropy of logarithms of probabilities, and its gradient: both
-// only pick elements.
+// testPickedLosses tests the cross-entropy of logarithms of probabilities, and its gradient. These
+// ops only select elements; they compute no exponentials.
 func testPickedLosses(r *rig) {
 	if !r.supports("cross-entropy", "cross-entropy gradient") {
 		return
@@ -298,7 +299,7 @@ func testMultiMap(r *rig) {
 	if !r.supports("multi-map") {
 		return
 	}
-	// Run an SGD step with momentum over tensors of many sizes, in place.
+	// Run an optimizer's step (SGD with momentum) over tensors of many sizes, in place.
 	p, m, g := expr.X(0), expr.X(1), expr.X(2)
 	next := m.Mul(expr.Param(1)).Add(g)
 	step := expr.MustLower([]*expr.Expr{p.Sub(next.Mul(expr.Param(0))), next}, []dtype.Type{dtype.F32, dtype.F32}, []dtype.Type{dtype.F32, dtype.F32, dtype.BF16}, -1)

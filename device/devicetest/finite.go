@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// testMultiMapFinite tests the view Found. Its element becomes 1 if an element of the first operand
-// is infinite or NaN. If the element was 1 before, it stays 1. The results of the map are the same
-// as without Found.
+// testMultiMapFinite tests the operand Found of a MultiMap. Found becomes 1 if an element of the
+// first input is infinite or NaN. If it was 1 before, it stays 1. The results of the map must be
+// the same as without Found.
 func testMultiMapFinite(r *rig) {
 	p := lower(expr.X(0), dtype.F32, dtype.F32)
 	if !r.dev.Supports(&device.MultiMap{Program: p, Params: emptyView(dtype.I64, 0), Found: emptyView(dtype.F32, 1)}) {

@@ -10,11 +10,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// foldTypes are pairs of element types, of X and of Y. Most devices support the first four pairs.
+// foldTypes are pairs of element types: the type of X, then the type of Y. Most devices support the
+// first four pairs.
 var foldTypes = [][2]dtype.Type{{dtype.F32, dtype.F32}, {dtype.F64, dtype.F64}, {dtype.I32, dtype.I32}, {dtype.I64, dtype.I64},
 	{dtype.BF16, dtype.BF16}, {dtype.F32, dtype.F16}, {dtype.F16, dtype.F32}, {dtype.F32, dtype.BF16}, {dtype.U8, dtype.U8}, {dtype.I16, dtype.I8}}
 
-// randomFold returns the sizes of a random fold: the shapes of Y and X, and the window.
+// randomFold returns the sizes of a random fold: the shape of Y, the shape of X, and the window.
 func (r *rig) randomFold(rank int) (y, x shape.Dims, w device.Window) {
 	w.Rank = rank
 	y = shape.Of(1+r.rnd.IntN(3), 1+r.rnd.IntN(3))

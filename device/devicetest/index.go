@@ -30,8 +30,8 @@ func (r *rig) indexCases() []indexCase {
 	return c
 }
 
-// source returns the table offset of the element that each index selects. The offset is -1 if the
-// index is outside the axis.
+// source returns, for each index, the storage offset of the selected element of the table, or -1 if
+// the index is outside the axis.
 func source(index *array, table shape.Dims, axis int) []int {
 	bound := table.At(axis)
 	dense := shape.Layout{Shape: index.v.Shape, Strides: table.Contiguous()}
@@ -103,9 +103,9 @@ func spoil(a *array, element int, v int64) {
 	setBits(a.host, a.v.Type, a.at[element], uint64(v))
 }
 
-// checkIndexError checks that op, or the next wait, returns an index error for one of the given
-// positions, in an axis of size 4. If several indices are outside the axis, a parallel kernel may
-// report any of them.
+// checkIndexError runs op and checks that op, or the next wait, returns an index error. The axis
+// has size 4, the index is bad, and its position is one of positions. Several positions are allowed
+// because a parallel kernel may report any of several bad indices.
 func (r *rig) checkIndexError(what string, op device.Op, bad int64, positions ...int64) {
 	r.Helper()
 	err := device.Run(r.dev, r.s, op)
@@ -173,8 +173,8 @@ func (r *rig) checkRows(t dtype.Type, rows, width, n int, bad bool) {
 	grad.close("scatter-add of "+what, sum, func(i int) float64 { return terms[i] * 4 * (terms[i] + 1) * epsilon(t) })
 }
 
-// combined returns the new value of a target element. A scatter of the given kind combines its old
-// value a with b.
+// combined returns the new value of an element whose old value is a, after a scatter of the given
+// kind has combined it with b.
 func combined(kind device.ScatterKind, t dtype.Type, a, b float64) float64 {
 	switch kind {
 	case device.ScatterSet:
@@ -197,8 +197,8 @@ func combined(kind device.ScatterKind, t dtype.Type, a, b float64) float64 {
 	return a
 }
 
-// checkScatter compares a scatter with the result of a simple loop, and with a second run of the
-// same scatter.
+// checkScatter compares a scatter with the result of a simple loop. A second run of the same
+// scatter must give the same bits.
 func (r *rig) checkScatter(kind device.ScatterKind, c indexCase, idx, dst, src *array) {
 	r.Helper()
 	t := dst.v.Type
@@ -226,14 +226,15 @@ func (r *rig) checkScatter(kind device.ScatterKind, c indexCase, idx, dst, src *
 		}
 		return (terms[i] + 1) * epsilon(t) * size[i]
 	})
-	if ok && t.IsFloat() { // a second run must give the same bits, also in another layout
+	// run the scatter again: its bits must not change, even in another layout
+	if ok && t.IsFloat() {
 		again := r.array(t, c.table, contiguous, func(i int) uint64 { return start[i] })
 		r.run(what, &device.Scatter{Kind: kind, Dst: again.v, Src: src.v, Index: idx.v, Axis: c.axis})
 		again.equal(what+", a second time", dst.fetch(what))
 	}
 }
 
-// rowIndex returns an index array with one value for each row.
+// rowIndex returns an array of indices in which all indices of a row are equal.
 func (r *rig) rowIndex(c indexCase) *array {
 	idx := r.array(dtype.I64, shape.Of(c.index.At(0), 1), contiguous, func(int) uint64 { return uint64(r.rnd.IntN(c.table.At(0))) })
 	idx.v.Layout = shape.Layout{Shape: c.index, Strides: shape.Of(1, 0)}
@@ -253,7 +254,8 @@ func testScatter(r *rig) {
 		}
 		r.end()
 	}
-	// Operands contain special values, such as NaN, unless the scatter rounds its results.
+	// Operands contain special values, such as NaN. For a scatter that rounds its results, all
+	// values are ordinary numbers.
 	operand := func(kind device.ScatterKind, t dtype.Type, s shape.Dims, f form) *array {
 		if kind == device.ScatterAdd || kind == device.ScatterProd {
 			return r.small(t, s, f)

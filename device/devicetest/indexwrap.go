@@ -8,9 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// testIndexWrap checks indices that count from the end of an axis. Such an index selects the same
-// element as the corresponding index from the start. In an axis of size n, an index below -n is an
-// error.
+// testIndexWrap checks negative indices, which count from the end of an axis of size n. Index -k
+// selects the same element as n-k. An index below -n is an error.
 func testIndexWrap(r *rig) {
 	if !r.dev.Supports(&device.Gather{Wrap: true}) || !r.dev.Supports(&device.Scatter{Wrap: true}) {
 		r.Logf("%s does not count indices from the end: nothing to test", r.dev.Name())

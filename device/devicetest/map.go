@@ -13,13 +13,13 @@ import (
 var floats = []dtype.Type{dtype.F32, dtype.F64}
 
 // lower compiles expression e to a program with one result of type t. If t is Invalid, the result
-// keeps the type in which e is computed.
+// has the type in which e is computed.
 func lower(e *expr.Expr, t dtype.Type, in ...dtype.Type) *expr.Program {
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{t}, in, -1)
 }
 
-// sizes returns lengths close to the widths of vectors and blocks, where kernels change their
-// loops.
+// sizes returns lengths close to multiples of the width of a vector or of a block, where kernels
+// change from one loop to another.
 func (r *rig) sizes() []int {
 	if r.large {
 		return []int{1, 7, 33, 130, 1500}
@@ -75,7 +75,7 @@ func testMapPrimitives(r *rig) {
 			run(t, bits, nil, "")
 		}
 	}
-	// Run the operations in the types that exist only inside expressions.
+	// Run each operation on U32 and U64, which exist only inside expressions.
 	for _, u := range []dtype.Type{dtype.U32, dtype.U64} {
 		as := func(e *expr.Expr) *expr.Expr {
 			return expr.Substitute(e, func(i int) *expr.Expr { return expr.X(i).Cvt(u) }, nil)
@@ -154,7 +154,8 @@ func testMapLayouts(r *rig) {
 	}
 }
 
-// testMapForms runs maps with several results, with parameters, in place, and with long programs.
+// testMapForms runs four sorts of maps: with several results, with parameters, in place, and with
+// long programs.
 func testMapForms(r *rig) {
 	x, y := expr.X(0), expr.X(1)
 	for _, n := range r.sizes() {
@@ -174,7 +175,7 @@ func testMapForms(r *rig) {
 
 		for _, f := range []form{contiguous, strided} {
 			// Run in place: over the first operand, over the second, with two results over both
-			// operands, and over an operand that the program reads again after the write.
+			// operands, and over an operand that the program reads again after its first use.
 			a, b := r.random(dtype.F32, s, f), r.random(dtype.F32, s, f)
 			r.checkMap("map in place over operand 0", lower(x.Sub(y).Mul(x).Sub(y), dtype.F32, dtype.F32, dtype.F32), []*array{a}, []*array{a, b}, nil)
 			r.checkMap("map in place over operand 1", lower(x.Sub(y), dtype.F32, dtype.F32, dtype.F32), []*array{b}, []*array{a, b}, nil)
@@ -193,7 +194,7 @@ func testMapForms(r *rig) {
 		h := r.random(dtype.F16, s, contiguous)
 		r.checkMap("map in place of float16", lower(x.Mul(x), dtype.F16, dtype.F16), []*array{h}, []*array{h}, nil)
 
-		// This program keeps many 32-bit and 64-bit values live at the same time, and calls
+		// This program needs many 32-bit and 64-bit values at the same time, and it calls
 		// functions.
 		var sum *expr.Expr
 		var terms []*expr.Expr

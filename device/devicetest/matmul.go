@@ -50,9 +50,9 @@ func testMatMul(r *rig) {
 	r.testMatMulInt8()
 }
 
-// testMatMulBias tests products with biases, and products with results in float32, if the device
-// supports them. The cases include sizes other than powers of two, one matrix for a whole batch,
-// and sums of no terms. Some sums are so long that a device may split them.
+// testMatMulBias tests products with biases, and products of 16-bit factors with float32 results,
+// if the device supports them. The cases include sizes other than powers of two, one matrix for a
+// whole batch, and sums of no terms. Some sums are so long that a device may compute them in parts.
 func (r *rig) testMatMulBias() {
 	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 63, 33, 8}, {1, 16, 40, 129}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}, {2, 19, 70, 1}, {1, 0, 3, 4}}
 	if r.large {
@@ -84,9 +84,9 @@ func (r *rig) testMatMulBias() {
 	}
 }
 
-// testMatMulAct tests products with activations of one and of two operands, if the device supports
-// them. The bits must be the same as if the activation were applied to the product in a second op.
-// Pre must get the product before the activation.
+// testMatMulAct tests products with an activation of one operand or of two operands, if the device
+// supports them. The bits must be the same as if the activation were applied to the product in a
+// second op. Pre must get the product before the activation.
 func (r *rig) testMatMulAct() {
 	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 16, 40, 72}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}}
 	if r.large {
@@ -158,8 +158,8 @@ func (r *rig) testMatMulAct() {
 	}
 }
 
-// testMatMulSums tests products that also sum rows or columns, if the device supports it. The
-// product must be the same as without the sums.
+// testMatMulSums tests products with the results Sums and ColumnSums, if the device supports them.
+// The product must be the same as without these results.
 func (r *rig) testMatMulSums() {
 	sizes := [][3]int{{1, 1, 1}, {7, 5, 63}, {65, 40, 66}, {72, 300, 9}, {130, 33, 24}, {3, 0, 6}, {5, 4, 0}, {0, 4, 3}, {1, 90, 17}, {90, 33, 1}, {40, 900, 24}, {33, 700, 71}}
 	forms := []form{transposed, contiguous, transposed, strided, offset}
@@ -175,7 +175,7 @@ func (r *rig) testMatMulSums() {
 			o := &device.MatMul{Out: plain.v, A: a.v, B: b.v}
 			with := *o
 			with.Out = y.v
-			which := i/3 + 1 // the sums to compute: 1 of rows, 2 of columns, 3 of both
+			which := i/3 + 1 // bits of which: 1 requests Sums, 2 requests ColumnSums
 			if which&1 != 0 {
 				with.Sums = sums[0].v
 			}
@@ -246,8 +246,8 @@ func (r *rig) checkMatMul(a, b, bias, out *array) {
 				case t.IsInteger():
 					sum = wrap(out.v.Type, sum)
 				default:
-					// Tensor cores add eight or more products and truncate the sum once. In a long
-					// sum, these errors partly cancel.
+					// Tensor cores add eight or more products at once and truncate the sum. In a
+					// long sum, these errors partly cancel.
 					e := epsilon(t.Compute())
 					bound[o] = (float64(k)/4+4)*e*mag + 4*e*math.Abs(added[c]) + epsilon(out.v.Type)*math.Abs(sum)
 				}

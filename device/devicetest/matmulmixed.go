@@ -10,7 +10,8 @@ import (
 )
 
 // testMatMulMixed tests products of a float32 factor and a 16-bit factor, if the device supports
-// them. The results must be close to the product of factors that were first rounded to 16 bits.
+// them. The results must be close to a float64 product of the same factors, both rounded to 16
+// bits.
 func (r *rig) testMatMulMixed() {
 	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 16, 40, 72}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}, {2, 19, 70, 1}}
 	if r.large {

@@ -34,8 +34,8 @@ func (r *rig) testMatMulTF32() {
 	}
 }
 
-// tf32 returns the elements rounded to ten bits of mantissa, ties away from zero. All elements must
-// be finite.
+// tf32 returns the elements of a, rounded to ten bits of mantissa, ties away from zero. All
+// elements must be finite.
 func tf32(a *array) []float64 {
 	var list []float64
 	for _, v := range a.bits() {
@@ -44,8 +44,8 @@ func tf32(a *array) []float64 {
 	return list
 }
 
-// nearProduct compares y with the float64 product of a and b. The sizes z are batch, m, k and n,
-// for matrices m×k and k×n. It describes the first element that is not close, or returns "" if all
+// nearProduct compares y with the float64 product of matrices a (m×k) and b (k×n). The sizes z are
+// batch, m, k and n. It describes the first element of y that is not close, or returns "" if all
 // are close.
 func (y *array) nearProduct(z [4]int, a, b []float64) string {
 	for at, v := range y.floats() {

@@ -47,7 +47,7 @@ func testCopies(r *rig) {
 		mine := r.pattern(n)
 		r.must(r.dev.Upload(r.s, b, 7, mine), "Upload %d at 7", n)
 		want := append(append(append([]byte(nil), src[:7]...), mine...), src[7+n:]...)
-		clear(mine) // the caller may overwrite the source as soon as the call returns
+		clear(mine) // the caller may overwrite its slice as soon as Upload returns
 		got := make([]byte, n+10)
 		r.must(r.dev.Download(r.s, got, b, 0), "Download %d", n)
 		if !bytes.Equal(got, want) {
@@ -88,7 +88,7 @@ func testStreams(r *rig) {
 	p := lower(expr.X(0).Add(expr.C(1)), dtype.F32, dtype.F32)
 	want := x.bits()
 	const steps = 6
-	for i := range steps { // copy back and forth between two streams, which only events synchronize
+	for i := range steps { // copy back and forth on two streams, which only events synchronize
 		from, to := a, b
 		if i%2 == 1 {
 			from, to = b, a

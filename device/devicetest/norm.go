@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// normSizes returns the sizes to test: rows, columns, and the period and inner size of the weights.
+// normSizes returns the sizes to test: rows, columns, and the Period and Inner of [device.RowNorm].
 func (r *rig) normSizes() []normSize {
 	s := []normSize{{3, 1, 1, 1}, {4, 10, 1, 1}, {2, 65, 1, 1}, {0, 5, 1, 1}, {4, 12, 2, 3}, {6, 8, 3, 8}, {4, 16, 2, 4}, {2, 64, 1, 1}}
 	if r.large {
@@ -30,7 +30,7 @@ func testNorm(r *rig) {
 		for _, s := range r.normSizes() {
 			for _, rms := range []bool{false, true} {
 				k++
-				// the weights that are present: 0 none, 1 weight, 2 weight and bias
+				// affine selects the operands: 0 neither weight nor bias, 1 only the weight, 2 both
 				affine := k % 3
 				at := t
 				if k%2 == 0 {
@@ -40,7 +40,7 @@ func testNorm(r *rig) {
 			}
 		}
 	}
-	// If the bias is absent, the op adds 0 only if Zero is set.
+	// If the bias is absent, the op adds 0 to the result only if Zero is set.
 	for _, zero := range []bool{false, true} {
 		n := device.RowNorm{Eps: 1, RMS: true, Zero: zero, Period: 1, Inner: 1}
 		x := r.array(dtype.F32, shape.Of(1, 3), contiguous, func(int) uint64 { return expr.Encode(dtype.F32, math.Copysign(0, -1)) })

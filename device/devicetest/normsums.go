@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// testNormSums checks the gradient of a normalisation: the gradients of weight and bias, Add, and
-// 16-bit results for float32 operands.
+// testNormSums checks the gradient of a normalisation: the gradients of weight and bias, the field
+// Add, and 16-bit results of float32 operands.
 func testNormSums(r *rig) {
 	if !r.supports("norm", "norm gradient") {
 		return
@@ -106,7 +106,7 @@ func (r *rig) normSums(x, y dtype.Type, rows, cols int, f form, n device.RowNorm
 	rs := rstd.floats()
 	e, full := epsilon(x), epsilon(acc)
 	sums := [2][]float64{make([]float64, cols), make([]float64, cols)}
-	size := make([]float64, cols) // for each column, the sum of the magnitudes of the terms
+	size := make([]float64, cols) // for each column, the sum of the magnitudes of the added numbers
 	want, bound := make([]float64, len(fx)), make([]float64, len(fx))
 	for i := range rows {
 		var h, hz, most float64

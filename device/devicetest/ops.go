@@ -116,12 +116,12 @@ func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 	return ops
 }
 
-// emptyView returns a view without a buffer.
 func emptyView(t dtype.Type, dims ...int) device.View {
 	return device.View{Type: t, Layout: shape.Dense(shape.Of(dims...))}
 }
 
-// supports reports whether the device supports, for each given name, at least one op of [Ops].
+// supports reports whether, for each of the given names, the device supports at least one op with
+// this name from [Ops].
 func (r *rig) supports(names ...string) bool {
 	for _, name := range names {
 		known, supported := false, false
@@ -163,7 +163,6 @@ func (r *rig) supported() []device.Op {
 	return slices.DeleteFunc(r.ops(), func(op device.Op) bool { return !r.dev.Supports(op) })
 }
 
-// present calls f for each operand of op that is not absent.
 func present(op device.Op, f func(i int, o device.Operand)) {
 	for i := 0; op.Operand(i).View != nil; i++ {
 		if o := op.Operand(i); !o.View.Absent() {
@@ -183,7 +182,8 @@ func (r *rig) contents(op device.Op) (c [][]byte) {
 	return c
 }
 
-// needed reports whether every device must support op.
+// needed reports whether every device must support op: a Map, Reduce or MatMul without options, for
+// example.
 func needed(op device.Op) bool {
 	switch o := op.(type) {
 	case *device.Map, *device.Reduce:
@@ -198,8 +198,8 @@ func needed(op device.Op) bool {
 	return false
 }
 
-// testSupports checks that Supports does not depend on buffers, and that Run refuses ops that the
-// device does not support.
+// testSupports checks that Supports gives the same answer for ops without buffers. It also checks
+// that Run refuses the ops that the device does not support.
 func testSupports(r *rig) {
 	for _, op := range r.ops() {
 		supported, bare := r.dev.Supports(op), op.Clone()
@@ -225,8 +225,8 @@ func testSupports(r *rig) {
 	}
 }
 
-// testOperands checks which operands Run refuses. Every operand must lie within a buffer of the
-// device that has not been freed, and the stream must belong to the device. An op that is refused
+// testOperands checks that Run refuses wrong operands. Every operand must lie within a buffer that
+// belongs to the device and has not been freed. The stream must belong to the device. A refused op
 // must not write anything.
 func testOperands(r *rig) {
 	other, err := device.OpenMeta(r.dev.Info().Kind, device.MetaConfig{})
@@ -297,7 +297,7 @@ func testOwnership(r *rig) {
 	}
 }
 
-// wipe sets all elements of the slices in v to zero, and then v itself.
+// wipe sets all elements of all slices inside v to zero, and then v itself.
 func wipe(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Slice:

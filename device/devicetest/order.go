@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// slowScan computes a scan of x with a simple loop. terms holds the terms b of a linear recurrence.
+// slowScan computes a scan of x with a simple loop. For a linear recurrence, y[i] = x[i]·y[i-1] +
+// terms[i].
 func slowScan(kind device.ScanKind, x, terms []float64, reverse bool) []float64 {
 	y := make([]float64, len(x))
 	s, best := 0.0, 0
@@ -63,19 +64,21 @@ func testScan(r *rig) {
 				continue
 			}
 			for _, s := range sizes {
-				// an emulated device is slow: it runs the first shape, and one third of the others
+				// an emulated device is slow, so it runs only the first shape and a third of the
+				// others
 				if r.dev.Info().Emulated && n%3 != 0 && s.At(1) != 5 {
 					n++
 					continue
 				}
 				n++
 				if kind == device.ScanProd && !t.IsFloat() && s.At(1) > 12 {
-					continue // the products would overflow int64
+					continue // the products could overflow int64
 				}
 				x := r.small(t, s, inForms[n%len(inForms)])
 				switch {
 				case positions && t != dtype.I64:
-					// float64 cannot represent large int64 values; package optest tests them
+					// the reference is in float64, which cannot represent large int64 values;
+					// package optest tests those
 					x = r.random(t, s, inForms[n%len(inForms)])
 				case t.IsFloat() && (kind == device.ScanProd || kind == device.ScanLinear):
 					// use factors near 1, so that products neither vanish nor overflow
@@ -159,7 +162,8 @@ func testArgsort(r *rig) {
 				switch {
 				case t == dtype.I64:
 					return cmp.Compare(int64(bits[i]), int64(bits[j]))
-				// here NaN is the greatest value, but package cmp sorts NaN first
+				// a scan treats NaN as the greatest value, but cmp.Compare treats it as the
+				// smallest
 				case f[i] != f[i] || f[j] != f[j]:
 					return -cmp.Compare(f[i], f[j])
 				}
@@ -188,7 +192,7 @@ func testSearch(r *rig) {
 	}
 	n := 0
 	for _, t := range dtype.Types() {
-		// numbers of rows, of elements in a row, and of values to search
+		// each case: number of rows, of elements in a row, and of values to search in it
 		for _, c := range [][3]int{{1, 1, 1}, {2, 9, 5}, {3, 70, 40}, {1, 300, 700}, {0, 5, 5}, {2, 3, 0}} {
 			n++
 			x := r.random(t, shape.Of(c[0], c[1]), inForms[0])
@@ -212,7 +216,8 @@ func testSearch(r *rig) {
 			}
 			form := inForms[n%5]
 			l, _ := place(x.v.Shape, form)
-			at := map[int]uint64{} // value by storage index
+			// value by storage index, to find two different values for one element
+			at := map[int]uint64{}
 			for i, o := range offsets(l) {
 				at[o] = bits[order[i]]
 			}

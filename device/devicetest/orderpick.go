@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// testArgsortPick compares each picked position with the definition of the pick, applied to a fully
-// sorted row.
+// testArgsortPick tests sorts that return one position of each row, such as that of the median. It
+// compares each position with the definition of [device.SortPick], applied to a fully sorted row.
 func testArgsortPick(r *rig) {
 	if !r.supports("argsort") {
 		return
@@ -48,8 +48,9 @@ func testArgsortPick(r *rig) {
 	}
 }
 
-// picked returns the position that a pick selects from a row. The slice order holds the positions
-// of the sorted row. If whole is true, elements are equal only if their bits are equal.
+// picked returns the position that pick selects from a row. The slice order holds the positions of
+// the row's elements in sorted order. If whole is true, elements are equal only if their bits are
+// equal.
 func picked(pick device.SortPick, rank int, order []uint64, f []float64, bits []uint64, whole bool) uint64 {
 	nans := 0
 	for _, v := range f {

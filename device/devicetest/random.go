@@ -24,7 +24,7 @@ type generator struct {
 
 func (g *generator) int(n int) int { return g.r.rnd.IntN(n) }
 
-// expr returns a random expression of computing type t.
+// expr returns a random expression that is computed in type t.
 func (g *generator) expr(t dtype.Type, depth int) *expr.Expr {
 	if old := g.pool[t]; len(old) > 0 && g.int(4) == 0 {
 		return old[g.int(len(old))]
@@ -94,7 +94,7 @@ var functions = sync.OnceValue(func() (names []string) {
 	return names
 })
 
-// call returns a call of a random function, with a as its argument, or with a and b.
+// call returns a call of a random function with the argument a, or with the arguments a and b.
 func (g *generator) call(a, b *expr.Expr) *expr.Expr {
 	name := functions()[g.int(len(functions()))]
 	return expr.Call(name, []*expr.Expr{a, b}[:expr.Funcs()[name].Arity]...)

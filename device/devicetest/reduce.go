@@ -13,7 +13,7 @@ import (
 var kinds = []device.ReduceKind{device.Sum, device.Prod, device.Max, device.Min, device.ArgMax, device.ArgMin}
 
 // groups returns, for each element of the result, the storage offsets of the operand's elements
-// that are reduced to it, in row-major order.
+// that are combined into it. The offsets are in row-major order.
 func groups(in, out shape.Dims) [][]int {
 	g := make([][]int, out.Size())
 	each := in.Size() / max(1, out.Size())
@@ -33,13 +33,13 @@ func groups(in, out shape.Dims) [][]int {
 	return g
 }
 
-// reference combines the values v as [device.Reduce] specifies. It also returns the sum of their
-// magnitudes, for error bounds.
+// reference combines the values v as [device.Reduce] specifies. For error bounds, it also returns
+// the sum of their magnitudes.
 func reference(k device.ReduceKind, t dtype.Type, v []float64) (r, magnitude float64) {
 	switch k {
 	case device.Sum:
-		// use Neumaier's compensated sum (1974), because the reference must be more precise than
-		// the results
+		// use Neumaier's compensated sum (1974): the reference must be more precise than the
+		// device's result
 		var lost float64
 		for _, x := range v {
 			s := r + x
@@ -147,8 +147,8 @@ func (r *rig) checkReduce(k device.ReduceKind, t dtype.Type, in *array, out *arr
 		var mag float64
 		want[i], mag = reference(k, t, v)
 		if t.IsFloat() {
-			// Sums are pairwise, so their error grows only with the logarithm of the length. The
-			// error of a product grows with the length.
+			// A device adds pairwise, so the error of a sum grows with the logarithm of the length.
+			// The error of a product grows with the length.
 			steps := 16 + math.Log2(float64(len(v)+1))
 			if k == device.Prod {
 				steps = float64(len(v) + 1)
@@ -172,7 +172,8 @@ func rangeOf(t dtype.Type, v float64) float64 {
 	return v
 }
 
-// wrap converts v, an integer of magnitude below 2⁵³, to type t as an overflow would.
+// wrap converts the integer v to type t and wraps as an overflow does. The magnitude of v is below
+// 2⁵³.
 func wrap(t dtype.Type, v float64) float64 {
 	if t == dtype.Bool {
 		return v
@@ -180,8 +181,9 @@ func wrap(t dtype.Type, v float64) float64 {
 	return expr.Decode(t, uint64(int64(v))&(1<<(8*t.Size()-1)<<1-1))
 }
 
-// axesOf returns shapes of results, in which some dimensions of s have size 1: none, one, all but
-// one, or all. If there are four dimensions, one shape reduces the first and the third.
+// axesOf returns shapes of results for a reduction of shape s. In them no dimension, one, all but
+// one, or all dimensions have size 1. For four dimensions, one more shape reduces the first and the
+// third.
 func axesOf(s shape.Dims) []shape.Dims {
 	var out []shape.Dims
 	seen := map[shape.Dims]bool{}
@@ -237,7 +239,7 @@ func testReduce(r *rig) {
 			}
 		}
 	}
-	// The result of a reduction without elements is the identity of the operation.
+	// A reduction of no elements must return the identity of its operation.
 	for _, t := range dtype.Types() {
 		for _, k := range kinds[:4] {
 			r.checkReduce(k, t, r.small(t, shape.Of(3, 0), contiguous), r.empty(t, shape.Of(3, 1), contiguous))
@@ -291,7 +293,7 @@ func testReduceForms(r *rig) {
 	}
 	out.close("reduce with finish and parameters", want, func(i int) float64 { return 20 * epsilon(dtype.F32) * want[i] })
 
-	// Find the first position of the maximum, with a Map program that uses the index.
+	// Find the first position of the maximum with a Map program that uses the index of the element.
 	pos := r.empty(dtype.I64, shape.Of(1, 37), contiguous)
 	reduce("reduce of index", &device.Reduction{Kind: device.Max, Map: lower(expr.Index(dtype.I64).Add(x.Cvt(dtype.I64).Mul(expr.C(0))), dtype.I64, dtype.F32)}, pos, a)
 	wantPos := make([]float64, 37)
@@ -330,8 +332,8 @@ func testReduceForms(r *rig) {
 		out.close(c.name, want, func(int) float64 { return 0 })
 	}
 
-	// 16-bit floats must be summed in float32. In 16 bits, a sum of 4096 ones and some small
-	// numbers would stop growing at 256 or 2048.
+	// 16-bit floats must be summed in float32. Summed in 16 bits, 4096 ones and some small numbers
+	// would stop growing at 256 or 2048.
 	for _, t := range []dtype.Type{dtype.F16, dtype.BF16} {
 		ones := r.array(t, shape.Of(1, 4096), contiguous, func(int) uint64 { return expr.Encode(t, 1) })
 		for _, res := range []dtype.Type{t, dtype.F32} {

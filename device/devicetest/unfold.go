@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// unfoldTypes covers all element sizes.
+// unfoldTypes has element types of every size.
 var unfoldTypes = []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8, dtype.Bool, dtype.I64, dtype.F16, dtype.I32}
 
 func testUnfold(r *rig) {
@@ -40,7 +40,7 @@ func testUnfold(r *rig) {
 	}
 }
 
-// unfold compares y, the columns of x, with a reference, if the device supports the op.
+// unfold compares y, the result of an unfold of x, with a reference, if the device supports the op.
 func (r *rig) unfold(what string, y, x *array, w device.Window) {
 	defer r.end()
 	o := &device.Unfold{Y: y.v, X: x.v, Window: w}

@@ -27,7 +27,7 @@ func (w *window) sees(p, k [2]int) (at int, inside bool) {
 }
 
 // forEach visits each position of the window. There it calls f for each element of the window that
-// is inside the plane.
+// lies inside the image and not in the padding.
 func (w *window) forEach(f func(place, element, offset int)) {
 	for p := range w.out[0] * w.out[1] {
 		for k := range w.kernel[0] * w.kernel[1] {
@@ -110,8 +110,8 @@ func testPool(r *rig) {
 	}
 }
 
-// testPool checks the pooling ops for window w and element type t. The op MaxPoolGrad gets the
-// distances of maxima in type distances.
+// testPool checks the pooling ops for window w and element type t. The distances of the maxima, an
+// operand of MaxPoolGrad, have the type distances.
 func (r *rig) testPool(w window, t dtype.Type, f form, distances dtype.Type) {
 	what := fmt.Sprintf("pool of %v %+v", t, w)
 	plane, places := w.in[0]*w.in[1], w.out[0]*w.out[1]
@@ -120,7 +120,8 @@ func (r *rig) testPool(w window, t dtype.Type, f form, distances dtype.Type) {
 	c := device.Window{Rank: 2, Kernel: three(w.kernel), Stride: three(w.stride), Dilation: three(w.dilation), Before: three(w.before)}
 	fx, fg := x.floats(), g.floats()
 	sums, reached, size, reach := make([]float64, len(fg)), make([]float64, len(fx)), make([]float64, len(fg)), make([]float64, len(fx))
-	last := make([]int, len(fg)) // use the last element of each window as its maximum
+	// index of each window's last element, which stands for the maximum
+	last := make([]int, len(fg))
 	for n := range w.n {
 		w.forEach(func(place, _, at int) {
 			sums[n*places+place] += fx[n*plane+at]
@@ -184,7 +185,7 @@ func testChannelNorm(r *rig) {
 			r.run(what, &device.ChannelNorm{Out: y.v, Mean: mean.v, Variance: variance.v, Rstd: rstd.v, X: x.v, Weight: weight, Bias: bias, Eps: 1e-3})
 			r.run(what, &device.ChannelNormGrad{Sum: sum.v, Product: product.v, DX: dx.v, G: g.v, X: x.v, Mean: mean.v, Rstd: rstd.v, Weight: weight})
 			fx, fg := x.floats(), g.floats()
-			// references, in this order: y, dx, mean, variance, rstd, sum, product
+			// reference values of y, dx, mean, variance, rstd, sum and product, in this order
 			var wants [7][]float64
 			for k := range wants {
 				n := s.At(1)
@@ -223,7 +224,8 @@ func testChannelNorm(r *rig) {
 					most = max(most, math.Abs(v))
 				}
 				scale := 1 + most
-				// dx is a sum of terms of magnitude 1/√eps, which cancel, so its error is larger
+				// dx is a sum of numbers of magnitude 1/√eps that cancel each other, so its error
+				// is larger
 				if k == 1 {
 					scale += 100 * most
 					for _, v := range wants[4] {

@@ -58,21 +58,22 @@ func Check(fsys fs.FS, files []string) ([]Violation, error) {
 // pkg is what the checker knows about the Go files of a folder.
 type pkg struct {
 	name string
-	// name of the package's first file, where violations of the whole package are reported
+	// name of the package's first file; violations of the whole package are reported there
 	firstFile  string
 	documented bool
 
-	// error types with which functions of the package panic, such as "optim.Error"
+	// panics holds the error types with which functions of the package panic, such as "optim.Error"
 	panics map[string]token.Pos
-	// names of the package's types that tensor.Try returns as errors, such as "Error"
+	// raised holds the names of the package's types that have the method Raised, such as "Error"
 	raised map[string]bool
-	makes  map[string]string    // for each function, the error type to which it returns a pointer
-	calls  map[string]token.Pos // functions f that are called in the form panic(f(…)), by name
+	// for each function that returns a pointer to an error type, the name of that type
+	makes map[string]string
+	calls map[string]token.Pos // functions f that are called in the form panic(f(…)), by name
 }
 
 type checker struct {
 	fset     *token.FileSet
-	packages map[string]*pkg // packages by folder, without test files
+	packages map[string]*pkg // packages by folder, without their test files
 	found    []Violation
 }
 
@@ -85,7 +86,7 @@ func (c *checker) at(p token.Pos) string {
 	return pos.Filename + ":" + strconv.Itoa(pos.Line)
 }
 
-// file checks one file, and records what the checks of its package need later.
+// file checks one file, and records what the later checks of its package need.
 func (c *checker) file(name string, text []byte) {
 	if _, listed := bigFiles[name]; len(text) > maxFileSize && !listed {
 		c.fail(name, "%d bytes; a tracked file has at most %d", len(text), maxFileSize)
@@ -196,8 +197,8 @@ func (c *checker) docs(f *ast.File) {
 	}
 }
 
-// spec checks one entry of a type, const or var declaration. The comment of a group counts for
-// every entry, as in rendered documentation.
+// spec checks that each exported name in one entry of a type, const or var declaration has a
+// comment. The comment of a group counts for every entry, as in rendered documentation.
 func (c *checker) spec(d *ast.GenDecl, spec ast.Spec) {
 	var names []*ast.Ident
 	var own, line *ast.CommentGroup
@@ -214,8 +215,8 @@ func (c *checker) spec(d *ast.GenDecl, spec ast.Spec) {
 	}
 }
 
-// fixedByStd holds the names of methods that interfaces of the standard library fix. They need no
-// comment.
+// fixedByStd holds names of methods that interfaces of the standard library require. These methods
+// need no comment.
 var fixedByStd = map[string]bool{"String": true, "Error": true, "Unwrap": true, "Len": true, "Less": true, "Swap": true}
 
 func exportedReceiver(d *ast.FuncDecl) bool {
@@ -236,8 +237,9 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 	}
 }
 
-// buildsWith reports whether a file may be part of a build with the given tag set and arbitrary
-// other tags. For the tag nogpu, "linux" may be, but "linux && !nogpu" is not.
+// buildsWith reports whether a file may be part of a build that has the given tag and arbitrary
+// other tags. With the tag nogpu, a file with the constraint "linux" may be, but a file with "linux
+// && !nogpu" may not.
 func buildsWith(text []byte, tag string) bool {
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
@@ -253,7 +255,7 @@ func buildsWith(text []byte, tag string) bool {
 	return true
 }
 
-// satisfiable reports whether e can be true with the given tag set. It tries all combinations of
+// satisfiable reports whether e can be true if the given tag is set. It tries all combinations of
 // the other tags.
 func satisfiable(e constraint.Expr, tag string) bool {
 	names := slices.DeleteFunc(tags(e), func(n string) bool { return n == tag })

@@ -16,7 +16,7 @@ import (
 // root is the module root, relative to this folder.
 const root = "../.."
 
-// TestHouse applies the rules to this project.
+// TestHouse applies the rules to all files of this project.
 func TestHouse(t *testing.T) {
 	found, err := Check(os.DirFS(root), projectFiles(t))
 	if err != nil {
@@ -33,8 +33,8 @@ func projectFiles(t *testing.T) []string {
 	t.Helper()
 	var files []string
 	if _, err := os.Stat(filepath.Join(root, ".git")); err == nil {
-		// The go command caches the result of a test until a file changes that the test has opened.
-		// Git opens its files in another process. So the test itself opens git's index.
+		// The go command caches the result of a test until a file changes that the test itself has
+		// opened. Git opens its files in another process, so open git's index here.
 		_, _ = os.Stat(filepath.Join(root, ".git", "index"))
 		out, err := exec.Command("git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z").Output()
 		if err != nil {
@@ -62,15 +62,15 @@ func projectFiles(t *testing.T) []string {
 	return files
 }
 
-// TestRules checks an invented tree that breaks each rule once, and expects exactly these
-// violations. So it fails if a check no longer finds anything.
+// TestRules checks an invented tree that breaks each rule once. Check must return exactly these
+// violations.
 func TestRules(t *testing.T) {
 	const mod = `"` + Module + `/`
 	doc := func(pkg, rest string) string { return "// Package " + pkg + " is.\npackage " + pkg + "\n\n" + rest }
 	cases := []struct {
 		name string
 		tree map[string]string
-		want []string // one substring per violation, in order
+		want []string // a part of each violation's text, in order
 	}{
 		{"descends", map[string]string{
 			"shape/s.go":  doc("shape", "import _ "+mod+"dtype\"\n"),
@@ -234,7 +234,7 @@ func f() {
 	}
 }
 
-// TestTable checks the table of layers: no row may occur twice, every package in a list must have a
+// TestTable checks the table of layers. No row may occur twice, every package in a list must have a
 // row, and there must be no cycle.
 func TestTable(t *testing.T) {
 	seen := map[string]bool{}

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// publicPackages are the packages whose names occur in the documentation, by their names in Go
-// code.
+// publicPackages maps the names under which documentation mentions public packages to the folders
+// of the packages.
 var publicPackages = map[string]string{
 	"amp":         "amp",
 	"autograd":    "autograd",
@@ -61,14 +61,14 @@ type exports struct {
 	names   map[string]bool            // all names, in the form package.Name
 	funcs   map[string]bool            // functions only, in the form package.Name
 	members map[string]map[string]bool // methods and fields by package.Type
-	// names of functions, methods and fields, without package and type
+	// all holds the names of functions, methods and fields, without package and type
 	all map[string]bool
 
 	consts     map[string]bool
 	interfaces map[string]bool
 	methods    map[string]map[string]bool // methods by package.Type
-	// for each package.Type, the functions, methods and fields whose values have this type, also as
-	// a pointer or in a slice
+	// makers holds, for each package.Type, the functions, methods and fields whose values have this
+	// type, also as a pointer or in a slice
 	makers map[string][]string
 }
 
@@ -217,8 +217,8 @@ var (
 	word     = regexp.MustCompile(`\b[A-Za-z_]\w*`)
 )
 
-// goSnippets returns the Go code in a page: the last column of tables (earlier columns have
-// PyTorch's names), code blocks, and text in backquotes elsewhere.
+// goSnippets returns the pieces of Go code in a page. These are the last columns of tables, code
+// blocks, and text in backquotes elsewhere. The other columns of tables have PyTorch's names.
 func goSnippets(page string) []string {
 	var code []string
 	fenced, goCode := false, false
@@ -241,7 +241,8 @@ func goSnippets(page string) []string {
 	return code
 }
 
-// unknown returns the names in a page that look like names of the public packages but do not exist.
+// unknown returns those names in a page that look like names of a public package but are not
+// declared there.
 func (e *exports) unknown(page string) []string {
 	var wrong []string
 	for _, code := range goSnippets(page) {
@@ -263,8 +264,8 @@ func (e *exports) unknown(page string) []string {
 				wrong = append(wrong, fmt.Sprintf("%s.%s in %s", on, name, strings.TrimSpace(code)))
 			}
 		}
-		// A name without a package is a function, method or field. Capitals with underscores are an
-		// environment variable.
+		// A name without a package is a function, method or field. A name of capitals and
+		// underscores is an environment variable.
 		for _, at := range word.FindAllStringIndex(text, -1) {
 			w := text[at[0]:at[1]]
 			if ast.IsExported(w) && !strings.Contains(w, "_") && (at[0] == 0 || text[at[0]-1] != '.') && !e.all[w] {
@@ -277,8 +278,8 @@ func (e *exports) unknown(page string) []string {
 
 var fence = regexp.MustCompile("(?ms)^```.*?^```$")
 
-// comparison returns the handwritten parts of the pages on PyTorch. It leaves out the column of
-// signatures, and tables under a line "rest" or "absent".
+// comparison returns the handwritten parts of the pages that compare with PyTorch. It leaves out
+// the column of signatures, and tables under a line "rest" or "absent".
 func comparison(t *testing.T) string {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(root, comparisons, "*.md"))
@@ -300,7 +301,7 @@ const comparisons = "docs/from-pytorch"
 
 var generatedTable = regexp.MustCompile(`(?s)<!-- (rest \w+|absent) -->\n.*?<!-- end of (rest|absent) -->\n`)
 
-// byHand returns a page on PyTorch without its generated parts.
+// byHand returns a page that compares with PyTorch, without its generated parts.
 func byHand(page string) string {
 	var b strings.Builder
 	signed := false // whether the line is in a table whose last column has signatures
@@ -340,7 +341,7 @@ func TestFromPyTorchNamesExist(t *testing.T) {
 	}
 }
 
-// TestFromPyTorchCheck checks that the check finds the wrong names in a page, and no others.
+// TestFromPyTorchCheck gives a page with wrong names to the check. It must find exactly these.
 func TestFromPyTorchCheck(t *testing.T) {
 	e := publicNames(t)
 	for _, c := range []struct {
@@ -366,14 +367,14 @@ func TestFromPyTorchCheck(t *testing.T) {
 	}
 }
 
-// goOnly holds operations without a counterpart in PyTorch that a reader of the pages may look for.
+// goOnly holds operations that PyTorch does not have but that a reader of the pages may look for.
 var goOnly = []string{
 	"tensor.Composed", "tensor.Declared", "tensor.RecordSites", "tensor.Youngest", "tensor.Reductions", "tensor.PrepareUpdate",
 	"tensor.Tensor.String",
 }
 
-// TestFromPyTorchIsComplete checks that the pages list every operation, layer, loss and optimizer,
-// because the pages claim that other operations do not exist.
+// TestFromPyTorchIsComplete checks that the pages that compare with PyTorch list every operation,
+// layer, loss and optimizer. The pages claim that no others exist.
 func TestFromPyTorchIsComplete(t *testing.T) {
 	e := publicNames(t)
 	listed := map[string]bool{}
@@ -394,7 +395,7 @@ func TestFromPyTorchIsComplete(t *testing.T) {
 	}
 	for owner, members := range e.members {
 		if strings.HasPrefix(owner, "nn.") && members["Forward"] && owner != "nn.Module" && !e.funcs["nn.New"+owner[len("nn."):]] {
-			// a layer that has no constructor
+			// the layer has no constructor, so the pages must list its type
 			want[owner] = ast.IsExported(owner[len("nn."):])
 		}
 	}

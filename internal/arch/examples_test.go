@@ -15,9 +15,9 @@ import (
 	"testing"
 )
 
-// At least one Example that runs must use each name in three groups. These are all names of the
-// packages in shownPackages, all methods of the types in shownTypes, and all names in those
-// sections of the page on PyTorch that the variable sections lists.
+// TestNamesHaveExamples requires an Example with an output for each name of three groups: all names
+// of the packages in shownPackages, all methods of the types in shownTypes, and all names in some
+// sections of the page that compares with PyTorch. The variable sections lists these sections.
 var (
 	shownPackages = []string{"amp", "autograd", "cuda", "doctor", "memsnap", "profile"}
 	shownTypes    = []string{"tensor.Graph", "train.Adapt", "train.Machine", "train.MemoryError", "train.Report"}
@@ -27,13 +27,13 @@ var (
 	}
 )
 
-// notRunnable are names that no Example can use, with the reasons.
+// notRunnable maps names that no Example can use to the reasons.
 var notRunnable = map[string]string{}
 
 // uses holds the names that Examples with an output use.
 type uses struct {
-	names map[string]bool // the names in the form package.Name
-	sets  []usage         // names used by each Example, one entry for each
+	names map[string]bool // names in the form package.Name
+	sets  []usage         // the names that each Example uses
 	bare  map[string]bool // names of methods, fields and keys without their package
 }
 
@@ -80,16 +80,16 @@ func (u *uses) folder(t *testing.T, dir string) {
 	}
 }
 
-// declared is a declaration in a test package, with the imports of its file.
+// declared is a declaration in a test package, with the imports of the file that contains it.
 type declared struct {
 	node    ast.Node
 	imports map[string]string
 }
 
 // add adds the names that the Examples of a test package use. If an Example uses functions or types
-// of its test package, the names in these count too.
+// of its test package, the names that these use count too.
 func (u *uses) add(files []*ast.File) {
-	top := map[string][]declared{} // declarations by name; for a type also its methods
+	top := map[string][]declared{} // declarations by name; a type's entry also has its methods
 	for _, f := range files {
 		imports := map[string]string{}
 		for _, spec := range f.Imports {
@@ -128,7 +128,7 @@ func (u *uses) add(files []*ast.File) {
 	}
 	for _, e := range doc.Examples(files...) {
 		if e.Output == "" && !e.EmptyOutput {
-			continue // an Example without an output is not run
+			continue // go test does not run an Example without an output
 		}
 		one := usage{map[string]bool{}, map[string]bool{}}
 		reached := map[string]bool{}
@@ -155,7 +155,8 @@ func (u *uses) add(files []*ast.File) {
 						}
 					case *ast.FuncDecl:
 						if n.Recv != nil {
-							// the Example implements a method of an interface
+							// the Example implements a method of an interface, which counts as a
+							// use
 							one.bare[n.Name.Name] = true
 						}
 					case *ast.Ident:
@@ -173,7 +174,8 @@ func (u *uses) add(files []*ast.File) {
 	}
 }
 
-// typeName returns the name of a receiver's or a result's type without package, pointer and slice.
+// typeName returns the name of the type of a receiver or a result, without package, pointer and
+// slice.
 func typeName(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
@@ -207,9 +209,9 @@ func exampleUses(t *testing.T) *uses {
 	return u
 }
 
-// required returns the names of a package that Examples must show: functions, variables, types, and
-// their methods. It leaves out methods that package device requires of every driver, because
-// package devicetest shows how to use them.
+// required returns the names of a package that Examples must use: functions, variables and types,
+// and the methods of types. It leaves out methods that package device requires of every driver,
+// because package devicetest shows their use.
 func (e *exports) required(pkg string) (names, methods []string) {
 	for name := range e.names {
 		if strings.HasPrefix(name, pkg+".") && !e.consts[name] {
@@ -238,12 +240,12 @@ func (e *exports) required(pkg string) (names, methods []string) {
 	return names, methods
 }
 
-// plumbing holds names of methods that other packages call for a program, to print, compare or
-// encode values.
+// plumbing holds names of methods that other packages call on behalf of a program, to print,
+// compare or encode values.
 var plumbing = map[string]bool{"Error": true, "Unwrap": true, "Is": true, "Raised": true, "String": true, "MarshalText": true, "MarshalJSON": true}
 
-// makes reports whether an Example has a value of the type owner: it names the type, or a function,
-// method or field with values of the type.
+// makes reports whether the names that an Example uses imply a value of the type owner: the type's
+// name, or a function, method or field with values of the type.
 func (e *exports) makes(o *usage, owner string) bool {
 	if o.names[owner] {
 		return true
@@ -279,7 +281,8 @@ func (e *exports) unused(u *uses, names, methods []string) []string {
 	return missing
 }
 
-// section returns the part of a page under a heading, without the parts under its subheadings.
+// section returns the part of a page under the heading title, without the parts under its
+// subheadings.
 func section(page, title string) string {
 	var b strings.Builder
 	in := false
@@ -372,7 +375,7 @@ func TestNamesHaveExamples(t *testing.T) {
 	}
 }
 
-// TestPackagesHaveExamples checks that each package has an Example of the whole package.
+// TestPackagesHaveExamples checks that each public package has an Example for the whole package.
 func TestPackagesHaveExamples(t *testing.T) {
 	for pkg, dir := range publicPackages {
 		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
@@ -391,8 +394,8 @@ func TestPackagesHaveExamples(t *testing.T) {
 	}
 }
 
-// TestExamplesCheck checks that the check counts only Examples that run. A method must count only
-// for its own type. Names that an Example uses indirectly must count too.
+// TestExamplesCheck checks how uses are counted. Only Examples that run may count, a method must
+// count only for its own type, and names that an Example uses indirectly must count too.
 func TestExamplesCheck(t *testing.T) {
 	e := newExports()
 	parse := func(text string) *ast.File {

@@ -11,10 +11,10 @@ type floor struct {
 	on []string
 }
 
-// floors is the table that docs/inside/README.md draws. The test fails if a package is missing, so
-// whoever adds a package must first decide on its layer.
+// floors is the table of layers that docs/inside/README.md draws. A test fails if a package is
+// missing: whoever adds a package must decide on its layer.
 var floors = []floor{
-	{".", nil}, // the root package: a comment without code
+	{".", nil}, // the root package contains only a comment
 	{"dtype", nil},
 	{"shape", []string{"dtype"}},
 	{"expr", []string{"dtype"}},
@@ -68,7 +68,8 @@ var floors = []floor{
 	{"cmd/...", []string{"train", "data/digits", "cuda", "cuda/doctor", "tensor/optest", "internal/glyphs", "vet"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
-	{"vet", nil}, // vet finds the packages that it checks by their paths, without importing them
+	// vet recognises the packages that it checks by their paths, and does not import them
+	{"vet", nil},
 	{"internal/atomicfile", []string{"internal/filelock"}},
 	{"internal/callsite", nil},
 	{"internal/didyoumean", nil},
@@ -83,15 +84,14 @@ var floors = []floor{
 	{"internal/arch", nil},
 }
 
-// restricted holds the imports that only some packages may have. The row of cuda does not apply to
-// tests, which may import cuda.
+// restricted holds the imports that only some packages may have.
 var restricted = []struct {
-	// import path, relative to the module for its own packages; "/..." at the end includes all
-	// packages below
+	// path is an import path, relative to the module for its own packages; "/..." at the end
+	// includes all packages below
 	path    string
 	only    []string // packages that may import path
 	tests   bool     // whether tests of any package may import path too
-	tag     string   // build tag that must exclude the importing file; "" if none
+	tag     string   // build tag that must exclude the importing file from a build; "" if none
 	because string
 }{
 	{
@@ -130,7 +130,7 @@ var restricted = []struct {
 // bannedNames holds package names that say nothing about the contents of a package.
 var bannedNames = []string{"utils", "util", "common", "core", "pkg", "helpers", "misc"}
 
-// bigFiles holds the tracked files that may be larger than maxFileSize, with the reason.
+// bigFiles maps the tracked files that may be larger than maxFileSize to the reasons.
 var bigFiles = map[string]string{}
 
 const (
@@ -165,8 +165,8 @@ func floorOf(path string) *floor {
 	return nil
 }
 
-// mayReach reports whether package path may import target, according to its row or the rows of
-// packages that it may import.
+// mayReach reports whether package path may import target. Its row of the table must list target,
+// or a package that may itself import target.
 func mayReach(path, target string) bool {
 	seen := map[string]bool{}
 	var walk func(string) bool
@@ -189,8 +189,8 @@ func mayReach(path, target string) bool {
 	return walk(path)
 }
 
-// related reports whether two packages belong to the same "/..." row of the table
-// ("cpu/internal/...", "examples/..."). Such packages may import each other.
+// related reports whether the same row of the table that ends in "/..." stands for both packages,
+// such as "examples/...". Such packages may import each other.
 func related(a, b string) bool {
 	f := floorOf(a)
 	return f != nil && strings.HasSuffix(f.path, "/...") && matches(f.path, b)

@@ -6,14 +6,15 @@ import (
 	"strconv"
 )
 
-// goroutines holds the files that may use the identity of the calling goroutine, with the reasons.
-// All other files pass state in scopes and arguments.
+// goroutines maps the files that may ask which goroutine calls them to the reasons. All other files
+// pass state in scopes and arguments.
 var goroutines = map[string]string{
 	"tensor/goroutine.go":  "work on older tensors alone passes by the scope that was meant",
 	"profile/collector.go": "docs/inside/tracing.md: nothing is passed down through the driver's interface",
 }
 
-// asksGoroutine checks that only files in goroutines use the identity of the calling goroutine.
+// asksGoroutine reports a use of the calling goroutine's identity in any file that is not in
+// goroutines.
 func (c *checker) asksGoroutine(name string, f *ast.File) {
 	if goroutines[name] != "" {
 		return

@@ -18,10 +18,10 @@ import (
 // names in tests. The pages in docs/inside mention such names.
 type declarations struct {
 	byPackage map[string]map[string]bool // declared names by package name
-	// all declared names, and the words in string literals outside of tests, such as names of
-	// driver functions
+	// all holds all declared names, and the words in string literals outside of tests, such as
+	// names of driver functions
 	all   map[string]bool
-	files map[string]bool // paths of files and folders, and file names without their folder
+	files map[string]bool // paths of files and folders, and names of files without their folder
 }
 
 func allDeclarations(t *testing.T) *declarations {
@@ -90,7 +90,7 @@ func (d *declarations) file(f *ast.File, test bool) {
 	})
 }
 
-// codeToken matches a path, a file name, or a qualified name such as "tensor.launch".
+// codeToken matches a path, a name of a file, or a name such as "tensor.launch".
 var (
 	codeToken = regexp.MustCompile(`(?:\./)?[\w.*-]+(?:/[\w.*-]+)+|\w+\.(?:go|md|s|svg|json|txt|c|py)\b|\w+(?:\.\w+)*`)
 	fileName  = regexp.MustCompile(`/|\.(?:go|md|s|svg|json|txt|c|py)$`)
@@ -159,7 +159,7 @@ func TestInsideNamesExist(t *testing.T) {
 	}
 }
 
-// TestInsideCheck checks that the check finds the wrong names, and no other names.
+// TestInsideCheck gives wrong names to the check. It must find exactly these.
 func TestInsideCheck(t *testing.T) {
 	d := allDeclarations(t)
 	for code, want := range map[string][]string{

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestNoComputeInterface checks that no interface of package device computes anything. Apart from
-// memory and streams, whatever a device can do is a primitive, and each primitive is a type. A
-// method with views as parameters would bypass the primitives.
+// TestNoComputeInterface checks that no interface of package device has a method with views as
+// parameters. Such a method would compute something, but each computation must be a primitive with
+// a type of its own.
 func TestNoComputeInterface(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "device", "*.go"))
 	if err != nil {

@@ -44,7 +44,7 @@ func Prose(fsys fs.FS, files []string) ([]Overlong, error) {
 			read = markdown
 		case ".py", ".sh":
 			read = hashComments
-		case "", path.Base(name): // a file without an extension, or with only a dot at the front
+		case "", path.Base(name): // a file without an extension, such as "pre-commit" or ".profile"
 		default:
 			continue
 		}
@@ -116,9 +116,9 @@ func goComments(name string, text []byte) [][]proseLine {
 	var s scanner.Scanner
 	file := token.NewFileSet().AddFile(name, -1, len(text))
 	s.Init(file, text, nil, scanner.ScanComments)
-	// last line of the group that the next comment may continue; -1 if there is none
+	// last line of the comment group that is being read; -1 if there is none
 	last := -1
-	printed := false // whether the rest of the group is the output of an Example
+	printed := false // whether the rest of the comment group is the output of an Example
 	for {
 		pos, tok, lit := s.Scan()
 		if tok == token.EOF {
@@ -158,7 +158,7 @@ func goComments(name string, text []byte) [][]proseLine {
 	}
 }
 
-// commentLines returns the lines of one comment. start is the number of its first line in the file.
+// commentLines returns the lines of one comment, whose first line has the number start.
 func commentLines(start int, comment string) []proseLine {
 	if text, ok := strings.CutPrefix(comment, "//"); ok {
 		return []proseLine{{no: start, raw: comment, text: text}}

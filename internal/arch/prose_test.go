@@ -24,7 +24,7 @@ func TestProse(t *testing.T) {
 	}
 }
 
-// beginning returns the beginning of a text, so that a message shows which text it is.
+// beginning returns the first part of a text, by which a message identifies the text.
 func beginning(text string) string {
 	const most = 60
 	if r := []rune(text); len(r) > most {
@@ -36,7 +36,7 @@ func beginning(text string) string {
 // proseTree is a tree of files with the mistakes that TestProsePlanted must find.
 func proseTree() fstest.MapFS {
 	wide := strings.Repeat("wide ", 20) + "." // a line of 101 columns
-	// a short line whose sentence has one word too many
+	// long is a short line whose sentence has one word too many
 	long := strings.Repeat("w ", maxWords) + "w."
 	tree := fstest.MapFS{}
 	for name, text := range map[string]string{
@@ -59,7 +59,7 @@ func proseTree() fstest.MapFS {
 	return tree
 }
 
-// TestProsePlanted checks that Prose finds the planted mistakes, and no others.
+// TestProsePlanted runs Prose on files with known mistakes. It must find exactly these.
 func TestProsePlanted(t *testing.T) {
 	tree := proseTree()
 	var files []string

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// recovered holds the packages that panic with an error and recover it themselves, so that no
-// caller sees the panic. The value is the reason.
+// recovered maps packages that panic with an error and recover it themselves to the reasons. No
+// caller sees these panics.
 var recovered = map[string]string{
 	"torchfile":               "Load and Open return the error",
 	"cuda/internal/emu/ptxvm": "Parse returns the error",
@@ -50,7 +50,8 @@ func (p *pkg) panicsIn(f *ast.File) {
 			p.panics[typeText(x.Type)] = call.Pos()
 		case *ast.CallExpr:
 			if name := typeText(x.Fun); strings.HasSuffix(name, "Error") && !strings.HasPrefix(name, "New") && ast.IsExported(name) {
-				p.panics[name] = call.Pos() // the argument of panic is a conversion
+				// the argument of panic is a conversion to an error type
+				p.panics[name] = call.Pos()
 			} else {
 				p.calls[name] = call.Pos()
 			}
@@ -59,7 +60,8 @@ func (p *pkg) panicsIn(f *ast.File) {
 	})
 }
 
-// raises checks that tensor.Try returns the errors with which a package panics.
+// raises checks that each error type with which a package panics has a method Raised. tensor.Try
+// then returns the error.
 func (c *checker) raises(dir string, p *pkg) {
 	if recovered[dir] != "" {
 		return
@@ -71,7 +73,7 @@ func (c *checker) raises(dir string, p *pkg) {
 	}
 	for name, at := range p.panics {
 		of := p
-		// the type is from another package, whose folder has the package's name
+		// the type belongs to another package, whose folder has the package's name
 		if base, t, ok := strings.Cut(name, "."); ok {
 			name = t
 			for other, q := range c.packages {

@@ -37,10 +37,10 @@ var (
 func paragraphs(group []proseLine, page bool) []proseWords {
 	var list []proseWords
 	var text strings.Builder
-	first := 0    // index of the first character after the marker
+	first := 0    // index of the first character after the comment or list marker
 	item := -1    // indent of the list marker; -1 outside a list
 	code := false // whether the previous line is code
-	blank := true // whether the previous line is not prose
+	blank := true // whether the previous line ended a paragraph
 	flush := func() {
 		if text.Len() > 0 {
 			list = append(list, splitWords(text.String(), first))
@@ -146,8 +146,9 @@ const (
 	closers = ")]}\"'”’*_"
 )
 
-// A full stop after these abbreviations does not end a sentence. The first list always applies. The
-// second applies before a number, and the third unless a capital letter follows.
+// A full stop after these abbreviations does not end a sentence. Those in the first list never end
+// one. Those in the second do not if a number follows, and those in the third do not unless a
+// capital letter follows.
 var (
 	abbreviations = []string{
 		"al", "approx", "cf", "dr", "ed", "eds", "incl", "mr", "mrs", "prof", "resp", "st", "vs",
@@ -218,7 +219,7 @@ var operator = regexp.MustCompile(`^[-=+*/·×÷≤≥<>≈≠≡←→⇒^%&|�
 // one: "a = b + c", "f(x, y)", "[rows, columns]".
 func countWords(s proseWords) int {
 	n := 0
-	joined := false // whether the current word belongs to the same formula as the previous word
+	joined := false // whether the current word continues a formula that began before it
 	var open []bool // for each open bracket, whether it belongs to a formula
 	for _, w := range s {
 		if n > 0 && operator.MatchString(w.text) {

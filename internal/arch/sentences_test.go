@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// split returns the sentences of a text, which is a page if page is true, else a comment.
+// split returns the sentences of a text: a page if page is true, else a comment.
 func split(text string, page bool) []string {
 	var group []proseLine
 	if page {
@@ -80,8 +80,8 @@ fenced. Code
 	}
 }
 
-// TestSentenceLines checks that a sentence is reported with the line on which it begins, also after
-// a code span of two lines.
+// TestSentenceLines checks the line number of each sentence. It must be the line on which the
+// sentence begins, even after a code span of two lines.
 func TestSentenceLines(t *testing.T) {
 	p := splitWords("One `a\nb` two.\nThree\nfour. Five.", 7)
 	var got []int

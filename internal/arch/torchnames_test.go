@@ -36,8 +36,9 @@ func torchNames(page string, titles []string) (words map[string]bool, patterns [
 	return words, patterns
 }
 
-// TestTorchNamesAreListed checks that the pages list every name in PyTorch's modules for GPUs,
-// mixed precision, checkpointing and profiling, each with our name or a replacement.
+// TestTorchNamesAreListed checks the pages that compare with PyTorch. They must list every name in
+// PyTorch's modules for GPUs, mixed precision, checkpointing and profiling, with our name or a
+// replacement.
 func TestTorchNamesAreListed(t *testing.T) {
 	text, err := os.ReadFile("testdata/torchnames.json")
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package atomicfile replaces files as a whole. It writes a temporary file in the same directory,
-// syncs it and renames it to the path. So the path holds either the old file or the complete new
-// file, even after a crash or a power cut.
+// syncs it and renames it to the path. The path therefore holds either the old file or the complete
+// new file, even after a crash or a power cut.
 //
 // The temporary file of dir/NAME is dir/.NAME.tmp-XXXXXXXXXXXXXXXX, with sixteen hexadecimal
 // digits. A long NAME is truncated. The writer holds a lock on the temporary file, and the system
@@ -26,7 +26,7 @@ import (
 type File struct {
 	*os.File
 	path string
-	mode fs.FileMode // permissions of the file to be replaced; 0 if there is none
+	mode fs.FileMode // permissions of the file that will be replaced; 0 if there is none
 	done bool
 }
 
@@ -56,7 +56,7 @@ func Create(path string) (*File, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Clean, in another process, may remove the file before it is locked.
+		// Clean, in another process, may have removed the file before it was locked.
 		if f.File = file; f.lockedInPlace() {
 			return f, nil
 		}
@@ -89,8 +89,8 @@ func (f *File) lockedInPlace() bool {
 func (f *File) Path() string { return f.path }
 
 // Commit syncs the file, renames it and syncs the directory. After an error the temporary file is
-// gone and path is unchanged. There is one exception: if only the sync of the directory fails, the
-// new file is in place, but a power cut may restore the old file.
+// gone and path is unchanged. There is one exception: if only the sync of the directory fails, path
+// is the new file, but a power cut may restore the old file.
 func (f *File) Commit() (err error) {
 	if f.done {
 		return &fs.PathError{Op: "commit", Path: f.path, Err: fs.ErrClosed}
@@ -104,7 +104,8 @@ func (f *File) Commit() (err error) {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	// Windows cannot rename an open file; elsewhere the file stays locked until after the rename
+	// Windows cannot rename an open file. Elsewhere, keep the file open and locked until after the
+	// rename.
 	early := runtime.GOOS == "windows"
 	if early {
 		if err := f.File.Close(); err != nil {
@@ -135,7 +136,7 @@ func (f *File) Abort() {
 		os.Remove(f.Name())
 		return
 	}
-	// remove before unlocking, so that no other process removes it at the same time
+	// remove the file before its lock ends, or another process may remove it at the same time
 	os.Remove(f.Name())
 	f.File.Close()
 }
@@ -171,7 +172,7 @@ func Clean(dir string) (removed []string, err error) {
 	return removed, err
 }
 
-// removeAbandoned removes a file if no process holds its lock.
+// removeAbandoned removes a temporary file if no process holds its lock.
 func removeAbandoned(name string) (bool, error) {
 	file, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {

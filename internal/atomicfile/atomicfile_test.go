@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// TestMain runs the child process: it begins a file, reports that, and waits until it is killed.
+// TestMain runs the child process of a test: it creates a File, says so, and waits until it is
+// killed.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("FLAMBEAU_TEST_BEGIN"); path != "" {
 		f, err := Create(path)
@@ -106,7 +107,8 @@ func TestWhatCannotBeReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(f.Path(), 0o700); err != nil { // make path a directory after Create
+	// Commit must fail, because path is now a directory
+	if err := os.Mkdir(f.Path(), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Commit(); err == nil {
@@ -117,8 +119,8 @@ func TestWhatCannotBeReplaced(t *testing.T) {
 	}
 }
 
-// TestClean checks that Clean removes the files of a killed process, but no files that this or
-// another process is still writing.
+// TestClean calls Clean after a writer was killed. It must remove that writer's file, but no file
+// that this or another process is still writing.
 func TestClean(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "model")
@@ -148,7 +150,7 @@ func TestClean(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer own.Abort()
-	// files that do not belong to this package
+	// these names do not belong to temporary files of this package
 	for _, name := range []string{".model.tmp", ".model.tmp-1", "model.tmp-0123456789abcdef"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -181,8 +183,8 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// TestLongNames checks names of the maximum length of the file system. The temporary name must not
-// be longer.
+// TestLongNames creates files whose names have the maximum length of the file system. The name of
+// the temporary file must not be longer.
 func TestLongNames(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, strings.Repeat("é", 125)+".json") // a name of 255 bytes

@@ -18,24 +18,24 @@ import (
 
 type tensors = map[string]*tensor.Tensor
 
-// faulty saves and loads one kind of file or directory.
+// faulty is a kind of file or directory, with functions that save and load it.
 type faulty struct {
 	name string
 	path string // path relative to the test's directory
-	// save writes tensors whose elements are all v. load returns v from the file, or 0 if a set of
-	// files is known to be incomplete.
+	// save writes tensors whose elements are all v. load returns that v, or 0 if it finds that a
+	// set of files is incomplete.
 	save func(path string, v float64) error
 	load func(path string) (float64, error)
-	// typed returns the path in an error of the library, and whether err is one
+	// typed returns the path in an error, and whether err is an error of the library
 	typed func(error) (path string, ok bool)
 }
 
-// big is a number of bytes that exceeds the writers' buffers, so that a save makes several writes.
+// big is a size in bytes. A save of so many bytes makes several writes.
 const big = 300_000
 
 func both(v float64) tensors { return tensors{"a": tensor.Full(v, big), "b": tensor.Full(v, 3)} }
 
-// value returns the common value of all elements.
+// value returns the value that all elements of the tensors have.
 func value(list tensors, err error) (float64, error) {
 	if err != nil {
 		return 0, err
@@ -88,7 +88,7 @@ var kinds = []faulty{
 		return safetensors.Save(path, both(v), nil, safetensors.MaxShard(1<<20))
 	}, func(path string) (float64, error) {
 		if _, err := os.Stat(path + ".index.json"); err != nil {
-			return 0, nil // there is no index file as long as new and old files are mixed
+			return 0, nil // the index file is missing as long as new and old files are mixed
 		}
 		list, _, err := safetensors.Load(path + ".index.json")
 		return value(list, err)
@@ -163,7 +163,7 @@ func TestEachCallFails(t *testing.T) {
 				err := k.save(path, 2)
 				restore()
 				got, lerr := k.load(path)
-				if op == "" { // f makes fewer than n calls
+				if op == "" { // the save makes fewer than n calls
 					if err != nil || lerr != nil || got != 2 {
 						t.Errorf("without a fault: %v, %v, %v", err, got, lerr)
 					}
@@ -174,7 +174,7 @@ func TestEachCallFails(t *testing.T) {
 				if !ok || !errors.Is(err, fault) || !strings.HasPrefix(where, filepath.Dir(path)) || !strings.Contains(err.Error(), where) {
 					t.Errorf("%s of %s: %v names %q", op, on, err, where)
 				}
-				// if only the sync of the directory failed, the new file is in place
+				// if only the sync of the directory failed, the new file is at its path
 				info, _ := os.Stat(on)
 				late := op == "remove" || info != nil && info.IsDir()
 				if lerr != nil || got == 2 && !late || got == 0 && k.name != "safetensors in shards" {

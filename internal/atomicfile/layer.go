@@ -7,19 +7,19 @@ import (
 	"sync/atomic"
 )
 
-// intercept is a function that tests set. It runs before each call of the operating system.
+// intercept is a function that runs before each call of the operating system. Only tests set it.
 var intercept atomic.Pointer[func(op, path string) error]
 
 // Intercept makes this package call f before each of its calls of the operating system, until
 // restore is called. The argument op is lstat, open, chmod, write, sync, rename or remove. If f
 // returns an error, the call fails with that error and does nothing, except that a write writes the
-// first half of its bytes. Intercept is for tests of how callers behave when the system fails.
+// first half of its bytes. Tests use it to see how callers behave when the system fails.
 func Intercept(f func(op, path string) error) (restore func()) {
 	old := intercept.Swap(&f)
 	return func() { intercept.Store(old) }
 }
 
-// allowed calls the interceptor for an operation. It returns the interceptor's error, or nil.
+// allowed calls the function that Intercept has set, if any, and returns its error.
 func allowed(op, path string) error {
 	if f := intercept.Load(); f != nil {
 		if err := (*f)(op, path); err != nil {
@@ -29,8 +29,8 @@ func allowed(op, path string) error {
 	return nil
 }
 
-// Remove removes a file, like [os.Remove], but calls the interceptor first. It is for a file that
-// new files have made obsolete.
+// Remove removes a file, like [os.Remove], but first calls the function that [Intercept] has set.
+// It is for a file that new files have made obsolete.
 func Remove(path string) error {
 	if err := allowed("remove", path); err != nil {
 		return err
@@ -59,8 +59,8 @@ func rename(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// written writes p with the function write. If the interceptor returns an error, it writes only the
-// first half of p.
+// written passes p to the function write. If the function that Intercept has set returns an error,
+// it passes only the first half of p.
 func (f *File) written(p []byte, write func(p []byte) (int, error)) (int, error) {
 	if err := allowed("write", f.Name()); err != nil {
 		n, _ := write(p[:len(p)/2])

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// syncDir makes the names in dir durable. A file system that cannot sync a directory returns
-// EINVAL.
+// syncDir makes the names of the files in dir durable. A file system that cannot sync a directory
+// returns EINVAL, which is not an error here.
 func syncDir(dir string) error {
 	d, err := open(dir, os.O_RDONLY, 0)
 	if err != nil {

@@ -1,4 +1,4 @@
 package atomicfile
 
-// syncDir does nothing, because the file system journals renames.
+// syncDir does nothing: the file system of Windows journals renames.
 func syncDir(string) error { return nil }

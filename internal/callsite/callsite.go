@@ -22,12 +22,13 @@ const Module = "github.com/flambeau-go/flambeau"
 // of Go's own packages do not belong to a user.
 func Outside(function, file string) bool { return running().outside(function, file) }
 
-// A program describes the running program, to tell which of its packages are Go's own.
+// A program describes the running program. From it, outside decides which functions belong to Go's
+// own packages.
 type program struct {
-	// directory of Go's packages, such as "/usr/local/go/src/"; "" if the program was built with
-	// -trimpath
+	// root is the directory of Go's packages, such as "/usr/local/go/src/"; "" if the program was
+	// built with -trimpath
 	root    string
-	modules []string // modules in the program; empty if unknown
+	modules []string // paths of the modules in the program; empty if unknown
 	library string   // directory of this module, ending in a slash
 }
 
@@ -55,8 +56,8 @@ func (p program) outside(function, file string) bool {
 	if p.standard(function, file) {
 		return false
 	}
-	// A closure that is inlined into its caller has the caller's function name, but keeps its own
-	// file.
+	// If the compiler inlines a closure into its caller, the frame has the function name of the
+	// caller, but the file of the closure.
 	if own, in := strings.CutPrefix(file, p.library); in && p.library != "" {
 		return strings.HasPrefix(own, "examples/") || strings.HasPrefix(own, "cmd/") || strings.HasSuffix(file, "_test.go")
 	}
@@ -68,9 +69,8 @@ func (p program) outside(function, file string) bool {
 }
 
 // standard reports whether a function belongs to one of Go's packages. If the file does not show
-// it, the package path of the function decides. A module of the program may be named like the first
-// element of a Go package's path ("text", "image"). But its packages cannot have the full path of a
-// Go package.
+// it, the package path of the function decides. A module of the program may have the name of a Go
+// package ("text", "image"). But none of its packages has the full path of a Go package.
 func (p program) standard(function, file string) bool {
 	if p.root != "" && filepath.IsAbs(filepath.FromSlash(file)) {
 		return strings.HasPrefix(file, p.root)
@@ -90,7 +90,7 @@ func (p program) standard(function, file string) bool {
 	return true
 }
 
-// families holds first elements of package paths, and packages holds full paths. They describe
+// families holds first elements of package paths, and packages holds full paths. Together they name
 // those Go packages that start goroutines or call functions passed to them.
 const (
 	families = " archive bufio bytes compress container context database encoding errors expvar flag fmt html image internal io iter log maps mime net os path reflect " +
@@ -101,7 +101,7 @@ const (
 		"runtime/pprof runtime/trace slices sort strings sync sync/atomic testing testing/quick testing/synctest text/tabwriter text/template time unique weak "
 )
 
-// String formats a frame as "dir/file.go:line".
+// String formats a position in a file as "dir/file.go:line".
 func String(file string, line int) string {
 	return filepath.Join(filepath.Base(filepath.Dir(file)), filepath.Base(file)) + ":" + strconv.Itoa(line)
 }

@@ -35,8 +35,8 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// TestOutsideInlined checks a closure of the library that the compiler inlines into a function of
-// the program. The closure then has the name of that function.
+// TestOutsideInlined tests frames of a closure of the library that the compiler inlines into a
+// function of the program. Such a frame has the name of that function.
 func TestOutsideInlined(t *testing.T) {
 	for _, library := range []string{running().library, "/home/me/flambeau/", Module + "@v1.2.3/"} {
 		p := program{library: library}
@@ -54,7 +54,7 @@ func TestOutsideInlined(t *testing.T) {
 	}
 }
 
-// TestModulesNamedAsGos checks modules of a program whose names are also names of Go's packages.
+// TestModulesNamedAsGos tests programs with modules whose names are also names of Go's packages.
 func TestModulesNamedAsGos(t *testing.T) {
 	usual := program{root: "/usr/local/go/src/", modules: []string{"text"}}
 	trimmed := program{modules: []string{"text", Module, "sync"}}
@@ -100,7 +100,7 @@ func TestGoroutine(t *testing.T) {
 	for range 50 {
 		go func() {
 			got <- Goroutine()
-			<-hold // keep all goroutines alive until hold is closed
+			<-hold // all goroutines must stay alive until their numbers are compared
 		}()
 	}
 	for range 50 {
@@ -112,8 +112,8 @@ func TestGoroutine(t *testing.T) {
 	}
 }
 
-// TestReturns checks that return addresses differ between lines of a function and are the same in
-// each call. A short slice must get the innermost addresses.
+// TestReturns calls Returns from several lines of a function. The return addresses must differ
+// between lines and must be the same in each call. A short slice must get the innermost addresses.
 func TestReturns(t *testing.T) {
 	var seen [4][16]uintptr
 	var n [4]int

@@ -1,4 +1,4 @@
-// Package didyoumean finds the known name that is most similar to a misspelled name.
+// Package didyoumean finds, for a misspelled name, the most similar name in a list.
 package didyoumean
 
 // Distance is the least number of bytes to insert, delete or replace to turn one string into the

@@ -23,7 +23,7 @@ const (
 	none       digestKind = ""
 	sha256Full digestKind = "sha256"
 	md5Full    digestKind = "md5"
-	// git's name for a file: the SHA-1 of "blob", the length and the content
+	// gitBlob is git's name for a file: the SHA-1 of "blob", the length and the contents
 	gitBlob digestKind = "git"
 	hub     digestKind = "hub"
 )
@@ -32,15 +32,15 @@ const (
 // digest.
 type Digest struct {
 	kind digestKind
-	hex  string // hexadecimal digits; of a SHA-256 perhaps only the first ones
+	hex  string // hexadecimal digits; for SHA-256 perhaps only the first of them
 }
 
 // SHA256 returns a SHA-256 digest of 64 hexadecimal digits, or of at least the first 8 of them.
-// torch publishes weights under names that contain such a beginning: resnet18-f37072fd.pth.
+// torch publishes weights under names that contain the first digits: resnet18-f37072fd.pth.
 func SHA256(digits string) Digest { return Digest{sha256Full, strings.ToLower(digits)} }
 
-// MD5 returns an MD5 digest of 32 hexadecimal digits. It detects accidents, but not malice. Older
-// datasets have no other digest.
+// MD5 returns an MD5 digest of 32 hexadecimal digits. It detects accidental changes, but not
+// intended ones. Older datasets have no other digest.
 func MD5(digits string) Digest { return Digest{md5Full, strings.ToLower(digits)} }
 
 // HubDigest returns a Digest that is taken from the server's answer, as the Hugging Face hub sends
@@ -93,7 +93,7 @@ func parseDigest(text string) (Digest, error) {
 	return d, d.valid()
 }
 
-// hubHeader returns the digest in the headers of the hub's answer.
+// hubHeader returns the digest in the headers of an answer of the Hugging Face hub.
 func hubHeader(h http.Header) (Digest, bool) {
 	for _, name := range []string{"X-Linked-Etag", "Etag"} {
 		tag := strings.ToLower(strings.Trim(strings.TrimPrefix(h.Get(name), "W/"), `"`))
@@ -106,7 +106,7 @@ func hubHeader(h http.Header) (Digest, bool) {
 	return Digest{}, false
 }
 
-// check reads the file and compares its digest. If they differ, the error wraps ErrDigest.
+// check computes the digest of the file at path. If it differs from d, the error wraps ErrDigest.
 func (d Digest) check(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -146,9 +146,9 @@ type record struct {
 	Size   int64  `json:"size"` // size of the whole file; -1 if unknown
 	// modification time of a checked file, in nanoseconds since 1970
 	Modified int64 `json:"modified,omitempty"`
-	// the ETag of the version to which a partial download belongs
+	// ETag of the version to which a partial download belongs
 	ETag string `json:"etag,omitempty"`
-	// when that version was last modified, if there is no ETag
+	// modification date of that version, if there is no ETag
 	Date string `json:"date,omitempty"`
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// limit of the requests for a file from one server, even if each of them transfers some bytes
+	// greatest number of requests for a file to one server
 	maxRequests = 200
 	maxWait     = time.Minute // upper limit of the pause between two requests
 )
@@ -77,13 +77,13 @@ func (j *job) fromServer(ctx context.Context, addr string) error {
 		}
 		most := j.Attempts
 		if unreachable(err) {
-			most = min(most, 2) // without a network, do not make the user wait for long
+			most = min(most, 2) // if there is no network, do not make the user wait for long
 		}
 		if fails >= most {
 			return fmt.Errorf("%w (%d tries)", err, fails)
 		}
 		wait := min(j.Wait<<(fails-1), maxWait)
-		// a random pause, so that many machines do not retry at the same moment
+		// the pause is random, so many machines do not retry at the same moment
 		wait += time.Duration(rand.Int64N(int64(wait)/2 + 1))
 		var status *StatusError
 		if errors.As(err, &status) && status.After > 0 {
@@ -111,13 +111,13 @@ func (j *job) discard() {
 	os.Remove(j.path + ".part.json")
 }
 
-// resumable returns how many bytes of this address are downloaded already, and the record about
+// resumable returns how many bytes from this address are already downloaded, and the record about
 // them.
 func (j *job) resumable(addr string) (have int64, r record) {
 	r, ok := readRecord(j.path + ".part.json")
 	have = size(j.path + ".part")
-	// If the server names no version, the download may mix parts of two versions. Only a digest
-	// that is known in advance detects that.
+	// If the server names no version, the download may mix parts of two versions. Such a mixture is
+	// detected only if the digest is known in advance.
 	known := r.ETag != "" || r.Date != "" || j.Digest.kind != hub
 	if !ok || have == 0 || r.URL != addr || !known || r.Size >= 0 && have > r.Size {
 		j.discard()
@@ -126,8 +126,8 @@ func (j *job) resumable(addr string) (have int64, r record) {
 	return have, r
 }
 
-// request sends a request and stores the answer. The result retry reports whether another request
-// may help.
+// request sends one request and appends the answer to the partial download. The result retry
+// reports whether another request may help.
 func (j *job) request(ctx context.Context, addr string) (retry bool, err error) {
 	have, r := j.resumable(addr)
 	resumed := have > 0
@@ -147,7 +147,7 @@ func (j *job) request(ctx context.Context, addr string) (retry bool, err error) 
 			return false, &diskError{err}
 		}
 		j.discard()
-		// if the whole file came in one answer, another request would get the same
+		// if the whole file came in one answer, another request would get the same bytes
 		return resumed || r.Size < 0, err
 	}
 	if err := os.Rename(j.path+".part", j.path); err != nil {
@@ -161,8 +161,8 @@ func (j *job) request(ctx context.Context, addr string) (retry bool, err error) 
 }
 
 // transfer sends a request and appends the answer to the partial download. The argument offset is
-// the number of bytes that are already downloaded. The answer's data about the file are stored in
-// r.
+// the number of bytes that are already downloaded. It stores in r what the answer says about the
+// file.
 func (j *job) transfer(parent context.Context, addr string, offset int64, r *record) (retry bool, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -178,7 +178,7 @@ func (j *job) transfer(parent context.Context, addr string, offset int64, r *rec
 		return false, err
 	}
 	maps.Copy(req.Header, j.Header)
-	// the digest belongs to the published file, not to a compressed transfer
+	// the digest is that of the file, so the transfer must not be compressed
 	req.Header.Set("Accept-Encoding", "identity")
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", "flambeau")
@@ -286,8 +286,8 @@ func (j *job) transfer(parent context.Context, addr string, offset int64, r *rec
 	return true, err
 }
 
-// copy appends the body of an answer to f. The argument offset is the length of f before, and the
-// result is the length after.
+// copy appends the body of an answer to f. The argument offset is the length of f before the call;
+// the result is its length after it.
 func (j *job) copy(f io.Writer, body io.Reader, offset, total int64, alive func()) (int64, error) {
 	buf := make([]byte, 128<<10)
 	j.report(offset, total, false)
@@ -314,7 +314,7 @@ func (j *job) copy(f io.Writer, body io.Reader, offset, total int64, alive func(
 	}
 }
 
-// report calls Progress, but at most ten times a second. At the end of a download, when end is set,
+// report calls Progress, but at most ten times a second. If end is set, because the download ends,
 // it always calls Progress.
 func (j *job) report(done, total int64, end bool) {
 	if j.Progress == nil {
@@ -327,7 +327,7 @@ func (j *job) report(done, total int64, end bool) {
 }
 
 // differs reports whether the answer to a range request belongs to another version than r. Such an
-// answer may omit fields (RFC 9110, 15.3.7), which differs first copies from r.
+// answer may omit fields (RFC 9110, 15.3.7); differs copies these from r.
 func (now *record) differs(r *record) bool {
 	if now.ETag == "" {
 		now.ETag = r.ETag

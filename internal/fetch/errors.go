@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// These are the kinds of an *[Error], for errors.Is.
+// These are the kinds of an *[Error], to be tested by errors.Is.
 var (
 	ErrOffline  = errors.New("there is no network")
 	ErrDigest   = errors.New("the digest is wrong")

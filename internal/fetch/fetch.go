@@ -1,8 +1,8 @@
 // Package fetch downloads published files: datasets and weights.
 //
 // A file is downloaded once. It is written under a temporary name (.part), checked against its
-// digest, flushed to the disk and renamed. So a file with its final name is always complete. An
-// interrupted download continues where it stopped, if the server still has the same file. A lock
+// digest, flushed to the disk and renamed. A file with its final name is therefore always complete.
+// An interrupted download continues where it stopped, if the server still has the same file. A lock
 // prevents two processes or goroutines from downloading one file at the same time. Without a
 // network, or with FLAMBEAU_OFFLINE=1, the error says which file is missing, and where to put a
 // copy. A file that was copied there by hand is accepted if its digest matches.
@@ -26,8 +26,8 @@ import (
 
 // A Source is a published file.
 type Source struct {
-	// URLs are the addresses of the file, with http or https. Each address must have the same
-	// bytes. They are tried in order.
+	// URLs are the addresses of the file, with http or https. The file must be the same at each
+	// address. The addresses are tried in order.
 	URLs []string
 	// Name is the path of the file within the directory, with slashes. "" means the last element of
 	// the first address.
@@ -42,9 +42,9 @@ type Source struct {
 type Options struct {
 	// Dir is the directory of downloaded files; "" means [CacheDir].
 	Dir string
-	// Progress, if not nil, is called from time to time on the goroutine that called [File]. Its
-	// first argument is the number of downloaded bytes. The second is the size of the file, or -1
-	// if the server does not send it.
+	// Progress, if not nil, is called from time to time on the goroutine that called [File]. done
+	// is the number of downloaded bytes. total is the size of the file in bytes, or -1 if the
+	// server does not send it.
 	Progress func(done, total int64)
 	// Header is sent with each request. An Authorization field is sent to the first host only.
 	Header http.Header
@@ -59,10 +59,10 @@ type Options struct {
 	// Wait is the pause after the first failure. It doubles with each further failure. 0 means half
 	// a second.
 	Wait time.Duration
-	// Stall is the time that a connection may be without transfer. 0 means a minute.
+	// Stall is the longest time for which a connection may transfer nothing. 0 means a minute.
 	Stall time.Duration
 
-	// function that opens files; nil means os.OpenFile. Tests set it to simulate a full disk
+	// open opens files; nil means os.OpenFile. Tests set it to simulate a full disk
 	open func(name string, flag int) (file, error)
 }
 
@@ -164,7 +164,7 @@ func newJob(src Source, o Options) (*job, error) {
 	return j, nil
 }
 
-// address returns the first address, without passwords and other secrets.
+// address returns the first address of the file, without passwords and other secrets.
 func (j *job) address() string {
 	if len(j.URLs) == 0 {
 		return ""
@@ -238,7 +238,7 @@ func (j *job) present() (bool, error) {
 	r, ok := readRecord(j.path + ".fetched")
 	want := j.Digest
 	if want.kind == hub {
-		if !ok { // the file was copied by hand, so its digest is unknown
+		if !ok { // the file was copied by hand, so its expected digest is unknown
 			return true, nil
 		}
 		if want, err = parseDigest(r.Digest); err != nil {
@@ -262,7 +262,7 @@ func (j *job) present() (bool, error) {
 // that they are not read again.
 const recordFrom = 32 << 20
 
-// remember writes the record of a checked file, if a record is useful. It returns no error, because
+// remember writes a record that the file was checked, if a record is useful. It returns no error:
 // without the record the file is only read again.
 func (j *job) remember(d Digest) {
 	info, err := os.Stat(j.path)
@@ -272,8 +272,8 @@ func (j *job) remember(d Digest) {
 	writeRecord(j.path+".fetched", record{URL: j.address(), Digest: d.String(), Size: info.Size(), Modified: info.ModTime().UnixNano()})
 }
 
-// lock waits for the exclusive right to download a file. The function unlock releases it, and so
-// does the operating system when the process ends.
+// lock waits for the exclusive right to download the file at path. The function unlock ends that
+// right, and so does the operating system when the process ends.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	wait := 5 * time.Millisecond
 	for {

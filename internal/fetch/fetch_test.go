@@ -29,11 +29,13 @@ import (
 // site is a server of one file. Its fields say how it misbehaves.
 type site struct {
 	*httptest.Server
-	mu       sync.Mutex
-	content  []byte
-	etag     string
-	cut      []int // for each request, the number of bytes after which the answer is cut off
-	status   []int // for each request, the status of the answer; 0 means to send the file
+	mu      sync.Mutex
+	content []byte
+	etag    string
+	// for each request, the number of bytes after which the answer ends; a missing entry means the
+	// whole answer
+	cut      []int
+	status   []int // for each request, the HTTP status of the answer; 0 means to send the file
 	noRange  bool  // always send the whole file
 	chunked  bool  // do not send the length
 	header   map[string]string
@@ -115,8 +117,8 @@ func quick(t *testing.T) Options {
 	return Options{Dir: t.TempDir(), Wait: time.Millisecond, Attempts: 4}
 }
 
-// fetchAndCheck fetches a file. It checks that the directory holds the file with this content, and
-// no other file.
+// fetchAndCheck fetches a file. The directory must then hold the file with this content, and no
+// other file.
 func fetchAndCheck(t *testing.T, src Source, o Options, content []byte) string {
 	t.Helper()
 	path, err := File(t.Context(), src, o)
@@ -193,7 +195,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestResume checks that a download that is cut off continues where it stopped.
+// TestResume breaks off a download. The next request must continue where it stopped.
 func TestResume(t *testing.T) {
 	content := noise(500_000)
 	s, o := serve(t, content), quick(t)
@@ -247,7 +249,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestPlainServers checks downloads from servers that do not support ranges, or do not send a
+// TestPlainServers downloads from simple servers: some do not support ranges, others do not send a
 // length or a version.
 func TestPlainServers(t *testing.T) {
 	content := noise(200_000)
@@ -279,8 +281,8 @@ func TestPlainServers(t *testing.T) {
 	}
 }
 
-// TestChanged checks that parts of two versions are not joined if the file changes on the server
-// between two requests.
+// TestChanged changes the file on the server between two requests. Parts of the two versions must
+// not be joined.
 func TestChanged(t *testing.T) {
 	before, after := noise(200_000), noise(200_001)
 	for _, ifRange := range []bool{true, false} {
@@ -292,7 +294,7 @@ func TestChanged(t *testing.T) {
 			}
 		}
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !ifRange { // a server without support for If-Range
+			if !ifRange { // a server without support for the header If-Range
 				r.Header.Del("If-Range")
 			}
 			s.ServeHTTP(w, r)
@@ -314,10 +316,10 @@ func TestWrongDigest(t *testing.T) {
 	if names := files(t, o.Dir); len(names) != 0 || len(s.requests) != 1 {
 		t.Fatalf("%q, %d requests", names, len(s.requests))
 	}
-	// If one mirror has wrong contents, File must use the next one.
+	// If the first address has wrong contents, File must use the next one.
 	wrong := serve(t, content[1:])
 	fetchAndCheck(t, Source{URLs: []string{wrong.URL + "/f", s.URL + "/f"}, Digest: good}, o, content)
-	// The digest should come from the server, but it sends none.
+	// The digest should come from the server, which sends none.
 	s.etag = ""
 	if _, err := File(t.Context(), Source{URLs: []string{s.URL + "/g"}, Digest: HubDigest()}, o); !errors.Is(err, ErrNoDigest) {
 		t.Fatal(err)
@@ -357,7 +359,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// fullDisk is a file on a disk with *room bytes of free space.
+// fullDisk is a file on a disk with *room bytes of free space. All files of the disk share room.
 type fullDisk struct {
 	*os.File
 	room *int
@@ -428,7 +430,7 @@ func TestOffline(t *testing.T) {
 	}
 }
 
-// TestConcurrent checks that only one of many goroutines downloads a file that all of them want.
+// TestConcurrent fetches one file from many goroutines. Only one of them must download it.
 func TestConcurrent(t *testing.T) {
 	content := noise(400_000)
 	s, o := serve(t, content), quick(t)
@@ -449,8 +451,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestLock checks that one goroutine at a time has the lock, although the others create and remove
-// its file.
+// TestLock locks from many goroutines, which create and remove the lock file. Only one at a time
+// may have the lock.
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "l")
 	var held atomic.Int32
@@ -490,7 +492,7 @@ func TestCancelAndStall(t *testing.T) {
 	inner := s.Config.Handler
 	var calls atomic.Int32
 	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if calls.Add(1) == 1 { // send some bytes, then nothing
+		if calls.Add(1) == 1 { // the first answer sends some bytes, then nothing
 			w.Header().Set("ETag", `"one"`)
 			w.Header().Set("Content-Length", "300000")
 			w.Write(content[:100_000])
@@ -519,8 +521,8 @@ func TestCancelAndStall(t *testing.T) {
 	}
 }
 
-// TestNoLocks checks that the error on a system without locks says what to do, and that no file
-// remains.
+// TestNoLocks fetches on a system without locks. The error must say what to do, and no file may
+// remain.
 func TestNoLocks(t *testing.T) {
 	filelock.None.Store(true)
 	defer filelock.None.Store(false)

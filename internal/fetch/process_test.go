@@ -42,8 +42,8 @@ func child(t *testing.T, addr, dir string, content []byte) *exec.Cmd {
 	return c
 }
 
-// TestProcesses checks that only one of several processes downloads a file. If it is killed in the
-// middle, the next process must get the lock and continue the partial download.
+// TestProcesses fetches one file from several processes. Only one must download it. If that one is
+// killed in the middle, the next must get the lock and continue the partial download.
 func TestProcesses(t *testing.T) {
 	content := noise(300_000)
 	s, dir := serve(t, content), t.TempDir()

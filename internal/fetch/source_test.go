@@ -22,7 +22,7 @@ func TestRedirects(t *testing.T) {
 			return
 		}
 		w.Header().Set("X-Linked-Etag", `"`+sum256(content)+`"`)
-		// With this name, the client regards this machine as another host.
+		// The client regards "localhost" as another host than "127.0.0.1".
 		http.Redirect(w, r, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)+"/blob", http.StatusFound)
 	}))
 	defer hubSite.Close()

@@ -1,6 +1,6 @@
-// Package filelock locks whole files. A lock excludes other processes, and other openings of the
-// file in the same process. A lock belongs to one open file, and ends when that file is closed or
-// the process ends. Locks are advisory: they do not prevent reading and writing the file.
+// Package filelock locks whole files. A lock belongs to one open file (os.File), and ends when that
+// is closed or the process ends. While it is held, no other open file can get the lock, whether in
+// this process or in another. Locks are advisory: they do not prevent reading and writing the file.
 package filelock
 
 import (
@@ -38,7 +38,7 @@ func Open(path string, mode fs.FileMode) (*os.File, error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, refused(info.Mode())
 	}
-	// path may name another file by now
+	// Since the call of Lstat, path may have become the name of another file.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|openFlags, mode)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func Open(path string, mode fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// None makes the package behave as on a system without locks, for tests.
+// None makes the package behave as on a system without locks. Only tests set it.
 var None atomic.Bool
 
 // InPlace reports whether path still names f. Another process may have removed or replaced the file
@@ -80,7 +80,7 @@ func Remove(f *os.File, path string) {
 		f.Close()
 		return
 	}
-	// Windows cannot remove an open file, whether this or a waiting process has opened it
+	// Windows cannot remove a file while any process has it open
 	f.Close()
 	os.Remove(path)
 }

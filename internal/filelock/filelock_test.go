@@ -23,8 +23,8 @@ func open(t *testing.T, path string) *os.File {
 	return f
 }
 
-// TestLock checks that a lock belongs to one open file, ends with it, and does not prevent reading
-// or writing.
+// TestLock checks that a lock belongs to one open file and ends with it. It must not prevent
+// reading or writing.
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	a, b := open(t, path), open(t, path)
@@ -57,7 +57,7 @@ func TestLock(t *testing.T) {
 	} else if err == nil && InPlace(c, path) {
 		t.Error("it is not there any more")
 	} else if err == nil {
-		d := open(t, path) // as another process would open it
+		d := open(t, path) // opens the file again, as another process would
 		Remove(c, path)
 		if !InPlace(d, path) {
 			t.Error("removed although it was another's")
@@ -65,7 +65,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestKilled checks that the lock of a killed process is released.
+// TestKilled kills a process that holds a lock. The lock must then be free.
 func TestKilled(t *testing.T) {
 	const name = "FLAMBEAU_TEST_LOCK"
 	if path := os.Getenv(name); path != "" {
@@ -107,8 +107,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesLinks checks that Open refuses a path that is not a regular file at once. With a
-// link, it would lock another file.
+// TestOpenRefusesLinks opens paths that are not regular files. Open must refuse them at once; with
+// a link, it would lock another file.
 func TestOpenRefusesLinks(t *testing.T) {
 	dir := t.TempDir()
 	path, target := filepath.Join(dir, "lock"), filepath.Join(dir, "target")

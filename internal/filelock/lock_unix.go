@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// openFlags keep Open from following a link and from blocking on a pipe.
+// openFlags prevent Open from following a link and from blocking on a pipe.
 const openFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
 func try(f *os.File) error {

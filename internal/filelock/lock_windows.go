@@ -9,7 +9,7 @@ import (
 
 const openFlags = 0
 
-// try locks one byte far behind the end of f, so that other processes can still read and write the
+// try locks one byte far behind the end of f. Other processes can then still read and write the
 // contents.
 func try(f *os.File) error {
 	at := windows.Overlapped{OffsetHigh: 1 << 30}

@@ -41,13 +41,13 @@ func TestCopyOnWrite(t *testing.T) {
 	}
 	m.Drop(b[100:60_000])
 	page := os.Getpagesize()
-	if runtime.GOOS == "linux" { // Linux drops only whole pages within b
+	if runtime.GOOS == "linux" { // drop works on whole pages within the given bytes
 		if lo, hi := page, 60_000/page*page; b[100] != 0 || !bytes.Equal(b[lo:hi], data[lo:hi]) || hi < 60_000 && b[hi] != 0 {
 			t.Error("Drop took other pages than those inside")
 		}
 	}
 	m.Drop(b[:10])
-	m.Drop(make([]byte, 1<<20)) // not a part of the map
+	m.Drop(make([]byte, 1<<20)) // these bytes are not part of the map
 	m.Close()
 	m.Close()
 }
@@ -66,8 +66,8 @@ func TestWhatCannotBeMapped(t *testing.T) {
 	}
 }
 
-// TestMapsAreCollected checks that the garbage collector unmaps files that are not closed. It maps
-// more files than a process may have mapped at the same time.
+// TestMapsAreCollected maps more files than a process may have mapped at the same time, and closes
+// none. The garbage collector must unmap them.
 func TestMapsAreCollected(t *testing.T) {
 	_, path := mapped(t, make([]byte, 1<<20))
 	f, err := os.Open(path)

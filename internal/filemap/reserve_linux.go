@@ -2,6 +2,6 @@ package filemap
 
 import "golang.org/x/sys/unix"
 
-// noReserve is a flag for mmap. With it, writable pages count as used memory only after they are
-// written.
+// noReserve is a flag for mmap. With it, the system reserves no memory for writable pages until
+// they are written.
 const noReserve = unix.MAP_NORESERVE

@@ -23,7 +23,7 @@ func acquire(f *os.File, size int) ([]byte, error) {
 	return mem, merr
 }
 
-// release unmaps mem. The only possible error is that mem is not mapped.
+// release unmaps mem. It ignores the error, which is possible only if mem is not mapped.
 func release(mem []byte) { _ = unix.Munmap(mem) }
 
 // drop releases the pages of mem. The call is only a hint to the system, so its error does not

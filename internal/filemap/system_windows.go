@@ -12,20 +12,20 @@ func acquire(f *os.File, size int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer windows.CloseHandle(h) // the mapped view keeps the mapping alive
+	defer windows.CloseHandle(h) // the mapping stays until its view is unmapped
 	addr, err := windows.MapViewOfFile(h, windows.FILE_MAP_COPY, 0, 0, uintptr(size))
 	if err != nil {
 		return nil, err
 	}
-	// valid, because the memory is outside of Go's heap
+	// this conversion is valid, because the memory is outside of Go's heap
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 	return unsafe.Slice((*byte)(p), size), nil
 }
 
 func release(mem []byte) { _ = windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-// drop removes the pages of mem from the working set. VirtualUnlock does that for pages that are
-// not locked, and returns an error, which is expected.
+// drop removes the pages of mem from the working set. VirtualUnlock does so for pages that are not
+// locked. It also returns an error for them, which is ignored.
 func drop(mem []byte) {
 	_ = windows.VirtualUnlock(uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)))
 }

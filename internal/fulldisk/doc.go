@@ -1,3 +1,3 @@
-// Package fulldisk lets a test run as if the disk were full. It sets a limit of the process, so
-// that the operating system does not let files grow, even in the middle of a write.
+// Package fulldisk lets a test run as if the disk were full. It sets a limit of the process: the
+// operating system then does not let files grow beyond a size, even in the middle of a write.
 package fulldisk

@@ -21,8 +21,8 @@ type T interface {
 const variable = "FLAMBEAU_TEST_FULL"
 
 // Dir runs the test t again in a new process, because the limit applies to a whole process. In the
-// new process it returns an empty directory, and the test continues. In the first process it
-// returns "" if the new process has passed the test. The caller must then return.
+// new process it returns an empty directory, and the test continues. In the first process it waits
+// for the new one. If that passes the test, Dir returns "", and the caller must return.
 func Dir(t T) string {
 	t.Helper()
 	if dir := os.Getenv(variable); dir != "" {

@@ -24,8 +24,8 @@ const (
 
 type point struct{ x, y float64 }
 
-// arc returns points on an ellipse from angle start to angle end, in degrees. 0 is right and 90 is
-// down.
+// arc returns points on an ellipse with center (cx, cy) and radii rx and ry, from angle start to
+// angle end. Angles are in degrees: 0 is right and 90 is down.
 func arc(cx, cy, rx, ry, start, end float64) (line []point) {
 	n := int(math.Abs(end-start)/22) + 1
 	for i := range n + 1 {
@@ -50,7 +50,7 @@ var strokes = [Classes][][]point{
 	{append(arc(0, -0.4, 0.5, 0.5, 20, 380), point{0.45, 0.2}, point{0.2, 0.95})},
 }
 
-// Draw returns one image of a digit, row by row.
+// Draw returns the pixels of one image of a digit, row by row.
 func Draw(digit int, rng *rand.Rand) []uint8 {
 	between := func(a, b float64) float64 { return a + (b-a)*rng.Float64() }
 	angle, slant := between(-0.2, 0.2), between(-0.15, 0.15)

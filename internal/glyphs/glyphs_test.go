@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/data/vision"
 )
 
-// TestDigits checks that a nearest-neighbour classifier recognises most digits, and that no two
-// images of a digit are equal.
+// TestDigits checks that a nearest-neighbour classifier recognises most digits. No two images of a
+// digit may be equal.
 func TestDigits(t *testing.T) {
 	train, labels := Images(1500, 1)
 	test, want := Images(200, 2)
@@ -59,7 +59,7 @@ func TestWritten(t *testing.T) {
 	if err != nil || s.Len() != 30 {
 		t.Fatal(s, err)
 	}
-	for i := range 30 { // sample 10·k + d of the IDX files is image k of class d in the folder
+	for i := range 30 { // sample 10·k + d of the IDX files is image k of digit d in the folder
 		a, class, err := s.Image(i)
 		if err != nil || class != int64(i%10) {
 			t.Fatal(class, err)

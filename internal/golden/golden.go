@@ -20,18 +20,18 @@
 //	 "in":  [{"base": T, "views": [["transpose", [0, 1]]], "grad_f32": T, "grad_f64": T}, …],
 //	 "out": [{"f32": T, "f64": T, "seed": T, "torn": T}]}
 //
-// where each T names a tensor. An operand is its base after the views, which are applied in order.
-// The views are transpose(dim0, dim1), narrow(dim, start, length) and expand(sizes…). The case was
-// run twice. The first run used the operands as they are (f32). The second run used the float32
-// operands converted to float64 (f64). The f64 run is the reference: if our result differs from the
-// f32 result, the reference shows which of the two has the larger error. Integer and boolean
-// tensors are the same in both runs. A gradient is the gradient of sum(out × seed) with respect to
-// the operand. So it has the shape of the operand and not of the base. The optional mask torn marks
-// zeros of PyTorch whose sign is arbitrary. This sign depends on the element's position in a vector
-// register, and not on the operands.
+// where each T names a tensor. An operand is the tensor "base" after the methods in "views", which
+// are applied in order: transpose(dim0, dim1), narrow(dim, start, length) or expand(sizes…). Each
+// case was run twice. The first run used the operands as they are (f32). The second run used the
+// float32 operands converted to float64 (f64). The f64 run is the reference: if our result differs
+// from the f32 result, the reference shows which of the two has the larger error. Integer and
+// boolean tensors are the same in both runs. A gradient is the gradient of sum(out × seed) with
+// respect to the operand. It has the shape of the operand and not of the base. The optional mask
+// torn marks zeros of PyTorch whose sign is arbitrary. This sign depends on the element's position
+// in a vector register, and not on the operands.
 //
-// A float64 number overflows, underflows and rounds later than a float32 number. So a test must
-// convert the f64 result to float32 before it compares special values.
+// A float64 number overflows, underflows and rounds later than a float32 number. A test must
+// therefore convert the f64 result to float32 before it compares special values.
 package golden
 
 import (
@@ -44,7 +44,7 @@ import (
 
 // File is a golden file in memory.
 type File struct {
-	Path  string            // the argument of Open, or "" after Read
+	Path  string            // argument of Open, or "" after Read
 	Meta  map[string]string // recorded metadata, without the cases
 	Cases []Case            // cases in the order in which the script wrote them
 
@@ -55,7 +55,7 @@ type File struct {
 type Case struct {
 	Op   string // the op's name in PyTorch: "add", "log_softmax"
 	Name string // what the case tests: "broadcast", "empty dim=[0]"; unique within the op
-	Args Args   // arguments of the op besides In, by PyTorch's names
+	Args Args   // arguments of the op that are not tensors, by PyTorch's names
 	In   []Operand
 	Out  []Result
 }
@@ -64,11 +64,11 @@ type Case struct {
 type Operand struct {
 	Base    Tensor
 	Views   []View  // views that are applied to Base in order; nil if the operand is Base itself
-	GradF32 *Tensor // gradient in the float32 run, with the operand's shape; nil if the op has none
+	GradF32 *Tensor // gradient in the float32 run, with the operand's shape; nil if there is none
 	GradF64 *Tensor // gradient in the float64 run
 }
 
-// View is one step from a contiguous tensor to a strided operand.
+// View is one method call in the sequence that makes a strided operand from a contiguous tensor.
 type View struct {
 	Name string // name of the method: "transpose", "narrow" or "expand"
 	Args []int  // arguments of PyTorch's method with that name
@@ -77,9 +77,10 @@ type View struct {
 // Result is one result of a case.
 type Result struct {
 	F32  Tensor  // result for float32 operands
-	F64  Tensor  // result for the same numbers as float64 operands
-	Torn *Tensor // mask of the zeros whose sign does not matter; nil if there are none
-	// factor of the result in the sum that is differentiated; nil without gradients
+	F64  Tensor  // result for the same operands, converted to float64
+	Torn *Tensor // mask of the zeros of PyTorch whose sign is arbitrary; nil if there are none
+	// Seed is the factor of the result in the sum of which gradients were computed; nil without
+	// gradients
 	Seed *Tensor
 }
 

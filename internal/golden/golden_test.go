@@ -180,7 +180,7 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("%d elements of %d", got, v.Len())
 			}
 		}
-		// Wrong cases must give an error, not a panic.
+		// Wrong cases must give an error and must not panic.
 		_ = (&File{tensors: tensors}).parseCases(meta["cases"])
 	})
 }

@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// Kinds holds the kinds of operands that the cases of an op must cover together: see [Case.Kinds].
+// Kinds holds the kinds of operands, as returned by [Case.Kinds], that the cases of an op must
+// cover together.
 var Kinds = []string{"ordinary", "strided", "broadcast", "empty", "extreme"}
 
-// Kinds returns the kinds of operands that a case has. It finds them from the operands and from the
+// Kinds returns the kinds of operands that a case has, according to the operands and to the
 // beginning of the case's name. The kinds are strided (a transposed or narrowed operand), broadcast
 // (an expanded operand, or operands of several shapes), empty (an operand without elements),
 // extreme and ordinary. An extreme operand has NaN, infinities, denormal numbers, or int64 numbers

@@ -52,7 +52,7 @@ func Prints() ([]Print, error) {
 	return out, nil
 }
 
-// add appends an element that JSON represents as text, such as NaN.
+// add appends an element that JSON represents as a string, such as "NaN".
 func (p *Print) add(text string) error {
 	switch p.DType {
 	case "float64", "float32", "float16", "bfloat16":

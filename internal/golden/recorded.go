@@ -37,8 +37,8 @@ type MLP struct {
 
 	LearningRate, Beta1, Beta2, Eps, WeightDecay float64
 
-	LossF32 []float32 // the loss of each step before its update, computed in float32
-	// the loss of each step, computed in float64 from the same initial weights and inputs
+	LossF32 []float32 // loss of each step before its update, computed in float32
+	// loss of each step, computed in float64 from the same initial weights and inputs
 	LossF64 []float64
 
 	pixels []byte
@@ -51,9 +51,9 @@ type MLPParam struct {
 	Shape []int     // shape of the parameter; (out, in) for a weight
 	Init  []float32 // initial elements in row-major order
 
-	// These fields describe the parameter after the last step, in each precision: the elements with
-	// the flat index i·n/len for i = 0, 1, …, and the sum and the sum of squares over all n
-	// elements.
+	// These fields describe the parameter after the last step, in each precision. A slice of length
+	// l holds l of the parameter's n elements: entry i is the element with the row-major index
+	// i·n/l. The sum and the sum of squares are over all n elements.
 	FinalF32             []float32
 	FinalF64             []float64
 	SumF32, SumF64       float64
@@ -74,7 +74,7 @@ func (m *MLP) Input(step int) (x []float32, labels []int64) {
 }
 
 // OpenMLP returns the recorded run. It generates the initial weights, and compares them with
-// checksums in the file. So they are the weights with which PyTorch started.
+// checksums in the file. They are therefore the weights with which PyTorch started.
 func OpenMLP() (*MLP, error) {
 	f, err := openRecorded("mlp_adamw.safetensors.gz")
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *splitmix64) next() uint64 {
 }
 
 // weights returns n numbers (k − 2²³)/2²⁸, where k is the upper 24 bits of a number from the
-// generator. They are multiples of 2⁻²⁸ in [−1/32, 1/32), all exact in float32.
+// generator. These are multiples of 2⁻²⁸ in [−1/32, 1/32), which float32 represents exactly.
 func (s *splitmix64) weights(n int) []float32 {
 	out := make([]float32, n)
 	for i := range out {
@@ -168,7 +168,7 @@ func (s *splitmix64) weights(n int) []float32 {
 	return out
 }
 
-// checksum is the CRC-32 (IEEE) of the little-endian bytes of v.
+// checksum returns the CRC-32 (IEEE) of the little-endian bytes of v.
 func checksum(v []float32) uint32 {
 	b := make([]byte, 0, 4*len(v))
 	for _, x := range v {

@@ -72,7 +72,7 @@ func TestOpFiles(t *testing.T) {
 	}
 }
 
-// shapeOf applies an operand's views to its base's shape.
+// shapeOf returns the shape of the operand in after its views.
 func shapeOf(in Operand) []int {
 	shape := slices.Clone(in.Base.Shape)
 	at := func(dim int) int { return (dim + len(shape)) % len(shape) }
@@ -99,7 +99,7 @@ func agree(t *testing.T, what string, got, want Tensor) {
 		return
 	}
 	g, w := got.Float64s(), want.Float64s()
-	scale := 1.0 // cancellation in float32 leaves an error that is relative to the largest term
+	scale := 1.0 // largest added number; with cancellation, the float32 error is relative to it
 	for _, v := range w {
 		if a := math.Abs(v); a > scale && a < 1e6 {
 			scale = a
@@ -121,8 +121,8 @@ func agree(t *testing.T, what string, got, want Tensor) {
 	}
 }
 
-// TestMLPFirstLoss computes the first loss from the recorded inputs and the generated weights. This
-// proves that the file holds what its documentation says.
+// TestMLPFirstLoss computes the first loss from the recorded inputs and the generated weights. It
+// must be the recorded loss, so the file holds what its documentation says.
 func TestMLPFirstLoss(t *testing.T) {
 	m, err := OpenMLP()
 	if err != nil {
@@ -173,7 +173,7 @@ func TestMLPFirstLoss(t *testing.T) {
 }
 
 // TestOptimizersReplay repeats AdamW's trajectories with the formulas of Loshchilov and Hutter
-// (2019). This proves the layout of steps and arguments in the file.
+// (2019). They must be equal, so the file has the documented layout of steps and arguments.
 func TestOptimizersReplay(t *testing.T) {
 	f, err := Optimizers()
 	if err != nil {

@@ -7,26 +7,26 @@ import (
 
 // Rule says how close a result must be to PyTorch's. For a float32 result the reference is
 // PyTorch's float64 result for the same operands. The allowed error is the largest of three
-// numbers: twice the error of PyTorch's float32 result, 4 ulp, and 2⁻²³ of the sum of the terms
-// that the element adds up. (An ulp is the distance to the next number of the type.) NaN,
-// infinities and the sign of zero must equal PyTorch's exactly. A float64 result has no reference
-// of higher precision. It must meet the same bounds in its own precision, or a relative error of
-// 1e-12.
+// numbers: twice the error of PyTorch's float32 result, 4 ulp, and 2⁻²³ of the sum of the
+// magnitudes that were added to get the element. (An ulp is the distance to the next number of the
+// type.) NaN, infinities and the sign of zero must equal PyTorch's exactly. A float64 result has no
+// reference of higher precision. It must meet the same bounds in its own precision, or a relative
+// error of 1e-12.
 type Rule struct {
-	// Terms holds, for each element, the sum of the absolute values of its terms. It is nil if the
-	// elements are not sums.
+	// Terms holds, for each element, the sum of the magnitudes of the numbers that were added to
+	// get it. It is nil if the elements are not sums.
 	Terms []float64
-	// Torn is true for elements whose zero in PyTorch has an arbitrary sign: see [Result].
+	// Torn is true for each element for which PyTorch's result is a zero of arbitrary sign.
 	Torn *Tensor
-	// Rounded64 is the relative error of PyTorch's float64 result, if it exceeds the rounding of
-	// one operation.
+	// Rounded64 is the relative error of PyTorch's float64 result, if that is larger than the
+	// rounding error of one operation.
 	Rounded64 float64
 }
 
 // A Precision describes a floating-point type.
 type Precision struct {
 	bits int // number of bits of the significand after the binary point
-	low  int // exponent of the smallest normal number
+	low  int // exponent of the smallest positive normal number
 	top  int // exponent of the smallest power of two above all numbers
 }
 
@@ -38,7 +38,7 @@ var (
 	Double = Precision{52, -1022, 1024}
 )
 
-// rounded returns an infinity if v, rounded to the type, is infinite. Otherwise it returns v
+// rounded returns an infinity if rounding v to the type gives an infinity. Otherwise it returns v
 // itself.
 func (p Precision) rounded(v float64) float64 {
 	if p != Double && math.Abs(v) >= math.Ldexp(2-math.Ldexp(1, -p.bits-1), p.top-1) {
@@ -57,9 +57,9 @@ func (r Rule) Wrong(got []float64, double bool, t32, t64 Tensor) string {
 	return r.WrongIn(Single, got, t32, t64)
 }
 
-// WrongIn does what Wrong does, for a type of precision p. The parameter typed is PyTorch's result
-// in that type, and ref is its result in float64. The rule for 16-bit types is the same as for
-// float32.
+// WrongIn compares got, computed in a type of precision p, with PyTorch's results in that type
+// (typed) and in float64 (ref). Like Wrong, it returns "" or a sentence about the worst element.
+// The rule for 16-bit types is the same as for float32.
 func (r Rule) WrongIn(p Precision, got []float64, typed, ref Tensor) string {
 	double := p == Double
 	w32, w64 := typed.Float64s(), ref.Float64s()
@@ -105,9 +105,10 @@ func (r Rule) WrongIn(p Precision, got []float64, typed, ref Tensor) string {
 
 func isSpecial(v float64) bool { return v != v || math.IsInf(v, 0) }
 
-// exactly is the rule for NaN, infinity and zero. It decides whether an element g is right, if g or
-// PyTorch's result is one of these. settled says whether it decided, and ok says whether g is
-// right. The parameter typed is PyTorch's result in the type of g, and ref its result in float64.
+// exactly decides whether an element g is right, if g or PyTorch's result is NaN, infinite or zero.
+// The result ok is true if g is right. If settled is false, neither is such a value, and exactly
+// decides nothing. The parameter typed is PyTorch's result in the type of g, and ref its result in
+// float64.
 //
 // If g or typed is NaN or infinite, the two must be equal. There is one exception: if an
 // intermediate result overflowed in PyTorch's float32 code, ref is a finite number of the type.

@@ -16,7 +16,7 @@ func f64s(v ...float64) Tensor {
 	return t
 }
 
-// TestRule checks cases that the rule accepts or rejects. A case has one element: our result,
+// TestRule checks elements that the rule accepts or rejects. For each there is our result,
 // PyTorch's result in float32, and PyTorch's result in float64.
 func TestRule(t *testing.T) {
 	inf, nan, neg := math.Inf(1), math.NaN(), math.Copysign(0, -1)

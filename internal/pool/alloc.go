@@ -8,19 +8,19 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// request is one allocation in progress.
+// request is one allocation that the pool has not finished.
 type request struct {
 	size    uint64 // requested size in bytes
 	rounded uint64
 	stream  StreamID
 	origin  *Origin
-	block   *Block // block that serves the request
+	block   *Block // block that was found for the request; nil until then
 }
 
 // Alloc returns a block of at least size bytes for work on the stream. For size 0 it returns a
-// valid block without memory. If there is too little memory even after all steps of the
-// out-of-memory ladder, the error is an *OOMError, which wraps Options.ErrOOM. Other errors of the
-// backing are wrapped.
+// valid block without memory. If there is too little memory, the pool tries in several steps to
+// free some (the out-of-memory ladder). If that fails too, the error is an *OOMError, which wraps
+// Options.ErrOOM. Other errors of the backing are wrapped.
 func (p *Pool) Alloc(size uint64, stream StreamID, origin Origin) (*Block, error) {
 	if size > math.MaxInt64-p.o.LargeRound-p.o.Round {
 		return nil, p.outOfMemory(size, stream, &origin, nil)
@@ -40,13 +40,14 @@ func (p *Pool) Alloc(size uint64, stream StreamID, origin Origin) (*Block, error
 		p.mu.Unlock()
 		return b, nil
 	}
-	// Copy the origin to the heap only here, on the slow path.
+	// Copy the origin to Go's heap only here, where an allocation is slow anyway.
 	kept := origin
 	return p.allocSlow(&request{size: size, rounded: rounded, stream: stream, origin: &kept})
 }
 
-// allocSlow grows the pool for a request that the cache cannot serve. If the pool cannot grow,
-// allocSlow runs the out-of-memory ladder. The caller holds the lock, and allocSlow releases it.
+// allocSlow grows the pool for a request for which it has no free block. If the pool cannot grow,
+// allocSlow runs the steps of the out-of-memory ladder. The caller holds the lock, and allocSlow
+// releases it.
 func (p *Pool) allocSlow(r *request) (*Block, error) {
 	if p.waiter == nil {
 		err := p.growLocked(r, false)
@@ -58,7 +59,7 @@ func (p *Pool) allocSlow(r *request) (*Block, error) {
 			return nil, p.growError(r, err)
 		}
 	} else {
-		// another request is on the ladder, and is the first to get memory that becomes free
+		// another request runs the out-of-memory ladder, and gets memory that becomes free first
 		p.mu.Unlock()
 	}
 	return p.climb(r)
@@ -84,8 +85,7 @@ func (p *Pool) arenaLocked(stream StreamID) *arena {
 	return a
 }
 
-// takeLocked serves a request from the cache: it returns a free block of the stream, or nil if none
-// fits.
+// takeLocked returns a free block of the stream for a request, or nil if no free block fits.
 func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin) *Block {
 	var b *Block
 	if rounded == 0 {
@@ -132,8 +132,8 @@ func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin)
 	return b
 }
 
-// splitLocked cuts a block to the given size, and makes the remainder a free block in the index.
-// The block itself must not be in the index.
+// splitLocked cuts a block to the given size, and puts the remainder into the index as a free
+// block. The block itself must not be in the index.
 func (p *Pool) splitLocked(b *Block, size uint64) {
 	r := p.newBlockLocked()
 	r.seg, r.addr, r.size = b.seg, b.addr+uintptr(size), b.size-size
@@ -149,8 +149,8 @@ func (p *Pool) splitLocked(b *Block, size uint64) {
 	p.indexLocked(r)
 }
 
-// indexLocked puts a free block into its arena's index, so that the block's stream can use it
-// again.
+// indexLocked puts a free block into the index of its arena, where requests of the block's stream
+// find it.
 func (p *Pool) indexLocked(b *Block) {
 	b.state = stateFree
 	if b.split = b.prev != nil || b.next != nil; b.split {
@@ -178,10 +178,10 @@ func (p *Pool) unindexLocked(b *Block) {
 	}
 }
 
-// Free releases the block that its owner received with generation gen. The block's own stream can
-// reuse it immediately. If Use named other streams, the block is reusable when the work that is now
-// queued on them is done. If gen is not the block's current generation, Free has no effect except
-// on the statistics.
+// Free releases a block. Alloc returned it with generation gen. The block's own stream can reuse it
+// immediately. If Use named other streams, the block is reusable when the work that is now queued
+// on them is done. If gen is not the block's current generation, Free has no effect except on the
+// statistics.
 func (p *Pool) Free(b *Block, gen uint64) {
 	p.checkOwn(b)
 	var at *stack
@@ -230,7 +230,8 @@ func (p *Pool) freeLocked(b *Block, gen uint64) bool {
 	return true
 }
 
-// releaseLocked makes a freed block reusable. The events that the block waited for must be done.
+// releaseLocked makes a freed block available for reuse. The work of other streams on it must be
+// done.
 func (p *Pool) releaseLocked(b *Block) {
 	p.stats.ActiveBytes.sub(b.size)
 	p.stats.Active.sub(1)
@@ -238,7 +239,7 @@ func (p *Pool) releaseLocked(b *Block) {
 	if p.history != nil {
 		p.history.blockLocked(device.ActionFreeCompleted, b, nil)
 	}
-	// the pool must not keep the objects alive to which the origin refers
+	// the pool must not keep the objects alive that the origin refers to
 	b.origin.Where, b.origin.stack = nil, nil
 	if b.seg == nil {
 		p.recycleLocked(b)
@@ -253,8 +254,8 @@ func (p *Pool) releaseLocked(b *Block) {
 	}
 }
 
-// coalesceLocked merges a newly free block with its free neighbours, and puts the result into the
-// index.
+// coalesceLocked merges a newly free block with free blocks next to it, and puts the result into
+// the index.
 func (p *Pool) coalesceLocked(b *Block) {
 	seg := b.seg
 	if n := b.next; n != nil && n.state == stateFree {
@@ -283,8 +284,8 @@ func (p *Pool) coalesceLocked(b *Block) {
 	p.indexLocked(b)
 }
 
-// offerLocked serves the request on the ladder from memory that has just become free, before other
-// requests can take it.
+// offerLocked serves the request that runs the out-of-memory ladder, from memory that has just
+// become free. Other requests get memory only after it.
 func (p *Pool) offerLocked() {
 	if r := p.waiter; r != nil && r.block == nil {
 		if r.block = p.takeLocked(r.size, r.rounded, r.stream, r.origin); r.block != nil {
@@ -293,8 +294,9 @@ func (p *Pool) offerLocked() {
 	}
 }
 
-// growLocked allocates a segment from the backing and serves the request from it. It releases the
-// lock during the allocation. If exact is set, the segment is as small as the request permits.
+// growLocked allocates a segment from the backing and takes the block for the request from it. It
+// releases the lock during the allocation. If exact is set, the segment is as small as the request
+// permits.
 func (p *Pool) growLocked(r *request, exact bool) error {
 	if p.expandable {
 		if exact {
@@ -343,7 +345,7 @@ func (p *Pool) growLocked(r *request, exact bool) error {
 	b.stream.Store(uint64(r.stream))
 	seg.first = b
 	p.indexLocked(b)
-	if r.block == nil { // a free in the meantime may have served the request
+	if r.block == nil { // otherwise a Free has served the request in the meantime
 		r.block = p.takeLocked(r.size, r.rounded, r.stream, r.origin)
 	}
 	if p.waiter != r {
@@ -352,7 +354,7 @@ func (p *Pool) growLocked(r *request, exact bool) error {
 	return nil
 }
 
-// segmentSize returns the size of the segment for a block of the given size.
+// segmentSize returns the size of the segment that is allocated for a block of the given size.
 func (p *Pool) segmentSize(rounded uint64) uint64 {
 	switch {
 	case rounded <= p.o.SmallMax:

@@ -7,7 +7,7 @@ import (
 
 func zeroAllocs(t *testing.T, name string, f func()) {
 	t.Helper()
-	for range 100 { // reach the steady state
+	for range 100 { // later rounds allocate no Go memory
 		f()
 	}
 	if n := testing.AllocsPerRun(1000, f); n != 0 {
@@ -15,7 +15,8 @@ func zeroAllocs(t *testing.T, name string, f func()) {
 	}
 }
 
-// TestNoAllocations checks that the pool allocates no Go memory in the steady state, on every path.
+// TestNoAllocations counts the Go allocations of the pool once it has made its first ones, on every
+// path. There must be none.
 func TestNoAllocations(t *testing.T) {
 	d := newFake(0)
 	p := New(d, Options{GCRatio: 1})
@@ -46,7 +47,7 @@ func TestNoAllocations(t *testing.T) {
 		b := alloc(4096, 0)
 		p.Queue(b, b.Generation())
 	})
-	// Each event of the fake device is a Go object. The pool itself must not allocate.
+	// Each event of the fake device is a Go object. Only the pool itself must not allocate.
 	for range 100 {
 		b := alloc(4096, 0)
 		b.Use(1)
@@ -67,7 +68,7 @@ func TestNoAllocations(t *testing.T) {
 func benchPair(b *testing.B, size uint64, hold int) {
 	p := New(newFake(0), Options{})
 	origin := Origin{PC: 1, Op: "matmul", Scope: "step", DType: "float32", Shape: [8]int{64, 784}, Dims: 2}
-	for i := range hold { // fill the index: every other block of many sizes is free
+	for i := range hold { // make many free blocks: every other block of many sizes
 		x, err := p.Alloc(uint64(i+1)*1024, 0, origin)
 		if err != nil {
 			b.Fatal(err)
@@ -89,7 +90,7 @@ func benchPair(b *testing.B, size uint64, hold int) {
 }
 
 func BenchmarkPair(b *testing.B) {
-	// each block is cut from a large block, and the search skips many empty bins
+	// each block is cut from a large free block, because no smaller one is free
 	b.Run("100KiB/round 64", func(b *testing.B) {
 		p := New(newFake(0), Options{Round: 64})
 		for b.Loop() {

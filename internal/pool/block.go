@@ -9,22 +9,22 @@ import (
 	"sync/atomic"
 )
 
-// Origin says what a block is used for and where it was requested. Filling it allocates nothing,
-// because its text is made only when it is printed.
+// Origin says what a block is used for and where it was requested. Making an Origin allocates
+// nothing; its text is made only when it is printed.
 type Origin struct {
 	PC uintptr // program counter of the call in the user's program; 0 if not recorded
 	// Where describes the call site if PC is not recorded: "at train.go:31", "in the scope opened
-	// at train.go:28". It may be nil. The pool refers to Where until the block is free. So Where
-	// must not refer to the block's owner, or the garbage collector could never collect the owner.
+	// at train.go:28". It may be nil. The pool refers to Where until the block is free. If Where
+	// referred to the owner of the block, the garbage collector could never collect that owner.
 	Where fmt.Stringer
 	Op    string // name of the op that made the tensor: "matmul"
 	Scope string // name of the scope
 	DType string
 	Shape [8]int
 	Dims  int // number of dimensions used in Shape; negative if the block is not a tensor
-	// Collected is true if a cleanup of the garbage collector frees the block, because its owner
-	// does not. Only such blocks count towards Options.GCRatio. If any are live, the first step of
-	// the out-of-memory ladder is a garbage collection.
+	// Collected is true if the owner does not free the block: a cleanup of the garbage collector
+	// does. Only such blocks count towards Options.GCRatio. If any are live, the first step of the
+	// out-of-memory ladder is a garbage collection.
 	Collected bool
 	stack     *stack // stack of the allocation; only while a history is recorded
 }
@@ -85,7 +85,8 @@ func (o Origin) Describe() string {
 	return s.String()
 }
 
-// ownerKey groups blocks by origin. A block whose Where is not comparable forms a group by itself.
+// ownerKey identifies the blocks with the same origin. A block whose Where is not comparable forms
+// a group by itself.
 type ownerKey struct {
 	origin Origin
 	only   *Block
@@ -111,7 +112,7 @@ func site(pc uintptr) string {
 type state uint8
 
 const (
-	stateSpare   state = iota // the struct describes no memory, and is kept for reuse
+	stateSpare   state = iota // the struct stands for no memory, and is kept for reuse
 	stateFree                 // the block is in its arena's index
 	stateLive                 // the block has an owner
 	statePending              // the block was freed, but other streams may still use it
@@ -131,27 +132,27 @@ type Block struct {
 	stream    atomic.Uint64
 
 	seg        *segment // segment of the block; nil for an empty block
-	prev, next *Block   // neighbours by address in seg; next also links spare structs
+	prev, next *Block   // neighbours by address in the segment; next also links spare structs
 	state      state
-	split      bool // whether the free block counts as "inactive split" in the statistics
+	split      bool // whether the block counts as "inactive split" in the statistics
 
-	// These fields belong to the arena's index. Free blocks of equal size form a list. The first
-	// large block of each list is a node of a tree.
+	// These fields belong to the index of free blocks of an arena. Free blocks of equal size form a
+	// list. For large sizes, the first block of each list is a node of a tree.
 	listPrev, listNext *Block
 	left, right        *Block
 
-	// other streams that used the block; a spare struct keeps the slice for reuse
+	// other streams that used the block; a spare struct keeps the memory of the slice
 	uses     []StreamID
-	events   int  // number of events that a pending block still waits for
-	deferred bool // whether a pending block is in Pool.deferred
+	events   int  // number of events that must be done before the block can be reused
+	deferred bool // whether the block is in Pool.deferred
 
 	queueNext *Block
-	// the generation that Queue was called with; 0 if the block is not in the queue
+	// generation with which Queue was called; 0 if the block is not in the queue
 	queued atomic.Uint64
 
 	number uint64 // number of the allocation, counted from 1
-	// origin is the last field: searches in the index read only the fields before it, which share
-	// cache lines
+	// origin is the last field: searches in the index read only the fields before it, which fit
+	// into few cache lines
 	origin Origin
 }
 
@@ -161,15 +162,15 @@ func (b *Block) Addr() uintptr { return b.addr }
 // Size returns the requested size in bytes.
 func (b *Block) Size() uint64 { return b.requested }
 
-// Rounded returns the size in bytes after rounding, which the block occupies.
+// Rounded returns the size in bytes that the block occupies: the requested size, rounded up.
 func (b *Block) Rounded() uint64 { return b.size }
 
-// Generation returns the number to pass to Free and Queue. It is at least 1. Each later owner of
-// the memory gets another number.
+// Generation returns the number that the block's owner must pass to Free and Queue. It is at least
+// 1. Each later owner of the memory gets another number.
 func (b *Block) Generation() uint64 { return b.gen }
 
-// Stream returns the stream on which the block was allocated. After [Pool.Retire] of that stream,
-// it returns the stream's heir.
+// Stream returns the stream on which the block was allocated. If [Pool.Retire] has given the blocks
+// of that stream to another stream, it returns the other stream.
 func (b *Block) Stream() StreamID { return StreamID(b.stream.Load()) }
 
 // Origin returns the origin that was passed to Alloc.
@@ -186,12 +187,12 @@ type segment struct {
 	small bool
 	home  *arena
 	first *Block
-	tail  *Block // the last block of an expandable segment
+	tail  *Block // last block of an expandable segment
 	index int    // index in Pool.segments
-	space *space // the space of an expandable segment, else nil
+	space *space // address space of an expandable segment, else nil
 }
 
-// newBlockLocked returns a Block struct with a generation that the struct has never had before.
+// newBlockLocked returns a Block struct, whose generation differs from all that the struct has had.
 func (p *Pool) newBlockLocked() *Block {
 	b := p.spare
 	if b == nil {
@@ -203,8 +204,8 @@ func (p *Pool) newBlockLocked() *Block {
 	return b
 }
 
-// recycleLocked keeps a Block struct for reuse, after its memory has been merged into another
-// block. The generation of the struct never decreases.
+// recycleLocked keeps a Block struct for reuse, when the block has been merged into another. The
+// generation of the struct never decreases.
 func (p *Pool) recycleLocked(b *Block) {
 	b.state, b.seg, b.prev, b.addr, b.size, b.requested = stateSpare, nil, nil, 0, 0, 0
 	b.next = p.spare

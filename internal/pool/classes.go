@@ -30,8 +30,8 @@ func (c *Class) allocated(b *Block, requested uint64) {
 	c.Active.add(1)
 }
 
-// freed counts a block that its owner has freed. When the block no longer waits for events,
-// [Class.idle] counts it too.
+// freed counts a block that its owner has freed. When the block can be reused, [Class.idle] counts
+// it.
 func (c *Class) freed(b *Block) {
 	c.AllocatedBytes.sub(b.size)
 	c.RequestedBytes.sub(b.requested)

@@ -2,7 +2,7 @@ package pool
 
 import "testing"
 
-// checkClasses checks that the statistics of small and large blocks add up to the total.
+// checkClasses checks that the statistics of small blocks and of large blocks add up to the total.
 func checkClasses(t *testing.T, s Stats) {
 	t.Helper()
 	all := Class{s.AllocatedBytes, s.RequestedBytes, s.ActiveBytes, s.InactiveSplitBytes, s.ReservedBytes, s.Allocated, s.Active, s.InactiveSplit, s.Segments}

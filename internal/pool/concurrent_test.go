@@ -12,8 +12,8 @@ import (
 )
 
 // TestContention lets four goroutines repeatedly allocate a block and hold it for a moment, on a
-// device with room for three blocks. Every request must succeed, because another goroutine frees a
-// block before the ladder gives up.
+// device with room for three blocks. Every request must succeed, because another goroutine soon
+// frees a block.
 func TestContention(t *testing.T) {
 	d := newFake(3 * 1280)
 	o := tiny()
@@ -47,8 +47,8 @@ func TestContention(t *testing.T) {
 	recount(t, p, s)
 }
 
-// TestHandOver checks that a request on the ladder gets the block that another goroutine frees,
-// even if that goroutine immediately allocates again.
+// TestHandOver lets a request wait in the out-of-memory ladder until another goroutine frees a
+// block. The request must get that block, even if the other goroutine immediately allocates again.
 func TestHandOver(t *testing.T) {
 	d := newFake(1280)
 	o := tiny()
@@ -56,7 +56,8 @@ func TestHandOver(t *testing.T) {
 	climbing := make(chan struct{})
 	var onSecond func()
 	climbs := 0
-	o.GC = func() { // runs in one goroutine at a time, because only one can be on the ladder
+	// only one goroutine at a time runs the ladder, so GC is not called concurrently
+	o.GC = func() {
 		if climbs++; climbs == 1 {
 			close(climbing)
 		} else {
@@ -77,12 +78,12 @@ func TestHandOver(t *testing.T) {
 	hand := make(chan *Block, 1)
 	onSecond = func() { b := <-hand; p.Free(b, b.Generation()) }
 	p.Free(held, held.Generation())
-	// the request already has its block when its goroutine wakes up
+	// the waiting request has its block before its goroutine wakes up
 	if s := p.Stats(); s.AllocatedBytes.Current != 1280 {
 		t.Error("the freed block lies in the cache")
 	}
 	second := make(chan error)
-	go func() { // the cache has no block for this request, so it waits behind the first request
+	go func() { // there is no free block for this request either, so it waits behind the first
 		b, err := p.Alloc(1280, 0, Origin{})
 		if err == nil {
 			p.Free(b, b.Generation())
@@ -99,9 +100,9 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestStress mixes all operations on several goroutines. The race detector and a recount at the end
-// find errors. Each owner also marks the address range of its block and later checks the mark,
-// which reveals memory with two owners.
+// TestStress mixes all operations on several goroutines. The race detector, and statistics that are
+// computed again at the end, find errors. Each owner also marks the address range of its block and
+// later checks the mark, which reveals memory with two owners.
 func TestStress(t *testing.T) {
 	const goroutines, rounds = 4, 3000
 	d := newFake(64 << 10)
@@ -141,7 +142,7 @@ func TestStress(t *testing.T) {
 					p.Free(b, gen)
 				}
 				if r.IntN(20) == 0 {
-					p.Free(b, gen) // a stale generation
+					p.Free(b, gen) // this generation is no longer valid
 					p.Queue(b, gen)
 				}
 			}
@@ -189,7 +190,7 @@ func TestStress(t *testing.T) {
 	for s := range StreamID(3) {
 		d.finish(s, 1<<40)
 	}
-	for { // wait for collections in the background
+	for { // wait until collections in the background have ended
 		p.mu.Lock()
 		running := p.gcRunning
 		p.mu.Unlock()
@@ -207,7 +208,8 @@ func TestStress(t *testing.T) {
 	t.Logf("%d operations, %d OOM, %d retries, %d stale, %d queued, %d early collections", done.Load(), oom.Load(), s.Retries, s.StaleFrees, s.QueuedFrees, s.EarlyCollections)
 }
 
-// handleObject represents a tensor whose block a cleanup of the garbage collector frees.
+// handleObject stands for a tensor that the program does not free: a cleanup of the garbage
+// collector frees its block.
 type handleObject struct {
 	b   *Block
 	gen uint64
@@ -230,7 +232,7 @@ func collected(p *Pool, size uint64, s StreamID) (*handleObject, error) {
 	return h, nil
 }
 
-// TestGarbageAtTheLimit checks that a program that never frees memory completes, because the pool
+// TestGarbageAtTheLimit runs a program that never frees memory. It must complete, because the pool
 // starts garbage collections. It runs with one goroutine and with four.
 func TestGarbageAtTheLimit(t *testing.T) {
 	for _, goroutines := range []int{1, 4} {
@@ -261,9 +263,9 @@ func TestGarbageAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestPromptFreesNeedNoCollector checks that the pool never starts a collection if owners free
-// their blocks. Sizes and streams change, the device is always nearly full, and the garbage
-// collector is off.
+// TestPromptFreesNeedNoCollector checks that the pool starts no collection if owners free their
+// blocks. Sizes and streams change, the device is always nearly full, and Go starts no collection
+// either.
 func TestPromptFreesNeedNoCollector(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	d := newFake(64 << 20)
@@ -286,8 +288,8 @@ func TestPromptFreesNeedNoCollector(t *testing.T) {
 	}
 }
 
-// TestEarlyCollection checks that GCRatio keeps the garbage near GCRatio times the live bytes,
-// which is far below the limit.
+// TestEarlyCollection sets GCRatio. The bytes of unreachable blocks must then stay near GCRatio
+// times the live bytes, which is far below the limit.
 func TestEarlyCollection(t *testing.T) {
 	run := func(ratio float64) Stats {
 		p := New(newFake(4<<30), Options{GCRatio: ratio, GCMinBytes: 32 << 20, GCInterval: time.Millisecond})
@@ -300,7 +302,7 @@ func TestEarlyCollection(t *testing.T) {
 			if i < len(live) {
 				live[i] = h
 			}
-			time.Sleep(50 * time.Microsecond) // a program works between two allocations
+			time.Sleep(50 * time.Microsecond) // like a program that works between two allocations
 		}
 		s := p.Stats()
 		runtime.KeepAlive(live)
@@ -317,8 +319,8 @@ func TestEarlyCollection(t *testing.T) {
 	t.Logf("peak %s with, %s without; %d early collections", human(with.AllocatedBytes.Peak), human(without.AllocatedBytes.Peak), with.EarlyCollections)
 }
 
-// TestEarlyCollectionIgnoresOwnedBlocks checks that blocks that their owners free cause no early
-// collections.
+// TestEarlyCollectionIgnoresOwnedBlocks allocates blocks that their owners free. They must cause no
+// early collections.
 func TestEarlyCollectionIgnoresOwnedBlocks(t *testing.T) {
 	o := tiny()
 	o.GCRatio, o.GCMinBytes = 1, 1
@@ -329,8 +331,9 @@ func TestEarlyCollectionIgnoresOwnedBlocks(t *testing.T) {
 	}
 }
 
-// TestRoomIsKeptForTheLadder checks that new memory of the device goes to the request on the
-// ladder, even if another request comes at the same time.
+// TestRoomIsKeptForTheLadder makes memory available on a full device while one request runs the
+// out-of-memory ladder. That request must get the memory, even if another request comes at the same
+// time.
 func TestRoomIsKeptForTheLadder(t *testing.T) {
 	d := newFake(1280)
 	o := tiny()
@@ -376,7 +379,8 @@ func (d *freeingDevice) Alloc(size uint64) (uintptr, error) {
 }
 
 // TestServedWhileGrowing lets another goroutine free a suitable block while the pool allocates a
-// segment for a request. The request must get that block, and the segment must go to the cache.
+// segment for a request. The request must get that block, and the segment must be kept as free
+// memory.
 func TestServedWhileGrowing(t *testing.T) {
 	d := &freeingDevice{fakeDevice: newFake(1280)}
 	o := tiny()

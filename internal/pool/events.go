@@ -2,8 +2,8 @@ package pool
 
 import "fmt"
 
-// eventQueue holds the events of one stream that used blocks of other streams. Events complete in
-// the order in which they were recorded.
+// eventQueue holds the events of one stream that freed blocks of other streams wait for. Events are
+// done in the order in which they were recorded.
 type eventQueue struct {
 	stream StreamID
 	waits  []eventWait
@@ -39,9 +39,9 @@ func (b *Block) Use(stream StreamID) {
 	p.mu.Unlock()
 }
 
-// recordLocked records the events that a freed block waits for. If recording fails or is paused,
-// the block is deferred: it stays pending, and its events are recorded later. Events that are
-// recorded later also wait for later work, which is safe.
+// recordLocked records the events that a freed block waits for. If an event cannot be recorded, or
+// recording is paused, the block is deferred: its events are recorded later, and it cannot be
+// reused before. Such events also wait for later work, which is safe.
 func (p *Pool) recordLocked(b *Block) {
 	for p.paused == 0 && len(b.uses) > 0 {
 		last := len(b.uses) - 1
@@ -91,7 +91,7 @@ func (p *Pool) pollLocked() {
 			q.waits, q.head = q.waits[:0], 0
 		} else if q.head > 64 && q.head > len(q.waits)/2 {
 			// Move the remaining entries to the front. On a stream that always has work, the slice
-			// would otherwise grow forever.
+			// would otherwise grow without limit.
 			n := copy(q.waits, q.waits[q.head:])
 			clear(q.waits[n:])
 			q.waits, q.head = q.waits[:n], 0
@@ -170,9 +170,9 @@ func (p *Pool) ResumeEvents() {
 	p.retryDeferredLocked()
 }
 
-// Retire transfers the blocks of a stream to another stream, heir. It must be called before the
-// driver destroys the stream, when all work on the stream is done. The heir can then use the cached
-// blocks of the stream. Blocks that are still owned count as allocated on the heir.
+// Retire gives the blocks of a stream to another stream, heir. It must be called before the driver
+// destroys the stream, when all work on the stream is done. The heir can then reuse the free blocks
+// of the stream. Blocks that are in use then count as allocated on the heir.
 func (p *Pool) Retire(stream, heir StreamID) {
 	if stream == heir {
 		return

@@ -18,7 +18,7 @@ func TestForeignStreams(t *testing.T) {
 	p := New(d, tiny())
 	b := must(t, p, 100, 0)
 	gen, addr := b.Generation(), b.Addr()
-	b.Use(0) // stream 0 is the block's own stream, so there is nothing to wait for
+	b.Use(0) // stream 0 is the block's own stream, so this has no effect
 	d.work(1)
 	d.work(2)
 	b.Use(1)
@@ -41,8 +41,8 @@ func TestForeignStreams(t *testing.T) {
 	}
 }
 
-// TestPauseEvents checks that the pool does not query events during a capture, and that blocks that
-// other streams used can still be freed.
+// TestPauseEvents frees blocks that other streams used during a capture. The frees must succeed,
+// and the pool must not query events.
 func TestPauseEvents(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())
@@ -51,7 +51,7 @@ func TestPauseEvents(t *testing.T) {
 	waits.Use(1)
 	p.Free(waits, waits.Generation())
 	d.finish(1, 1)
-	b := must(t, p, 1280, 0) // the new block gets the memory of the first block
+	b := must(t, p, 1280, 0) // the new block gets the memory of the first
 	b.Use(1)
 	d.work(1)
 	d.logging = true
@@ -85,8 +85,8 @@ func TestPauseEvents(t *testing.T) {
 	p.ResumeEvents()
 }
 
-// TestRecordFails checks that a block whose event cannot be recorded is not reused until recording
-// succeeds, and that EventError returns the reason.
+// TestRecordFails frees a block whose event cannot be recorded. The block must not be reused until
+// recording succeeds, and EventError must return the reason.
 func TestRecordFails(t *testing.T) {
 	d := newFake(1280)
 	o := tiny()
@@ -108,7 +108,7 @@ func TestRecordFails(t *testing.T) {
 		t.Fatal("its segment was returned")
 	}
 	d.recordErr = nil
-	b = must(t, p, 1280, 0) // the ladder records the missing event and waits for it
+	b = must(t, p, 1280, 0) // the out-of-memory ladder records the missing event and waits for it
 	if s := p.Stats(); s.Deferred != 0 || s.Pending != 0 || d.open != 0 || p.EventError() != nil {
 		t.Errorf("%d deferred, %d pending, %d events, %v", s.Deferred, s.Pending, d.open, p.EventError())
 	}
@@ -156,7 +156,7 @@ func TestRetire(t *testing.T) {
 	for _, b := range []*Block{live, used, gone} {
 		p.Free(b, b.Generation())
 	}
-	// the pool never queries stream 1 again; the live block is still used by stream 2
+	// the pool no longer queries stream 1; stream 2 still uses the live block
 	if want := []string{"record 2"}; !reflect.DeepEqual(d.log, want) {
 		t.Errorf("the device saw %v, want %v", d.log, want)
 	}
@@ -167,8 +167,8 @@ func TestRetire(t *testing.T) {
 	recount(t, p, s)
 }
 
-// TestRetireDeferred checks that a deferred block is released exactly once when its last other
-// stream is retired.
+// TestRetireDeferred retires the only stream that a deferred block still waits for. The block must
+// be released exactly once.
 func TestRetireDeferred(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())
@@ -178,7 +178,8 @@ func TestRetireDeferred(t *testing.T) {
 	d.work(1)
 	fails := errors.New("stream 2 fails")
 	p.backing = recordFailing{d, 2, fails}
-	p.Free(b, b.Generation()) // the block waits for stream 1, and its event on stream 2 is deferred
+	// the block waits for stream 1, and its event on stream 2 is not recorded yet
+	p.Free(b, b.Generation())
 	d.finish(1, 1)
 	if s := p.Stats(); s.Pending != 1 || s.Deferred != 1 || d.open != 0 {
 		t.Fatalf("with stream 1 done and stream 2 unknown: %d pending, %d deferred, %d events", s.Pending, s.Deferred, d.open)
@@ -257,7 +258,7 @@ func TestMarker(t *testing.T) {
 	if want := "[39] float32, result of op39"; must(t, p, 8, 0, Origin{Op: "op39", DType: "float32", Dims: 1, Shape: [8]int{39}}).Size() != 8 || d.label != want {
 		t.Errorf("label %q, want %q", d.label, want)
 	}
-	// a block that waits for another stream stays marked until that stream is done
+	// a block that waits for another stream must stay marked until that stream is done
 	b := must(t, p, 1280, 0)
 	b.Use(7)
 	d.work(7)
@@ -272,8 +273,8 @@ func TestMarker(t *testing.T) {
 	}
 }
 
-// TestOriginIsLetGo checks that the pool does not keep the object alive to which the Where of a
-// freed block refers.
+// TestOriginIsLetGo frees a block. The pool must not keep the object alive that Where of its origin
+// refers to.
 func TestOriginIsLetGo(t *testing.T) {
 	p := New(newFake(0), tiny())
 	gone := make(chan struct{})
@@ -300,7 +301,7 @@ func TestQueue(t *testing.T) {
 	b := must(t, p, 1280, 0)
 	g1 := b.Generation()
 	p.Queue(b, g1)
-	p.Queue(b, g1) // the second time: this release is stale
+	p.Queue(b, g1) // the block was already queued with this generation
 	p.Queue(b, 0)  // no block has generation 0
 	if b.state != stateLive {
 		t.Fatal("Queue released at once")
@@ -314,9 +315,9 @@ func TestQueue(t *testing.T) {
 		t.Fatalf("the struct was not recycled, or not with a new generation (%d, %d)", g1, c.Generation())
 	}
 	g2 := c.Generation()
-	p.Queue(b, g1) // a late cleanup of the first owner
-	p.Queue(c, g2) // the cleanup of the second owner replaces the entry of the first owner
-	p.Queue(b, g1) // a cleanup of the first owner again
+	p.Queue(b, g1) // a late cleanup for the first owner
+	p.Queue(c, g2) // the cleanup for the second owner replaces the queue's entry for the first
+	p.Queue(b, g1) // a cleanup for the first owner again
 	d := must(t, p, 8, 0)
 	s = p.Stats()
 	if s.QueuedFrees != 2 || s.StaleFrees != 4 || s.Allocated.Current != 1 {
@@ -418,7 +419,7 @@ func TestBestFit(t *testing.T) {
 	for _, size := range []uint64{2048, 1280, 1536, 1280} {
 		free = append(free, must(t, p, size, 0))
 	}
-	for range 4 { // the small blocks cannot be merged, because their neighbours stay allocated
+	for range 4 { // the small blocks cannot be merged, because blocks between them stay allocated
 		free = append(free, must(t, p, 48, 0))
 		keep = append(keep, must(t, p, 8, 0))
 	}
@@ -443,12 +444,12 @@ func TestBestFit(t *testing.T) {
 	runtime.KeepAlive(keep)
 }
 
-// TestLaggingStream uses a stream that is always a hundred frees behind. The pool must not mix up
-// its events, and the queue of events must not grow forever.
+// TestLaggingStream uses a stream whose work is always a hundred frees behind. The pool must not
+// mix up its events, and the queue of events must not grow without limit.
 func TestLaggingStream(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())
-	// for each Block struct, the work on stream 1 that its memory waits for
+	// for each Block struct, how much work stream 1 must finish before the memory may be reused
 	freed := map[*Block]uint64{}
 	for i := range uint64(5000) {
 		b := must(t, p, 1280, 0)
@@ -472,7 +473,7 @@ func TestLaggingStream(t *testing.T) {
 	}
 }
 
-// TestBins compares the index by exact size with a search in a plain list.
+// TestBins compares the index for small blocks with a search in a plain list.
 func TestBins(t *testing.T) {
 	for _, count := range []int{1, 63, 64, 65, 4095, 4096, 4097, 65536} {
 		var x bins

@@ -10,8 +10,8 @@ import (
 
 // Expander is implemented by a Backing with virtual memory. With Options.Expandable a pool then
 // reserves a range of addresses for each stream and size class. It maps pages into the range when
-// blocks need them, and gives whole free pages back. So one segment grows in place, instead of many
-// segments of fixed sizes with holes that fit no request.
+// blocks need them, and gives whole free pages back. One segment then grows in place. Without this,
+// there are many segments of fixed sizes, with free parts that are too small for any request.
 //
 // The pool holds its lock when it calls Reserve, Unreserve and Map. It does not hold its lock when
 // it calls Unmap.
@@ -31,7 +31,7 @@ type Expander interface {
 	Unmap(addr uintptr, size, page uint64)
 }
 
-// space is a reserved range of addresses. Its mapped parts, called runs, are segments of the pool.
+// space is a reserved range of addresses. Each mapped part (run) of it is a segment of the pool.
 type space struct {
 	addr  uintptr
 	size  uint64
@@ -68,7 +68,7 @@ func (p *Pool) Expandable() bool {
 	return p.expandable
 }
 
-// pageSize returns the page size for small or for large blocks. It is a multiple of the backing's
+// pageSize returns the page size for small or for large blocks, a multiple of the backing's
 // granularity.
 func (p *Pool) pageSize(small bool) uint64 {
 	g := p.expander.Granularity()
@@ -79,17 +79,18 @@ func (p *Pool) pageSize(small bool) uint64 {
 	return max((want+g-1)/g*g, g)
 }
 
-// gap is a range of addresses for new pages that would serve a request.
+// gap is a range of addresses without memory. If pages are mapped there, a block for a request
+// fits.
 type gap struct {
 	space *space
 	addr  uintptr
 	size  uint64
 }
 
-// fitLocked finds the gap in the space where a block of the given size needs the fewest new pages.
-// It updates best if the gap is better.
+// fitLocked finds the gap in the space for a block of the given size that needs the fewest new
+// pages. It stores it in best if it is better than best.
 func (s *space) fitLocked(size uint64, best *gap) {
-	// New pages must lie between these spans: the mapped runs, and the ranges that are being
+	// New pages must lie between the mapped parts, and outside of the ranges that are being
 	// unmapped.
 	spans := make([]span, 0, len(s.runs)+len(s.busy)+1)
 	for _, r := range s.runs {
@@ -122,7 +123,7 @@ func (s *space) fitLocked(size uint64, best *gap) {
 	}
 }
 
-// freeBefore returns the number of free bytes just before addr. A run must end at addr.
+// freeBefore returns the number of free bytes just before addr, where a mapped part must end.
 func (s *space) freeBefore(addr uintptr) uint64 {
 	for _, r := range s.runs {
 		if r.end() == addr {
@@ -134,7 +135,7 @@ func (s *space) freeBefore(addr uintptr) uint64 {
 	return 0
 }
 
-// freeAfter returns the number of free bytes just after addr. A run must start at addr.
+// freeAfter returns the number of free bytes just after addr, where a mapped part must begin.
 func (s *space) freeAfter(addr uintptr) uint64 {
 	for _, r := range s.runs {
 		if r.addr == addr && r.first.state == stateFree {
@@ -144,7 +145,7 @@ func (s *space) freeAfter(addr uintptr) uint64 {
 	return 0
 }
 
-// expandLocked maps pages for a request and serves the request from them.
+// expandLocked maps pages for a request and takes the block for the request from them.
 func (p *Pool) expandLocked(r *request) error {
 	small := r.rounded <= p.o.SmallMax
 	home := p.arenaLocked(r.stream)
@@ -189,7 +190,7 @@ func (p *Pool) expandLocked(r *request) error {
 }
 
 // reserveLocked reserves addresses for a stream and class. It reserves the size of the device's
-// memory and an eighth more, because some holes may be too small for later requests.
+// memory and an eighth more, because some gaps between mapped parts are too small to be used.
 func (p *Pool) reserveLocked(r *request, home *arena, small bool) (*space, error) {
 	_, total := p.backing.Capacity()
 	if total > 0 && r.rounded > total {
@@ -211,8 +212,8 @@ func (p *Pool) reserveLocked(r *request, home *arena, small bool) (*space, error
 	return s, nil
 }
 
-// joinLocked makes newly mapped pages a free block of their space. It merges them with the runs
-// just before and just after them.
+// joinLocked makes newly mapped pages a free block of their space. It merges them with the mapped
+// parts just before and just after them.
 func (p *Pool) joinLocked(g gap) {
 	s := g.space
 	b := p.newBlockLocked()
@@ -272,8 +273,8 @@ type unmapping struct {
 	span
 }
 
-// carveLocked removes whole free pages from the spaces of idle streams. The function idle reports
-// whether a stream is idle. The part of a free block outside of these pages stays a free block.
+// carveLocked removes whole free pages from the spaces of streams for which idle returns true. The
+// parts of free blocks outside of these pages stay free blocks.
 func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 	for _, s := range p.spaces {
 		if s.home.held {
@@ -297,7 +298,8 @@ func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 				if p.cutLocked(s, i, b, g) {
 					i--
 				}
-				// if the run continues after the pages, the loop visits the rest as the next run
+				// if the segment continues after the pages, the loop visits the rest as the next
+				// segment
 				break
 			}
 		}
@@ -308,15 +310,15 @@ func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 	return out
 }
 
-// cutLocked removes the pages g, which lie in the free block b, from run i. It returns true if no
-// block of the run is left before the pages. Index i then holds the run after the pages.
+// cutLocked removes the pages g, which lie in the free block b, from segment i of the space. If no
+// block is left before the pages, it returns true. Index i is then the segment after the pages.
 func (p *Pool) cutLocked(s *space, i int, b *Block, g span) bool {
 	run := s.runs[i]
 	p.unindexLocked(b)
 	end := b.addr + uintptr(b.size)
 	after := b.next
 	before := b.prev
-	if head := uint64(g.addr - b.addr); head > 0 { // b becomes the part before the pages
+	if head := uint64(g.addr - b.addr); head > 0 { // b becomes the free part before the pages
 		b.size, b.next = head, nil
 		before = b
 	} else {
@@ -382,7 +384,8 @@ func (p *Pool) unmap(list []unmapping) {
 	}
 }
 
-// unmappedLocked clears the marks of carveLocked: the given ranges are no longer being unmapped.
+// unmappedLocked ends what carveLocked began: the given ranges are unmapped, and may be mapped
+// again.
 func (p *Pool) unmappedLocked(list []unmapping) {
 	for _, u := range list {
 		u.space.busy = slices.DeleteFunc(u.space.busy, func(s span) bool { return s == u.span })
@@ -390,7 +393,7 @@ func (p *Pool) unmappedLocked(list []unmapping) {
 	p.dropSpacesLocked()
 }
 
-// dropSpacesLocked releases the addresses of empty spaces.
+// dropSpacesLocked releases the addresses of spaces in which nothing is mapped.
 func (p *Pool) dropSpacesLocked() {
 	p.spaces = slices.DeleteFunc(p.spaces, func(s *space) bool {
 		if len(s.runs) > 0 || len(s.busy) > 0 {
@@ -401,6 +404,6 @@ func (p *Pool) dropSpacesLocked() {
 	})
 }
 
-// errNoVirtual is the panic value of New if Options requires virtual memory that the backing does
-// not have.
+// errNoVirtual is the value with which New panics if Options requires virtual memory that the
+// backing does not have.
 var errNoVirtual = errors.New("option Expandable: the backing has no virtual memory")

@@ -108,8 +108,8 @@ func (d *fakeDevice) mapped(addr uintptr, size uint64) bool {
 	return size > 0
 }
 
-// TestExpand checks that a segment grows in place, that the pool gives back whole free pages in its
-// middle, and that a new block fills the hole.
+// TestExpand allocates and frees blocks in pages. A segment must grow in place, the pool must give
+// back whole free pages in its middle, and a new block must fill that hole.
 func TestExpand(t *testing.T) {
 	d := newFake(64 << 10)
 	d.logging = true
@@ -123,8 +123,8 @@ func TestExpand(t *testing.T) {
 		recount(t, p, s)
 	}
 	free := func(b *Block) { p.Free(b, b.Generation()) }
-	a := must(t, p, 1000, 0) // takes 4 pages
-	b := must(t, p, 1000, 0) // starts in the 24 free bytes of the last page of block a
+	a := must(t, p, 1000, 0) // this block takes 4 pages
+	b := must(t, p, 1000, 0) // this block starts in the 24 free bytes of the last page of a
 	c := must(t, p, 1000, 0)
 	check(1, 12*fakePage)
 	if b.Addr() != a.Addr()+1000 || c.Addr() != b.Addr()+1000 {
@@ -132,7 +132,7 @@ func TestExpand(t *testing.T) {
 	}
 	hole := b.Addr()
 	free(b)
-	// the whole pages within bytes 1000 to 2000 are bytes 1024 to 1792
+	// the block was bytes 1000 to 2000; the whole pages in it are bytes 1024 to 1792
 	if n := p.Empty(); n != 3*fakePage {
 		t.Errorf("Empty gave %d bytes back", n)
 	}
@@ -146,7 +146,7 @@ func TestExpand(t *testing.T) {
 	free(a)
 	p.Empty()
 	check(1, 9*fakePage)
-	// the block comes before the run, and also uses the free part of the page that it shares with b
+	// the new block is before b, and also uses the free part of the page that it shares with b
 	a = must(t, p, 900, 0)
 	check(1, 12*fakePage)
 	small := must(t, p, 8, 0)
@@ -162,8 +162,8 @@ func TestExpand(t *testing.T) {
 	check(0, 0)
 }
 
-// TestExpandAtTheLimit checks that free pages of one stream serve another stream before an
-// allocation fails. A failed allocation must leave nothing behind.
+// TestExpandAtTheLimit allocates on a full device on which another stream has free pages. These
+// must be used before the allocation fails. A failed allocation must leave nothing behind.
 func TestExpandAtTheLimit(t *testing.T) {
 	for _, limit := range []bool{false, true} {
 		d := newFake(8 * fakePage)
@@ -204,8 +204,8 @@ func TestExpandAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestExpandSwitch changes the setting while blocks are live. Blocks with and without pages must be
-// freed, and their memory given back.
+// TestExpandSwitch changes the setting while blocks are live. Blocks in pages and other blocks must
+// still be freed, and their memory given back.
 func TestExpandSwitch(t *testing.T) {
 	d := newFake(0)
 	p := New(pagedDevice{d}, tiny())
@@ -240,7 +240,8 @@ func TestExpandSwitch(t *testing.T) {
 	panics(t, "has no virtual memory", func() { New(newFake(0), expandable(tiny())) })
 }
 
-// TestExpandHistory checks that the events of pages suffice to reconstruct which pages are mapped.
+// TestExpandHistory reads the history of a pool with pages. From its events it must be possible to
+// compute which pages are mapped.
 func TestExpandHistory(t *testing.T) {
 	d := newFake(9000)
 	o := expandable(tiny())
@@ -277,8 +278,8 @@ func TestExpandHistory(t *testing.T) {
 	}
 }
 
-// TestHoldPages checks that the pages of a held stream stay mapped until the stream is retired,
-// because each replay of a recording uses them again.
+// TestHoldPages checks that the pages of a held stream stay mapped until the stream is retired.
+// Each replay of a recording uses them again.
 func TestHoldPages(t *testing.T) {
 	for _, pages := range []bool{false, true} {
 		d := newFake(0)
@@ -297,8 +298,8 @@ func TestHoldPages(t *testing.T) {
 	}
 }
 
-// TestHoldTakesNoPages checks that a held stream takes over no pages of other streams, because
-// Empty would unmap them while they are in use.
+// TestHoldTakesNoPages checks that a held stream uses no free pages of other streams. Empty would
+// unmap them while they are in use.
 func TestHoldTakesNoPages(t *testing.T) {
 	f := &followingPages{following{fakeDevice: newFake(0)}}
 	p := New(f, expandable(tiny()))

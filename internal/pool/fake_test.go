@@ -7,26 +7,26 @@ import (
 	"sync"
 )
 
-// fakeDevice is a Backing whose streams make progress only when the test calls finish. The work of
-// a stream is a counter, and an event is a value of that counter.
+// fakeDevice is a Backing whose streams work only when the test calls finish. The work of a stream
+// is a number of units, and an event is such a number.
 type fakeDevice struct {
 	mu       sync.Mutex
 	total    uint64
 	used     uint64
 	next     uintptr
 	segments map[uintptr]uint64
-	// freed address ranges, sorted; the device reuses them, so that a use of freed memory causes a
-	// visible error
+	// ranges of addresses that were freed, sorted; the device reuses them, so that an access after
+	// a free is detected
 	holes      []hole
 	queued     map[StreamID]uint64
 	finished   map[StreamID]uint64
-	open       int // number of events that the pool has not released yet
+	open       int // number of events that the pool still holds
 	recordErr  error
 	allocErr   error
 	log        []string
 	logging    bool
 	segmentOps int
-	// called with memory that the pool gives back
+	// function that is called for memory that the pool gives back
 	gone func(addr uintptr, size uint64)
 
 	reserved map[uintptr]uint64 // reserved address ranges
@@ -110,7 +110,7 @@ func (d *fakeDevice) Free(addr uintptr, size uint64) {
 	d.used -= size
 	i, _ := slices.BinarySearchFunc(d.holes, addr, func(h hole, a uintptr) int { return cmp.Compare(h.addr, a) })
 	d.holes = slices.Insert(d.holes, i, hole{addr, size})
-	for i = max(i-1, 0); i+1 < len(d.holes); { // merge the adjacent ranges around range i
+	for i = max(i-1, 0); i+1 < len(d.holes); { // merge range i with adjacent ranges
 		if h, n := &d.holes[i], d.holes[i+1]; h.addr+uintptr(h.size) == n.addr {
 			h.size += n.size
 			d.holes = slices.Delete(d.holes, i+1, i+2)
@@ -171,7 +171,7 @@ func (d *fakeDevice) finish(s StreamID, n uint64) {
 	d.mu.Unlock()
 }
 
-// tiny returns options with small sizes, so that small allocations reach every path.
+// tiny returns options with small sizes. Small allocations then reach all code of the pool.
 func tiny() Options {
 	return Options{Name: "fake:0", Round: 8, SmallMax: 128, SmallSegment: 256, MediumMax: 640, MediumSegment: 1280, LargeRound: 256, SplitMin: 96}
 }

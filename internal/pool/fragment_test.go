@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// unlimitedBacking is a Backing with pages of 2 MiB. It only hands out addresses and never runs out
-// of them.
+// unlimitedBacking is a Backing with pages of 2 MiB. It never runs out of memory, because it
+// returns addresses without memory.
 type unlimitedBacking struct{ next uintptr }
 
 func (v *unlimitedBacking) take(size uint64) uintptr {
@@ -57,8 +57,8 @@ func (m *transformer) free(list ...*Block) {
 	}
 }
 
-// build allocates the parameters in 16 bits. Their gradients and the two moments, in 32 bits, are
-// allocated at the first step.
+// build allocates the parameters in 16 bits. The first step allocates their gradients, and the two
+// moments in 32 bits.
 func (m *transformer) build() {
 	w := m.width
 	sizes := []uint64{m.vocab * w}
@@ -94,7 +94,7 @@ func (m *transformer) step(n uint64) {
 		keep(m.batch*m.heads*n, 4) // row sums of attention
 		m.free(scratch)
 		proj := m.alloc(tokens*w, 2)
-		y := keep(tokens*w, 2) // x plus the projected attention
+		y := keep(tokens*w, 2) // x plus the projection of the result of attention
 		m.free(proj)
 		keep(tokens*w, 2)
 		keep(tokens*4*w, 2) // hidden layer
@@ -130,8 +130,8 @@ func (m *transformer) step(n uint64) {
 	m.free(dx, x)
 }
 
-// TestFragmentation trains with changing lengths. Expandable segments must reserve at most a tenth
-// more memory than the peak of allocated bytes.
+// TestFragmentation simulates training with changing lengths. Expandable segments must reserve at
+// most a tenth more memory than the peak of allocated bytes.
 func TestFragmentation(t *testing.T) {
 	need := func(o Options) (ratio float64, s Stats) {
 		p := New(&unlimitedBacking{next: 1 << 40}, o)
@@ -147,8 +147,8 @@ func TestFragmentation(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    Options
-		// limit of the ratio of reserved to allocated bytes; 0 means that the test only reports the
-		// ratio
+		// limit of the ratio of reserved to allocated bytes; 0 means no limit: the test only logs
+		// the ratio
 		most float64
 	}{
 		{"segments of fixed sizes", Options{}, 0},

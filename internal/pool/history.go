@@ -13,8 +13,9 @@ import (
 // training code calls.
 const maxFrames = 64
 
-// maxInterned limits the size of the tables that store each distinct stack and owner once. A full
-// table is replaced by an empty table. Events keep the old entries that they refer to.
+// maxInterned limits the tables that store each distinct stack and each distinct owner once. When a
+// table is full, an empty table replaces it. Events keep the entries of the old table that they
+// refer to.
 const maxInterned = 1 << 15
 
 // stack is a stack from runtime.Callers, innermost call first.
@@ -23,11 +24,11 @@ type stack struct {
 	next *stack // next stack with the same hash
 
 	resolved sync.Once
-	at       string // call site as text; set by the method where
+	at       string // call site as text, set by the method where
 }
 
-// owner is the part of an Origin that a history keeps, and the stack of the allocation. It does not
-// keep Where, which may refer to any object.
+// owner holds those parts of an Origin that a history keeps, and the stack of the allocation. It
+// does not keep Where, which may refer to any object.
 type owner struct {
 	op, scope, dtype string
 	shape            [8]int
@@ -42,7 +43,7 @@ type event struct {
 	time     int64
 	addr     uintptr
 	size     uint64
-	// requested size in bytes; for a failed allocation, the free bytes of the device
+	// requested size in bytes; after a failed allocation, the free bytes of the device
 	requested uint64
 	stream    StreamID
 	number    uint64
@@ -50,12 +51,12 @@ type event struct {
 	stack     *stack
 }
 
-// history is a recording of events. The pool's lock guards ring and owners. Another lock guards the
-// table of stacks, because a stack is recorded before the pool's lock is taken.
+// history is a recording of events. The pool's lock guards ring and owners. The table of stacks has
+// a lock of its own, because a stack is recorded before the pool's lock is taken.
 type history struct {
 	start  time.Time
 	max    int
-	ring   []event // ring buffer; it grows to max entries, and then new events replace the oldest
+	ring   []event // events, at most max; when there are max, each new event replaces the oldest
 	count  uint64  // number of events since recording began
 	owners map[owner]*owner
 	now    func() time.Time
@@ -82,8 +83,8 @@ func (p *Pool) StopHistory() {
 	p.mu.Unlock()
 }
 
-// callers records the stack of the pool's caller. It leaves out its own frame and the next frames,
-// as many as skip says.
+// callers records the stack of the pool's caller. It leaves out its own frame and the next skip
+// frames.
 //
 //go:noinline
 func (h *history) callers(skip int) *stack {
@@ -109,7 +110,7 @@ func (h *history) callers(skip int) *stack {
 	return s
 }
 
-// ownerLocked returns the entry of the table of owners that describes an origin.
+// ownerLocked returns the entry for an origin in the table of owners.
 func (h *history) ownerLocked(o *Origin) *owner {
 	k := owner{op: o.Op, scope: o.Scope, dtype: o.DType, shape: o.Shape, dims: o.Dims, stack: o.stack}
 	if own := h.owners[k]; own != nil {
@@ -123,7 +124,7 @@ func (h *history) ownerLocked(o *Origin) *owner {
 	return own
 }
 
-// addLocked adds an event to the ring, where it may replace the oldest event.
+// addLocked adds an event to the history. If the history is full, the event replaces the oldest.
 func (h *history) addLocked(e event) {
 	h.count++
 	e.sequence, e.time = h.count, h.now().UnixNano()
@@ -142,8 +143,7 @@ func (h *history) blockLocked(a device.MemoryAction, b *Block, at *stack) {
 	}
 }
 
-// segmentLocked records an action on the backing's memory. The allocation r caused the action; r
-// may be nil.
+// segmentLocked records an action on a segment. r is the allocation that caused the action, or nil.
 func (h *history) segmentLocked(a device.MemoryAction, addr uintptr, size uint64, stream StreamID, r *request) {
 	e := event{action: a, addr: addr, size: size, stream: stream}
 	if r != nil {
@@ -156,7 +156,8 @@ func (h *history) oomLocked(size uint64, stream StreamID, o *Origin, free uint64
 	h.addLocked(event{action: device.ActionOOM, size: size, requested: free, stream: stream, owner: h.ownerLocked(o), stack: o.stack})
 }
 
-// eventsLocked returns the ring's events, oldest first, and the number of events that were dropped.
+// eventsLocked returns the recorded events, oldest first, and the number of events that were
+// replaced by newer ones.
 func (h *history) eventsLocked() (events []event, dropped uint64) {
 	if h.count <= uint64(len(h.ring)) {
 		return slices.Clone(h.ring), 0

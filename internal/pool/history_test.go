@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// actions returns the actions of a snapshot's events, without ActionSnapshot.
+// actions returns the actions of the events in a snapshot, except ActionSnapshot.
 func actions(s *device.MemorySnapshot) (out []string) {
 	for _, e := range s.Events {
 		if e.Action != device.ActionSnapshot {
@@ -22,7 +22,8 @@ func actions(s *device.MemorySnapshot) (out []string) {
 	return out
 }
 
-// TestHistory checks every event, in order, with its block or segment and its cause.
+// TestHistory compares every event of a history with an expected list: its order, its block or
+// segment, and its cause.
 func TestHistory(t *testing.T) {
 	d := newFake(2048)
 	o := tiny()
@@ -125,8 +126,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestOwnersWithoutHistory checks that a snapshot describes owners by their origin if no history is
-// recorded.
+// TestOwnersWithoutHistory takes a snapshot without a history. Owners must then be described by
+// their origins.
 func TestOwnersWithoutHistory(t *testing.T) {
 	p := New(newFake(0), tiny())
 	must(t, p, 8, 0, Origin{Op: "add", Where: place("at train.go:31"), Dims: -1})
@@ -145,8 +146,8 @@ func TestOwnersWithoutHistory(t *testing.T) {
 	}
 }
 
-// TestHistoryNamesSites checks that an out-of-memory error names call sites even for small blocks
-// while a history is recorded.
+// TestHistoryNamesSites causes an out-of-memory error while a history is recorded. The error must
+// name call sites, even for small blocks.
 func TestHistoryNamesSites(t *testing.T) {
 	o := tiny()
 	o.GC, o.CollectWait = func() {}, 1
@@ -162,7 +163,7 @@ func TestHistoryNamesSites(t *testing.T) {
 	}
 }
 
-// TestHistoryRing checks that a full ring drops its oldest events and counts them.
+// TestHistoryRing records more events than a history keeps. The oldest must be dropped and counted.
 func TestHistoryRing(t *testing.T) {
 	p := New(newFake(0), tiny())
 	p.RecordHistory(device.NewHistorySettings(device.MaxHistoryEntries(7)))
@@ -170,7 +171,7 @@ func TestHistoryRing(t *testing.T) {
 		b := must(t, p, 8, 0)
 		p.Free(b, b.Generation())
 	}
-	s := p.MemorySnapshot() // events so far: one segment, 30 blocks, one snapshot
+	s := p.MemorySnapshot() // so far there are events for one segment, 30 blocks and one snapshot
 	if len(s.Events) != 7 || s.Dropped != 25 || s.Events[0].Sequence != 26 || s.Events[6].Action != device.ActionSnapshot || s.Events[6].Sequence != 32 {
 		t.Errorf("%d events, %d dropped, first %+v, last %+v", len(s.Events), s.Dropped, s.Events[0], s.Events[len(s.Events)-1])
 	}
@@ -245,8 +246,8 @@ func replay(t *testing.T, s *device.MemorySnapshot) {
 	}
 }
 
-// TestHistoryReplays checks that the events of random operations on three streams suffice to
-// reconstruct the pool's state.
+// TestHistoryReplays runs random operations on three streams. From the recorded events it must be
+// possible to compute the state of the pool.
 func TestHistoryReplays(t *testing.T) {
 	for seed := range uint64(4) {
 		d := newFake(9000)
@@ -265,8 +266,8 @@ func TestHistoryReplays(t *testing.T) {
 	}
 }
 
-// TestHistoryTables checks that each distinct stack and owner is stored once, in tables of limited
-// size.
+// TestHistoryTables records many equal stacks and owners. Each must be stored once, in tables of
+// limited size.
 func TestHistoryTables(t *testing.T) {
 	p := New(newFake(0), Options{})
 	p.RecordHistory(device.NewHistorySettings())
@@ -348,7 +349,7 @@ func TestCategories(t *testing.T) {
 		{device.CategoryParameter, m + "tensor.alloc " + m + "nn.NewBatchNorm2d main.main"},
 		{device.CategoryParameter, m + "tensor.(*Tensor).MoveTo " + m + "nn.To[...] main.main"},
 		{device.CategoryActivation, m + "tensor.alloc " + m + "nn.(*Linear).Forward " + m + "nn.(*Sequential).Forward main.main"},
-		// this layer is part of the program itself
+		// a layer of the program itself
 		{device.CategoryActivation, m + "tensor.alloc main.(*Net).Forward main.main"},
 		{device.CategoryGradient, m + "tensor.alloc " + m + "tensor.(*engine).back " + m + "tensor.(*Tensor).Backward main.main"},
 		{device.CategoryActivation, m + "nn.(*Linear).Forward " + m + "tensor.(*engine).back " + m + "tensor.(*Tensor).Backward main.main"},
@@ -371,7 +372,8 @@ func ExampleOrigin_Describe() {
 	// Output: [64, 784] float32, result of matmul, in scope "forward"
 }
 
-// BenchmarkHistory is BenchmarkPair for 4 KiB while a history is recorded.
+// BenchmarkHistory measures allocations and frees of 4 KiB while a history is recorded.
+// BenchmarkPair measures them without.
 func BenchmarkHistory(b *testing.B) {
 	p := New(newFake(0), Options{})
 	p.RecordHistory(device.NewHistorySettings())

@@ -2,7 +2,7 @@ package pool
 
 // Adopter is implemented by a Backing whose streams can wait for each other. With such a backing, a
 // held stream (see [Pool.Hold]) takes over unused segments of other streams before it asks for new
-// ones. Pages of expandable segments are not taken over.
+// segments. It does not take over the pages of expandable segments.
 type Adopter interface {
 	// Follow makes later work on stream wait for all work that is already queued on producer. The
 	// pool holds its lock when it calls Follow.
@@ -27,7 +27,7 @@ func (p *Pool) adoptLocked(r *request) bool {
 			best = seg
 		}
 	}
-	// If Follow fails, work of the old stream may still use the segment, so do not take it over.
+	// If Follow fails, the held stream would not wait for work of the other stream on this segment.
 	if best == nil || a.Follow(r.stream, best.home.stream) != nil {
 		return false
 	}
@@ -39,9 +39,9 @@ func (p *Pool) adoptLocked(r *request) bool {
 	return r.block != nil
 }
 
-// Hold prevents the return of a stream's segments to the backing, even if they are unused. This
-// applies to present and future segments. It is for streams of a recording, whose replays need the
-// same addresses. [Pool.Retire] ends it.
+// Hold prevents the pool from giving the segments of a stream back to the backing, even if they are
+// unused. This applies to present and future segments. It is for streams of a recording, whose
+// replays need the same addresses. [Pool.Retire] ends it.
 func (p *Pool) Hold(stream StreamID) {
 	p.mu.Lock()
 	p.arenaLocked(stream).held = true

@@ -54,7 +54,7 @@ func TestHold(t *testing.T) {
 	free(b)
 	segments := p.Stats().Segments.Current
 	p.Empty()
-	// the segment of 40 MiB is the only one that was not taken over
+	// all segments except the one of 40 MiB were taken over
 	if n := p.Stats().Segments.Current; n != segments-1 {
 		t.Errorf("%d of %d segments are left, want all but one", n, segments)
 	}
@@ -63,7 +63,7 @@ func TestHold(t *testing.T) {
 	} else {
 		free(c)
 	}
-	// Let Follow fail: the held stream must not take over the segment.
+	// If Follow fails, the held stream must not take over the segment.
 	free(alloc(30<<20, 1))
 	f.err = errors.New("no events")
 	reserved := p.Stats().ReservedBytes.Current
@@ -73,7 +73,7 @@ func TestHold(t *testing.T) {
 	}
 	p.Retire(held, 1)
 	p.Empty()
-	if n := p.Stats().Segments.Current; n != 1 { // the segment of the first block
+	if n := p.Stats().Segments.Current; n != 1 { // only the segment of the first block is left
 		t.Errorf("%d segments are left, want 1", n)
 	}
 	free(used)

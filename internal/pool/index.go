@@ -8,7 +8,7 @@ type arena struct {
 	stream StreamID
 	small  bins
 	large  tree
-	held   bool // whether the stream keeps its segments: see Pool.Hold
+	held   bool // whether the stream is held: its segments are not given back (see Pool.Hold)
 }
 
 // bins is an index by exact size. It has one list of blocks for each multiple of Options.Round. A
@@ -26,7 +26,7 @@ func (x *bins) insert(b *Block, unit uint64, count int) {
 		x.words = make([]uint64, count/64+1)
 		x.summary = make([]uint64, count/64/64+1)
 	}
-	// the last list holds all larger blocks, which only expandable segments have
+	// the last list holds all larger blocks; only expandable segments have them
 	i := min(b.size>>bits.TrailingZeros64(unit), uint64(len(x.heads)-1))
 	h := x.heads[i]
 	b.listPrev, b.listNext = nil, h
@@ -70,7 +70,7 @@ func (x *bins) bestFit(size, unit uint64) *Block {
 	if w := x.words[n] &^ (1<<(i%64) - 1); w != 0 {
 		return x.heads[n*64+uint64(bits.TrailingZeros64(w))]
 	}
-	n++ // the next word that is not zero
+	n++ // next word that is not zero
 	for m := n / 64; m < uint64(len(x.summary)); m++ {
 		w := x.summary[m]
 		if m == n/64 {
@@ -85,8 +85,8 @@ func (x *bins) bestFit(size, unit uint64) *Block {
 }
 
 // tree is a treap. Its keys are sizes, and the priority of a node is a hash of its size, so the
-// shape depends only on the set of sizes. The node of a size is the first block in the list of
-// blocks of that size.
+// shape depends only on the set of sizes. The blocks of one size form a list, whose first block is
+// the node.
 type tree struct{ root *Block }
 
 // priority is the last step of the hash MurmurHash3 (Austin Appleby, public domain). It is a
@@ -99,8 +99,9 @@ func priority(size uint64) uint64 {
 	return size ^ size>>33
 }
 
-// place returns the link to the node of this size, or the link where such a node belongs. It
-// searches until it finds a node whose priority does not exceed that of the size.
+// place returns the pointer in the tree that points to the node of this size. If there is no such
+// node, it returns the pointer where the search for one ends: at an empty subtree, or at a node of
+// lower priority.
 func (t *tree) place(size uint64) **Block {
 	p := priority(size)
 	link := &t.root
@@ -118,7 +119,7 @@ func (t *tree) insert(b *Block) {
 	link := t.place(b.size)
 	n := *link
 	b.listPrev, b.left, b.right = nil, nil, nil
-	// b becomes the first block of the list, and replaces n as the node of its size
+	// b replaces n as the node of its size, and n becomes the second block of the list
 	if n != nil && n.size == b.size {
 		b.listNext, n.listPrev = n, b
 		b.left, b.right = n.left, n.right
@@ -153,7 +154,7 @@ func (t *tree) remove(b *Block) {
 		return
 	}
 	link := t.place(b.size)
-	if n := b.listNext; n != nil { // the next block of the same size becomes the node
+	if n := b.listNext; n != nil { // the next block of the same size replaces b as the node
 		n.listPrev, n.left, n.right = nil, b.left, b.right
 		*link = n
 	} else { // no other block has this size: merge the two subtrees

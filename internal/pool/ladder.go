@@ -8,14 +8,14 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// idleLimit is the longest pause between two releases that cleanups queue, while the ladder waits
-// for them. After a longer pause the ladder continues with more expensive steps. Before the ladder
-// fails it waits again, up to Options.CollectWait.
+// idleLimit is the longest pause between two cleanups of a garbage collection, while the
+// out-of-memory ladder waits for them. After a longer pause the ladder goes on with more expensive
+// steps. Before the ladder fails it waits again, up to Options.CollectWait.
 const idleLimit = 2 * time.Millisecond
 
 // collections is the largest number of garbage collections for one request. The ladder starts
-// another one only if other goroutines took all blocks that a collection freed. Those goroutines
-// soon wait for the ladder too, so a few collections suffice.
+// another collection only if other goroutines took all blocks that the previous one freed. Those
+// goroutines soon wait for the ladder too, so a few collections suffice.
 const collections = 8
 
 // climb runs the out-of-memory ladder for a request that neither the cache nor the backing could
@@ -46,7 +46,7 @@ func (p *Pool) climb(r *request) (*Block, error) {
 	}()
 	p.stats.Retries++
 	cause := p.stepsLocked(r)
-	p.waiter, finished = nil, true // from here on, r is not offered freed blocks
+	p.waiter, finished = nil, true // from here on, freed blocks do not go to r
 	switch {
 	case r.block != nil:
 		return r.block, nil
@@ -116,14 +116,14 @@ func (p *Pool) stepsLocked(r *request) error {
 	return err
 }
 
-// cachedLocked releases blocks whose events are done, and tries to serve r from the cache.
+// cachedLocked releases blocks whose events are done, and looks for a free block for r.
 func (p *Pool) cachedLocked(r *request) {
 	p.settleLocked()
 	p.offerLocked()
 }
 
-// awaitLocked waits until queued or freed blocks serve r, or until the deadline. After the first
-// queued release, it also returns if no more releases arrive within the given pause.
+// awaitLocked waits until freed blocks serve r, or until the deadline. Once a cleanup has queued a
+// release, it also returns if no further one comes within the given pause.
 func (p *Pool) awaitLocked(r *request, deadline time.Time, pause time.Duration) {
 	grew := false
 	timer := time.NewTimer(0)
@@ -190,7 +190,8 @@ func (p *Pool) hopelessLocked(r *request) bool {
 // Empty gives segments without live or pending blocks back to the backing, when the work on their
 // streams is done. It returns their size in bytes. It corresponds to torch.cuda.empty_cache.
 func (p *Pool) Empty() uint64 {
-	p.ladderMu.Lock() // a request waits until this memory has been given back, and does not fail
+	// While this lock is held, requests that find no memory wait for it and do not fail.
+	p.ladderMu.Lock()
 	defer p.ladderMu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,16 +200,16 @@ func (p *Pool) Empty() uint64 {
 	return p.emptyLocked()
 }
 
-// emptyLocked implements Empty. The caller holds both the ladder's lock and the pool's lock. The
-// pool's lock is released during waits and frees.
+// emptyLocked is Empty for a caller that holds the ladder's lock and the pool's lock. It releases
+// the pool's lock while it waits and while it frees.
 func (p *Pool) emptyLocked() (bytes uint64) {
 	if p.paused > 0 {
 		return 0
 	}
 	type waited struct {
 		stream StreamID
-		// an event after all work of the stream; nil if it could not be recorded, and then the
-		// stream's segments stay
+		// event after all work of the stream; nil if it could not be recorded: the stream's
+		// segments then stay
 		event Event
 	}
 	var events []waited
@@ -229,7 +230,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	var unused []*segment
 	for i := 0; i < len(p.segments); {
 		seg := p.segments[i]
-		if seg.space != nil { // carveLocked handles expandable segments
+		if seg.space != nil { // carveLocked gives back the pages of expandable segments
 			i++
 			continue
 		}
@@ -262,7 +263,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	if bytes == 0 && len(events) == 0 {
 		return 0
 	}
-	p.reserving += bytes // count these bytes towards the limit until Free returns
+	p.reserving += bytes // until Free has returned, these bytes count towards the limit
 	p.stats.ReservedBytes.sub(bytes)
 	p.stats.Segments.sub(segments)
 	p.stats.Returned += bytes
@@ -294,9 +295,9 @@ func (p *Pool) backgroundGCLocked() {
 	go p.collectEarly()
 }
 
-// collectEarly runs a garbage collection and waits until its cleanups queue no further blocks. It
-// computes the threshold of the next collection from the surviving blocks. Blocks that were
-// allocated during the collection do not count, because there may be many on a busy machine.
+// collectEarly runs a garbage collection and waits until its cleanups queue no further releases.
+// From the bytes that survive, it computes when the next collection starts. It does not count
+// blocks that were allocated during the collection: on a busy machine there may be many.
 func (p *Pool) collectEarly() {
 	p.mu.Lock()
 	ever := p.collectableEver

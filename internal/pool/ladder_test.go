@@ -19,8 +19,8 @@ func must(t *testing.T, p *Pool, size uint64, s StreamID, o ...Origin) *Block {
 	return b
 }
 
-// TestLadderOrder fills a device of three segments. It checks which steps the ladder takes, and in
-// which order, with the log of the fake device and with hooks.
+// TestLadderOrder fills a device of three segments. The log of the fake device, and hooks, must
+// show the steps of the out-of-memory ladder in the right order.
 func TestLadderOrder(t *testing.T) {
 	errOOM := errors.New("device: out of memory")
 	setup := func(collected bool) (*fakeDevice, *Pool, []*Block) {
@@ -57,7 +57,8 @@ func TestLadderOrder(t *testing.T) {
 	})
 	t.Run("none live: reclaim before the collection", func(t *testing.T) {
 		d, p, blocks := setup(false)
-		// Stream 1 cannot use this block of stream 0 before its segment is given back.
+		// Stream 1 can use the memory of this block, which belongs to stream 0, only when the pool
+		// has given its segment back.
 		p.Free(blocks[1], blocks[1].Generation())
 		d.log = nil
 		b := must(t, p, 1280, 1)
@@ -117,7 +118,7 @@ func TestLadderOrder(t *testing.T) {
 		small := must(t, p, 0, 0)
 		p.o.CollectWait = 10 * time.Second
 		p.o.GC = func() {
-			p.Queue(small, small.Generation()) // queue a release that does not help
+			p.Queue(small, small.Generation()) // a release that frees too little memory
 			time.AfterFunc(30*time.Millisecond, func() { p.Queue(blocks[0], g0) })
 			time.AfterFunc(60*time.Millisecond, func() { p.Queue(blocks[1], g1) })
 		}
@@ -132,7 +133,7 @@ func TestLadderOrder(t *testing.T) {
 		var other, own *Block
 		o.GC = func() {
 			switch rounds++; rounds {
-			case 1: // the block is freed, but stream 5 immediately allocates it again
+			case 1: // free the block, but let stream 5 immediately allocate it again
 				p.Queue(other, other.Generation())
 				if b := must(t, p, 1280, 5); b.Addr() == 0 {
 					t.Error("not from the cache")
@@ -171,8 +172,8 @@ func TestLadderOrder(t *testing.T) {
 	})
 }
 
-// TestLimit checks that the pool's own limit, in bytes or as a fraction, works like a full device,
-// and that it can be changed.
+// TestLimit sets a limit of the pool, in bytes or as a fraction. It must work like a full device,
+// and it must be possible to change it.
 func TestLimit(t *testing.T) {
 	for _, o := range []Options{{Limit: 2560}, {Fraction: 0.25}, {Limit: 1 << 40, Fraction: 0.25}} {
 		full := tiny()
@@ -185,7 +186,8 @@ func TestLimit(t *testing.T) {
 			t.Fatalf("above the limit: %v", err)
 		}
 		p.Free(a, a.Generation())
-		c := must(t, p, 8, 0) // the pool gives the large segment back to make room for a small one
+		// the pool must give back the large segment to make room for a small one
+		c := must(t, p, 8, 0)
 		if d.used > 2560 || p.Stats().Limit != 2560 {
 			t.Errorf("the device holds %d, limit %d", d.used, p.Stats().Limit)
 		}
@@ -207,7 +209,7 @@ type place string
 
 func (w place) String() string { return string(w) }
 
-type slicePlace []string // a type without ==, which cannot be a map key
+type slicePlace []string // a type that cannot be compared and so cannot be a map key
 
 func (w slicePlace) String() string { return w[0] }
 
@@ -265,15 +267,15 @@ func TestOOMText(t *testing.T) {
 	}
 }
 
-// TestPanickingHook checks that a panic of a hook reaches the caller of Alloc, and that the pool
-// works afterwards.
+// TestPanickingHook lets a hook panic. The panic must reach the caller of Alloc, and the pool must
+// work afterwards.
 func TestPanickingHook(t *testing.T) {
 	o := tiny()
 	o.CollectWait = 1
 	p := New(newFake(1280), o)
 	held := must(t, p, 1280, 0)
 	p.o.Pressure = func() {
-		p.Free(held, held.Generation()) // the pool offers the block to the request
+		p.Free(held, held.Generation()) // this block becomes the request's
 		panic("hook")
 	}
 	func() {

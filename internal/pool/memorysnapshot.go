@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
-// MemorySnapshot returns the pool's segments and blocks, and the events of the history if one is
-// being recorded.
+// MemorySnapshot returns the segments and blocks of the pool. If a history is being recorded, it
+// also returns the history's events.
 func (p *Pool) MemorySnapshot() *device.MemorySnapshot {
 	out := &device.MemorySnapshot{Device: p.o.Name}
 	_, out.Total = p.backing.Capacity()
@@ -62,7 +62,7 @@ func (p *Pool) MemorySnapshot() *device.MemorySnapshot {
 	}
 	p.mu.Unlock()
 
-	// Do not hold the pool's lock here, because finding the functions of stacks is slow.
+	// The pool's lock is not held here, because finding the functions of stacks is slow.
 	for _, l := range blocks {
 		l.block.Owner = r.origin(&l.origin)
 		l.block.Category = r.category(l.block.Owner)
@@ -90,7 +90,7 @@ type ownerPlace struct {
 	where string
 }
 
-// resolver converts recorded events and owners to the tables of the snapshot.
+// resolver converts recorded events and owners to the form that a snapshot has.
 type resolver struct {
 	out        *device.MemorySnapshot
 	owners     map[ownerPlace]int
@@ -139,8 +139,8 @@ func (r *resolver) stack(s *stack) int {
 	return i
 }
 
-// frames returns the frames of a stack, without the allocator's frames at its top and the runtime's
-// frames at its end.
+// frames returns the frames of a stack. It leaves out the allocator's frames at the innermost end,
+// and those of the runtime at the outermost end.
 func (s *stack) frames() []device.Frame {
 	var out []device.Frame
 	frames := runtime.CallersFrames(s.pcs)
@@ -156,7 +156,8 @@ func (s *stack) frames() []device.Frame {
 	return out
 }
 
-// firstOutside returns "dir/file.go:line" of the innermost frame outside the library.
+// firstOutside returns the position, as "dir/file.go:line", of the innermost frame outside the
+// library.
 func firstOutside(frames []device.Frame) string {
 	for _, f := range frames {
 		if callsite.Outside(f.Function, f.File) {
@@ -166,7 +167,7 @@ func firstOutside(frames []device.Frame) string {
 	return ""
 }
 
-// callSite returns the call site of a recorded stack, or "".
+// callSite returns the position of the innermost frame outside the library, or "" if there is none.
 func (s *stack) callSite() string {
 	if s == nil {
 		return ""
@@ -182,11 +183,11 @@ func (r *resolver) category(i int) string {
 	return r.categories[i]
 }
 
-// categoryOf returns the category of memory, such as [device.CategoryParameter]. It depends on the
-// innermost call of a library function that stands for a category.
+// categoryOf returns a category, such as [device.CategoryParameter], for memory that was allocated
+// with this stack. The innermost call of a function such as Forward or Backward decides.
 func categoryOf(frames []device.Frame) string {
 	for _, f := range frames {
-		// a function's name has "[...]" for its type arguments
+		// in the name of a generic function, "[...]" stands for the type arguments
 		function := strings.ReplaceAll(f.Function, "[...]", "")
 		method := function[strings.LastIndexByte(function, '.')+1:]
 		in, _ := callsite.Within(function)
@@ -200,7 +201,7 @@ func categoryOf(frames []device.Frame) string {
 			return device.CategoryParameter
 		case (pkg == "nn" || pkg == "models") && (strings.HasPrefix(name, "New") || name == "To" || name == "Cast"):
 			return device.CategoryParameter
-		// in package tensor, a method Forward belongs to an op, not to a layer
+		// in package tensor, a method Forward belongs to an op and not to a layer
 		case method == "Forward" && pkg != "tensor":
 			return device.CategoryActivation
 		}

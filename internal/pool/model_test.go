@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// model simulates what a pool may do, without the pool's implementation.
+// model simulates what a pool may do. It does not use the pool's implementation.
 type model struct {
 	t      *testing.T
 	d      *fakeDevice
@@ -36,8 +36,8 @@ type owned struct {
 	uses   []StreamID
 }
 
-// access is an access of a stream to [addr, addr+size). It has ended when the stream has finished
-// as many units of work as end says.
+// access is an access of a stream to the bytes from addr to addr+size. It has ended when the stream
+// has finished end units of work.
 type access struct {
 	addr   uintptr
 	size   uint64
@@ -94,7 +94,7 @@ func (m *model) alloc() {
 	case size > 0 && size <= 128 && o.round != (size+7)&^7:
 		m.fatalf("Alloc(%d) took %d bytes of a small segment", size, o.round)
 	case size > 128 && o.round-size > 96+7 && o.round != 1280:
-		// the pool should have split this block, because more than SplitMin bytes are unused
+		// so many bytes are unused that the pool should have split the block
 		m.fatalf("Alloc(%d) took %d bytes", size, o.round)
 	}
 	inside := size == 0
@@ -125,7 +125,7 @@ func (m *model) alloc() {
 		past = append(past, u)
 	}
 	m.past = past
-	m.d.work(stream) // the first access to the block
+	m.d.work(stream) // the owner's first access to the block
 	m.live = append(m.live, o)
 	m.sum.allocated += o.round
 	m.sum.requested += size
@@ -135,7 +135,7 @@ func (m *model) alloc() {
 	m.peak.blocks = max(m.peak.blocks, m.sum.blocks)
 }
 
-// gone notes in the model that the owner freed the block.
+// gone notes that the owner has freed block i.
 func (m *model) gone(i int) *owned {
 	o := m.live[i]
 	m.live[i] = m.live[len(m.live)-1]
@@ -295,8 +295,8 @@ func (m *model) stats() {
 	}
 }
 
-// recount computes the statistics from a snapshot. It checks that the blocks fill their segments,
-// and that no two neighbouring blocks are free.
+// recount computes the statistics from a snapshot and compares them with s. It checks that the
+// blocks fill their segments, and that no two neighbouring blocks are free.
 func recount(t *testing.T, p *Pool, s Stats) {
 	t.Helper()
 	var active, split, reserved, blocks, splits uint64
@@ -340,8 +340,8 @@ func recount(t *testing.T, p *Pool, s Stats) {
 	checkIndex(t, p)
 }
 
-// checkIndex checks that the arenas index exactly the free blocks, and that bitmaps and trees are
-// consistent.
+// checkIndex checks that the index of each arena contains exactly its free blocks, and that the
+// bitmaps and trees are consistent.
 func checkIndex(t *testing.T, p *Pool) {
 	t.Helper()
 	p.mu.Lock()
@@ -442,8 +442,8 @@ func (m *model) returned(addr uintptr, size uint64) {
 
 // TestModel runs random operations on three streams and compares the pool with a model. Live blocks
 // must not overlap. Memory must not be reused or given back too early. The statistics must be
-// exact, and at the end all free neighbours must be merged. With FLAMBEAU_SOAK=1 there are a
-// million allocations and frees in each case.
+// exact, and at the end all free blocks next to each other must be merged. With FLAMBEAU_SOAK=1
+// there are a million allocations and frees in each case.
 func TestModel(t *testing.T) {
 	ops, least := 25_000, uint64(10_000)
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
@@ -463,7 +463,7 @@ func TestModel(t *testing.T) {
 			o.Limit = c.limit
 			gcs := 0
 			o.GC = func() { gcs++ }
-			o.CollectWait = 1 // no cleanup will queue any block
+			o.CollectWait = 1 // do not wait, because no cleanup queues a release
 			m := &model{t: t, d: d, p: New(d, o), r: rand.New(rand.NewPCG(7, c.total+c.limit))}
 			if c.pages {
 				o.LargePage = 2 * fakePage

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Owner sums up all live and pending blocks of one origin, which were allocated at the same call
+// Owner describes all live and pending blocks of one origin: they were allocated at the same call
 // site for the same shape.
 type Owner struct {
 	Origin
@@ -57,7 +57,8 @@ func (p *Pool) ownersLocked() map[ownerKey]*Owner {
 }
 
 func largest(owners map[ownerKey]*Owner, n int) []Owner {
-	// Merge origins with equal descriptions: each allocation may have recorded its call site anew.
+	// Merge origins with equal descriptions: two allocations at one call site may have different
+	// values of Where.
 	alike := map[string]*Owner{}
 	for _, o := range owners {
 		text := o.Origin.Describe()
@@ -93,7 +94,7 @@ type OOMError struct {
 	Reserved    uint64 // number of bytes in segments
 	Allocated   uint64 // number of bytes in live blocks
 	Pending     uint64 // number of bytes in freed blocks that wait for other streams
-	LargestFree uint64 // size of the largest free block that the request's stream can use
+	LargestFree uint64 // size in bytes of the largest free block that the request's stream can use
 	FreeCached  uint64 // number of bytes in the free blocks of all streams
 	Owners      []Owner
 	streamText  string // describes Stream: "on the default stream"
@@ -175,7 +176,7 @@ func (p *Pool) oomLocked(size uint64, stream StreamID, origin *Origin, cause err
 	e.Owners = largest(p.ownersLocked(), 10)
 	p.mu.Unlock()
 	e.Free, e.Total = p.backing.Capacity()
-	// a held stream belongs to a recording, and the driver does not know its number: see Hold
+	// a held stream belongs to a recording, and the driver does not know its number
 	if !held {
 		e.streamText = "on " + p.streamName(stream)
 	}

@@ -2,7 +2,7 @@
 // segments of a device's memory from a Backing and cuts them into blocks. Freed blocks are reused
 // without a call to the device.
 //
-// The contract:
+// These rules hold:
 //
 //   - A block belongs to the stream on which it was allocated. After Free only that stream can
 //     reuse the block. It can do so immediately, because work on a stream runs in order. If another
@@ -31,8 +31,8 @@
 //   - Sizes are in bytes. Several goroutines may call all methods at the same time. Only the owner
 //     of a Block may call its methods.
 //
-// The host is not a stream. So page-locked memory, to which the host itself writes, belongs to a
-// pseudo-stream, for which Record returns an event that is already done. Each device that copies
+// The host is not a stream. Page-locked memory, which the host itself writes, therefore belongs to
+// a pseudo-stream. Record returns an event for it that is already done. Each device that copies
 // such memory calls Use with its stream.
 //
 // A Backing must not call the pool from its methods. No caller of the pool may hold a lock that
@@ -64,7 +64,8 @@ type Event interface{ Release() }
 // Backing supplies segments of one device's memory, and events of the device's streams.
 type Backing interface {
 	// Alloc returns the address of size bytes, aligned at least to Options.Round. An error that
-	// wraps ErrNoMemory starts the ladder. Any other error is returned to the caller of Pool.Alloc.
+	// wraps ErrNoMemory starts the out-of-memory ladder. Pool.Alloc returns any other error to its
+	// caller.
 	Alloc(size uint64) (addr uintptr, err error)
 	// Free frees a segment. The pool calls it after all work that used the segment.
 	Free(addr uintptr, size uint64)
@@ -80,9 +81,9 @@ type Backing interface {
 }
 
 // Marker is implemented by a Backing that checks memory accesses (the emulator). The pool tells it
-// the bounds of every block, so that the Backing detects accesses out of bounds. The Backing can
-// also overwrite a block's memory before the block is reused. Each call takes effect at its point
-// in the order of the stream that owns the block.
+// the bounds of every block. The Backing can then detect accesses out of bounds, and can overwrite
+// a block's memory before the block is reused. Each call takes effect at its point in the order of
+// the stream that owns the block.
 type Marker interface {
 	BlockAllocated(stream StreamID, addr uintptr, requested, rounded uint64, label string)
 	BlockFreed(stream StreamID, addr uintptr, rounded uint64)
@@ -92,9 +93,9 @@ type Marker interface {
 // early garbage collections.
 type Options struct {
 	Name   string // name of the device in error messages: "cuda:0"
-	ErrOOM error  // a further error that OOMError wraps; may be nil
+	ErrOOM error  // another error that OOMError wraps; may be nil
 
-	// block sizes and addresses are multiples of Round, a power of two; default 512
+	// sizes and addresses of blocks are multiples of Round, a power of two; default 512
 	Round uint64
 	// largest size of small blocks, which are cut only from small segments; default 1 MiB
 	SmallMax     uint64
@@ -122,8 +123,8 @@ type Options struct {
 	// StreamName is nil, errors name the stream's number.
 	StreamName func(StreamID) string
 
-	// Pressure is called on the out-of-memory ladder, so that owners of caches free memory. It may
-	// call Free and Queue, but must not call Alloc or Empty. Only the ladder's lock is held.
+	// Pressure is called as a step of the out-of-memory ladder. In it, owners of caches free
+	// memory. It may call Free and Queue, but must not call Alloc or Empty.
 	Pressure func()
 
 	// If GCRatio > 0, the pool starts garbage collections in the background, because the Go runtime
@@ -135,9 +136,11 @@ type Options struct {
 	GCMinBytes uint64
 	GCInterval time.Duration
 
-	// how long the ladder waits for the cleanups of a garbage collection; default 20 ms
+	// longest time that the out-of-memory ladder waits for the cleanups of a garbage collection;
+	// default 20 ms
 	CollectWait time.Duration
-	// runs a garbage collection, and returns when its cleanups have begun; tests replace it
+	// function that runs a garbage collection and returns when its cleanups have begun; tests
+	// replace it
 	GC  func()
 	Now func() time.Time // clock; tests replace it
 }
@@ -202,26 +205,27 @@ type Pool struct {
 	mu        sync.Mutex
 	limit     uint64 // largest number of bytes in segments; 0 means no limit
 	arenas    []*arena
-	lastArena *arena // arena of the last allocation
+	lastArena *arena // arena of the stream that allocated last
 	segments  []*segment
 	spare     *Block // Block structs for reuse, linked by Block.next
 	reserving uint64 // number of bytes that the backing is allocating or freeing without the lock
 	stats     Stats
 
-	events   []*eventQueue // one queue for each foreign stream that ever delayed a free
-	pending  int           // number of events in all queues
-	deferred []*Block      // freed blocks whose events are not recorded yet
-	paused   int           // nesting depth of PauseEvents
-	// the last error of Record because of which memory cannot be reused yet
+	// one queue for each stream for which a freed block of another stream has ever waited
+	events   []*eventQueue
+	pending  int      // number of events in all queues
+	deferred []*Block // freed blocks whose events are not recorded yet
+	paused   int      // nesting depth of PauseEvents
+	// last error of Record that still prevents memory from being reused
 	eventIssue error
 
 	queue       atomic.Pointer[Block] // list of blocks that Queue added, linked by Block.queueNext
 	staleQueued atomic.Uint64
 
 	ladderMu sync.Mutex // held during the ladder and during Empty; taken before mu
-	waiter   *request   // request on the ladder, guarded by mu
-	// channel of capacity 1; while ladderWaits is set, freed and queued blocks wake the ladder
-	// through it
+	waiter   *request   // request that runs the out-of-memory ladder, guarded by mu
+	// channel of capacity 1 through which freed and queued blocks wake the out-of-memory ladder
+	// while ladderWaits is set
 	wake        chan struct{}
 	ladderWaits atomic.Bool
 
@@ -231,8 +235,8 @@ type Pool struct {
 	gcLast          time.Time
 	gcRunning       bool
 
-	history   *history // the history; nil while nothing is recorded
-	freeStack *stack   // stack of the call of Free that is running
+	history   *history // recorded history; nil while none is recorded
+	freeStack *stack   // stack of the call of Free that is in progress
 	recording atomic.Pointer[history]
 
 	expander   Expander // the backing as an Expander; nil if it is not one or has no virtual memory
@@ -282,9 +286,9 @@ func (p *Pool) Limit() uint64 {
 	return p.limit
 }
 
-// sentinel is an object whose cleanup shows that the runtime has begun to run cleanups. Its pointer
-// field keeps it out of the runtime's allocator for tiny objects. There it could share memory with
-// live objects, and its cleanup would not run.
+// sentinel is an object whose cleanup shows that the runtime has begun to run cleanups. Because it
+// has a pointer field, the runtime does not allocate it together with other tiny objects. Otherwise
+// those could keep it alive, and its cleanup would not run.
 type sentinel struct{ _ *sentinel }
 
 // collect runs a garbage collection. It returns when cleanups have begun to run, or after a second:

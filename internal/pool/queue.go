@@ -1,12 +1,12 @@
 package pool
 
-// Queue requests the release of a block. The owner with generation gen has become garbage. Cleanups
-// of the garbage collector can call it: it takes no lock, does not allocate and does not wait. The
-// next Alloc, Stats, Snapshot, Largest or Empty performs the release. If gen is stale by then, the
-// pool counts it and does nothing else.
+// Queue requests the release of a block whose owner, with generation gen, has become unreachable.
+// Cleanups of the garbage collector can call it: it takes no lock, does not allocate and does not
+// wait. The next Alloc, Stats, Snapshot, Largest or Empty performs the release. If gen is no longer
+// the generation of the block, the pool only counts the request.
 //
-// The queue is a linked list of blocks, so it contains a block at most once. An entry is stale if
-// its owner has freed the block. A later generation of the same block replaces the entry.
+// The queue is a linked list of blocks, so it contains a block at most once. A later generation of
+// the same block replaces the entry.
 func (p *Pool) Queue(b *Block, gen uint64) {
 	p.checkOwn(b)
 	if gen == 0 {
@@ -15,14 +15,14 @@ func (p *Pool) Queue(b *Block, gen uint64) {
 	}
 	for {
 		in := b.queued.Load()
-		if in >= gen { // gen or a later generation is queued already
+		if in >= gen { // the queue already has this or a later generation of b
 			p.staleQueued.Add(1)
 			return
 		}
 		if !b.queued.CompareAndSwap(in, gen) {
 			continue
 		}
-		if in != 0 { // b is in the queue already; whoever drains the queue will see gen
+		if in != 0 { // b is already in the queue; whoever empties the queue will read gen
 			p.staleQueued.Add(1)
 			return
 		}
@@ -55,7 +55,7 @@ func (p *Pool) drainLocked() bool {
 	for b != nil {
 		next := b.queueNext
 		b.queueNext = nil
-		// read next before this line, because b can be queued again afterwards
+		// next must be read before this line: afterwards, b can be queued again
 		gen := b.queued.Swap(0)
 		if p.freeLocked(b, gen) {
 			p.stats.QueuedFrees++

@@ -39,25 +39,25 @@ type Stats struct {
 	Small, Large       Class
 
 	Allocations, Frees uint64
-	Retries            uint64 // number of requests that reached the ladder
-	OOMs               uint64 // number of requests that the ladder could not serve
-	// number of ignored releases: stale, repeated, or replaced in the queue
+	Retries            uint64 // number of requests that ran the out-of-memory ladder
+	OOMs               uint64 // number of requests that failed
+	// number of releases that were ignored because their generation was not the current one
 	StaleFrees       uint64
 	QueuedFrees      uint64 // number of releases through Queue that were performed
-	Collections      uint64 // number of garbage collections by the ladder
+	Collections      uint64 // number of garbage collections that the out-of-memory ladder ran
 	EarlyCollections uint64 // number of garbage collections in the background, for GCRatio
-	Syncs            uint64 // how many times the pool waited for pending blocks
+	Syncs            uint64 // number of times that the pool waited for pending blocks
 	Returned         uint64 // number of bytes in segments that were given back to the backing
-	Pending          uint64 // current number of blocks that wait for foreign streams
-	// part of Pending: blocks whose events are not recorded yet, because of PauseEvents or an error
-	// of Record
+	Pending          uint64 // present number of freed blocks that still wait for other streams
+	// how many of the Pending blocks wait for events that are not recorded yet, because of
+	// PauseEvents or an error of Record
 	Deferred         uint64
 	CollectableBytes uint64 // number of bytes in live blocks whose Origin is Collected
 	Limit            uint64 // limit of the pool; 0 means none
 }
 
-// Stats first performs queued releases and releases blocks whose events are done. Then it returns
-// the statistics.
+// Stats returns the statistics. Before that it performs queued releases, and releases blocks whose
+// events are done.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,10 +93,10 @@ func (p *Pool) ResetPeak() {
 	p.stats.eachStat(func(q *Stat) { q.Peak = q.Current })
 }
 
-// EventError returns the last error of Backing.Record that still keeps memory from being used. The
-// memory is a deferred block, or an unused segment that the last Empty or ladder could not give
-// back. A segment's stream causes such errors if it was destroyed without Retire or is being
-// captured. EventError returns nil if there is no such error.
+// EventError returns the last error of Backing.Record that still keeps memory from being used: a
+// freed block, or a segment that could not be given back. A stream causes such errors if it was
+// destroyed without Retire, or while it is captured. EventError returns nil if there is no such
+// error.
 func (p *Pool) EventError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

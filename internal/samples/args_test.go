@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// args holds the arguments of a sample's call. If an adapter does not read an argument, the sample
-// fails, because the argument would have no effect.
+// args holds the arguments of a sample's call. An adapter must read all of them: an argument that
+// it does not read has no effect, and the sample fails.
 type args struct {
 	scope  *tensor.Scope
 	double bool // the sample runs in float64
@@ -18,15 +18,13 @@ type args struct {
 	used   map[string]bool
 }
 
-// A lack is an argument, or a value of an argument, that PyTorch's operator supports and ours does
+// A lack says which argument, or value of an argument, PyTorch's operator supports and ours does
 // not.
 type lack string
 
-// lacks ends the sample with a panic. Its arguments form the text of a [lack]: what is not
-// supported, in PyTorch's words.
+// lacks ends the sample with a panic. The value of the panic is a [lack] with the formatted text.
 func lacks(format string, v ...any) { panic(lack(fmt.Sprintf(format, v...))) }
 
-// arg returns the argument at position i or with the given name, or nil.
 func (a *args) arg(i int, name string) any {
 	if i >= 0 && i < len(a.pos) {
 		a.used[fmt.Sprint(i)] = true
@@ -39,7 +37,7 @@ func (a *args) arg(i int, name string) any {
 	return nil
 }
 
-// unused names an argument that was passed but not read.
+// unused returns the name of an argument that was passed but not read, or "".
 func (a *args) unused() string {
 	for i, v := range a.pos {
 		if v != nil && !a.used[fmt.Sprint(i)] {
@@ -56,8 +54,8 @@ func (a *args) unused() string {
 
 func (a *args) has(i int, name string) bool { return a.arg(i, name) != nil }
 
-// wrong is the value of a panic: an argument has a type that the adapter does not expect. The call
-// then counts as refused.
+// wrong is the value of a panic. It says that an argument has a type that the adapter does not
+// expect. The call then counts as refused.
 type wrong string
 
 func typed[T any](v any, what string) T {
@@ -82,7 +80,7 @@ func (a *args) opt(i int, name string) *tensor.Tensor {
 
 func (a *args) x() *tensor.Tensor { return a.T(0, "input") }
 
-// list returns a list of tensors. They may be one list argument, or all positional arguments.
+// list returns a list of tensors: the first argument, or all positional arguments.
 func (a *args) list() []*tensor.Tensor {
 	if _, ok := a.arg(0, "tensors").(*tensor.Tensor); ok {
 		var out []*tensor.Tensor
@@ -140,9 +138,9 @@ func isFloat(v any) bool {
 	return ok
 }
 
-// scalar returns v if it is a tensor. For a number it returns a tensor without dimensions, of type
-// bool, int64 or floating point. As in PyTorch, such a tensor affects type promotion only by its
-// category (bool, integer or floating point).
+// scalar returns v if it is a tensor. If v is a number, it returns a tensor without dimensions, of
+// type bool, int64 or floating point. As in PyTorch, such a tensor affects type promotion only by
+// its category (bool, integer or floating point).
 func (a *args) scalar(v any) *tensor.Tensor {
 	switch v := v.(type) {
 	case *tensor.Tensor:
@@ -252,7 +250,7 @@ func (a *args) dtype(i int, name string, t dtype.Type) dtype.Type {
 	return t
 }
 
-// dims returns the dimensions of a reduction, with keepdim.
+// dims returns the dimensions of a reduction, and KeepDim if the argument keepdim is true.
 func (a *args) dims(i int) []int {
 	d := a.ints(i, "dim")
 	if i < 0 {

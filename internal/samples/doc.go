@@ -1,7 +1,7 @@
 // Package samples compares operators, layers and optimizers with samples from PyTorch's own test
 // suite. They come from its tables op_db, module_db and optim_db. Each entry of a table is one
-// operator, layer or optimizer of PyTorch. An entry has calls that PyTorch's tests make, and calls
-// that PyTorch must refuse. This package has only tests and data.
+// operator, layer or optimizer of PyTorch. Each sample is one call: one that PyTorch's tests make,
+// or one that PyTorch must refuse. This package has only tests and data.
 //
 // Most entries have an adapter, which makes the corresponding call here. An entry without an
 // adapter has a row in testdata/ops.tsv, modules.tsv or optims.tsv with the reason. The results,

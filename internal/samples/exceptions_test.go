@@ -16,7 +16,7 @@ import (
 type exception struct {
 	op     string   // name of an entry
 	kinds  []string // types, or "error", "float64", "strided", "permuted"
-	what   string   // one of the words of an outcome, or "entry" for an entry without an adapter
+	what   string   // what fails, as in the package comment
 	msg    string
 	class  string // class of the reason: a key of classes
 	reason string
@@ -61,7 +61,7 @@ func readExceptions(t *testing.T, path string) (list exceptions) {
 	return list
 }
 
-// excuses reports whether a row matches an outcome. It counts the use of that row.
+// excuses reports whether a row matches an outcome. It also counts the use of that row.
 func (l exceptions) excuses(op, kind, what, msg string) bool {
 	for _, e := range l {
 		if e.op != op || e.what != what {

@@ -111,13 +111,13 @@ var indexing = map[string]call{
 	"nn.functional.one_hot": func(a *args) any { return a.x().OneHot(a.int(1, "num_classes", -1)) },
 	"nn.functional.embedding": func(a *args) any {
 		a.ignored("sparse")
-		w, i := a.x(), a.T(1, "indices") // the table comes first in the entry's call
+		w, i := a.x(), a.T(1, "indices") // the sample has the table first, then the indices
 		l := &nn.Embedding{Table: a.table(w, 2)}
 		return l.Forward(i)
 	},
 }
 
-// place converts one index of PyTorch's x[…] to the library's form.
+// place converts one index of PyTorch's x[…] to the form that this library takes.
 func place(v any) any {
 	switch v := v.(type) {
 	case nil:
@@ -280,7 +280,7 @@ var makers = map[string]call{
 	},
 }
 
-// broadcastShape returns the shape to which Add broadcasts several shapes.
+// broadcastShape returns the shape of the sum of tensors with the given shapes.
 func broadcastShape(list []T) any {
 	y := list[0]
 	for _, x := range list[1:] {
@@ -313,7 +313,7 @@ var logspaces call = func(a *args) any {
 func (a *args) maker(t dtype.Type) tensor.Maker {
 	a.ignored("layout", "device", "memory_format", "requires_grad", "pin_memory")
 	if a.double && t.IsFloat() {
-		t = dtype.F64 // PyTorch's default type in a float64 run
+		t = dtype.F64 // if the sample runs in float64, that is PyTorch's default type
 	}
 	return a.scope.Typed(a.dtype(-1, "dtype", t))
 }

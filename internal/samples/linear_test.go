@@ -45,7 +45,7 @@ var products = map[string]call{
 		}
 	},
 	"einsum": func(a *args) any {
-		// The entry's call has the tensors first, and then the equation.
+		// The sample has the tensors first, and then the equation.
 		return tensor.Einsum(a.text(1, "equation", ""), tensors(a.arg(0, "operands"))...)
 	},
 	"cross": func(a *args) any {
@@ -137,7 +137,7 @@ func oldTranspose(w T) T {
 	return w.T()
 }
 
-// added returns beta·x + alpha·p. If beta is 0, x is ignored, even if it has NaN.
+// added returns beta·x + alpha·p. If beta is 0, it ignores x, even if x contains NaN.
 func added(a *args, p T) T {
 	beta, alpha := a.float(-1, "beta", 1), a.float(-1, "alpha", 1)
 	if alpha != 1 {
@@ -261,7 +261,8 @@ func checked(f func(x T) T) call {
 	}
 }
 
-// noInfo returns torch's tensor of error codes. All are zero, because here an error is a Go error.
+// noInfo returns a tensor of zeros. It stands for torch's tensor of error codes; this library
+// returns Go errors.
 func noInfo(a *args, x T) T {
 	a.ignored("check_errors")
 	d := x.Shape().Slice()

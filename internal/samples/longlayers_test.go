@@ -4,7 +4,7 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 )
 
-// size0 returns the first argument, output_size. PyTorch's None becomes -1.
+// size0 returns output_size, the first argument of a layer. PyTorch's None becomes -1.
 func size0(a *args) []int {
 	return sizes(&args{pos: []any{nil, a.arg(0, "output_size")}, used: map[string]bool{}})
 }
@@ -46,15 +46,15 @@ func (a *args) lpPool() (p float64, kernel []int, o []nn.Option) {
 	return a.float(0, "norm_type", 0), a.ints(1, "kernel_size"), o
 }
 
-// An indexed layer is a max pooling layer with return_indices.
+// An indexed layer is a max pooling layer that also returns the indices of the maxima.
 type indexed struct {
 	Pool interface{ ForwardIndices(x T) (values, indices T) }
 }
 
 func (l indexed) Forward(x T) (values, indices T) { return l.Pool.ForwardIndices(x) }
 
-// places returns the layer l. If the argument return_indices at position i is true, it returns an
-// indexed layer of l.
+// places returns the layer l, or an indexed layer of l if the argument return_indices, at position
+// i, is true.
 func (a *args) places(i int, l interface{ ForwardIndices(x T) (values, indices T) }) any {
 	if a.bool(i, "return_indices", false) {
 		return indexed{l}

@@ -11,10 +11,10 @@ import (
 // A layer says how to make one of PyTorch's layers from its arguments, and how to call it.
 type layer struct {
 	make func(a *args) any
-	call func(m any, a *args) any // calls the layer; nil if Forward is called with the tensors
+	call func(m any, a *args) any // calls the layer; nil means to call Forward with the tensors
 }
 
-// layers holds the adapters, by the layer's name.
+// layers holds adapters by the name of PyTorch's layer.
 var layers = map[string]layer{}
 
 func init() {
@@ -24,7 +24,7 @@ func init() {
 	maps.Copy(layers, longLayers)
 }
 
-// noArgs is for layers that have no argument except inplace. It returns the layer's adapter.
+// noArgs returns the adapter of a layer that has no argument except inplace.
 func noArgs[M any](m M) func(a *args) any {
 	return func(a *args) any {
 		a.ignored("inplace")
@@ -32,7 +32,8 @@ func noArgs[M any](m M) func(a *args) any {
 	}
 }
 
-// opts returns the options of a layer: bias=False, and the scope.
+// opts returns the options of a layer: without bias if the argument at position bias is False, and
+// in the scope of the sample.
 func (a *args) opts(bias int) []nn.Option {
 	o := []nn.Option{nn.In(a.scope)}
 	if !a.bool(bias, "bias", true) {
@@ -378,7 +379,7 @@ func forward(m any, a *args) any {
 	return out
 }
 
-// callLayer returns the call for a layer's row. It makes the layer and loads the sample's state.
+// callLayer returns a call that makes the layer of a row, loads its recorded state and calls it.
 func callLayer(l layer, r *row) call {
 	return func(a *args) any {
 		m := &maker{file: r.file, scope: a.scope, double: a.double}
@@ -394,7 +395,7 @@ func callLayer(l layer, r *row) call {
 			lacks("%s", u)
 		}
 		if len(a.pos) == 0 {
-			return nil // PyTorch refuses these arguments
+			return nil // PyTorch too refuses these arguments
 		}
 		state := map[string]T{}
 		for name, v := range a.arg(0, "").(map[string]any) {
@@ -419,7 +420,8 @@ func callLayer(l layer, r *row) call {
 			a.arg(i, "")
 		}
 		a.ignored(sortedKeys(a.kw)...)
-		// Compare the buffers after the call. They are the parts of the state that are not leaves.
+		// Compare the buffers after the call: the parts of the state for which no gradient was
+		// recorded.
 		for i, name := range sortedKeys(state) {
 			if state[name].Type().IsFloat() && !slices.Contains(r.Leaves, i) {
 				out = append(out, state[name])

@@ -92,7 +92,7 @@ func softmaxes(f func(x T, dim int) T) call {
 	return func(a *args) any { return f(a.cast(2, a.x()), a.int(1, "dim", 0)) }
 }
 
-// dropouts returns a call of f. The argument training is the mode of samples that do not state one.
+// dropouts returns a call of f. Samples that do not state a mode have the mode training.
 func dropouts(f func(x T, p float64) T, training bool) call {
 	return func(a *args) any {
 		a.ignored("inplace")
@@ -158,7 +158,7 @@ func transposed(f func(x, w, b T, o tensor.ConvTransposeOptions) T) call {
 	}
 }
 
-// gridSample supports images. Volumes are not supported.
+// gridSample calls grid_sample for images. It does not support volumes.
 func gridSample(a *args) any {
 	var o tensor.GridSampleOptions
 	if a.x().Rank() == 5 {
@@ -175,7 +175,7 @@ func gridSample(a *args) any {
 	return a.x().GridSample(a.T(1, "grid"), o)
 }
 
-// gridSampler is grid_sample with numbers as modes, instead of words.
+// gridSampler is grid_sample with numbers as modes and not words.
 func gridSampler(a *args) any {
 	return a.x().GridSample(a.T(1, "grid"), tensor.GridSampleOptions{
 		Mode: device.GridMode(a.int(2, "interpolation_mode", 0)), Padding: device.GridPadding(a.int(3, "padding_mode", 0)),
@@ -219,8 +219,8 @@ func interpolate(mode string) call {
 }
 
 // scaled returns the size that results from scale factors. There is one factor for all dimensions,
-// or one for each dimension. If a call passes only this size, its factors follow from the size, as
-// recompute_scale_factor requires.
+// or one for each dimension. The result can be passed as a size; the factors are then computed from
+// the size, as recompute_scale_factor requires.
 func scaled(x T, factors []float64) (size []int) {
 	for i := 2; i < x.Rank(); i++ {
 		f := factors[0]
@@ -232,8 +232,8 @@ func scaled(x T, factors []float64) (size []int) {
 	return size
 }
 
-// smoothed is interpolation with antialiasing. Its arguments for sizes have other names than the
-// arguments of interpolate.
+// smoothed is interpolation with antialiasing. PyTorch's call has other names for the sizes than
+// interpolate.
 var smoothed call = func(a *args) any {
 	o := tensor.InterpolateOptions{Size: a.ints(1, "output_size"), Mode: tensor.InterpolateLinear,
 		AlignCorners: a.bool(2, "align_corners", false), Antialias: true}
@@ -332,7 +332,7 @@ func unpools(spatial int, f func(x, indices T, o tensor.MaxPoolOptions, size ...
 			Kernel: a.ints(2, "kernel_size"), Stride: a.ints(3, "stride"), Padding: a.ints(4,
 				"padding"),
 		}
-		// PyTorch's output_size may also contain the sizes of batch and channels
+		// output_size may also contain the sizes of batch and channels
 		size := a.ints(5, "output_size")
 		if len(size) == a.x().Rank() {
 			size = size[len(size)-spatial:]

@@ -27,12 +27,12 @@ var layoutDependent = map[string]bool{
 	"view":               true, "view_as": true, "view_copy": true,
 }
 
-// A walk reads the rows of files, and compares the library's results with PyTorch's.
+// A walk compares the library's results for the samples in some files with PyTorch's.
 type walk struct {
 	list  exceptions
-	only  string // name of the only entry to run, from FLAMBEAU_SAMPLES_ONLY
-	whole bool   // testdata has all existing samples
-	soak  bool   // read files outside of testdata too
+	only  string // name of the only entry to compare, from FLAMBEAU_SAMPLES_ONLY
+	whole bool   // the files in testdata contain all existing samples
+	soak  bool   // compare the files outside of testdata too
 
 	dev device.Device // device of the first sample of each entry; nil means the CPU for all samples
 
@@ -40,16 +40,17 @@ type walk struct {
 	samples, refusals                  int
 	results, grads, seconds, leftCount int
 
-	there tallies // contents of the folder FLAMBEAU_SAMPLES
-	gap   string  // text about the samples that are missing in that folder
+	there tallies // samples in the folder FLAMBEAU_SAMPLES
+	gap   string  // text that describes the samples that are missing in that folder
 
-	// number of samples outside of testdata, and number of those that needed the double tolerance
+	// number of samples outside of testdata, and how many of them needed twice the allowed error
 	more, near int
 }
 
 // twice is the tolerance for files that a script wrote with the flag --all: twice the error that
-// the rule allows. The terms in these files come from four tries instead of eight. In a sample with
-// many elements, some have rounding errors larger than in any of the tries.
+// the rule allows. The scripts measured the errors in these files in four tries, and those in
+// testdata in eight. In a large sample, the rounding errors of some elements are larger than in any
+// of four tries.
 var twice = &exception{msg: "×2"}
 
 // files returns the files in testdata. With FLAMBEAU_SOAK=1 it adds the files in the folder
@@ -174,8 +175,7 @@ func (w *walk) row(t *testing.T, f call, r *row, ways []variant) {
 	}
 }
 
-// summary logs the number of comparisons. It fails if the number is below a limit, the last
-// argument.
+// summary logs the number of comparisons. The test fails if it is below least.
 func (w *walk) summary(t *testing.T, what string, least int) {
 	t.Helper()
 	t.Logf("%d entries of %s, %d of them compared; %d samples and %d inputs to refuse; "+

@@ -20,8 +20,8 @@ func (a *args) betas(name string, first, second float64) (b1, b2 float64) {
 	return first, second
 }
 
-// rate returns the argument lr. If lr is absent, rate returns its own parameter, which is PyTorch's
-// default. Optimizers of this library have no default.
+// rate returns the argument lr. If it is absent, rate returns the parameter or, PyTorch's default.
+// Optimizers of this library have no default.
 func (a *args) rate(or float64) float64 { return a.float(-1, "lr", or) }
 
 func (a *args) on(name string) bool { return a.bool(-1, name, false) }
@@ -121,7 +121,7 @@ var optimizers = map[string]func(p []T, a *args) optim.Optimizer{
 	},
 }
 
-// lbfgs makes the steps of LBFGS, for the loss in _golden/optimdb.py.
+// lbfgs returns a function that makes one step of LBFGS with the loss in _golden/optimdb.py.
 func lbfgs(p []T, a *args) func() {
 	o := optim.NewLBFGS(p, optim.LBFGSConfig{LR: a.rate(1), LineSearch: a.text(-1,
 		"line_search_fn", ""),

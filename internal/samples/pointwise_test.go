@@ -11,7 +11,7 @@ import (
 // T is the type that most adapters take and return.
 type T = *tensor.Tensor
 
-// calls holds the adapters, by the entry's name and variant.
+// calls holds adapters by the name of the entry and its variant.
 var calls = map[string]call{}
 
 func init() {
@@ -33,9 +33,9 @@ func bin(f func(x, y T) T) call {
 	return func(a *args) any { return f(a.x(), a.T(1, "other")) }
 }
 
-// either adapts a function of two tensors, where PyTorch also takes a number instead of one tensor.
-// If the second argument is a number, the call uses g. If the first argument is a number, it uses
-// reversed. A boolean, or a number that no method accepts, becomes a tensor without dimensions.
+// either adapts a function of two tensors for which PyTorch also accepts a number. If the second
+// operand is a number, the call uses g. If the first is one, it uses reversed. A boolean, or a
+// number that no method accepts, becomes a tensor without dimensions.
 func either(f func(x, y T) T, g func(x T, v float64) T, reversed ...func(x T, v float64) T) call {
 	return func(a *args) any {
 		u, v := a.arg(0, "input"), a.arg(1, "other")
@@ -62,7 +62,7 @@ func method(f call) call {
 	}
 }
 
-// pointwise holds functions of one tensor, element by element.
+// pointwise holds adapters of functions that map each element of one tensor.
 var pointwise = map[string]call{
 	"abs": un(T.Abs), "acos": un(T.Acos), "acosh": un(T.Acosh), "asin": un(T.Asin),
 	"asinh": un(T.Asinh), "atan": un(T.Atan), "atanh": un(T.Atanh), "ceil": un(T.Ceil),
@@ -154,7 +154,7 @@ var pointwise = map[string]call{
 	"sinc": un(func(x T) T {
 		p := floating(x).MulScalar(math.Pi)
 		origin := p.EqScalar(0)
-		p = p.MaskedFill(origin, 1) // p must have no zero, because the gradient divides by p
+		p = p.MaskedFill(origin, 1) // p must have no zero, because the gradient divides by it
 		return tensor.RWhereScalar(origin, 1, p.Sin().Div(p))
 	}),
 }
@@ -205,7 +205,7 @@ var casts call = func(a *args) any {
 	return a.cast(-1, x)
 }
 
-// pairs holds functions of two tensors, element by element.
+// pairs holds adapters of functions of the elements of two tensors.
 var pairs = map[string]call{
 	"add":                  func(a *args) any { return sumOf(a, T.Add, T.AddScalar, T.AddScalar) },
 	"sub":                  func(a *args) any { return sumOf(a, T.Sub, T.SubScalar, T.RSubScalar) },

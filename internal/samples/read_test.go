@@ -13,7 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A row is one call that PyTorch made, or the last row of an entry: see the package comment.
+// A row is one recorded call of PyTorch, or the last row of an entry, as described in the package
+// comment.
 type row struct {
 	Op      string                     `json:"op"`
 	N       int                        `json:"n"`
@@ -29,7 +30,7 @@ type row struct {
 	Error   string                     `json:"error"`
 	Left    map[string]int             `json:"left"`
 
-	// New is for layers: the arguments of the constructor, and the mode.
+	// New holds, for layers, the arguments of the constructor and the mode
 	New struct {
 		Args []json.RawMessage          `json:"args"`
 		Kw   map[string]json.RawMessage `json:"kw"`
@@ -37,10 +38,10 @@ type row struct {
 	Training bool `json:"training"`
 
 	file *golden.File
-	more bool // the row is not from testdata
+	more bool // the row comes from a file outside of testdata
 }
 
-// A number is one recorded result, which is a tensor or a value.
+// A number is one recorded result: a tensor or a single value.
 type number struct {
 	Own   string `json:"own"`
 	Ref   string `json:"ref"`
@@ -67,7 +68,7 @@ func rowsOf(path string) ([]row, error) {
 	return rows, nil
 }
 
-// These types are for values that JSON does not have.
+// These types stand for Python values that JSON does not have.
 type (
 	tuple    []any
 	span     [3]any
@@ -81,12 +82,12 @@ var stored = map[string]dtype.Type{
 	"I32": dtype.I32, "I16": dtype.I16, "I8": dtype.I8, "U8": dtype.U8, "BOOL": dtype.Bool,
 }
 
-// A maker converts recorded values to values of this library.
+// A maker converts recorded values to values of this library, for one sample.
 type maker struct {
 	file   *golden.File
 	scope  *tensor.Scope
 	double bool // convert floats and float types to float64
-	// function that changes the layout of each tensor; may be nil
+	// function that changes the memory layout of each tensor; may be nil
 	form    func(x *tensor.Tensor) *tensor.Tensor
 	tensors []*tensor.Tensor
 	leaves  []*tensor.Tensor
@@ -175,8 +176,8 @@ func (m *maker) object(v map[string]any) any {
 	panic(fmt.Sprintf("samples: value %v", v))
 }
 
-// tensor returns a stored tensor with its recorded strides, or in the layout of m.form. The tensor
-// is a leaf if the recording says so.
+// tensor returns a recorded tensor with its recorded strides, or in the layout that m.form makes.
+// If PyTorch computed a gradient for it, it is a leaf.
 func (m *maker) tensor(name string, strides any) *tensor.Tensor {
 	t, err := m.file.Tensor(name)
 	if err != nil {
@@ -245,7 +246,7 @@ func permuted(x *tensor.Tensor) *tensor.Tensor {
 	return x.Permute(order...).Clone().Contiguous().Permute(back...)
 }
 
-// seed returns the factors of the k-th tensor in the sum whose gradient is computed.
+// seed returns the numbers by which tensor k is multiplied in the sum whose gradient is computed.
 func seed(s *tensor.Scope, t dtype.Type, k int, dims []int) *tensor.Tensor {
 	n := 1
 	for _, d := range dims {
@@ -258,7 +259,7 @@ func seed(s *tensor.Scope, t dtype.Type, k int, dims []int) *tensor.Tensor {
 	return s.From(v, dims...).Cast(t)
 }
 
-// terms returns powers of two. The byte tensor t holds their exponents, plus 128.
+// terms returns the powers of two whose exponents, plus 128, are the bytes of tensor t.
 func terms(t golden.Tensor) []float64 {
 	out := make([]float64, t.Len())
 	for i, e := range t.Data {

@@ -21,8 +21,8 @@ func pair(f func(x T, dims ...int) (values, indices T)) call {
 	}
 }
 
-// orWhole adapts a reduction as [pair] does. Without a dimension argument, the call returns only
-// the values.
+// orWhole adapts a reduction that returns values and indices. If the dimension argument is absent,
+// the call returns only the values.
 func orWhole(f func(x T, dims ...int) (values, indices T)) call {
 	return func(a *args) any {
 		v, i := f(a.x(), a.dims(1)...)
@@ -189,7 +189,7 @@ var renorm call = func(a *args) any {
 	return x.Mul(f.Cast(x.Type()))
 }
 
-// scan applies f to x, converted to the type that the sample asks for.
+// scan applies f to x, after a conversion to the type in the sample's argument dtype.
 func scan(a *args, f func(x T, dim int) T) any {
 	y := f(a.cast(2, a.x()), a.int(1, "dim", 0))
 	return y.Cast(a.dtype(2, "dtype", y.Type()))
@@ -270,7 +270,7 @@ var scans = map[string]call{
 			right = side == "right"
 		}
 		y, isTensor := a.arg(1, "values").(T)
-		if !isTensor { // the values are one number, and the sorted tensor is a vector
+		if !isTensor { // the sample searches for one number in a vector
 			y = a.scalar(a.arg(1, "values"))
 			t := dtype.Promote(x.Type(), y.Type())
 			if x.Type().IsFloat() || !y.Type().IsFloat() {
@@ -306,7 +306,7 @@ var scans = map[string]call{
 	"trapezoid": trapezoid, "trapz": trapezoid,
 }
 
-// index32 converts indices to int32 if narrow is set, as the argument out_int32 does.
+// index32 converts indices to int32 if narrow, the argument out_int32, is set.
 func index32(i T, narrow bool) T {
 	if narrow {
 		return i.Cast(dtype.I32)

@@ -30,21 +30,21 @@ const (
 	isRefused = "refused"  // the library returns a typed error, but PyTorch computes a result
 	isTaken   = "taken"    // the library returns no error, but PyTorch does
 	isLacking = "lacking"  // the library does not have an argument
-	isBroken  = "broken"   // the library panics without a typed error; no row excuses this
+	isBroken  = "broken"   // the library panics without a typed error; no row can permit this
 )
 
-// A call makes the library's call for an entry. It returns a tensor, a slice of tensors, or a list
-// of tensors, numbers and booleans.
+// A call calls the library's function for an entry. It returns a tensor, a slice of tensors, or a
+// list of tensors, numbers and booleans.
 type call func(a *args) any
 
-// A variant says how a sample's tensors are made.
+// A variant says in which type and memory layout a sample runs.
 type variant struct {
 	name   string
 	double bool
 	form   func(x *tensor.Tensor) *tensor.Tensor
 	order  int // highest order of gradients that are compared
 
-	unsigned bool // compare zeros without their signs
+	unsigned bool // compare zeros without regard to their signs
 }
 
 // attempt runs f and turns a panic into an outcome.
@@ -127,7 +127,8 @@ func runs(f call, r *row, w variant, opts ...tensor.Option) (out outcome) {
 				o = append(o, tensor.CreateGraph())
 			}
 			grads := tensor.Gradients(total, m.leaves, o...)
-			w.unsigned = true // these gradients are sums, so the sign of a zero is not significant
+			// these gradients are sums, and the sign of a zero sum depends on the order
+			w.unsigned = true
 			for k, want := range r.Grads {
 				if msg := sameGrad(grads[k], want, r, w); msg != "" {
 					fail(inGrad, "gradient %d: %s", k, msg)
@@ -190,8 +191,8 @@ func flat(v any) (out []any) {
 	return out
 }
 
-// weightedSum multiplies each result that has a gradient by its seed, and returns the sum. It
-// returns nil if no result has a gradient.
+// weightedSum multiplies each result that requires a gradient by numbers from the function seed,
+// and returns the sum. It returns nil if no result requires a gradient.
 func weightedSum(outs []any) (total *tensor.Tensor) {
 	for k, o := range outs {
 		y, _ := o.(*tensor.Tensor)
@@ -209,8 +210,8 @@ func weightedSum(outs []any) (total *tensor.Tensor) {
 
 func wider(x, y *tensor.Tensor) dtype.Type { return dtype.Promote(x.Type(), y.Type()) }
 
-// sameGrad compares a gradient with PyTorch's, as the function same compares results. A missing
-// gradient equals a zero gradient of PyTorch.
+// sameGrad compares a gradient with PyTorch's and returns "" or the difference. A missing gradient
+// counts as zero.
 func sameGrad(g *tensor.Tensor, want *number, r *row, w variant) string {
 	switch {
 	case want == nil && g == nil:
@@ -232,7 +233,7 @@ func sameGrad(g *tensor.Tensor, want *number, r *row, w variant) string {
 	return diff(g, want, r, w)
 }
 
-// diff compares a result with PyTorch's. It returns "" or the difference.
+// diff compares a result with PyTorch's and returns "" or the difference.
 func diff(got any, want *number, r *row, w variant) string {
 	if want == nil {
 		return ""
@@ -292,7 +293,7 @@ func diff(got any, want *number, r *row, w variant) string {
 	return rule.WrongIn(precision[t], y.Floats(), own, ref)
 }
 
-// zeros returns a mask for [golden.Rule.Torn], so that no sign of a zero is compared.
+// zeros returns a mask for [golden.Rule.Torn] that permits any sign for each zero.
 func zeros(ref golden.Tensor) *golden.Tensor {
 	return &golden.Tensor{DType: "BOOL", Shape: ref.Shape, Data: bytes.Repeat([]byte{1}, ref.Len())}
 }

@@ -9,7 +9,7 @@ import (
 // A tally counts the samples of one entry in the folder FLAMBEAU_SAMPLES.
 type tally struct {
 	rows map[string]int // number of samples by type, source and mode
-	// largest index in PyTorch's list, plus 1; the keys are those of the field rows
+	// for the same keys, the largest index in PyTorch's list, plus 1
 	largest map[string]int
 	left    int  // number of samples that could not be recorded
 	end     bool // the folder has the entry's last row
@@ -37,8 +37,8 @@ func (c tallies) add(r *row) {
 }
 
 // lacks describes the samples of the entries in testdata that a folder lacks. It returns "" if the
-// folder is complete. Samples that the flag --most left out count as missing. Samples that could
-// not be recorded do not count.
+// folder is complete. Samples that the script's flag --most left out count as missing, but samples
+// that could not be recorded do not.
 func (c tallies) lacks(entries map[string]bool) string {
 	for _, op := range sortedKeys(entries) {
 		t := c[op]
@@ -56,13 +56,13 @@ func (c tallies) lacks(entries map[string]bool) string {
 	return ""
 }
 
-// ofLayers reports whether a row of soak.tsv is about an entry of module_db instead of op_db.
+// ofLayers reports whether a row of soak.tsv is about an entry of module_db, and not of op_db.
 func ofLayers(e *exception) bool {
 	return strings.HasPrefix(e.op, "nn.") && !strings.HasPrefix(e.op, "nn.functional.")
 }
 
-// TestWholeFolder checks that a folder is complete if it has all entries and all their samples,
-// except samples that could not be recorded.
+// TestWholeFolder describes folders to the function lacks. A folder is complete if it has all
+// entries and all their samples, except samples that could not be recorded.
 func TestWholeFolder(t *testing.T) {
 	entries := map[string]bool{"add": true}
 	end := row{Op: "add", From: "entry", Left: map[string]int{"complex": 1}}
@@ -73,7 +73,7 @@ func TestWholeFolder(t *testing.T) {
 	}{
 		{[]int{0, 1, 2, 3}, true, ""},
 		{[]int{0, 1, 3}, true, ""},
-		{[]int{0, 3}, true, "1 samples of add"}, // with --most 2, the folder has these samples
+		{[]int{0, 3}, true, "1 samples of add"}, // what a script writes with --most 2
 		{[]int{0, 1, 2, 3}, false, "the entry add"},
 		{nil, false, "the entry add"},
 	} {
@@ -90,8 +90,8 @@ func TestWholeFolder(t *testing.T) {
 	}
 }
 
-// TestRowsOfSize checks that the message of an exception can be a factor or a bound, and then
-// excuses errors up to that size.
+// TestRowsOfSize tests exceptions whose message is a factor or a bound. They must match errors up
+// to that size.
 func TestRowsOfSize(t *testing.T) {
 	const off = "element 3 is 3e-07, want 0: off by 3e-07, 1e-07 is allowed"
 	for msg, want := range map[string]bool{

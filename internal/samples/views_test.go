@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// views holds operators that rearrange elements. torch's variants that copy (…_copy) return the
-// same values.
+// views holds adapters of operators that rearrange elements. torch's variants that copy (…_copy)
+// return the same values.
 var views = map[string]call{
 	"broadcast_to": func(a *args) any { return a.x().BroadcastTo(a.ints(1, "size")...) },
 	"expand":       func(a *args) any { return a.x().Expand(a.intArgs(1, "size")...) },
@@ -324,8 +324,8 @@ func tensorSplit(x T, split any, dim int) any {
 	return out
 }
 
-// evenly returns split. If split is a number of parts that does not divide the dimension, evenly
-// refuses the call.
+// evenly returns split. It refuses the call if split is a number of parts that does not divide the
+// size of the dimension.
 func evenly(x T, split any, dim int) any {
 	if n, ok := split.(int); ok && (n < 1 || x.Dim(dim)%n != 0) {
 		panic(wrong("parts of different sizes"))
@@ -384,7 +384,7 @@ var (
 	}
 )
 
-// joins holds operators that combine several tensors into one or several tensors.
+// joins holds adapters of operators that combine several tensors.
 var joins = map[string]call{
 	"cat": func(a *args) any {
 		return tensor.Cat(a.int(1, "dim", 0), tensors(a.arg(0,

@@ -37,7 +37,7 @@ func write(w io.Writer, x *tensor.Tensor, to dtype.Type) error {
 	}
 	const piece = 1 << 20
 	x = x.Detach()
-	defer x.Free() // otherwise this handle would keep the tensor's memory
+	defer x.Free() // otherwise x would keep the tensor's memory alive
 	for at, n := 0, x.Size(); at < n; at += piece {
 		var err error
 		tensor.Do(func(s *tensor.Scope) {

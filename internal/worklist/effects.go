@@ -53,8 +53,8 @@ func spans(list []device.View) []Span {
 	return s
 }
 
-// effects returns the spans that an op reads and writes. A map and a reduction do not read what
-// they write, but other ops may.
+// effects returns the spans that an op reads and writes. For ops other than maps and reductions,
+// the reads include what they write.
 func effects(op device.Op) (reads, writes []Span) {
 	switch op := op.(type) {
 	case *device.Map:

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// reader is a map or a reduction that reads results of an earlier map.
+// reader is the part of a later item into which a map can be merged: a map or a reduction.
 type reader struct {
 	program *expr.Program
 	ins     []device.View
@@ -20,15 +20,16 @@ func (l *list) readerAt(j int) (r reader, ok bool) {
 	if m := l.mapAt(j); m != nil {
 		return reader{m.Program, m.Ins, m.Params[:len(m.Program.Params)], m.Outs, nil}, true
 	}
-	// A reduction does not round the values of its map to 16 bits, but a map's store does.
+	// A map that stores 16-bit values rounds them, but a reduction does not round the values of its
+	// map.
 	if o, is := l.items[j].Op.(*device.Reduce); is && o.Ins[0].Size() > 0 && !o.Map.Out[0].IsHalf() {
 		return reader{o.Map, o.Ins, o.Params, []device.View{o.Out}, o}, true
 	}
 	return r, false
 }
 
-// mergeInto looks for a map whose result item j reads, and merges that map into j. It returns false
-// if it has merged none.
+// mergeInto merges into item j a map whose result j reads, if there is one that can be merged. It
+// returns false if there is none.
 func (l *list) mergeInto(j int) bool {
 	r, ok := l.readerAt(j)
 	if !ok || l.gone[j] {
@@ -47,11 +48,11 @@ func (l *list) mergeInto(j int) bool {
 	return false
 }
 
-// merger merges map i into item j.
+// merger is the state while map i is merged into item j.
 type merger struct {
 	*list
 	i, j int
-	made *device.Map // the map of item i
+	made *device.Map // map of item i
 	r    *reader
 	how  expr.Inline
 	ins  []device.View // operands of the new item
@@ -59,10 +60,10 @@ type merger struct {
 	ends []int
 }
 
-// merge merges map i into item j, which reads its results. The new item has the operands of both.
-// It also has those results of map i that other items read. It takes the position of j in the list,
-// or that of i if j's is impossible. Between the two positions, no item may write the operands, or
-// use the results of the item that moves.
+// merge merges map i into item j, which reads its results. The new item has the operands of both,
+// and the results of j. It also stores those results of i that other items read. It takes the
+// position of j in the list if i can move there; otherwise it takes that of i. An item can move
+// only if no item in between writes its operands or uses its results.
 func (l *list) merge(i, j int, r *reader) bool {
 	m := &merger{list: l, i: i, j: j, made: l.mapAt(i), r: r}
 	if !m.operands() || !m.results() || !m.fits() {
@@ -99,8 +100,8 @@ func (l *list) merge(i, j int, r *reader) bool {
 	return true
 }
 
-// lasts extends the fields Ends for the operands of item i, which item j now reads, perhaps after
-// their buffers were freed.
+// lasts notes that item j now reads the operands of item i. If their buffers were freed before j,
+// their memory must now stay until after j.
 func (l *list) lasts(i, j int) {
 	for k := range i {
 		for n, end := range l.items[k].Ends {
@@ -111,17 +112,17 @@ func (l *list) lasts(i, j int) {
 	}
 }
 
-// moves reports whether item k, which is i or j, can move to the other one's position. It must not
-// move past an item that may fail if its result can be read after a replay, because the replay
-// stops there.
+// moves reports whether item k, which is i or j, can move to the other one's position. A replay
+// stops at an item that fails. Item k must therefore not move past an item that may fail, if k's
+// result can be read after the replay.
 func (l *list) moves(k, i, j int) bool {
 	it := &l.items[k]
 	return !l.writes(i, j, it.Reads) && !l.writes(i, j, it.Writes) && !l.reads(i, j, it.Writes) &&
 		(!slices.Contains(it.Ends, Alive) || !l.fails(i, j))
 }
 
-// operands collects the operands of the new item. It returns false if j reads a result of map i in
-// an order that the new item cannot reproduce.
+// operands finds the operands of the new item. It returns false if j reads a result of map i in an
+// order that the new item cannot reproduce.
 func (m *merger) operands() bool {
 	made, r := m.made, m.r
 	own := made.Ins
@@ -140,8 +141,8 @@ func (m *merger) operands() bool {
 		}
 		m.how.Operands[k], own, linked = ^out, ins, true
 		// The map's operands replace v in the list of operands. Their index matters for a
-		// reduction, which traverses the elements in the order of the operand with the most nonzero
-		// strides. If there are several such operands, the first one decides.
+		// reduction: it visits the elements in the order of the first operand with the most nonzero
+		// strides.
 		for i := range own {
 			m.operand(own[i])
 		}
@@ -152,7 +153,8 @@ func (m *merger) operands() bool {
 	return len(m.ins) > 0 || r.reduces == nil
 }
 
-// operand returns the index of an operand of the new item, and adds the operand if necessary.
+// operand returns the index of v among the operands of the new item. It adds v if it is not one of
+// them.
 func (m *merger) operand(v device.View) int {
 	i := slices.IndexFunc(m.ins, func(w device.View) bool { return SameView(&v, &w) })
 	if i < 0 {
@@ -162,7 +164,8 @@ func (m *merger) operand(v device.View) int {
 	return i
 }
 
-// follow returns views of map i's operands, in the order in which v reads the map's result out.
+// follow returns views of map i's operands. Item j reads the map's result out through the view v;
+// the new views have the shape and the order of v.
 func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	made := m.made
 	// A reduction whose map uses the position cannot merge dimensions, so it may add in another
@@ -177,8 +180,8 @@ func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	if !ok || m.r.reduces != nil && !m.alongside(ins, v) {
 		return nil, false
 	}
-	// If windows overlap, values would be computed several times. Also, computing takes longer if
-	// neighbours in v are far apart in memory.
+	// If v has overlapping windows, values would be computed several times. If successive elements
+	// of v are far apart in memory, computing would be slower.
 	last := v.Shape.Rank() - 1
 	apart := last >= 0 && v.Strides.At(last) > 1 && v.Shape.At(last) > 1
 	if made.Program.Cost() > 0 && (apart || !v.Contiguous() && v.Overlaps()) {
@@ -187,13 +190,13 @@ func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	return ins, true
 }
 
-// alongside reports whether a reduction traverses the operands ins in the same order as v, so that
-// it combines values in the same order.
+// alongside reports whether a reduction visits elements in the same order with the operands ins as
+// with the operand v. Only then does it combine values in the same order.
 func (m *merger) alongside(ins []device.View, v *device.View) bool {
 	return len(ins) > 0 && !slices.ContainsFunc(ins, func(w device.View) bool { return !sameStrides(&w, v) })
 }
 
-// results collects the results of the new item: those of j, and those of map i that are read later.
+// results finds the results of the new item: those of j, and those of map i that are read later.
 func (m *merger) results() bool {
 	its := m.r.outs
 	m.outs, m.ends = slices.Clone(its), slices.Clone(m.items[m.j].Ends)
@@ -225,8 +228,8 @@ func (m *merger) results() bool {
 	return true
 }
 
-// inOrder reports whether j reads result k of map i in the order in which i writes it, so that the
-// new item can store the result.
+// inOrder reports whether j reads result k of map i in the order in which i writes it. Only then
+// can the new item store that result.
 func (m *merger) inOrder(k int) bool {
 	for i, n := range m.how.Operands {
 		if n < 0 && !sameOrder(&m.made.Outs[^n], &m.r.ins[i]) {
@@ -236,10 +239,10 @@ func (m *merger) inOrder(k int) bool {
 	return true
 }
 
-// fits reports whether one loop can have all operands and results, and may write results while it
-// reads operands. For that, each result must either be the same view as an operand or share no
-// memory with it. The operands must not share memory with the scratch memory of j either. They do
-// so if an operand of map i was freed before j and j got its memory.
+// fits reports whether the new item can write results while it reads operands. Each result must
+// either be the same view as an operand or share no memory with it. Nor may an operand share memory
+// with the temporary memory of j: j may have got the memory of an operand of i that was freed
+// before.
 func (m *merger) fits() bool {
 	before := max(len(m.made.Ins)+len(m.made.Outs), len(m.r.ins)+len(m.r.outs), m.MostPointers)
 	if len(m.ins)+len(m.outs) > before {

@@ -8,20 +8,19 @@ import (
 )
 
 // A map computes the view out from its operands, the views ins, and the view v reads elements of
-// out. reindexed returns views of the operands in the shape of v: their elements i are those from
-// which the map computes element i of v. reindexed returns false if no strides describe such views.
+// out. From element i of the returned views, which have the shape of v, the map computes element i
+// of v. reindexed returns false if such views cannot be described by strides.
 //
-// The result out must have no gaps. Then each position in out has exactly one list of coordinates,
-// as a number in a system of mixed radices has exactly one list of digits. A step along a dimension
-// of v must be a number of steps along one dimension of out. All steps together must not go beyond
-// the size of that dimension, as if a digit would carry into the next one.
+// The result out must have no gaps. Each position in memory then has exactly one list of
+// coordinates in out. A step along a dimension of v must be a number of steps along one dimension
+// of out. All steps together must stay within the size of that dimension.
 func reindexed(out, v *device.View, ins []device.View) ([]device.View, bool) {
 	strides := []shape.Dims{out.Strides}
 	for i := range ins {
 		strides = append(strides, ins[i].Strides)
 	}
 	dims, strides := shape.CollapseTogether(out.Shape, strides)
-	order := make([]int, dims.Rank()) // the dimensions of out, those with the largest strides first
+	order := make([]int, dims.Rank()) // dimensions of out, by descending stride
 	for k := range order {
 		order[k] = k
 	}

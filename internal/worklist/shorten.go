@@ -19,21 +19,21 @@ import (
 // Item is one piece of recorded work.
 type Item struct {
 	Op device.Op // nil for other work, which is not changed
-	// memory that is read; a map and a reduction do not read what they write, but other work may
+	// Reads is the memory that the item reads; for ops other than maps and reductions it includes
+	// what they write
 	Reads  []Span
 	Writes []Span
 	// Ends says, for each result of a map, after how many items of the list its memory is freed. It
 	// is Alive if the memory is not freed.
 	Ends  []int
 	Fails bool // whether the item may return an error, after which the items behind it do not run
-	// Scratch is the memory that an op uses besides its operands. Reads and Writes contain these
-	// ranges too.
+	// Scratch is the temporary memory of an op. Reads and Writes contain these ranges too.
 	Scratch []Span
 
 	// Shorten sets these fields, which are indices of the list that it was given.
 	// index of the item; after a merge, of the part that reads the other parts' results
 	Number int
-	Parts  []int // indices of the items that were merged, or only the index of this item
+	Parts  []int // indices of the items that were merged into this one, including its own
 	Place  int   // index of the item whose position in the list this item takes
 }
 
@@ -66,7 +66,8 @@ type Savings struct {
 // All returns the number of items that Shorten removed.
 func (s Savings) All() int { return s.Repeated + s.Merged + s.Unread }
 
-// farthest is the largest distance in the list between items that are compared. It bounds the time.
+// farthest is the largest distance in the list between two items that Shorten compares. It limits
+// the time that Shorten takes.
 const farthest = 512
 
 // list is the state of [Shorten].
@@ -77,8 +78,8 @@ type list struct {
 	Savings
 }
 
-// Shorten returns a shorter list that leaves the same bits in all memory that is alive. Shorten
-// overwrites the given items.
+// Shorten returns a shorter list. Both lists leave the same bits in all memory that is not freed.
+// Shorten overwrites the given items.
 func Shorten(items []Item, limits Limits) ([]Item, Savings) {
 	for i := range items {
 		items[i].Number, items[i].Parts, items[i].Place = i, []int{i}, i
@@ -110,7 +111,6 @@ func (l *list) shorten() []Item {
 	return rest
 }
 
-// anyNeeded reports whether one of the n results of item i is needed.
 func (l *list) anyNeeded(i, n int) bool {
 	for k := range n {
 		if l.needed(i, k, -1) {
@@ -141,7 +141,8 @@ func (l *list) repeats(j int) {
 		if o := l.mapAt(i); o != nil && sameMap(o, m) {
 			l.gone[j] = true
 			l.Repeated++
-			for k := range l.items[i].Ends { // these values now live as long as the results of j
+			// the values stored by i now stay in memory as long as the results of j
+			for k := range l.items[i].Ends {
 				l.items[i].Ends[k] = max(l.items[i].Ends[k], l.items[j].Ends[k])
 			}
 			return
@@ -160,7 +161,7 @@ func sameMap(a, b *device.Map) bool {
 
 func equalViews(v, w device.View) bool { return SameView(&v, &w) }
 
-// writer returns the last item before j that writes into a span, or -1.
+// writer returns the index of the last item before j that writes into a span, or -1.
 func (l *list) writer(j int, s Span) int {
 	for i := j - 1; i >= max(0, j-farthest); i-- {
 		if !l.gone[i] && meetsAny(s, l.items[i].Writes) {
@@ -170,8 +171,7 @@ func (l *list) writer(j int, s Span) int {
 	return -1
 }
 
-// reads reports whether an item between i and j reads a part of the spans, and writes whether one
-// writes there.
+// reads reports whether any item between i and j reads memory in the spans s.
 func (l *list) reads(i, j int, s []Span) bool {
 	return l.between(i, j, func(it *Item) bool { return meetAny(s, it.Reads) })
 }
@@ -199,8 +199,8 @@ func (l *list) between(i, j int, f func(it *Item) bool) bool {
 	return false
 }
 
-// needed reports whether result k of map i is read by an item other than j, or may be read after a
-// replay.
+// needed reports whether an item other than j reads result k of map i, or the program may read it
+// after a replay.
 func (l *list) needed(i, k, j int) bool {
 	end, s := l.items[i].Ends[k], []Span{l.items[i].Writes[k]}
 	return end == Alive || l.reads(i, min(end, max(j, i+1)), s) || l.reads(max(i, j), end, s)

@@ -1,5 +1,5 @@
 // Package zipfile reads and writes zip archives of tensors. Its reader finds and checks the offset
-// of each entry, so that a caller can map the entry into memory. Its writer aligns the contents of
+// of each entry. A caller can then map the entry into memory. Its writer aligns the contents of
 // entries.
 package zipfile
 
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// An Error is an error in an entry of an archive. If Entry is "", it concerns the whole archive.
+// An Error is an error in an entry of an archive, or in the whole archive if Entry is "".
 type Error struct {
 	Entry, Msg string
 	Err        error
@@ -50,9 +50,9 @@ type Entry struct {
 var ErrChecksum = zip.ErrChecksum
 
 // Check compares sum, the CRC-32 of the entry's uncompressed bytes, with the checksum in the
-// archive's directory. A checksum of 0 means that the entry has none. Package archive/zip treats 0
-// in the same way, and PyTorch writes it after torch.serialization.set_crc32_options(False). The
-// error is an *[Error].
+// archive's directory. A checksum of 0 means that the entry has none. Package archive/zip does the
+// same. PyTorch writes 0 after torch.serialization.set_crc32_options(False). The error is an
+// *[Error].
 func (e Entry) Check(sum uint32) error {
 	if e.CRC32 == 0 || sum == e.CRC32 {
 		return nil

@@ -37,7 +37,7 @@ type written struct {
 // NewWriter returns a Writer that writes to an empty file.
 func NewWriter(f Output) *Writer { return &Writer{f: f, w: bufio.NewWriterSize(f, 1<<20)} }
 
-// Sums calls f for each entry, with the CRC-32 of the contents.
+// Sums calls f for each entry that was written, with the CRC-32 of its contents.
 func (z *Writer) Sums(f func(name string, crc uint32)) {
 	for _, e := range z.entries {
 		f(e.name, e.crc)

@@ -20,8 +20,8 @@ func (m *memory) Write(b []byte) (int, error) {
 
 func (m memory) WriteAt(b []byte, at int64) (int, error) { return copy(m[at:], b), nil }
 
-// TestWriter checks that the standard library can read an archive from Writer, and that the
-// contents of entries are aligned. One archive has more entries than the old format can count.
+// TestWriter writes archives with Writer and reads them with the standard library. The contents of
+// entries must be aligned. One archive has more entries than the format without Zip64 can count.
 func TestWriter(t *testing.T) {
 	const n = 70_000
 	var m memory
@@ -101,14 +101,15 @@ func (s *sparse) ReadAt(b []byte, at int64) (int, error) {
 }
 
 // TestLargeEntries writes entries larger than 4 GiB, and entries that begin beyond 4 GiB. Without
-// FLAMBEAU_SOAK it writes only these sizes, and not the bytes.
+// FLAMBEAU_SOAK the test does not write the bytes and only sets these sizes.
 func TestLargeEntries(t *testing.T) {
 	s := &sparse{small: map[int64][]byte{}}
 	w := NewWriter(s)
 	const size = 1<<32 + 5
 	w.Begin("large", size)
 	if os.Getenv("FLAMBEAU_SOAK") == "" {
-		if err := w.w.Flush(); err != nil { // pretend that the bytes have been written
+		// the rest of the contents is skipped, as if it had been written
+		if err := w.w.Flush(); err != nil {
 			t.Fatal(err)
 		}
 		w.left, w.offset, s.size = 0, w.offset+size, s.size+size
@@ -159,7 +160,7 @@ func TestEntriesRefuses(t *testing.T) {
 	}
 	second := func(b []byte) []byte { return b[bytes.LastIndex(b, []byte("PK\x01\x02")):] }
 	overlap := pack("a", "b")
-	clear(second(overlap)[42:46]) // give entry b the offset of entry a
+	clear(second(overlap)[42:46]) // entry b now has the offset of entry a
 	encrypted := pack("a", "b")
 	second(encrypted)[8] |= 1
 	lying := pack("a", "b")

@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/profile/memsnap"
 )
 
-// exercise is a script that the test appends to a page. It operates the page as a reader would, and
+// exercise is a script that the test appends to a page. It operates the page as a user would, and
 // records the results.
 const exercise = `<script>
 (function () {
@@ -116,7 +116,7 @@ func TestBrowser(t *testing.T) {
 			t.Errorf("%s reads %q", name, text)
 		}
 	}
-	// in the title and in the heading
+	// one in the title and one in the heading
 	if n := strings.Count(out.String(), fmt.Sprintf("Memory of %s", s.Device)); n != 2 {
 		t.Errorf("the title is there %d times", n)
 	}

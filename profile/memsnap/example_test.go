@@ -18,7 +18,7 @@ import (
 )
 
 // The example records some training steps and labels the parameters. It writes the snapshot for a
-// browser and for PyTorch's viewer. On a machine with a GPU, use cuda.Open(0) instead of Emulate.
+// browser and for PyTorch's viewer. On a machine with a GPU, use cuda.Open(0) in place of Emulate.
 func Example() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -62,8 +62,8 @@ func Example() {
 	// memory.pickle
 }
 
-// A server writes the page to a connection instead of a file. For a file with an unknown extension,
-// the error names the file.
+// A server can write the page to a connection. If the extension of a file is unknown, the error
+// names the file.
 func ExampleWriteHTML() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

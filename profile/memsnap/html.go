@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// limits on the data of each device, which bound the size of a page
+// These constants limit the data of each device, and with it the size of a page.
 const (
 	maxPoints   = 1200
 	maxRows     = 100
@@ -26,7 +26,7 @@ const (
 //go:embed page.html
 var pageHTML []byte
 
-// dataMark is the part of the page that the data replaces.
+// dataMark is the text in the page's template that the data replaces.
 var dataMark = []byte(`{"devices":[]}`)
 
 // WriteHTML writes a page that shows the snapshots. The page needs no network and no other file.
@@ -38,7 +38,7 @@ func WriteHTML(w io.Writer, snaps ...*device.MemorySnapshot) error {
 	for _, s := range snaps {
 		page.Devices = append(page.Devices, describe(s))
 	}
-	// json.Marshal escapes <, > and &, so no text can end the script element
+	// json.Marshal escapes <, > and &, so no text can end the page's script
 	data, err := json.Marshal(page)
 	if err != nil {
 		return &Error{Err: err}
@@ -78,10 +78,11 @@ type deviceData struct {
 	Limit         uint64     `json:"limit"`
 	Groupings     []string   `json:"groupings"`
 	Groups        [][]string `json:"groups"`
-	// A point has the number of events so far, the time, and the bytes that are allocated, waiting
-	// and reserved.
-	Points       [][5]float64  `json:"points"`
-	Sums         [][][]uint64  `json:"sums"` // bytes by grouping, group and point
+	// each point: the number of events so far, the time, and the allocated, waiting and reserved
+	// bytes
+	Points [][5]float64 `json:"points"`
+	// bytes of each group at each point, by grouping, group and point
+	Sums         [][][]uint64  `json:"sums"`
 	Peak         tableData     `json:"peak"`
 	Now          tableData     `json:"now"`
 	Segments     []segmentData `json:"segments"`
@@ -91,7 +92,7 @@ type deviceData struct {
 	Categories   []string      `json:"categories"`
 	Stacks       [][]string    `json:"stacks"`
 	LastEvents   []eventData   `json:"lastEvents"`
-	// number of events at the end of the history that the page lists
+	// number of the latest events, which the page lists
 	LastCount int         `json:"lastCount"`
 	OOMs      []eventData `json:"ooms"`
 	OOMCount  int         `json:"oomCount"`
@@ -119,12 +120,13 @@ type rowData struct {
 }
 
 type segmentData struct {
-	Addr       string      `json:"addr"`
-	Size       uint64      `json:"size"`
-	Stream     int         `json:"stream"`
-	Kind       string      `json:"kind"`
-	Expandable bool        `json:"expandable"`
-	Blocks     [][5]uint64 `json:"blocks"` // size, requested size, state, owner and category
+	Addr       string `json:"addr"`
+	Size       uint64 `json:"size"`
+	Stream     int    `json:"stream"`
+	Kind       string `json:"kind"`
+	Expandable bool   `json:"expandable"`
+	// each block: size, requested size, state, number of owner, number of category
+	Blocks [][5]uint64 `json:"blocks"`
 }
 
 type eventData struct {
@@ -140,7 +142,7 @@ type eventData struct {
 	Free     uint64  `json:"free"`
 }
 
-// tables hold each string once. The data refers to strings by number.
+// tables hold each string once. The page's data refers to a string by its number.
 type tables struct {
 	s          *device.MemorySnapshot
 	d          *deviceData
@@ -150,7 +152,7 @@ type tables struct {
 	streams    map[uint64]int
 }
 
-// stream returns a number for a stream, since its handle in the driver says nothing to a reader.
+// stream returns a small number for a stream, because the driver's handle says nothing to a reader.
 func (t *tables) stream(handle uint64) int {
 	n, ok := t.streams[handle]
 	if !ok {
@@ -313,7 +315,8 @@ func (t *tables) events(h *history) {
 	for i := len(t.s.Events) - 1; i >= 0 && len(t.d.LastEvents) < maxEvents; i-- {
 		e := t.s.Events[i]
 		t.d.LastCount++
-		if freedAtOnce(t.s.Events, i) { // listed with the event that completes the free
+		// it is listed with the next event, which completes the free
+		if freedAtOnce(t.s.Events, i) {
 			last := &t.d.LastEvents[len(t.d.LastEvents)-1]
 			last.Action, last.Sequence, last.Stack = "free", e.Sequence, t.stack(e.Stack)
 			continue

@@ -12,9 +12,9 @@
 //     the allocations;
 //   - the blocks of each segment, and the last events.
 //
-// The page's size is bounded, whatever the length of the history. The timeline has at most 1,200
-// points. A point stands for several events, and shows the maximum over them, so no peak is lost.
-// Tables and charts say how much they leave out.
+// The size of the page has a limit, whatever the length of the history. The timeline has at most
+// 1,200 points. A point stands for several events and shows their maximum, so every peak is
+// visible. Tables and charts say how much they leave out.
 //
 // The pickle has every event and frame. Categories that PyTorch's viewer does not know become the
 // viewer's category "unknown".
@@ -50,7 +50,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// errNone is the cause if there are no snapshots to write.
+// errNone is the cause of an error if no snapshots were given.
 var errNone = errors.New("no snapshot was given; cuda.MemorySnapshot(dev) takes one")
 
 // Write writes the snapshots of one or more devices to a file. The extension of path chooses the

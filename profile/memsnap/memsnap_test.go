@@ -86,8 +86,8 @@ func TestPickle(t *testing.T) {
 	}
 }
 
-// TestReplay checks the timeline's first and last points, its peak and its groups. The ring buffer
-// of the recording has dropped the oldest events.
+// TestReplay computes a timeline from a history that has dropped its oldest events. It checks the
+// first and last points, the peak and the groups.
 func TestReplay(t *testing.T) {
 	s := sample()
 	first, last := initial(s), final(s)
@@ -172,8 +172,8 @@ func long(events int) *device.MemorySnapshot {
 	return s
 }
 
-// TestBoundedPage checks that the page of a long history is not much larger than that of a short
-// one. The page must say what it leaves out.
+// TestBoundedPage writes the pages of a short and of a long history. The second must not be much
+// larger, and must say what it leaves out.
 func TestBoundedPage(t *testing.T) {
 	for _, events := range []int{15_000, 90_000} {
 		s := long(events)
@@ -209,8 +209,8 @@ func TestBoundedPage(t *testing.T) {
 	}
 }
 
-// TestPageIsSelfContained checks that nothing in the page refers to other files, and that no text
-// of a snapshot can end the page's script.
+// TestPageIsSelfContained checks that a page refers to no other file, and that no text of a
+// snapshot can end the page's script.
 func TestPageIsSelfContained(t *testing.T) {
 	var b bytes.Buffer
 	if err := WriteHTML(&b, sample()); err != nil {
@@ -243,8 +243,8 @@ func (f *failing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestFiles checks that files are complete and have the format of their extension. Errors are typed
-// and name the file.
+// TestFiles writes files of all formats. They must be complete and have the format of their
+// extension. Errors must be typed and name the file.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.html", "a.HTM", "a.pickle", "a.pkl"} {

@@ -18,7 +18,7 @@ func WritePickle(w io.Writer, snaps ...*device.MemorySnapshot) error {
 		return err
 	}
 	p := &pickler{w: w, strings: map[string]uint32{}}
-	p.op(0x80, 4) // protocol 4, in which MEMOIZE has no index
+	p.op(0x80, 4) // protocol 4, in which MEMOIZE takes no index
 	p.op('}', '(')
 	p.key("segments")
 	p.segments(snaps)
@@ -49,11 +49,12 @@ type pickler struct {
 	w       io.Writer
 	buf     []byte
 	err     error
-	memo    uint32 // number of memoised objects so far
+	memo    uint32 // number of objects stored in the memo so far
 	strings map[string]uint32
-	stacks  map[int]uint32 // memo numbers of the current snapshot's stacks
-	owners  map[int]uint32
-	frames  map[device.Frame]uint32
+	// memo numbers of the stacks of the current snapshot, by index of the stack
+	stacks map[int]uint32
+	owners map[int]uint32
+	frames map[device.Frame]uint32
 }
 
 const batch = 1000
@@ -72,7 +73,8 @@ func (p *pickler) flush() {
 	p.buf = p.buf[:0]
 }
 
-// memoise memoises the object on top of the stack and returns its number.
+// memoise stores the object on top of the pickle machine's stack in the memo, and returns its
+// number.
 func (p *pickler) memoise() uint32 {
 	p.op(0x94)
 	p.memo++
@@ -87,7 +89,7 @@ func (p *pickler) get(i uint32) {
 	}
 }
 
-// str writes a string, or a reference if the string was written before.
+// str writes a string, or a reference to the memo if the string was written before.
 func (p *pickler) str(s string) {
 	if i, ok := p.strings[s]; ok {
 		p.get(i)
@@ -111,7 +113,7 @@ func (p *pickler) uint(v uint64) {
 		p.op(binary.LittleEndian.AppendUint32([]byte{'J'}, uint32(v))...)
 	case v < 1<<63:
 		p.op(binary.LittleEndian.AppendUint64([]byte{0x8a, 8}, v)...)
-	default: // the sign takes an additional byte
+	default: // a number of more than 4 bytes; one more byte holds the sign
 		p.op(append(binary.LittleEndian.AppendUint64([]byte{0x8a, 9}, v), 0)...)
 	}
 }
@@ -146,7 +148,8 @@ func (p *pickler) list(n int, item func(i int)) {
 	}
 }
 
-// stack writes a list of frames, or a reference if the list was written before.
+// stack writes the frames of stack i as a list, or a reference to the memo if it was written
+// before.
 func (p *pickler) stack(s *device.MemorySnapshot, i int) {
 	if i < 0 || i >= len(s.Stacks) {
 		i = 0
@@ -163,8 +166,8 @@ func (p *pickler) stack(s *device.MemorySnapshot, i int) {
 	p.stacks[i] = p.memoise()
 }
 
-// owned writes the stack of an allocation. Its first line describes the owner, for which PyTorch's
-// viewer has no field.
+// owned writes the stack of an allocation. Before its frames comes a line that describes the owner,
+// for which PyTorch's viewer has no field.
 func (p *pickler) owned(s *device.MemorySnapshot, i int) {
 	if i <= 0 || i >= len(s.Owners) {
 		p.stack(s, 0)
@@ -200,7 +203,7 @@ func (p *pickler) writeFrames(frames []device.Frame) {
 	})
 }
 
-// begin resets the numbering of stacks for a new snapshot.
+// begin prepares the pickler for the stacks of another snapshot.
 func (p *pickler) begin() {
 	p.stacks, p.owners, p.frames = map[int]uint32{}, map[int]uint32{}, map[device.Frame]uint32{}
 }
@@ -219,7 +222,7 @@ func (p *pickler) segments(snaps []*device.MemorySnapshot) {
 	p.op(']')
 	for _, s := range snaps {
 		p.begin()
-		// caused maps each segment to the number of the stack that allocated it.
+		// caused maps each segment to the index of the stack that allocated it.
 		caused := map[uintptr]int{}
 		for _, e := range s.Events {
 			if e.Action == device.ActionSegmentAlloc || e.Action == device.ActionSegmentMap {
@@ -279,8 +282,8 @@ func (p *pickler) segment(s *device.MemorySnapshot, g *device.MemorySegment, cau
 	p.op('u')
 }
 
-// states are the names of block states in PyTorch's files. PyTorch's documentation has another name
-// for the state of a waiting block.
+// states holds the names of block states in PyTorch's files. For a block that waits, PyTorch's
+// documentation has another name.
 var states = [...]string{device.BlockInactive: "inactive", device.BlockActiveAllocated: "active_allocated", device.BlockActiveAwaitingFree: "active_pending_free"}
 
 // unknown is the viewer's name for a missing category. The viewer requires at least one event with
@@ -305,7 +308,7 @@ func (p *pickler) traces(snaps []*device.MemorySnapshot) {
 	p.op('e')
 }
 
-// trace appends the events of a snapshot to the list on top of the stack.
+// trace appends the events of a snapshot to the list on top of the pickle machine's stack.
 func (p *pickler) trace(s *device.MemorySnapshot) {
 	for i := 0; i < len(s.Events); i += batch {
 		p.op('(')

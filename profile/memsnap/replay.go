@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// alive is a block with an owner, or a freed block that waits for other streams.
+// alive is a block that is in use, or a freed block that waits for other streams.
 type alive struct {
 	size, requested uint64
 	owner           int
@@ -17,9 +17,9 @@ type alive struct {
 
 // state is the state of an allocator at one event of a history.
 type state struct {
-	// live blocks and waiting blocks, by the number of their allocation
+	// blocks in use, and freed blocks that wait, by the number of their allocation
 	live, waiting map[uint64]alive
-	// total bytes of live blocks, of waiting blocks, and of segments
+	// total bytes of blocks in use, of blocks that wait, and of segments
 	allocated, late, mapped uint64
 }
 
@@ -96,8 +96,8 @@ func final(s *device.MemorySnapshot) *state {
 	return st
 }
 
-// initial returns the state before the snapshot's first event. It undoes all events from the final
-// state backward. So it works even if the ring buffer of the recording has dropped older events.
+// initial returns the state before the snapshot's first event. It starts with the final state and
+// undoes all events in reverse. This works even if the recording has dropped older events.
 func initial(s *device.MemorySnapshot) *state {
 	st := final(s)
 	for i := len(s.Events) - 1; i >= 0; i-- {
@@ -106,7 +106,7 @@ func initial(s *device.MemorySnapshot) *state {
 	return st
 }
 
-// groupings by which the timeline can be stacked
+// These are the groupings by which the timeline can be stacked.
 const (
 	byCategory = iota
 	byOp
@@ -123,7 +123,7 @@ const (
 	maxGroups   = 10
 )
 
-// group returns the name of a block's group, where by is the grouping.
+// group returns the name of the group of block a in the grouping by.
 func group(s *device.MemorySnapshot, a alive, by int) string {
 	name := ""
 	o := owner(s, a.owner)
@@ -153,8 +153,8 @@ func owner(s *device.MemorySnapshot, i int) device.MemoryOwner {
 	return s.Owners[i]
 }
 
-// point is a point of the timeline. It stands for several events, and shows the state with the most
-// memory among them.
+// point is a point of the timeline. It stands for several events, and shows the one after which the
+// most memory was in use.
 type point struct {
 	event    int // number of events so far
 	time     int64
@@ -166,7 +166,8 @@ type point struct {
 
 // history is the part of a recording that the page draws.
 type history struct {
-	groups    [groupings][]string // the largest groups, and a group for all others
+	// for each grouping, the names of the largest groups, and a name for all others
+	groups    [groupings][]string
 	points    []point
 	peak      uint64
 	peakEvent int // number of events until the peak
@@ -177,7 +178,7 @@ type history struct {
 // timeline replays the events and reduces them to a history with at most most points.
 func timeline(s *device.MemorySnapshot, most int) *history {
 	h := &history{}
-	// The first pass finds the peak, and the groups that are among the largest at any time.
+	// The first pass finds the peak, and the groups that are among the largest at some time.
 	type key struct {
 		by   int
 		name string
@@ -244,7 +245,7 @@ func timeline(s *device.MemorySnapshot, most int) *history {
 		for by := range groupings {
 			i, ok := index[by][group(s, a, by)]
 			if !ok {
-				i = len(now[by]) - 1 // the group for all others
+				i = len(now[by]) - 1 // group of all others
 			}
 			if sign {
 				now[by][i] += a.size
@@ -302,8 +303,8 @@ func timeline(s *device.MemorySnapshot, most int) *history {
 	return h
 }
 
-// freedAtOnce reports whether event i is a free that the next event completes. The timeline does
-// not show the state between the two events.
+// freedAtOnce reports whether event i is a free that the next event completes. The timeline then
+// does not show the state between the two events.
 func freedAtOnce(events []device.HistoryEvent, i int) bool {
 	return events[i].Action == device.ActionFreeRequested && i+1 < len(events) && events[i+1].Action == device.ActionFreeCompleted &&
 		events[i+1].Number == events[i].Number
@@ -316,7 +317,7 @@ type row struct {
 	blocks        int
 	bytes, wasted uint64
 	stack         int
-	text          string // sort key
+	text          string // the row's text, by which rows of equal size are sorted
 }
 
 // rows groups blocks by category and by the description of their owner. The largest rows come
@@ -327,8 +328,7 @@ func rows(s *device.MemorySnapshot, live map[uint64]alive) []row {
 		category string
 	}
 	at, text := map[key]*row{}, map[string]*row{}
-	// Go through the blocks in order, so that a group of owners always shows the same one of its
-	// stacks.
+	// Visit the blocks in order: a group then always shows the stack of its first block.
 	for _, n := range slices.Sorted(maps.Keys(live)) {
 		a := live[n]
 		k := key{a.owner, a.category}

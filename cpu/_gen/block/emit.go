@@ -20,15 +20,16 @@ type isa struct {
 	lowers map[string]lowering
 }
 
-// lowering says how a kernel computes one vector. The function f emits the code, and may overwrite
-// the operands v. The registers k hold the constants, which are loaded before the loop.
+// lowering says how a kernel computes one vector of results. The function f emits the code. It may
+// overwrite the operands v. The registers k hold the constants, which are loaded before the loop.
 type lowering struct {
 	consts []constant
-	unroll int // number of vectors in a round of the loop; 0 means 4
+	unroll int // number of vectors in one round of the loop; 0 means 4
 	f      func(c *ctx, v, k []reg.VecVirtual) reg.VecVirtual
 }
 
-// constant is a value that is broadcast to all lanes. The lanes have the given width in bytes.
+// constant is a value that is broadcast to all lanes of a register. width is the size of a lane in
+// bytes.
 type constant struct {
 	width int
 	bits  uint64
@@ -55,7 +56,7 @@ func (c *ctx) vec(bytes int) reg.VecVirtual {
 	return c.XMM()
 }
 
-// full returns a new register of the full width.
+// full returns a new register that holds a whole vector.
 func (c *ctx) full() reg.VecVirtual { return c.vec(c.isa.bytes) }
 
 func (c *ctx) wide() bool { return c.isa.bytes == 64 }
@@ -133,7 +134,7 @@ func (c *ctx) broadcast(k constant) reg.VecVirtual {
 	return v
 }
 
-// base loads a slice's base pointer.
+// base loads the address of the first element of the slice parameter called name.
 func (c *ctx) base(name string) reg.GPVirtual {
 	return c.Load(c.Param(name).Base(), c.GP64()).(reg.GPVirtual)
 }
@@ -224,8 +225,8 @@ func elementwise(c *ctx, k kernel, l lowering) {
 	c.RET()
 }
 
-// writeISA writes the assembly of one instruction set, its declarations and its table. It omits the
-// kernels whose names are in excluded.
+// writeISA writes the assembly of one instruction set, its declarations and its table. It leaves
+// out the kernels in excluded.
 func writeISA(dir string, s *isa, excluded map[string]bool) {
 	b := build.NewContext()
 	b.ConstraintExpr("!noasm")

@@ -14,10 +14,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// functions lists the functions of package expr that get a kernel of their own. The kernel computes
-// the function's float32 formula with all intermediate values in registers. It gives the same bits
-// as one kernel for each primitive of the formula, and is several times as fast. These are the
-// functions of one argument that compute with at most 32 bits.
+// functions lists the functions of package expr for which a kernel is generated. Such a kernel
+// computes the function's float32 formula with all intermediate values in registers. It gives the
+// same bits as one kernel for each primitive of the formula, but is several times as fast. These
+// are the functions of one argument that compute with at most 32 bits.
 var functions = func() (names []string) {
 	for name, f := range expr.Funcs() {
 		if f.Arity != 1 {
@@ -46,12 +46,11 @@ type value struct {
 	k reg.Register
 }
 
-// translator emits the instructions of a lowered expression in order.
 type translator struct {
 	*ctx
 	code []expr.Instr
-	// for each value, the value whose register it shares: itself, or the operand of a conversion
-	// that keeps the bits
+	// for each value, the value whose register holds its bits: the operand, for a conversion that
+	// keeps the bits, otherwise the value itself
 	root []int32
 	last []int // for each value, the last instruction that uses its register
 	vals []value
@@ -90,8 +89,8 @@ func translate(p *expr.Program, pool map[uint64]operand.Mem) lowering {
 			switch {
 			case in.Op == expr.OpX:
 				t.vals[i].v = v[0]
-			// constants are loaded at each use, and a value that is not its own root shares the
-			// root's register
+			// no register is needed for a constant, which is loaded at each use, nor for a value
+			// that uses another value's register
 			case in.Op == expr.OpConst || root[i] != int32(i):
 			default:
 				t.vals[i] = t.emit(i, in)
@@ -101,8 +100,8 @@ func translate(p *expr.Program, pool map[uint64]operand.Mem) lowering {
 	}}
 }
 
-// vec returns the register of value i, which must not be a truth value. It broadcasts a constant
-// from memory at each use, so that the constant occupies a register only briefly.
+// vec returns the register of value i, which must not be a truth value. It loads a constant from
+// memory at each use, because registers are scarce.
 func (t *translator) vec(i int32) reg.VecVirtual {
 	i = t.root[i]
 	if c := t.code[i]; c.Op == expr.OpConst {
@@ -124,7 +123,7 @@ func (t *translator) constant(bits uint32) operand.Mem {
 	return m
 }
 
-// own returns a register that holds value v. Instruction i may overwrite this register.
+// own returns a register that holds value v and that instruction i may overwrite.
 func (t *translator) own(v int32, i int) reg.VecVirtual {
 	x := t.vec(v)
 	if t.isConst(v) || t.last[t.root[v]] == i {
@@ -137,11 +136,11 @@ func (t *translator) own(v int32, i int) reg.VecVirtual {
 
 func (t *translator) isConst(i int32) bool { return t.code[t.root[i]].Op == expr.OpConst }
 
-// imm returns the bits of a constant.
+// imm returns the bits of value i, which is a constant.
 func (t *translator) imm(i int32) uint64 { return t.code[t.root[i]].Imm }
 
-// harmless reports whether value i is a constant that is neither zero nor NaN. With such an
-// operand, one instruction computes a minimum or maximum.
+// harmless reports whether value i is a constant that is neither zero nor NaN. With such a constant
+// as an operand, a minimum or maximum needs only one instruction.
 func (t *translator) harmless(i int32) bool {
 	if !t.isConst(i) {
 		return false
@@ -178,7 +177,7 @@ func (t *translator) emit(i int, in expr.Instr) value {
 		}
 		return value{v: o}
 	case (in.Op == expr.OpMin || in.Op == expr.OpMax) && in.Type == dtype.F32 && (t.harmless(in.A) || t.harmless(in.B)):
-		x, k := in.A, in.B // the instruction returns its second source for NaN
+		x, k := in.A, in.B // for NaN the instruction returns its second source, so x must be second
 		if t.harmless(x) {
 			x, k = k, x
 		}
@@ -195,7 +194,8 @@ func (t *translator) emit(i int, in expr.Instr) value {
 	case in.Op == expr.OpCvt:
 		name = "Cvt" + suffix[t.code[in.A].Type] + "To" + suffix[in.Type]
 	case in.Type == dtype.I32 && in.Op != expr.OpShr && in.Op != expr.OpMin && in.Op != expr.OpMax && in.Op != expr.OpAbs:
-		name = opName[in.Op] + "U32" // the bits of the result do not depend on the sign
+		// the bits of the result are the same for signed and unsigned operands
+		name = opName[in.Op] + "U32"
 	}
 	l, ok := t.isa.lowers[name]
 	if !ok {
@@ -207,7 +207,8 @@ func (t *translator) emit(i int, in expr.Instr) value {
 			v = append(v, t.own(o, i))
 		}
 	}
-	// the lowering may overwrite one operand before it reads the other
+	// the lowering may overwrite one operand before it reads the other, so each needs its own
+	// register
 	if len(v) == 2 && v[0] == v[1] {
 		o := t.full()
 		t.VMOVAPS(v[0], o)
@@ -349,8 +350,8 @@ func (t *translator) logic(in expr.Instr) value {
 	return value{}
 }
 
-// writeFunctions emits the functions of one instruction set, except those whose names are in
-// excluded. It returns the Go text of their table.
+// writeFunctions emits the kernels of one instruction set for functions, except those in excluded.
+// It returns the Go text of the table of these kernels.
 func writeFunctions(c *ctx, excluded map[string]bool) string {
 	var b bytes.Buffer
 	pool := map[uint64]operand.Mem{}
@@ -381,8 +382,8 @@ func writeFunctions(c *ctx, excluded map[string]bool) string {
 	return b.String()
 }
 
-// tooLarge returns the functions in AVX2 assembly text that need more than 16 registers. For them
-// the register allocator has used registers that only AVX-512 has.
+// tooLarge returns the names of the kernels in AVX2 assembly text that need more than 16 registers.
+// The register allocator has used registers for them that only AVX-512 has.
 func tooLarge(text []byte) (names []string) {
 	for _, f := range bytes.Split(text, []byte("\nTEXT ·"))[1:] {
 		if highRegister.Match(f) {

@@ -62,8 +62,9 @@ func bitwise(op byte) lowering {
 }
 
 // least emits the minimum. x86's instruction returns its second operand for NaN and for two zeros.
-// So the kernel computes the minimum in both orders, and combines the two results with a bitwise
-// or. That keeps the sign of -0, and NaN, whose exponent bits are all set.
+// The kernel therefore computes the minimum in both orders of the operands, and combines the two
+// results with a bitwise or. The or keeps a -0, because its sign bit is set, and a NaN, because its
+// exponent bits are all set.
 func least(i inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		x, y := c.full(), c.full()
@@ -124,8 +125,8 @@ func common() map[string]lowering {
 			c.VPSUBQ(v[0], k[0], v[0])
 			return v[0]
 		}},
-		// The products of the even lanes and of the odd lanes are 64 bits wide. Interleave their
-		// upper halves.
+		// Multiply the even lanes, and then the odd lanes, to products of 64 bits. Interleave the
+		// upper halves of the products.
 		"MulHiU32": {consts: []constant{c64(0xffffffff << 32)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			even := c.full()
 			c.VPMULUDQ(v[1], v[0], even)

@@ -27,8 +27,9 @@ func round256(mode uint64, i func(c *bc, p, a, o operand.Op)) lowering {
 	}}
 }
 
-// truth changes lanes of all ones to 1, and lanes of all zeros to 0, or the reverse if invert is
-// true. If the lanes of m have 64 bits, the result is a register of four 32-bit lanes.
+// truth converts a vector of truth values. Lanes of all ones become 1, and lanes of all zeros
+// become 0. If invert is true, it is the reverse. If the lanes of m have 64 bits, the result is a
+// register of four 32-bit lanes.
 func (c *ctx) truth(m reg.VecVirtual, invert bool, one reg.VecVirtual) reg.VecVirtual {
 	o := m
 	if c.lanes == 4 {
@@ -64,7 +65,8 @@ func compareF(predicate uint64, cmp func(c *bc, p, b, a, o operand.Op)) lowering
 
 // compareI returns the lowering of an integer comparison. It uses the instruction i(x, y), which
 // computes y > x or x == y. If swapped is true, the operands are exchanged. If flip is not zero, it
-// is the sign bit: inverting the sign bits of both operands makes the order unsigned.
+// is the sign bit. The kernel then compares unsigned integers: it inverts the sign bits of both
+// operands and compares them as signed integers.
 func compareI(i inst, swapped, invert bool, flip constant) lowering {
 	ks := []constant{c32(1)}
 	if flip.width != 0 {
@@ -121,8 +123,8 @@ func lower256() map[string]lowering {
 			return v[1]
 		}},
 		"CvtF64ToF32": one(4, func(c *bc, ops ...operand.Op) { c.VCVTPD2PSY(ops[0], ops[1]) }),
-		// The 16-bit halves are converted exactly, and so is the bias subtracted from the upper
-		// half. Only the final addition rounds.
+		// Convert the two 16-bit halves exactly, and subtract the bias from the upper half exactly.
+		// Only the final addition rounds.
 		"CvtU32ToF32": {consts: []constant{c32(0xffff), f32(1 << 23), f32(1 << 39), f32(1<<39 + 1<<23)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			lo, hi := c.bitwise('|', c.bitwise('&', v[0], k[0]), k[1]), c.YMM()
 			c.VPSRLD(operand.U8(16), v[0], hi)
@@ -131,8 +133,8 @@ func lower256() map[string]lowering {
 			c.VADDPS(lo, hi, hi)
 			return hi
 		}},
-		// For a number that it cannot convert, the instruction returns the least integer, whose
-		// complement is the greatest integer.
+		// For a number that it cannot convert, the instruction returns the least integer. The
+		// complement of that is the greatest integer.
 		"CvtF32ToI32": {consts: []constant{f32(1 << 31)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			over, num, o := c.YMM(), c.YMM(), c.YMM()
 			c.VCMPPS(operand.U8(geOQ), k[0], v[0], over)

@@ -9,7 +9,8 @@ import (
 
 var avx512 = &isa{"AVX512", 64, join(common(), lower512())}
 
-// compare512 emits a comparison. Its result is first a mask, and then 1 or 0 in each lane.
+// compare512 emits a comparison. It compares into a mask register, and then sets each lane to 1 or
+// 0.
 func compare512(predicate uint64, i inst) lowering {
 	return lowering{consts: []constant{c32(1)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		m := c.K()
@@ -25,9 +26,9 @@ func compare512(predicate uint64, i inst) lowering {
 	}}
 }
 
-// greatest512 emits the maximum. x86's instruction loses NaN and the sign of zero. So the kernel
-// computes the maximum in both orders, and combines the two results with a bitwise and. In lanes
-// with a NaN, the sum of the operands replaces the result.
+// greatest512 emits the maximum. x86's instruction loses NaN and the sign of zero. The kernel
+// therefore computes the maximum in both orders of the operands, and combines the two results with
+// a bitwise and. In lanes with a NaN, the sum of the operands replaces the result.
 func greatest512(maxi, add, cmp inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		x, y, m := c.full(), c.full(), c.K()
@@ -49,8 +50,8 @@ func round512(mode uint64, i inst) lowering {
 }
 
 // toSigned converts floats to integers towards zero. If the instruction cannot convert a value, it
-// returns the least integer. The lowering then corrects the result for values that are too large,
-// and for NaN. k holds the limit and the greatest integer.
+// returns the least integer. The kernel then corrects the results of values that are too large, and
+// of NaN. Its constants are the limit and the greatest integer.
 func toSigned(size int, cvt, cmp inst, limit, greatest constant) lowering {
 	return lowering{consts: []constant{limit, greatest}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		o, over, num := c.vec(c.lanes*size), c.K(), c.K()
@@ -78,10 +79,10 @@ func toSigned(size int, cvt, cmp inst, limit, greatest constant) lowering {
 // asY returns the lower half of a register.
 func (c *ctx) asY(v reg.VecVirtual) reg.VecVirtual { return v.AsY().(reg.VecVirtual) }
 
-// toUnsigned converts floats to unsigned integers towards zero. First, the maximum with 0 replaces
-// negative values by 0. It also replaces NaN by 0, because the instruction for the maximum returns
-// its second operand for NaN. Then a second instruction converts the values. For values that are
-// too large, it returns the greatest integer.
+// toUnsigned converts floats to unsigned integers towards zero. The kernel first takes the maximum
+// of each value and 0. This replaces negative values by 0, and also NaN, because the instruction
+// returns its second operand for NaN. Then another instruction converts the values. For values that
+// are too large, it returns the greatest integer.
 func toUnsigned(size int, maxi, cvt inst) lowering {
 	return lowering{consts: []constant{c64(0)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		maxi(c.Context, k[0], v[0], v[0])
@@ -125,8 +126,8 @@ func lower512() map[string]lowering {
 			c.VCVTPS2PH(operand.U8(0), v[0], o)
 			return o
 		}},
-		// Add 0x7fff, plus the lowest bit of the upper half. This rounds to nearest even. A NaN
-		// becomes a quiet NaN.
+		// Round to nearest even: add 0x7fff, plus the lowest bit of the upper half. A NaN becomes a
+		// quiet NaN.
 		"CvtF32ToBF16": {consts: []constant{c32(0x7fff), c32(1), c32(0x40)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			nan, r, top, o := c.K(), c.ZMM(), c.ZMM(), c.YMM()
 			c.VCMPPS(operand.U8(unord), v[0], v[0], nan)
@@ -140,7 +141,7 @@ func lower512() map[string]lowering {
 			return o
 		}},
 	}
-	// the modes are in the order of their numbers
+	// the index of a name is the number of its rounding mode
 	for i, n := range []string{"RoundEven", "Floor", "Ceil", "Trunc"} {
 		m[n+"F32"] = round512(uint64(i), (*bc).VRNDSCALEPS)
 		m[n+"F64"] = round512(uint64(i), (*bc).VRNDSCALEPD)

@@ -9,11 +9,12 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// philoxVectors is the number of vectors of blocks that a round of the loop computes.
+// philoxVectors is the number of vectors that one round of the loop computes.
 const philoxVectors = 2
 
-// philox emits the kernel of random blocks. Each 64-bit lane holds one block. A multiplication
-// reads only the lower 32 bits of the lane, so the upper bits may have any value.
+// philox emits the kernel of the random number generator Philox. Each 64-bit lane of a vector
+// computes one block of random words. A multiplication reads only the lower 32 bits of the lane, so
+// the upper bits may have any value.
 func philox(c *ctx) {
 	c.Function("philox" + c.isa.name)
 	c.Attributes(build.NOSPLIT)
@@ -29,7 +30,7 @@ func philox(c *ctx) {
 	c.SHRQ(operand.U8(32), high)
 	multiply0, multiply1 := c.broadcast(c64(expr.PhiloxM0)), c.broadcast(c64(expr.PhiloxM1))
 
-	// This order puts the words of blocks 0 … lanes/2-1 into the even lanes.
+	// This order of 32-bit words puts the words of blocks 0 … lanes/2-1 into the even lanes.
 	order := c.StaticGlobal("philoxOrder" + c.isa.name)
 	c.DataAttributes(build.RODATA | build.NOPTR)
 	for i := range blocks {
@@ -85,7 +86,7 @@ func philox(c *ctx) {
 		for i, v := range w {
 			p := c.full()
 			c.VPMULUDQ(multiply0, v[0], p)
-			if round == 0 { // words 2 and 3 are 0 in the first round
+			if round == 0 { // in the first round, words 2 and 3 of a block are 0
 				q := c.full()
 				c.VPSRLQ(operand.U8(32), p, q)
 				w[i] = [4]reg.VecVirtual{c.bitwise('^', v[1], key0), c.zero(), c.bitwise('^', q, key1), p}

@@ -10,7 +10,6 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// reduce emits the kernel of a reduction.
 func reduce(c *ctx, r reduction) {
 	size := elemSize[r.typ]
 	fold := strings.HasPrefix(r.name, "Reduce")
@@ -70,7 +69,7 @@ func reduce(c *ctx, r reduction) {
 			mini = pick((*bc).VMAXPS, (*bc).VMAXPD)
 		}
 	}
-	// extreme emits acc = min(acc, v), or max, with the instructions of the elementwise kernels.
+	// extreme emits a = min(a, v), or max, with the same instructions as the elementwise kernels.
 	extreme := func(a, v reg.VecVirtual) {
 		if least {
 			x := c.vec(int(a.Size()))
@@ -141,7 +140,7 @@ func reduce(c *ctx, r reduction) {
 	if c.wide() {
 		ones, bits, mask := c.GP64(), c.GP64(), c.K()
 		c.MOVQ(operand.I32(-1), ones)
-		c.BZHIQ(n, ones, bits) // a round has at most 64 lanes, with one bit for each
+		c.BZHIQ(n, ones, bits) // a round has at most 64 lanes; each lane needs one bit
 		step512 := func(i int) (reg.VecVirtual, reg.VecVirtual) {
 			c.KMOVQ(bits, mask)
 			c.SHRQ(operand.U8(c.lanes), bits)
@@ -165,8 +164,8 @@ func reduce(c *ctx, r reduction) {
 			step(i, step512)
 		}
 	} else {
-		// The table has 64 words of ones, followed by 64 words of zeros. Each mask consists of 64
-		// consecutive words of the table.
+		// The table has 64 words of ones, followed by 64 words of zeros. A mask for n elements is
+		// the 64 consecutive words that begin with n words of ones.
 		table := c.StaticGlobal("mask" + r.name)
 		c.DataAttributes(build.RODATA | build.NOPTR)
 		for i := range 64 {

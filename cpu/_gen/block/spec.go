@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// kernel is one block primitive. Its reference is a Go loop: a handwritten function in generic.go,
-// named like the kernel with a lower-case first letter. It may have a lowering to AVX2 and to
-// AVX-512.
+// kernel describes one block primitive. A handwritten Go function in generic.go is its reference;
+// it has the kernel's name with a lower-case first letter. Assembly for AVX2 and AVX-512 may exist.
 type kernel struct {
 	name string   // exported name, for instance AddF32
 	dst  string   // element type of dst
 	src  []string // element types of the sources
 	args []string // names of the sources
-	loop string   // Go statement for element i: the definition, shown in the doc comment
+	loop string   // Go statement that computes element i, shown in the doc comment
 	note string   // text added to the doc comment
 }
 
-// alias is an exported function that calls another kernel with reinterpreted or exchanged operands.
+// alias is an exported function that calls a kernel of another name, with reinterpreted or
+// exchanged operands.
 type alias struct {
 	name, dst string
 	src, args []string
@@ -26,7 +26,7 @@ type alias struct {
 	note      string
 }
 
-// A reduction combines a block to one value.
+// A reduction is a kernel that combines all elements of a block into one value.
 type reduction struct {
 	name string
 	typ  string
@@ -172,7 +172,8 @@ func declare() (ks []kernel, as []alias, rs []reduction) {
 	return
 }
 
-// reinterpret returns the signed form of a kernel whose result bits do not depend on the sign.
+// reinterpret returns the alias for signed integers of a kernel for unsigned integers. The bits of
+// the kernel's result must be the same for both.
 func reinterpret(op, w, args, loop, canon string) alias {
 	t := "int" + w
 	as := strings.Fields(args)

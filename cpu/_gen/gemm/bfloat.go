@@ -11,16 +11,16 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Products of bfloat16 use VDPBF16PS. Neither avo nor Go's assembler knows this instruction.
-// VPDPWSSD of VNNI differs from it only in the prefix. So the generator emits VPDPWSSD as a
-// placeholder, and [dotInstructions] replaces it by the bytes of VDPBF16PS after the allocation of
-// registers.
+// Products of bfloat16 use VDPBF16PS. Neither avo nor Go's assembler knows this instruction. The
+// encoding of VPDPWSSD (VNNI) differs from it only in the prefix. The generator therefore emits
+// VPDPWSSD as a placeholder. When registers are allocated, [dotInstructions] replaces it by the
+// bytes of VDPBF16PS.
 
 var placeholder = regexp.MustCompile(`(?m)^\tVPDPWSSD +Z(\d+), Z(\d+), Z(\d+)$`)
 
-// dotInstructions replaces the placeholders in text by EVEX.512.F3.0F38.W0 52 /r (Intel, "Intel 64
-// and IA-32 Architectures Software Developer's Manual", volume 2, 2.7 and VDPBF16PS). The prefix
-// holds the upper bits of the registers' numbers in inverted form.
+// dotInstructions replaces each VPDPWSSD in text by the bytes of VDPBF16PS: EVEX.512.F3.0F38.W0 52
+// /r (Intel, "Intel 64 and IA-32 Architectures Software Developer's Manual", volume 2, 2.7 and
+// VDPBF16PS). The prefix holds the upper bits of the registers' numbers in inverted form.
 func dotInstructions(text []byte) []byte {
 	text = placeholder.ReplaceAllFunc(text, func(line []byte) []byte {
 		var n [3]byte
@@ -42,7 +42,8 @@ func dotInstructions(text []byte) []byte {
 	return text
 }
 
-// interleave emits the packing of a panel whose rows are contiguous, with pairs along k.
+// interleave emits the kernel that packs a panel whose rows are contiguous. It stores neighbours
+// along k next to each other, in pairs.
 func interleave(b *build.Context, vectors int) {
 	name := fmt.Sprintf("interleave%dAVX512BF16", 16*vectors)
 	b.Function(name)

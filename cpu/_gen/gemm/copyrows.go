@@ -8,7 +8,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// copyRows emits the packing of a panel whose rows are contiguous. The kernel copies rows of the
+// copyRows emits the kernel that packs a panel whose rows are contiguous. It copies rows of the
 // given number of bytes.
 func copyRows(b *build.Context, isa string, bytes, row int) {
 	name := fmt.Sprintf("copyRows%d%s", row, isa)

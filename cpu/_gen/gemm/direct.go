@@ -12,8 +12,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// directs writes the kernels that read both factors in place. They are used for products that are
-// too small or too narrow for packing.
+// directs writes the kernels that read both factors in place. Products that are too small or too
+// narrow for packing use them.
 func directs(dir string) {
 	b := build.NewContext()
 	b.ConstraintExpr("!noasm")
@@ -42,11 +42,12 @@ func directs(dir string) {
 	}
 }
 
-// rowsAhead is how many rows ahead of its use B is prefetched, if A has one row.
+// rowsAhead is a number of rows of B. If A has one row, the kernel prefetches the row that it will
+// read rowsAhead rows later.
 const rowsAhead = 4
 
-// direct emits the kernel for h rows and n vectors. If n is at most 2, the kernel neither reads nor
-// writes columns beyond w.
+// direct emits the kernel for h rows of A and n vectors of columns of B. If n is at most 2, it
+// neither reads nor writes columns beyond w.
 func direct(c *ctx, h, n int) {
 	t := c.t
 	width := n * t.bytes / t.size()
@@ -65,7 +66,7 @@ func direct(c *ctx, h, n int) {
 	k, a, b, dst := c.pointer("k"), c.pointer("a"), c.pointer("b"), c.pointer("c")
 	acs, ldb, ldc := c.elements("acs", t.typ), c.elements("ldb", t.typ), c.elements("ldc", t.typ)
 	ars := c.elements("ars", t.typ)
-	// odd multiples of the distance between rows
+	// multiples of ars, the distance between rows of A, by odd factors
 	odd := map[int]reg.GPVirtual{1: ars, 3: c.GP64(), 5: c.GP64(), 7: c.GP64()}
 	if h > 3 {
 		c.LEAQ(operand.Mem{Base: ars, Index: ars, Scale: 2}, odd[3])
@@ -139,7 +140,7 @@ func direct(c *ctx, h, n int) {
 			}
 		}
 	}
-	if n > 2 { // the processor's own prefetching ends with a page, and here with each row of B
+	if n > 2 { // the processor's own prefetching ends with each row of B, so prefetch explicitly
 		for v := range n {
 			c.PREFETCHT0(operand.Mem{Base: b, Index: ldb, Scale: rowsAhead, Disp: v * t.bytes})
 		}
@@ -166,7 +167,7 @@ func direct(c *ctx, h, n int) {
 	c.RET()
 }
 
-// directRows stores sums in C, or adds them to C.
+// directRows stores the sums acc in C, or adds them to C if add is true.
 func (c *ctx) directRows(acc [][]reg.VecVirtual, dst, ldc reg.GPVirtual, mask []reg.Register, add bool) {
 	at := c.GP64()
 	c.MOVQ(dst, at)

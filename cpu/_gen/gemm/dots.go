@@ -9,11 +9,12 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// dotColumns is the number of columns of B that a kernel of dot products handles. With 4 rows of A,
-// the sums fill half of the registers, and each loaded element is used several times.
+// dotColumns is the number of columns of B that a kernel of dot products handles at a time. With 4
+// rows of A, the sums fill half of the registers, and each loaded element is used several times.
 var dotColumns = map[string]int{"AVX2": 2, "AVX512": 4, "AVX512BF16": 4}
 
-// dots emits the products of h rows of A with n columns of B. All of them are contiguous along k.
+// dots emits the kernel of the dot products of h rows of A with n columns of B. Rows and columns
+// are contiguous along k.
 func dots(c *ctx, h, n int) {
 	t := c.t
 	c.Function(fmt.Sprintf("dots%dx%d%s", h, n, t.suffix()))
@@ -97,7 +98,8 @@ func dots(c *ctx, h, n int) {
 	c.RET()
 }
 
-// partial returns a function that loads the first k elements. It sets the other lanes to zero.
+// partial returns a function that emits a load of the first k elements of a vector. It sets the
+// other lanes to zero.
 func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 	if c.t.bytes == 64 {
 		ones, bits, mask := c.GP64(), c.GP64(), c.K()
@@ -115,8 +117,8 @@ func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 			}
 		}
 	}
-	// The table has a vector of ones followed by a vector of zeros. A mask is loaded from the
-	// table, at an offset.
+	// The table has a vector of ones followed by a vector of zeros. A mask is a load from the table
+	// at an offset between them.
 	if c.window == nil {
 		g := c.StaticGlobal("window")
 		c.DataAttributes(build.RODATA | build.NOPTR)
@@ -137,8 +139,8 @@ func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 	return func(m operand.Mem, v reg.VecVirtual) { c.VMASKMOVPS(m, mask, v) }
 }
 
-// sum adds the lanes of v and stores the result. It adds the upper half to the lower half,
-// repeatedly.
+// sum adds the lanes of v and stores the result. It adds the upper half to the lower half until one
+// lane is left.
 func (c *ctx) sum(v reg.VecVirtual, m operand.Mem) {
 	add := func(x, y reg.Register) {
 		if c.t.size() == 4 {

@@ -1,6 +1,6 @@
-// Command gemm writes the kernels of package gemm. For each height of a tile there is a loop over k
-// that keeps the tile of C in registers. It also writes the kernels that transpose operands while
-// packing them.
+// Command gemm writes the kernels of package gemm. A kernel computes a tile of the product C: its
+// loop over k keeps the tile in registers. There is one for each height of a tile. Other kernels
+// pack operands and transpose them.
 //
 //	go run ./gemm -dir ../internal/gemm
 package main
@@ -20,12 +20,12 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// tile describes a family of kernels: one element type on one instruction set.
+// tile describes the kernels of one element type on one instruction set.
 type tile struct {
 	isa    string // AVX2, AVX512, AVX512BF16
 	typ    string // float32, float64, uint16 (bfloat16, summed in float32)
-	bytes  int    // size of a vector
-	rows   int    // greatest height of a tile
+	bytes  int    // size of a vector in bytes
+	rows   int    // greatest height of a tile in rows
 	packed int    // distance, in a packed panel of A, between neighbours along k, in elements
 }
 
@@ -35,11 +35,11 @@ var tiles = []tile{
 	{"AVX512BF16", "uint16", 64, 14, 16},
 }
 
-// size returns the size in bytes of a lane. A lane holds a sum, or the elements that are multiplied
-// in one step.
+// size returns the size in bytes of a vector's lane. A lane holds one sum, or the elements that one
+// step multiplies for it.
 func (t tile) size() int { return map[string]int{"float32": 4, "float64": 8, "uint16": 4}[t.typ] }
 
-// pairs reports whether a lane holds two neighbours along k.
+// pairs reports whether a lane holds two elements that are neighbours along k.
 func (t tile) pairs() bool { return t.typ == "uint16" }
 
 // sum returns the type of the sums.
@@ -157,7 +157,7 @@ func (c *ctx) broadcast(m operand.Mem, v reg.Register) {
 func (c *ctx) fma(x, y, acc reg.Register) {
 	switch c.t.typ {
 	case "uint16":
-		c.VPDPWSSD(x, y, acc) // a placeholder: see dotInstructions
+		c.VPDPWSSD(x, y, acc) // a placeholder that dotInstructions replaces by VDPBF16PS
 	case "float32":
 		c.VFMADD231PS(x, y, acc)
 	default:
@@ -169,7 +169,8 @@ func (c *ctx) pointer(name string) reg.GPVirtual {
 	return c.Load(c.Param(name), c.GP64()).(reg.GPVirtual)
 }
 
-// elements loads a parameter that counts elements of the given type, and converts it to bytes.
+// elements loads a parameter that is a number of elements of the given type, and converts it to
+// bytes.
 func (c *ctx) elements(name, typ string) reg.GPVirtual {
 	r := c.pointer(name)
 	c.SHLQ(operand.U8(map[string]int{"uint16": 1, "float32": 2, "float64": 3}[typ]), r)
@@ -177,12 +178,12 @@ func (c *ctx) elements(name, typ string) reg.GPVirtual {
 }
 
 const (
-	prefetchSteps = 16  // how many steps ahead of its use B is prefetched; A is half as far ahead
-	prefetchFrom  = 192 // least number of steps of a panel that is prefetched
+	prefetchSteps = 16  // B is prefetched this many steps before its use, and A half as many
+	prefetchFrom  = 192 // a panel of fewer steps is not prefetched
 )
 
-// micro emits the kernel of height h. A tile is 2 vectors wide, so each broadcast element of A is
-// used with two vectors of B.
+// micro emits the kernel for tiles of height h. A tile is 2 vectors wide: each broadcast element of
+// A is multiplied by two vectors of B.
 func micro(c *ctx, h int) {
 	t := c.t
 	width := 2 * t.bytes / t.size()
@@ -204,7 +205,7 @@ func micro(c *ctx, h int) {
 	dst, ldc := c.pointer("c"), c.elements("ldc", t.sum())
 	row := c.GP64()
 	c.MOVQ(dst, row)
-	for r := range h { // prefetch the tile of C, because a cache miss at the end would take long
+	for r := range h { // prefetch the tile of C: a cache miss at the end would take long
 		c.PREFETCHT0(operand.Mem{Base: row})
 		c.PREFETCHT0(operand.Mem{Base: row, Disp: 2*t.bytes - 1})
 		if r < h-1 {
@@ -227,8 +228,8 @@ func micro(c *ctx, h int) {
 	ldb3 := c.GP64()
 	c.LEAQ(operand.Mem{Base: ldb, Index: ldb, Scale: 2}, ldb3)
 	// Long panels come from the second-level cache or from memory, so the loop prefetches what
-	// later steps read. For short panels the distances are 0, because prefetches past the end of a
-	// panel would cost more than they save.
+	// later steps read. Prefetches past the end of a short panel would cost more than they save, so
+	// there the loop prefetches what it reads anyway.
 	bFar, aAhead := c.GP64(), c.GP64()
 	c.MOVQ(b, bFar)
 	c.XORQ(aAhead, aAhead)
@@ -312,7 +313,7 @@ func micro(c *ctx, h int) {
 	c.RET()
 }
 
-// rows stores the tile in C, or adds it to C.
+// rows stores the tile acc in C, or adds it to C if add is true.
 func (c *ctx) rows(acc [][]reg.VecVirtual, dst, ldc reg.GPVirtual, mask [2]reg.Register, add bool) {
 	row := c.GP64()
 	c.MOVQ(dst, row)

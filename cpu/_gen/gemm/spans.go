@@ -8,8 +8,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// spans emits the kernel for a tile of h rows that is a sum over a list of spans. A span is a
-// product of a part of a panel of A with a part of B. The tile stays in registers between spans.
+// spans emits the kernel for a tile of h rows. The tile is the sum of the products in a list of
+// spans. A span is a part of a panel of A and a part of B. The tile stays in registers from span to
+// span.
 func spans(c *ctx, h int) {
 	t := c.t
 	width := 2 * t.bytes / 4
@@ -103,8 +104,8 @@ func spans(c *ctx, h int) {
 	c.RET()
 }
 
-// halves emits the kernel that separates even and odd elements. It uses AVX2 only, because AVX-512
-// would need a table of indexes.
+// halves emits the kernel that separates even and odd elements. It uses only AVX2, which needs no
+// table of indexes.
 func halves(b *build.Context) {
 	b.Function("halvesAVX2")
 	b.Attributes(build.NOSPLIT)

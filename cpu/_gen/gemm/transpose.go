@@ -27,11 +27,11 @@ func vec(b *build.Context, bytes int) reg.VecVirtual {
 	return b.YMM()
 }
 
-// transposeF32 emits the packing of rows that are contiguous along k. The number of rows is the
-// number of elements in a vector. Insertions, which do not use the shuffle port, gather 128-bit
-// pieces of rows j, 4+j, 8+j and 12+j into one register. Then 4x4 blocks are transposed within the
-// 128-bit lanes. For uint16 it moves pairs of neighbours. Rows may begin at any element, not only
-// at a pair.
+// transposeF32 emits the kernel that packs rows that are contiguous along k. The number of rows is
+// the number of elements in a vector. Insertions gather 128-bit pieces of rows j, 4+j, 8+j and 12+j
+// into one register; they do not use the shuffle port. Then 4x4 blocks are transposed within the
+// 128-bit lanes. For uint16, the elements that move are pairs of neighbours. Rows may begin at any
+// element, not only at a pair.
 func transposeF32(b *build.Context, name, typ string, bytes int) {
 	n, scale := bytes/4, uint8(4)
 	b.Function(name)
@@ -80,11 +80,12 @@ func transposeF32(b *build.Context, name, typ string, bytes int) {
 		}
 		b.ADDQ(operand.I32(16*chunks), src)
 	}
-	many := bytes / 16 // AVX2 has only half the registers
+	many := bytes / 16 // half as many for AVX2, which has half the registers
 	loops(b, k, 4*many, func() { piece(many) }, 4, func() { piece(1) })
 }
 
-// transposeF64 emits the same packing for float64, with blocks of 2x2.
+// transposeF64 emits the kernel that packs rows of float64 that are contiguous along k. It
+// transposes blocks of 2x2.
 func transposeF64(b *build.Context, isa string, bytes int) {
 	n := bytes / 8
 	name := fmt.Sprintf("transpose%dF64%s", n, isa)

@@ -8,8 +8,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// windowRows is the greatest height of a tile of a weight's gradient. Each row needs a register for
-// a pointer.
+// windowRows is the greatest height of a tile in the kernels that compute the gradient of a
+// convolution's weight. Each row needs a register for a pointer.
 var windowRows = map[string]int{"AVX2": 6, "AVX512": 12}
 
 // windows emits the kernels that only convolutions use.
@@ -62,8 +62,8 @@ func padRows(b *build.Context, isa string, bytes int) {
 	b.RET()
 }
 
-// window emits a tile of h rows of a weight's gradient. It reads the convolution's operand in
-// place, one element at a time, and the gradient of the result as one or two vectors.
+// window emits the kernel for a tile of h rows of a weight's gradient. It reads the convolution's
+// input in place, one element at a time, and the gradient of the result as one or two vectors.
 func window(c *ctx, h, vectors int) {
 	t := c.t
 	width := vectors * t.bytes / 4
@@ -77,8 +77,8 @@ func window(c *ctx, h, vectors int) {
 		"fused and in the order of i and q. n and cols are positive.")
 	c.Pragma("noescape")
 	c.SignatureExpr("func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)")
-	// in this order: the end of b's current line, the end of all of b, the bytes of a line, the
-	// address of the next line
+	// the four words are: the end of b's current line, the end of all of b, the bytes of a line,
+	// the address of the next line
 	ends := c.AllocLocal(32)
 	lineEnd, end, lineBytes, line := ends, ends.Offset(8), ends.Offset(16), ends.Offset(24)
 	b := c.pointer("b")
@@ -95,7 +95,8 @@ func window(c *ctx, h, vectors int) {
 	ptr := make([]reg.GPVirtual, h)
 	{
 		a, rows := c.pointer("a"), c.pointer("rows")
-		for r := h - 1; r >= 0; r-- { // the last pointers reuse the registers of a and rows
+		// in the last rows, the pointers reuse the registers of a and rows
+		for r := h - 1; r >= 0; r-- {
 			p := c.GP64()
 			c.MOVQ(operand.Mem{Base: rows, Disp: 8 * r}, p)
 			c.LEAQ(operand.Mem{Base: a, Index: p, Scale: 4}, p)
@@ -146,8 +147,8 @@ func window(c *ctx, h, vectors int) {
 	c.RET()
 }
 
-// pieces emits the packing of a panel from n pieces in each row, whose positions are kept in
-// registers. If n is 0, it handles any number of pieces.
+// pieces emits the kernel that packs a panel from n pieces of each row. The positions of the pieces
+// are in registers. If n is 0, the kernel handles any number of pieces.
 func pieces(b *build.Context, isa string, bytes, n int) {
 	name, many := fmt.Sprintf("pieces%d%s", n, isa), fmt.Sprint("i < ", n)
 	if n == 0 {
@@ -208,8 +209,8 @@ func pieces(b *build.Context, isa string, bytes, n int) {
 	b.RET()
 }
 
-// taps emits the kernel of a convolution with one input channel for each output channel. It
-// computes sums of few products, for vectors of output positions.
+// taps emits the kernel of a depthwise convolution, in which each output channel has one input
+// channel. It computes vectors of output positions, each a sum of few products.
 func taps(c *ctx) {
 	t := c.t
 	lanes := t.bytes / 4

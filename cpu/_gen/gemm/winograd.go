@@ -6,9 +6,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// winograd emits the transforms of Winograd's convolution F(2×2, 3×3), whose matrices are in
-// Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2016). A lane of a vector is
-// a tile, and for weights an output channel.
+// winograd emits the transforms of Winograd's convolution F(2×2, 3×3), whose matrices are in Lavin
+// and Gray, "Fast Algorithms for Convolutional Neural Networks" (2016). Each lane of a vector
+// handles one tile, or one output channel if weights are transformed.
 func winograd(b *build.Context) {
 	t := winogradTables(b)
 	winogradSource(b, t)
@@ -16,8 +16,8 @@ func winograd(b *build.Context) {
 	winogradResult(b, t)
 }
 
-// winogradTable holds the indexes of permutations of two vectors: even and odd elements, and the
-// two halves of interleaved vectors.
+// winogradTable holds the indexes of four permutations of the elements of two vectors: the even
+// elements, the odd elements, and the two halves of the interleaved vectors.
 type winogradTable struct{ even, odd, low, high operand.Mem }
 
 func winogradTables(b *build.Context) winogradTable {
@@ -74,7 +74,8 @@ func masks(b *build.Context, n int) (k []reg.Register) {
 	return k
 }
 
-// matrices calls f for the address of element i of each of 16 matrices, in order.
+// matrices calls f for i = 0 … 15, with the address of element i. The addresses are base plus
+// multiples of apart.
 func matrices(b *build.Context, base, apart reg.GPVirtual, f func(i int, m operand.Mem)) {
 	at, apart3 := b.GP64(), b.GP64()
 	b.MOVQ(base, at)
@@ -133,7 +134,7 @@ func winogradSource(b *build.Context, t winogradTable) {
 			b.VMOVUPS_Z(operand.Mem{Base: row, Disp: disp}, mask[j], x[j])
 		}
 		for j, v := range x {
-			if j == 2 { // its elements are in the other three
+			if j == 2 { // its elements are already in the other three
 				continue
 			}
 			size := b.ZMM()

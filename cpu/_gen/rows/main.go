@@ -22,8 +22,8 @@ import (
 type ctx struct {
 	*build.Context
 	isa   string
-	bytes int // size of a vector
-	size  int // size of an element
+	bytes int // size of a vector in bytes
+	size  int // size of an element in bytes
 }
 
 func main() {
@@ -79,7 +79,7 @@ func wrapped(text []byte) []byte {
 
 func (c *ctx) typ() string { return fmt.Sprintf("float%d", 8*c.size) }
 
-// function begins a kernel and returns its full name.
+// function begins the assembly of a kernel with the given name and documentation.
 func (c *ctx) function(name, doc, parameters string) {
 	full := fmt.Sprintf("%sF%d%s", name, 8*c.size, c.isa)
 	c.Function(full)
@@ -129,15 +129,16 @@ func (c *ctx) parameter(name string) reg.GPVirtual {
 	return c.Load(c.Param(name), c.GP64()).(reg.GPVirtual)
 }
 
-// elements loads a parameter that counts elements, and converts it to bytes.
+// elements loads a parameter that is a number of elements, and converts it to bytes.
 func (c *ctx) elements(name string) reg.GPVirtual {
 	r := c.parameter(name)
 	c.SHLQ(operand.U8(map[int]int{4: 2, 8: 3}[c.size]), r)
 	return r
 }
 
-// four emits a kernel that handles four rows at a time. A coefficient is a number for each row. A
-// vector is a number for each column, which is multiplied by a coefficient and added to the rows.
+// four emits a kernel that handles four rows at a time. To each row it adds vectors, each
+// multiplied by a coefficient. A coefficient is a slice with a number for each row. A vector is a
+// slice with a number for each column.
 func (c *ctx) four(name, formula string, coefficients, vectors []string) {
 	sums := coefficients[len(coefficients)-1] == "r"
 	params := []string{}
@@ -222,7 +223,8 @@ func (c *ctx) four(name, formula string, coefficients, vectors []string) {
 	c.RET()
 }
 
-// dots emits the products of rows with a vector. Each row has two vectors of sums.
+// dots emits the kernel of the dot products of rows with a vector. It keeps two vectors of partial
+// sums for each row.
 func (c *ctx) dots() {
 	c.function("dots", "computes, for i < rows, out[i] = Σ a[i*lda+j]*x[j] over j < n. rows is a positive multiple of 4, and n of 16.",
 		"rows, n int, a *T, lda int, x, out *T")
@@ -296,8 +298,9 @@ func (c *ctx) total(v reg.VecVirtual, m operand.Mem) {
 	c.VMOVSS(v, m)
 }
 
-// rotate emits the kernel of a sequence of plane rotations. The row that two rotations share stays
-// in registers. It handles four vectors of columns at a time, and the rest one by one.
+// rotate emits the kernel of a sequence of plane rotations, each of two neighbouring rows. The row
+// that two successive rotations share stays in registers. The kernel handles four vectors of
+// columns at a time, and then single vectors.
 func (c *ctx) rotate() {
 	c.function("rotate", "applies count rotations to rows of n columns. Rotation i replaces the rows x = i*lda and y = (i+1)*lda by "+
 		"cos[i]*x + sin[i]*y and cos[i]*y - sin[i]*x. count is positive, n is a positive multiple of 16, and lda may be negative.",

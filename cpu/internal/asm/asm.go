@@ -2,7 +2,7 @@
 // up to about a thousand elements, which should be in the first-level cache. A program runs as a
 // sequence of such primitives.
 //
-// Contract:
+// These rules hold:
 //
 //   - Sources must be as long as dst; otherwise a primitive panics with its name and the lengths.
 //     Any length is allowed, including 0. dst may be one of the sources; partial overlap is not
@@ -39,7 +39,6 @@ import (
 	"unsafe"
 )
 
-// variant is one implementation of the primitives in this build.
 type variant struct {
 	name   string
 	usable bool // whether this machine can run the variant
@@ -49,18 +48,18 @@ type variant struct {
 	philox    func(dst []uint32, seed, counter uint64) // kernel that [Philox] calls
 }
 
-// function is a kernel for a function of package expr. The field formula is the key of the formula
-// from which it was generated.
+// function is a kernel for a function of package expr. The field formula identifies the formula
+// from which the kernel was generated.
 type function struct {
 	formula string
 	run     func(dst, a []float32)
 }
 
-// variants lists the implementations in this build, slowest first. The dispatch files add the
-// variants for the machine's architecture.
+// variants lists the implementations in this build, slowest first. machineVariants returns those of
+// the machine's architecture.
 var variants = append([]variant{{name: "generic", usable: true, k: &generic, philox: philox}}, machineVariants()...)
 
-// current is the variant in use. active holds its kernels, which the exported functions call.
+// current is the variant in use, and active is its kernels. The exported functions call active.
 var (
 	current = best()
 	active  = current.k
@@ -91,8 +90,8 @@ func Variants() []string {
 func Active() string { return current.name }
 
 // Use makes the exported functions run the named variant until restore is called. It is for tests
-// and benchmarks, during which nothing else may use the package. It panics if the machine cannot
-// run the variant.
+// and benchmarks: nothing else may use the package before restore is called. It panics if the
+// machine cannot run the variant.
 func Use(name string) (restore func()) {
 	for i := range variants {
 		if v := &variants[i]; v.name == name && v.usable {
@@ -110,9 +109,9 @@ func Use(name string) (restore func()) {
 // and a must have the same length. They must be the same block or must not overlap.
 func Function(name string) func(dst, a []float32) { return current.functions[name].run }
 
-// Formula returns the key of the lowered formula from which the function's kernel was generated. It
-// returns "" if there is no kernel. If package expr now has another formula for the function, the
-// kernel must not be used.
+// Formula returns a key of the formula from which the kernel of the named function was generated,
+// or "" if there is no kernel. If package expr now has a formula with another key, the kernel must
+// not be used.
 func Formula(name string) string { return current.functions[name].formula }
 
 //go:noinline

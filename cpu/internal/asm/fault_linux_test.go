@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beforeFault returns a block of n elements, followed by a page without access. Reading past the
-// end of the block is a fault.
+// beforeFault returns a block of n elements, followed by a page that the process may not access.
+// Reading past the end of the block is a fault.
 func beforeFault(t *testing.T, elem reflect.Type, n int) reflect.Value {
 	page := unix.Getpagesize()
 	bytes := n * int(elem.Size())
@@ -30,7 +30,8 @@ func beforeFault(t *testing.T, elem reflect.Type, n int) reflect.Value {
 	return reflect.SliceAt(elem, unsafe.Pointer(&m[size-bytes]), n)
 }
 
-// TestStaysInside runs every kernel and function on blocks that end at pages without access.
+// TestStaysInside runs every kernel and function on blocks that end where a page without access
+// begins. There must be no fault.
 func TestStaysInside(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	blocks := map[reflect.Type][4]map[int]reflect.Value{}

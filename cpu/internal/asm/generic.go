@@ -36,7 +36,7 @@ func div[T float](dst, a, b []T) {
 	}
 }
 
-// least computes minima with Go's min, which treats NaN and -0 as the package comment requires.
+// least computes minima with Go's min, which handles NaN and -0 as the package comment requires.
 func least[T number](dst, a, b []T) {
 	for i := range dst {
 		dst[i] = min(a[i], b[i])
@@ -62,15 +62,15 @@ func fmaF64(dst, a, b, c []float64) {
 }
 
 // fma32 returns a·b + c, rounded once. The product of two float32 is exact in float64. The float64
-// sum is rounded to odd: towards zero, with the last bit set if the sum was not exact. Then the
-// rounding to float32 is correct, because 53 bits are more than 24+2 (Boldo and Melquiond,
-// "Emulation of a FMA and correctly rounded sums", 2008).
+// sum is rounded to odd: towards zero, with the last bit set if the sum was not exact. The second
+// rounding, to float32, then gives the correctly rounded result, because 53 bits are more than 24+2
+// (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
 func fma32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	z := float64(c)
 	s := p + z
 	t := s - p
-	// Knuth's two-sum gives the rounding error exactly; it is NaN if s is not finite
+	// Knuth's two-sum gives the rounding error of s exactly; it is NaN if s is not finite
 	lost := (p - (s - t)) + (z - t)
 	if u := math.Float64bits(s); u&1 == 0 && (lost > 0 || lost < 0) {
 		if (lost > 0) == (s > 0) {
@@ -107,8 +107,8 @@ func absF64(dst, a []float64) {
 	}
 }
 
-// sqrt computes square roots in float64. For float32 the results are still correctly rounded,
-// because the float64 root has more than twice as many bits.
+// sqrt computes square roots in float64. A float32 result is still correctly rounded, because the
+// float64 root has more than twice as many bits.
 func sqrt[T float](dst, a []T) {
 	for i := range dst {
 		dst[i] = T(math.Sqrt(float64(a[i])))
@@ -252,8 +252,8 @@ func choose[T unsigned](dst []T, m []uint32, a, b []T) {
 	}
 }
 
-// cvt converts numbers with Go's conversion, for types where it rounds to nearest even, extends or
-// wraps, as the package comment requires.
+// cvt converts numbers with Go's conversion. It is for pairs of types for which Go's conversion
+// does what the package comment requires: round to nearest even, extend or wrap.
 func cvt[D, S interface {
 	number | int8 | int16 | uint8 | uint16
 }](dst []D, a []S) {
@@ -314,7 +314,8 @@ func cvtF32ToBF16(dst []uint16, a []float32) {
 	}
 }
 
-// generic holds the kernels in plain Go. They are the reference, and run on every machine.
+// generic holds the kernels in plain Go. They run on every machine, and define the results of all
+// other variants.
 var generic = kernels{
 	addF32: add[float32], subF32: sub[float32], mulF32: mul[float32], divF32: div[float32],
 	minF32: least[float32], maxF32: greatest[float32], fmaF32: fmaF32,
@@ -376,7 +377,8 @@ func sumF32(a []float32) float32 {
 			acc[j] += x
 		}
 	}
-	for j, x := range a { // the other lanes would add +0, which changes only -0, and no lane is -0
+	// the other lanes would add +0, which changes only -0, and no lane holds -0
+	for j, x := range a {
 		acc[j] += x
 	}
 	return fold(acc[:])
@@ -406,8 +408,8 @@ func dotF32(a, b []float32) float32 {
 		for j := range a {
 			acc[j] = fma32(a[j], b[j], acc[j])
 		}
-		// These lanes may hold -0 from a product that underflowed. Adding the +0 of the missing
-		// elements changes it to +0.
+		// These lanes may hold -0 from a product that underflowed. Add the +0 of the missing
+		// elements, which changes -0 to +0.
 		for j := len(a); j < len(acc); j++ {
 			acc[j] += 0
 		}

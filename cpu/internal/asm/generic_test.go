@@ -12,11 +12,11 @@ import (
 var nan32, inf32, negZero = float32(math.NaN()), float32(math.Inf(1)), float32(math.Copysign(0, -1))
 
 // TestFMA32 compares the fused multiply-add with exact arithmetic of math/big, rounded once. The
-// sums include cancellation, ties and underflow.
+// operands cause cancellation, ties and underflow.
 func TestFMA32(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	one := func(spread int) float32 {
-		if r.IntN(3) == 0 { // numbers with few bits, so that ties occur
+		if r.IntN(3) == 0 { // numbers with few bits, for which ties occur
 			return math.Float32frombits(r.Uint32()&0x80700001&^0x7f800000 | uint32(127+r.IntN(2*spread+1)-spread)<<23)
 		}
 		return math.Float32frombits(r.Uint32()&^0x7f800000 | uint32(127+r.IntN(2*spread+1)-spread)<<23)
@@ -28,7 +28,7 @@ func TestFMA32(t *testing.T) {
 		a, b, c := one(30), one(30), one(40)
 		switch i % 4 {
 		case 1:
-			c = -a * b // c cancels all of a·b except the bits that rounding loses
+			c = -a * b // c cancels a·b up to the rounding error
 		case 2:
 			a, b, c = a*0x1p-63, b*0x1p-63, c*0x1p-110 // make the results subnormal
 		case 3:
@@ -51,8 +51,8 @@ func TestFMA32(t *testing.T) {
 	}
 }
 
-// TestSaturation compares conversions with expected values. Another test compares the variants with
-// generic Go.
+// TestSaturation compares conversions of generic Go with expected values. TestVariants compares the
+// other variants with generic Go.
 func TestSaturation(t *testing.T) {
 	a := []float32{nan32, inf32, -inf32, 1.9, -1.9, 0x1p31, -0x1p31, 0x1p31 - 128, 0x1p40, -0.5}
 	i := make([]int32, len(a))
@@ -128,7 +128,7 @@ func TestHalves(t *testing.T) {
 }
 
 // TestSumOrder compares sums with a simple implementation of the order that the package comment
-// describes.
+// specifies.
 func TestSumOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, n := range []int{0, 1, 63, 64, 65, 200, 1000} {

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Philox sets dst to the words of the Philox blocks number counter, counter+1, … The key is seed:
-// see [expr.Philox]. Counters wrap. The length of dst must be a multiple of 4.
+// Philox sets dst to the words of the Philox blocks number counter, counter+1, … The key of the
+// generator is seed, as in [expr.Philox]. Counters wrap. The length of dst must be a multiple of 4.
 func Philox(dst []uint32, seed, counter uint64) {
 	if len(dst)%4 != 0 {
 		panic(fmt.Sprintf("asm: Philox: %d words are no whole blocks", len(dst)))
@@ -15,8 +15,8 @@ func Philox(dst []uint32, seed, counter uint64) {
 	current.philox(dst, seed, counter)
 }
 
-// wholeRounds returns a function like philox that uses a kernel. The kernel fills a multiple of
-// words elements, as many as possible, and plain Go fills the rest.
+// wholeRounds returns a function that fills a block of any length like philox. The kernel fills as
+// many elements as possible, in multiples of words, and plain Go fills the rest.
 func wholeRounds(words int, kernel func(dst []uint32, seed, counter uint64)) func(dst []uint32, seed, counter uint64) {
 	return func(dst []uint32, seed, counter uint64) {
 		n := len(dst) - len(dst)%words

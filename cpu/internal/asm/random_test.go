@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestPhilox compares every variant with the definition. The lengths include incomplete rounds of a
+// TestPhilox compares every variant with expr.Philox. The lengths include incomplete rounds of a
 // kernel. Some counters carry into their upper half, and some wrap.
 func TestPhilox(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// guard is the number of elements before and after each block that no kernel may write.
+// guard is the number of elements before and after each block. No kernel may write them.
 const guard = 64
 
 // values returns n elements of the given type. Some have random bits, some have moderate size, and
@@ -66,8 +66,8 @@ func integer(r *rand.Rand) uint64 {
 	return r.Uint64()
 }
 
-// same reports whether two elements have equal bits or are both NaN. The name of the kernel, field,
-// tells whether 16-bit integers hold floats.
+// same reports whether two elements have equal bits or are both NaN. If the elements are 16-bit
+// integers, the name of the kernel, field, says whether they hold floats.
 func same(field string, x, y reflect.Value) bool {
 	switch x.Kind() {
 	case reflect.Float32, reflect.Float64:
@@ -76,7 +76,7 @@ func same(field string, x, y reflect.Value) bool {
 	case reflect.Uint16:
 		a, b := uint16(x.Uint()), uint16(y.Uint())
 		nan := func(h uint16) bool {
-			// both are bits of quiet NaN
+			// true if both are bits of a quiet NaN
 			return strings.HasSuffix(field, "ToF16") && h&0x7e00 == 0x7e00 || strings.HasSuffix(field, "ToBF16") && h&0x7fc0 == 0x7fc0
 		}
 		return a == b || nan(a) && nan(b)
@@ -84,8 +84,8 @@ func same(field string, x, y reflect.Value) bool {
 	return x.Equal(y)
 }
 
-// callable returns the i-th kernel. Reflection cannot call unexported fields, so it reads the field
-// through its address.
+// callable returns kernel i of k. Reflection cannot call unexported fields, so callable reads the
+// field through its address.
 func callable(k *kernels, i int) reflect.Value {
 	f := reflect.ValueOf(k).Elem().Field(i)
 	return reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem()
@@ -136,7 +136,7 @@ func checkKernel(r *rand.Rand, k *kernels, i int, name string, n int) error {
 	}
 	if ft.NumOut() == 1 { // the kernel is a reduction
 		if strings.HasPrefix(name, "reduce") {
-			clearNaN(r, in[0]) // otherwise most blocks would contain a NaN
+			clearNaN(r, in[0]) // without this, most blocks would contain a NaN
 		}
 		if strings.HasPrefix(name, "sum") || strings.HasPrefix(name, "dot") {
 			for _, s := range in {
@@ -204,8 +204,8 @@ func clearNaN(r *rand.Rand, s reflect.Value) {
 	}
 }
 
-// tame replaces most blocks by finite numbers, so that the order of sums affects the result. Some
-// products underflow.
+// tame replaces most blocks by finite numbers. Their sum depends on the order of the additions.
+// Some products underflow.
 func tame(r *rand.Rand, s reflect.Value) {
 	switch r.IntN(5) {
 	case 0:
@@ -213,7 +213,7 @@ func tame(r *rand.Rand, s reflect.Value) {
 	case 1:
 		exp := map[int]int{32: -80, 64: -540}[s.Type().Elem().Bits()]
 		for i := range s.Len() {
-			// products of such numbers underflow
+			// the product of two such numbers underflows
 			s.Index(i).SetFloat(math.Ldexp(r.NormFloat64(), exp))
 		}
 	default:

@@ -12,8 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// team is a Parallel with one goroutine for each processor. The goroutines wait on a channel
-// between calls.
+// team is a Parallel with one goroutine for each processor.
 type team struct {
 	wake chan struct{}
 	wg   sync.WaitGroup
@@ -56,8 +55,8 @@ func (t *team) run(n int, f func(int)) {
 	t.wg.Wait()
 }
 
-// peak returns the rate of all processors together when the kernel runs on panels in the
-// first-level cache.
+// peak returns how fast all processors together run the kernel on panels in the first-level cache,
+// in billions of operations per second.
 func peak[E factor, T float](par Parallel, kern *kernel[E, T]) (gflops float64) {
 	const k, repeat = 128, 2000
 	h := kern.height
@@ -81,7 +80,7 @@ func peak[E factor, T float](par Parallel, kern *kernel[E, T]) (gflops float64) 
 
 // BenchmarkF32 measures products and the peak alternately, because the clock rate and other
 // processes affect both. The metric peak% is the median of the ratios. The metric best-peak% is the
-// ratio of the best product to the best peak, which other processes affect least.
+// ratio of the fastest product to the highest peak: other processes affect it least.
 func BenchmarkF32(b *testing.B) {
 	par := newTeam().run
 	for _, c := range []struct {

@@ -32,9 +32,9 @@ func dpbf16(acc float32, a, b [2]uint16) float32 {
 	return acc
 }
 
-// fma32 returns x*y + z rounded once. The product of bfloat16 is exact in float64. The sum in
-// float64 is rounded to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums:
-// proved algorithms using rounding to odd", 2008), so that rounding to float32 is correct.
+// fma32 returns x*y + z rounded once. The product of two bfloat16 numbers is exact in float64. The
+// sum in float64 is rounded to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded
+// sums: proved algorithms using rounding to odd", 2008). Rounding it to float32 is then correct.
 func fma32(x, y, z float32) float32 {
 	p, q := float64(x)*float64(y), float64(z)
 	s := p + q
@@ -64,7 +64,7 @@ func randomBF16(r *rand.Rand) uint16 {
 	case 1:
 		return uint16(r.IntN(2)<<15 | r.IntN(0x100)) // subnormal, or a small normal number
 	case 2:
-		// products are near the least normal number
+		// the product of two such numbers is near the least normal number
 		return uint16(r.IntN(2)<<15 | 0x1F80 + r.IntN(0x100))
 	}
 	return encode(float32(r.NormFloat64()))
@@ -130,7 +130,8 @@ func TestBF16Instructions(t *testing.T) {
 	}
 }
 
-// dotModel computes the product of two vectors in 16 sums, which are then added in halves.
+// dotModel computes the product of two vectors as a kernel does: in 16 sums, whose upper half is
+// then added to the lower half until one is left.
 func dotModel(a, b []uint16) float32 {
 	var sums [16]float32
 	for p := 0; p < len(a); p += 2 {
@@ -139,7 +140,7 @@ func dotModel(a, b []uint16) float32 {
 		copy(y[:], b[p:min(p+2, len(a))])
 		sums[p/2%16] = dpbf16(sums[p/2%16], x, y)
 	}
-	// lanes beyond k add zeros, which change only a sum of -0
+	// lanes beyond k only add zeros, which changes only a sum of -0
 	for n := 8; n > 0; n /= 2 {
 		for i := range n {
 			sums[i] += sums[n+i]
@@ -161,7 +162,8 @@ func rounded(par Parallel, m, n, k int, a []float32, ars, acs int, b []float32, 
 	BF16(par, m, n, k, low[0], ars, acs, low[1], brs, bcs, c, crs, ccs, accumulate)
 }
 
-// bothBF16 calls f for the kernels of VDPBF16PS, then for those of AMX.
+// bothBF16 calls f twice: while products use the kernels of VDPBF16PS, and while they use those of
+// AMX.
 func bothBF16(t *testing.T, f func(t *testing.T)) {
 	if !HasBF16() {
 		t.Log("the processor has no VDPBF16PS: it was NOT tested")
@@ -200,8 +202,8 @@ func testBF16(t *testing.T) {
 	}
 }
 
-// TestBF16Rounded compares rounded results with the sums of BF16, bit for bit, for one worker and
-// for many.
+// TestBF16Rounded compares the results of BF16Rounded with the rounded sums of BF16, bit for bit,
+// for one worker and for many.
 func TestBF16Rounded(t *testing.T) { bothBF16(t, testBF16Rounded) }
 
 func testBF16Rounded(t *testing.T) {
@@ -248,8 +250,8 @@ func testBF16Rounded(t *testing.T) {
 }
 
 // TestBF16NotFinite puts NaN or an infinity into the last element along k, in one row of A. If k is
-// odd, this element fills only half of a pair. The elements after it in memory are NaN, which
-// kernels must not multiply, because they do not belong to the factors.
+// odd, this element is the first of an incomplete pair. The elements after it in memory are NaN.
+// They do not belong to the factors, so kernels must not multiply them.
 func TestBF16NotFinite(t *testing.T) { bothBF16(t, testBF16NotFinite) }
 
 func testBF16NotFinite(t *testing.T) {

@@ -4,44 +4,46 @@ import "sync"
 
 // byPlace computes a convolution of many small images, or the gradient of its input, place by
 // place. A place is the position of an element in an image. The columns of the matrix products are
-// the images. The source is transposed once, to [chunk of images, place, channel, image of the
-// chunk]. Then a place of the result is a sum of products, one for each tap. A tap is an element of
-// the kernel. Each product multiplies a panel of weights by the channels at one place of the
-// source, so taps need no copies. A tap that falls into the padding has no product.
+// the images. The source, the input or the gradient of the result, is transposed once, to [chunk of
+// images, place, channel, image of the chunk]. A place of the result is then a sum of matrix
+// products, one for each tap, that is, each element of the convolution's kernel. Each product
+// multiplies a panel of weights by the channels at one place of the source, which is not copied. A
+// tap that falls into the padding has no product.
 type byPlace struct {
 	kern         *kernel32
 	win          *spanKernel
 	n            int
 	groups       int
-	channels     int // channels of a group; the sum runs over them
-	rows         int // rows of a group's result, one for each output channel
+	channels     int // number of channels of a group, over which the sums run
+	rows         int // number of rows of a group's result, one for each output channel
 	x, y         []float32
-	sourcePlaces int // places of the source
-	places       int // places of the result
+	sourcePlaces int // number of places in an image of the source
+	places       int // number of places in an image of the result
 	pairs        pairs
 	used         []int // taps that read the source for at least one place
 	w            []float32
-	rs, cs       int // distances between the weights of neighbouring rows and channels
+	rs, cs       int // distances in w between neighbouring rows and between neighbouring channels
 	taps         int
 
 	chunks, panels int
-	block          int // channels in a block of the sum
-	panelsPerTask  int // panels of weights in a task
-	parts          int // parts into which the places are divided
-	perPack        int // channels in a packing task
-	packs          int // packing tasks of a chunk
+	block          int // number of channels in a block of the sum
+	panelsPerTask  int // number of panels of weights in a task
+	parts          int // number of parts into which the places are divided
+	perPack        int // number of channels that a packing task transposes
+	packs          int // number of packing tasks for a chunk
 	a, src         []float32
 }
 
 const (
-	// Largest number of elements of a chunk of the source. The chunk may be larger than the
-	// second-level cache, because the taps of a place are near each other.
+	// Largest number of elements of a chunk of the source. The chunk may exceed the second-level
+	// cache, because the taps of one place read elements near each other.
 	placeSource = 1 << 19
-	placeResult = 1 << 15 // target size of a task's result in elements: it stays in the cache
+	// number of elements that a task's result should have: it then stays in the cache
+	placeResult = 1 << 15
 )
 
-// pairs holds a list for each key: the spans that are summed up for this key. A span is a pair of
-// offsets.
+// pairs holds a list of pairs of offsets for each key. A pair stands for one product, and the
+// products of a list are added up.
 type pairs struct{ begin, list []int }
 
 func (p *pairs) get(key int) []int { return p.list[p.begin[key]:p.begin[key+1]] }
@@ -74,8 +76,8 @@ func (c *Conv) pair(f func(q, t, p int)) {
 	}
 }
 
-// spans returns n lists of pairs of offsets, one list for each key. The function keyOf returns the
-// key and the pair for place q of the result, tap t and place p of the input.
+// spans returns n lists of pairs of offsets, one list for each key. For place q of the result, tap
+// t and place p of the input, the function keyOf returns the key and the pair.
 func (c *Conv) spans(n int, keyOf func(q, t, p int) (key, a, b int)) (l pairs) {
 	l.begin = make([]int, n+2)
 	c.pair(func(q, t, p int) {
@@ -95,8 +97,8 @@ func (c *Conv) spans(n int, keyOf func(q, t, p int) (key, a, b int)) (l pairs) {
 	return l
 }
 
-// used returns the list of the taps that read the input for at least one place. It also returns the
-// index of each tap in this list.
+// used returns the indices of the taps that read the input for at least one place. The second
+// result maps each tap to its position in this list.
 func (c *Conv) used() (list, index []int) {
 	index = make([]int, c.taps())
 	c.pair(func(_, t, _ int) { index[t] = 1 })
@@ -109,8 +111,8 @@ func (c *Conv) used() (list, index []int) {
 	return list, index
 }
 
-// small reports whether there are enough images to fill vectors, and whether a chunk of images is
-// small. The arguments channels and places are the sizes of one image.
+// small reports whether there are enough images to fill vectors, and whether a chunk of them fits
+// into the cache. The arguments channels and places are the sizes of one image.
 func (c *Conv) small(channels, places int) bool {
 	width := active32().width
 	return channels*places*width <= placeSource && 4*ceil(c.N, width)*width <= 5*c.N
@@ -183,7 +185,8 @@ func (c *Conv) byPlace(par Parallel, j *byPlace, keyOf func(q, t, p int) (key, t
 	par(j.chunks*j.groups*ceil(j.panels, j.panelsPerTask)*j.parts, j.task)
 }
 
-// panel returns the first row of panel p of the weights, and its number of rows.
+// panel returns the number of the first row of panel p of the weights, and how many rows the panel
+// has.
 func (j *byPlace) panel(p int) (row, h int) {
 	row = j.rows * p / j.panels
 	return row, j.rows*(p+1)/j.panels - row
@@ -281,7 +284,7 @@ func (j *byPlace) task(i int) {
 			}
 		}
 	}
-	// Transpose the sums, so that the results of an image are contiguous.
+	// Transpose the sums: the results of an image are contiguous in the result.
 	l.offs = l.offs[:0]
 	for p := pa; p < pb; p++ {
 		row, h := j.panel(p)
@@ -302,8 +305,8 @@ func (j *byPlace) task(i int) {
 	}
 }
 
-// put transposes like [spanKernel.transposed], for any number of rows. It changes no other elements
-// of dst.
+// put transposes like spanKernel.transposed, but for any number of rows. It changes no other
+// elements of dst.
 func (j *byPlace) put(dst []float32, ldd int, src []float32, rows []int, k int) {
 	group := j.win.group
 	if len(rows) < group {
@@ -315,7 +318,7 @@ func (j *byPlace) put(dst []float32, ldd int, src []float32, rows []int, k int) 
 		return
 	}
 	for r := 0; r < len(rows); r += group {
-		r := min(r, len(rows)-group) // the last group overlaps the group before it
+		r := min(r, len(rows)-group) // the last group of rows overlaps the one before it
 		j.win.transposed(dst[r:], ldd, src, rows[r:r+group], k)
 	}
 }

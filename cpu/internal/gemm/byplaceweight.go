@@ -2,31 +2,31 @@ package gemm
 
 import "sync"
 
-// weightByPlace computes the gradient of a convolution's weight for many small images. Like
-// [byPlace], it works place by place. It sums over images and places. Both factors are transposed
-// so that they are read in order. A tap's gradient is a sum of products, one for each place for
-// which the tap reads the input.
+// weightByPlace computes the gradient of a convolution's weight for many small images. The gradient
+// of each tap, an element of the convolution's kernel, is a sum of matrix products. There is one
+// product for each place of the result for which the tap reads the input; it sums over images. Both
+// factors are transposed first, to be read in order.
 type weightByPlace struct {
 	*Conv
 	kern          *kernel32
 	win           *spanKernel
 	dw, x, g      []float32
-	channels      int   // channels of a group
-	outputs       int   // outputs of a group
-	used          []int // taps that read the input for at least one place
-	pairs         pairs // the keys are indexes of used
-	panels        int   // panels of a group's outputs
-	columns       int   // panels of a group's channels
-	image         int   // the first image of the current chunk
-	images        int   // images in the current chunk
+	channels      int   // number of channels of a group
+	outputs       int   // number of output channels of a group
+	used          []int // indices of the taps that read the input for at least one place
+	pairs         pairs // for each entry of used, the places whose products are added up
+	panels        int   // number of panels of a group's output channels
+	columns       int   // number of panels of a group's channels
+	image         int   // number of the current chunk's first image
+	images        int   // number of images in the current chunk
 	imagesPerTask int   // number of images in a packing task
 	a, b          []float32
-	sums          []float32 // the tiles of all tasks, if there are several chunks
+	sums          []float32 // tiles of all tasks, if there are several chunks
 }
 
 const (
 	weightImages = 32      // greatest number of images in a chunk
-	weightSource = 1 << 20 // limit of the elements of each factor of a chunk
+	weightSource = 1 << 20 // limit of the number of elements of each factor for one chunk
 )
 
 type weightPlaceBuffer struct{ a, b, sums []float32 }
@@ -79,7 +79,7 @@ func (c *Conv) weightByPlace(par Parallel, dw, x, g []float32) bool {
 	return true
 }
 
-// panel returns the first output of panel p, and its number of outputs.
+// panel returns the first output channel of panel p, and how many the panel has.
 func (j *weightByPlace) panel(p int) (row, h int) {
 	row = j.outputs * p / j.panels
 	return row, j.outputs*(p+1)/j.panels - row
@@ -102,8 +102,8 @@ func (j *weightByPlace) pack(i int) {
 	j.packChannels(j.b[i*in*j.images*j.kern.width:], j.x[(i/j.columns*j.channels+c)*in:], j.Channels, in, min(j.kern.width, j.channels-c), j.kern.width, n0, n1)
 }
 
-// packChannels packs h channels of the images n0 … n1-1 as rows of the given width. total is the
-// number of channels of an image.
+// packChannels packs h channels of the images n0 to n1-1 as rows of the given width. An image has
+// total channels.
 func (j *weightByPlace) packChannels(dst, src []float32, total, places, h, width, n0, n1 int) {
 	var rows [64]int
 	for r := range width {
@@ -119,7 +119,8 @@ func (j *weightByPlace) packChannels(dst, src []float32, total, places, h, width
 	}
 }
 
-// task computes the tiles of all taps for one panel of outputs and one panel of channels.
+// task computes the gradients of all taps for one panel of output channels and one panel of
+// channels.
 func (j *weightByPlace) task(i int) {
 	column, p := i%j.columns, i/j.columns
 	g := p / j.panels
@@ -152,8 +153,8 @@ func (j *weightByPlace) task(i int) {
 	}
 }
 
-// storeGradient stores the gradient of the weights of n channels. The sums of one tap are
-// contiguous. The sums of the next tap begin at the given distance.
+// storeGradient stores the gradients of the weights for n channels. The sums of one tap are
+// contiguous. Those of the next tap begin distance elements later.
 func (j *weightByPlace) storeGradient(dw, sums []float32, distance, n int) {
 	taps, group := j.taps(), j.win.group
 	if taps == 1 {
@@ -165,9 +166,9 @@ func (j *weightByPlace) storeGradient(dw, sums []float32, distance, n int) {
 	}
 	whole := 0
 	if len(j.used) == taps {
-		// If a group has more rows than there are taps, a write also changes weights of the next
-		// channels. The kernel must therefore not write the last channels: it would write beyond
-		// dw.
+		// The kernel transposes a fixed number of rows at a time. If there are fewer taps, it also
+		// writes to the next channels, which are stored later. It must not handle the last
+		// channels, because it would write beyond dw.
 		whole = (n - ceil(max(0, group-taps), taps)) &^ 3
 		for t := 0; t < taps && whole > 0; t += group {
 			t := max(0, min(t, taps-group))

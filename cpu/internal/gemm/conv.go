@@ -2,15 +2,15 @@ package gemm
 
 import "sync"
 
-// Conv is a convolution of float32 and its gradients. It never writes the matrix of columns
-// (im2col) to memory as a whole: panels of columns are packed from the input when they are needed.
-// x is [N, Channels, In…], w [Outputs, Channels/Groups, Kernel…], y [N, Outputs, Out…], all
-// contiguous. With fewer than three spatial dimensions, the leading sizes are 1. For a given
-// variant, the order of sums depends only on these fields.
+// Conv describes a convolution of float32; its methods compute the result and the gradients. They
+// never write the matrix of columns (im2col) to memory as a whole: they pack panels of columns from
+// the input when they need them. x is [N, Channels, In…], w [Outputs, Channels/Groups, Kernel…], y
+// [N, Outputs, Out…], all contiguous. With fewer than three spatial dimensions, the leading sizes
+// are 1. For a given variant, the order of sums depends only on these fields.
 type Conv struct {
 	N, Groups, Channels, Outputs int
-	// Before is the padding before the first element. The padding after the last element follows
-	// from the other fields.
+	// Before is the number of zeros before the first element. The other fields determine the number
+	// of zeros after the last element.
 	In, Kernel, Stride, Dilation, Before, Out [3]int
 }
 
@@ -32,10 +32,10 @@ func (c *Conv) inputGrid(x []float32) windowGrid {
 
 // gradientGrid describes those elements of y that the gradient of a part of x reads. The part
 // consists of the elements of x whose coordinates are r modulo the stride. It also returns the
-// kernel elements with which the elements of y are multiplied.
+// indices of the kernel elements with which the elements of y are multiplied.
 func (c *Conv) gradientGrid(g []float32, r [3]int) (s windowGrid, kernel []int) {
 	s = windowGrid{src: g, n: c.N, groups: c.Groups, channels: c.Outputs / c.Groups, in: c.Out, step: [3]int{1, 1, 1}}
-	var at [3][][2]int // for each dimension, kernel elements and their offsets in y
+	var at [3][][2]int // for each dimension, pairs of a kernel element and its offset in y
 	for a := range 3 {
 		s.places[a] = ceil(c.In[a]-r[a], c.Stride[a])
 		for k := range c.Kernel[a] {
@@ -85,20 +85,21 @@ func (c *Conv) Forward(par Parallel, y, x, w []float32) {
 	j.run(par)
 }
 
-// columns is a product of weights with the matrix of columns.
+// columns computes a convolution as a product of weights with the matrix of columns (im2col).
 type columns struct {
 	windowGrid
 	kern    *kernel32
 	win     *windowKernel
-	m, k    int // of one group: rows of the weights, and length of the sum
-	block   int // length of a block of k, a number of whole channels
+	m, k    int // for one group: number of rows of the weights, and length of the sum
+	block   int // length of a block of k: a whole number of channels
 	packA   func(dst []float32, group, row, h, k0, kc int)
 	panelsA int
 	bufA    []float32
-	weights []float32 // if not nil, the kernel reads A in place, because packing would take too long
-	// If tapFirst is true, the sum index k runs over all channels of a block for the first tap,
-	// then for the next tap. Otherwise it runs over all taps of the first channel, then of the next
-	// channel.
+	// if not nil, the kernel reads the weights A in place; packing them would take too long
+	weights []float32
+	// tapFirst is the order of k within a block. If it is true, k runs over all channels for the
+	// first tap, then for the next. Otherwise it runs over all taps of the first channel, then of
+	// the next.
 	tapFirst bool
 
 	dst        []float32
@@ -107,26 +108,28 @@ type columns struct {
 	dstStep    [3]int
 	division   division
 	splitA     int // number of parts into which the panels of A are divided
-	// panels of columns for a block of k, if tasks share them. Each unit has unitSize elements
+	// packed columns for a block of k, if several tasks use them; each unit has unitSize elements
 	shared   []float32
 	unitSize int
 }
 
 const (
-	unitPlaces   = 1024 // places in a unit
-	columnPanels = 8    // panels of columns that are packed at once
-	// number of rows of A that take as long to compute as packing one row of a panel of columns
+	unitPlaces   = 1024 // number of places in a unit
+	columnPanels = 8    // number of panels of columns that are packed at once
+	// packing one row of a panel of columns takes as long as multiplying it with this many rows of
+	// A
 	packRow = 16
-	// limit of the elements of A that stay in the second-level cache together with the copied input
+	// number of elements of A up to which A stays in the second-level cache together with the
+	// copied input
 	fewWeights = 1 << 17
-	// With at most this many places, A is read where it is, without packing.
+	// With at most this many places, A is read in place: packing it would not pay.
 	fewPlaces = 128
-	// Tasks for different rows share the packed columns of a block of k only if these have at most
-	// this many elements.
+	// Several tasks use the same packed columns of a block of k only if these have at most this
+	// many elements.
 	sharedColumns = 1 << 19
-	// number of tasks that pack the shared columns of a unit; each copies the input that it needs
+	// number of tasks that pack the shared columns of a unit; each copies the input that it reads
 	shareSplit = 4
-	// greatest number of tasks for different rows that read the same shared columns
+	// greatest number of tasks, each for other rows, that read the same shared columns
 	finestSplit = 16
 )
 
@@ -142,14 +145,14 @@ func newColumns(s windowGrid, m int) *columns {
 	return j
 }
 
-// split returns the number of parts into which the rows are divided. It is chosen so that there are
-// enough tasks.
+// split returns the number of parts into which the rows are divided. With it there are enough tasks
+// for the workers.
 func (j *columns) split(units int) int {
 	return min(j.panelsA, ceil(minTasks, units*j.groups))
 }
 
-// rows returns the first row of panel p of A, and its number of rows. All panels have about the
-// same number of rows: the numbers differ by at most one.
+// rows returns the number of the first row of panel p of A, and how many rows the panel has. Panels
+// differ by at most one row.
 func (j *columns) rows(p int) (row, h int) {
 	h, longer := j.m/j.panelsA, j.m%j.panelsA
 	if p < longer {
@@ -192,7 +195,7 @@ func (j *columns) run(par Parallel) {
 	if small {
 		par = Serial
 	}
-	// Some elements follow the panels of a unit, because a copied piece may end after a panel.
+	// There is room after the panels of a unit, because a copied piece may end beyond a panel.
 	panels := ceil(max(1, j.division.images)*size(j.places), kern.width)
 	j.unitSize = panels * (j.block*kern.width + 2*overread)
 	if j.splitA == 1 || tasks*j.unitSize > sharedColumns {
@@ -251,18 +254,19 @@ func (j *columns) pack(i int) {
 	}
 }
 
-// run is a range of n places of a panel whose results are contiguous. The panel's column for the
-// first place is lane, and the result of this place has the given index.
+// run is a range of n places of a panel whose results are contiguous. The first place is column
+// lane of the panel, and its result has the given index.
 type run struct{ lane, n, index int }
 
-// columnLocal is the memory of one task.
+// columnLocal is the temporary memory of one task.
 type columnLocal struct {
 	copied, panels []float32
 	offs, lines    []int
-	pieces         []int // pieces of all panels of a unit: pairs of offsets in source and destination
-	runs           []run
-	panel          []columnPanel
-	tile           [512]float32
+	// pieces of all panels of a unit: pairs of an offset in the source and an offset in the panel
+	pieces []int
+	runs   []run
+	panel  []columnPanel
+	tile   [512]float32
 }
 
 // columnPanel describes a panel by its first piece, its first run and its number of places.
@@ -288,7 +292,8 @@ func (j *columns) task(i, k0, k1 int) {
 	taps := len(j.taps)
 	tile := columnPanels
 	if (last-first)*j.block*kern.stride <= fewWeights {
-		tile = 1 // use a packed panel of columns for all panels of A before packing the next one
+		// multiply a packed panel of columns with all panels of A before the next is packed
+		tile = 1
 	}
 	l.panels = aligned(l.panels, tile*j.block*kern.width+2*overread)
 	base := g * j.m
@@ -320,14 +325,14 @@ func (j *columns) task(i, k0, k1 int) {
 	}
 }
 
-// cut divides the places start … stop-1 of a unit into panels. For each panel it lists the pieces
-// from which it is packed, and the runs in which its results are stored.
+// cut divides the places start to stop-1 of a unit into panels. For each panel it lists the pieces
+// of the input from which it is packed, and the runs of places whose results are contiguous.
 func (j *columns) cut(l *columnLocal, layout *inputLayout, u *unit, start, stop int) {
 	width, lanes := j.kern.width, j.win.lanes
 	l.pieces, l.runs, l.panel = l.pieces[:0], l.runs[:0], l.panel[:0]
 	n := u.sizes()
 	left := stop - start
-	// the coordinates of the current place; row is the coordinate along the last dimension
+	// coordinates of the current place; row is the one along the last dimension
 	row, y, z, image := start%n[2], start/n[2]%n[1], start/(n[2]*n[1])%n[0], start/size(n)
 	for left > 0 {
 		w := min(width, left)
@@ -372,8 +377,8 @@ func (j *columns) cut(l *columnLocal, layout *inputLayout, u *unit, start, stop 
 	l.panel = append(l.panel, columnPanel{len(l.pieces) / 2, len(l.runs), 0})
 }
 
-// multiply computes a tile of results: for h output channels, beginning with the given channel, and
-// for the places of a panel. The slice panel describes this panel and the next one.
+// multiply computes a tile of results, for the places of a panel and for h output channels from the
+// given one on. The slice panel describes this panel and the next.
 func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel int, a, b *float32, add bool) {
 	kern := j.kern
 	runs := l.runs[panel[0].run:panel[1].run]
@@ -386,8 +391,8 @@ func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel i
 		}
 		line := 0
 		if len(runs) == 1 && j.dstStep[2] == 1 && w == kern.width {
-			// The kernel adds to the memory of its result. So it can use dst, after dst was set to
-			// 0.
+			// The kernel can only add to the memory of the result. Set it to 0 first if the sums
+			// begin here.
 			at := runs[0].index + channel*j.dstChannel
 			for r := 0; r < h && !add; r++ {
 				clear(j.dst[at+r*j.dstChannel:][:w])
@@ -430,8 +435,8 @@ func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel i
 	}
 }
 
-// direct replaces run for groups with one channel and one output, whose sums have few products. It
-// computes a row of places at a time.
+// direct computes convolutions whose groups have one channel and one output channel, so that each
+// sum has few products. It computes a row of places at a time.
 func (j *columns) direct(par Parallel, weights func(g int, dst []float32)) {
 	d := division{images: 1, parts: 1, units: j.n}
 	if j.n*j.groups*j.k*size(j.places) < parallelWork {

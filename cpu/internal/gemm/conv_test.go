@@ -25,7 +25,7 @@ func convCases() (list []Conv) {
 	}
 	plane(9, 1, 3, 5, 7, 3, 1, 1)
 	plane(2, 1, 17, 33, 14, 3, 1, 1)
-	plane(1, 1, 2, 3, 40, 3, 1, 1) // each unit is a part of an image
+	plane(1, 1, 2, 3, 40, 3, 1, 1) // divides an image into several units
 	plane(3, 1, 50, 20, 9, 3, 2, 1)
 	plane(2, 1, 5, 40, 8, 1, 1, 0)
 	plane(2, 1, 5, 6, 9, 1, 2, 0)
@@ -37,24 +37,24 @@ func convCases() (list []Conv) {
 	plane(2, 1, 1, 32, 20, 7, 2, 3)
 	plane(3, 1, 4, 3, 6, 2, 3, 0) // a stride larger than the kernel
 	plane(1, 1, 120, 30, 5, 2, 1, 1)
-	plane(1, 1, 45, 45, 28, 3, 2, 1) // tasks share columns that several tasks have packed
+	plane(1, 1, 45, 45, 28, 3, 2, 1) // several tasks pack columns that all use
 	add(2, 1, 3, 4, [3]int{5, 6, 7}, [3]int{2, 3, 2}, [3]int{1, 2, 1}, [3]int{2, 1, 3}, [3]int{1, 0, 2}, [3]int{2, 1, 1})
 	add(2, 1, 3, 4, [3]int{1, 1, 3000}, [3]int{1, 1, 5}, [3]int{1, 1, 2}, [3]int{1, 1, 3}, [3]int{0, 0, 4}, [3]int{0, 0, 4})
 	add(1, 3, 3, 3, [3]int{4, 9, 9}, [3]int{3, 3, 3}, [3]int{2, 1, 2}, [3]int{1, 2, 1}, [3]int{1, 2, 1}, [3]int{1, 2, 1})
 	add(2, 1, 2, 2, [3]int{12, 14, 14}, [3]int{3, 1, 2}, [3]int{1, 1, 1}, [3]int{1, 1, 1}, [3]int{0, 0, 0}, [3]int{0, 0, 0})
-	// by Winograd's form
+	// computed by Winograd's form
 	plane(1, 1, 16, 16, 32, 3, 1, 1)
 	plane(2, 2, 64, 36, 22, 3, 1, 1)
 	plane(1, 1, 20, 17, 70, 3, 1, 1)
 	plane(3, 1, 48, 33, 13, 3, 1, 2)
-	plane(1, 1, 400, 20, 20, 3, 1, 0) // two blocks of channels
+	plane(1, 1, 400, 20, 20, 3, 1, 0) // the sum has two blocks of channels
 	add(2, 1, 24, 30, [3]int{1, 15, 37}, [3]int{1, 3, 3}, [3]int{1, 1, 1}, [3]int{1, 1, 1}, [3]int{0, 2, 0}, [3]int{0, 0, 3})
 	add(2, 1, 24, 30, [3]int{1, 22, 33}, [3]int{1, 3, 3}, [3]int{1, 1, 1}, [3]int{1, 1, 1}, [3]int{0, 0, 4}, [3]int{0, 1, 1})
-	// many small images, which are computed place by place
+	// many small images, computed place by place
 	plane(32, 1, 20, 30, 5, 3, 1, 1)
 	plane(29, 1, 16, 17, 4, 3, 2, 1)
 	plane(64, 2, 18, 32, 3, 3, 1, 1)
-	plane(32, 1, 9, 45, 1, 3, 1, 1) // eight taps see only zeros
+	plane(32, 1, 9, 45, 1, 3, 1, 1) // of the nine taps, eight read only zeros
 	plane(31, 1, 33, 40, 2, 3, 2, 1)
 	plane(32, 1, 40, 16, 6, 1, 2, 0)
 	plane(32, 1, 8, 8, 2, 1, 1, 3) // some results are zeros
@@ -67,7 +67,8 @@ func convCases() (list []Conv) {
 	return list
 }
 
-// each calls f with the indexes in x, w and y of every product in the definition.
+// each calls f for every product in the definition of the convolution, with the indices of its
+// elements of x, w and y.
 func (c *Conv) each(f func(x, w, y int)) {
 	inputs, outputs := c.Channels/c.Groups, c.Outputs/c.Groups
 	for n := range c.N {
@@ -98,8 +99,8 @@ func (c *Conv) sizes() (x, w, y int) {
 	return c.N * c.Channels * size(c.In), c.Outputs * c.Channels / c.Groups * c.taps(), c.N * c.Outputs * size(c.Out)
 }
 
-// TestConv compares a convolution and both gradients with the definition. If the system allows it,
-// operands end at pages without access.
+// TestConv compares a convolution and both gradients with the definition. Where the system allows
+// it, pages without access follow the operands.
 func TestConv(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	some := func(n int) []float32 {
@@ -160,7 +161,7 @@ func runTogether(n int, f func(i int)) {
 	}
 }
 
-// TestConvSame checks that the bits do not depend on how tasks are distributed.
+// TestConvSame runs the tasks in different orders. The bits of the results must not change.
 func TestConvSame(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for _, c := range convCases() {
@@ -187,9 +188,9 @@ func TestConvSame(t *testing.T) {
 	}
 }
 
-// TestConvInfinite checks the effect of an infinite weight. In the gradient of the input, it
-// affects only the elements that it is multiplied with. In the result, a zero of the padding times
-// this weight is NaN.
+// TestConvInfinite makes one weight infinite. In the gradient of the input, it may affect only the
+// elements that it is multiplied with. In the result, a zero of the padding times this weight must
+// give NaN.
 func TestConvInfinite(t *testing.T) {
 	for _, n := range []int{2, 32} {
 		c := Conv{N: n, Groups: 1, Channels: 8, Outputs: 9, In: [3]int{1, 4, 4}, Kernel: [3]int{1, 3, 3}, Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Before: [3]int{0, 1, 1}, Out: [3]int{1, 4, 4}}
@@ -217,8 +218,8 @@ func TestConvInfinite(t *testing.T) {
 	}
 }
 
-// TestConvByTilesInfinite checks that an infinite, NaN or huge element affects only the results
-// that it is multiplied with, although Winograd's form spreads it to its neighbours.
+// TestConvByTilesInfinite makes an element infinite, NaN or huge. It may affect only the results
+// that it is multiplied with, although Winograd's form spreads it to neighbouring results.
 func TestConvByTilesInfinite(t *testing.T) {
 	in, ones := [3]int{1, 22, 22}, [3]int{1, 1, 1}
 	c := Conv{N: 2, Groups: 1, Channels: 36, Outputs: 32, In: in, Kernel: [3]int{1, 3, 3}, Stride: ones, Dilation: ones, Before: [3]int{0, 1, 1}, Out: in}

@@ -18,7 +18,8 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 	if c.dataByPlace(par, dx, g, w) || c.dataByTiles(par, dx, g, w) {
 		return
 	}
-	// zeros beyond the edges of y, times an infinite weight, would give NaN in the kernel
+	// the kernel multiplies zeros beyond the edges of y with weights, and an infinite weight would
+	// give NaN
 	if !finite(par, w) {
 		c.plain(par, dx, g, w)
 		return
@@ -33,7 +34,7 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 		s, kernel := c.gradientGrid(g, r)
 		if len(kernel) == 0 {
 			if !cleared && i > 0 {
-				c.clear(dx, r) // keep the elements that were computed for other values of r
+				c.clear(dx, r) // set only those elements to 0 that this value of r would compute
 			} else if !cleared {
 				clear(dx)
 				cleared = true
@@ -96,7 +97,7 @@ func finite(par Parallel, w []float32) bool {
 	return !not.Load()
 }
 
-// clear sets the elements of dx whose coordinates are r modulo the stride to 0.
+// clear sets the elements of dx to 0 whose coordinates are r modulo the stride.
 func (c *Conv) clear(dx []float32, r [3]int) {
 	for i := range c.N * c.Channels {
 		for z := r[0]; z < c.In[0]; z += c.Stride[0] {

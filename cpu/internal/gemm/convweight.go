@@ -6,30 +6,31 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// weights computes the gradient of a convolution's weight, transposed. For each group the gradient
-// is a product whose sum runs over all places. One factor is the input, which is read in place, one
-// element at a time. The other factor is the gradient of the result.
+// weights computes the gradient of a convolution's weight, transposed. For each group it is a
+// matrix product whose sums run over all places of the result. One factor is the input, which the
+// kernel reads in place, one element at a time. The other is the gradient of the result.
 type weights struct {
 	windowGrid
-	kern            *kernel32
-	win             *windowKernel
-	g               []float32
-	window          []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
-	width           int // width of a tile
-	outputs         int // outputs of a group
-	wide            int // outputs, rounded up to a multiple of width
-	division        division
-	chunks          int // number of chunks of units; each chunk has sums of its own
-	channelsPerTask int // channels in a task
-	parts           int // parts into which the channels are divided
+	kern     *kernel32
+	win      *windowKernel
+	g        []float32
+	window   []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
+	width    int // width of a tile in output channels
+	outputs  int // number of output channels of a group
+	wide     int // outputs rounded up to a multiple of width
+	division division
+	// number of chunks into which the units are divided; each has sums of its own
+	chunks          int
+	channelsPerTask int // number of channels in a task
+	parts           int // number of parts into which the channels are divided
 	sums            []float32
 }
 
 const (
-	weightPlaces = 512     // places in a unit
-	weightPanels = 4       // panels of the gradient that are packed at once
+	weightPlaces = 512     // number of places in a unit
+	weightPanels = 4       // number of panels of the gradient that are packed at once
 	weightSums   = 1 << 21 // largest number of elements of all sums
-	weightSeen   = 1 << 16 // largest product of a task's channels and a unit's places
+	weightSeen   = 1 << 16 // largest product of the channels of a task and the places of a unit
 )
 
 var weightBuffers sync.Pool
@@ -79,7 +80,7 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 	}
 	par(j.groups*j.chunks*j.parts, j.task)
 
-	// Add the sums of the chunks in order, and transpose the result.
+	// Add the sums of all chunks in order, and transpose the result.
 	rows := j.groups * j.channels * taps
 	few := max(1, packWork/(j.wide*j.chunks))
 	par(ceil(rows, few), func(i int) {
@@ -91,7 +92,7 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 		}
 	})
 	k := j.channels * taps
-	few = max(1, packWork/k/16) * 16 // number of outputs in a task
+	few = max(1, packWork/k/16) * 16 // number of output channels in a task
 	blocks := ceil(j.outputs, few)
 	par(j.groups*blocks, func(i int) {
 		group, first := i/blocks, i%blocks*few
@@ -110,7 +111,7 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 	})
 }
 
-// task sums over the units of a chunk, for some channels of a group.
+// task computes the sums of some channels of a group over the units of a chunk.
 func (j *weights) task(i int) {
 	part, i := i%j.parts, i/j.parts
 	chunk, group := i%j.chunks, i/j.chunks
@@ -152,7 +153,7 @@ func (j *weights) task(i int) {
 	}
 }
 
-// packG packs the gradient of the result for outputs from o on, place by place.
+// packG packs the gradient of the result for the output channels from o on, place by place.
 func (j *weights) packG(dst []float32, u *unit, group, o, places int) {
 	all := size(j.windowGrid.places)
 	h := min(j.width, j.outputs-o)

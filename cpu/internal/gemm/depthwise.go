@@ -6,9 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// depthwiseWeight computes Weight for groups of one channel and one output. The gradient of a tap
-// is a dot product: the gradient of the result times the inputs that the tap reads. The gradient of
-// the result is copied with zeros between its rows, so that it has the same layout as these inputs.
+// depthwiseWeight computes Weight for groups of one channel and one output channel. The gradient of
+// a tap, an element of the convolution's kernel, is a dot product of the gradient of the result
+// with the inputs that the tap reads. The gradient of the result is copied with zeros between its
+// rows: it then has the same layout as these inputs.
 func (c *Conv) depthwiseWeight(par Parallel, dw, x, g []float32) {
 	s := c.inputGrid(x)
 	kern, win := active32(), activeWindows()
@@ -30,8 +31,8 @@ func (c *Conv) depthwiseWeight(par Parallel, dw, x, g []float32) {
 			from := g[(image*c.Groups+group)*whole:][:whole]
 			n := lines[len(lines)-1] + cols
 			seen := layout.data[layout.at:][:n+slices.Max(l.offs)]
-			// An infinite input times a zero between the rows would give NaN. So sums leave out
-			// these zeros if an input is not finite.
+			// An infinite input times a zero between the rows would give NaN. If an input is not
+			// finite, sums leave out these zeros.
 			if sum := asm.SumF32(seen); sum-sum != 0 || kern.dots == nil {
 				for t, off := range l.offs {
 					for i, at := range lines {
@@ -50,8 +51,8 @@ func (c *Conv) depthwiseWeight(par Parallel, dw, x, g []float32) {
 				at = line + cols
 			}
 			for t := 0; t < taps; {
-				// One call of the kernel handles consecutive taps whose offsets are equally far
-				// apart.
+				// One call of the kernel handles consecutive taps whose offsets have equal
+				// distances.
 				h, apart := 1, 0
 				for h < dotRows && t+h < taps && (h == 1 || l.offs[t+h]-l.offs[t+h-1] == apart) && l.offs[t+h] >= l.offs[t+h-1] {
 					apart = l.offs[t+h] - l.offs[t+h-1]

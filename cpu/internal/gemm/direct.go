@@ -3,34 +3,36 @@ package gemm
 import "sync"
 
 // directKernel computes c[r*ldc+j] (+)= Σ a[r*ars+p*acs]·b[p*ldb+j] over p < k, for j < w. It reads
-// both factors in place. The number of rows r is fixed for each kernel.
+// both factors in place. If accumulate is not 0, it adds to c. Each kernel has a fixed number of
+// rows r.
 type directKernel[T float] func(k int, a *T, ars, acs int, b *T, ldb int, c *T, ldc, w, accumulate int)
 
-// direct computes products so small or narrow that packing would take longer than it saves. It sums
-// in the same order as [packed].
+// direct computes products that are so small or narrow that packing would take longer than it
+// saves. It sums in the same order as the function packed.
 type direct[T float] struct {
 	pool   *pool[T, T]
 	kern   *kernel[T, T]
 	vector int // number of elements of a vector
-	// kernels for at most one vector of columns and for at most two. The index is the number of
+	// kernels for at most one vector of columns, and for at most two; the index is the number of
 	// rows
 	one, two []directKernel[T]
-	row      directKernel[T] // for one row and rowVectors vectors of columns
+	row      directKernel[T] // kernel for one row and rowVectors vectors of columns
 	add      func(dst, a, b []T)
 	jobs     sync.Pool
 }
 
 const (
-	// Unless columns are divided too, the number of rows of a task is a multiple of directRows.
+	// The number of rows of a task is a multiple of directRows, unless the columns are divided too.
 	directRows = 8
-	directWork = 1 << 18 // limit of the multiplications of one task
-	rowVectors = 16      // vectors of columns of the kernel row
-	// Products with up to these numbers of rows and of multiplications have tasks of one panel of
-	// B, if the rows of A are contiguous. A task reads A in place, and packs the panel if the rows
-	// of B are not contiguous. If they are, the limit of multiplications is placeWork.
+	directWork = 1 << 18 // limit of the number of multiplications of one task
+	rowVectors = 16      // number of vectors of columns of the kernel row
+	// If the rows of A are contiguous, and a product has at most panelRows rows and panelWork
+	// multiplications, each task handles one panel of B. It reads A in place. It packs the panel if
+	// the rows of B are not contiguous. If they are contiguous, the limit of multiplications is
+	// placeWork.
 	panelRows, panelWork = 256, 1 << 25
 	placeWork            = 1 << 23
-	panelTasks           = 16 // number of tasks to aim for, if they have enough rows
+	panelTasks           = 16 // number of tasks that a product should have, if it has enough rows
 )
 
 // multiply computes a batch of products if this is faster than packing. Otherwise it returns false.
@@ -45,7 +47,7 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 	switch {
 	case m*n*k <= directWork:
 	case a.cs == 1 && m > d.kern.height && m <= panelRows && n > widest && m*n*k <= panelWork && (b.cs != 1 || m*n*k <= placeWork):
-		// A stays in the second-level cache, and the tasks share nothing that one of them writes.
+		// A stays in the second-level cache, and no task writes memory that another reads.
 		cols = 2 * d.vector
 		rows = ceil(m, max(1, min(panelTasks/ceil(n, cols), m/(4*d.kern.height))))
 	case b.cs != 1 || m > 1 && n > widest:
@@ -73,24 +75,25 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 	return true
 }
 
-// part is a part of a product: the offsets at which its factors and its result begin, and its
-// numbers of rows and columns.
+// part is a part of a product: the offsets at which its factors and its result begin, and the
+// numbers of its rows and columns.
 type part struct{ a, b, c, m, n int }
 
-// directJob is a product that tasks compute. Jobs are reused, so that a product allocates nothing.
+// directJob is a product that several tasks compute. Jobs are reused, because a product must not
+// allocate memory.
 type directJob[T float] struct {
 	d          *direct[T]
-	at         part // all of the product
-	rows, cols int  // size of the part of a task
+	at         part // the whole product
+	rows, cols int  // number of rows and columns in a task
 	k          int
 	a, b, c    operand[T]
 	accumulate bool
-	across     int // number of tasks for the same rows
-	// If tasks divide k, each has group blocks of k. sums holds the sums of the blocks after the
-	// first group.
+	across     int // number of tasks that compute the same rows
+	// If tasks divide k, each has group blocks of k. The slice sums holds the sums of all blocks
+	// after the first group.
 	parts, group, blocks int
 	sums                 []T
-	partFn, deepFn       func(i int) // the tasks as function values, created once
+	partFn, deepFn       func(i int) // the tasks as functions, created once
 }
 
 // job returns a job without tasks. The caller puts it back to the pool.
@@ -129,7 +132,7 @@ func (j *directJob[T]) runPart(i int) {
 	j.d.part(p, j.k, &j.a, &j.b, &j.c, j.accumulate)
 }
 
-// part computes a part on the calling goroutine.
+// part computes a part of a product on the calling goroutine.
 func (d *direct[T]) part(at part, k int, a, b, c *operand[T], accumulate bool) {
 	l := d.panel(k, b)
 	defer d.release(l)
@@ -139,7 +142,8 @@ func (d *direct[T]) part(at part, k int, a, b, c *operand[T], accumulate bool) {
 	}
 }
 
-// panel returns memory for a panel of B, or nil if the rows of B are contiguous.
+// panel returns memory for a packed panel of B, or nil if the rows of B are contiguous and need no
+// packing.
 func (d *direct[T]) panel(k int, b *operand[T]) *local[T, T] {
 	if b.cs == 1 {
 		return nil
@@ -155,8 +159,8 @@ func (d *direct[T]) release(l *local[T, T]) {
 	}
 }
 
-// block computes the sums of a part over a block of k. If the rows of B are not contiguous, it
-// packs panels of B in the memory of l.
+// block computes the sums of a part of a product over the block of k from k0 to k0+kc. If the rows
+// of B are not contiguous, it packs panels of B in the memory of l.
 func (d *direct[T]) block(at part, k0, kc int, a, b, c *operand[T], accumulate bool, l *local[T, T]) {
 	vector, how := d.vector, 0
 	if accumulate {

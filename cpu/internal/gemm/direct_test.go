@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestDirect compares batches of small products, bit for bit, with the same products computed from
-// packed factors.
+// TestDirect computes batches of small products with and without packing. The results must be equal
+// bit for bit.
 func TestDirect(t *testing.T) {
 	testDirect(t, F32Batch, func() func() {
 		old := active32().direct

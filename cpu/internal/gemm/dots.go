@@ -1,15 +1,15 @@
 package gemm
 
-// dotKernel computes out[r*w+j] = Σ a[r*lda+p]·b[j*ldb+p] over p < k. The numbers of rows r and of
-// columns j < w are fixed for each kernel. The order of a sum does not depend on these numbers. The
-// kernel prefetches the w columns of B at next.
+// dotKernel computes out[r*w+j] = Σ a[r*lda+p]·b[j*ldb+p] over p < k. Each kernel has a fixed
+// number of rows r and a fixed number w of columns. The order of the additions does not depend on
+// these numbers. The kernel prefetches the w columns of B at next.
 type dotKernel[E factor, T float] func(k int, a *E, lda int, b *E, ldb int, next *E, out *T)
 
-// dotRows is the number of rows of the largest dot kernels.
+// dotRows is the greatest number of rows that a dot kernel handles.
 const dotRows = 4
 
 // dots computes a product with few rows as dot products of rows of A and columns of B. The rows and
-// the columns are contiguous. B is the larger operand. It is read once and not copied.
+// the columns are contiguous. B, the larger operand, is read once and not copied.
 func dots[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], m, n, k int, a, b operand[E], c *result[T]) {
 	j := pool.get()
 	defer pool.put(j)
@@ -31,8 +31,8 @@ func (j *job[E, T]) dotTask(pool *pool[E, T], i int) {
 		if q+w > last {
 			w, kernels = 1, kern.dots1
 		}
-		// The kernel prefetches the next columns. The processor's own prefetching would not do so,
-		// because each column is too short.
+		// The kernel prefetches the columns that the next call reads. The processor's own
+		// prefetching would not, because each column is too short.
 		b, next := &j.b.data[q*j.b.cs], q+w
 		if next+w > j.n {
 			next = q

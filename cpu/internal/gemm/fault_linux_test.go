@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beforeFault returns n elements, followed by a page without access. Reading past the end is a
-// fault.
+// beforeFault returns n elements, followed by a page that the process may not access. Reading past
+// the end is a fault.
 func beforeFault[E any](t *testing.T, n int) []E {
 	page := unix.Getpagesize()
 	bytes := n * int(unsafe.Sizeof(*new(E)))
@@ -31,7 +31,8 @@ func beforeFault[E any](t *testing.T, n int) []E {
 	return unsafe.Slice((*E)(unsafe.Pointer(&m[size-bytes])), n)
 }
 
-// TestStaysInside multiplies operands that end at pages without access.
+// TestStaysInside multiplies operands that are followed by pages without access. There must be no
+// fault.
 func TestStaysInside(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, variant := range asm.Variants() {

@@ -1,6 +1,6 @@
 // Package gemm multiplies matrices of float32, float64, bfloat16 and int8 on the CPU.
 //
-// Contract:
+// These rules hold:
 //
 //   - C = A·B, or C += A·B, where A is m×k, B is k×n and C is m×n. Each matrix is given by a slice
 //     that begins at its first element, and by the distances between rows and between columns, in
@@ -39,11 +39,12 @@
 // Convolutions of float32 ([Conv]) are products with a matrix of columns (im2col) that is never
 // written as a whole. Forward packs panels of columns from the image, or from a copy with its
 // padding that stays in the cache. The gradient of the input is computed in the same way, with
-// flipped weights. The gradient of the weight reads the input in place, one element at a time. If
-// there are many small images, the images are the columns instead. Then each place is a sum of
-// products, one for each tap. With AVX-512, weights of 3×3 without stride use Winograd's form if it
-// pays. If an element is very large beside the others, the columns are used instead. Otherwise the
-// contract's rules for the bits of a product also hold for convolutions.
+// flipped weights. The gradient of the weight reads the input in place, one element at a time. For
+// many small images, the columns are not places but images. Each place of the result is then a sum
+// of products, one for each element of the convolution's kernel. With AVX-512, weights of 3×3
+// without stride use Winograd's form if it pays. If an element is very large beside the others, the
+// product with columns is used. Otherwise the rules about the bits of a product also hold for
+// convolutions.
 //
 // cpu/_gen/gemm writes the kernels in assembly.
 package gemm
@@ -51,7 +52,7 @@ package gemm
 import "fmt"
 
 // Parallel calls f(0) … f(n-1), in any order and on any number of goroutines, and returns when all
-// have returned.
+// calls have returned.
 type Parallel func(n int, f func(i int))
 
 // Serial is a [Parallel] that uses only the calling goroutine.
@@ -72,8 +73,8 @@ func F64(par Parallel, m, n, k int, a []float64, ars, acs int, b []float64, brs,
 	multiply(par, &poolF64, active64(), plain[float64], m, n, k, operand[float64]{a, ars, acs}, operand[float64]{b, brs, bcs}, result[float64]{c: operand[float64]{c, crs, ccs}, accumulate: accumulate})
 }
 
-// F32Batch computes a batch of products as [F32] does, on the calling goroutine. Element (i, j) of
-// matrix x of A is a[x*apart[0]+i*ars+j*acs], and so on.
+// F32Batch computes a batch of products as [F32] does, one after the other on the calling
+// goroutine. Element (i, j) of matrix x of A is a[x*apart[0]+i*ars+j*acs], and so on.
 func F32Batch(batch int, apart [3]int, m, n, k int, a []float32, ars, acs int, b []float32, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
 	multiplyBatch(Serial, &poolF32, active32(), plain[float32], batch, apart, m, n, k, operand[float32]{a, ars, acs}, operand[float32]{b, brs, bcs}, result[float32]{c: operand[float32]{c, crs, ccs}, accumulate: accumulate})
 }
@@ -83,15 +84,15 @@ func F64Batch(batch int, apart [3]int, m, n, k int, a []float64, ars, acs int, b
 	multiplyBatch(Serial, &poolF64, active64(), plain[float64], batch, apart, m, n, k, operand[float64]{a, ars, acs}, operand[float64]{b, brs, bcs}, result[float64]{c: operand[float64]{c, crs, ccs}, accumulate: accumulate})
 }
 
-// BF16 is [F32] for factors of bfloat16, whose bits are a and b, and sums in float32. [HasBF16]
-// says whether it can be used.
+// BF16 is [F32] for factors of bfloat16, whose bits are the elements of a and b, with sums in
+// float32. It may be called only if [HasBF16] returns true.
 func BF16(par Parallel, m, n, k int, a []uint16, ars, acs int, b []uint16, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
 	multiply(par, &poolBF16, activeBF16(), nil, m, n, k, operand[uint16]{a, ars, acs}, operand[uint16]{b, brs, bcs}, result[float32]{c: operand[float32]{c, crs, ccs}, accumulate: accumulate})
 }
 
 // BF16Rounded computes C = A·B + bias for matrices of bfloat16. The sums are computed as by [BF16],
-// but begin with the bias. They are rounded to nearest even once. bias has an element for each
-// column of C, or is nil.
+// but begin with the bias. Each sum is rounded once, to nearest even. The slice bias has an element
+// for each column of C, or is nil.
 func BF16Rounded(par Parallel, m, n, k int, a []uint16, ars, acs int, b []uint16, brs, bcs int, bias []float32, c []uint16, crs, ccs int) {
 	r := result[float32]{low: operand[uint16]{c, crs, ccs}, rounds: true}
 	if bias != nil {
@@ -101,7 +102,8 @@ func BF16Rounded(par Parallel, m, n, k int, a []uint16, ars, acs int, b []uint16
 	multiply(par, &poolBF16, activeBF16(), nil, m, n, k, operand[uint16]{a, ars, acs}, operand[uint16]{b, brs, bcs}, r)
 }
 
-// HasBF16 reports whether the variant in use and the processor have products of bfloat16.
+// HasBF16 reports whether products of bfloat16 can be computed, with the instructions in use on
+// this processor.
 func HasBF16() bool { return activeBF16() != nil }
 
 type float interface{ float32 | float64 }
@@ -142,7 +144,8 @@ func multiply[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E,
 }
 
 // multiplyBatch computes a batch of products, one after the other. apart holds the distances
-// between neighbouring matrices A, B and C. Only a batch of one product can have a rounded result.
+// between neighbouring matrices A, B and C. Only a batch of one product may have a result that is
+// rounded.
 func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], tiny func(m, n, k int, a, b operand[E], c result[T]),
 	batch int, apart [3]int, m, n, k int, a, b operand[E], c result[T]) {
 	if m < 0 || n < 0 || k < 0 || batch < 1 || min(apart[0], apart[1], apart[2]) < 0 {
@@ -155,9 +158,9 @@ func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kern
 	} else {
 		c.c.last(batch, apart[2]).check("C", m, n)
 	}
-	// Tiles are written row by row. So if the columns of C are contiguous, compute Cᵀ = Bᵀ·Aᵀ
-	// instead. Also transpose a product with a vector, so that m = 1, and a very narrow product,
-	// which would leave most of each tile empty.
+	// A tile of C is written row by row. If the columns of C are contiguous, and not its rows,
+	// compute Cᵀ = Bᵀ·Aᵀ. Do the same if B is a vector, and for a very narrow C, which would leave
+	// most of each tile empty.
 	tiled := kern.tiled != nil && min(m, n) >= tiledRows && m*n >= tiledResult && k >= tiledDepth
 	narrow := !tiled && n < kern.width && m > n && k >= 64 && 2*m*kern.width > 3*n*ceil(m, kern.width)*kern.width
 	if rs, cs := c.distances(); cs != 1 && rs == 1 || n == 1 && m > 1 || narrow {
@@ -199,19 +202,21 @@ func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kern
 const (
 	plainWork = 64 // up to this number of multiplications, packing takes longer than it saves
 	// From this number of multiplications on, several goroutines are faster than one. One core
-	// needs some microseconds for them.
+	// needs some microseconds for so many.
 	parallelWork = 250000
-	// number of rows of A up to which B is read in place, if A and B are contiguous along k
+	// number of rows of A up to which a product is computed as dot products, if A and B are
+	// contiguous along k
 	fewRows = 16
-	// Tiles of AMX are used if the product has at least this many rows and columns, elements of the
-	// result, and elements along k. For smaller products the packing of B takes too long.
+	// Tiles of AMX are used if the product has at least tiledRows rows and columns, tiledResult
+	// elements in the result, and tiledDepth elements along k. For smaller products, packing B
+	// takes too long.
 	tiledRows, tiledResult, tiledDepth = 4, 128, 16
 	// Dot products are used if k is at least this number times the number of rows of A. For a
-	// smaller k, it takes too long to add up the lanes of each sum.
+	// smaller k, adding up the lanes of each sum takes too long.
 	dotDepth = 16
 )
 
-// plain computes a product by the definition, for few multiplications.
+// plain computes a product of few multiplications by the definition.
 func plain[T float](m, n, k int, a, b operand[T], c result[T]) {
 	for i := range m {
 		for j := range n {

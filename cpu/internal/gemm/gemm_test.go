@@ -19,8 +19,8 @@ func goroutines(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// layouts are layouts of a matrix in memory, by the distances between rows and columns of a
-// rows×cols matrix.
+// layouts are ways to store a matrix with the given numbers of rows and columns. Each returns the
+// distances between rows and between columns.
 var layouts = []struct {
 	name    string
 	strides func(rows, cols int) (rs, cs int)
@@ -125,12 +125,12 @@ func testAll[T float](t *testing.T, variants []string, f gemmFunc[T], eps float6
 			for k := range 40 {
 				try(17, 35, k, [3]int{k % 2, k / 2 % 2, 0}, k%3 == 0)
 			}
-			for m := range 14 { // few rows, so that dot products are used
+			for m := range 14 { // few rows, for which dot products are used
 				try(m, 7+m, 16*m+5, [3]int{0, 1, m % 4}, m%2 == 0)
 				try(7+m, m, 16*m+8, [3]int{2, 1, m % 4}, m%2 == 1)
 			}
 			try(70, 150, 1000, [3]int{0, 1, 0}, true) // several blocks of k and several tasks
-			try(3, 2100, 5, [3]int{0, 0, 0}, false)   // more than one group
+			try(3, 2100, 5, [3]int{0, 0, 0}, false)   // more than one group of columns
 			try(2100, 6, 3, [3]int{0, 1, 0}, false)
 			try(6, 7, 5000, [3]int{1, 0, 0}, false)
 			for range 30 {
@@ -164,8 +164,8 @@ func TestRepeatedOperand(t *testing.T) {
 	}
 }
 
-// TestNotFinite checks that NaN and infinities affect exactly the right elements, across the edges
-// of tiles.
+// TestNotFinite puts NaN and infinities into the factors, also at the edges of tiles. They must
+// affect exactly those elements of the result that they are multiplied into.
 func TestNotFinite(t *testing.T) {
 	const m, n, k = 47, 77, 90
 	for _, variant := range asm.Variants() {
@@ -217,7 +217,7 @@ func TestMisusePanics(t *testing.T) {
 	}
 }
 
-// raceEnabled is true in builds with the race detector.
+// raceEnabled is true under the race detector.
 var raceEnabled bool
 
 func TestNoAllocation(t *testing.T) {

@@ -10,7 +10,8 @@ import (
 // of int32, so the result is exact modulo 2³² and does not depend on the order of additions.
 // Element (i, j) of A is a[i*ars+j*acs], and so on.
 //
-// The panels of B hold quads: four neighbours along k, which one instruction multiplies and adds.
+// The packed panels of B hold quads: four neighbours along k, for which one instruction multiplies
+// and adds.
 func Int8(par Parallel, m, n, k int, a []int8, ars, acs int, b []int8, brs, bcs int, c []int32, crs, ccs int) {
 	if m < 0 || n < 0 || k < 0 {
 		panic(fmt.Sprintf("gemm: negative size: m %d, n %d, k %d", m, n, k))
@@ -19,8 +20,8 @@ func Int8(par Parallel, m, n, k int, a []int8, ars, acs int, b []int8, brs, bcs 
 	x.check("A", m, k)
 	y.check("B", k, n)
 	z.check("C", m, n)
-	// C is written row by row, and B is packed. So transpose a product with a vector if the vector
-	// is B.
+	// C is written row by row, and B is packed. If the columns of C are contiguous, and not its
+	// rows, or if B is a vector, compute Cᵀ = Bᵀ·Aᵀ.
 	if z.cs != 1 && z.rs == 1 || n == 1 && m > 1 {
 		m, n, x, y, z = n, m, y.transposed(), x.transposed(), z.transposed()
 	}
@@ -42,65 +43,71 @@ func Int8(par Parallel, m, n, k int, a []int8, ars, acs int, b []int8, brs, bcs 
 }
 
 const (
-	int8Width  = 32   // columns of a panel of B
-	int8Step   = 64   // rows of A are padded to this number of elements along k
-	int8Block  = 1024 // greatest length of a block of k: a panel of B stays in the first-level cache
-	int8Rows   = 512  // rows of C in a task: a block of A stays in the second-level cache
-	int8Cols   = 256  // columns of C in a task
+	int8Width = 32 // number of columns in a panel of B
+	int8Step  = 64 // the length of the rows of A is rounded up to a multiple of this
+	// greatest length of a block of k; a panel of B of this length stays in the first-level cache
+	int8Block = 1024
+	// number of rows of C in a task; a block of A with so many rows stays in the second-level cache
+	int8Rows   = 512
+	int8Cols   = 256 // number of columns of C in a task
 	int8Task   = 1 << 22
-	int8Height = 12 // most rows that a kernel computes at once
-	// Products with fewer multiplications run on the calling goroutine.
+	int8Height = 12 // greatest number of rows that a kernel computes at once
+	// A product with fewer multiplications runs on the calling goroutine.
 	int8Parallel = 1 << 20
 )
 
-// int8Kernel holds the functions of one kind of processor.
+// int8Kernel holds the functions for one set of instructions.
 type int8Kernel struct {
-	// flip is 0x80 if panels of B hold each element plus 128, as an unsigned number, and else 0. In
-	// the first case, a sum must begin with -128 times the sum of the row of A.
+	// flip is 0x80 if packed panels of B hold each element plus 128, as an unsigned number, and 0
+	// otherwise. In the first case each sum begins with -128 times the sum of its row of A.
 	flip byte
-	// inPlace says that the kernel reads the rows of A in place if they are contiguous.
+	// inPlace says that the kernel can read the rows of A in place if they are contiguous
 	inPlace bool
-	// pack packs quads of w columns, except for the last k%4 elements. It returns false for a
-	// layout that it does not support. It may be nil.
+	// pack packs the whole quads of w columns: all elements but the last k%4. It returns false for
+	// a layout that it does not support, and may be nil.
 	pack func(dst, src []int8, rs, cs, w, k int, flip byte) bool
-	// multiply computes h rows and w columns of C for a block of k elements, or adds them to C.
+	// multiply computes h rows and w columns of C over a block of k elements, and stores the sums
+	// in C or adds them to it.
 	multiply func(l *int8Local, h, w, k int, c []int32, cRow int, add bool)
-	// sum returns the sum of n elements, for kernels with flip.
+	// sum returns the sum of the elements of x. Only kernels with flip have it.
 	sum func(x []int8) int32
-	// columns multiplies a row of A, followed by zeros, by four columns of k elements that are cs
-	// apart. The sums begin with begin. The function may be nil.
+	// columns multiplies a row of A, followed by zeros, by four columns of k elements that begin cs
+	// elements apart. Each sum begins with the argument begin. The function may be nil.
 	columns func(a, b []int8, k, cs int, begin int32, out *[4]int32)
 }
 
-// int8Job is one product. Its method task is a task of the workers.
+// int8Job is one product. Its method task is what the workers run.
 type int8Job struct {
 	m, n, k    int
 	a, b       operand[int8]
 	c          operand[int32]
 	kern       *int8Kernel
-	block      int // length of a block of k
-	rows, cols int // rows and columns of C in a task
+	block      int // length of the blocks of k
+	rows, cols int // number of rows and columns of C in a task
 	tasksN     int
 	taskFn     func(int)
 
-	// for few rows of A: the packed rows, the distance between them, and what their sums begin with
+	// for few rows of A: the packed rows, the distance between them, and the numbers with which
+	// their sums begin
 	rowsA  []int8
 	aRow   int
 	beginA [int8Few]int32
 	fewFn  func(int)
 }
 
-// int8Local is the memory of one task.
+// int8Local is the temporary memory of one task.
 type int8Local struct {
-	a      []int8 // the block of A; row r begins at element r*aRow
+	a      []int8 // block of A; row r begins at element r*aRow
 	aRow   int
-	packed []int8  // memory for a block of A that is packed
-	tail   []int8  // the ends of the rows, if A is read in place and the last step is incomplete
-	begin  []int32 // what the sums of a row begin with, if the kernel has flip
-	panel  []int8  // a block of a panel of B
-	out    []int32 // sums of a task if the rows of C are not contiguous
-	few    [4 * int8Width]int32
-	out4   [4]int32 // sums of four columns
+	packed []int8 // memory for a block of A that is packed
+	// last elements of the rows followed by zeros, if A is read in place and its last step is
+	// incomplete
+	tail  []int8
+	begin []int32 // numbers with which the sums of each row begin, if the kernel has flip
+	panel []int8  // one block of a packed panel of B
+	out   []int32 // sums of the task, if the rows of C are not contiguous
+	few   [4 * int8Width]int32
+	out4  [4]int32 // sums of four columns
 	int8State
 }
 
@@ -122,7 +129,7 @@ func newInt8Local() *int8Local {
 	return &int8Local{panel: aligned[int8](nil, int8Block*int8Width)}
 }
 
-// run divides the product into tasks.
+// run divides the product into tasks and runs them.
 func (j *int8Job) run(par Parallel) {
 	j.block = int8Step
 	if j.k > 0 {
@@ -180,8 +187,9 @@ func (j *int8Job) task(i int) {
 	l.a = nil
 }
 
-// takeRows sets l.a to h rows of a block of A. The rows are packed, unless the kernel reads them in
-// place. Zeros follow the packed rows up to a whole step, and up to a whole number of four rows.
+// takeRows sets l.a to h rows of a block of A. It packs the rows, unless the kernel reads them in
+// place. Packed rows are followed by zeros up to a whole step, and by rows up to a multiple of
+// four.
 func (j *int8Job) takeRows(l *int8Local, row, h, k0, kc int) {
 	src := j.a.data[row*j.a.rs+k0*j.a.cs:]
 	if j.kern.inPlace && j.a.cs == 1 {
@@ -196,7 +204,7 @@ func (j *int8Job) takeRows(l *int8Local, row, h, k0, kc int) {
 		}
 		return
 	}
-	// The additional step keeps rows from using the same sets of the cache.
+	// One more step than necessary: otherwise all rows would use the same sets of the cache.
 	l.aRow = (ceil(kc, int8Step) + 1) * int8Step
 	l.packed = aligned(l.packed, ceil(h, 4)*4*l.aRow)
 	l.a = l.packed
@@ -208,7 +216,7 @@ func (j *int8Job) takeRows(l *int8Local, row, h, k0, kc int) {
 		clear(to[kc:])
 	}
 	if j.a.cs != 1 {
-		const group = 32 // rows that are written together, so that they stay in the cache
+		const group = 32 // number of rows that are written together; they stay in the cache
 		for r0 := 0; r0 < h; r0 += group {
 			for p := range kc {
 				for r := r0; r < min(r0+group, h); r++ {
@@ -236,7 +244,7 @@ func (j *int8Job) packB(dst, src []int8, w, k int) {
 	packQuads(dst, src, j.b.rs, j.b.cs, w, from, k, j.kern.flip)
 }
 
-// packQuads packs quads, starting with the quad of number from.
+// packQuads packs quads of B, from quad number from on.
 func packQuads(dst, src []int8, rs, cs, w, from, k int, flip byte) {
 	for p := from; p < ceil(k, 4); p++ {
 		to := dst[p*4*int8Width:][:4*w]

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// int8State is the memory of a task that only some processors need.
+// int8State is temporary memory of a task that only some processors need.
 type int8State struct{ call tileCall }
 
-// These are the kernels of int8: VPMADDWD of AVX2 on elements that are extended to int16, VPDPBUSD
-// of AVX512_VNNI, and TDPBSSD of AMX. VPDPBUSD multiplies unsigned by signed numbers.
+// These are the kernels for int8. They use VPMADDWD of AVX2 on elements that are extended to int16,
+// VPDPBUSD of AVX512_VNNI, and TDPBSSD of AMX. VPDPBUSD multiplies unsigned numbers by signed ones.
 var (
 	avx2Int8  = int8Kernel{multiply: multiplyInt8AVX2}
 	vnniInt8  = int8Kernel{multiply: multiplyInt8VNNI, flip: 0x80, pack: packInt8AVX512, sum: sumInt8VNNI, columns: columnsInt8}
@@ -39,7 +39,7 @@ func activeInt8(m, k int) *int8Kernel {
 }
 
 // hasInt8Tiles reports whether this process may multiply int8 by the tiles of AMX. It asks the
-// system once.
+// system only once.
 var hasInt8Tiles = sync.OnceValue(func() bool {
 	x := &cpu.X86
 	return x.HasAMXTile && x.HasAMXInt8 && permitTiles()
@@ -89,7 +89,7 @@ func packInt8AVX512(dst, src []int8, rs, cs, w, k int, flip byte) bool {
 	case cs == 1:
 		quadsInt8AVX512(&dst[0], &src[0], rs, steps, uint32(1<<w-1), uint32(flip)*0x01010101)
 		return true
-	case rs == 1 && cs%4 == 0: // a quad is a word of a column, so transpose words
+	case rs == 1 && cs%4 == 0: // a quad is one word of a column, so transpose words
 		whole := steps / 4 * 4
 		for c := 0; c < w && whole > 0; c += 16 {
 			transpose16F32((*float32)(unsafe.Pointer(&dst[4*c])), int8Width, (*float32)(unsafe.Pointer(&src[c*cs])), cs/4, min(16, w-c), whole)

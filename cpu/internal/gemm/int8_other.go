@@ -2,7 +2,7 @@
 
 package gemm
 
-// int8State is the memory of a task that only some processors need.
+// int8State is temporary memory of a task that only some processors need.
 type int8State struct{}
 
 func activeInt8(m, k int) *int8Kernel { return &genericInt8 }

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// eachInt8 calls f for each int8 kernel that this machine can run, and makes products use that
-// kernel.
+// eachInt8 runs f once for each int8 kernel of this machine, while products use that kernel.
 func eachInt8(t *testing.T, f func(t *testing.T)) {
 	for _, variant := range asm.Variants() {
 		for _, tiles := range []bool{false, true} {
@@ -58,7 +57,7 @@ func newInt8Matrix(r *rand.Rand, rows, cols, layout int, draw func() int8) int8M
 	return m
 }
 
-// checkInt8 compares a product with three plain loops.
+// checkInt8 compares a product with the result of three plain loops.
 func checkInt8(t *testing.T, r *rand.Rand, m, n, k int, layout [3]int, draw func() int8) {
 	t.Helper()
 	a, b := newInt8Matrix(r, m, k, layout[0], draw), newInt8Matrix(r, k, n, layout[1], draw)
@@ -109,7 +108,7 @@ func TestInt8(t *testing.T) {
 				try(s[0], s[1], s[2], [3]int{l % 4, l / 4 % 4, l / 16})
 			}
 		}
-		for m := range 68 { // every height of a tile, with rests along k
+		for m := range 68 { // every height of a tile, and all lengths of the last step
 			try(m, 37, 21+m%5, [3]int{m % 4, m / 4 % 4, 0})
 		}
 		for n := range 68 { // every width
@@ -122,7 +121,7 @@ func TestInt8(t *testing.T) {
 		try(5, 7, 5000, [3]int{1, 0, 3})
 		try(600, 300, 30, [3]int{0, 0, 0}) // several tasks
 		try(530, 40, 1030, [3]int{2, 1, 2})
-		for m := range 4 { // few rows, whose columns of B may be read in place
+		for m := range 4 { // few rows, for which columns of B may be read in place
 			for k := range 70 {
 				try(m, 4+k%9, 60+k, [3]int{k % 4, 1, (k + m) % 4})
 				try(4+k%9, m, 60+k, [3]int{0, k % 4, k % 4})
@@ -135,8 +134,8 @@ func TestInt8(t *testing.T) {
 	})
 }
 
-// TestInt8Extremes multiplies the extreme values. Their products and the sums of two or four
-// products must not saturate. The longest sums leave the range of int32 and wrap.
+// TestInt8Extremes multiplies the extreme values. Their products, and sums of two or four products,
+// must not saturate. The longest sums must wrap, because they leave the range of int32.
 func TestInt8Extremes(t *testing.T) {
 	eachInt8(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))

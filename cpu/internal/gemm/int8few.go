@@ -1,19 +1,19 @@
 package gemm
 
 const (
-	int8Few     = 3       // most rows of A for which columns of B are read in place
-	int8FewWork = 1 << 17 // multiplications in a task
+	int8Few     = 3       // greatest number of rows of A for which columns of B are read in place
+	int8FewWork = 1 << 17 // number of multiplications in a task
 )
 
-// few reports whether the job has few rows of A, and contiguous columns of B. Packing B would then
-// take longer than the product.
+// few reports whether A has few rows and the columns of B are contiguous. Packing B would then take
+// longer than the product itself.
 func (j *int8Job) few() bool {
 	return j.kern.columns != nil && j.m <= int8Few && j.b.rs == 1 && j.n >= 4 && j.k >= int8Step
 }
 
-// runFew computes a job with few rows. A is packed, and columns of B are read in place.
+// runFew computes a product in which A has few rows. It packs A and reads columns of B in place.
 func (j *int8Job) runFew(par Parallel) {
-	j.aRow = ceil(j.k+1, int8Step) * int8Step // the last step may be zeros alone
+	j.aRow = ceil(j.k+1, int8Step) * int8Step // the last step may consist of zeros
 	j.rowsA = aligned(j.rowsA, j.m*j.aRow)
 	for r := range j.m {
 		to := j.rowsA[r*j.aRow:][:j.aRow]
@@ -41,7 +41,8 @@ func (j *int8Job) fewTask(i int) {
 		for r := range j.m {
 			j.kern.columns(j.rowsA[r*j.aRow:][:j.aRow], j.b.data[c*j.b.cs:], j.k, j.b.cs, j.beginA[r], &l.out4)
 			at := j.c.data[r*j.c.rs+c*j.c.cs:]
-			for q := max(0, from-c); q < 4; q++ { // another task writes the columns before from
+			// the task before this one writes the columns before from
+			for q := max(0, from-c); q < 4; q++ {
 				at[q*j.c.cs] = l.out4[q]
 			}
 		}

@@ -6,38 +6,38 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// kernel is the part of the blocked algorithm that depends on the variant.
+// kernel holds the functions and sizes for products with one set of instructions.
 type kernel[E factor, T float] struct {
-	height, width int // size of a tile of C
-	// distance in elements between neighbours along k in a packed panel of A, at least height
+	height, width int // number of rows and columns of a tile of C
+	// distance in a packed panel of A between neighbours along k, in elements; at least height
 	stride int
 	block  int // greatest length of a block of k
 	masked bool
-	// If pairs is true, packed panels hold pairs of neighbours along k instead of single elements.
-	// It is true for uint16. Distances and k then count pairs, except in the kernels dots. If k is
-	// odd, the second half of the last pair is zero.
+	// If pairs is true, packed panels hold pairs of neighbours along k and not single elements. It
+	// is true for uint16. Distances and k then count pairs, except in the functions of dots. If k
+	// is odd, the second half of the last pair is zero.
 	pairs bool
-	// micro[h] computes a tile of h rows: c[r*ldc+j] (+)= Σ a[p*stride+r]·b[p*ldb+j], for p < k and
-	// j < w. If masked is false, w must be width.
+	// micro[h] computes a tile of h rows of C over a block of k: c[r*ldc+j] (+)= Σ
+	// a[p*stride+r]·b[p*ldb+j], for p < k and j < w. If masked is false, w must be width.
 	micro []func(k int, a, b *E, ldb int, c *T, ldc, w, accumulate int)
-	// transpose packs rows; their number is the field group. It sets dst[p*ldd+r] to
-	// src[min(r,h-1)*rs+p], for r < group and p < k. The argument k must be a multiple of the field
-	// step. transpose may be nil.
+	// transpose packs h rows that are contiguous along k. It sets dst[p*ldd+r] to
+	// src[min(r,h-1)*rs+p], for r < group and p < k. The argument k must be a multiple of step.
+	// transpose may be nil.
 	transpose   func(dst *E, ldd int, src *E, rs, h, k int)
 	group, step int
-	// interleave[n] packs k pairs of rows of h elements each, in panels of n vectors. Only kernels
-	// of pairs have it.
+	// interleave[n] packs k pairs of rows of h elements each, in panels that are n vectors wide.
+	// Only kernels with pairs have it.
 	interleave []func(dst, src *E, ks, h, k int)
-	// copyRows[n] copies k rows of n vectors each, so that the rows are contiguous. n is 1 or 2.
-	// The list may be nil.
+	// copyRows[n], for n = 1 and 2, copies k rows of n vectors each to contiguous memory. The list
+	// may be nil.
 	copyRows []func(dst, src *byte, distance, k int)
 	vector   int // size of a vector in bytes
-	// dots[h] handles h rows and dotWidth columns. dots1[h] handles h rows and one column. The
-	// lists may be nil.
+	// dots[h] computes the dot products of h rows with dotWidth columns, and dots1[h] those of h
+	// rows with one column. The lists may be nil.
 	dots, dots1 []dotKernel[E, T]
 	dotWidth    int
-	// direct computes a batch of products without packing A. It returns false if it has computed
-	// nothing. It may be nil.
+	// direct computes a batch of products without packing A, if that is faster. Otherwise it
+	// returns false. It may be nil.
 	direct func(par Parallel, batch int, apart [3]int, m, n, k int, a, b operand[E], c operand[T], accumulate bool) bool
 	// tiled computes a product by the tiles of AMX. It may be nil.
 	tiled func(par Parallel, m, n, k int, a, b operand[E], c result[T])
@@ -49,7 +49,7 @@ type (
 	kernelBF16 = kernel[uint16, float32]
 )
 
-// even rounds k up to whole pairs, if panels hold pairs.
+// even rounds k up to an even number if panels hold pairs.
 func (kern *kernel[E, T]) even(k int) int {
 	if kern.pairs {
 		k += k & 1
@@ -57,8 +57,8 @@ func (kern *kernel[E, T]) even(k int) int {
 	return k
 }
 
-// steps returns how many neighbours along k there are in a panel for k elements. It counts pairs if
-// panels hold pairs.
+// steps returns the number of elements, or of pairs if panels hold pairs, that a packed panel has
+// along k.
 func (kern *kernel[E, T]) steps(k int) int {
 	if kern.pairs {
 		return (k + 1) / 2
@@ -83,7 +83,7 @@ func active64() *kernel64 {
 	return &generic64
 }
 
-// microGo returns the kernels in plain Go; the index is the height.
+// microGo returns the kernels of tiles in plain Go. The index is the number of rows.
 func microGo[T float]() (fs []func(k int, a, b *T, ldb int, c *T, ldc, w, accumulate int)) {
 	for h := range 5 {
 		fs = append(fs, func(k int, a, b *T, ldb int, c *T, ldc, w, accumulate int) {

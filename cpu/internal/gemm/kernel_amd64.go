@@ -17,9 +17,9 @@ type dotsBF16 = dotKernel[uint16, float32]
 
 // These maps hold the kernels by the names of package asm's variants. A tile of 14 rows and two
 // vectors takes 28 registers. With two registers for B and two for broadcast elements of A, it
-// fills the 32 registers of AVX-512. A tile of 6 rows fills the 16 registers of AVX2. The blocks
-// are so short that a panel of A stays in the first-level cache, while panels of B are read from
-// the second-level cache.
+// fills the 32 registers of AVX-512. A tile of 6 rows fills the 16 registers of AVX2. The blocks of
+// k are short: a panel of A stays in the first-level cache, and panels of B are read from the
+// second-level cache.
 var kernels32 = map[string]*kernel32{
 	"avx2": {height: 6, width: 16, stride: 8, block: 256, dots: []dots32{nil, dots1x2F32AVX2, dots2x2F32AVX2, dots3x2F32AVX2, dots4x2F32AVX2}, dots1: []dots32{nil, dots1x1F32AVX2, dots2x1F32AVX2, dots3x1F32AVX2, dots4x1F32AVX2}, dotWidth: 2,
 		vector: 32, copyRows: copy256, transpose: transpose8F32, group: 8, step: 4, micro: []micro32{nil,
@@ -40,15 +40,14 @@ var kernels64 = map[string]*kernel64{
 			micro8F64AVX512, micro9F64AVX512, micro10F64AVX512, micro11F64AVX512, micro12F64AVX512, micro13F64AVX512, micro14F64AVX512}},
 }
 
-// Blocks have as many bytes as blocks of float32.
+// Blocks of k have as many bytes as those of float32.
 var bf16 = kernelBF16{height: 14, width: 32, stride: 16, block: 768, masked: true, pairs: true,
 	dots: []dotsBF16{nil, dots1x4AVX512BF16, dots2x4AVX512BF16, dots3x4AVX512BF16, dots4x4AVX512BF16}, dots1: []dotsBF16{nil, dots1x1AVX512BF16, dots2x1AVX512BF16, dots3x1AVX512BF16, dots4x1AVX512BF16}, dotWidth: 4,
 	transpose: transpose16BF16, group: 16, step: 4, interleave: []func(dst, src *uint16, ks, h, k int){1: interleave16AVX512BF16, 2: interleave32AVX512BF16}, micro: []microBF16{nil,
 		micro1AVX512BF16, micro2AVX512BF16, micro3AVX512BF16, micro4AVX512BF16, micro5AVX512BF16, micro6AVX512BF16, micro7AVX512BF16,
 		micro8AVX512BF16, micro9AVX512BF16, micro10AVX512BF16, micro11AVX512BF16, micro12AVX512BF16, micro13AVX512BF16, micro14AVX512BF16}}
 
-// activeBF16 returns the kernel of bfloat16. It returns nil if the variant in use or the processor
-// has none.
+// activeBF16 returns the kernel for bfloat16, or nil if the instructions in use have none.
 func activeBF16() *kernelBF16 {
 	switch {
 	case !cpu.X86.HasAVX512BF16 || asm.Active() != "avx512":
@@ -59,10 +58,11 @@ func activeBF16() *kernelBF16 {
 	return &bf16
 }
 
-// withoutTiles is true in tests of VDPBF16PS on processors that have AMX.
+// withoutTiles prevents the use of AMX. Tests set it to test VDPBF16PS on processors that have AMX.
 var withoutTiles bool
 
-// bf16Tiles computes products by the tiles of AMX, except small ones.
+// bf16Tiles is the kernel for bfloat16 on processors with AMX. It computes all but small products
+// with tiles.
 var bf16Tiles = func() kernelBF16 {
 	kern := bf16
 	kern.tiled = tiled

@@ -10,5 +10,5 @@ func activeBF16() *kernelBF16 { return nil }
 // hasTiles reports whether this process may use the tiles of AMX.
 func hasTiles() bool { return false }
 
-// withoutTiles is for tests on processors that have AMX.
+// withoutTiles has no effect here, because this processor has no AMX.
 var withoutTiles bool

@@ -3,8 +3,8 @@ package gemm
 import "unsafe"
 
 // pack copies a panel: dst[p*ldd+r] = src[r*rs+p*ks] for r < h and p < k. For kernels with pairs,
-// the index in dst is p/2*2*ldd+2*r+p%2, and a row of zeros follows an odd k. Elements of dst
-// between h and ldd get arbitrary values. Kernels may compute with them but do not store the
+// the index in dst is p/2*2*ldd+2*r+p%2, and a row of zeros follows an odd k. The elements of dst
+// from column h to ldd-1 get arbitrary values. Kernels may compute with them but do not store the
 // results.
 func (kern *kernel[E, T]) pack(dst []E, ldd int, src []E, rs, ks, h, k int) {
 	switch {
@@ -26,8 +26,8 @@ func (kern *kernel[E, T]) pack(dst []E, ldd int, src []E, rs, ks, h, k int) {
 	}
 }
 
-// packRows packs a panel whose rows are contiguous. If the panel is narrower than a row of dst,
-// whole rows are copied, as long as the source has enough elements.
+// packRows packs a panel whose rows are contiguous. If the panel is narrower than a row of dst, it
+// copies whole rows of dst, as long as the source has enough elements.
 func (kern *kernel[E, T]) packRows(dst []E, ldd int, src []E, ks, h, k int) {
 	p := 0
 	size := int(unsafe.Sizeof(src[0]))
@@ -45,8 +45,8 @@ func (kern *kernel[E, T]) packRows(dst []E, ldd int, src []E, ks, h, k int) {
 	}
 }
 
-// packTransposed packs a panel that is contiguous along k. Missing rows of a group repeat the last
-// row. Missing groups of rows are zero.
+// packTransposed packs a panel that is contiguous along k. It handles rows in groups. If the last
+// group is incomplete, its last row is repeated. Missing groups of rows become zeros.
 func (kern *kernel[E, T]) packTransposed(dst []E, ldd int, src []E, rs, h, k int) {
 	whole := k - k%kern.step
 	for g := 0; g < ldd; g += kern.group {
@@ -67,8 +67,8 @@ func (kern *kernel[E, T]) packTransposed(dst []E, ldd int, src []E, rs, h, k int
 	}
 }
 
-// rowOffsets returns the offsets of 16 rows at distance rs. If there are only h rows, the offset of
-// the last one is repeated.
+// rowOffsets returns the offsets of 16 rows at distance rs. If there are only h rows, it repeats
+// the offset of the last.
 func rowOffsets(rs, h int) (rows [16]int) {
 	for r := range rows {
 		rows[r] = min(r, h-1) * rs
@@ -76,8 +76,8 @@ func rowOffsets(rs, h int) (rows [16]int) {
 	return rows
 }
 
-// packPairs packs a panel of pairs. If k is odd, the second elements of the last pairs must be
-// zeros, because kernels multiply them, and 0 times NaN is NaN.
+// packPairs packs a panel of pairs. If k is odd, the second element of each last pair becomes 0 in
+// both factors. Kernels multiply these elements: if one were NaN, the sum would be NaN.
 func (kern *kernel[E, T]) packPairs(dst []E, ldd int, src []E, rs, ks, h, k int) {
 	done := 0
 	switch {

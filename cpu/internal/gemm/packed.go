@@ -5,44 +5,45 @@ import (
 	"unsafe"
 )
 
-// groupLimit limits m, n and k of a group, a part of the product that is packed at once. If panels
-// hold pairs, it limits the number of pairs along k. In float32 and bfloat16, the part of B in a
-// group has at most 16 MiB, and the part of A about as much.
+// groupLimit limits m, n and k of a group: the part of a product whose factors are packed at once.
+// If panels hold pairs, it limits the number of pairs along k. In float32 and bfloat16, the part of
+// B in a group has at most 16 MiB, and the part of A about as much.
 const groupLimit = 2048
 
-// job is one product in the blocked algorithm, with its packing buffers. Its methods pack and tile
-// are the tasks of the workers.
+// job is one product in the blocked algorithm, with its buffers of packed panels. Its methods pack
+// and tile are what the workers run.
 type job[E factor, T float] struct {
 	kern    *kernel[E, T]
 	m, n, k int
 	a, b    operand[E]
 	result[T]
 
-	// if true, the group's first block is also added to the target, instead of stored
+	// if true, the sums of the group's first block of k are added to the target, and not stored
 	add          bool
 	block        int
-	m0, n0, k0   int // first indexes of the current group
+	m0, n0, k0   int // first indices of the current group
 	mg, ng, kg   int
 	repackB      bool
-	panelsA      int // panels in the group
+	panelsA      int // number of panels of A in the group
 	panelsB      int
-	perPackA     int // panels in a packing task
+	perPackA     int // number of panels of A in a packing task
 	perPackB     int
 	packTasksB   int
-	tileA, tileB int // panels in a tile task
+	tileA, tileB int // number of panels of A and of B in a tile task
 	tilesB       int
-	inPlace      bool // B is read in place, except its last, narrower panel
-	// If byRows is true, tile tasks pack the panels of A that they use. B is read in place if its
-	// rows are contiguous. Threads then share no memory that one of them has written.
+	inPlace      bool // B is read in place; only its last panel, if narrower, is packed
+	// If byRows is true, each tile task packs the panels of A that it uses. B is read in place if
+	// its rows are contiguous. No task then reads memory that another has written.
 	byRows bool
-	// If fused is true, tile tasks pack the blocks of B that they use. This is for few rows: only
-	// one task then uses each block, so nothing is packed twice.
+	// If fused is true, each tile task packs the blocks of B that it uses. This is for few rows:
+	// only one task then uses each block, so no block is packed twice.
 	fused      bool
 	bufA, bufB []E
-	to         target[T] // memory of the sums; some tasks use their own memory: see the method tile
-	// memory for the field to, if results are rounded only after several groups of k
+	// memory of the group's sums; the method tile says when tasks use memory of their own
+	to target[T]
+	// memory of the sums, if results are rounded and there are several groups of k
 	sums           []T
-	packFn, tileFn func(int) // the tasks as function values, created once
+	packFn, tileFn func(int) // the tasks as functions, created once
 	dotsFn         func(int)
 }
 
@@ -77,7 +78,8 @@ func (p *pool[E, T]) put(j *job[E, T]) {
 	p.jobs.Put(j)
 }
 
-// aligned returns n elements at a multiple of 64 bytes. It uses buf if that is large enough.
+// aligned returns n elements whose address is a multiple of 64 bytes. It uses buf if that is large
+// enough.
 func aligned[E any](buf []E, n int) []E {
 	if cap(buf) >= n {
 		return buf[:n]
@@ -90,14 +92,15 @@ func aligned[E any](buf []E, n int) []E {
 
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// blockOf returns the length of blocks of k. All blocks have about the same length, which depends
+// blockOf returns the length of the blocks of k. All blocks have about the same length. It depends
 // only on k.
 func (kern *kernel[E, T]) blockOf(k int) int {
 	return min(k, (ceil(k, ceil(k, kern.block))+15)/16*16)
 }
 
-// packed is the blocked algorithm. It loops over groups of n, m and k. For each group it packs the
-// panels of A and B in parallel, then computes the tiles of C in parallel.
+// packed computes a product with the blocked algorithm. It loops over groups of n, m and k. For
+// each group it packs the panels of A and B in parallel, and then computes the tiles of C in
+// parallel.
 func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], m, n, k int, a, b operand[E], c *result[T]) {
 	j := pool.get()
 	defer pool.put(j)
@@ -128,20 +131,20 @@ func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T
 }
 
 const (
-	packWork = 1 << 14 // elements in a packing task
-	// largest numbers of panels of A and of B in a tile task. One block of k of these panels stays
-	// in the second-level cache. With AVX-512 such a task computes 168×256 elements of C.
+	packWork = 1 << 14 // number of elements that a packing task packs
+	// Largest number of panels of A, and of B, in a tile task. One block of k of all these panels
+	// stays in the second-level cache. With AVX-512 such a task computes 168×256 elements of C.
 	tilePanelsA, tilePanelsB = 12, 8
-	// number of tile tasks to aim for, if the tiles stay large enough
+	// number of tile tasks that a product should have, if the tiles stay large enough
 	minTasks = 8
 	tileWork = 1 << 19 // least number of multiplications in a tile task
-	// A matrix B of up to this number of elements stays in the second-level cache. So a task may
+	// A matrix B of up to this number of elements stays in the second-level cache. A task may then
 	// use all of it for each panel of A.
 	placeLimit = 1 << 16
-	rowsWork   = 1 << 18 // multiplications to aim for in a task of rows
+	rowsWork   = 1 << 18 // number of multiplications that a task of rows should have
 )
 
-// run packs and multiplies one group.
+// run packs and multiplies the current group.
 func (j *job[E, T]) run(par Parallel) {
 	kern := j.kern
 	j.panelsA, j.panelsB = ceil(j.mg, kern.height), ceil(j.ng, kern.width)
@@ -187,8 +190,8 @@ func (j *job[E, T]) run(par Parallel) {
 	par(ceil(j.panelsA, j.tileA)*j.tilesB, j.tileFn)
 }
 
-// rowsOf returns the first row of panel i of A within the group, and its number of rows. These
-// numbers differ by at most one.
+// rowsOf returns the number of the first row of panel i of A within the group, and how many rows
+// the panel has. Panels differ by at most one row.
 func (j *job[E, T]) rowsOf(i int) (row, h int) {
 	h, longer := j.mg/j.panelsA, j.mg%j.panelsA
 	if i < longer {
@@ -197,9 +200,10 @@ func (j *job[E, T]) rowsOf(i int) (row, h int) {
 	return i*h + longer, h
 }
 
-// blockA and blockB return the packed block from k0 to k0+kc of panel p. The blocks of all panels
-// for the same k are adjacent. If each whole panel were contiguous, these blocks would often be a
-// power of two apart, and would use the same sets of the cache.
+// blockA and blockB return the packed block of panel p for k from k0 to k0+kc. The blocks of all
+// panels for the same k follow one another in memory. If instead each panel were contiguous, the
+// distance between these blocks would often be a power of two, and they would use the same sets of
+// the cache.
 func (j *job[E, T]) blockA(p, k0, kc int) []E {
 	return j.bufA[(j.panelsA*k0+p*j.kern.even(kc))*j.kern.stride:]
 }
@@ -249,11 +253,11 @@ func (j *job[E, T]) packB(dst []E, p, k0, kc int) {
 	j.kern.pack(dst, width, src, j.b.cs, j.b.rs, min(width, j.ng-col), kc)
 }
 
-// local is the memory of one tile task.
+// local is the temporary memory of one tile task.
 type local[E factor, T float] struct {
-	tile  [512]T // a tile of C, if the kernel cannot store to C directly
+	tile  [512]T // a tile of C that the kernel cannot store to C directly
 	panel []E    // one block of one panel of B
-	sums  []T    // the task's tiles of C, if they are rounded and there is only one group of k
+	sums  []T    // sums of the task, if results are rounded and there is only one group of k
 }
 
 // tile runs multiplication task i: it multiplies some panels of A with some panels of B, over all
@@ -264,7 +268,8 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 	a1, b1 := min(a0+j.tileA, j.panelsA), min(b0+j.tileB, j.panelsB)
 	l := pool.local()
 	defer pool.locals.Put(l)
-	narrow := j.byRows && j.inPlace && j.ng%kern.width != 0 // the last panel of B cannot be read in place
+	// the last panel of B cannot be read in place
+	narrow := j.byRows && j.inPlace && j.ng%kern.width != 0
 	if j.fused || narrow {
 		l.panel = aligned(l.panel, kern.even(j.block)*kern.width)
 	}
@@ -282,7 +287,7 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 	}
 	for k0 := 0; k0 < j.kg; k0 += j.block {
 		kc := min(j.block, j.kg-k0)
-		// the block of B is still in the cache when the panels of A are multiplied with it
+		// multiply all panels of A with a block of B while the block is still in the cache
 		if j.fused {
 			for pb := b0; pb < b1; pb++ {
 				j.packB(l.panel, pb, k0, kc)
@@ -315,8 +320,8 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 	}
 }
 
-// multiply computes one tile of C over one block of k, from panel pa of A and panel pb of B. b is
-// the address of the packed block of panel pb.
+// multiply computes one tile of C over one block of k, from panel pa of A and panel pb of B. The
+// pointer b is the address of the packed block of panel pb, whose rows are ldb elements apart.
 func (j *job[E, T]) multiply(l *local[E, T], to *target[T], pa, pb, k0, kc int, b *E, ldb int) {
 	kern := j.kern
 	row, h := j.rowsOf(pa)

@@ -10,7 +10,6 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// pick returns one of the values.
 func pick[T any](r *rand.Rand, v ...T) T { return v[r.IntN(len(v))] }
 
 // randomConv returns a convolution of 1 to 3 dimensions with groups, strides and dilation. Its
@@ -45,8 +44,8 @@ func randomConv(r *rand.Rand, many bool) Conv {
 	}
 }
 
-// TestRandomConvolutions compares convolutions and their gradients with sums in float64. Operands
-// end at pages without access. Concurrent tasks must give the same bits as serial tasks.
+// TestRandomConvolutions compares convolutions and their gradients with sums in float64. Pages
+// without access follow the operands. Concurrent tasks must give the same bits as serial tasks.
 func TestRandomConvolutions(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	for _, variant := range asm.Variants() {
@@ -107,7 +106,7 @@ func checkClose(t *testing.T, c Conv, what string, got []float32, want []float64
 
 // TestRandomProducts compares batches of products with sums in float64. Sizes are 0 to 70, and some
 // are large. Strides are arbitrary. Some batches share a factor, and some products are added to the
-// result. Operands end at pages without access.
+// result. Pages without access follow the operands.
 func TestRandomProducts(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	for _, variant := range asm.Variants() {
@@ -120,8 +119,8 @@ func TestRandomProducts(t *testing.T) {
 }
 
 // randomLayout returns strides of a matrix, the distance between the matrices of a batch, and the
-// number of elements. For a factor a stride or the distance may be 0, so that rows, columns or
-// matrices repeat.
+// number of elements. For a factor, a stride or the distance may be 0: rows, columns or matrices
+// then repeat.
 func randomLayout(r *rand.Rand, batch, rows, cols int, factor bool) (rs, cs, apart, n int) {
 	kind := r.IntN(5)
 	if !factor {
@@ -176,7 +175,7 @@ func randomProducts[T float](t *testing.T, multiply func(batch int, apart [3]int
 		a, b, c := some(an), some(bn), some(cn)
 		add, want := r.IntN(2) == 0, make([]float64, cn)
 		for i, v := range c {
-			want[i] = float64(v) // gaps between the results must not change
+			want[i] = float64(v) // elements between the results must not change
 		}
 		for x := range batch {
 			for i := range m {

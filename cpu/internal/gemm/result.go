@@ -8,10 +8,10 @@ import (
 )
 
 // result says where the sums of a product go. They are stored in c or added to c. If rounds is
-// true, they are instead rounded to bfloat16, after the bias was added, and stored in low.
+// true, they begin with the bias, are rounded to bfloat16 and stored in low.
 type result[T float] struct {
 	c          operand[T]
-	accumulate bool // sums are added to c, or begin with the bias
+	accumulate bool // sums are added to c; if rounds is true, they begin with the bias
 	rounds     bool
 	low        operand[uint16]
 	bias       operand[T]
@@ -29,7 +29,7 @@ func (r result[T]) transposed() result[T] {
 	return r
 }
 
-// put stores the sum s of element (i, j).
+// put stores the sum s as element (i, j) of the result.
 func (r *result[T]) put(i, j int, s T) {
 	at := i*r.c.rs + j*r.c.cs
 	switch {
@@ -45,8 +45,8 @@ func (r *result[T]) put(i, j int, s T) {
 	}
 }
 
-// target is the memory in which a group's sums are computed. Element (i, j) of the group is stored
-// at element (i-row, j-col) of the memory.
+// target is the memory in which the sums of a group are computed. Element (i, j) of the group is
+// element (i-row, j-col) of that memory.
 type target[T float] struct {
 	operand[T]
 	row, col int
@@ -54,7 +54,8 @@ type target[T float] struct {
 
 func (t *target[T]) at(i, j int) int { return (i-t.row)*t.rs + (j-t.col)*t.cs }
 
-// begin stores the bias in rows r0 to r1 and columns c0 to c1 of a group that begins at (m0, n0).
+// begin stores the bias as the first value of some sums: rows r0 to r1 and columns c0 to c1 of the
+// group that begins at (m0, n0).
 func (r *result[T]) begin(t *target[T], m0, n0, r0, r1, c0, c1 int) {
 	for i := r0; i < r1; i++ {
 		row := t.data[t.at(i, c0):][:c1-c0]
@@ -63,13 +64,15 @@ func (r *result[T]) begin(t *target[T], m0, n0, r0, r1, c0, c1 int) {
 			copy(row, from)
 			continue
 		}
-		for j := range row { // the product is transposed, so the whole row gets the same bias
+		// the product is transposed, so all elements of a row have the same bias
+		for j := range row {
 			row[j] = from[0]
 		}
 	}
 }
 
-// end rounds the sums in rows r0 to r1 and columns c0 to c1 of a group that begins at (m0, n0).
+// end rounds some sums and stores them in the result: rows r0 to r1 and columns c0 to c1 of the
+// group that begins at (m0, n0).
 func (r *result[T]) end(t *target[T], m0, n0, r0, r1, c0, c1 int) {
 	for i := r0; i < r1; i++ {
 		row := t.data[t.at(i, c0):][:c1-c0]

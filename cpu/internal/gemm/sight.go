@@ -1,8 +1,9 @@
 package gemm
 
-// windowGrid describes which elements of a source [n, groups·channels, in…] the windows read. The
-// windows lie at places that form a grid. At each place the window reads some elements, its taps.
-// Outside the source it reads zeros. Coordinates are those of the source.
+// windowGrid describes which elements of a source [n, groups·channels, in…] a convolution reads.
+// Its windows lie at places that form a grid. At each place, the window reads the elements at some
+// offsets from the place, the taps. Outside the source it reads zeros. Coordinates are those of the
+// source.
 type windowGrid struct {
 	src      []float32
 	n        int
@@ -10,9 +11,9 @@ type windowGrid struct {
 	channels int // number of channels of a group
 	in       [3]int
 	places   [3]int
-	step     [3]int   // distance between neighbouring places
-	taps     [][3]int // offsets of the taps from the place
-	lo, hi   [3]int   // minimum and maximum of taps in each dimension
+	step     [3]int   // distance in the source between neighbouring places
+	taps     [][3]int // offsets that a window reads, relative to its place
+	lo, hi   [3]int   // least and greatest offset in each dimension
 }
 
 func (s *windowGrid) bound() {
@@ -30,8 +31,8 @@ func (s *windowGrid) bound() {
 
 func size(v [3]int) int { return v[0] * v[1] * v[2] }
 
-// unit is a part of the places. It consists either of all places of some images, or of a range of
-// the places of one image. The range is along the first dimension that has several places.
+// unit is a part of the places, computed at once: all places of some images, or a range of the
+// places of one image. The range is along the first dimension that has several places.
 type unit struct {
 	image, images int
 	from, to      [3]int
@@ -41,8 +42,8 @@ func (u *unit) sizes() [3]int {
 	return [3]int{u.to[0] - u.from[0], u.to[1] - u.from[1], u.to[2] - u.from[2]}
 }
 
-// restrict narrows u to the images and rows that contain its places start … stop-1. In the narrowed
-// unit, these places are newFrom … newTo-1.
+// restrict reduces u to the images and rows that contain its places start to stop-1. In the reduced
+// unit, these places are newFrom to newTo-1.
 func (u *unit) restrict(start, stop int) (newFrom, newTo int) {
 	n := u.sizes()
 	whole := size(n)
@@ -70,8 +71,8 @@ type division struct {
 }
 
 // divide divides the places into units of about want places or fewer. If a unit has whole images,
-// divide tries the numbers of images that have about want/4 to want places, and chooses the number
-// with the least cost.
+// divide chooses their number: of those that give about want/4 to want places, the one with the
+// least cost.
 func (s *windowGrid) divide(want int, cost func(images, units int) int) (d division) {
 	whole := size(s.places)
 	d.parts = 1
@@ -107,26 +108,26 @@ func (s *windowGrid) unit(d division, i int) (u unit) {
 }
 
 // inputLayout says where a unit's input is in memory: in the source itself, or in a copy with zeros
-// around it. The columns of a copy are ordered so that neighbouring places read neighbouring
-// columns.
+// around it. The columns of a copy are sorted: neighbouring places read neighbouring columns, even
+// if step is more than 1.
 type inputLayout struct {
 	data []float32
-	// offset of the first element: channel 0 of the block, image 0, place 0, the smallest tap
+	// offset of the first element: channel 0 of the block, image 0, place 0, the least tap
 	at             int
 	channel, image int
-	row            [2]int // strides of the first two dimensions
-	// The copy's columns are grouped by their number modulo step. Each group has phase columns.
+	row            [2]int // distances of elements along the first two dimensions
+	// The columns of a copy are grouped by their number modulo step. Each group has phase columns.
 	phase, step int
 	copied      bool
-	extent      [3]int // size of the copied range
+	extent      [3]int // size of the range that is copied
 }
 
 // overread is the greatest number of elements that a kernel reads past the end of a row.
 const overread = 16
 
-// layout decides how unit u is read. If all windows stay inside the source, kernels read the
-// source, otherwise a copy. The argument reach is the number of elements that a kernel may read
-// past the last element that it needs.
+// layout decides how unit u is read. If all its windows lie inside the source, kernels read the
+// source itself, otherwise a copy with zeros around it. The argument reach is how many elements a
+// kernel may read past the last one that it needs.
 func (s *windowGrid) layout(u *unit, reach int) (l inputLayout) {
 	l.step = s.step[2]
 	inside := l.step == 1
@@ -176,7 +177,7 @@ func (s *windowGrid) locate(l *inputLayout, win *windowKernel, u *unit, g, c0, c
 	for a := range 3 {
 		first[a] = u.from[a]*s.step[a] + s.lo[a]
 	}
-	// The columns left … right-1 come from the source, and all others are zero.
+	// Columns left to right-1 come from the source, and all others are zeros.
 	left := min(max(0, -first[2]), l.extent[2])
 	right := max(left, min(l.extent[2], s.in[2]-first[2]))
 	to := 0
@@ -208,11 +209,11 @@ func (s *windowGrid) locate(l *inputLayout, win *windowKernel, u *unit, g, c0, c
 	return buf
 }
 
-// rows copies consecutive rows of the source to columns left … right-1 of a copy. The other columns
-// become zero.
+// rows copies consecutive rows of the source to columns left to right-1 of a copy, and sets the
+// other columns to zero.
 func (s *windowGrid) rows(l *inputLayout, win *windowKernel, dst, src []float32, rows, first, left, right int) {
 	width := l.row[1]
-	// The kernel reads past the end of a row, so it does not copy the last rows of the source.
+	// The kernel reads past the end of a row, so it cannot copy the last rows of the source.
 	some := max(0, min(rows, (len(src)-win.lanes)/s.in[2]))
 	switch {
 	case l.step > 1:
@@ -239,7 +240,7 @@ func (s *windowGrid) rows(l *inputLayout, win *windowKernel, dst, src []float32,
 // sortColumns copies a row of the source to a row of the copy, whose columns are sorted by their
 // number modulo step.
 func (l *inputLayout) sortColumns(win *windowKernel, row, in []float32, first int) {
-	lo, hi := 0, 0 // the kernel fills the columns lo … hi-1 of each remainder
+	lo, hi := 0, 0 // for each remainder, the kernel fills the columns lo to hi-1
 	if l.step == 2 && win.halves != nil {
 		lo = min(l.phase, max(0, -first+1)/2)
 		hi = lo + max(0, min(l.phase, (len(in)-first)/2)-lo)&^7
@@ -264,20 +265,20 @@ func (l *inputLayout) pick(dst, src []float32, index int) {
 	}
 }
 
-// tap returns the memory offset of a tap relative to its place.
+// tap returns the distance in memory of a tap from its place.
 func (s *windowGrid) tap(l *inputLayout, t [3]int) int {
 	x := t[2] - s.lo[2]
 	return (t[0]-s.lo[0])*l.row[0] + (t[1]-s.lo[1])*l.row[1] + x%l.step*l.phase + x/l.step
 }
 
-// place returns the offset of a place of the unit.
+// place returns the offset in memory of a place of the unit.
 func (s *windowGrid) place(l *inputLayout, image, z, y, x int) int {
 	return image*l.image + z*s.step[0]*l.row[0] + y*s.step[1]*l.row[1] + x
 }
 
-// offsets lists the offsets of the taps of n channels from a place. They have the order of k in a
-// block of columns. If tapFirst is true, it lists all channels of the first tap first, otherwise
-// all taps of the first channel.
+// offsets lists the offsets of the taps of n channels from a place. They are in the order of k. If
+// tapFirst is true, all channels of the first tap come first, otherwise all taps of the first
+// channel.
 func (s *windowGrid) offsets(l *inputLayout, n int, tapFirst bool, list []int) []int {
 	list = list[:0]
 	if tapFirst {

@@ -6,10 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// spanKernel holds a variant's kernels for convolutions that are computed place by place: see
-// [byPlace].
+// spanKernel holds the kernels for convolutions of many small images, which are computed place by
+// place.
 type spanKernel struct {
-	// spans[h] computes, for r < h and j < width (of panels), the sum over i < n and p < k of
+	// spans[h] computes, for r < h and j < the width of a panel, the sum over i < n and p < k of
 	// a[list[2i]+p*lda+r]·b[list[2i+1]+p*ldb+j]. It stores the sum in c[r*ldc+j], or adds it to
 	// this element if accumulate is not 0.
 	spans []spansFunc
@@ -28,7 +28,7 @@ func activeSpans() *spanKernel {
 	return &genericSpans
 }
 
-// genericSpans belongs to generic32.
+// genericSpans holds the kernels in plain Go.
 var genericSpans = spanKernel{spans: spansGo(), turn: turnGo, group: 4}
 
 func spansGo() (fs []spansFunc) {
@@ -76,7 +76,7 @@ func (w *spanKernel) transposed(dst []float32, ldd int, src []float32, rows []in
 		var list [16]int
 		copy(list[:], rows[r:r+w.group])
 		w.turn(&dst[r], ldd, &src[0], &list, whole)
-		if k > whole { // the last four columns, of which some are written twice
+		if k > whole { // the last four columns; some of them are written twice
 			w.turn(&dst[(k-4)*ldd+r], ldd, &src[k-4], &list, 4)
 		}
 	}

@@ -7,37 +7,39 @@ import (
 	"unsafe"
 )
 
-// tileJob is one product by the tiles of AMX. Its methods pack and task are tasks of the workers.
+// tileJob is one product that is computed with the tiles of AMX. Its methods pack and task are what
+// the workers run.
 //
-// The tiles read A row by row, in steps of 32 elements along k. So A is read in place if its rows
-// are contiguous. Otherwise it is copied to a buffer with contiguous rows. B is packed in pairs
-// along k. Each task packs the panels of B that it uses.
+// The tiles read A row by row, in steps of 32 elements along k. A is therefore read in place if its
+// rows are contiguous. Otherwise it is copied to a buffer with contiguous rows. B is packed in
+// pairs along k. Each task packs the panels of B that it uses.
 type tileJob struct {
 	m, n, k int
 	a, b    operand[uint16]
 	result[float32]
 
 	packsA     bool
-	block      int // length of a block of k
-	m0, mg     int // the current group of rows
-	k0, kg     int // the current group of k
-	aPanel     int // distance between the panels of a block of the packed A
+	block      int // length of the blocks of k
+	m0, mg     int // first row of the current group of rows, and their number
+	k0, kg     int // start of the current group along k, and its length
+	aPanel     int // distance between the panels of one block of the packed A
 	aBlock     int // distance between the blocks of the packed A
-	rows, cols int // rows and columns of C in a task
+	rows, cols int // number of rows and columns of C in a task
 	tasksN     int
 	bufA       []uint16
-	sums       []float32 // sums of a group of rows, if they are rounded after several groups of k
+	// sums of a group of rows, if results are rounded and there are several groups of k
+	sums []float32
 
 	packFn, taskFn func(int)
 }
 
-// tileLocal is the memory of one task.
+// tileLocal is the temporary memory of one task.
 type tileLocal struct {
 	call  tileCall
-	panel []uint16  // a block of a panel of B
-	pairs []uint16  // pairs of A that are not transposed yet
-	tail  []uint16  // the ends of the rows of A
-	sums  []float32 // sums that are rounded later
+	panel []uint16  // one block of a packed panel of B
+	pairs []uint16  // pairs of A before they are transposed
+	tail  []uint16  // last elements of the rows of A, followed by zeros
+	sums  []float32 // sums that are rounded at the end of the task
 }
 
 var tileJobs, tileLocals sync.Pool
@@ -59,19 +61,21 @@ func newTileLocal() *tileLocal {
 }
 
 const (
-	tileSize  = 32  // rows and columns of C in a panel
-	tileStep  = 32  // elements of a step along k
-	tileBlock = 512 // greatest length of a block of k: a panel of B stays in the first-level cache
-	// Rows and columns of C in a task. The rows of A in a block stay in the second-level cache.
+	tileSize = 32 // number of rows of C, and of columns, in a panel
+	tileStep = 32 // number of elements along k in a step
+	// greatest length of a block of k; a panel of B of this length stays in the first-level cache
+	tileBlock = 512
+	// Number of rows and of columns of C in a task. A block of A with so many rows stays in the
+	// second-level cache.
 	tileRows, tileCols = 256, 256
-	tileGroupRows      = 2048 // rows of A that are packed at once
-	tileGroupK         = 4096 // length of k that is packed at once
+	tileGroupRows      = 2048 // number of rows of A that are packed at once
+	tileGroupK         = 4096 // length along k that is packed at once
 	tileTask           = 1 << 21
-	// Products with fewer multiplications run on the calling goroutine.
+	// A product with fewer multiplications runs on the calling goroutine.
 	tileParallel = 1 << 21
 )
 
-// tiled computes a product by the tiles of AMX.
+// tiled computes a product with the tiles of AMX.
 func tiled(par Parallel, m, n, k int, a, b operand[uint16], c result[float32]) {
 	if m*n*k < tileParallel {
 		par = Serial
@@ -98,7 +102,7 @@ func tiled(par Parallel, m, n, k int, a, b operand[uint16], c result[float32]) {
 	tileJobs.Put(j)
 }
 
-// run multiplies one group.
+// run computes one group of rows and of k.
 func (j *tileJob) run(par Parallel) {
 	if j.packsA {
 		j.aPanel = j.block * tileSize
@@ -152,7 +156,7 @@ func (j *tileJob) pack(i int) {
 	}
 }
 
-// pairRows holds the offsets of the rows of a panel of pairs.
+// pairRows holds the offsets at which the rows of a panel of pairs begin.
 var pairRows = func() (rows [16]int) {
 	for p := range rows {
 		rows[p] = p * tileSize
@@ -168,7 +172,7 @@ func (j *tileJob) task(i int) {
 	h, w := min(j.rows, j.mg-row), min(j.cols, j.n-col)
 	t := &l.call
 	step := tileSize
-	// The sums are computed in c: in C itself, in j.sums, which all tasks share, or in l.sums. The
+	// The sums are computed in c, which is C itself, j.sums (shared by all tasks) or l.sums. The
 	// variable begun says whether c already holds the values with which the sums begin.
 	c, begun := operand[float32]{j.c.data, j.c.rs, 1}, false
 	odd := j.rounds && (j.low.cs != 1 || j.accumulate && j.bias.cs != 1)
@@ -266,8 +270,8 @@ func (j *tileJob) task(i int) {
 	t.a, t.tail, t.b, t.from, t.c, t.low = nil, nil, nil, nil, nil, nil
 }
 
-// tails copies the last elements of h rows of a block of k, if they fill no whole step. Zeros
-// follow them.
+// tails copies the last elements of h rows of a block of k, if these fill no whole step. Zeros
+// follow them, up to a whole step.
 func (l *tileLocal) tails(a []uint16, aRow, h, kc int) {
 	n := kc % tileStep
 	if n == 0 {
@@ -281,7 +285,7 @@ func (l *tileLocal) tails(a []uint16, aRow, h, kc int) {
 	}
 }
 
-// packB packs a block of a panel of B. Zeros follow up to a whole step.
+// packB packs a block of a panel of B. Zeros follow, up to a whole step.
 func (j *tileJob) packB(dst []uint16, k0, kc, col, w int) {
 	bf16.packPairs(dst, tileSize, j.b.data[(j.k0+k0)*j.b.rs+col*j.b.cs:], j.b.cs, j.b.rs, w, kc)
 	clear(dst[ceil(kc, 2)*2*tileSize : ceil(kc, tileStep)*tileStep*tileSize])

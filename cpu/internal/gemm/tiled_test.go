@@ -26,8 +26,8 @@ func dpTile(acc float32, a, b []uint16) float32 {
 	return flush(flush(acc) + flush(sums[0]+sums[1]))
 }
 
-// TestTileInstructions compares products by AMX with a Go model of the instruction, bit for bit.
-// The sizes have all remainders of tiles and steps.
+// TestTileInstructions compares products that use AMX with a Go model of the instruction, bit for
+// bit. The sizes leave all possible remainders of tiles and steps.
 func TestTileInstructions(t *testing.T) {
 	if !hasTiles() || !HasBF16() {
 		t.Log("the processor or the system has no AMX: it was NOT tested")
@@ -82,9 +82,9 @@ func TestTileInstructions(t *testing.T) {
 }
 
 // TestTilesAndSignals multiplies on several goroutines while signals arrive. The signals come from
-// a CPU profile, and from a garbage collector that always runs and interrupts goroutines. A
-// signal's frame must save the tiles, and a goroutine must not change its thread while it uses
-// tiles.
+// a CPU profile, and from a garbage collector that always runs and interrupts goroutines. The
+// results must be right: the system must save the tiles, and a goroutine must not change its thread
+// while it uses tiles.
 func TestTilesAndSignals(t *testing.T) {
 	if !hasTiles() || !HasBF16() {
 		t.Log("the processor or the system has no AMX: it was NOT tested")

@@ -13,33 +13,35 @@ import (
 // rows of C for one panel of columns. A panel of rows is 32 rows, and a panel of columns is up to
 // 32 columns. Distances between rows are in bytes.
 //
-// Tiles hold no state between calls. A kernel configures them when it begins and releases them
-// before it returns. A goroutine cannot change its thread within assembly, so it never moves with
-// tiles in use. If a signal interrupts a kernel, the system saves the tiles on the signal stack. It
-// permits tiles only to a process whose signal stacks are large enough.
+// A kernel configures the tiles when it begins and releases them before it returns. A goroutine
+// cannot change its thread within assembly, so it never does while it uses tiles. If a signal
+// interrupts a kernel, the system saves the tiles on the signal stack. It permits tiles only to a
+// process whose signal stacks are large enough.
 type tileCall struct {
-	config [64]byte // see [tileCall.shape]; it must be the first field
-	// a is the first row of A. tail is a copy of the last elements of the rows, with zeros up to a
-	// whole step. It has 64 bytes for a row. It is nil if k is a number of whole steps.
+	config [64]byte // set by the method shape; it must be the first field
+	// a is the first row of A. tail is a copy of the last elements of each row, with zeros up to a
+	// whole step: 64 bytes for each row. It is nil if k is a multiple of a step.
 	a, tail unsafe.Pointer
 	aRow    int
-	aStep   int            // distance between steps along k
-	aPanel  int            // distance between panels of rows
-	b       unsafe.Pointer // packed panel of B: for each 4 bytes along k, 32 columns
-	steps   int            // whole steps of 64 bytes along k from a
-	// from is where the sums begin, or nil if they begin with zeros.
+	aStep   int            // distance in A between steps along k, in bytes
+	aPanel  int            // distance in A between panels of rows, in bytes
+	b       unsafe.Pointer // packed panel of B, with 32 columns for each 4 bytes along k
+	steps   int            // number of whole steps, of 64 bytes along k, that are read from a
+	// from is the address of the values with which the sums begin; nil means zeros
 	from        unsafe.Pointer
 	fromRow     int
-	c           unsafe.Pointer // where the sums go
-	cRow, cStep int            // cStep is the distance between panels of rows
-	low         unsafe.Pointer // where the sums go after rounding to bfloat16, or nil
-	lowRow      int
-	mask        int // has a bit for each column
-	rows        int // rows of a panel
-	panels      int
-	// the kernel's offsets of the current panel; they begin with 0
+	c           unsafe.Pointer // address at which the sums are stored
+	cRow, cStep int            // distances in c between rows, and between panels of rows
+	// address at which the sums are stored after rounding to bfloat16; may be nil
+	low    unsafe.Pointer
+	lowRow int
+	mask   int // has a bit for each column
+	rows   int // number of rows that are computed
+	panels int
+	// offsets of the current panel, which the kernel changes; they begin with 0
 	aAt, tailAt, fromAt, cAt, lowAt int
-	tall, wide                      int // whether a panel has more than 16 rows, and more than 16 columns
+	// whether a panel has more than 16 rows, and whether it has more than 16 columns
+	tall, wide int
 }
 
 //go:noescape
@@ -51,10 +53,11 @@ func tilesBF16(call *tileCall)
 func tilesDotInt8(call *tileCall)
 
 // shape sets the configuration for panels of h rows and w columns (Intel, "Intel 64 and IA-32
-// Architectures Software Developer's Manual", volume 2, LDTILECFG). Tiles 0 to 3 are the sums, 4
-// and 5 are for A, 6 and 7 are for B. Byte 16+2t holds the number of bytes in a row of tile t. Byte
-// 48+t holds its number of rows. Each tile gets at least one row, even if the kernel does not use
-// it, because the kernel sets all tiles of sums to zero. That fails for a tile without rows.
+// Architectures Software Developer's Manual", volume 2, LDTILECFG). Tiles 0 to 3 hold the sums. Of
+// the others, 4 and 5 hold elements of A, and 6 and 7 hold the panel. Byte 16+2t of the
+// configuration is the number of bytes in a row of tile t, and byte 48+t is its number of rows.
+// Even a tile that the kernel does not use gets one row: the kernel sets all tiles of sums to zero,
+// which fails for a tile without rows.
 func (t *tileCall) shape(h, w int) {
 	t.config = [64]byte{0: 1}
 	for i := range 2 {
@@ -75,7 +78,7 @@ func (t *tileCall) shape(h, w int) {
 	}
 }
 
-// hasTiles reports whether this process may use the tiles of AMX. It asks the system once.
+// hasTiles reports whether this process may use the tiles of AMX. It asks the system only once.
 var hasTiles = sync.OnceValue(func() bool {
 	x := &cpu.X86
 	return x.HasAMXTile && x.HasAMXBF16 && permitTiles()

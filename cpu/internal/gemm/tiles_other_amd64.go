@@ -2,5 +2,5 @@
 
 package gemm
 
-// permitTiles reports that tiles are not used, because only Linux is known to grant them.
+// permitTiles returns false. Only Linux is known to give this permission.
 func permitTiles() bool { return false }

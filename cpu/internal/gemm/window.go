@@ -6,14 +6,14 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// windowKernel holds a variant's kernels for convolutions, besides its kernel for matrix products.
-// Both use panels of the same width.
+// windowKernel holds the kernels that only convolutions use. Their panels have the same width as
+// those of the kernel for matrix products.
 type windowKernel struct {
 	lanes int // number of elements of a vector
 	// window[h] adds to c[r*ldc+j], for r < h and j < width, the sum over i < n and q < cols of
-	// a[rows[r]+lines[i]+q]·b[(i*cols+q)*width+j]. The width is that of the kernel of products.
+	// a[rows[r]+lines[i]+q]·b[(i*cols+q)*width+j]. The width is that of a panel.
 	window []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
-	// half[h] is like window[h], but the width is lanes. The list may be nil.
+	// half[h] is like window[h], but for a width of lanes. The list may be nil.
 	half []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
 	// pieces[n] copies one vector for each p < k and i < n, from src[offs[p]+list[2i]] to
 	// dst[p*width+list[2i+1]]. The outer loop is over p. pieces[0] does so for any n.
@@ -36,7 +36,7 @@ func activeWindows() *windowKernel {
 	return &genericWindows
 }
 
-// genericWindows belongs to generic32.
+// genericWindows holds the kernels in plain Go.
 var genericWindows = windowKernel{
 	lanes:  4,
 	window: windowsGo(),

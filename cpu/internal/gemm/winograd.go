@@ -12,31 +12,37 @@ import (
 
 // winograd computes a convolution of images with 3×3 weights, or the gradient of its input, by
 // Winograd's form F(2×2, 3×3): see Lavin and Gray, "Fast Algorithms for Convolutional Neural
-// Networks" (2016). A tile of 2×2 results takes 16 multiplications for each channel instead of 36.
-// Tiles of 4×4 inputs are transformed. Then there are 16 matrix products of transformed weights
-// with transformed tiles, and the products are transformed back.
+// Networks" (2016). A tile of 2×2 results takes 16 multiplications for each channel; the definition
+// takes 36. Tiles of 4×4 inputs are transformed. Then there are 16 matrix products of transformed
+// weights with transformed tiles, and the products are transformed back.
 //
-// The transforms add neighbours. So an element of the input that is infinite or NaN spreads to all
-// results of its tile, and the rounding error grows with the largest element of a tile. If
-// a result is not finite, or an element is very large beside the others, the columns are used.
+// The transforms add neighbouring elements. An element of the input that is infinite or NaN thus
+// affects all results of its tile, and rounding errors grow with the largest element of a tile. If
+// a result is not finite, or an element is very large beside the others, the convolution is
+// computed as a product with columns.
 type winograd struct {
-	kern                      *kernel32
-	win                       *winogradKernel
-	x, y, w                   []float32
-	n, groups, channels, rows int // channels and rows are those of a group; rows are output channels
+	kern    *kernel32
+	win     *winogradKernel
+	x, y, w []float32
+	// channels and rows are numbers for one group; rows is the number of output channels
+	n, groups, channels, rows int
 	in, out, before, tiles    [2]int
-	flipped                   bool // the gradient of the input: the weights are transposed and reversed
-	panels                    int  // panels of weights in a group
-	unit, units               int  // rows of tiles in a unit, units in a group
-	lanes                     int  // tiles in a unit, rounded up to whole panels
-	apartU, apartV, apartM    int  // distances between the 16 matrices of weights, tiles and products
-	chunks                    []winogradChunk
-	seen                      [16]int // for each lane, the elements of a row that it reads
-	u                         []float32
-	broken                    atomic.Bool // another method must compute the results
+	// for the gradient of the input: the weights are transposed and reversed
+	flipped bool
+	panels  int // number of panels of weights in a group
+	// number of rows of tiles in a unit, and number of units in a group
+	unit, units int
+	lanes       int // number of tiles in a unit, rounded up to whole panels
+	// distances between the 16 matrices of weights, of tiles, and of products
+	apartU, apartV, apartM int
+	chunks                 []winogradChunk
+	seen                   [16]int // for each lane, how many elements of a row it reads
+	u                      []float32
+	broken                 atomic.Bool // set if another method must compute the results
 }
 
-// winogradChunk holds the masks of up to 16 neighbouring tiles of a row: see [winogradKernel].
+// winogradChunk holds masks for up to 16 neighbouring tiles of a row: which elements lie inside the
+// images.
 type winogradChunk struct {
 	source [5]uint16
 	result [4]uint16
@@ -50,11 +56,12 @@ type winogradKernel struct {
 }
 
 const (
-	winogradTile  = 1 << 18 // limit of a unit's transformed elements: they stay in the second-level cache
-	winogradLanes = 16      // tiles that a transform handles at once
-	// An element may be this many times as large as the mean of the absolute values of a unit:
-	// see [winograd.even]. Then the rounding errors that it adds to its neighbours are below
-	// a thousandth of the mean.
+	// limit of the number of transformed elements of a unit, which stay in the second-level cache
+	winogradTile  = 1 << 18
+	winogradLanes = 16 // number of tiles that a transform handles at once
+	// An element may be this many times as large as the mean magnitude of the elements of a unit.
+	// The rounding errors that it causes in neighbouring results are then below a thousandth of
+	// that mean.
 	winogradRange = 4096
 )
 
@@ -62,7 +69,7 @@ type winogradBuffer struct{ u []float32 }
 
 type winogradLocal struct {
 	v, m, src []float32
-	// sums of the absolute values of the elements of a unit's images, and their maxima
+	// sums and maxima of the magnitudes of the elements of a unit's images
 	seen [32]float32
 }
 
@@ -76,14 +83,15 @@ func newWinogradLocal() *winogradLocal {
 }
 
 // forwardByTiles computes Forward by Winograd's form. It returns false if another method is faster
-// or more exact. Then y has no defined contents.
+// or more exact. In this case the contents of y are undefined.
 func (c *Conv) forwardByTiles(par Parallel, y, x, w []float32) bool {
 	j := winograd{x: x, y: y, w: w, channels: c.Channels / c.Groups, rows: c.Outputs / c.Groups,
 		in: [2]int(c.In[1:]), out: [2]int(c.Out[1:]), before: [2]int(c.Before[1:])}
 	return c.byTiles(par, &j)
 }
 
-// dataByTiles computes Data by Winograd's form. It returns false as forwardByTiles does.
+// dataByTiles computes Data by Winograd's form. It returns false if another method is faster or
+// more exact. In this case the contents of dx are undefined.
 func (c *Conv) dataByTiles(par Parallel, dx, g, w []float32) bool {
 	j := winograd{x: g, y: dx, w: w, channels: c.Outputs / c.Groups, rows: c.Channels / c.Groups, flipped: true,
 		in: [2]int(c.Out[1:]), out: [2]int(c.In[1:]), before: [2]int{2 - c.Before[1], 2 - c.Before[2]}}
@@ -117,7 +125,8 @@ func (c *Conv) byTiles(par Parallel, j *winograd) bool {
 }
 
 // pays reports whether Winograd's form is faster than the product with columns. It compares
-// estimates of the time for each input and output channel, with a multiplication as the unit.
+// estimates of both times. They are counted in multiplications, for each pair of an input channel
+// and an output channel.
 func (j *winograd) pays() bool {
 	if min(j.channels, j.rows) < winogradLanes || j.tiles[1]*16*j.channels > winogradTile {
 		return false
@@ -128,14 +137,14 @@ func (j *winograd) pays() bool {
 	}
 	filled := float64(j.tiles[1]) / float64(ceil(j.tiles[1], winogradLanes)*winogradLanes)
 	form := 16*tiles*(1+6/(float64(j.rows)*filled)+6/(float64(j.channels)*filled)) + 160
-	if j.channels*j.rows*16 > winogradTile { // each unit reads the weights from the third-level cache
+	// each unit reads the weights from the third-level cache
+	if j.channels*j.rows*16 > winogradTile {
 		form += 256 * math.Ceil(tiles/float64(j.cached()))
 	}
 	return 1.15*form < float64(9*j.n*j.out[0]*j.out[1])
 }
 
-// cached returns how many tiles of all channels stay in the second-level cache when they are
-// transformed.
+// cached returns how many transformed tiles, of all channels, fit into the second-level cache.
 func (j *winograd) cached() int {
 	most := winogradTile / 16 / j.channels
 	return max(most/2, min(2*j.kern.width, most))
@@ -147,7 +156,7 @@ func (j *winograd) prepare() {
 	all := j.n * j.tiles[0]
 	most := max(1, j.cached()/j.tiles[1])
 	most = min(most, max(ceil(width, j.tiles[1]), ceil(all*j.groups, minTasks)))
-	panels := func(unit int) int { // panels of tiles in all units
+	panels := func(unit int) int { // number of panels of tiles in all units
 		return all/unit*ceil(unit*j.tiles[1], width) + ceil(all%unit*j.tiles[1], width)
 	}
 	j.unit = most
@@ -158,7 +167,8 @@ func (j *winograd) prepare() {
 	}
 	j.units = ceil(all, j.unit)
 	j.lanes = ceil(j.unit*j.tiles[1], width) * width
-	// The distances are no powers of two. So the 16 matrices use different sets of the cache.
+	// These distances are not powers of two. The 16 matrices therefore use different sets of the
+	// cache.
 	j.apartU, j.apartV, j.apartM = (j.channels+1)*j.kern.stride, j.channels*j.lanes+16, j.kern.height*j.lanes+16
 	j.chunks = make([]winogradChunk, ceil(j.tiles[1], winogradLanes))
 	for i := range j.chunks {
@@ -177,7 +187,8 @@ func (j *winograd) prepare() {
 	}
 }
 
-// lanesWithin returns a mask of the 16 numbers from first on. It selects those from 0 to n-1.
+// lanesWithin returns a mask of 16 bits for the numbers first to first+15. A bit is set if its
+// number is from 0 to n-1.
 func lanesWithin(first, n int) (mask uint16) {
 	for i := range 16 {
 		if at := first + i; at >= 0 && at < n {
@@ -213,7 +224,7 @@ func (j *winograd) pack(i int) {
 	j.win.weights(dst, j.apartU, &l.src[8*stride], -stride, j.channels)
 }
 
-// noRow is the source of rows in the padding.
+// noRow is read in place of a row in the padding.
 var noRow [64]float32
 
 // task computes the results of a unit.
@@ -257,8 +268,9 @@ func (j *winograd) task(i int) {
 }
 
 // even reports whether no element of the unit's images is very large beside the others, for a unit
-// of the given number of rows of tiles. The mean of all grows with a very large element. So even
-// compares with the upper quartile of the means of the lanes, because few lanes read this element.
+// of the given number of rows of tiles. A very large element would increase the mean of all
+// elements. The method even therefore compares with the upper quartile of the means of the lanes:
+// few lanes read that element.
 func (j *winograd) even(l *winogradLocal, rows int) bool {
 	var sum float32
 	means := make([]float32, 0, winogradLanes)
@@ -270,7 +282,7 @@ func (j *winograd) even(l *winogradLocal, rows int) bool {
 	}
 	most := slices.Max(l.seen[16:])
 	switch {
-	case sum-sum != 0: // NaN or infinite
+	case sum-sum != 0: // not finite
 		return false
 	case most == 0:
 		return true
@@ -279,8 +291,8 @@ func (j *winograd) even(l *winogradLocal, rows int) bool {
 	return most <= winogradRange*means[(len(means)-1)*3/4]
 }
 
-// finite reports whether all results of h rows of the weights are finite, and their partial sums
-// too, for the rows of tiles from first to last-1. The results are still in the cache.
+// finite reports whether all results of h rows of the weights, and their partial sums, are finite.
+// It checks the rows of tiles from first to last-1, whose results are still in the cache.
 func (j *winograd) finite(g, row, h, first, last int) bool {
 	plane := j.out[0] * j.out[1]
 	for r := first; r < last; {
@@ -298,7 +310,8 @@ func (j *winograd) finite(g, row, h, first, last int) bool {
 	return true
 }
 
-// source transforms row r of tiles, counted over all images, from the given lane on.
+// source transforms the inputs of row r of tiles, counted over all images. The first tile is in the
+// given lane.
 func (j *winograd) source(l *winogradLocal, g, r, lane int) {
 	image, top := r/j.tiles[0], r%j.tiles[0]*2-j.before[0]
 	plane := j.in[0] * j.in[1]
@@ -316,7 +329,7 @@ func (j *winograd) source(l *winogradLocal, g, r, lane int) {
 	}
 }
 
-// result transforms row r of tiles back, for h rows of the weights.
+// result transforms the products of row r of tiles back to results, for h rows of the weights.
 func (j *winograd) result(l *winogradLocal, g, row, h, r, lane int) {
 	image, top := r/j.tiles[0], r%j.tiles[0]*2
 	plane := j.out[0] * j.out[1]

@@ -9,10 +9,10 @@ import (
 // or no bits set. The elements after the last whole vector are computed one at a time: a load fills
 // all lanes with one element, and a store writes the first lane.
 
-// These spill slots have a special purpose.
+// These spill slots hold fixed values.
 const (
 	countSlot = 0 // number of elements of a row
-	foldSlot  = 1 // the values after the last whole vector, which are combined as a vector
+	foldSlot  = 1 // the values after the last whole vector, which are then combined as a vector
 )
 
 // scratch is a register for addresses and counts. Go restores its value after a call of assembly.
@@ -97,7 +97,8 @@ func (c *compiler) compareAVX2(i int32, in expr.Instr) {
 	}
 	o := equalInt
 	if op == expr.OpLt || op == expr.OpLe {
-		if o = greaterInt; t == dtype.U32 { // inverting the sign bits makes the order unsigned
+		// comparing with inverted sign bits compares unsigned integers
+		if o = greaterInt; t == dtype.U32 {
 			p, q := c.temp(), c.temp()
 			c.vector(xor[0], len256, p, x, c.bits(1<<31, 4), options{})
 			c.vector(xor[0], len256, q, y, c.bits(1<<31, 4), options{})
@@ -133,8 +134,8 @@ func (c *compiler) convertAVX2(i int32, in expr.Instr) bool {
 		c.vector(equalInt, len256, r, x, c.bits(0, 4), options{})
 		c.invert(i, r)
 	case from == dtype.F32 && to == dtype.I32:
-		// For a number that it cannot convert, the instruction returns the least integer, whose
-		// complement is the greatest integer.
+		// For a number that it cannot convert, the instruction returns the least integer. The
+		// complement of that is the greatest integer.
 		x, over, number := c.vec(in.A), c.temp(), c.temp()
 		c.vector(compareFloat[0], len256, over, x, c.bits(floatBits(1<<31, 4), 4), imm(floatGreaterEqual))
 		c.vector(compareFloat[0], len256, number, x, register(x), imm(floatOrdered))
@@ -143,8 +144,8 @@ func (c *compiler) convertAVX2(i int32, in expr.Instr) bool {
 		c.vector(xor[0], len256, r, r, register(over), options{})
 		c.vector(and[0], len256, r, r, register(number), options{})
 	case from == dtype.U32 && to == dtype.F32:
-		// The 16-bit halves are converted exactly, and so is the bias subtracted from the upper
-		// half. Only the final addition rounds.
+		// Convert the two 16-bit halves exactly, and subtract the bias from the upper half exactly.
+		// Only the final addition rounds.
 		x, low := c.vec(in.A), c.temp()
 		c.vector(and[0], len256, low, x, c.bits(0xffff, 4), options{})
 		c.vector(or[0], len256, low, low, c.bits(floatBits(1<<23, 4), 4), options{})
@@ -187,8 +188,8 @@ func (c *compiler) truthVector(i int32) uint8 {
 	return uint8(v.reg)
 }
 
-// storeAVX2 writes the i-th store. It stores a vector or, at the end of a row, the vector's first
-// lane.
+// storeAVX2 writes the code for store i of the loop. It stores a vector or, at the end of a row,
+// the vector's first lane.
 func (c *compiler) storeAVX2(i int) {
 	s := c.Stores[i]
 	var x uint8
@@ -214,7 +215,7 @@ func (c *compiler) storeAVX2(i int) {
 	r := c.temp()
 	switch t {
 	case dtype.F16:
-		// the immediate 0 rounds to nearest even
+		// the immediate 0 means: round to nearest even
 		c.vector(floatToHalf, len256, x, 0, register(r), imm(0))
 	case dtype.BF16:
 		c.toBF16AVX2(r, x)
@@ -239,7 +240,8 @@ func (c *compiler) storeAVX2(i int) {
 	}
 }
 
-// pack sets r to the lower 16 bits of the lanes of x, which must fit into 16 bits.
+// pack sets r to the lower 16 bits of the lanes of x. The values of the lanes must fit into 16
+// bits.
 func (c *compiler) pack(r, x uint8) {
 	t := c.temp()
 	c.vector(upperQuarter, len256, x, 0, register(t), imm(1))

@@ -21,9 +21,9 @@ func (c *Code) Spill() int { return c.spill }
 // Bytes returns a copy of the machine code and of the constants after it.
 func (c *Code) Bytes() []byte { return append([]byte(nil), c.bytes...) }
 
-// Run computes the given number of rows, each of n elements. The slice reg holds addresses, to
-// which the loop refers by index. The slice strides says by how many bytes the addresses of loads
-// and stores grow after each row, in the order of the loop's lists. It may be nil for one row. The
+// Run computes the given number of rows, each of n elements. The slice reg holds addresses; the
+// loop's loads and stores name them by index. The slice strides holds the distances in bytes from
+// one row to the next: first of the loads, then of the stores. It may be nil for one row. The
 // caller's goroutine cannot be preempted during Run. An access to memory that does not exist is a
 // bug, and Run panics with the name of the program.
 func (c *Code) Run(reg []unsafe.Pointer, strides []int, n, rows int) {
@@ -33,9 +33,9 @@ func (c *Code) Run(reg []unsafe.Pointer, strides []int, n, rows int) {
 }
 
 // RunColumns runs a loop that combines columns. It computes rows of n results each. A result
-// combines depth ≥ 1 elements of its column. strides has two halves, each with one entry
-// for each load and one for the result. The first half says how the addresses grow from one row of
-// results to the next, and the second half from one element of a column to the next.
+// combines depth ≥ 1 elements of its column. strides has two halves, each with one entry for each
+// load and one for the result. The first half holds distances in bytes from one row of results to
+// the next, and the second half from one element of a column to the next.
 func (c *Code) RunColumns(reg []unsafe.Pointer, strides []int, n, rows, depth int) {
 	k := len(strides) / 2
 	for _, step := range strides[k:] {
@@ -44,8 +44,8 @@ func (c *Code) RunColumns(reg []unsafe.Pointer, strides []int, n, rows, depth in
 	c.Run(reg, append(strides, depth), n, rows)
 }
 
-// restoreFaults must be deferred. It restores how the goroutine handles faults. After a fault, it
-// adds the name of the program to the panic.
+// restoreFaults must be deferred. It restores the setting of debug.SetPanicOnFault. After a fault,
+// it adds the name of the program to the panic.
 func (c *Code) restoreFaults(panics bool) {
 	debug.SetPanicOnFault(panics)
 	if e := recover(); e != nil {

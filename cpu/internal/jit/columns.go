@@ -3,8 +3,8 @@ package jit
 // columns reports whether the loop combines columns.
 func (c *compiler) columns() bool { return c.Fold != nil && c.Fold.Columns }
 
-// holdSteps loads the strides from one element of a column to the next. It keeps them in registers
-// that hold no address, as long as there are such registers.
+// holdSteps loads the strides from one element of a column to the next into registers that hold no
+// address. If there are too few such registers, the other strides stay in memory.
 func (c *compiler) holdSteps() {
 	n := c.addresses()
 	for i := range c.Loads[:min(len(c.Loads), len(pointers)-n)] {
@@ -13,9 +13,9 @@ func (c *compiler) holdSteps() {
 }
 
 // column writes the loop over the rows of one vector of columns, and the store of the combined
-// values. In memory, the list strides holds three groups of strides, followed by the number of
-// rows. The first group leads from one row of results to the next. The second group leads from one
-// row of this loop to the next. The third group leads back to the first row of this loop.
+// values. The list strides in memory has three groups of distances, and then the number of rows.
+// The groups lead from one row of results to the next, from one row of operands to the next, and
+// back to the first row of operands.
 func (c *compiler) column(tail bool) {
 	c.tail = tail
 	c.beginFold()

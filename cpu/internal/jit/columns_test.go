@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestColumns checks loops that reduce each column to one result. They must combine the elements of
-// a column from the first row to the last.
+// TestColumns runs loops that reduce each column to one result. They must combine the elements of a
+// column from the first row to the last.
 func TestColumns(t *testing.T) {
 	if !canRun(t) {
 		return

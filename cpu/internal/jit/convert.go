@@ -35,7 +35,7 @@ func (c *compiler) convert(i int32, in expr.Instr) {
 		c.truncate(i, in, from, to)
 	case from.IsInteger() && to.IsInteger() && from.Size() > size:
 		x := c.vec(in.A)
-		// here the field reg is the source, and its 64-bit lanes determine the length
+		// in this instruction the field reg is the source, whose 64-bit lanes determine the length
 		c.vector(narrowToInt, c.length(8), x, 0, register(c.result(i, true)), options{})
 	default:
 		x := register(c.vec(in.A))
@@ -43,7 +43,7 @@ func (c *compiler) convert(i int32, in expr.Instr) {
 	}
 }
 
-// fromTruth sets the lanes of r to 1 where the bit of mask m is set, else to 0.
+// fromTruth sets each lane of r to 1 if its bit in mask m is set, else to 0.
 func (c *compiler) fromTruth(r, m uint8, size int) {
 	if !c.wide {
 		c.vector(shiftBy[0], len256, byRight, r, register(m), imm(31))
@@ -54,9 +54,9 @@ func (c *compiler) fromTruth(r, m uint8, size int) {
 }
 
 // truncate converts floats to integers towards zero. For values that are too large, and for NaN,
-// the instructions return the least signed or the greatest unsigned integer. So signed results are
-// corrected by masks. Before an unsigned conversion, the value is replaced by its maximum with 0.
-// The maximum of NaN and 0 is 0, the second source.
+// the instructions return the least signed or the greatest unsigned integer. The code corrects
+// signed results by masks. Before an unsigned conversion it takes the maximum of the value and 0.
+// For NaN this instruction returns its second source, which is 0.
 func (c *compiler) truncate(i int32, in expr.Instr, from, to dtype.Type) {
 	a, b := from.Size(), to.Size()
 	length := c.length(max(a, b))
@@ -80,8 +80,9 @@ func (c *compiler) truncate(i int32, in expr.Instr, from, to dtype.Type) {
 	c.vector(moveVector.forSize(b), c.length(b), r, 0, register(r), options{mask: k, zero: true})
 }
 
-// masked returns the options of an access to elements: the mask of the tail after the last whole
-// vector. The argument zero says that lanes outside of the mask become 0.
+// masked returns the options of an instruction that loads or stores elements. After the last whole
+// vector they contain the mask of the remaining elements. If zero is true, a load sets the other
+// lanes to 0.
 func (c *compiler) masked(zero bool) options {
 	if c.tail && c.wide {
 		return options{mask: tailMask, zero: zero}
@@ -89,11 +90,12 @@ func (c *compiler) masked(zero bool) options {
 	return options{}
 }
 
-// loadVector loads the i-th load into register r, in computing form. A truth value that is true
-// becomes a lane that is not 0.
+// loadVector writes the code that reads load i of the loop into register r and converts it to the
+// type in which the loop computes. If a truth value is true, its lane becomes a number other than
+// 0.
 func (c *compiler) loadVector(i int, r uint8) {
 	l := c.Loads[i]
-	once := l.Once || c.tail && !c.wide // one element is loaded to all lanes
+	once := l.Once || c.tail && !c.wide // all lanes get the same element
 	if l.Type == dtype.Bool && l.Wide {
 		l.Type = dtype.U32
 	}
@@ -114,7 +116,7 @@ func (c *compiler) loadVector(i int, r uint8) {
 		return
 	}
 	opt := c.masked(true)
-	if once { // fill a vector of the narrow type, which is widened below
+	if once { // the vector still has the stored type; it is widened below
 		o := spreadWord
 		if size == 1 {
 			o = spreadByte
@@ -139,7 +141,7 @@ func (c *compiler) loadVector(i int, r uint8) {
 	}
 }
 
-// store writes the i-th store.
+// store writes the code for store i of the loop.
 func (c *compiler) store(i int) {
 	if !c.wide {
 		c.storeAVX2(i)
@@ -168,7 +170,7 @@ func (c *compiler) store(i int) {
 	case dtype.U8, dtype.I8:
 		c.vector(narrowToByte, length, x, 0, to, opt)
 	case dtype.F16:
-		opt.hasImm = true // the immediate 0 rounds to nearest even
+		opt.hasImm = true // the immediate 0 means: round to nearest even
 		c.vector(floatToHalf, length, x, 0, to, opt)
 	default:
 		c.vector(storeVector.forSize(size), c.length(size), x, 0, to, opt)

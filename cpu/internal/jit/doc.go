@@ -3,10 +3,10 @@
 // It gives the same bits as running the kernels of package asm one after the other. Only the
 // payload and sign of a NaN that arithmetic creates may differ.
 //
-// Go calls a loop in the same way as assembly. The loop does not use the goroutine's stack. The
-// loop calls no function, does not change RBP, and ends with VZEROUPPER. Go restores R14 after a
-// call of assembly. The goroutine cannot be preempted during a call, so a call should take at most
-// about 100 µs.
+// Go calls a loop in the same way as assembly. The loop uses no stack, calls no function, does not
+// change RBP, and ends with VZEROUPPER. It may change R14, which Go restores after a call of
+// assembly. The goroutine cannot be preempted during a call, so a call should take at most about
+// 100 µs.
 //
 // The compiler makes one pass over the instructions for whole vectors, and another pass for the
 // remaining elements of a row:
@@ -22,6 +22,6 @@
 //   - Constants are in memory after the code. If enough registers are free, constants that are used
 //     often stay in registers. This also holds for values that are the same for all elements.
 //
-// All loads of an iteration come before its stores. So a result may be in the same memory as an
-// operand.
+// All loads of an iteration come before its stores. A result may therefore be in the same memory as
+// an operand.
 package jit

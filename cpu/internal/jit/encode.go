@@ -2,19 +2,21 @@ package jit
 
 import "encoding/binary"
 
-// assembler writes machine code for amd64. Constants are in memory after the code, and instructions
-// address them relative to the instruction's end. The encodings are in the Intel 64 and IA-32
+// assembler writes machine code for amd64. Constants are in memory after the code. An instruction
+// addresses a constant relative to its own end. The encodings are in the Intel 64 and IA-32
 // Architectures Software Developer's Manual, volume 2, sections 2.1 (prefixes), 2.3 (VEX) and 2.7
 // (EVEX).
 type assembler struct {
-	wide   bool // the code is for AVX-512; otherwise for AVX2
-	code   []byte
-	pool   []uint64       // constants; each is repeated to fill an entry: see entry
+	wide bool // the code is for AVX-512; otherwise for AVX2
+	code []byte
+	// constants; each is repeated until it fills the number of bytes that entry returns
+	pool   []uint64
 	index  map[uint64]int // index of each constant in pool
 	fixups []fixup
 }
 
-// fixup is a displacement in the code that depends on the address of a constant.
+// fixup is the place in the code of a displacement that leads to a constant. finish computes it
+// when the address of the constant is known.
 type fixup struct{ at, end, constant int }
 
 // gpr is a general-purpose register.
@@ -52,8 +54,8 @@ const (
 type opcode struct{ space, prefix, w, op byte }
 
 // operand is the last source of an instruction, or the destination of a store. It is a register,
-// memory at base + index<<scale + disp, or a constant. With spread, one element in memory fills all
-// lanes.
+// memory at base + index<<scale + disp, or a constant. If spread is set, one element in memory
+// fills all lanes.
 type operand struct {
 	reg         uint8
 	memory      bool
@@ -61,7 +63,7 @@ type operand struct {
 	base, index gpr
 	scale       uint8
 	disp        int32
-	constant    int // number of the constant in the pool; -1: none
+	constant    int // index of the constant in the pool; -1 if the operand is not a constant
 }
 
 func register(r uint8) operand { return operand{reg: r, constant: -1} }
@@ -85,9 +87,9 @@ func (a *assembler) bytes(b ...byte) { a.code = append(a.code, b...) }
 
 func (a *assembler) word(v uint32) { a.code = binary.LittleEndian.AppendUint32(a.code, v) }
 
-// vector writes an instruction on vectors, in EVEX form for AVX-512 and in VEX form for AVX2. reg
-// and vvvv are the fields of the encoding with these names. They are numbers of vector registers,
-// of mask registers, or opcode extensions.
+// vector writes an instruction on vectors, in EVEX form for AVX-512 and in VEX form for AVX2. The
+// arguments reg and vvvv are the fields of the encoding with these names. Each holds the number of
+// a vector register or of a mask register, or an opcode extension.
 func (a *assembler) vector(o opcode, length int, reg, vvvv uint8, src operand, opt options) {
 	if !a.wide {
 		if opt.mask != 0 || length == len512 || src.spread {
@@ -123,7 +125,7 @@ func (a *assembler) vector(o opcode, length int, reg, vvvv uint8, src operand, o
 	}
 }
 
-// masks writes an instruction on mask registers. long is the L bit of the encoding.
+// masks writes an instruction on mask registers. The argument long is the L bit of the encoding.
 func (a *assembler) masks(o opcode, long byte, reg, vvvv uint8, src operand) {
 	a.vex(o, long, reg, vvvv, src, options{})
 }
@@ -150,8 +152,8 @@ func (a *assembler) vex(o opcode, long byte, reg, vvvv uint8, src operand, opt o
 	}
 }
 
-// modrm writes the bytes that address src. following is the number of bytes of the instruction that
-// follow these bytes.
+// modrm writes the bytes that address src. The argument following is the number of bytes that the
+// instruction has after them.
 func (a *assembler) modrm(reg byte, src operand, following int) {
 	switch {
 	case !src.memory:
@@ -161,7 +163,7 @@ func (a *assembler) modrm(reg byte, src operand, following int) {
 		a.fixups = append(a.fixups, fixup{len(a.code), len(a.code) + 4 + following, src.constant})
 		a.word(0)
 	default:
-		mod := byte(2) // the address has a displacement of 32 bits
+		mod := byte(2) // an address with a displacement of 32 bits
 		if src.disp == 0 && src.base&7 != rbp {
 			mod = 0
 		}
@@ -179,7 +181,7 @@ func (a *assembler) modrm(reg byte, src operand, following int) {
 	}
 }
 
-// integer writes a 64-bit instruction with one opcode byte.
+// integer writes a 64-bit instruction on a general-purpose register. Its opcode has one byte.
 func (a *assembler) integer(op byte, reg gpr, src operand) {
 	x, b := byte(0), src.reg>>3&1
 	if src.memory {
@@ -198,10 +200,8 @@ func (a *assembler) load(r, base gpr, disp int32) { a.integer(0x8b, r, memory(ba
 // address64 sets r to the address of src.
 func (a *assembler) address64(r gpr, src operand) { a.integer(0x8d, r, src) }
 
-// addMemory adds the 64-bit word at base + disp to r.
 func (a *assembler) addMemory(r, base gpr, disp int32) { a.integer(0x03, r, memory(base, disp)) }
 
-// addImmediate adds v to r.
 func (a *assembler) addImmediate(r gpr, v int8) {
 	a.integer(0x83, 0, register(uint8(r)))
 	a.bytes(byte(v))
@@ -219,16 +219,12 @@ func (a *assembler) store64(r, base gpr, disp int32) { a.integer(0x89, r, memory
 // compareMemory compares r with the word at base + disp and sets the flags.
 func (a *assembler) compareMemory(r, base gpr, disp int32) { a.integer(0x3b, r, memory(base, disp)) }
 
-// subtract sets r to r - s.
 func (a *assembler) subtract(r, s gpr) { a.integer(0x2b, r, register(uint8(s))) }
 
-// compare compares r with s and sets the flags.
 func (a *assembler) compare(r, s gpr) { a.integer(0x3b, r, register(uint8(s))) }
 
-// move sets r to s.
 func (a *assembler) move(r, s gpr) { a.integer(0x8b, r, register(uint8(s))) }
 
-// zero sets r to 0.
 func (a *assembler) zero(r gpr) { a.integer(0x33, r, register(uint8(r))) }
 
 // These are the conditions of jumps, as the second byte of the opcode.
@@ -248,7 +244,6 @@ func (a *assembler) jump(condition byte) (here func()) {
 	return func() { binary.LittleEndian.PutUint32(a.code[at:], uint32(len(a.code)-at-4)) }
 }
 
-// jumpAlways is jump without a condition.
 func (a *assembler) jumpAlways() (here func()) {
 	a.bytes(0xe9)
 	at := len(a.code)
@@ -256,7 +251,7 @@ func (a *assembler) jumpAlways() (here func()) {
 	return func() { binary.LittleEndian.PutUint32(a.code[at:], uint32(len(a.code)-at-4)) }
 }
 
-// jumpBack writes a jump to the earlier offset to.
+// jumpBack writes a conditional jump to the earlier code at offset to.
 func (a *assembler) jumpBack(condition byte, to int) {
 	a.bytes(0x0f, condition)
 	a.word(uint32(int32(to - len(a.code) - 4)))
@@ -286,7 +281,7 @@ func (a *assembler) bytes16(b [16]byte) operand {
 	return operand{memory: true, constant: i}
 }
 
-// finish appends the constants and returns the bytes.
+// finish appends the constants to the code and returns both.
 func (a *assembler) finish() []byte {
 	for len(a.code)%8 != 0 {
 		a.bytes(0xcc)

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestFMA: x·y+z gives the same values whichever of its operands has no later use, and wherever
-// the operands are.
+// TestFMA computes x·y+z with operands in registers and in memory. Each of the operands in turn has
+// no later use, so that its register may be overwritten. The values must be the same.
 func TestFMA(t *testing.T) {
 	if !canRun(t) {
 		return
@@ -20,7 +20,7 @@ func TestFMA(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	x, y, z := expr.X(0), expr.X(1), expr.X(2)
 	v := x.FMA(y, z)
-	many := expr.C(0) // has more constants than registers, so most are in memory
+	many := expr.C(0) // needs more constants than registers, so most are in memory
 	for i := range 60 {
 		c, d := expr.C(float64(i)+0.25), expr.C(float64(i)-0.75)
 		many = many.FMA(x, c).Add(d.FMA(many, y)).Add(c.FMA(z, d))
@@ -41,16 +41,16 @@ func TestFMA(t *testing.T) {
 	}
 }
 
-// TestPrefetchBytes compares encodings with those of GNU as.
+// TestPrefetchBytes compares the encodings of prefetch instructions with those of GNU as.
 func TestPrefetchBytes(t *testing.T) {
 	for _, c := range []struct {
 		op   byte
 		src  operand
 		want []byte
 	}{
-		// prefetcht0 0x800(%r10,%r9,4)
+		// "prefetcht0 0x800(%r10,%r9,4)"
 		{prefetchRead, operand{memory: true, base: r10, index: at, scale: 2, disp: 0x800, constant: -1}, []byte{0x43, 0x0f, 0x18, 0x8c, 0x8a, 0, 8, 0, 0}},
-		// prefetchw 0x800(%rax,%r9,1)
+		// "prefetchw 0x800(%rax,%r9,1)"
 		{prefetchWrite, operand{memory: true, base: rax, index: at, disp: 0x800, constant: -1}, []byte{0x42, 0x0f, 0x0d, 0x8c, 0x08, 0, 8, 0, 0}},
 	} {
 		var a assembler

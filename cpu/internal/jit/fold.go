@@ -14,7 +14,7 @@ func (c *compiler) foldType() dtype.Type {
 	return dtype.U32
 }
 
-// countAccumulators returns how many registers hold the accumulators of the fold.
+// countAccumulators returns how many vector registers hold the accumulators of the fold.
 func (c *compiler) countAccumulators() int {
 	if c.Fold == nil {
 		return 0
@@ -23,7 +23,8 @@ func (c *compiler) countAccumulators() int {
 	switch {
 	case c.Fold.Short || c.Fold.Columns:
 		return 1
-	case !c.wide && (c.Fold.Kind >= Max || !t.IsFloat()): // the order of additions does not matter
+	// few accumulators suffice, because the order does not matter
+	case !c.wide && (c.Fold.Kind >= Max || !t.IsFloat()):
 		return 2
 	case t.Size() == 8:
 		return 32 / c.lanes
@@ -31,7 +32,7 @@ func (c *compiler) countAccumulators() int {
 	return 64 / c.lanes
 }
 
-// beginFold initialises the accumulators at the start of a row.
+// beginFold writes the code that initialises the accumulators at the start of a row.
 func (c *compiler) beginFold() {
 	if c.Fold == nil {
 		return
@@ -77,9 +78,9 @@ func neutral(k FoldKind, t dtype.Type) uint64 {
 	return most
 }
 
-// fold combines the value of the current vector with the first accumulator. Then it rotates the
-// accumulators, so that the second accumulator becomes the first. It does not matter which
-// accumulator is the first at the end, because endFold combines accumulators by their distance.
+// fold writes the code that combines the current vector with the first accumulator. Then it rotates
+// the list of accumulators: the second becomes the first. It does not matter which accumulator is
+// the first at the end, because endFold combines accumulators by their distance.
 func (c *compiler) fold() {
 	f, t := c.Fold, c.foldType()
 	size := t.Size()
@@ -94,7 +95,7 @@ func (c *compiler) fold() {
 		c.combine(c.accumulators[0], c.accumulators[0], x)
 		return
 	}
-	// store the values after the last whole vector one by one: see tailLoop
+	// in the loop that tailLoop writes, store one value at a time; they are combined later
 	if c.tail && !c.wide {
 		c.move(scratch, at)
 		c.subtract(scratch, whole)
@@ -123,7 +124,7 @@ func (c *compiler) fold() {
 	}
 }
 
-// combine sets r, which may be x, to x combined with y.
+// combine writes the code that sets r to x combined with y. r may be x.
 func (c *compiler) combine(r, x, y uint8) { c.combineLanes(r, x, y, c.length(c.foldType().Size())) }
 
 func (c *compiler) combineLanes(r, x, y uint8, length int) {
@@ -148,7 +149,7 @@ func (c *compiler) combineLanes(r, x, y uint8, length int) {
 	c.vector(p.forSize(size), length, r, x, register(y), options{})
 }
 
-// endFold combines the accumulators at the end of a row and stores the result.
+// endFold writes the code that combines the accumulators at the end of a row and stores the result.
 func (c *compiler) endFold() {
 	if c.Fold == nil {
 		return

@@ -35,8 +35,8 @@ func folded(k FoldKind, t dtype.Type, x []uint64, lanes int) uint64 {
 	return acc[0]
 }
 
-// TestFolds checks that folds of rows combine values in the specified order, in loops with and
-// without stores.
+// TestFolds runs loops that combine the values of rows, with and without stores. They must combine
+// in the order that [Fold] specifies.
 func TestFolds(t *testing.T) {
 	if !canRun(t) {
 		return

@@ -12,11 +12,10 @@ func (p pair) forSize(size int) opcode {
 	return p[0]
 }
 
-// floats returns the pair of an arithmetic instruction on floats. The two forms differ in prefix
-// and W.
+// floats returns the two forms of an arithmetic instruction on floats. They differ in prefix and W.
 func floats(op byte) pair { return pair{{1, 0, 0, op}, {1, 1, 1, op}} }
 
-// lanes returns the pair of an instruction whose two forms differ only in W.
+// lanes returns the two forms of an instruction, which differ only in W.
 func lanes(space, prefix, op byte) pair { return pair{{space, prefix, 0, op}, {space, prefix, 1, op}} }
 
 var (
@@ -26,7 +25,8 @@ var (
 	moveVector, storeVector      = floats(0x10), floats(0x11)
 	compareFloat                 = floats(0xc2)
 	roundFloat                   = pair{{3, 1, 0, 0x08}, {3, 1, 1, 0x09}}
-	// fused multiply-add; the digits say which operands are multiplied, and which one is added
+	// fused multiply-add; the first two digits of a name say which operands are multiplied, and the
+	// last which one is added
 	fma132, fma213, fma231 = lanes(2, 1, 0x98), lanes(2, 1, 0xa8), lanes(2, 1, 0xb8)
 
 	addInt, subInt         = pair{{1, 1, 0, 0xfe}, {1, 1, 1, 0xd4}}, pair{{1, 1, 0, 0xfa}, {1, 1, 1, 0xfb}}
@@ -38,33 +38,35 @@ var (
 	logic                  = lanes(3, 1, 0x25) // combines three operands by a truth table
 	shiftLeft, shiftRight  = lanes(2, 1, 0x47), lanes(2, 1, 0x45)
 	shiftSigned            = lanes(2, 1, 0x46)
-	// shift by an immediate; the field reg is an extension that selects the kind of shift
+	// shift by an immediate; the field reg is an opcode extension that selects the kind of shift
 	shiftBy = pair{{1, 1, 0, 0x72}, {1, 1, 1, 0x73}}
-	// compare signed and unsigned integers
+	// comparisons of signed and of unsigned integers
 	compareInt, compareWord = lanes(3, 1, 0x1f), lanes(3, 1, 0x1e)
 	test                    = lanes(2, 1, 0x27)
 	blend                   = pair{{2, 1, 0, 0x65}, {2, 1, 1, 0x65}}
-	spread                  = pair{{2, 1, 0, 0x18}, {2, 1, 1, 0x19}} // broadcasts an element in memory
-	// sets all bits of a lane, or none, according to the mask bit of the lane
+	// copies an element from memory to all lanes
+	spread = pair{{2, 1, 0, 0x18}, {2, 1, 1, 0x19}}
+	// sets all bits of each lane whose mask bit is set, and no bits of the other lanes
 	fromMask = lanes(2, 2, 0x38)
 )
 
-// These are the extensions of shiftBy and of shiftSignedBy.
+// These are the opcode extensions of shiftBy and of shiftSignedBy, which select the kind of shift.
 const (
 	byRight = 2
 	byLeft  = 6
 )
 
 var (
-	// shift signed lanes by an immediate; the extension is 4
-	shiftSignedBy             = lanes(1, 1, 0x72)
-	spreadByte, spreadWord    = opcode{2, 1, 0, 0x78}, opcode{2, 1, 0, 0x79}
-	widenByte, widenInt8      = opcode{2, 1, 0, 0x31}, opcode{2, 1, 0, 0x21}
-	widenWord, widenInt16     = opcode{2, 1, 0, 0x33}, opcode{2, 1, 0, 0x23}
-	widenInt, widenUint       = opcode{2, 1, 0, 0x25}, opcode{2, 1, 0, 0x35} // widen 32 bits to 64
+	// shift of signed lanes by an immediate; the opcode extension is 4
+	shiftSignedBy          = lanes(1, 1, 0x72)
+	spreadByte, spreadWord = opcode{2, 1, 0, 0x78}, opcode{2, 1, 0, 0x79}
+	widenByte, widenInt8   = opcode{2, 1, 0, 0x31}, opcode{2, 1, 0, 0x21}
+	widenWord, widenInt16  = opcode{2, 1, 0, 0x33}, opcode{2, 1, 0, 0x23}
+	// widen lanes of 32 bits to 64
+	widenInt, widenUint       = opcode{2, 1, 0, 0x25}, opcode{2, 1, 0, 0x35}
 	narrowToByte              = opcode{2, 2, 0, 0x31}
 	narrowToWord              = opcode{2, 2, 0, 0x33}
-	narrowToInt               = opcode{2, 2, 0, 0x35} // narrows 64 bits to 32
+	narrowToInt               = opcode{2, 2, 0, 0x35} // narrows lanes of 64 bits to 32
 	halfToFloat, floatToHalf  = opcode{2, 1, 0, 0x13}, opcode{3, 1, 0, 0x1d}
 	maskAnd, maskAndNot       = opcode{1, 0, 0, 0x41}, opcode{1, 0, 0, 0x42}
 	maskOr, maskXor, maskXnor = opcode{1, 0, 0, 0x45}, opcode{1, 0, 0, 0x47}, opcode{1, 0, 0, 0x46}
@@ -72,12 +74,12 @@ var (
 	maskTestByte              = opcode{1, 1, 0, 0x98}
 	maskMove, maskStore       = opcode{1, 0, 0, 0x90}, opcode{1, 0, 0, 0x91}
 	maskFromInt               = opcode{1, 0, 0, 0x92}
-	// store the upper 256 bits of 512, and the upper 128 bits of 256; the field reg is the source
+	// store the upper 256 of 512 bits, and the upper 128 of 256; the field reg is the source
 	upperHalf, upperQuarter = opcode{3, 1, 1, 0x1b}, opcode{3, 1, 0, 0x19}
-	shuffle                 = opcode{1, 1, 0, 0x70} // shuffles 32-bit lanes by an immediate
+	shuffle                 = opcode{1, 1, 0, 0x70} // rearranges 32-bit lanes by an immediate
 	storeLow                = lanes(1, 1, 0x7e)     // stores the first lane
-	// take lanes of one vector, or of two, by a list of lanes; the first operand of permuteTwo is
-	// also its first vector
+	// take lanes of one vector, or of two, by a list of lane numbers; the first operand of
+	// permuteTwo is also its first vector
 	permute, permuteTwo = opcode{2, 1, 0, 0x36}, opcode{2, 1, 0, 0x7e}
 	gatherWords         = opcode{2, 1, 0, 0x90}
 

@@ -5,12 +5,13 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Loop describes the loop that [Compile] compiles. The number of a value is the index of its
+// Loop describes the loop that [Compile] compiles. A value is identified by the index of its
 // instruction in Code.
 type Loop struct {
 	Name string
 	AVX2 bool // the code is for processors without AVX-512; all types have at most 32 bits
-	// whether params that are operands of a minimum or maximum of floats are neither NaN nor 0
+	// Limited is true if params that are operands of a minimum or maximum of floats are neither NaN
+	// nor 0
 	Limited bool
 	Code    []expr.Instr
 	Steps   []int32 // the instructions that the loop runs, in order
@@ -19,22 +20,23 @@ type Loop struct {
 	// Stores are the values that the loop writes at the end of an iteration.
 	Stores []Store
 	Fold   *Fold
-	Arena  int // number of the address of the arena, which holds the values of Same
-	Spill  int // offset in the arena at which spill memory begins
+	Arena  int // index of the address of the arena, temporary memory that holds the values of Same
+	Spill  int // offset in the arena at which spill memory begins, in bytes
 }
 
-// Load is a value that the loop reads from memory, for each element.
+// Load is a value of which the loop reads one element after the other from memory.
 type Load struct {
 	Value int32
 	Type  dtype.Type // type of the element in memory
-	Wide  bool       // a truth value has 32 bits in memory, as in kernels of package asm
-	Once  bool       // whether all elements of a row are equal to the element at the address
-	Step  int        // distance between neighbours in elements: 2, -1, or 1; 0 also means 1
-	Reg   int        // number of the address
+	Wide  bool       // for truth values: they have 32 bits in memory, as in kernels of package asm
+	Once  bool       // all elements of a row are equal to the one element at the address
+	// distance between successive elements of a row, in elements: 2, -1 or 1; 0 also means 1
+	Step int
+	Reg  int // index of the address in the slice reg of Code.Run
 }
 
-// Same is a value that is the same for all elements. It is stored at an offset in the arena, in
-// computing form. For AVX2 there are [Copies] copies of it.
+// Same is a value that is the same for all elements. It is stored at an offset in the arena, in the
+// form in which the loop computes. For AVX2 the arena holds [Copies] copies of it.
 type Same struct {
 	Value  int32
 	Offset int
@@ -43,29 +45,29 @@ type Same struct {
 // Copies is the number of copies of a [Same] value that a loop for AVX2 needs.
 const Copies = 8
 
-// Store is a value that the loop writes, for each element.
+// Store is a value of which the loop writes one element after the other to memory.
 type Store struct {
 	Value int32
 	Type  dtype.Type // type of the element in memory
-	Wide  bool       // a truth value has 32 bits in memory, as for Load
+	Wide  bool       // for truth values: they have 32 bits in memory, as for Load
 	Reg   int
 }
 
-// Fold is a value that the loop combines over each row. The loop writes one result for each row, in
-// computing form, where truth values have 32 bits. Rows must not be empty.
+// Fold is a value that the loop combines over each row. The loop writes one result for each row.
+// Truth values have 32 bits in it. Rows must not be empty.
 //
 // Element i is combined with accumulator i mod 64 (32 for types of 64 bits), or i mod 8 if Short is
 // set. At the end of a row, the upper half of the accumulators is combined with the lower half,
 // until one accumulator is left. Package asm sums in the same order.
 //
-// If Columns is set, the loop combines columns instead. A result combines the elements with the
-// same index of several rows, from the first row to the last. See [Code.RunColumns].
+// If Columns is set, the loop combines columns and not rows. A result combines the elements with
+// the same index of several rows, from the first row to the last. See [Code.RunColumns].
 type Fold struct {
 	Value   int32
 	Kind    FoldKind
 	Short   bool
 	Columns bool
-	Reg     int // number of the result's address; its stride comes after the strides of stores
+	Reg     int // index of the result's address; its stride comes after the strides of the stores
 }
 
 // FoldKind says how values are combined. For truth values Max is "or", and Min is "and".
@@ -79,13 +81,14 @@ const (
 	Min
 )
 
-// These are the registers of a loop. The addresses are in the registers of the list pointers. If
-// there are more addresses than these registers, only the first directPointers addresses have one.
-// Each access to another address first loads it into the register spare.
+// These are the general-purpose registers of a loop. The registers in the list pointers hold the
+// addresses of loads, stores and results. If there are more addresses than registers in that list,
+// only the first directPointers addresses are in registers. Every other address is loaded into the
+// register spare for each access.
 const (
 	regs    = rdi
 	arena   = rsi
-	whole   = rdx // number of elements in whole vectors
+	whole   = rdx // number of elements of a row that are in whole vectors
 	rows    = rcx
 	strides = r8
 	at      = r9
@@ -94,7 +97,7 @@ const (
 var pointers = [...]gpr{rax, rbx, r10, r11, r12, r13, r15, regs}
 
 const (
-	// number of addresses that have a register if there are more addresses than pointers
+	// number of addresses in registers, if not all addresses fit
 	directPointers = 6
 	spare          = r15
 )
@@ -112,22 +115,22 @@ type compiler struct {
 	*Loop
 	lanes  int
 	values []value
-	tail   bool // the code is for the remaining elements of a row
+	tail   bool // the code that is being written is for the remaining elements of a row
 
 	vectors      [32]int32 // for each register: free, taken, or the number of the value in it
 	mask         [8]int32
 	registers    int    // number of vector registers
 	pinned       uint32 // set of the vector registers that the current instruction uses
 	pins         uint8  // set of the mask registers that the current instruction uses
-	step         int    // position of the current instruction
+	step         int    // position in the list of instructions of the current one
 	spilled      int    // number of spill slots in use
 	accumulators []uint8
 	chains       map[int32]chain
-	inner        []bool    // for each instruction, whether it is inside a chain
-	short        *shortcut // the shortcut; nil if there is none
-	shorter      bool      // whether the compiler is writing the body of the shortcut
-	depart       func()    // ends the jump from the body of the shortcut to the whole body
-	orders       [2]uint8  // registers with lists of lanes: see fillOrders
+	inner        []bool    // for each instruction, whether it belongs to a chain of remainder steps
+	short        *shortcut // shorter body of the loop; nil if there is none
+	shorter      bool      // whether the compiler is writing the shorter body
+	depart       func()    // sets the target of the jump from the shorter body to the whole body
+	orders       [2]uint8  // registers with lists of lane numbers, which fillOrders loads
 	ordered      [2]bool
 	// registers that only the current instruction uses
 	temps, tempMasks []uint8
@@ -227,7 +230,8 @@ func (c *compiler) prologue() {
 	c.fillOrders()
 }
 
-// addresses returns the number of addresses. The loads, the stores and the fold have one each.
+// addresses returns the number of addresses in the slice reg that the loop uses. The loads, the
+// stores and the fold have one each.
 func (c *compiler) addresses() int {
 	n := len(c.Loads) + len(c.Stores)
 	if c.Fold != nil {
@@ -236,10 +240,11 @@ func (c *compiler) addresses() int {
 	return n
 }
 
-// held reports whether each address has its own register.
+// held reports whether all addresses are in registers.
 func (c *compiler) held() bool { return c.addresses() <= len(pointers) }
 
-// number returns the position of the i-th address in the list at the register regs.
+// number returns the index in the slice reg of the address with number i, counted over loads,
+// stores and fold.
 func (c *compiler) number(i int) int {
 	if i < len(c.Loads) {
 		return c.Loads[i].Reg
@@ -250,8 +255,8 @@ func (c *compiler) number(i int) int {
 	return c.Fold.Reg
 }
 
-// address returns the memory operand at the i-th address. size is the size of an element there. If
-// repeated is true, the address is the same for all elements.
+// address returns the memory operand for the address with number i. The argument size is the size
+// of an element there. If repeated is true, all elements of a row are at this address.
 func (c *compiler) address(i, size int, repeated bool) operand {
 	m := memory(spare, 0)
 	if i < directPointers || c.held() {
@@ -268,7 +273,7 @@ func (c *compiler) address(i, size int, repeated bool) operand {
 	return m
 }
 
-// iterate writes the code for one vector.
+// iterate writes the code for one vector, or for the remaining elements of a row.
 func (c *compiler) iterate(tail bool) {
 	if !tail {
 		c.prefetches()
@@ -284,7 +289,7 @@ func (c *compiler) iterate(tail bool) {
 	c.body(tail)
 }
 
-// body writes one iteration of the loop.
+// body writes the instructions of one iteration of the loop.
 func (c *compiler) body(tail bool) {
 	c.tail = tail
 	for i := range c.registers {
@@ -321,15 +326,15 @@ func (c *compiler) body(tail bool) {
 	}
 }
 
-// analyse finds where values come from and where they are used. It chooses the shortcut, and the
-// values that stay in registers.
+// analyse finds which instruction computes each value and which instructions use it. It chooses the
+// shorter body, and the values that stay in registers.
 func (c *compiler) analyse() {
 	c.trace()
 	c.findShortcut()
 	c.hoist()
 }
 
-// trace finds where each value comes from and where it is used.
+// trace finds which instruction or load computes each value, and which instructions use it.
 func (c *compiler) trace() {
 	for i := range c.values {
 		v := &c.values[i]
@@ -395,7 +400,8 @@ func (c *compiler) trace() {
 	}
 }
 
-// SameBits reports whether an instruction only reads the bits of its operand as another type.
+// SameBits reports whether an instruction only reinterprets the bits of its operand as another
+// type.
 func SameBits(in expr.Instr, code []expr.Instr) bool {
 	switch in.Op {
 	case expr.OpBitcast:
@@ -429,7 +435,7 @@ func (c *compiler) hoist() {
 			}
 			continue
 		}
-		first := int(v.uses[0]) // a value that no instruction computes is loaded at its first use
+		first := int(v.uses[0]) // a value from memory is loaded at its first use
 		if v.from == computed {
 			first = v.definedAt
 		}
@@ -452,7 +458,7 @@ func (c *compiler) hoist() {
 	}
 }
 
-// weight returns how much it helps to keep value i in a register.
+// weight returns how much it helps to keep value i in a register: the number of its uses, weighted.
 func (c *compiler) weight(i int32) int {
 	n := len(c.values[i].uses)
 	if c.short != nil {

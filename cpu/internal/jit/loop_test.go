@@ -27,13 +27,13 @@ func canRun(t testing.TB) bool {
 	return true
 }
 
-// program is a program with its loop, and with the memory in which the loop runs.
+// program is a program with its compiled loop, and with the memory on which the loop runs.
 type program struct {
 	*expr.Program
 	loop   *Loop
 	rows   int
 	n      int
-	in     [][]byte // operands in their stored form
+	in     [][]byte // operands in the form in which elements are stored
 	out    [][]byte
 	params []uint64
 }
@@ -56,8 +56,8 @@ func beforeFault(t testing.TB, n int) []byte {
 	return m[size-n-guard : size]
 }
 
-// prepare makes the loop of a program over rows of n elements. If bit i of repeated is set, operand
-// i has one element for each row.
+// prepare makes the loop of a program for the given number of rows of n elements. If bit i of
+// repeated is set, operand i has one element for each row.
 func prepare(tb testing.TB, p *expr.Program, r *rand.Rand, rows, n int, repeated uint64) *program {
 	l := &Loop{Name: p.Name(), Code: p.Code}
 	q := &program{Program: p, loop: l, rows: rows, n: n}
@@ -92,7 +92,7 @@ func prepare(tb testing.TB, p *expr.Program, r *rand.Rand, rows, n int, repeated
 	return q
 }
 
-// stored returns a random value's bits in stored form.
+// stored returns the bits of a random element of type t, as it is stored in memory.
 func stored(r *rand.Rand, t dtype.Type) uint64 {
 	switch t {
 	case dtype.Bool:
@@ -103,7 +103,8 @@ func stored(r *rand.Rand, t dtype.Type) uint64 {
 	return expr.Store(t, interesting(r, t.Compute()))
 }
 
-// interesting returns the bits of a value of a computing type. It is often an extreme value.
+// interesting returns the bits of a value, often an extreme one, of a type in which programs
+// compute.
 func interesting(r *rand.Rand, t dtype.Type) uint64 {
 	f := []float64{0, math.Copysign(0, -1), 1, -1, 0.5, 1.5, 2.5, -2.5, math.Inf(1), math.Inf(-1), math.NaN(), 1 << 31, -1 << 31, 1 << 32, 1 << 63, -1 << 63, 1 << 64,
 		1e-40, 1e-310, math.MaxFloat32, 65504, 65520, 3.4e38, 255, 256, 16777217}
@@ -236,8 +237,8 @@ func bothNaN(t dtype.Type, a, b uint64) bool {
 	return x != x && y != y
 }
 
-// TestEveryInstruction checks that every instruction gives the same result as the interpreter, in
-// every type.
+// TestEveryInstruction runs every instruction in every type. The results must be equal to the
+// interpreter's.
 func TestEveryInstruction(t *testing.T) {
 	if !canRun(t) {
 		return
@@ -324,7 +325,7 @@ func TestFewRegisters(t *testing.T) {
 		sums = append(sums, expr.X(i%12).Cvt(dtype.F32).Mul(expr.C(float64(i)+0.5)).Add(expr.Param(i, dtype.F32)))
 	}
 	total, all := expr.C(0), expr.C(0)
-	for i := range 40 { // all sums and masks are needed until the end
+	for i := range 40 { // all sums and masks stay in use until the end
 		total = total.Add(sums[39-i].Mul(sums[i]))
 	}
 	for i := range 12 {
@@ -341,8 +342,8 @@ func TestFewRegisters(t *testing.T) {
 	}
 }
 
-// TestFault checks that a fault panics with the name of the program, and that the goroutine can
-// continue.
+// TestFault runs a loop on memory that does not exist. Run must panic with the name of the program,
+// and the goroutine must be able to continue.
 func TestFault(t *testing.T) {
 	if !canRun(t) {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Can reports whether a loop can run instruction in of code. If avx2 is true, the loop is for AVX2,
-// otherwise for AVX-512.
+// Can reports whether the instruction in, one of code, can be part of a loop. If avx2 is true, the
+// loop is for AVX2, otherwise for AVX-512.
 func Can(in expr.Instr, code []expr.Instr, avx2 bool) bool {
 	if avx2 && (in.Type.Size() > 4 || in.Op.Arity() > 0 && code[in.A].Type.Size() > 4 ||
 		in.Op == expr.OpCvt && in.Type == dtype.U32 && code[in.A].Type == dtype.F32) {
@@ -23,7 +23,7 @@ func Can(in expr.Instr, code []expr.Instr, avx2 bool) bool {
 	return true
 }
 
-// These are the predicates of comparisons of floats and of integers.
+// These are the predicates that the instructions for comparisons of floats and of integers take.
 const (
 	floatEqual, wholeEqual         = 0x00, 0
 	floatLess, wholeLess           = 0x11, 1
@@ -114,7 +114,7 @@ func (c *compiler) emit(i int32, in expr.Instr) {
 		c.unary(i, in, roundFloat.forSize(size), imm(8|3))
 	case expr.OpNot:
 		x := c.vec(in.A)
-		const notLast = 0x55 // truth table for the complement of the last operand
+		const notLast = 0x55 // truth table of the complement of the last operand
 		c.vector(logic.forSize(size), c.length(size), c.result(i, true), x, register(x), imm(notLast))
 	case expr.OpShl, expr.OpShr:
 		c.shift(i, in, signed)
@@ -130,14 +130,14 @@ func either(first bool, a, b pair) pair {
 	return b
 }
 
-// unary writes a machine instruction with one operand.
+// unary writes the machine instruction o for instruction i, which has one operand.
 func (c *compiler) unary(i int32, in expr.Instr, o opcode, opt options) {
 	x, size := c.operandOf(in.A), in.Type.Size()
 	c.vector(o, c.length(size), c.result(i, true), 0, x, opt)
 }
 
-// binary writes a machine instruction with two operands. Only the second operand can be in memory,
-// so if the operands commute, a constant becomes the second one.
+// binary writes a machine instruction for instruction i, which has two operands. Only the second
+// operand can be in memory. If the operands commute, a constant therefore becomes the second.
 func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
 	a, b := in.A, in.B
 	if commutes && c.plain(a) {
@@ -150,14 +150,14 @@ func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
 }
 
 // plain reports whether value i is a constant other than NaN. Operands may be swapped only if one
-// of them is such a constant. Otherwise both may be NaN. The instruction then returns its first
-// operand, so a swap would change the bits of the result.
+// of them is such a constant. If both were NaN, the instruction would return its first operand, and
+// a swap would change the bits of the result.
 func (c *compiler) plain(i int32) bool {
 	v, known := c.known(i)
 	return known && v == v
 }
 
-// known returns the value of a constant.
+// known returns the value of value i if it is a constant.
 func (c *compiler) known(i int32) (v float64, is bool) {
 	root := c.values[i].root
 	if c.values[root].from != constant {
@@ -166,15 +166,15 @@ func (c *compiler) known(i int32) (v float64, is bool) {
 	return expr.Decode(c.Code[i].Type, c.Code[root].Imm), true
 }
 
-// limit reports whether value i is a param that cannot be NaN or 0, see [Loop].
+// limit reports whether value i is a param that is neither NaN nor 0, as Loop.Limited promises.
 func (c *compiler) limit(i int32) bool { return c.Limited && c.Code[i].Op == expr.OpParam }
 
 // extreme writes the minimum or maximum of floats. If an operand is NaN, or if both are zeros, the
-// processor's instruction returns its second source. So one instruction suffices if one operand is
-// known to be neither NaN nor 0. The other operand is then the second source. One instruction also
-// suffices for a minimum with +0 and for a maximum with -0, because the other one of two zeros is
-// then the right result. For a maximum with +0, the code adds +0 to the result of the instruction,
-// which turns -0 into +0.
+// processor's instruction returns its second source. Therefore one instruction suffices if one
+// operand is known to be neither NaN nor 0: the code makes the other operand the second source. It
+// also suffices for a minimum with +0 and for a maximum with -0. If the other operand is a zero
+// too, it is then the right result. For a maximum with +0, the code adds +0 to the result of the
+// instruction, which turns -0 into +0.
 func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 	size := in.Type.Size()
 	length, o := c.length(size), p.forSize(size)
@@ -196,9 +196,9 @@ func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 }
 
 // extremeOf sets r, which may be x, to the minimum or maximum of x and y. It runs the instruction
-// twice, with both orders of x and y. It combines the two minima with a bitwise or. This keeps the
-// sign of -0, and keeps NaN, whose exponent bits are all set. It combines the two maxima with a
-// bitwise and. Lanes with a NaN become the sum of x and y.
+// twice, with both orders of x and y. It combines the two minima with a bitwise or, which keeps a
+// -0 (its sign bit is set) and a NaN (its exponent bits are all set). It combines the two maxima
+// with a bitwise and. Lanes with a NaN become the sum of x and y.
 func (c *compiler) extremeOf(p pair, r, x, y uint8, size, length int) {
 	o, t := p.forSize(size), c.temp()
 	if p == minFloat {
@@ -235,7 +235,7 @@ func (c *compiler) tempMask() uint8 {
 
 // fma writes x·y+z. The processor has three forms of the instruction, and each overwrites one of
 // its operands. If an operand has no later use, the code overwrites it. Otherwise it first copies
-// z. One operand may be in memory, which saves loading a constant that has no register.
+// z. One operand may be in memory, so a constant need not be loaded into a register.
 func (c *compiler) fma(i int32, in expr.Instr) {
 	size := in.Type.Size()
 	length := c.length(size)
@@ -263,8 +263,8 @@ func (c *compiler) fma(i int32, in expr.Instr) {
 	}
 }
 
-// shift writes a shift. If the count is at least the width, all bits of the result are 0. After an
-// arithmetic shift to the right, they all equal the sign bit instead.
+// shift writes a shift. If the count is at least the width, all bits of the result are 0. For an
+// arithmetic shift to the right, they all equal the sign bit.
 func (c *compiler) shift(i int32, in expr.Instr, signed bool) {
 	size := in.Type.Size()
 	length := c.length(size)
@@ -298,8 +298,8 @@ func (c *compiler) shift(i int32, in expr.Instr, signed bool) {
 	}
 }
 
-// mulHigh multiplies the even lanes and the odd lanes, which gives products of 64 bits. Then it
-// interleaves the upper halves of the products.
+// mulHigh writes the code for the upper halves of 32-bit products. It multiplies the even lanes and
+// the odd lanes to products of 64 bits, and interleaves their upper halves.
 func (c *compiler) mulHigh(i int32, in expr.Instr) {
 	length := c.length(4)
 	x, y := c.vec(in.A), c.vec(in.B)

@@ -16,9 +16,9 @@ import (
 //go:noescape
 func call(entry uintptr, reg unsafe.Pointer, n, rows int, strides unsafe.Pointer)
 
-// Why returns the reason why loops cannot be compiled here, or nil if they can. The reasons are
-// that FLAMBEAU_JIT is off, or that the system refuses executable memory. The caller must check
-// that the processor has AVX-512 F, BW, DQ and VL, and BMI2.
+// Why returns the reason why loops cannot be compiled here, or nil if they can. Possible reasons
+// are: FLAMBEAU_JIT is "off", or the system refuses executable memory. The caller must check that
+// the processor has AVX-512 F, BW, DQ and VL, and BMI2.
 var Why = sync.OnceValue(func() error {
 	if os.Getenv("FLAMBEAU_JIT") == "off" {
 		return errors.New("FLAMBEAU_JIT=off")
@@ -45,7 +45,7 @@ func protect(code []byte) ([]byte, error) {
 	return m, nil
 }
 
-// install makes code executable.
+// install copies code to executable memory and returns it as a Code with the given name.
 func install(name string, code []byte) (*Code, error) {
 	m, err := protect(code)
 	if err != nil {

@@ -4,10 +4,11 @@ import "github.com/flambeau-go/flambeau/expr"
 
 // An exact remainder of floats takes several steps: each replaces r by r - trunc(r/y)·y. A program
 // has as many steps as the largest quotient needs. Once |r| is less than y, or r is NaN, further
-// steps change nothing. So the loop leaves the chain of steps when this holds in all lanes. For
+// steps change nothing. The loop leaves the chain of steps when this holds in all lanes. For
 // quotients below 2⁵³ that is after the first step.
 
-// chain is a sequence of such steps that starts with the value r.
+// chain is a sequence of steps of an exact remainder (fmod) that starts with the value r and
+// divides by y.
 type chain struct {
 	r, y      int32
 	ends      []int32 // the last instruction of each step, in reverse order
@@ -15,8 +16,8 @@ type chain struct {
 }
 
 // findChains finds the chains of at least two steps. All machine code of a chain is written at its
-// last instruction. Instructions outside the chain may use only the value of that last instruction.
-// Loops for AVX2 have no chains.
+// last instruction. No other value of a chain may be used outside it. Loops for AVX2 have no
+// chains.
 func (c *compiler) findChains() {
 	c.chains, c.inner = map[int32]chain{}, make([]bool, len(c.Code))
 	if !c.wide {

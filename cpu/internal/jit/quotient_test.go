@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestChains checks that the steps of fmod are found as chains and give the same results as the
-// interpreter. The quotients of a vector are all small, all large, or mixed.
+// TestChains compiles programs with fmod. Its steps must be found as chains, and the results must
+// be equal to the interpreter's. The quotients of a vector are all small, all large, or mixed.
 func TestChains(t *testing.T) {
 	if !canRun(t) {
 		return
@@ -30,7 +30,7 @@ func TestChains(t *testing.T) {
 		if len(loop.chains) != c.chains {
 			t.Errorf("fmod of %v has %d chains, want %d", c.t, len(loop.chains), c.chains)
 		}
-		// maximum number of binary digits of the quotients
+		// maximum number of binary digits of the random quotients
 		for _, span := range []float64{3, 60, 120, 250} {
 			for k := range q.n {
 				x, y := r.NormFloat64(), r.NormFloat64()
@@ -42,7 +42,7 @@ func TestChains(t *testing.T) {
 	}
 }
 
-// TestNoChain checks that steps do not form a chain if one of their inner values is also a result.
+// TestNoChain stores an inner value of the steps as a result. The steps must then not form a chain.
 func TestNoChain(t *testing.T) {
 	if !canRun(t) {
 		return

@@ -2,7 +2,7 @@ package jit
 
 import "github.com/flambeau-go/flambeau/dtype"
 
-// source says where a value comes from.
+// source says where the loop gets a value from.
 type source uint8
 
 const (
@@ -12,17 +12,17 @@ const (
 	loaded
 )
 
-// value is the state of a value of the program. Values with the same bits share the state of one of
-// them, the root.
+// value is the compiler's state of a value of the program. Of several values with the same bits
+// only one, the root, has a state of its own.
 type value struct {
 	root      int32
 	from      source
-	load      int   // number of the load that reads the value
-	offset    int32 // offset in the arena of a value of Same
-	definedAt int   // position of the instruction that computes the value
+	load      int   // index in Loop.Loads of the load that reads the value
+	offset    int32 // offset of the value in the arena, for a value of Loop.Same
+	definedAt int   // position in the list of instructions of the one that computes the value
 	uses      []int32
-	next      int  // number of uses before the current instruction
-	hoisted   bool // the value stays in the register reg
+	next      int  // number of uses that come before the current instruction
+	hoisted   bool // the value stays in register reg in all iterations
 	reg       int8 // register that holds the value; -1 if none
 	slot      int32
 }
@@ -30,12 +30,12 @@ type value struct {
 // These numbers say what a register holds if it holds no value.
 const (
 	free        = -1
-	taken       = -2 // the register holds a temporary
+	taken       = -2 // the register holds a temporary of the current instruction
 	accumulator = -3
 )
 
-// temporaries is the largest number of registers that the code of an instruction needs besides its
-// operands and its result.
+// temporaries is the largest number of vector registers that the code of one instruction needs for
+// temporaries.
 const temporaries = 4
 
 // size returns the size in bytes of an element of value i.
@@ -57,8 +57,8 @@ func (c *compiler) length(size int) int {
 	return len128
 }
 
-// take returns a vector register for value v, or for a temporary if v is the constant taken. It
-// pins the register until the instruction ends.
+// take returns a vector register for value v, or for a temporary if v is the constant taken. Until
+// the current instruction ends, no other value can get the register.
 func (c *compiler) take(v int32) int8 {
 	far, victim := int32(-1), -1
 	for r, o := range c.vectors[:c.registers] {
@@ -83,8 +83,8 @@ func (c *compiler) take(v int32) int8 {
 	return int8(victim)
 }
 
-// takeMask is take for mask registers. It uses neither K0, which cannot select lanes, nor the last
-// mask register, tailMask.
+// takeMask returns a mask register for value v, or for a temporary if v is the constant taken. It
+// uses neither K0, which cannot select lanes, nor tailMask.
 func (c *compiler) takeMask(v int32) int8 {
 	far, victim := int32(-1), -1
 	for r := 1; r < tailMask; r++ {
@@ -110,8 +110,8 @@ func (c *compiler) takeMask(v int32) int8 {
 	return int8(victim)
 }
 
-// nextUse returns the position of the next use of value i, from the current instruction on. If
-// there is none, it returns 1<<30.
+// nextUse returns the position of the first instruction that uses value i, from the current
+// instruction on. If there is none, it returns 1<<30.
 func (c *compiler) nextUse(i int32) int32 {
 	v := &c.values[i]
 	for v.next < len(v.uses) && v.uses[v.next] < int32(c.step) {
@@ -123,8 +123,8 @@ func (c *compiler) nextUse(i int32) int32 {
 	return v.uses[v.next]
 }
 
-// evict frees the register of value i. If the value cannot be loaded again from its source, it
-// moves to spill memory.
+// evict frees the register of value i. If the value cannot be loaded again from memory, evict first
+// stores it in spill memory.
 func (c *compiler) evict(i int32) {
 	v := &c.values[i]
 	r := uint8(v.reg)
@@ -140,7 +140,7 @@ func (c *compiler) evict(i int32) {
 	v.reg = -1
 }
 
-// newSlot returns the number of a slot in spill memory that holds no value with a later use.
+// newSlot returns the number of a free slot in spill memory.
 func (c *compiler) newSlot() int32 {
 	used := map[int32]bool{}
 	for i := range c.values {
@@ -173,7 +173,8 @@ func (c *compiler) vec(i int32) uint8 {
 	return uint8(v.reg)
 }
 
-// fill loads a value into register r, from spill memory or from its source.
+// fill writes the code that loads a value into register r, from spill memory or from its original
+// place in memory.
 func (c *compiler) fill(v *value, r uint8) {
 	i := v.root
 	size := c.size(i)
@@ -189,7 +190,7 @@ func (c *compiler) fill(v *value, r uint8) {
 	}
 }
 
-// full returns the length of a whole register.
+// full returns the vector length of a whole register.
 func (c *compiler) full() int {
 	if c.wide {
 		return len512
@@ -197,7 +198,7 @@ func (c *compiler) full() int {
 	return len256
 }
 
-// scalar returns the memory of a constant, or of a value that is the same for all elements.
+// scalar returns the memory operand of a constant, or of a value that is the same for all elements.
 func (c *compiler) scalar(v *value) operand {
 	if v.from == constant {
 		return c.constant(c.Code[v.root].Imm, c.size(v.root))
@@ -206,7 +207,7 @@ func (c *compiler) scalar(v *value) operand {
 }
 
 // operandOf returns value i as the last operand of an arithmetic instruction. The operand is the
-// value's register. If the value has no register and is the same for all elements, the operand is
+// value's register. If the value is in no register and is the same for all elements, the operand is
 // one element in memory.
 func (c *compiler) operandOf(i int32) operand {
 	v := &c.values[c.values[i].root]
@@ -265,8 +266,8 @@ func (c *compiler) temp() uint8 {
 }
 
 // result returns a register for the value that the current instruction computes. The argument final
-// says that no operand is read after the result is written. Only in that case may the result use
-// the register of an operand.
+// says that the code reads no operand after it writes the result. Only then may the result use the
+// register of an operand.
 func (c *compiler) result(i int32, final bool) uint8 {
 	if final {
 		c.freeAfter(c.step)
@@ -276,14 +277,14 @@ func (c *compiler) result(i int32, final bool) uint8 {
 	return uint8(v.reg)
 }
 
-// dies reports whether value o has no use after the current instruction. Its register is then free
-// for the result.
+// dies reports whether no instruction after the current one uses value o. The result may then use
+// its register.
 func (c *compiler) dies(o int32) bool {
 	v := &c.values[c.values[o].root]
 	return !v.hoisted && v.uses[len(v.uses)-1] <= int32(c.step)
 }
 
-// inherit gives the register of value o to value i, which the current instruction computes.
+// inherit gives the register of value o to value i, the result of the current instruction.
 func (c *compiler) inherit(i, o int32) uint8 {
 	from, v := &c.values[c.values[o].root], &c.values[i]
 	v.reg, from.reg = from.reg, -1
@@ -291,7 +292,7 @@ func (c *compiler) inherit(i, o int32) uint8 {
 	return uint8(v.reg)
 }
 
-// resultMask is result for a truth value.
+// resultMask returns a mask register for the truth value that the current instruction computes.
 func (c *compiler) resultMask(i int32) uint8 {
 	c.freeAfter(c.step)
 	v := &c.values[i]

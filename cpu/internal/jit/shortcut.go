@@ -7,32 +7,34 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A program computes both sides of a choice. One side may be long and rarely needed, such as the
-// reduction of large arguments of a sine. A loop with a shortcut has a second, shorter body without
-// that side. The shorter body runs while all lanes are below a large number. Otherwise the whole
-// body starts again with the same elements, because the shorter one has stored nothing yet.
+// A program computes both alternatives of a choice. One of them may be long and rarely needed, such
+// as the reduction of large arguments of a sine. A loop with a shortcut has a second, shorter body
+// without that alternative. The shorter body handles a vector whose lanes are all below a large
+// number. For other vectors it jumps to the whole body, which starts again with the same elements.
+// The shorter body has stored nothing at that point.
 
 // shortcut is the shorter body of a loop.
 type shortcut struct {
-	loop   *Loop // the shorter body; its first instructions compute the comparison
+	loop   *Loop // the shorter body; it begins with the instructions that compute the comparison
 	values []value
 	chains map[int32]chain
 	within []bool
-	when   int32 // the comparison; the shorter body runs if the comparison is true in all lanes
+	when   int32 // value of the comparison; the shorter body is used if it is true in all lanes
 }
 
 const (
-	// A shortcut leaves out at least this many instructions. With fewer, a wrong guess costs more
-	// than a right guess saves.
+	// A shortcut leaves out at least this many instructions. With fewer, a jump to the whole body
+	// would cost more than the shorter body saves.
 	leastSaved = 24
 	// Arguments of at least this size are assumed to be rare.
 	leastLimit = 1 << 16
-	// In the choice of constants for registers, a use in the shorter body counts this many times.
+	// When values are chosen that stay in registers, a use in the shorter body counts this many
+	// times.
 	shortWeight = 8
 )
 
-// findShortcut looks for the comparison that lets the loop leave out the most instructions.
-// Loops for AVX2 and loops over columns have no shortcut.
+// findShortcut chooses the comparison that allows the shorter body to leave out the most
+// instructions. Loops for AVX2 and loops over columns have no shortcut.
 func (c *compiler) findShortcut() {
 	if !c.wide || c.columns() || len(c.Steps) < leastSaved {
 		return
@@ -122,7 +124,7 @@ func (l *Loop) needed(code []expr.Instr, values []int32) (steps []int32) {
 	return steps
 }
 
-// swap makes the compiler write the other one of the two bodies.
+// swap exchanges the two bodies: the compiler then writes the other one.
 func (c *compiler) swap() {
 	s := c.short
 	c.Loop, s.loop = s.loop, c.Loop
@@ -148,8 +150,9 @@ func (c *compiler) bodies() {
 	done()
 }
 
-// guess writes the jump to the whole body, after the code of the comparison. The comparison leaves
-// its result in a mask register. Testing a mask sets the carry flag if all lanes are set.
+// guess writes the jump from the shorter body to the whole body, after the code of the comparison.
+// The comparison leaves its result in a mask register. Testing a mask sets the carry flag if all
+// lanes are set.
 func (c *compiler) guess() {
 	k := uint8(c.values[c.short.when].reg)
 	test := maskTest

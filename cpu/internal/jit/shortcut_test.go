@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestShortcuts checks that loops of trigonometric functions have a shortcut, and that their
-// results equal the interpreter's. The arguments of a vector are all small, all large, or mixed.
+// TestShortcuts compiles trigonometric functions. Their loops must have a shortcut, and their
+// results must be equal to the interpreter's. The arguments of a vector are all small, all large,
+// or mixed.
 func TestShortcuts(t *testing.T) {
 	if !canRun(t) {
 		return
@@ -26,7 +27,7 @@ func TestShortcuts(t *testing.T) {
 			if c := traced(q.loop); c.short == nil || 2*len(c.short.loop.Steps) > len(c.Steps)+20 {
 				t.Errorf("%s of %v has no shortcut, or a long one", name, typ)
 			}
-			for _, rare := range []int{0, 1, 30, 100} { // number of large arguments among 100
+			for _, rare := range []int{0, 1, 30, 100} { // number of large arguments in a hundred
 				for k := range q.n * q.rows {
 					v := r.NormFloat64()
 					if r.IntN(100) < rare {
@@ -42,7 +43,7 @@ func TestShortcuts(t *testing.T) {
 	}
 }
 
-// traced returns a compiler that has analysed a loop for AVX-512.
+// traced returns a compiler that has analysed the loop l for AVX-512.
 func traced(l *Loop) *compiler {
 	c := &compiler{Loop: l, lanes: 16, values: make([]value, len(l.Code)), registers: 32}
 	c.wide = true
@@ -50,8 +51,8 @@ func traced(l *Loop) *compiler {
 	return c
 }
 
-// TestNoShortcut checks three choices without a shortcut: between short sides, after a comparison
-// with a small number, and after a comparison other than "less than".
+// TestNoShortcut compiles three choices that get no shortcut: one between short alternatives, one
+// after a comparison with a small number, and one after a comparison other than "less than".
 func TestNoShortcut(t *testing.T) {
 	x := expr.X(0)
 	long := x.Log().Add(x.Exp()).Log()

@@ -6,13 +6,13 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Reads says how loads read the elements of a row. In each field, bit i is for load i. A load
-// without a set bit reads neighbours. Bits of Second and Back may only be set for loads that
-// satisfy [Loop.CanStep].
+// Reads says how loads read the elements of a row. In each field, bit i stands for load i. A load
+// for which no bit is set reads successive elements. Bits of Second and Back may only be set for
+// loads that satisfy [Loop.CanStep].
 type Reads struct {
 	Once   uint64 // the load reads one element for each row
 	Second uint64 // the load reads every second element
-	Back   uint64 // the load reads neighbours in reverse order
+	Back   uint64 // the load reads successive elements in reverse order
 }
 
 // Add records that the elements of load i are step elements apart. It returns false if the load
@@ -57,7 +57,7 @@ func (l *Loop) CanStep(i int) bool {
 	switch l.Loads[i].Type {
 	case dtype.F32, dtype.I32, dtype.U32:
 		n := len(l.Loads) + len(l.Stores)
-		if l.Fold != nil || len(l.Stores) == 0 { // the result of a fold has an address too
+		if l.Fold != nil || len(l.Stores) == 0 { // the result of a fold needs an address too
 			n++
 		}
 		return !l.AVX2 && n <= directPointers
@@ -65,8 +65,8 @@ func (l *Loop) CanStep(i int) bool {
 	return false
 }
 
-// order returns the number of the list of lanes that loads with the given step use. There are two
-// lists: 0 for every second element, and 1 for the reverse order.
+// order returns which list of lane numbers loads with the given step use: 0 for every second
+// element, 1 for the reverse order.
 func order(step int) int {
 	if step < 0 {
 		return 1
@@ -74,7 +74,7 @@ func order(step int) int {
 	return 0
 }
 
-// countOrders returns how many registers hold lists of lanes.
+// countOrders returns how many registers hold lists of lane numbers.
 func (c *compiler) countOrders() (n int) {
 	var used [2]bool
 	for _, l := range c.Loads {
@@ -88,9 +88,10 @@ func (c *compiler) countOrders() (n int) {
 
 func (l *Load) stepped() bool { return !l.Once && (l.Step == 2 || l.Step == -1) }
 
-// fillOrders loads the lists of lanes for the steps in use. If every second element is read, the
-// first half of the lanes comes from a vector that begins at the first element. The other half
-// comes from a vector that ends at the last element. So no load reads beyond the last element.
+// fillOrders writes the code that loads the lists of lane numbers. To read every second element, a
+// loop loads two vectors. One begins at the first element and provides the first half of the lanes.
+// The other ends at the last element and provides the other half. No load thus reads beyond the
+// last element.
 func (c *compiler) fillOrders() {
 	for _, l := range c.Loads {
 		if k := order(l.Step); l.stepped() && !c.ordered[k] {
@@ -112,8 +113,8 @@ func (c *compiler) fillOrders() {
 	}
 }
 
-// loadSteps loads elements of load i into register r. These elements are every second one, or are
-// in reverse order.
+// loadSteps writes the code that loads elements of load i into register r: every second element, or
+// elements in reverse order.
 func (c *compiler) loadSteps(i int, r uint8) {
 	l, base := c.Loads[i], pointers[i]
 	k, length := c.orders[order(l.Step)], c.length(4)
@@ -135,7 +136,7 @@ func (c *compiler) loadSteps(i int, r uint8) {
 	c.vector(permute, length, r, k, m, options{})
 }
 
-// gatherSteps loads the remaining elements of a row, one by one.
+// gatherSteps writes the code that loads the remaining elements of a row, one by one.
 func (c *compiler) gatherSteps(step int, base gpr, r uint8) {
 	var places [16]byte
 	for i := range places {
@@ -152,7 +153,8 @@ func (c *compiler) gatherSteps(step int, base gpr, r uint8) {
 		m.index, m.scale = spare, 2
 	}
 	c.address64(spare, m)
-	// The index is a vector register. The highest bit of its number is encoded in a field of vvvv.
+	// The index is a vector register, whose number has five bits. The field vvvv contains the
+	// highest.
 	m = operand{memory: true, base: spare, index: gpr(from & 15), scale: 2, constant: -1}
 	c.vector(gatherWords, length, r, from&16, m, options{mask: left})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestSteps checks that loads of every second element, and loads in reverse order, give the
-// interpreter's results and read no element beyond the last one.
+// TestSteps runs loads of every second element, and loads in reverse order. The results must be
+// equal to the interpreter's, and no load may read beyond the last element.
 func TestSteps(t *testing.T) {
 	if !canRun(t) {
 		return
@@ -21,7 +21,7 @@ func TestSteps(t *testing.T) {
 	for _, p := range []*expr.Program{
 		expr.MustLower([]*expr.Expr{x.Add(y)}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, -1),
 		expr.MustLower([]*expr.Expr{x}, []dtype.Type{dtype.I32}, []dtype.Type{dtype.I32}, -1),
-		// lanes of 64 bits
+		// programs with lanes of 64 bits
 		expr.MustLower([]*expr.Expr{x.Fmod(y)}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, -1),
 		expr.MustLower([]*expr.Expr{x.Cvt(dtype.F64).Mul(y)}, []dtype.Type{dtype.F64}, []dtype.Type{dtype.F32, dtype.F64}, -1),
 		expr.MustLower([]*expr.Expr{x.Lt(y)}, []dtype.Type{dtype.Bool}, []dtype.Type{dtype.U32, dtype.U32}, -1),

@@ -1,7 +1,7 @@
 // Package rows has the inner loops of matrix factorisations on the CPU: sums, updates and rotations
 // of rows.
 //
-// Contract:
+// These rules hold:
 //
 //   - A matrix is a slice that begins at its first element, with the distance between rows. Its
 //     number of rows is a multiple of [Group], and its number of columns a multiple of [Width]. The

@@ -1,11 +1,12 @@
 // Package hostmem allocates the segments of the CPU driver's pool. They are host memory with the
 // largest pages that the system provides.
 //
-// A new segment reads as zeros. A page of it becomes resident when it is first accessed. First
-// accesses take most of the time of an operation on large tensors that allocates its result. They
-// are several times faster with 2 MiB pages than with 4 KiB pages. On most systems segments lie
-// outside of Go's heap. The garbage collector neither scans nor counts them, and they must not hold
-// Go pointers. On other systems (see System) segments are Go memory that the Memory keeps alive.
+// A new segment reads as zeros. The system provides the memory of a page when the page is first
+// accessed. An operation on large tensors that allocates its result spends most of its time on
+// first accesses. They are several times faster with 2 MiB pages than with 4 KiB pages. On most
+// systems segments lie outside of Go's heap. The garbage collector neither scans nor counts them,
+// and they must not hold Go pointers. On other systems (see System) segments are Go memory that the
+// Memory keeps alive.
 //
 // Memory has the methods Alloc, Free and Capacity of pool.Backing. A driver embeds a *Memory and
 // adds the methods for events.
@@ -32,7 +33,7 @@ type Memory struct {
 	huge atomic.Uint64
 }
 
-// segment is what Free needs to free a segment: the mapping that contains it, or the Go memory.
+// segment holds what Free needs: the mapping that contains the segment, or the Go memory.
 type segment struct {
 	size uint64
 	huge bool
@@ -43,7 +44,7 @@ type segment struct {
 // size is at least HugePage, else to a page. If the system has too little memory, the error wraps
 // pool.ErrNoMemory.
 func (m *Memory) Alloc(size uint64) (uintptr, error) {
-	if size == 0 || size > 1<<47 { // no address space is this large
+	if size == 0 || size > 1<<47 { // no machine has this much memory
 		return 0, fmt.Errorf("hostmem: segment of %d bytes: %w", size, pool.ErrNoMemory)
 	}
 	mp, addr, huge, err := acquire(size)
@@ -94,7 +95,8 @@ func (m *Memory) Capacity() (free, total uint64) { return capacity() }
 // their own. When memory is exhausted, the runtime ends the program. The limit of a pool prevents
 // this. Only systems whose System is "go" use goMemory. It is compiled and tested on all systems.
 func goMemory(size uint64) ([]uint64, uintptr) {
-	const page, atLeast = 8 << 10, 64 << 10 // the runtime may put smaller objects on a shared page
+	// the runtime may put objects smaller than atLeast on a shared page
+	const page, atLeast = 8 << 10, 64 << 10
 	n := max(size, atLeast)
 	words := make([]uint64, (n+page-1)/page*page/8)
 	return words, uintptr(unsafe.Pointer(unsafe.SliceData(words)))

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adviseHuge does nothing, because macOS has no such advice.
+// adviseHuge returns false, because macOS has no way to ask for huge pages.
 func adviseHuge(unsafe.Pointer, uintptr) bool { return false }
 
 // capacity returns the size of the machine's memory as total. It returns 0 for free, because macOS

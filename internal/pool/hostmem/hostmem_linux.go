@@ -13,7 +13,7 @@ import (
 )
 
 // adviseHuge asks for transparent huge pages. A kernel without them, or with the setting "never",
-// refuses. The memory is usable anyway, but first accesses to its pages are slower.
+// refuses. The memory is usable in this case too, but first accesses to its pages are slower.
 func adviseHuge(base unsafe.Pointer, length uintptr) bool {
 	if unix.Madvise(unsafe.Slice((*byte)(base), length), unix.MADV_HUGEPAGE) != nil {
 		return false

@@ -58,7 +58,8 @@ func BenchmarkFirstTouch(b *testing.B) {
 			m.Free(a, size)
 		}
 	})
-	b.Run("touched segment", func(b *testing.B) { // a segment that the pool reuses
+	// a segment whose pages were accessed before, as when the pool reuses it
+	b.Run("touched segment", func(b *testing.B) {
 		var m Memory
 		a, err := m.Alloc(size)
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 // System says where the memory of segments comes from.
 const System = "go"
 
-// mapping is Go memory, which the Memory keeps alive.
+// mapping is Go memory; the Memory keeps it alive.
 type mapping struct{ words []uint64 }
 
 func acquire(size uint64) (mapping, uintptr, bool, error) {
@@ -24,7 +24,7 @@ func acquire(size uint64) (mapping, uintptr, bool, error) {
 
 func release(mapping) {}
 
-// capacity knows only the limit of WebAssembly: its addresses have 32 bits.
+// capacity returns only the limit of WebAssembly, whose addresses have 32 bits.
 func capacity() (free, total uint64) {
 	if runtime.GOARCH != "wasm" {
 		return 0, 0

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// segmentBytes returns a segment as a slice. The conversion is valid: the memory belongs to the
-// system, or the Memory keeps it alive.
+// segmentBytes returns a segment as a slice. The conversion from an address is valid: the memory
+// lies outside of Go's heap, or the Memory keeps it alive.
 func segmentBytes(addr uintptr, size uint64) []byte {
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), size)
 }
@@ -73,7 +73,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	if System == "mmap" || runtime.GOARCH == "wasm" {
-		// no address space has this many free bytes
+		// 1<<47 bytes exceed any address space
 		if _, err := m.Alloc(1 << 47); !errors.Is(err, pool.ErrNoMemory) {
 			t.Errorf("Alloc(1<<47): %v", err)
 		}

@@ -21,8 +21,8 @@ type mapping struct {
 	length uintptr
 }
 
-// acquire maps pages. Linux before 6.7 does not align large mappings to huge pages. So acquire maps
-// one huge page more than necessary, and unmaps the excess at both ends.
+// acquire maps pages. Linux before 6.7 does not align large mappings to huge pages. Therefore
+// acquire maps one huge page more than necessary, and unmaps the excess at both ends.
 func acquire(size uint64) (mapping, uintptr, bool, error) {
 	page := uint64(unix.Getpagesize())
 	length := uintptr((size + page - 1) &^ (page - 1))
@@ -55,8 +55,8 @@ func acquire(size uint64) (mapping, uintptr, bool, error) {
 
 func release(m mapping) { unmap(m.base, m.length) }
 
-// unmap unmaps pages. It panics if that fails, because the pages then stay mapped. The range may
-// not be aligned to pages, or the process would exceed the system's limit of mappings.
+// unmap unmaps pages. It panics if that fails. Possible reasons are a range that is not aligned to
+// pages, and the system's limit on the number of mappings.
 func unmap(base unsafe.Pointer, length uintptr) {
 	if err := unix.MunmapPtr(base, length); err != nil {
 		panic(fmt.Errorf("hostmem: munmap of %p, %d bytes: %w", base, length, err))

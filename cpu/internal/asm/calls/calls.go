@@ -3,9 +3,8 @@
 // primitives.
 //
 // A match is exact: the instructions between argument and result are those of the function's
-// formula. So the kernel gives the same bits. Lowering may have simplified some of these
-// instructions, or merged them with other instructions. Then there is no match, and the primitives
-// run.
+// formula. The kernel therefore gives the same bits. If lowering has simplified some of these
+// instructions, or merged them with other instructions, there is no match, and the primitives run.
 package calls
 
 import (
@@ -27,7 +26,8 @@ type Call struct {
 
 // Find returns the calls in p that are not inside another call, sorted by Root. It finds only
 // functions for which hasKernel returns true, and whose kernel was generated from the function's
-// current formula. Values between Arg and Root may have other uses: see [Live].
+// current formula. Values between Arg and Root may be used elsewhere too; [Live] says which values
+// are still needed.
 func Find(p *expr.Program, hasKernel func(name string) bool) []Call {
 	var found []Call
 	inside := make([]bool, len(p.Code)) // for each value, whether it belongs to a call found before
@@ -103,7 +103,7 @@ var patterns = sync.OnceValue(func() []pattern {
 		}
 		p, err := expr.Lower([]*expr.Expr{expr.Call(name, expr.X(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 		if err != nil || len(p.Outs) != 1 {
-			continue // there is no float32 form
+			continue // the function has no float32 formula
 		}
 		all = append(all, pattern{name, p.Key(), p.Code, p.Outs[0]})
 	}

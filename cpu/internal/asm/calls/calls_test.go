@@ -54,8 +54,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: found %q, want %q", c.name, got, c.want)
 		}
 	}
-	// Find must skip functions for which hasKernel returns false, and functions in double
-	// precision.
+	// Find must skip functions for which hasKernel returns false, and functions of float64.
 	p := lower(t, call("exp", x), dtype.F32)
 	if found := Find(p, func(string) bool { return false }); len(found) != 0 {
 		t.Errorf("found %v for a caller without kernels", found)
@@ -69,7 +68,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestEveryFunction checks that Find finds each function that has a kernel, applied to a sum.
+// TestEveryFunction lowers each function that has a kernel, applied to a sum. Find must find it.
 func TestEveryFunction(t *testing.T) {
 	for _, variant := range asm.Variants() {
 		restore := asm.Use(variant)
