@@ -22,9 +22,10 @@ type CheckOptions struct {
 
 // A CheckError says which derivative is wrong.
 type CheckError struct {
-	Order  int   // order of the derivative: 1, or 2 for the derivative of a gradient
-	Of     int   // if Order is 2, the input whose gradient is differentiated
-	Output []int // index of the element of the result or, if Order is 2, of the gradient
+	Order int // order of the derivative: 1, or 2 for the derivative of a gradient
+	Of    int // if Order is 2, number of the input whose gradient is differentiated
+	// index of the differentiated element, in the result or (if Order is 2) in the gradient
+	Output []int
 	// Input is the number of the input with respect to which the derivative is taken, and At is the
 	// index of the element in that input. Gradients also depend on the gradient of the result. If
 	// Order is 2, Input may therefore be the number of inputs. It then stands for the gradient of
@@ -33,7 +34,7 @@ type CheckError struct {
 	At      []int
 	Got     float64 // the derivative as the VJPs compute it
 	Want    float64 // the derivative as central differences compute it
-	Allowed float64 // the allowed difference between the two
+	Allowed float64 // allowed difference between Got and Want
 }
 
 func (e *CheckError) Error() string {

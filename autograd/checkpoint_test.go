@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// stack is a list of layers with x·W, relu and dropout, as functions.
+// stack is a list of layers. Each layer is a function that computes x·W, relu and dropout.
 type stack struct {
 	w   []*tt
 	fns []func(x *tt) *tt
@@ -79,9 +79,9 @@ func wants(t *testing.T, err, kind error, words ...string) {
 	}
 }
 
-// TestCheckpointHasTheSameBits checks that however a chain is divided into segments, its gradients
-// have the same bits as without segments, also with dropout. The generator advances as without
-// segments.
+// TestCheckpointHasTheSameBits divides a chain of layers with dropout into segments in several
+// ways. The gradients must have the same bits as without segments. The random generator must
+// advance as far as without segments.
 func TestCheckpointHasTheSameBits(t *testing.T) {
 	const layers, width, batch = 7, 16, 8
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
@@ -237,7 +237,8 @@ func TestCheckpointTwice(t *testing.T) {
 }
 
 // TestCheckpointWithAGradientInside checks a function that itself computes a gradient, for example
-// for a gradient penalty. This gradient recomputes the part of the segment before it.
+// for a gradient penalty. Computing this gradient recomputes the ops of the segment that come
+// before it.
 func TestCheckpointWithAGradientInside(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w, x := s.Randn(5, 5).RequiresGrad(), s.Randn(3, 5).RequiresGrad()
@@ -449,8 +450,9 @@ func TestCheckpointConcurrently(t *testing.T) {
 	})
 }
 
-// TestCheckpointPeak checks that the peak of a chain of n layers, without parameters, is
-// proportional to n; in √n segments it is proportional to √n. The gradients have the same bits.
+// TestCheckpointPeak measures the peak memory of a chain of n layers without parameters. The peak
+// must grow like n without segments, and like √n with √n segments. The gradients must have the same
+// bits.
 func TestCheckpointPeak(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

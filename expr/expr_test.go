@@ -79,7 +79,8 @@ func TestLowerIsCanonical(t *testing.T) {
 	if c := MustLower([]*Expr{m.Add(m)}, f64, []dtype.Type{dtype.F64, dtype.F64}, -1); c.Key() == a.Key() {
 		t.Fatal("other types, other key")
 	}
-	// Run-time values must not affect the key, and constants must be folded.
+	// The program's key must not depend on run-time values, and operations on constants must be
+	// computed in advance.
 	p := MustLower([]*Expr{X(0).Mul(Param(0)).Add(C(1).Div(C(4)))}, f32, f32, -1)
 	if strings.Contains(p.String(), "div") || len(p.Params) != 1 || p.Params[0] != dtype.F32 {
 		t.Fatalf("%v", p)

@@ -32,7 +32,7 @@ func fmod(x, y *Expr, wide bool) *Expr {
 	} else {
 		r = reduceBy(r, a, 6)
 	}
-	r = r.Lt(C(0)).Select(r.Add(a), r) // the last quotient was rounded up
+	r = r.Lt(C(0)).Select(r.Add(a), r) // r is negative if the last quotient was rounded up
 	// A finite number modulo infinity is the number itself.
 	inf := C(math.Inf(1))
 	return a.Eq(inf).And(x.Abs().Lt(inf)).Select(x.Abs(), r)

@@ -14,7 +14,8 @@ func init() {
 		// x·Φ(x) is max(x, 0) - |x|·Φ(-|x|). A polynomial p gives Φ(-a) = 2^p(a). The absolute
 		// error is at most 2⁻²⁴, in addition to the rounding of the result. The relative error is
 		// 2⁻²¹ for x between -3 and 0, and 2⁻¹⁷ for x between -5.5 and -3. For x below -10, the
-		// result is the tiny value at -10. The formula for float64 uses the error function.
+		// result is the result for x = -10, which is nearly 0. The formula for float64 uses the
+		// error function.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			if t == dtype.F64 {
@@ -38,11 +39,13 @@ func init() {
 	})
 	Define(Func{
 		Name: "gelu_tanh", Arity: 1,
-		// ½·x·(1 + tanh(z)) is x·σ(2z)
+		// The definition ½·x·(1 + tanh(z)), with z = √(2/π)·(x + 0.044715·x³), equals x·σ(2z). σ is
+		// the sigmoid.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			return x[0].Mul(x[0].Mul(x[0].Mul(x[0]).FMA(C(2*geluScale*0.044715), C(2*geluScale))).Sigmoid())
 		},
-		// the derivative is σ(2z) + x·σ(2z)·(1-σ(2z))·2z'
+		// The derivative is σ(2z) + x·σ(2z)·(1-σ(2z))·2z', where z' is the derivative of z =
+		// √(2/π)·(x + 0.044715·x³).
 		Diff: func(x []*Expr, y *Expr) []*Expr {
 			q := x[0].Mul(x[0])
 			s := x[0].Mul(q.FMA(C(2*geluScale*0.044715), C(2*geluScale))).Sigmoid()

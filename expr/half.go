@@ -25,7 +25,7 @@ func (x *Expr) Rounded(t dtype.Type) *Expr {
 		// of float32 between 0.5 and 1.
 		size := x.Abs()
 		small := single.copySign(size.Add(C(0.5)).Sub(C(0.5)), x)
-		// ±Inf; for |x| from 65520 on, which is halfway between 65504 and 2¹⁶
+		// large is ±Inf. It is the result for |x| ≥ 65520, which is halfway between 65504 and 2¹⁶.
 		large := x.Mul(C(math.Inf(1)))
 		r := size.Lt(C(0x1p-14)).Select(small, size.Lt(C(65520)).Select(to(13), large))
 		return x.Ne(x).Select(x, r)

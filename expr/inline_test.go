@@ -26,8 +26,8 @@ func randomBits(r *rand.Rand, t dtype.Type) uint64 {
 	}
 }
 
-// TestInlined checks that an inlined program gives the same bits as two programs, of which the
-// first stores the operand of the second.
+// TestInlined compares an inlined program with two programs that run one after the other. The first
+// stores a result, which the second reads. The bits must be equal.
 func TestInlined(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))
 	x, y := X(0), X(1)

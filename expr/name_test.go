@@ -71,7 +71,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestNamesWithoutKeys checks that a name without a key belongs to exactly one program.
+// TestNamesWithoutKeys checks that no two programs have the same name if the name contains no key.
 func TestNamesWithoutKeys(t *testing.T) {
 	keys := map[string]string{}
 	types := []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I32, dtype.I64, dtype.U8, dtype.Bool}

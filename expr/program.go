@@ -28,7 +28,7 @@ type Program struct {
 	Params []dtype.Type // types of the run-time scalars
 
 	key, name string
-	words     []string // the operations, for the name
+	words     []string // names of the operations, from which the program's name is made
 }
 
 // Key identifies the program: programs with equal keys have equal code and types. It does not
@@ -85,9 +85,9 @@ func (p *Program) Cost() int {
 	return n
 }
 
-// philoxCost is the number of operations for one word: a quarter of those for a block of four
-// words. Each of ten rounds has two products of two words, four exclusive ors, and two additions to
-// the key.
+// philoxCost is the number of operations for one random word: a quarter of the operations for a
+// block of four words. Each of ten rounds has two products of two words, four exclusive ors, and
+// two additions to the key.
 const philoxCost = 10 * (4 + 4 + 2) / 4
 
 func (p *Program) finish() {

@@ -86,7 +86,7 @@ func DropLimit(p float64) uint32 { return uint32(math.Ceil(p*(1<<32)) - 1) }
 // one block is enough for two F64. Every multiple of 2⁻²⁴ (or 2⁻⁵³) is equally likely.
 func RandomUniform(t dtype.Type, seed, offset, index *Expr) *Expr {
 	w, unused := RandomBits(seed, offset, index), 32-24
-	// the signed conversion is safe, because the upper bits of the shifted word are 0
+	// A signed conversion gives the same number, because the upper bits of the shifted word are 0.
 	as := dtype.I32
 	if t == dtype.F64 {
 		w, unused, as = Draw{Shift: 1}.word(dtype.U64, seed, offset, index), 64-53, dtype.I64

@@ -30,8 +30,8 @@ func ExampleDims() {
 	// true [12, 4, 1]
 }
 
-// A layout describes a view. Transposing and slicing change the numbers of a layout and move no
-// memory.
+// A layout describes a view. Transposing and slicing change only the layout's shape, strides and
+// offset. They move no memory.
 func Example() {
 	l := shape.Dense(shape.Of(3, 4))
 	t := l.Transpose(0, 1)

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// This file has the activations with kinks, and the activations made of exponentials. At a kink,
-// and for NaN, the gradient equals PyTorch's.
+// This file has the activations with kinks (points without a derivative), and the activations made
+// of exponentials. At a kink, and for NaN, the gradient equals PyTorch's.
 
 var zeroC = expr.C(0)
 
@@ -54,7 +54,7 @@ func atMost(x, hi *expr.Expr) *expr.Expr  { return x.Le(hi).Select(x, x.Min(hi))
 var (
 	mishInner = x0.Softplus().Tanh()
 
-	// Where β·x is above the threshold the result is x itself.
+	// Where β·x is above the threshold, the result is x itself.
 	softplusOp = high(activation("softplus", x0.Mul(p0).Gt(p1).Select(x0, x0.Mul(p0).Softplus().Div(p0)),
 		func(x, p []float64) float64 {
 			if x[0]*p[0] > p[1] {

@@ -63,22 +63,23 @@ var (
 		Grad: []*expr.Expr{x1.Neg().Mul(expr.Y().Mul(expr.Y()))}})
 )
 
-// Add returns x + y, broadcast together.
+// Add returns x + y. The operands are broadcast to a common shape.
 //
 //tensor:forms Scalar InPlace ScalarInPlace
 func (x *Tensor) Add(y *Tensor) *Tensor { return addOp.Apply([]*Tensor{x, y}) }
 
-// Sub returns x - y, broadcast together.
+// Sub returns x - y. The operands are broadcast to a common shape.
 //
 //tensor:forms RScalar InPlace
 func (x *Tensor) Sub(y *Tensor) *Tensor { return subOp.Apply([]*Tensor{x, y}) }
 
-// Mul returns x·y, element by element, broadcast together.
+// Mul returns x·y, element by element. The operands are broadcast to a common shape.
 //
 //tensor:forms Scalar InPlace ScalarInPlace
 func (x *Tensor) Mul(y *Tensor) *Tensor { return mulOp.Apply([]*Tensor{x, y}) }
 
-// Div returns x / y in floating point, broadcast together; integers are divided as float32.
+// Div returns x / y in floating point; integers are divided as float32. The operands are broadcast
+// to a common shape.
 //
 //tensor:forms Scalar RScalar InPlace ScalarInPlace
 func (x *Tensor) Div(y *Tensor) *Tensor { return divOp.Apply([]*Tensor{x, y}) }

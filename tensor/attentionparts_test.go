@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestAttentionGradientOfOneProjection checks that the gradient of a tensor whose parts are
-// queries, keys and values equals the gradient of attention that is composed of other ops. If the
-// gradients of the parts can be written into one memory, no launch joins them.
+// TestAttentionGradientOfOneProjection differentiates with respect to a tensor whose parts are
+// queries, keys and values. The gradient must equal that of attention composed of other ops. If the
+// gradients of the parts can be written into one memory, no launch must join them.
 func TestAttentionGradientOfOneProjection(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // affect ops in place.
 type AutocastClass uint8
 
-// The classes.
+// The autocast classes.
 const (
 	// AutocastThrough leaves the operands unchanged, so that the usual promotion decides. Ops that
 	// the Forward of such a Function calls are autocast one by one. Its VJP runs without autocast,

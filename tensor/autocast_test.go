@@ -15,7 +15,7 @@ import (
 )
 
 // TestAutocastCache checks that a parameter that is used twice is cast once, and again after it has
-// changed. Its gradient arrives as one float32 sum. The cast ends with the scope that set autocast.
+// changed. Its gradient is summed in float32. The cast ends with the scope that set autocast.
 func TestAutocastCache(t *testing.T) {
 	Do(func(o *Scope) {
 		w := o.Ones(4, 4).RequiresGrad()
@@ -62,9 +62,10 @@ func TestAutocastCache(t *testing.T) {
 	})
 }
 
-// TestAutocastTogether checks that when a scope casts its first leaf, it casts all leaves that an
-// earlier scope needed together with that leaf, and no others. Bits and gradients are those of
-// single casts. Leaves that were freed or frozen are left out.
+// TestAutocastTogether checks which leaves a scope casts together. When it casts its first leaf, it
+// also casts the leaves that an earlier scope needed together with that leaf, and no others. The
+// results and gradients have the bits of single casts. Leaves that were freed or frozen are left
+// out.
 func TestAutocastTogether(t *testing.T) {
 	Do(func(o *Scope) {
 		leaves := make([]*Tensor, 4)
@@ -363,8 +364,8 @@ func TestAutocastLossKept(t *testing.T) {
 	})
 }
 
-// TestGradientsOfCastsAddUp checks that if several layers use a float32 tensor that is no leaf, the
-// gradients of its casts are added up in float32. Cast and addition are one op.
+// TestGradientsOfCastsAddUp uses one float32 tensor, which is no leaf, in several layers. The
+// gradients of its casts must be added up in float32. One op must cast and add.
 func TestGradientsOfCastsAddUp(t *testing.T) {
 	Do(func(s *Scope) {
 		x, w := s.Randn(4, 8).RequiresGrad(), s.Randn(3, 8, 8)

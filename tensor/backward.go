@@ -29,7 +29,7 @@ func (x *Tensor) Backward(opts ...GradOption) {
 
 // Gradients returns the gradient of y with respect to each of inputs, which are leaves or
 // intermediate results. The gradients belong to y's scope, and no leaf's gradient changes. Only the
-// paths from y to the inputs are walked.
+// ops between y and the inputs are differentiated.
 func Gradients(y *Tensor, inputs []*Tensor, opts ...GradOption) []*Tensor {
 	o := optionsOf("grad", opts)
 	if o.into != nil {
@@ -326,7 +326,7 @@ func (e *engine) sendAll(t *task, c *Context, gi *Tensor, grads []*Tensor) {
 	}
 }
 
-// freed returns the error that says why the graph cannot be walked through n.
+// freed returns the error for a node n that was freed. The error says what freed it.
 func (e *engine) freed(n *node) *Error {
 	msg := "the graph was freed by an earlier Backward"
 	hint := "pass RetainGraph to the first one"

@@ -28,7 +28,7 @@ func TestGradientOfParts(t *testing.T) {
 	sq := func(x *tt) *tt { return x.Square() }
 	for name, c := range map[string]struct {
 		f        func(x *tt) *tt
-		launches int // the expected number of launches; negative if it is not checked
+		launches int // expected number of launches, or a negative number to skip this check
 	}{
 		"all":           {func(x *tt) *tt { p := x.Split(2, 1); return sum(sq(p[0]), sq(p[1]), sq(p[2])) }, 3},
 		"middle":        {func(x *tt) *tt { return sum(sq(x.Split(2, 1)[1])) }, 2},

@@ -12,8 +12,10 @@ type task struct {
 	one     bool     // for a node: the gradient is a 1 without a tensor, and g is nil
 	partial *partial // the parts that have arrived, while g is nil
 	to      []*task  // for a node: the task of each operand, nil for an operand without one
-	senders int      // how many gradients may arrive: one for each use as operand or start
-	needed  bool     // for a node: the run must call the node's VJP
+	// number of gradients that may arrive: one for each op that uses the value, and one if the run
+	// starts from it
+	senders int
+	needed  bool // for a node: the run must call the node's VJP
 	// 1 + the index in engine.inputs of the tensor whose gradient t collects; 0 if that tensor is
 	// none of the inputs
 	input int

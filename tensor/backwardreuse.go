@@ -24,7 +24,7 @@ func (c *Context) pending(i int) *Tensor {
 	return nil
 }
 
-// release frees saved value i, which nobody will ask for again. x is the VJP's handle of it.
+// release frees saved value i, which is not needed any more. x is the VJP's handle of this value.
 func (c *Context) release(i int, x *Tensor) {
 	if x != nil {
 		x.Free()

@@ -106,7 +106,7 @@ type watchedAs struct {
 
 // A watchedRun keeps what one run of the engine must report about its leaves.
 type watchedRun struct {
-	// watched leaves that the run reaches, in the order in which they are complete
+	// watched leaves that the run reaches, in the order in which their gradients become complete
 	leaves []*watchedLeaf
 	passed int           // how many of these leaves can receive no more gradients
 	told   []BackwardRun // runs whose End has not been called

@@ -22,7 +22,7 @@ var ErrCapture = errors.New("it cannot be captured")
 // referenced.
 type Graph struct {
 	dev    device.Device
-	stream device.Stream // the stream that replays are queued on
+	stream device.Stream // stream on which replays are queued
 	// the recording's first stream on each device: on the graph's device, then on the devices of
 	// the option Across
 	firsts []device.Stream
@@ -45,7 +45,7 @@ type Graph struct {
 	checks []func() error
 	then   []func()
 	ended  []func(ok bool) error
-	turns  []*Exclusive              // the graph's Exclusives, sorted by number
+	turns  []*Exclusive              // Exclusives that a replay locks, sorted by number
 	gens   map[*Generator]*Generator // maps each generator to its stand-in
 	tokens map[uint64]*standIn
 	// storages that the work uses and that the graph does not own. The value is true if the work
@@ -350,8 +350,8 @@ func (g *Graph) deserted() bool {
 }
 
 // String returns the number of operations of a replay, and the device. If a replay runs fewer
-// operations than were recorded, String returns both numbers. If nothing was done to run fewer
-// operations, String says why.
+// operations than were recorded, String returns both numbers. If the graph runs all recorded
+// operations because it could not be shortened, String says why.
 func (g *Graph) String() string {
 	switch {
 	case g.live.Load():

@@ -26,7 +26,7 @@ func gpu(t testing.TB, seed int) *cuda.Device {
 	return d[0]
 }
 
-// recorders runs f with each kind of device that records work: an emulated GPU and a rank of the
+// recorders runs f on each kind of device that can record work: an emulated GPU and a rank of the
 // CPU.
 func recorders(t *testing.T, f func(t *testing.T, open func(seed int) device.Device)) {
 	t.Run("gpu", func(t *testing.T) { f(t, func(seed int) device.Device { return gpu(t, seed) }) })

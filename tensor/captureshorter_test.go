@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCaptureShorter checks that on the CPU, a chain of elementwise ops is one op of the graph, and
-// the bits are those of the eager chain.
+// TestCaptureShorter captures a chain of elementwise ops on the CPU. The graph must have one op for
+// the whole chain, and the result must have the bits of the eager chain.
 func TestCaptureShorter(t *testing.T) {
 	dev := cpu.Get()
 	x := tensor.Root().On(dev).Randn(5, 33)

@@ -23,9 +23,9 @@ type CloseOption uint8
 // EqualNaN makes NaN close to NaN, as torch's equal_nan=True does.
 const EqualNaN CloseOption = 1
 
-// IsClose returns whether |x-y| ≤ atol + rtol·|y| or x = y, as bool, broadcast together. torch's
-// defaults are rtol 1e-5 and atol 1e-8. Integers are compared as float64. NaN is close to nothing,
-// unless [EqualNaN] is given.
+// IsClose returns a bool tensor that is true where |x-y| ≤ atol + rtol·|y| or x = y. The operands
+// are broadcast to a common shape. torch's defaults are rtol 1e-5 and atol 1e-8. Integers are
+// compared as float64. NaN is close to nothing, unless [EqualNaN] is given.
 func (x *Tensor) IsClose(y *Tensor, rtol, atol float64, o ...CloseOption) *Tensor {
 	in := []*Tensor{x, y}
 	youngest("isclose", in)

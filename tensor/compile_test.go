@@ -209,8 +209,8 @@ func TestCompiledResultsAreNew(t *testing.T) {
 	})
 }
 
-// TestCompiledEvictedError: if a replay fails on the device and its graph then makes room for
-// another, Close returns the error.
+// TestCompiledEvictedError lets a replay fail on the device. Then calls with other shapes make the
+// Compiled close the graph of that replay. Close must return the error.
 func TestCompiledEvictedError(t *testing.T) {
 	dev, _ := emulated(t, 0)
 	m := tensor.Root().On(dev)

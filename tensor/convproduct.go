@@ -90,7 +90,7 @@ func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution,
 	}
 }
 
-// batchFirst reports whether columns are one matrix for each sample.
+// batchFirst reports whether the columns of each sample form a matrix of their own.
 func (v *convolution) batchFirst() bool { return v.groups == 1 && v.places() >= manyPlaces }
 
 // matrices returns the weight as [groups, outputs of a group, elements of a window].

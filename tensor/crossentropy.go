@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// crossEntropyFunc computes -Σ y·log softmax(x) for each row. y is smoothing/classes everywhere,
-// plus 1-smoothing at the target.
+// crossEntropyFunc computes -Σ y·log softmax(x) for each row. y is the target distribution:
+// smoothing/classes for each class, plus 1-smoothing for the target class.
 type crossEntropyFunc struct {
 	ignore    int64
 	smoothing float64
@@ -101,7 +101,8 @@ func (f crossEntropyFunc) widened(x *Tensor) *Tensor {
 }
 
 var (
-	// safeTargetOp replaces ignored targets by class 0, so that a lookup stays within bounds.
+	// safeTargetOp replaces ignored targets by class 0, so that reading the logit of the target
+	// class stays within bounds.
 	safeTargetOp = &Elementwise{Name: "cross_entropy", Arity: 1, Expr: x0.Eq(p0).Select(expr.C(0), x0), NoGrad: true}
 	ignoredOp    = &Elementwise{Name: "cross_entropy", Arity: 2, Expr: x1.Eq(p0).Select(expr.C(0), x0.Neg()), Fixed: 2, Grad: []*expr.Expr{x1.Eq(p0).Select(expr.C(0), x2.Neg()), nil}}
 	oneHotOp     = &Elementwise{Name: "one_hot", Arity: 2, Result: Truth, Expr: x0.Eq(x1), NoGrad: true}

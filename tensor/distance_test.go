@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCdistDigits checks that distances of order 2 and their gradients are as exact as if computed
-// from differences. Rows may be far from the origin, very close to each other, or equal.
+// TestCdistDigits checks that distances of order 2 and their gradients are as exact as if they were
+// computed from the differences of the elements. Rows may be far from the origin, very close to
+// each other, or equal.
 func TestCdistDigits(t *testing.T) {
 	const unit = 1. / (1 << 24) // half the distance from 1 to the next float32
 	rnd := rand.New(rand.NewPCG(1, 2))

@@ -63,8 +63,8 @@ func remainder(x, y *expr.Expr) *expr.Expr {
 	return mod.Ne(expr.C(0)).And(y.Lt(expr.C(0)).Xor(mod.Lt(expr.C(0)))).Select(mod.Add(y), mod)
 }
 
-// flooredRef, remainderRef and truncatedRef are the specifications. For integer ops they get the
-// integers as float64.
+// flooredRef, remainderRef and truncatedRef are the references with which tests compare the ops.
+// For integer ops they get the integers as float64.
 func flooredRef(a, b float64) float64 { return math.RoundToEven((a - remainderRef(a, b)) / b) }
 
 func remainderRef(a, b float64) float64 {
@@ -153,29 +153,30 @@ func (d division) numberInPlace(x *Tensor, v float64) *Tensor {
 	return x.inPlace(d.integerScalar, []*Tensor{x}, v)
 }
 
-// FloorDivide returns ⌊x/y⌋, broadcast together, as torch's floor_divide and Python's // do. For
-// integers the result is an integer, which is exact for int64 too. An integer divided by 0 is 0,
-// where torch raises an error on the CPU. The gradient is 0.
+// FloorDivide returns ⌊x/y⌋, as torch's floor_divide and Python's // do. The operands are broadcast
+// to a common shape. For integers the result is an integer, which is exact for int64 too. An
+// integer divided by 0 is 0, where torch raises an error on the CPU. The gradient is 0.
 //
 //tensor:forms Scalar RScalar
 func (x *Tensor) FloorDivide(y *Tensor) *Tensor { return floorDivide.apply(x, y) }
 
-// TruncDivide returns x/y rounded towards zero, broadcast together, as torch's div with
-// rounding_mode="trunc" does. Integers are treated as by FloorDivide. The gradient is 0.
+// TruncDivide returns x/y rounded towards zero, as torch's div with rounding_mode="trunc" does. The
+// operands are broadcast to a common shape. Integers are treated as by FloorDivide. The gradient is
+// 0.
 //
 //tensor:forms Scalar
 func (x *Tensor) TruncDivide(y *Tensor) *Tensor { return truncDivide.apply(x, y) }
 
-// Remainder returns x - y·⌊x/y⌋, broadcast together. It has the sign of y, like Python's %. It is
-// exact. For a float y of 0 it is NaN. For an integer y of 0 it is x, where torch raises an error
-// on the CPU.
+// Remainder returns x - y·⌊x/y⌋. The operands are broadcast to a common shape. The result has the
+// sign of y, like Python's %. It is exact. For a float y of 0 it is NaN. For an integer y of 0 it
+// is x, where torch raises an error on the CPU.
 //
 //tensor:forms Scalar RScalar ScalarInPlace
 func (x *Tensor) Remainder(y *Tensor) *Tensor { return remainders.apply(x, y) }
 
-// Fmod returns x - y·trunc(x/y), broadcast together. It has the sign of x, like C's fmod. It is
-// exact. For a float y of 0 it is NaN. For an integer y of 0 it is x, where torch raises an error
-// on the CPU.
+// Fmod returns x - y·trunc(x/y). The operands are broadcast to a common shape. The result has the
+// sign of x, like C's fmod. It is exact. For a float y of 0 it is NaN. For an integer y of 0 it is
+// x, where torch raises an error on the CPU.
 //
 //tensor:forms Scalar
 func (x *Tensor) Fmod(y *Tensor) *Tensor { return fmods.apply(x, y) }

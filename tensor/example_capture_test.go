@@ -143,7 +143,7 @@ func ExampleCapturing() {
 	// <nil> tensor([0.1250, 0.1250], device='cuda:0')
 }
 
-// A function that changes gradients finds the capture by these gradients.
+// A function that changes gradients finds the running capture with CapturingGrads.
 func ExampleCapturingGrads() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -119,10 +119,8 @@ func ExampleTensor_Version() {
 	err := tensor.Try(func() { y.Sum().Backward() })
 	fmt.Println(err.(*tensor.Error).Msg)
 	fmt.Println(errors.Is(err, tensor.ErrInPlace))
-	// Output:
-	// 1
-	// a value needed for its gradient was modified by an in-place operation: it is at version 1, saved at version 0
-	// true
+	// Output: 1 a value needed for its gradient was modified by an in-place operation: it is at
+	// version 1, saved at version 0 true
 }
 
 // snake is the activation x + sin²x (L. Ziyin et al., arXiv:2006.08195), declared as a formula. Its
@@ -163,8 +161,8 @@ var huber = tensor.Declare(&tensor.Elementwise{
 	},
 })
 
-// Operands broadcast together. Run-time scalars are passed to Apply; other values do not need
-// another kernel.
+// Operands are broadcast to a common shape. Run-time scalars are passed to Apply: another value
+// needs no other kernel.
 func ExampleElementwise_Apply() {
 	guess := tensor.From([]float32{0.5, 3, -4}).RequiresGrad()
 	loss := huber.Apply([]*tensor.Tensor{guess, tensor.From(float32(0))}, 1)
@@ -176,8 +174,7 @@ func ExampleElementwise_Apply() {
 	// tensor([ 0.5000,  1.0000, -1.0000])
 }
 
-// clipped returns its operand and limits the gradient: a Function with a gradient of its own
-// choice.
+// clipped is a Function that returns its operand and limits the gradient.
 type clipped struct{ limit float64 }
 
 func (clipped) Name() string { return "clipped" }
@@ -199,7 +196,7 @@ func ExampleApply() {
 	// tensor([0.2000, 1.0000])
 }
 
-// cube saves in the Context what its gradient needs, if the gradient is wanted.
+// cube is a Function that computes x³. Its Forward saves x in the Context for the gradient.
 type cube struct{}
 
 func (cube) Name() string { return "cube" }

@@ -21,9 +21,10 @@ type Vars map[string]any
 //
 //	y := tensor.Expr("max(0, a*x + b)", tensor.Vars{"a": a, "x": x, "b": 0.5})
 //
-// The formula is one op. Its tensors are broadcast together, and one kernel computes the result
-// without temporaries. The gradients of the tensors are derived from the text, including second and
-// higher gradients. The text is parsed once. Numbers may change from call to call at no cost.
+// The formula is one op. Its tensors are broadcast to a common shape, and one kernel computes the
+// result without temporaries. The gradients of the tensors are derived from the text, including
+// second and higher gradients. The text is parsed once. Numbers may change from call to call at no
+// cost.
 //
 // The text is a Go expression of names, numbers, parentheses and operators: + - * / % (Python's
 // remainder), comparisons, && || ! (of any type; all values except 0 are true), and & | ^ << >> (of

@@ -15,7 +15,7 @@ func ExampleExpr() {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float32{-1, 0, 1, 2}).RequiresGrad()
 		a := s.From([]float32{2}).RequiresGrad()
-		// this is one kernel
+		// Expr computes the whole formula in one kernel.
 		y := tensor.Expr("max(0, a*x + b)", tensor.Vars{"a": a, "x": x, "b": 0.5})
 		y.Sum().Backward()
 		fmt.Println(y.Floats())

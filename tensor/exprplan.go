@@ -272,8 +272,8 @@ func fits(v float64, t dtype.Type) bool {
 }
 
 // gradients returns the gradient of each operand, nil for an operand without one. A gradient is an
-// expression over the operands, the result and the result's gradient. gradients walks the steps
-// backwards, and uses the gradient that each op declares.
+// expression over the operands, the result and the result's gradient. gradients goes through the
+// steps backwards, and uses the gradient that each op declares.
 func (b *exprBuilder) gradients(root *exprValue) []*expr.Expr {
 	to := map[*exprValue]*expr.Expr{root: expr.X(len(b.leafs))}
 	for _, s := range slices.Backward(b.steps) {

@@ -130,7 +130,8 @@ func (p *forkedProgram) run(s *tensor.Scope) {
 		}
 	}
 	for kind := range live {
-		for len(live[kind]) > 0 && r.IntN(4) > 0 { // the others live until the scope ends
+		// tensors that are not freed here live until the scope ends
+		for len(live[kind]) > 0 && r.IntN(4) > 0 {
 			drop(kind, len(live[kind])-1)
 		}
 	}
@@ -181,8 +182,8 @@ func (p *forkedProgram) eager() []float64 {
 
 // TestForkedCaptures captures programs on several streams, and replays them in any order that the
 // edges of the graph allow. It checks that the results equal the results of an eager run on one
-// stream, bit for bit. There are 40 programs, each with an order of its own: 6 with -short, and
-// 1000 with FLAMBEAU_SOAK.
+// stream, bit for bit. It runs 40 programs, each with another order. With -short it runs 6, and
+// with FLAMBEAU_SOAK 1000.
 func TestForkedCaptures(t *testing.T) {
 	n := 40
 	switch {

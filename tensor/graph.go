@@ -317,7 +317,8 @@ func apply(f Function, in []*Tensor) *Tensor {
 	own := &ownContext{}
 	c := own.fill(s.child(), in, grad)
 	defer c.scope.recycle()
-	// Apply checks the result of f for anomalies, so the ops that Forward calls need no check.
+	// Apply checks the result of f for anomalies. So the ops that Forward calls need no check of
+	// their own.
 	c.scope.modes.noGrad, c.scope.modes.anomaly = true, 0
 	if class != AutocastThrough && class != AutocastWithin {
 		c.scope.modes.autocast = dtype.Invalid

@@ -52,7 +52,8 @@ func (v *saved) release() {
 	v.st.release()
 }
 
-// noted adds the memory that n saved to the ledger of s: see Scope.note.
+// noted adds the memory that n saved to the ledger of s. If the scope is dropped without being
+// closed, the garbage collector returns that memory.
 func (n *node) noted(s *Scope) {
 	for i := range n.saved {
 		st := n.saved[i].st

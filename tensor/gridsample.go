@@ -173,9 +173,9 @@ func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) 
 	return taps, slope
 }
 
-// forEachTap calls h for each element that is read. h receives the element's index in the plane,
-// and whether the element lies outside of the image, both as [n, 1, points]. forEachTap returns the
-// derivatives of positions with respect to coordinates.
+// forEachTap calls h for each element that is read. h receives the element's index within the image
+// of one channel, and whether the element lies outside of the image, both as [n, 1, points].
+// forEachTap returns the derivatives of positions with respect to coordinates.
 func (f *gridFunc) forEachTap(x, grid *Tensor, h func(index, outside *Tensor, across, down gridTap)) (slopeX, slopeY *Tensor) {
 	across, slopeX := f.taps(grid, 0, x.Dim(3))
 	down, slopeY := f.taps(grid, 1, x.Dim(2))
@@ -187,7 +187,7 @@ func (f *gridFunc) forEachTap(x, grid *Tensor, h func(index, outside *Tensor, ac
 	return slopeX, slopeY
 }
 
-// planes returns x as [n, c, elements].
+// planes joins height and width of the images: it returns x as [n, c, elements].
 func (f *gridFunc) planes(x *Tensor) *Tensor {
 	return x.reshape(shape.Of(x.Dim(0), x.Dim(1), x.Dim(2)*x.Dim(3)))
 }

@@ -212,7 +212,7 @@ func (a *axisSampler) program(kind coordinateKind, offset bool) *expr.Program {
 	})
 }
 
-// coordinates returns the coordinates of elements 0 … m-1.
+// coordinates returns the positions in the input of the result's elements 0 … m-1.
 func (a *axisSampler) coordinates(like *Tensor, step float64, offset bool) *Tensor {
 	y := alloc(a.op, a.c, like.st.dev, a.t, shape.Of(a.m))
 	run(a.op, a.c, a.program(coordinateItself, offset), y, nil, []float64{step})

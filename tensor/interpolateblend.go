@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// blendOp is the weighted sum of two elements.
+// blendOp computes the weighted sum of two elements.
 var blendOp = &Elementwise{Name: "interpolate", Arity: 4, Expr: x0.Mul(x1).Add(x2.Mul(expr.X(3)))}
 
 // blendFunc resizes an axis to m elements. Each element of the result is a blend of two elements of

@@ -155,8 +155,8 @@ func sortDims(m *device.Map) {
 	}
 }
 
-// runPart runs p on x and writes the part of y that has the given layout. It makes no handle of the
-// part.
+// runPart runs p on x and writes the part of y that has the given layout. It needs no Tensor for
+// the part.
 func runPart(op string, s *Scope, p *expr.Program, y *Tensor, part shape.Layout, x *Tensor) {
 	m := mapOps.get()
 	m.Program = p

@@ -56,7 +56,8 @@ func TestNegativeIndexHint(t *testing.T) {
 	})
 }
 
-// TestQuantileOfOneElement checks that a tensor of rank 0 has a dimension 0, as in PyTorch.
+// TestQuantileOfOneElement checks that Quantile accepts dimension 0 of a tensor of rank 0, as in
+// PyTorch.
 func TestQuantileOfOneElement(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, dims := range [][]int{nil, {0}, {-1}, {0, tensor.KeepDim}} {

@@ -169,7 +169,7 @@ func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		k++
 	}
 	// Compute the weight's gradient first. It is small, and x can then be freed before the gradient
-	// of x, which is large, is allocated; see matmulFunc.
+	// of x, which is large, is allocated.
 	if c.Needs(1) {
 		var x *Tensor
 		if c.Wants(1) {

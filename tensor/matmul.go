@@ -143,9 +143,9 @@ func (f matmulFunc) secondGrad(a, g *Tensor) *Tensor {
 }
 
 // MatMul returns the matrix product x·y, as torch.matmul does. Vectors are rows or columns, and two
-// vectors give their dot product. Dimensions before the last two are batches, which broadcast
-// together. Both operands have the same element type. float32 is computed in IEEE float32 unless
-// [AllowTF32] says otherwise. 16-bit floats accumulate in float32.
+// vectors give their dot product. Dimensions before the last two are batches, and are broadcast.
+// Both operands have the same element type. float32 is computed in IEEE float32 unless [AllowTF32]
+// says otherwise. 16-bit floats accumulate in float32.
 func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	if y := underAutocast("matmul", AutocastLow, func(in []*Tensor) *Tensor { return in[0].MatMul(in[1]) }, x, y); y != nil {
 		return y

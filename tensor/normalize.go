@@ -67,7 +67,7 @@ type normTypes struct {
 	rms, zero bool
 }
 
-// normPrograms are the maps and reductions for one set of types.
+// normPrograms holds the programs of a normalisation for one combination of operand types.
 type normPrograms struct {
 	mean, variance, rstd    *device.Reduction // mean reads x; variance and rstd read x and mean
 	rstdOf, apply, gradient *expr.Program
@@ -186,7 +186,7 @@ func (f *normalizeFunc) fold(s *Scope, r *device.Reduction, x *Tensor, dims []in
 	return y
 }
 
-// foldInto is fold with a given result, the contiguous y. It has x's shape with the reduced
+// foldInto is fold with a given result y. y is contiguous, and has x's shape with the reduced
 // dimensions of size 1.
 func (f *normalizeFunc) foldInto(s *Scope, r *device.Reduction, y, x *Tensor, in []*Tensor, params ...float64) {
 	var bits []uint64
@@ -298,7 +298,7 @@ func (f *normalizeFunc) statistics(s *Scope, o *normOperands, p *normPrograms) (
 	return mean, inverse(variance)
 }
 
-// runningOp mixes a running value x0 with a new value x1.
+// runningOp mixes a running value x0 with a new value x1: it returns p0·x0 + p1·x1.
 var runningOp = &Elementwise{Name: "running", Arity: 2, Expr: x0.Mul(p0).Add(x1.Mul(p1)), NoGrad: true}
 
 // update mixes the batch's mean and unbiased variance into the running statistics. For the kind
@@ -489,7 +489,7 @@ func (f *normalizeFunc) normalize(x, weight, bias *Tensor, n, groups, channels, 
 	return Apply(f, present(x, weight, bias)...)
 }
 
-// normalizeBy is normalize for fn, a function that contains f.
+// normalizeBy does what normalize does, but applies fn, a function that contains f.
 func (f *normalizeFunc) normalizeBy(fn Function, x, weight, bias *Tensor, n, groups, channels, inner int, running ...*Tensor) *Tensor {
 	to := x.layout.Shape
 	f.weight, f.bias, f.running = weight != nil, bias != nil, len(running) > 0

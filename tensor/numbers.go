@@ -102,13 +102,13 @@ func (x *Tensor) number(op string, v float64) (n, same *Tensor) {
 	return x.scope.On(x.st.dev).make(op, x.dtype, nil).fill(v), x
 }
 
-// reversed applies a function of two tensors to v and x, in this order.
+// reversed returns f(n, x), where n is a tensor that holds the number v.
 func (x *Tensor) reversed(op string, v float64, f func(x, y *Tensor) *Tensor) *Tensor {
 	x.use(op)
 	return within(x.scope, func(c *Scope) *Tensor { n, x := x.In(c).number(op, v); return f(n, x) })
 }
 
-// reversedWhole is reversed for a whole number that a float64 may be unable to hold.
+// reversedWhole does what reversed does, for a whole number that a float64 may be unable to hold.
 func (x *Tensor) reversedWhole(op string, v int64, f func(x, y *Tensor) *Tensor) *Tensor {
 	return x.reversed(op, float64(v), func(n, x *Tensor) *Tensor { return f(n.Fill(0).BitwiseOrScalar(v), x) })
 }

@@ -252,7 +252,7 @@ type averages struct {
 	divisor int
 }
 
-// divide divides sums of windows, [n, c, out…], by the number of elements of each window.
+// divide divides the sums of windows, [n, c, out…], by the number of elements of each window.
 func (a *averages) divide(c *Scope, y *Tensor) *Tensor {
 	by := func(n int) *Tensor {
 		if y.dtype.IsFloat() {

@@ -43,7 +43,7 @@ func TestDetectAnomaly(t *testing.T) {
 			{"by the second operand", nil, func(s *tensor.Scope, x *tt) {
 				w := s.Ones(2, 2).RequiresGrad()
 				at = nextLine()
-				y := w.Mul(x.Log().Detach()) // y is NaN times w where x < 0
+				y := w.Mul(x.Log().Detach()) // log x is NaN where x < 0
 				y.Sum().Backward()
 			}, "mul", 0, []int{1, 0}, math.NaN(), 1, ""},
 			{"a gradient that Gradients returns", nil, func(s *tensor.Scope, x *tt) {

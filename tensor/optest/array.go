@@ -57,7 +57,7 @@ func (a array) offset(idx []int) int {
 
 func (a array) at(idx ...int) float64 { return a.v[a.offset(idx)] }
 
-// joint returns the shape to which the arrays broadcast.
+// joint returns the common shape to which the arrays are broadcast.
 func joint(in ...array) []int {
 	var dims []int
 	for _, a := range in {

@@ -19,7 +19,7 @@ type autocastCase struct {
 	floats []bool
 	run    func(s *tensor.Scope, w *walk, types []dtype.Type, grad bool) (y *tt, leaves []*tt)
 	class  tensor.AutocastClass
-	only   []dtype.Type // types that the row accepts, from its field of the same name
+	only   []dtype.Type // types that the row of the table accepts
 	mixed  bool         // the row computes more than the op, so the type is not compared
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestConvolutionsInBands checks that a GPU makes the matrix of columns of a large image one band
-// at a time. The CPU makes the whole matrix. Values and gradients are equal, and the GPU needs less
-// memory than the columns would need.
+// TestConvolutionsInBands checks that a GPU makes the matrix of columns of a large image for a few
+// rows of windows at a time. The CPU makes the whole matrix. Values and gradients must be equal,
+// and the GPU must need less memory than the whole matrix.
 func TestConvolutionsInBands(t *testing.T) {
 	gpu := emulated(t)
 	conv := func(o tensor.ConvOptions) func(x, w, b *tensor.Tensor) *tensor.Tensor {

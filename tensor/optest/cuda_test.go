@@ -26,7 +26,7 @@ func emulated(t *testing.T) *cuda.Device {
 // tests run only these ops.
 var someOps = regexp.MustCompile(`^(add|gelu|sum|argmax|matmul|softmax|cross_entropy|gather|embedding|cast|reshape|copy|dropout)`).MatchString
 
-// TestCUDA runs the whole walk on an emulated GPU.
+// TestCUDA runs the tests of all ops on an emulated GPU.
 func TestCUDA(t *testing.T) {
 	d := emulated(t)
 	o := Options{FirstOrder: true, Sparse: true}

@@ -153,8 +153,8 @@ func TestEngine(t *testing.T) {
 	})
 }
 
-// These are second derivatives at kinks of the first derivative and at points where finite
-// differences cannot check them. The expected values are PyTorch 2.15's.
+// TestSecondDerivatives compares second derivatives with those of PyTorch 2.15. They are at kinks
+// of the first derivative and at points where finite differences cannot check them.
 func TestSecondDerivatives(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		inf, nan := math.Inf(1), math.NaN()
@@ -195,7 +195,7 @@ func TestSecondDerivatives(t *testing.T) {
 }
 
 // TestAtan2AtTheOrigin checks that the gradient of atan2 is 0 at the origin, and where both squares
-// are too small for the type. These are PyTorch 2.15's values.
+// are too small for the type. PyTorch 2.15 returns 0 in both cases too.
 func TestAtan2AtTheOrigin(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		zero := math.Copysign(0, -1)

@@ -12,8 +12,9 @@ import (
 // noBool lists the ops that PyTorch does not define for bool operands.
 var noBool = []string{"sub", "rsub_scalar", "neg", "clamp", "clamp_plain", "clamp_min", "clamp_max", "abs", "square"}
 
-// slack lists ops whose formula cancels. For a first operand x, the function returns an additional
-// error that is allowed besides the rounding of the result. Its unit is 2⁻²⁴, or 2⁻⁵³ in float64.
+// slack lists ops whose formula subtracts nearly equal numbers. For a first operand x, the function
+// returns an additional error that is allowed besides the rounding of the result. Its unit is 2⁻²⁴,
+// or 2⁻⁵³ in float64.
 var slack = map[string]func(x float64) float64{
 	"gelu":      math.Abs,                                           // ½x·(1 + erf)
 	"gelu_tanh": func(x float64) float64 { return 2 * math.Abs(x) }, // ½x·(1 + tanh)
@@ -27,7 +28,7 @@ var slack = map[string]func(x float64) float64{
 func constant(v float64) func(float64) float64 { return func(float64) float64 { return v } }
 
 // spec gives the dimensions and the layouts of the operands of a case. The operands are broadcast
-// together.
+// to a common shape.
 type spec struct {
 	name string
 	dims [][]int // the dimensions of operand k are dims[k%len(dims)]
@@ -47,7 +48,7 @@ var specs = []spec{
 	{"long", [][]int{{1021}}, []layout{contiguous}},
 }
 
-// A small walk uses only the first smallSpecs of the specs.
+// With Options.Small, elementwise ops are tested only with the first smallSpecs entries of specs.
 const smallSpecs = 5
 
 func (w *walk) elementwise(t reporter) {
@@ -91,7 +92,8 @@ func (w *walk) elementwise(t reporter) {
 	}
 }
 
-// elementTypes lists the types for which an op is defined. The walk uses these types.
+// elementTypes lists the element types for which an op is defined. Tests run the op with all of
+// them.
 func elementTypes(e *tensor.Elementwise) []dtype.Type {
 	return slices.DeleteFunc(slices.Clone(dtype.Types()), func(ty dtype.Type) bool {
 		return ty == dtype.Bool && (e.NoBool || slices.Contains(noBool, e.Name)) || e.Result == tensor.FixedFloat && !ty.IsFloat() ||
@@ -146,7 +148,7 @@ func operands(e *tensor.Elementwise, ty dtype.Type, sp spec, margin float64) []a
 
 func where(e string, ty dtype.Type, sp spec) string { return fmt.Sprintf("%s %v %s", e, ty, sp.name) }
 
-// typeOf returns the type of operand k: bool for a condition, otherwise the type of the walk.
+// typeOf returns the type of operand k: bool for a condition, and ty for other operands.
 func typeOf(e *tensor.Elementwise, k int, ty dtype.Type) dtype.Type {
 	if e.Fixed>>k&1 != 0 {
 		return dtype.Bool
@@ -239,7 +241,7 @@ func (w *walk) gradients(t reporter, e *tensor.Elementwise, sp spec, number int)
 		in[k] = in[k].rounded(dtype.BF16)
 	}
 	var exact [][]float64
-	var size []array // Σ|terms| of each gradient
+	var size []array // sum of the absolute terms of each gradient
 	types := []dtype.Type{dtype.F64, dtype.F32, dtype.F16, dtype.BF16}
 	if w.o.Small {
 		types = types[:2]

@@ -12,9 +12,9 @@ import (
 
 func isExpr(op string) bool { return op == "expr" }
 
-// TestExprOnDevices walks only expressions, on the CPU and the emulated GPU, in all types and
-// layouts. It compares first and second derivatives with differences. The complete walks contain
-// expressions too.
+// TestExprOnDevices tests only expressions, on the CPU and the emulated GPU, in all types and
+// layouts. It compares first and second derivatives with finite differences. TestCPU and TestCUDA
+// test expressions too, together with all other ops.
 func TestExprOnDevices(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		Run(t, dev, Options{Only: isExpr, Small: true, FirstOrder: dev != hostDevice()})

@@ -58,7 +58,7 @@ func parts(c golden.Case) (x []array, out, seed array) {
 // add to it in init.
 var goldenTerms = map[string]func(c golden.Case) terms{}
 
-// caseTerms returns the [terms] of a golden case.
+// caseTerms returns the sums of absolute terms of a golden case.
 func caseTerms(c golden.Case) terms {
 	if f := goldenTerms[c.Op]; f != nil {
 		return f(c)

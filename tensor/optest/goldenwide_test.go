@@ -91,8 +91,8 @@ func finite(v float64) float64 {
 	return v
 }
 
-// elementTerms returns the [terms] of a golden case of an elementwise op. For a gradient they are
-// the sums of |seed·derivative|.
+// elementTerms returns the sums of absolute terms of a golden case of an elementwise op. For a
+// gradient they are the sums of |seed·derivative|.
 func elementTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	cancel, y := cancels[c.Op], arrayOf(c.Out[0].F64)

@@ -197,8 +197,8 @@ func TestHooksAtOnce(t *testing.T) {
 	}
 }
 
-// TestOnlyNeededPaths checks that Gradients walks only the paths to its inputs. Nodes outside these
-// paths are not computed, and may already be freed.
+// TestOnlyNeededPaths checks that Gradients computes only the nodes on the paths from the result to
+// its inputs. Other nodes may already be freed.
 func TestOnlyNeededPaths(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		var calls []string
@@ -246,8 +246,8 @@ func (f *counted) VJP(c *tensor.Context, g *tt) []*tt {
 	return []*tt{g.MulScalar(1), g.MulScalar(1)}
 }
 
-// TestDeepGraphs checks that with a hundred thousand nodes no function recurses, and the time grows
-// linearly with the number of nodes.
+// TestDeepGraphs runs Backward on graphs of a hundred thousand nodes. No function may recurse, and
+// the time must grow linearly with the number of nodes.
 func TestDeepGraphs(t *testing.T) {
 	n := 100_000
 	if testing.Short() { // the race detector is slow

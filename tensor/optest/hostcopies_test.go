@@ -82,9 +82,9 @@ func secondDerivatives(y *tt, leaves []*tt) {
 	}
 }
 
-// TestNoHostCopies checks that if the operands are on the device, no op waits for the device or
-// copies data from or to the host, except as listed above. The test runs every op of the matrix
-// forward, backward, and for second derivatives.
+// TestNoHostCopies runs every op of the matrix forward, backward, and for second derivatives, with
+// operands on the device. No op may wait for the device or copy data from or to the host, except as
+// hostCopies allows.
 func TestNoHostCopies(t *testing.T) {
 	c := &copyWatch{t, emulated(t), map[string]bool{}, map[string]bool{}, 0, 0}
 	for _, op := range tensor.HostOps() {

@@ -38,10 +38,10 @@ type span struct{ start, stop, step int }
 // rules of NumPy's manual directly, one element at a time. An index outside the dimension is an
 // error.
 func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
-	// Each part of the index selects from some dimensions of x. The entries of a tensor depend on
-	// the coordinates of the common shape.
+	// An axis is what one part of the index selects from some dimensions of x. The entries of an
+	// index tensor depend on the coordinates in the common shape of all index tensors.
 	type axis struct {
-		n  int               // number of coordinates; -1: the coordinates of the common shape
+		n  int               // number of coordinates; -1 if they are those of the common shape
 		of func(c []int) int // maps the coordinates to the offset in x
 	}
 	strides := make([]int, len(dims))

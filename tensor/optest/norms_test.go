@@ -150,8 +150,8 @@ func TestHalfNorms(t *testing.T) {
 	})
 }
 
-// TestLongRows checks that several workers share the reduction of a long row. The numbers and the
-// gradients stay the same.
+// TestLongRows checks that several workers share the reduction of a long row, with the same values
+// and gradients.
 func TestLongRows(t *testing.T) {
 	bothDevices(t, func(s *tensor.Scope, dev device.Device) {
 		const n = 1<<14 + 3

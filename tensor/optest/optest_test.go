@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCPU runs the complete walk on the CPU. With the race detector it runs only one or two ops of
-// each family of kernels.
+// TestCPU tests all ops on the CPU. With the race detector it tests only one or two ops of each
+// family of kernels.
 func TestCPU(t *testing.T) {
 	o := Options{}
 	if testing.Short() {
@@ -24,7 +24,7 @@ func TestCPU(t *testing.T) {
 
 var kernelOps = regexp.MustCompile(`^(sort|topk|cumsum|scatter|index|layer_norm|batch_norm|conv|max_pool|unique|inverse|scaled)`).MatchString
 
-// isWalked checks that a complete walk agrees with the matrix of ops.
+// isWalked checks that w contains exactly the checks that Matrix lists.
 func isWalked(t *testing.T, w Walked) {
 	t.Helper()
 	for _, msg := range w.Differences(nil) {

@@ -40,8 +40,8 @@ func (c *foreignWork) note(d device.Device, what string) {
 	}
 }
 
-// TestRank walks a rank of the CPU. The rank uses host memory like the CPU, but is another device.
-// No op allocates memory on the CPU or computes there.
+// TestRank tests all ops on a rank of the CPU. The rank uses host memory like the CPU, but is
+// another device. No op may allocate memory on the CPU or compute there.
 func TestRank(t *testing.T) {
 	d, err := device.Open("cpu:1")
 	if err != nil {

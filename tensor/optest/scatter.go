@@ -18,7 +18,7 @@ func placedIndex(x *tt, a array) *tt {
 	return y.Reshape(a.dims...)
 }
 
-// truths makes a bool tensor, like placedIndex.
+// truths makes a bool tensor from an array, on x's device, without a copy from the host.
 func truths(x *tt, a array) *tt { return placedIndex(x, a).NeScalar(0) }
 
 // fullIndex broadcasts a vector of indices along the axis to the sizes of all other dimensions in
@@ -99,7 +99,8 @@ func scatterRows() []row {
 	// apart is an index along dimension 1 of the shape [3, 4]. It selects no element twice, because
 	// differences do not give the right gradient if an element is set twice.
 	apart := array{[]int{2, 3}, []float64{3, 0, 1, 2, 1, 0}}
-	down := array{[]int{2, 3}, []float64{2, 0, 1, 0, 1, 2}} // index along dimension 0
+	// an index along dimension 0 of the same shape
+	down := array{[]int{2, 3}, []float64{2, 0, 1, 0, 1, 2}}
 	for _, c := range []struct {
 		axis  int
 		index array

@@ -18,8 +18,9 @@ type watchLog struct {
 	leaves []*tt
 	mu     sync.Mutex
 	runs   []*watchRun
-	begin  func(s *tensor.Scope, r *watchRun) tensor.BackwardRun // nil: Begin returns r
-	ready  func(r *watchRun, i int)
+	// called by Begin; if it is nil, Begin returns r
+	begin func(s *tensor.Scope, r *watchRun) tensor.BackwardRun
+	ready func(r *watchRun, i int)
 }
 
 type watchRun struct {
@@ -55,8 +56,8 @@ func (r *watchRun) Missed(i int) { r.words = append(r.words, fmt.Sprint("missed 
 
 func (r *watchRun) End(failed error) { r.ended = append(r.ended, failed) }
 
-// expect checks that there was exactly one run since the last call of expect, with these words.
-// Without words it checks that there was no run.
+// expect checks that there was exactly one run since the last call of expect, and that it recorded
+// these words. Without words it checks that there was no run.
 func (d *watchLog) expect(t *testing.T, what string, words ...string) {
 	t.Helper()
 	if len(words) == 0 {
