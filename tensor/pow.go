@@ -32,7 +32,7 @@ var (
 	// at -0.
 	powRsqrtOp = Declare(&Elementwise{Name: "pow_rsqrt", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0.Sqrt()), Ref: ref1(invSqrt), Domain: [][2]float64{{0.2, 3}},
 		Grad: []*expr.Expr{x1.Mul(x0.Pow(expr.C(-1.5)).Scale(-0.5))}})
-	// x³ is computed by two multiplications and rounds twice.
+	// x³ is computed by two multiplications, and so is rounded twice.
 	powCubeOp = Declare(&Elementwise{Name: "pow_cube", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Mul(x0).Mul(x0), Ref: ref1(func(x float64) float64 { return x * x * x }), Domain: wide,
 		Grad: []*expr.Expr{x1.Mul(x0.Mul(x0).Scale(3))}})
 	// This op raises a number to the power of a tensor. If the number is 0, the gradient is 0 for x
@@ -72,7 +72,7 @@ func (x *Tensor) PowScalar(p float64) *Tensor {
 func (x *Tensor) PowScalarInPlace(p float64) *Tensor {
 	x.use("pow_scalar")
 	if x.dtype.IsFloat() {
-		switch p { // the same cases as in PowScalar
+		switch p { // These are the cases of PowScalar.
 		case 2:
 			return x.SquareInPlace()
 		case 3:
@@ -89,8 +89,8 @@ func (x *Tensor) PowScalarInPlace(p float64) *Tensor {
 	return x.inPlace(op, []*Tensor{x}, params...)
 }
 
-// powRounded is PowScalar, except that it rounds x³ only once. Longer computations use it as a
-// step.
+// powRounded does what PowScalar does, except that it rounds x³ only once. Computations of several
+// ops use it as one of their steps.
 func (x *Tensor) powRounded(p float64) *Tensor {
 	if p == 3 {
 		op, params := x.powerOf(p)

@@ -84,8 +84,8 @@ func (x *Tensor) Inner(y *Tensor) *Tensor {
 	return x.TensorDot(y, []int{-1}, []int{-1})
 }
 
-// VecDot returns Σ x·y along dim, a dimension of the shape to which both broadcast. torch's dim is
-// -1.
+// VecDot returns Σ x·y along dim, a dimension of the shape to which x and y are broadcast. torch's
+// dim is -1.
 func (x *Tensor) VecDot(y *Tensor, dim int) *Tensor {
 	if y := underAutocast("vecdot", AutocastLow, func(in []*Tensor) *Tensor { return in[0].VecDot(in[1], dim) }, x, y); y != nil {
 		return y

@@ -15,14 +15,15 @@ func normalCDF(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }
 
 // truncatedNormal draws by inversion. It maps uniform numbers through erfinv, then scales and
 // shifts them, and limits them to [lo, hi]. The uniform numbers lie between 2Φ(a)-1 and 2Φ(b)-1,
-// where a and b are the standardised limits.
+// where a = (lo - mean)/std and b = (hi - mean)/std.
 func truncatedNormal(w dtype.Type, u *expr.Expr) *expr.Expr {
 	p := func(i int) *expr.Expr { return expr.Param(i, w) }
 	u = u.Mul(p(3).Sub(p(2))).Add(p(2))
 	return u.Erfinv().Mul(p(4)).Add(p(5)).Max(p(6)).Min(p(7))
 }
 
-// truncatedParams checks the distribution and returns the parameters of its program.
+// truncatedParams checks mean, std and the interval [lo, hi], and returns the parameters of the
+// program truncatedNormal.
 func truncatedParams(mean, std, lo, hi float64, in ...*Tensor) []float64 {
 	switch {
 	case !(std > 0) || math.IsInf(std, 0) || math.IsNaN(mean-mean):
@@ -147,8 +148,8 @@ func sharesProgram(t dtype.Type) *expr.Program {
 }
 
 // drawSeveral draws n classes for each row of the matrix x of probabilities. For each draw it takes
-// a random integer below the sum of the row's shares, and searches it in the running sums of the
-// shares.
+// a random integer below the sum of the row's shares, and finds by binary search the class in whose
+// part of the running sums the integer lies.
 func (x *Tensor) drawSeveral(n int) *Tensor {
 	const op = "multinomial"
 	c, rows, classes := x.scope, x.layout.Shape.At(0), x.layout.Shape.At(1)

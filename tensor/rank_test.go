@@ -139,7 +139,8 @@ func TestLinearAlgebraOfRank(t *testing.T) {
 	}
 }
 
-// TestPinnedMemoryOfRank checks that page-locked memory works for a rank as for the CPU.
+// TestPinnedMemoryOfRank checks that page-locked memory works for a rank of the CPU as it does for
+// the CPU.
 func TestPinnedMemoryOfRank(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -174,8 +175,8 @@ func TestPinnedMemoryOfRank(t *testing.T) {
 	}
 }
 
-// TestHostMemoryOfRank checks that on a rank, an index error is reported immediately, as on the
-// CPU. Memory is read and written without a copy.
+// TestHostMemoryOfRank checks that a rank of the CPU reports an index error immediately, as the CPU
+// does. It also checks that the memory of the rank's tensors is read and written without a copy.
 func TestHostMemoryOfRank(t *testing.T) {
 	d := rank(t, "cpu:1")
 	tensor.Do(func(s *tensor.Scope) {

@@ -109,7 +109,7 @@ func (x *Tensor) Split(size, dim int) []*Tensor {
 	return parts
 }
 
-// axisOf resolves a dimension as the method axis does, but panics if x has rank 0.
+// axisOf resolves a possibly negative dimension, and panics if x has rank 0.
 func (x *Tensor) axisOf(op string, dim int) int {
 	if x.Rank() == 0 {
 		fail(op, ErrShape, []*Tensor{x}, "needs a tensor with a dimension, this has rank 0")

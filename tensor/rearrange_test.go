@@ -19,7 +19,7 @@ func TestViewsShareStorage(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		view func(x *tt) *tt
-		hit  []int // the elements of a [3, 4] tensor that change
+		hit  []int // indices of the elements of a [3, 4] tensor that change
 	}{
 		{"Slice", func(x *tt) *tt { return x.Slice(1, 1, tensor.End, 2) }, []int{1, 3, 5, 7, 9, 11}},
 		{"Diagonal", func(x *tt) *tt { return x.Diagonal(-1, 0, 1) }, []int{4, 9}},
@@ -74,7 +74,8 @@ func TestCopiesDoNotShareStorage(t *testing.T) {
 // Otherwise the result is contiguous. Its values and gradients are those of contiguous operands.
 func TestResultsFollowOperands(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
-		turn := func(x *tt) *tt { return x.Permute(2, 0, 1) } // [3, 4, 5] to [5, 3, 4]
+		// turn permutes [3, 4, 5] to [5, 3, 4]
+		turn := func(x *tt) *tt { return x.Permute(2, 0, 1) }
 		x, y := s.Randn(3, 4, 5).RequiresGrad(), s.Randn(3, 4, 5).RequiresGrad()
 		row, dense := s.Randn(4).RequiresGrad(), s.Randn(5, 3, 4)
 		for _, c := range []struct {

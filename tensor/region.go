@@ -20,8 +20,8 @@ func (x *Tensor) region(op string, r region) *Tensor {
 	return y
 }
 
-// recordRegion adds y, the view of the region r of x, to the graph. p describes the view as a part
-// of x. p is nil if the view is not such a part.
+// recordRegion adds y to the graph. y is the view of the region r of x. p describes the same view
+// as a part of x, or is nil if the view is not a range of one axis.
 func (y *Tensor) recordRegion(x *Tensor, r region, p *part) {
 	op, to := y.op, x.layout.Shape
 	y.attachView(x, func(_ *Context, g *Tensor) *Tensor {
@@ -53,8 +53,7 @@ func (f *intoFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, 
 
 func (f *intoFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g.region(f.op, f.region)} }
 
-// sliced returns the region of n indices of an axis. The first index is start, and the distance
-// between indices is step.
+// sliced returns the region that has n indices of an axis: start, start+step, ….
 func sliced(axis, start, n, step int) region {
 	return func(l shape.Layout) shape.Layout { return l.Narrow(axis, start, n, step) }
 }

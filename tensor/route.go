@@ -35,8 +35,8 @@ func (s *Scope) refuseRoute(op string, dev device.Device) {
 	s.unrecordable(op, why, hint)
 }
 
-// source returns the route of work that only reads memory on dev: a read by the host, or a copy
-// from the memory. A capture on GPUs may read memory of the CPU too.
+// source returns the route of work that only reads memory on dev: a read by the host, or a copy to
+// another device. A capture on GPUs may also read memory of the CPU.
 func (s *Scope) source(op string, dev device.Device) route {
 	if isHost(dev) && s.modes.capture.firstStream(dev) == nil {
 		return route{stream: s.streamOf(dev)}
@@ -92,7 +92,7 @@ func (g *Graph) touch(op string, st *storage, write bool) {
 // guardOlder panics if this goroutine captures and work that is not recorded is about to change
 // memory that is older than the capture. That change would happen once, and replays would not
 // repeat it. New memory may be written, for example to initialise an optimizer's state. A capture
-// on GPUs does not guard the CPU's memory.
+// on GPUs does not refuse changes of the CPU's memory.
 func (st *storage) guardOlder(op string) {
 	captures.forEach(func(g *Graph) bool { // ask only the innermost capture
 		if g.olderThanCapture(st) && (!isHost(st.dev) || g.firstStream(st.dev) != nil) {

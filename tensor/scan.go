@@ -55,8 +55,8 @@ func doubling(x []*Tensor, axis int, reverse bool, combine func(far, near []*Ten
 	return x
 }
 
-// fusedOp combines the terms of two entries of a linear recurrence, near and far: near's factor
-// times far's term, plus near's term.
+// fusedOp combines the terms of two entries of a linear recurrence. Its operands are the factor of
+// the later entry, the term of the earlier entry, and the term of the later entry.
 var fusedOp = &Elementwise{Name: "recurrence", Arity: 3, Expr: x0.Mul(x1).Add(x2), NoGrad: true}
 
 // scanned computes a scan in one pass on the device. It returns nil if the device cannot.
@@ -91,8 +91,8 @@ func scanned(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis int, 
 	return y
 }
 
-// scannedDense does what scanned does, but returns nil unless the operands are contiguous, so that
-// it makes no copies.
+// scannedDense does what scanned does if the operands are contiguous. Otherwise it returns nil, so
+// that no operand is copied.
 func scannedDense(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis int, reverse bool, in []*Tensor) *Tensor {
 	for _, x := range in {
 		if !x.layout.Contiguous() {
@@ -102,8 +102,8 @@ func scannedDense(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis 
 	return scanned(op, s, kind, t, axis, reverse, in)
 }
 
-// scanFunc is a scan along an axis, backwards if reverse is set. It has one operand. A linear
-// recurrence has two operands: factors and terms.
+// scanFunc computes a scan along an axis, backwards if reverse is set. It has one operand. For a
+// linear recurrence it has two operands: factors and terms.
 type scanFunc struct {
 	kind    device.ScanKind
 	axis    int
@@ -171,15 +171,16 @@ func recurrence(a, b *Tensor, axis int, reverse bool) *Tensor {
 	return Apply(scanFunc{device.ScanLinear, axis, reverse}, a, b)
 }
 
-// shifted returns x moved by one entry along an axis, towards the axis's end, or towards its start
-// if toStart is true. v enters at one end, and an entry leaves at the other end.
+// shifted returns x moved by one entry along an axis: towards the end, or towards the start if
+// toStart is true. The entry v is added at one end, and the entry at the other end is dropped.
 func (x *Tensor) shifted(axis int, toStart bool, v float64) *Tensor {
 	return x.shiftedIn(axis, toStart, func() *Tensor {
 		return x.Scope().On(x.st.dev).Typed(x.dtype).Full(v, x.layout.Shape.With(axis, 1).Slice()...)
 	})
 }
 
-// follower moves x as shifted does, but repeats the entry at the edge instead of adding a number.
+// follower moves x by one entry as shifted does, but repeats the entry at the edge instead of
+// adding a number.
 func (x *Tensor) follower(axis int, toStart bool) *Tensor {
 	return x.shiftedIn(axis, toStart, func() *Tensor {
 		if toStart {
@@ -189,7 +190,7 @@ func (x *Tensor) follower(axis int, toStart bool) *Tensor {
 	})
 }
 
-// shiftedIn is shifted, but calls the function entry for the entry that is added.
+// shiftedIn does what shifted does, but calls the function entry for the entry that is added.
 func (x *Tensor) shiftedIn(axis int, toStart bool, entry func() *Tensor) *Tensor {
 	n := x.layout.Shape.At(axis)
 	if n == 0 {
@@ -221,10 +222,9 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		// compute y again in the wider type, because exp would amplify the rounding error of the
 		// result
 		y := Apply(f, x)
-		// The last entry is its own follower. So the variable fall is 1 there, with a finite
-		// derivative.
+		// The last entry counts as its own follower. So fall is 1 there, with a finite derivative.
 		next := y.follower(f.axis, back)
-		// The variable fall is also 1 if an entry and its follower are the same infinity.
+		// fall is also 1 if an entry and its follower are the same infinity.
 		fall := y.Sub(next).MaskedFill(y.Eq(next), 0).Exp()
 		u := recurrence(fall, g.Cast(x.dtype), f.axis, back)
 		return []*Tensor{x.Sub(y).Exp().Mul(u).Cast(t).AddScalar(0)}
@@ -283,7 +283,7 @@ var (
 	laterMin = &Elementwise{Name: "cummin", Arity: 2, Result: Truth, Expr: x1.Ne(x1).Or(x1.Le(x0)), NoGrad: true}
 )
 
-// placesFunc returns the positions, along an axis, of the greatest or least entry so far.
+// placesFunc computes the positions, along an axis, of the greatest or least entry so far.
 type placesFunc struct {
 	kind device.ScanKind
 	axis int

@@ -36,9 +36,9 @@ type Scope struct {
 	nodes    []*node
 	children int
 	closed   bool
-	internal bool // an internal scope of the library, which is reused and has no ledger
+	internal bool // true for an internal scope of the library, which is reused and has no ledger
 	ledger   *ledger
-	span     device.SpanID // a trace shows the scope's name as this span
+	span     device.SpanID // span that shows the scope's name in a trace
 	// nil after the first use of the scope, or if the scope sets neither NoGrad nor Autocast
 	watch atomic.Pointer[modeWatch]
 }
@@ -47,26 +47,26 @@ type Scope struct {
 type modes struct {
 	noGrad    bool
 	withGrad  bool // WithGrad was given
-	sites     bool // record the call site of every result
+	sites     bool // true if the call site of every result is recorded
 	dev       device.Device
 	stream    device.Stream
 	gen       *Generator
 	capture   *Graph
-	across    []device.Device // the devices of Across, until Capture has read them
+	across    []device.Device // devices of the option Across; nil once Capture has read them
 	name      string
-	path      string // the names of this scope and all enclosing scopes, for memory reports
+	path      string // names of all enclosing scopes and of this scope, for memory reports
 	nondet    bool
-	composed  bool // use no fast kernels
+	composed  bool // true if no fast kernels are used
 	anomaly   AnomalyCheck
 	autocast  dtype.Type // the type of mixed precision; Invalid means off
 	casts     *castCache
 	floatType dtype.Type
-	tf32      bool // products of float32 may be computed in tf32
+	tf32      bool // true if products of float32 may be computed in TF32
 
 	// the packer decides what is kept instead of saved values; nil keeps the values themselves
 	saver       packer
-	recomputing bool          // a checkpointed segment is being computed again
-	span        device.SpanID // the span of the innermost scope that has a name, in a trace
+	recomputing bool          // true while a checkpointed segment is computed again
+	span        device.SpanID // span of the innermost scope that has a name, in a trace
 }
 
 // An Option sets a mode of a scope.
@@ -109,7 +109,7 @@ func Nondeterministic() Option { return func(m *modes) { m.nondet = true } }
 // whether a kernel is wrong.
 func Composed() Option { return func(m *modes) { m.composed = true } }
 
-// joinNames returns the path of a scope with this name inside of a scope with this path.
+// joinNames appends the name of a scope to the path of names of the scopes around it.
 func joinNames(path, name string) string {
 	if path == "" || name == "" {
 		return path + name
@@ -131,7 +131,8 @@ func (s *scopeSite) String() string {
 	if at := s.at.String(); at != "" {
 		return w + " opened at " + at
 	}
-	for o := s.outer; o != nil; o = o.outer { // the scope was opened deep in the library
+	// s was opened deep in the library, so look for an enclosing scope with a known line
+	for o := s.outer; o != nil; o = o.outer {
 		if at := o.at.String(); at != "" {
 			return w + " inside the one opened at " + at
 		}
@@ -174,7 +175,7 @@ func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 // New opens a child scope. It inherits the modes of s, changed by opts.
 func (s *Scope) New(opts ...Option) *Scope { return s.open(true, opts) }
 
-// open is New with the flag loose, which says that another goroutine may close the scope.
+// open does what New does. If loose is true, another goroutine may close the scope.
 func (s *Scope) open(loose bool, opts []Option) *Scope {
 	c := &Scope{parent: s, depth: s.depth + 1, modes: s.modes}
 	c.modes.name = ""
@@ -208,8 +209,8 @@ func (s *Scope) open(loose bool, opts []Option) *Scope {
 
 var scopes = sync.Pool{New: func() any { return &Scope{internal: true} }}
 
-// child opens a scope for the library's own intermediate tensors. The caller closes it on every
-// path.
+// child opens a scope for the library's own intermediate tensors. Every path of the caller must
+// close it.
 func (s *Scope) child() *Scope {
 	c := scopes.Get().(*Scope)
 	c.parent, c.depth, c.modes, c.opened, c.closed, c.closedAt = s, s.depth+1, s.modes, s.opened, false, nil
@@ -371,7 +372,7 @@ func (s *Scope) end(keep []*Tensor) {
 	defer s.mu.Unlock()
 	owned, nodes := s.owned, s.nodes
 	s.closed = true
-	defer s.endSpan() // frees below count for this span
+	defer s.endSpan() // memory that is freed below counts for this span
 	switch {
 	case s.internal:
 	case s.closer != nil:
@@ -472,7 +473,7 @@ func (s *Scope) moveToParent(keep []*Tensor) {
 	}
 }
 
-// ownNode makes s the owner of the values that n saved.
+// If a handle in another scope keeps a storage alive, the storage needs a cleanup of its own.
 func (s *Scope) ownNode(n *node) {
 	n.scope = s
 	n.noted(s)

@@ -20,8 +20,8 @@ func live(t *testing.T) int {
 	return hostDevice().Stats().Allocated
 }
 
-// baseline returns the result of live after a collection of garbage. The memory of other tests is
-// then collected, so that none of it is returned while this test counts.
+// baseline returns the result of live after a garbage collection. The memory of other tests is
+// collected then, so that it does not disturb this test.
 func baseline(t *testing.T) int {
 	t.Helper()
 	for last, same := -1, 0; same < 3; {

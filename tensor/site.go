@@ -45,8 +45,8 @@ func callSite() *site {
 	return s
 }
 
-// deepSite is callSite for errors. It records deeper stacks too, so that the caller is found below
-// nested layers.
+// deepSite does what callSite does, but records deeper stacks, so that the caller is found below
+// nested layers. It is for errors.
 func deepSite() *site {
 	s := new(site)
 	if s.n = runtime.Callers(2, s.pc[:]); s.n == len(s.pc) {
@@ -88,8 +88,8 @@ func (s *site) method() (name string) {
 	}
 }
 
-// late is a ring of ops whose kernels may report an error later. The driver gets the number of an
-// op as its tag.
+// late is a ring buffer of the last ops whose kernels may report an error later. The driver gets
+// the number of an op as its tag.
 var late struct {
 	sync.Mutex
 	next uint32

@@ -203,7 +203,8 @@ func (x *Tensor) Mode(dims ...int) (values, indices *Tensor) {
 		sorted, order := t.Sort(a, false)
 		n := x.length(a)
 		at := alongAxis(c, t, a)
-		// Find where each run of equal elements starts, and how far each position is into its run.
+		// Find where each run of equal elements starts. Then compute the distance of each position
+		// from the start of its run.
 		fresh := sorted.Narrow(a, 1, n-1).Ne(sorted.Narrow(a, 0, n-1))
 		first := c.On(t.st.dev).Typed(boolType).Zeros(t.layout.Shape.With(a, 1).Slice()...)
 		starts, _ := at.Mul(Cat(a, first, fresh).Cast(dtype.I64)).CumMax(a)

@@ -43,7 +43,7 @@ func (x *Tensor) newRuns() *Tensor {
 	return Cat(0, x.Scope().On(x.st.dev).Typed(boolType).Ones(1), differ)
 }
 
-// uniqueResult has the parts of a result. Parts that were not requested are nil.
+// uniqueResult holds the results of Unique. Results that were not requested are nil.
 type uniqueResult struct{ values, inverse, counts *Tensor }
 
 func (r uniqueResult) parts() []*Tensor {

@@ -21,9 +21,10 @@ type tape struct {
 	seed  uint64 // seed and start: the generator's state before the first draw
 	start uint64
 
-	replay bool // the tape returns its draws again
-	open   bool // more draws may follow, because forward has not reached the end of the segment yet
-	next   int
+	replay bool // true while the tape returns its recorded draws again
+	// true if more draws may follow, because forward has not reached the end of the segment yet
+	open bool
+	next int
 }
 
 // draw is the result of one call of Draw.

@@ -13,7 +13,7 @@ import "github.com/flambeau-go/flambeau/dtype"
 // under [Autocast].
 func AllowTF32() Option { return func(m *modes) { m.tf32 = true } }
 
-// NoTF32 switches [AllowTF32] off for a child scope.
+// NoTF32 switches the mode of [AllowTF32] off for a child scope.
 func NoTF32() Option { return func(m *modes) { m.tf32 = false } }
 
 // TF32 reports whether [AllowTF32] is on for s.

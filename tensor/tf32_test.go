@@ -91,8 +91,8 @@ func TestTF32(t *testing.T) {
 }
 
 // TestTF32Gradients checks that a gradient uses tf32 if the forward op was permitted to use it. The
-// scope that asks for the gradient does not matter. The same holds for second derivatives, for a
-// captured step and for recomputed segments.
+// mode of the scope that computes the gradient does not matter. The same holds for second
+// derivatives, for a captured step and for recomputed segments.
 func TestTF32Gradients(t *testing.T) {
 	dev := gpu(t, 1)
 	permitted := map[bool][]tensor.Option{false: {tensor.NoTF32()}, true: {tensor.AllowTF32()}}

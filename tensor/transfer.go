@@ -91,7 +91,7 @@ type ToOption func(*toFunc)
 // stream.
 func NonBlocking() ToOption { return func(f *toFunc) { f.async = true } }
 
-// To returns x on device d, or x itself if it is there already. Gradients flow back to x's device.
+// To returns x on device d, or x itself if x is on d already. Gradients flow back to x's device.
 func (x *Tensor) To(d device.Device, opts ...ToOption) *Tensor {
 	x.use("to")
 	if d == nil {
@@ -204,7 +204,7 @@ func (x *Tensor) bytes(op string) []byte {
 	return out
 }
 
-// read is bytes with a given result: a slice that must have the length of x's elements in bytes.
+// read copies x's elements to out, densely. out must have the length of x's elements in bytes.
 func (x *Tensor) read(op string, out []byte) {
 	x.use(op)
 	if t := device.Tracing(); t != nil {

@@ -20,8 +20,8 @@ func unary(name string, e *expr.Expr, ref func(float64) float64, lo, hi float64,
 // onePlusSquare and oneMinusSquare are 1 ± x².
 var (
 	onePlusSquare = x0.FMA(x0, unit)
-	// The derivative of this form is -x-x, which is accurate for x near 0. The derivative of
-	// (1-x)(1+x) is (1-x)-(1+x), which is not.
+	// In this form the derivative is -x-x, which is accurate for x near 0. The derivative of
+	// (1-x)(1+x) would be (1-x)-(1+x), which is not accurate there.
 	oneMinusSquare = x0.Neg().FMA(x0, unit)
 )
 
@@ -75,12 +75,12 @@ func (x *Tensor) Acos() *Tensor { return acosOp.Apply([]*Tensor{x}) }
 func (x *Tensor) Atan() *Tensor { return atanOp.Apply([]*Tensor{x}) }
 
 // Atan2 returns the angle of the point (y, x), where y is the receiver. It is the inverse tangent
-// of y/x in the right quadrant, in radians from -π to π. x and y are broadcast together. At the
-// origin the gradient is 0, as in torch.
+// of y/x in the right quadrant, in radians from -π to π. x and y are broadcast to a common shape.
+// At the origin the gradient is 0, as in torch.
 func (y *Tensor) Atan2(x *Tensor) *Tensor { return atan2Op.Apply([]*Tensor{y, x}) }
 
-// Hypot returns √(x²+y²) of floating point tensors, broadcast together. Intermediate results do not
-// overflow. At the origin the gradient is NaN, as in torch.
+// Hypot returns √(x²+y²) of floating point tensors. The operands are broadcast to a common shape.
+// Intermediate results do not overflow. At the origin the gradient is NaN, as in torch.
 func (x *Tensor) Hypot(y *Tensor) *Tensor { return hypotOp.Apply([]*Tensor{x, y}) }
 
 // Sinh returns the hyperbolic sine of x.

@@ -11,18 +11,18 @@ import (
 )
 
 // A modeWatch watches a scope that sets NoGrad or Autocast, until the scope is first used. An
-// expression whose tensors are all older belongs to their scope, so the mode would silently have no
-// effect on it. The watch remembers the first op that ran outside of the scope, on the scope's
-// goroutine, and that the mode would have changed. Closing the scope reports that op. If there is
-// no such op, nothing is reported. For example, a function may return early, before it uses the
-// scope.
+// expression whose tensors are all older than the scope belongs to the tensors' scope, so the mode
+// would silently have no effect on it. The watch remembers the first op that ran outside of the
+// scope, on the scope's goroutine, and that the mode would have changed. Closing the scope reports
+// that op. If there is no such op, nothing is reported. For example, a function may return early,
+// before it uses the scope.
 type modeWatch struct {
 	binding[*modeWatch] // binds the watch to the goroutine that opened the scope
 
 	depth    int // depth of the scope
 	opened   *scopeSite
-	noGrad   bool       // the scope was opened with NoGrad
-	cast     bool       // the scope was opened with Autocast or NoAutocast
+	noGrad   bool       // true if the scope was opened with NoGrad
+	cast     bool       // true if the scope was opened with Autocast or NoAutocast
 	autocast dtype.Type // if cast is true: the type of autocast; Invalid means off
 
 	// The fields below are used only within modeWatches.forEach, which holds a lock.
@@ -39,7 +39,8 @@ type missed struct {
 	in      *scopeSite // the scope of the op; nil means the root scope
 }
 
-// watchModes begins a watch of s if s sets one of the modes. s was opened in p.
+// watchModes begins a watch of s if s switches gradients off or changes autocast. s was opened in
+// p.
 func (s *Scope) watchModes(p *Scope, loose bool) {
 	noGrad, cast := s.modes.noGrad && !p.modes.noGrad, s.modes.autocast != p.modes.autocast
 	if !noGrad && !cast {
@@ -88,8 +89,8 @@ func (s *Scope) noteMissed(op, how string, changes func(v *modeWatch) bool) {
 // library uses it for ops of its own, which have their own modes.
 func ignoreOps() func() { return adjust(func(v *modeWatch) *int { return &v.ignoring }) }
 
-// ignoreCasts is ignoreOps for autocast only. It is for the parts of a composed op. These parts
-// have no class of their own, but the graph that they record is the user's.
+// ignoreCasts does what ignoreOps does, but for autocast only. It is for the parts of a composed
+// op. These parts have no class of their own, but the graph that they record is the user's.
 func ignoreCasts() func() { return adjust(func(v *modeWatch) *int { return &v.composed }) }
 
 func adjust(count func(v *modeWatch) *int) func() {
@@ -141,7 +142,7 @@ func (s *Scope) missNoCast() {
 
 // unusedModeError returns an error if s, which is closed now, was never used and its modes would
 // have changed an op. Otherwise it returns nil. It only considers scopes that the program itself
-// opened. A panic in progress takes precedence.
+// opened. It returns nil during a panic.
 func (s *Scope) unusedModeError() *Error {
 	v := s.watch.Load()
 	if v == nil {

@@ -17,7 +17,7 @@ import (
 
 func weights() *tensor.Tensor { return tensor.Root().Ones(2, 2).RequiresGrad() }
 
-// here returns the number of the line n lines below the caller's line.
+// here returns the position of the line that is n lines below the caller's line, as file:line.
 func here(n int) string {
 	_, file, line, _ := runtime.Caller(1)
 	return callsite.String(file, line+n)

@@ -135,8 +135,8 @@ func dense(list []*Tensor) bool {
 	return true
 }
 
-// infiniteOp is 1 if an element is infinite or NaN, otherwise 0: such an element minus itself is
-// NaN. foundOp is the greater of two such results.
+// infiniteOp returns 1 if an element is infinite or NaN, otherwise 0: such an element minus itself
+// is NaN. foundOp returns the greater of two such results.
 var (
 	infiniteOp = &Reduction{Name: "infinite", Kind: device.Max, Map: x0.Sub(x0).Ne(x0.Sub(x0)).Select(expr.C(1), expr.C(0)), Same: true}
 	foundOp    = &Elementwise{Name: "found", Arity: 2, Expr: x0.Max(x1), NoGrad: true}

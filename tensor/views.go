@@ -10,7 +10,7 @@ import (
 type viewFunc struct {
 	name string
 	vjp  func(c *Context, g *Tensor) *Tensor
-	part *part // which part of the base the view is; nil if it is no such part
+	part *part // the range of one axis that the view selects from its base; nil for other views
 }
 
 func (f *viewFunc) Name() string { return f.name }

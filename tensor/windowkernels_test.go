@@ -94,8 +94,8 @@ func TestWindowKernels(t *testing.T) {
 }
 
 // TestConvTakesNoColumns checks that a convolution allocates about as much memory as its result.
-// With a loss and the backward pass it allocates four times as much. There is no room in this for
-// columns of the input.
+// With a loss and the backward pass it allocates four times as much. The columns of the input would
+// need more memory than that.
 func TestConvTakesNoColumns(t *testing.T) {
 	d := cpu.Get()
 	tensor.Do(func(s *tensor.Scope) {
@@ -122,8 +122,8 @@ func TestConvTakesNoColumns(t *testing.T) {
 	})
 }
 
-// TestConvBits checks that a convolution and its gradients have the same bits in five runs, however
-// work is divided among workers.
+// TestConvBits checks that a convolution and its gradients have the same bits in five runs. Work
+// may be divided among workers in another way in each run.
 func TestConvBits(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, w := s.Randn(8, 16, 14, 14).RequiresGrad(), s.Randn(24, 16, 3, 3).RequiresGrad()

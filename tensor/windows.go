@@ -57,8 +57,8 @@ func (x *Tensor) Unfold(dim, size, step int) *Tensor {
 	})
 }
 
-// unfoldGradFunc is the gradient of windows of the given size along a dimension, of a tensor of
-// shape to.
+// unfoldGradFunc computes the gradient of [Tensor.Unfold], for windows of the given size along an
+// axis of a tensor of shape to.
 type unfoldGradFunc struct {
 	axis, size, step int
 	to               shape.Dims

@@ -183,7 +183,8 @@ func (g *grid) fold(op string, s *Scope, y, x, w *Tensor, add bool) {
 	}
 }
 
-// foldKey says which program adds an element of all windows.
+// foldKey identifies the program with which the method addElements adds one element of every
+// window.
 type foldKey struct {
 	from, to dtype.Type
 	weighted bool
