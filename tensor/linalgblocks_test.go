@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestLinAlgBlocks: equations and factorisations of any size have the backward error of float64.
-// Some sizes are below the size of a block, and need no product. Larger ones need one product or
-// several.
+// TestLinAlgBlocks checks that equations and factorisations of any size have the backward error of
+// float64. Some sizes are below the size of a block, and need no product. Larger ones need one
+// product or several.
 func TestLinAlgBlocks(t *testing.T) {
 	tensor.ManualSeed(3)
 	for _, n := range []int{1, 15, 16, 17, 31, 33, 64, 70, 130} {

@@ -37,7 +37,7 @@ type Reduction struct {
 	Count, Truth bool
 	// Autocast says what mixed precision does with the operand.
 	Autocast AutocastClass
-	// Ref is the specification in float64.
+	// Ref computes the reduction in float64. Tests compare the op with it.
 	Ref    func(x []float64) float64
 	Domain [2]float64
 
@@ -233,7 +233,7 @@ type reductionFunc struct {
 
 func (f *reductionFunc) Name() string { return f.r.Name }
 
-// Forward is never called: Reduction.Apply applies reductions.
+// Forward is never called, because Reduction.Apply computes reductions.
 func (f *reductionFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.r.Apply(in[0]) }
 
 func (f *reductionFunc) VJP(c *Context, g *Tensor) []*Tensor {
@@ -354,7 +354,7 @@ func (x *Tensor) Amax(dims ...int) *Tensor { return Apply(&extremeFunc{r: amaxOp
 // elements share the gradient evenly.
 func (x *Tensor) Amin(dims ...int) *Tensor { return Apply(&extremeFunc{r: aminOp, dims: dims}, x) }
 
-// extremeFunc is amax or amin, with its gradient.
+// extremeFunc computes amax or amin, and their gradient.
 type extremeFunc struct {
 	r    *Reduction
 	dims []int

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// There are separate reductions for the norms of order 1, 2, ∞ and -∞.
+// The norms of order 1, 2, ∞ and -∞ have reductions of their own.
 var (
 	norm1Op   = &Reduction{Name: "norm", Kind: device.Sum, Map: expr.X(0).Abs()}
 	norm2Op   = &Reduction{Name: "norm", Kind: device.Sum, Map: expr.X(0).Mul(expr.X(0)), Finish: expr.X(0).Sqrt()}
@@ -15,11 +15,11 @@ var (
 	normMinOp = &Reduction{Name: "norm", Kind: device.Min, Map: expr.X(0).Abs()}
 )
 
-// normFunc is the vector norm of order p.
+// normFunc computes the vector norm of order p.
 type normFunc struct {
 	p        float64
 	dims     []int
-	unshared bool // each of several equal extremes receives the whole gradient
+	unshared bool // true if each of several equal extremes receives the whole gradient
 }
 
 func (*normFunc) Name() string { return "norm" }

@@ -26,7 +26,7 @@ func (x *Tensor) Prod(dims ...int) *Tensor { return Apply(&prodFunc{dims}, x) }
 // differentiated again.
 const fewFactors = 16
 
-// prodFunc is the product over dims, with its gradient.
+// prodFunc computes the product over dims, and its gradient.
 type prodFunc struct{ dims []int }
 
 func (*prodFunc) Name() string { return "prod" }

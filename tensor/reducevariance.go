@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// varFunc is the variance, or its square root. It is computed in two passes: first the mean, then
-// the mean square distance from it.
+// varFunc computes the variance, or its square root, in two passes: first the mean, then the mean
+// square distance from it.
 type varFunc struct {
 	correction int
 	dims       []int
@@ -28,7 +28,7 @@ type variancePass struct {
 	root bool
 }
 
-// meanPasses has reductions that compute the mean in float64.
+// meanPasses holds the reductions that compute the mean in float64.
 var meanPasses cache[dtype.Type, *device.Reduction]
 
 func meanPass(t dtype.Type) *device.Reduction {

@@ -10,7 +10,8 @@ import (
 type scatterReduceFunc struct {
 	kind device.ScatterKind
 	axis int
-	self bool // combine the first operand's own element with those of the second operand
+	// true if the first operand's own element is combined with those of the second operand
+	self bool
 	op   string
 }
 
@@ -98,8 +99,8 @@ func (x *Tensor) reduceInto(p placement, reduce string, self bool) *Tensor {
 	return nil
 }
 
-// meanInto divides the sums by the numbers of their terms. For integers it rounds down, as PyTorch
-// does.
+// meanInto combines the source with elements of x by their mean: it divides the sums by the numbers
+// of their terms. For integers it rounds down, as PyTorch does.
 func (x *Tensor) meanInto(p placement, self bool) *Tensor {
 	c, t := x.scope, x.dtype
 	count := c.On(x.st.dev).Typed(dtype.I64).Full(indicator(self), x.layout.Shape.Slice()...)
