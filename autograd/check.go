@@ -116,8 +116,8 @@ func check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o
 	return nil
 }
 
-// random returns a tensor of shape dims, made by m. Its numbers lie in ±[½, 1), and are the same in
-// each call.
+// random returns a tensor of shape dims, made by m. The absolute values of its elements lie in [½,
+// 1). Each call returns the same elements.
 func random(m tensor.Maker, dims []int) *tensor.Tensor {
 	r := rand.New(rand.NewPCG(1, 2))
 	n := 1
@@ -140,7 +140,8 @@ func compare(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor,
 			values[k] = x.Floats()
 		}
 	}
-	// eval calls f at the current values. Then it calls use with the leaves and the result.
+	// eval calls f with leaves that hold values, the current elements of the inputs. Then it calls
+	// use with the leaves and the result.
 	eval := func(use func(wanted []*tensor.Tensor, y *tensor.Tensor)) {
 		withLeaves("check", inputs, func(leaves, _ []*tensor.Tensor) []*tensor.Tensor {
 			var wanted []*tensor.Tensor

@@ -25,7 +25,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// An Op is a primitive of the language.
+// An Op is a primitive operation of the expression language.
 type Op uint8
 
 // The primitives. Their operands are a, b and c. Imm is the field of the instruction, and T is its

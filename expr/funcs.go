@@ -87,7 +87,7 @@ func (f format) inverse(e *Expr, c []float64, steps int) *Expr {
 	return r
 }
 
-// reduceHalf is reduceExp for the argument 2x, but returns r/2 instead of r.
+// reduceHalf does what reduceExp does for the argument 2x, but returns r/2 instead of r.
 func (f format) reduceHalf(x *Expr, off int) (r, n *Expr) {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(off))
 	t := x.FMA(C(2*f.log2e[0]), magic)

@@ -166,7 +166,8 @@ func Lower(outs []*Expr, out, ins []dtype.Type, y int) (p *Program, err error) {
 	return l.p, nil
 }
 
-// MustLower is Lower for expressions that are fixed in a program's source. It panics on an error.
+// MustLower does what Lower does, but panics on an error. It is for expressions that are fixed in a
+// program's source.
 func MustLower(outs []*Expr, out, ins []dtype.Type, y int) *Program {
 	p, err := Lower(outs, out, ins, y)
 	if err != nil {

@@ -112,8 +112,8 @@ func RandomNormal(t dtype.Type, seed, offset, index *Expr) *Expr {
 	e, m := f.splitBits(u.Bitcast(f.u))
 	radius := f.natural(e, m.Sub(C(1))).Scale(-2).Sqrt()
 
-	// The word is the angle in turns. Its upper two bits are the quadrant. The remaining bits are a
-	// signed fraction of a quadrant.
+	// The random word is the angle as a fraction of a full turn. Its upper two bits are the
+	// quadrant. The remaining bits are a signed fraction of a quadrant.
 	shift := C(float64(size - 2))
 	q := angle.Add(f.word(1 << (size - 3))).Shr(shift)
 	rest := angle.Sub(q.Shl(shift)).Bitcast(pick(f, dtype.I32, dtype.I64)).Cvt(t)

@@ -35,7 +35,8 @@ type AttentionOptions struct {
 	Lengths *Tensor
 }
 
-// attentionFunc is attention over queries, keys, values, an optional mask and optional lengths.
+// attentionFunc computes attention over queries, keys, values, an optional mask and optional
+// lengths.
 type attentionFunc struct {
 	scale           float64
 	causal          bool

@@ -96,7 +96,7 @@ func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, 
 	return f(in)
 }
 
-// underAutocast is WithAutocast, but returns nil where autocast is off.
+// underAutocast does what WithAutocast does, but returns nil if autocast is off.
 func underAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
 	for _, t := range in {
 		if t != nil && t.scope != nil && t.scope.modes.autocast != dtype.Invalid {

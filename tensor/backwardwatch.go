@@ -118,7 +118,7 @@ type watchedLeaf struct {
 	watches []watchedAs
 	// a run for each entry of watches; nil if the entry's watcher wants no calls
 	runs []BackwardRun
-	sent bool // a gradient has arrived
+	sent bool // true if a gradient has arrived
 }
 
 // reaches notes that the run has a task for a leaf. If nobody watches the leaf this costs one load.
@@ -212,7 +212,7 @@ func (e *engine) addToLeaf(t *task, g *Tensor) {
 	e.runPostHooks(leaf)
 }
 
-// end reports the end of a complete run.
+// end tells the watchers that the run is complete.
 func (r *watchedRun) end() {
 	for len(r.told) > 0 {
 		run := r.told[0]
@@ -221,7 +221,7 @@ func (r *watchedRun) end() {
 	}
 }
 
-// abandon reports the end of a run that failed. It is called by defer.
+// abandon tells the watchers that the run failed. It is called by defer.
 func (r *watchedRun) abandon() {
 	if len(r.told) == 0 {
 		return

@@ -31,7 +31,8 @@ type standIn struct {
 	replacement *Generator
 	mu          sync.Mutex
 	slots       map[device.Device]*Tensor // the tensor with seed and offset on each device that draws
-	// Seed and offset of the replay that is being queued. The first tensor's feed sets them.
+	// Seed and offset of the replay that is being queued. The function that fills the first tensor
+	// in slots sets them.
 	seed, offset uint64
 }
 

@@ -410,7 +410,7 @@ func inComputeType(a, b, bias *Tensor, f func(a, b *Tensor) *Tensor) *Tensor {
 	return y.Cast(t)
 }
 
-// convFunc is the convolution of x with w.
+// convFunc computes the convolution of x with w.
 type convFunc struct{ convolution }
 
 func (f *convFunc) Name() string { return f.op }
@@ -437,7 +437,7 @@ func (f *convFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// convDataFunc is the transposed convolution of g with w.
+// convDataFunc computes the transposed convolution of g with w.
 type convDataFunc struct{ convolution }
 
 func (f *convDataFunc) Name() string { return f.op }
@@ -459,7 +459,7 @@ func (f *convDataFunc) VJP(c *Context, x *Tensor) []*Tensor {
 	return grads
 }
 
-// convWeightFunc is the gradient of the weight, given x and g.
+// convWeightFunc computes the gradient of the weight, given x and g.
 type convWeightFunc struct{ convolution }
 
 func (f *convWeightFunc) Name() string { return f.op }

@@ -344,7 +344,8 @@ func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOpt
 	return loss.reshape(target.layout.Shape)
 }
 
-// pickedOfClasses is crossEntropyOfClasses for logarithms of probabilities.
+// pickedOfClasses computes the loss of class indices [n, …] from logarithms of probabilities x, [n,
+// classes, …].
 func (x *Tensor) pickedOfClasses(target *Tensor, f crossEntropyFunc) *Tensor {
 	if x.Rank() == 2 && f.smoothing == 0 {
 		return Apply(nllFunc{f.ignore, f.wide, f.mean}, x, target)
@@ -365,7 +366,7 @@ func (x *Tensor) logProbabilities(o CrossEntropyOptions) *Tensor {
 	return x.LogSoftmax(1)
 }
 
-// crossEntropyWeighted is crossEntropyOfClasses with weights.
+// crossEntropyWeighted computes the loss of class indices if each class has a weight.
 func (x *Tensor) crossEntropyWeighted(target, weight *Tensor, f crossEntropyFunc, o CrossEntropyOptions) *Tensor {
 	var loss *Tensor
 	w := weight.targetWeights(target, f.ignore)

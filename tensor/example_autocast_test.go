@@ -34,8 +34,8 @@ func ExampleNoAutocast() {
 	// Output: float16 float32
 }
 
-// product is a custom op with a class. Its operands arrive in the scope's 16-bit type, like those
-// of matrix products.
+// product is a custom op with an autocast class. Its operands arrive in the scope's 16-bit type,
+// like those of matrix products.
 type product struct{ class tensor.AutocastClass }
 
 func (product) Name() string                     { return "product" }

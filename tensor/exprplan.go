@@ -216,7 +216,7 @@ func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 	return s.out
 }
 
-// typeClassOf is typeClass, but accepts dtype.Invalid, for which it returns the lowest kind.
+// typeClassOf returns the class of type t. For dtype.Invalid it returns the lowest class.
 func typeClassOf(t dtype.Type) numberKind {
 	if t == dtype.Invalid {
 		return kindBool

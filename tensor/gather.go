@@ -64,7 +64,8 @@ func (f namedFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (f namedFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
 
-// takenFunc is gatherFunc for an index that selects no element twice, such as a sorting order.
+// takenFunc selects elements as gatherFunc does, by an index that selects no element twice, such as
+// a sorting order.
 type takenFunc struct{ gatherFunc }
 
 func (f takenFunc) VJP(c *Context, g *Tensor) []*Tensor {

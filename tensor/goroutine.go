@@ -19,7 +19,8 @@ var (
 	captures    goroutines[*Graph]     // graphs that are being recorded
 )
 
-// goroutines binds values to goroutines. While no value is bound, a look-up costs one atomic load.
+// goroutines binds values to goroutines. While no value is bound, asking for the values of a
+// goroutine costs one atomic load.
 type goroutines[T any] struct {
 	n       atomic.Int64
 	buckets [64]bucket[T]
@@ -48,7 +49,7 @@ func (l *goroutines[T]) bucket(g uintptr) *bucket[T] {
 func (l *goroutines[T]) empty() bool { return l.n.Load() == 0 }
 
 // bind binds a value to the calling goroutine until k.end is called. If loose is true, k.end may be
-// called after the goroutine has ended. A look-up must then call k.onThisGoroutine.
+// called after the goroutine has ended. Code that finds the value must then call k.onThisGoroutine.
 func (l *goroutines[T]) bind(k *binding[T], value T, loose bool) {
 	*k = binding[T]{value: value, list: l, g: callsite.G()}
 	if loose {

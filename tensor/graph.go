@@ -231,7 +231,6 @@ func (v *saved) restore(c *Context) *Tensor {
 		if now := v.st.version.Load(); now != v.version {
 			panic(v.modified(c.n, now, v.version))
 		}
-		// the version was checked above
 		x = handleOf("saved by "+c.n.op, c.scope, v.st, v.layout, v.dtype)
 	}
 	x.needsGrad = v.needs

@@ -54,7 +54,7 @@ func (x *Tensor) GridSample(grid *Tensor, o GridSampleOptions) *Tensor {
 	})
 }
 
-// gridFunc is GridSample for float32 and float64.
+// gridFunc computes GridSample in float32 and float64.
 type gridFunc struct{ device.GridSampling }
 
 func (*gridFunc) Name() string            { return "grid_sample" }

@@ -119,7 +119,8 @@ func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params [
 	runMap(op, s, p, []*Tensor{y}, in, encode(p, params))
 }
 
-// runMap is run for several results of the same shape, with scalars that are encoded as bits.
+// runMap runs p on the given operands and writes several results of the same shape. bits holds p's
+// scalars, encoded as bits.
 func runMap(op string, s *Scope, p *expr.Program, outs, ins []*Tensor, bits []uint64) {
 	m := mapOps.get()
 	m.Program, m.Params = p, bits

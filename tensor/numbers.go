@@ -40,7 +40,8 @@ func fitted(op string, t dtype.Type, v float64, operands ...*Tensor) float64 {
 	return whole
 }
 
-// fittedNumber is fitted for x's type and an op that writes v into elements of x.
+// fittedNumber returns v in the form that elements of x can hold, for an op that writes v into x.
+// It panics if x's integer type cannot hold v.
 func (x *Tensor) fittedNumber(op string, v float64) float64 {
 	x.use(op)
 	return fitted(op, x.dtype, v, x)

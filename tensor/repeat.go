@@ -40,7 +40,8 @@ func (x *Tensor) grown(op string, n, k int) int {
 	return n * k
 }
 
-// repeat is Repeat with one count for each dimension of the result.
+// repeat returns copies of x along each dimension. counts has one count for each dimension of the
+// result.
 func (x *Tensor) repeat(op string, counts []int) *Tensor {
 	for i, n := range counts {
 		if n < 0 {

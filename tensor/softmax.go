@@ -5,7 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// softmaxFunc is softmax, or its logarithm, over the last dimension of a matrix.
+// softmaxFunc computes softmax, or its logarithm, over the last dimension of a matrix.
 type softmaxFunc struct{ log bool }
 
 func (f softmaxFunc) Name() string {

@@ -184,7 +184,8 @@ func (v *modeWatch) modes() string {
 	return strings.Join(set, " and ")
 }
 
-// shortText is String without the lines where the scope was opened and closed.
+// shortText describes the scope as String does, but without the lines where it was opened and
+// closed.
 func (s *Scope) shortText() string {
 	w := "the scope"
 	if s.opened.name != "" {

@@ -43,7 +43,7 @@ func PrepareUpdate(op string, p *expr.Program, dev device.Device) {
 	}
 }
 
-// update is UpdateFinite, or Update if found is nil.
+// update does the work of UpdateFinite, or of Update if found is nil.
 func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64, found *Tensor) {
 	if len(outs) == 0 {
 		return

@@ -200,7 +200,8 @@ func (s *source) withNumber(m method, prefix string) string {
 	return ""
 }
 
-// forms returns the text of forms.go, and the rows of the table in the page.
+// forms returns the text of forms.go, and the rows of the table of in-place forms in
+// docs/from-pytorch/torch.Tensor.md.
 func (s *source) forms() (text, rows string, err error) {
 	var b strings.Builder
 	b.WriteString(header + "tensor\n")
