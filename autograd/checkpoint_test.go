@@ -201,8 +201,8 @@ func TestCheckpointOfSeveralResults(t *testing.T) {
 	})
 }
 
-// TestCheckpointTwice checks that a second derivative, and a second Backward on a kept graph,
-// recompute the segment.
+// TestCheckpointTwice computes a second derivative, and calls Backward again on a kept graph. Both
+// must recompute the segment.
 func TestCheckpointTwice(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w, x := s.Randn(5, 5).RequiresGrad(), s.Randn(3, 5).RequiresGrad()
@@ -261,8 +261,8 @@ func TestCheckpointWithAGradientInside(t *testing.T) {
 	})
 }
 
-// TestCheckpointDrawsOfOlderTensors checks that an op on older tensors draws from the generator of
-// their scope. Recomputing draws the same numbers again.
+// TestCheckpointDrawsOfOlderTensors runs an op on tensors that are older than the segment. The op
+// must draw from the generator of their scope. Recomputing must draw the same numbers again.
 func TestCheckpointDrawsOfOlderTensors(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.Randn(6, 6).RequiresGrad()
@@ -285,7 +285,8 @@ func TestCheckpointDrawsOfOlderTensors(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// TestCheckpointModes checks that recomputing sees the modes of the segment's scope.
+// TestCheckpointModes sets modes in the scope of a segment. The segment must see the same modes
+// when it is computed again.
 func TestCheckpointModes(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -421,8 +422,8 @@ func TestCheckpointErrors(t *testing.T) {
 	})
 }
 
-// TestCheckpointConcurrently checks that several goroutines may run Backward on one graph; each
-// recomputes the segments itself.
+// TestCheckpointConcurrently runs Backward on one graph from several goroutines. Each run must
+// recompute the segments itself.
 func TestCheckpointConcurrently(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := newStack(s, 4, 8)

@@ -133,8 +133,8 @@ func TestCapturedSaveOnCPU(t *testing.T) {
 	}
 }
 
-// TestCapturedToCPU checks that each replay makes a copy for which the host does not wait. A read
-// of the copy waits for the last replay.
+// TestCapturedToCPU replays a copy to the CPU for which the host does not wait. A read of the copy
+// must wait for the last replay.
 func TestCapturedToCPU(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=16MiB,seed=3")
 	if err != nil {

@@ -90,8 +90,8 @@ func isNaN(t dtype.Type, a, b uint64) bool {
 	return t.IsFloat() && math.IsNaN(f(a)) && math.IsNaN(f(b))
 }
 
-// TestInlinedTwice checks that code that occurs in both programs is computed once, and that the
-// name lists the operations in order.
+// TestInlinedTwice inlines a program that shares code with its reader. The shared code must be
+// computed once, and the name must list the operations in order.
 func TestInlinedTwice(t *testing.T) {
 	f := []dtype.Type{dtype.F32}
 	two := []dtype.Type{dtype.F32, dtype.F32}

@@ -54,8 +54,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNamed checks that a name does not change the computation, and that a node that already has
-// the name is returned unchanged.
+// TestNamed checks that a name does not change the computation. A node that already has the name
+// must be returned unchanged.
 func TestNamed(t *testing.T) {
 	f32 := []dtype.Type{dtype.F32}
 	e := X(0).Mul(C(3))

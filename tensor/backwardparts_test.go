@@ -9,9 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestGradientOfParts checks that the gradients of parts equal the recorded gradient. The recorded
-// gradient pads each part's gradient to the whole, with a launch for each part and for each gap. If
-// the gradients lie in memory like the whole, no launch is needed.
+// TestGradientOfParts compares the gradient that is assembled from parts with the recorded
+// gradient. The recorded gradient pads each part's gradient to the whole, with a launch for each
+// part and for each gap. If the parts' gradients already lie in one memory at their offsets, there
+// must be no launch.
 func TestGradientOfParts(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

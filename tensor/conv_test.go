@@ -117,7 +117,7 @@ func TestConvIntegers(t *testing.T) {
 }
 
 // TestConvMemory checks that a convolution frees its temporaries when it returns. Only the result
-// is left, and its graph keeps only the operands.
+// may be left, and its graph may keep only the operands.
 func TestConvMemory(t *testing.T) {
 	d := oneGPU(t)
 	tensor.Do(func(s *tensor.Scope) {

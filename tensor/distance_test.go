@@ -70,8 +70,8 @@ func TestCdistDigits(t *testing.T) {
 	}
 }
 
-// TestCdistSpecialValues checks that with infinities and NaN, each distance equals the distance
-// computed from its two rows alone.
+// TestCdistSpecialValues computes distances of rows with infinities and NaN. Each distance must
+// equal the distance computed from its two rows alone.
 func TestCdistSpecialValues(t *testing.T) {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	x := []float32{0, 0, inf, 1, nan, 0, 1e-22, 0, -inf, 2, 1e20, 0}

@@ -115,8 +115,8 @@ func orValue(kind error) error {
 	return kind
 }
 
-// TestExprTypes checks that types follow the rules of the ops in the text: a number raises a
-// tensor's type only to its own class.
+// TestExprTypes checks the types of expressions. They must follow the rules of the ops in the text:
+// a number raises a tensor's type only to its own class.
 func TestExprTypes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		vars := tensor.Vars{"n": 2, "v": 2.0, "f": true}
@@ -217,8 +217,8 @@ func FuzzExpr(f *testing.F) {
 	})
 }
 
-// TestExprWholes checks that an expression refuses ops that are not elementwise, and its error
-// names a method to call instead. Each of these methods exists. No op is both refused and known.
+// TestExprWholes calls ops in an expression that are not elementwise. The error must name a method
+// to call instead, and the method must exist. No op may be both refused and known.
 func TestExprWholes(t *testing.T) {
 	methods := reflect.TypeFor[*tensor.Tensor]()
 	for name, method := range tensor.ExprWholes {

@@ -25,8 +25,8 @@ func hostAndGPU(t *testing.T) []device.Device {
 	return []device.Device{host, gpus[0]}
 }
 
-// TestItemLater checks that ItemLater copies the value that the tensor has at the time of the call.
-// Later changes of the tensor do not matter.
+// TestItemLater changes a tensor after ItemLater. The number must be the tensor's value at the time
+// of the call.
 func TestItemLater(t *testing.T) {
 	for _, dev := range hostAndGPU(t) {
 		tensor.Do(func(s *tensor.Scope) {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestResultsBeyondMemory checks that if a result is too large for any memory, the op panics with
-// the typed error. The program does not crash.
+// TestResultsBeyondMemory asks for results that are too large for any memory. The op must panic
+// with the typed error, and the program must not crash.
 func TestResultsBeyondMemory(t *testing.T) {
 	gpu, _ := emulated(t, 1)
 	for _, dev := range []device.Device{tensor.Zeros().Device(), gpu} {
@@ -43,8 +43,8 @@ func TestResultsBeyondMemory(t *testing.T) {
 	}
 }
 
-// TestNegativeIndexHint checks that the hint about negative indices is given only for indices that
-// would be valid if they counted from the end.
+// TestNegativeIndexHint checks the hint about negative indices. The error must give it only for
+// indices that would be valid if they counted from the end.
 func TestNegativeIndexHint(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, far := s.Ones(4), s.Typed(dtype.I64).Full(-5, 1)

@@ -179,8 +179,8 @@ func TestLinAlgNotFinite(t *testing.T) {
 	}
 }
 
-// TestSlogDetOfSingular checks that the gradient of the logarithm of a determinant of 0 is not
-// finite, but no error.
+// TestSlogDetOfSingular differentiates the logarithm of a determinant of 0. The gradient must not
+// be finite, and there must be no error.
 func TestSlogDetOfSingular(t *testing.T) {
 	x := tensor.From([]float64{1, 2, 2, 4}, 2, 2).RequiresGrad()
 	sign, l := x.SlogDet()

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestQuantizeRows checks that each row is quantised with its own scale, and that no error exceeds
-// half a scale.
+// TestQuantizeRows checks that each row is quantised with its own scale. No error may exceed half a
+// scale.
 func TestQuantizeRows(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		base := s.Randn(5, 6, 33).Mul(s.From([]float32{1e-30, 1e-3, 1, 700, 1e30, 0}).Unsqueeze(-1))

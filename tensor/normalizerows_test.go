@@ -72,8 +72,8 @@ func TestNormGradientJoins(t *testing.T) {
 	}
 }
 
-// TestNormAs checks that a 16-bit result equals the float32 result after a cast, and so do the
-// gradients.
+// TestNormAs compares a 16-bit result with the float32 result after a cast. Results and gradients
+// must be equal.
 func TestNormAs(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, w, b := s.Randn(70, 9).RequiresGrad(), s.Randn(9).RequiresGrad(), s.Randn(9).RequiresGrad()

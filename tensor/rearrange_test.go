@@ -13,8 +13,8 @@ import (
 
 type tt = tensor.Tensor
 
-// TestViewsShareStorage checks that ops that return a view in torch share storage here too: a write
-// through the view changes the tensor.
+// TestViewsShareStorage runs the ops that return a view in torch. A write through the result must
+// change the tensor.
 func TestViewsShareStorage(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -50,8 +50,8 @@ func TestViewsShareStorage(t *testing.T) {
 	}
 }
 
-// TestCopiesDoNotShareStorage checks that the results of ops that copy in torch, and of ranges with
-// a negative step, do not share storage with the operand.
+// TestCopiesDoNotShareStorage runs ops that copy in torch, and ranges with a negative step. The
+// results must not share storage with the operand.
 func TestCopiesDoNotShareStorage(t *testing.T) {
 	for name, f := range map[string]func(x *tt) *tt{
 		"Slice": func(x *tt) *tt { return x.Slice(0, tensor.End, -tensor.End, -1) }, "Flip": func(x *tt) *tt { return x.Flip() }, "Roll": func(x *tt) *tt { return x.Roll([]int{0}, []int{0}) },
@@ -69,9 +69,9 @@ func TestCopiesDoNotShareStorage(t *testing.T) {
 	}
 }
 
-// TestResultsFollowOperands checks that the result of an elementwise op has the strides of the
-// operands that have its shape, if these operands have the same strides and no gaps in memory.
-// Otherwise the result is contiguous. Its values and gradients are those of contiguous operands.
+// TestResultsFollowOperands checks the strides of an elementwise op's result. If the operands of
+// the result's shape have equal strides and no gaps in memory, the result must have these strides
+// too. Otherwise it must be contiguous. Values and gradients must be those of contiguous operands.
 func TestResultsFollowOperands(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		// turn permutes [3, 4, 5] to [5, 3, 4]

@@ -236,7 +236,8 @@ func TestSharedLeaf(t *testing.T) {
 	}
 }
 
-// TestGarbageIsCollected checks that without scopes the garbage collector frees memory.
+// TestGarbageIsCollected makes tensors without scopes. The garbage collector must free their
+// memory.
 func TestGarbageIsCollected(t *testing.T) {
 	base := baseline(t)
 	for range 50 {

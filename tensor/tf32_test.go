@@ -48,8 +48,9 @@ func all(t *testing.T, what string, x *tensor.Tensor, v float64) {
 	}
 }
 
-// TestTF32 checks that products and convolutions of float32 use tf32 in a scope that permits it,
-// and in its children. On the CPU, for other types and without the permission they do not.
+// TestTF32 checks which products and convolutions use TF32: those of float32 on a GPU, in a scope
+// that permits it and in its children. On the CPU, for other types and without the permission, the
+// results must have all bits of float32.
 func TestTF32(t *testing.T) {
 	dev := gpu(t, 1)
 	for name, product := range tf32Products {
@@ -147,8 +148,8 @@ func TestTF32Gradients(t *testing.T) {
 	}
 }
 
-// TestTF32UnderAutocast checks that under autocast products have 16-bit operands, so AllowTF32
-// changes no bit. Products that are not autocast use tf32.
+// TestTF32UnderAutocast combines AllowTF32 with autocast. Products under autocast have 16-bit
+// operands, so AllowTF32 must change no bit. Products that are not autocast must use TF32.
 func TestTF32UnderAutocast(t *testing.T) {
 	dev := gpu(t, 1)
 	run := func(opts ...tensor.Option) (numbers []float64) {

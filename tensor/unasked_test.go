@@ -141,8 +141,8 @@ func TestModesThatDoSomething(t *testing.T) {
 	}
 }
 
-// TestUnaskedScopeInPanic checks that the error for a mode without effect does not replace a panic
-// in progress.
+// TestUnaskedScopeInPanic panics in a scope whose mode had no effect. The error for the mode must
+// not replace the panic.
 func TestUnaskedScopeInPanic(t *testing.T) {
 	w := weights()
 	for name, f := range map[string]func(){
@@ -177,9 +177,9 @@ func TestUnaskedScopeInPanic(t *testing.T) {
 	}
 }
 
-// TestUnaskedScopeOfAnotherGoroutine starts goroutines, which may have the address of one that has
-// ended. It checks that their ops are not reported for a scope that the earlier goroutine opened
-// and did not use. The scope is also not kept alive.
+// TestUnaskedScopeOfAnotherGoroutine starts goroutines, which may have the address of an earlier
+// goroutine that has ended. Their ops must not be reported for a scope that the earlier goroutine
+// opened and did not use. That scope must not be kept alive.
 func TestUnaskedScopeOfAnotherGoroutine(t *testing.T) {
 	w := weights()
 	open := make(chan *tensor.Scope)
@@ -204,8 +204,8 @@ func TestUnaskedScopeOfAnotherGoroutine(t *testing.T) {
 	t.Errorf("%d scopes are watched that nobody has", tensor.Vigils())
 }
 
-// TestUnaskedCosts checks that while a scope is watched, an op outside of it makes at most one more
-// allocation. The first use of the scope ends the watch.
+// TestUnaskedCosts runs an op outside of a watched scope. The op may make at most one more
+// allocation. The first use of the scope must end the watch.
 func TestUnaskedCosts(t *testing.T) {
 	w, x := weights(), tensor.Root().Ones(2, 2)
 	op := func() { x.Add(w).Free() }
@@ -226,8 +226,8 @@ func TestUnaskedCosts(t *testing.T) {
 	s.Close()
 }
 
-// TestInPlaceOnParameterSaysWhatToWrite checks that the error for an op in place on a parameter
-// shows the call that the user must write. That call works.
+// TestInPlaceOnParameterSaysWhatToWrite changes a parameter in place outside of NoGrad. The error
+// must show the call that the user must write, and that call must work.
 func TestInPlaceOnParameterSaysWhatToWrite(t *testing.T) {
 	w := weights()
 	for method, f := range map[string]func(x *tensor.Tensor){

@@ -69,9 +69,9 @@ func TestSecondDerivativeOfLogCumSumExp(t *testing.T) {
 	})
 }
 
-// TestEinsumOfIntegers checks that if Einsum sums integers over a letter that occurs in only one
-// operand, the result is int64. For bool operands the result is always int64. A product of matrices
-// keeps the type and wraps.
+// TestEinsumOfIntegers checks the types of Einsum. If it sums integers over a letter that occurs in
+// only one operand, the result is int64. For bool operands the result is always int64. A product of
+// matrices keeps the type and wraps.
 func TestEinsumOfIntegers(t *testing.T) {
 	hundreds := func(s *tensor.Scope, ty dtype.Type, dims ...int) *tt { return s.Typed(ty).Full(100, dims...) }
 	var list []answer
@@ -153,7 +153,7 @@ func TestSpacesOfIntegers(t *testing.T) {
 }
 
 // TestScansOfAnotherType computes scans in another type, in the way that docs/from-pytorch/torch.md
-// describes. It checks that the results are those of torch's dtype argument.
+// describes. The results must be those of torch's dtype argument.
 func TestScansOfAnotherType(t *testing.T) {
 	answered(t, []answer{
 		{"[1, 2, 300].cumsum(0, dtype=int8)", func(s *tensor.Scope) *tt { return s.From([]int64{1, 2, 300}).CumSum(0).Cast(dtype.I8) }, dtype.I8, []int{3}, []float64{1, 3, 47}},
@@ -175,9 +175,9 @@ func contains(err, kind error, words ...string) bool {
 	return errors.Is(err, kind)
 }
 
-// TestLogCumSumExpOfAll checks that long rows and columns of LogCumSumExp are exact, whatever comes
-// before: small and large numbers, infinities, NaN. The reference is the greatest element plus the
-// logarithm of Σ exp(x - greatest).
+// TestLogCumSumExpOfAll checks long rows and columns of LogCumSumExp. The result must be exact
+// whether small or large numbers, infinities or NaN come before. The reference is the greatest
+// element plus the logarithm of Σ exp(x - greatest).
 func TestLogCumSumExpOfAll(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {

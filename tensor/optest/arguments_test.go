@@ -102,7 +102,7 @@ func TestMatrixNormOfDimensions(t *testing.T) {
 	})
 }
 
-// TestTolerancesOfRanks checks that a tolerance decides which singular values of x count as 0. The
+// TestTolerancesOfRanks passes tolerances that decide which singular values of x count as 0. The
 // singular values are 16.9, 1.04 and 0.017.
 func TestTolerancesOfRanks(t *testing.T) {
 	x := func(s *tensor.Scope) *tt { return s.From([]float64{1, 2, 3, 4, 5, 6, 7, 8, 9.1}, 3, 3) }

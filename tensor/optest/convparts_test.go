@@ -77,9 +77,9 @@ func TestConvolutionsInBands(t *testing.T) {
 	}
 }
 
-// TestMaxPoolInParts checks that the gradient of a max pool with overlapping windows is summed in
-// float32 for 16-bit floats, for a few samples at a time. On a GPU and on the CPU, it has the same
-// bits as the float32 gradient, rounded once.
+// TestMaxPoolInParts computes the gradient of a max pool with overlapping windows of 16-bit floats.
+// It must be summed in float32, for a few samples at a time. On a GPU and on the CPU, it must have
+// the same bits as the float32 gradient, rounded once.
 func TestMaxPoolInParts(t *testing.T) {
 	for _, d := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {

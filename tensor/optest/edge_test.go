@@ -194,8 +194,8 @@ func TestSecondDerivatives(t *testing.T) {
 	})
 }
 
-// TestAtan2AtTheOrigin checks that the gradient of atan2 is 0 at the origin, and where both squares
-// are too small for the type. PyTorch 2.15 returns 0 in both cases too.
+// TestAtan2AtTheOrigin computes the gradient of atan2 at the origin, and where both squares are too
+// small for the type. It must be 0, as in PyTorch 2.15.
 func TestAtan2AtTheOrigin(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		zero := math.Copysign(0, -1)

@@ -160,8 +160,8 @@ func places(x *tt, is func(v float64) bool) (at []int) {
 	return at
 }
 
-// TestAssignmentsInAGraph checks that an assignment is part of a graph: the overwritten values
-// receive no gradient, and the assigned values receive their gradient. Backward refuses a tensor
+// TestAssignmentsInAGraph assigns to elements of a tensor in a graph. The overwritten values must
+// receive no gradient, and the assigned values must receive theirs. Backward must refuse a tensor
 // that was saved before the assignment.
 func TestAssignmentsInAGraph(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {

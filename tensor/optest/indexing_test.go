@@ -165,9 +165,8 @@ func TestScatterInPlaceGraph(t *testing.T) {
 	})
 }
 
-// TestScatterLastWins checks that if several values are written to the same element, the last one
-// wins, on every device and in each form of the kernel. Each value receives the gradient of that
-// element.
+// TestScatterLastWins writes several values to the same element. The last one must win, on every
+// device and in each form of the kernel. Each value must receive the gradient of that element.
 func TestScatterLastWins(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {

@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestStaleHandles checks that an in-place op with a gradient makes a new node for its result. The
-// changed tensor and its views move to that node, as in PyTorch. All other handles of the memory
-// are stale. Using one is an error, because its gradient would be wrong.
+// TestStaleHandles changes tensors in place in a graph. The change makes a new node, to which the
+// changed tensor and its views move, as in PyTorch. Using any other handle of the memory must be an
+// error, because its gradient would be wrong.
 func TestStaleHandles(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float32{1, 2, 3, 4}).RequiresGrad()
@@ -187,8 +187,8 @@ func TestInPlaceViews(t *testing.T) {
 	})
 }
 
-// TestInPlaceOfItself checks that in-place products save the factor that their gradient needs. Both
-// operands may be the same tensor.
+// TestInPlaceOfItself multiplies and divides in place. The ops must save the factor that their
+// gradient needs, even if both operands are the same tensor.
 func TestInPlaceOfItself(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float64{1, 2, 3}).RequiresGrad()
@@ -240,7 +240,7 @@ func TestFromKeepsGraph(t *testing.T) {
 	}
 }
 
-// TestInputTwice checks that if an input is named twice, Gradients returns its gradient twice.
+// TestInputTwice names an input twice. Gradients must return its gradient twice.
 func TestInputTwice(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float32{1, 2}).RequiresGrad()

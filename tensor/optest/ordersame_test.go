@@ -69,9 +69,9 @@ func TestOrderSameBits(t *testing.T) {
 	}
 }
 
-// TestEmbeddingGradientSameBits checks that the gradient of an embedding table has the same bits on
-// a GPU, even if one token occurs in most positions. Both devices add the gradients in the order of
-// the positions.
+// TestEmbeddingGradientSameBits compares the gradient of an embedding table on a GPU with that on
+// the CPU. The bits must be equal, even if one token occurs in most positions, because both devices
+// add the gradients in the order of the positions.
 func TestEmbeddingGradientSameBits(t *testing.T) {
 	gpu := emulated(t)
 	const rows, tokens, width = 300, 3000, 24

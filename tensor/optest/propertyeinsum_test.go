@@ -136,8 +136,8 @@ func TestCatOfSplit(t *testing.T) {
 	})
 }
 
-// TestOpsOnViewsAreThoseOnCopies checks that an op on a view has the same values and gradients as
-// the op on a copy of the view. The test draws ops of every kind.
+// TestOpsOnViewsAreThoseOnCopies runs ops of every kind on a view, and on a copy of the view.
+// Values and gradients must be equal.
 func TestOpsOnViewsAreThoseOnCopies(t *testing.T) {
 	ops := map[string]func(x *tt) *tt{
 		"gelu": (*tt).Gelu, "sum": func(x *tt) *tt { return x.Sum(-1) }, "prod": func(x *tt) *tt { return x.Prod(0) }, "softmax": func(x *tt) *tt { return x.Softmax(0) },

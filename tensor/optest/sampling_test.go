@@ -131,8 +131,8 @@ func TestSameSamples(t *testing.T) {
 	}
 }
 
-// TestDrawingOverResults checks that an op that draws random numbers into a result is recorded like
-// Fill: the gradient of the old values is 0. The result may be a leaf, but not a view of a leaf.
+// TestDrawingOverResults draws random numbers into a result of an op. This is recorded like Fill:
+// the gradient of the old values is 0. The result may be a leaf, but not a view of a leaf.
 func TestDrawingOverResults(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		for name, c := range map[string]struct {
@@ -171,9 +171,8 @@ func TestDrawingOverResults(t *testing.T) {
 	})
 }
 
-// TestSeveralDraws checks that several draws with replacement never take a class without
-// probability, whatever else is in the row, and the frequencies are right for probabilities of all
-// sizes.
+// TestSeveralDraws draws several times with replacement. A class without probability must never be
+// drawn, whatever else is in the row. The frequencies must be right for probabilities of all sizes.
 func TestSeveralDraws(t *testing.T) {
 	const n = 1 << 14
 	inf, nan := math.Inf(1), math.NaN()

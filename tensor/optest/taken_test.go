@@ -66,7 +66,7 @@ func TestPadsThatCutOff(t *testing.T) {
 		two("circular", 13, 14, 15, 16, 17, 13, 14, 19, 20, 21, 22, 23, 19, 20, 13, 14, 15, 16, 17, 13, 14)))
 }
 
-// TestOpsOfRank0 checks that the ops treat a tensor of rank 0 as a vector with one element.
+// TestOpsOfRank0 runs ops on a tensor of rank 0. They must treat it as a vector with one element.
 func TestOpsOfRank0(t *testing.T) {
 	three := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).Full(3) }
 	other := func(s *tensor.Scope) *tt { return s.From([]float64{-2, 1}) }
@@ -256,8 +256,8 @@ func TestBatchNormOfNothing(t *testing.T) {
 	})
 }
 
-// TestPoolsOverEmptyChannels checks that the input of a pool needs channels. Only its batch may be
-// empty.
+// TestPoolsOverEmptyChannels runs pools on inputs without elements. The batch may be empty, but
+// there must be channels.
 func TestPoolsOverEmptyChannels(t *testing.T) {
 	o, a := tensor.MaxPoolOptions{Kernel: []int{2}}, tensor.AvgPoolOptions{Kernel: []int{2}}
 	tensor.Do(func(s *tensor.Scope) {

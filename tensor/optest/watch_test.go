@@ -227,8 +227,8 @@ func TestWatchBackward(t *testing.T) {
 	})
 }
 
-// TestWatchBackwardScope checks that the scope that Begin receives belongs to the run. It has the
-// gradient mode of the run, and exists until the end of the run.
+// TestWatchBackwardScope checks the scope that Begin receives. It must have the gradient mode of
+// the run, and exist until the end of the run.
 func TestWatchBackwardScope(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a := s.From([]float32{1, 2}).RequiresGrad()
@@ -250,8 +250,8 @@ func TestWatchBackwardScope(t *testing.T) {
 	})
 }
 
-// TestWatchBackwardFails checks that if a run fails, End receives the error, once for every watcher
-// of the run. The panic continues.
+// TestWatchBackwardFails lets runs fail. End must receive the error, once for every watcher of the
+// run. The panic must continue.
 func TestWatchBackwardFails(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a, b := s.From([]float32{1}).RequiresGrad(), s.From([]float32{2}).RequiresGrad()
@@ -352,8 +352,8 @@ func TestWatchBackwardRefuses(t *testing.T) {
 	})
 }
 
-// TestWatchBackwardConcurrently checks that concurrent runs are separate for a watcher, even if
-// they reach the same leaves.
+// TestWatchBackwardConcurrently watches concurrent runs. The watcher must see them as separate
+// runs, even if they reach the same leaves.
 func TestWatchBackwardConcurrently(t *testing.T) {
 	const runs = 8
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
