@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// polar returns the direction and the length of each row.
+// polar is a FunctionAll that returns the direction and the length of each row.
 type polar struct{}
 
 func (polar) Name() string { return "polar" }

@@ -119,7 +119,8 @@ func spread(leaves, grads []*tensor.Tensor) []*tensor.Tensor {
 	return out
 }
 
-// gradients is tensor.Gradients, with zeros for inputs that y does not depend on.
+// gradients does what tensor.Gradients does, but returns zeros for inputs that y does not depend
+// on.
 func gradients(y *tensor.Tensor, inputs []*tensor.Tensor, opts ...tensor.GradOption) []*tensor.Tensor {
 	g := make([]*tensor.Tensor, len(inputs))
 	if y.NeedsGrad() {
@@ -159,7 +160,7 @@ func VJP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, v *
 	return out[0], out[1:]
 }
 
-// directions checks v, which has one element for each input, and returns the elements for the
+// directions checks that v has one element for each input. It returns the elements of v for the
 // differentiable inputs.
 func directions(op string, leaves, v []*tensor.Tensor) []*tensor.Tensor {
 	if len(v) != len(leaves) {

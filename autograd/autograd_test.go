@@ -51,7 +51,7 @@ func point(s *tensor.Scope) (in, v []*tt) {
 		[]*tt{s.From([]float64{1, 2, 3}), s.From([]float64{1, 0, -1, 2, 0.5, 0}, 2, 3)}
 }
 
-// wide returns e^(w·sin x) times the first two elements of x.
+// wide returns e^(w·sin x) times the first two elements of x, where in holds x and w.
 func wide(in []*tt) *tt {
 	x, w := in[0], in[1]
 	return w.MatMul(x.Sin()).Exp().Mul(x.Narrow(0, 0, 2))
@@ -59,7 +59,7 @@ func wide(in []*tt) *tt {
 
 func energy(in []*tt) *tt { return wide(in).Square().Sum() }
 
-// TestProducts compares the products with results of torch.autograd.functional.
+// TestProducts compares the results of VJP, JVP and HVP with those of torch.autograd.functional.
 func TestProducts(t *testing.T) {
 	onDevices(t, func(t *testing.T, s *tensor.Scope) {
 		in, v := point(s)
@@ -134,7 +134,7 @@ func TestInputs(t *testing.T) {
 		if x.Grad() != nil || in[0].Grad() != nil {
 			t.Error("a gradient was added to an input")
 		}
-		s.Do(func(c *tensor.Scope) { // the inputs belong to two scopes
+		s.Do(func(c *tensor.Scope) { // the two inputs of the function belong to different scopes
 			y, g := autograd.VJP(func(in []*tt) *tt { return in[0].Mul(in[1]).Sum() }, []*tt{x, c.From([]float64{1, 0, 2})}, nil)
 			near(t, "f", y, 7)
 			near(t, "by the older", g[0], 1, 0, 2)

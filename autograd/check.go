@@ -14,7 +14,8 @@ import (
 // CheckOptions configures [Check]. The zero value has torch's defaults.
 type CheckOptions struct {
 	Eps float64 // half the distance between the two points of a difference; 0 means 1e-6
-	// a gradient may differ by Atol + Rtol·|difference|; if both are 0, they are 1e-5 and 1e-3
+	// A gradient and the difference may differ by Atol + Rtol·|difference|. If both are 0, they are
+	// 1e-5 and 1e-3.
 	Atol, Rtol float64
 	// also check the derivatives of the gradients: torch.autograd.gradgradcheck
 	SecondOrder bool
@@ -32,8 +33,8 @@ type CheckError struct {
 	// the result.
 	Input   int
 	At      []int
-	Got     float64 // the derivative as the VJPs compute it
-	Want    float64 // the derivative as central differences compute it
+	Got     float64 // derivative as the VJPs compute it
+	Want    float64 // derivative as central differences compute it
 	Allowed float64 // allowed difference between Got and Want
 }
 

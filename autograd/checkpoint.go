@@ -113,7 +113,7 @@ func CheckpointSequential(fns []func(x *tensor.Tensor) *tensor.Tensor, segments 
 	return x
 }
 
-// chain applies functions one after another in scope s, and frees each intermediate value.
+// chain applies functions one after another to x in scope s, and frees each intermediate value.
 func chain(fns []func(x *tensor.Tensor) *tensor.Tensor, x *tensor.Tensor, s *tensor.Scope) *tensor.Tensor {
 	for i, f := range fns {
 		y := f(x)

@@ -461,7 +461,7 @@ func TestCheckpointPeak(t *testing.T) {
 	}
 	dev := gpus[0]
 	const width, batch = 16, 64
-	const one = width * batch * 4 // bytes of one value
+	const one = width * batch * 4 // size of one value in bytes
 	peak := map[string]int{}
 	tensor.Do(func(s *tensor.Scope) {
 		for _, layers := range []int{6, 24} {
@@ -486,7 +486,7 @@ func TestCheckpointPeak(t *testing.T) {
 					})
 					bits[i] = m.gradients(t)
 				}
-				step() // the first step loads programs, so it is not measured
+				step() // the first step loads programs, so its memory is not measured
 				before := dev.Stats().Allocated
 				dev.ResetPeak()
 				step()

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Types promote as in PyTorch: the higher class wins, and within a class the wider type.
+// the numbers from 2⁻¹⁴ on are normal
 func Example() {
 	fmt.Println(dtype.Promote(dtype.I64, dtype.F16))
 	fmt.Println(dtype.Promote(dtype.U8, dtype.I8))
@@ -25,9 +25,8 @@ func ExampleParse() {
 	fmt.Println(t, t.Size(), t.IsFloat(), err)
 	_, err = dtype.Parse("complex64")
 	fmt.Println(err)
-	// Output:
-	// float16 2 true <nil>
-	// dtype: unknown type "complex64" (one of [bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64])
+	// Output: float16 2 true <nil> dtype: unknown type "complex64" (one of [bool uint8 int8 int16
+	// int32 int64 float16 bfloat16 float32 float64])
 }
 
 // Of returns the element type for a Go type.
@@ -52,6 +51,6 @@ func ExampleType_Compute() {
 		fmt.Print(t, "→", t.Compute(), " ")
 	}
 	fmt.Println()
-	// Output:
-	// bool→bool uint8→int32 int8→int32 int16→int32 int32→int32 int64→int64 float16→float32 bfloat16→float32 float32→float32 float64→float64
+	// Output: bool→bool uint8→int32 int8→int32 int16→int32 int32→int32 int64→int64 float16→float32
+	// bfloat16→float32 float32→float32 float64→float64
 }

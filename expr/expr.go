@@ -31,25 +31,26 @@ type Op uint8
 // The primitives. Their operands are a, b and c. Imm is the field of the instruction, and T is its
 // type. Integer arithmetic wraps.
 const (
-	OpInvalid   Op = iota
-	OpX            // element of the operand with number Imm
-	OpY            // the result of the op itself; Lower replaces it by an operand
-	OpConst        // constant with the bits Imm
-	OpParam        // run-time scalar with number Imm
-	OpIndex        // row-major index of the element in the iteration shape: I64 or U32
-	OpAdd          // a + b
-	OpSub          // a - b
-	OpMul          // a · b
-	OpDiv          // a / b, floats only
-	OpFMA          // a·b + c rounded once, floats only
-	OpNeg          // -a; for floats it flips the sign bit
-	OpAbs          // |a|; for floats it clears the sign bit
-	OpMin          // the lesser of a and b; NaN if either is NaN; -0 < +0
-	OpMax          // the greater of a and b; NaN if either is NaN; -0 < +0
-	OpSqrt         // square root, correctly rounded
-	OpFloor        // rounds to an integer towards -∞
-	OpTrunc        // rounds to an integer towards 0
-	OpRoundEven    // rounds to the nearest integer, ties to even
+	OpInvalid Op = iota
+	OpX          // element of the operand with number Imm
+	OpY          // the result of the op itself; Lower replaces it by an operand
+	OpConst      // constant with the bits Imm
+	OpParam      // run-time scalar with number Imm
+	// row-major index of the element in the shape over which the program runs: I64 or U32
+	OpIndex
+	OpAdd       // a + b
+	OpSub       // a - b
+	OpMul       // a · b
+	OpDiv       // a / b, floats only
+	OpFMA       // a·b + c rounded once, floats only
+	OpNeg       // -a; for floats it flips the sign bit
+	OpAbs       // |a|; for floats it clears the sign bit
+	OpMin       // the lesser of a and b; NaN if either is NaN; -0 < +0
+	OpMax       // the greater of a and b; NaN if either is NaN; -0 < +0
+	OpSqrt      // square root, correctly rounded
+	OpFloor     // rounds to an integer towards -∞
+	OpTrunc     // rounds to an integer towards 0
+	OpRoundEven // rounds to the nearest integer, ties to even
 	// comparisons of two operands of the same type, with a Bool as result; if an operand is NaN, Ne
 	// is true and the others are false
 	OpEq
@@ -63,13 +64,13 @@ const (
 	OpOr     // bitwise or; for truth values logical or
 	OpXor    // bitwise exclusive or; for truth values, whether a and b differ
 	OpNot    // bitwise complement; for truth values negation
-	OpShl    // a << b; 0 when b ≥ width
+	OpShl    // a << b; 0 if b is at least the width of T
 	OpShr    // a >> b, arithmetic for signed types
 	OpMulHi  // upper half of the double-width product, U32
 	// conversion to T: floats are rounded to nearest even. A float becomes an integer by truncation
 	// with saturation; NaN becomes 0. Integers wrap. To Bool, values ≠ 0 become true.
 	OpCvt
-	OpBitcast // the same bits as type T, which has the same size
+	OpBitcast // reinterprets the bits of a as type T, which has the same size
 	// random bits; the field Imm holds the Draw, which says which bits; a is the seed, b the offset
 	// and c the index, all of type I64
 	OpPhilox
@@ -107,7 +108,7 @@ type Expr struct {
 	typ  dtype.Type
 	val  float64 // value of an untyped constant
 	bits uint64  // bits of a typed constant, or the Draw of OpPhilox
-	idx  int     // number of an X or a Param
+	idx  int     // number of the operand of an X, or of the scalar of a Param
 	fn   *Func   // the called function
 	args []*Expr
 

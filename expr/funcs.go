@@ -14,8 +14,8 @@ import (
 
 // format describes a binary float type for the formulas.
 type format struct {
-	t, u  dtype.Type // the type, and the unsigned integer type of the same width
-	mant  int        // bits of the fraction field: 23 or 52
+	t, u  dtype.Type // the float type, and the unsigned integer type of the same width
+	mant  int        // number of bits of the fraction field: 23 or 52
 	bias  int        // bias of the exponent: 127 or 1023
 	ln2   []float64
 	log2e []float64
@@ -210,7 +210,7 @@ func init() {
 			z := a.Mul(a)
 			near := z.Mul(poly(z, pick(f, tanhCoef32, tanhCoef64))).FMA(a, a)
 			r, n := f.reduceHalf(a.Neg().Max(C(-20)), f.bias)
-			// e is exp(-2a)
+			// The variable e is exp(-2a).
 			e := poly(r, scaled(append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...), 2)).Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t))
 			far := e.Mul(f.inverse(e, pick(f, thirdCoef32, thirdCoef64), 1)).FMA(C(-2), C(1))
 			return f.copySign(a.Lt(C(0.55)).Select(near, far), x[0])

@@ -28,10 +28,11 @@ func init() {
 			r := l.Sub(n.Sub(magic))
 			tail := r.FMA(poly(r, exp2Coef32), C(1)).Mul(n.Bitcast(f.u).Shl(C(float64(f.mant))).Bitcast(f.t))
 			y := a.Neg().FMA(tail, x[0].Max(C(math.Copysign(0, -1)))) // this gives -0 for x = -0
-			// -∞·0 is NaN, as with the error function
+			// for x = -∞ the result is NaN, as with the error function, because -∞·0 is NaN
 			return x[0].Eq(C(math.Inf(-1))).Select(C(math.NaN()), y)
 		},
-		// the derivative is Φ(x) + x·φ(x)
+		// The derivative is Φ(x) + x·φ(x), where Φ is the normal distribution function and φ its
+		// density.
 		Diff: func(x []*Expr, y *Expr) []*Expr {
 			return []*Expr{C(0.5).Mul(C(1).Add(x[0].Scale(math.Sqrt2 / 2).Erf())).Add(x[0].Mul(x[0].Mul(x[0]).Scale(-0.5).Exp()).Scale(1 / math.Sqrt(2*math.Pi)))}
 		},

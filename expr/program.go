@@ -243,14 +243,15 @@ func (l *lowerer) inferNew(e *Expr) dtype.Type {
 		t = unify(t, l.infer(in))
 	}
 	if t != dtype.Invalid && !t.IsFloat() && (e.op == OpDiv || e.op == OpSqrt || e.op == opCall) {
-		// division and functions of integers give float32, as in torch
+		// As in torch, division and functions of integers give float32.
 		return dtype.F32
 	}
 	return t
 }
 
-// push appends an instruction and returns its index. It folds constants, and returns an earlier
-// instruction if it is the same.
+// push appends an instruction and returns its index. If all operands are constants, it appends
+// their result instead. If the same instruction exists already, it returns the index of that
+// instruction.
 func (l *lowerer) push(c Instr) int32 {
 	switch c.Op.Arity() {
 	case 1:

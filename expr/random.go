@@ -105,7 +105,7 @@ func RandomNormal(t dtype.Type, seed, offset, index *Expr) *Expr {
 	size := pick(f, 32, 64)
 	// Two neighbouring elements share two words of a block (F32), or all four words (F64).
 	d := pick(f, Draw{Clear: 1}, Draw{Shift: 1, Clear: 2})
-	// adding half a unit makes u positive
+	// adding half a unit makes u positive, so that its logarithm is finite
 	u := d.word(f.u, seed, offset, index).Cvt(t).FMA(C(math.Ldexp(1, -size)), C(math.Ldexp(1, -size-1)))
 	d.Add = pick[uint8](f, 1, 2)
 	angle := d.word(f.u, seed, offset, index)

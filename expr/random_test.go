@@ -28,7 +28,7 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 	}
 }
 
-// block returns the four words for a seed and an offset.
+// block returns the four words of the Philox block for a seed and an offset.
 func block(seed, offset uint64) []uint32 {
 	w := Philox([4]uint32{uint32(offset), uint32(offset >> 32)}, [2]uint32{uint32(seed), uint32(seed >> 32)})
 	return w[:]

@@ -57,7 +57,7 @@ func ExampleLayout_Expand() {
 func ExampleCollapseTogether() {
 	s := shape.Of(2, 3, 4)
 	dense := s.Contiguous()
-	// rows of 4 elements are 8 elements apart, and matrices are 32 elements apart
+	// rows of 4 elements begin every 8 elements, and matrices every 32 elements
 	padded := shape.Of(32, 8, 1)
 	c, strides := shape.CollapseTogether(s, []shape.Dims{dense, dense})
 	fmt.Println(c, strides)

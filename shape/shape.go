@@ -161,7 +161,7 @@ func Axis(i, n int) (int, bool) {
 // A Layout maps the elements of a view to its storage.
 type Layout struct {
 	Shape Dims
-	// strides in elements; 0 for a broadcast dimension; negative only in views of drivers
+	// distances between neighbours in each dimension, in elements; 0 for a broadcast dimension
 	Strides Dims
 	Offset  int // index of the first element in the storage
 }

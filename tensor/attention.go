@@ -40,7 +40,7 @@ type AttentionOptions struct {
 type attentionFunc struct {
 	scale           float64
 	causal          bool
-	groups          int // heads of queries that share one head of keys
+	groups          int // number of heads of queries that share one head of keys
 	masked, lengths bool
 	weights         shape.Dims // shape of the weights: [..., queries, keys]
 	drop            *dropoutFunc
@@ -250,7 +250,7 @@ func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	return Apply(f, in...)
 }
 
-// check checks the operands, sets f.groups and returns the shape of the weights.
+// check checks the operands of attention, sets f.groups and returns the shape of the weights.
 func (f *attentionFunc) check(in []*Tensor, o AttentionOptions) shape.Dims {
 	const op = "scaled_dot_product_attention"
 	q, k, v := in[0], in[1], in[2]

@@ -36,7 +36,7 @@ func TestAttentionGradientOfOneProjection(t *testing.T) {
 		"entries": {[]int{batch, n, 3, heads, features}, func(x *tt) (q, k, v *tt) {
 			p := x.Permute(0, 3, 1, 2, 4).Unbind(3)
 			return p[0], p[1], p[2]
-		}, 3}, // the tensor is not dense
+		}, 3}, // here the tensor is not dense
 		"entries of a dense tensor": {[]int{batch, n, 3, heads, features}, func(x *tt) (q, k, v *tt) {
 			p := x.Unbind(2)
 			return p[0].Transpose(1, 2), p[1].Transpose(1, 2), p[2].Transpose(1, 2)

@@ -134,7 +134,7 @@ func TestAutocastTogether(t *testing.T) {
 				}
 			}
 		}
-		// All leaves change in the scope, and one of them is frozen. The remaining leaves are cast
+		// In this scope all leaves change, and one of them is frozen. The other leaves must be cast
 		// again together.
 		o.Do(func(s *Scope) {
 			x := s.Ones(3, 3)

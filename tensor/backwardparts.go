@@ -16,9 +16,9 @@ import (
 // axes.
 type part struct {
 	axis, start, n int
-	single         bool // n is 1 and the part lacks the axis, as after Select
-	// The part is one of a list, such as the results of Split. PyTorch concatenates the gradients
-	// of such parts. It adds the gradients of other parts.
+	single         bool // true if n is 1 and the part lacks the axis, as after Select
+	// joins is true if the part is one of a list, such as the results of Split. PyTorch
+	// concatenates the gradients of such parts. It adds the gradients of other parts.
 	joins bool
 }
 
@@ -47,11 +47,11 @@ func (y *Tensor) recordPart(x *Tensor, p part) { y.recordRegion(x, p.layoutIn, &
 // holds the pieces without a copy. If all pieces lie in one memory, at their offsets in the whole
 // gradient, that memory is the gradient.
 type partial struct {
-	part    // the first part that arrived
+	part    // the first part whose gradient arrived
 	operand operandInfo
 	last    *node    // the node whose gradient arrived last
 	runs    [][2]int // the ranges of indices that have arrived, sorted and without overlap
-	held    []piece  // pieces that have arrived, while whole is nil
+	held    []piece  // pieces that have arrived; they are moved to whole once it exists
 	// whole is the gradient so far: the pieces that have arrived are at their offsets. All other
 	// elements are undefined.
 	whole *Tensor
@@ -68,7 +68,7 @@ type piece struct {
 
 // sendPart adds g to the gradient of task t. g is the gradient of n's result, and n took the part p
 // of t's tensor. sendPart returns false, and does nothing, if g must first be padded to the shape
-// of the whole. s is the scope of the work.
+// of t's tensor. s is the scope of the work.
 func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 	if e.o.create || !t.wanted() || t.partial != nil && (t.partial.axis != p.axis || t.partial.joins != p.joins) {
 		return false

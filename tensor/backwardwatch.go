@@ -108,7 +108,7 @@ type watchedAs struct {
 type watchedRun struct {
 	// watched leaves that the run reaches, in the order in which their gradients become complete
 	leaves []*watchedLeaf
-	passed int           // how many of these leaves can receive no more gradients
+	passed int           // number of these leaves that can receive no more gradients
 	told   []BackwardRun // runs whose End has not been called
 }
 
@@ -116,7 +116,7 @@ type watchedRun struct {
 type watchedLeaf struct {
 	t       *task
 	watches []watchedAs
-	// a run for each entry of watches; nil if the entry's watcher wants no calls
+	// one run for each entry of watches; nil if the entry's watcher wants no calls
 	runs []BackwardRun
 	sent bool // true if a gradient has arrived
 }

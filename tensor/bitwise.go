@@ -33,7 +33,7 @@ var (
 	orOp, orScalarOp   = declareBitwise("bitwise_or", (*expr.Expr).Or, func(a, b int64) int64 { return a | b }, [2]float64{-100, 100}, false)
 	xorOp, xorScalarOp = declareBitwise("bitwise_xor", (*expr.Expr).Xor, func(a, b int64) int64 { return a ^ b }, [2]float64{-100, 100}, false)
 	// The table test shifts by at most 6 bits, which is less than the width of every type. The
-	// float64 reference is wrong for larger shifts, which have a test of their own.
+	// float64 reference is wrong for larger shifts, so another test checks them.
 	leftOp, leftScalarOp   = declareBitwise("bitwise_left_shift", (*expr.Expr).Shl, func(a, b int64) int64 { return a << b }, [2]float64{0, 6}, true)
 	rightOp, rightScalarOp = declareBitwise("bitwise_right_shift", (*expr.Expr).Shr, func(a, b int64) int64 { return a >> b }, [2]float64{0, 6}, true)
 

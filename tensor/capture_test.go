@@ -124,7 +124,7 @@ func testCapturedForward(t *testing.T, open func(seed int) device.Device) {
 		if v := y.Floats()[0]; math.Abs(v-(1+math.Tanh(8))) > 1e-6 {
 			t.Errorf("seed %d: the result is %v", seed, v)
 		}
-		// Eager work may use the graph's results.
+		// Eager work may use the graph's results after a replay.
 		if v := y.SubScalar(1).Sum().Item(); math.Abs(v-12*math.Tanh(8)) > 1e-4 {
 			t.Errorf("seed %d: the sum of the result is %v", seed, v)
 		}
@@ -257,7 +257,7 @@ func testNotCapturable(t *testing.T, dev, second, cpu device.Device) {
 			defer y.Free()
 			y.In(s).MulScalar(2)
 		}},
-		// Sum would run during the capture, on a gradient that is not computed yet
+		// Sum would run during the capture, on a gradient that only a replay computes
 		"recorded outside": {"sum", func(s *tensor.Scope) {
 			w.In(s).Sum().Backward()
 			tensor.Do(func(other *tensor.Scope) { w.Grad().In(other).Sum() })
@@ -298,7 +298,8 @@ func testNotCapturable(t *testing.T, dev, second, cpu device.Device) {
 	if v := total(); math.Abs(v-24) > 1e-4 {
 		t.Errorf("the sum is %v", v)
 	}
-	// Other panics are passed on, and leave nothing of the capture either.
+	// Panics that are no errors of the library are passed on, and leave nothing of the capture
+	// either.
 	func() {
 		defer func() {
 			if r := recover(); r != "mine" {
@@ -368,7 +369,7 @@ func testMovedSinceCapture(t *testing.T, open func(seed int) device.Device) {
 		"moved there and back": {func(w *tensor.Tensor) { d := w.Device(); w.MoveTo(cpu); w.MoveTo(d) }, true},
 		"converted":            {func(w *tensor.Tensor) { w.CastInPlace(dtype.F64); w.CastInPlace(dtype.F32) }, true},
 		"nowhere":              {func(w *tensor.Tensor) { w.MoveTo(w.Device()); w.CastInPlace(dtype.F32) }, false},
-		// the graph keeps the memory
+		// the graph keeps the memory of w, so this replay succeeds
 		"freed": {func(w *tensor.Tensor) { w.Free() }, false},
 	} {
 		dev := open(0)

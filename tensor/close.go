@@ -6,7 +6,8 @@ import (
 )
 
 var (
-	// The parameters are the relative and the absolute tolerance. Equal infinities are close.
+	// The parameters p0 and p1 are the relative and the absolute tolerance. Equal infinities are
+	// close.
 	isCloseOp = Declare(&Elementwise{Name: "isclose", Arity: 2, Result: Truth, Domain: wide, Params: []float64{0.5, 0.1}, NoGrad: true,
 		Expr: x0.Eq(x1).Or(x0.Sub(x1).Abs().Lt(infinity).And(x0.Sub(x1).Abs().Le(p1.Add(x1.Mul(p0).Abs())))),
 		Ref: func(x, p []float64) float64 {

@@ -20,7 +20,7 @@ type Compiled struct {
 
 	mu     sync.Mutex
 	closed bool
-	forms  []*compiledForm // the most recently used form first
+	forms  []*compiledForm // forms in order of use, the most recently used first
 	// error of a graph that was closed to make room for another; Close returns it
 	err error
 }
@@ -33,7 +33,8 @@ type compiledForm struct {
 	warm    int       // number of further calls that run eagerly
 	inputs  []*Tensor // the operands of the graph, which each call overwrites
 	results []*Tensor
-	eager   bool // the work cannot be captured, and OrEager's function has received the error
+	// true if the work cannot be captured and OrEager's function has received the error
+	eager bool
 }
 
 type compiledOperand struct {

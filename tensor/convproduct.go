@@ -423,8 +423,8 @@ func (f *convFunc) Forward(c *Context, in []*Tensor) *Tensor {
 func (f *convFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x, w := saved2(c)
 	grads := gradsWithBias(c, g)
-	// compute this gradient first, because then x can be freed before the next gradient is
-	// allocated
+	// Compute the weight's gradient first, because x can then be freed before the gradient of x is
+	// allocated.
 	if c.Needs(1) {
 		if c.Wants(1) {
 			grads[1] = Apply(&convWeightFunc{f.convolution}, x, g)

@@ -14,8 +14,8 @@ import (
 type crossEntropyFunc struct {
 	ignore    int64
 	smoothing float64
-	wide      bool // 16-bit logits give a float32 loss
-	mean      bool // return the mean over the rows whose targets are not ignored
+	wide      bool // true if 16-bit logits give a float32 loss
+	mean      bool // true if the result is the mean over the rows whose targets are not ignored
 }
 
 func (crossEntropyFunc) Name() string { return "cross_entropy" }
@@ -328,7 +328,7 @@ func (x *Tensor) checkCrossEntropy(target *Tensor, o CrossEntropyOptions, in []*
 	}
 }
 
-// crossEntropyOfClasses is the loss for logits [n, classes, …] and class indices [n, …].
+// crossEntropyOfClasses computes the loss for logits [n, classes, …] and class indices [n, …].
 func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOptions, wide bool) *Tensor {
 	f := crossEntropyFunc{ignore: int64(o.Ignored()), smoothing: o.LabelSmoothing, wide: wide, mean: o.Mean && weight == nil}
 	if weight != nil {
@@ -408,7 +408,7 @@ func (x *Tensor) targetWeights(target *Tensor, ignore int64) *Tensor {
 	return w.MaskedFill(target.EqScalar(float64(ignore)), 0)
 }
 
-// crossEntropyOfProbabilities is the loss for logits and probabilities, both [n, classes, …].
+// crossEntropyOfProbabilities computes the loss for logits and probabilities, both [n, classes, …].
 func (x *Tensor) crossEntropyOfProbabilities(y, weight *Tensor, o CrossEntropyOptions) *Tensor {
 	if part := o.LabelSmoothing; part > 0 {
 		y = y.MulScalar(1 - part).AddScalar(part / float64(x.Dim(1)))

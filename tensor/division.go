@@ -26,7 +26,7 @@ func quotient(x, y *expr.Expr) (q, r *expr.Expr) {
 	r = x.Sub(q.Mul(y))
 	more := divide(r)
 	q, r = q.Add(more), r.Sub(more.Mul(y))
-	below := negative.Select(r.Gt(zero), r.Lt(zero)) // r and y have different signs
+	below := negative.Select(r.Gt(zero), r.Lt(zero)) // true if r and y have different signs
 	above := negative.Select(r.Le(y), r.Ge(y))
 	q = below.Select(q.Sub(one), above.Select(q.Add(one), q))
 	r = below.Select(r.Add(y), above.Select(r.Sub(y), r))
@@ -57,7 +57,7 @@ func floored(x, y *expr.Expr) *expr.Expr {
 	return y.Eq(expr.C(0)).Select(sign, low) // x/0 is infinite or NaN
 }
 
-// remainder returns the remainder that has the sign of y.
+// remainder returns the remainder of x/y that has the sign of y.
 func remainder(x, y *expr.Expr) *expr.Expr {
 	mod := x.Fmod(y)
 	return mod.Ne(expr.C(0)).And(y.Lt(expr.C(0)).Xor(mod.Lt(expr.C(0)))).Select(mod.Add(y), mod)
@@ -81,12 +81,12 @@ func truncatedRef(a, b float64) float64 { return math.Trunc(a / b) }
 // for integers, with a tensor and with a number as the divisor.
 type division struct{ float, integer, floatScalar, integerScalar *Elementwise }
 
-// declareDivision declares the four ops. dx is the derivative with respect to x, and negDy is the
-// negative of the derivative with respect to y. A nil derivative means 0.
+// declareDivision declares the four ops of a division. dx is the derivative with respect to x, and
+// negDy is the negative of the derivative with respect to y. A nil derivative means 0.
 func declareDivision(name string, float func(x, y *expr.Expr) *expr.Expr, integer func(x, y *expr.Expr) *expr.Expr,
 	ref func(a, b float64) float64, dx *expr.Expr, negDy func(x, y *expr.Expr) *expr.Expr) division {
 	whole := expr.Param(0, dtype.I64)
-	// x and y are drawn from these ranges in tests, so that a test of gradients can avoid the jumps
+	// Tests draw x and y from these ranges, so that tests of gradients can avoid the jumps.
 	by := [][2]float64{{-3.9, 3.9}, {0.5, 3.9}}
 	first := func(g *expr.Expr) *expr.Expr {
 		if dx == nil {

@@ -73,11 +73,11 @@ type Elementwise struct {
 // signature packs the types of the operands and of the result, four bits each.
 type signature uint64
 
-// vjpPart is the gradient of one operand as an op of its own.
+// vjpPart describes the gradient of one operand, which is computed by an op of its own.
 type vjpPart struct {
 	op    *Elementwise // nil if there is no gradient
 	pass  bool         // true if the gradient is g itself
-	x     []int        // which operands of the original op are the operands of this op
+	x     []int        // indices of the original op's operands that are operands of this op
 	usesY bool         // true if the original op's result is the operand after those in x
 	// gFirst computes the same as op, with g as its first operand. It is nil unless op accepts
 	// operands of any types and has two operands: g and another one.

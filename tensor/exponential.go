@@ -14,7 +14,7 @@ func logAddExp(a, b float64) float64 {
 	return math.Max(a, b) + math.Log1p(math.Exp(-math.Abs(a-b)))
 }
 
-// log2 is the logarithm to base 2. math.Log2 loses accuracy near 1.
+// log2 returns the logarithm of x to base 2. math.Log2 loses accuracy near 1.
 func log2(x float64) float64 {
 	if math.Abs(x-1) < 0.25 {
 		return math.Log1p(x-1) / math.Ln2

@@ -179,7 +179,7 @@ func TestExprCompilesOnce(t *testing.T) {
 		if n := tensor.ExprPlans(); n != before {
 			t.Errorf("%d plans, then %d", before, n)
 		}
-		for k := range 600 { // the cache has a limit
+		for k := range 600 { // more texts than the cache keeps
 			tensor.Expr(fmt.Sprintf("x + %d", k), tensor.Vars{"x": x})
 		}
 		if n := tensor.ExprPlans(); n > 512 {

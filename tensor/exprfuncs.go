@@ -12,8 +12,8 @@ import (
 type exprFunc struct {
 	op      *Elementwise
 	integer *Elementwise // the op for integer operands; nil means op
-	folds   bool         // f(a, b, c) is f(f(a, b), c)
-	bounds  bool         // arguments after the first are limits, as in clamp
+	folds   bool         // true if f(a, b, c) is computed as f(f(a, b), c)
+	bounds  bool         // true if the arguments after the first are limits, as in clamp
 	rewrite func(n *exprNode) *exprNode
 }
 

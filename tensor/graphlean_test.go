@@ -94,7 +94,7 @@ func TestOnlyResultLeft(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		f      func(x, i *Tensor) *Tensor
-		vector bool // the index is a vector
+		vector bool // true if the index is a vector
 	}{
 		{"rows", func(x, i *Tensor) *Tensor { return x.Index(i) }, false},
 		{"rows by a transposed index", func(x, i *Tensor) *Tensor { v := i.T(); defer v.Free(); return x.Index(v) }, false},

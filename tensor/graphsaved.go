@@ -114,7 +114,7 @@ type userHooks struct {
 // userValue is the value that a user's pack returned for a saved tensor.
 type userValue struct {
 	hooks   *userHooks
-	value   any      // the value, if pack returned no tensor
+	value   any      // the value, if pack returned something else than a tensor
 	st      *storage // the memory of the value, if pack returned a tensor
 	layout  shape.Layout
 	dtype   dtype.Type

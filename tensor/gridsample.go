@@ -199,7 +199,7 @@ func (f *gridFunc) read(planes, index, outside *Tensor) *Tensor {
 	return Apply(gatherFunc{2, f.Name()}, planes, index.expand(to)).MaskedFill(outside, 0)
 }
 
-// composed is GridSample composed of other ops. It returns [n, c, points].
+// composed computes GridSample by other ops. It returns [n, c, points].
 func (f *gridFunc) composed(x, grid *Tensor) (y *Tensor) {
 	p := f.planes(x)
 	f.forEachTap(x, grid, func(at, outside *Tensor, across, down gridTap) {
@@ -230,7 +230,7 @@ func (f *gridFunc) pointsGrad(x, grid, g *Tensor) *Tensor {
 	return Stack(-1, dx.Mul(slopeX), dy.Mul(slopeY)).reshape(grid.layout.Shape)
 }
 
-// sumWith returns sum + x. A nil sum is 0.
+// sumWith returns sum + x, or x if sum is nil.
 func sumWith(sum, x *Tensor) *Tensor {
 	if sum == nil {
 		return x

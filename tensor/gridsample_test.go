@@ -65,7 +65,8 @@ func TestGridSample(t *testing.T) {
 								}
 								for i, v := range got {
 									tol := 0.0
-									// the gradient of x, which is added in another order
+									// these are the gradients of x, which are added in another
+									// order
 									if k := i - len(odd); k >= 0 && k < len(x) {
 										tol = 8 * math.Abs(want[i]) * math.Ldexp(1, map[int]int{4: -23, 8: -52}[ty.Size()])
 									}

@@ -27,7 +27,8 @@ type linearCoordinates struct {
 
 func (a *axisSampler) linear() linearCoordinates {
 	step, offset, next, last := a.step(), !a.align, 1.0, float64(a.n-1)
-	if a.n == a.m { // if the size does not change, torch returns each element itself
+	// if the size does not change, torch returns each element itself, without a blend
+	if a.n == a.m {
 		step, offset, next = 1, false, 0
 	}
 	return linearCoordinates{a.program(coordinateLinear, offset), [4]float64{step, last, next, last}}

@@ -47,8 +47,8 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	if err := device.Run(dev, to.stream, o); err != nil {
 		in := readBy(o, tensors)
 		if sc, ok := o.(*device.Scatter); ok && errors.As(err, new(*device.IndexError)) && sc.Tag == 0 {
-			// The index selects from the target. So the error names the target, as the function
-			// lateTag does.
+			// The index of a scatter selects elements of the target. So the error names the target
+			// and the index, as errors do that a GPU reports later.
 			in = []*Tensor{tensors[0], tensors[2]}
 		}
 		panic(deviceError(op, unexpandedError(o, err), in))
@@ -262,7 +262,7 @@ func (p *opPool[T, P]) put(o *T) {
 // room returns a list of n views without buffers. It reuses the given list if it is long enough.
 func room(list []device.View, n int) []device.View { return slices.Grow(list[:0], n)[:n] }
 
-// drop removes the buffers of views.
+// drop sets the buffers of all views in the list to nil.
 func drop(list []device.View) {
 	for i := range list {
 		list[i].Buf = nil

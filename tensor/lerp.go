@@ -8,8 +8,8 @@ import (
 
 func lerp(a, b, w float64) float64 { return a + w*(b-a) }
 
-// lerpExpr adds the weighted difference to the nearer of a and b. So the result for a weight of 1
-// is exactly b. Its products and sums are fused, as in torch.
+// lerpExpr returns a + w·(b-a). It starts from the nearer of a and b, so that the result for a
+// weight of 1 is exactly b. Its products and sums are fused, as in torch.
 func lerpExpr(a, b, w *expr.Expr) *expr.Expr {
 	return w.Abs().Lt(expr.C(0.5)).Select(w.FMA(b.Sub(a), a), b.Sub(a).Neg().FMA(unit.Sub(w), b))
 }

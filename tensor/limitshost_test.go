@@ -25,11 +25,11 @@ func TestResultsBeyondMemory(t *testing.T) {
 			{"qr", tensor.ErrShape, func(m tensor.Maker) { m.Zeros(1<<32, 0).QR(true) }},
 			{"bincount", tensor.ErrShape, func(m tensor.Maker) { m.Typed(dtype.I64).Ones(1).Bincount(nil, 1<<62) }},
 			{"masked_select", tensor.ErrShape, func(m tensor.Maker) {
-				// 2⁸⁰ elements, a number that wraps to 0 in an int
+				// the result would have 2⁸⁰ elements, a number that wraps to 0 in an int
 				m.Ones(1, 1).Expand(1<<40, 1).MaskedSelect(m.Typed(dtype.Bool).Ones(1, 1).Expand(1, 1<<40))
 			}},
 			{"repeat_interleave", tensor.ErrValue, func(m tensor.Maker) {
-				// the sum of the counts is 0 in int64
+				// the sum of the counts wraps to 0 in int64
 				m.Zeros(4).RepeatInterleaveBy(m.Typed(dtype.I64).Full(1<<62, 4), 0)
 			}},
 		} {

@@ -21,7 +21,7 @@ var knownActivations = map[string]func(*tensor.Tensor) *tensor.Tensor{
 	"Mish": (*tensor.Tensor).Mish, "Hardsigmoid": (*tensor.Tensor).Hardsigmoid, "Hardswish": (*tensor.Tensor).Hardswish,
 }
 
-// spans lists the names of the spans of one kind that a tracer has seen, and counts primitives.
+// spans lists the names of the spans of one kind that a tracer was given, and counts primitives.
 type spans struct {
 	kind  device.SpanKind
 	names []string

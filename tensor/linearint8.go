@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A row whose greatest absolute value is below this bound counts as zeros. The reciprocals of such
-// small numbers may overflow.
+// If the greatest absolute value of a row is below this bound, the row counts as zeros. The
+// reciprocals of such small numbers may overflow.
 const least = 0x1p-120
 
 var (
@@ -91,7 +91,7 @@ func (x *Tensor) QuantizeRows() (q, scale *Tensor) {
 	return q, scale
 }
 
-// linearInt8Func is a linear layer with a weight of int8.
+// linearInt8Func computes a linear layer with a weight of int8.
 type linearInt8Func struct{}
 
 func (linearInt8Func) Name() string { return "linear_int8" }

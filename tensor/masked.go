@@ -31,7 +31,8 @@ func (x *Tensor) truePositions(op string) *Tensor {
 			listTrue(out.st.buf.Host(), at)
 			return out
 		}
-		// Search all positions in one op. A scatter would process the elements one after the other.
+		// Find all positions by a binary search in one op. A scatter would process the elements one
+		// after the other.
 		counts := mask.CumSum(0)
 		some := int(counts.Select(0, n-1).Item())
 		k := m.Arange(some).reshape(shape.Of(1, some))
@@ -48,7 +49,7 @@ func listTrue(list, mask []byte) {
 	}
 	out := unsafe.Slice((*int64)(unsafe.Pointer(&list[0])), n)
 	for i, k := 0, 0; k < n; i++ {
-		out[k] = int64(i) // overwritten later if mask[i] is 0
+		out[k] = int64(i) // if mask[i] is 0, the next write replaces this one
 		if mask[i] != 0 {
 			k++
 		}

@@ -26,8 +26,8 @@ var (
 	firstIsLess = x1.Ne(x1).Or(x0.Le(x1))
 )
 
-// tieGrad sends the gradient to the operand that is the result. On a tie each operand receives
-// half.
+// tieGrad returns the gradients of Fmax or Fmin: the operand that is the result receives the
+// gradient. On a tie each operand receives half.
 func tieGrad(first *expr.Expr) []*expr.Expr {
 	tie, half := x0.Eq(x1), x2.Scale(0.5)
 	return []*expr.Expr{tie.Select(half, first.Select(x2, zeroC)), tie.Select(half, first.Select(zeroC, x2))}
@@ -93,7 +93,7 @@ func (x *Tensor) ClampInPlace(lo, hi float64) *Tensor {
 }
 
 func clampBy(lo, hi float64) *Elementwise {
-	// the limits are compared as float32, because rounding to x's type may make them 0
+	// The limits are compared as float32, because rounding to a 16-bit type may make them 0.
 	if float32(lo) != 0 && float32(hi) != 0 {
 		return clampPlainOp
 	}

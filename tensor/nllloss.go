@@ -10,8 +10,8 @@ import (
 // It is crossEntropyFunc without the softmax.
 type nllFunc struct {
 	ignore int64
-	wide   bool // 16-bit operands give a float32 loss
-	mean   bool // return the mean over the rows whose targets are not ignored
+	wide   bool // true if 16-bit operands give a float32 loss
+	mean   bool // true if the result is the mean over the rows whose targets are not ignored
 }
 
 const nllName = "nll_loss"

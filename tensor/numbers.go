@@ -67,8 +67,8 @@ func (x *Tensor) modular(v float64) float64 {
 	return v
 }
 
-// number applies e, an op with one number, to x and v. e's rule for the type of the result decides
-// what happens if x's type cannot hold v.
+// number applies e, an op with one number, to x and v. If x's type cannot hold v, the rule of e for
+// the type of the result decides what happens.
 func (e *Elementwise) number(x *Tensor, v float64) *Tensor {
 	if e.Result == Truth {
 		return x.compareScalar(e, v)

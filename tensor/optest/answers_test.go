@@ -20,8 +20,8 @@ type answer struct {
 	v    []float64
 }
 
-// answered compares the results of calls with PyTorch's answers, on the CPU and on the emulated
-// GPU.
+// answered runs the calls in list on the CPU and on the emulated GPU, and compares the results with
+// PyTorch's.
 func answered(t *testing.T, list []answer) {
 	t.Helper()
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
@@ -49,9 +49,9 @@ func gradient(x *tt, f func(x *tt) *tt, o ...tensor.GradOption) *tt {
 
 func full(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
 
-// TestSecondDerivativeOfLogCumSumExp checks that the second derivative of LogCumSumExp is finite
-// even if the last running value is huge. No running value follows the last one, so no factor of
-// the gradient depends on it.
+// TestSecondDerivativeOfLogCumSumExp computes the second derivative of LogCumSumExp for a huge last
+// element. It must be finite. No running value follows the last one, so no factor of the gradient
+// depends on it.
 func TestSecondDerivativeOfLogCumSumExp(t *testing.T) {
 	second := func(x ...float64) func(s *tensor.Scope) *tt {
 		return func(s *tensor.Scope) *tt {
@@ -119,8 +119,8 @@ func TestEinsumOfIntegers(t *testing.T) {
 	answered(t, list)
 }
 
-// TestSpacesOfIntegers checks that Linspace and Logspace of integers truncate both ends before they
-// compute the steps between them.
+// TestSpacesOfIntegers checks Linspace and Logspace of integers. Both ends must be truncated before
+// the steps between them are computed.
 func TestSpacesOfIntegers(t *testing.T) {
 	var list []answer
 	for _, ty := range []dtype.Type{dtype.I32, dtype.I64} {
@@ -165,7 +165,7 @@ func TestScansOfAnotherType(t *testing.T) {
 	})
 }
 
-// contains reports whether err is of the kind and contains all the words.
+// contains reports whether err is of the kind and its text contains all the words.
 func contains(err, kind error, words ...string) bool {
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {

@@ -113,7 +113,8 @@ func TestAttentionMemory(t *testing.T) {
 		mask := s.On(d).Typed(dtype.Bool).Empty(1, n)
 		for _, c := range []struct {
 			t dtype.Type
-			// peak memory and memory of the gradients, as multiples of the size of the weights
+			// limits of the peak memory and of the memory of the gradients, as multiples of the
+			// size of the weights
 			peak, gradients float64
 		}{{dtype.F32, 0, 0}, {dtype.BF16, 0, 0}, {dtype.F64, 2, 4}} {
 			m := s.On(d).Typed(c.t)

@@ -20,7 +20,8 @@ type autocastCase struct {
 	run    func(s *tensor.Scope, w *walk, types []dtype.Type, grad bool) (y *tt, leaves []*tt)
 	class  tensor.AutocastClass
 	only   []dtype.Type // types that the row of the table accepts
-	mixed  bool         // the row computes more than the op, so the type is not compared
+	// true if the row computes more than the op, so that the type is not compared
+	mixed bool
 }
 
 // autocastCases lists every op of the registry: the declared elementwise ops and reductions, the
@@ -122,7 +123,8 @@ func TestAutocastTypes(t *testing.T) {
 	w := &walk{dev: hostDevice()}
 	used := map[string]bool{}
 	for _, c := range autocastCases() {
-		if testing.Short() && !someOps(c.op) { // the race detector is slow
+		// with -short, which the race detector needs because it is slow, test only some ops
+		if testing.Short() && !someOps(c.op) {
 			continue
 		}
 		want := map[string]string{}

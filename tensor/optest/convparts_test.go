@@ -22,7 +22,7 @@ func TestConvolutionsInBands(t *testing.T) {
 		name    string
 		x, w    []int
 		outputs int
-		columns int // elements of the columns of one sample
+		columns int // number of elements of the columns of one sample
 		f       func(x, w, b *tensor.Tensor) *tensor.Tensor
 	}{
 		{"padded, two samples", []int{2, 1, 66, 40}, []int{1, 1, 11, 11}, 1, 121 * 66 * 40, conv(tensor.ConvOptions{Padding: two(5, 5)})},

@@ -92,7 +92,7 @@ func TestEngine(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		w := s.From([]float64{1, 2, 3}).RequiresGrad()
 		a := w.Exp()
-		y := a.Mul(w).Add(a).Sub(w.MulScalar(2)).Sum() // y is e^w·w + e^w - 2w
+		y := a.Mul(w).Add(a).Sub(w.MulScalar(2)).Sum() // y is w·e^w + e^w - 2w
 		y.Backward(tensor.RetainGraph())
 		first := w.Grad().Floats()
 		for i, x := range []float64{1, 2, 3} {

@@ -20,7 +20,8 @@ var slack = map[string]func(x float64) float64{
 	"gelu_tanh": func(x float64) float64 { return 2 * math.Abs(x) }, // ½x·(1 + tanh)
 	"clamp":     func(float64) float64 { return 0 }, "clamp_plain": func(float64) float64 { return 0 },
 	"pow_cube": func(x float64) float64 { return math.Abs(x * x * x) }, // x³ is rounded twice
-	// a term is rounded before it is added; the number is the largest such term in the domain
+	// A term is rounded before it is added. The number is the largest such term in the domain of
+	// the op.
 	"lerp": constant(8), "lerp_scalar": constant(8), "addcmul": constant(48), "addcdiv": constant(24),
 	"tanhshrink": constant(1), "logaddexp": constant(4),
 }
@@ -105,8 +106,8 @@ func differentiable(e *tensor.Elementwise) bool {
 	return !e.NoGrad && e.Result != tensor.Truth && e.Result != tensor.Integral
 }
 
-// call applies an op as users do. It calls the op's method if the table names one, so that the
-// method is tested too.
+// call applies an op as users do: it calls the op's method if the table names one. So the method is
+// tested too.
 func call(e *tensor.Elementwise, in []*tensor.Tensor) *tensor.Tensor {
 	if m, ok := methods[e.Name]; ok {
 		return m.call(in, e.Params)
@@ -175,7 +176,7 @@ func resultOf(e *tensor.Elementwise, ty dtype.Type) dtype.Type {
 	return ty
 }
 
-// reference computes an op in float64 on operands that are broadcast.
+// reference computes an op in float64. It broadcasts the operands.
 func reference(e *tensor.Elementwise, in []array) array {
 	y := newArray(joint(in...)...)
 	x := make([]float64, len(in))
@@ -231,7 +232,8 @@ func (w *walk) values(t reporter, e *tensor.Elementwise, ty dtype.Type, sp spec)
 	})
 }
 
-// step is the step of central differences in float64. Their error is about step² + 2⁻⁵²/step.
+// step is the step h of central differences in float64. The error of a difference is about h² +
+// 2⁻⁵²/h.
 const step = 0x1p-17
 
 // gradients compares the gradients of Σ seed·op with central differences of the reference.
@@ -283,7 +285,7 @@ func (w *walk) gradients(t reporter, e *tensor.Elementwise, sp spec, number int)
 					continue
 				}
 				if n >= len(exact) {
-					continue // the float64 run has failed
+					continue // the float64 run has failed, so there is nothing to compare with
 				}
 				unit := ulp(ty, 1)
 				if msg := differs(g[n], ty, array{in[k].dims, exact[n]}, func(i int) float64 { return 8 * unit * size[n].v[i] }); msg != "" {

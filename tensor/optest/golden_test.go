@@ -42,7 +42,7 @@ func reduceOp(f func(x *tensor.Tensor, dims ...int) *tensor.Tensor) goldenOp {
 	return func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor { return f(x[0], dims(a)...) }
 }
 
-// reduced applies torch's argument reduction: "mean", "sum" or "none".
+// reduced applies the reduction that torch's argument reduction names: "mean", "sum" or "none".
 func reduced(a golden.Args, x *tensor.Tensor) *tensor.Tensor {
 	switch a.Text("reduction") {
 	case "mean":

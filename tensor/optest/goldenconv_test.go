@@ -115,7 +115,7 @@ func init() {
 			sum := smoothRef(o, to, math.Abs)
 			return terms{out: sum(x.apply(finite)).v, grads: map[int][]float64{0: adjoint(sum, x.dims...)(absolute(arrayOf(*c.Out[0].Seed))).v}}
 		}
-		// Some weights are negative, so the terms are sums with the absolute weights.
+		// Some weights are negative, so the sums of absolute terms use the absolute weights.
 		x, to := viewed(c.In[0]), c.Out[0].F64.Shape[2:]
 		sum := resampleRef(o.Mode, to, o.Scale, o.AlignCorners, func(t float64) float64 { return math.Abs(keys(t)) })
 		return terms{out: sum(x.apply(finite)).v, grads: map[int][]float64{0: adjoint(sum, x.dims...)(absolute(arrayOf(*c.Out[0].Seed))).v}}

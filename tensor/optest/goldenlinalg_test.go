@@ -85,8 +85,8 @@ func init() {
 	goldenTerms["cross"] = crossTerms
 }
 
-// tolerances returns the tolerances for a rank. There are none, or first the relative and then the
-// absolute tolerance.
+// tolerances returns the tolerances that a golden case has for a rank: none, or first the relative
+// and then the absolute one.
 func tolerances(a golden.Args) []float64 {
 	if a.Has("tolerances") {
 		return a.Floats("tolerances")

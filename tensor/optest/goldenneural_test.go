@@ -78,7 +78,8 @@ func attentionTerms(c golden.Case) (t terms) {
 				continue
 			}
 			a, to := array{d.Shape().Slice(), d.Floats()}, viewed(c.In[i]).dims
-			if c.Args.Bool("gqa") && (i == 1 || i == 2) { // grouped heads share keys and values
+			// with grouped heads, several heads of queries share keys and values
+			if c.Args.Bool("gqa") && (i == 1 || i == 2) {
 				n := len(to)
 				h, g := to[n-3], a.dims[n-3]/to[n-3]
 				split := append(append(append([]int(nil), a.dims[:n-3]...), h, g), a.dims[n-2:]...)

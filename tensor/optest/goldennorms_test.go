@@ -90,7 +90,7 @@ func normTerms(c golden.Case) (t terms) {
 	} else if n == 2 {
 		w = in[1]
 	}
-	if part > 0 { // part 1 is a mean, part 2 a mean of squared deviations
+	if part > 0 { // part 1 of the result is a mean, and part 2 a mean of squared deviations
 		momentum, most := c.Args.Float("momentum"), newArray(out.dims...)
 		count := float64(len(x.v)) / float64(max(1, len(out.v)))
 		each(x.dims, func(i int, idx []int) { most.v[idx[1]] += math.Abs(x.v[i]) / count })
@@ -134,7 +134,8 @@ func normTerms(c golden.Case) (t terms) {
 		}
 	}
 	rstd := func(idx []int) float64 { return 1 / math.Sqrt(variance[key(idx)]+eps) }
-	// z bounds the normalised element: |x| + Σ|x|/n, divided by the standard deviation.
+	// z bounds the absolute value of the normalised element: |x| + Σ|x|/n, divided by the standard
+	// deviation.
 	z := func(i int, idx []int) float64 { return (math.Abs(x.v[i]) + size[key(idx)]) * rstd(idx) }
 	t.out = make([]float64, len(x.v))
 	each(x.dims, func(i int, idx []int) {

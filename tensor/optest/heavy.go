@@ -21,7 +21,7 @@ type row struct {
 	ref     func(x []array) array
 	// returns the sum of the absolute terms of each element; nil if the result is exact
 	terms  func(x []array) array
-	ints   bool // the op is defined for integers and bool as well
+	ints   bool // true if the op is defined for integers and bool as well
 	noGrad bool
 	// devices may have fast kernels, so the tests also run the composition of other ops
 	kernels bool
@@ -31,11 +31,12 @@ type row struct {
 	// floating point types that the op accepts, float64 first; nil means all
 	only          []dtype.Type
 	noBool        bool
-	reads         int    // how many numbers the op reads back from the device, to learn sizes
-	uploads       int    // how many lists the op uploads from the host
+	reads         int    // number of numbers that the op reads back from the device, to learn sizes
+	uploads       int    // number of lists that the op uploads from the host
 	text          string // the expression, for an op whose argument is text
 	roundsWeights bool   // a GPU rounds weights of at most 1 to the type of 16-bit operands
-	rounds        bool   // an intermediate result as large as terms is rounded to the operands' type
+	// true if an intermediate result as large as terms is rounded to the operands' type
+	rounds bool
 }
 
 func (r *row) String() string {
@@ -161,7 +162,8 @@ func (w *walk) heavyCase(t reporter, name string, r *row, lay layout, types []dt
 				}
 				var terms array
 				if r.terms != nil {
-					// If terms has another length, its first entry applies to every element.
+					// If the result of terms has another length, its first entry applies to every
+					// element.
 					if terms = r.terms(in); len(terms.v) != len(want.v) {
 						all := terms.v[0]
 						terms = newArray(want.dims...).apply(func(float64) float64 { return all })

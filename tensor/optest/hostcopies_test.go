@@ -28,7 +28,7 @@ type copyWatch struct {
 	t    *testing.T
 	gpu  *cuda.Device
 	seen map[string]bool
-	host map[string]bool // ops that work on the host, with true if the op has copied
+	host map[string]bool // ops that work on the host; the value is true if the op has copied
 	// copies that the row of the table allows: uploads of host lists, and downloads of numbers
 	rowSends, rowReads uint64
 }
@@ -180,7 +180,7 @@ func TestNoHostCopies(t *testing.T) {
 		})
 	}
 	for _, src := range sources {
-		// these ops make a tensor from numbers on the host
+		// From and NewTensor make a tensor from numbers on the host, so they must copy
 		if walked[src.name] = true; src.name == "From" || src.name == "NewTensor" {
 			continue
 		}

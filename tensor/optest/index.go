@@ -121,7 +121,8 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 		case intArray:
 			n := dims[d]
 			a := array(v).apply(func(v float64) float64 { return float64(inside(v, n)) })
-			if len(a.dims) == 0 { // a tensor of rank 0 is like an int on the device
+			// a tensor of rank 0 selects like an int, but its value is on the device
+			if len(a.dims) == 0 {
 				at := int(a.v[0]) * strides[d]
 				axes = append(axes, axis{-2, func([]int) int { return at }})
 			} else {
@@ -265,8 +266,8 @@ func indexRows() []row {
 	bits := func(dims []int, v ...float64) boolArray { return boolArray{dims, v} }
 	for _, c := range []struct {
 		ix    []any
-		apart bool  // no element is selected twice
-		value []int // shape of the value to put; nil for none
+		apart bool  // true if no element is selected twice
+		value []int // shape of the value to put; nil if there is no value
 	}{
 		{[]any{1, span{0, 3, 2}}, true, []int{4}},
 		{[]any{tensor.Ellipsis, -1, tensor.NewAxis}, true, []int{2, 3, 1}},

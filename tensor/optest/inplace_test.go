@@ -135,7 +135,7 @@ func (p *program) step() {
 	case 5:
 		v.MulInPlace(other)
 		want = old.Mul(other)
-	case 6: // the operand is in the memory that changes
+	case 6: // the operand lies in the memory that changes
 		from := p.changed.Reshape(-1).Narrow(0, 0, 1)
 		base := p.plain.Narrow(0, 0, 1)
 		v.MulInPlace(from.Reshape())
@@ -200,12 +200,13 @@ func TestInPlaceOfItself(t *testing.T) {
 			t.Errorf("gradient %v, want 8w", g)
 		}
 		y := s.From([]float64{1, 2, 3, 4, 5, 6}, 2, 3)
-		// With overlapping views of one memory, the op works as if the operand were a copy.
+		// If two overlapping views of one memory are operands, the op must work as if the second
+		// were a copy.
 		y.Narrow(1, 0, 2).AddInPlace(y.Narrow(1, 1, 2))
 		if got := y.Floats(); !slices.Equal(got, []float64{3, 5, 3, 9, 11, 6}) {
 			t.Errorf("overlapping views give %v", got)
 		}
-		// With this many elements, a wrong order of the writes shows.
+		// There are so many elements that a wrong order of the writes shows.
 		for _, shift := range []int{1, -1} {
 			z, want := s.Typed(dtype.F32).Arange(4000), make([]float64, 4000)
 			from, to := max(0, -shift), max(0, shift)
@@ -303,7 +304,7 @@ func TestInPlaceViewsAndScopes(t *testing.T) {
 		grad(other, 0, 0, 1)
 		grad(d, 0, 1, 1)
 		gpu := emulated(t)
-		// the copy below is from another device and type
+		// the copy below converts from another device and type
 		there := s.On(gpu).Typed(dtype.F32).Zeros(2, 3)
 		there.Select(0, 1).Copy(x.MulScalar(5))
 		grad(there.MulScalar(2), 10, 10, 10)

@@ -140,8 +140,8 @@ type layout string
 
 const (
 	contiguous layout = "contiguous"
-	transposed layout = "transposed" // first and last dimension swapped
-	// rows with gaps between them, behind an offset; the gaps hold NaN
+	transposed layout = "transposed" // the first and the last dimension are swapped
+	// there are gaps between the rows, and an offset before the first; the gaps hold NaN
 	strided  layout = "strided"
 	expanded layout = "expanded" // the first dimension has stride 0
 )
@@ -204,7 +204,7 @@ func guard(t reporter, where string, f func(s *tensor.Scope)) {
 	}
 }
 
-// hostDevice returns the CPU, which package tensor links in.
+// hostDevice returns the CPU, a device that package tensor always has.
 func hostDevice() device.Device {
 	d, err := device.Open("cpu")
 	if err != nil {

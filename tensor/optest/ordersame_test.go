@@ -38,7 +38,7 @@ func TestOrderSameBits(t *testing.T) {
 			if y.Type() != typ {
 				t.Fatalf("it is %v, want %v", y.Type(), typ)
 			}
-			if typ.Size() == 4 { // the elements of a row are not adjacent in memory
+			if typ.Size() == 4 { // in this case the elements of a row are not adjacent in memory
 				x, y = x.T().Contiguous().T(), y.T().Contiguous().T()
 			}
 			for _, descending := range []bool{false, true} {

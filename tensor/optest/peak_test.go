@@ -30,7 +30,7 @@ func TestPeaks(t *testing.T) {
 			"bicubic": {5, func() *tensor.Tensor {
 				return x.Interpolate(tensor.InterpolateOptions{Size: []int{20, 20}, Mode: tensor.InterpolateCubic})
 			}},
-			// the peak has 9 elements per window, the padded input, and the result twice
+			// the peak consists of 9 elements per window, the padded input, and the result twice
 			"conv2d": {13, func() *tensor.Tensor {
 				return x.Conv2d(w, nil, tensor.ConvOptions{Padding: []int{1}})
 			}},
