@@ -93,7 +93,7 @@ func (x *Tensor) ClampInPlace(lo, hi float64) *Tensor {
 }
 
 func clampBy(lo, hi float64) *Elementwise {
-	// The limits are compared as float32, because rounding to a 16-bit type may make them 0.
+	// The limits are compared as float32, because rounding to the tensor's type may make them 0.
 	if float32(lo) != 0 && float32(hi) != 0 {
 		return clampPlainOp
 	}

@@ -32,7 +32,7 @@ func TestNonBlockingCopies(t *testing.T) {
 			var sums []*tensor.Tensor
 			for i := range 5 {
 				s.Do(func(c *tensor.Scope) {
-					// this copy runs on a separate stream
+					// the copy runs on a separate stream
 					y := x.In(c).To(dev, tensor.NonBlocking())
 					c.Do(func(d *tensor.Scope) {
 						sum := y.In(d).Sum() // this sum runs on the default stream

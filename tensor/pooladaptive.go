@@ -147,7 +147,7 @@ func (x *Tensor) adaptiveMaxima(op string, g grid, even bool) (values, indices *
 	defer c.recycle()
 	c.modes.noGrad = true
 	seen := x.detachedIn(c)
-	var from *Tensor // maps each position in seen to its position in x
+	var from *Tensor // maps each position in the tensor seen to its position in x
 	strides, wide := g.strides(), g
 	for i := range g.rank {
 		d := 2 + i

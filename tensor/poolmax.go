@@ -35,7 +35,8 @@ func maxProgram(t, position dtype.Type, n int) *expr.Program {
 		for k := range n {
 			v := expr.X(len(ins))
 			more := v.Gt(most)
-			if t.IsFloat() { // NaN counts as the greatest number, and the last NaN wins
+			// for floats NaN counts as the greatest number, and the last NaN is taken
+			if t.IsFloat() {
 				more = more.Or(v.Ne(v))
 			}
 			if placed {
@@ -334,8 +335,8 @@ func (f maxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // method needs neither indices nor sorting.
 func (f maxFunc) byTaps() bool { return f.g.taps() <= fewTaps }
 
-// maxTapOp adds the gradient X(2) of a window to X(0) if X(1), the position of the window's maximum
-// in the window, equals p0.
+// maxTapOp returns X(0) + X(2) if X(1) equals p0, and otherwise X(0). X(2) is the gradient of a
+// window, and X(1) the position of the window's maximum in the window.
 var maxTapOp = &Elementwise{Name: "max_pool", Arity: 3, Expr: x1.Eq(p0).Select(x0.Add(x2), x0), Fixed: 2, NoGrad: true}
 
 // spread adds g to the elements that were maxima. offsets holds the position of each maximum in its

@@ -156,7 +156,7 @@ func nextBelow(t dtype.Type, v float64) float64 {
 	return expr.Decode(t, b)
 }
 
-// fresh fills x with as many new numbers of the scope's generator as x has elements.
+// fresh fills x with new random numbers of the scope's generator.
 func (x *Tensor) fresh(kind randomKind, params ...float64) *Tensor {
 	seed, offset := x.scope.modes.gen.Draw(x.Size())
 	return x.draw(x.op, x.scope, kind, seed, offset, nil, params...)

@@ -16,7 +16,7 @@ type dropoutFunc struct {
 
 func (*dropoutFunc) Name() string { return "dropout" }
 
-// limit returns the threshold with which the random bits of each element are compared.
+// limit returns the threshold with which dropout compares the random bits of each element.
 func (f *dropoutFunc) limit() float64 { return float64(expr.DropLimit(f.p)) }
 
 func (f *dropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {

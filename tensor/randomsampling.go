@@ -110,7 +110,8 @@ func (x *Tensor) Multinomial(n int, replacement bool) *Tensor {
 			if p.dtype.Size() < 4 {
 				p = p.Float()
 			}
-			// E is the exponential random number -log(1-u), at least 2⁻³⁰.
+			// The key is p/E with the exponential random number E = -log(1-u), which is at least
+			// 2⁻³⁰.
 			key := p.Div(p.RandLike().Neg().Log1p().Neg().ClampMin(0x1p-30))
 			index := c.On(p.st.dev).Typed(dtype.I64).Arange(classes)
 			drawn := make([]*Tensor, n)
@@ -154,7 +155,7 @@ func (x *Tensor) drawSeveral(n int) *Tensor {
 	const op = "multinomial"
 	c, rows, classes := x.scope, x.layout.Shape.At(0), x.layout.Shape.At(1)
 	shares := alloc(op, c, x.st.dev, dtype.I64, x.layout.Shape)
-	// no sum exceeds 2⁵², so a float64 holds it exactly
+	// No sum of shares exceeds 2⁵², so a float64 holds it exactly.
 	run(op, c, sharesProgram(x.dtype), shares, []*Tensor{x, x.Amax(-1, KeepDim)}, []float64{math.Ldexp(1, 52-mathbits.Len(uint(classes)))})
 	sums := scanned(op, c, device.ScanSum, dtype.I64, 1, false, []*Tensor{shares})
 	if sums == nil {

@@ -68,7 +68,7 @@ func TestRawMisuse(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, err, c.kind)
 			}
 		}
-		// Backward refuses a value that a graph has saved and Raw has changed.
+		// Here a graph has saved a value that Raw changes. Backward must refuse the value.
 		p := leaf.MulScalar(2)
 		y := p.Square().Sum()
 		s.Do(func(c *tensor.Scope) { tensor.Raw("own", list(p.In(c)), nil, nothing) }, tensor.NoGrad())

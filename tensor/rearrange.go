@@ -152,7 +152,7 @@ func (x *Tensor) Chunk(n, dim int) []*Tensor {
 		fail("chunk", ErrValue, []*Tensor{x}, "%d parts; there must be at least one", n)
 	}
 	size := x.layout.Shape.At(a)
-	if size == 0 { // torch returns n empty parts
+	if size == 0 { // for a dimension of size 0, torch returns n empty parts
 		if n > 1<<24 {
 			fail("chunk", ErrValue, []*Tensor{x}, "%d parts of nothing; there may be %d", n, 1<<24)
 		}

@@ -163,7 +163,7 @@ func TestMisuse(t *testing.T) {
 	for _, c := range []struct {
 		kind error
 		want string
-		f    func(x *tt) // the call; x has the shape [3, 4]
+		f    func(x *tt) // the call to test; x has the shape [3, 4]
 	}{
 		{tensor.ErrValue, "slice: the step is 0", func(x *tt) { x.Slice(0, 0, 1, 0) }},
 		{tensor.ErrShape, "slice: dimension 2 is out of range", func(x *tt) { x.Slice(2, 0, 1, 1) }},
@@ -299,7 +299,7 @@ func FuzzEinsum(f *testing.F) {
 		f.Add(eq, uint64(0x22), uint64(0x32))
 	}
 	f.Fuzz(func(t *testing.T, eq string, a, b uint64) {
-		dims := func(bits uint64) []int { // sizes of 0 to 3, at most five of them
+		dims := func(bits uint64) []int { // at most five sizes of 0 to 3
 			d := []int{}
 			for i := range bits & 7 % 6 {
 				d = append(d, int(bits>>(4+2*i)&3))

@@ -28,14 +28,15 @@ type segment struct {
 	in            *node  // node that saved the operands
 	needs         []bool // whether each operand requires a gradient
 	operandMemory []*storage
-	outer         *Scope // the scope of the call of the outermost segment around this one
+	// scope in which the outermost of the nested segments around this one was called
+	outer *Scope
 	// scope in which the outermost of the nested segments around this one was called
 	made *site
 	live atomic.Int32
 
 	mu       sync.Mutex
 	slots    []slot
-	returned bool // the forward call has returned
+	returned bool // true if the forward call has returned
 }
 
 // A slot describes one value that an op of the segment saved for its gradient.
@@ -44,7 +45,7 @@ type slot struct {
 	shape    shape.Dims
 	dtype    dtype.Type
 	dev      device.Device
-	released bool // the graph no longer needs the value
+	released bool // true if the graph no longer needs the value
 }
 
 // slotValue is what the graph keeps instead of the saved value with number i of a segment.
@@ -261,7 +262,7 @@ func (e *engine) recompute(g *segment) *recomputation {
 	in := make([]*Tensor, len(g.in.saved))
 	for i := range in {
 		x := g.in.saved[i].restore(c)
-		x.node, x.leaf, x.needsGrad = nil, nil, g.needs[i] // a leaf that stands in for the operand
+		x.node, x.leaf, x.needsGrad = nil, nil, g.needs[i] // this leaf stands in for the operand
 		in[i] = x
 	}
 	g.f(in)

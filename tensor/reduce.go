@@ -19,7 +19,7 @@ const KeepDim = math.MinInt
 type Reduction struct {
 	Name string
 	Kind device.ReduceKind
-	Map  *expr.Expr // a function of the element X(0)
+	Map  *expr.Expr // function that is applied to each element X(0)
 	// Finish is a function of X(0), the combined value, and Param(0), the number of elements. nil
 	// means that the combined value is the result.
 	Finish *expr.Expr
@@ -112,7 +112,7 @@ func (r *Reduction) program(x *Tensor) (*device.Reduction, dtype.Type) {
 	return p, result
 }
 
-// axes resolves the dimensions to reduce. No dimension means all.
+// axes returns a mask of the dimensions to reduce. If dims names none, all dimensions are reduced.
 func (x *Tensor) axes(op string, dims []int) (mask uint, keep bool) {
 	n := 0
 	for _, d := range dims {
@@ -278,7 +278,7 @@ var (
 			}
 			return s
 		}})
-	// wideSumOp is the sum of 16-bit floats, with a float32 result.
+	// wideSumOp computes the sum of 16-bit floats, with a float32 result.
 	wideSumOp = &Reduction{Name: "sum", Kind: device.Sum, Map: expr.X(0), Grad: expr.X(1), Wide: true}
 	meanOp    = declareReduction(&Reduction{Name: "mean", Kind: device.Sum, Map: expr.X(0), Finish: expr.X(0).Div(expr.Param(0)), Floating: true,
 		Grad: expr.X(1).Div(expr.Param(0)), Domain: [2]float64{-2, 2},

@@ -82,7 +82,7 @@ func (f *normFunc) VJP(c *Context, g *Tensor) []*Tensor {
 			share = g.Div(hit.Sum(append(over, KeepDim)...))
 		}
 		d = wide.sign().Mul(hit).Mul(share)
-	case f.p < 1: // |x|^(p-1) is infinite at 0, so it is masked there
+	case f.p < 1: // |x|^(p-1) is infinite at 0, so the gradient there is masked
 		d = wide.sign().Mul(wide.Abs().powRounded(f.p-1).MaskedFill(wide.EqScalar(0), 0)).Mul(g.Mul(y.powRounded(1 - f.p)))
 	case f.p < 2:
 		scale := g.Div(y.powRounded(f.p-1)).MaskedFill(y.EqScalar(0), 0)

@@ -131,7 +131,7 @@ func spanOf(size, start, stop, step int) (first, n, stride int, reversed bool) {
 	}
 	if start > stop {
 		n = 1
-		if step > stop-start { // do not compare a quotient with 1, because -step may overflow
+		if step > stop-start { // no quotient is compared with 1 here, because -step may overflow
 			n = (start-stop-1)/-step + 1
 		}
 	}
@@ -166,7 +166,7 @@ func (x *Tensor) Diagonal(offset, dim1, dim2 int) *Tensor {
 	return x.region("diagonal", diagonalOf(x.layout.Shape, offset, a, b))
 }
 
-// twoAxes resolves two dimensions, which must be different.
+// twoAxes resolves two possibly negative dimensions, and panics if they are equal.
 func (x *Tensor) twoAxes(op string, dim1, dim2 int) (a, b int) {
 	a, b = x.axis(op, dim1), x.axis(op, dim2)
 	if a == b {

@@ -153,7 +153,7 @@ func (x *Tensor) Flip(dims ...int) *Tensor {
 	return Apply(flipFunc{mask}, x)
 }
 
-// rollFunc moves entries along each axis. Entries that leave at the end enter at the start.
+// rollFunc moves entries along each axis. Entries that leave at the end enter again at the start.
 type rollFunc struct {
 	shifts shape.Dims // one shift for each dimension, between 0 and the dimension's size - 1
 }

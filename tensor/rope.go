@@ -20,7 +20,8 @@ type RoPEOptions struct {
 	// Dims is the number of features that are rotated, from the first on. It must be even. 0 means
 	// all features, or twice the number of the given angles.
 	Dims int
-	// position of the first entry, for example after the entries in a cache of keys and values
+	// position of the first entry of x, for example the number of entries in a cache of keys and
+	// values
 	Offset int
 	// int64 or int32 positions in place of Offset; they are broadcast to the input's shape without
 	// the features

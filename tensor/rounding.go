@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// zeroGrad is the gradient of functions that are constant between jumps. It is 0, as in torch.
+// zeroGrad is the gradient 0, which functions that are constant between jumps have in torch too.
 var zeroGrad = []*expr.Expr{expr.C(0)}
 
 // jumpDomain is a range in which tests can keep operands away from jumps, in bfloat16 too.

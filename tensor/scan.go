@@ -149,7 +149,7 @@ func (f scanFunc) compute(s *Scope, in []*Tensor) *Tensor {
 		wide[i] = x.Cast(scanType(x.dtype))
 	}
 	if t.IsFloat() && (f.kind == device.ScanSum || f.kind == device.ScanLogSumExp) {
-		wide[0] = wide[0].AddScalar(0) // a sum starts with +0, so it is never -0
+		wide[0] = wide[0].AddScalar(0) // A sum starts with +0, so it is never -0.
 	}
 	done := doubling(wide, f.axis, f.reverse, func(far, near []*Tensor) []*Tensor {
 		switch f.kind {
@@ -219,8 +219,8 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		// at most 1.
 		t := c.Saved(0).dtype
 		x := c.Saved(0).Cast(scanType(t))
-		// compute y again in the wider type, because exp would amplify the rounding error of the
-		// result
+		// y is computed again in the wider type, because exp would amplify the rounding error of
+		// the saved result.
 		y := Apply(f, x)
 		// The last entry counts as its own follower. So fall is 1 there, with a finite derivative.
 		next := y.follower(f.axis, back)
@@ -229,8 +229,8 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		u := recurrence(fall, g.Cast(x.dtype), f.axis, back)
 		return []*Tensor{x.Sub(y).Exp().Mul(u).Cast(t).AddScalar(0)}
 	case device.ScanLinear:
-		// the gradient of the terms is a recurrence in the other direction, in which each entry
-		// uses the factor of its successor
+		// The gradient of the terms is a recurrence in the other direction. In it each entry uses
+		// the factor of the entry after it.
 		a, y := c.Saved(0), c.Saved(1)
 		gb := recurrence(a.shifted(f.axis, back, 0), g, f.axis, back)
 		return []*Tensor{gb.Mul(y.shifted(f.axis, f.reverse, 0)), gb}
@@ -238,7 +238,8 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(scanFunc{device.ScanSum, f.axis, back}, g)}
 }
 
-// scan applies f to x along dim. A tensor of rank 0 is a vector of one element.
+// scan computes the scan of this kind of x along dim. A tensor of rank 0 counts as a vector of one
+// element.
 func (x *Tensor) scan(kind device.ScanKind, dim int) *Tensor {
 	a := x.axis(scanName(kind), dim)
 	if x.Rank() == 0 {
@@ -277,8 +278,8 @@ func (x *Tensor) LogCumSumExp(dim int) *Tensor {
 }
 
 var (
-	// laterMax reports whether the second entry, which comes later, replaces the first as the
-	// greatest. A later NaN always does.
+	// laterMax is true if the second entry, which comes later, replaces the first as the greatest.
+	// A later NaN always does.
 	laterMax = &Elementwise{Name: "cummax", Arity: 2, Result: Truth, Expr: x1.Ne(x1).Or(x1.Ge(x0)), NoGrad: true}
 	laterMin = &Elementwise{Name: "cummin", Arity: 2, Result: Truth, Expr: x1.Ne(x1).Or(x1.Le(x0)), NoGrad: true}
 )

@@ -12,7 +12,7 @@ type scatterFunc struct {
 	axis  int
 	shape shape.Dims
 	op    string // name of the op that the user called
-	// distinct says that no two elements are added to the same element of the result.
+	// distinct is true if no two elements are added to the same element of the result.
 	distinct bool
 }
 
@@ -88,8 +88,8 @@ func (x *Tensor) scatterNumber(op string, axis int, index *Tensor, v float64) *T
 	return Apply(scatterIntoFunc{device.ScatterSet, axis, op, false}, x, index.numbers(x, v), index)
 }
 
-// numbers returns v expanded to the shape of x, in the type of the given tensor. It allocates one
-// element.
+// numbers returns v expanded to the shape of x, in the type of the tensor like. It allocates only
+// one element.
 func (x *Tensor) numbers(like *Tensor, v float64) *Tensor {
 	return alloc("full", x.scope, like.st.dev, like.dtype, shape.Dims{}).fill(fitted("full", like.dtype, v)).expand(x.layout.Shape)
 }
@@ -285,7 +285,7 @@ func (x *Tensor) IndexAddInPlace(dim int, index, src *Tensor, alpha float64) *Te
 	return x.scatterInPlace(device.ScatterAdd, x.checkScatterRows("index_add", dim, index, src).scaled(alpha))
 }
 
-// scaled multiplies the source by alpha.
+// scaled returns p with the source multiplied by alpha.
 func (p placement) scaled(alpha float64) placement {
 	if alpha != 1 {
 		switch t := p.src.dtype; {

@@ -51,8 +51,9 @@ func (f scatterReduceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 			one := x.MaskedFill(x.EqScalar(0), 1)
 			gx = g.Mul(Apply(f, one, src, index)).Div(one)
 		}
-		// The derivative for a factor is the result divided by the factor. If the factor is the
-		// only zero of its product, the derivative is the product of the other factors.
+		// The derivative with respect to a factor is the result divided by the factor. If the
+		// factor is the only zero of its product, the derivative is the product of the other
+		// factors.
 		if c.Needs(1) {
 			zero := src.EqScalar(0)
 			counts := Apply(scatterFunc{f.axis, x.layout.Shape, f.op, false}, zero.Cast(dtype.I64), index)

@@ -39,14 +39,15 @@ type Scope struct {
 	internal bool // true for an internal scope of the library, which is reused and has no ledger
 	ledger   *ledger
 	span     device.SpanID // span that shows the scope's name in a trace
-	// nil after the first use of the scope, or if the scope sets neither NoGrad nor Autocast
+	// watch is nil after the first use of the scope, or if the scope sets neither NoGrad nor
+	// Autocast.
 	watch atomic.Pointer[modeWatch]
 }
 
-// modes are inherited by child scopes.
+// modes holds the modes of a scope. Child scopes inherit them.
 type modes struct {
 	noGrad    bool
-	withGrad  bool // WithGrad was given
+	withGrad  bool // true if WithGrad was given
 	sites     bool // true if the call site of every result is recorded
 	dev       device.Device
 	stream    device.Stream
@@ -63,7 +64,7 @@ type modes struct {
 	floatType dtype.Type
 	tf32      bool // true if products of float32 may be computed in TF32
 
-	// the packer decides what is kept instead of saved values; nil keeps the values themselves
+	// packer that decides what is kept instead of saved values; nil keeps the values themselves
 	saver       packer
 	recomputing bool          // true while a checkpointed segment is computed again
 	span        device.SpanID // span of the innermost scope that has a name, in a trace
@@ -280,7 +281,8 @@ func (s *Scope) streamOf(dev device.Device) device.Stream {
 
 // addOwned makes s the owner of handle x. If fresh is true, x's storage has no owner yet either.
 func (s *Scope) addOwned(x *Tensor, fresh bool) {
-	// keep x's old scope alive, so that its ledger is not queued before the storage is noted here
+	// Keep x's old scope alive until the storage is noted in s. Otherwise the ledger of the old
+	// scope might be queued first.
 	defer runtime.KeepAlive(x.scope)
 	x.scope = s
 	if s == root {
@@ -354,7 +356,7 @@ func (s *Scope) close(keep []*Tensor, force bool) {
 		}
 	}
 	p := s.parent
-	if len(keep) > 0 && !s.internal && p.isClosed() { // else addOwned fails
+	if len(keep) > 0 && !s.internal && p.isClosed() { // without this check addOwned would fail
 		panic(p.closedError("scope.close", keep[0]))
 	}
 	s.end(keep)

@@ -309,7 +309,7 @@ func TestInPlaceGraph(t *testing.T) {
 	x := From([]float32{1, 2}).RequiresGrad()
 	Do(func(s *Scope) {
 		y := x.In(s).MulScalar(3)
-		y.AddInPlace(x.In(s).Square()).MulScalarInPlace(2) // y is now 2·(3x + x²)
+		y.AddInPlace(x.In(s).Square()).MulScalarInPlace(2) // y is 2·(3x + x²) now
 		y.Sum().Backward()
 	})
 	if g := Data[float32](x.Grad()); g[0] != 10 || g[1] != 14 {
@@ -337,7 +337,7 @@ func TestDoubleBackward(t *testing.T) {
 		y := x.Tanh().Mul(x.Square()).Sum()
 		g := Gradients(y, []*Tensor{x}, CreateGraph())[0]
 		h := Gradients(g.Square().Sum(), []*Tensor{x})[0].Floats()
-		f := func(v float64) float64 { // f is the square of the derivative of tanh(v)·v²
+		f := func(v float64) float64 { // f returns the square of the derivative of tanh(v)·v²
 			th := math.Tanh(v)
 			d := (1-th*th)*v*v + 2*v*th
 			return d * d
@@ -380,7 +380,7 @@ func TestSavedValuesAreCollected(t *testing.T) {
 	func() {
 		x := Ones(64, big/64).RequiresGrad()
 		for range 10 {
-			// Backward never reaches these intermediate values and results
+			// Backward never passes these intermediate values and results.
 			x.Tanh().Softmax(-1).Amax(-1)
 		}
 		s := NewScope()

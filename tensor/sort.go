@@ -9,10 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Sorting compares integer keys that grow with the element, see [device.SortKey]. Equal keys are
-// ordered by the position of the element in its row. So no two elements are equal in this order,
-// and sorting is stable with any algorithm. A key of up to 32 bits is packed with the position into
-// one int64, with the key in the upper bits.
+// Sorting compares integer keys, which [device.SortKey] computes. A greater element has a greater
+// key. Equal keys are ordered by the position of the element in its row. So no two elements are
+// equal in this order, and sorting is stable with any algorithm. A key of up to 32 bits is packed
+// with the position into one int64, with the key in the upper bits.
 
 // packs reports whether keys of elements of type t have at most 32 bits, so that they can be packed
 // with the position.

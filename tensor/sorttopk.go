@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// length returns the size of axis a. A tensor of rank 0 has one element.
+// length returns the size of axis a, or 1 if x has rank 0.
 func (x *Tensor) length(a int) int {
 	if x.Rank() == 0 {
 		return 1

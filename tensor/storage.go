@@ -47,7 +47,7 @@ type storage struct {
 // smaller storage makes every op cheaper.
 type storageMore struct {
 	users   []device.Stream // other streams that have read the memory since the last write
-	holds   []*Hold         // the holds for work that is not queued yet
+	holds   []*Hold         // holds for work that is not queued yet
 	cleanup runtime.Cleanup // set once the storage has belonged to the root scope
 	// page-locked memory that another device's driver has allocated and the storage uses on the
 	// CPU; nil for ordinary memory
@@ -135,7 +135,7 @@ func (st *storage) read(op string, r route) {
 	}
 	for _, u := range st.readers() {
 		if u == s {
-			return // u has waited for the last write already
+			return // stream u has waited for the last write already
 		}
 	}
 	if r.graph != nil {

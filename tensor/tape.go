@@ -27,7 +27,7 @@ type tape struct {
 	next int
 }
 
-// draw is the result of one call of Draw.
+// draw holds the result of one call of Generator.Draw.
 type draw struct {
 	n            int
 	seed, offset uint64
@@ -101,7 +101,7 @@ func (t *tape) draw(n int) (seed, offset uint64) {
 	}
 	switch {
 	case t.next == len(t.draws) && t.open:
-		// the numbers are for values that nobody asks for, so any numbers will do
+		// no saved value depends on these random numbers, so any numbers will do
 		t.draws = append(t.draws, draw{n: n, seed: t.seed, offset: t.start})
 	case t.next == len(t.draws):
 		panic(differs(fmt.Sprintf("it draws %d random numbers where it drew no more in forward", n)))

@@ -22,5 +22,5 @@ func (s *Scope) TF32() bool {
 	return s.modes.tf32
 }
 
-// takesTF32 reports whether a product of type t may be computed in tf32.
+// takesTF32 reports whether a product of type t may be computed in TF32.
 func (s *Scope) takesTF32(t dtype.Type) bool { return s.modes.tf32 && t == dtype.F32 }

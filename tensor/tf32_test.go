@@ -9,11 +9,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The constant fine is rounded to 1 in tf32, but not in float32.
+// The constant fine is rounded to 1 in TF32, but not in float32.
 const fine = 1 + 0x1p-12
 
 // tf32Products are products of x with ones. x is [4, 16], and all its elements are the constant
-// fine. An element of a result is 16·fine in float32 and 16 in tf32.
+// fine. An element of a result is 16·fine in float32 and 16 in TF32.
 var tf32Products = map[string]func(x *tensor.Tensor) *tt{
 	"matmul": func(x *tensor.Tensor) *tensor.Tensor { return x.MatMul(x.New().Typed(x.Type()).Ones(16, 8)) },
 	"batches": func(x *tensor.Tensor) *tensor.Tensor {
@@ -37,7 +37,7 @@ var tf32Products = map[string]func(x *tensor.Tensor) *tt{
 	},
 }
 
-// all checks that all elements are v.
+// all fails unless all elements of x are v.
 func all(t *testing.T, what string, x *tensor.Tensor, v float64) {
 	t.Helper()
 	for i, got := range x.Floats() {

@@ -160,7 +160,7 @@ func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 	off, to := c.layout.Offset*c.dtype.Size(), y.layout.Offset*y.dtype.Size()
 	src, dst := c.st.buf, y.st.buf
 	from := c.scope.source(op, c.st.dev)
-	// page-locked memory is read by the GPU in stream order, and the host need not wait
+	// The GPU reads page-locked memory in stream order, so the host need not wait for it.
 	if c.st.pinnedFor(d) == nil {
 		c.st.read(op, from)
 	}
@@ -195,7 +195,7 @@ func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 	runtime.KeepAlive(x)
 }
 
-// bytes copies x's elements to host memory, densely.
+// bytes returns a dense copy of x's elements in host memory.
 func (x *Tensor) bytes(op string) []byte {
 	x.use(op)
 	x.readable(op, x.dtype.Size())

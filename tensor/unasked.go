@@ -26,8 +26,8 @@ type modeWatch struct {
 	autocast dtype.Type // if cast is true: the type of autocast; Invalid means off
 
 	// The fields below are used only within modeWatches.forEach, which holds a lock.
-	ignoring int // if not 0, the library runs ops of its own
-	// if not 0, the ops that run are parts of an op that has an autocast class as a whole
+	ignoring int // not 0 while the library runs ops of its own
+	// not 0 while the ops that run are parts of an op that has an autocast class as a whole
 	composed int
 	missed   *missed // the first op that the modes would have changed
 }
@@ -114,11 +114,12 @@ func (s *Scope) missRecord(op string) {
 
 // missCast tells the watches that op in s computed in the types of its operands, without autocast.
 func (s *Scope) missCast(op string, class AutocastClass, in []*Tensor, fixed uint) {
-	// in an internal scope the op is part of another op, which has a class itself
+	// In an internal scope the op is part of another op, which has an autocast class itself.
 	if modeWatches.empty() || s.internal {
 		return
 	}
-	list := slices.Clone(in) // so that callers without a watch need not allocate theirs
+	// the list is copied, so that callers without a watch need not allocate theirs
+	list := slices.Clone(in)
 	s.noteMissed(op, "computed without autocast", func(v *modeWatch) bool {
 		if v.composed > 0 {
 			return false

@@ -23,12 +23,13 @@ func here(n int) string {
 	return callsite.String(file, line+n)
 }
 
-// composed is an op that is composed of others and has one autocast class.
+// composed is an op that consists of several ops and has one autocast class.
 func composed(w *tensor.Tensor) *tensor.Tensor {
 	return tensor.WithAutocast("composed", tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor { return in[0].MatMul(in[0]) }, w)
 }
 
-// TestModesThatDoNothing checks that a mode without effect is reported.
+// TestModesThatDoNothing opens scopes with modes that have no effect. Closing the scope must report
+// the mode.
 func TestModesThatDoNothing(t *testing.T) {
 	w := weights()
 	bf := tensor.Autocast(dtype.BF16)
@@ -101,7 +102,8 @@ func TestModesThatDoNothing(t *testing.T) {
 	}
 }
 
-// TestModesThatDoSomething checks that a mode with an effect is not reported.
+// TestModesThatDoSomething opens scopes with modes that have an effect. Closing the scope must
+// report nothing.
 func TestModesThatDoSomething(t *testing.T) {
 	w := weights()
 	frozen := tensor.Root().Ones(2, 2)
@@ -214,7 +216,7 @@ func TestUnaskedCosts(t *testing.T) {
 	if n := tensor.Vigils(); n != 1 {
 		t.Fatalf("%d scopes are watched, it should be 1", n)
 	}
-	op() // this op is noted
+	op() // the watch notes this op
 	if got := testing.AllocsPerRun(100, op); got > bare+1 {
 		t.Errorf("an op makes %v allocations beside a scope that is not asked, %v without", got, bare)
 	}

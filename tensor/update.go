@@ -71,7 +71,7 @@ func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 			multi = dev.Supports(m)
 		}
 	}
-	var results, operands []*Tensor // the tensors of the joint launch
+	var results, operands []*Tensor // the tensors of the launch that all contiguous groups share
 	for k := range outs {
 		checkGroup(op, p, dev, params, outs[k], ins[k])
 		together := multi && dense(ins[k]) && dense(outs[k])

@@ -100,14 +100,14 @@ func TestConvTakesNoColumns(t *testing.T) {
 	d := cpu.Get()
 	tensor.Do(func(s *tensor.Scope) {
 		x, w := s.Randn(16, 32, 40, 40).RequiresGrad(), s.Randn(32, 32, 3, 3).RequiresGrad()
-		one := 4 * x.Size() // the size of the result in bytes
+		one := 4 * x.Size() // size of the result in bytes
 		for _, step := range []struct {
 			name string
 			most int
 			f    func(c *tensor.Scope)
 		}{
 			{"forward", one, func(c *tensor.Scope) { x.In(c).Detach().Conv2d(w.Detach(), nil, tensor.ConvOptions{Padding: []int{1}}) }},
-			// four tensors: the result, its squares, and the gradients of both
+			// the memory of four tensors: the result, its squares, and the gradients of both
 			{"gradients", 4 * one, func(c *tensor.Scope) {
 				tensor.Gradients(x.In(c).Conv2d(w, nil, tensor.ConvOptions{Padding: []int{1}}).Square().Sum(), []*tensor.Tensor{x, w})
 			}},

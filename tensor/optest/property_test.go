@@ -180,7 +180,8 @@ func TestSumOrder(t *testing.T) {
 	})
 }
 
-// TestCatOfParts checks that Cat joins the parts of Narrow. Stack joins the parts of Select.
+// TestCatOfParts checks that Cat joins the parts that Narrow returns, and that Stack joins the
+// parts that Select returns.
 func TestCatOfParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {

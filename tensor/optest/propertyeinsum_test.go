@@ -43,8 +43,8 @@ func loops(in []string, out string, sizes map[byte]int, x []array) array {
 	return y
 }
 
-// TestEinsumIsLoops checks that Einsum returns the same result as plain loops, for any letters in
-// any order, repeated or not. Its gradients are its adjoints.
+// TestEinsumIsLoops compares Einsum with plain loops, for any letters in any order, repeated or
+// not. The gradients must be the adjoints of the equation.
 func TestEinsumIsLoops(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := map[byte]int{}

@@ -12,7 +12,7 @@ type foreignWork struct {
 	dev device.Device
 	mu  sync.Mutex
 	ops map[string]int
-	all int // allocations and kernels on other devices
+	all int // number of allocations and kernels on other devices
 }
 
 func (c *foreignWork) Wants() device.TraceWants             { return device.TraceWants{Memory: true} }

@@ -209,8 +209,8 @@ func (w *walk) reducedGradient(t reporter, r *tensor.Reduction, sp reduceSpec) {
 			}
 			tolerance := func(i int) float64 { return 4*ulp(ty, 1)*terms.v[i] + 1e-8 }
 			if sp.lay == expanded && r.Kind != device.Prod || r.Name == "amax" || r.Name == "amin" {
-				// If several elements are the greatest, they share the gradient, which central
-				// differences do not show. Therefore the test compares the sum over each group.
+				// If several elements are the greatest, they share the gradient. Central
+				// differences do not show this, so the test compares the sum over each group.
 				_, groups, places := groupsOf(in, sp.over)
 				have := g.Floats()
 				for i := range groups {

@@ -175,7 +175,7 @@ func scatterRows() []row {
 	for _, c := range []struct {
 		name   string
 		of     func(v []float64) float64
-		scaled bool // the function is a sum, a product or a mean, which rounds
+		scaled bool // true if the function is a sum, a product or a mean, which rounds
 	}{{"sum", totalOf, true}, {"prod", productOf, true}, {"mean", meanOf, true}, {"amax", maxOf, false}, {"amin", leastOf, false}} {
 		for _, self := range []bool{true, false} {
 			r := row{op: "scatter_reduce", methods: []string{"ScatterReduce"}, in: [][]int{{3, 4}, {3, 3}, {3, 4}}, index: map[int]int{1: 4}, ints: c.name != "mean",
@@ -211,7 +211,7 @@ func scatterRows() []row {
 	}
 	add(row{op: "gather", methods: []string{"Gather"}, in: [][]int{{}, {}}, index: map[int]int{1: 1}, ref: first, call: func(x []*tt) *tt { return x[0].Gather(-1, x[1]) }})
 	add(row{op: "index_select", methods: []string{"IndexSelect"}, in: [][]int{{}, {1}}, index: map[int]int{1: 1}, ref: first, call: func(x []*tt) *tt { return x[0].IndexSelect(0, x[1]) }})
-	// no index selects the last row, whose gradient EmbeddingPadded leaves out
+	// No index selects the last row, because EmbeddingPadded leaves out its gradient.
 	add(row{op: "embedding", methods: []string{"EmbeddingPadded"}, in: [][]int{{5, 3}, {2, 4}}, index: map[int]int{1: 4}, ref: selectRef(0),
 		call: func(x []*tt) *tt { return x[0].EmbeddingPadded(x[1], -1) }})
 

@@ -38,7 +38,8 @@ func whole(lo, hi float64) func(dtype.Type, float64) bool {
 	return func(_ dtype.Type, v float64) bool { return lo <= v && v < hi && v == math.Trunc(v) }
 }
 
-// sources lists the sources by kind. Files with their own sources add to it in init.
+// sources lists the ops that make a tensor, by kind. Files with further ops of this kind add them
+// in init.
 var sources = []source{
 	{name: "Zeros", types: dtype.Types(), dims: []int{2, 3}, want: make([]float64, 6), call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Zeros(2, 3) }},
 	{name: "Ones", types: dtype.Types(), dims: []int{3}, want: []float64{1, 1, 1}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Ones(3) }},
@@ -113,7 +114,7 @@ func (w *walk) sources(t reporter) {
 	}
 }
 
-// result returns the type of a source's result when type t is requested.
+// result returns the type of the result of s when type t is requested.
 func (s *source) result(t dtype.Type) dtype.Type {
 	if s.name == "Multinomial" {
 		return dtype.I64

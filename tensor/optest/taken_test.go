@@ -38,7 +38,7 @@ func TestPadsThatCutOff(t *testing.T) {
 	for _, c := range []struct {
 		mode          string
 		pads          []int
-		want, falling []float64 // the result and the gradient
+		want, falling []float64 // the expected result and the expected gradient
 	}{
 		{"reflect", []int{-2, 5}, []float64{2, 3, 4, 5, 4, 3, 2, 1, 0}, []float64{9, 8, 8, 8, 8, 4}},
 		{"reflect", []int{3, -2}, []float64{3, 2, 1, 0, 1, 2, 3}, []float64{4, 8, 8, 8, 0, 0}},
@@ -176,7 +176,7 @@ func TestProductsAndDistancesOfIntegers(t *testing.T) {
 		flip := func(s *tensor.Scope) *tt { return x(s).Flip(0) }
 		ones := func(s *tensor.Scope, dims ...int) *tt { return s.Typed(ty).Ones(dims...) }
 		first, second, third := []float64{13.379088401794434, 13.379088401794434}, []float64{23, 23}, []float64{11.505353927612305, 11.505353927612305}
-		if ty == dtype.U8 { // differences wrap
+		if ty == dtype.U8 { // unsigned differences wrap
 			first, second, third = []float64{352.98016357421875, 355.1492614746094}, []float64{509, 515}, []float64{314.3843688964844, 316.32318115234375}
 		}
 		list = append(list,

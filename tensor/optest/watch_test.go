@@ -130,8 +130,8 @@ func TestWatchBackward(t *testing.T) {
 		b.RequiresGrad()
 		clear()
 
-		// One leaf receives no gradient. Missed reports this leaf before the leaves further back
-		// are complete.
+		// Here one leaf receives no gradient. Missed must report this leaf before the leaves
+		// further back are complete.
 		noSecondGradient{}.apply(a.Exp().Log(), b).Sum().Backward()
 		d.expect(t, "a VJP without", "++-", "missed 1", "ready 0[1]")
 		noSecondGradient{}.apply(a, b).Add(b).Sum().Backward(tensor.Into(a, b))
@@ -150,8 +150,8 @@ func TestWatchBackward(t *testing.T) {
 		d.runs = nil
 		clear()
 
-		// Hooks run before Ready, and hooks after accumulation run after it. Ready sees the
-		// gradient that the hooks return.
+		// Hooks run before Ready, and post-accumulate hooks run after it. Ready sees the gradient
+		// that the hooks return.
 		seen := ""
 		off := a.RegisterPostAccumulateGradHook(func(*tt) { seen += fmt.Sprint(len(d.runs[0].words)) })
 		twice := a.RegisterHook(func(g *tt) *tt { return g.MulScalar(2) })
@@ -187,8 +187,8 @@ func TestWatchBackward(t *testing.T) {
 		d.ready, d.runs = nil, nil
 		clear()
 
-		// These are runs with checkpoints, which compute the forward pass again, and a run within a
-		// run.
+		// Here Backward computes the forward pass of checkpoints again. Another run is started
+		// within a run.
 		autograd.Checkpoint(func(x *tt) *tt { return x.Mul(a).Exp().Log() }, b).Sum().Backward()
 		d.expect(t, "a checkpoint", "++-", "ready 1[1]", "ready 0[2]")
 		clear()
@@ -204,7 +204,8 @@ func TestWatchBackward(t *testing.T) {
 		d.runs = nil
 		clear()
 
-		// If Begin returns nil, there are no further calls. A watcher may be removed.
+		// If Begin returns nil, there are no further calls for this run. After remove, there are no
+		// calls at all.
 		d.begin = func(*tensor.Scope, *watchRun) tensor.BackwardRun { return nil }
 		f().Backward()
 		if len(d.runs) != 1 || len(d.runs[0].words) != 1 || d.runs[0].ended != nil {
@@ -388,7 +389,7 @@ func TestWatchBackwardConcurrently(t *testing.T) {
 	})
 }
 
-// countsReady does not read the gradient, because another run may be adding to it.
+// countsReady is a watcher that does not read gradients, because another run may be adding to them.
 type countsReady struct{ *watchLog }
 
 type countedRun struct{ *watchRun }
