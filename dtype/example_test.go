@@ -25,8 +25,9 @@ func ExampleParse() {
 	fmt.Println(t, t.Size(), t.IsFloat(), err)
 	_, err = dtype.Parse("complex64")
 	fmt.Println(err)
-	// Output: float16 2 true <nil> dtype: unknown type "complex64" (one of [bool uint8 int8 int16
-	// int32 int64 float16 bfloat16 float32 float64])
+	// Output:
+	// float16 2 true <nil>
+	// dtype: unknown type "complex64" (one of [bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64])
 }
 
 // Of returns the element type for a Go type.
@@ -51,6 +52,6 @@ func ExampleType_Compute() {
 		fmt.Print(t, "→", t.Compute(), " ")
 	}
 	fmt.Println()
-	// Output: bool→bool uint8→int32 int8→int32 int16→int32 int32→int32 int64→int64 float16→float32
-	// bfloat16→float32 float32→float32 float64→float64
+	// Output:
+	// bool→bool uint8→int32 int8→int32 int16→int32 int32→int32 int64→int64 float16→float32 bfloat16→float32 float32→float32 float64→float64
 }

@@ -119,8 +119,10 @@ func ExampleTensor_Version() {
 	err := tensor.Try(func() { y.Sum().Backward() })
 	fmt.Println(err.(*tensor.Error).Msg)
 	fmt.Println(errors.Is(err, tensor.ErrInPlace))
-	// Output: 1 a value needed for its gradient was modified by an in-place operation: it is at
-	// version 1, saved at version 0 true
+	// Output:
+	// 1
+	// a value needed for its gradient was modified by an in-place operation: it is at version 1, saved at version 0
+	// true
 }
 
 // snake is the activation x + sin²x (L. Ziyin et al., arXiv:2006.08195), declared as a formula. Its
