@@ -28,8 +28,8 @@ func BackwardShare(loss *tensor.Tensor, samples, total int, opts ...tensor.GradO
 }
 
 // Accumulate computes the gradients of a batch of n samples in micro-batches of the given size. The
-// last micro-batch may be smaller. Accumulate returns the batch's mean loss, in s and without a
-// graph. f receives the range of indices start … end-1, and returns the mean loss of the
+// last micro-batch may be smaller. Accumulate returns the mean loss of the batch, as a tensor of s
+// without a graph. f receives the range of indices start … end-1, and returns the mean loss of the
 // samples in the range. Each call of f runs in a scope of its own, which ends after the
 // micro-batch's Backward, so only one micro-batch is in memory. Accumulate adds the gradients to
 // the gradients of the leaves. If the loss is a mean over independent samples, the sum equals the

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestAccumulate checks that however a batch is divided, the parts together have the loss and the
-// gradients of the whole batch. This also holds if some targets are ignored.
+// TestAccumulate divides a batch into micro-batches in several ways. The parts together must have
+// the loss and the gradients of the whole batch, also if some targets are ignored.
 func TestAccumulate(t *testing.T) {
 	onDevices(t, func(t *testing.T, s *tensor.Scope) {
 		r := rand.New(rand.NewPCG(3, 4))

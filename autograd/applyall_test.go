@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// polar returns the direction and the length of each row.
+// polar is a FunctionAll that returns the direction and the length of each row.
 type polar struct{}
 
 func (polar) Name() string { return "polar" }
@@ -30,7 +30,7 @@ func (polar) VJP(c *tensor.Context, g []*tt) []*tt {
 	return []*tt{g[0].Sub(u.Mul(g[0].Mul(u).Sum(1, tensor.KeepDim))).Div(n).Add(g[1].Mul(u))}
 }
 
-// odd is a function whose results are given by the test.
+// odd is a FunctionAll whose Forward is the field f, so that tests can return wrong results.
 type odd struct {
 	polar
 	f func(in []*tt) []*tt

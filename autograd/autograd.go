@@ -3,7 +3,7 @@
 //
 // It has functions for four tasks:
 //
-//   - [Grad] returns gradients of tensors that were computed before. It walks their graph, as
+//   - [Grad] returns gradients of tensors that were computed before. It uses their graph, as
 //     torch.autograd.grad does.
 //   - [VJP], [JVP], [HVP], [Jacobian] and [Hessian] differentiate a function at a point, as
 //     torch.autograd.functional does.
@@ -40,7 +40,7 @@ func misuse(op string, kind error, format string, a ...any) {
 // torch.autograd.grad. Inputs are leaves or results. The gradients of leaves do not change.
 // gradOutputs holds the gradient of each output. A nil element stands for 1, and its output must be
 // a scalar. A nil slice stands for a slice of nil elements. Parts of the graph that several outputs
-// share are walked once. The options are those of [tensor.Gradients].
+// share are differentiated once. The options are those of [tensor.Gradients].
 func Grad(outputs, inputs, gradOutputs []*tensor.Tensor, opts ...tensor.GradOption) []*tensor.Tensor {
 	if len(outputs) == 0 {
 		misuse("grad", tensor.ErrValue, "there are no outputs")
@@ -61,8 +61,8 @@ func Grad(outputs, inputs, gradOutputs []*tensor.Tensor, opts ...tensor.GradOpti
 	return tensor.Gradients(outputs[0], inputs, all...)
 }
 
-// withLeaves makes a leaf for each input, and passes the leaves to f. f runs in a scope of its own.
-// The results of f are moved to the scope of the inputs.
+// withLeaves makes a leaf for each input, and calls f in a scope of its own. wanted holds the
+// leaves of floating point type. The results of f are moved to the scope of the inputs.
 func withLeaves(op string, inputs []*tensor.Tensor, f func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor) []*tensor.Tensor {
 	if len(inputs) == 0 {
 		misuse(op, tensor.ErrValue, "there are no inputs")
@@ -119,7 +119,8 @@ func spread(leaves, grads []*tensor.Tensor) []*tensor.Tensor {
 	return out
 }
 
-// gradients is tensor.Gradients, with zeros for inputs that y does not depend on.
+// gradients does what tensor.Gradients does, but returns zeros for inputs that y does not depend
+// on.
 func gradients(y *tensor.Tensor, inputs []*tensor.Tensor, opts ...tensor.GradOption) []*tensor.Tensor {
 	g := make([]*tensor.Tensor, len(inputs))
 	if y.NeedsGrad() {
@@ -159,7 +160,7 @@ func VJP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, v *
 	return out[0], out[1:]
 }
 
-// directions checks v, which has one element for each input, and returns the elements for the
+// directions checks that v has one element for each input. It returns the elements of v for the
 // differentiable inputs.
 func directions(op string, leaves, v []*tensor.Tensor) []*tensor.Tensor {
 	if len(v) != len(leaves) {

@@ -51,7 +51,7 @@ func point(s *tensor.Scope) (in, v []*tt) {
 		[]*tt{s.From([]float64{1, 2, 3}), s.From([]float64{1, 0, -1, 2, 0.5, 0}, 2, 3)}
 }
 
-// wide returns e^(w·sin x) times the first two elements of x.
+// wide returns e^(w·sin x) times the first two elements of x, where in holds x and w.
 func wide(in []*tt) *tt {
 	x, w := in[0], in[1]
 	return w.MatMul(x.Sin()).Exp().Mul(x.Narrow(0, 0, 2))
@@ -59,7 +59,7 @@ func wide(in []*tt) *tt {
 
 func energy(in []*tt) *tt { return wide(in).Square().Sum() }
 
-// TestProducts compares the products with results of torch.autograd.functional.
+// TestProducts compares the results of VJP, JVP and HVP with those of torch.autograd.functional.
 func TestProducts(t *testing.T) {
 	onDevices(t, func(t *testing.T, s *tensor.Scope) {
 		in, v := point(s)
@@ -134,7 +134,7 @@ func TestInputs(t *testing.T) {
 		if x.Grad() != nil || in[0].Grad() != nil {
 			t.Error("a gradient was added to an input")
 		}
-		s.Do(func(c *tensor.Scope) { // the inputs belong to two scopes
+		s.Do(func(c *tensor.Scope) { // the two inputs of the function belong to different scopes
 			y, g := autograd.VJP(func(in []*tt) *tt { return in[0].Mul(in[1]).Sum() }, []*tt{x, c.From([]float64{1, 0, 2})}, nil)
 			near(t, "f", y, 7)
 			near(t, "by the older", g[0], 1, 0, 2)
@@ -151,8 +151,8 @@ func TestGrad(t *testing.T) {
 		h := x.Mul(w)
 		a, b := h.Square(), h.Sum()
 		g := autograd.Grad([]*tt{a, b}, []*tt{x, w, h}, []*tt{s.From([]float64{1, 10}), nil}, tensor.RetainGraph())
-		// by the chain rule, the gradient by x is (2h·g + 1)·w, where g is the given gradient of a,
-		// (1, 10)
+		// h = x·w, a = h² and b = Σh. The gradient of x is (2h·g + 1)·w, where g = (1, 10) is the
+		// given gradient of a.
 		near(t, "by x", g[0], 3*(2*3+1), 4*(2*8*10+1))
 		near(t, "by w", g[1], 1*(2*3+1), 2*(2*8*10+1))
 		near(t, "by h", g[2], 7, 161)
@@ -192,8 +192,8 @@ func TestGrad(t *testing.T) {
 	})
 }
 
-// scaled returns the function x³·k. Its VJP computes the derivative with the factor by in place of
-// k. So the derivative is right only if both factors are equal.
+// scaled returns a function that computes x³·k. Its VJP multiplies by the argument by instead of k.
+// So its gradient is right only if by equals k.
 func scaled(k, by float64) *autograd.Func {
 	return &autograd.Func{Name: "scaled",
 		Forward: func(c *tensor.Context, in []*tt) *tt { c.Save(in[0]); return in[0].PowScalar(3).MulScalar(k) },
@@ -211,7 +211,8 @@ func TestCheck(t *testing.T) {
 			"one input": func(in []*tt) *tt { return in[1].Softmax(-1) }, "nothing": func(in []*tt) *tt { return in[0].Narrow(0, 1, 0) },
 			"a Func": func(in []*tt) *tt { return scaled(2, 2).Apply(in[0]) },
 		} {
-			// each element needs several runs on a GPU too, so test only one function there
+			// Check runs the function several times for each element, which is slow on an emulated
+			// GPU. So only one function is tested there.
 			if s.Device().Info().Kind != "cpu" && what != "one input" {
 				continue
 			}
@@ -282,7 +283,7 @@ func TestCheck(t *testing.T) {
 }
 
 // TestOnceDifferentiable checks that the gradient of a function with OnceDifferentiable is right. A
-// second derivative through the function is an error, whichever tensor it is taken with respect to.
+// second derivative through the function, with respect to any tensor, must be an error.
 func TestOnceDifferentiable(t *testing.T) {
 	onDevices(t, func(t *testing.T, s *tensor.Scope) {
 		f := scaled(1, 1)
@@ -297,8 +298,9 @@ func TestOnceDifferentiable(t *testing.T) {
 	})
 }
 
-// TestFuncGradientIsSummed checks that if a function returns a gradient of the shape to which the
-// operand was broadcast, the gradient is summed, as in PyTorch. Any other wrong shape is an error.
+// TestFuncGradientIsSummed tests functions that return a gradient of another shape than their
+// operand. If the operand was broadcast to this shape, the gradient is summed to the operand's
+// shape, as in PyTorch. Any other wrong shape is an error.
 func TestFuncGradientIsSummed(t *testing.T) {
 	scale := func(back func(g, x *tensor.Tensor) *tensor.Tensor) *autograd.Func {
 		return &autograd.Func{Name: "scale",

@@ -14,7 +14,8 @@ import (
 // CheckOptions configures [Check]. The zero value has torch's defaults.
 type CheckOptions struct {
 	Eps float64 // half the distance between the two points of a difference; 0 means 1e-6
-	// a gradient may differ by Atol + Rtol·|difference|; if both are 0, they are 1e-5 and 1e-3
+	// A gradient and the difference may differ by Atol + Rtol·|difference|. If both are 0, they are
+	// 1e-5 and 1e-3.
 	Atol, Rtol float64
 	// also check the derivatives of the gradients: torch.autograd.gradgradcheck
 	SecondOrder bool
@@ -22,18 +23,19 @@ type CheckOptions struct {
 
 // A CheckError says which derivative is wrong.
 type CheckError struct {
-	Order  int   // order of the derivative: 1, or 2 for the derivative of a gradient
-	Of     int   // if Order is 2, the input whose gradient is differentiated
-	Output []int // index of the element of the result or, if Order is 2, of the gradient
+	Order int // order of the derivative: 1, or 2 for the derivative of a gradient
+	Of    int // if Order is 2, number of the input whose gradient is differentiated
+	// index of the differentiated element, in the result or (if Order is 2) in the gradient
+	Output []int
 	// Input is the number of the input with respect to which the derivative is taken, and At is the
 	// index of the element in that input. Gradients also depend on the gradient of the result. If
 	// Order is 2, Input may therefore be the number of inputs. It then stands for the gradient of
 	// the result.
 	Input   int
 	At      []int
-	Got     float64 // the derivative as the VJPs compute it
-	Want    float64 // the derivative as central differences compute it
-	Allowed float64 // the allowed difference between the two
+	Got     float64 // derivative as the VJPs compute it
+	Want    float64 // derivative as central differences compute it
+	Allowed float64 // allowed difference between Got and Want
 }
 
 func (e *CheckError) Error() string {
@@ -115,8 +117,8 @@ func check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o
 	return nil
 }
 
-// random returns a tensor of shape dims, made by m. Its numbers lie in ±[½, 1), and are the same in
-// each call.
+// random returns a tensor of shape dims, made by m. The absolute values of its elements lie in [½,
+// 1). Each call returns the same elements.
 func random(m tensor.Maker, dims []int) *tensor.Tensor {
 	r := rand.New(rand.NewPCG(1, 2))
 	n := 1
@@ -139,7 +141,8 @@ func compare(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor,
 			values[k] = x.Floats()
 		}
 	}
-	// eval calls f at the current values. Then it calls use with the leaves and the result.
+	// eval calls f with leaves that hold values, the current elements of the inputs. Then it calls
+	// use with the leaves and the result.
 	eval := func(use func(wanted []*tensor.Tensor, y *tensor.Tensor)) {
 		withLeaves("check", inputs, func(leaves, _ []*tensor.Tensor) []*tensor.Tensor {
 			var wanted []*tensor.Tensor

@@ -72,12 +72,12 @@ func CheckpointAll(f func(x ...*tensor.Tensor) []*tensor.Tensor, x ...*tensor.Te
 
 // CheckpointSequential applies functions one after another. It divides them into the given number
 // of segments, with about len(fns)/segments functions each. It applies [Checkpoint] to every
-// segment except the last, because Backward needs that segment first. CheckpointSequential is
-// torch.utils.checkpoint.checkpoint_sequential, except that PyTorch adds all remaining functions to
-// the last segment. With √n segments of n functions, saved values take the memory of about 2·√n
-// functions instead of n. Within a segment a value is freed as soon as the next function has
-// returned, if no gradient needs it. So a function must not keep its operand or its result for
-// later.
+// segment except the last. Backward begins with the last segment, so recomputing it would save no
+// memory. CheckpointSequential is torch.utils.checkpoint.checkpoint_sequential, except that PyTorch
+// adds all remaining functions to the last segment. With √n segments of n functions, saved values
+// take the memory of about 2·√n functions instead of n. Within a segment a value is freed as soon
+// as the next function has returned, if no gradient needs it. So a function must not keep its
+// operand or its result for later.
 func CheckpointSequential(fns []func(x *tensor.Tensor) *tensor.Tensor, segments int, x *tensor.Tensor) *tensor.Tensor {
 	const op = "checkpoint_sequential"
 	switch {
@@ -113,7 +113,7 @@ func CheckpointSequential(fns []func(x *tensor.Tensor) *tensor.Tensor, segments 
 	return x
 }
 
-// chain applies functions one after another in scope s, and frees each intermediate value.
+// chain applies functions one after another to x in scope s, and frees each intermediate value.
 func chain(fns []func(x *tensor.Tensor) *tensor.Tensor, x *tensor.Tensor, s *tensor.Scope) *tensor.Tensor {
 	for i, f := range fns {
 		y := f(x)

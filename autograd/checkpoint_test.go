@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// stack is a list of layers with x·W, relu and dropout, as functions.
+// stack is a list of layers. Each layer is a function that computes x·W, relu and dropout.
 type stack struct {
 	w   []*tt
 	fns []func(x *tt) *tt
@@ -79,9 +79,9 @@ func wants(t *testing.T, err, kind error, words ...string) {
 	}
 }
 
-// TestCheckpointHasTheSameBits checks that however a chain is divided into segments, its gradients
-// have the same bits as without segments, also with dropout. The generator advances as without
-// segments.
+// TestCheckpointHasTheSameBits divides a chain of layers with dropout into segments in several
+// ways. The gradients must have the same bits as without segments. The random generator must
+// advance as far as without segments.
 func TestCheckpointHasTheSameBits(t *testing.T) {
 	const layers, width, batch = 7, 16, 8
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
@@ -201,8 +201,8 @@ func TestCheckpointOfSeveralResults(t *testing.T) {
 	})
 }
 
-// TestCheckpointTwice checks that a second derivative, and a second Backward on a kept graph,
-// recompute the segment.
+// TestCheckpointTwice computes a second derivative, and calls Backward again on a kept graph. Both
+// must recompute the segment.
 func TestCheckpointTwice(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w, x := s.Randn(5, 5).RequiresGrad(), s.Randn(3, 5).RequiresGrad()
@@ -237,7 +237,8 @@ func TestCheckpointTwice(t *testing.T) {
 }
 
 // TestCheckpointWithAGradientInside checks a function that itself computes a gradient, for example
-// for a gradient penalty. This gradient recomputes the part of the segment before it.
+// for a gradient penalty. Computing this gradient recomputes the ops of the segment that come
+// before it.
 func TestCheckpointWithAGradientInside(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w, x := s.Randn(5, 5).RequiresGrad(), s.Randn(3, 5).RequiresGrad()
@@ -260,8 +261,8 @@ func TestCheckpointWithAGradientInside(t *testing.T) {
 	})
 }
 
-// TestCheckpointDrawsOfOlderTensors checks that an op on older tensors draws from the generator of
-// their scope. Recomputing draws the same numbers again.
+// TestCheckpointDrawsOfOlderTensors runs an op on tensors that are older than the segment. The op
+// must draw from the generator of their scope. Recomputing must draw the same numbers again.
 func TestCheckpointDrawsOfOlderTensors(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.Randn(6, 6).RequiresGrad()
@@ -284,7 +285,8 @@ func TestCheckpointDrawsOfOlderTensors(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// TestCheckpointModes checks that recomputing sees the modes of the segment's scope.
+// TestCheckpointModes sets modes in the scope of a segment. The segment must see the same modes
+// when it is computed again.
 func TestCheckpointModes(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -420,8 +422,8 @@ func TestCheckpointErrors(t *testing.T) {
 	})
 }
 
-// TestCheckpointConcurrently checks that several goroutines may run Backward on one graph; each
-// recomputes the segments itself.
+// TestCheckpointConcurrently runs Backward on one graph from several goroutines. Each run must
+// recompute the segments itself.
 func TestCheckpointConcurrently(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := newStack(s, 4, 8)
@@ -449,8 +451,9 @@ func TestCheckpointConcurrently(t *testing.T) {
 	})
 }
 
-// TestCheckpointPeak checks that the peak of a chain of n layers, without parameters, is
-// proportional to n; in √n segments it is proportional to √n. The gradients have the same bits.
+// TestCheckpointPeak measures the peak memory of a chain of n layers without parameters. The peak
+// must grow like n without segments, and like √n with √n segments. The gradients must have the same
+// bits.
 func TestCheckpointPeak(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -458,7 +461,7 @@ func TestCheckpointPeak(t *testing.T) {
 	}
 	dev := gpus[0]
 	const width, batch = 16, 64
-	const one = width * batch * 4 // bytes of one value
+	const one = width * batch * 4 // size of one value in bytes
 	peak := map[string]int{}
 	tensor.Do(func(s *tensor.Scope) {
 		for _, layers := range []int{6, 24} {
@@ -483,7 +486,7 @@ func TestCheckpointPeak(t *testing.T) {
 					})
 					bits[i] = m.gradients(t)
 				}
-				step() // the first step loads programs, so it is not measured
+				step() // the first step loads programs, so its memory is not measured
 				before := dev.Stats().Allocated
 				dev.ResetPeak()
 				step()

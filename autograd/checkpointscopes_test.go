@@ -21,7 +21,7 @@ func (segmented) Autocast() tensor.AutocastClass          { return tensor.Autoca
 // TestCheckpointInScopesOfTheLibrary calls a segment in a scope that the library made for itself:
 // in an op that is composed under autocast, or in a VJP that is differentiated. When Backward
 // recomputes the segment, that scope has ended and has been reused. The gradients must have the
-// same bits, also a second time.
+// same bits, also when Backward runs a second time.
 func TestCheckpointInScopesOfTheLibrary(t *testing.T) {
 	under := func(f func(x *tt) *tt, class tensor.AutocastClass) func(x *tt) *tt {
 		return func(x *tt) *tt {

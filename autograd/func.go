@@ -19,7 +19,7 @@ type Func struct {
 	// written with tensor ops. A second derivative through the Func is then an error instead of a
 	// wrong number. The field is torch's once_differentiable.
 	OnceDifferentiable bool
-	// Autocast says how mixed precision treats the operands: torch.amp.custom_fwd and custom_bwd.
+	// Autocast is the autocast class of the function: torch.amp.custom_fwd and custom_bwd.
 	Autocast tensor.AutocastClass
 	// CrossesDevices says that operands may be on several devices, as for [tensor.DeviceCrosser].
 	// Backward must return each gradient on the device of its operand.
@@ -35,7 +35,7 @@ func (f *Func) Apply(in ...*tensor.Tensor) *tensor.Tensor {
 	return tensor.Apply(function{f}, in...)
 }
 
-// function makes a Func a tensor.Function.
+// function makes a Func implement tensor.Function.
 type function struct{ f *Func }
 
 func (f function) Name() string { return f.f.Name }

@@ -14,8 +14,8 @@ func Jacobian(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor
 	})
 }
 
-// rows returns the derivatives of y with respect to each of inputs, by a backward pass for each
-// element of y.
+// rows returns the derivatives of y with respect to each of inputs. It makes a backward pass for
+// each element of y.
 func rows(op string, y *tensor.Tensor, inputs []*tensor.Tensor) []*tensor.Tensor {
 	out := make([]*tensor.Tensor, len(inputs))
 	for k, x := range inputs {

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestSaveOnCPU checks that values saved on the CPU are not on the GPU: the GPU's peak falls to a
-// few values. The gradients have the same bits. This also holds for a kept graph, for second
-// derivatives, and for segments that are recomputed.
+// TestSaveOnCPU checks that the GPU's peak memory is only a few values if saved values go to the
+// CPU. The gradients must have the same bits. This also holds for a kept graph, for second
+// derivatives, and for recomputed segments.
 func TestSaveOnCPU(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCapturedSaveOnCPU checks that in a capture, each replay copies saved values to page-locked
-// memory and back, also for work on two streams. The gradients have the bits of eager passes that
-// save nothing on the CPU. The graph holds a few values instead of all. The page-locked memory is
-// not reused before the graph is closed.
+// TestCapturedSaveOnCPU checks that each replay copies saved values to page-locked memory and back,
+// also for work on two streams. The gradients must have the same bits as eager passes without
+// SaveOnCPU. The GPU's memory must hold only a few of the saved values. The page-locked memory must
+// not be reused before the graph is closed.
 func TestCapturedSaveOnCPU(t *testing.T) {
 	const width, batch, layers = 16, 64, 6
 	const one = width * batch * 4
@@ -133,8 +133,8 @@ func TestCapturedSaveOnCPU(t *testing.T) {
 	}
 }
 
-// TestCapturedToCPU checks that each replay makes a copy for which the host does not wait. A read
-// of the copy waits for the last replay.
+// TestCapturedToCPU replays a copy to the CPU for which the host does not wait. A read of the copy
+// must wait for the last replay.
 func TestCapturedToCPU(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=16MiB,seed=3")
 	if err != nil {
@@ -170,7 +170,7 @@ func TestCapturedToCPU(t *testing.T) {
 	if err := g.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// The copy is dropped while replays run.
+	// The garbage collector frees y, the tensor with the copy, while replays still write it.
 	func() {
 		g := capture()
 		for range 3 {

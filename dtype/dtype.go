@@ -120,7 +120,7 @@ func Promote(a, b Type) Type {
 	return max(a, b)
 }
 
-// Parse returns the type with a name of torch: "float32", "float", "half", "long" and so on.
+// Parse returns the type for a name that torch uses: "float32", "float", "half", "long" and so on.
 func Parse(name string) (Type, error) {
 	switch strings.TrimPrefix(name, "torch.") {
 	case "float":

@@ -64,8 +64,8 @@ func TestHalfRoundTrip(t *testing.T) {
 	}
 }
 
-// TestHalfRounding checks that a number is rounded to the nearer of its two neighbours, and that a
-// number halfway between them is rounded to the even one.
+// TestHalfRounding checks rounding to 16-bit floats. Each number must become the nearer of its two
+// neighbours, and a number halfway between them the even one.
 func TestHalfRounding(t *testing.T) {
 	for u := range 0x7bff {
 		lo, hi := Float16(u).Float32(), Float16(u+1).Float32()

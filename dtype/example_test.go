@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Types promote as in PyTorch: the higher class wins, and within a class the wider type.
+// the numbers from 2⁻¹⁴ on are normal
 func Example() {
 	fmt.Println(dtype.Promote(dtype.I64, dtype.F16))
 	fmt.Println(dtype.Promote(dtype.U8, dtype.I8))

@@ -36,7 +36,7 @@ func ToFloat16(x float32) Float16 {
 	case u < 0x33000000: // numbers below half of the smallest subnormal become 0
 		return Float16(sign)
 	}
-	// A subnormal result is the fraction with its hidden bit, in units of 2⁻²⁴.
+	// A subnormal result is the fraction of x with its hidden bit, in units of 2⁻²⁴.
 	shift := 126 - u>>23
 	m := u&0x7fffff | 0x800000
 	q := m >> shift

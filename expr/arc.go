@@ -17,8 +17,8 @@ func (f format) piMinus(r *Expr) *Expr {
 	return C(2 * c[0]).Sub(r.Sub(C(2 * c[1])))
 }
 
-// asinParts returns two results for a ≥ 0: big reports whether a > 0.57. If it does, r is
-// asin(√((1-a)/2)), which is acos(a)/2. Otherwise r is asin(a).
+// asinParts works on a ≥ 0. big reports whether a > 0.57. If big is true, r is asin(√((1-a)/2)),
+// which equals acos(a)/2. Otherwise r is asin(a).
 func (f format) asinParts(a *Expr) (big, r *Expr) {
 	big = a.Gt(C(0.57))
 	z := C(-0.5).FMA(a, C(0.5))
@@ -30,7 +30,7 @@ func (f format) asinParts(a *Expr) (big, r *Expr) {
 func init() {
 	Define(Func{
 		Name: "tan", Arity: 1,
-		// In quadrants 1 and 3 the tangent is -1/tan(r).
+		// If x is q·π/2 + r with an odd q, the tangent of x is -1/tan(r).
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			q, r := f.quadrant(x[0].Abs())

@@ -37,7 +37,7 @@ func ulps64(got float64, want *big.Float) float64 {
 	return math.Abs(d)
 }
 
-// tiny reports whether t is too small to change s in a sum.
+// tiny reports whether t is so small that s + t is s in the precision used here.
 func tiny(t, s *big.Float) bool {
 	return t.Sign() == 0 || s.Sign() != 0 && t.MantExp(nil) < s.MantExp(nil)-bigPrec-8
 }
@@ -81,7 +81,8 @@ func bigAtanhSeries(s *big.Float, sign float64) *big.Float {
 
 var bigLn2 = bigMul(bf(2), bigAtanhSeries(bigDiv(bf(1), bf(3)), 1))
 
-// bigLog computes 2·atanh((m-1)/(m+1)) + e·ln2 for x = m·2ᵉ. x may have more than 53 bits.
+// bigLog returns log(x), computed as 2·atanh((m-1)/(m+1)) + e·ln2 for x = m·2ᵉ. x may have more
+// than 53 bits.
 func bigLog(x *big.Float) *big.Float {
 	m := new(big.Float)
 	e := x.MantExp(m)
@@ -226,13 +227,13 @@ func bigAtan(x *big.Float) *big.Float {
 
 func bigSqrt(x *big.Float) *big.Float { return new(big.Float).SetPrec(bigPrec).Sqrt(x) }
 
-// bigAsin computes 2·atan(x/(1+√(1-x²))).
+// bigAsin returns asin(x), computed as 2·atan(x/(1+√(1-x²))).
 func bigAsin(x *big.Float) *big.Float {
 	c := bigSqrt(bigMul(bigSub(bf(1), x), bigAdd(bf(1), x)))
 	return bigMul(bf(2), bigAtan(bigDiv(x, bigAdd(bf(1), c))))
 }
 
-// bigAcos computes 2·atan(√((1-x)/(1+x))).
+// bigAcos returns acos(x), computed as 2·atan(√((1-x)/(1+x))).
 func bigAcos(x *big.Float) *big.Float {
 	if x.Cmp(bf(-1)) == 0 {
 		return bigPi
@@ -295,7 +296,7 @@ func bigErfc(x *big.Float) *big.Float {
 	return bigDiv(bigExp(bigNeg(bigMul(x, x))), bigMul(c, bigSqrt(bigPi)))
 }
 
-// bigErfinv improves the result of math.Erfinv by Newton's method.
+// bigErfinv returns the inverse of erf. It improves the result of math.Erfinv by Newton's method.
 func bigErfinv(x *big.Float) *big.Float {
 	v, _ := x.Float64()
 	y := bf(math.Erfinv(v))

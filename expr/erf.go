@@ -10,8 +10,9 @@ func init() {
 	Define(Func{
 		Name: "erfc", Arity: 1,
 		// Let a be |x|. For a < ½, erfc(x) is 1 - erf(x). For a ≥ ½, erfc(a) is e^(-a²)·g/(2a+1),
-		// where g is a polynomial in (a-2)/(a+2). Pairs keep the rounding errors of a², 2a+1, the
-		// quotient and the product. For x ≤ -½, erfc(x) is 2 - erfc(a).
+		// where g is a polynomial in (a-2)/(a+2). These are computed as pairs of floats, which keep
+		// the rounding errors of a², 2a+1, the quotient and the product. For x ≤ -½, erfc(x) is 2 -
+		// erfc(a).
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			near := C(1).Sub(poly(x[0].Mul(x[0]), pick(f, erfCoef32, erfCoef64)).FMA(x[0], x[0]))
@@ -23,7 +24,8 @@ func init() {
 			e.lo = sq.lo.Neg().FMA(e.hi, e.lo)
 
 			g := poly(c.Sub(C(2)).Div(c.Add(C(2))), pick(f, erfcCoef32, erfcCoef64))
-			// fastSum needs 2c ≥ 1. For a smaller c the result is near, computed above.
+			// fastSum needs 2c ≥ 1. For a smaller c the value near, computed above, is used
+			// instead.
 			d := fastSum(c.Add(c), C(1))
 			inv := C(1).Div(d.hi)
 			v := pair{hi: g.Mul(inv)}

@@ -195,14 +195,15 @@ func float32Op(op Op, a, b, c float32) float32 {
 	case OpFMA:
 		return FMA32(a, b, c)
 	case OpSqrt:
-		// this is correctly rounded, because float64 has at least 2·24+2 bits
+		// Rounding the float64 root to float32 is correct, because float64 has at least 2·24+2
+		// bits.
 		return float32(math.Sqrt(float64(a)))
 	case OpNeg:
 		return math.Float32frombits(math.Float32bits(a) ^ 1<<31)
 	case OpAbs:
 		return math.Float32frombits(math.Float32bits(a) &^ (1 << 31))
 	}
-	// these operations are exact in float32 and in float64
+	// Computing these operations in float64 gives the float32 result, because they are exact.
 	return float32(float64Op(op, float64(a), float64(b), 0))
 }
 
@@ -245,7 +246,7 @@ func FMA32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	s := p + float64(c)
 	u := math.Float64bits(s)
-	// if the last bit of the sum is 1, rounding to float32 sees no tie
+	// if the last bit of the sum is 1, the sum is not halfway between two float32 numbers
 	if u&1 == 0 && s-s == 0 {
 		t := s - p
 		if e := (p - (s - t)) + (float64(c) - t); e != 0 {

@@ -25,30 +25,32 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// An Op is a primitive of the language.
+// An Op is a primitive operation of the expression language.
 type Op uint8
 
-// The primitives. T is the instruction's type; integer arithmetic wraps.
+// The primitives. Their operands are a, b and c. Imm is the field of the instruction, and T is its
+// type. Integer arithmetic wraps.
 const (
-	OpInvalid   Op = iota
-	OpX            // element of operand Imm
-	OpY            // the op's result; Lower replaces it by an operand
-	OpConst        // constant with the bits Imm
-	OpParam        // run-time scalar number Imm
-	OpIndex        // row-major index of the element in the iteration shape: I64 or U32
-	OpAdd          // a + b
-	OpSub          // a - b
-	OpMul          // a · b
-	OpDiv          // a / b, floats only
-	OpFMA          // a·b + c rounded once, floats only
-	OpNeg          // -a; for floats it flips the sign bit
-	OpAbs          // |a|; for floats it clears the sign bit
-	OpMin          // the lesser of a and b; NaN if either is NaN; -0 < +0
-	OpMax          // the greater of a and b; NaN if either is NaN; -0 < +0
-	OpSqrt         // square root, correctly rounded
-	OpFloor        // rounds to an integer towards -∞
-	OpTrunc        // rounds to an integer towards 0
-	OpRoundEven    // rounds to the nearest integer, ties to even
+	OpInvalid Op = iota
+	OpX          // element of the operand with number Imm
+	OpY          // the result of the op itself; Lower replaces it by an operand
+	OpConst      // constant with the bits Imm
+	OpParam      // run-time scalar with number Imm
+	// row-major index of the element in the shape over which the program runs: I64 or U32
+	OpIndex
+	OpAdd       // a + b
+	OpSub       // a - b
+	OpMul       // a · b
+	OpDiv       // a / b, floats only
+	OpFMA       // a·b + c rounded once, floats only
+	OpNeg       // -a; for floats it flips the sign bit
+	OpAbs       // |a|; for floats it clears the sign bit
+	OpMin       // the lesser of a and b; NaN if either is NaN; -0 < +0
+	OpMax       // the greater of a and b; NaN if either is NaN; -0 < +0
+	OpSqrt      // square root, correctly rounded
+	OpFloor     // rounds to an integer towards -∞
+	OpTrunc     // rounds to an integer towards 0
+	OpRoundEven // rounds to the nearest integer, ties to even
 	// comparisons of two operands of the same type, with a Bool as result; if an operand is NaN, Ne
 	// is true and the others are false
 	OpEq
@@ -62,14 +64,15 @@ const (
 	OpOr     // bitwise or; for truth values logical or
 	OpXor    // bitwise exclusive or; for truth values, whether a and b differ
 	OpNot    // bitwise complement; for truth values negation
-	OpShl    // a << b; 0 when b ≥ width
+	OpShl    // a << b; 0 if b is at least the width of T
 	OpShr    // a >> b, arithmetic for signed types
 	OpMulHi  // upper half of the double-width product, U32
 	// conversion to T: floats are rounded to nearest even. A float becomes an integer by truncation
 	// with saturation; NaN becomes 0. Integers wrap. To Bool, values ≠ 0 become true.
 	OpCvt
-	OpBitcast // the same bits as type T, which has the same size
-	// random bits, chosen by the Draw in Imm; a is the seed, b the offset, c the index, all I64
+	OpBitcast // reinterprets the bits of a as type T, which has the same size
+	// random bits; the field Imm holds the Draw, which says which bits; a is the seed, b the offset
+	// and c the index, all of type I64
 	OpPhilox
 	opCall // a named function; Lower expands it
 )
@@ -105,20 +108,20 @@ type Expr struct {
 	typ  dtype.Type
 	val  float64 // value of an untyped constant
 	bits uint64  // bits of a typed constant, or the Draw of OpPhilox
-	idx  int     // number of an X or a Param
+	idx  int     // number of the operand of an X, or of the scalar of a Param
 	fn   *Func   // the called function
 	args []*Expr
 
-	called string // the operation's name in names of programs; see Named
+	called string // name of the operation in names of programs, set by the method Named
 }
 
-// X returns an element of operand i.
+// X returns a leaf that stands for an element of operand i.
 func X(i int) *Expr { return &Expr{op: OpX, idx: i} }
 
-// Y returns the op's result. It may occur only in gradients.
+// Y returns a leaf that stands for the op's own result. It may occur only in gradients.
 func Y() *Expr { return &Expr{op: OpY} }
 
-// C returns a constant with the value v. It takes the type of the other operand.
+// C returns a constant with the value v. In an operation it takes the type of the other operand.
 func C(v float64) *Expr { return &Expr{op: OpConst, val: v} }
 
 // Bits returns a constant of type t. Its bits are in the low bytes of b.
@@ -130,7 +133,8 @@ func F64Const(v float64) *Expr { return Bits(dtype.F64, math.Float64bits(v)) }
 // F32Const returns the float32 constant v.
 func F32Const(v float32) *Expr { return Bits(dtype.F32, uint64(math.Float32bits(v))) }
 
-// Param returns run-time scalar i. It has type t, or the type of the other operand if t is Invalid.
+// Param returns a leaf that stands for scalar i, whose value is given at run time. Its type is t.
+// Without t, it takes the type of the other operand of an operation.
 func Param(i int, t ...dtype.Type) *Expr {
 	e := &Expr{op: OpParam, idx: i}
 	if len(t) > 0 {
@@ -250,7 +254,7 @@ type Func struct {
 	// Diff returns the partial derivatives with respect to each argument. y is the function's
 	// value.
 	Diff func(x []*Expr, y *Expr) []*Expr
-	// Ref computes the function with package math. It is the specification
+	// Ref computes the exact function with package math. Tests compare the formula with it
 	Ref func(x []float64) float64
 }
 

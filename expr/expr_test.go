@@ -79,7 +79,8 @@ func TestLowerIsCanonical(t *testing.T) {
 	if c := MustLower([]*Expr{m.Add(m)}, f64, []dtype.Type{dtype.F64, dtype.F64}, -1); c.Key() == a.Key() {
 		t.Fatal("other types, other key")
 	}
-	// Run-time values must not affect the key, and constants must be folded.
+	// The program's key must not depend on run-time values, and operations on constants must be
+	// computed in advance.
 	p := MustLower([]*Expr{X(0).Mul(Param(0)).Add(C(1).Div(C(4)))}, f32, f32, -1)
 	if strings.Contains(p.String(), "div") || len(p.Params) != 1 || p.Params[0] != dtype.F32 {
 		t.Fatalf("%v", p)
@@ -162,8 +163,8 @@ func TestFMA32IsCorrectlyRounded(t *testing.T) {
 			check(a, b, float32(-p))
 		}
 	}
-	// each product lies halfway between two float32 numbers, and each addend is so small that the
-	// sum does not fit in float64
+	// Each product lies halfway between two float32 numbers. Each addend is so small that the sum
+	// does not fit in float64.
 	for k := range 4096 {
 		a := float32(1 + 0x1p-12)
 		b := a + float32(k)*0x1p-11

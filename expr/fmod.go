@@ -32,7 +32,7 @@ func fmod(x, y *Expr, wide bool) *Expr {
 	} else {
 		r = reduceBy(r, a, 6)
 	}
-	r = r.Lt(C(0)).Select(r.Add(a), r) // the last quotient was rounded up
+	r = r.Lt(C(0)).Select(r.Add(a), r) // r is negative if the last quotient was rounded up
 	// A finite number modulo infinity is the number itself.
 	inf := C(math.Inf(1))
 	return a.Eq(inf).And(x.Abs().Lt(inf)).Select(x.Abs(), r)
@@ -42,8 +42,8 @@ func init() {
 	Define(Func{
 		Name: "copysign", Arity: 2,
 		Expand: func(t dtype.Type, x []*Expr) *Expr { return formatOf(t).copySign(x[0].Abs(), x[1]) },
-		// As in torch, the derivative with respect to x is 0 at x = 0. The derivative with respect
-		// to y is 0, because only the sign of y matters.
+		// As in torch, the derivative of copysign(x, y) with respect to x is 0 at x = 0. The
+		// derivative with respect to y is 0, because only the sign of y matters.
 		Diff: func(x []*Expr, y *Expr) []*Expr {
 			return []*Expr{x[0].Eq(C(0)).Select(C(0), y.Div(x[0])), C(0)}
 		},
@@ -51,7 +51,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "fmod", Arity: 2,
-		// The result is exact, like that of C's fmod. For float32 it is computed in float64.
+		// The result of fmod is exact, like that of C's fmod. For float32 it is computed in
+		// float64.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			r := fmod(x[0].Cvt(dtype.F64), x[1].Cvt(dtype.F64), t == dtype.F64).Cvt(t)
@@ -62,8 +63,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "hypot", Arity: 2,
-		// For float32, the result is computed in float64, where no square overflows. For float64,
-		// the operands are scaled by a power of two.
+		// Hypot of float32 is computed in float64, where no square overflows. For float64, the
+		// operands are first scaled by a power of two.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			a, b := x[0].Abs(), x[1].Abs()
 			inf := C(math.Inf(1))

@@ -66,7 +66,7 @@ func TestRemainderFunctions(t *testing.T) {
 			for range 3000 {
 				check(number(), number())
 				y := number()
-				// a dividend near a multiple of y
+				// test a dividend near a multiple of y
 				if n := y * float64(r.IntN(9000)-4500); !math.IsInf(n, 0) {
 					check(Decode(ty, Encode(ty, n)), y)
 				}

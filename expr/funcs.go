@@ -14,8 +14,8 @@ import (
 
 // format describes a binary float type for the formulas.
 type format struct {
-	t, u  dtype.Type // the type, and the unsigned integer type of the same width
-	mant  int        // bits of the fraction field: 23 or 52
+	t, u  dtype.Type // the float type, and the unsigned integer type of the same width
+	mant  int        // number of bits of the fraction field: 23 or 52
 	bias  int        // bias of the exponent: 127 or 1023
 	ln2   []float64
 	log2e []float64
@@ -87,7 +87,7 @@ func (f format) inverse(e *Expr, c []float64, steps int) *Expr {
 	return r
 }
 
-// reduceHalf is reduceExp for the argument 2x, but returns r/2 instead of r.
+// reduceHalf does what reduceExp does for the argument 2x, but returns r/2 instead of r.
 func (f format) reduceHalf(x *Expr, off int) (r, n *Expr) {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(off))
 	t := x.FMA(C(2*f.log2e[0]), magic)
@@ -111,8 +111,8 @@ func (f format) power(x *Expr, off int) (p, n *Expr) {
 	return poly(r, append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...)), n
 }
 
-// exp2 returns 2^(x+lo). x may be slightly outside the range of exponents: the result then
-// overflows or becomes 0. lo is much smaller than x, and may be nil.
+// exp2 returns 2^(x+lo). lo is much smaller than x, and may be nil. x may be slightly outside the
+// range of exponents: the result then overflows or becomes 0.
 func (f format) exp2(x, lo *Expr) *Expr {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(2*f.bias))
 	t := x.Add(magic)
@@ -130,7 +130,7 @@ func (f format) exp(x *Expr) *Expr {
 }
 
 // expFull returns eˣ for any x within the bounds of [format.expBounds]. It multiplies by two powers
-// of two, so that only the last product can overflow or become subnormal.
+// of two, one after the other. Only the second product can overflow or become subnormal.
 func (f format) expFull(x *Expr) *Expr {
 	p, n := f.power(x, 2*f.bias)
 	return f.scale(p, n)
@@ -143,8 +143,9 @@ func (f format) scale(p, n *Expr) *Expr {
 	return p.Mul(half.Bitcast(f.t)).Mul(n.Shl(m).Sub(half).Bitcast(f.t))
 }
 
-// expBelow returns eˣ for x ≤ 0. It multiplies by 2^(k+s) and by 2^-s instead of 2ᵏ, so that only
-// the last product can be subnormal.
+// expBelow returns eˣ = p·2ᵏ for x ≤ 0. 2ᵏ may be subnormal, so expBelow multiplies by 2^(k+s) and
+// then by 2^-s, where s is larger than the number of fraction bits. Only the second product can be
+// subnormal.
 func (f format) expBelow(x *Expr) *Expr {
 	s := f.mant + 2
 	p, n := f.power(x, f.bias+s)
@@ -152,17 +153,17 @@ func (f format) expBelow(x *Expr) *Expr {
 }
 
 // expBounds returns bounds for arguments of [format.expFull]. Beyond them eˣ rounds to 0 or +Inf in
-// the type. At the lower bound, a factor of [format.scale] is already 0. At a higher bound, the
-// product of the factors would underflow, which takes 16 times as long on many processors.
-// Attention masks of -Inf would often cause it.
+// the type. At the lower bound, one of the two factors of [format.scale] is 0. With a bound closer
+// to 0, the product would underflow instead, which takes 16 times as long on many processors.
+// Masked attention scores of -Inf would often cause such underflows.
 func (f format) expBounds() (lo, hi *Expr) {
 	return C(pick(f, -176.0, -1418)), C(pick(f, 89.0, 710))
 }
 
-// belowBound returns the lower bound for arguments of [format.expBelow], by the same rule.
+// belowBound returns the lower bound for arguments of [format.expBelow]. Below it eˣ rounds to 0.
 func (f format) belowBound() *Expr { return C(pick(f, -105.5, -746.5)) }
 
-// exp2Bounds returns bounds for arguments of [format.exp2], by the same rule.
+// exp2Bounds returns bounds for arguments of [format.exp2]. Beyond them 2ˣ rounds to 0 or +Inf.
 func (f format) exp2Bounds() (lo, hi *Expr) {
 	return C(float64(-2 * f.bias)), C(pick(f, 140.0, 1100))
 }
@@ -209,7 +210,7 @@ func init() {
 			z := a.Mul(a)
 			near := z.Mul(poly(z, pick(f, tanhCoef32, tanhCoef64))).FMA(a, a)
 			r, n := f.reduceHalf(a.Neg().Max(C(-20)), f.bias)
-			// e is exp(-2a)
+			// The variable e is exp(-2a).
 			e := poly(r, scaled(append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...), 2)).Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t))
 			far := e.Mul(f.inverse(e, pick(f, thirdCoef32, thirdCoef64), 1)).FMA(C(-2), C(1))
 			return f.copySign(a.Lt(C(0.55)).Select(near, far), x[0])

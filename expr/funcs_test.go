@@ -16,7 +16,7 @@ import (
 
 // spec describes how to test a function.
 type spec struct {
-	// interval of arguments for the tests of float64 accuracy and of derivatives
+	// lower and upper end of the arguments in the tests of float64 accuracy and of derivatives
 	lo, hi  float64
 	max32   float64                       // allowed error over all float32, in ulp
 	max64   float64                       // allowed error over samples of float64, in ulp
@@ -69,7 +69,7 @@ func unary(name string, t dtype.Type) func(b uint64) uint64 {
 func forEachUnary(t *testing.T, run func(t *testing.T, name string, f *Func, s spec)) {
 	var names []string
 	for name, f := range Funcs() {
-		// TestGelu checks the two GELUs
+		// TestGelu tests the functions gelu and gelu_tanh.
 		if f.Arity == 1 && name != "gelu" && name != "gelu_tanh" {
 			names = append(names, name)
 		}

@@ -14,7 +14,8 @@ func init() {
 		// x·Φ(x) is max(x, 0) - |x|·Φ(-|x|). A polynomial p gives Φ(-a) = 2^p(a). The absolute
 		// error is at most 2⁻²⁴, in addition to the rounding of the result. The relative error is
 		// 2⁻²¹ for x between -3 and 0, and 2⁻¹⁷ for x between -5.5 and -3. For x below -10, the
-		// result is the tiny value at -10. The formula for float64 uses the error function.
+		// result is the result for x = -10, which is nearly 0. The formula for float64 uses the
+		// error function.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			if t == dtype.F64 {
@@ -27,10 +28,11 @@ func init() {
 			r := l.Sub(n.Sub(magic))
 			tail := r.FMA(poly(r, exp2Coef32), C(1)).Mul(n.Bitcast(f.u).Shl(C(float64(f.mant))).Bitcast(f.t))
 			y := a.Neg().FMA(tail, x[0].Max(C(math.Copysign(0, -1)))) // this gives -0 for x = -0
-			// -∞·0 is NaN, as with the error function
+			// for x = -∞ the result is NaN, as with the error function, because -∞·0 is NaN
 			return x[0].Eq(C(math.Inf(-1))).Select(C(math.NaN()), y)
 		},
-		// the derivative is Φ(x) + x·φ(x)
+		// The derivative is Φ(x) + x·φ(x), where Φ is the normal distribution function and φ its
+		// density.
 		Diff: func(x []*Expr, y *Expr) []*Expr {
 			return []*Expr{C(0.5).Mul(C(1).Add(x[0].Scale(math.Sqrt2 / 2).Erf())).Add(x[0].Mul(x[0].Mul(x[0]).Scale(-0.5).Exp()).Scale(1 / math.Sqrt(2*math.Pi)))}
 		},
@@ -38,11 +40,13 @@ func init() {
 	})
 	Define(Func{
 		Name: "gelu_tanh", Arity: 1,
-		// ½·x·(1 + tanh(z)) is x·σ(2z)
+		// The definition ½·x·(1 + tanh(z)), with z = √(2/π)·(x + 0.044715·x³), equals x·σ(2z). σ is
+		// the sigmoid.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			return x[0].Mul(x[0].Mul(x[0].Mul(x[0]).FMA(C(2*geluScale*0.044715), C(2*geluScale))).Sigmoid())
 		},
-		// the derivative is σ(2z) + x·σ(2z)·(1-σ(2z))·2z'
+		// The derivative is σ(2z) + x·σ(2z)·(1-σ(2z))·2z', where z' is the derivative of z =
+		// √(2/π)·(x + 0.044715·x³).
 		Diff: func(x []*Expr, y *Expr) []*Expr {
 			q := x[0].Mul(x[0])
 			s := x[0].Mul(q.FMA(C(2*geluScale*0.044715), C(2*geluScale))).Sigmoid()

@@ -12,7 +12,8 @@ import (
 func (x *Expr) Rounded(t dtype.Type) *Expr {
 	bits := func(v uint32) *Expr { return Bits(dtype.U32, uint64(v)) }
 	b := x.Bitcast(dtype.U32)
-	// The function to rounds the bits to a multiple of 2ⁿ. A carry goes into the exponent.
+	// The function called to rounds the bits of x to a multiple of 2ⁿ. A carry goes into the
+	// exponent.
 	to := func(n uint32) *Expr {
 		odd := b.Shr(bits(n)).And(bits(1))
 		return b.Add(bits(1<<(n-1) - 1)).Add(odd).And(bits(^uint32(0) << n)).Bitcast(dtype.F32)
@@ -25,7 +26,7 @@ func (x *Expr) Rounded(t dtype.Type) *Expr {
 		// of float32 between 0.5 and 1.
 		size := x.Abs()
 		small := single.copySign(size.Add(C(0.5)).Sub(C(0.5)), x)
-		// ±Inf; for |x| from 65520 on, which is halfway between 65504 and 2¹⁶
+		// large is ±Inf. It is the result for |x| ≥ 65520, which is halfway between 65504 and 2¹⁶.
 		large := x.Mul(C(math.Inf(1)))
 		r := size.Lt(C(0x1p-14)).Select(small, size.Lt(C(65520)).Select(to(13), large))
 		return x.Ne(x).Select(x, r)

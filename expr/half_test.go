@@ -7,8 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestRounded checks that Rounded gives the same bits as storing and loading. It uses all numbers
-// of each type, the midpoints between neighbours, and the float32 numbers next to the midpoints.
+// TestRounded compares Rounded with storing and loading. The bits must be equal for all numbers of
+// each type, for the midpoints between neighbours, and for the float32 numbers next to the
+// midpoints.
 func TestRounded(t *testing.T) {
 	for _, ty := range []dtype.Type{dtype.F16, dtype.BF16, dtype.F32} {
 		p := MustLower([]*Expr{X(0).Rounded(ty)}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)

@@ -50,7 +50,7 @@ func init() {
 	Define(Func{
 		Name: "logaddexp", Arity: 2,
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
-			// without this, equal infinities would differ by NaN instead of 0
+			// without this case, two equal infinities would differ by NaN instead of 0
 			d := x[0].Eq(x[1]).Select(C(0), x[0].Sub(x[1]).Abs())
 			return x[0].Max(x[1]).Add(formatOf(t).log1pExpNeg(d))
 		},

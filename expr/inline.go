@@ -56,7 +56,7 @@ func (p *Program) Inlined(n *Inline) *Program {
 		id := outer[o]
 		if c := p.Code[o]; c.Op == OpX && n.Operands[c.Imm] < 0 {
 			if k := ^n.Operands[c.Imm]; q.Out[k] == p.Out[i] {
-				id = inner[q.Outs[k]] // round as storing does
+				id = inner[q.Outs[k]] // rounds the value as storing does
 			}
 		}
 		l.p.Outs, l.p.Out = append(l.p.Outs, id), append(l.p.Out, p.Out[i])

@@ -26,8 +26,8 @@ func randomBits(r *rand.Rand, t dtype.Type) uint64 {
 	}
 }
 
-// TestInlined checks that an inlined program gives the same bits as two programs, of which the
-// first stores the operand of the second.
+// TestInlined compares an inlined program with two programs that run one after the other. The first
+// stores a result, which the second reads. The bits must be equal.
 func TestInlined(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))
 	x, y := X(0), X(1)
@@ -90,8 +90,8 @@ func isNaN(t dtype.Type, a, b uint64) bool {
 	return t.IsFloat() && math.IsNaN(f(a)) && math.IsNaN(f(b))
 }
 
-// TestInlinedTwice checks that code that occurs in both programs is computed once, and that the
-// name lists the operations in order.
+// TestInlinedTwice inlines a program that shares code with its reader. The shared code must be
+// computed once, and the name must list the operations in order.
 func TestInlinedTwice(t *testing.T) {
 	f := []dtype.Type{dtype.F32}
 	two := []dtype.Type{dtype.F32, dtype.F32}

@@ -10,14 +10,14 @@ import (
 // subnormal.
 func (f format) logParts(x *Expr) (e, m *Expr) {
 	minNormal := math.Ldexp(1, 1-f.bias)
-	// scale a subnormal number by 2^up, and later subtract up from its exponent
+	// A subnormal number is scaled by 2^up here, and up is later subtracted from its exponent.
 	up := f.mant + 2
 	low := x.Lt(C(minNormal))
 	return f.splitBits(low.Select(x.Mul(C(math.Ldexp(1, up))).Bitcast(f.u).Sub(f.word(uint64(up)<<f.mant)), x.Bitcast(f.u)))
 }
 
-// splitBits is logParts for the bits of a normal x. For a subnormal x, the caller scales x and
-// subtracts the scale from the exponent field, as logParts does.
+// splitBits is logParts for the bits of a normal x. For a subnormal x, the caller first multiplies
+// x by a power of two. It subtracts the exponent of this factor from the exponent field of bits.
 func (f format) splitBits(bits *Expr) (e, m *Expr) {
 	root := f.word(pick[uint64](f, 0x3f3504f3, 0x3fe6a09e667f3bcd)) // the bits of √½
 	if f.t == dtype.F32 {
@@ -33,7 +33,8 @@ func (f format) splitBits(bits *Expr) (e, m *Expr) {
 	return e, d.And(f.word(1<<52 - 1)).Add(root).Bitcast(f.t)
 }
 
-// logDomain returns y if 0 < x < ∞. For other x it returns the special values of a logarithm.
+// logDomain returns y if 0 < x < ∞. For other x it returns the logarithm's special values: -Inf,
+// +Inf or NaN.
 func logDomain(x, y *Expr) *Expr {
 	y = x.Lt(C(math.Inf(1))).Select(y, x)
 	return x.Gt(C(0)).Select(y, x.Eq(C(0)).Select(C(math.Inf(-1)), C(math.NaN())))
@@ -109,9 +110,9 @@ func init() {
 			f := formatOf(t)
 			u := x[0].Add(C(1))
 			e, _ := f.logParts(u)
-			// the lower bits of n hold e - bias - 2
+			// The lower bits of n hold e - bias - 2.
 			n := e.Add(C(math.Ldexp(1.5, f.mant) - float64(f.bias+2))).Bitcast(f.u)
-			// s is 2⁻ᵉ, which is subnormal for the largest x
+			// The variable s is 2⁻ᵉ, which is subnormal for the largest x.
 			s := n.Not().Add(C(1)).Shl(C(float64(f.mant))).Bitcast(f.t).Scale(0.25)
 			y := logDomain(u, f.natural(e, s.FMA(x[0], s.Sub(C(1)))))
 			return x[0].Eq(C(0)).Select(x[0], y) // this gives -0 for x = -0

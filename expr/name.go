@@ -45,7 +45,7 @@ func (x *Expr) operation() string {
 // names end with the first digits of the program's key. Only the key identifies a program.
 func (p *Program) Name() string { return p.name }
 
-// setName names the finished program of the expressions.
+// setName sets the name of the finished program, which computes the expressions outs.
 func (p *Program) setName(outs []*Expr) {
 	p.words = operations(outs)
 	p.name = p.nameOf(len(outs) == 1 && outs[0].called == "" && overOperands(outs[0], len(p.In)))

@@ -27,11 +27,11 @@ func TestNames(t *testing.T) {
 		{"copy_float32", []*Expr{X(0)}, f32, f32},
 		{"copy_float32", []*Expr{X(0).Cvt(dtype.F32).Named("sum")}, f32, f32},
 		{"cast_uint8_float32", []*Expr{X(0).Cvt(dtype.F32)}, f32, []dtype.Type{dtype.U8}},
-		// a cast that wraps; the plain cast saturates
+		// this cast wraps; a plain cast saturates
 		{"cast_float32_uint8_KEY", []*Expr{X(0).Cvt(dtype.U8)}, []dtype.Type{dtype.U8}, f32},
 		{"add_float32", []*Expr{X(0).Add(X(1))}, f32, pair},
 		{"lt_float32_float32_bool", []*Expr{X(0).Lt(X(1))}, []dtype.Type{dtype.Bool}, pair},
-		// the operands are swapped
+		// the operands are in reverse order
 		{"sub_float32_KEY", []*Expr{X(1).Sub(X(0))}, f32, pair},
 		{"mul_float32_KEY", []*Expr{X(0).Mul(X(0))}, f32, f32},
 		{"mul_float32_KEY", []*Expr{X(0).Mul(Param(0))}, f32, f32},
@@ -54,8 +54,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNamed checks that a name does not change the computation, and that a node that already has
-// the name is returned unchanged.
+// TestNamed checks that a name does not change the computation. A node that already has the name
+// must be returned unchanged.
 func TestNamed(t *testing.T) {
 	f32 := []dtype.Type{dtype.F32}
 	e := X(0).Mul(C(3))
@@ -71,7 +71,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestNamesWithoutKeys checks that a name without a key belongs to exactly one program.
+// TestNamesWithoutKeys checks that no two programs have the same name if the name contains no key.
 func TestNamesWithoutKeys(t *testing.T) {
 	keys := map[string]string{}
 	types := []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I32, dtype.I64, dtype.U8, dtype.Bool}

@@ -22,7 +22,7 @@ func product(a, b *Expr) pair {
 	return pair{p, a.FMA(b, p.Neg())}
 }
 
-// times returns p·q without the term lo·lo.
+// times returns p·q as a pair, without the product of the two low parts.
 func (p pair) times(q pair) pair {
 	r := product(p.hi, q.hi)
 	return pair{r.hi, p.hi.FMA(q.lo, p.lo.FMA(q.hi, r.lo))}

@@ -29,7 +29,8 @@ func TestPowSpecialValues(t *testing.T) {
 			for _, y := range v {
 				a, b := Decode(ty, Encode(ty, x)), Decode(ty, Encode(ty, y))
 				got, want := pow(a, b), Decode(ty, Encode(ty, powRef([]float64{a, b})))
-				// math.Pow is not exact, and another test checks the accuracy
+				// math.Pow is not exact, so allow an error here; the test of accuracy is another
+				// one
 				tol := math.Abs(want) * 0x1p-45
 				if ty == dtype.F32 {
 					tol = math.Max(math.Abs(want)*0x1p-23, 0x1p-149)
@@ -46,7 +47,7 @@ func TestPowSpecialValues(t *testing.T) {
 }
 
 // powSamples calls f with bases of every exponent. It chooses exponents y for which the result is
-// between 2^-maxExp and 2^maxExp, or slightly beyond.
+// between 2^-maxExp and 2^maxExp, or slightly outside of this interval.
 func powSamples(n int, maxExp float64, f func(x, y float64)) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for i := range n {

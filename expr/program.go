@@ -28,7 +28,7 @@ type Program struct {
 	Params []dtype.Type // types of the run-time scalars
 
 	key, name string
-	words     []string // the operations, for the name
+	words     []string // names of the operations, from which the program's name is made
 }
 
 // Key identifies the program: programs with equal keys have equal code and types. It does not
@@ -85,9 +85,9 @@ func (p *Program) Cost() int {
 	return n
 }
 
-// philoxCost is the number of operations for one word: a quarter of those for a block of four
-// words. Each of ten rounds has two products of two words, four exclusive ors, and two additions to
-// the key.
+// philoxCost is the number of operations for one random word: a quarter of the operations for a
+// block of four words. Each of ten rounds has two products of two words, four exclusive ors, and
+// two additions to the key.
 const philoxCost = 10 * (4 + 4 + 2) / 4
 
 func (p *Program) finish() {
@@ -166,7 +166,8 @@ func Lower(outs []*Expr, out, ins []dtype.Type, y int) (p *Program, err error) {
 	return l.p, nil
 }
 
-// MustLower is Lower for expressions that are fixed in a program's source. It panics on an error.
+// MustLower does what Lower does, but panics on an error. It is for expressions that are fixed in a
+// program's source.
 func MustLower(outs []*Expr, out, ins []dtype.Type, y int) *Program {
 	p, err := Lower(outs, out, ins, y)
 	if err != nil {
@@ -242,14 +243,15 @@ func (l *lowerer) inferNew(e *Expr) dtype.Type {
 		t = unify(t, l.infer(in))
 	}
 	if t != dtype.Invalid && !t.IsFloat() && (e.op == OpDiv || e.op == OpSqrt || e.op == opCall) {
-		// division and functions of integers give float32, as in torch
+		// As in torch, division and functions of integers give float32.
 		return dtype.F32
 	}
 	return t
 }
 
-// push appends an instruction and returns its index. It folds constants, and returns an earlier
-// instruction if it is the same.
+// push appends an instruction and returns its index. If all operands are constants, it appends
+// their result instead. If the same instruction exists already, it returns the index of that
+// instruction.
 func (l *lowerer) push(c Instr) int32 {
 	switch c.Op.Arity() {
 	case 1:

@@ -86,7 +86,7 @@ func DropLimit(p float64) uint32 { return uint32(math.Ceil(p*(1<<32)) - 1) }
 // one block is enough for two F64. Every multiple of 2⁻²⁴ (or 2⁻⁵³) is equally likely.
 func RandomUniform(t dtype.Type, seed, offset, index *Expr) *Expr {
 	w, unused := RandomBits(seed, offset, index), 32-24
-	// the signed conversion is safe, because the upper bits of the shifted word are 0
+	// A signed conversion gives the same number, because the upper bits of the shifted word are 0.
 	as := dtype.I32
 	if t == dtype.F64 {
 		w, unused, as = Draw{Shift: 1}.word(dtype.U64, seed, offset, index), 64-53, dtype.I64
@@ -105,15 +105,15 @@ func RandomNormal(t dtype.Type, seed, offset, index *Expr) *Expr {
 	size := pick(f, 32, 64)
 	// Two neighbouring elements share two words of a block (F32), or all four words (F64).
 	d := pick(f, Draw{Clear: 1}, Draw{Shift: 1, Clear: 2})
-	// adding half a unit makes u positive
+	// adding half a unit makes u positive, so that its logarithm is finite
 	u := d.word(f.u, seed, offset, index).Cvt(t).FMA(C(math.Ldexp(1, -size)), C(math.Ldexp(1, -size-1)))
 	d.Add = pick[uint8](f, 1, 2)
 	angle := d.word(f.u, seed, offset, index)
 	e, m := f.splitBits(u.Bitcast(f.u))
 	radius := f.natural(e, m.Sub(C(1))).Scale(-2).Sqrt()
 
-	// The word is the angle in turns. Its upper two bits are the quadrant. The remaining bits are a
-	// signed fraction of a quadrant.
+	// The random word is the angle as a fraction of a full turn. Its upper two bits are the
+	// quadrant. The remaining bits are a signed fraction of a quadrant.
 	shift := C(float64(size - 2))
 	q := angle.Add(f.word(1 << (size - 3))).Shr(shift)
 	rest := angle.Sub(q.Shl(shift)).Bitcast(pick(f, dtype.I32, dtype.I64)).Cvt(t)

@@ -28,7 +28,7 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 	}
 }
 
-// block returns the four words for a seed and an offset.
+// block returns the four words of the Philox block for a seed and an offset.
 func block(seed, offset uint64) []uint32 {
 	w := Philox([4]uint32{uint32(offset), uint32(offset >> 32)}, [2]uint32{uint32(seed), uint32(seed >> 32)})
 	return w[:]
@@ -104,9 +104,10 @@ func TestDropLimit(t *testing.T) {
 	}
 }
 
-// TestRandomDistributions checks that moments, correlations of neighbours and χ² of 256 cells are
-// within five standard deviations. The Kolmogorov–Smirnov statistic must not have a probability
-// below 10⁻⁶. The random numbers are always the same, so the test cannot fail by chance.
+// TestRandomDistributions compares moments, correlations of neighbouring elements and χ² of 256
+// cells with their expectations. Each must be within five standard deviations. The
+// Kolmogorov–Smirnov statistic must not have a probability below 10⁻⁶. The random numbers are
+// always the same, so the test cannot fail by chance.
 func TestRandomDistributions(t *testing.T) {
 	const n = 30000
 	phi := func(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }
@@ -172,7 +173,8 @@ func TestRandomDistributions(t *testing.T) {
 	}
 }
 
-// TestRandomNormalFormula computes the formula with package math from the same words.
+// TestRandomNormalFormula compares RandomNormal with its formula, computed with package math from
+// the same random words.
 func TestRandomNormalFormula(t *testing.T) {
 	f, d := random(RandomNormal, dtype.F32, dtype.I64), random(RandomNormal, dtype.F64, dtype.I64)
 	turn := [2]func(float64) float64{math.Cos, math.Sin}

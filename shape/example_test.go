@@ -30,8 +30,8 @@ func ExampleDims() {
 	// true [12, 4, 1]
 }
 
-// A layout describes a view. Transposing and slicing change the numbers of a layout and move no
-// memory.
+// A layout describes a view. Transposing and slicing change only the layout's shape, strides and
+// offset. They move no memory.
 func Example() {
 	l := shape.Dense(shape.Of(3, 4))
 	t := l.Transpose(0, 1)
@@ -57,7 +57,7 @@ func ExampleLayout_Expand() {
 func ExampleCollapseTogether() {
 	s := shape.Of(2, 3, 4)
 	dense := s.Contiguous()
-	// rows of 4 elements are 8 elements apart, and matrices are 32 elements apart
+	// rows of 4 elements begin every 8 elements, and matrices every 32 elements
 	padded := shape.Of(32, 8, 1)
 	c, strides := shape.CollapseTogether(s, []shape.Dims{dense, dense})
 	fmt.Println(c, strides)

@@ -161,7 +161,7 @@ func Axis(i, n int) (int, bool) {
 // A Layout maps the elements of a view to its storage.
 type Layout struct {
 	Shape Dims
-	// strides in elements; 0 for a broadcast dimension; negative only in views of drivers
+	// distances between neighbours in each dimension, in elements; 0 for a broadcast dimension
 	Strides Dims
 	Offset  int // index of the first element in the storage
 }
@@ -209,8 +209,8 @@ func (l Layout) Span() (lo, hi int, ok bool) {
 }
 
 // Overlaps reports whether two different indices may refer to the same element, because of a
-// broadcast dimension or overlapping strides. If it cannot decide, it returns true, because an
-// output must not overlap.
+// broadcast dimension or overlapping strides. It also returns true if it cannot decide, because an
+// op must never write one element twice.
 func (l Layout) Overlaps() bool {
 	type dim struct{ n, s int }
 	var d []dim
@@ -311,7 +311,7 @@ func (l Layout) View(s Dims) (Layout, bool) {
 		return Layout{Shape: s, Strides: s.Contiguous(), Offset: l.Offset}, true
 	}
 	c := l.Collapse()
-	// Each collapsed dimension must consist of consecutive new dimensions.
+	// Each dimension of the collapsed layout must be the product of consecutive dimensions of s.
 	r := Layout{Shape: s, Strides: Dims{n: s.n}, Offset: l.Offset}
 	k := c.Shape.Rank() - 1
 	left, stride := 1, 1

@@ -29,8 +29,8 @@ func (x *Tensor) Item() float64 {
 const readFreely = 64 << 20
 
 // readable panics unless the host has memory to read x's elements, which need elementBytes bytes
-// each. A view may have any number of elements, and Go ends the process when the system refuses
-// memory.
+// each. A view may have so many elements that the system refuses the memory. Go would then end the
+// process.
 func (x *Tensor) readable(op string, elementBytes int) {
 	n := x.Size()
 	if !x.layout.Contiguous() {

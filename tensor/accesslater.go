@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A LateItem is a number on its way from a device to the host; see [Tensor.ItemLater]. Only one
+// A LateItem is a number that [Tensor.ItemLater] copies from a device to the host. Only one
 // goroutine may use it at a time.
 type LateItem struct {
 	t    dtype.Type

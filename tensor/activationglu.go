@@ -2,8 +2,8 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/dtype"
 
-// gluOp computes an element of the result from an element of each half. It has the bits of the
-// composition for types that are computed without a wider type.
+// gluOp computes an element of the result from an element of each half. For types that are computed
+// in their own precision, the result has the same bits as separate ops.
 var gluOp = &Elementwise{Name: "glu", Arity: 2, Result: Floating, Expr: x0.Mul(x1.Sigmoid()), NoGrad: true}
 
 // Glu returns the gated linear unit: the first half of x along dimension dim times the sigmoid of

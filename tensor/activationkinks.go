@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// This file has the activations with kinks, and the activations made of exponentials. At a kink,
-// and for NaN, the gradient equals PyTorch's.
+// This file has the activations with kinks (points without a derivative), and the activations made
+// of exponentials. At a kink, and for NaN, the gradient equals PyTorch's.
 
 var zeroC = expr.C(0)
 
@@ -39,7 +39,7 @@ func kinkAtZero(negative, zero, positive *expr.Expr) *expr.Expr {
 	return x0.Lt(zeroC).Select(negative, x0.Eq(zeroC).Select(zero, positive))
 }
 
-// gradInside returns g for lo < x < hi and for NaN, and 0 elsewhere.
+// gradInside returns the gradient g where lo < x < hi and where x is NaN, and 0 elsewhere.
 func gradInside(lo, hi, g *expr.Expr) *expr.Expr {
 	return x0.Le(lo).Or(x0.Ge(hi)).Select(zeroC, g)
 }
@@ -54,7 +54,7 @@ func atMost(x, hi *expr.Expr) *expr.Expr  { return x.Le(hi).Select(x, x.Min(hi))
 var (
 	mishInner = x0.Softplus().Tanh()
 
-	// Where β·x is above the threshold the result is x itself.
+	// Where β·x is above the threshold, the result is x itself.
 	softplusOp = high(activation("softplus", x0.Mul(p0).Gt(p1).Select(x0, x0.Mul(p0).Softplus().Div(p0)),
 		func(x, p []float64) float64 {
 			if x[0]*p[0] > p[1] {
@@ -98,7 +98,7 @@ var (
 		}
 		return x
 	}), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
-	// The last branch returns +0, or NaN if the operand is NaN.
+	// The last branch of the formula returns +0, or NaN if the operand is NaN.
 	softshrinkOp = activation("softshrink", x0.Gt(p0).Select(x0.Sub(p0), x0.Lt(p0.Neg()).Select(x0.Add(p0), x0.Mul(zeroC).Add(zeroC))),
 		refP(func(x, a float64) float64 { return x - clamp(x, -a, a) }), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
 	// Adding zero turns -0 into +0, as torch's subtraction does.

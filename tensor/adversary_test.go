@@ -124,9 +124,9 @@ func TestAnyScheduleGivesTheSame(t *testing.T) {
 	t.Logf("%d schedules", n)
 }
 
-// TestSchedulesFindMissingOrder checks that TestAnyScheduleGivesTheSame can fail. Some schedule
-// gives other results if streams do not wait for each other. Some schedule also does if memory is
-// reused while other streams may read it.
+// TestSchedulesFindMissingOrder checks that TestAnyScheduleGivesTheSame can fail. If streams do not
+// wait for each other, some schedule must give other results. The same holds if memory is reused
+// while other streams may still read it.
 func TestSchedulesFindMissingOrder(t *testing.T) {
 	want, err := runOnGPU(t, 0)
 	if err != nil {

@@ -40,7 +40,7 @@ func DetectAnomaly(also ...AnomalyCheck) Option {
 // An Anomaly says where a NaN, or an infinity, was first seen.
 type Anomaly struct {
 	Op      string // the op whose result or gradient has the NaN or infinity
-	Operand int    // the operand whose gradient has the NaN or infinity; -1: the op's result has it
+	Operand int    // operand whose gradient has the NaN or infinity; -1 if the op's result has it
 	// file:line of the call of the op. It is "" if the op was called in a scope without
 	// DetectAnomaly or RecordSites.
 	Site  string

@@ -41,7 +41,7 @@ var (
 	subOp = Declare(&Elementwise{Name: "sub", Arity: 2, Expr: x0.Sub(x1), Ref: ref2(minus), Domain: wide})
 	mulOp = Declare(&Elementwise{Name: "mul", Arity: 2, Expr: x0.Mul(x1), Ref: ref2(times), Domain: wide})
 	divOp = Declare(&Elementwise{Name: "div", Arity: 2, Result: Floating, Expr: x0.Div(x1), Ref: ref2(over), Domain: nonZero(),
-		// like torch, compute -g·((x/y)/y) for the divisor
+		// Like torch, the gradient of the divisor is computed as -g·((x/y)/y).
 		Grad: []*expr.Expr{x2.Div(x1), x2.Neg().Mul(x0.Div(x1).Div(x1))}})
 
 	addScalarOp  = Declare(&Elementwise{Name: "add_scalar", Arity: 1, Expr: x0.Add(p0), Ref: refP(plus), Domain: wide, Params: []float64{1.5}})
@@ -63,22 +63,23 @@ var (
 		Grad: []*expr.Expr{x1.Neg().Mul(expr.Y().Mul(expr.Y()))}})
 )
 
-// Add returns x + y, broadcast together.
+// Add returns x + y. The operands are broadcast to a common shape.
 //
 //tensor:forms Scalar InPlace ScalarInPlace
 func (x *Tensor) Add(y *Tensor) *Tensor { return addOp.Apply([]*Tensor{x, y}) }
 
-// Sub returns x - y, broadcast together.
+// Sub returns x - y. The operands are broadcast to a common shape.
 //
 //tensor:forms RScalar InPlace
 func (x *Tensor) Sub(y *Tensor) *Tensor { return subOp.Apply([]*Tensor{x, y}) }
 
-// Mul returns x·y, element by element, broadcast together.
+// Mul returns x·y, element by element. The operands are broadcast to a common shape.
 //
 //tensor:forms Scalar InPlace ScalarInPlace
 func (x *Tensor) Mul(y *Tensor) *Tensor { return mulOp.Apply([]*Tensor{x, y}) }
 
-// Div returns x / y in floating point, broadcast together; integers are divided as float32.
+// Div returns x / y in floating point; integers are divided as float32. The operands are broadcast
+// to a common shape.
 //
 //tensor:forms Scalar RScalar InPlace ScalarInPlace
 func (x *Tensor) Div(y *Tensor) *Tensor { return divOp.Apply([]*Tensor{x, y}) }

@@ -35,11 +35,12 @@ type AttentionOptions struct {
 	Lengths *Tensor
 }
 
-// attentionFunc is attention over queries, keys, values, an optional mask and optional lengths.
+// attentionFunc computes attention over queries, keys, values, an optional mask and optional
+// lengths.
 type attentionFunc struct {
 	scale           float64
 	causal          bool
-	groups          int // heads of queries that share one head of keys
+	groups          int // number of heads of queries that share one head of keys
 	masked, lengths bool
 	weights         shape.Dims // shape of the weights: [..., queries, keys]
 	drop            *dropoutFunc
@@ -201,10 +202,10 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // ScaledDotProductAttention returns softmax(scale·q·kᵀ + mask)·v, which is [..., queries, values]
 // (A. Vaswani et al., arXiv:1706.03762). Queries q are [..., queries, features], keys k [..., keys,
 // features] and values v [..., keys, values]. The leading dimensions are batches and heads. They
-// broadcast together, or share heads as GroupedHeads says. All operands have one floating point
-// type. 16-bit floats are computed in float32 and rounded once. A GPU also rounds the weights to
-// the operands' type before it multiplies them by the values. If a query may attend to no key, its
-// result and its gradients are 0, as in torch.
+// are broadcast to common sizes, or share heads as GroupedHeads says. All operands have one
+// floating point type. 16-bit floats are computed in float32 and rounded once. A GPU also rounds
+// the weights to the operands' type before it multiplies them by the values. If a query may attend
+// to no key, its result and its gradients are 0, as in torch.
 //
 // A device with attention kernels, such as the CPU, works by blocks of queries and keys. The op and
 // its gradient hold the weights of one block only. The gradient computes the weights again from
@@ -249,7 +250,7 @@ func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	return Apply(f, in...)
 }
 
-// check checks the operands, sets f.groups and returns the shape of the weights.
+// check checks the operands of attention, sets f.groups and returns the shape of the weights.
 func (f *attentionFunc) check(in []*Tensor, o AttentionOptions) shape.Dims {
 	const op = "scaled_dot_product_attention"
 	q, k, v := in[0], in[1], in[2]

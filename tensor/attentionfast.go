@@ -67,7 +67,7 @@ func (x *Tensor) toFourDims(c *Scope, t dtype.Type, s shape.Dims) *Tensor {
 	return x.In(c).Cast(t).expand(s).reshape(fourDims(s))
 }
 
-// maskType is the type in which kernels read a mask.
+// maskType returns the type in which kernels read a mask if they compute in type t.
 func maskType(mask *Tensor, t dtype.Type) dtype.Type {
 	if m := mask.dtype; m == dtype.Bool || m == dtype.F32 || m == t {
 		return m

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestAttentionGradientOfOneProjection checks that the gradient of a tensor whose parts are
-// queries, keys and values equals the gradient of attention that is composed of other ops. If the
-// gradients of the parts can be written into one memory, no launch joins them.
+// TestAttentionGradientOfOneProjection differentiates with respect to a tensor whose parts are
+// queries, keys and values. The gradient must equal that of attention composed of other ops. If the
+// gradients of the parts can be written into one memory, no launch must join them.
 func TestAttentionGradientOfOneProjection(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -36,7 +36,7 @@ func TestAttentionGradientOfOneProjection(t *testing.T) {
 		"entries": {[]int{batch, n, 3, heads, features}, func(x *tt) (q, k, v *tt) {
 			p := x.Permute(0, 3, 1, 2, 4).Unbind(3)
 			return p[0], p[1], p[2]
-		}, 3}, // the tensor is not dense
+		}, 3}, // here the tensor is not dense
 		"entries of a dense tensor": {[]int{batch, n, 3, heads, features}, func(x *tt) (q, k, v *tt) {
 			p := x.Unbind(2)
 			return p[0].Transpose(1, 2), p[1].Transpose(1, 2), p[2].Transpose(1, 2)

@@ -13,7 +13,7 @@ import (
 // affect ops in place.
 type AutocastClass uint8
 
-// The classes.
+// The autocast classes.
 const (
 	// AutocastThrough leaves the operands unchanged, so that the usual promotion decides. Ops that
 	// the Forward of such a Function calls are autocast one by one. Its VJP runs without autocast,
@@ -31,8 +31,9 @@ const (
 	AutocastWidest
 	// AutocastOff leaves the operands unchanged, and also the operands of ops that Forward calls.
 	AutocastOff
-	// AutocastWithin is AutocastThrough with a VJP that runs under the same autocast as Forward
-	// did. It is torch.amp.custom_fwd without cast_inputs, together with torch.amp.custom_bwd.
+	// AutocastWithin leaves the operands unchanged like AutocastThrough, but its VJP runs under the
+	// same autocast as Forward did. It is torch.amp.custom_fwd without cast_inputs, together with
+	// torch.amp.custom_bwd.
 	AutocastWithin
 )
 
@@ -96,7 +97,7 @@ func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, 
 	return f(in)
 }
 
-// underAutocast is WithAutocast, but returns nil where autocast is off.
+// underAutocast does what WithAutocast does, but returns nil if autocast is off.
 func underAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
 	for _, t := range in {
 		if t != nil && t.scope != nil && t.scope.modes.autocast != dtype.Invalid {
@@ -199,8 +200,8 @@ func (s *Scope) operands(class AutocastClass, in []*Tensor, fixed uint, uncached
 	return out
 }
 
-// autocast casts the operands as the class of e says, and returns the result of e. It returns nil
-// if there is nothing to cast.
+// autocast casts the operands as the class of e says, and returns the result of e on them. It
+// returns nil if there is nothing to cast.
 func (e *Elementwise) autocast(in []*Tensor, params []float64) *Tensor {
 	if e.Autocast == AutocastThrough || len(in) == 0 {
 		return nil
@@ -214,7 +215,7 @@ func (e *Elementwise) autocast(in []*Tensor, params []float64) *Tensor {
 	return e.applyCast(s, slices.Clone(in), slices.Clone(params))
 }
 
-// applyCast does what autocast does, in a scope s with autocast.
+// applyCast does the work of the method autocast. Autocast is on in s.
 func (e *Elementwise) applyCast(s *Scope, in []*Tensor, params []float64) *Tensor {
 	var made []*Tensor
 	out := s.operands(e.Autocast, in, e.Fixed, &made)

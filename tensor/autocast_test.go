@@ -14,8 +14,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestAutocastCache checks that a parameter that is used twice is cast once, and again after it has
-// changed. Its gradient arrives as one float32 sum. The cast ends with the scope that set autocast.
+// TestAutocastCache uses a parameter twice under autocast. It must be cast once, and again after it
+// has changed. Its gradient must be summed in float32. The cast must end with the scope that set
+// autocast.
 func TestAutocastCache(t *testing.T) {
 	Do(func(o *Scope) {
 		w := o.Ones(4, 4).RequiresGrad()
@@ -62,9 +63,10 @@ func TestAutocastCache(t *testing.T) {
 	})
 }
 
-// TestAutocastTogether checks that when a scope casts its first leaf, it casts all leaves that an
-// earlier scope needed together with that leaf, and no others. Bits and gradients are those of
-// single casts. Leaves that were freed or frozen are left out.
+// TestAutocastTogether checks which leaves a scope casts together. When it casts its first leaf, it
+// also casts the leaves that an earlier scope needed together with that leaf, and no others. The
+// results and gradients have the bits of single casts. Leaves that were freed or frozen are left
+// out.
 func TestAutocastTogether(t *testing.T) {
 	Do(func(o *Scope) {
 		leaves := make([]*Tensor, 4)
@@ -132,7 +134,7 @@ func TestAutocastTogether(t *testing.T) {
 				}
 			}
 		}
-		// All leaves change in the scope, and one of them is frozen. The remaining leaves are cast
+		// In this scope all leaves change, and one of them is frozen. The other leaves must be cast
 		// again together.
 		o.Do(func(s *Scope) {
 			x := s.Ones(3, 3)
@@ -162,8 +164,8 @@ func TestAutocastTogether(t *testing.T) {
 	})
 }
 
-// TestAutocastFrees checks that casts that no graph needs are freed with the op, not with the
-// scope.
+// TestAutocastFrees runs ops whose casts no graph needs. The casts must be freed with the op, not
+// with the scope.
 func TestAutocastFrees(t *testing.T) {
 	Do(func(s *Scope) {
 		x, y := s.Ones(4, 4), s.Ones(4, 4)
@@ -268,7 +270,7 @@ func TestAutocastModes(t *testing.T) {
 	}
 }
 
-// TestAutocastTwice checks that second derivatives pass through the casts.
+// TestAutocastTwice computes second derivatives through the casts of autocast.
 func TestAutocastTwice(t *testing.T) {
 	Do(func(s *Scope) {
 		x := s.From([]float32{0.5, -1, 2, 0.25}).Reshape(2, 2).RequiresGrad()
@@ -282,8 +284,7 @@ func TestAutocastTwice(t *testing.T) {
 }
 
 // TestAutocastShared runs goroutines that use one parameter, each in a scope of its own, under the
-// autocast of the enclosing scope. It checks that the parameter's gradient is the sum of all their
-// gradients.
+// autocast of the enclosing scope. The parameter's gradient must be the sum of all their gradients.
 func TestAutocastShared(t *testing.T) {
 	Do(func(o *Scope) {
 		w := o.Ones(8, 8).RequiresGrad()
@@ -304,8 +305,8 @@ func TestAutocastShared(t *testing.T) {
 	})
 }
 
-// TestAutocastClasses checks that every [Function] of packages tensor and nn that is passed to
-// Apply has an autocast class. A new function needs a line in autocastclass.go.
+// TestAutocastClasses finds every [Function] of packages tensor and nn that is passed to Apply.
+// Each must have an autocast class. A new function needs a line in autocastclass.go.
 func TestAutocastClasses(t *testing.T) {
 	forward := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Forward\((?:\w+,? )?\*(?:tensor\.)?Context, (?:\w+ )?\[\]\*(?:tensor\.)?Tensor\)`)
 	class := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Autocast\(\) (?:tensor\.)?AutocastClass`)
@@ -363,8 +364,8 @@ func TestAutocastLossKept(t *testing.T) {
 	})
 }
 
-// TestGradientsOfCastsAddUp checks that if several layers use a float32 tensor that is no leaf, the
-// gradients of its casts are added up in float32. Cast and addition are one op.
+// TestGradientsOfCastsAddUp uses one float32 tensor, which is no leaf, in several layers. The
+// gradients of its casts must be added up in float32. One op must cast and add.
 func TestGradientsOfCastsAddUp(t *testing.T) {
 	Do(func(s *Scope) {
 		x, w := s.Randn(4, 8).RequiresGrad(), s.Randn(3, 8, 8)

@@ -13,7 +13,7 @@ type castCache struct {
 	scope *Scope
 	mu    sync.Mutex
 	casts map[castKey]*cachedCast
-	group *castGroup // the leaves whose casts were needed
+	group *castGroup // leaves whose casts an op needed
 }
 
 type castKey struct {

@@ -29,7 +29,7 @@ func (x *Tensor) Backward(opts ...GradOption) {
 
 // Gradients returns the gradient of y with respect to each of inputs, which are leaves or
 // intermediate results. The gradients belong to y's scope, and no leaf's gradient changes. Only the
-// paths from y to the inputs are walked.
+// ops between y and the inputs are differentiated.
 func Gradients(y *Tensor, inputs []*Tensor, opts ...GradOption) []*Tensor {
 	o := optionsOf("grad", opts)
 	if o.into != nil {
@@ -51,7 +51,7 @@ func Gradient(y, x *Tensor, opts ...GradOption) *Tensor {
 type engine struct {
 	op         string
 	o          gradOptions
-	scope      *Scope // owns the gradients while they are passed on
+	scope      *Scope // scope that owns gradients on their way through the graph
 	tasks      map[edge]*task
 	queue      queue
 	inputs     []*Tensor // tensors whose gradients are wanted; nil means all leaves
@@ -59,7 +59,8 @@ type engine struct {
 	inputGrads []*Tensor
 	checks     AnomalyCheck
 
-	recomputed map[*segment]*recomputation // results of segments that this run has computed again
+	// values of checkpointed segments that this run has computed again
+	recomputed map[*segment]*recomputation
 	watched    watchedRun
 }
 
@@ -213,7 +214,8 @@ func (e *engine) bring(g *Tensor) *Tensor {
 	return g
 }
 
-// step runs hooks on the complete gradient of a node or a leaf, and passes the gradient on.
+// step handles a task whose gradient is complete: it runs hooks, and passes the gradient on to the
+// operands or adds it to the leaf.
 func (e *engine) step(t *task) {
 	g := t.g
 	t.g = nil
@@ -326,7 +328,7 @@ func (e *engine) sendAll(t *task, c *Context, gi *Tensor, grads []*Tensor) {
 	}
 }
 
-// freed returns the error that says why the graph cannot be walked through n.
+// freed returns the error for a node n that was freed. The error says what freed it.
 func (e *engine) freed(n *node) *Error {
 	msg := "the graph was freed by an earlier Backward"
 	hint := "pass RetainGraph to the first one"
@@ -455,8 +457,8 @@ func (s *Scope) adopt(x *Tensor) {
 	for x.scope != s {
 		from := x.scope
 		if !s.encloses(from) {
-			// s is the scope of a leaf and does not enclose x's scope. s gets the value of x
-			// without the graph.
+			// Here s is the scope of a leaf and does not enclose x's scope. So s gets the value of
+			// x without the graph.
 			s.addOwned(x, true)
 			x.node = nil
 			return

@@ -47,8 +47,8 @@ func (c *Context) activation(i int) *task {
 
 // activated computes the gradient of the operand of the activation whose result is operand i. One
 // op computes the product g·w, which is the gradient of operand i, and multiplies it by the
-// derivative of the activation. The engine must then send the result past the activation: see
-// [engine.sendPast]. If the device does not support such an op, activated returns nil.
+// derivative of the activation. The engine must then pass the result by [engine.sendPast], which
+// skips the activation's node. If the device does not support such an op, activated returns nil.
 func (c *Context) activated(i int, g, w *Tensor) *Tensor {
 	t := c.activation(i)
 	if t == nil {

@@ -29,7 +29,7 @@ func optionsOf(op string, opts []GradOption) gradOptions {
 // 1.
 type start struct{ y, g *Tensor }
 
-// RetainGraph keeps what the graph saved, so that Backward or [Gradients] can walk it again.
+// RetainGraph keeps what the graph saved, so that Backward or [Gradients] can use it again.
 func RetainGraph() GradOption { return func(o *gradOptions) { o.retain = true } }
 
 // CreateGraph records the computation of the gradients, so that they can be differentiated. It
@@ -43,9 +43,9 @@ func GradOutput(g *Tensor) GradOption { return func(o *gradOptions) { o.seed = g
 // AllowUnused lets [Gradients] return nil for inputs that the output does not depend on.
 func AllowUnused() GradOption { return func(o *gradOptions) { o.unused = true } }
 
-// Also makes differentiation start from y too. The graph that the results share is walked only
-// once. Also is torch.autograd.backward of a list. g is the gradient of y. A nil g stands for 1,
-// and y must then be a scalar.
+// Also makes differentiation start from y too. Ops on which several results depend are
+// differentiated only once. Also is torch.autograd.backward of a list. g is the gradient of y. A
+// nil g stands for 1, and y must then be a scalar.
 func Also(y, g *Tensor) GradOption {
 	return func(o *gradOptions) { o.more = append(o.more, start{y, g}) }
 }

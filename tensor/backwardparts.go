@@ -16,9 +16,9 @@ import (
 // axes.
 type part struct {
 	axis, start, n int
-	single         bool // n is 1 and the part lacks the axis, as after Select
-	// The part is one of a list, such as the results of Split. PyTorch concatenates the gradients
-	// of such parts. It adds the gradients of other parts.
+	single         bool // true if n is 1 and the part lacks the axis, as after Select
+	// joins is true if the part is one of a list, such as the results of Split. PyTorch
+	// concatenates the gradients of such parts. It adds the gradients of other parts.
 	joins bool
 }
 
@@ -43,15 +43,15 @@ func (x *Tensor) viewPart(op string, p part) *Tensor {
 // recordPart adds y, the view of the part p of x, to the graph.
 func (y *Tensor) recordPart(x *Tensor, p part) { y.recordRegion(x, p.layoutIn, &p) }
 
-// A partial is a gradient that arrives in parts along one axis. As long as possible it holds the
-// pieces without a copy. If all pieces lie in one memory, at their offsets in the whole, that
-// memory is the gradient.
+// A partial is a gradient of a tensor that arrives in parts along one axis. As long as possible it
+// holds the pieces without a copy. If all pieces lie in one memory, at their offsets in the whole
+// gradient, that memory is the gradient.
 type partial struct {
-	part    // the first part that arrived
+	part    // the first part whose gradient arrived
 	operand operandInfo
 	last    *node    // the node whose gradient arrived last
 	runs    [][2]int // the ranges of indices that have arrived, sorted and without overlap
-	held    []piece  // pieces that have arrived, while whole is nil
+	held    []piece  // pieces that have arrived; they are moved to whole once it exists
 	// whole is the gradient so far: the pieces that have arrived are at their offsets. All other
 	// elements are undefined.
 	whole *Tensor
@@ -60,7 +60,7 @@ type partial struct {
 	plus bool
 }
 
-// A piece is the gradient of a part, with all dimensions of the whole.
+// A piece is the gradient of one part of a tensor, with all dimensions of the tensor.
 type piece struct {
 	start, n int
 	g        *Tensor
@@ -68,7 +68,7 @@ type piece struct {
 
 // sendPart adds g to the gradient of task t. g is the gradient of n's result, and n took the part p
 // of t's tensor. sendPart returns false, and does nothing, if g must first be padded to the shape
-// of the whole. s is the scope of the work.
+// of t's tensor. s is the scope of the work.
 func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 	if e.o.create || !t.wanted() || t.partial != nil && (t.partial.axis != p.axis || t.partial.joins != p.joins) {
 		return false
@@ -123,8 +123,8 @@ func (q *partial) inSameMemory(x piece) bool {
 	return q.joins && ok && also && x.g.st == q.held[0].g.st && at == from && !come && end == x.start+x.n
 }
 
-// base returns the offset at which the whole would begin in x's memory. ok is false if the strides
-// of x differ from those of the whole, or if the memory is too small for the whole.
+// base returns the offset at which the whole gradient would begin in x's memory. ok is false if the
+// strides of x differ from those of the whole gradient, or if the memory is too small for it.
 func (q *partial) base(x piece) (offset int, ok bool) {
 	s := q.operand.shape.Contiguous()
 	for i := range s.Rank() {
@@ -181,8 +181,8 @@ func (q *partial) gaps() (list [][2]int) {
 	return list
 }
 
-// put writes x into the whole at indices that have not arrived yet, and adds it at indices that
-// have arrived.
+// put writes x into q.whole at indices that have not arrived yet, and adds it at indices that have
+// arrived.
 func (q *partial) put(s *Scope, x piece) {
 	op := q.last.op + ".grad"
 	for at, end := x.start, x.start+x.n; at < end; {
@@ -209,8 +209,8 @@ func (q *partial) region(s *Scope, from, to int) *Tensor {
 	return q.whole.handle(q.last.op+".grad", s, q.whole.layout.Narrow(q.axis, from, to-from, 1))
 }
 
-// write allocates the whole and copies the held pieces into it. If zeros is true, it first fills
-// the whole with zeros.
+// write allocates q.whole and copies the held pieces into it. If zeros is true, it first fills
+// q.whole with zeros.
 func (e *engine) write(q *partial, s *Scope, zeros bool) {
 	q.whole = alloc(q.last.op+".grad", s, q.operand.dev, q.operand.dtype, q.operand.shape)
 	e.bring(q.whole)
@@ -227,8 +227,8 @@ func (e *engine) write(q *partial, s *Scope, zeros bool) {
 	}
 }
 
-// joined returns the held pieces as the whole, without a copy. It returns nil if that is
-// impossible.
+// joined returns the held pieces as one tensor, the whole gradient, without a copy. It returns nil
+// if that is impossible.
 func (e *engine) joined(q *partial) *Tensor {
 	if len(q.held) == 0 || len(q.gaps()) > 0 {
 		return nil

@@ -9,9 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestGradientOfParts checks that the gradients of parts equal the recorded gradient. The recorded
-// gradient pads each part's gradient to the whole, with a launch for each part and for each gap. If
-// the gradients lie in memory like the whole, no launch is needed.
+// TestGradientOfParts compares the gradient that is assembled from parts with the recorded
+// gradient. The recorded gradient pads each part's gradient to the whole, with a launch for each
+// part and for each gap. If the parts' gradients already lie in one memory at their offsets, there
+// must be no launch.
 func TestGradientOfParts(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -28,7 +29,7 @@ func TestGradientOfParts(t *testing.T) {
 	sq := func(x *tt) *tt { return x.Square() }
 	for name, c := range map[string]struct {
 		f        func(x *tt) *tt
-		launches int // the expected number of launches; negative if it is not checked
+		launches int // expected number of launches, or a negative number to skip this check
 	}{
 		"all":           {func(x *tt) *tt { p := x.Split(2, 1); return sum(sq(p[0]), sq(p[1]), sq(p[2])) }, 3},
 		"middle":        {func(x *tt) *tt { return sum(sq(x.Split(2, 1)[1])) }, 2},

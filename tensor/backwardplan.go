@@ -9,11 +9,13 @@ type task struct {
 	// leaf comes right after the last node that sends to it.
 	order   uint64
 	g       *Tensor  // sum of the gradients that have arrived
-	one     bool     // for a node: the gradient is a 1 without a tensor, and g is nil
+	one     bool     // for a node: true if the gradient is a 1 without a tensor; g is then nil
 	partial *partial // the parts that have arrived, while g is nil
 	to      []*task  // for a node: the task of each operand, nil for an operand without one
-	senders int      // how many gradients may arrive: one for each use as operand or start
-	needed  bool     // for a node: the run must call the node's VJP
+	// number of gradients that may arrive: one for each op that uses the value, and one if the run
+	// starts from it
+	senders int
+	needed  bool // for a node: true if the run must call the node's VJP
 	// 1 + the index in engine.inputs of the tensor whose gradient t collects; 0 if that tensor is
 	// none of the inputs
 	input int

@@ -4,8 +4,8 @@ package tensor
 // that Backward needs in addition to the saved values.
 
 // mayOverwrite reports whether a VJP may put its result into g, the gradient that the VJP was
-// called with. It may do so if no graph is recorded, and if nothing else, such as a hook or a
-// retained gradient, uses g's memory.
+// called with. It may do so if no graph is recorded, and if nothing else uses g's memory, such as a
+// hook or a retained gradient.
 func (c *Context) mayOverwrite(g *Tensor) bool {
 	// There are two handles: the engine has one and frees it, and the VJP has the other.
 	return c.run != nil && !c.run.o.create && c.scope.modes.noGrad && g.node == nil && g.st.refs.Load() == 2 && g.layout.Contiguous()
@@ -24,7 +24,7 @@ func (c *Context) pending(i int) *Tensor {
 	return nil
 }
 
-// release frees saved value i, which nobody will ask for again. x is the VJP's handle of it.
+// release frees saved value i, which is not needed any more. x is the VJP's handle of this value.
 func (c *Context) release(i int, x *Tensor) {
 	if x != nil {
 		x.Free()

@@ -106,9 +106,9 @@ type watchedAs struct {
 
 // A watchedRun keeps what one run of the engine must report about its leaves.
 type watchedRun struct {
-	// watched leaves that the run reaches, in the order in which they are complete
+	// watched leaves that the run reaches, in the order in which their gradients become complete
 	leaves []*watchedLeaf
-	passed int           // how many of these leaves can receive no more gradients
+	passed int           // number of these leaves that can receive no more gradients
 	told   []BackwardRun // runs whose End has not been called
 }
 
@@ -116,9 +116,9 @@ type watchedRun struct {
 type watchedLeaf struct {
 	t       *task
 	watches []watchedAs
-	// a run for each entry of watches; nil if the entry's watcher wants no calls
+	// one run for each entry of watches; nil if the entry's watcher wants no calls
 	runs []BackwardRun
-	sent bool // a gradient has arrived
+	sent bool // true if a gradient has arrived
 }
 
 // reaches notes that the run has a task for a leaf. If nobody watches the leaf this costs one load.
@@ -212,7 +212,7 @@ func (e *engine) addToLeaf(t *task, g *Tensor) {
 	e.runPostHooks(leaf)
 }
 
-// end reports the end of a complete run.
+// end tells the watchers that the run is complete.
 func (r *watchedRun) end() {
 	for len(r.told) > 0 {
 		run := r.told[0]
@@ -221,7 +221,7 @@ func (r *watchedRun) end() {
 	}
 }
 
-// abandon reports the end of a run that failed. It is called by defer.
+// abandon tells the watchers that the run failed. It is called by defer.
 func (r *watchedRun) abandon() {
 	if len(r.told) == 0 {
 		return

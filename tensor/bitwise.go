@@ -33,7 +33,7 @@ var (
 	orOp, orScalarOp   = declareBitwise("bitwise_or", (*expr.Expr).Or, func(a, b int64) int64 { return a | b }, [2]float64{-100, 100}, false)
 	xorOp, xorScalarOp = declareBitwise("bitwise_xor", (*expr.Expr).Xor, func(a, b int64) int64 { return a ^ b }, [2]float64{-100, 100}, false)
 	// The table test shifts by at most 6 bits, which is less than the width of every type. The
-	// float64 reference is wrong for larger shifts, which have a test of their own.
+	// float64 reference is wrong for larger shifts, so another test checks them.
 	leftOp, leftScalarOp   = declareBitwise("bitwise_left_shift", (*expr.Expr).Shl, func(a, b int64) int64 { return a << b }, [2]float64{0, 6}, true)
 	rightOp, rightScalarOp = declareBitwise("bitwise_right_shift", (*expr.Expr).Shr, func(a, b int64) int64 { return a >> b }, [2]float64{0, 6}, true)
 
@@ -78,17 +78,17 @@ func limits(t dtype.Type) (low, high float64) {
 	return -high, high - 1
 }
 
-// BitwiseAnd returns x & y of integers or bools, broadcast together.
+// BitwiseAnd returns x & y of integers or bools. The operands are broadcast to a common shape.
 //
 //tensor:forms Scalar:int64 InPlace
 func (x *Tensor) BitwiseAnd(y *Tensor) *Tensor { return andOp.Apply([]*Tensor{x, y}) }
 
-// BitwiseOr returns x | y of integers or bools, broadcast together.
+// BitwiseOr returns x | y of integers or bools. The operands are broadcast to a common shape.
 //
 //tensor:forms Scalar:int64 InPlace
 func (x *Tensor) BitwiseOr(y *Tensor) *Tensor { return orOp.Apply([]*Tensor{x, y}) }
 
-// BitwiseXor returns x ^ y of integers or bools, broadcast together.
+// BitwiseXor returns x ^ y of integers or bools. The operands are broadcast to a common shape.
 //
 //tensor:forms Scalar:int64 InPlace
 func (x *Tensor) BitwiseXor(y *Tensor) *Tensor { return xorOp.Apply([]*Tensor{x, y}) }
@@ -102,25 +102,28 @@ func (x *Tensor) BitwiseNot() *Tensor {
 	return complementOp.Apply([]*Tensor{x})
 }
 
-// BitwiseLeftShift returns the integers x << y, broadcast together. A shift by a negative number,
-// or by the type's width or more, returns 0.
+// BitwiseLeftShift returns the integers x << y. A shift by a negative number, or by the type's
+// width or more, returns 0. The operands are broadcast to a common shape.
 //
 //tensor:forms Scalar:int64 RScalar:int64
 func (x *Tensor) BitwiseLeftShift(y *Tensor) *Tensor { return leftOp.Apply([]*Tensor{x, y}) }
 
-// BitwiseRightShift returns the integers x >> y, broadcast together, and copies the sign. A shift
-// by a negative number, or by the type's width or more, returns 0, or -1 for negative x.
+// BitwiseRightShift returns the integers x >> y, and copies the sign. A shift by a negative number,
+// or by the type's width or more, returns 0, or -1 for negative x. The operands are broadcast to a
+// common shape.
 //
 //tensor:forms Scalar:int64 RScalar:int64
 func (x *Tensor) BitwiseRightShift(y *Tensor) *Tensor { return rightOp.Apply([]*Tensor{x, y}) }
 
-// LogicalAnd returns whether x and y are both nonzero, broadcast together.
+// LogicalAnd returns whether x and y are both nonzero. The operands are broadcast to a common
+// shape.
 func (x *Tensor) LogicalAnd(y *Tensor) *Tensor { return bothOp.Apply([]*Tensor{x, y}) }
 
-// LogicalOr returns whether x or y is nonzero, broadcast together.
+// LogicalOr returns whether x or y is nonzero. The operands are broadcast to a common shape.
 func (x *Tensor) LogicalOr(y *Tensor) *Tensor { return eitherOp.Apply([]*Tensor{x, y}) }
 
-// LogicalXor returns whether exactly one of x and y is nonzero, broadcast together.
+// LogicalXor returns whether exactly one of x and y is nonzero. The operands are broadcast to a
+// common shape.
 func (x *Tensor) LogicalXor(y *Tensor) *Tensor { return oddOp.Apply([]*Tensor{x, y}) }
 
 // LogicalNot returns whether x is zero.

@@ -22,16 +22,16 @@ var ErrCapture = errors.New("it cannot be captured")
 // referenced.
 type Graph struct {
 	dev    device.Device
-	stream device.Stream // the stream that replays are queued on
-	// the recording's first stream on each device: on the graph's device, then on the devices of
-	// the option Across
+	stream device.Stream // stream on which replays are queued
+	// first recorded stream on each device: on the graph's device, then on the devices of the
+	// option Across
 	firsts []device.Stream
 	scope  *Scope
 	number uint64
 	live   atomic.Bool // true while the work is recorded
 
 	binding binding[*Graph] // binds the graph to the goroutine that called Capture
-	joined  []*joint        // the other goroutines that record: see Join
+	joined  []*joint        // the other goroutines that record into the graph
 
 	// maps each stream that a scope chose to the recorded stream that replaces it
 	lanes map[device.Stream]device.Stream
@@ -45,7 +45,7 @@ type Graph struct {
 	checks []func() error
 	then   []func()
 	ended  []func(ok bool) error
-	turns  []*Exclusive              // the graph's Exclusives, sorted by number
+	turns  []*Exclusive              // Exclusives that a replay locks, sorted by number
 	gens   map[*Generator]*Generator // maps each generator to its stand-in
 	tokens map[uint64]*standIn
 	// storages that the work uses and that the graph does not own. The value is true if the work
@@ -154,7 +154,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	done := false
 	defer func() {
 		if !done {
-			g.abandon() // f panicked with a value that Try passes on
+			g.abandon() // f panicked with a value that is no error of the library
 		}
 	}()
 	err = Try(func() { f(g.scope) })
@@ -350,8 +350,8 @@ func (g *Graph) deserted() bool {
 }
 
 // String returns the number of operations of a replay, and the device. If a replay runs fewer
-// operations than were recorded, String returns both numbers. If nothing was done to run fewer
-// operations, String says why.
+// operations than were recorded, String returns both numbers. If the graph runs all recorded
+// operations because it could not be shortened, String says why.
 func (g *Graph) String() string {
 	switch {
 	case g.live.Load():
@@ -518,7 +518,7 @@ func (s *Scope) uncapturable(op, why string) {
 	s.unrecordable(op, why, "do it before the capture or after a replay")
 }
 
-// unrecordable panics like uncapturable, with an error that also gives the hint.
+// unrecordable panics if the work of s is being recorded. The error says why and gives the hint.
 func (s *Scope) unrecordable(op, why, hint string) {
 	if g := s.Capture(); g != nil {
 		e := newError(op, ErrCapture, nil, why)

@@ -26,7 +26,7 @@ func gpu(t testing.TB, seed int) *cuda.Device {
 	return d[0]
 }
 
-// recorders runs f with each kind of device that records work: an emulated GPU and a rank of the
+// recorders runs f on each kind of device that can record work: an emulated GPU and a rank of the
 // CPU.
 func recorders(t *testing.T, f func(t *testing.T, open func(seed int) device.Device)) {
 	t.Run("gpu", func(t *testing.T) { f(t, func(seed int) device.Device { return gpu(t, seed) }) })
@@ -79,9 +79,9 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// TestCapturedForward checks that nothing runs during the capture, and each replay is one launch. A
-// replay reads the numbers that were written to a static input just before it, also on another
-// stream. A later write does not overtake the replay.
+// TestCapturedForward captures a forward pass. Nothing may run during the capture, and each replay
+// must be one launch. A replay must read what was written to a static input just before it, also on
+// another stream. A later write must not overtake the replay.
 func TestCapturedForward(t *testing.T) { recorders(t, testCapturedForward) }
 
 func testCapturedForward(t *testing.T, open func(seed int) device.Device) {
@@ -124,7 +124,7 @@ func testCapturedForward(t *testing.T, open func(seed int) device.Device) {
 		if v := y.Floats()[0]; math.Abs(v-(1+math.Tanh(8))) > 1e-6 {
 			t.Errorf("seed %d: the result is %v", seed, v)
 		}
-		// Eager work may use the graph's results.
+		// Eager work may use the graph's results after a replay.
 		if v := y.SubScalar(1).Sum().Item(); math.Abs(v-12*math.Tanh(8)) > 1e-4 {
 			t.Errorf("seed %d: the sum of the result is %v", seed, v)
 		}
@@ -147,9 +147,9 @@ func testCapturedForward(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestCapturedRandom checks that the random numbers of replayed steps equal those of eager steps,
-// bit for bit, for all generators. Afterwards the generators have the same state as after eager
-// steps.
+// TestCapturedRandom compares the random numbers of replayed steps with those of eager steps, for
+// all generators. The bits must be equal. Afterwards the generators must have the same state as
+// after eager steps.
 func TestCapturedRandom(t *testing.T) { recorders(t, testCapturedRandom) }
 
 func testCapturedRandom(t *testing.T, open func(seed int) device.Device) {
@@ -211,9 +211,9 @@ func testCapturedRandom(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestNotCapturable checks that work that replays could not repeat correctly is refused. The error
-// names the op and the caller's line. Nothing of the capture remains, and the device can be used
-// further.
+// TestNotCapturable captures work that replays could not repeat correctly. Capture must refuse it
+// with an error that names the op and the caller's line. Nothing of the capture may remain, and the
+// device must still be usable.
 func TestNotCapturable(t *testing.T) {
 	list, err := cuda.Emulate("emulate:2,mem=64MiB")
 	ok(t, err)
@@ -257,7 +257,7 @@ func testNotCapturable(t *testing.T, dev, second, cpu device.Device) {
 			defer y.Free()
 			y.In(s).MulScalar(2)
 		}},
-		// Sum would run during the capture, on a gradient that is not computed yet
+		// Sum would run during the capture, on a gradient that only a replay computes
 		"recorded outside": {"sum", func(s *tensor.Scope) {
 			w.In(s).Sum().Backward()
 			tensor.Do(func(other *tensor.Scope) { w.Grad().In(other).Sum() })
@@ -298,7 +298,8 @@ func testNotCapturable(t *testing.T, dev, second, cpu device.Device) {
 	if v := total(); math.Abs(v-24) > 1e-4 {
 		t.Errorf("the sum is %v", v)
 	}
-	// Other panics are passed on, and leave nothing of the capture either.
+	// Panics that are no errors of the library are passed on, and leave nothing of the capture
+	// either.
 	func() {
 		defer func() {
 			if r := recover(); r != "mine" {
@@ -312,8 +313,8 @@ func testNotCapturable(t *testing.T, dev, second, cpu device.Device) {
 	}
 }
 
-// TestDroppedGraph checks that the garbage collector closes a graph that nobody closes, but only
-// after its results were dropped too.
+// TestDroppedGraph drops a graph without closing it. The garbage collector must close the graph,
+// but only after its results were dropped too.
 func TestDroppedGraph(t *testing.T) { recorders(t, testDroppedGraph) }
 
 func testDroppedGraph(t *testing.T, open func(seed int) device.Device) {
@@ -340,8 +341,7 @@ func testDroppedGraph(t *testing.T, open func(seed int) device.Device) {
 	t.Errorf("%d bytes of page-locked memory and %d of the device's are left", pinned(dev), dev.Stats().Allocated)
 }
 
-// TestCaptureWithoutMemory checks that in meta mode a graph is made and replayed, but nothing is
-// computed.
+// TestCaptureWithoutMemory makes and replays a graph in meta mode, in which nothing is computed.
 func TestCaptureWithoutMemory(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=64GiB,mode=meta")
 	ok(t, err)
@@ -354,8 +354,9 @@ func TestCaptureWithoutMemory(t *testing.T) {
 	x.Free()
 }
 
-// TestMovedSinceCapture checks that a replay is refused after a leaf, or its gradient, has left the
-// memory that the graph uses, by a move or a conversion. Other changes do not matter.
+// TestMovedSinceCapture moves or converts a leaf, or its gradient, after a capture. Replay must
+// then return an error, because the leaf has left the memory that the graph uses. Other changes
+// must not matter.
 func TestMovedSinceCapture(t *testing.T) { recorders(t, testMovedSinceCapture) }
 
 func testMovedSinceCapture(t *testing.T, open func(seed int) device.Device) {
@@ -368,7 +369,7 @@ func testMovedSinceCapture(t *testing.T, open func(seed int) device.Device) {
 		"moved there and back": {func(w *tensor.Tensor) { d := w.Device(); w.MoveTo(cpu); w.MoveTo(d) }, true},
 		"converted":            {func(w *tensor.Tensor) { w.CastInPlace(dtype.F64); w.CastInPlace(dtype.F32) }, true},
 		"nowhere":              {func(w *tensor.Tensor) { w.MoveTo(w.Device()); w.CastInPlace(dtype.F32) }, false},
-		// the graph keeps the memory
+		// the graph keeps the memory of w, so this replay succeeds
 		"freed": {func(w *tensor.Tensor) { w.Free() }, false},
 	} {
 		dev := open(0)
@@ -391,8 +392,9 @@ func testMovedSinceCapture(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestCapturedHooksFail checks that if a check panics, Replay returns its error and queues nothing.
-// If a function of Then panics, the other functions are still called.
+// TestCapturedHooksFail lets functions of Check and Then panic. After a panic in Check, Replay must
+// return the error and queue nothing. After a panic in Then, the other functions must still be
+// called.
 func TestCapturedHooksFail(t *testing.T) { recorders(t, testCapturedHooksFail) }
 
 func testCapturedHooksFail(t *testing.T, open func(seed int) device.Device) {

@@ -30,8 +30,9 @@ type standIn struct {
 	replaced    *Generator // the generator that the stand-in replaces
 	replacement *Generator
 	mu          sync.Mutex
-	slots       map[device.Device]*Tensor // the tensor with seed and offset on each device that draws
-	// Seed and offset of the replay that is being queued. The first tensor's feed sets them.
+	slots       map[device.Device]*Tensor // tensor with seed and offset, for each device that draws
+	// Seed and offset of the replay that is being queued. The function that fills the first tensor
+	// in slots sets them.
 	seed, offset uint64
 }
 
@@ -61,8 +62,8 @@ func (g *Graph) generator(gen *Generator) *Generator {
 	return as
 }
 
-// numbers returns the tensor on dev that holds a generator's seed and offset. It is nil unless s
-// records and seed is the token of a stand-in.
+// numbers returns the tensor on dev that holds a generator's seed and offset. It is nil unless the
+// work of s is recorded and seed is the token of a stand-in.
 func (s *Scope) numbers(seed uint64, dev device.Device) (slots *Tensor) {
 	g := s.Capture()
 	if g == nil {

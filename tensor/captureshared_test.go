@@ -17,8 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestGraphsTakeTurns replays graphs that write one tensor, on several goroutines. It checks that
-// the ops of a replay are not interleaved with those of another replay.
+// TestGraphsTakeTurns replays graphs that write one tensor, on several goroutines. The ops of one
+// replay must not run between the ops of another.
 func TestGraphsTakeTurns(t *testing.T) { recorders(t, testGraphsTakeTurns) }
 
 func testGraphsTakeTurns(t *testing.T, open func(seed int) device.Device) {
@@ -72,8 +72,8 @@ func testGraphsTakeTurns(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestGraphsShareAndGo checks that a graph that is dropped or closed no longer counts as a user of
-// the memory that it shared.
+// TestGraphsShareAndGo drops or closes graphs that share memory. They must no longer count as users
+// of that memory.
 func TestGraphsShareAndGo(t *testing.T) { recorders(t, testGraphsShareAndGo) }
 
 func testGraphsShareAndGo(t *testing.T, open func(seed int) device.Device) {
@@ -110,9 +110,9 @@ func testGraphsShareAndGo(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestChangedOnce checks that a capture's function may not change memory outside of its scope. Such
-// a change would happen during the capture, but not in replays, so it is refused before it happens.
-// Changes of new memory, and changes by other goroutines, are allowed.
+// TestChangedOnce changes memory outside of the capture's scope in a captured function. Such a
+// change would happen during the capture, but not in replays, so it must be refused before it
+// happens. Changes of new memory, and changes by other goroutines, are allowed.
 func TestChangedOnce(t *testing.T) { recorders(t, testChangedOnce) }
 
 func testChangedOnce(t *testing.T, open func(seed int) device.Device) {
@@ -170,8 +170,8 @@ func testChangedOnce(t *testing.T, open func(seed int) device.Device) {
 	ok(t, other.Close())
 }
 
-// TestNestedCapture checks that a capture inside of another one, on the same streams, makes a graph
-// of its own. If the inner one fails, the outer one is not affected.
+// TestNestedCapture makes a capture inside of another one, on the same streams. It must make a
+// graph of its own. If the inner capture fails, the outer one must not be affected.
 func TestNestedCapture(t *testing.T) {
 	t.Run("gpu", func(t *testing.T) {
 		testNestedCapture(t, func(seed int) (dev, other device.Device) {
@@ -236,8 +236,8 @@ func testNestedCapture(t *testing.T, open func(seed int) (dev, other device.Devi
 	}
 }
 
-// TestUnfinishedGraph checks that the graph that Scope.Capture returns is usable neither before the
-// capture ends nor after a failure. Its methods return errors that say so.
+// TestUnfinishedGraph uses the graph that Scope.Capture returns before the capture ends, and after
+// a failure. Its methods must return errors that say so.
 func TestUnfinishedGraph(t *testing.T) { recorders(t, testUnfinishedGraph) }
 
 func testUnfinishedGraph(t *testing.T, open func(seed int) device.Device) {

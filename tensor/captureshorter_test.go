@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCaptureShorter checks that on the CPU, a chain of elementwise ops is one op of the graph, and
-// the bits are those of the eager chain.
+// TestCaptureShorter captures a chain of elementwise ops on the CPU. The graph must have one op for
+// the whole chain, and the result must have the bits of the eager chain.
 func TestCaptureShorter(t *testing.T) {
 	dev := cpu.Get()
 	x := tensor.Root().On(dev).Randn(5, 33)
@@ -41,8 +41,8 @@ func TestCaptureShorter(t *testing.T) {
 }
 
 // TestCaptureSumsInOrder captures Cdist, which converts its 16-bit operand to float32 and then
-// reduces. In the graph the reduction also computes the conversion. The test checks that a replay
-// still adds the elements in the order of eager work.
+// reduces. In the graph the reduction also computes the conversion. A replay must still add the
+// elements in the order of eager work.
 func TestCaptureSumsInOrder(t *testing.T) {
 	root := tensor.Root().On(cpu.Get()).Typed(dtype.F32)
 	x, y := root.Randn(6, 300).Cast(dtype.BF16), root.Randn(20, 300)
@@ -65,8 +65,8 @@ func TestCaptureSumsInOrder(t *testing.T) {
 }
 
 // TestCaptureComputesOnce captures Exp and an op that reads overlapping windows of its result, and
-// so reads a value several times. It checks that Exp is not fused into that op, but stays an op of
-// its own in the graph.
+// so reads a value several times. Exp must not be fused into that op, but stay an op of its own in
+// the graph.
 func TestCaptureComputesOnce(t *testing.T) {
 	root := tensor.Root().On(cpu.Get()).Typed(dtype.F32)
 	x, out := root.Randn(2, 40), root.Zeros(2, 9, 32)

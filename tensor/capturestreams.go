@@ -12,7 +12,7 @@ import (
 // streams follows from the reads and writes of each tensor's memory, as between streams outside of
 // a capture.
 
-// route gives a new scope, whose modes are m, a recorded stream in place of its stream.
+// route replaces the stream in m, the modes of a new scope, by a recorded stream.
 func (g *Graph) route(m *modes) {
 	first := g.firstStream(m.dev)
 	if first == nil {
@@ -27,7 +27,7 @@ func (g *Graph) route(m *modes) {
 	}
 }
 
-// lane returns the stream that records work for stream s.
+// lane returns the recorded stream that replaces stream s in the capture.
 func (g *Graph) lane(s device.Stream) device.Stream {
 	g.mu.Lock()
 	defer g.mu.Unlock()

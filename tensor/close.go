@@ -6,7 +6,8 @@ import (
 )
 
 var (
-	// The parameters are the relative and the absolute tolerance. Equal infinities are close.
+	// The parameters p0 and p1 are the relative and the absolute tolerance. Equal infinities are
+	// close.
 	isCloseOp = Declare(&Elementwise{Name: "isclose", Arity: 2, Result: Truth, Domain: wide, Params: []float64{0.5, 0.1}, NoGrad: true,
 		Expr: x0.Eq(x1).Or(x0.Sub(x1).Abs().Lt(infinity).And(x0.Sub(x1).Abs().Le(p1.Add(x1.Mul(p0).Abs())))),
 		Ref: func(x, p []float64) float64 {
@@ -23,9 +24,9 @@ type CloseOption uint8
 // EqualNaN makes NaN close to NaN, as torch's equal_nan=True does.
 const EqualNaN CloseOption = 1
 
-// IsClose returns whether |x-y| ≤ atol + rtol·|y| or x = y, as bool, broadcast together. torch's
-// defaults are rtol 1e-5 and atol 1e-8. Integers are compared as float64. NaN is close to nothing,
-// unless [EqualNaN] is given.
+// IsClose returns a bool tensor that is true where |x-y| ≤ atol + rtol·|y| or x = y. The operands
+// are broadcast to a common shape. torch's defaults are rtol 1e-5 and atol 1e-8. Integers are
+// compared as float64. NaN is close to nothing, unless [EqualNaN] is given.
 func (x *Tensor) IsClose(y *Tensor, rtol, atol float64, o ...CloseOption) *Tensor {
 	in := []*Tensor{x, y}
 	youngest("isclose", in)

@@ -20,19 +20,21 @@ type Compiled struct {
 
 	mu     sync.Mutex
 	closed bool
-	forms  []*compiledForm // the most recently used form first
-	err    error           // of graphs that made room for others; Close returns it
+	forms  []*compiledForm // forms in order of use, the most recently used first
+	// error of a graph that was closed to make room for another; Close returns it
+	err error
 }
 
 // compiledForm is the compiled function for one combination of operand shapes and modes.
 type compiledForm struct {
 	modes   compiledModes
 	shapes  []compiledOperand
-	graph   *Graph    // nil: the function is not captured yet, or cannot be
-	warm    int       // calls that still run eagerly
+	graph   *Graph    // nil if the function is not captured yet, or cannot be captured
+	warm    int       // number of further calls that run eagerly
 	inputs  []*Tensor // the operands of the graph, which each call overwrites
 	results []*Tensor
-	eager   bool // the work cannot be captured, and OrEager's function has received the error
+	// true if the work cannot be captured and OrEager's function has received the error
+	eager bool
 }
 
 type compiledOperand struct {

@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCompiled checks that calls of a compiled function give the bits of eager calls, for each
-// combination of shapes and modes. This includes random numbers and gradients of older leaves. The
-// first call of a combination runs the function, the second captures it.
+// TestCompiled compares calls of a compiled function with eager calls, for each combination of
+// shapes and modes. The bits must be equal, also for random numbers and for gradients of older
+// leaves. The first call of a combination runs the function, and the second captures it.
 func TestCompiled(t *testing.T) { recorders(t, testCompiled) }
 
 func testCompiled(t *testing.T, open func(seed int) device.Device) {
@@ -66,8 +66,8 @@ func testCompiled(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestNotCompiled checks that a call of a function that cannot be captured panics, or runs eagerly
-// with OrEager. The function that was passed to OrEager receives the reason once.
+// TestNotCompiled calls a function that cannot be captured. The call must panic, or run eagerly
+// with OrEager. The function that was passed to OrEager must receive the reason once.
 func TestNotCompiled(t *testing.T) {
 	waits := func(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tensor {
 		return []*tensor.Tensor{x[0].AddScalar(x[0].Sum().Item())}
@@ -112,9 +112,9 @@ func TestNotCompiled(t *testing.T) {
 	}
 }
 
-// TestCompiledWithinCapture checks that the work of a compiled function belongs to the capture that
-// calls it. Goroutines may call the function at the same time. Old graphs of the function are
-// closed.
+// TestCompiledWithinCapture calls a compiled function in a capture. Its work must belong to that
+// capture. Goroutines may call the function at the same time, and old graphs of the function must
+// be closed.
 func TestCompiledWithinCapture(t *testing.T) {
 	dev := newRank(t)
 	before := dev.Stats().Allocated
@@ -156,8 +156,8 @@ func TestCompiledWithinCapture(t *testing.T) {
 	}
 }
 
-// TestCompiledPanics checks that if a function panics while it is captured, Call panics with the
-// same value. The function can be captured later.
+// TestCompiledPanics calls a compiled function that panics while it is captured. Call must panic
+// with the same value, and the function must be capturable later.
 func TestCompiledPanics(t *testing.T) {
 	fails := true
 	c := tensor.Compile(func(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tensor {
@@ -184,8 +184,8 @@ func TestCompiledPanics(t *testing.T) {
 	})
 }
 
-// TestCompiledResultsAreNew checks that results share no memory with operands and parameters, in
-// eager calls as in replays.
+// TestCompiledResultsAreNew checks the memory of results, in eager calls and in replays. They must
+// share none with operands and parameters.
 func TestCompiledResultsAreNew(t *testing.T) {
 	p := tensor.Root().From([]float32{5})
 	c := tensor.Compile(func(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tensor {
@@ -209,8 +209,8 @@ func TestCompiledResultsAreNew(t *testing.T) {
 	})
 }
 
-// TestCompiledEvictedError: if a replay fails on the device and its graph then makes room for
-// another, Close returns the error.
+// TestCompiledEvictedError lets a replay fail on the device. Then calls with other shapes make the
+// Compiled close the graph of that replay. Close must return the error.
 func TestCompiledEvictedError(t *testing.T) {
 	dev, _ := emulated(t, 0)
 	m := tensor.Root().On(dev)

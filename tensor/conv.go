@@ -45,8 +45,8 @@ type ConvTransposeOptions struct {
 // dilation·(kernel-1) - 1)/stride + 1. With groups, each output uses only the channels of its own
 // group. All operands have one type. 16-bit floats accumulate in float32 and are rounded once,
 // integers wrap, bool is refused. To pad with other values than zeros call [Tensor.PadReflect],
-// [Tensor.PadReplicate] or [Tensor.PadCircular] first. Padding takes part in the products: 0 times
-// an infinite weight is NaN.
+// [Tensor.PadReplicate] or [Tensor.PadCircular] first. Padding takes part in the products, so an
+// infinite weight times a zero of the padding gives NaN.
 func (x *Tensor) Conv1d(weight, bias *Tensor, o ConvOptions) *Tensor {
 	return x.conv("conv1d", 1, weight, bias, o)
 }

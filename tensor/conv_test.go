@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A windowMistake is a call that panics with an error of this kind whose text contains these words.
+// A windowMistake is a call that must panic. The error must have the given kind, and its text must
+// contain the given words.
 type windowMistake struct {
 	name  string
 	kind  error
@@ -116,7 +117,7 @@ func TestConvIntegers(t *testing.T) {
 }
 
 // TestConvMemory checks that a convolution frees its temporaries when it returns. Only the result
-// is left, and its graph keeps only the operands.
+// may be left, and its graph may keep only the operands.
 func TestConvMemory(t *testing.T) {
 	d := oneGPU(t)
 	tensor.Do(func(s *tensor.Scope) {
@@ -141,8 +142,8 @@ func TestConvMemory(t *testing.T) {
 	}
 }
 
-// TestConvParts checks that a convolution processes the batch in parts if its columns are large,
-// and that the results are the same.
+// TestConvParts checks that a convolution with large columns processes the batch in parts, with the
+// same results.
 func TestConvParts(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		o := tensor.ConvOptions{Padding: []int{1}}

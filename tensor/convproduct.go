@@ -90,7 +90,7 @@ func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution,
 	}
 }
 
-// batchFirst reports whether columns are one matrix for each sample.
+// batchFirst reports whether the columns of each sample form a matrix of their own.
 func (v *convolution) batchFirst() bool { return v.groups == 1 && v.places() >= manyPlaces }
 
 // matrices returns the weight as [groups, outputs of a group, elements of a window].
@@ -410,7 +410,7 @@ func inComputeType(a, b, bias *Tensor, f func(a, b *Tensor) *Tensor) *Tensor {
 	return y.Cast(t)
 }
 
-// convFunc is the convolution of x with w.
+// convFunc computes the convolution of x with w.
 type convFunc struct{ convolution }
 
 func (f *convFunc) Name() string { return f.op }
@@ -423,8 +423,8 @@ func (f *convFunc) Forward(c *Context, in []*Tensor) *Tensor {
 func (f *convFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x, w := saved2(c)
 	grads := gradsWithBias(c, g)
-	// compute this gradient first, because then x can be freed before the next gradient is
-	// allocated
+	// Compute the weight's gradient first, because x can then be freed before the gradient of x is
+	// allocated.
 	if c.Needs(1) {
 		if c.Wants(1) {
 			grads[1] = Apply(&convWeightFunc{f.convolution}, x, g)
@@ -437,7 +437,7 @@ func (f *convFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// convDataFunc is the transposed convolution of g with w.
+// convDataFunc computes the transposed convolution of g with w.
 type convDataFunc struct{ convolution }
 
 func (f *convDataFunc) Name() string { return f.op }
@@ -459,7 +459,7 @@ func (f *convDataFunc) VJP(c *Context, x *Tensor) []*Tensor {
 	return grads
 }
 
-// convWeightFunc is the gradient of the weight, given x and g.
+// convWeightFunc computes the gradient of the weight, given x and g.
 type convWeightFunc struct{ convolution }
 
 func (f *convWeightFunc) Name() string { return f.op }

@@ -84,7 +84,7 @@ func (m Maker) Full(v float64, dims ...int) *Tensor {
 	return m.make("full", m.floatType(), dims).fill(v)
 }
 
-// Arange returns 0, 1, …, n-1, as int64 if no type was chosen.
+// Arange returns 0, 1, …, n-1. The type is int64 if the maker has no type.
 func (m Maker) Arange(n int) *Tensor {
 	if n < 0 {
 		fail("arange", ErrValue, nil, "%d elements", n)

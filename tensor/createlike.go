@@ -11,7 +11,7 @@ func (x *Tensor) New() Maker {
 	return x.scope.On(x.st.dev)
 }
 
-// typedNew is New with x's type, for torch's new_… functions.
+// typedNew returns a maker with x's scope, device and type, for torch's new_… functions.
 func (x *Tensor) typedNew(op string) Maker {
 	x.use(op)
 	return x.scope.On(x.st.dev).Typed(x.dtype)

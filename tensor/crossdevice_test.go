@@ -280,8 +280,8 @@ func TestCrossDeviceRefuses(t *testing.T) {
 	})
 }
 
-// TestFuncCrossesDevices checks that a program's own function may cross devices too, and save
-// tensors on each of them. A gradient on the wrong device is an error.
+// TestFuncCrossesDevices applies a program's own function to operands on several devices, and saves
+// tensors on each of them. A gradient on the wrong device must be an error.
 func TestFuncCrossesDevices(t *testing.T) {
 	devs := threeDevices(t)
 	dot := autograd.Func{
@@ -332,8 +332,8 @@ func TestFuncCrossesDevices(t *testing.T) {
 	})
 }
 
-// TestCrossDeviceStreams checks that a VJP queues its work for a device on the stream that the
-// forward pass used there. The device of the result does not matter.
+// TestCrossDeviceStreams records the streams of a VJP. It must queue its work for a device on the
+// stream that the forward pass used there, whatever the device of the result is.
 func TestCrossDeviceStreams(t *testing.T) {
 	devs := threeDevices(t)
 	st, err := devs[1].NewStream(0)

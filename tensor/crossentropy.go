@@ -9,13 +9,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// crossEntropyFunc computes -Σ y·log softmax(x) for each row. y is smoothing/classes everywhere,
-// plus 1-smoothing at the target.
+// crossEntropyFunc computes -Σ y·log softmax(x) for each row. y is the target distribution:
+// smoothing/classes for each class, plus 1-smoothing for the target class.
 type crossEntropyFunc struct {
 	ignore    int64
 	smoothing float64
-	wide      bool // 16-bit logits give a float32 loss
-	mean      bool // return the mean over the rows whose targets are not ignored
+	wide      bool // true if 16-bit logits give a float32 loss
+	mean      bool // true if the result is the mean over the rows whose targets are not ignored
 }
 
 func (crossEntropyFunc) Name() string { return "cross_entropy" }
@@ -101,7 +101,8 @@ func (f crossEntropyFunc) widened(x *Tensor) *Tensor {
 }
 
 var (
-	// safeTargetOp replaces ignored targets by class 0, so that a lookup stays within bounds.
+	// safeTargetOp replaces ignored targets by class 0, so that reading the logit of the target
+	// class stays within bounds.
 	safeTargetOp = &Elementwise{Name: "cross_entropy", Arity: 1, Expr: x0.Eq(p0).Select(expr.C(0), x0), NoGrad: true}
 	ignoredOp    = &Elementwise{Name: "cross_entropy", Arity: 2, Expr: x1.Eq(p0).Select(expr.C(0), x0.Neg()), Fixed: 2, Grad: []*expr.Expr{x1.Eq(p0).Select(expr.C(0), x2.Neg()), nil}}
 	oneHotOp     = &Elementwise{Name: "one_hot", Arity: 2, Result: Truth, Expr: x0.Eq(x1), NoGrad: true}
@@ -327,7 +328,7 @@ func (x *Tensor) checkCrossEntropy(target *Tensor, o CrossEntropyOptions, in []*
 	}
 }
 
-// crossEntropyOfClasses is the loss for logits [n, classes, …] and class indices [n, …].
+// crossEntropyOfClasses computes the loss for logits [n, classes, …] and class indices [n, …].
 func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOptions, wide bool) *Tensor {
 	f := crossEntropyFunc{ignore: int64(o.Ignored()), smoothing: o.LabelSmoothing, wide: wide, mean: o.Mean && weight == nil}
 	if weight != nil {
@@ -343,7 +344,8 @@ func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOpt
 	return loss.reshape(target.layout.Shape)
 }
 
-// pickedOfClasses is crossEntropyOfClasses for logarithms of probabilities.
+// pickedOfClasses computes the loss of class indices [n, …] from logarithms of probabilities x, [n,
+// classes, …].
 func (x *Tensor) pickedOfClasses(target *Tensor, f crossEntropyFunc) *Tensor {
 	if x.Rank() == 2 && f.smoothing == 0 {
 		return Apply(nllFunc{f.ignore, f.wide, f.mean}, x, target)
@@ -364,7 +366,7 @@ func (x *Tensor) logProbabilities(o CrossEntropyOptions) *Tensor {
 	return x.LogSoftmax(1)
 }
 
-// crossEntropyWeighted is crossEntropyOfClasses with weights.
+// crossEntropyWeighted computes the loss of class indices if each class has a weight.
 func (x *Tensor) crossEntropyWeighted(target, weight *Tensor, f crossEntropyFunc, o CrossEntropyOptions) *Tensor {
 	var loss *Tensor
 	w := weight.targetWeights(target, f.ignore)
@@ -406,7 +408,7 @@ func (x *Tensor) targetWeights(target *Tensor, ignore int64) *Tensor {
 	return w.MaskedFill(target.EqScalar(float64(ignore)), 0)
 }
 
-// crossEntropyOfProbabilities is the loss for logits and probabilities, both [n, classes, …].
+// crossEntropyOfProbabilities computes the loss for logits and probabilities, both [n, classes, …].
 func (x *Tensor) crossEntropyOfProbabilities(y, weight *Tensor, o CrossEntropyOptions) *Tensor {
 	if part := o.LabelSmoothing; part > 0 {
 		y = y.MulScalar(1 - part).AddScalar(part / float64(x.Dim(1)))

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCrossEntropyOf16BitsUnderAutocast checks that under autocast the loss of 16-bit logits, and
-// its gradient, have the same bits as the loss and gradient of a float32 copy of the logits.
+// TestCrossEntropyOf16BitsUnderAutocast computes the loss of 16-bit logits under autocast. Loss and
+// gradient must have the same bits as those of a float32 copy of the logits.
 func TestCrossEntropyOf16BitsUnderAutocast(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -68,10 +68,10 @@ func TestCrossEntropyOf16BitsUnderAutocast(t *testing.T) {
 	}
 }
 
-// TestCrossEntropyMean checks that the mean of the losses and its gradient have the same bits as
-// the sum divided by the number of targets that are not ignored. Backward starts from a given
-// gradient, or from a 1 without a tensor. Hooks, retained gradients and graphs of gradients see the
-// gradient as usual.
+// TestCrossEntropyMean compares the mean of the losses with their sum divided by the number of
+// targets that are not ignored. Values and gradients must have the same bits. Backward starts from
+// a given gradient, or from a 1 without a tensor. Hooks, retained gradients and graphs of gradients
+// must see the gradient as usual.
 func TestCrossEntropyMean(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 // A distanceKind says how to compute distances for a range of orders p.
 type distanceKind struct {
 	reduce device.ReduceKind
-	// a function of elements X(0) and X(1); the field reduce says how the function's values are
-	// combined
+	// function of two elements X(0) and X(1); the field reduce says how its values are combined
 	term   *expr.Expr
 	finish *expr.Expr // function of the combined value; nil leaves the value unchanged
 	// gradient of a row's element X(1). X(2) is the other row's element, X(0) the gradient of the
@@ -29,13 +28,14 @@ type distanceKind struct {
 var (
 	rowsDiff = x0.Sub(x1)
 	rowsGap  = rowsDiff.Abs()
-	// the difference and its absolute value, for the operands of the field gradient
+	// The difference of two elements and its absolute value, for ops with the operands of the field
+	// gradient.
 	gradDiff = x1.Sub(x2)
 	gradGap  = gradDiff.Abs()
-	// the sign of the difference, or the difference itself where it is 0 or NaN
+	// The sign of the difference, or the difference itself where it is 0 or NaN.
 	gradSign = gradDiff.Gt(zeroC).Select(unit, gradDiff.Lt(zeroC).Select(expr.C(-1), gradDiff))
-	// X(0) to the power 1/p. Parameter 1 is 1/p rounded to the type. Parameter 2 is the remainder
-	// that this rounding lost.
+	// X(0) to the power 1/p, where p is the order. Parameter 1 is 1/p rounded to the type.
+	// Parameter 2 is the remainder that this rounding lost.
 	orderRoot = x0.PowSum(p1, expr.Param(2))
 	pMinusOne = p0.Sub(unit)
 

@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCdistDigits checks that distances of order 2 and their gradients are as exact as if computed
-// from differences. Rows may be far from the origin, very close to each other, or equal.
+// TestCdistDigits checks that distances of order 2 and their gradients are as exact as if they were
+// computed from the differences of the elements. Rows may be far from the origin, very close to
+// each other, or equal.
 func TestCdistDigits(t *testing.T) {
 	const unit = 1. / (1 << 24) // half the distance from 1 to the next float32
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -69,8 +70,8 @@ func TestCdistDigits(t *testing.T) {
 	}
 }
 
-// TestCdistSpecialValues checks that with infinities and NaN, each distance equals the distance
-// computed from its two rows alone.
+// TestCdistSpecialValues computes distances of rows with infinities and NaN. Each distance must
+// equal the distance computed from its two rows alone.
 func TestCdistSpecialValues(t *testing.T) {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	x := []float32{0, 0, inf, 1, nan, 0, 1e-22, 0, -inf, 2, 1e20, 0}

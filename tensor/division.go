@@ -26,7 +26,7 @@ func quotient(x, y *expr.Expr) (q, r *expr.Expr) {
 	r = x.Sub(q.Mul(y))
 	more := divide(r)
 	q, r = q.Add(more), r.Sub(more.Mul(y))
-	below := negative.Select(r.Gt(zero), r.Lt(zero)) // r and y have different signs
+	below := negative.Select(r.Gt(zero), r.Lt(zero)) // true if r and y have different signs
 	above := negative.Select(r.Le(y), r.Ge(y))
 	q = below.Select(q.Sub(one), above.Select(q.Add(one), q))
 	r = below.Select(r.Add(y), above.Select(r.Sub(y), r))
@@ -57,14 +57,14 @@ func floored(x, y *expr.Expr) *expr.Expr {
 	return y.Eq(expr.C(0)).Select(sign, low) // x/0 is infinite or NaN
 }
 
-// remainder returns the remainder that has the sign of y.
+// remainder returns the remainder of x/y that has the sign of y.
 func remainder(x, y *expr.Expr) *expr.Expr {
 	mod := x.Fmod(y)
 	return mod.Ne(expr.C(0)).And(y.Lt(expr.C(0)).Xor(mod.Lt(expr.C(0)))).Select(mod.Add(y), mod)
 }
 
-// flooredRef, remainderRef and truncatedRef are the specifications. For integer ops they get the
-// integers as float64.
+// flooredRef, remainderRef and truncatedRef are the references with which tests compare the ops.
+// For integer ops they get the integers as float64.
 func flooredRef(a, b float64) float64 { return math.RoundToEven((a - remainderRef(a, b)) / b) }
 
 func remainderRef(a, b float64) float64 {
@@ -81,12 +81,12 @@ func truncatedRef(a, b float64) float64 { return math.Trunc(a / b) }
 // for integers, with a tensor and with a number as the divisor.
 type division struct{ float, integer, floatScalar, integerScalar *Elementwise }
 
-// declareDivision declares the four ops. dx is the derivative with respect to x, and negDy is the
-// negative of the derivative with respect to y. A nil derivative means 0.
+// declareDivision declares the four ops of a division. dx is the derivative with respect to x, and
+// negDy is the negative of the derivative with respect to y. A nil derivative means 0.
 func declareDivision(name string, float func(x, y *expr.Expr) *expr.Expr, integer func(x, y *expr.Expr) *expr.Expr,
 	ref func(a, b float64) float64, dx *expr.Expr, negDy func(x, y *expr.Expr) *expr.Expr) division {
 	whole := expr.Param(0, dtype.I64)
-	// x and y are drawn from these ranges in tests, so that a test of gradients can avoid the jumps
+	// Tests draw x and y from these ranges, so that tests of gradients can avoid the jumps.
 	by := [][2]float64{{-3.9, 3.9}, {0.5, 3.9}}
 	first := func(g *expr.Expr) *expr.Expr {
 		if dx == nil {
@@ -153,29 +153,30 @@ func (d division) numberInPlace(x *Tensor, v float64) *Tensor {
 	return x.inPlace(d.integerScalar, []*Tensor{x}, v)
 }
 
-// FloorDivide returns ⌊x/y⌋, broadcast together, as torch's floor_divide and Python's // do. For
-// integers the result is an integer, which is exact for int64 too. An integer divided by 0 is 0,
-// where torch raises an error on the CPU. The gradient is 0.
+// FloorDivide returns ⌊x/y⌋, as torch's floor_divide and Python's // do. The operands are broadcast
+// to a common shape. For integers the result is an integer, which is exact for int64 too. An
+// integer divided by 0 is 0, where torch raises an error on the CPU. The gradient is 0.
 //
 //tensor:forms Scalar RScalar
 func (x *Tensor) FloorDivide(y *Tensor) *Tensor { return floorDivide.apply(x, y) }
 
-// TruncDivide returns x/y rounded towards zero, broadcast together, as torch's div with
-// rounding_mode="trunc" does. Integers are treated as by FloorDivide. The gradient is 0.
+// TruncDivide returns x/y rounded towards zero, as torch's div with rounding_mode="trunc" does. The
+// operands are broadcast to a common shape. Integers are treated as by FloorDivide. The gradient is
+// 0.
 //
 //tensor:forms Scalar
 func (x *Tensor) TruncDivide(y *Tensor) *Tensor { return truncDivide.apply(x, y) }
 
-// Remainder returns x - y·⌊x/y⌋, broadcast together. It has the sign of y, like Python's %. It is
-// exact. For a float y of 0 it is NaN. For an integer y of 0 it is x, where torch raises an error
-// on the CPU.
+// Remainder returns x - y·⌊x/y⌋. The operands are broadcast to a common shape. The result has the
+// sign of y, like Python's %. It is exact. For a float y of 0 it is NaN. For an integer y of 0 it
+// is x, where torch raises an error on the CPU.
 //
 //tensor:forms Scalar RScalar ScalarInPlace
 func (x *Tensor) Remainder(y *Tensor) *Tensor { return remainders.apply(x, y) }
 
-// Fmod returns x - y·trunc(x/y), broadcast together. It has the sign of x, like C's fmod. It is
-// exact. For a float y of 0 it is NaN. For an integer y of 0 it is x, where torch raises an error
-// on the CPU.
+// Fmod returns x - y·trunc(x/y). The operands are broadcast to a common shape. The result has the
+// sign of x, like C's fmod. It is exact. For a float y of 0 it is NaN. For an integer y of 0 it is
+// x, where torch raises an error on the CPU.
 //
 //tensor:forms Scalar
 func (x *Tensor) Fmod(y *Tensor) *Tensor { return fmods.apply(x, y) }

@@ -88,7 +88,7 @@ func parseEinsum(eq string, x []*Tensor) equation {
 	return e
 }
 
-// factor is a tensor whose dimensions have different names.
+// factor is a tensor whose dimensions are named by different bytes.
 type factor struct {
 	x     *Tensor
 	names []byte
@@ -140,8 +140,8 @@ func (f factor) sumExcept(keep func(c byte) bool, ones bool) factor {
 	return f
 }
 
-// ordered returns the tensor with its dimensions in the order of names. Dimensions that it lacks
-// have size 1.
+// ordered returns the tensor with its dimensions in the order of names. A dimension that the tensor
+// lacks gets size 1.
 func (f factor) ordered(names []byte) *Tensor {
 	var p []int
 	s := shape.Dims{}

@@ -32,7 +32,7 @@ type Elementwise struct {
 	Arity  int
 	Result Result
 	Expr   *expr.Expr // the implementation, over expr.X(0 … Arity-1) and expr.Param
-	// Ref is the specification in float64.
+	// Ref computes the op in float64. Tests compare the op with it.
 	Ref func(x, params []float64) float64
 	// Domain is the range from which tests sample operands: one interval for all operands, or one
 	// interval for each.
@@ -73,12 +73,12 @@ type Elementwise struct {
 // signature packs the types of the operands and of the result, four bits each.
 type signature uint64
 
-// vjpPart is the gradient of one operand as an op of its own.
+// vjpPart describes the gradient of one operand, which is computed by an op of its own.
 type vjpPart struct {
-	op    *Elementwise // nil: there is no gradient
-	pass  bool         // the gradient is g itself
-	x     []int        // which operands of the original op are the operands of this op
-	usesY bool         // the original op's result is the next operand
+	op    *Elementwise // nil if there is no gradient
+	pass  bool         // true if the gradient is g itself
+	x     []int        // indices of the original op's operands that are operands of this op
+	usesY bool         // true if the original op's result is the operand after those in x
 	// gFirst computes the same as op, with g as its first operand. It is nil unless op accepts
 	// operands of any types and has two operands: g and another one.
 	gFirst *Elementwise
@@ -141,7 +141,7 @@ func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Pro
 	return p
 }
 
-// Apply computes the op on operands, which are broadcast together. params are the values of its
+// Apply broadcasts the operands to a common shape and computes the op. params are the values of its
 // run-time scalars.
 func (e *Elementwise) Apply(in []*Tensor, params ...float64) *Tensor {
 	if y := e.autocast(in, params); y != nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// The first derivative s of y = erfinv(x) is ½√π·exp(y²), and the second one is 2y·s². Near ±1 both
-// stay accurate to the operand's type, although y is rounded there.
+// TestErfinvGradients checks the first derivative s = ½√π·exp(y²) of y = erfinv(x), and the second
+// derivative 2y·s². Near ±1 both must be accurate to the operand's type, although y is rounded
+// there.
 func TestErfinvGradients(t *testing.T) {
 	in := []float64{0, 0.125, -0.5, 0.75, -0.9375, 0.99609375, -1 + 0x1p-20, 1 - 0x1p-23}
 	for typ, tolerance := range map[dtype.Type]float64{dtype.F64: 1e-13, dtype.F32: 2e-7, dtype.BF16: 8e-3, dtype.F16: 1e-3} {

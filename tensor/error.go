@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// The kinds of misuse. errors.Is finds them in an [Error].
+// These are the kinds of misuse. errors.Is finds them in an [Error].
 var (
 	ErrShape = errors.New("shapes do not fit")
 	// ErrOneValue is an [ErrShape]: the batch has one value per channel, which is too few for a
@@ -25,7 +25,8 @@ var (
 	ErrInPlace  = errors.New("modified by an in-place operation")
 	ErrGrad     = errors.New("no gradient")
 	ErrValue    = errors.New("invalid argument")
-	// the matrix is singular or not positive definite, or the algorithm did not converge
+	// ErrLinAlg says that the matrix is singular or not positive definite, or that the algorithm
+	// did not converge.
 	ErrLinAlg = errors.New("the matrix cannot be treated")
 )
 

@@ -34,8 +34,8 @@ func ExampleNoAutocast() {
 	// Output: float16 float32
 }
 
-// product is a custom op with a class. Its operands arrive in the scope's 16-bit type, like those
-// of matrix products.
+// product is a custom op with an autocast class. Its operands arrive in the scope's 16-bit type,
+// like those of matrix products.
 type product struct{ class tensor.AutocastClass }
 
 func (product) Name() string                     { return "product" }
@@ -53,8 +53,8 @@ func (product) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 }
 
 // For each class the example prints the type of the operands, and the type of a product in the VJP.
-// Low is torch.amp.custom_fwd with cast_inputs. Within is custom_fwd without cast_inputs: the
-// products are autocast one by one, also in custom_bwd.
+// AutocastLow is torch.amp.custom_fwd with cast_inputs. AutocastWithin is custom_fwd without
+// cast_inputs: the products are autocast one by one, also in custom_bwd.
 func ExampleAutocastClass() {
 	for _, class := range []tensor.AutocastClass{tensor.AutocastLow, tensor.AutocastHigh, tensor.AutocastWithin} {
 		tensor.Do(func(s *tensor.Scope) {

@@ -64,8 +64,8 @@ func ExampleDetectAnomaly() {
 	// Output: sqrt by operand 0 is NaN at [1]
 }
 
-// With the option Also, Backward starts from two results. It walks the shared part of the graph
-// only once.
+// With the option Also, Backward starts from two results. It processes the part of the graph that
+// both share only once.
 func ExampleAlso() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	shared := x.MulScalar(1)

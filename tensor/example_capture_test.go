@@ -130,7 +130,7 @@ func ExampleCapturing() {
 		tensor.Capturing(by).Scope().Do(func(s *tensor.Scope) { w.In(s).MulInPlace(by) })
 	}
 	w := tensor.Root().On(gpus[0]).Ones(2)
-	decay(w, w.FullLike(0.5)) // this call runs immediately
+	decay(w, w.FullLike(0.5)) // outside of a capture the call runs immediately
 	g, err := tensor.Capture(gpus[0], func(s *tensor.Scope) { decay(w, w.In(s).Mul(w)) })
 	if err != nil {
 		log.Fatal(err)
@@ -143,7 +143,7 @@ func ExampleCapturing() {
 	// <nil> tensor([0.1250, 0.1250], device='cuda:0')
 }
 
-// A function that changes gradients finds the capture by these gradients.
+// A function that changes gradients finds the running capture with CapturingGrads.
 func ExampleCapturingGrads() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -163,8 +163,8 @@ var huber = tensor.Declare(&tensor.Elementwise{
 	},
 })
 
-// Operands broadcast together. Run-time scalars are passed to Apply; other values do not need
-// another kernel.
+// Operands are broadcast to a common shape. Run-time scalars are passed to Apply: another value
+// needs no other kernel.
 func ExampleElementwise_Apply() {
 	guess := tensor.From([]float32{0.5, 3, -4}).RequiresGrad()
 	loss := huber.Apply([]*tensor.Tensor{guess, tensor.From(float32(0))}, 1)
@@ -176,8 +176,7 @@ func ExampleElementwise_Apply() {
 	// tensor([ 0.5000,  1.0000, -1.0000])
 }
 
-// clipped returns its operand and limits the gradient: a Function with a gradient of its own
-// choice.
+// clipped is a Function that returns its operand and limits the gradient.
 type clipped struct{ limit float64 }
 
 func (clipped) Name() string { return "clipped" }
@@ -199,7 +198,7 @@ func ExampleApply() {
 	// tensor([0.2000, 1.0000])
 }
 
-// cube saves in the Context what its gradient needs, if the gradient is wanted.
+// cube is a Function that computes x³. Its Forward saves x in the Context for the gradient.
 type cube struct{}
 
 func (cube) Name() string { return "cube" }

@@ -14,7 +14,7 @@ func logAddExp(a, b float64) float64 {
 	return math.Max(a, b) + math.Log1p(math.Exp(-math.Abs(a-b)))
 }
 
-// log2 is the logarithm to base 2. math.Log2 loses accuracy near 1.
+// log2 returns the logarithm of x to base 2. math.Log2 loses accuracy near 1.
 func log2(x float64) float64 {
 	if math.Abs(x-1) < 0.25 {
 		return math.Log1p(x-1) / math.Ln2
@@ -199,10 +199,12 @@ func (x *Tensor) Logit(eps ...float64) *Tensor {
 	return logitEpsOp.Apply([]*Tensor{x}, eps[0])
 }
 
-// LogAddExp returns log(eˣ+eʸ) of floating point tensors, broadcast together, without overflow.
+// LogAddExp returns log(eˣ+eʸ) of floating point tensors, without overflow. The operands are
+// broadcast to a common shape.
 func (x *Tensor) LogAddExp(y *Tensor) *Tensor { return logAddExpOp.Apply([]*Tensor{x, y}) }
 
-// XLogY returns x·log(y), broadcast together, and 0 where x is 0, unless y is NaN.
+// XLogY returns x·log(y), and 0 where x is 0, unless y is NaN. The operands are broadcast to a
+// common shape.
 //
 //tensor:forms Scalar RScalar
 func (x *Tensor) XLogY(y *Tensor) *Tensor { return xlogyOp.Apply([]*Tensor{x, y}) }

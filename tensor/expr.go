@@ -21,9 +21,10 @@ type Vars map[string]any
 //
 //	y := tensor.Expr("max(0, a*x + b)", tensor.Vars{"a": a, "x": x, "b": 0.5})
 //
-// The formula is one op. Its tensors are broadcast together, and one kernel computes the result
-// without temporaries. The gradients of the tensors are derived from the text, including second and
-// higher gradients. The text is parsed once. Numbers may change from call to call at no cost.
+// The formula is one op. Its tensors are broadcast to a common shape, and one kernel computes the
+// result without temporaries. The gradients of the tensors are derived from the text, including
+// second and higher gradients. The text is parsed once. Numbers may change from call to call at no
+// cost.
 //
 // The text is a Go expression of names, numbers, parentheses and operators: + - * / % (Python's
 // remainder), comparisons, && || ! (of any type; all values except 0 are true), and & | ^ << >> (of
@@ -155,8 +156,8 @@ func (x *exprText) unmatched(names []string, given map[string]exprOperand) *expr
 	return nil
 }
 
-// exprNumber returns the value and kind of a Go number. why describes what is wrong with v, or is
-// "".
+// exprNumber returns the value and kind of a Go number. If v is no number that an expression
+// accepts, why says so. Otherwise why is "".
 func exprNumber(v any) (value float64, kind numberKind, why string) {
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Bool:

@@ -15,7 +15,7 @@ func ExampleExpr() {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float32{-1, 0, 1, 2}).RequiresGrad()
 		a := s.From([]float32{2}).RequiresGrad()
-		// this is one kernel
+		// Expr computes the whole formula in one kernel.
 		y := tensor.Expr("max(0, a*x + b)", tensor.Vars{"a": a, "x": x, "b": 0.5})
 		y.Sum().Backward()
 		fmt.Println(y.Floats())
@@ -115,8 +115,8 @@ func orValue(kind error) error {
 	return kind
 }
 
-// TestExprTypes checks that types follow the rules of the ops in the text: a number raises a
-// tensor's type only to its own class.
+// TestExprTypes checks the types of expressions. They must follow the rules of the ops in the text:
+// a number raises a tensor's type only to its own class.
 func TestExprTypes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		vars := tensor.Vars{"n": 2, "v": 2.0, "f": true}
@@ -179,7 +179,7 @@ func TestExprCompilesOnce(t *testing.T) {
 		if n := tensor.ExprPlans(); n != before {
 			t.Errorf("%d plans, then %d", before, n)
 		}
-		for k := range 600 { // the cache has a limit
+		for k := range 600 { // more texts than the cache keeps
 			tensor.Expr(fmt.Sprintf("x + %d", k), tensor.Vars{"x": x})
 		}
 		if n := tensor.ExprPlans(); n > 512 {
@@ -217,8 +217,8 @@ func FuzzExpr(f *testing.F) {
 	})
 }
 
-// TestExprWholes checks that an expression refuses ops that are not elementwise, and its error
-// names a method to call instead. Each of these methods exists. No op is both refused and known.
+// TestExprWholes calls ops in an expression that are not elementwise. The error must name a method
+// to call instead, and the method must exist. No op may be both refused and known.
 func TestExprWholes(t *testing.T) {
 	methods := reflect.TypeFor[*tensor.Tensor]()
 	for name, method := range tensor.ExprWholes {

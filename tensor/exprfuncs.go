@@ -12,8 +12,8 @@ import (
 type exprFunc struct {
 	op      *Elementwise
 	integer *Elementwise // the op for integer operands; nil means op
-	folds   bool         // f(a, b, c) is f(f(a, b), c)
-	bounds  bool         // arguments after the first are limits, as in clamp
+	folds   bool         // true if f(a, b, c) is computed as f(f(a, b), c)
+	bounds  bool         // true if the arguments after the first are limits, as in clamp
 	rewrite func(n *exprNode) *exprNode
 }
 
@@ -34,8 +34,8 @@ var exprWholes = map[string]string{
 	"matmul": "MatMul", "mm": "MatMul", "dot": "Dot",
 }
 
-// These ops are for expressions only. The library's op of the same name has run-time scalars, which
-// are operands here.
+// These ops are for expressions only. The methods of the same name take run-time scalars. In an
+// expression these numbers are operands.
 var (
 	exprClampOp = &Elementwise{
 		Name: "clamp", Arity: 3, Expr: limit(x0, x1, x2), Ref: func(x, _ []float64) float64 { return clamp(x[0], x[1], x[2]) },

@@ -28,9 +28,9 @@ type exprParam struct {
 // An exprOperand holds the properties of an operand on which a plan depends.
 type exprOperand struct {
 	tensor bool
-	t      dtype.Type // for a tensor: its type
-	zero   bool       // for a tensor: whether its rank is 0
-	kind   numberKind // for a number: its kind
+	t      dtype.Type // type of a tensor operand
+	zero   bool       // true if the operand is a tensor of rank 0
+	kind   numberKind // kind of a number operand
 }
 
 // An exprValue is the value of a node: an element of a tensor, or a number.
@@ -42,7 +42,7 @@ type exprValue struct {
 	zero bool
 
 	number func(v []float64) float64 // computes the number; nil for a tensor
-	fixed  bool                      // the number depends on no operand
+	fixed  bool                      // true if the number depends on no operand
 	kind   numberKind
 }
 
@@ -139,7 +139,7 @@ func (b *exprBuilder) value(n *exprNode) *exprValue {
 }
 
 // apply returns the value of the function of n for the arguments args. The value is a number if all
-// args are numbers. Otherwise apply adds a step.
+// args are numbers. Otherwise apply adds an exprStep for the op.
 func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 	isTensor := func(v *exprValue) bool { return v.number == nil }
 	// A clamp whose limits are tensors is a max, then a min. Where x equals a limit, the gradient
@@ -216,7 +216,7 @@ func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 	return s.out
 }
 
-// typeClassOf is typeClass, but accepts dtype.Invalid, for which it returns the lowest kind.
+// typeClassOf returns the class of type t. For dtype.Invalid it returns the lowest class.
 func typeClassOf(t dtype.Type) numberKind {
 	if t == dtype.Invalid {
 		return kindBool
@@ -266,14 +266,14 @@ func (b *exprBuilder) numberAs(a *exprValue, t dtype.Type) *expr.Expr {
 	return expr.Param(len(b.plan.params)-1, t)
 }
 
-// fits reports whether t, a type of integers or bool, can hold v.
+// fits reports whether type t can hold v. It returns true for every floating point type.
 func fits(v float64, t dtype.Type) bool {
 	return t.IsFloat() || expr.Decode(t, expr.Encode(t, v)) == v
 }
 
 // gradients returns the gradient of each operand, nil for an operand without one. A gradient is an
-// expression over the operands, the result and the result's gradient. gradients walks the steps
-// backwards, and uses the gradient that each op declares.
+// expression over the operands, the result and the result's gradient. gradients goes through the
+// steps backwards, and uses the gradient that each op declares.
 func (b *exprBuilder) gradients(root *exprValue) []*expr.Expr {
 	to := map[*exprValue]*expr.Expr{root: expr.X(len(b.leafs))}
 	for _, s := range slices.Backward(b.steps) {

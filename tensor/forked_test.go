@@ -19,7 +19,7 @@ import (
 type forkedProgram struct {
 	seed    uint64
 	dev     *cuda.Device
-	streams []device.Stream // the first is nil: the scope's stream
+	streams []device.Stream // the first entry is nil and stands for the scope's own stream
 	held    []*tensor.Tensor
 	w       *tensor.Tensor
 	marks   []*cuda.Event
@@ -62,7 +62,7 @@ func (p *forkedProgram) options() []tensor.Option {
 // run runs the program, with the same random choices each time.
 func (p *forkedProgram) run(s *tensor.Scope) {
 	r := rand.New(rand.NewPCG(p.seed, 1))
-	live := make([][]*tensor.Tensor, len(forkedSizes)) // the results of each size in use
+	live := make([][]*tensor.Tensor, len(forkedSizes)) // results that still exist, by size
 	any := func(kind int) *tensor.Tensor {
 		if n := len(live[kind]); n > 0 && r.IntN(3) > 0 {
 			return live[kind][r.IntN(n)]
@@ -101,7 +101,7 @@ func (p *forkedProgram) run(s *tensor.Scope) {
 				live[kind] = append(live[kind], z)
 				c.Close(z)
 			}, tensor.NoGrad())
-		case 3: // change one tensor in place
+		case 3: // change a tensor in place
 			on(s, func(c *tensor.Scope) {
 				any(kind).In(c).MulScalarInPlace(0.5).SubInPlace(any(kind).In(c).AddScalar(-0.5).MulScalar(0.5))
 			}, tensor.NoGrad())
@@ -119,7 +119,7 @@ func (p *forkedProgram) run(s *tensor.Scope) {
 				h.Mul(p.w).Mean().Backward()
 				on(c, func(d *tensor.Scope) { p.w.In(d).SubInPlace(p.w.Grad().In(d).MulScalar(0.5)); p.w.ZeroGrad() }, tensor.NoGrad())
 			})
-		case 7: // wait by hand, which must not change the results
+		case 7: // wait explicitly, which must not change the results
 			on(s, func(c *tensor.Scope) {
 				st := c.Stream().(cuda.Stream)
 				e := p.marks[r.IntN(2)]
@@ -130,7 +130,8 @@ func (p *forkedProgram) run(s *tensor.Scope) {
 		}
 	}
 	for kind := range live {
-		for len(live[kind]) > 0 && r.IntN(4) > 0 { // the others live until the scope ends
+		// tensors that are not freed here live until the scope ends
+		for len(live[kind]) > 0 && r.IntN(4) > 0 {
 			drop(kind, len(live[kind])-1)
 		}
 	}
@@ -180,9 +181,9 @@ func (p *forkedProgram) eager() []float64 {
 }
 
 // TestForkedCaptures captures programs on several streams, and replays them in any order that the
-// edges of the graph allow. It checks that the results equal the results of an eager run on one
-// stream, bit for bit. There are 40 programs, each with an order of its own: 6 with -short, and
-// 1000 with FLAMBEAU_SOAK.
+// edges of the graph allow. The results must equal those of an eager run on one stream, bit for
+// bit. It runs 40 programs, each with another order. With -short it runs 6, and with FLAMBEAU_SOAK
+// 1000.
 func TestForkedCaptures(t *testing.T) {
 	n := 40
 	switch {

@@ -343,7 +343,7 @@ func (x *Tensor) SignInPlace() *Tensor {
 	return x.inPlace(signOp, []*Tensor{x})
 }
 
-// CopySignScalar returns |x| with the sign of v. -0 has a negative sign too; see [Tensor.CopySign].
+// CopySignScalar returns |x| with the sign of v; see [Tensor.CopySign].
 func (x *Tensor) CopySignScalar(v float64) *Tensor {
 	return copySignScalarOp.number(x, v)
 }

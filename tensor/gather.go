@@ -64,7 +64,8 @@ func (f namedFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (f namedFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
 
-// takenFunc is gatherFunc for an index that selects no element twice, such as a sorting order.
+// takenFunc selects elements as gatherFunc does, by an index that selects no element twice, such as
+// a sorting order.
 type takenFunc struct{ gatherFunc }
 
 func (f takenFunc) VJP(c *Context, g *Tensor) []*Tensor {
@@ -127,9 +128,9 @@ func (x *Tensor) Gather(dim int, index *Tensor) *Tensor {
 	return Apply(gatherFunc{p.axis, "gather"}, x.lifted(), p.index).reshape(index.layout.Shape)
 }
 
-// TakeAlong is [Tensor.Gather] with x and index broadcast together in the other dimensions, as
-// torch.take_along_dim does. It selects elements by the result of Argsort, or of Argmax with
-// KeepDim. Negative indices count from the end.
+// TakeAlong does what [Tensor.Gather] does, but first broadcasts x and index in all dimensions
+// except dim, as torch.take_along_dim does. It selects elements by the result of Argsort, or of
+// Argmax with KeepDim. Negative indices count from the end.
 func (x *Tensor) TakeAlong(index *Tensor, dim int) *Tensor {
 	const op = "take_along_dim"
 	checkIndex(op, x, index)
@@ -171,13 +172,14 @@ func (x *Tensor) IndexSelect(dim int, index *Tensor) *Tensor {
 	return x.indexSelectBy(op, dim, index.lifted(), index, false)
 }
 
-// indexSelect is IndexSelect for an index that is a vector. op is the name in errors.
+// indexSelect does what IndexSelect does, for an index that is known to be a vector. Errors name
+// the op.
 func (x *Tensor) indexSelect(op string, dim int, index *Tensor) *Tensor {
 	return x.indexSelectBy(op, dim, index, index, false)
 }
 
-// indexSelectBy is indexSelect for an index that is a view of callerIndex, the index that the
-// caller passed. If wrap is true, indices below 0 count from the end.
+// indexSelectBy does what indexSelect does, for an index that is a view of callerIndex, the index
+// that the caller passed. If wrap is true, indices below 0 count from the end.
 func (x *Tensor) indexSelectBy(op string, dim int, index, callerIndex *Tensor, wrap bool) *Tensor {
 	a := x.axis(op, dim)
 	if index.Rank() != 1 || x.Rank() == 0 {

@@ -7,19 +7,20 @@ import (
 	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
-// Modes belong to scopes. An op whose operands are all older runs in their scope, so it does not
-// see the modes of the scope that the program meant. To notice such ops, a value is bound to the
-// goroutine that calls them, from bind to end. The value may refuse the ops or report them. In a
-// segment that is computed again, the value gives the ops the random numbers of the first time. It
-// does not change results in any other way. Only this file of the package finds out which goroutine
-// is running.
+// Modes belong to scopes. An op whose operands are all older than a scope runs in the operands'
+// scope, without the modes of the younger scope. To notice such ops, a value is bound to the
+// goroutine that calls them, from bind to end. The value may refuse the ops or report them. When a
+// checkpointed segment is computed again, the value gives the ops the random numbers of the first
+// computation. It does not change results in any other way. Only this file of the package finds out
+// which goroutine is running.
 var (
 	modeWatches goroutines[*modeWatch] // each watches a scope that sets NoGrad or Autocast
 	tapes       goroutines[*tape]      // tapes of checkpointed segments that are being computed
 	captures    goroutines[*Graph]     // graphs that are being recorded
 )
 
-// goroutines binds values to goroutines. While no value is bound, a look-up costs one atomic load.
+// goroutines binds values to goroutines. While no value is bound, asking for the values of a
+// goroutine costs one atomic load.
 type goroutines[T any] struct {
 	n       atomic.Int64
 	buckets [64]bucket[T]
@@ -48,7 +49,7 @@ func (l *goroutines[T]) bucket(g uintptr) *bucket[T] {
 func (l *goroutines[T]) empty() bool { return l.n.Load() == 0 }
 
 // bind binds a value to the calling goroutine until k.end is called. If loose is true, k.end may be
-// called after the goroutine has ended. A look-up must then call k.onThisGoroutine.
+// called after the goroutine has ended. Code that finds the value must then call k.onThisGoroutine.
 func (l *goroutines[T]) bind(k *binding[T], value T, loose bool) {
 	*k = binding[T]{value: value, list: l, g: callsite.G()}
 	if loose {

@@ -113,8 +113,9 @@ func TestGradientIsAView(t *testing.T) {
 	})
 }
 
-// TestGradientViewsShareAVersion checks that gradients in one memory share the memory's version. If
-// a graph has saved one gradient and Backward has added to another, using the graph is an error.
+// TestGradientViewsShareAVersion checks gradients that lie in one memory. They must share the
+// memory's version. If a graph has saved one gradient and Backward has added to another, using the
+// graph must be an error.
 func TestGradientViewsShareAVersion(t *testing.T) {
 	onEach(t, func(t *testing.T, dev device.Device) {
 		tensor.Do(func(s *tensor.Scope) {
@@ -173,8 +174,8 @@ func TestGradientViewsFreeTheBucket(t *testing.T) {
 	})
 }
 
-// TestGradientViewOutlivesItsScope checks that a bucket outlives the scope in which it was made, as
-// long as a gradient uses it.
+// TestGradientViewOutlivesItsScope ends the scope in which a bucket was made. The bucket must live
+// on as long as a gradient uses it.
 func TestGradientViewOutlivesItsScope(t *testing.T) {
 	onEach(t, func(t *testing.T, dev device.Device) {
 		x := tensor.Root().On(dev).Ones(2).RequiresGrad()
@@ -186,8 +187,8 @@ func TestGradientViewOutlivesItsScope(t *testing.T) {
 	})
 }
 
-// TestGradientViewsConcurrently checks that runs on several goroutines add to the parts of one
-// bucket that belong to their leaves.
+// TestGradientViewsConcurrently runs Backward on several goroutines. Each run must add to the parts
+// of one bucket that belong to its leaves.
 func TestGradientViewsConcurrently(t *testing.T) {
 	onEach(t, func(t *testing.T, dev device.Device) {
 		tensor.Do(func(s *tensor.Scope) {

@@ -103,15 +103,16 @@ type edge struct {
 // saved keeps the storage of a saved tensor alive without a handle. It also keeps the tensor's
 // position in the graph, for second derivatives.
 type saved struct {
-	st       *storage
-	layout   shape.Layout
-	dtype    dtype.Type
-	version  uint32
-	from     edge
-	needs    bool
-	result   bool   // the saved tensor is the node's own result
-	packed   packed // the value that a packer keeps instead of st, which is then nil
-	released bool   // the VJP has released the value already; the node must not release it again
+	st      *storage
+	layout  shape.Layout
+	dtype   dtype.Type
+	version uint32
+	from    edge
+	needs   bool
+	result  bool   // true if the saved tensor is the node's own result
+	packed  packed // the value that a packer keeps instead of st, which is then nil
+	// true if the VJP has released the value already, so that the node must not release it again
+	released bool
 }
 
 // A node records how a tensor was computed.
@@ -133,9 +134,9 @@ type node struct {
 	stream   device.Stream
 	made     *site
 	dropped  atomic.Bool
-	packs    bool       // a packer has packed saved values of this node
+	packs    bool       // true if a packer has packed saved values of this node
 	autocast dtype.Type // autocast's type in VJP; Invalid (off) unless the class is AutocastWithin
-	tf32     bool       // whether the scope allows TF32; VJP then allows it too
+	tf32     bool       // true if the scope allows TF32; VJP then allows it too
 }
 
 // operandInfo holds the properties of an operand that its gradient must have too.
@@ -231,7 +232,6 @@ func (v *saved) restore(c *Context) *Tensor {
 		if now := v.st.version.Load(); now != v.version {
 			panic(v.modified(c.n, now, v.version))
 		}
-		// the version was checked above
 		x = handleOf("saved by "+c.n.op, c.scope, v.st, v.layout, v.dtype)
 	}
 	x.needsGrad = v.needs
@@ -317,7 +317,8 @@ func apply(f Function, in []*Tensor) *Tensor {
 	own := &ownContext{}
 	c := own.fill(s.child(), in, grad)
 	defer c.scope.recycle()
-	// Apply checks the result of f for anomalies, so the ops that Forward calls need no check.
+	// Apply checks the result of f for anomalies. So the ops that Forward calls need no check of
+	// their own.
 	c.scope.modes.noGrad, c.scope.modes.anomaly = true, 0
 	if class != AutocastThrough && class != AutocastWithin {
 		c.scope.modes.autocast = dtype.Invalid

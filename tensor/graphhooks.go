@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// hooks are the functions registered for a gradient: of a leaf, or of a node's result.
+// hooks holds the functions registered for a gradient: of a leaf, or of a node's result.
 type hooks struct {
 	mu     sync.Mutex
 	grad   []*gradHook

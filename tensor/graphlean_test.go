@@ -36,8 +36,8 @@ var leanCases = []struct {
 	{"nll_loss", func(x, i *Tensor) *Tensor { return Apply(nllFunc{mean: true, ignore: -100}, x, i.Select(0, 0).Clone()) }},
 }
 
-// A lean function leaves only its result in the scope, and has the bits of a composition. It has
-// the same bits if a graph is recorded.
+// TestLean checks that a lean function leaves only its result in the scope. The result must have
+// the bits of the composition of other ops, and the same bits if a graph is recorded.
 func TestLean(t *testing.T) {
 	for _, c := range leanCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestLean(t *testing.T) {
 	}
 }
 
-// Dot has the bits of a matrix product, for every layout.
+// TestDotBits checks that Dot has the bits of a matrix product, for every layout.
 func TestDotBits(t *testing.T) {
 	Do(func(s *Scope) {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I64} {
@@ -87,13 +87,14 @@ func TestDotBits(t *testing.T) {
 	})
 }
 
-// These ops leave only their result in the scope, although they use views of their operands or
-// save an intermediate tensor for their gradient. So the memory of a result is free after its Free.
+// TestOnlyResultLeft checks ops that use views of their operands, or that save an intermediate
+// tensor for their gradient. They must leave only their result in the scope, so that the memory is
+// free after the result's Free.
 func TestOnlyResultLeft(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		f      func(x, i *Tensor) *Tensor
-		vector bool // the index is a vector
+		vector bool // true if the index is a vector
 	}{
 		{"rows", func(x, i *Tensor) *Tensor { return x.Index(i) }, false},
 		{"rows by a transposed index", func(x, i *Tensor) *Tensor { v := i.T(); defer v.Free(); return x.Index(v) }, false},
@@ -119,7 +120,8 @@ func TestOnlyResultLeft(t *testing.T) {
 	}
 }
 
-// CumMax of a view sees that its base has joined a graph. Its integer places have no gradient.
+// TestCumMaxOfChangedBase calls CumMax on a view whose base joins a graph by a change in place. The
+// values must have a gradient, and the integer positions must have none.
 func TestCumMaxOfChangedBase(t *testing.T) {
 	Do(func(s *Scope) {
 		base, w := s.From([]float64{1, 3, 2}).MulScalar(1), s.From([]float64{1, 1, 1}).RequiresGrad()

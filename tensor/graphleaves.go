@@ -1,8 +1,8 @@
 package tensor
 
-// Leaves returns the leaves that gradients of y reach, each once, in the order in which a walk back
-// from y reaches them. It leaves out leaves that y does not depend on or that require no gradient.
-// In PyTorch: the variables of the AccumulateGrad nodes behind y.grad_fn.
+// Leaves returns the leaves that gradients of y reach, each once, in the order in which a search
+// from y towards the operands finds them. It leaves out leaves that y does not depend on or that
+// require no gradient. In PyTorch: the variables of the AccumulateGrad nodes behind y.grad_fn.
 func Leaves(y ...*Tensor) []*Tensor {
 	const op = "leaves"
 	var out []*Tensor

@@ -9,10 +9,10 @@ import (
 
 // In-place ops in a graph work as in torch, where this is called rebasing history. An in-place op
 // gives the tensor that it changes a new position in the graph. If that tensor is a view, its base
-// has changed too. The base's new value is its old value with the view's elements replaced
-// (spliceFunc), and the view becomes a view of the new value. All other views of the base have
-// changed as well. They get their new position when they are used next (synced). A view compares
-// its count of recorded writes with the base's count, to notice the change.
+// has changed too. The base's new value is its old value with the view's elements replaced. A node
+// with spliceFunc records this, and the view becomes a view of the new value. All other views of
+// the base have changed as well. The method synced gives them their new position when they are used
+// next. A view compares its count of recorded writes with the base's count, to notice the change.
 
 // synced updates x's position in the graph and reports whether that was possible.
 func (x *Tensor) synced() bool {
@@ -39,7 +39,8 @@ func (x *Tensor) synced() bool {
 	return true
 }
 
-// recordView records x as a view of b's current value. n is the number of recorded writes.
+// recordView records x as a view of b's current value. n is the number of recorded writes to b's
+// memory.
 func (x *Tensor) recordView(b *Tensor, n uint32) {
 	if b.needsGrad {
 		y := &Tensor{st: x.st, layout: x.layout, dtype: x.dtype, scope: x.scope, made: x.made}
@@ -132,8 +133,8 @@ func (f *spliceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	if c.Wants(0) {
 		mask := c.Scope().On(g.st.dev).Typed(dtype.Bool).Zeros(n)
 		mask.handle(f.op, c.Scope(), shifted(f.view, -lo)).fill(1)
-		// -0 instead of 0, because the gradient through the view is added to it: -0 + x keeps the
-		// sign of a zero x.
+		// These elements are -0 instead of 0, because the gradient through the view is added to
+		// them: -0 + x keeps the sign of a zero x.
 		before = flat.MaskedFill(mask, math.Copysign(0, -1)).strided(shifted(f.base, -lo))
 	}
 	if c.Wants(1) {

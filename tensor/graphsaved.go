@@ -52,7 +52,8 @@ func (v *saved) release() {
 	v.st.release()
 }
 
-// noted adds the memory that n saved to the ledger of s: see Scope.note.
+// noted adds the memory that n saved to the ledger of s. If the scope is dropped without being
+// closed, the garbage collector returns that memory.
 func (n *node) noted(s *Scope) {
 	for i := range n.saved {
 		st := n.saved[i].st
@@ -113,7 +114,7 @@ type userHooks struct {
 // userValue is the value that a user's pack returned for a saved tensor.
 type userValue struct {
 	hooks   *userHooks
-	value   any      // the value, if pack returned no tensor
+	value   any      // the value, if pack returned something else than a tensor
 	st      *storage // the memory of the value, if pack returned a tensor
 	layout  shape.Layout
 	dtype   dtype.Type

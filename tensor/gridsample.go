@@ -54,7 +54,7 @@ func (x *Tensor) GridSample(grid *Tensor, o GridSampleOptions) *Tensor {
 	})
 }
 
-// gridFunc is GridSample for float32 and float64.
+// gridFunc computes GridSample in float32 and float64.
 type gridFunc struct{ device.GridSampling }
 
 func (*gridFunc) Name() string            { return "grid_sample" }
@@ -173,9 +173,9 @@ func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) 
 	return taps, slope
 }
 
-// forEachTap calls h for each element that is read. h receives the element's index in the plane,
-// and whether the element lies outside of the image, both as [n, 1, points]. forEachTap returns the
-// derivatives of positions with respect to coordinates.
+// forEachTap calls h for each element that is read. h receives the element's index within the image
+// of one channel, and whether the element lies outside of the image, both as [n, 1, points].
+// forEachTap returns the derivatives of positions with respect to coordinates.
 func (f *gridFunc) forEachTap(x, grid *Tensor, h func(index, outside *Tensor, across, down gridTap)) (slopeX, slopeY *Tensor) {
 	across, slopeX := f.taps(grid, 0, x.Dim(3))
 	down, slopeY := f.taps(grid, 1, x.Dim(2))
@@ -187,7 +187,7 @@ func (f *gridFunc) forEachTap(x, grid *Tensor, h func(index, outside *Tensor, ac
 	return slopeX, slopeY
 }
 
-// planes returns x as [n, c, elements].
+// planes joins height and width of the images: it returns x as [n, c, elements].
 func (f *gridFunc) planes(x *Tensor) *Tensor {
 	return x.reshape(shape.Of(x.Dim(0), x.Dim(1), x.Dim(2)*x.Dim(3)))
 }
@@ -199,7 +199,7 @@ func (f *gridFunc) read(planes, index, outside *Tensor) *Tensor {
 	return Apply(gatherFunc{2, f.Name()}, planes, index.expand(to)).MaskedFill(outside, 0)
 }
 
-// composed is GridSample composed of other ops. It returns [n, c, points].
+// composed computes GridSample by other ops. It returns [n, c, points].
 func (f *gridFunc) composed(x, grid *Tensor) (y *Tensor) {
 	p := f.planes(x)
 	f.forEachTap(x, grid, func(at, outside *Tensor, across, down gridTap) {
@@ -230,7 +230,7 @@ func (f *gridFunc) pointsGrad(x, grid, g *Tensor) *Tensor {
 	return Stack(-1, dx.Mul(slopeX), dy.Mul(slopeY)).reshape(grid.layout.Shape)
 }
 
-// sumWith returns sum + x. A nil sum is 0.
+// sumWith returns sum + x, or x if sum is nil.
 func sumWith(sum, x *Tensor) *Tensor {
 	if sum == nil {
 		return x

@@ -25,10 +25,10 @@ func gridSampled(s *tensor.Scope, x, grid []float64, t dtype.Type, o tensor.Grid
 	return all
 }
 
-// TestGridSample checks that the kernels of both devices return the same bits as the composition,
-// except where they add the gradients of an element in another order. Infinite and NaN coordinates
-// read the elements that the comment of device.GridSampling names. This also holds next to infinite
-// and NaN elements.
+// TestGridSample compares the kernels of both devices with the composition. The bits must be equal,
+// except where the gradients of an element are added in another order. Infinite and NaN coordinates
+// must read the elements that the comment of device.GridSampling names, also next to infinite and
+// NaN elements.
 func TestGridSample(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -65,7 +65,8 @@ func TestGridSample(t *testing.T) {
 								}
 								for i, v := range got {
 									tol := 0.0
-									// the gradient of x, which is added in another order
+									// these are the gradients of x, which are added in another
+									// order
 									if k := i - len(odd); k >= 0 && k < len(x) {
 										tol = 8 * math.Abs(want[i]) * math.Ldexp(1, map[int]int{4: -23, 8: -52}[ty.Size()])
 									}

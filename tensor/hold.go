@@ -17,7 +17,7 @@ type Hold struct {
 	write bool
 	owner any
 	wait  func() error
-	after []device.Event // the work on the memory that was queued before the hold
+	after []device.Event // events of the work on the memory that was queued before the hold
 	done  chan struct{}
 }
 

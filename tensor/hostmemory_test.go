@@ -17,7 +17,7 @@ import (
 
 func aligned(n int) []byte {
 	b := make([]byte, n+8)
-	// bytes are always aligned, so the memory is not copied
+	// memory of bytes is always aligned, so it is not copied
 	x := tensor.FromMemory(dtype.U8, b[:1], nil, 1)
 	defer x.Free()
 	for i := range 8 {
@@ -137,8 +137,8 @@ func ExampleFromMemory() {
 	//         [0, 0, 0]], dtype=torch.uint8) [9 2 3 0 0 0]
 }
 
-// TestHostOpsAwaitHolds checks that ops that the host computes wait for work that still writes
-// their operand, such as a collective.
+// TestHostOpsAwaitHolds runs ops that the host computes while other work, such as a collective,
+// still writes their operand. The ops must wait for that work.
 func TestHostOpsAwaitHolds(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for name, f := range map[string]func(x *tt) *tt{

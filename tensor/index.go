@@ -49,9 +49,9 @@ const (
 //     the host, which waits for the device. A bool, or a bool tensor of rank 0, inserts a dimension
 //     of size 1 or 0
 //
-// Several index tensors broadcast together and select entries pairwise. Their common shape replaces
-// their dimensions if these are adjacent. Otherwise it comes first. As in PyTorch, and unlike in
-// NumPy, an int does not count as an index tensor here.
+// Several index tensors are broadcast to a common shape and select entries pairwise. Their common
+// shape replaces their dimensions if these are adjacent. Otherwise it comes first. As in PyTorch,
+// and unlike in NumPy, an int does not count as an index tensor here.
 //
 // With only ints, ranges, Ellipsis and NewAxis the result is a view that shares x's memory.
 // Otherwise it is a copy. Gradients flow to x, and are added up if an entry is selected several
@@ -161,7 +161,8 @@ func (p *indexPlan) isAll() bool {
 	return len(p.flips) == 0
 }
 
-// view returns x with all of the plan applied except the index tensors. It is differentiable.
+// view returns x with all parts of the plan applied except the index tensors. The view is
+// differentiable.
 func (p *indexPlan) view(x *Tensor) *Tensor {
 	y := x.region(p.op, p.steps.region)
 	if len(p.flips) > 0 {

@@ -14,15 +14,19 @@ type InterpolateMode uint8
 
 // The modes of interpolation.
 const (
-	// the element whose index is the position rounded down: torch's "nearest"
+	// InterpolateNearest takes the element whose index is the position rounded down: torch's
+	// "nearest".
 	InterpolateNearest InterpolateMode = iota
-	// the element whose centre is nearest: torch's "nearest-exact"
+	// InterpolateNearestExact takes the element whose centre is nearest: torch's "nearest-exact".
 	InterpolateNearestExact
-	// interpolation between two elements in each dimension: "linear", "bilinear", "trilinear"
+	// InterpolateLinear interpolates between two elements in each dimension: torch's "linear",
+	// "bilinear" and "trilinear".
 	InterpolateLinear
-	// interpolation between four elements in each of two dimensions: "bicubic"
+	// InterpolateCubic interpolates between four elements in each of two dimensions: torch's
+	// "bicubic".
 	InterpolateCubic
-	// the mean of all elements that an element of the result covers: adaptive average pooling
+	// InterpolateArea takes the mean of all elements that an element of the result covers, by
+	// adaptive average pooling: torch's "area".
 	InterpolateArea
 )
 
@@ -157,7 +161,7 @@ type axisSampler struct {
 	c     *Scope
 	axis  int
 	n, m  int
-	scale float64 // the given scale, or 0 if there is none
+	scale float64 // scale that the caller gave, or 0 if there is none
 	align bool
 	t     dtype.Type // type of coordinates and weights
 }
@@ -174,8 +178,8 @@ type coordinateKind uint8
 
 const (
 	coordinateItself  coordinateKind = iota
-	coordinateNearest                // the index of the nearest element
-	coordinateLinear                 // two indices, and the weights of their elements
+	coordinateNearest                // a program for the index of the nearest element
+	coordinateLinear                 // a program for two indices, and the weights of their elements
 )
 
 var coordinatePrograms cache[coordinateKey, *expr.Program]
@@ -212,7 +216,7 @@ func (a *axisSampler) program(kind coordinateKind, offset bool) *expr.Program {
 	})
 }
 
-// coordinates returns the coordinates of elements 0 … m-1.
+// coordinates returns the positions in the input of the result's elements 0 … m-1.
 func (a *axisSampler) coordinates(like *Tensor, step float64, offset bool) *Tensor {
 	y := alloc(a.op, a.c, like.st.dev, a.t, shape.Of(a.m))
 	run(a.op, a.c, a.program(coordinateItself, offset), y, nil, []float64{step})
@@ -283,12 +287,12 @@ func sumAndFree(x, y *Tensor) *Tensor {
 // sharpness is the parameter a of Keys' kernel in torch.
 const sharpness = -0.75
 
-// cubicInner is Keys' kernel for a distance t of at most 1, (a+2)·t³ - (a+3)·t² + 1, in a form
+// cubicInner returns Keys' kernel for a distance t of at most 1, (a+2)·t³ - (a+3)·t² + 1, in a form
 // without cancellation. u is 1-t.
 func cubicInner(t, u *Tensor) *Tensor {
 	return t.Square().MulScalar(-(sharpness + 2)).Add(t).AddScalar(1).Mul(u)
 }
 
-// cubicOuter is Keys' kernel for a distance d = 1+t between 1 and 2, a·d³ - 5a·d² + 8a·d - 4a =
-// a·t·(1-t)². u is 1-t.
+// cubicOuter returns Keys' kernel for a distance d = 1+t between 1 and 2, a·d³ - 5a·d² + 8a·d - 4a
+// = a·t·(1-t)². u is 1-t.
 func cubicOuter(t, u *Tensor) *Tensor { return t.Mul(u).Mul(u).MulScalar(sharpness) }

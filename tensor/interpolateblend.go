@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// blendOp is the weighted sum of two elements.
+// blendOp computes the weighted sum of two elements.
 var blendOp = &Elementwise{Name: "interpolate", Arity: 4, Expr: x0.Mul(x1).Add(x2.Mul(expr.X(3)))}
 
 // blendFunc resizes an axis to m elements. Each element of the result is a blend of two elements of
@@ -27,7 +27,8 @@ type linearCoordinates struct {
 
 func (a *axisSampler) linear() linearCoordinates {
 	step, offset, next, last := a.step(), !a.align, 1.0, float64(a.n-1)
-	if a.n == a.m { // if the size does not change, torch returns each element itself
+	// if the size does not change, torch returns each element itself, without a blend
+	if a.n == a.m {
 		step, offset, next = 1, false, 0
 	}
 	return linearCoordinates{a.program(coordinateLinear, offset), [4]float64{step, last, next, last}}

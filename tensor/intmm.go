@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// intMatmulFunc is the product of two matrices of int8, or of two equally large batches of
+// intMatmulFunc computes the product of two matrices of int8, or of two equally large batches of
 // matrices, with sums of int32.
 type intMatmulFunc struct{}
 

@@ -25,8 +25,8 @@ func hostAndGPU(t *testing.T) []device.Device {
 	return []device.Device{host, gpus[0]}
 }
 
-// TestItemLater checks that ItemLater copies the value that the tensor has at the time of the call.
-// Later changes of the tensor do not matter.
+// TestItemLater changes a tensor after ItemLater. The number must be the tensor's value at the time
+// of the call.
 func TestItemLater(t *testing.T) {
 	for _, dev := range hostAndGPU(t) {
 		tensor.Do(func(s *tensor.Scope) {
@@ -46,7 +46,7 @@ func TestItemLater(t *testing.T) {
 }
 
 // TestUpdateFinite checks that UpdateFinite finds an infinity or NaN in the first operand of any
-// group, also of a strided group. Without one, found stays 0.
+// group, also of a strided group. If there is neither, the result found stays 0.
 func TestUpdateFinite(t *testing.T) {
 	for _, dev := range hostAndGPU(t) {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {

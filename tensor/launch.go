@@ -47,8 +47,8 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	if err := device.Run(dev, to.stream, o); err != nil {
 		in := readBy(o, tensors)
 		if sc, ok := o.(*device.Scatter); ok && errors.As(err, new(*device.IndexError)) && sc.Tag == 0 {
-			// The index selects from the target. So the error names the target, as the function
-			// lateTag does.
+			// The index of a scatter selects elements of the target. So the error names the target
+			// and the index, as errors do that a GPU reports later.
 			in = []*Tensor{tensors[0], tensors[2]}
 		}
 		panic(deviceError(op, unexpandedError(o, err), in))
@@ -119,7 +119,8 @@ func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params [
 	runMap(op, s, p, []*Tensor{y}, in, encode(p, params))
 }
 
-// runMap is run for several results of the same shape, with scalars that are encoded as bits.
+// runMap runs p on the given operands and writes several results of the same shape. bits holds p's
+// scalars, encoded as bits.
 func runMap(op string, s *Scope, p *expr.Program, outs, ins []*Tensor, bits []uint64) {
 	m := mapOps.get()
 	m.Program, m.Params = p, bits
@@ -155,8 +156,8 @@ func sortDims(m *device.Map) {
 	}
 }
 
-// runPart runs p on x and writes the part of y that has the given layout. It makes no handle of the
-// part.
+// runPart runs p on x and writes the part of y that has the given layout. It needs no Tensor for
+// the part.
 func runPart(op string, s *Scope, p *expr.Program, y *Tensor, part shape.Layout, x *Tensor) {
 	m := mapOps.get()
 	m.Program = p
@@ -261,7 +262,7 @@ func (p *opPool[T, P]) put(o *T) {
 // room returns a list of n views without buffers. It reuses the given list if it is long enough.
 func room(list []device.View, n int) []device.View { return slices.Grow(list[:0], n)[:n] }
 
-// drop removes the buffers of views.
+// drop sets the buffers of all views in the list to nil.
 func drop(list []device.View) {
 	for i := range list {
 		list[i].Buf = nil

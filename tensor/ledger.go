@@ -13,7 +13,7 @@ import (
 type ledger struct {
 	mu    sync.Mutex
 	st    []*storage
-	armed bool // the scope has a cleanup, which it got with its first pooled storage
+	armed bool // true if the scope has a cleanup, which it got with its first pooled storage
 }
 
 func (l *ledger) queue() {

@@ -8,8 +8,8 @@ import (
 
 func lerp(a, b, w float64) float64 { return a + w*(b-a) }
 
-// lerpExpr adds the weighted difference to the nearer of a and b. So the result for a weight of 1
-// is exactly b. Its products and sums are fused, as in torch.
+// lerpExpr returns a + w·(b-a). It starts from the nearer of a and b, so that the result for a
+// weight of 1 is exactly b. Its products and sums are fused, as in torch.
 func lerpExpr(a, b, w *expr.Expr) *expr.Expr {
 	return w.Abs().Lt(expr.C(0.5)).Select(w.FMA(b.Sub(a), a), b.Sub(a).Neg().FMA(unit.Sub(w), b))
 }
@@ -32,8 +32,8 @@ var (
 		Grad: []*expr.Expr{x3, x3.Mul(p0.Div(x2)), x3.Neg().Mul(p0.Mul(x1).Div(x2.Mul(x2)))}})
 )
 
-// Lerp returns x + w·(end-x) of floating point tensors, broadcast together. The result is x for a
-// weight of 0, and the operand end for a weight of 1.
+// Lerp returns x + w·(end-x) of floating point tensors. The operands are broadcast to a common
+// shape. The result is x for a weight of 0, and the operand end for a weight of 1.
 //
 //tensor:forms InPlace
 func (x *Tensor) Lerp(end, w *Tensor) *Tensor { return lerpOp.Apply([]*Tensor{x, end, w}) }
@@ -45,7 +45,8 @@ func (x *Tensor) LerpScalar(end *Tensor, w float64) *Tensor {
 	return lerpScalarOp.Apply([]*Tensor{x, end}, w)
 }
 
-// Addcmul returns x + value·a·b, broadcast together. For integer tensors value is a whole number.
+// Addcmul returns x + value·a·b. The operands are broadcast to a common shape. For integer tensors
+// value is a whole number.
 func (x *Tensor) Addcmul(a, b *Tensor, value float64) *Tensor {
 	in := []*Tensor{x, a, b}
 	youngest("addcmul", in)
@@ -61,7 +62,8 @@ func (x *Tensor) AddcmulInPlace(a, b *Tensor, value float64) *Tensor {
 	return x.inPlace(addcmulOp, []*Tensor{x, a, b}, value)
 }
 
-// Addcdiv returns x + value·a/b of floating point tensors, broadcast together.
+// Addcdiv returns x + value·a/b of floating point tensors. The operands are broadcast to a common
+// shape.
 //
 //tensor:forms InPlace
 func (x *Tensor) Addcdiv(a, b *Tensor, value float64) *Tensor {

@@ -42,8 +42,8 @@ func TestEyeLeavesNoHandle(t *testing.T) {
 	}
 }
 
-// TestKeptLeafKeepsGradient checks that a leaf that moves to the parent scope, by itself or because
-// a graph needs it, keeps its gradient.
+// TestKeptLeafKeepsGradient moves a leaf to the parent scope, by itself or because a graph needs
+// it. The leaf must keep its gradient.
 func TestKeptLeafKeepsGradient(t *testing.T) {
 	Do(func(p *Scope) {
 		s := p.New()
@@ -184,8 +184,8 @@ func TestUserFunctionLeavesScopeOpen(t *testing.T) {
 	settles(t, base)
 }
 
-// TestLongLivedScopeForgetsNodes checks that a long-lived scope forgets graphs through which
-// Backward has passed.
+// TestLongLivedScopeForgetsNodes runs Backward many times in one scope. The scope must forget the
+// graphs through which Backward has passed.
 func TestLongLivedScopeForgetsNodes(t *testing.T) {
 	Do(func(s *Scope) {
 		x := s.Ones(4).RequiresGrad()
@@ -203,8 +203,8 @@ func TestLongLivedScopeForgetsNodes(t *testing.T) {
 
 func meanGrad(x *Tensor) float64 { return x.Grad().Mean().Item() }
 
-// TestGradientsAreNotShared checks that gradients never share memory by accident. Backward detects
-// a change of a gradient that a graph has saved.
+// TestGradientsAreNotShared checks that two gradients never share memory unless the program made
+// them views of one tensor. Backward must detect a change of a gradient that a graph has saved.
 func TestGradientsAreNotShared(t *testing.T) {
 	Do(func(s *Scope) {
 		x, z := s.Ones(big).RequiresGrad(), s.Ones(big).RequiresGrad()
@@ -266,9 +266,9 @@ func TestGradOutputIsLent(t *testing.T) {
 	})
 }
 
-// TestUserFunctionMistakes checks that a user's op that breaks its contract causes an error of the
-// right kind, and leaves no memory in use. Gradients of another type, scope or origin do not break
-// the contract.
+// TestUserFunctionMistakes applies user's ops that break their contract. Each must cause an error
+// of the right kind, and leave no memory in use. Gradients of another type, scope or origin do not
+// break the contract.
 func TestUserFunctionMistakes(t *testing.T) {
 	square := func(c *Context, in []*Tensor) *Tensor { c.Save(in[0]); return in[0].Square() }
 	for name, f := range map[string]struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestImpossibleArguments checks that sizes that overflow, ranks beyond the limit and other
-// impossible arguments lead to typed errors, not to a crash.
+// TestImpossibleArguments passes sizes that overflow, ranks beyond the limit and other impossible
+// arguments. Each must lead to a typed error, not to a crash.
 func TestImpossibleArguments(t *testing.T) {
 	z := Zeros
 	long := func(d ...int) *Tensor { return Typed(dtype.I64).Zeros(d...) }
@@ -63,8 +63,8 @@ func TestImpossibleArguments(t *testing.T) {
 	}
 }
 
-// TestNoElementsOfHugeShape checks that if one size is 0, the other sizes may have any value as
-// long as the strides fit an int, as in PyTorch.
+// TestNoElementsOfHugeShape makes tensors of which one size is 0. The other sizes may then have any
+// value as long as the strides fit an int, as in PyTorch.
 func TestNoElementsOfHugeShape(t *testing.T) {
 	x := Zeros(0, math.MaxInt)
 	if x.Shape().At(1) != math.MaxInt || x.Strides().At(0) != math.MaxInt || len(x.Bytes()) != 0 || len(x.Floats()) != 0 {
@@ -72,8 +72,8 @@ func TestNoElementsOfHugeShape(t *testing.T) {
 	}
 }
 
-// TestNoElements checks that products, activations, losses and reductions accept tensors without
-// elements, and so do the gradients.
+// TestNoElements runs products, activations, losses and reductions on tensors without elements,
+// forward and backward.
 func TestNoElements(t *testing.T) {
 	x := Zeros(0, 3).RequiresGrad()
 	w := Ones(3, 2).RequiresGrad()
@@ -98,8 +98,8 @@ func TestBytesAreTruth(t *testing.T) {
 	}
 }
 
-// TestOverwrittenResults checks that the old value of a tensor receives no gradient after Fill or
-// Copy, and that the operand of Copy receives one.
+// TestOverwrittenResults differentiates through Fill and Copy. The old value of the tensor must
+// receive no gradient, and the operand of Copy must receive one.
 func TestOverwrittenResults(t *testing.T) {
 	x := Ones(3).RequiresGrad()
 	Do(func(s *Scope) {
@@ -126,9 +126,9 @@ func TestOverwrittenResults(t *testing.T) {
 	}
 }
 
-// TestIndexPosition checks that the error for a bad index names its position in the index that the
-// caller gave, even if the op expands the index. The error's operands are the caller's index and
-// table, also if a GPU reports the error later.
+// TestIndexPosition checks the error for a bad index. It must name the position in the index that
+// the caller gave, even if the op expands the index. The error's operands must be the caller's
+// index and table, also if a GPU reports the error later.
 func TestIndexPosition(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate")
 	if err != nil {
@@ -171,8 +171,8 @@ func TestIndexPosition(t *testing.T) {
 	}
 }
 
-// TestLimitsThatRoundToZero checks that if a limit of Clamp rounds to 0 in the tensor's type,
-// elements that are -0 stay unchanged, as they do for a limit of 0.
+// TestLimitsThatRoundToZero clamps with limits that round to 0 in the tensor's type. Elements that
+// are -0 must stay unchanged, as they do for a limit of 0.
 func TestLimitsThatRoundToZero(t *testing.T) {
 	for _, lo := range []float64{0, 1e-60, math.Copysign(0, -1), -1e-60} {
 		x := From([]float32{float32(math.Copysign(0, -1)), 0})

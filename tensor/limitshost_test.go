@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestResultsBeyondMemory checks that if a result is too large for any memory, the op panics with
-// the typed error. The program does not crash.
+// TestResultsBeyondMemory asks for results that are too large for any memory. The op must panic
+// with the typed error, and the program must not crash.
 func TestResultsBeyondMemory(t *testing.T) {
 	gpu, _ := emulated(t, 1)
 	for _, dev := range []device.Device{tensor.Zeros().Device(), gpu} {
@@ -25,11 +25,11 @@ func TestResultsBeyondMemory(t *testing.T) {
 			{"qr", tensor.ErrShape, func(m tensor.Maker) { m.Zeros(1<<32, 0).QR(true) }},
 			{"bincount", tensor.ErrShape, func(m tensor.Maker) { m.Typed(dtype.I64).Ones(1).Bincount(nil, 1<<62) }},
 			{"masked_select", tensor.ErrShape, func(m tensor.Maker) {
-				// 2⁸⁰ elements, a number that wraps to 0 in an int
+				// the result would have 2⁸⁰ elements, a number that wraps to 0 in an int
 				m.Ones(1, 1).Expand(1<<40, 1).MaskedSelect(m.Typed(dtype.Bool).Ones(1, 1).Expand(1, 1<<40))
 			}},
 			{"repeat_interleave", tensor.ErrValue, func(m tensor.Maker) {
-				// the sum of the counts is 0 in int64
+				// the sum of the counts wraps to 0 in int64
 				m.Zeros(4).RepeatInterleaveBy(m.Typed(dtype.I64).Full(1<<62, 4), 0)
 			}},
 		} {
@@ -43,8 +43,8 @@ func TestResultsBeyondMemory(t *testing.T) {
 	}
 }
 
-// TestNegativeIndexHint checks that the hint about negative indices is given only for indices that
-// would be valid if they counted from the end.
+// TestNegativeIndexHint checks the hint about negative indices. The error must give it only for
+// indices that would be valid if they counted from the end.
 func TestNegativeIndexHint(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, far := s.Ones(4), s.Typed(dtype.I64).Full(-5, 1)
@@ -56,7 +56,8 @@ func TestNegativeIndexHint(t *testing.T) {
 	})
 }
 
-// TestQuantileOfOneElement checks that a tensor of rank 0 has a dimension 0, as in PyTorch.
+// TestQuantileOfOneElement checks that Quantile accepts dimension 0 of a tensor of rank 0, as in
+// PyTorch.
 func TestQuantileOfOneElement(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, dims := range [][]int{nil, {0}, {-1}, {0, tensor.KeepDim}} {

@@ -23,7 +23,7 @@ import (
 type factored struct {
 	lu      blas64.General
 	pivots  []int
-	regular bool // no pivot is 0
+	regular bool // true if no pivot is 0
 }
 
 func factor64(n int, a []float64) factored {
@@ -32,7 +32,7 @@ func factor64(n int, a []float64) factored {
 	return f
 }
 
-// solve replaces b by the X for which the matrix times X is b.
+// solve replaces b by the solution X of A·X = b, where A is the factored matrix.
 func (f factored) solve(b blas64.General) {
 	exchange(b, f.pivots)
 	solveTriangle(f.lu, b, false, true)
@@ -49,7 +49,7 @@ func (f factored) zeroPivot() int {
 	return 0
 }
 
-// sign returns the sign of the permutation.
+// sign returns the sign of the permutation: 1 or -1.
 func (f factored) sign() float64 {
 	s := 1.0
 	for i, p := range f.pivots {

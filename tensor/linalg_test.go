@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The error for a matrix that a routine cannot handle names its place in the batch, and the
-// operands as they were given.
+// TestLinAlgErrors checks the error for a matrix that a routine cannot handle. It must name the
+// matrix's place in the batch, and the operands as they were given.
 func TestLinAlgErrors(t *testing.T) {
 	nan := math.NaN()
 	good, singular := []float64{2, 1, 1, 3}, []float64{1, 2, 2, 4}
@@ -53,7 +53,7 @@ func TestLinAlgErrors(t *testing.T) {
 
 func singularPower() { tensor.Ones(2, 2).MatrixPower(-3) }
 
-// Operands of a wrong rank, type, shape or device are refused.
+// TestLinAlgMisuse checks that operands of a wrong rank, type, shape or device are refused.
 func TestLinAlgMisuse(t *testing.T) {
 	x, wide, v := tensor.Ones(2, 2), tensor.Ones(2, 3), tensor.Ones(2)
 	half, ints, truth := x.Half(), x.Long(), x.GtScalar(0)
@@ -91,8 +91,9 @@ func TestLinAlgMisuse(t *testing.T) {
 	}
 }
 
-// The determinant is a polynomial in the elements, so it has derivatives at singular matrices too.
-// torch's first derivative is 0 there.
+// TestDetOfSingular compares the derivatives of the determinant at singular matrices with
+// differences. The determinant is a polynomial in the elements, so these derivatives exist. torch's
+// first derivative is 0 there.
 func TestDetOfSingular(t *testing.T) {
 	for _, rows := range [][][]float64{{{1, 2}, {2, 4}}, {{0, 0}, {0, 0}}, {{1, 2, 3}, {2, 4, 6}, {1, 0, 1}}, {{1, 2, 3}, {2, 4, 6}, {3, 6, 9}}, {{0, 1, 0}, {0, 0, 0}, {0, 0, 2}}} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -126,7 +127,7 @@ func TestDetOfSingular(t *testing.T) {
 	}
 }
 
-// Third derivatives of the determinant use the inverse.
+// TestDetThirdDerivative checks third derivatives of the determinant, which use the inverse.
 func TestDetThirdDerivative(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([][]float64{{2, 1, 0}, {1, 3, 1}, {0, 1, 4}}).RequiresGrad()
@@ -149,8 +150,8 @@ func TestDetThirdDerivative(t *testing.T) {
 	})
 }
 
-// If elements are not finite, the result contains NaN, or there is an error. Nothing hangs, and
-// there is no other panic.
+// TestLinAlgNotFinite calls routines with elements that are not finite. The result must contain
+// NaN, or there must be an error. No routine may hang or panic in another way.
 func TestLinAlgNotFinite(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, v := range [][]float64{{nan, nan, nan, nan}, {1, nan, 2, 3}, {inf, 1, 1, 1}, {1, inf, -inf, 2}, {0, inf, inf, 0}, {math.MaxFloat64, 1, 1, math.MaxFloat64}, {5e-324, 0, 0, 5e-324}} {
@@ -178,7 +179,8 @@ func TestLinAlgNotFinite(t *testing.T) {
 	}
 }
 
-// The gradient of the logarithm of a determinant that is 0 is not finite, but no error.
+// TestSlogDetOfSingular differentiates the logarithm of a determinant of 0. The gradient must not
+// be finite, and there must be no error.
 func TestSlogDetOfSingular(t *testing.T) {
 	x := tensor.From([]float64{1, 2, 2, 4}, 2, 2).RequiresGrad()
 	sign, l := x.SlogDet()
@@ -193,7 +195,7 @@ func TestSlogDetOfSingular(t *testing.T) {
 	}
 }
 
-// Subnormal pivots have correct logarithms too.
+// TestSlogDetOfTiny checks the logarithm of a determinant with subnormal pivots.
 func TestSlogDetOfTiny(t *testing.T) {
 	_, l := tensor.From([]float64{5e-324, 0, 0, 1e-310}, 2, 2).SlogDet()
 	if want := -1074*math.Ln2 - 310*math.Ln10; math.Abs(l.Item()-want) > 1e-9 {
@@ -201,8 +203,8 @@ func TestSlogDetOfTiny(t *testing.T) {
 	}
 }
 
-// The triangle that is not read, here with NaN, does not affect the results of Cholesky, Eigh and
-// SolveTriangular.
+// TestOtherTriangle fills the triangle that Cholesky, Eigh and SolveTriangular do not read with
+// NaN. The results must not change.
 func TestOtherTriangle(t *testing.T) {
 	nan := math.NaN()
 	lower, upper := tensor.From([]float64{4, nan, 1, 3}, 2, 2), tensor.From([]float64{4, 1, nan, 3}, 2, 2)

@@ -20,7 +20,7 @@ import (
 
 const (
 	hostBlock = 16
-	// the CPU device computes products of at least this many multiplications
+	// products of at least this many multiplications are computed by the CPU device
 	hostProduct = 4 << 10
 )
 
@@ -98,7 +98,7 @@ func solveTriangle(a, b blas64.General, upper, unit bool) {
 	solveTriangle(a22, last, upper, unit)
 }
 
-// halved returns about half of n, a multiple of hostBlock.
+// halved returns about half of n, rounded to a multiple of hostBlock.
 func halved(n int) int { return max(1, n/2/hostBlock) * hostBlock }
 
 // factorRows sets a, which has at least as many rows as columns, to its LU factorisation with row

@@ -7,15 +7,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestLinAlgBlocks: equations and factorisations of any size have the backward error of float64.
-// Some sizes are below the size of a block, and need no product. Larger ones need one product or
-// several.
+// TestLinAlgBlocks checks that equations and factorisations of any size have the backward error of
+// float64. Some sizes are below the size of a block, and need no product. Larger ones need one
+// product or several.
 func TestLinAlgBlocks(t *testing.T) {
 	tensor.ManualSeed(3)
 	for _, n := range []int{1, 15, 16, 17, 31, 33, 64, 70, 130} {
 		s := tensor.NewScope()
 		size := func(x *tensor.Tensor) float64 { return x.Abs().Amax().Item() }
-		// small checks that the residual a·x - b is as small as rounding in float64 allows
+		// small fails unless the residual a·x - b is as small as rounding in float64 allows.
 		small := func(name string, a, x, b *tensor.Tensor) {
 			t.Helper()
 			const eps = 0x1p-52
@@ -39,7 +39,8 @@ func TestLinAlgBlocks(t *testing.T) {
 		}
 		upper := symmetric.Cholesky(true)
 		small("upper cholesky", upper.T(), upper, symmetric)
-		one := l.Div(l.Diagonal(0, -2, -1).Unsqueeze(-2)) // L with a diagonal of 1
+		// L divided by its diagonal, so that its diagonal is 1
+		one := l.Div(l.Diagonal(0, -2, -1).Unsqueeze(-2))
 		small("lower triangle", l, l.Add(a.Triu(1)).SolveTriangular(b, tensor.TriangularOptions{}), b)
 		small("upper triangle", l.T(), l.T().SolveTriangular(b, tensor.TriangularOptions{Upper: true}), b)
 		small("unit triangle", one, one.Add(s.Eye(n).Double()).SolveTriangular(b, tensor.TriangularOptions{Unit: true}), b)

@@ -81,13 +81,13 @@ func TestLargeFloat32Gradients(t *testing.T) {
 	}
 }
 
-// weigh returns a sum of x's elements with weights that differ.
+// weigh returns the sum of x's elements, each multiplied by another weight.
 func weigh(x *tensor.Tensor) *tensor.Tensor {
 	w := x.Scope().Arange(x.Size()).Cast(x.Type()).Reshape(x.Shape().Slice()...)
 	return x.Mul(w.Sin()).Sum()
 }
 
-// gap returns the smallest distance of the values of neighbours, relative to the greatest value.
+// gap returns the smallest distance between neighbouring values, relative to the greatest value.
 func gap(x *tensor.Tensor, values func(x *tensor.Tensor) *tensor.Tensor) float64 {
 	v := values(x)
 	n := v.Dim(-1)

@@ -183,7 +183,7 @@ func (x *Tensor) mustMatrix(op string) (batch shape.Dims, m, n int) {
 	return x.matrix(op)
 }
 
-// matrix is mustMatrix for every element type.
+// matrix does what mustMatrix does, for every element type.
 func (x *Tensor) matrix(op string) (batch shape.Dims, m, n int) {
 	if x.Rank() < 2 {
 		fail(op, ErrShape, []*Tensor{x}, "needs a matrix or a batch of them, this has shape %v", x.Shape())
@@ -191,13 +191,13 @@ func (x *Tensor) matrix(op string) (batch shape.Dims, m, n int) {
 	return x.layout.Shape.Head(x.Rank() - 2), x.Dim(-2), x.Dim(-1)
 }
 
-// mustSquare is mustMatrix for square matrices.
+// mustSquare does what mustMatrix does, for square matrices.
 func (x *Tensor) mustSquare(op string) (batch shape.Dims, n int) {
 	x.mustWide(op)
 	return x.square(op)
 }
 
-// square is mustSquare for every element type.
+// square does what mustSquare does, for every element type.
 func (x *Tensor) square(op string) (batch shape.Dims, n int) {
 	batch, m, n := x.matrix(op)
 	if m != n {
@@ -214,14 +214,14 @@ func general(m, n int, v []float64) blas64.General {
 	return blas64.General{Rows: m, Cols: n, Stride: max(n, 1), Data: v}
 }
 
-// product returns a·b of n×n matrices. ta and tb say whether each is transposed.
+// product returns a·b for n×n matrices. ta and tb say whether a and b are transposed.
 func product(n int, ta, tb blas.Transpose, a, b []float64) []float64 {
 	c := make([]float64, n*n)
 	blas64.Gemm(ta, tb, 1, general(n, n, a), general(n, n, b), 0, general(n, n, c))
 	return c
 }
 
-// finite reports whether v has neither NaN nor infinities, and whether it has NaN.
+// finite returns ok = true if v has neither NaN nor infinities, and nan = true if it has a NaN.
 func finite[T linalg.Float](v []T) (ok, nan bool) {
 	sum := T(0) // NaN if an element is not finite
 	for _, x := range v {

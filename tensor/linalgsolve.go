@@ -97,7 +97,7 @@ func (x *Tensor) Solve(b *Tensor) *Tensor {
 			b = b.Unsqueeze(-1)
 		}
 		var y *Tensor
-		// one factorisation serves the columns of all right-hand sides
+		// If all equations have the same matrix, one factorisation serves all right-hand sides.
 		if n := a.Dim(-1); a.Rank() == 2 && b.Rank() > 2 {
 			columns := b.MoveAxis(-2, 0)
 			y = Apply(solveFunc{}, a, columns.Reshape(n, b.Size()/max(n, 1))).reshape(columns.layout.Shape).MoveAxis(0, -2)

@@ -25,7 +25,8 @@ func (x *Tensor) LinearT(weight, bias *Tensor) *Tensor {
 	return x.linear(weight, bias, true, nil)
 }
 
-// checkLinear checks the shapes. Dimension k of the weight is the dimension of the input features.
+// checkLinear checks the shapes of a linear layer's operands. Dimension k of the weight is the
+// dimension of the input features.
 func checkLinear(op string, x, weight, bias *Tensor, k int) {
 	x.use(op)
 	weight.use(op)
@@ -46,8 +47,8 @@ func checkLinear(op string, x, weight, bias *Tensor, k int) {
 	}
 }
 
-// linear casts the operands as autocast says. It applies linearFunc to x, seen as a matrix. It then
-// applies the activation act, unless act is nil.
+// linear casts the operands as autocast says, and applies linearFunc to x, reshaped to a matrix. It
+// then applies the activation act, unless act is nil.
 func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 	const op = "linear"
 	in := present(x, w, b)
@@ -58,7 +59,7 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 	if to := target(AutocastLow, s.modes.autocast, in, 0); to == dtype.Invalid {
 		s.missCast(op, AutocastLow, in, 0)
 	} else {
-		// a cast that belongs to a leaf's cache lives in an outer scope
+		// a cast that the cache of a leaf keeps belongs to an outer scope
 		if x = s.operands(AutocastLow, []*Tensor{x}, 0, &made)[0]; x.scope != s {
 			x = x.In(s)
 			made = append(made, x)
@@ -86,7 +87,7 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 		panic(e.hint("Cast one of them"))
 	}
 	if b != nil && (!x.dtype.IsFloat() || b.dtype != x.dtype && !(b.dtype == dtype.F32 && x.dtype.IsHalf())) {
-		// Add promotes the types as usual
+		// here the types of product and bias differ, and Add promotes them as usual
 		return applied(act, x.linear(w, nil, byInputs, nil).Add(b))
 	}
 	to := x.layout.Shape.With(x.Rank()-1, w.Dim(outputDim(byInputs)))
@@ -118,13 +119,13 @@ func outputDim(byInputs bool) int {
 // linearFunc computes x·wᵀ + b for matrices x and w. The operand b may be absent.
 type linearFunc struct {
 	byInputs bool // w is [in, out], and the product is x·w
-	// in Forward: the cast of the leaf w that the product reads; nil without autocast
+	// in Forward: the cast of the leaf w, which the product reads; nil without autocast
 	low *Tensor
 
 	// The activation after the layer, if there is one. It is nil once [linearFunc.activated] has
 	// added the activation to the graph.
 	act  *Elementwise
-	done bool // Forward has applied act in the product's launch
+	done bool // true if Forward has applied act in the product's launch
 	// the result of the activation, in the scope that encloses Forward's scope; nil if Forward
 	// returned this result itself
 	y *Tensor
@@ -169,7 +170,7 @@ func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		k++
 	}
 	// Compute the weight's gradient first. It is small, and x can then be freed before the gradient
-	// of x, which is large, is allocated; see matmulFunc.
+	// of x, which is large, is allocated.
 	if c.Needs(1) {
 		var x *Tensor
 		if c.Wants(1) {

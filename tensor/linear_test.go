@@ -12,9 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestKeptLinearUnderAutocast checks that a loss has second derivatives even after the scope of
-// autocast has ended. They use autocast's 16-bit copy of the weight, so the loss must keep that
-// copy alive.
+// TestKeptLinearUnderAutocast computes second derivatives of a loss after the scope of autocast has
+// ended. They use autocast's 16-bit copy of the weight, so the loss must keep that copy alive.
 func TestKeptLinearUnderAutocast(t *testing.T) {
 	type tt = tensor.Tensor
 	second := func(s *tensor.Scope, x, w *tt, f func(x, w *tt) *tt) (numbers []float64) {
@@ -58,8 +57,8 @@ func TestLinearOfNothing(t *testing.T) {
 	})
 }
 
-// TestNoAutocastMissed checks that a NoAutocast without effect is an error, also for ops that read
-// 16-bit operands without a cast.
+// TestNoAutocastMissed uses NoAutocast without effect. This must be an error, also for ops that
+// read 16-bit operands without a cast.
 func TestNoAutocastMissed(t *testing.T) {
 	for name, f := range map[string]func(x, w, target *tensor.Tensor){
 		"linear":        func(x, w, _ *tensor.Tensor) { x.Linear(w, nil) },

@@ -10,8 +10,8 @@ import (
 
 // LinearAct returns act(x.Linear(weight, bias)): a linear layer with its activation. If act is one
 // of the methods below and the device supports this, the activation is applied in the product's
-// launch. It is applied to the rounded sums, so the result has the same bits as the two ops. Pass
-// the method itself:
+// launch. It is applied to the rounded sums, so the result has the same bits as the layer followed
+// by act. Pass the method itself:
 //
 //	x.LinearAct(w, b, (*tensor.Tensor).Gelu)
 //
@@ -64,9 +64,9 @@ func applied(act *Elementwise, y *Tensor) *Tensor {
 	return freeView(act.Apply([]*Tensor{y}), y, nil)
 }
 
-// activatedProduct is Forward with the activation in the product's launch. It returns nil if there
-// is no activation or the device has no such launch. It returns the product if the activation's
-// gradient needs it, and otherwise the activation's result.
+// activatedProduct does the work of Forward, with the activation in the product's launch. It
+// returns nil if there is no activation or the device has no such launch. It returns the product if
+// the activation's gradient needs it, and otherwise the activation's result.
 func (f *linearFunc) activatedProduct(c *Context, x, w, b *Tensor) *Tensor {
 	if f.act == nil || !x.dtype.IsFloat() || c.scope.parent.modes.anomaly&AnomalyForward != 0 {
 		return nil

@@ -21,7 +21,7 @@ var knownActivations = map[string]func(*tensor.Tensor) *tensor.Tensor{
 	"Mish": (*tensor.Tensor).Mish, "Hardsigmoid": (*tensor.Tensor).Hardsigmoid, "Hardswish": (*tensor.Tensor).Hardswish,
 }
 
-// spans lists the names of the spans of one kind that a tracer has seen, and counts primitives.
+// spans lists the names of the spans of one kind that a tracer was given, and counts primitives.
 type spans struct {
 	kind  device.SpanKind
 	names []string
@@ -43,7 +43,7 @@ func (l *spans) Begin(s device.Span) device.SpanID {
 	return device.NewSpanID()
 }
 
-// watching runs f and returns the spans of this kind.
+// watching runs f under a tracer, and returns the spans of the given kind.
 func watching(t *testing.T, kind device.SpanKind, f func()) *spans {
 	t.Helper()
 	l := &spans{kind: kind}
@@ -55,9 +55,10 @@ func watching(t *testing.T, kind device.SpanKind, f func()) *spans {
 	return l
 }
 
-// TestLinearAct checks that a linear layer with an activation has the same bits as the two ops, and
-// so do the gradients. It is one op of the device. In the backward pass, the gradient of the
-// activation is fused into the product that computes its input.
+// TestLinearAct compares a linear layer with an activation in one op with the two separate ops.
+// Results and gradients must have the same bits. The device must run one op in the forward pass. In
+// the backward pass, the derivative of the activation must be fused into the product that computes
+// the gradient of the activation's result.
 func TestLinearAct(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -119,8 +120,8 @@ func TestLinearAct(t *testing.T) {
 	}
 }
 
-// TestLinearActOfAFunction checks that LinearAct calls a function that is no known activation with
-// the result of the layer. It refuses nil.
+// TestLinearActOfAFunction passes a function that is no known activation. LinearAct must call it
+// with the result of the layer. LinearAct must refuse nil.
 func TestLinearActOfAFunction(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {
@@ -137,7 +138,7 @@ func TestLinearActOfAFunction(t *testing.T) {
 }
 
 // TestLinearActKeeps checks that LinearAct keeps the product only if the activation's gradient
-// needs it. The second derivative equals the second derivative of the two ops.
+// needs it. The second derivative must equal that of the two separate ops.
 func TestLinearActKeeps(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {
@@ -173,7 +174,7 @@ func TestLinearActKeeps(t *testing.T) {
 
 // TestActivationsGradientAlone checks cases in which something else uses the gradient of an
 // activation's result. Usually this gradient is not computed, because the layers around it fuse
-// their gradients. Here a separate op computes it, and the numbers are the same.
+// their gradients. Here a separate op computes it, and its elements must be the same.
 func TestActivationsGradientAlone(t *testing.T) {
 	type tt = tensor.Tensor
 	type layers struct{ x, w, b, v *tt }
@@ -181,7 +182,7 @@ func TestActivationsGradientAlone(t *testing.T) {
 	behind := func(y *tt, l layers) *tt { return y.Linear(l.v, nil).Square().Sum() }
 	plain := func(l layers) *tt { return behind(layer(l), l) }
 	for name, c := range map[string]struct {
-		// the gradient of the activation is fused into the gradient of the layer after it
+		// whether the gradient of the activation is fused into the gradient of the layer after it
 		joins bool
 		loss  func(l layers) *tt
 		opts  []tensor.GradOption

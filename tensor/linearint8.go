@@ -9,14 +9,14 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A row whose greatest absolute value is below this bound counts as zeros. The reciprocals of such
-// small numbers may overflow.
+// If the greatest absolute value of a row is below this bound, the row counts as zeros. The
+// reciprocals of such small numbers may overflow.
 const least = 0x1p-120
 
 var (
 	// scaleProgram computes two numbers from the greatest absolute value of a row: the scale, and
-	// the factor of the elements. If the row counts as zeros, both are 0. If it is not finite, the
-	// scale is not finite and the factor is 0.
+	// the factor by which the row's elements are multiplied. If the row counts as zeros, both are
+	// 0. If it is not finite, the scale is not finite and the factor is 0.
 	scaleProgram = expr.MustLower([]*expr.Expr{
 		expr.X(0).Lt(expr.C(least)).Select(expr.C(0), expr.X(0).Div(expr.C(127))),
 		expr.X(0).Ge(expr.C(least)).Select(expr.C(127).Div(expr.X(0)), expr.C(0)),
@@ -91,7 +91,7 @@ func (x *Tensor) QuantizeRows() (q, scale *Tensor) {
 	return q, scale
 }
 
-// linearInt8Func is a linear layer with a weight of int8.
+// linearInt8Func computes a linear layer with a weight of int8.
 type linearInt8Func struct{}
 
 func (linearInt8Func) Name() string { return "linear_int8" }

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestQuantizeRows checks that each row is quantised with its own scale, and that no error exceeds
-// half a scale.
+// TestQuantizeRows checks that each row is quantised with its own scale. No error may exceed half a
+// scale.
 func TestQuantizeRows(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		base := s.Randn(5, 6, 33).Mul(s.From([]float32{1e-30, 1e-3, 1, 700, 1e30, 0}).Unsqueeze(-1))
@@ -59,7 +59,8 @@ func TestQuantizeExtremes(t *testing.T) {
 	})
 }
 
-// TestLinearInt8 compares the layer with Linear. The error comes from rounding alone.
+// TestLinearInt8 compares LinearInt8 with Linear. The results may differ only by the rounding to
+// int8.
 func TestLinearInt8(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, dims := range [][]int{{40, 96}, {3, 5, 96}, {96}} {
@@ -70,7 +71,8 @@ func TestLinearInt8(t *testing.T) {
 			if y.Shape() != want.Shape() {
 				t.Fatalf("shape %v, want %v", y.Shape(), want.Shape())
 			}
-			// each product has two roundings, of up to 1/254 of a maximum of about 3
+			// each product has two rounded factors, with errors of up to 1/254 of a maximum of
+			// about 3
 			if off := y.Sub(want).Abs().Amax().Item(); off > 1 || off == 0 {
 				t.Errorf("%v: the largest error is %v", dims, off)
 			}

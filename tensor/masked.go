@@ -31,7 +31,8 @@ func (x *Tensor) truePositions(op string) *Tensor {
 			listTrue(out.st.buf.Host(), at)
 			return out
 		}
-		// Search all positions in one op. A scatter would process the elements one after the other.
+		// Find all positions by a binary search in one op. A scatter would process the elements one
+		// after the other.
 		counts := mask.CumSum(0)
 		some := int(counts.Select(0, n-1).Item())
 		k := m.Arange(some).reshape(shape.Of(1, some))
@@ -48,7 +49,7 @@ func listTrue(list, mask []byte) {
 	}
 	out := unsafe.Slice((*int64)(unsafe.Pointer(&list[0])), n)
 	for i, k := 0, 0; k < n; i++ {
-		out[k] = int64(i) // overwritten later if mask[i] is 0
+		out[k] = int64(i) // if mask[i] is 0, the next write replaces this one
 		if mask[i] != 0 {
 			k++
 		}
@@ -117,8 +118,8 @@ func (x *Tensor) masked(op string, mask *Tensor, more ...*Tensor) shape.Dims {
 }
 
 // MaskedSelect returns the elements of x where the bool tensor mask is true, as a vector in
-// row-major order. x and mask broadcast together. MaskedSelect copies the number of elements, 8
-// bytes, to the host, and so waits for the device. Where and MaskedFill do not wait.
+// row-major order. x and mask are broadcast to a common shape. MaskedSelect copies the number of
+// elements, 8 bytes, to the host, and so waits for the device. Where and MaskedFill do not wait.
 func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 	const op = "masked_select"
 	s := x.masked(op, mask)
@@ -135,8 +136,9 @@ var nextOp = &Elementwise{Name: "masked_scatter", Arity: 2, Result: Integral, No
 
 // MaskedScatter returns x with some elements replaced, as torch.masked_scatter does. Where the bool
 // tensor mask is true, the next element of src, in row-major order, replaces the element of x. x
-// and mask broadcast together. src has x's type. It is an index error if src has fewer elements
-// than are replaced. A GPU reports the error at the next wait. Nothing is copied to the host.
+// and mask are broadcast to a common shape. src has x's type. It is an index error if src has fewer
+// elements than are replaced. A GPU reports the error at the next wait. Nothing is copied to the
+// host.
 func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 	const op = "masked_scatter"
 	s := x.masked(op, mask, src)
@@ -148,7 +150,7 @@ func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 		table := src.In(c).reshape(shape.Of(src.Size()))
 		which := mask.In(c).expand(s).reshape(shape.Of(n))
 		before := which.CumSum(0)
-		if src.Size() == 0 { // the look-up needs an element to read even if nothing is replaced
+		if src.Size() == 0 { // the op below reads an element of src even if it replaces nothing
 			table, before = Cat(0, table, c.On(x.st.dev).Typed(x.dtype).Zeros(1)), before.AddScalar(1)
 		}
 		picked := table.indexSelect(op, 0, nextOp.Apply([]*Tensor{which, before})).reshape(s)

@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// matmulFunc is the product of two matrices, or of two equally large batches of matrices.
+// matmulFunc computes the product of two matrices, or of two equally large batches of matrices.
 type matmulFunc struct {
-	columns bool // the second operand is stored column by column, as a transposed weight is
+	columns bool // true if the second operand is stored column by column, as a transposed weight is
 	// type of the result: F32 for 16-bit operands, or Invalid for the operands' type
 	to dtype.Type
 }
@@ -21,8 +21,7 @@ func (matmulFunc) Name() string { return "matmul" }
 // the allocation takes about as long as a small product.
 var rowsProduct, columnsProduct Function = matmulFunc{}, matmulFunc{columns: true}
 
-// productBy returns the product for the second operand y, which may be stored by rows or by
-// columns.
+// productBy returns the Function that multiplies by y, which may be stored by rows or by columns.
 func productBy(y *Tensor) Function {
 	if y.byColumns() {
 		return columnsProduct
@@ -143,9 +142,9 @@ func (f matmulFunc) secondGrad(a, g *Tensor) *Tensor {
 }
 
 // MatMul returns the matrix product x·y, as torch.matmul does. Vectors are rows or columns, and two
-// vectors give their dot product. Dimensions before the last two are batches, which broadcast
-// together. Both operands have the same element type. float32 is computed in IEEE float32 unless
-// [AllowTF32] says otherwise. 16-bit floats accumulate in float32.
+// vectors give their dot product. Dimensions before the last two are batches, and are broadcast.
+// Both operands have the same element type. float32 is computed in IEEE float32 unless [AllowTF32]
+// says otherwise. 16-bit floats accumulate in float32.
 func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	if y := underAutocast("matmul", AutocastLow, func(in []*Tensor) *Tensor { return in[0].MatMul(in[1]) }, x, y); y != nil {
 		return y

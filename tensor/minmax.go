@@ -20,14 +20,14 @@ func fminRef(a, b float64) float64 {
 	return b
 }
 
-// These conditions are true where the result is the first operand.
+// These conditions are true for elements at which Fmax and Fmin return the first operand.
 var (
 	firstIsMore = x1.Ne(x1).Or(x0.Ge(x1))
 	firstIsLess = x1.Ne(x1).Or(x0.Le(x1))
 )
 
-// tieGrad sends the gradient to the operand that is the result. On a tie each operand receives
-// half.
+// tieGrad returns the gradients of Fmax or Fmin: the operand that is the result receives the
+// gradient. On a tie each operand receives half.
 func tieGrad(first *expr.Expr) []*expr.Expr {
 	tie, half := x0.Eq(x1), x2.Scale(0.5)
 	return []*expr.Expr{tie.Select(half, first.Select(x2, zeroC)), tie.Select(half, first.Select(zeroC, x2))}
@@ -57,21 +57,23 @@ var (
 )
 
 // Minimum returns the lesser of x and y. It is NaN if either is NaN. For 0 and -0 it returns -0;
-// torch's choice depends on the position in a vector. On a tie each operand receives half of the
-// gradient. If one operand is NaN, both receive the whole gradient, as in torch.
+// torch returns 0 or -0, depending on the element's position in a SIMD vector. On a tie each
+// operand receives half of the gradient. If one operand is NaN, both receive the whole gradient, as
+// in torch.
 func (x *Tensor) Minimum(y *Tensor) *Tensor { return minimumOp.Apply([]*Tensor{x, y}) }
 
 // Maximum returns the greater of x and y. It is NaN if either is NaN. For 0 and -0 it returns 0;
-// torch's choice depends on the position in a vector. On a tie each operand receives half of the
-// gradient. If one operand is NaN, both receive the whole gradient, as in torch.
+// torch returns 0 or -0, depending on the element's position in a SIMD vector. On a tie each
+// operand receives half of the gradient. If one operand is NaN, both receive the whole gradient, as
+// in torch.
 func (x *Tensor) Maximum(y *Tensor) *Tensor { return maximumOp.Apply([]*Tensor{x, y}) }
 
-// Fmax returns the greater of x and y, broadcast together. If one operand is NaN it returns the
-// other operand. On a tie each operand receives half of the gradient.
+// Fmax returns the greater of x and y. If one operand is NaN it returns the other operand. The
+// operands are broadcast to a common shape. On a tie each operand receives half of the gradient.
 func (x *Tensor) Fmax(y *Tensor) *Tensor { return fmaxOp.Apply([]*Tensor{x, y}) }
 
-// Fmin returns the lesser of x and y, broadcast together. If one operand is NaN it returns the
-// other operand. On a tie each operand receives half of the gradient.
+// Fmin returns the lesser of x and y. If one operand is NaN it returns the other operand. The
+// operands are broadcast to a common shape. On a tie each operand receives half of the gradient.
 func (x *Tensor) Fmin(y *Tensor) *Tensor { return fminOp.Apply([]*Tensor{x, y}) }
 
 // Clamp returns x limited to [lo, hi]. If a limit is 0, zeros keep their sign. NaN stays NaN. At
@@ -91,7 +93,7 @@ func (x *Tensor) ClampInPlace(lo, hi float64) *Tensor {
 }
 
 func clampBy(lo, hi float64) *Elementwise {
-	// the limits are compared as float32, because rounding to x's type may make them 0
+	// The limits are compared as float32, because rounding to the tensor's type may make them 0.
 	if float32(lo) != 0 && float32(hi) != 0 {
 		return clampPlainOp
 	}

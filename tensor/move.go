@@ -100,7 +100,7 @@ func (x *Tensor) CastInPlace(t dtype.Type) {
 			continue
 		}
 		func() {
-			// a handle that is not part of the graph, so that Cast records nothing
+			// h is not part of the graph, so Cast records nothing
 			h := y.detachedIn(y.scope)
 			defer h.Free()
 			y.useStorageOf(h.Cast(t))

@@ -10,15 +10,15 @@ import (
 // It is crossEntropyFunc without the softmax.
 type nllFunc struct {
 	ignore int64
-	wide   bool // 16-bit operands give a float32 loss
-	mean   bool // return the mean over the rows whose targets are not ignored
+	wide   bool // true if 16-bit operands give a float32 loss
+	mean   bool // true if the result is the mean over the rows whose targets are not ignored
 }
 
 const nllName = "nll_loss"
 
 func (nllFunc) Name() string { return nllName }
 
-// asCrossEntropy returns a crossEntropyFunc with f's options, for its method composed.
+// asCrossEntropy returns a crossEntropyFunc with f's options, whose method composed f calls.
 func (f nllFunc) asCrossEntropy() crossEntropyFunc {
 	return crossEntropyFunc{ignore: f.ignore, wide: f.wide, mean: f.mean}
 }
@@ -106,8 +106,8 @@ func (f nllFunc) fromOne(c *Context) []*Tensor {
 	return nil
 }
 
-// grad launches the gradient's kernel, and returns nil if the device has none. A nil g stands for
-// 1.
+// grad launches the device's kernel for the gradient of x. It returns nil if the device has no such
+// kernel. A nil g stands for 1.
 func (f nllFunc) grad(c *Context, g *Tensor) *Tensor {
 	s, target, x := c.Scope(), c.Saved(0), c.n.operands[0]
 	want := device.CrossEntropyGrad{DX: resultOf(x.dtype, x.shape), Target: target.operand(), Ignore: f.ignore}

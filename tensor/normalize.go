@@ -19,19 +19,19 @@ const (
 	normFixed                 // no mean is computed: running statistics are used
 )
 
-// normalizeFunc is (x - mean)·rstd·weight + bias for x of shape [n, groups, channels, inner] and
-// weight and bias of shape [groups, channels]. All normalisations are this function on a reshaped
-// x. The operands are x, then weight, bias, running mean and running variance. Operands that do not
-// exist are left out.
+// normalizeFunc computes (x - mean)·rstd·weight + bias for x of shape [n, groups, channels, inner]
+// and weight and bias of shape [groups, channels]. All normalisations are this function on a
+// reshaped x. The operands are x, then weight, bias, running mean and running variance. Operands
+// that do not exist are left out.
 type normalizeFunc struct {
 	op   string
 	kind normKind
-	rms  bool // RMS norm: the mean is taken as 0, and the variance is the mean square
-	// Without a bias, 0 is added. The addition turns -0 into 0, as PyTorch does for some
-	// normalisations.
+	rms  bool // true for RMS norm: the mean is taken as 0, and the variance is the mean square
+	// If zero is true, 0 is added in place of a bias. This turns -0 into 0, as PyTorch does for
+	// some normalisations.
 	zero         bool
 	weight, bias bool
-	running      bool // there are running statistics, to update or (normFixed) to use
+	running      bool // true if there are running statistics, to update or (with normFixed) to use
 	eps          float64
 	momentum     float64
 	// type of the result: a 16-bit type for float32 x; Invalid means x's type
@@ -61,17 +61,17 @@ func (f *normalizeFunc) over() []int {
 	return []int{2, 3}
 }
 
-// normTypes are the types of a normalisation's operands, Invalid for absent operands.
+// normTypes are the types of a normalisation's operands. An absent operand has the type Invalid.
 type normTypes struct {
 	x, w, b   dtype.Type
 	rms, zero bool
 }
 
-// normPrograms are the maps and reductions for one set of types.
+// normPrograms holds the programs of a normalisation for one combination of operand types.
 type normPrograms struct {
 	mean, variance, rstd    *device.Reduction // mean reads x; variance and rstd read x and mean
 	rstdOf, apply, gradient *expr.Program
-	// sum reads g and w; product reads g, w, x, mean and rstd
+	// sum has the operands g and w; product has the operands g, w, x, mean and rstd
 	sum, product *device.Reduction
 }
 
@@ -186,7 +186,7 @@ func (f *normalizeFunc) fold(s *Scope, r *device.Reduction, x *Tensor, dims []in
 	return y
 }
 
-// foldInto is fold with a given result, the contiguous y. It has x's shape with the reduced
+// foldInto is fold with a given result y. y is contiguous, and has x's shape with the reduced
 // dimensions of size 1.
 func (f *normalizeFunc) foldInto(s *Scope, r *device.Reduction, y, x *Tensor, in []*Tensor, params ...float64) {
 	var bits []uint64
@@ -196,7 +196,7 @@ func (f *normalizeFunc) foldInto(s *Scope, r *device.Reduction, y, x *Tensor, in
 	runReduce(f.op, s, r, y, y.layout.Shape, in, x.layout.Shape, bits)
 }
 
-// normOperands holds the operands by name, nil for absent operands.
+// normOperands holds the operands of a normalisation by name. An absent operand is nil.
 type normOperands struct{ x, w, b, runningMean, runningVar *Tensor }
 
 func (f *normalizeFunc) named(in []*Tensor) (o normOperands) {
@@ -262,7 +262,7 @@ func (f *normalizeFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y.reshape(in[0].layout.Shape)
 }
 
-// count returns the number of elements that one mean and variance are computed from.
+// count returns the number of elements from which one mean and one variance are computed.
 func (f *normalizeFunc) count(x *Tensor) float64 {
 	n := 1
 	for _, d := range f.over() {
@@ -283,7 +283,7 @@ func (f *normalizeFunc) statistics(s *Scope, o *normOperands, p *normPrograms) (
 	if f.kind == normFixed {
 		acc := x.dtype.Compute()
 		kept := shape.Of(1, x.layout.Shape.At(1), 1, 1)
-		// Clone, because the running statistics may change before the gradient is computed.
+		// The running mean is cloned, because it may change before the gradient is computed.
 		return o.runningMean.Clone().Cast(acc).reshape(kept), inverse(o.runningVar.Cast(acc).reshape(kept))
 	}
 	if !f.rms {
@@ -298,14 +298,14 @@ func (f *normalizeFunc) statistics(s *Scope, o *normOperands, p *normPrograms) (
 	return mean, inverse(variance)
 }
 
-// runningOp mixes a running value x0 with a new value x1.
+// runningOp mixes a running value x0 with a new value x1: it returns p0·x0 + p1·x1.
 var runningOp = &Elementwise{Name: "running", Arity: 2, Expr: x0.Mul(p0).Add(x1.Mul(p1)), NoGrad: true}
 
 // update mixes the batch's mean and unbiased variance into the running statistics. For the kind
 // normRows, which has statistics for each sample, it first averages them over the samples.
 func (f *normalizeFunc) update(s *Scope, o *normOperands, mean, variance *Tensor) {
 	n := f.count(o.x)
-	// when forward is recomputed, the running statistics include this batch already
+	// when a checkpointed segment is recomputed, the running statistics include this batch already
 	if n == 0 || s.modes.recomputing {
 		return
 	}
@@ -370,7 +370,7 @@ func (f *normalizeFunc) needsAffine(c *Context) (weight, bias bool) {
 	return f.weight && c.Needs(1), f.bias && c.Needs(f.stats()-1)
 }
 
-// gradients computes the gradients in a few fused passes.
+// gradients computes the gradients of x, weight and bias in a few fused passes over the data.
 func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor) {
 	s := c.Scope()
 	if dx, dw, db, ok := f.channelGradients(s, c.Needs(0), g, x, w, mean, rstd); ok {
@@ -384,7 +384,7 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	p := normTypes{x: x.dtype, w: typeOrNone(w), rms: f.rms}.programs()
 	plain := normTypes{x: x.dtype, rms: f.rms}.programs()
 	outer := []int{0, 3}
-	// for batch norm, dx needs two means, which are computed from dw and db
+	// for batch norm, dx contains two means, which are computed from dw and db
 	batch := f.kind == normBatch
 	if needW || batch {
 		dw = f.fold(s, plain.product, x, outer, present(g, x, mean, rstd))
@@ -489,7 +489,7 @@ func (f *normalizeFunc) normalize(x, weight, bias *Tensor, n, groups, channels, 
 	return Apply(f, present(x, weight, bias)...)
 }
 
-// normalizeBy is normalize for fn, a function that contains f.
+// normalizeBy does what normalize does, but applies fn, a function that contains f.
 func (f *normalizeFunc) normalizeBy(fn Function, x, weight, bias *Tensor, n, groups, channels, inner int, running ...*Tensor) *Tensor {
 	to := x.layout.Shape
 	f.weight, f.bias, f.running = weight != nil, bias != nil, len(running) > 0

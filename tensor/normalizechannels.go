@@ -21,8 +21,8 @@ func channelShapes(x *Tensor) (whole, channels shape.Dims) {
 	return shape.Of(l.At(0), l.At(1), l.At(3)), shape.Of(l.At(1))
 }
 
-// channelForward normalises channels by the device's kernel. y is nil if the device has no kernel
-// for them.
+// channelForward normalises channels by the device's kernel. y is nil if the device has no such
+// kernel.
 func (f *normalizeFunc) channelForward(s *Scope, o *normOperands) (mean, variance, rstd, y *Tensor) {
 	x, w, b := o.x, o.w, o.b
 	if !f.suitsChannels(x) {
@@ -45,7 +45,7 @@ func (f *normalizeFunc) channelForward(s *Scope, o *normOperands) (mean, varianc
 }
 
 // channelGradients computes the gradients by the device's kernel. It computes the gradient of x
-// only if needX is true. ok is false if the device has no kernel for them.
+// only if needX is true. ok is false if the device has no such kernel.
 func (f *normalizeFunc) channelGradients(s *Scope, needX bool, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor, ok bool) {
 	if !f.suitsChannels(x) {
 		return nil, nil, nil, false

@@ -55,7 +55,7 @@ func floatResult(op string, x *Tensor, t dtype.Type) {
 	}
 }
 
-// layerNorm is LayerNorm with a result of type t. Invalid means x's type.
+// layerNorm computes LayerNorm with a result of type t. Invalid means x's type.
 func (x *Tensor) layerNorm(t dtype.Type, normalized []int, weight, bias *Tensor, eps float64) *Tensor {
 	if y := underAutocast("layer_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].layerNorm(t, normalized, in[1], in[2], eps) }, x, weight, bias); y != nil {
 		return y
@@ -105,7 +105,7 @@ func (x *Tensor) RMSNormAs(t dtype.Type, normalized []int, weight *Tensor, eps f
 	return x.rmsNorm(t, normalized, weight, eps)
 }
 
-// rmsNorm is RMSNorm with a result of type t. Invalid means x's type.
+// rmsNorm computes RMSNorm with a result of type t. Invalid means x's type.
 func (x *Tensor) rmsNorm(t dtype.Type, normalized []int, weight *Tensor, eps float64) *Tensor {
 	if y := underAutocast("rms_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].rmsNorm(t, normalized, in[1], eps) }, x, weight); y != nil {
 		return y

@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// rowShapes returns the shape of x as rows, and the shape of one value for each row.
+// rowShapes returns the shape of x as a matrix of rows, and the shape of a tensor with one value
+// for each row.
 func rowShapes(x *Tensor) (rows, column shape.Dims) {
 	s := x.layout.Shape
 	column = shape.Of(s.At(0) * s.At(1))
@@ -33,8 +34,7 @@ func (f *normalizeFunc) suitsRows(x *Tensor) bool {
 	return f.kind == normRows && x.Size() > 0 && (l.At(2)*l.At(3) <= longRow || l.At(0)*l.At(1) >= fewRows)
 }
 
-// fastForward normalises rows by the device's kernel. y is nil if the device has no kernel for
-// them.
+// fastForward normalises rows by the device's kernel. y is nil if the device has no such kernel.
 func (f *normalizeFunc) fastForward(s *Scope, o *normOperands) (mean, rstd, y *Tensor) {
 	x, w, b := o.x, o.w, o.b
 	if !f.suitsRows(x) || f.bias && !f.weight {
@@ -71,7 +71,7 @@ func (f *normalizeFunc) fastForward(s *Scope, o *normOperands) (mean, rstd, y *T
 type rowGradients struct{ x, weight, bias bool }
 
 // fastGradients computes the wanted gradients by the device's kernel. ok is false if the device has
-// no kernel for them. If other VJPs have already sent a gradient for x, dx includes that gradient.
+// no such kernel. If other VJPs have already sent a gradient for x, dx includes that gradient.
 func (f *normalizeFunc) fastGradients(c *Context, wants rowGradients, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor, ok bool) {
 	if wants == (rowGradients{}) {
 		return nil, nil, nil, true

@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestNormGradientJoins checks that if the input of a normalisation already has a gradient, the VJP
-// adds its own gradient in the same pass. Hooks, retained gradients and second derivatives see the
-// sum as usual.
+// TestNormGradientJoins uses the input of a normalisation in another op as well, so that the input
+// already has a gradient. The VJP must add its own gradient to it in the same pass. Hooks, retained
+// gradients and second derivatives must see the sum as usual.
 func TestNormGradientJoins(t *testing.T) {
 	for name, norm := range map[string]func(x, w, b *tensor.Tensor) *tensor.Tensor{
 		"layer norm": func(x, w, b *tensor.Tensor) *tensor.Tensor { return x.LayerNorm([]int{3, 5}, w, b, 1e-5) },
@@ -72,8 +72,8 @@ func TestNormGradientJoins(t *testing.T) {
 	}
 }
 
-// TestNormAs checks that a 16-bit result equals the float32 result after a cast, and so do the
-// gradients.
+// TestNormAs compares a 16-bit result with the float32 result after a cast. Results and gradients
+// must be equal.
 func TestNormAs(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, w, b := s.Randn(70, 9).RequiresGrad(), s.Randn(9).RequiresGrad(), s.Randn(9).RequiresGrad()

@@ -42,7 +42,7 @@ func (x *Tensor) SyncBatchNorm(ranks BatchRanks, runningMean, runningVar, weight
 	return f.normalizeBy(f, x, weight, bias, n, channels, 1, inner, running...)
 }
 
-// syncNormFunc is a normalisation of channels over the parts of a batch on all ranks.
+// syncNormFunc computes a normalisation of channels over the parts of a batch on all ranks.
 type syncNormFunc struct {
 	normalizeFunc
 	ranks BatchRanks
@@ -185,7 +185,7 @@ func (f *syncNormFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return f.operandGradients(c, dx, dw, db)
 }
 
-// gradients computes the gradients in a few fused passes.
+// gradients computes the gradients of x, weight and bias in a few fused passes over the data.
 func (f *syncNormFunc) gradients(c *Context, g, x, w, mean, rstd, total *Tensor) (dx, dw, db *Tensor) {
 	s := c.Scope()
 	_, dw, db, ok := f.channelGradients(s, false, g, x, nil, mean, rstd)

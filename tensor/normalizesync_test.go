@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// twins are n ranks that all have the same part.
+// twins are n ranks that all have the same part of the batch.
 type twins struct{ n, gathers, sums int }
 
 func (r *twins) Gather(x *tensor.Tensor) *tensor.Tensor {
@@ -69,8 +69,8 @@ func TestSyncBatchNorm(t *testing.T) {
 	}
 }
 
-// TestSyncBatchNormOfConstants checks that only wanted gradients are computed: without a gradient
-// of x there is no collective in the backward pass.
+// TestSyncBatchNormOfConstants normalises an x that requires no gradient. The backward pass must
+// then call no collective, and compute only the gradients of weight and bias.
 func TestSyncBatchNormOfConstants(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, group := s.Rand(4, 2), &twins{n: 2}
@@ -83,7 +83,7 @@ func TestSyncBatchNormOfConstants(t *testing.T) {
 	})
 }
 
-// shortRanks are ranks whose Gather returns too little.
+// shortRanks are ranks whose Gather returns too few elements.
 type shortRanks struct{ twins }
 
 func (r *shortRanks) Gather(x *tensor.Tensor) *tensor.Tensor { return x.Narrow(0, 0, x.Size()-1) }

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestNumbersThatDoNotFit checks that ops that write a number into integers accept and refuse the
-// same numbers as PyTorch's fill_.
+// TestNumbersThatDoNotFit writes numbers into integer tensors by several ops. They must accept and
+// refuse the same numbers as PyTorch's fill_.
 func TestNumbersThatDoNotFit(t *testing.T) {
 	ops := map[string]func(x, mask *tensor.Tensor, v float64) *tensor.Tensor{
 		"fill":        func(x, _ *tensor.Tensor, v float64) *tensor.Tensor { return x.Clone().Fill(v) },
@@ -89,8 +89,8 @@ func TestNumbersBeforeOperators(t *testing.T) {
 	})
 }
 
-// TestFactorOfIndexAdd checks that IndexAdd and IndexAddInPlace report a wrong alpha with the same
-// op name, index_add. For bool tensors any alpha except 0 counts as true.
+// TestFactorOfIndexAdd passes wrong values of alpha to IndexAdd and IndexAddInPlace. Both errors
+// must name the op index_add. For bool tensors any alpha except 0 counts as true.
 func TestFactorOfIndexAdd(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		index := s.Typed(dtype.I64).Zeros(1)

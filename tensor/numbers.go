@@ -40,7 +40,8 @@ func fitted(op string, t dtype.Type, v float64, operands ...*Tensor) float64 {
 	return whole
 }
 
-// fittedNumber is fitted for x's type and an op that writes v into elements of x.
+// fittedNumber returns v in the form that elements of x can hold, for an op that writes v into x.
+// It panics if x's integer type cannot hold v.
 func (x *Tensor) fittedNumber(op string, v float64) float64 {
 	x.use(op)
 	return fitted(op, x.dtype, v, x)
@@ -66,8 +67,8 @@ func (x *Tensor) modular(v float64) float64 {
 	return v
 }
 
-// number applies e, an op with one number, to x and v. e's rule for the type of the result decides
-// what happens if x's type cannot hold v.
+// number applies e, an op with one number, to x and v. If x's type cannot hold v, the rule of e for
+// the type of the result decides what happens.
 func (e *Elementwise) number(x *Tensor, v float64) *Tensor {
 	if e.Result == Truth {
 		return x.compareScalar(e, v)
@@ -102,13 +103,13 @@ func (x *Tensor) number(op string, v float64) (n, same *Tensor) {
 	return x.scope.On(x.st.dev).make(op, x.dtype, nil).fill(v), x
 }
 
-// reversed applies a function of two tensors to v and x, in this order.
+// reversed returns f(n, x), where n is a tensor that holds the number v.
 func (x *Tensor) reversed(op string, v float64, f func(x, y *Tensor) *Tensor) *Tensor {
 	x.use(op)
 	return within(x.scope, func(c *Scope) *Tensor { n, x := x.In(c).number(op, v); return f(n, x) })
 }
 
-// reversedWhole is reversed for a whole number that a float64 may be unable to hold.
+// reversedWhole does what reversed does, for a whole number that a float64 may be unable to hold.
 func (x *Tensor) reversedWhole(op string, v int64, f func(x, y *Tensor) *Tensor) *Tensor {
 	return x.reversed(op, float64(v), func(n, x *Tensor) *Tensor { return f(n.Fill(0).BitwiseOrScalar(v), x) })
 }

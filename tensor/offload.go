@@ -47,7 +47,7 @@ type offloaded struct {
 
 	// offloader.mu guards the fields below.
 	refs     int
-	seen     int      // how many of the nodes that saved the value have run in this backward pass
+	seen     int      // number of nodes that saved the value and have run in this backward pass
 	onDevice *storage // the copy's memory on the device; nil if there is no copy there
 	dropped  bool
 }

@@ -11,7 +11,8 @@ import (
 // padding holds the sizes to add before and after each dimension.
 type padding struct{ before, behind shape.Dims }
 
-// paddings reads pads: pairs of sizes, beginning with the last dimension, as for torch's F.pad.
+// paddings checks and returns the sizes in pads. pads are pairs of sizes, before and after,
+// beginning with the last dimension, as for torch's F.pad.
 func (x *Tensor) paddings(op string, pads []int) padding {
 	x.use(op)
 	if len(pads)%2 != 0 || len(pads)/2 > x.Rank() {
@@ -41,8 +42,7 @@ func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 			fail("pad", ErrShape, []*Tensor{x}, "sizes %d and %d leave %d elements of dimension %d", l, r, l+n+r, i)
 		}
 		to = to.With(i, l+n+r)
-		// first and last bound the range of x that remains after negative sizes have removed
-		// elements
+		// The indices first … last-1 of x remain after negative sizes have removed elements.
 		first, last := max(0, -l), max(n-max(0, -r), max(0, -l))
 		if first > 0 || last < n {
 			y = y.region("pad", sliced(i, min(first, n), max(0, min(last, n)-first), 1))
@@ -83,8 +83,8 @@ func (x *Tensor) padBy(op string, p padding, index func() *expr.Program) *Tensor
 	})
 }
 
-// In the formulas of paddings, padded is the position, which is negative before the first entry,
-// and padLast is the position of the last entry.
+// These are formulas for the index of the entry that a position reads. padded is the position,
+// which is negative before the first entry, and padLast is the position of the last entry.
 var (
 	padded      = expr.Index(dtype.I64).Add(expr.Param(0, dtype.I64))
 	padLast     = expr.Param(1, dtype.I64)

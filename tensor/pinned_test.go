@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestNonBlockingCopies checks that copies that the host does not wait for are ordered with all
-// other work on both devices, in each of six schedules.
+// TestNonBlockingCopies makes copies for which the host does not wait. They must be ordered with
+// all other work on both devices, in each of six schedules.
 func TestNonBlockingCopies(t *testing.T) {
 	const n = 3000
 	for seed := range 6 {
@@ -32,7 +32,7 @@ func TestNonBlockingCopies(t *testing.T) {
 			var sums []*tensor.Tensor
 			for i := range 5 {
 				s.Do(func(c *tensor.Scope) {
-					// this copy runs on a separate stream
+					// the copy runs on a separate stream
 					y := x.In(c).To(dev, tensor.NonBlocking())
 					c.Do(func(d *tensor.Scope) {
 						sum := y.In(d).Sum() // this sum runs on the default stream
@@ -82,8 +82,8 @@ func TestNonBlockingCopies(t *testing.T) {
 	}
 }
 
-// TestPinnedIsCollected checks that page-locked memory that no scope owns is returned once the
-// garbage collector finds it, even if it is small.
+// TestPinnedIsCollected drops page-locked memory that no scope owns. The garbage collector must
+// return it, even if it is small.
 func TestPinnedIsCollected(t *testing.T) {
 	dev, _ := emulated(t, 0)
 	gpu := dev.(device.PinnedAllocator)

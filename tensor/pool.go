@@ -35,7 +35,8 @@ type AvgPoolOptions struct {
 	// ExcludePadding averages only over elements of the input, as torch's count_include_pad=False
 	// does.
 	ExcludePadding bool
-	// the divisor of each sum, whatever its window contains; 0 means the number of elements
+	// number by which each sum is divided, whatever the window contains; 0 means the number of
+	// elements
 	Divisor int
 }
 
@@ -156,8 +157,8 @@ func (x *Tensor) hasChannels(op string, rank int) {
 	}
 }
 
-// checkSpatial checks the rank of x: the argument rank is the number of spatial dimensions. A
-// dimension of channels comes before them, and perhaps a batch before that.
+// checkSpatial panics unless x has rank spatial dimensions, a dimension of channels before them,
+// and perhaps a batch before that.
 func (x *Tensor) checkSpatial(op string, rank int) {
 	x.use(op)
 	if x.Rank() != rank+1 && x.Rank() != rank+2 {
@@ -252,7 +253,7 @@ type averages struct {
 	divisor int
 }
 
-// divide divides sums of windows, [n, c, out…], by the number of elements of each window.
+// divide divides the sums of windows, [n, c, out…], by the number of elements of each window.
 func (a *averages) divide(c *Scope, y *Tensor) *Tensor {
 	by := func(n int) *Tensor {
 		if y.dtype.IsFloat() {
@@ -263,7 +264,7 @@ func (a *averages) divide(c *Scope, y *Tensor) *Tensor {
 	if a.divisor != 0 {
 		return by(a.divisor)
 	}
-	even := true // all windows have the same number of elements
+	even := true // true if all windows have the same number of elements
 	for i := range a.rank {
 		even = even && a.wide(i) == a.in[i] || even && !a.exclude && a.behind[i] <= a.before[i]
 	}
@@ -328,8 +329,8 @@ func (f *avgFunc) VJP(_ *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(&avgGradFunc{f.averages}, g)}
 }
 
-// avgGradFunc is the gradient of avgFunc: each element of a window gets its share of the gradient
-// of the mean.
+// avgGradFunc computes the gradient of avgFunc: each element of a window gets its share of the
+// gradient of the mean.
 type avgGradFunc struct{ averages }
 
 func (f *avgGradFunc) Name() string { return f.op + ".grad" }

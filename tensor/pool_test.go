@@ -60,8 +60,8 @@ func TestMaxPoolIntegers(t *testing.T) {
 	}
 }
 
-// TestMaxPoolLarge checks that values and positions depend neither on the method that finds the
-// maxima, nor on whether a gradient is wanted. The gradient reaches one element of each window.
+// TestMaxPoolLarge compares two methods that find maxima, with and without a gradient. Values and
+// positions must be equal. The gradient must reach one element of each window.
 func TestMaxPoolLarge(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Randn(2, 3, 30, 20)

@@ -43,8 +43,8 @@ func (x *Tensor) AdaptiveMaxPool3d(size ...int) (values, indices *Tensor) {
 	return x.adaptiveMax("adaptive_max_pool3d", 3, size)
 }
 
-// adaptiveGrid returns a grid whose windows all have the size of the largest window. even is true
-// if all windows have this size and follow each other without overlap.
+// adaptiveGrid returns a grid in which every window has the size of the largest window. even is
+// true if all windows have this size in x too and follow each other without overlap.
 func (x *Tensor) adaptiveGrid(op string, rank int, size []int) (g grid, even bool) {
 	x.checkSpatial(op, rank)
 	in := []*Tensor{x}
@@ -78,7 +78,7 @@ func adaptiveWindow(k, n, m int) (start, end int) {
 	return k * n / m, ((k+1)*n + m - 1) / m
 }
 
-// adaptiveStarts returns the first entries and the sizes of the windows of dimension i, as int64
+// adaptiveStarts returns, for each window of dimension i, its first entry and its size, as int64
 // vectors.
 func (g *grid) adaptiveStarts(c *Scope, x *Tensor, i int) (start, size *Tensor) {
 	n, m := float64(g.in[i]), float64(g.out[i])
@@ -87,9 +87,9 @@ func (g *grid) adaptiveStarts(c *Scope, x *Tensor, i int) (start, size *Tensor) 
 	return start, end.Sub(start).ClampMax(n)
 }
 
-// adaptiveEntries returns the entries of dimension i that its windows cover, one window after the
-// other. All windows have the full size: a smaller window is padded with the index after the
-// input's last entry.
+// adaptiveEntries returns the indices of the entries of dimension i that the windows cover, one
+// window after the other. Each window lists as many indices as the largest one. A smaller window is
+// padded with the index after the input's last entry.
 func (g *grid) adaptiveEntries(c *Scope, x *Tensor, i int) *Tensor {
 	start, size := g.adaptiveStarts(c, x, i)
 	tap := positioned(c, x, g.kernel[i], 0, 1)
@@ -108,8 +108,8 @@ func (x *Tensor) adaptiveAvg(op string, rank int, size []int) *Tensor {
 			y := x.In(c).Cast(x.dtype.Compute())
 			for i := range rank {
 				d := 2 + i
-				// add one zero entry at the end; windows that are too small read it for their
-				// missing entries
+				// add one zero entry at the end, which smaller windows read in place of missing
+				// entries
 				pads := make([]int, 2*(x.Rank()-d))
 				pads[len(pads)-1] = 1
 				y = y.Pad(0, pads...).indexSelect(op, d, g.adaptiveEntries(c, x, i))
@@ -142,12 +142,12 @@ func (x *Tensor) adaptiveMaxima(op string, g grid, even bool) (values, indices *
 		return maxima(op, x, g)
 	}
 	// Copy the entries of all windows side by side, and pool them as windows of equal size. Then
-	// map the positions of the maxima back to x.
+	// map the positions of the maxima back to positions in x.
 	c := x.scope.child()
 	defer c.recycle()
 	c.modes.noGrad = true
 	seen := x.detachedIn(c)
-	var from *Tensor // maps each position in seen to its position in x
+	var from *Tensor // maps each position in the tensor seen to its position in x
 	strides, wide := g.strides(), g
 	for i := range g.rank {
 		d := 2 + i

@@ -5,7 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// planes joins the first two dimensions of the shape [n, c, …].
+// planes joins the first two dimensions of x, which is [n, c, …].
 func planes(x shape.Dims) shape.Dims {
 	return x.Remove(0).With(0, x.At(0)*x.At(1))
 }

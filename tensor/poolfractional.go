@@ -6,7 +6,7 @@ import "github.com/flambeau-go/flambeau/dtype"
 // number for all spatial dimensions, or one number for each. Kernel and either Size or Ratio must
 // be given.
 type FractionalPoolOptions struct {
-	Kernel []int // size of the windows
+	Kernel []int // size of the windows in each dimension
 	Size   []int // size of the result
 	// ratio of the result's size to the input's, between 0 and 1; the size is rounded down
 	Ratio []float64
@@ -85,7 +85,7 @@ func (x *Tensor) fractionalMax(op string, rank int, o FractionalPoolOptions) (va
 		most, place = alloc(op, c, x.st.dev, x.dtype, to), alloc(op, c, x.st.dev, dtype.I64, to)
 	} else {
 		windows := seen.reshape(lead.Append(x.Size()/lead.Size())).Gather(2, at.reshape(lead.Append(at.Size()/lead.Size()))).reshape(at.layout.Shape)
-		lost := windows.IsNaN() // if there is a NaN, the last one is the maximum
+		lost := windows.IsNaN() // a window with a NaN has its last NaN as the maximum
 		last := lost.Cast(dtype.I64).Flip(-1).Argmax(-1).RSubScalar(float64(g.taps() - 1))
 		tap := Where(lost.Any(-1), last, windows.Argmax(-1)).Unsqueeze(-1)
 		most, place = windows.Gather(-1, tap).Squeeze(-1), at.Gather(-1, tap).Squeeze(-1)

@@ -35,7 +35,8 @@ func maxProgram(t, position dtype.Type, n int) *expr.Program {
 		for k := range n {
 			v := expr.X(len(ins))
 			more := v.Gt(most)
-			if t.IsFloat() { // NaN counts as the greatest number, and the last NaN wins
+			// for floats NaN counts as the greatest number, and the last NaN is taken
+			if t.IsFloat() {
 				more = more.Or(v.Ne(v))
 			}
 			if placed {
@@ -52,7 +53,7 @@ func maxProgram(t, position dtype.Type, n int) *expr.Program {
 	})
 }
 
-// leastNumber returns the least number of type t, or -Inf.
+// leastNumber returns the least number of type t. For floating point types it is -Inf.
 func leastNumber(t dtype.Type) float64 {
 	switch t {
 	case dtype.U8:
@@ -91,7 +92,7 @@ func maxima(op string, x *Tensor, g grid) (values, indices *Tensor) {
 	return values, place
 }
 
-// manyTaps reports whether the windows are so large that a reduction finds the maxima of x.
+// manyTaps reports whether the windows are so large that their maxima are found by a reduction.
 func (g *grid) manyTaps(x *Tensor) bool {
 	return x.dtype.IsFloat() && g.unpadded() && g.taps() > 8*tapsAtOnce
 }
@@ -131,7 +132,7 @@ func maximaAlone(op string, x *Tensor, g grid) *Tensor {
 	return values
 }
 
-// strides returns the strides of the input's spatial dimensions when they are flattened.
+// strides returns the strides of the spatial dimensions in the flattened input.
 func (g *grid) strides() shape.Dims { return g.list(g.in).Contiguous() }
 
 // broadcastVector reshapes v, a vector along spatial dimension i, so that it broadcasts to [n, c,
@@ -193,7 +194,8 @@ func maximaByTaps(op string, c *Scope, x *Tensor, g grid, begin, first *Tensor) 
 			}
 			from = append(from, float64(at))
 		}
-		// repeat the last element to fill the pass, which does not change the maximum
+		// repeat the last element until the program has its fixed number of operands; this does not
+		// change the maximum
 		for range passOf(n) - n {
 			in, from = append(in, in[len(in)-1]), append(from, from[n-1])
 		}
@@ -220,7 +222,8 @@ func lastNaN(t dtype.Type) *device.Reduction {
 	})
 }
 
-// maximaByReduction reduces over the elements of windows. It is for large windows.
+// maximaByReduction finds the maxima by a reduction over the elements of each window. It is for
+// large windows.
 func maximaByReduction(op string, c *Scope, x *Tensor, g grid) (most, place *Tensor) {
 	n, channels := x.Dim(0), x.Dim(1)
 	seen := x.handle(op, c, g.windows(x.layout))
@@ -251,7 +254,8 @@ func maximaByReduction(op string, c *Scope, x *Tensor, g grid) (most, place *Ten
 	return most, place
 }
 
-// pick returns elements of x, [n, c, …]. positions are in the flattened spatial dimensions of x.
+// pick returns the elements of x, [n, c, …], at the given positions in the flattened spatial
+// dimensions.
 func pick(op string, x, positions *Tensor) *Tensor {
 	n, channels := x.Dim(0), x.Dim(1)
 	flat := positions.reshape(shape.Of(n, channels, positions.layout.Shape.Tail(2).Size()))
@@ -262,8 +266,8 @@ func pick(op string, x, positions *Tensor) *Tensor {
 // and their positions.
 type maxFunc struct {
 	op string
-	g  grid // the grid of the maxima's windows; rank 0 if there is none
-	// whether the positions are already distances from the beginning of their windows
+	g  grid // grid of the windows whose maxima were computed; rank 0 if there is none
+	// true if the positions are already distances from the beginning of their windows
 	relative bool
 }
 
@@ -283,7 +287,7 @@ func (f maxFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return in[1]
 }
 
-// fromBeginOp is the distance of a position from the beginning of its window.
+// fromBeginOp computes the distance of a position from the beginning of its window.
 var fromBeginOp = &Elementwise{Name: "max_pool", Arity: 2, Expr: x0.Sub(x1), NoGrad: true}
 
 // savedType returns the type in which the positions of maxima are saved. They are saved as
@@ -331,8 +335,8 @@ func (f maxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // method needs neither indices nor sorting.
 func (f maxFunc) byTaps() bool { return f.g.taps() <= fewTaps }
 
-// maxTapOp adds the gradient X(2) of a window to X(0) if X(1), the position of the window's maximum
-// in the window, equals p0.
+// maxTapOp returns X(0) + X(2) if X(1) equals p0, and otherwise X(0). X(2) is the gradient of a
+// window, and X(1) the position of the window's maximum in the window.
 var maxTapOp = &Elementwise{Name: "max_pool", Arity: 3, Expr: x1.Eq(p0).Select(x0.Add(x2), x0), Fixed: 2, NoGrad: true}
 
 // spread adds g to the elements that were maxima. offsets holds the position of each maximum in its
@@ -373,8 +377,9 @@ func (f maxFunc) spread(s *Scope, offsets, g *Tensor, to shape.Dims) *Tensor {
 // A temporary copy of a gradient uses at most 1/spreadPart of the gradient's memory at one time.
 const spreadPart = 4
 
-// addMaxima adds g to the elements of y that were maxima. The comment of the method spread says in
-// which order. y has the windows' padding, and is zero at first.
+// addMaxima adds g to the elements of y that were maxima. It adds the gradients of several windows
+// to one element in the order of the windows. y includes the padding of the windows, and is zero at
+// first.
 func (f maxFunc) addMaxima(s *Scope, y, offsets, g *Tensor) {
 	op := f.op + ".grad"
 	steps := f.g.strides()

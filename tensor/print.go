@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// The defaults of torch.set_printoptions.
+// These are the defaults of torch.set_printoptions.
 const (
 	printPrecision = 4
 	printThreshold = 1000 // a tensor with more elements is printed without its middle
@@ -77,7 +77,7 @@ type printer struct {
 	dtype   dtype.Type
 	bits    []uint64
 	width   int
-	whole   bool // all values are whole numbers
+	whole   bool // true if all values are whole numbers
 	science bool
 }
 

@@ -9,13 +9,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// addProductOp is p0·x + p1·y. If p0 is 0, x is ignored.
+// addProductOp computes p0·x + p1·y. If p0 is 0, x is ignored.
 var addProductOp = &Elementwise{Name: "addmm", Arity: 2, Expr: p0.Eq(expr.C(0)).Select(expr.C(0), p0.Mul(x0)).Add(p1.Mul(x1)),
 	NoGrad: true, Params: []float64{1, 1}}
 
-// addProductFunc is beta·x + alpha·a·b. As in torch, its gradients are first computed as products
-// and then multiplied by alpha. So if alpha is 0, a gradient is a zero with the sign of its
-// product.
+// addProductFunc computes beta·x + alpha·a·b. As in torch, its gradients are first computed as
+// products and then multiplied by alpha. So if alpha is 0, a gradient is a zero with the sign of
+// its product.
 type addProductFunc struct {
 	op          string
 	beta, alpha float64
@@ -67,8 +67,8 @@ func (x *Tensor) Dot(y *Tensor) *Tensor {
 	return Apply(dotFunc{}, x, y)
 }
 
-// dotFunc is the dot product of two vectors. Its gradients are products with a scalar. Matrix
-// products would compute them as sums, which lose the sign of zeros.
+// dotFunc computes the dot product of two vectors. A gradient is one vector times a scalar. A
+// matrix product would compute it as a sum that starts with +0, which would turn -0 into 0.
 type dotFunc struct{}
 
 func (dotFunc) Name() string { return "dot" }
@@ -175,7 +175,8 @@ func (x *Tensor) Kron(y *Tensor) *Tensor {
 	for i := range rank {
 		out = out.Append(a.At(i) * b.At(i))
 	}
-	// a product of blocks would have more than MaxRank dimensions, so repeat both operands
+	// A product of the two operands with interleaved dimensions would have more than MaxRank
+	// dimensions. So repeat both operands instead.
 	if 2*rank > shape.MaxRank {
 		return within(s, func(c *Scope) *Tensor {
 			p, times := x.In(c).reshape(a), make([]int, rank)
@@ -192,7 +193,8 @@ func (x *Tensor) Kron(y *Tensor) *Tensor {
 	return within(s, func(c *Scope) *Tensor { return x.In(c).reshape(wide).Mul(y.In(c).reshape(tall)).reshape(out) })
 }
 
-// traceOp is the sum. torch's trace is a separate kernel, which autocast does not change.
+// traceOp is a sum. It is declared separately because autocast must not change it: torch's trace is
+// a kernel of its own.
 var traceOp = &Reduction{Name: "sum", Kind: device.Sum, Map: expr.X(0), Grad: expr.X(1)}
 
 // Trace returns the sum of the diagonal of a matrix. For integers it is int64, as in torch.trace.
@@ -211,7 +213,7 @@ func (x *Tensor) Trace() *Tensor {
 }
 
 // Cross returns the cross products of vectors of three elements along dim, as torch.linalg.cross
-// does. x and y have the same rank and the same type, and broadcast. torch's dim is -1.
+// does. x and y have the same rank and the same type, and are broadcast. torch's dim is -1.
 func (x *Tensor) Cross(y *Tensor, dim int) *Tensor {
 	if y := underAutocast("cross", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].Cross(in[1], dim) }, x, y); y != nil {
 		return y

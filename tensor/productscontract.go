@@ -17,7 +17,8 @@ func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 		fail(op, ErrShape, in, "%d dimensions of the first and %d of the second", len(xDims), len(yDims))
 	}
 	sum := 1
-	// order separates the dimensions that stay from the dimensions that are summed over.
+	// order separates the dimensions of t that stay from the dimensions over which the product is
+	// summed.
 	order := func(t *Tensor, dims []int) (stay, gone []int, left shape.Dims, rows int) {
 		rows = 1
 		var seen [shape.MaxRank]bool
@@ -40,7 +41,8 @@ func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 	}
 	xs, xg, xl, rows := order(x, xDims)
 	ys, yg, yl, columns := order(y, yDims)
-	xw, yw := x.layout.Shape, y.layout.Shape // shapes with dimensions of size 1 expanded
+	// these become the shapes in which dimensions of size 1 are expanded
+	xw, yw := x.layout.Shape, y.layout.Shape
 	for i := range xg {
 		n, m := x.layout.Shape.At(xg[i]), y.layout.Shape.At(yg[i])
 		switch {
@@ -84,8 +86,8 @@ func (x *Tensor) Inner(y *Tensor) *Tensor {
 	return x.TensorDot(y, []int{-1}, []int{-1})
 }
 
-// VecDot returns Σ x·y along dim, a dimension of the shape to which both broadcast. torch's dim is
-// -1.
+// VecDot returns Σ x·y along dim, a dimension of the shape to which x and y are broadcast. torch's
+// dim is -1.
 func (x *Tensor) VecDot(y *Tensor, dim int) *Tensor {
 	if y := underAutocast("vecdot", AutocastLow, func(in []*Tensor) *Tensor { return in[0].VecDot(in[1], dim) }, x, y); y != nil {
 		return y

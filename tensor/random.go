@@ -23,7 +23,7 @@ const (
 	placeKind
 )
 
-// String returns the word for k that names of kernels contain.
+// String returns the word by which names of kernels denote the distribution k.
 func (k randomKind) String() string {
 	return [...]string{"uniform", "normal", "bernoulli", "randint", "dropout", "alpha_dropout", "dropout_add", "relu_dropout", "truncated_normal", "multinomial"}[k]
 }
@@ -31,8 +31,8 @@ func (k randomKind) String() string {
 type randomKey struct {
 	t    dtype.Type
 	kind randomKind
-	// the last two operands hold seed and offset; the offset parameter is added to the offset
-	// operand
+	// The last two operands hold seed and offset. The parameter for the offset is added to the
+	// offset operand.
 	fed bool
 	in  [2]dtype.Type // types of the other operands, Invalid for absent operands
 }
@@ -64,8 +64,8 @@ func randomProgram(k randomKey) *expr.Program {
 		switch k.kind {
 		case uniformKind:
 			u := expr.RandomUniform(w, seed, offset, index)
-			// rounding may produce b, the open end of the interval, so param 4 limits the result;
-			// see nextBelow
+			// Rounding may produce b, the open end of the interval. So param 4, the greatest number
+			// of the type below b, limits the result.
 			e = u.Mul(b.Sub(a)).Add(a).Min(expr.Param(4, w)).Max(a)
 		case normalKind:
 			e = expr.RandomNormal(w, seed, offset, index).Mul(b).Add(a)
@@ -79,7 +79,7 @@ func randomProgram(k randomKey) *expr.Program {
 			u := expr.RandomUniform(dtype.F64, seed, offset, index)
 			e = u.Mul(expr.Param(3, dtype.F64)).Floor().Add(expr.Param(2, dtype.F64)).Cvt(dtype.I64)
 		case placeKind:
-			// an integer in [0, X(0)), or -1 if X(0) is 0
+			// The number is an integer in [0, X(0)), or -1 if X(0) is 0.
 			u := expr.RandomUniform(dtype.F64, seed, offset, index)
 			e = u.Mul(expr.X(0).Cvt(dtype.F64)).Floor().Cvt(dtype.I64).Min(expr.X(0).Sub(expr.C(1)))
 		case dropoutKind, dropoutAddKind, reluDropoutKind:
@@ -108,8 +108,8 @@ func randomProgram(k randomKey) *expr.Program {
 	})
 }
 
-// draw fills x for an op with numbers from (seed, offset). operands are the op's operands, if the
-// kind has any.
+// draw fills x with random numbers for the op with this name, beginning at (seed, offset). operands
+// are the op's operands, if the kind has any.
 func (x *Tensor) draw(op string, s *Scope, kind randomKind, seed, offset uint64, operands []*Tensor, params ...float64) *Tensor {
 	slots := s.numbers(seed, x.st.dev)
 	key := randomKey{t: x.dtype, kind: kind, fed: slots != nil}
@@ -156,7 +156,7 @@ func nextBelow(t dtype.Type, v float64) float64 {
 	return expr.Decode(t, b)
 }
 
-// fresh fills x with as many new numbers of the scope's generator as x has elements.
+// fresh fills x with new random numbers of the scope's generator.
 func (x *Tensor) fresh(kind randomKind, params ...float64) *Tensor {
 	seed, offset := x.scope.modes.gen.Draw(x.Size())
 	return x.draw(x.op, x.scope, kind, seed, offset, nil, params...)

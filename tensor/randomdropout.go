@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// dropoutFunc keeps seed and offset of its random numbers, so that the gradient draws the same
-// numbers again.
+// dropoutFunc stores the seed and the offset of its random numbers, so that the gradient can draw
+// the same numbers again.
 type dropoutFunc struct {
 	p, scale     float64
 	seed, offset uint64
@@ -16,7 +16,7 @@ type dropoutFunc struct {
 
 func (*dropoutFunc) Name() string { return "dropout" }
 
-// limit returns the threshold with which the random bits of each element are compared.
+// limit returns the threshold with which dropout compares the random bits of each element.
 func (f *dropoutFunc) limit() float64 { return float64(expr.DropLimit(f.p)) }
 
 func (f *dropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {
@@ -32,8 +32,8 @@ func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(f, g)}
 }
 
-// alphaDropoutFunc is dropoutFunc with two more numbers. The field shift is added to kept elements,
-// and dropValue is the value of dropped elements.
+// alphaDropoutFunc is a dropoutFunc with two more numbers: shift is added to kept elements, and
+// dropValue is the value of dropped elements.
 type alphaDropoutFunc struct {
 	dropoutFunc
 	shift, dropValue float64

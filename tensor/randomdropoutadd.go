@@ -2,7 +2,7 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/dtype"
 
-// dropoutAddFunc is a residual, operand 0, plus dropout of operand 1.
+// dropoutAddFunc adds a residual, operand 0, and the dropout of operand 1.
 type dropoutAddFunc struct{ dropoutFunc }
 
 func (*dropoutAddFunc) Name() string { return "dropout_add" }

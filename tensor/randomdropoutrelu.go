@@ -2,8 +2,9 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/expr"
 
-// reluDropoutFunc is relu followed by dropout. Its result is positive exactly where the operand is
-// positive and is not dropped. So the gradient needs neither the operand nor the random numbers.
+// reluDropoutFunc computes relu followed by dropout. Its result is positive exactly where the
+// operand is positive and is not dropped. So the gradient needs neither the operand nor the random
+// numbers.
 type reluDropoutFunc struct{ dropoutFunc }
 
 func (*reluDropoutFunc) Name() string { return "relu_dropout" }

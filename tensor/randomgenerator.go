@@ -13,7 +13,8 @@ import (
 type Generator struct {
 	seed   uint64
 	offset atomic.Uint64
-	// if not nil, the generator draws through this tape, which records draws or repeats them
+	// tape through which the generator draws, which records draws or repeats them; nil if there is
+	// none
 	tape *tape
 }
 
@@ -55,7 +56,7 @@ func (g *Generator) Draw(n int) (seed, offset uint64) {
 	return g.tape.draw(n)
 }
 
-// advance is Draw without recording in a tape of the goroutine, because its caller is that tape.
+// advance does what Draw does, but ignores the goroutine's tape. The tape itself calls advance.
 func (g *Generator) advance(n int) (seed, offset uint64) {
 	if g.tape != nil {
 		return g.tape.draw(n)

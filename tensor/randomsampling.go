@@ -15,14 +15,15 @@ func normalCDF(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }
 
 // truncatedNormal draws by inversion. It maps uniform numbers through erfinv, then scales and
 // shifts them, and limits them to [lo, hi]. The uniform numbers lie between 2Φ(a)-1 and 2Φ(b)-1,
-// where a and b are the standardised limits.
+// where a = (lo - mean)/std and b = (hi - mean)/std.
 func truncatedNormal(w dtype.Type, u *expr.Expr) *expr.Expr {
 	p := func(i int) *expr.Expr { return expr.Param(i, w) }
 	u = u.Mul(p(3).Sub(p(2))).Add(p(2))
 	return u.Erfinv().Mul(p(4)).Add(p(5)).Max(p(6)).Min(p(7))
 }
 
-// truncatedParams checks the distribution and returns the parameters of its program.
+// truncatedParams checks mean, std and the interval [lo, hi], and returns the parameters of the
+// program truncatedNormal.
 func truncatedParams(mean, std, lo, hi float64, in ...*Tensor) []float64 {
 	switch {
 	case !(std > 0) || math.IsInf(std, 0) || math.IsNaN(mean-mean):
@@ -109,7 +110,8 @@ func (x *Tensor) Multinomial(n int, replacement bool) *Tensor {
 			if p.dtype.Size() < 4 {
 				p = p.Float()
 			}
-			// E is the exponential random number -log(1-u), at least 2⁻³⁰.
+			// The key is p/E with the exponential random number E = -log(1-u), which is at least
+			// 2⁻³⁰.
 			key := p.Div(p.RandLike().Neg().Log1p().Neg().ClampMin(0x1p-30))
 			index := c.On(p.st.dev).Typed(dtype.I64).Arange(classes)
 			drawn := make([]*Tensor, n)
@@ -147,13 +149,13 @@ func sharesProgram(t dtype.Type) *expr.Program {
 }
 
 // drawSeveral draws n classes for each row of the matrix x of probabilities. For each draw it takes
-// a random integer below the sum of the row's shares, and searches it in the running sums of the
-// shares.
+// a random integer below the sum of the row's shares, and finds by binary search the class in whose
+// part of the running sums the integer lies.
 func (x *Tensor) drawSeveral(n int) *Tensor {
 	const op = "multinomial"
 	c, rows, classes := x.scope, x.layout.Shape.At(0), x.layout.Shape.At(1)
 	shares := alloc(op, c, x.st.dev, dtype.I64, x.layout.Shape)
-	// no sum exceeds 2⁵², so a float64 holds it exactly
+	// No sum of shares exceeds 2⁵², so a float64 holds it exactly.
 	run(op, c, sharesProgram(x.dtype), shares, []*Tensor{x, x.Amax(-1, KeepDim)}, []float64{math.Ldexp(1, 52-mathbits.Len(uint(classes)))})
 	sums := scanned(op, c, device.ScanSum, dtype.I64, 1, false, []*Tensor{shares})
 	if sums == nil {

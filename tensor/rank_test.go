@@ -24,8 +24,8 @@ func rank(t *testing.T, name string) device.Device {
 	return d
 }
 
-// TestTensorsOfRanks checks that a tensor on a rank stays there, can be sent to other devices, and
-// is printed with its device.
+// TestTensorsOfRanks keeps tensors on ranks of the CPU. A tensor must stay on its rank until it is
+// sent to another device, and be printed with its device.
 func TestTensorsOfRanks(t *testing.T) {
 	host, a, b := rank(t, "cpu"), rank(t, "cpu:0"), rank(t, "cpu:1")
 	tensor.Do(func(s *tensor.Scope) {
@@ -83,8 +83,8 @@ func TestRanksDoNotMix(t *testing.T) {
 	}
 }
 
-// TestMemoryOfRankComesBack checks that the memory of a rank's tensors belongs to the rank, and is
-// returned to it.
+// TestMemoryOfRankComesBack checks the memory statistics of a rank. The memory of the rank's
+// tensors must be counted there, and return to the rank.
 func TestMemoryOfRankComesBack(t *testing.T) {
 	d, host := rank(t, "cpu:9"), rank(t, "cpu")
 	before, other := d.Stats().Allocated, host.Stats().Allocated
@@ -111,8 +111,8 @@ func TestMemoryOfRankComesBack(t *testing.T) {
 	}
 }
 
-// TestLinearAlgebraOfRank checks that the results of linear algebra on a rank are on that rank, and
-// have the same bits as on the CPU.
+// TestLinearAlgebraOfRank runs linear algebra on a rank. The results must be on that rank, and have
+// the same bits as on the CPU.
 func TestLinearAlgebraOfRank(t *testing.T) {
 	compute := func(d device.Device) (v []float64) {
 		tensor.Do(func(s *tensor.Scope) {
@@ -139,7 +139,8 @@ func TestLinearAlgebraOfRank(t *testing.T) {
 	}
 }
 
-// TestPinnedMemoryOfRank checks that page-locked memory works for a rank as for the CPU.
+// TestPinnedMemoryOfRank checks that page-locked memory works for a rank of the CPU as it does for
+// the CPU.
 func TestPinnedMemoryOfRank(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -174,8 +175,8 @@ func TestPinnedMemoryOfRank(t *testing.T) {
 	}
 }
 
-// TestHostMemoryOfRank checks that on a rank, an index error is reported immediately, as on the
-// CPU. Memory is read and written without a copy.
+// TestHostMemoryOfRank checks that a rank of the CPU reports an index error immediately, as the CPU
+// does. It also checks that the memory of the rank's tensors is read and written without a copy.
 func TestHostMemoryOfRank(t *testing.T) {
 	d := rank(t, "cpu:1")
 	tensor.Do(func(s *tensor.Scope) {

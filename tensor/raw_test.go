@@ -68,7 +68,7 @@ func TestRawMisuse(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, err, c.kind)
 			}
 		}
-		// Backward refuses a value that a graph has saved and Raw has changed.
+		// Here a graph has saved a value that Raw changes. Backward must refuse the value.
 		p := leaf.MulScalar(2)
 		y := p.Square().Sum()
 		s.Do(func(c *tensor.Scope) { tensor.Raw("own", list(p.In(c)), nil, nothing) }, tensor.NoGrad())
@@ -78,8 +78,8 @@ func TestRawMisuse(t *testing.T) {
 	})
 }
 
-// TestRawStreams checks that work on one stream reads the results of ops on another stream, and ops
-// on a third stream read the result of that work.
+// TestRawStreams queues work in Raw on one stream. The work must see the results of earlier ops on
+// another stream, and later ops on a third stream must see the result of the work.
 func TestRawStreams(t *testing.T) {
 	gpu, _ := emulated(t, 1)
 	b := ptx.New("plus_one")

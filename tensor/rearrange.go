@@ -109,7 +109,7 @@ func (x *Tensor) Split(size, dim int) []*Tensor {
 	return parts
 }
 
-// axisOf resolves a dimension as the method axis does, but panics if x has rank 0.
+// axisOf resolves a possibly negative dimension, and panics if x has rank 0.
 func (x *Tensor) axisOf(op string, dim int) int {
 	if x.Rank() == 0 {
 		fail(op, ErrShape, []*Tensor{x}, "needs a tensor with a dimension, this has rank 0")
@@ -152,7 +152,7 @@ func (x *Tensor) Chunk(n, dim int) []*Tensor {
 		fail("chunk", ErrValue, []*Tensor{x}, "%d parts; there must be at least one", n)
 	}
 	size := x.layout.Shape.At(a)
-	if size == 0 { // torch returns n empty parts
+	if size == 0 { // for a dimension of size 0, torch returns n empty parts
 		if n > 1<<24 {
 			fail("chunk", ErrValue, []*Tensor{x}, "%d parts of nothing; there may be %d", n, 1<<24)
 		}

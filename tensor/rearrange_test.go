@@ -13,13 +13,13 @@ import (
 
 type tt = tensor.Tensor
 
-// TestViewsShareStorage checks that ops that return a view in torch share storage here too: a write
-// through the view changes the tensor.
+// TestViewsShareStorage runs the ops that return a view in torch. A write through the result must
+// change the tensor.
 func TestViewsShareStorage(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		view func(x *tt) *tt
-		hit  []int // the elements of a [3, 4] tensor that change
+		hit  []int // indices of the elements of a [3, 4] tensor that change
 	}{
 		{"Slice", func(x *tt) *tt { return x.Slice(1, 1, tensor.End, 2) }, []int{1, 3, 5, 7, 9, 11}},
 		{"Diagonal", func(x *tt) *tt { return x.Diagonal(-1, 0, 1) }, []int{4, 9}},
@@ -50,8 +50,8 @@ func TestViewsShareStorage(t *testing.T) {
 	}
 }
 
-// TestCopiesDoNotShareStorage checks that the results of ops that copy in torch, and of ranges with
-// a negative step, do not share storage with the operand.
+// TestCopiesDoNotShareStorage runs ops that copy in torch, and ranges with a negative step. The
+// results must not share storage with the operand.
 func TestCopiesDoNotShareStorage(t *testing.T) {
 	for name, f := range map[string]func(x *tt) *tt{
 		"Slice": func(x *tt) *tt { return x.Slice(0, tensor.End, -tensor.End, -1) }, "Flip": func(x *tt) *tt { return x.Flip() }, "Roll": func(x *tt) *tt { return x.Roll([]int{0}, []int{0}) },
@@ -69,12 +69,13 @@ func TestCopiesDoNotShareStorage(t *testing.T) {
 	}
 }
 
-// TestResultsFollowOperands checks that the result of an elementwise op has the strides of the
-// operands that have its shape, if these operands have the same strides and no gaps in memory.
-// Otherwise the result is contiguous. Its values and gradients are those of contiguous operands.
+// TestResultsFollowOperands checks the strides of an elementwise op's result. If the operands of
+// the result's shape have equal strides and no gaps in memory, the result must have these strides
+// too. Otherwise it must be contiguous. Values and gradients must be those of contiguous operands.
 func TestResultsFollowOperands(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
-		turn := func(x *tt) *tt { return x.Permute(2, 0, 1) } // [3, 4, 5] to [5, 3, 4]
+		// turn permutes [3, 4, 5] to [5, 3, 4]
+		turn := func(x *tt) *tt { return x.Permute(2, 0, 1) }
 		x, y := s.Randn(3, 4, 5).RequiresGrad(), s.Randn(3, 4, 5).RequiresGrad()
 		row, dense := s.Randn(4).RequiresGrad(), s.Randn(5, 3, 4)
 		for _, c := range []struct {
@@ -162,7 +163,7 @@ func TestMisuse(t *testing.T) {
 	for _, c := range []struct {
 		kind error
 		want string
-		f    func(x *tt) // the call; x has the shape [3, 4]
+		f    func(x *tt) // the call to test; x has the shape [3, 4]
 	}{
 		{tensor.ErrValue, "slice: the step is 0", func(x *tt) { x.Slice(0, 0, 1, 0) }},
 		{tensor.ErrShape, "slice: dimension 2 is out of range", func(x *tt) { x.Slice(2, 0, 1, 1) }},
@@ -298,7 +299,7 @@ func FuzzEinsum(f *testing.F) {
 		f.Add(eq, uint64(0x22), uint64(0x32))
 	}
 	f.Fuzz(func(t *testing.T, eq string, a, b uint64) {
-		dims := func(bits uint64) []int { // sizes of 0 to 3, at most five of them
+		dims := func(bits uint64) []int { // at most five sizes of 0 to 3
 			d := []int{}
 			for i := range bits & 7 % 6 {
 				d = append(d, int(bits>>(4+2*i)&3))

@@ -25,28 +25,30 @@ type segment struct {
 	f             func(x []*Tensor) []*Tensor
 	modes         modes
 	tape          *tape
-	in            *node  // a node that has saved the operands
-	needs         []bool // which operands require a gradient
+	in            *node  // node that saved the operands
+	needs         []bool // whether each operand requires a gradient
 	operandMemory []*storage
-	outer         *Scope // the scope of the call of the outermost segment around this one
-	made          *site  // where this segment was called
-	live          atomic.Int32
+	// scope in which the outermost of the nested segments around this one was called
+	outer *Scope
+	// scope in which the outermost of the nested segments around this one was called
+	made *site
+	live atomic.Int32
 
 	mu       sync.Mutex
 	slots    []slot
-	returned bool // the forward call has returned
+	returned bool // true if the forward call has returned
 }
 
-// A slot describes a value that the segment saved.
+// A slot describes one value that an op of the segment saved for its gradient.
 type slot struct {
 	op       string
 	shape    shape.Dims
 	dtype    dtype.Type
 	dev      device.Device
-	released bool // the graph no longer needs the value
+	released bool // true if the graph no longer needs the value
 }
 
-// slotValue stands in for the value with number i of a segment.
+// slotValue is what the graph keeps instead of the saved value with number i of a segment.
 type slotValue struct {
 	segment *segment
 	i       int
@@ -150,8 +152,8 @@ func (g *segment) captured(t *Tensor) bool {
 	if b.scope == g.outer || !b.scope.encloses(g.outer) {
 		return false
 	}
-	// An operand is not a captured leaf: when the segment is computed again, another leaf stands in
-	// for it.
+	// An operand of the segment is no captured leaf: when the segment is computed again, another
+	// leaf stands in for it.
 	return !slices.Contains(g.operandMemory, t.st)
 }
 
@@ -167,7 +169,7 @@ func (s *Scope) lasting() *Scope {
 	return out
 }
 
-// pack replaces the value by its number.
+// pack stores the number of the value instead of the value.
 func (g *segment) pack(n *node, _ *saved, x *Tensor) packed {
 	if g.captured(x) {
 		return nil
@@ -260,7 +262,7 @@ func (e *engine) recompute(g *segment) *recomputation {
 	in := make([]*Tensor, len(g.in.saved))
 	for i := range in {
 		x := g.in.saved[i].restore(c)
-		x.node, x.leaf, x.needsGrad = nil, nil, g.needs[i] // a leaf that stands in for the operand
+		x.node, x.leaf, x.needsGrad = nil, nil, g.needs[i] // this leaf stands in for the operand
 		in[i] = x
 	}
 	g.f(in)

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestRecordStream reads x on a separate stream, by work that the program queues itself. It checks
-// that after RecordStream, later writes to x and later owners of its memory wait for this work.
+// TestRecordStream reads x on a separate stream, by work that the program queues itself. After
+// RecordStream, later writes to x and later owners of its memory must wait for this work.
 func TestRecordStream(t *testing.T) {
 	const n = 1 << 12
 	for seed := range 6 {

@@ -19,7 +19,7 @@ const KeepDim = math.MinInt
 type Reduction struct {
 	Name string
 	Kind device.ReduceKind
-	Map  *expr.Expr // a function of the element X(0)
+	Map  *expr.Expr // function that is applied to each element X(0)
 	// Finish is a function of X(0), the combined value, and Param(0), the number of elements. nil
 	// means that the combined value is the result.
 	Finish *expr.Expr
@@ -37,7 +37,7 @@ type Reduction struct {
 	Count, Truth bool
 	// Autocast says what mixed precision does with the operand.
 	Autocast AutocastClass
-	// Ref is the specification in float64.
+	// Ref computes the reduction in float64. Tests compare the op with it.
 	Ref    func(x []float64) float64
 	Domain [2]float64
 
@@ -112,7 +112,7 @@ func (r *Reduction) program(x *Tensor) (*device.Reduction, dtype.Type) {
 	return p, result
 }
 
-// axes resolves the dimensions to reduce. No dimension means all.
+// axes returns a mask of the dimensions to reduce. If dims names none, all dimensions are reduced.
 func (x *Tensor) axes(op string, dims []int) (mask uint, keep bool) {
 	n := 0
 	for _, d := range dims {
@@ -233,7 +233,7 @@ type reductionFunc struct {
 
 func (f *reductionFunc) Name() string { return f.r.Name }
 
-// Forward is never called: Reduction.Apply applies reductions.
+// Forward is never called, because Reduction.Apply computes reductions.
 func (f *reductionFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.r.Apply(in[0]) }
 
 func (f *reductionFunc) VJP(c *Context, g *Tensor) []*Tensor {
@@ -278,7 +278,7 @@ var (
 			}
 			return s
 		}})
-	// wideSumOp is the sum of 16-bit floats, with a float32 result.
+	// wideSumOp computes the sum of 16-bit floats, with a float32 result.
 	wideSumOp = &Reduction{Name: "sum", Kind: device.Sum, Map: expr.X(0), Grad: expr.X(1), Wide: true}
 	meanOp    = declareReduction(&Reduction{Name: "mean", Kind: device.Sum, Map: expr.X(0), Finish: expr.X(0).Div(expr.Param(0)), Floating: true,
 		Grad: expr.X(1).Div(expr.Param(0)), Domain: [2]float64{-2, 2},
@@ -354,7 +354,7 @@ func (x *Tensor) Amax(dims ...int) *Tensor { return Apply(&extremeFunc{r: amaxOp
 // elements share the gradient evenly.
 func (x *Tensor) Amin(dims ...int) *Tensor { return Apply(&extremeFunc{r: aminOp, dims: dims}, x) }
 
-// extremeFunc is amax or amin, with its gradient.
+// extremeFunc computes amax or amin, and their gradient.
 type extremeFunc struct {
 	r    *Reduction
 	dims []int

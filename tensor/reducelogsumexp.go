@@ -2,7 +2,7 @@ package tensor
 
 import "math"
 
-// logSumExpFunc is log Σ exp x. It subtracts the maximum before exp.
+// logSumExpFunc computes log Σ exp x. It subtracts the maximum before exp.
 type logSumExpFunc struct{ dims []int }
 
 func (*logSumExpFunc) Name() string { return "logsumexp" }

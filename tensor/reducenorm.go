@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// There are separate reductions for the norms of order 1, 2, ∞ and -∞.
+// The norms of order 1, 2, ∞ and -∞ have reductions of their own.
 var (
 	norm1Op   = &Reduction{Name: "norm", Kind: device.Sum, Map: expr.X(0).Abs()}
 	norm2Op   = &Reduction{Name: "norm", Kind: device.Sum, Map: expr.X(0).Mul(expr.X(0)), Finish: expr.X(0).Sqrt()}
@@ -15,11 +15,11 @@ var (
 	normMinOp = &Reduction{Name: "norm", Kind: device.Min, Map: expr.X(0).Abs()}
 )
 
-// normFunc is the vector norm of order p.
+// normFunc computes the vector norm of order p.
 type normFunc struct {
 	p        float64
 	dims     []int
-	unshared bool // each of several equal extremes receives the whole gradient
+	unshared bool // true if each of several equal extremes receives the whole gradient
 }
 
 func (*normFunc) Name() string { return "norm" }
@@ -82,7 +82,7 @@ func (f *normFunc) VJP(c *Context, g *Tensor) []*Tensor {
 			share = g.Div(hit.Sum(append(over, KeepDim)...))
 		}
 		d = wide.sign().Mul(hit).Mul(share)
-	case f.p < 1: // |x|^(p-1) is infinite at 0, so it is masked there
+	case f.p < 1: // |x|^(p-1) is infinite at 0, so the gradient there is masked
 		d = wide.sign().Mul(wide.Abs().powRounded(f.p-1).MaskedFill(wide.EqScalar(0), 0)).Mul(g.Mul(y.powRounded(1 - f.p)))
 	case f.p < 2:
 		scale := g.Div(y.powRounded(f.p-1)).MaskedFill(y.EqScalar(0), 0)

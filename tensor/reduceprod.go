@@ -26,7 +26,7 @@ func (x *Tensor) Prod(dims ...int) *Tensor { return Apply(&prodFunc{dims}, x) }
 // differentiated again.
 const fewFactors = 16
 
-// prodFunc is the product over dims, with its gradient.
+// prodFunc computes the product over dims, and its gradient.
 type prodFunc struct{ dims []int }
 
 func (*prodFunc) Name() string { return "prod" }
@@ -58,7 +58,7 @@ func (f *prodFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		return []*Tensor{g.expand(x.layout.Shape)}
 	case c.Scope().GradEnabled() || n <= fewFactors:
 		d := g.Mul(x.othersProduct(mask, n))
-		// without dims, torch's gradient is +0 everywhere if more than one element is 0
+		// If no dims are given, torch's gradient is +0 everywhere if more than one element is 0.
 		if len(f.dims) == 0 {
 			d = Where(x.EqScalar(0).Sum().GtScalar(1), d.AddScalar(0), d)
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// varFunc is the variance, or its square root. It is computed in two passes: first the mean, then
-// the mean square distance from it.
+// varFunc computes the variance, or its square root, in two passes: first the mean, then the mean
+// square distance from it.
 type varFunc struct {
 	correction int
 	dims       []int
@@ -28,7 +28,7 @@ type variancePass struct {
 	root bool
 }
 
-// meanPasses has reductions that compute the mean in float64.
+// meanPasses holds the reductions that compute the mean in float64.
 var meanPasses cache[dtype.Type, *device.Reduction]
 
 func meanPass(t dtype.Type) *device.Reduction {
@@ -41,8 +41,8 @@ func meanPass(t dtype.Type) *device.Reduction {
 
 var variancePasses cache[variancePass, *device.Reduction]
 
-// pass returns the reduction that sums (x - mean)² and divides by the degrees of freedom. It
-// computes in float64 as torch does on the CPU. In float64, squares of float32 numbers neither
+// pass returns the reduction that sums (x - mean)² and divides the sum by the degrees of freedom.
+// It computes in float64, as torch does on the CPU, so that squares of float32 numbers neither
 // overflow nor underflow.
 func (f *varFunc) pass(t dtype.Type) *device.Reduction {
 	return variancePasses.get(variancePass{t, f.root}, func() *device.Reduction {
@@ -95,8 +95,8 @@ func (f *varFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		// that equals the mean, and infinite for the other elements.
 		return []*Tensor{g.reshape(kept).MulScalar(math.Inf(1)).expand(x.layout.Shape).MaskedFill(distance.EqScalar(0), math.NaN()).Cast(x.dtype)}
 	}
-	// As in torch the divisor of the gradient may be negative, though the divisor of the value is
-	// at least 0.
+	// As in torch, the gradient is divided by the degrees of freedom even if they are negative. The
+	// value is divided by 0 then.
 	return []*Tensor{distance.Mul(g.reshape(kept).MulScalar(2 / float64(n-f.correction))).Cast(x.dtype)}
 }
 

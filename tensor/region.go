@@ -20,8 +20,8 @@ func (x *Tensor) region(op string, r region) *Tensor {
 	return y
 }
 
-// recordRegion adds y, the view of the region r of x, to the graph. p describes the view as a part
-// of x. p is nil if the view is not such a part.
+// recordRegion adds y to the graph. y is the view of the region r of x. p describes the same view
+// as a part of x, or is nil if the view is not a range of one axis.
 func (y *Tensor) recordRegion(x *Tensor, r region, p *part) {
 	op, to := y.op, x.layout.Shape
 	y.attachView(x, func(_ *Context, g *Tensor) *Tensor {
@@ -53,8 +53,7 @@ func (f *intoFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, 
 
 func (f *intoFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g.region(f.op, f.region)} }
 
-// sliced returns the region of n indices of an axis. The first index is start, and the distance
-// between indices is step.
+// sliced returns the region that has n indices of an axis: start, start+step, ….
 func sliced(axis, start, n, step int) region {
 	return func(l shape.Layout) shape.Layout { return l.Narrow(axis, start, n, step) }
 }
@@ -132,7 +131,7 @@ func spanOf(size, start, stop, step int) (first, n, stride int, reversed bool) {
 	}
 	if start > stop {
 		n = 1
-		if step > stop-start { // do not compare a quotient with 1, because -step may overflow
+		if step > stop-start { // no quotient is compared with 1 here, because -step may overflow
 			n = (start-stop-1)/-step + 1
 		}
 	}
@@ -167,7 +166,7 @@ func (x *Tensor) Diagonal(offset, dim1, dim2 int) *Tensor {
 	return x.region("diagonal", diagonalOf(x.layout.Shape, offset, a, b))
 }
 
-// twoAxes resolves two dimensions, which must be different.
+// twoAxes resolves two possibly negative dimensions, and panics if they are equal.
 func (x *Tensor) twoAxes(op string, dim1, dim2 int) (a, b int) {
 	a, b = x.axis(op, dim1), x.axis(op, dim2)
 	if a == b {

@@ -31,7 +31,8 @@ func (x *Tensor) fits(op string, s shape.Dims) {
 	}
 }
 
-// grown returns n·k, a number of elements or bytes. It panics on overflow.
+// grown returns n·k, and panics if the product overflows an int. n and k are numbers of elements or
+// bytes.
 func (x *Tensor) grown(op string, n, k int) int {
 	if n > 0 && k > math.MaxInt/n {
 		fail(op, ErrShape, []*Tensor{x}, "the result has too many elements")
@@ -39,7 +40,8 @@ func (x *Tensor) grown(op string, n, k int) int {
 	return n * k
 }
 
-// repeat is Repeat with one count for each dimension of the result.
+// repeat returns copies of x along each dimension. counts has one count for each dimension of the
+// result.
 func (x *Tensor) repeat(op string, counts []int) *Tensor {
 	for i, n := range counts {
 		if n < 0 {
@@ -125,7 +127,7 @@ func (f flipFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	}
 	s := c.Scope()
 	y := alloc("flip", s, x.st.dev, x.dtype, l.Shape)
-	// only this view has negative strides, and it does not leave this function
+	// Only this view has negative strides. No other function sees it.
 	v := x.handle("flip", s, l)
 	defer v.Free()
 	run("flip", s, castProgram(x.dtype, x.dtype), y, []*Tensor{v}, nil)
@@ -151,9 +153,9 @@ func (x *Tensor) Flip(dims ...int) *Tensor {
 	return Apply(flipFunc{mask}, x)
 }
 
-// rollFunc moves entries along each axis. Entries that leave at the end enter at the start.
+// rollFunc moves entries along each axis. Entries that leave at the end enter again at the start.
 type rollFunc struct {
-	shifts shape.Dims // one shift for each dimension, from 0 to the size - 1
+	shifts shape.Dims // one shift for each dimension, between 0 and the dimension's size - 1
 }
 
 func (rollFunc) Name() string { return "roll" }
@@ -236,7 +238,7 @@ func (x *Tensor) RepeatInterleaveBy(repeats *Tensor, dim int) *Tensor {
 			return y.Clone()
 		}
 		ends := repeats.In(c).Cast(dtype.I64).reshape(shape.Of(repeats.Size())).expand(shape.Of(n))
-		// The variable vast says that counts are so great that their sum might wrap.
+		// vast is true if counts are so great that their sum might wrap.
 		wrong, vast := ends.LtScalar(0).Any(), ends.GtScalar(float64(1<<52/int64(n))).Any()
 		ends = ends.CumSum(0)
 		total := int(ends.Select(0, -1).MaskedFill(vast, -2).MaskedFill(wrong, -1).Item())

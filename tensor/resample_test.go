@@ -62,7 +62,8 @@ func TestInterpolateLine(t *testing.T) {
 					t.Errorf("%v gives %v", ty, y.Type())
 				}
 				for i, v := range y.Floats() {
-					// at the ends elements are repeated, so the function is not linear there
+					// Near the ends, the cubic mode repeats elements. So the result is not linear
+					// there.
 					if mode == tensor.InterpolateCubic && (i < 2 || i > 6) {
 						continue
 					}

@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestBackwardWritesOverItsOwn checks that Backward overwrites gradients and logits that nothing
-// else uses. It does not overwrite the gradient that the caller passed, gradients that results
-// retain or hooks keep, or tensors that have a handle.
+// TestBackwardWritesOverItsOwn checks which memory Backward overwrites. It may overwrite gradients
+// and logits that nothing else uses. It must not overwrite the gradient that the caller passed,
+// gradients that results retain or hooks keep, or tensors that have a handle.
 func TestBackwardWritesOverItsOwn(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -20,15 +20,16 @@ type RoPEOptions struct {
 	// Dims is the number of features that are rotated, from the first on. It must be even. 0 means
 	// all features, or twice the number of the given angles.
 	Dims int
-	// position of the first entry, for example after the entries in a cache of keys and values
+	// position of the first entry of x, for example the number of entries in a cache of keys and
+	// values
 	Offset int
-	// int64 or int32 positions in place of Offset; they broadcast with the input's shape without
+	// int64 or int32 positions in place of Offset; they are broadcast to the input's shape without
 	// the features
 	Positions *Tensor
 	// Cos and Sin are the cosines and sines of the angles, from [Tensor.RoPEAngles] or from the
 	// model itself. Base, Offset and Positions must then be unset. Cos and Sin have the type in
-	// which the input is computed, and one value for each pair of rotated features. They broadcast
-	// with [..., length, features/2].
+	// which the input is computed, and one value for each pair of rotated features. Their shape is
+	// broadcast to [..., length, features/2].
 	Cos, Sin *Tensor
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// zeroGrad is the gradient of functions that are constant between jumps. It is 0, as in torch.
+// zeroGrad is the gradient 0, which functions that are constant between jumps have in torch too.
 var zeroGrad = []*expr.Expr{expr.C(0)}
 
 // jumpDomain is a range in which tests can keep operands away from jumps, in bfloat16 too.
@@ -15,7 +15,7 @@ var jumpDomain = [][2]float64{{-3.9, 3.9}}
 
 var infinity = expr.C(math.Inf(1))
 
-// step declares a function that is constant between jumps, with gradient 0.
+// step declares an op that is constant between jumps. Its gradient is 0.
 func step(name string, e *expr.Expr, ref func(float64) float64, noBool bool) *Elementwise {
 	return Declare(&Elementwise{Name: name, Arity: 1, Expr: e, Ref: ref1(ref), Domain: jumpDomain, NoBool: noBool, Grad: zeroGrad})
 }
@@ -54,8 +54,8 @@ var (
 		Expr: x0.Mul(p0).Div(p1).RoundEven().Div(p0).Mul(p1),
 		Ref:  func(x, p []float64) float64 { return math.RoundToEven(x[0]*p[0]/p[1]) / p[0] * p[1] }})
 
-	// The ops for infinities use that 0·x is 0 for finite x and NaN for others. Integers are always
-	// finite.
+	// The ops for infinities use that 0·x is 0 for finite x, and NaN for infinities and NaN.
+	// Integers are always finite.
 	isNaNOp    = truth("isnan", x0.Ne(x0), math.IsNaN)
 	isInfOp    = truth("isinf", x0.Mul(expr.C(0)).Ne(expr.C(0)).And(x0.Eq(x0)), func(x float64) bool { return math.IsInf(x, 0) })
 	isPosInfOp = truth("isposinf", x0.Mul(expr.C(0)).Ne(expr.C(0)).And(x0.Gt(expr.C(0))), func(x float64) bool { return math.IsInf(x, 1) })
@@ -89,8 +89,8 @@ var (
 //tensor:forms InPlace
 func (x *Tensor) Sign() *Tensor { return signOp.Apply([]*Tensor{x}) }
 
-// CopySign returns |x| with the sign of y, broadcast together. -0 has a negative sign too. The
-// gradient at x = 0 is 0.
+// CopySign returns |x| with the sign of y. The operands are broadcast to a common shape. -0 has a
+// negative sign too. The gradient at x = 0 is 0.
 //
 //tensor:forms Scalar
 func (x *Tensor) CopySign(y *Tensor) *Tensor { return copySignOp.Apply([]*Tensor{x, y}) }

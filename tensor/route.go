@@ -13,7 +13,7 @@ type route struct {
 }
 
 // route returns the route for the work of op in s on dev. Allocation, launches, Raw and copies call
-// route. It panics if s records and its graph cannot record the work.
+// route. It panics if the work of s is recorded and the graph cannot record this work.
 func (s *Scope) route(op string, dev device.Device) route {
 	r := routeOn(s.streamOf(dev))
 	if g := s.modes.capture; g != nil && r.graph != g {
@@ -22,7 +22,8 @@ func (s *Scope) route(op string, dev device.Device) route {
 	return r
 }
 
-// refuseRoute panics if s records, with an error about work on dev that its graph cannot record.
+// refuseRoute panics if the work of s is recorded. The error says that the graph cannot record work
+// on dev.
 func (s *Scope) refuseRoute(op string, dev device.Device) {
 	why := "the stream of the work is none that is recorded: what came before it was not recorded"
 	hint := "do it before the capture or after a replay"
@@ -35,8 +36,8 @@ func (s *Scope) refuseRoute(op string, dev device.Device) {
 	s.unrecordable(op, why, hint)
 }
 
-// source returns the route of work that only reads memory on dev: a read by the host, or a copy
-// from the memory. A capture on GPUs may read memory of the CPU too.
+// source returns the route of work that only reads memory on dev: a read by the host, or a copy to
+// another device. A capture on GPUs may also read memory of the CPU.
 func (s *Scope) source(op string, dev device.Device) route {
 	if isHost(dev) && s.modes.capture.firstStream(dev) == nil {
 		return route{stream: s.streamOf(dev)}
@@ -92,9 +93,9 @@ func (g *Graph) touch(op string, st *storage, write bool) {
 // guardOlder panics if this goroutine captures and work that is not recorded is about to change
 // memory that is older than the capture. That change would happen once, and replays would not
 // repeat it. New memory may be written, for example to initialise an optimizer's state. A capture
-// on GPUs does not guard the CPU's memory.
+// on GPUs does not refuse changes of the CPU's memory.
 func (st *storage) guardOlder(op string) {
-	captures.forEach(func(g *Graph) bool { // ask only the innermost capture
+	captures.forEach(func(g *Graph) bool { // only the innermost capture is asked
 		if g.olderThanCapture(st) && (!isHost(st.dev) || g.firstStream(st.dev) != nil) {
 			g.mu.Lock()
 			defer g.mu.Unlock()

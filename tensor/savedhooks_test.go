@@ -29,7 +29,7 @@ func ExampleSavedTensorsHooks() {
 	// 6
 }
 
-// freed counts the values that are freed.
+// freed is a value of a pack hook. It counts how many such values were freed.
 type freed struct {
 	n    *int
 	data []float32

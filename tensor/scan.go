@@ -55,8 +55,8 @@ func doubling(x []*Tensor, axis int, reverse bool, combine func(far, near []*Ten
 	return x
 }
 
-// fusedOp combines the terms of two entries of a linear recurrence, near and far: near's factor
-// times far's term, plus near's term.
+// fusedOp combines the terms of two entries of a linear recurrence. Its operands are the factor of
+// the later entry, the term of the earlier entry, and the term of the later entry.
 var fusedOp = &Elementwise{Name: "recurrence", Arity: 3, Expr: x0.Mul(x1).Add(x2), NoGrad: true}
 
 // scanned computes a scan in one pass on the device. It returns nil if the device cannot.
@@ -91,8 +91,8 @@ func scanned(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis int, 
 	return y
 }
 
-// scannedDense does what scanned does, but returns nil unless the operands are contiguous, so that
-// it makes no copies.
+// scannedDense does what scanned does if the operands are contiguous. Otherwise it returns nil, so
+// that no operand is copied.
 func scannedDense(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis int, reverse bool, in []*Tensor) *Tensor {
 	for _, x := range in {
 		if !x.layout.Contiguous() {
@@ -102,8 +102,8 @@ func scannedDense(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis 
 	return scanned(op, s, kind, t, axis, reverse, in)
 }
 
-// scanFunc is a scan along an axis, backwards if reverse is set. It has one operand. A linear
-// recurrence has two operands: factors and terms.
+// scanFunc computes a scan along an axis, backwards if reverse is set. It has one operand. For a
+// linear recurrence it has two operands: factors and terms.
 type scanFunc struct {
 	kind    device.ScanKind
 	axis    int
@@ -149,7 +149,7 @@ func (f scanFunc) compute(s *Scope, in []*Tensor) *Tensor {
 		wide[i] = x.Cast(scanType(x.dtype))
 	}
 	if t.IsFloat() && (f.kind == device.ScanSum || f.kind == device.ScanLogSumExp) {
-		wide[0] = wide[0].AddScalar(0) // a sum starts with +0, so it is never -0
+		wide[0] = wide[0].AddScalar(0) // A sum starts with +0, so it is never -0.
 	}
 	done := doubling(wide, f.axis, f.reverse, func(far, near []*Tensor) []*Tensor {
 		switch f.kind {
@@ -171,15 +171,16 @@ func recurrence(a, b *Tensor, axis int, reverse bool) *Tensor {
 	return Apply(scanFunc{device.ScanLinear, axis, reverse}, a, b)
 }
 
-// shifted returns x moved by one entry along an axis, towards the axis's end, or towards its start
-// if toStart is true. v enters at one end, and an entry leaves at the other end.
+// shifted returns x moved by one entry along an axis: towards the end, or towards the start if
+// toStart is true. The entry v is added at one end, and the entry at the other end is dropped.
 func (x *Tensor) shifted(axis int, toStart bool, v float64) *Tensor {
 	return x.shiftedIn(axis, toStart, func() *Tensor {
 		return x.Scope().On(x.st.dev).Typed(x.dtype).Full(v, x.layout.Shape.With(axis, 1).Slice()...)
 	})
 }
 
-// follower moves x as shifted does, but repeats the entry at the edge instead of adding a number.
+// follower moves x by one entry as shifted does, but repeats the entry at the edge instead of
+// adding a number.
 func (x *Tensor) follower(axis int, toStart bool) *Tensor {
 	return x.shiftedIn(axis, toStart, func() *Tensor {
 		if toStart {
@@ -189,7 +190,7 @@ func (x *Tensor) follower(axis int, toStart bool) *Tensor {
 	})
 }
 
-// shiftedIn is shifted, but calls the function entry for the entry that is added.
+// shiftedIn does what shifted does, but calls the function entry for the entry that is added.
 func (x *Tensor) shiftedIn(axis int, toStart bool, entry func() *Tensor) *Tensor {
 	n := x.layout.Shape.At(axis)
 	if n == 0 {
@@ -218,19 +219,18 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		// at most 1.
 		t := c.Saved(0).dtype
 		x := c.Saved(0).Cast(scanType(t))
-		// compute y again in the wider type, because exp would amplify the rounding error of the
-		// result
+		// y is computed again in the wider type, because exp would amplify the rounding error of
+		// the saved result.
 		y := Apply(f, x)
-		// The last entry is its own follower. So the variable fall is 1 there, with a finite
-		// derivative.
+		// The last entry counts as its own follower. So fall is 1 there, with a finite derivative.
 		next := y.follower(f.axis, back)
-		// The variable fall is also 1 if an entry and its follower are the same infinity.
+		// fall is also 1 if an entry and its follower are the same infinity.
 		fall := y.Sub(next).MaskedFill(y.Eq(next), 0).Exp()
 		u := recurrence(fall, g.Cast(x.dtype), f.axis, back)
 		return []*Tensor{x.Sub(y).Exp().Mul(u).Cast(t).AddScalar(0)}
 	case device.ScanLinear:
-		// the gradient of the terms is a recurrence in the other direction, in which each entry
-		// uses the factor of its successor
+		// The gradient of the terms is a recurrence in the other direction. In it each entry uses
+		// the factor of the entry after it.
 		a, y := c.Saved(0), c.Saved(1)
 		gb := recurrence(a.shifted(f.axis, back, 0), g, f.axis, back)
 		return []*Tensor{gb.Mul(y.shifted(f.axis, f.reverse, 0)), gb}
@@ -238,7 +238,8 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(scanFunc{device.ScanSum, f.axis, back}, g)}
 }
 
-// scan applies f to x along dim. A tensor of rank 0 is a vector of one element.
+// scan computes the scan of this kind of x along dim. A tensor of rank 0 counts as a vector of one
+// element.
 func (x *Tensor) scan(kind device.ScanKind, dim int) *Tensor {
 	a := x.axis(scanName(kind), dim)
 	if x.Rank() == 0 {
@@ -277,13 +278,13 @@ func (x *Tensor) LogCumSumExp(dim int) *Tensor {
 }
 
 var (
-	// laterMax reports whether the second entry, which comes later, replaces the first as the
-	// greatest. A later NaN always does.
+	// laterMax is true if the second entry, which comes later, replaces the first as the greatest.
+	// A later NaN always does.
 	laterMax = &Elementwise{Name: "cummax", Arity: 2, Result: Truth, Expr: x1.Ne(x1).Or(x1.Ge(x0)), NoGrad: true}
 	laterMin = &Elementwise{Name: "cummin", Arity: 2, Result: Truth, Expr: x1.Ne(x1).Or(x1.Le(x0)), NoGrad: true}
 )
 
-// placesFunc returns the positions, along an axis, of the greatest or least entry so far.
+// placesFunc computes the positions, along an axis, of the greatest or least entry so far.
 type placesFunc struct {
 	kind device.ScanKind
 	axis int

@@ -12,7 +12,7 @@ type scatterFunc struct {
 	axis  int
 	shape shape.Dims
 	op    string // name of the op that the user called
-	// distinct says that no two elements are added to the same element of the result.
+	// distinct is true if no two elements are added to the same element of the result.
 	distinct bool
 }
 
@@ -42,7 +42,7 @@ func (x *Tensor) scatter(op string, s *Scope, kind device.ScatterKind, axis int,
 	x.scatterOp(op, s, device.Scatter{Kind: kind, Axis: axis}, src, index)
 }
 
-// scatterOp is scatter with the options in o.
+// scatterOp does what scatter does, with the options in o.
 func (x *Tensor) scatterOp(op string, s *Scope, o device.Scatter, src, index *Tensor) {
 	o.Dst, o.Src, o.Index, o.Tag = x.operand(), src.operand(), index.operand(), lateTag(op, x, index, index)
 	own := scatterOps.reuse(o)
@@ -50,12 +50,13 @@ func (x *Tensor) scatterOp(op string, s *Scope, o device.Scatter, src, index *Te
 	scatterOps.put(own)
 }
 
-// scatterIntoFunc returns its first operand after elements of the second operand were set or added.
+// scatterIntoFunc returns its first operand, in which elements of the second operand were set or
+// added.
 type scatterIntoFunc struct {
 	kind device.ScatterKind // ScatterSet or ScatterAdd
 	axis int
 	op   string
-	wrap bool // indices below 0 count from the end
+	wrap bool // true if indices below 0 count from the end
 }
 
 func (f scatterIntoFunc) Name() string { return f.op }
@@ -87,8 +88,8 @@ func (x *Tensor) scatterNumber(op string, axis int, index *Tensor, v float64) *T
 	return Apply(scatterIntoFunc{device.ScatterSet, axis, op, false}, x, index.numbers(x, v), index)
 }
 
-// numbers returns v expanded to the shape of x, in the type of the given tensor. It allocates one
-// element.
+// numbers returns v expanded to the shape of x, in the type of the tensor like. It allocates only
+// one element.
 func (x *Tensor) numbers(like *Tensor, v float64) *Tensor {
 	return alloc("full", x.scope, like.st.dev, like.dtype, shape.Dims{}).fill(fitted("full", like.dtype, v)).expand(x.layout.Shape)
 }
@@ -108,7 +109,7 @@ type placement struct {
 	op         string
 	axis       int
 	index, src *Tensor // index and src have the same shape
-	wrap       bool    // indices below 0 count from the end
+	wrap       bool    // true if indices below 0 count from the end
 }
 
 // checkScatter checks the operands of a scatter along dim. index must have x's rank. In dimensions
@@ -155,8 +156,8 @@ func (x *Tensor) checkScatter(op string, dim int, index, src *Tensor) placement 
 	return p
 }
 
-// checkScatterRows is checkScatter for an index that is a vector or has rank 0, and that selects
-// whole entries of the dimension.
+// checkScatterRows does what checkScatter does, for an index that is a vector or has rank 0, and
+// that selects whole entries of the dimension.
 func (x *Tensor) checkScatterRows(op string, dim int, index, src *Tensor) placement {
 	in := []*Tensor{x, index, src}
 	youngest(op, in)
@@ -187,7 +188,8 @@ func expandVector(index *Tensor, a int, s shape.Dims) *Tensor {
 	return index.view("expand", l, nil) // indices have no gradient
 }
 
-// scattered returns x with the elements of p set or added, as kind says.
+// scattered returns x with p's source written, or added if kind says so, to the elements that p's
+// index selects.
 func (x *Tensor) scattered(kind device.ScatterKind, p placement) *Tensor {
 	return Apply(scatterIntoFunc{kind, p.axis, p.op, p.wrap}, x.lifted(), p.src, p.index).reshape(x.layout.Shape)
 }
@@ -236,7 +238,7 @@ func (x *Tensor) ScatterInPlace(dim int, index, src *Tensor) *Tensor {
 	return x.scatterInPlace(device.ScatterSet, x.checkScatter("scatter", dim, index, src))
 }
 
-// scalarPlacement is checkScatter with the number v as the source.
+// scalarPlacement does what checkScatter does, with the number v as the source.
 func (x *Tensor) scalarPlacement(dim int, index *Tensor, v float64) placement {
 	p := x.checkScatter("scatter", dim, index, nil)
 	v = x.fittedNumber("scatter", v)
@@ -283,7 +285,7 @@ func (x *Tensor) IndexAddInPlace(dim int, index, src *Tensor, alpha float64) *Te
 	return x.scatterInPlace(device.ScatterAdd, x.checkScatterRows("index_add", dim, index, src).scaled(alpha))
 }
 
-// scaled multiplies the source by alpha.
+// scaled returns p with the source multiplied by alpha.
 func (p placement) scaled(alpha float64) placement {
 	if alpha != 1 {
 		switch t := p.src.dtype; {

@@ -10,7 +10,8 @@ import (
 type scatterReduceFunc struct {
 	kind device.ScatterKind
 	axis int
-	self bool // combine the first operand's own element with those of the second operand
+	// true if the first operand's own element is combined with those of the second operand
+	self bool
 	op   string
 }
 
@@ -50,8 +51,9 @@ func (f scatterReduceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 			one := x.MaskedFill(x.EqScalar(0), 1)
 			gx = g.Mul(Apply(f, one, src, index)).Div(one)
 		}
-		// The derivative for a factor is the result divided by the factor. If the factor is the
-		// only zero of its product, the derivative is the product of the other factors.
+		// The derivative with respect to a factor is the result divided by the factor. If the
+		// factor is the only zero of its product, the derivative is the product of the other
+		// factors.
 		if c.Needs(1) {
 			zero := src.EqScalar(0)
 			counts := Apply(scatterFunc{f.axis, x.layout.Shape, f.op, false}, zero.Cast(dtype.I64), index)
@@ -98,8 +100,8 @@ func (x *Tensor) reduceInto(p placement, reduce string, self bool) *Tensor {
 	return nil
 }
 
-// meanInto divides the sums by the numbers of their terms. For integers it rounds down, as PyTorch
-// does.
+// meanInto combines the source with elements of x by their mean: it divides the sums by the numbers
+// of their terms. For integers it rounds down, as PyTorch does.
 func (x *Tensor) meanInto(p placement, self bool) *Tensor {
 	c, t := x.scope, x.dtype
 	count := c.On(x.st.dev).Typed(dtype.I64).Full(indicator(self), x.layout.Shape.Slice()...)

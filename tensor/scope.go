@@ -36,37 +36,38 @@ type Scope struct {
 	nodes    []*node
 	children int
 	closed   bool
-	internal bool // an internal scope of the library, which is reused and has no ledger
+	internal bool // true for an internal scope of the library, which is reused and has no ledger
 	ledger   *ledger
-	span     device.SpanID // a trace shows the scope's name as this span
-	// nil after the first use of the scope, or if the scope sets neither NoGrad nor Autocast
+	span     device.SpanID // span that shows the scope's name in a trace
+	// watch is nil after the first use of the scope, or if the scope sets neither NoGrad nor
+	// Autocast.
 	watch atomic.Pointer[modeWatch]
 }
 
-// modes are inherited by child scopes.
+// modes holds the modes of a scope. Child scopes inherit them.
 type modes struct {
 	noGrad    bool
-	withGrad  bool // WithGrad was given
-	sites     bool // record the call site of every result
+	withGrad  bool // true if WithGrad was given
+	sites     bool // true if the call site of every result is recorded
 	dev       device.Device
 	stream    device.Stream
 	gen       *Generator
 	capture   *Graph
-	across    []device.Device // the devices of Across, until Capture has read them
+	across    []device.Device // devices of the option Across; nil once Capture has read them
 	name      string
-	path      string // the names of this scope and all enclosing scopes, for memory reports
+	path      string // names of all enclosing scopes and of this scope, for memory reports
 	nondet    bool
-	composed  bool // use no fast kernels
+	composed  bool // true if no fast kernels are used
 	anomaly   AnomalyCheck
 	autocast  dtype.Type // the type of mixed precision; Invalid means off
 	casts     *castCache
 	floatType dtype.Type
-	tf32      bool // products of float32 may be computed in tf32
+	tf32      bool // true if products of float32 may be computed in TF32
 
-	// the packer decides what is kept instead of saved values; nil keeps the values themselves
+	// packer that decides what is kept instead of saved values; nil keeps the values themselves
 	saver       packer
-	recomputing bool          // a checkpointed segment is being computed again
-	span        device.SpanID // the span of the innermost scope that has a name, in a trace
+	recomputing bool          // true while a checkpointed segment is computed again
+	span        device.SpanID // span of the innermost scope that has a name, in a trace
 }
 
 // An Option sets a mode of a scope.
@@ -109,7 +110,7 @@ func Nondeterministic() Option { return func(m *modes) { m.nondet = true } }
 // whether a kernel is wrong.
 func Composed() Option { return func(m *modes) { m.composed = true } }
 
-// joinNames returns the path of a scope with this name inside of a scope with this path.
+// joinNames appends the name of a scope to the path of names of the scopes around it.
 func joinNames(path, name string) string {
 	if path == "" || name == "" {
 		return path + name
@@ -131,7 +132,8 @@ func (s *scopeSite) String() string {
 	if at := s.at.String(); at != "" {
 		return w + " opened at " + at
 	}
-	for o := s.outer; o != nil; o = o.outer { // the scope was opened deep in the library
+	// s was opened deep in the library, so look for an enclosing scope with a known line
+	for o := s.outer; o != nil; o = o.outer {
 		if at := o.at.String(); at != "" {
 			return w + " inside the one opened at " + at
 		}
@@ -174,7 +176,7 @@ func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 // New opens a child scope. It inherits the modes of s, changed by opts.
 func (s *Scope) New(opts ...Option) *Scope { return s.open(true, opts) }
 
-// open is New with the flag loose, which says that another goroutine may close the scope.
+// open does what New does. If loose is true, another goroutine may close the scope.
 func (s *Scope) open(loose bool, opts []Option) *Scope {
 	c := &Scope{parent: s, depth: s.depth + 1, modes: s.modes}
 	c.modes.name = ""
@@ -208,8 +210,8 @@ func (s *Scope) open(loose bool, opts []Option) *Scope {
 
 var scopes = sync.Pool{New: func() any { return &Scope{internal: true} }}
 
-// child opens a scope for the library's own intermediate tensors. The caller closes it on every
-// path.
+// child opens a scope for the library's own intermediate tensors. Every path of the caller must
+// close it.
 func (s *Scope) child() *Scope {
 	c := scopes.Get().(*Scope)
 	c.parent, c.depth, c.modes, c.opened, c.closed, c.closedAt = s, s.depth+1, s.modes, s.opened, false, nil
@@ -279,7 +281,8 @@ func (s *Scope) streamOf(dev device.Device) device.Stream {
 
 // addOwned makes s the owner of handle x. If fresh is true, x's storage has no owner yet either.
 func (s *Scope) addOwned(x *Tensor, fresh bool) {
-	// keep x's old scope alive, so that its ledger is not queued before the storage is noted here
+	// Keep x's old scope alive until the storage is noted in s. Otherwise the ledger of the old
+	// scope might be queued first.
 	defer runtime.KeepAlive(x.scope)
 	x.scope = s
 	if s == root {
@@ -353,7 +356,7 @@ func (s *Scope) close(keep []*Tensor, force bool) {
 		}
 	}
 	p := s.parent
-	if len(keep) > 0 && !s.internal && p.isClosed() { // else addOwned fails
+	if len(keep) > 0 && !s.internal && p.isClosed() { // without this check addOwned would fail
 		panic(p.closedError("scope.close", keep[0]))
 	}
 	s.end(keep)
@@ -371,7 +374,7 @@ func (s *Scope) end(keep []*Tensor) {
 	defer s.mu.Unlock()
 	owned, nodes := s.owned, s.nodes
 	s.closed = true
-	defer s.endSpan() // frees below count for this span
+	defer s.endSpan() // memory that is freed below counts for this span
 	switch {
 	case s.internal:
 	case s.closer != nil:
@@ -472,7 +475,7 @@ func (s *Scope) moveToParent(keep []*Tensor) {
 	}
 }
 
-// ownNode makes s the owner of the values that n saved.
+// If a handle in another scope keeps a storage alive, the storage needs a cleanup of its own.
 func (s *Scope) ownNode(n *node) {
 	n.scope = s
 	n.noted(s)

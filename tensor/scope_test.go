@@ -20,8 +20,8 @@ func live(t *testing.T) int {
 	return hostDevice().Stats().Allocated
 }
 
-// baseline returns the result of live after a collection of garbage. The memory of other tests is
-// then collected, so that none of it is returned while this test counts.
+// baseline returns the result of live after a garbage collection. The memory of other tests is
+// collected then, so that it does not disturb this test.
 func baseline(t *testing.T) int {
 	t.Helper()
 	for last, same := -1, 0; same < 3; {
@@ -236,7 +236,8 @@ func TestSharedLeaf(t *testing.T) {
 	}
 }
 
-// TestGarbageIsCollected checks that without scopes the garbage collector frees memory.
+// TestGarbageIsCollected makes tensors without scopes. The garbage collector must free their
+// memory.
 func TestGarbageIsCollected(t *testing.T) {
 	base := baseline(t)
 	for range 50 {
@@ -308,7 +309,7 @@ func TestInPlaceGraph(t *testing.T) {
 	x := From([]float32{1, 2}).RequiresGrad()
 	Do(func(s *Scope) {
 		y := x.In(s).MulScalar(3)
-		y.AddInPlace(x.In(s).Square()).MulScalarInPlace(2) // y is now 2·(3x + x²)
+		y.AddInPlace(x.In(s).Square()).MulScalarInPlace(2) // y is 2·(3x + x²) now
 		y.Sum().Backward()
 	})
 	if g := Data[float32](x.Grad()); g[0] != 10 || g[1] != 14 {
@@ -336,7 +337,7 @@ func TestDoubleBackward(t *testing.T) {
 		y := x.Tanh().Mul(x.Square()).Sum()
 		g := Gradients(y, []*Tensor{x}, CreateGraph())[0]
 		h := Gradients(g.Square().Sum(), []*Tensor{x})[0].Floats()
-		f := func(v float64) float64 { // f is the square of the derivative of tanh(v)·v²
+		f := func(v float64) float64 { // f returns the square of the derivative of tanh(v)·v²
 			th := math.Tanh(v)
 			d := (1-th*th)*v*v + 2*v*th
 			return d * d
@@ -379,7 +380,7 @@ func TestSavedValuesAreCollected(t *testing.T) {
 	func() {
 		x := Ones(64, big/64).RequiresGrad()
 		for range 10 {
-			// Backward never reaches these intermediate values and results
+			// Backward never passes these intermediate values and results.
 			x.Tanh().Softmax(-1).Amax(-1)
 		}
 		s := NewScope()

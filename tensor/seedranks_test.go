@@ -9,8 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// draws returns random numbers from ops of all kinds in s, and the numbers that gradients draw
-// again.
+// draws returns random numbers from ops of all kinds in s, and those that gradients draw again.
 func draws(s *tensor.Scope) (all []float64) {
 	add := func(x *tensor.Tensor) { all = append(all, x.Floats()...) }
 	add(s.Rand(3))
@@ -28,8 +27,9 @@ func draws(s *tensor.Scope) (all []float64) {
 	return all
 }
 
-// TestSeedsOfRanksAreApart checks that a scope with a seed draws the same numbers, whatever other
-// code draws: on its device, on another device, or from the generator of the root scope.
+// TestSeedsOfRanksAreApart draws in a scope with a seed while other code draws on the same device,
+// on another device, or from the root scope's generator. The scope must draw the same numbers as
+// alone.
 func TestSeedsOfRanksAreApart(t *testing.T) {
 	devs := threeDevices(t)
 	run := func(rank int) (all []float64) {
@@ -77,8 +77,8 @@ func TestSeedsOfRanksAreApart(t *testing.T) {
 	}
 }
 
-// TestOneGeneratorForAll checks that goroutines that draw from one generator each get different
-// numbers.
+// TestOneGeneratorForAll draws from one generator on several goroutines. No two goroutines may get
+// the same numbers.
 func TestOneGeneratorForAll(t *testing.T) {
 	const workers, times, n = 8, 25, 4
 	g := tensor.NewGenerator(11)

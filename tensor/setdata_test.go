@@ -46,7 +46,7 @@ func TestSetData(t *testing.T) {
 			t.Errorf("got %v, want %v", err, r.kind)
 		}
 	}
-	// A leaf of a child scope may use memory that the root scope owns.
+	// Here a leaf of a child scope uses memory that the root scope owns.
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(2)
 		x.SetData(w.Detach())

@@ -21,7 +21,7 @@ func fuzzNumber(b byte) int {
 }
 
 // fuzzShapes are ops with shapes, dimensions and positions as arguments. Each op uses as many of
-// the numbers as it needs.
+// the fuzzer's numbers as it needs.
 var fuzzShapes = []struct {
 	name string
 	call func(x *tensor.Tensor, a []int) []*tensor.Tensor

@@ -17,7 +17,7 @@ type site struct {
 	n       int
 	pc      [16]uintptr
 	more    []uintptr   // deeper frames of a stack that deepSite recorded
-	returns [16]uintptr // result of callsite.Returns, for a site in knownSites
+	returns [16]uintptr // return addresses that callsite.Returns gave, for a site in knownSites
 }
 
 // knownSites caches the sites that callSite has returned, by a hash of the return addresses. The
@@ -45,8 +45,8 @@ func callSite() *site {
 	return s
 }
 
-// deepSite is callSite for errors. It records deeper stacks too, so that the caller is found below
-// nested layers.
+// deepSite does what callSite does, but records deeper stacks, so that the caller is found below
+// nested layers. It is for errors.
 func deepSite() *site {
 	s := new(site)
 	if s.n = runtime.Callers(2, s.pc[:]); s.n == len(s.pc) {
@@ -88,8 +88,8 @@ func (s *site) method() (name string) {
 	}
 }
 
-// late is a ring of ops whose kernels may report an error later. The driver gets the number of an
-// op as its tag.
+// late is a ring buffer of the last ops whose kernels may report an error later. The driver gets
+// the number of an op as its tag.
 var late struct {
 	sync.Mutex
 	next uint32
@@ -101,7 +101,7 @@ type lateOp struct {
 	tag   uint32
 	op    string
 	site  *site
-	index shape.Layout // layout of the index tensor, which may be expanded
+	index shape.Layout // layout of the index tensor, which may be an expanded one
 
 	operands [2]sketch // the caller's operands, before an expansion
 }
@@ -121,8 +121,8 @@ func lateTag(op string, x, index, callerIndex *Tensor) uint32 {
 	return late.next
 }
 
-// lateSite returns the op with this tag. It reports false if a later op has overwritten its entry
-// in the ring.
+// lateSite returns the op with this tag. It reports false if a later op has taken its place in the
+// ring buffer.
 func lateSite(tag uint32) (lateOp, bool) {
 	late.Lock()
 	defer late.Unlock()

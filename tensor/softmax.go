@@ -5,7 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// softmaxFunc is softmax, or its logarithm, over the last dimension of a matrix.
+// softmaxFunc computes softmax, or its logarithm, over the last dimension of a matrix.
 type softmaxFunc struct{ log bool }
 
 func (f softmaxFunc) Name() string {
@@ -40,7 +40,7 @@ func (f softmaxFunc) lean(c *Context, in []*Tensor) *Tensor {
 	return nil
 }
 
-// composed computes f as a composition of other ops.
+// composed computes softmax by other ops.
 func (f softmaxFunc) composed(x *Tensor) *Tensor {
 	if x.Size() == 0 {
 		return x.Clone()

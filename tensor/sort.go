@@ -9,10 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Sorting compares integer keys that grow with the element, see [device.SortKey]. Equal keys are
-// ordered by the position of the element in its row. So no two elements are equal in this order,
-// and sorting is stable with any algorithm. A key of up to 32 bits is packed with the position into
-// one int64, with the key in the upper bits.
+// Sorting compares integer keys, which [device.SortKey] computes. A greater element has a greater
+// key. Equal keys are ordered by the position of the element in its row. So no two elements are
+// equal in this order, and sorting is stable with any algorithm. A key of up to 32 bits is packed
+// with the position into one int64, with the key in the upper bits.
 
 // packs reports whether keys of elements of type t have at most 32 bits, so that they can be packed
 // with the position.
@@ -39,7 +39,8 @@ func sortProgram(step sortStep, out []*expr.Expr, in ...dtype.Type) *expr.Progra
 	})
 }
 
-// keyProgram computes the numbers to sort: the key packed with the position, or only the key.
+// keyProgram computes, for each element, the integer by which it is sorted: the key packed with the
+// position, or only the key.
 func keyProgram(t dtype.Type, descending bool) *expr.Program {
 	key := device.SortKey(t, descending)
 	if packs(t) {
@@ -49,7 +50,8 @@ func keyProgram(t dtype.Type, descending bool) *expr.Program {
 	return sortProgram(sortStep{"key", t, descending}, []*expr.Expr{key}, t)
 }
 
-// orderProgram puts two elements in order. They are packed, or pairs of a key and a position.
+// orderProgram returns the program that puts two elements in order. An element is one packed
+// integer, or a pair of a key and a position.
 func orderProgram(packed bool) *expr.Program {
 	a, b := expr.X(0), expr.X(1)
 	if packed {
@@ -61,7 +63,7 @@ func orderProgram(packed bool) *expr.Program {
 	return sortProgram(sortStep{name: "pairs"}, out, dtype.I64, dtype.I64, dtype.I64, dtype.I64)
 }
 
-// positionsOf returns a view [rows, n], int64: each row holds the positions 0 … n-1.
+// positionsOf returns an int64 view [rows, n], in which each row holds the positions 0 … n-1.
 func positionsOf(s *Scope, dev device.Device, rows, n int) *Tensor {
 	return s.On(dev).Typed(dtype.I64).Arange(n).reshape(shape.Of(1, n)).expand(shape.Of(rows, n))
 }
@@ -113,8 +115,8 @@ func argsortRows(op string, s *Scope, x *Tensor, k int, descending bool) *Tensor
 
 // network sorts rows in place by Batcher's odd-even merges. The tensors in list together represent
 // one value, and the number of columns is a power of 2. Each step orders disjoint pairs of elements
-// at one distance: two views hold the first and the second elements (K. E. Batcher: Sorting
-// networks and their applications, 1968).
+// that have the same distance. One view holds the first elements of the pairs, and another view
+// holds the second elements (K. E. Batcher: Sorting networks and their applications, 1968).
 func network(op string, s *Scope, list []*Tensor, order *expr.Program) {
 	rows, width := list[0].layout.Shape.At(0), list[0].layout.Shape.At(1)
 	for p := 1; p < width; p *= 2 {

@@ -10,12 +10,12 @@ type Interpolation uint8
 
 // The ways to compute a value between two elements.
 const (
-	// a mean of both elements, where the element nearer to the rank has the greater weight
+	// the mean of both elements, weighted so that the element nearer to the rank counts more
 	Linear   Interpolation = iota
 	Lower                  // the lower element
 	Higher                 // the higher element
 	Midpoint               // the mean of both elements
-	// the nearer element; at equal distance, the element of even rank
+	// the element nearer to the rank; at equal distance, the one with the even position
 	Nearest
 )
 
@@ -79,7 +79,7 @@ func (x *Tensor) quantile(op string, q []float64, how Interpolation, skipNaN, si
 	})
 }
 
-// halfOp is the weight of Midpoint: ½, or 0 if both elements are equal.
+// halfOp computes the weight for Midpoint: ½, or 0 if both elements are equal.
 var halfOp = &Elementwise{Name: "quantile", Arity: 2, Expr: x0.Eq(x1).Select(expr.C(0), expr.C(0.5)), NoGrad: true}
 
 // atRanks returns the values of sorted rows at ranks that need not be whole numbers.

@@ -103,7 +103,7 @@ func (x *Tensor) search(op string, values *Tensor, right bool) *Tensor {
 	}
 	from, ok := x.layout.View(shape.Of(rows, n))
 	wanted, ok2 := values.layout.View(shape.Of(rows, columns))
-	if ok && ok2 && n > 0 && vs.Size() > 0 { // both can be read as matrices without a copy
+	if ok && ok2 && n > 0 && vs.Size() > 0 { // both tensors can be read as matrices without a copy
 		o := searchOps.supported(s, x.st.dev, device.Search{Out: resultOf(dtype.I64, wanted.Shape),
 			Sorted: device.View{Type: x.dtype, Layout: from}, Values: device.View{Type: x.dtype, Layout: wanted}, Right: right})
 		if o != nil {
@@ -238,7 +238,7 @@ func histcProgram(t dtype.Type, fixedRange bool) *expr.Program {
 			from, to, in = expr.Param(2, t), expr.Param(3, t), in[:1]
 		}
 		width := to.Sub(from)
-		// 0·width is 0 if the width is finite
+		// 0·width is 0 only if the width is finite
 		inside := x0.Ge(from).And(x0.Le(to)).And(width.Mul(expr.C(0)).Eq(expr.C(0)))
 		place := x0.Sub(from).Mul(expr.Param(0, t)).Div(width).Floor()
 		bin := atMost(inside.Select(place, expr.C(0)), expr.Param(1, t)).Cvt(dtype.I64)
@@ -294,7 +294,7 @@ func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 		c.modes.noGrad = true
 		index, n := x.detachedIn(c), minLength
 		here := isHost(x.st.dev) && !c.modes.composed && weights == nil
-		if here { // the host counts, without launches
+		if here { // the host counts the numbers, without launches
 			index = index.Cast(dtype.I64).Contiguous()
 			index.awaitWrites(op)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// length returns the size of axis a. A tensor of rank 0 has one element.
+// length returns the size of axis a, or 1 if x has rank 0.
 func (x *Tensor) length(a int) int {
 	if x.Rank() == 0 {
 		return 1
@@ -203,7 +203,8 @@ func (x *Tensor) Mode(dims ...int) (values, indices *Tensor) {
 		sorted, order := t.Sort(a, false)
 		n := x.length(a)
 		at := alongAxis(c, t, a)
-		// Find where each run of equal elements starts, and how far each position is into its run.
+		// Find where each run of equal elements starts. Then compute the distance of each position
+		// from the start of its run.
 		fresh := sorted.Narrow(a, 1, n-1).Ne(sorted.Narrow(a, 0, n-1))
 		first := c.On(t.st.dev).Typed(boolType).Zeros(t.layout.Shape.With(a, 1).Slice()...)
 		starts, _ := at.Mul(Cat(a, first, fresh).Cast(dtype.I64)).CumMax(a)

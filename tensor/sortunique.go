@@ -43,7 +43,7 @@ func (x *Tensor) newRuns() *Tensor {
 	return Cat(0, x.Scope().On(x.st.dev).Typed(boolType).Ones(1), differ)
 }
 
-// uniqueResult has the parts of a result. Parts that were not requested are nil.
+// uniqueResult holds the results of Unique. Results that were not requested are nil.
 type uniqueResult struct{ values, inverse, counts *Tensor }
 
 func (r uniqueResult) parts() []*Tensor {
@@ -99,7 +99,7 @@ func (x *Tensor) runsHere(op string, order *Tensor, o UniqueOptions) (r uniqueRe
 	if o.Counts {
 		r.counts = alloc(op, c, dev, dtype.I64, runs)
 		counts := hostElements[int64](r.counts)
-		listTrue(r.counts.st.buf.Host(), mask) // the starts
+		listTrue(r.counts.st.buf.Host(), mask) // the positions at which runs start
 		for i := range counts[1:] {
 			counts[i] = counts[i+1] - counts[i]
 		}
@@ -157,7 +157,7 @@ func (x *Tensor) distinct(op string, consecutive bool, o UniqueOptions) uniqueRe
 		starts := fresh.truePositions(op)
 		r.values = sorted.indexSelect(op, 0, starts)
 		if o.Inverse {
-			// the number of the run that each element belongs to
+			// number of the run to which each element belongs
 			if r.inverse = fresh.CumSum(0).SubScalar(1); order != nil {
 				r.inverse = fromPlaces(op, c, order, r.inverse)
 			}

@@ -34,19 +34,20 @@ type storage struct {
 	// handles of the memory keep their old node.
 	recorded  atomic.Uint32
 	freed     atomic.Bool
-	abandoned atomic.Bool // a leaf used this memory and now uses other memory
+	abandoned atomic.Bool // true if a leaf used this memory and now uses other memory
 	watched   atomic.Bool
-	shared    atomic.Bool // the storage was in the ledgers of several open scopes
-	userOwned bool        // the program owns the memory, and must learn when it is no longer used
-	placed    bool        // the memory belongs to a captured graph
-	isPinned  bool        // more.pinned is set, and does not change
+	shared    atomic.Bool // true if the storage was in the ledgers of several open scopes
+	// true if the program owns the memory, and must learn when it is no longer used
+	userOwned bool
+	placed    bool // true if the memory belongs to a captured graph
+	isPinned  bool // true if more.pinned is set; it does not change afterwards
 }
 
 // A storageMore holds the fields that few storages need. Each result of an op has a storage, so a
 // smaller storage makes every op cheaper.
 type storageMore struct {
 	users   []device.Stream // other streams that have read the memory since the last write
-	holds   []*Hold         // the holds for work that is not queued yet
+	holds   []*Hold         // holds for work that is not queued yet
 	cleanup runtime.Cleanup // set once the storage has belonged to the root scope
 	// page-locked memory that another device's driver has allocated and the storage uses on the
 	// CPU; nil for ordinary memory
@@ -134,7 +135,7 @@ func (st *storage) read(op string, r route) {
 	}
 	for _, u := range st.readers() {
 		if u == s {
-			return // u has waited for the last write already
+			return // stream u has waited for the last write already
 		}
 	}
 	if r.graph != nil {

@@ -51,8 +51,8 @@ func train(dev device.Device, s1, s2 device.Stream) (sum float64) {
 	return sum
 }
 
-// TestStreamsOrderThemselves checks that work on several streams needs no explicit waits: the
-// results equal those on one stream, and memory is not reused too early.
+// TestStreamsOrderThemselves runs work on several streams without explicit waits. The results must
+// equal those on one stream, and memory must not be reused too early.
 func TestStreamsOrderThemselves(t *testing.T) {
 	for seed := range 4 {
 		dev, _ := emulated(t, seed+1)

@@ -21,12 +21,13 @@ type tape struct {
 	seed  uint64 // seed and start: the generator's state before the first draw
 	start uint64
 
-	replay bool // the tape returns its draws again
-	open   bool // more draws may follow, because forward has not reached the end of the segment yet
-	next   int
+	replay bool // true while the tape returns its recorded draws again
+	// true if more draws may follow, because forward has not reached the end of the segment yet
+	open bool
+	next int
 }
 
-// draw is the result of one call of Draw.
+// draw holds the result of one call of Generator.Draw.
 type draw struct {
 	n            int
 	seed, offset uint64
@@ -100,7 +101,7 @@ func (t *tape) draw(n int) (seed, offset uint64) {
 	}
 	switch {
 	case t.next == len(t.draws) && t.open:
-		// the numbers are for values that nobody asks for, so any numbers will do
+		// no saved value depends on these random numbers, so any numbers will do
 		t.draws = append(t.draws, draw{n: n, seed: t.seed, offset: t.start})
 	case t.next == len(t.draws):
 		panic(differs(fmt.Sprintf("it draws %d random numbers where it drew no more in forward", n)))

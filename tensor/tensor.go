@@ -17,19 +17,19 @@ type Tensor struct {
 	st       *storage
 	layout   shape.Layout
 	scope    *Scope
-	whyFreed string // why x was freed, if an error message should say so
-	op       string // the op that made x, for messages
+	whyFreed string // reason why x was freed, if an error message should give it
+	op       string // name of the op that made x, for messages
 	made     *site  // call site of that op, nil if it was not recorded
 
 	freed atomic.Bool
-	// the storage's count of recorded writes when this handle joined the graph or was detached
+	// count of recorded writes to the storage when this handle joined the graph or was detached
 	recorded  atomic.Uint32
 	dtype     dtype.Type
 	needsGrad bool
-	frozen    bool    // for a leaf: the last call was SetRequiresGrad(false)
+	frozen    bool    // for a leaf: true if the last call was SetRequiresGrad(false)
 	node      *node   // how x was computed; nil for a leaf
 	leaf      *Tensor // for a handle that In made: its leaf; nil if the tensor is itself the leaf
-	// the base of x: the tensor that x views, directly or through other views; nil if x is no view
+	// base of x: the tensor that x views, directly or through other views; nil if x is no view
 	viewed *Tensor
 	hooks  atomic.Pointer[hooks]
 
@@ -116,7 +116,7 @@ func (x *Tensor) IsContiguous() bool { return x.layout.Contiguous() }
 // Version counts the in-place changes of x's storage.
 func (x *Tensor) Version() uint32 { return x.st.version.Load() }
 
-// axis resolves a possibly negative dimension.
+// axis resolves a possibly negative dimension, and panics if it is out of range.
 func (x *Tensor) axis(op string, i int) int {
 	a, ok := shape.Axis(i, x.Rank())
 	if !ok {
@@ -197,8 +197,8 @@ func deviceText(d device.Device) string {
 	return d.Name()
 }
 
-// sameDevice returns the device that all tensors in the list are on. It panics if they are on
-// several devices.
+// sameDevice returns the device of all tensors in the list. It panics if they are on several
+// devices.
 func sameDevice(op string, in []*Tensor) device.Device {
 	d := in[0].st.dev
 	for _, t := range in[1:] {

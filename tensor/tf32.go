@@ -13,7 +13,7 @@ import "github.com/flambeau-go/flambeau/dtype"
 // under [Autocast].
 func AllowTF32() Option { return func(m *modes) { m.tf32 = true } }
 
-// NoTF32 switches [AllowTF32] off for a child scope.
+// NoTF32 switches the mode of [AllowTF32] off for a child scope.
 func NoTF32() Option { return func(m *modes) { m.tf32 = false } }
 
 // TF32 reports whether [AllowTF32] is on for s.
@@ -22,5 +22,5 @@ func (s *Scope) TF32() bool {
 	return s.modes.tf32
 }
 
-// takesTF32 reports whether a product of type t may be computed in tf32.
+// takesTF32 reports whether a product of type t may be computed in TF32.
 func (s *Scope) takesTF32(t dtype.Type) bool { return s.modes.tf32 && t == dtype.F32 }

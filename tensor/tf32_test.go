@@ -9,11 +9,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The constant fine is rounded to 1 in tf32, but not in float32.
+// The constant fine is rounded to 1 in TF32, but not in float32.
 const fine = 1 + 0x1p-12
 
 // tf32Products are products of x with ones. x is [4, 16], and all its elements are the constant
-// fine. An element of a result is 16·fine in float32 and 16 in tf32.
+// fine. An element of a result is 16·fine in float32 and 16 in TF32.
 var tf32Products = map[string]func(x *tensor.Tensor) *tt{
 	"matmul": func(x *tensor.Tensor) *tensor.Tensor { return x.MatMul(x.New().Typed(x.Type()).Ones(16, 8)) },
 	"batches": func(x *tensor.Tensor) *tensor.Tensor {
@@ -37,7 +37,7 @@ var tf32Products = map[string]func(x *tensor.Tensor) *tt{
 	},
 }
 
-// all checks that all elements are v.
+// all fails unless all elements of x are v.
 func all(t *testing.T, what string, x *tensor.Tensor, v float64) {
 	t.Helper()
 	for i, got := range x.Floats() {
@@ -48,8 +48,9 @@ func all(t *testing.T, what string, x *tensor.Tensor, v float64) {
 	}
 }
 
-// TestTF32 checks that products and convolutions of float32 use tf32 in a scope that permits it,
-// and in its children. On the CPU, for other types and without the permission they do not.
+// TestTF32 checks which products and convolutions use TF32: those of float32 on a GPU, in a scope
+// that permits it and in its children. On the CPU, for other types and without the permission, the
+// results must have all bits of float32.
 func TestTF32(t *testing.T) {
 	dev := gpu(t, 1)
 	for name, product := range tf32Products {
@@ -91,8 +92,8 @@ func TestTF32(t *testing.T) {
 }
 
 // TestTF32Gradients checks that a gradient uses tf32 if the forward op was permitted to use it. The
-// scope that asks for the gradient does not matter. The same holds for second derivatives, for a
-// captured step and for recomputed segments.
+// mode of the scope that computes the gradient does not matter. The same holds for second
+// derivatives, for a captured step and for recomputed segments.
 func TestTF32Gradients(t *testing.T) {
 	dev := gpu(t, 1)
 	permitted := map[bool][]tensor.Option{false: {tensor.NoTF32()}, true: {tensor.AllowTF32()}}
@@ -147,8 +148,8 @@ func TestTF32Gradients(t *testing.T) {
 	}
 }
 
-// TestTF32UnderAutocast checks that under autocast products have 16-bit operands, so AllowTF32
-// changes no bit. Products that are not autocast use tf32.
+// TestTF32UnderAutocast combines AllowTF32 with autocast. Products under autocast have 16-bit
+// operands, so AllowTF32 must change no bit. Products that are not autocast must use TF32.
 func TestTF32UnderAutocast(t *testing.T) {
 	dev := gpu(t, 1)
 	run := func(opts ...tensor.Option) (numbers []float64) {

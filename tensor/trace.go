@@ -15,8 +15,8 @@ import (
 // be opened on one goroutine and used on another. So each span itself says which named scope is the
 // innermost around it.
 
-// tracedOp opens a span for op on the given operands. The span's scope is the youngest among the
-// given scope and the scopes of the operands. t.End closes the span.
+// tracedOp opens a span for op on the given operands. The span's scope is the youngest of the given
+// scope and the operands' scopes. t.End closes the span.
 func tracedOp(t device.Tracer, kind device.SpanKind, op string, scope *Scope, in []*Tensor) device.SpanID {
 	s := device.Span{Kind: kind, Name: op}
 	depth := -1
@@ -66,7 +66,7 @@ func backwardName(op string) string {
 	backwardNames.Lock()
 	defer backwardNames.Unlock()
 	more := map[string]string{op: name}
-	// limit the size, because a program's own names may contain numbers
+	// The size is limited, because a program's own names may contain numbers.
 	if m := backwardNames.known.Load(); m != nil && len(*m) < 1024 {
 		maps.Copy(more, *m)
 	}

@@ -91,7 +91,7 @@ type ToOption func(*toFunc)
 // stream.
 func NonBlocking() ToOption { return func(f *toFunc) { f.async = true } }
 
-// To returns x on device d, or x itself if it is there already. Gradients flow back to x's device.
+// To returns x on device d, or x itself if x is on d already. Gradients flow back to x's device.
 func (x *Tensor) To(d device.Device, opts ...ToOption) *Tensor {
 	x.use("to")
 	if d == nil {
@@ -160,7 +160,7 @@ func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 	off, to := c.layout.Offset*c.dtype.Size(), y.layout.Offset*y.dtype.Size()
 	src, dst := c.st.buf, y.st.buf
 	from := c.scope.source(op, c.st.dev)
-	// page-locked memory is read by the GPU in stream order, and the host need not wait
+	// The GPU reads page-locked memory in stream order, so the host need not wait for it.
 	if c.st.pinnedFor(d) == nil {
 		c.st.read(op, from)
 	}
@@ -195,7 +195,7 @@ func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 	runtime.KeepAlive(x)
 }
 
-// bytes copies x's elements to host memory, densely.
+// bytes returns a dense copy of x's elements in host memory.
 func (x *Tensor) bytes(op string) []byte {
 	x.use(op)
 	x.readable(op, x.dtype.Size())
@@ -204,7 +204,7 @@ func (x *Tensor) bytes(op string) []byte {
 	return out
 }
 
-// read is bytes with a given result: a slice that must have the length of x's elements in bytes.
+// read copies x's elements to out, densely. out must have the length of x's elements in bytes.
 func (x *Tensor) read(op string, out []byte) {
 	x.use(op)
 	if t := device.Tracing(); t != nil {

@@ -30,7 +30,7 @@ func cutProgram(k cutKey) *expr.Program {
 
 // triangleFunc returns the operand with zeros in one triangle of the last two dimensions.
 type triangleFunc struct {
-	upper bool // keep the upper triangle
+	upper bool // true to keep the upper triangle, false to keep the lower one
 	k     int
 }
 

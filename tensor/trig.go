@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// unit is 1 in formulas.
+// unit is the constant 1 in formulas.
 var unit = expr.C(1)
 
 func unary(name string, e *expr.Expr, ref func(float64) float64, lo, hi float64, grad *expr.Expr) *Elementwise {
@@ -17,16 +17,16 @@ func unary(name string, e *expr.Expr, ref func(float64) float64, lo, hi float64,
 	return Declare(op)
 }
 
-// onePlusSquare and oneMinusSquare are 1 ± x².
+// onePlusSquare and oneMinusSquare are the formulas 1 + x² and 1 - x².
 var (
 	onePlusSquare = x0.FMA(x0, unit)
-	// The derivative of this form is -x-x, which is accurate for x near 0. The derivative of
-	// (1-x)(1+x) is (1-x)-(1+x), which is not.
+	// In this form the derivative is -x-x, which is accurate for x near 0. The derivative of
+	// (1-x)(1+x) would be (1-x)-(1+x), which is not accurate there.
 	oneMinusSquare = x0.Neg().FMA(x0, unit)
 )
 
-// inverseSquares is 1/(x²+y²), and 0 where both squares are 0. It makes the gradient of atan2 at
-// the origin 0, as in torch.
+// inverseSquares is the formula 1/(x²+y²), or 0 where both squares are 0. It makes the gradient of
+// atan2 at the origin 0, as in torch.
 var inverseSquares = func() *expr.Expr {
 	n := x0.FMA(x0, x1.Mul(x1))
 	return n.Eq(expr.C(0)).Select(expr.C(0), unit.Div(n))
@@ -45,7 +45,7 @@ var (
 	acoshOp = unary("acosh", x0.Acosh(), math.Acosh, 1.2, 9, x1.Mul(x0.Sub(unit).Mul(x0.Add(unit)).Add(zeroC).Rsqrt()))
 	atanhOp = unary("atanh", x0.Atanh(), math.Atanh, -0.9, 0.9, x1.Div(oneMinusSquare))
 
-	// The result is in [-π, π]: the signs of both operands determine its quadrant.
+	// The result of atan2 is in [-π, π]: the signs of both operands determine its quadrant.
 	atan2Op = Declare(&Elementwise{Name: "atan2", Autocast: AutocastWidest, Arity: 2, Result: Floating, Expr: x0.Atan2(x1), Ref: ref2(math.Atan2), Domain: nonZero(),
 		Grad: []*expr.Expr{x2.Mul(x1).Mul(inverseSquares), x2.Mul(x0.Neg()).Mul(inverseSquares)}})
 	hypotOp = Declare(&Elementwise{Name: "hypot", Arity: 2, Result: FixedFloat, Expr: x0.Hypot(x1), Ref: ref2(math.Hypot), Domain: nonZero(),
@@ -75,12 +75,12 @@ func (x *Tensor) Acos() *Tensor { return acosOp.Apply([]*Tensor{x}) }
 func (x *Tensor) Atan() *Tensor { return atanOp.Apply([]*Tensor{x}) }
 
 // Atan2 returns the angle of the point (y, x), where y is the receiver. It is the inverse tangent
-// of y/x in the right quadrant, in radians from -π to π. x and y are broadcast together. At the
-// origin the gradient is 0, as in torch.
+// of y/x in the right quadrant, in radians from -π to π. x and y are broadcast to a common shape.
+// At the origin the gradient is 0, as in torch.
 func (y *Tensor) Atan2(x *Tensor) *Tensor { return atan2Op.Apply([]*Tensor{y, x}) }
 
-// Hypot returns √(x²+y²) of floating point tensors, broadcast together. Intermediate results do not
-// overflow. At the origin the gradient is NaN, as in torch.
+// Hypot returns √(x²+y²) of floating point tensors. The operands are broadcast to a common shape.
+// Intermediate results do not overflow. At the origin the gradient is NaN, as in torch.
 func (x *Tensor) Hypot(y *Tensor) *Tensor { return hypotOp.Apply([]*Tensor{x, y}) }
 
 // Sinh returns the hyperbolic sine of x.

@@ -11,23 +11,23 @@ import (
 )
 
 // A modeWatch watches a scope that sets NoGrad or Autocast, until the scope is first used. An
-// expression whose tensors are all older belongs to their scope, so the mode would silently have no
-// effect on it. The watch remembers the first op that ran outside of the scope, on the scope's
-// goroutine, and that the mode would have changed. Closing the scope reports that op. If there is
-// no such op, nothing is reported. For example, a function may return early, before it uses the
-// scope.
+// expression whose tensors are all older than the scope belongs to the tensors' scope, so the mode
+// would silently have no effect on it. The watch remembers the first op that ran outside of the
+// scope, on the scope's goroutine, and that the mode would have changed. Closing the scope reports
+// that op. If there is no such op, nothing is reported. For example, a function may return early,
+// before it uses the scope.
 type modeWatch struct {
 	binding[*modeWatch] // binds the watch to the goroutine that opened the scope
 
 	depth    int // depth of the scope
 	opened   *scopeSite
-	noGrad   bool       // the scope was opened with NoGrad
-	cast     bool       // the scope was opened with Autocast or NoAutocast
+	noGrad   bool       // true if the scope was opened with NoGrad
+	cast     bool       // true if the scope was opened with Autocast or NoAutocast
 	autocast dtype.Type // if cast is true: the type of autocast; Invalid means off
 
 	// The fields below are used only within modeWatches.forEach, which holds a lock.
-	ignoring int // if not 0, the library runs ops of its own
-	// if not 0, the ops that run are parts of an op that has an autocast class as a whole
+	ignoring int // not 0 while the library runs ops of its own
+	// not 0 while the ops that run are parts of an op that has an autocast class as a whole
 	composed int
 	missed   *missed // the first op that the modes would have changed
 }
@@ -39,7 +39,8 @@ type missed struct {
 	in      *scopeSite // the scope of the op; nil means the root scope
 }
 
-// watchModes begins a watch of s if s sets one of the modes. s was opened in p.
+// watchModes begins a watch of s if s switches gradients off or changes autocast. s was opened in
+// p.
 func (s *Scope) watchModes(p *Scope, loose bool) {
 	noGrad, cast := s.modes.noGrad && !p.modes.noGrad, s.modes.autocast != p.modes.autocast
 	if !noGrad && !cast {
@@ -88,8 +89,8 @@ func (s *Scope) noteMissed(op, how string, changes func(v *modeWatch) bool) {
 // library uses it for ops of its own, which have their own modes.
 func ignoreOps() func() { return adjust(func(v *modeWatch) *int { return &v.ignoring }) }
 
-// ignoreCasts is ignoreOps for autocast only. It is for the parts of a composed op. These parts
-// have no class of their own, but the graph that they record is the user's.
+// ignoreCasts does what ignoreOps does, but for autocast only. It is for the parts of a composed
+// op. These parts have no class of their own, but the graph that they record is the user's.
 func ignoreCasts() func() { return adjust(func(v *modeWatch) *int { return &v.composed }) }
 
 func adjust(count func(v *modeWatch) *int) func() {
@@ -113,11 +114,12 @@ func (s *Scope) missRecord(op string) {
 
 // missCast tells the watches that op in s computed in the types of its operands, without autocast.
 func (s *Scope) missCast(op string, class AutocastClass, in []*Tensor, fixed uint) {
-	// in an internal scope the op is part of another op, which has a class itself
+	// In an internal scope the op is part of another op, which has an autocast class itself.
 	if modeWatches.empty() || s.internal {
 		return
 	}
-	list := slices.Clone(in) // so that callers without a watch need not allocate theirs
+	// the list is copied, so that callers without a watch need not allocate theirs
+	list := slices.Clone(in)
 	s.noteMissed(op, "computed without autocast", func(v *modeWatch) bool {
 		if v.composed > 0 {
 			return false
@@ -141,7 +143,7 @@ func (s *Scope) missNoCast() {
 
 // unusedModeError returns an error if s, which is closed now, was never used and its modes would
 // have changed an op. Otherwise it returns nil. It only considers scopes that the program itself
-// opened. A panic in progress takes precedence.
+// opened. It returns nil during a panic.
 func (s *Scope) unusedModeError() *Error {
 	v := s.watch.Load()
 	if v == nil {
@@ -183,7 +185,8 @@ func (v *modeWatch) modes() string {
 	return strings.Join(set, " and ")
 }
 
-// shortText is String without the lines where the scope was opened and closed.
+// shortText describes the scope as String does, but without the lines where it was opened and
+// closed.
 func (s *Scope) shortText() string {
 	w := "the scope"
 	if s.opened.name != "" {

@@ -17,18 +17,19 @@ import (
 
 func weights() *tensor.Tensor { return tensor.Root().Ones(2, 2).RequiresGrad() }
 
-// here returns the number of the line n lines below the caller's line.
+// here returns the position of the line that is n lines below the caller's line, as file:line.
 func here(n int) string {
 	_, file, line, _ := runtime.Caller(1)
 	return callsite.String(file, line+n)
 }
 
-// composed is an op that is composed of others and has one autocast class.
+// composed is an op that consists of several ops and has one autocast class.
 func composed(w *tensor.Tensor) *tensor.Tensor {
 	return tensor.WithAutocast("composed", tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor { return in[0].MatMul(in[0]) }, w)
 }
 
-// TestModesThatDoNothing checks that a mode without effect is reported.
+// TestModesThatDoNothing opens scopes with modes that have no effect. Closing the scope must report
+// the mode.
 func TestModesThatDoNothing(t *testing.T) {
 	w := weights()
 	bf := tensor.Autocast(dtype.BF16)
@@ -101,7 +102,8 @@ func TestModesThatDoNothing(t *testing.T) {
 	}
 }
 
-// TestModesThatDoSomething checks that a mode with an effect is not reported.
+// TestModesThatDoSomething opens scopes with modes that have an effect. Closing the scope must
+// report nothing.
 func TestModesThatDoSomething(t *testing.T) {
 	w := weights()
 	frozen := tensor.Root().Ones(2, 2)
@@ -141,8 +143,8 @@ func TestModesThatDoSomething(t *testing.T) {
 	}
 }
 
-// TestUnaskedScopeInPanic checks that the error for a mode without effect does not replace a panic
-// in progress.
+// TestUnaskedScopeInPanic panics in a scope whose mode had no effect. The error for the mode must
+// not replace the panic.
 func TestUnaskedScopeInPanic(t *testing.T) {
 	w := weights()
 	for name, f := range map[string]func(){
@@ -177,9 +179,9 @@ func TestUnaskedScopeInPanic(t *testing.T) {
 	}
 }
 
-// TestUnaskedScopeOfAnotherGoroutine starts goroutines, which may have the address of one that has
-// ended. It checks that their ops are not reported for a scope that the earlier goroutine opened
-// and did not use. The scope is also not kept alive.
+// TestUnaskedScopeOfAnotherGoroutine starts goroutines, which may have the address of an earlier
+// goroutine that has ended. Their ops must not be reported for a scope that the earlier goroutine
+// opened and did not use. That scope must not be kept alive.
 func TestUnaskedScopeOfAnotherGoroutine(t *testing.T) {
 	w := weights()
 	open := make(chan *tensor.Scope)
@@ -204,8 +206,8 @@ func TestUnaskedScopeOfAnotherGoroutine(t *testing.T) {
 	t.Errorf("%d scopes are watched that nobody has", tensor.Vigils())
 }
 
-// TestUnaskedCosts checks that while a scope is watched, an op outside of it makes at most one more
-// allocation. The first use of the scope ends the watch.
+// TestUnaskedCosts runs an op outside of a watched scope. The op may make at most one more
+// allocation. The first use of the scope must end the watch.
 func TestUnaskedCosts(t *testing.T) {
 	w, x := weights(), tensor.Root().Ones(2, 2)
 	op := func() { x.Add(w).Free() }
@@ -214,7 +216,7 @@ func TestUnaskedCosts(t *testing.T) {
 	if n := tensor.Vigils(); n != 1 {
 		t.Fatalf("%d scopes are watched, it should be 1", n)
 	}
-	op() // this op is noted
+	op() // the watch notes this op
 	if got := testing.AllocsPerRun(100, op); got > bare+1 {
 		t.Errorf("an op makes %v allocations beside a scope that is not asked, %v without", got, bare)
 	}
@@ -226,8 +228,8 @@ func TestUnaskedCosts(t *testing.T) {
 	s.Close()
 }
 
-// TestInPlaceOnParameterSaysWhatToWrite checks that the error for an op in place on a parameter
-// shows the call that the user must write. That call works.
+// TestInPlaceOnParameterSaysWhatToWrite changes a parameter in place outside of NoGrad. The error
+// must show the call that the user must write, and that call must work.
 func TestInPlaceOnParameterSaysWhatToWrite(t *testing.T) {
 	w := weights()
 	for method, f := range map[string]func(x *tensor.Tensor){

@@ -43,7 +43,7 @@ func PrepareUpdate(op string, p *expr.Program, dev device.Device) {
 	}
 }
 
-// update is UpdateFinite, or Update if found is nil.
+// update does the work of UpdateFinite, or of Update if found is nil.
 func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64, found *Tensor) {
 	if len(outs) == 0 {
 		return
@@ -71,7 +71,7 @@ func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 			multi = dev.Supports(m)
 		}
 	}
-	var results, operands []*Tensor // the tensors of the joint launch
+	var results, operands []*Tensor // the tensors of the launch that all contiguous groups share
 	for k := range outs {
 		checkGroup(op, p, dev, params, outs[k], ins[k])
 		together := multi && dense(ins[k]) && dense(outs[k])
@@ -135,8 +135,8 @@ func dense(list []*Tensor) bool {
 	return true
 }
 
-// infiniteOp is 1 if an element is infinite or NaN, otherwise 0: such an element minus itself is
-// NaN. foundOp is the greater of two such results.
+// infiniteOp returns 1 if an element is infinite or NaN, otherwise 0: such an element minus itself
+// is NaN. foundOp returns the greater of two such results.
 var (
 	infiniteOp = &Reduction{Name: "infinite", Kind: device.Max, Map: x0.Sub(x0).Ne(x0.Sub(x0)).Select(expr.C(1), expr.C(0)), Same: true}
 	foundOp    = &Elementwise{Name: "found", Arity: 2, Expr: x0.Max(x1), NoGrad: true}

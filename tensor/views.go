@@ -10,7 +10,7 @@ import (
 type viewFunc struct {
 	name string
 	vjp  func(c *Context, g *Tensor) *Tensor
-	part *part // which part of the base the view is; nil if it is no such part
+	part *part // the range of one axis that the view selects from its base; nil for other views
 }
 
 func (f *viewFunc) Name() string { return f.name }
@@ -43,7 +43,7 @@ func (x *Tensor) unrecordedView(op string, l shape.Layout) (y *Tensor, grad bool
 }
 
 // attachView adds y, a view of x, to the graph. vjp computes the gradient of x from the gradient of
-// y. p says which part of x the view is, and is nil if it is not a part.
+// y. p is the range of one axis that the view selects from x, or nil for other views.
 func (y *Tensor) attachView(x *Tensor, vjp func(c *Context, g *Tensor) *Tensor, p *part) {
 	record(y, &viewFunc{y.op, vjp, p}, []*Tensor{x}, nil)
 }
@@ -97,7 +97,7 @@ func (x *Tensor) inferShape(op string, dims []int) shape.Dims {
 	return s
 }
 
-// reshape is Reshape to a shape of the same size.
+// reshape does what Reshape does, for a shape of the same size.
 func (x *Tensor) reshape(s shape.Dims) *Tensor {
 	from := x.layout.Shape
 	if from == s {

@@ -12,7 +12,7 @@ var whereOp = Declare(&Elementwise{Name: "where", Arity: 3, Expr: x0.Select(x1, 
 	Grad: []*expr.Expr{nil, x0.Select(expr.X(3), expr.C(0)), x0.Select(expr.C(0), expr.X(3))}})
 
 // Where returns the elements of a where the bool tensor cond is true, and the elements of b
-// elsewhere. All three are broadcast together.
+// elsewhere. All three are broadcast to a common shape.
 func Where(cond, a, b *Tensor) *Tensor {
 	cond.use("where")
 	if cond.dtype != boolType {
@@ -30,15 +30,15 @@ func (x *Tensor) heldNumber(v float64) (n, same *Tensor) {
 }
 
 // WhereScalar returns the elements of a where the bool tensor cond is true, and the number b
-// elsewhere. a and cond are broadcast together. An integer tensor keeps its type if b is a whole
-// number.
+// elsewhere. a and cond are broadcast to a common shape. An integer tensor keeps its type if b is a
+// whole number.
 func WhereScalar(cond, a *Tensor, b float64) *Tensor {
 	s := youngest("where", []*Tensor{cond, a})
 	return within(s, func(c *Scope) *Tensor { n, a := a.In(c).heldNumber(b); return Where(cond, a, n) })
 }
 
 // RWhereScalar returns the number a where the bool tensor cond is true, and the elements of b
-// elsewhere. b and cond are broadcast together.
+// elsewhere. b and cond are broadcast to a common shape.
 func RWhereScalar(cond *Tensor, a float64, b *Tensor) *Tensor {
 	s := youngest("where", []*Tensor{cond, b})
 	return within(s, func(c *Scope) *Tensor { n, b := b.In(c).heldNumber(a); return Where(cond, n, b) })

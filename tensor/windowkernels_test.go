@@ -94,20 +94,20 @@ func TestWindowKernels(t *testing.T) {
 }
 
 // TestConvTakesNoColumns checks that a convolution allocates about as much memory as its result.
-// With a loss and the backward pass it allocates four times as much. There is no room in this for
-// columns of the input.
+// With a loss and the backward pass it allocates four times as much. The columns of the input would
+// need more memory than that.
 func TestConvTakesNoColumns(t *testing.T) {
 	d := cpu.Get()
 	tensor.Do(func(s *tensor.Scope) {
 		x, w := s.Randn(16, 32, 40, 40).RequiresGrad(), s.Randn(32, 32, 3, 3).RequiresGrad()
-		one := 4 * x.Size() // the size of the result in bytes
+		one := 4 * x.Size() // size of the result in bytes
 		for _, step := range []struct {
 			name string
 			most int
 			f    func(c *tensor.Scope)
 		}{
 			{"forward", one, func(c *tensor.Scope) { x.In(c).Detach().Conv2d(w.Detach(), nil, tensor.ConvOptions{Padding: []int{1}}) }},
-			// four tensors: the result, its squares, and the gradients of both
+			// the memory of four tensors: the result, its squares, and the gradients of both
 			{"gradients", 4 * one, func(c *tensor.Scope) {
 				tensor.Gradients(x.In(c).Conv2d(w, nil, tensor.ConvOptions{Padding: []int{1}}).Square().Sum(), []*tensor.Tensor{x, w})
 			}},
@@ -122,8 +122,8 @@ func TestConvTakesNoColumns(t *testing.T) {
 	})
 }
 
-// TestConvBits checks that a convolution and its gradients have the same bits in five runs, however
-// work is divided among workers.
+// TestConvBits checks that a convolution and its gradients have the same bits in five runs. Work
+// may be divided among workers in another way in each run.
 func TestConvBits(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, w := s.Randn(8, 16, 14, 14).RequiresGrad(), s.Randn(24, 16, 3, 3).RequiresGrad()

@@ -57,8 +57,8 @@ func (x *Tensor) Unfold(dim, size, step int) *Tensor {
 	})
 }
 
-// unfoldGradFunc is the gradient of windows of the given size along a dimension, of a tensor of
-// shape to.
+// unfoldGradFunc computes the gradient of [Tensor.Unfold], for windows of the given size along an
+// axis of a tensor of shape to.
 type unfoldGradFunc struct {
 	axis, size, step int
 	to               shape.Dims
@@ -72,8 +72,8 @@ func (f *unfoldGradFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	if f.size == 0 {
 		return y.fill(0)
 	}
-	// The dimensions before the axis count as samples. The dimensions after the axis count as a
-	// second dimension, in which each window has one element.
+	// The dimensions before the axis count as samples of a batch. The dimensions after the axis
+	// count as a second spatial dimension, in which each window has one element.
 	n, count := f.to.At(f.axis), g.Dim(f.axis)
 	before, behind := f.to.Head(f.axis).Size(), f.to.Tail(f.axis+1).Size()
 	v := grid{rank: 2, in: [3]int{n, behind}, kernel: [3]int{f.size, 1}, stride: [3]int{f.step, 1}, dilation: [3]int{1, 1}, out: [3]int{count, behind}}

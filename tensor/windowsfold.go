@@ -74,7 +74,7 @@ func (x *Tensor) Fold(height, width int, o FoldOptions) *Tensor {
 	return batchedConv(x, 1, func(x *Tensor) *Tensor { return Apply(&foldFunc{g, x.Dim(1) / g.taps()}, x) })
 }
 
-// unfold2dFunc and foldFunc are the gradients of each other.
+// unfold2dFunc and foldFunc are each the gradient of the other.
 type unfold2dFunc struct {
 	grid
 	channels int
@@ -113,7 +113,7 @@ func (f *foldFunc) VJP(_ *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(&unfold2dFunc{f.grid, f.channels}, g)}
 }
 
-// window describes the grid's windows for a primitive.
+// window returns the description of the grid's windows for a primitive of the device.
 func (g *grid) window() device.Window {
 	return device.Window{Rank: g.rank, Kernel: g.kernel, Stride: g.stride, Dilation: g.dilation, Before: g.before}
 }
@@ -183,7 +183,8 @@ func (g *grid) fold(op string, s *Scope, y, x, w *Tensor, add bool) {
 	}
 }
 
-// foldKey says which program adds an element of all windows.
+// foldKey identifies the program with which the method addElements adds one element of every
+// window.
 type foldKey struct {
 	from, to dtype.Type
 	weighted bool
@@ -205,8 +206,8 @@ func foldProgram(from, to dtype.Type, weighted bool) *expr.Program {
 	})
 }
 
-// addElements adds the elements of windows x to y, a padded tensor [n, c, …]. Pass k adds element k
-// of every window. x and w are as for the method fold.
+// addElements adds the elements of windows x to y, a padded tensor [n, c, …]. It makes one pass for
+// each element k of a window, over all windows. x and w are as for the method fold.
 func (g *grid) addElements(op string, s *Scope, y, x, w *Tensor) {
 	p := foldProgram(x.dtype, y.dtype, w != nil)
 	for k := range g.taps() {

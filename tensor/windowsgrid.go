@@ -52,7 +52,7 @@ func (g *grid) taps() int   { return g.list(g.kernel).Size() }
 func (g *grid) places() int { return g.list(g.out).Size() }
 
 // single reports whether the windows are single elements: window i is element i of the input, for
-// all i. Then the input is its own matrix of columns.
+// all i. Then the input itself is the matrix of columns.
 func (g *grid) single() bool {
 	for i := range g.rank {
 		if g.kernel[i] != 1 || g.stride[i] != 1 || g.wide(i) != g.in[i] {

@@ -128,7 +128,7 @@ func (g *grid) longRun(l shape.Layout) int {
 	return (g.out[r-2]-1)*l.Shape.At(last) + g.out[r-1]
 }
 
-// runs replaces the last two sizes of s by n.
+// runs returns s with its last two sizes replaced by n.
 func (g *grid) runs(s shape.Dims, n int) shape.Dims {
 	return s.Head(s.Rank() - 2).Append(n)
 }

@@ -25,25 +25,25 @@ func TestDetectAnomaly(t *testing.T) {
 		for _, c := range []struct {
 			what   string
 			checks []tensor.AnomalyCheck
-			f      func(s *tensor.Scope, x *tt) // x is [[1, 0], [-1, 4]], a leaf
+			f      func(s *tensor.Scope, x *tt) // x is the leaf [[1, 0], [-1, 4]]
 			// the op that the error names; "" if there is no error
 			op      string
 			operand int
 			index   []int
 			value   float64
 			count   int
-			also    string // a further part of the expected message
+			also    string // further text that the message must contain
 		}{
 			{"0·∞ in the gradient of sqrt", nil, func(s *tensor.Scope, x *tt) {
 				y := x.Abs()
 				at = nextLine()
 				z := y.Sqrt()
-				z.MulScalar(0).Sum().Backward() // the gradient of the root is 0/√0
+				z.MulScalar(0).Sum().Backward() // the gradient of the square root is 0/√0
 			}, "sqrt", 0, []int{0, 1}, math.NaN(), 1, "abs at optest"},
 			{"by the second operand", nil, func(s *tensor.Scope, x *tt) {
 				w := s.Ones(2, 2).RequiresGrad()
 				at = nextLine()
-				y := w.Mul(x.Log().Detach()) // y is NaN times w where x < 0
+				y := w.Mul(x.Log().Detach()) // log x is NaN where x < 0
 				y.Sum().Backward()
 			}, "mul", 0, []int{1, 0}, math.NaN(), 1, ""},
 			{"a gradient that Gradients returns", nil, func(s *tensor.Scope, x *tt) {
@@ -89,7 +89,7 @@ func TestDetectAnomaly(t *testing.T) {
 				y := x.Abs().PowScalar(1.5)
 				at = nextLine()
 				g := tensor.Gradients(y.Sum(), []*tt{x}, tensor.CreateGraph())[0]
-				// the derivative is 0·x^-½, at x = 0
+				// the derivative of the power is 0·x^-½, which is NaN at x = 0
 				tensor.Gradients(g.MulScalar(0).Sum(), []*tt{x})
 			}, "pow_scalar.grad", 0, []int{0, 1}, math.NaN(), 1, ""},
 			{"what is right", []tensor.AnomalyCheck{tensor.AnomalyForward, tensor.AnomalyInf}, func(s *tensor.Scope, x *tt) {

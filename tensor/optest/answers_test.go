@@ -20,8 +20,8 @@ type answer struct {
 	v    []float64
 }
 
-// answered compares the results of calls with PyTorch's answers, on the CPU and on the emulated
-// GPU.
+// answered runs the calls in list on the CPU and on the emulated GPU, and compares the results with
+// PyTorch's.
 func answered(t *testing.T, list []answer) {
 	t.Helper()
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
@@ -49,9 +49,9 @@ func gradient(x *tt, f func(x *tt) *tt, o ...tensor.GradOption) *tt {
 
 func full(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
 
-// TestSecondDerivativeOfLogCumSumExp checks that the second derivative of LogCumSumExp is finite
-// even if the last running value is huge. No running value follows the last one, so no factor of
-// the gradient depends on it.
+// TestSecondDerivativeOfLogCumSumExp computes the second derivative of LogCumSumExp for a huge last
+// element. It must be finite. No running value follows the last one, so no factor of the gradient
+// depends on it.
 func TestSecondDerivativeOfLogCumSumExp(t *testing.T) {
 	second := func(x ...float64) func(s *tensor.Scope) *tt {
 		return func(s *tensor.Scope) *tt {
@@ -69,9 +69,9 @@ func TestSecondDerivativeOfLogCumSumExp(t *testing.T) {
 	})
 }
 
-// TestEinsumOfIntegers checks that if Einsum sums integers over a letter that occurs in only one
-// operand, the result is int64. For bool operands the result is always int64. A product of matrices
-// keeps the type and wraps.
+// TestEinsumOfIntegers checks the types of Einsum. If it sums integers over a letter that occurs in
+// only one operand, the result is int64. For bool operands the result is always int64. A product of
+// matrices keeps the type and wraps.
 func TestEinsumOfIntegers(t *testing.T) {
 	hundreds := func(s *tensor.Scope, ty dtype.Type, dims ...int) *tt { return s.Typed(ty).Full(100, dims...) }
 	var list []answer
@@ -119,8 +119,8 @@ func TestEinsumOfIntegers(t *testing.T) {
 	answered(t, list)
 }
 
-// TestSpacesOfIntegers checks that Linspace and Logspace of integers truncate both ends before they
-// compute the steps between them.
+// TestSpacesOfIntegers checks Linspace and Logspace of integers. Both ends must be truncated before
+// the steps between them are computed.
 func TestSpacesOfIntegers(t *testing.T) {
 	var list []answer
 	for _, ty := range []dtype.Type{dtype.I32, dtype.I64} {
@@ -153,7 +153,7 @@ func TestSpacesOfIntegers(t *testing.T) {
 }
 
 // TestScansOfAnotherType computes scans in another type, in the way that docs/from-pytorch/torch.md
-// describes. It checks that the results are those of torch's dtype argument.
+// describes. The results must be those of torch's dtype argument.
 func TestScansOfAnotherType(t *testing.T) {
 	answered(t, []answer{
 		{"[1, 2, 300].cumsum(0, dtype=int8)", func(s *tensor.Scope) *tt { return s.From([]int64{1, 2, 300}).CumSum(0).Cast(dtype.I8) }, dtype.I8, []int{3}, []float64{1, 3, 47}},
@@ -165,7 +165,7 @@ func TestScansOfAnotherType(t *testing.T) {
 	})
 }
 
-// contains reports whether err is of the kind and contains all the words.
+// contains reports whether err is of the kind and its text contains all the words.
 func contains(err, kind error, words ...string) bool {
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
@@ -175,9 +175,9 @@ func contains(err, kind error, words ...string) bool {
 	return errors.Is(err, kind)
 }
 
-// TestLogCumSumExpOfAll checks that long rows and columns of LogCumSumExp are exact, whatever comes
-// before: small and large numbers, infinities, NaN. The reference is the greatest element plus the
-// logarithm of Σ exp(x - greatest).
+// TestLogCumSumExpOfAll checks long rows and columns of LogCumSumExp. The result must be exact
+// whether small or large numbers, infinities or NaN come before. The reference is the greatest
+// element plus the logarithm of Σ exp(x - greatest).
 func TestLogCumSumExpOfAll(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {

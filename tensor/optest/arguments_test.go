@@ -10,8 +10,7 @@ import (
 
 // The tests of this file check arguments of PyTorch's ops.
 
-// refused checks that f fails with an error of the given kind, and that the error contains all the
-// words.
+// refused checks that f fails with an error of the given kind, whose text contains all the words.
 func refused(t *testing.T, what string, f func(), kind error, words ...string) {
 	t.Helper()
 	if err := tensor.Try(f); err == nil || !contains(err, kind, words...) {
@@ -102,7 +101,7 @@ func TestMatrixNormOfDimensions(t *testing.T) {
 	})
 }
 
-// TestTolerancesOfRanks checks that a tolerance decides which singular values of x count as 0. The
+// TestTolerancesOfRanks passes tolerances that decide which singular values of x count as 0. The
 // singular values are 16.9, 1.04 and 0.017.
 func TestTolerancesOfRanks(t *testing.T) {
 	x := func(s *tensor.Scope) *tt { return s.From([]float64{1, 2, 3, 4, 5, 6, 7, 8, 9.1}, 3, 3) }
@@ -208,8 +207,8 @@ func TestNanQuantilesOfSeveral(t *testing.T) {
 	})
 }
 
-// TestEmbeddingWithMaxNorm checks that EmbeddingRenormInPlace shortens the rows that the lookup
-// will read, as F.embedding does with max_norm.
+// TestEmbeddingWithMaxNorm calls EmbeddingRenormInPlace before Embedding. It must shorten the rows
+// that Embedding will read, as F.embedding does with max_norm.
 func TestEmbeddingWithMaxNorm(t *testing.T) {
 	w := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).ArangeStep(-3, 5, 1).Reshape(4, 2) }
 	twice := func(s *tensor.Scope) *tt { return s.From([]int64{0, 3, 3, 1}, 2, 2) }

@@ -57,7 +57,7 @@ func (a array) offset(idx []int) int {
 
 func (a array) at(idx ...int) float64 { return a.v[a.offset(idx)] }
 
-// joint returns the shape to which the arrays broadcast.
+// joint returns the common shape to which the arrays are broadcast.
 func joint(in ...array) []int {
 	var dims []int
 	for _, a := range in {
@@ -141,7 +141,7 @@ func round(t dtype.Type, v float64) float64 {
 			return 1
 		}
 		return 0
-	case dtype.U8: // integers wrap
+	case dtype.U8: // integers wrap around
 		return float64(uint8(int64(v)))
 	case dtype.I8:
 		return float64(int8(int64(v)))
@@ -158,8 +158,8 @@ func round(t dtype.Type, v float64) float64 {
 // ulp returns the distance from v to its neighbours in type t. For v = 0 it returns the smallest
 // positive number.
 func ulp(t dtype.Type, v float64) float64 {
-	// the number of bits of the significand after the point, and the exponent of the smallest
-	// normal number
+	// bits is the number of bits of the significand after the point, and low the exponent of the
+	// smallest normal number.
 	bits, low := 0, 0
 	switch t {
 	case dtype.F64:

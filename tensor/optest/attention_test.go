@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestAttentionDropout finds the weights that Dropout set to 0: if the values are the unit matrix,
-// the result shows them. It checks that the gradients and the second gradients equal the gradients
-// of a product with the same weights.
+// TestAttentionDropout finds the weights that Dropout set to 0. The values are the unit matrix, so
+// the result shows the weights. Gradients and second gradients must equal those of a product with
+// the same weights.
 func TestAttentionDropout(t *testing.T) {
 	const p = 0.4
 	tensor.Do(func(s *tensor.Scope) {
@@ -76,7 +76,7 @@ func TestAttentionDropout(t *testing.T) {
 }
 
 // TestAttentionMasks expresses the same attention by a bool mask, a mask of numbers, causality and
-// grouped heads. It checks that the results are equal.
+// grouped heads. The results must be equal.
 func TestAttentionMasks(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := s.Typed(dtype.F64)
@@ -99,9 +99,9 @@ func TestAttentionMasks(t *testing.T) {
 	}, tensor.Seed(6))
 }
 
-// TestAttentionMemory checks that the kernels of a GPU need memory that is linear in the length.
-// float64 has no kernel, so the scores of all queries and keys are in memory at most twice, and
-// only during a forward or backward pass.
+// TestAttentionMemory measures the memory of attention. The kernels of a GPU must need memory that
+// is linear in the length. float64 has no kernel, so the scores of all queries and keys are in
+// memory at most twice, and only during a forward or backward pass.
 func TestAttentionMemory(t *testing.T) {
 	devices, err := cuda.Emulate("emulate,mem=256MiB,mode=meta")
 	if err != nil {
@@ -113,7 +113,8 @@ func TestAttentionMemory(t *testing.T) {
 		mask := s.On(d).Typed(dtype.Bool).Empty(1, n)
 		for _, c := range []struct {
 			t dtype.Type
-			// peak memory and memory of the gradients, as multiples of the size of the weights
+			// limits of the peak memory and of the memory of the gradients, as multiples of the
+			// size of the weights
 			peak, gradients float64
 		}{{dtype.F32, 0, 0}, {dtype.BF16, 0, 0}, {dtype.F64, 2, 4}} {
 			m := s.On(d).Typed(c.t)

@@ -19,8 +19,9 @@ type autocastCase struct {
 	floats []bool
 	run    func(s *tensor.Scope, w *walk, types []dtype.Type, grad bool) (y *tt, leaves []*tt)
 	class  tensor.AutocastClass
-	only   []dtype.Type // types that the row accepts, from its field of the same name
-	mixed  bool         // the row computes more than the op, so the type is not compared
+	only   []dtype.Type // types that the row of the table accepts
+	// true if the row computes more than the op, so that the type is not compared
+	mixed bool
 }
 
 // autocastCases lists every op of the registry: the declared elementwise ops and reductions, the
@@ -122,7 +123,8 @@ func TestAutocastTypes(t *testing.T) {
 	w := &walk{dev: hostDevice()}
 	used := map[string]bool{}
 	for _, c := range autocastCases() {
-		if testing.Short() && !someOps(c.op) { // the race detector is slow
+		// with -short, which the race detector needs because it is slow, test only some ops
+		if testing.Short() && !someOps(c.op) {
 			continue
 		}
 		want := map[string]string{}

@@ -139,7 +139,7 @@ func convRows() []row {
 	conv(tensor.ConvOptions{}, []int{2, 3, 4}, []int{2, 3, 1})
 	conv(tensor.ConvOptions{Padding: []int{1}}, []int{2, 2, 3, 4}, []int{2, 2, 3, 3}, []int{2})
 	conv(tensor.ConvOptions{Stride: []int{2, 1}, Padding: []int{1, 0}, Dilation: []int{1, 2}}, []int{1, 4, 5}, []int{2, 1, 2, 2}, []int{2})
-	// a depthwise convolution
+	// this is a depthwise convolution
 	conv(tensor.ConvOptions{Padding: []int{1}, Groups: 2}, []int{2, 2, 3, 3}, []int{2, 1, 3, 2})
 	conv(tensor.ConvOptions{Groups: 2}, []int{1, 2, 4, 3}, []int{2, 1, 2, 2})
 	conv(tensor.ConvOptions{Groups: 2}, []int{2, 4, 2, 2}, []int{2, 2, 1, 1})
@@ -160,7 +160,7 @@ func convRows() []row {
 	transpose(tensor.ConvTransposeOptions{}, []int{2, 2, 2, 2}, []int{2, 3, 1, 1}, []int{3})
 	transpose(tensor.ConvTransposeOptions{}, []int{0, 2, 2, 2}, []int{2, 2, 2, 2}, []int{2})
 	transpose(tensor.ConvTransposeOptions{Padding: []int{0, 1, 0}, Groups: 2}, []int{2, 2, 2, 2}, []int{2, 1, 2, 2, 1})
-	// These images have enough windows for one matrix product per sample.
+	// With these images there are enough windows for one matrix product per sample.
 	big := tensor.ConvOptions{Padding: []int{0}}
 	rows = append(rows, row{op: "conv large", in: [][]int{{2, 2, 520}, {2, 2, 2}}, ref: convRef(big), terms: absAll(convRef(big)), noGrad: true,
 		call: func(x []*tt) *tt { return x[0].Conv1d(x[1], nil, big) }})

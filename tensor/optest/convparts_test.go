@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestConvolutionsInBands checks that a GPU makes the matrix of columns of a large image one band
-// at a time. The CPU makes the whole matrix. Values and gradients are equal, and the GPU needs less
-// memory than the columns would need.
+// TestConvolutionsInBands checks that a GPU makes the matrix of columns of a large image for a few
+// rows of windows at a time. The CPU makes the whole matrix. Values and gradients must be equal,
+// and the GPU must need less memory than the whole matrix.
 func TestConvolutionsInBands(t *testing.T) {
 	gpu := emulated(t)
 	conv := func(o tensor.ConvOptions) func(x, w, b *tensor.Tensor) *tensor.Tensor {
@@ -22,7 +22,7 @@ func TestConvolutionsInBands(t *testing.T) {
 		name    string
 		x, w    []int
 		outputs int
-		columns int // elements of the columns of one sample
+		columns int // number of elements of the columns of one sample
 		f       func(x, w, b *tensor.Tensor) *tensor.Tensor
 	}{
 		{"padded, two samples", []int{2, 1, 66, 40}, []int{1, 1, 11, 11}, 1, 121 * 66 * 40, conv(tensor.ConvOptions{Padding: two(5, 5)})},
@@ -77,9 +77,9 @@ func TestConvolutionsInBands(t *testing.T) {
 	}
 }
 
-// TestMaxPoolInParts checks that the gradient of a max pool with overlapping windows is summed in
-// float32 for 16-bit floats, for a few samples at a time. On a GPU and on the CPU, it has the same
-// bits as the float32 gradient, rounded once.
+// TestMaxPoolInParts computes the gradient of a max pool with overlapping windows of 16-bit floats.
+// It must be summed in float32, for a few samples at a time. On a GPU and on the CPU, it must have
+// the same bits as the float32 gradient, rounded once.
 func TestMaxPoolInParts(t *testing.T) {
 	for _, d := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {

@@ -26,7 +26,7 @@ func emulated(t *testing.T) *cuda.Device {
 // tests run only these ops.
 var someOps = regexp.MustCompile(`^(add|gelu|sum|argmax|matmul|softmax|cross_entropy|gather|embedding|cast|reshape|copy|dropout)`).MatchString
 
-// TestCUDA runs the whole walk on an emulated GPU.
+// TestCUDA runs the tests of all ops on an emulated GPU.
 func TestCUDA(t *testing.T) {
 	d := emulated(t)
 	o := Options{FirstOrder: true, Sparse: true}
@@ -69,7 +69,8 @@ func TestGoldenCUDA(t *testing.T) {
 var special = []float64{0, math.Copysign(0, -1), 1, -1, 0.5, -2.5, 0x1p-149, -0x1p-130, 0x1p-126, 1e-20, -1e20, math.MaxFloat32, -math.MaxFloat32,
 	math.Inf(1), math.Inf(-1), math.NaN(), 3, -7, 88.7, -104}
 
-// Tests limit specialIntegers to the range of the operands' type.
+// specialIntegers are special operands for integer ops. Tests limit them to the range of the
+// operands' type.
 var specialIntegers = []float64{0, 1, -1, 2, -2, 3, 7, -8, 31, 32, 63, 64, 100, -128, math.MaxInt32, math.MinInt32, 1<<53 + 2, 1 << 62, math.MaxInt64, math.MinInt64}
 
 // sameBits compares the bytes of two tensors. It treats all NaNs as equal.
@@ -107,7 +108,7 @@ func TestSameBits(t *testing.T) {
 					d := e.Domain[min(k, len(e.Domain)-1)]
 					a := sample(random(e.Name, "bits"), typeOf(e, k, ty), d[0], d[1], 400)
 					copy(a.v[10*k:], special)
-					if k > 0 { // shifted, to pair each special value with all others
+					if k > 0 { // shift one operand, so that each special value meets all others
 						for i := range special {
 							copy(a.v[i*len(special):], append(append([]float64(nil), special[i:]...), special[:i]...)[:min(len(special), 400-i*len(special))])
 						}

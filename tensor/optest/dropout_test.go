@@ -33,9 +33,9 @@ var dropouts = []struct {
 	{"FeatureAlphaDropout of vectors", (*tt).FeatureAlphaDropout, []int{70, 60}, 2, true},
 }
 
-// TestDropouts checks that every kind drops units with the given probability. A dropped element
-// gets the value that the formula of the kind says. Gradients and second gradients use the same
-// mask.
+// TestDropouts checks that every kind of dropout drops elements, or whole channels, with the given
+// probability. A dropped element gets the value that the formula of the kind says. Gradients and
+// second gradients use the same mask.
 func TestDropouts(t *testing.T) {
 	const p = 0.3
 	for _, c := range dropouts {

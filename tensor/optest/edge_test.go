@@ -92,7 +92,7 @@ func TestEngine(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		w := s.From([]float64{1, 2, 3}).RequiresGrad()
 		a := w.Exp()
-		y := a.Mul(w).Add(a).Sub(w.MulScalar(2)).Sum() // y is e^w·w + e^w - 2w
+		y := a.Mul(w).Add(a).Sub(w.MulScalar(2)).Sum() // y is w·e^w + e^w - 2w
 		y.Backward(tensor.RetainGraph())
 		first := w.Grad().Floats()
 		for i, x := range []float64{1, 2, 3} {
@@ -153,8 +153,8 @@ func TestEngine(t *testing.T) {
 	})
 }
 
-// These are second derivatives at kinks of the first derivative and at points where finite
-// differences cannot check them. The expected values are PyTorch 2.15's.
+// TestSecondDerivatives compares second derivatives with those of PyTorch 2.15. They are at kinks
+// of the first derivative and at points where finite differences cannot check them.
 func TestSecondDerivatives(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		inf, nan := math.Inf(1), math.NaN()
@@ -194,8 +194,8 @@ func TestSecondDerivatives(t *testing.T) {
 	})
 }
 
-// TestAtan2AtTheOrigin checks that the gradient of atan2 is 0 at the origin, and where both squares
-// are too small for the type. These are PyTorch 2.15's values.
+// TestAtan2AtTheOrigin computes the gradient of atan2 at the origin, and where both squares are too
+// small for the type. It must be 0, as in PyTorch 2.15.
 func TestAtan2AtTheOrigin(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		zero := math.Copysign(0, -1)

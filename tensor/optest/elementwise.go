@@ -12,14 +12,16 @@ import (
 // noBool lists the ops that PyTorch does not define for bool operands.
 var noBool = []string{"sub", "rsub_scalar", "neg", "clamp", "clamp_plain", "clamp_min", "clamp_max", "abs", "square"}
 
-// slack lists ops whose formula cancels. For a first operand x, the function returns an additional
-// error that is allowed besides the rounding of the result. Its unit is 2⁻²⁴, or 2⁻⁵³ in float64.
+// slack lists ops whose formula subtracts nearly equal numbers. For a first operand x, the function
+// returns an additional error that is allowed besides the rounding of the result. Its unit is 2⁻²⁴,
+// or 2⁻⁵³ in float64.
 var slack = map[string]func(x float64) float64{
 	"gelu":      math.Abs,                                           // ½x·(1 + erf)
 	"gelu_tanh": func(x float64) float64 { return 2 * math.Abs(x) }, // ½x·(1 + tanh)
 	"clamp":     func(float64) float64 { return 0 }, "clamp_plain": func(float64) float64 { return 0 },
 	"pow_cube": func(x float64) float64 { return math.Abs(x * x * x) }, // x³ is rounded twice
-	// a term is rounded before it is added; the number is the largest such term in the domain
+	// A term is rounded before it is added. The number is the largest such term in the domain of
+	// the op.
 	"lerp": constant(8), "lerp_scalar": constant(8), "addcmul": constant(48), "addcdiv": constant(24),
 	"tanhshrink": constant(1), "logaddexp": constant(4),
 }
@@ -27,7 +29,7 @@ var slack = map[string]func(x float64) float64{
 func constant(v float64) func(float64) float64 { return func(float64) float64 { return v } }
 
 // spec gives the dimensions and the layouts of the operands of a case. The operands are broadcast
-// together.
+// to a common shape.
 type spec struct {
 	name string
 	dims [][]int // the dimensions of operand k are dims[k%len(dims)]
@@ -47,7 +49,7 @@ var specs = []spec{
 	{"long", [][]int{{1021}}, []layout{contiguous}},
 }
 
-// A small walk uses only the first smallSpecs of the specs.
+// With Options.Small, elementwise ops are tested only with the first smallSpecs entries of specs.
 const smallSpecs = 5
 
 func (w *walk) elementwise(t reporter) {
@@ -91,7 +93,8 @@ func (w *walk) elementwise(t reporter) {
 	}
 }
 
-// elementTypes lists the types for which an op is defined. The walk uses these types.
+// elementTypes lists the element types for which an op is defined. Tests run the op with all of
+// them.
 func elementTypes(e *tensor.Elementwise) []dtype.Type {
 	return slices.DeleteFunc(slices.Clone(dtype.Types()), func(ty dtype.Type) bool {
 		return ty == dtype.Bool && (e.NoBool || slices.Contains(noBool, e.Name)) || e.Result == tensor.FixedFloat && !ty.IsFloat() ||
@@ -103,8 +106,8 @@ func differentiable(e *tensor.Elementwise) bool {
 	return !e.NoGrad && e.Result != tensor.Truth && e.Result != tensor.Integral
 }
 
-// call applies an op as users do. It calls the op's method if the table names one, so that the
-// method is tested too.
+// call applies an op as users do: it calls the op's method if the table names one. So the method is
+// tested too.
 func call(e *tensor.Elementwise, in []*tensor.Tensor) *tensor.Tensor {
 	if m, ok := methods[e.Name]; ok {
 		return m.call(in, e.Params)
@@ -146,7 +149,7 @@ func operands(e *tensor.Elementwise, ty dtype.Type, sp spec, margin float64) []a
 
 func where(e string, ty dtype.Type, sp spec) string { return fmt.Sprintf("%s %v %s", e, ty, sp.name) }
 
-// typeOf returns the type of operand k: bool for a condition, otherwise the type of the walk.
+// typeOf returns the type of operand k: bool for a condition, and ty for other operands.
 func typeOf(e *tensor.Elementwise, k int, ty dtype.Type) dtype.Type {
 	if e.Fixed>>k&1 != 0 {
 		return dtype.Bool
@@ -173,7 +176,7 @@ func resultOf(e *tensor.Elementwise, ty dtype.Type) dtype.Type {
 	return ty
 }
 
-// reference computes an op in float64 on operands that are broadcast.
+// reference computes an op in float64. It broadcasts the operands.
 func reference(e *tensor.Elementwise, in []array) array {
 	y := newArray(joint(in...)...)
 	x := make([]float64, len(in))
@@ -229,7 +232,8 @@ func (w *walk) values(t reporter, e *tensor.Elementwise, ty dtype.Type, sp spec)
 	})
 }
 
-// step is the step of central differences in float64. Their error is about step² + 2⁻⁵²/step.
+// step is the step h of central differences in float64. The error of a difference is about h² +
+// 2⁻⁵²/h.
 const step = 0x1p-17
 
 // gradients compares the gradients of Σ seed·op with central differences of the reference.
@@ -239,7 +243,7 @@ func (w *walk) gradients(t reporter, e *tensor.Elementwise, sp spec, number int)
 		in[k] = in[k].rounded(dtype.BF16)
 	}
 	var exact [][]float64
-	var size []array // Σ|terms| of each gradient
+	var size []array // sum of the absolute terms of each gradient
 	types := []dtype.Type{dtype.F64, dtype.F32, dtype.F16, dtype.BF16}
 	if w.o.Small {
 		types = types[:2]
@@ -281,7 +285,7 @@ func (w *walk) gradients(t reporter, e *tensor.Elementwise, sp spec, number int)
 					continue
 				}
 				if n >= len(exact) {
-					continue // the float64 run has failed
+					continue // the float64 run has failed, so there is nothing to compare with
 				}
 				unit := ulp(ty, 1)
 				if msg := differs(g[n], ty, array{in[k].dims, exact[n]}, func(i int) float64 { return 8 * unit * size[n].v[i] }); msg != "" {

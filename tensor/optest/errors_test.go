@@ -16,7 +16,7 @@ import (
 
 var line int
 
-// here stores the number of its caller's line in the variable line. The mistake is on that line.
+// here stores the line number of its call in the variable line. The mistake is on the same line.
 func here() { _, _, line, _ = runtime.Caller(1) }
 
 // TestMistakes makes typical mistakes. Each error must name the op, its operands and the caller's
@@ -44,8 +44,8 @@ func mistakes(t *testing.T, dev device.Device) {
 		f16 := m.Typed(dtype.F16).Ones(3, 2)
 		far := m.Typed(dtype.I64).From([]int64{0, 2, 7})
 		behind := m.Typed(dtype.I64).From([]int64{1, -1})
-		// A late error is reported by this call. It still names the op and the line that queued the
-		// op.
+		// A GPU reports some errors only when this call waits. The error must still name the op and
+		// the line that queued the op.
 		wait := func() { a.Sum().Item() }
 		y := w.MulScalar(2)
 		square := w.Mul(w)

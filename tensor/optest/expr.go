@@ -35,7 +35,7 @@ func exprRows() []row {
 		text  string
 		n     int
 		ref   func(a, b, c float64) float64
-		terms func(a, b, c float64) float64 // Σ|terms|
+		terms func(a, b, c float64) float64 // sum of the absolute terms of the formula
 		ints  bool
 	}{
 		{"a*b + c", 3, func(a, b, c float64) float64 { return a*b + c }, func(a, b, c float64) float64 { return 4 * (math.Abs(a*b) + math.Abs(c)) }, false},

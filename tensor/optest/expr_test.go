@@ -12,17 +12,17 @@ import (
 
 func isExpr(op string) bool { return op == "expr" }
 
-// TestExprOnDevices walks only expressions, on the CPU and the emulated GPU, in all types and
-// layouts. It compares first and second derivatives with differences. The complete walks contain
-// expressions too.
+// TestExprOnDevices tests only expressions, on the CPU and the emulated GPU, in all types and
+// layouts. It compares first and second derivatives with finite differences. TestCPU and TestCUDA
+// test expressions too, together with all other ops.
 func TestExprOnDevices(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		Run(t, dev, Options{Only: isExpr, Small: true, FirstOrder: dev != hostDevice()})
 	}
 }
 
-// TestExprIsOneKernel checks that an expression of any length is one kernel, and each gradient is
-// one more. Twelve operands are allowed.
+// TestExprIsOneKernel checks that an expression of any length is one kernel, and that each gradient
+// is one more kernel. Twelve operands must be accepted.
 func TestExprIsOneKernel(t *testing.T) {
 	dev := emulated(t)
 	tensor.Do(func(s *tensor.Scope) {
@@ -58,9 +58,9 @@ func TestExprIsOneKernel(t *testing.T) {
 	}, tensor.On(dev))
 }
 
-// TestExprUnderAutocast checks that under autocast, an expression is computed in float32 if it
-// contains a function that torch computes in float32. Other expressions keep the 16-bit type of
-// their operand.
+// TestExprUnderAutocast evaluates expressions under autocast. An expression must be computed in
+// float32 if it contains a function that torch computes in float32. Other expressions must keep the
+// 16-bit type of their operand.
 func TestExprUnderAutocast(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		h := s.Typed(dtype.BF16).Ones(2).RequiresGrad()

@@ -42,7 +42,7 @@ func reduceOp(f func(x *tensor.Tensor, dims ...int) *tensor.Tensor) goldenOp {
 	return func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor { return f(x[0], dims(a)...) }
 }
 
-// reduced applies torch's argument reduction: "mean", "sum" or "none".
+// reduced applies the reduction that torch's argument reduction names: "mean", "sum" or "none".
 func reduced(a golden.Args, x *tensor.Tensor) *tensor.Tensor {
 	switch a.Text("reduction") {
 	case "mean":
@@ -119,7 +119,8 @@ var goldenOps = map[string]goldenOp{
 	"embedding":    binaryOp((*tensor.Tensor).Embedding),
 }
 
-// TestGolden applies the same rule to every case, without exceptions.
+// TestGolden compares all ops with the results that PyTorch gave for the cases in testdata. One
+// rule decides for all cases how large an error may be.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.safetensors.gz")
 	if err != nil || len(files) < 6 {
@@ -152,8 +153,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// place makes a leaf on dev from a golden operand. It converts floats to t and applies the
-// operand's views.
+// place makes a leaf on dev from an operand of a golden case. It converts floats to t and applies
+// the operand's views.
 func place(s *tensor.Scope, dev device.Device, o golden.Operand, t dtype.Type) *tensor.Tensor {
 	var x *tensor.Tensor
 	switch {
@@ -186,7 +187,7 @@ var stored = map[string]dtype.Type{"F32": dtype.F32, "F64": dtype.F64, "I64": dt
 func arrayOf(t golden.Tensor) array { return array{t.Shape, t.Float64s()} }
 
 // goldenCase runs one case on dev and describes what is wrong. On the CPU it uses both precisions.
-// On other devices it uses only float32. float64 would need more kernels, and the walk compares
+// On other devices it uses only float32. float64 would need more kernels, and TestCUDA compares
 // float64 results between devices.
 func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong []string) {
 	op := goldenOps[c.Op]

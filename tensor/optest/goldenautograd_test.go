@@ -5,7 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// init adds the programs of _golden/autograd.py.
+// init adds the programs of _golden/autograd.py to goldenOps.
 func init() {
 	rest := func(y *tt) *tt { return y.Narrow(0, 1, y.Dim(0)-1) }
 	programs := map[string]func(x, w *tt) *tt{

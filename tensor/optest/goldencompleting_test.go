@@ -5,7 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// init adds the ops of _golden/completing.py.
+// init adds the ops of _golden/completing.py to goldenOps.
 func init() {
 	type args = golden.Args
 	for _, op := range []string{"add_scalar", "mul_scalar", "div_scalar", "rsub_scalar", "rdiv_scalar", "floor_divide_scalar", "trunc_divide_scalar", "remainder_scalar", "fmod_scalar",

@@ -15,7 +15,7 @@ func optional(a golden.Args, name string) []int {
 	return nil
 }
 
-// init adds the ops of _golden/conv.py.
+// init adds the ops of _golden/conv.py to goldenOps.
 func init() {
 	type args = golden.Args
 	groups := func(a args) int {
@@ -115,7 +115,7 @@ func init() {
 			sum := smoothRef(o, to, math.Abs)
 			return terms{out: sum(x.apply(finite)).v, grads: map[int][]float64{0: adjoint(sum, x.dims...)(absolute(arrayOf(*c.Out[0].Seed))).v}}
 		}
-		// Some weights are negative, so the terms are sums with the absolute weights.
+		// Some weights are negative, so the sums of absolute terms use the absolute weights.
 		x, to := viewed(c.In[0]), c.Out[0].F64.Shape[2:]
 		sum := resampleRef(o.Mode, to, o.Scale, o.AlignCorners, func(t float64) float64 { return math.Abs(keys(t)) })
 		return terms{out: sum(x.apply(finite)).v, grads: map[int][]float64{0: adjoint(sum, x.dims...)(absolute(arrayOf(*c.Out[0].Seed))).v}}
@@ -140,9 +140,9 @@ func gridOptions(a golden.Args) (o tensor.GridSampleOptions) {
 	return o
 }
 
-// gridTerms returns sums of the elements that are read, plus the error that the rounding of the
-// position causes. This error is a multiple of the largest element. For the gradient of positions
-// it also grows with the size of the image.
+// gridTerms returns the sums of absolute terms of GridSample. They are sums of the elements that
+// are read, plus the error that the rounding of the position causes. This error is a multiple of
+// the largest element. For the gradient of positions it also grows with the size of the image.
 func gridTerms(c golden.Case) terms {
 	x, grid := viewed(c.In[0]).apply(finite), viewed(c.In[1])
 	sum := func(x array) array { return gridRef(gridOptions(c.Args), math.Abs)([]array{x, grid}) }
@@ -189,8 +189,8 @@ func partOf(a golden.Args) func(values, indices *tt) *tt {
 	}
 }
 
-// pickTerms returns the [terms] of an op whose gradient adds up the result's gradients of
-// overlapping windows. 8 is an upper bound of such a sum.
+// pickTerms returns the sums of absolute terms for an op that only selects elements. Its gradient
+// adds up the result's gradients of overlapping windows. 8 is an upper bound of such a sum.
 func pickTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	if c.In[0].GradF64 != nil {
@@ -199,8 +199,8 @@ func pickTerms(c golden.Case) (t terms) {
 	return t
 }
 
-// convTerms returns the [terms] of an op that is linear in each operand: its results for absolute
-// values.
+// convTerms returns the sums of absolute terms for an op that is linear in each operand. They are
+// the op's results for absolute values.
 func convTerms(c golden.Case) terms {
 	t := absoluteRun(c)
 	for i, v := range t.out {

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// init adds the ops of _golden/indexing.py.
+// init adds the ops of _golden/indexing.py to goldenOps.
 func init() {
 	type args = golden.Args
 	maps.Copy(goldenOps, map[string]goldenOp{
@@ -93,9 +93,9 @@ func brackets(spec string, tensors []*tt) (ix []any) {
 	return ix
 }
 
-// indexedTerms returns the [terms] of a case whose results are sums of products. It runs the case
-// on the absolute values of its numbers, so that nothing cancels. It does not change integers,
-// which are indices. An op that selects extremes has no terms.
+// indexedTerms returns the sums of absolute terms for a case whose results are sums of products. It
+// runs the case on the absolute values of its operands. It does not change integers, which are
+// indices. For an op that selects extremes it returns nil sums.
 func indexedTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	if c.Args.Has("reduce") && c.Args.Text("reduce")[0] == 'a' {

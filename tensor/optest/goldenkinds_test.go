@@ -35,8 +35,8 @@ func goldenCases(t *testing.T, folder string) map[string][]golden.Case {
 // function of floats.
 var elementKinds = []string{"ordinary", "strided", "broadcast", "empty", "NaN", "infinity", "denormal"}
 
-// TestGoldenIsComplete checks that every op that PyTorch has is compared with PyTorch on every kind
-// of operand.
+// TestGoldenIsComplete checks that the golden cases contain every op that PyTorch has, with every
+// kind of operand.
 func TestGoldenIsComplete(t *testing.T) {
 	cases := goldenCases(t, "testdata")
 	names := map[string][]string{}

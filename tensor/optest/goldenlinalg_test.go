@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// init adds the ops of _golden/linalg.py. Libraries choose different signs for eigenvectors,
-// singular vectors and the columns of Q. The compared results do not depend on these signs.
+// init adds the ops of _golden/linalg.py to goldenOps. Libraries choose different signs for
+// eigenvectors, singular vectors and the columns of Q. The compared results do not depend on these
+// signs.
 func init() {
 	type args = golden.Args
 	of := func(f func(a args, x *tt) *tt) goldenOp {
@@ -84,8 +85,8 @@ func init() {
 	goldenTerms["cross"] = crossTerms
 }
 
-// tolerances returns the tolerances for a rank. There are none, or first the relative and then the
-// absolute tolerance.
+// tolerances returns the tolerances that a golden case has for a rank: none, or first the relative
+// and then the absolute one.
 func tolerances(a golden.Args) []float64 {
 	if a.Has("tolerances") {
 		return a.Floats("tolerances")
@@ -93,8 +94,9 @@ func tolerances(a golden.Args) []float64 {
 	return nil
 }
 
-// linalgTerms returns the [terms] of a routine. Each element sums several products, each at most as
-// large as the largest element of its matrix. The same holds for a gradient.
+// linalgTerms returns the sums of absolute terms for a linear algebra routine. Each element is a
+// sum of several products, each at most as large as the largest element of its matrix. The same
+// holds for a gradient.
 func linalgTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	size := func(a array) []float64 {
@@ -125,8 +127,8 @@ func linalgTerms(c golden.Case) (t terms) {
 	return t
 }
 
-// crossTerms returns the [terms] of a cross product. It adds products where the cross product
-// subtracts them.
+// crossTerms returns the sums of absolute terms of a cross product. It adds products where the
+// cross product subtracts them.
 func crossTerms(c golden.Case) (t terms) {
 	x := []array{viewed(c.In[0]), viewed(c.In[1])}
 	sums := func(a, b array) array {

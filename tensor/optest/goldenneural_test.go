@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// init adds the ops of _golden/attention.py.
+// init adds the ops of _golden/attention.py to goldenOps.
 func init() {
 	goldenOps["scaled_dot_product_attention"] = func(a golden.Args, x []*tt) *tt {
 		o := tensor.AttentionOptions{Causal: a.Bool("causal"), Scale: a.Float("scale"), GroupedHeads: a.Bool("gqa")}
@@ -33,8 +33,9 @@ func init() {
 	}
 }
 
-// attentionTerms returns the [terms] of attention. A score is a sum of products, and the rounding
-// of the score changes the weight. Therefore the relative error of a weight grows with the scores.
+// attentionTerms returns the sums of absolute terms of attention. A score is a sum of products, and
+// the rounding of the score changes the weight. Therefore the relative error of a weight grows with
+// the scores.
 func attentionTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	tensor.Do(func(s *tensor.Scope) {
@@ -77,7 +78,8 @@ func attentionTerms(c golden.Case) (t terms) {
 				continue
 			}
 			a, to := array{d.Shape().Slice(), d.Floats()}, viewed(c.In[i]).dims
-			if c.Args.Bool("gqa") && (i == 1 || i == 2) { // grouped heads share keys and values
+			// with grouped heads, several heads of queries share keys and values
+			if c.Args.Bool("gqa") && (i == 1 || i == 2) {
 				n := len(to)
 				h, g := to[n-3], a.dims[n-3]/to[n-3]
 				split := append(append(append([]int(nil), a.dims[:n-3]...), h, g), a.dims[n-2:]...)
@@ -90,8 +92,8 @@ func attentionTerms(c golden.Case) (t terms) {
 	return t
 }
 
-// ropeTerms returns the [terms] of a rotated feature, which is a sum of two products. These are at
-// most the sum of both features of the pair.
+// ropeTerms returns the sums of absolute terms of rotated features. A rotated feature is a sum of
+// two products. Together they are at most the sum of the absolute features of the pair.
 func ropeTerms(c golden.Case) (t terms) {
 	dims := c.Args.Int("dims")
 	both := func(a array) []float64 {

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/golden"
 )
 
-// init adds the ops of _golden/norms.py.
+// init adds the ops of _golden/norms.py to goldenOps.
 func init() {
 	type args = golden.Args
 	opt := func(x []*tt, k int) *tt {
@@ -49,8 +49,9 @@ func init() {
 	}
 }
 
-// normTerms returns the [terms] of (x - mean)·rstd·weight + bias and of its gradients. The mean,
-// rstd and the gradients contain sums. The terms use the sums of the absolute values.
+// normTerms returns the sums of absolute terms of (x - mean)·rstd·weight + bias and of its
+// gradients. The mean, rstd and the gradients contain sums, which are replaced by sums of absolute
+// values.
 func normTerms(c golden.Case) (t terms) {
 	in, out, seed := parts(c)
 	t.grads = map[int][]float64{}
@@ -89,7 +90,7 @@ func normTerms(c golden.Case) (t terms) {
 	} else if n == 2 {
 		w = in[1]
 	}
-	if part > 0 { // part 1 is a mean, part 2 a mean of squared deviations
+	if part > 0 { // part 1 of the result is a mean, and part 2 a mean of squared deviations
 		momentum, most := c.Args.Float("momentum"), newArray(out.dims...)
 		count := float64(len(x.v)) / float64(max(1, len(out.v)))
 		each(x.dims, func(i int, idx []int) { most.v[idx[1]] += math.Abs(x.v[i]) / count })
@@ -133,7 +134,8 @@ func normTerms(c golden.Case) (t terms) {
 		}
 	}
 	rstd := func(idx []int) float64 { return 1 / math.Sqrt(variance[key(idx)]+eps) }
-	// z bounds the normalised element: |x| + Σ|x|/n, divided by the standard deviation.
+	// z bounds the absolute value of the normalised element: |x| + Σ|x|/n, divided by the standard
+	// deviation.
 	z := func(i int, idx []int) float64 { return (math.Abs(x.v[i]) + size[key(idx)]) * rstd(idx) }
 	t.out = make([]float64, len(x.v))
 	each(x.dims, func(i int, idx []int) {
@@ -164,12 +166,12 @@ func normTerms(c golden.Case) (t terms) {
 		each(x.dims, func(i int, idx []int) { db[affine(idx)] += seed.v[i] })
 		t.grads[2] = db
 	}
-	// No terms are added for an expanded operand: its gradient is the gradient of the view, which
-	// is not summed.
+	// Nothing is added for an expanded operand: its gradient is the gradient of the view, which is
+	// not summed.
 	return t
 }
 
-// quotientTerms returns the [terms] of x / f(x). The gradient is g/f - Σ g·x·f'/f².
+// quotientTerms returns the sums of absolute terms of x / f(x). The gradient is g/f - Σ g·x·f'/f².
 func quotientTerms(c golden.Case, x, out, seed array) (t terms) {
 	t.grads = map[int][]float64{}
 	t.out = absolute(out).apply(func(v float64) float64 { return 8 * v }).v

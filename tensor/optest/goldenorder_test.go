@@ -18,7 +18,7 @@ func uniqueParts(f func(x *tt, o tensor.UniqueOptions, dim ...int) (values, inve
 	}
 }
 
-// init adds the ops of _golden/order.py.
+// init adds the ops of _golden/order.py to goldenOps.
 func init() {
 	type args = golden.Args
 	along := func(f func(x *tt, dim int) *tt) goldenOp {
@@ -59,7 +59,7 @@ func init() {
 		"histc":                func(a args, x []*tt) *tt { return x[0].Histc(a.Int("bins"), a.Float("min"), a.Float("max")) },
 		"repeat_interleave_by": func(a args, x []*tt) *tt { return x[0].RepeatInterleaveBy(x[1].Long(), a.Int("dim")) },
 	})
-	// sums of products of absolute values, which do not cancel
+	// The terms are sums of products of absolute values, which do not cancel.
 	for _, op := range []string{"cumsum", "cumprod", "repeat_interleave_by"} {
 		goldenTerms[op] = absoluteRun
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// init adds the ops of _golden/shapes.py.
+// init adds the ops of _golden/shapes.py to goldenOps.
 func init() {
 	type args = golden.Args
 	of := func(f func(a args, x *tt) *tt) goldenOp {
@@ -114,11 +114,12 @@ func order(a golden.Args) float64 {
 }
 
 // productSums lists the ops whose results and gradients are sums of products of their operands.
-// Their terms are the results of the op for absolute values.
+// Their sums of absolute terms are the results of the op for absolute values.
 var productSums = map[string]bool{"expand": true, "broadcast_to": true, "repeat": true, "tile": true, "repeat_interleave": true, "unfold": true, "as_strided": true, "pad": true,
 	"outer": true, "dot": true, "bmm": true, "addmm": true, "baddbmm": true, "einsum": true, "gather": true, "scatter_add": true, "embedding": true, "index_select": true}
 
-// shapeTerms returns the [terms] of reductions and the other ops of _golden/shapes.py.
+// shapeTerms returns the sums of absolute terms of reductions and the other ops of
+// _golden/shapes.py.
 func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 	t.grads = map[int][]float64{}
 	switch c.Op {
@@ -197,8 +198,8 @@ func maximaOf(x array, dims []int) (most []float64, places [][]int) {
 	return most, places
 }
 
-// cosineTerms returns the [terms] of Σ x̂·ŷ for unit vectors x̂ and ŷ. The gradients are g·(ŷ -
-// cos·x̂)/‖x‖, and their parts are at most |ŷ| and |x̂|.
+// cosineTerms returns the sums of absolute terms of Σ x̂·ŷ for unit vectors x̂ and ŷ. The gradients
+// are g·(ŷ - cos·x̂)/‖x‖, and their terms are at most |ŷ| and |x̂|.
 func cosineTerms(x []array, seed array, dim int, eps float64) (out []float64, grads map[int][]float64) {
 	full := joint(x...)
 	unit, length := make([]array, 2), make([]array, 2)
@@ -220,8 +221,9 @@ func cosineTerms(x []array, seed array, dim int, eps float64) (out []float64, gr
 	return sum.v, grads
 }
 
-// distanceTerms returns the [terms] of the gradients of distances: g·sign(d)·(|d|/‖d‖)^(p-1) for
-// each difference d. The factor max(p, 1) is needed because the power amplifies a rounding.
+// distanceTerms returns the sums of absolute terms of the gradients of distances:
+// g·sign(d)·(|d|/‖d‖)^(p-1) for each difference d. The factor max(p, 1) is needed because the power
+// amplifies a rounding.
 func distanceTerms(op string, x []array, out, seed array, p float64) map[int][]float64 {
 	a, b, rows := x[0], x[1], slices.Clone(out.dims)
 	if op == "cdist" { // the shapes become [..., n, 1, m] and [..., 1, k, m]

@@ -54,11 +54,11 @@ func parts(c golden.Case) (x []array, out, seed array) {
 	return x, arrayOf(c.Out[0].F64), seed
 }
 
-// goldenTerms has, for some ops, the function that computes the terms of a golden case. Other files
-// add to it in init.
+// goldenTerms has, for some ops, the function that computes the sums of absolute terms of a golden
+// case. Other files add to it in init.
 var goldenTerms = map[string]func(c golden.Case) terms{}
 
-// caseTerms returns the [terms] of a golden case.
+// caseTerms returns the sums of absolute terms of a golden case.
 func caseTerms(c golden.Case) terms {
 	if f := goldenTerms[c.Op]; f != nil {
 		return f(c)
@@ -68,7 +68,8 @@ func caseTerms(c golden.Case) terms {
 		return elementTerms(c)
 	}
 	x, out, seed := parts(c)
-	// byElement sets the terms of gradient k from the derivative at each element of the result.
+	// byElement sets the sums of absolute terms of gradient k from the derivative at each element
+	// of the result.
 	byElement := func(k int, factor func(i int, in []float64) float64) {
 		if c.In[k].GradF64 == nil {
 			return

@@ -68,7 +68,7 @@ var cancels = map[string]struct {
 		return t + math.Abs(x[0])*e/(1+e)*(1+t*t)
 	}},
 	"tanhshrink": {out: func(x []float64, _ golden.Args, _ float64) float64 { return math.Abs(x[0]) + math.Abs(math.Tanh(x[0])) },
-		// PyTorch computes 1 - (1 - y²).
+		// PyTorch computes this gradient as 1 - (1 - y²), whose largest term is 1.
 		grad: func([]float64, golden.Args, float64) float64 { return 1 }},
 	"lerp": {out: func(x []float64, _ golden.Args, _ float64) float64 {
 		return math.Abs(x[0]) + math.Abs(x[1]) + math.Abs(x[2]*(x[1]-x[0]))
@@ -91,8 +91,8 @@ func finite(v float64) float64 {
 	return v
 }
 
-// elementTerms returns the [terms] of a golden case of an elementwise op. For a gradient they are
-// the sums of |seed·derivative|.
+// elementTerms returns the sums of absolute terms of a golden case of an elementwise op. For a
+// gradient they are the sums of |seed·derivative|.
 func elementTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	cancel, y := cancels[c.Op], arrayOf(c.Out[0].F64)
@@ -122,7 +122,7 @@ func elementTerms(c golden.Case) (t terms) {
 		var at []int
 		for i, o := range c.In {
 			a := viewed(o)
-			if c.Op != "prelu" { // expand a, so that there are terms for each element
+			if c.Op != "prelu" { // expand the weight, so that there is a sum for each element
 				a = a.expand(out)
 			}
 			x := s.On(hostDevice()).Typed(dtype.F64).From(a.v).Reshape(a.dims...)

@@ -10,7 +10,7 @@ import (
 )
 
 // part reads FLAMBEAU_TEST_PART. For example, "3/12" selects the fourth of twelve parts of the ops.
-// Several processes, each with one part, compile the walk's kernels, about ten thousand, in
+// Several processes, each with one part, compile the kernels of all ops, about ten thousand, in
 // parallel.
 func part(t *testing.T) func(op string) bool {
 	v := os.Getenv("FLAMBEAU_TEST_PART")
@@ -28,7 +28,8 @@ func part(t *testing.T) func(op string) bool {
 	}
 }
 
-// TestGPU runs the walk on hardware. With FLAMBEAU_TEST_GPU=1 the test fails if there is no GPU.
+// TestGPU runs the tests of all ops on a real GPU. With FLAMBEAU_TEST_GPU=1 the test fails if there
+// is no GPU.
 func TestGPU(t *testing.T) {
 	if os.Getenv("FLAMBEAU_TEST_GPU") != "1" {
 		t.Log("FLAMBEAU_TEST_GPU is not 1: this machine has no GPU to walk")

@@ -45,8 +45,8 @@ func gridRef(o tensor.GridSampleOptions, spread func(w float64) float64) func(x 
 		}
 		return keys(d)
 	}
-	// reads returns the positions of the elements for a coordinate, and the weights of the
-	// elements.
+	// reads returns the positions of the elements that are read for a coordinate, and their
+	// weights.
 	reads := func(x float64, n int) (at []int, w []float64) {
 		p := place(x, n)
 		if o.Mode != tensor.GridBicubic {

@@ -9,10 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestHalvesAreRoundedFloat32 checks that an elementwise function of 16-bit floats differs from the
-// rounded float32 result of the same operands by at most one unit in the last place. NaN,
-// infinities and the sign of zero are the same. The operands are samples and all pairs of special
-// values.
+// TestHalvesAreRoundedFloat32 compares elementwise functions of 16-bit floats with the rounded
+// float32 results of the same operands. They may differ by at most one unit in the last place. NaN,
+// infinities and the sign of zero must be the same. The operands are samples and all pairs of
+// special values.
 func TestHalvesAreRoundedFloat32(t *testing.T) {
 	gpu := emulated(t)
 	for _, e := range tensor.Declared() {

@@ -14,24 +14,29 @@ import (
 type row struct {
 	op string
 	// methods of *tensor.Tensor, or functions of package tensor, that the row tests
-	methods       []string
-	in            [][]int // shapes of the operands
-	index         map[int]int
-	call          func(x []*tt) *tt
-	ref           func(x []array) array
-	terms         func(x []array) array // Σ|terms| for each element; nil: the result is exact
-	ints          bool                  // the op is defined for integers and bool as well
-	noGrad        bool
-	kernels       bool // devices may have fast kernels, so the walk also runs the composition
-	result        dtype.Type
-	whole         dtype.Type   // type of the result for integers and bool; Invalid: their own type
-	only          []dtype.Type // floating point types that the op accepts, float64 first; nil: all
+	methods []string
+	in      [][]int // shapes of the operands
+	index   map[int]int
+	call    func(x []*tt) *tt
+	ref     func(x []array) array
+	// returns the sum of the absolute terms of each element; nil if the result is exact
+	terms  func(x []array) array
+	ints   bool // true if the op is defined for integers and bool as well
+	noGrad bool
+	// devices may have fast kernels, so the tests also run the composition of other ops
+	kernels bool
+	result  dtype.Type
+	// type of the result for integers and bool; Invalid means their own type
+	whole dtype.Type
+	// floating point types that the op accepts, float64 first; nil means all
+	only          []dtype.Type
 	noBool        bool
-	reads         int    // how many numbers the op reads back from the device, to learn sizes
-	uploads       int    // how many lists the op uploads from the host
+	reads         int    // number of numbers that the op reads back from the device, to learn sizes
+	uploads       int    // number of lists that the op uploads from the host
 	text          string // the expression, for an op whose argument is text
 	roundsWeights bool   // a GPU rounds weights of at most 1 to the type of 16-bit operands
-	rounds        bool   // an intermediate result as large as terms is rounded to the operands' type
+	// true if an intermediate result as large as terms is rounded to the operands' type
+	rounds bool
 }
 
 func (r *row) String() string {
@@ -41,13 +46,14 @@ func (r *row) String() string {
 	return fmt.Sprintf("%s %v", r.op, r.in)
 }
 
-// floatTypes lists the floating point types of the walk. float64 comes first. Its gradients are
-// compared with differences, and the gradients of the other types are compared with those in
-// float64.
+// floatTypes lists the floating point types with which rows are tested. float64 comes first. Its
+// gradients are compared with differences, and the gradients of the other types are compared with
+// those in float64.
 var floatTypes = []dtype.Type{dtype.F64, dtype.F32, dtype.BF16, dtype.F16}
 
-// secondOrder reports whether the walk checks second derivatives. An op that rounds its result to
-// another type has none, because differences in float64 do not contain that rounding.
+// secondOrder reports whether second derivatives of the row's op are checked. They are not if the
+// op rounds its result to another type, because differences in float64 do not contain that
+// rounding.
 func (r *row) secondOrder() bool {
 	return !r.noGrad && (r.result == dtype.Invalid || r.result == dtype.F64) && r.leaves() > 0
 }
@@ -117,7 +123,8 @@ func (r *row) operands(t dtype.Type) []array {
 	return in
 }
 
-// place puts the operands on the device. Like put, it changes the arrays of expanded operands.
+// place puts the operands on the device in the given layout. An expanded operand repeats its first
+// entry, and place changes the array to match.
 func (r *row) place(w *walk, s *tensor.Scope, in []array, t dtype.Type, lay layout) (x, leaves []*tt, at []int) {
 	for k := range in {
 		if _, ok := r.index[k]; ok {
@@ -155,7 +162,8 @@ func (w *walk) heavyCase(t reporter, name string, r *row, lay layout, types []dt
 				}
 				var terms array
 				if r.terms != nil {
-					// If terms has another length, its first entry applies to every element.
+					// If the result of terms has another length, its first entry applies to every
+					// element.
 					if terms = r.terms(in); len(terms.v) != len(want.v) {
 						all := terms.v[0]
 						terms = newArray(want.dims...).apply(func(float64) float64 { return all })
@@ -214,7 +222,7 @@ func (w *walk) heavyCase(t reporter, name string, r *row, lay layout, types []dt
 }
 
 // jacobian returns the gradient of Σ seed·ref with respect to operand k, by central differences. It
-// also returns Σ|terms| for each entry.
+// also returns the sum of the absolute terms of each entry.
 func (r *row) jacobian(in []array, k int, seed array) (g, size array) {
 	g, size = newArray(in[k].dims...), newArray(in[k].dims...)
 	moved := slices.Clone(in)

@@ -89,7 +89,7 @@ func TestHooks(t *testing.T) {
 		{ // a differentiable hook, registered through a handle of another scope
 			x := s.From([]float64{2}).RequiresGrad()
 			s.Do(func(c *tensor.Scope) { x.In(c).RegisterHook(func(g *tt) *tt { return g.Mul(x) }) })
-			// the hook multiplies 2x by x
+			// Here the gradient is 2x, and the hook multiplies it by x.
 			g := tensor.Gradients(x.Square().Sum(), []*tt{x}, tensor.CreateGraph())[0]
 			want(t, "hooked gradient", g, 8)
 			// The derivative of 2x² is 4x = 8. The hook multiplies it by x again.
@@ -197,8 +197,8 @@ func TestHooksAtOnce(t *testing.T) {
 	}
 }
 
-// TestOnlyNeededPaths checks that Gradients walks only the paths to its inputs. Nodes outside these
-// paths are not computed, and may already be freed.
+// TestOnlyNeededPaths checks that Gradients computes only the nodes on the paths from the result to
+// its inputs. Other nodes may already be freed.
 func TestOnlyNeededPaths(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		var calls []string
@@ -246,8 +246,8 @@ func (f *counted) VJP(c *tensor.Context, g *tt) []*tt {
 	return []*tt{g.MulScalar(1), g.MulScalar(1)}
 }
 
-// TestDeepGraphs checks that with a hundred thousand nodes no function recurses, and the time grows
-// linearly with the number of nodes.
+// TestDeepGraphs runs Backward on graphs of a hundred thousand nodes. No function may recurse, and
+// the time must grow linearly with the number of nodes.
 func TestDeepGraphs(t *testing.T) {
 	n := 100_000
 	if testing.Short() { // the race detector is slow
@@ -265,8 +265,8 @@ func TestDeepGraphs(t *testing.T) {
 		g := tensor.Gradients(y.Square(), []*tt{x}, tensor.CreateGraph())[0]
 		want(t, "gradient with a graph", g, 1)
 		want(t, "second derivative", tensor.Gradients(g, []*tt{x})[0], 2)
-		// This is a chain of views of a tensor that changes in place. The last view outlives its
-		// scope.
+		// Here a chain of views is made of a tensor that changes in place. The last view outlives
+		// its scope.
 		s.Do(func(c *tensor.Scope) {
 			v := x.In(c).MulScalar(1)
 			for range n / 10 {

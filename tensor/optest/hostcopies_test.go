@@ -28,7 +28,7 @@ type copyWatch struct {
 	t    *testing.T
 	gpu  *cuda.Device
 	seen map[string]bool
-	host map[string]bool // ops that work on the host, with true if the op has copied
+	host map[string]bool // ops that work on the host; the value is true if the op has copied
 	// copies that the row of the table allows: uploads of host lists, and downloads of numbers
 	rowSends, rowReads uint64
 }
@@ -82,9 +82,9 @@ func secondDerivatives(y *tt, leaves []*tt) {
 	}
 }
 
-// TestNoHostCopies checks that if the operands are on the device, no op waits for the device or
-// copies data from or to the host, except as listed above. The test runs every op of the matrix
-// forward, backward, and for second derivatives.
+// TestNoHostCopies runs every op of the matrix forward, backward, and for second derivatives, with
+// operands on the device. No op may wait for the device or copy data from or to the host, except as
+// hostCopies allows.
 func TestNoHostCopies(t *testing.T) {
 	c := &copyWatch{t, emulated(t), map[string]bool{}, map[string]bool{}, 0, 0}
 	for _, op := range tensor.HostOps() {
@@ -180,7 +180,7 @@ func TestNoHostCopies(t *testing.T) {
 		})
 	}
 	for _, src := range sources {
-		// these ops make a tensor from numbers on the host
+		// From and NewTensor make a tensor from numbers on the host, so they must copy
 		if walked[src.name] = true; src.name == "From" || src.name == "NewTensor" {
 			continue
 		}

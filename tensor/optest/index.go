@@ -38,10 +38,10 @@ type span struct{ start, stop, step int }
 // rules of NumPy's manual directly, one element at a time. An index outside the dimension is an
 // error.
 func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
-	// Each part of the index selects from some dimensions of x. The entries of a tensor depend on
-	// the coordinates of the common shape.
+	// An axis is what one part of the index selects from some dimensions of x. The entries of an
+	// index tensor depend on the coordinates in the common shape of all index tensors.
 	type axis struct {
-		n  int               // number of coordinates; -1: the coordinates of the common shape
+		n  int               // number of coordinates; -1 if they are those of the common shape
 		of func(c []int) int // maps the coordinates to the offset in x
 	}
 	strides := make([]int, len(dims))
@@ -121,7 +121,8 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 		case intArray:
 			n := dims[d]
 			a := array(v).apply(func(v float64) float64 { return float64(inside(v, n)) })
-			if len(a.dims) == 0 { // a tensor of rank 0 is like an int on the device
+			// a tensor of rank 0 selects like an int, but its value is on the device
+			if len(a.dims) == 0 {
 				at := int(a.v[0]) * strides[d]
 				axes = append(axes, axis{-2, func([]int) int { return at }})
 			} else {
@@ -265,8 +266,8 @@ func indexRows() []row {
 	bits := func(dims []int, v ...float64) boolArray { return boolArray{dims, v} }
 	for _, c := range []struct {
 		ix    []any
-		apart bool  // no element is selected twice
-		value []int // shape of the value to put; nil for none
+		apart bool  // true if no element is selected twice
+		value []int // shape of the value to put; nil if there is no value
 	}{
 		{[]any{1, span{0, 3, 2}}, true, []int{4}},
 		{[]any{tensor.Ellipsis, -1, tensor.NewAxis}, true, []int{2, 3, 1}},

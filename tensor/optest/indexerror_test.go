@@ -112,7 +112,7 @@ func TestIndexViewsAndAssignments(t *testing.T) {
 				check(what)
 			}
 			set("a number", 50, []any{0, 1}, 1)
-			// SetIndex converts the type
+			// here SetIndex converts the type of the value
 			set("a row", m.Typed(dtype.F64).From([]float64{1, 2, 3, 4}), []any{-1}, 8, 9, 10, 11)
 			set("leading ones", m.Ones(1, 1, 4), []any{1}, 4, 5, 6, 7)
 			set("columns", m.From([]float32{20, 30}), []any{tensor.All, tensor.Range(0, 4, 3)}, 0, 3, 4, 7, 8, 11)
@@ -123,14 +123,14 @@ func TestIndexViewsAndAssignments(t *testing.T) {
 			set("a tensor of one where a mask is true", m.From([]float32{9}), []any{x.GtScalar(19)}, slices.Clone(places(x, func(v float64) bool { return v > 19 }))...)
 			set("everything", 1, nil, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 			y := x.T()
-			// y is transposed, so its dimensions do not merge
+			// y is transposed, so its dimensions cannot be joined
 			y.SetIndex(m.From([]float32{2, 3}), ix(0, 3), ix(1, 2))
 			want[4], want[11] = 2, 3
 			check("transposed")
 			x.SetIndex(x.Index(0), 2) // the value lies in the same memory
 			want[8], want[9], want[10], want[11] = want[0], want[1], want[2], want[3]
 			check("from itself")
-			// value and target overlap
+			// here value and target overlap in memory
 			x.SetIndex(x.T().Index(tensor.Range(0, 3), tensor.All), tensor.All, tensor.Range(1, 4))
 			old := slices.Clone(want)
 			for i := range 3 {
@@ -160,8 +160,8 @@ func places(x *tt, is func(v float64) bool) (at []int) {
 	return at
 }
 
-// TestAssignmentsInAGraph checks that an assignment is part of a graph: the overwritten values
-// receive no gradient, and the assigned values receive their gradient. Backward refuses a tensor
+// TestAssignmentsInAGraph assigns to elements of a tensor in a graph. The overwritten values must
+// receive no gradient, and the assigned values must receive theirs. Backward must refuse a tensor
 // that was saved before the assignment.
 func TestAssignmentsInAGraph(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
@@ -188,7 +188,7 @@ func TestAssignmentsInAGraph(t *testing.T) {
 		index := s.From([]int64{1, 1})
 		u := w.Index(index)
 		index.Fill(0)
-		// Backward works although the index has changed since its use
+		// Backward must work although the index has changed since its use
 		if err := tensor.Try(func() { u.Sum().Backward() }); err != nil {
 			t.Errorf("an index that was changed after use: %v", err)
 		}

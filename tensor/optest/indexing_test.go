@@ -130,7 +130,7 @@ func TestScatterInPlaceMemory(t *testing.T) {
 			check("scatter_add", half.ScatterAddInPlace(1, ix(0, 0).Reshape(1, 2), half), 0, 118, 6, 3, 4, 56, 6, 7, 8, 20, -2, 11)
 			check("index_fill", half.IndexFillInPlace(0, ix(-1), 0), 0, 118, 6, 3, 4, 56, 6, 7, 8, 0, 0, 11)
 			check("masked_scatter", half.MaskedScatterInPlace(half.EqScalar(6), base), 0, 118, 0, 3, 4, 56, 118, 7, 8, 0, 0, 11)
-			// the tensor is its own index
+			// here a tensor is its own index
 			if n := ix(3, 1); n.ScatterAddInPlace(0, n.Narrow(0, 1, 1), n) != n || !slices.Equal(n.Floats(), []float64{3, 4}) {
 				t.Errorf("by its own index: %v", n)
 			}
@@ -165,14 +165,13 @@ func TestScatterInPlaceGraph(t *testing.T) {
 	})
 }
 
-// TestScatterLastWins checks that if several values are written to the same element, the last one
-// wins, on every device and in each form of the kernel. Each value receives the gradient of that
-// element.
+// TestScatterLastWins writes several values to the same element. The last one must win, on every
+// device and in each form of the kernel. Each value must receive the gradient of that element.
 func TestScatterLastWins(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {
 			m := s.On(dev)
-			// the sizes select the two kernels: one thread per line, and sorting
+			// the two sizes lead to different kernels: one thread for each line, and sorting
 			for _, n := range []int{5, 100} {
 				src := m.Typed(dtype.F64).Arange(n).RequiresGrad()
 				index := m.Typed(dtype.I64).Arange(n).RemainderScalar(3)

@@ -14,7 +14,7 @@ import (
 type inPlaceForm struct {
 	name    string // name of the method; the name of the in-place method ends in InPlace
 	arity   int
-	integer bool // the function is for integers and has no gradient
+	integer bool // true if the function is for integers and has no gradient
 	plain   func(x []*tt) *tt
 	inPlace func(x []*tt) *tt
 }

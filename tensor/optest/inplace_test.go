@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestStaleHandles checks that an in-place op with a gradient makes a new node for its result. The
-// changed tensor and its views move to that node, as in PyTorch. All other handles of the memory
-// are stale. Using one is an error, because its gradient would be wrong.
+// TestStaleHandles changes tensors in place in a graph. The change makes a new node, to which the
+// changed tensor and its views move, as in PyTorch. Using any other handle of the memory must be an
+// error, because its gradient would be wrong.
 func TestStaleHandles(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float32{1, 2, 3, 4}).RequiresGrad()
@@ -135,7 +135,7 @@ func (p *program) step() {
 	case 5:
 		v.MulInPlace(other)
 		want = old.Mul(other)
-	case 6: // the operand is in the memory that changes
+	case 6: // the operand lies in the memory that changes
 		from := p.changed.Reshape(-1).Narrow(0, 0, 1)
 		base := p.plain.Narrow(0, 0, 1)
 		v.MulInPlace(from.Reshape())
@@ -187,8 +187,8 @@ func TestInPlaceViews(t *testing.T) {
 	})
 }
 
-// TestInPlaceOfItself checks that in-place products save the factor that their gradient needs. Both
-// operands may be the same tensor.
+// TestInPlaceOfItself multiplies and divides in place. The ops must save the factor that their
+// gradient needs, even if both operands are the same tensor.
 func TestInPlaceOfItself(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float64{1, 2, 3}).RequiresGrad()
@@ -200,12 +200,13 @@ func TestInPlaceOfItself(t *testing.T) {
 			t.Errorf("gradient %v, want 8w", g)
 		}
 		y := s.From([]float64{1, 2, 3, 4, 5, 6}, 2, 3)
-		// With overlapping views of one memory, the op works as if the operand were a copy.
+		// If two overlapping views of one memory are operands, the op must work as if the second
+		// were a copy.
 		y.Narrow(1, 0, 2).AddInPlace(y.Narrow(1, 1, 2))
 		if got := y.Floats(); !slices.Equal(got, []float64{3, 5, 3, 9, 11, 6}) {
 			t.Errorf("overlapping views give %v", got)
 		}
-		// With this many elements, a wrong order of the writes shows.
+		// There are so many elements that a wrong order of the writes shows.
 		for _, shift := range []int{1, -1} {
 			z, want := s.Typed(dtype.F32).Arange(4000), make([]float64, 4000)
 			from, to := max(0, -shift), max(0, shift)
@@ -240,7 +241,7 @@ func TestFromKeepsGraph(t *testing.T) {
 	}
 }
 
-// TestInputTwice checks that if an input is named twice, Gradients returns its gradient twice.
+// TestInputTwice names an input twice. Gradients must return its gradient twice.
 func TestInputTwice(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float32{1, 2}).RequiresGrad()
@@ -303,7 +304,7 @@ func TestInPlaceViewsAndScopes(t *testing.T) {
 		grad(other, 0, 0, 1)
 		grad(d, 0, 1, 1)
 		gpu := emulated(t)
-		// the copy below is from another device and type
+		// the copy below converts from another device and type
 		there := s.On(gpu).Typed(dtype.F32).Zeros(2, 3)
 		there.Select(0, 1).Copy(x.MulScalar(5))
 		grad(there.MulScalar(2), 10, 10, 10)

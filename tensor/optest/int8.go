@@ -2,8 +2,8 @@ package optest
 
 import "github.com/flambeau-go/flambeau/dtype"
 
-// linearInt8Same returns 1 for each element of x[0].LinearInt8 that equals the same formula of
-// other ops, bit for bit, and 0 for others.
+// linearInt8Same computes a linear layer by LinearInt8, and again by other ops. It returns 1 for
+// each element that is equal bit for bit, and 0 for others.
 func linearInt8Same(x []*tt) *tt {
 	w, scale := x[1].QuantizeRows()
 	scale = scale.Squeeze(-1)

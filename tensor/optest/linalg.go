@@ -58,7 +58,8 @@ func linalgRows() []row {
 			only = []dtype.Type{dtype.F64, dtype.F32}
 		}
 		rows = append(rows, row{op: op, methods: []string{method}, in: in, call: call, ref: ref, only: only,
-			// a bound for the sums in the routines, if operands are as well conditioned as these
+			// 40·(1 + |result|) bounds the sums in the routines, if operands are as well
+			// conditioned as these
 			terms: func(x []array) array {
 				return absolute(ref(x)).apply(func(v float64) float64 { return 40 * (1 + v) })
 			}})

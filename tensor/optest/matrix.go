@@ -11,22 +11,22 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Op says what the walk checks of one op, on every device.
+// An Op says what [Run] checks of one op, on every device.
 type Op struct {
 	// Name is the name of the method of *tensor.Tensor or of the function. An op that makes a
 	// tensor may be a method of tensor.Scope.
 	Name     string
 	Of       []string     // names of its declared ops or of its rows of the table
 	Types    []dtype.Type // types of the operands
-	Gradient []dtype.Type // types whose gradients are checked; nil: no gradient
+	Gradient []dtype.Type // types whose gradients are checked; nil if there is no gradient
 	Second   bool         // whether second derivatives are checked
 }
 
-// Devices are the kinds of devices on which the walk runs.
+// Devices are the kinds of devices on which all ops are tested.
 var Devices = []string{"cpu", "cuda"}
 
-// Matrix lists all ops, sorted by name. The walk of [Run] checks exactly what Matrix lists: a test
-// compares both.
+// Matrix lists all ops, sorted by name. [Run] checks exactly what Matrix lists: a test compares
+// both.
 func Matrix() []Op {
 	ops := map[string]*Op{}
 	op := func(name, of string) *Op {
@@ -126,7 +126,7 @@ func rowNames(r *row) []string {
 	return []string{r.op}
 }
 
-// Walked records what a walk checked: ops, the types of their operands, and the order of
+// Walked records what [Run] checked: ops, the types of their operands, and the order of
 // derivatives. Order 0 means values.
 type Walked map[walkedCell]bool
 
@@ -154,9 +154,9 @@ func (w Walked) addRow(r *row, t dtype.Type, order int) {
 	}
 }
 
-// Differences lists the entries of the matrix that the walk has not checked, and the checks of the
-// walk that the matrix does not contain. It compares the ops for which only(op) is true, or all ops
-// if only is nil.
+// Differences compares w with [Matrix]. It lists the entries of the matrix that were not checked,
+// and the checks that the matrix does not contain. It considers the ops for which only(op) is true,
+// or all ops if only is nil.
 func (w Walked) Differences(only func(op Op) bool) []string {
 	want := Walked{}
 	named := map[string]bool{}

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// onlyFirst lists the differentiable ops whose second derivatives the walk does not check, each
-// with the reason.
+// onlyFirst lists the differentiable ops whose second derivatives are not checked, each with the
+// reason.
 var onlyFirst = map[string]string{
 	"Float":    "differences in float64 do not see through its rounding; its gradient is a cast, which is one again",
 	"Half":     "differences in float64 do not see through its rounding; its gradient is a cast, which is one again",
@@ -29,8 +29,8 @@ func TestSecondDerivativesAreWalked(t *testing.T) {
 	}
 }
 
-// TestDifferences checks that Differences finds the entries of the matrix that a walk has not
-// checked. It must also find the checks of a walk that the matrix does not contain.
+// TestDifferences checks that Differences finds the entries of the matrix that were not checked. It
+// must also find checks that the matrix does not contain.
 func TestDifferences(t *testing.T) {
 	w := Walked{}
 	for _, o := range Matrix() {

@@ -57,7 +57,7 @@ func init() {
 			if x[1].Size() == 1 {
 				return x[0].PRelu(x[1])
 			}
-			// PRelu accepts fewer shapes of weights than the op
+			// The method PRelu accepts fewer shapes of weights than the op prelu.
 			for _, e := range tensor.Declared() {
 				if e.Name == "prelu" {
 					return e.Apply(x)

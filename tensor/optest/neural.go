@@ -101,7 +101,7 @@ func attentionRef(scale float64, causal, additive, ragged bool) func(x []array) 
 		last := func(a array, k int) int { return a.dims[len(a.dims)-k] }
 		q, k, v := x[0], x[1], x[2]
 		batch := joint(newArray(lead(q)...), newArray(lead(k)...), newArray(lead(v)...))
-		// the heads of queries are in groups that share one head of keys
+		// the heads of queries form groups, each of which shares one head of keys
 		if r := len(lead(q)); r > 0 && len(lead(k)) == r && lead(q)[r-1] > lead(k)[r-1] && lead(k)[r-1] > 1 {
 			batch = joint(newArray(lead(q)...))
 			group := lead(q)[r-1] / lead(k)[r-1]
@@ -144,7 +144,7 @@ func attentionRef(scale float64, causal, additive, ragged bool) func(x []array) 
 		p, _ := softmax(weights, -1)
 		for i, w := range p.v {
 			if math.IsNaN(w) {
-				p.v[i] = 0 // the row has no key
+				p.v[i] = 0 // this query attends to no key
 			}
 		}
 		return matmulRef([]array{p, v})
@@ -156,9 +156,9 @@ func attentionRows() []row {
 	for _, c := range []struct {
 		in       [][]int
 		o        tensor.AttentionOptions
-		mask     bool // the mask operand is 1 where a query attends to a key
+		mask     bool // true if the mask operand is 1 where a query attends to a key
 		additive bool
-		ragged   bool // the last operand holds lengths
+		ragged   bool // true if the last operand holds lengths
 	}{
 		{in: [][]int{{3, 4}, {5, 4}, {5, 2}}},
 		{in: [][]int{{2, 2, 3, 4}, {2, 2, 4, 4}, {2, 2, 4, 3}}, o: tensor.AttentionOptions{Scale: 0.7}},
@@ -243,7 +243,7 @@ func ropeRows() []row {
 	for _, c := range []struct {
 		in    [][]int
 		o     tensor.RoPEOptions
-		given bool // RoPE gets angles that RoPEAngles has computed
+		given bool // true if RoPE gets angles that RoPEAngles has computed
 	}{
 		{in: [][]int{{3, 4}}}, {in: [][]int{{2, 3, 6}}, o: tensor.RoPEOptions{Interleaved: true}},
 		{in: [][]int{{2, 2, 3, 8}}, o: tensor.RoPEOptions{Offset: 100, Base: 500, Dims: 4}}, {in: [][]int{{3, 5}}, o: tensor.RoPEOptions{Interleaved: true, Dims: 4}},

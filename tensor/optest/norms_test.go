@@ -112,7 +112,7 @@ func TestRunningStatistics(t *testing.T) {
 func TestHalfNorms(t *testing.T) {
 	bothDevices(t, func(s *tensor.Scope, dev device.Device) {
 		for _, typ := range []dtype.Type{dtype.F16, dtype.BF16} {
-			// the default eps is that of float32
+			// the default eps is the spacing of float32 numbers at 1
 			tiny := s.Typed(typ).Full(0x1p-8, 1, 4).RMSNorm([]int{4}, nil, -1).Floats()[0]
 			if want := round(typ, 0x1p-8/math.Sqrt(0x1p-16+0x1p-23)); tiny != want {
 				t.Errorf("the default eps gives %v in %v on %s, want %v", tiny, typ, dev.Name(), want)
@@ -150,8 +150,8 @@ func TestHalfNorms(t *testing.T) {
 	})
 }
 
-// TestLongRows checks that several workers share the reduction of a long row. The numbers and the
-// gradients stay the same.
+// TestLongRows checks that several workers share the reduction of a long row, with the same values
+// and gradients.
 func TestLongRows(t *testing.T) {
 	bothDevices(t, func(s *tensor.Scope, dev device.Device) {
 		const n = 1<<14 + 3

@@ -1,11 +1,11 @@
-// Package optest is the table test of package tensor. It walks every declared op over element types
-// and layouts, on any device.
+// Package optest is the table test of package tensor. It runs every declared op with all element
+// types and layouts, on any device.
 //
 // The test of a device is one call:
 //
 //	func TestOps(t *testing.T) { optest.Run(t, dev, optest.Options{}) }
 //
-// [Run] walks every elementwise op ([tensor.Declared], including a user's own), every reduction
+// [Run] tests every elementwise op ([tensor.Declared], including a user's own), every reduction
 // ([tensor.Reductions]), and every heavy op and view in the package's table. Operands are
 // contiguous, transposed, strided, broadcast, expanded, empty and scalar. Some have more than three
 // dimensions. Run checks:
@@ -32,16 +32,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Options narrow a walk.
+// Options reduce what [Run] tests.
 type Options struct {
-	// Small walks fewer layouts and element types. It is for the race detector and for emulated
+	// Small tests fewer layouts and element types. It is for the race detector and for emulated
 	// devices.
 	Small bool
-	// Sparse walks fewer elementwise ops. In float32, or in int64 for ops of integers only, it
-	// walks every layout. In the other types it walks the contiguous layout and one third of the
-	// other layouts. The computation of addresses does not depend on the computation of elements.
-	// On a GPU each combination of both would be one more kernel. Integers that a floating point
-	// function first converts are walked in the contiguous layout only.
+	// Sparse runs fewer tests of elementwise ops. In float32, or in int64 for ops of integers only,
+	// it tests every layout. In the other types it tests the contiguous layout and one third of the
+	// other layouts. This is enough because the computation of addresses does not depend on the
+	// computation of elements. On a GPU each combination of both would need one more kernel.
+	// Integers that a floating point function first converts are tested in the contiguous layout
+	// only.
 	Sparse bool
 	// FirstOrder compares second derivatives with those on the CPU. The default is to compare them
 	// with central differences, which need many small runs. FirstOrder is for emulated devices, on
@@ -51,21 +52,21 @@ type Options struct {
 	Only func(op string) bool
 }
 
-// Test is a *testing.T. The package does not import testing, so that programs can show what the
-// walk checks: see [Matrix].
+// Test is a *testing.T. The package does not import testing, so that programs can show what [Run]
+// checks: see [Matrix].
 type Test[T any] interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Run(name string, f func(t T)) bool
 }
 
-// reporter holds the methods of a test that a part of the walk needs.
+// reporter holds the methods of a Test that report failures.
 type reporter interface {
 	Helper()
 	Errorf(format string, args ...any)
 }
 
-// Run walks all ops on dev and returns what it checked.
+// Run tests all ops on dev and returns what it checked.
 func Run[T Test[T]](t T, dev device.Device, o Options) Walked {
 	w := &walk{dev: dev, o: o, walked: Walked{}}
 	t.Run("Elementwise", func(t T) { w.elementwise(t) })
@@ -76,14 +77,15 @@ func Run[T Test[T]](t T, dev device.Device, o Options) Walked {
 	return w.walked
 }
 
-// walk is one run over the table.
+// walk is one call of Run.
 type walk struct {
 	dev    device.Device
 	o      Options
 	walked Walked
 }
 
-// skips reports whether a sparse walk skips op e in type ty with the operands of specs[spec].
+// skips reports whether Options.Sparse leaves out the test of op e in type ty with the operands of
+// specs[spec].
 func (w *walk) skips(e *tensor.Elementwise, ty dtype.Type, spec int) bool {
 	first := dtype.F32
 	if e.Result == tensor.Integral {
@@ -138,8 +140,8 @@ type layout string
 
 const (
 	contiguous layout = "contiguous"
-	transposed layout = "transposed" // first and last dimension swapped
-	// rows with gaps between them, behind an offset; the gaps hold NaN
+	transposed layout = "transposed" // the first and the last dimension are swapped
+	// there are gaps between the rows, and an offset before the first; the gaps hold NaN
 	strided  layout = "strided"
 	expanded layout = "expanded" // the first dimension has stride 0
 )
@@ -202,7 +204,7 @@ func guard(t reporter, where string, f func(s *tensor.Scope)) {
 	}
 }
 
-// hostDevice returns the CPU, which package tensor links in.
+// hostDevice returns the CPU, a device that package tensor always has.
 func hostDevice() device.Device {
 	d, err := device.Open("cpu")
 	if err != nil {

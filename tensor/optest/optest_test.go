@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCPU runs the complete walk on the CPU. With the race detector it runs only one or two ops of
-// each family of kernels.
+// TestCPU tests all ops on the CPU. With the race detector it tests only one or two ops of each
+// family of kernels.
 func TestCPU(t *testing.T) {
 	o := Options{}
 	if testing.Short() {
@@ -24,7 +24,7 @@ func TestCPU(t *testing.T) {
 
 var kernelOps = regexp.MustCompile(`^(sort|topk|cumsum|scatter|index|layer_norm|batch_norm|conv|max_pool|unique|inverse|scaled)`).MatchString
 
-// isWalked checks that a complete walk agrees with the matrix of ops.
+// isWalked checks that w contains exactly the checks that Matrix lists.
 func isWalked(t *testing.T, w Walked) {
 	t.Helper()
 	for _, msg := range w.Differences(nil) {
@@ -38,8 +38,8 @@ func TestEveryOpIsWalked(t *testing.T) {
 	}
 }
 
-// TestPromotion checks that types of operands are promoted by the rules of torch.result_type in
-// PyTorch 2.15. A tensor of rank 0 affects the type less than a tensor of rank 1.
+// TestPromotion compares the promotion of operand types with torch.result_type in PyTorch 2.15. A
+// tensor of rank 0 affects the type less than a tensor of rank 1.
 func TestPromotion(t *testing.T) {
 	const b, u8, i8, i32, i64, f16, bf16, f32, f64 = dtype.Bool, dtype.U8, dtype.I8, dtype.I32, dtype.I64, dtype.F16, dtype.BF16, dtype.F32, dtype.F64
 	for _, c := range []struct {
@@ -112,9 +112,9 @@ func TestPowAtZero(t *testing.T) {
 	}
 }
 
-// TestFractionalPowers checks that a float32 power and its derivatives use an exponent exactly,
-// even if float32 cannot represent it. Far from x = 1, rounding the exponent would change the
-// result by ln(x) times the rounding error.
+// TestFractionalPowers uses exponents that float32 cannot represent. A float32 power and its
+// derivatives must use them exactly. Far from x = 1, rounding the exponent would change the result
+// by ln(x) times the rounding error.
 func TestFractionalPowers(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		near := func(what string, got *tt, p float64, in []float32, want func(x float64) float64) {

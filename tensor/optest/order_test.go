@@ -38,7 +38,7 @@ func (c wrongUse) check(t *testing.T) {
 	}
 }
 
-// TestScanMistakes checks that every device reports wrong calls of scans.
+// TestScanMistakes calls scans with wrong arguments. Every device must report them.
 func TestScanMistakes(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -84,7 +84,8 @@ func TestLongSums(t *testing.T) {
 	}
 }
 
-// TestSortMistakes checks that every device reports wrong calls of sorting and searching ops.
+// TestSortMistakes calls sorting and searching ops with wrong arguments. Every device must report
+// them.
 func TestSortMistakes(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {

@@ -38,7 +38,7 @@ func TestOrderSameBits(t *testing.T) {
 			if y.Type() != typ {
 				t.Fatalf("it is %v, want %v", y.Type(), typ)
 			}
-			if typ.Size() == 4 { // the elements of a row are not adjacent in memory
+			if typ.Size() == 4 { // in this case the elements of a row are not adjacent in memory
 				x, y = x.T().Contiguous().T(), y.T().Contiguous().T()
 			}
 			for _, descending := range []bool{false, true} {
@@ -69,9 +69,9 @@ func TestOrderSameBits(t *testing.T) {
 	}
 }
 
-// TestEmbeddingGradientSameBits checks that the gradient of an embedding table has the same bits on
-// a GPU, even if one token occurs in most positions. Both devices add the gradients in the order of
-// the positions.
+// TestEmbeddingGradientSameBits compares the gradient of an embedding table on a GPU with that on
+// the CPU. The bits must be equal, even if one token occurs in most positions, because both devices
+// add the gradients in the order of the positions.
 func TestEmbeddingGradientSameBits(t *testing.T) {
 	gpu := emulated(t)
 	const rows, tokens, width = 300, 3000, 24

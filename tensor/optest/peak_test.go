@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestPeaks checks that temporary tensors of an op are freed early. The test limits the peak memory
-// of an op, as a multiple of its result's size, and the memory that the gradient needs afterwards.
+// TestPeaks limits the peak memory of ops, as a multiple of the result's size, and the memory that
+// the gradient needs afterwards. So it fails if an op keeps temporary tensors for too long.
 func TestPeaks(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -30,7 +30,7 @@ func TestPeaks(t *testing.T) {
 			"bicubic": {5, func() *tensor.Tensor {
 				return x.Interpolate(tensor.InterpolateOptions{Size: []int{20, 20}, Mode: tensor.InterpolateCubic})
 			}},
-			// the peak has 9 elements per window, the padded input, and the result twice
+			// the peak consists of 9 elements per window, the padded input, and the result twice
 			"conv2d": {13, func() *tensor.Tensor {
 				return x.Conv2d(w, nil, tensor.ConvOptions{Padding: []int{1}})
 			}},

@@ -118,7 +118,7 @@ func mean(v []float64, _ []int, _ int) float64 {
 	return sum / float64(len(v))
 }
 
-// columnsRef computes F.unfold.
+// columnsRef computes the columns of F.unfold.
 func columnsRef(o tensor.FoldOptions) func(x array) array {
 	return func(x array) array {
 		if len(x.dims) == 3 {

@@ -77,7 +77,7 @@ func goTypes(op string, torch string, operands ...dtype.Type) string {
 	floats := slices.ContainsFunc(operands, dtype.Type.IsFloat)
 	truth := slices.Contains(operands, dtype.Bool)
 	switch {
-	// PyTorch refuses these operands: see docs/from-pytorch/torch.md.
+	// PyTorch refuses these operands, as docs/from-pytorch/torch.md says.
 	case torch == "error" && op == "sub" && truth && len(operands) == 2 && operands[0] != operands[1]:
 		return strings.Replace(operands[0].String()+operands[1].String(), "bool", "", 1)
 	case torch == "error" && op == "mean":
@@ -139,7 +139,8 @@ func TestPromotionIsTorchs(t *testing.T) {
 				for i, a := range types {
 					expected := goTypes(op, want[i], a)
 					if a == dtype.Bool && (op == "sub" || op == "rsub") {
-						// PyTorch refuses to subtract bools; here sub has the same type as add
+						// PyTorch refuses to subtract bools. In this library sub of bools has the
+						// same type as add.
 						expected = p.Scalar["add"][number][i]
 					}
 					hold(op+" of "+a.String()+" and "+number, outcome(t, func() *tt { return f(s.Typed(a).Ones(2), v) }), expected)
@@ -181,7 +182,8 @@ func typeNamed(t *testing.T, name json.RawMessage) dtype.Type {
 	return dtype.Invalid
 }
 
-// recorded makes a tensor of type ty from numbers in Python's notation.
+// recorded makes a tensor of type ty from the elements that _golden/promotion.py recorded, in
+// Python's notation.
 func recorded(t *testing.T, s *tensor.Scope, raw json.RawMessage, ty dtype.Type) *tt {
 	t.Helper()
 	var text []string
@@ -253,7 +255,7 @@ func TestCastsAndOverflowAreTorchs(t *testing.T) {
 				ty := typeNamed(t, c[1])
 				x, y, want := recorded(t, s, c[2], ty), recorded(t, s, c[3], ty), recorded(t, s, c[4], ty)
 				if op == "pow" {
-					continue // this library computes pow in floating point: see goTypes
+					continue // this library computes pow in floating point, even for integers
 				}
 				if got := binaryForms[op](x.To(dev), y.To(dev)); !equalBits(got, want) {
 					t.Errorf("%s of %v %v and %v on %s is %v, want %v", op, ty, x.Floats(), y.Floats(), dev.Name(), got.Floats(), want.Floats())

@@ -85,8 +85,8 @@ func same(t *rapid.T, what string, x *tt, a array) {
 	}
 }
 
-// TestViewsReadAsCopies checks that a chain of views has the same values as its copy, even if it is
-// an operand of ops.
+// TestViewsReadAsCopies compares chains of views with their copies. Their values must be equal,
+// also as operands of ops.
 func TestViewsReadAsCopies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -105,8 +105,8 @@ func TestViewsReadAsCopies(t *testing.T) {
 	})
 }
 
-// TestViewGradientsAreAdjoint checks that the gradient of Σ seed·view adds the seed to the elements
-// that the view reads. So the gradient of a view is the adjoint of the view.
+// TestViewGradientsAreAdjoint computes the gradient of Σ seed·view. It must add the seed to the
+// elements that the view reads: the gradient of a view is the adjoint of the view.
 func TestViewGradientsAreAdjoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -180,7 +180,8 @@ func TestSumOrder(t *testing.T) {
 	})
 }
 
-// TestCatOfParts checks that Cat joins the parts of Narrow. Stack joins the parts of Select.
+// TestCatOfParts checks that Cat joins the parts that Narrow returns, and that Stack joins the
+// parts that Select returns.
 func TestCatOfParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {

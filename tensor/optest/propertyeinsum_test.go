@@ -43,8 +43,8 @@ func loops(in []string, out string, sizes map[byte]int, x []array) array {
 	return y
 }
 
-// TestEinsumIsLoops checks that Einsum returns the same result as plain loops, for any letters in
-// any order, repeated or not. Its gradients are its adjoints.
+// TestEinsumIsLoops compares Einsum with plain loops, for any letters in any order, repeated or
+// not. The gradients must be the adjoints of the equation.
 func TestEinsumIsLoops(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := map[byte]int{}
@@ -136,8 +136,8 @@ func TestCatOfSplit(t *testing.T) {
 	})
 }
 
-// TestOpsOnViewsAreThoseOnCopies checks that an op on a view has the same values and gradients as
-// the op on a copy of the view. The test draws ops of every kind.
+// TestOpsOnViewsAreThoseOnCopies runs ops of every kind on a view, and on a copy of the view.
+// Values and gradients must be equal.
 func TestOpsOnViewsAreThoseOnCopies(t *testing.T) {
 	ops := map[string]func(x *tt) *tt{
 		"gelu": (*tt).Gelu, "sum": func(x *tt) *tt { return x.Sum(-1) }, "prod": func(x *tt) *tt { return x.Prod(0) }, "softmax": func(x *tt) *tt { return x.Softmax(0) },

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawIndex draws an index for a shape, in the form of the reference. Some indices are out of
-// range.
+// drawIndex draws an index for a shape, in the form that the reference accepts. Some indices are
+// out of range.
 func drawIndex(t *rapid.T, dims []int) (ix []any) {
 	wild := 0
 	if rapid.IntRange(0, 9).Draw(t, "wild") == 0 {
@@ -19,7 +19,7 @@ func drawIndex(t *rapid.T, dims []int) (ix []any) {
 	}
 	number := func(n int) int { return rapid.IntRange(-n-wild, max(n-1+wild, -n)).Draw(t, "number") }
 	shapeOf := rapid.SampledFrom([][]int{{}, {1}, {2}, {3}, {2, 1}, {2, 3}, {0}})
-	var lists [][]int // shapes of index tensors; most of them broadcast
+	var lists [][]int // shapes of index tensors; most of them can be broadcast to a common shape
 	d, dots, marks := 0, false, 0
 	for range rapid.IntRange(0, len(dims)+2).Draw(t, "arguments") {
 		kind := rapid.IntRange(0, 8).Draw(t, "kind")
@@ -81,9 +81,9 @@ func drawIndex(t *rapid.T, dims []int) (ix []any) {
 	return ix
 }
 
-// TestIndexIsTheLoop checks that Index reads, and IndexPut writes, the same elements as a plain
-// loop, in any layout. An index that the loop refuses is an error. The gradient of Index adds its
-// seed to these elements.
+// TestIndexIsTheLoop compares Index and IndexPut with plain loops, in any layout. They must read
+// and write the same elements. An index that the loop refuses must be an error. The gradient of
+// Index must add its seed to these elements.
 func TestIndexIsTheLoop(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		t.Run(dev.Info().Kind, func(t *testing.T) {
@@ -107,7 +107,7 @@ func indexIsTheLoop(t *rapid.T, m tensor.Maker) {
 	var y *tt
 	err := tensor.Try(func() {
 		y = x.Index(args...)
-		m.Ones(1).Item() // a late error is reported by this call
+		m.Ones(1).Item() // an error that a GPU finds late is reported by this call
 	})
 	if wrong != nil || len(shape) > 8 {
 		var e *tensor.Error

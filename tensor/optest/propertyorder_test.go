@@ -38,7 +38,7 @@ func drawRow(t *rapid.T, ty dtype.Type, lengths ...int) []float64 {
 	return v
 }
 
-// less is the order of sorting. NaN is the greatest number.
+// less reports whether a sorts before b. NaN is the greatest number.
 func less(a, b float64) bool { return a < b || a == a && b != b }
 
 // lengthsOf returns lengths at which algorithms change. An emulated device skips the long ones.
@@ -62,7 +62,8 @@ func on(t *testing.T, check func(t *rapid.T, dev device.Device, s *tensor.Scope)
 		t.Run(c.name, func(t *testing.T) {
 			runs, failed := 0, false
 			rapid.Check(t, func(t *rapid.T) {
-				// after a failure, further runs look for the smallest failing case
+				// After a failure, rapid repeats the check to find the smallest failing case, so
+				// these runs are not limited.
 				if runs++; runs > c.runs && !failed {
 					return
 				}
@@ -77,8 +78,8 @@ func on(t *testing.T, check func(t *rapid.T, dev device.Device, s *tensor.Scope)
 	}
 }
 
-// TestSortedOrder checks that sorting permutes and orders the elements, and equal elements keep
-// their order. TopK returns the first elements of that order.
+// TestSortedOrder checks that sorting permutes and orders the elements, and that equal elements
+// keep their order. TopK must return the first elements of that order.
 func TestSortedOrder(t *testing.T) {
 	on(t, func(t *rapid.T, dev device.Device, s *tensor.Scope) {
 		ty := rapid.SampledFrom(dtype.Types()).Draw(t, "type")
@@ -137,8 +138,8 @@ func TestSearchedPlaces(t *testing.T) {
 	})
 }
 
-// TestSumsOfDifferences checks that Diff undoes CumSum, and the sums of parts add up to the sum of
-// the whole.
+// TestSumsOfDifferences checks that Diff undoes CumSum, and that the sums of parts add up to the
+// sum of the whole.
 func TestSumsOfDifferences(t *testing.T) {
 	on(t, func(t *rapid.T, dev device.Device, s *tensor.Scope) {
 		ty := rapid.SampledFrom([]dtype.Type{dtype.I64, dtype.I32, dtype.U8, dtype.Bool, dtype.F64, dtype.F32}).Draw(t, "type")
@@ -169,7 +170,7 @@ func TestSumsOfDifferences(t *testing.T) {
 	})
 }
 
-// TestDistinctElements checks that Unique returns its elements in order, and the inverse maps each
+// TestDistinctElements checks that Unique returns its elements in order. The inverse must map each
 // element to the equal element of the result.
 func TestDistinctElements(t *testing.T) {
 	on(t, func(t *rapid.T, dev device.Device, s *tensor.Scope) {

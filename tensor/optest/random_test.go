@@ -29,7 +29,7 @@ func TestDistributions(t *testing.T) {
 			for _, c := range []struct {
 				name         string
 				x            *tt
-				lo, hi       float64 // the upper end is open
+				lo, hi       float64 // range of the numbers; hi itself does not occur
 				mean, std, e float64
 			}{
 				{"Rand", m.Rand(n), 0, 1, 0.5, math.Sqrt(1.0 / 12), 0.01},

@@ -12,7 +12,7 @@ type foreignWork struct {
 	dev device.Device
 	mu  sync.Mutex
 	ops map[string]int
-	all int // allocations and kernels on other devices
+	all int // number of allocations and kernels on other devices
 }
 
 func (c *foreignWork) Wants() device.TraceWants             { return device.TraceWants{Memory: true} }
@@ -40,8 +40,8 @@ func (c *foreignWork) note(d device.Device, what string) {
 	}
 }
 
-// TestRank walks a rank of the CPU. The rank uses host memory like the CPU, but is another device.
-// No op allocates memory on the CPU or computes there.
+// TestRank tests all ops on a rank of the CPU. The rank uses host memory like the CPU, but is
+// another device. No op may allocate memory on the CPU or compute there.
 func TestRank(t *testing.T) {
 	d, err := device.Open("cpu:1")
 	if err != nil {

@@ -23,7 +23,7 @@ var reduceMethods = map[string]struct {
 // reduceSpec describes the operand and the dimensions of a reduction.
 type reduceSpec struct {
 	dims []int
-	over []int // the reduced dimensions; nil: all dimensions
+	over []int // the reduced dimensions; nil means all dimensions
 	lay  layout
 }
 
@@ -33,7 +33,7 @@ var reduceSpecs = []reduceSpec{
 	{[]int{3, 4, 5}, []int{-1}, transposed},
 	{[]int{}, nil, contiguous},
 	{[]int{3, 0}, []int{0}, contiguous},
-	// each result combines no elements, which only sums and products allow
+	// each element of the result combines no elements, which only sums and products allow
 	{[]int{0, 3}, []int{0}, contiguous},
 	{[]int{3, 0}, nil, contiguous},
 	{[]int{2, 0, 3}, []int{1}, contiguous},
@@ -87,7 +87,8 @@ func (w *walk) reductions(t reporter) {
 	}
 }
 
-// reducedSecond walks second derivatives in the same way as for a row of the table.
+// reducedSecond checks the second derivatives of a reduction, in the same way as for a row of the
+// table.
 func (w *walk) reducedSecond(t reporter, r *tensor.Reduction) {
 	for _, over := range [][]int{nil, {1}} {
 		name := fmt.Sprintf("%s over %v", r.Name, over)
@@ -208,8 +209,8 @@ func (w *walk) reducedGradient(t reporter, r *tensor.Reduction, sp reduceSpec) {
 			}
 			tolerance := func(i int) float64 { return 4*ulp(ty, 1)*terms.v[i] + 1e-8 }
 			if sp.lay == expanded && r.Kind != device.Prod || r.Name == "amax" || r.Name == "amin" {
-				// If several elements are the greatest, they share the gradient, which central
-				// differences do not show. Therefore the test compares the sum over each group.
+				// If several elements are the greatest, they share the gradient. Central
+				// differences do not show this, so the test compares the sum over each group.
 				_, groups, places := groupsOf(in, sp.over)
 				have := g.Floats()
 				for i := range groups {

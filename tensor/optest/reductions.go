@@ -127,7 +127,7 @@ func reductionRows() []row {
 	return rows
 }
 
-// productRows returns the rows of the products that are made of other products.
+// productRows returns the rows of the products that are compositions of other products.
 func productRows() []row {
 	var rows []row
 	add := func(op, method string, in [][]int, call func(x []*tt) *tt, ref func(x []array) array) {
@@ -201,7 +201,7 @@ func productRows() []row {
 }
 
 // einsumRef computes Einsum by its definition: the sum over all indices of the product of the
-// entries. Sizes of 1 broadcast.
+// entries. Dimensions of size 1 are broadcast.
 func einsumRef(eq string) func(x []array) array {
 	left, out, explicit := strings.Cut(eq, "->")
 	terms := strings.Split(left, ",")

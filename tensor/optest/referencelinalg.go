@@ -24,7 +24,7 @@ func eachMatrix(x array, resultDims func(m, n int) []int, f func(m, n int, a []f
 func sameSize(m, n int) []int { return []int{m, n} }
 func noSize(int, int) []int   { return nil }
 
-// eliminated solves a·x = b for n×n a and n×k b. It also returns the determinant.
+// eliminated solves a·x = b, where a is n×n and b is n×k. It also returns the determinant of a.
 func eliminated(n, k int, a, b []float64) (x []float64, det float64) {
 	a, b = slices.Clone(a), slices.Clone(b)
 	det = 1
@@ -97,7 +97,7 @@ func solveRef(a, b array) array {
 	return y
 }
 
-func turnRef(x array) array { // turnRef swaps the last two dimensions.
+func turnRef(x array) array { // turnRef transposes the last two dimensions.
 	return eachMatrix(x, func(m, n int) []int { return []int{n, m} }, func(m, n int, a []float64) []float64 {
 		y := make([]float64, len(a))
 		for i := range m {
@@ -109,7 +109,8 @@ func turnRef(x array) array { // turnRef swaps the last two dimensions.
 	})
 }
 
-// oneTriangle keeps one triangle. If unit is true, it sets the diagonal to 1.
+// oneTriangle sets the elements outside of one triangle to 0. If unit is true, it sets the diagonal
+// to 1.
 func oneTriangle(x array, upper, unit bool) array {
 	y := x.clone()
 	each(x.dims, func(i int, idx []int) {
@@ -276,7 +277,7 @@ func exponentialRef(x array) array {
 	})
 }
 
-// pinvRef computes (xᵀ·x)⁻¹·xᵀ or xᵀ·(x·xᵀ)⁻¹.
+// pinvRef computes the pseudo-inverse as (xᵀ·x)⁻¹·xᵀ or xᵀ·(x·xᵀ)⁻¹.
 func pinvRef(x array) array {
 	t := turnRef(x)
 	if x.dims[len(x.dims)-2] >= x.dims[len(x.dims)-1] {

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// keys computes the kernel of bicubic interpolation.
+// keys computes Keys' kernel, the weight of bicubic interpolation at distance t.
 func keys(t float64) float64 {
 	switch t = math.Abs(t); {
 	case t <= 1:

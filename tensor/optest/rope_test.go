@@ -30,7 +30,7 @@ func TestRoPELaunches(t *testing.T) {
 							t.Errorf("%s, %s: %d launches, want %d", what, step, n, most)
 						}
 					}
-					// The queries and keys of a projection are neighbours in memory.
+					// The queries and keys of this projection are neighbours in memory.
 					x := s.Typed(typ).Arange(batch*length*3*heads*features).MulScalar(0.01).Reshape(batch, length, 3*heads, features).RequiresGrad()
 					qk := x.Narrow(2, 0, 2*heads).Transpose(1, 2)
 					o := tensor.RoPEOptions{Interleaved: interleaved, Dims: dims, Offset: 3}
@@ -45,8 +45,8 @@ func TestRoPELaunches(t *testing.T) {
 					if !slices.Equal(turned.Floats(), again.Floats()) {
 						t.Errorf("%s: given angles give other results", what)
 					}
-					// qk is a part of a larger tensor. Its gradient is written into a tensor of
-					// zeros of that size.
+					// qk is a part of a larger tensor. So its gradient is written into a tensor of
+					// zeros of that tensor's size.
 					g := qk.Detach().MulScalar(0.5)
 					check("backward", 3+rest, func() { turned.Backward(tensor.GradOutput(g)) })
 					return turned.Floats(), x.Grad().Floats()

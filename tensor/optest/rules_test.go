@@ -30,7 +30,7 @@ func TestRules(t *testing.T) {
 		inNoGrad := func(f func(c *tensor.Scope)) { s.Do(f, tensor.NoGrad()) }
 		for _, c := range []struct {
 			rule string
-			want any // a string, or the kind of the error
+			want any // what torch prints, or the kind of the error that torch raises
 			f    func() string
 		}{
 			// These rows check which tensors require a gradient.

@@ -16,7 +16,7 @@ func TestSpaces(t *testing.T) {
 		for _, c := range []struct {
 			x    *tt
 			want []float64
-		}{ // the results are torch's
+		}{ // the expected results are torch's
 			{s.Linspace(3, 10, 5), []float64{3, 4.75, 6.5, 8.25, 10}},
 			{s.Linspace(-10, 10, 1), []float64{-10}}, {s.Linspace(0, 1, 0), []float64{}},
 			{s.Linspace(1, -1, 4), []float64{1, float64(float32(1.0 / 3)), float64(float32(-1.0 / 3)), -1}},
@@ -131,8 +131,8 @@ func TestSameSamples(t *testing.T) {
 	}
 }
 
-// TestDrawingOverResults checks that an op that draws random numbers into a result is recorded like
-// Fill: the gradient of the old values is 0. The result may be a leaf, but not a view of a leaf.
+// TestDrawingOverResults draws random numbers into a result of an op. This is recorded like Fill:
+// the gradient of the old values is 0. The result may be a leaf, but not a view of a leaf.
 func TestDrawingOverResults(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		for name, c := range map[string]struct {
@@ -171,9 +171,8 @@ func TestDrawingOverResults(t *testing.T) {
 	})
 }
 
-// TestSeveralDraws checks that several draws with replacement never take a class without
-// probability, whatever else is in the row, and the frequencies are right for probabilities of all
-// sizes.
+// TestSeveralDraws draws several times with replacement. A class without probability must never be
+// drawn, whatever else is in the row. The frequencies must be right for probabilities of all sizes.
 func TestSeveralDraws(t *testing.T) {
 	const n = 1 << 14
 	inf, nan := math.Inf(1), math.NaN()
@@ -182,13 +181,13 @@ func TestSeveralDraws(t *testing.T) {
 			{[]float64{0, 1e-30, 0, 3e-30, 0}, []float64{0, 0.25, 0, 0.75, 0}},
 			{[]float64{1e30, 0, 1e30, 2e30}, []float64{0.25, 0, 0.25, 0.5}},
 			{[]float64{5, inf, 5, inf}, []float64{0, 0.5, 0, 0.5}},
-			{[]float64{-1, 2, nan, 2}, nil}, // not a distribution, so any class may occur
+			{[]float64{-1, 2, nan, 2}, nil}, // these are no probabilities, so any class may occur
 			{[]float64{0, 0, 0}, []float64{1, 0, 0}},
 			{[]float64{0.5}, []float64{1}},
 		} {
 			freq := make([]float64, len(c.p))
 			for _, k := range s.From(c.p).Float().Multinomial(n, true).Floats() {
-				freq[int(k)] += 1.0 / n // panics if k is not a class
+				freq[int(k)] += 1.0 / n // this panics if k is not a class
 			}
 			for k, w := range c.want {
 				if math.Abs(freq[k]-w) > 0.02 || w == 0 && freq[k] != 0 {

@@ -18,7 +18,7 @@ func placedIndex(x *tt, a array) *tt {
 	return y.Reshape(a.dims...)
 }
 
-// truths makes a bool tensor, like placedIndex.
+// truths makes a bool tensor from an array, on x's device, without a copy from the host.
 func truths(x *tt, a array) *tt { return placedIndex(x, a).NeScalar(0) }
 
 // fullIndex broadcasts a vector of indices along the axis to the sizes of all other dimensions in
@@ -99,7 +99,8 @@ func scatterRows() []row {
 	// apart is an index along dimension 1 of the shape [3, 4]. It selects no element twice, because
 	// differences do not give the right gradient if an element is set twice.
 	apart := array{[]int{2, 3}, []float64{3, 0, 1, 2, 1, 0}}
-	down := array{[]int{2, 3}, []float64{2, 0, 1, 0, 1, 2}} // index along dimension 0
+	// an index along dimension 0 of the same shape
+	down := array{[]int{2, 3}, []float64{2, 0, 1, 0, 1, 2}}
 	for _, c := range []struct {
 		axis  int
 		index array
@@ -174,7 +175,7 @@ func scatterRows() []row {
 	for _, c := range []struct {
 		name   string
 		of     func(v []float64) float64
-		scaled bool // the function is a sum, a product or a mean, which rounds
+		scaled bool // true if the function is a sum, a product or a mean, which rounds
 	}{{"sum", totalOf, true}, {"prod", productOf, true}, {"mean", meanOf, true}, {"amax", maxOf, false}, {"amin", leastOf, false}} {
 		for _, self := range []bool{true, false} {
 			r := row{op: "scatter_reduce", methods: []string{"ScatterReduce"}, in: [][]int{{3, 4}, {3, 3}, {3, 4}}, index: map[int]int{1: 4}, ints: c.name != "mean",
@@ -210,7 +211,7 @@ func scatterRows() []row {
 	}
 	add(row{op: "gather", methods: []string{"Gather"}, in: [][]int{{}, {}}, index: map[int]int{1: 1}, ref: first, call: func(x []*tt) *tt { return x[0].Gather(-1, x[1]) }})
 	add(row{op: "index_select", methods: []string{"IndexSelect"}, in: [][]int{{}, {1}}, index: map[int]int{1: 1}, ref: first, call: func(x []*tt) *tt { return x[0].IndexSelect(0, x[1]) }})
-	// no index selects the last row, whose gradient EmbeddingPadded leaves out
+	// No index selects the last row, because EmbeddingPadded leaves out its gradient.
 	add(row{op: "embedding", methods: []string{"EmbeddingPadded"}, in: [][]int{{5, 3}, {2, 4}}, index: map[int]int{1: 4}, ref: selectRef(0),
 		call: func(x []*tt) *tt { return x[0].EmbeddingPadded(x[1], -1) }})
 

@@ -28,7 +28,8 @@ func arrayOfFunc(dims []int, f func(idx []int) float64) array {
 	return y
 }
 
-// joined flattens results and concatenates them, so that one row can test several results.
+// joined flattens results and concatenates them into one tensor, so that one row of the table can
+// test several results.
 func joined(x []*tt) *tt {
 	flat := make([]*tt, len(x))
 	for i, t := range x {
@@ -46,7 +47,7 @@ func joinedArrays(x ...array) array {
 	return y
 }
 
-// one makes a row for an op of one operand.
+// one makes a row of the table for an op of one operand.
 func one(op, method string, in []int, call func(x *tt) *tt, ref func(x array) array) row {
 	return row{op: op, methods: []string{method}, in: [][]int{in}, ints: true, call: func(x []*tt) *tt { return call(x[0]) }, ref: func(x []array) array { return ref(x[0]) }}
 }

@@ -61,8 +61,8 @@ func even(x *tt) *tt {
 	return x.Round()
 }
 
-// pairRows returns rows for an op that selects positions along a dimension. The rows test its
-// values and its indices, for distinct and for equal elements.
+// pairRows returns table rows for an op that selects positions along a dimension. They test the
+// values and the indices that it returns, for distinct and for equal elements.
 func pairRows(op, method string, in []int, dim int, keep bool, call func(x *tt) (*tt, *tt), at func(v []float64) []int) []row {
 	shaped := func(x array) array {
 		if keep {
@@ -382,7 +382,7 @@ func searchRows() []row {
 			return x
 		})
 		r.terms = func(x []array) array { return r.ref(x).apply(func(float64) float64 { return 8 }) }
-		// the reference is not valid for second differences of bools
+		// the reference is not valid for repeated differences of bools
 		r.rounds, r.ints = c.n > 1, c.n != 2
 		rows = append(rows, r)
 	}

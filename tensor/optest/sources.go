@@ -9,14 +9,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// source is an op that makes a tensor without operands, or from random numbers. The walk runs it on
+// source is an op that makes a tensor without operands, or from random numbers. It is tested on
 // every device and in each of its types.
 type source struct {
 	name  string // name of the method of tensor.Maker, or of *tensor.Tensor
 	types []dtype.Type
 	call  func(m tensor.Maker, t dtype.Type) *tt
-	want  []float64                          // the expected result; nil: random numbers
-	holds func(t dtype.Type, v float64) bool // for random numbers: whether v is a possible number
+	want  []float64 // the expected result; nil for random numbers
+	// for random numbers: reports whether v is a possible number
+	holds func(t dtype.Type, v float64) bool
 	dims  []int
 }
 
@@ -37,7 +38,8 @@ func whole(lo, hi float64) func(dtype.Type, float64) bool {
 	return func(_ dtype.Type, v float64) bool { return lo <= v && v < hi && v == math.Trunc(v) }
 }
 
-// sources lists the sources by kind. Files with their own sources add to it in init.
+// sources lists the ops that make a tensor, by kind. Files with further ops of this kind add them
+// in init.
 var sources = []source{
 	{name: "Zeros", types: dtype.Types(), dims: []int{2, 3}, want: make([]float64, 6), call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Zeros(2, 3) }},
 	{name: "Ones", types: dtype.Types(), dims: []int{3}, want: []float64{1, 1, 1}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Ones(3) }},
@@ -78,8 +80,8 @@ var sources = []source{
 
 func numbers() []dtype.Type { return dtype.Types()[1:] }
 
-// sources walks the sources. It checks the results on the device and in the requested type. Random
-// numbers are the same for the same seed, lie within bounds, and are not all equal.
+// sources tests the ops that make tensors. The results must be on the device and have the requested
+// type. Random numbers must be the same for the same seed, lie within bounds, and not be all equal.
 func (w *walk) sources(t reporter) {
 	for i := range sources {
 		s := &sources[i]
@@ -112,7 +114,7 @@ func (w *walk) sources(t reporter) {
 	}
 }
 
-// result returns the type of a source's result when type t is requested.
+// result returns the type of the result of s when type t is requested.
 func (s *source) result(t dtype.Type) dtype.Type {
 	if s.name == "Multinomial" {
 		return dtype.I64

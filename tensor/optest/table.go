@@ -88,7 +88,7 @@ func table() []row {
 		in := [][]int{{3, 4, 2}, {3, 4, 2}}
 		in[1][axis] = 5
 		if axis == 1 {
-			in[1][0] = 2 // the index may be smaller in the other dimension
+			in[1][0] = 2 // here the index is smaller than x in the other dimension
 		}
 		add(row{op: "gather", methods: []string{"Gather"}, in: in, index: map[int]int{1: in[0][axis]}, ints: true,
 			ref: gatherRef(axis), call: func(x []*tt) *tt { return x[0].Gather(axis, x[1]) }})
@@ -153,8 +153,8 @@ func table() []row {
 			}})
 	}
 
-	// The in-place op changes a copy of the operand, which is an intermediate result with a
-	// gradient.
+	// The in-place op changes a copy of the operand, because the operand is a leaf. The copy is an
+	// intermediate result with a gradient.
 	inPlace := func(method string, call func(x, y *tt) *tt, f func(a, b float64) float64) {
 		add(row{op: "in place", methods: []string{method}, in: [][]int{{3, 4}, {4}}, call: func(x []*tt) *tt { return call(x[0].Clone(), x[1]) },
 			terms: ones, ref: func(x []array) array {

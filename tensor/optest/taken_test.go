@@ -38,7 +38,7 @@ func TestPadsThatCutOff(t *testing.T) {
 	for _, c := range []struct {
 		mode          string
 		pads          []int
-		want, falling []float64 // the result and the gradient
+		want, falling []float64 // the expected result and the expected gradient
 	}{
 		{"reflect", []int{-2, 5}, []float64{2, 3, 4, 5, 4, 3, 2, 1, 0}, []float64{9, 8, 8, 8, 8, 4}},
 		{"reflect", []int{3, -2}, []float64{3, 2, 1, 0, 1, 2, 3}, []float64{4, 8, 8, 8, 0, 0}},
@@ -66,7 +66,7 @@ func TestPadsThatCutOff(t *testing.T) {
 		two("circular", 13, 14, 15, 16, 17, 13, 14, 19, 20, 21, 22, 23, 19, 20, 13, 14, 15, 16, 17, 13, 14)))
 }
 
-// TestOpsOfRank0 checks that the ops treat a tensor of rank 0 as a vector with one element.
+// TestOpsOfRank0 runs ops on a tensor of rank 0. They must treat it as a vector with one element.
 func TestOpsOfRank0(t *testing.T) {
 	three := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).Full(3) }
 	other := func(s *tensor.Scope) *tt { return s.From([]float64{-2, 1}) }
@@ -176,7 +176,7 @@ func TestProductsAndDistancesOfIntegers(t *testing.T) {
 		flip := func(s *tensor.Scope) *tt { return x(s).Flip(0) }
 		ones := func(s *tensor.Scope, dims ...int) *tt { return s.Typed(ty).Ones(dims...) }
 		first, second, third := []float64{13.379088401794434, 13.379088401794434}, []float64{23, 23}, []float64{11.505353927612305, 11.505353927612305}
-		if ty == dtype.U8 { // differences wrap
+		if ty == dtype.U8 { // unsigned differences wrap
 			first, second, third = []float64{352.98016357421875, 355.1492614746094}, []float64{509, 515}, []float64{314.3843688964844, 316.32318115234375}
 		}
 		list = append(list,
@@ -256,8 +256,8 @@ func TestBatchNormOfNothing(t *testing.T) {
 	})
 }
 
-// TestPoolsOverEmptyChannels checks that the input of a pool needs channels. Only its batch may be
-// empty.
+// TestPoolsOverEmptyChannels runs pools on inputs without elements. The batch may be empty, but
+// there must be channels.
 func TestPoolsOverEmptyChannels(t *testing.T) {
 	o, a := tensor.MaxPoolOptions{Kernel: []int{2}}, tensor.AvgPoolOptions{Kernel: []int{2}}
 	tensor.Do(func(s *tensor.Scope) {

@@ -77,7 +77,7 @@ func unpoolRows() []row {
 	}
 	for _, c := range []struct {
 		in, kernel, size []int
-		samples          []float64 // a number for each sample, channel and spatial dimension
+		samples          []float64 // one number for each sample, channel and spatial dimension
 	}{{[]int{1, 2, 5, 6}, []int{2, 3}, []int{3, 2}, []float64{0.5, 0.25, 0.75, 0}}, {[]int{2, 1, 4, 4}, []int{2}, []int{1, 3}, []float64{0.25, 0.5, 0, 0.75}},
 		{[]int{0, 2, 4, 4}, []int{2}, []int{1, 3}, nil}, {[]int{1, 1, 3, 4, 2}, []int{2, 2, 1}, []int{2, 3, 2}, []float64{0.5, 0.25, 0.75}}} {
 		rank := len(c.in) - 2

@@ -18,8 +18,9 @@ type watchLog struct {
 	leaves []*tt
 	mu     sync.Mutex
 	runs   []*watchRun
-	begin  func(s *tensor.Scope, r *watchRun) tensor.BackwardRun // nil: Begin returns r
-	ready  func(r *watchRun, i int)
+	// called by Begin; if it is nil, Begin returns r
+	begin func(s *tensor.Scope, r *watchRun) tensor.BackwardRun
+	ready func(r *watchRun, i int)
 }
 
 type watchRun struct {
@@ -55,8 +56,8 @@ func (r *watchRun) Missed(i int) { r.words = append(r.words, fmt.Sprint("missed 
 
 func (r *watchRun) End(failed error) { r.ended = append(r.ended, failed) }
 
-// expect checks that there was exactly one run since the last call of expect, with these words.
-// Without words it checks that there was no run.
+// expect checks that there was exactly one run since the last call of expect, and that it recorded
+// these words. Without words it checks that there was no run.
 func (d *watchLog) expect(t *testing.T, what string, words ...string) {
 	t.Helper()
 	if len(words) == 0 {
@@ -129,8 +130,8 @@ func TestWatchBackward(t *testing.T) {
 		b.RequiresGrad()
 		clear()
 
-		// One leaf receives no gradient. Missed reports this leaf before the leaves further back
-		// are complete.
+		// Here one leaf receives no gradient. Missed must report this leaf before the leaves
+		// further back are complete.
 		noSecondGradient{}.apply(a.Exp().Log(), b).Sum().Backward()
 		d.expect(t, "a VJP without", "++-", "missed 1", "ready 0[1]")
 		noSecondGradient{}.apply(a, b).Add(b).Sum().Backward(tensor.Into(a, b))
@@ -149,8 +150,8 @@ func TestWatchBackward(t *testing.T) {
 		d.runs = nil
 		clear()
 
-		// Hooks run before Ready, and hooks after accumulation run after it. Ready sees the
-		// gradient that the hooks return.
+		// Hooks run before Ready, and post-accumulate hooks run after it. Ready sees the gradient
+		// that the hooks return.
 		seen := ""
 		off := a.RegisterPostAccumulateGradHook(func(*tt) { seen += fmt.Sprint(len(d.runs[0].words)) })
 		twice := a.RegisterHook(func(g *tt) *tt { return g.MulScalar(2) })
@@ -186,8 +187,8 @@ func TestWatchBackward(t *testing.T) {
 		d.ready, d.runs = nil, nil
 		clear()
 
-		// These are runs with checkpoints, which compute the forward pass again, and a run within a
-		// run.
+		// Here Backward computes the forward pass of checkpoints again. Another run is started
+		// within a run.
 		autograd.Checkpoint(func(x *tt) *tt { return x.Mul(a).Exp().Log() }, b).Sum().Backward()
 		d.expect(t, "a checkpoint", "++-", "ready 1[1]", "ready 0[2]")
 		clear()
@@ -203,7 +204,8 @@ func TestWatchBackward(t *testing.T) {
 		d.runs = nil
 		clear()
 
-		// If Begin returns nil, there are no further calls. A watcher may be removed.
+		// If Begin returns nil, there are no further calls for this run. After remove, there are no
+		// calls at all.
 		d.begin = func(*tensor.Scope, *watchRun) tensor.BackwardRun { return nil }
 		f().Backward()
 		if len(d.runs) != 1 || len(d.runs[0].words) != 1 || d.runs[0].ended != nil {
@@ -226,8 +228,8 @@ func TestWatchBackward(t *testing.T) {
 	})
 }
 
-// TestWatchBackwardScope checks that the scope that Begin receives belongs to the run. It has the
-// gradient mode of the run, and exists until the end of the run.
+// TestWatchBackwardScope checks the scope that Begin receives. It must have the gradient mode of
+// the run, and exist until the end of the run.
 func TestWatchBackwardScope(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a := s.From([]float32{1, 2}).RequiresGrad()
@@ -249,8 +251,8 @@ func TestWatchBackwardScope(t *testing.T) {
 	})
 }
 
-// TestWatchBackwardFails checks that if a run fails, End receives the error, once for every watcher
-// of the run. The panic continues.
+// TestWatchBackwardFails lets runs fail. End must receive the error, once for every watcher of the
+// run. The panic must continue.
 func TestWatchBackwardFails(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a, b := s.From([]float32{1}).RequiresGrad(), s.From([]float32{2}).RequiresGrad()
@@ -351,8 +353,8 @@ func TestWatchBackwardRefuses(t *testing.T) {
 	})
 }
 
-// TestWatchBackwardConcurrently checks that concurrent runs are separate for a watcher, even if
-// they reach the same leaves.
+// TestWatchBackwardConcurrently watches concurrent runs. The watcher must see them as separate
+// runs, even if they reach the same leaves.
 func TestWatchBackwardConcurrently(t *testing.T) {
 	const runs = 8
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
@@ -387,7 +389,7 @@ func TestWatchBackwardConcurrently(t *testing.T) {
 	})
 }
 
-// countsReady does not read the gradient, because another run may be adding to it.
+// countsReady is a watcher that does not read gradients, because another run may be adding to them.
 type countsReady struct{ *watchLog }
 
 type countedRun struct{ *watchRun }

@@ -8,7 +8,7 @@
 //
 // A method requests forms by a line at the end of its comment:
 //
-//	// Sub returns x - y, broadcast together.
+//	// Sub returns x - y. The operands are broadcast to a common shape.
 //	//
 //	//tensor:forms InPlace RScalar
 //	func (x *Tensor) Sub(y *Tensor) *Tensor { return subOp.Apply([]*Tensor{x, y}) }
@@ -76,7 +76,7 @@ func save(file, text string) error {
 	return os.WriteFile(file, out, 0o644)
 }
 
-// replaceMarked replaces the text between the marks in a page.
+// replaceMarked replaces the text between the two marks in a page by rows.
 func replaceMarked(file, rows string) error {
 	const begin, end = "<!-- forms -->\n", "<!-- end of forms -->\n"
 	text, err := os.ReadFile(file)
@@ -95,18 +95,18 @@ func replaceMarked(file, rows string) error {
 // calls Declare.
 type op struct {
 	name     string // the op's name, such as "add"
-	promoted bool   // the declaration has no rule for the type of the result
+	promoted bool   // true if the declaration has no rule for the type of the result
 }
 
-// A method is a method of *Tensor that ends by applying an op to its operands.
+// A method is a method of *Tensor whose last statement applies an op to the operands.
 type method struct {
 	name     string
 	doc      string   // the method's result: the comment's first sentence, up to a semicolon
 	asks     []string // the words after //tensor:forms in the method's comment
 	params   string   // parameters, for example "end, w *Tensor"
 	operands []string // tensors, the receiver first
-	numbers  []string // the arguments after the operands
-	op       string   // the variable of the op
+	numbers  []string // names of the arguments after the operands
+	op       string   // name of the variable that holds the op
 	// the field op names a pair of ops, for floats and for integers; the pair's method apply
 	// chooses one
 	division bool
@@ -200,7 +200,8 @@ func (s *source) withNumber(m method, prefix string) string {
 	return ""
 }
 
-// forms returns the text of forms.go, and the rows of the table in the page.
+// forms returns the text of forms.go, and the rows of the table of in-place forms in
+// docs/from-pytorch/torch.Tensor.md.
 func (s *source) forms() (text, rows string, err error) {
 	var b strings.Builder
 	b.WriteString(header + "tensor\n")
@@ -276,7 +277,7 @@ func (s *source) form(m method, ask string, done *table) (string, error) {
 	return "", errors.New("there is no such form")
 }
 
-// form returns the text of a method.
+// form returns the source text of one generated method.
 func (m method) form(name, does, rule, params, body string) string {
 	does = name + " " + does + "; see [Tensor." + m.name + "]." + rule
 	var b strings.Builder
@@ -310,7 +311,7 @@ func identifiers(text string, pairs ...string) string {
 // A table lists PyTorch's names of the forms that work in place, Flambeau's names, and signatures.
 type table [4]struct{ theirs, ours, signatures []string }
 
-// add adds a method that applies the op with this name.
+// add adds a row for a method that applies the op with this name.
 func (t *table) add(method, op, how string, args []string, params string) {
 	k, list := 0, strings.Join(args, ", ")
 	theirs := "x." + strings.TrimSuffix(op, "_scalar") + "_(" + strings.Replace(list, "value", "value=value", 1) + ")"
