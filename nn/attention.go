@@ -31,8 +31,8 @@ type Masks struct {
 	Mask *tensor.Tensor
 	// KeyPadding is [n, keys], or [keys] if the input has no dimension n.
 	KeyPadding *tensor.Tensor
-	// Causal lets query i attend only to keys 0 … i. Unlike torch's is_causal, which only describes a
-	// given mask, it needs no Mask.
+	// Causal lets query i attend only to keys 0 … i. Unlike torch's is_causal, which only describes
+	// a given mask, it needs no Mask.
 	Causal bool
 }
 
@@ -46,8 +46,8 @@ func CausalMask(m tensor.Maker, n int) *tensor.Tensor { return m.Full(math.Inf(-
 // all keys and returns no weights.
 type AttendOptions struct {
 	Masks
-	// NeedWeights makes Forward return the attention weights as well. The attention then consists of
-	// separate ops instead of the device's fused kernel, so it is slower.
+	// NeedWeights makes Forward return the attention weights as well. The attention then consists
+	// of separate ops instead of the device's fused kernel, so it is slower.
 	NeedWeights bool
 	// PerHead makes Forward return the weights of each head instead of the mean over the heads.
 	PerHead bool
@@ -60,8 +60,8 @@ type MultiheadAttention struct {
 	Base
 	// InProjWeight is [3·features, features]. It is nil if KDim or VDim differs from features.
 	InProjWeight *tensor.Tensor `nn:"in_proj_weight"`
-	// QProjWeight is [features, features]. It, KProjWeight and VProjWeight are used if InProjWeight is
-	// nil.
+	// QProjWeight is [features, features]. It, KProjWeight and VProjWeight are used if InProjWeight
+	// is nil.
 	QProjWeight *tensor.Tensor `nn:"q_proj_weight"`
 	KProjWeight *tensor.Tensor `nn:"k_proj_weight"` // [features, KDim]
 	VProjWeight *tensor.Tensor `nn:"v_proj_weight"` // [features, VDim]

@@ -21,8 +21,8 @@ type ChannelNorm struct {
 	RunningVar  *tensor.Tensor `nn:"running_var,buffer"`  // [channels]
 	// NumBatchesTracked is int64, a scalar.
 	NumBatchesTracked *tensor.Tensor `nn:"num_batches_tracked,buffer,optional"`
-	// Momentum is the weight of the newest batch in the running statistics. It is 0.1 by default and
-	// may be [CumulativeAverage].
+	// Momentum is the weight of the newest batch in the running statistics. It is 0.1 by default
+	// and may be [CumulativeAverage].
 	Momentum float64
 	Eps      float64 // 1e-5 by default
 
@@ -85,7 +85,8 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 		return f(x, mean, variance, n.Weight, n.Bias, mean == nil, 0, n.Eps)
 	}
 	if counts && n.NumBatchesTracked != nil && !x.Scope().Recomputing() {
-		// The addition runs in x's scope: if the step is captured, each replay counts its batch too.
+		// The addition runs in x's scope: if the step is captured, each replay counts its batch
+		// too.
 		n.NumBatchesTracked.In(x.Scope()).AddScalarInPlace(1)
 	}
 	if counts = counts && n.NumBatchesTracked != nil; n.Momentum != CumulativeAverage || !counts {

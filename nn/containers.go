@@ -198,8 +198,8 @@ func passesOn(l Module) bool {
 		return false
 	}
 	t := reflect.TypeOf(l)
-	// A chain's first or last layer may return its own input, as Identity does. So all its layers must
-	// pass this check.
+	// A chain's first or last layer may return its own input, as Identity does. So all its layers
+	// must pass this check.
 	if s, ok := l.(*Sequential); ok {
 		return !slices.ContainsFunc(s.Layers, func(l Module) bool { return !passesOn(l) })
 	}

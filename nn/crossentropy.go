@@ -50,11 +50,11 @@ func isMean(r []Reduction) bool { return len(r) == 0 || len(r) == 1 && r[0] == M
 // states the formula. If the targets are classes, the mean divides by the sum of the weights of the
 // targets' classes. If they are probabilities, it divides by the number of losses.
 type CrossEntropyLoss struct {
-	// Weight is [classes], a factor for each class, with the logits' type. Nil means that all factors
-	// are 1.
+	// Weight is [classes], a factor for each class, with the logits' type. Nil means that all
+	// factors are 1.
 	Weight *tensor.Tensor `nn:"weight,buffer"`
-	// IgnoreIndex points to the class to ignore. Nil means [IgnoreIndex], and new(0) means class 0. If
-	// the target holds probabilities, an index of 0 or more is an error.
+	// IgnoreIndex points to the class to ignore. Nil means [IgnoreIndex], and new(0) means class 0.
+	// If the target holds probabilities, an index of 0 or more is an error.
 	IgnoreIndex    *int
 	LabelSmoothing float64 // between 0 and 1
 	Reduction      Reduction
@@ -77,8 +77,8 @@ func NLL(logp, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 // NLLLoss is [NLL] with torch's options. Its zero value has torch's defaults. The mean divides by
 // the sum of the targets' weights.
 type NLLLoss struct {
-	// Weight is [classes], a factor for each class, with the type of logp. Nil means that all factors
-	// are 1.
+	// Weight is [classes], a factor for each class, with the type of logp. Nil means that all
+	// factors are 1.
 	Weight *tensor.Tensor `nn:"weight,buffer"`
 	// the class to ignore; nil means [IgnoreIndex], and new(0) means class 0
 	IgnoreIndex *int
@@ -158,8 +158,8 @@ func classMean(op string, loss, target, weight *tensor.Tensor, ignore int, r []R
 // default.
 type LinearCrossEntropyOptions struct {
 	tensor.CrossEntropyOptions
-	// Rows is the number of rows whose logits are in memory at the same time. 0 stands for the number
-	// of rows that together have 2²⁴ logits, but at least 64.
+	// Rows is the number of rows whose logits are in memory at the same time. 0 stands for the
+	// number of rows that together have 2²⁴ logits, but at least 64.
 	Rows int
 }
 
@@ -211,8 +211,8 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 		} else {
 			to = to.Reshape(n)
 		}
-		// The gradients of the blocks of rows are summed in float32, even if the matrix products are in
-		// 16 bits.
+		// The gradients of the blocks of rows are summed in float32, even if the matrix products
+		// are in 16 bits.
 		weight, bias, t := weight, bias, weight.Type()
 		if low := c.Autocast(); low != dtype.Invalid && t == dtype.F32 {
 			t = low

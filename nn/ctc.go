@@ -130,8 +130,8 @@ func (*ctcFunc) Name() string { return "ctc_loss" }
 // states.
 type ctcPaths struct {
 	classes *tensor.Tensor // the class of each state, [n, l]
-	// emission is the logarithm of the probability of each state's class at each time step, [time, n,
-	// l].
+	// emission is the logarithm of the probability of each state's class at each time step, [time,
+	// n, l].
 	emission *tensor.Tensor
 	skip     *tensor.Tensor // [n, l]: 0 where a path may come from two states before, else -Inf
 	ends     *tensor.Tensor // bool [n, l]: true for a state in which a path may end
@@ -231,8 +231,8 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	index := p.classes.Unsqueeze(0).Expand(p.times, p.classes.Dim(0), p.l)
 	times := c.Scope().On(logp.Device()).Typed(dtype.I64).Arange(p.times).Unsqueeze(1).Unsqueeze(2)
 	d := logp.Exp().Sub(zeros.ScatterAdd(2, index, both)).Mul(g.Cast(logp.Type()).Unsqueeze(1))
-	// For an infinite loss, torch gives every class the same gradient, even a class that is not in the
-	// target: NaN, or 0 if zeroInf is true.
+	// For an infinite loss, torch gives every class the same gradient, even a class that is not in
+	// the target: NaN, or 0 if zeroInf is true.
 	nowhere := math.NaN()
 	if f.zeroInf {
 		nowhere = 0

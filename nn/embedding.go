@@ -24,8 +24,8 @@ type Table struct {
 	Weight *tensor.Tensor `nn:"weight"` // [rows, features]
 
 	Padding *int // number of the row that gets no gradient, nil for none; see [PaddingIndex]
-	// MaxNorm is the greatest norm of a row, or 0 for no limit. A lookup first scales the rows that it
-	// uses down to this norm, in place.
+	// MaxNorm is the greatest norm of a row, or 0 for no limit. A lookup first scales the rows that
+	// it uses down to this norm, in place.
 	MaxNorm  float64
 	NormType float64 // the p of the p-norm that MaxNorm limits; 0 means 2
 	// divides a row's gradient by the number of times that the batch looks it up
@@ -140,7 +140,8 @@ const (
 	BagMean BagMode = iota // torch's default
 	BagSum
 	// BagMax takes the maximum. Its gradient goes to the first of equal elements. NaN counts as the
-	// greatest value at any position, while in torch it does so only as the first element of its bag.
+	// greatest value at any position, while in torch it does so only as the first element of its
+	// bag.
 	BagMax
 )
 
@@ -271,8 +272,8 @@ func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor)
 func bagMax(m tensor.Maker, rows, bag, at, pads *tensor.Tensor, bags int) *tensor.Tensor {
 	n, width := rows.Dim(0), rows.Dim(1)
 	if n == 0 {
-		// The term 0·sum makes the result depend on rows, so that the graph contains rows even if there
-		// are no bags.
+		// The term 0·sum makes the result depend on rows, so that the graph contains rows even if
+		// there are no bags.
 		return m.Zeros(bags, width).Add(rows.Sum().MulScalar(0))
 	}
 	to := bag.Unsqueeze(1).Expand(n, width)

@@ -17,8 +17,8 @@ import (
 // summand counts once more.
 type sums struct {
 	loss *tt // the error term of each loss, before the reduction
-	// grads maps an operand's index to the error terms of the losses' derivatives with respect to the
-	// operand's elements. They have the shape of the losses, or one dimension more.
+	// grads maps an operand's index to the error terms of the losses' derivatives with respect to
+	// the operand's elements. They have the shape of the losses, or one dimension more.
 	grads map[int]*tt
 	dim   int // the dimension that grads have and the losses lack
 	by    *tt // the divisor of the mean; nil means the number of losses
@@ -81,8 +81,8 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 		cos := x[0].Mul(x[1]).Abs().Sum(-1).Div(n) // a sum of products
 		by := func(v, other *tt) *tt {
 			first, second := other.Abs().Div(n.Unsqueeze(-1)), cos.Div(length(v)).Unsqueeze(-1).Mul(v.Abs())
-			// A summand counts once for each rounded sum in it. The first has one such sum, n. The second
-			// has three: cos, its divisor n, and the length of v.
+			// A summand counts once for each rounded sum in it. The first has one such sum, n. The
+			// second has three: cos, its divisor n, and the length of v.
 			return first.MulScalar(2).Add(second.MulScalar(3))
 		}
 		return sums{loss: cos.AddScalar(max(1, math.Abs(a.Float("margin")))), grads: map[int]*tt{0: by(x[0], x[1]), 1: by(x[1], x[0])}, dim: -1}

@@ -75,8 +75,8 @@ func TestBackwardHooks(t *testing.T) {
 		if calls != 1 || !slices.Equal(l.Weight.Grad().Floats(), []float64{3, 3}) {
 			t.Errorf("%d calls, gradient %v", calls, l.Weight.Grad())
 		}
-		// The backward hook runs for a result that is used twice, for a layer that is called twice, for a
-		// graph with two runs of Backward, and for the second derivative.
+		// The backward hook runs for a result that is used twice, for a layer that is called twice,
+		// for a graph with two runs of Backward, and for the second derivative.
 		m, seen := &squares{}, ""
 		remove := m.RegisterFullBackwardHook(func(in, out *tensor.Tensor) *tensor.Tensor {
 			seen += fmt.Sprint(in.Floats(), out.Floats())

@@ -17,8 +17,8 @@ import (
 // lazy describes the parameters that a lazy layer will get.
 type lazy struct {
 	o layerOptions
-	// out is the number of output features or channels. It is 0 for a normalisation, which has as many
-	// outputs as inputs.
+	// out is the number of output features or channels. It is 0 for a normalisation, which has as
+	// many outputs as inputs.
 	out int
 
 	kernel []int
@@ -26,8 +26,8 @@ type lazy struct {
 
 // A lazyLayer is a layer that may still lack its parameters.
 type lazyLayer interface {
-	// waiting returns the address of the field that describes the missing parameters. The field is nil
-	// if the parameters exist.
+	// waiting returns the address of the field that describes the missing parameters. The field is
+	// nil if the parameters exist.
 	waiting() **lazy
 	fill(inputs int, z *lazy) // makes the parameters for the given number of inputs
 	empty()                   // removes the parameters again

@@ -261,8 +261,8 @@ var (
 			return p[0] * (d - 0.5*p[0])
 		},
 		Grad: pairGrads(distance.Abs().Le(p0).Select(distance, p0.Mul(direction)))})
-	// As in torch, logarithms below -100 are replaced by -100. A wrong prediction with probability 1
-	// then costs 100 instead of infinity. The divisor of the gradient is at least 1e-12.
+	// As in torch, logarithms below -100 are replaced by -100. A wrong prediction with probability
+	// 1 then costs 100 instead of infinity. The divisor of the gradient is at least 1e-12.
 	bceOp = tensor.Declare(&tensor.Elementwise{Name: "binary_cross_entropy", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.05, 0.95}},
 		Expr: x1.Sub(unit).Mul(x0.Neg().Log1p().Max(expr.C(-100))).Sub(x1.Mul(x0.Log().Max(expr.C(-100)))),
 		Ref:  func(x, _ []float64) float64 { return (x[1]-1)*math.Log1p(-x[0]) - x[1]*math.Log(x[0]) },
@@ -283,8 +283,8 @@ var (
 	klDivOp = tensor.Declare(&tensor.Elementwise{Name: "kl_div", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, -2}, {0.5, 1}},
 		Expr: x1.Eq(zero).Select(zero, x1.Mul(x1.Log().Sub(x0))),
 		Ref:  func(x, _ []float64) float64 { return x[1] * (math.Log(x[1]) - x[0]) },
-		// The quotient y/y is 1 for most y. It is NaN for y = 0 and y = ∞, where torch's gradient for the
-		// target is NaN too.
+		// The quotient y/y is 1 for most y. It is NaN for y = 0 and y = ∞, where torch's gradient
+		// for the target is NaN too.
 		Grad: []*expr.Expr{g2.Mul(x1.Neg()), g2.Mul(x1.Log().Add(x1.Div(x1)).Sub(x0))}})
 	klDivLogOp = tensor.Declare(&tensor.Elementwise{Name: "kl_div_log_target", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, -2}, {-1, 0}},
 		Expr: x1.Exp().Mul(x1.Sub(x0)), Ref: func(x, _ []float64) float64 { return math.Exp(x[1]) * (x[1] - x[0]) }})

@@ -15,8 +15,8 @@ var (
 		Expr: product.Max(zero).Add(product.Abs().Neg().Exp().Log1p()),
 		Ref:  func(x, _ []float64) float64 { return math.Log1p(math.Exp(-x[0] * x[1])) },
 		Grad: []*expr.Expr{g2.Mul(x1.Neg().Mul(product.Sigmoid())), g2.Mul(x0.Neg().Mul(product.Sigmoid()))}})
-	// shortfall is p0 - x1 + x0: the margin, minus the score X(1) of the right class, plus the score
-	// X(0) of a wrong class. lackingOp is 1 where shortfall is positive, else 0.
+	// shortfall is p0 - x1 + x0: the margin, minus the score X(1) of the right class, plus the
+	// score X(0) of a wrong class. lackingOp is 1 where shortfall is positive, else 0.
 	shortfall     = p0.Sub(x1).Add(x0)
 	multiMarginOp = tensor.Declare(&tensor.Elementwise{Name: "multi_margin_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.1, 4}, {-4, -0.1}}, Params: []float64{1.5},
 		Expr: shortfall.Gt(zero).Select(shortfall, zero), Ref: func(x, p []float64) float64 { return math.Max(p[0]-x[1]+x[0], 0) },
@@ -331,7 +331,8 @@ func (l CosineEmbeddingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 // 2016). [NewTripletMarginLoss] has torch's defaults.
 type TripletMarginLoss struct {
 	Margin float64
-	// P and Eps are the arguments of [tensor.Tensor.PairwiseDistance], which computes the distance d.
+	// P and Eps are the arguments of [tensor.Tensor.PairwiseDistance], which computes the distance
+	// d.
 	P, Eps float64
 	// Distance, unless nil, computes the distance d instead: torch's
 	// triplet_margin_with_distance_loss.

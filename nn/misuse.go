@@ -11,8 +11,8 @@ import (
 
 // An Error describes a mistake in the structure of a model.
 type Error struct {
-	// Path is the path of the field in the model, such as "encoder.fc1", or the type of the layer that
-	// a constructor makes.
+	// Path is the path of the field in the model, such as "encoder.fc1", or the type of the layer
+	// that a constructor makes.
 	Path string
 	Msg  string
 	Type string // type of the model that contains Path, such as "*main.Net", or ""

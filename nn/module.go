@@ -280,8 +280,8 @@ type visitor struct {
 	post  func(path string, v reflect.Value, embedded bool)
 	param func(p Param)
 	slot  func(v reflect.Value) // called with each interface value that holds a layer
-	// lazy is called with each layer that has no parameters yet. If lazy is nil and param is set, such
-	// a layer is an error.
+	// lazy is called with each layer that has no parameters yet. If lazy is nil and param is set,
+	// such a layer is an error.
 	lazy  func(path string, l lazyLayer)
 	all   bool // visit a layer once for each place where the model holds it
 	quick bool // skip the check of names
@@ -289,8 +289,8 @@ type visitor struct {
 	strict bool
 
 	model string // type of the model
-	// seen has the visited structs, by address and type. The value is true while the visitor is inside
-	// the struct.
+	// seen has the visited structs, by address and type. The value is true while the visitor is
+	// inside the struct.
 	seen  map[place]bool
 	names map[string]*tensor.Tensor
 
@@ -378,8 +378,8 @@ func (w *visitor) structure(path string, v reflect.Value) {
 		panic(w.wrong(join(path, p.at), p.err))
 	}
 	if p.lazy {
-		// A struct that embeds a lazy layer has the same method waiting and address, so the embedded
-		// layer is not reported again.
+		// A struct that embeds a lazy layer has the same method waiting and address, so the
+		// embedded layer is not reported again.
 		if l := lazyAt(v); l != nil && l.waiting() != w.waiting {
 			w.waiting = l.waiting()
 			switch {

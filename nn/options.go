@@ -137,7 +137,8 @@ func (o *layerOptions) parameters() tensor.Maker {
 	if o.bare && o.dev == nil {
 		d, err := noMemory()
 		if err != nil {
-			// This cannot happen: the CPU's driver is linked in and supports devices without memory.
+			// This cannot happen: the CPU's driver is linked in and supports devices without
+			// memory.
 			panic(err)
 		}
 		m = m.On(d)

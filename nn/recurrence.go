@@ -215,8 +215,8 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 	outs := []*tensor.Tensor{y, last, gates, m.Empty(n, gates.Dim(1))}
 	back := o.whh.T()
 	if len(f.sizes) > 4 && 16*n > min(out, 256) {
-		// The transposed weight is copied once, instead of in the product of every step. Products with
-		// few rows can read the transposed view directly.
+		// The transposed weight is copied once, instead of in the product of every step. Products
+		// with few rows can read the transposed view directly.
 		back = back.Contiguous()
 	}
 	ins := []*tensor.Tensor{o.h0, back}
@@ -357,8 +357,8 @@ func (f *recurrence) compose(in []*tensor.Tensor) *tensor.Tensor {
 			t = len(f.sizes) - 1 - i
 		}
 		size := f.sizes[t]
-		// fit drops the states of sequences that end here, and appends the states of sequences that begin
-		// here.
+		// fit drops the states of sequences that end here, and appends the states of sequences that
+		// begin here.
 		fit := func(x, first *tensor.Tensor, ended *[]*tensor.Tensor) *tensor.Tensor {
 			had := x.Dim(0)
 			if had > size {

@@ -99,8 +99,8 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 			}
 			for i := len(list) - 1; i >= 0; i-- {
 				p := list[i]
-				// earlier returns the states before the step. They are rows of v, which has the states of all
-				// steps, or rows of initial, which has the initial states.
+				// earlier returns the states before the step. They are rows of v, which has the
+				// states of all steps, or rows of initial, which has the initial states.
 				earlier := func(v, initial device.View) device.View {
 					if p.prev >= 0 {
 						return rowsOf(v, p.prev, p.n)

@@ -12,16 +12,16 @@ import (
 // RecurrentOptions are the settings of a new recurrent layer. The zero value is torch's default.
 type RecurrentOptions struct {
 	Layers int // number of stacked layers; 0 means 1
-	// Bidirectional adds a second direction, which runs backward through the sequences. The results of
-	// both directions are concatenated.
+	// Bidirectional adds a second direction, which runs backward through the sequences. The results
+	// of both directions are concatenated.
 	Bidirectional bool
-	// BatchFirst means that sequences are [n, length, features] instead of [length, n, features]. The
-	// layout of states does not change.
+	// BatchFirst means that sequences are [n, length, features] instead of [length, n, features].
+	// The layout of states does not change.
 	BatchFirst bool
 	// Dropout is the probability of dropping an element between two layers in training.
 	Dropout float64
-	// ProjSize is only for [LSTM]. It is the number of features to which states are projected, and 0
-	// means no projection.
+	// ProjSize is only for [LSTM]. It is the number of features to which states are projected, and
+	// 0 means no projection.
 	ProjSize int
 	Relu     bool // only for [RNN]: use relu instead of tanh
 }

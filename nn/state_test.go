@@ -108,8 +108,9 @@ func TestLoadStateDict(t *testing.T) {
 				t.Fatalf("a step from %v by %v ends at %v", before[i], g[i], v)
 			}
 		}
-		// The dict needs only one name of a tied tensor, and may lack num_batches_tracked. LoadStateDict
-		// converts types. Tensors of a child scope load into a model of an outer scope.
+		// The dict needs only one name of a tied tensor, and may lack num_batches_tracked.
+		// LoadStateDict converts types. Tensors of a child scope load into a model of an outer
+		// scope.
 		sd := nn.StateDict(from)
 		delete(sd, "table.weight")
 		delete(sd, "again.weight")
@@ -128,8 +129,8 @@ func TestLoadStateDict(t *testing.T) {
 		if n := to.Norm.NumBatchesTracked.Item(); n != 2 {
 			t.Errorf("the count is %v", n)
 		}
-		// The dict has different values under several names of a tensor. torch silently uses the last
-		// value.
+		// The dict has different values under several names of a tensor. torch silently uses the
+		// last value.
 		sd["norm.bias"] = s.Ones(3)
 		sd["table.weight"], sd["again.weight"], sd["head.weight"] = s.Full(1, 3, 3), s.Full(2, 3, 3), s.Full(3, 3, 3)
 		var e *nn.StateError

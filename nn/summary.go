@@ -17,8 +17,8 @@ type Overview struct {
 	Trainable, Frozen, Buffers int
 
 	ParameterBytes, BufferBytes, InputBytes int
-	// OutputBytes is the number of bytes of the results of all calls of layers that contain no other
-	// layers.
+	// OutputBytes is the number of bytes of the results of all calls of layers that contain no
+	// other layers.
 	OutputBytes int
 }
 
@@ -33,8 +33,8 @@ type LayerInfo struct {
 	Calls  int
 	Output []shape.Dims
 
-	// Parameters and Buffers are the numbers of elements in the layer's own tensors, without those of
-	// inner layers.
+	// Parameters and Buffers are the numbers of elements in the layer's own tensors, without those
+	// of inner layers.
 	Parameters, Buffers int
 	// Tied is true if some of the layer's parameters also belong to an earlier layer.
 	Tied        bool

@@ -10,11 +10,11 @@ import (
 type TransformerOptions struct {
 	// FeedForward is the number of features between the two linear layers; 0 means 2048.
 	FeedForward int
-	// Dropout is the probability of dropping an attention weight, or an element of the result of the
-	// attention or of the linear layers.
+	// Dropout is the probability of dropping an attention weight, or an element of the result of
+	// the attention or of the linear layers.
 	Dropout float64
-	// Activation is the function between the linear layers, such as (*tensor.Tensor).Gelu. Nil means
-	// relu.
+	// Activation is the function between the linear layers, such as (*tensor.Tensor).Gelu. Nil
+	// means relu.
 	Activation func(x *tensor.Tensor) *tensor.Tensor
 	Eps        float64 // Eps of the norms; 0 means 1e-5
 	// BatchFirst means that sequences are [n, length, features] instead of [length, n, features].

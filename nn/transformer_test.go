@@ -79,7 +79,8 @@ func TestCausalWithPadding(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.NewMultiheadAttention(4, 2, nn.MultiheadOptions{}, nn.In(s))
 		x := s.Rand(3, 2, 4).RequiresGrad()
-		// The padding of the second sample includes its first key, so query 0 has no key to attend to.
+		// The padding of the second sample includes its first key, so query 0 has no key to attend
+		// to.
 		padding := s.From([]bool{false, false, true, true, false, false}, 2, 3)
 		above := s.Typed(dtype.Bool).Ones(3, 3).Triu(1)
 		ways := []nn.Masks{{Mask: above, KeyPadding: padding}, {Causal: true, KeyPadding: padding}, {Causal: true, Mask: above, KeyPadding: padding}}

@@ -41,8 +41,8 @@ func TestDistributions(t *testing.T) {
 		"xavier normal":       {func(w *tensor.Tensor) { initial.XavierNormal(w, 2) }, normal(2 * math.Sqrt(2.0/720))},
 		"uniform":             {func(w *tensor.Tensor) { initial.Uniform(w, -0.3, 0.3) }, uniform(0.3)},
 		"normal":              {func(w *tensor.Tensor) { initial.Normal(w, 0, 0.02) }, normal(0.02)},
-		// This is a normal distribution truncated at one standard deviation σ. Its own standard deviation
-		// is σ·√(1 - 2φ(1)/(2Φ(1)-1)).
+		// This is a normal distribution truncated at one standard deviation σ. Its own standard
+		// deviation is σ·√(1 - 2φ(1)/(2Φ(1)-1)).
 		"truncated": {func(w *tensor.Tensor) { initial.TruncNormal(w, 0, 0.5, -0.5, 0.5) }, [2]float64{0.5, 0.5 * 0.5396}},
 		"constant":  {func(w *tensor.Tensor) { initial.Constant(w, 0) }, [2]float64{0, 0}},
 	} {
