@@ -25,8 +25,8 @@ type Machine struct {
 	Name, Kind string // short name such as "h100", and kind such as "cuda"
 	Product    string // the name under which the machine is sold
 	Capability [2]int
-	// bytes that programs can use; for a CPU, nine tenths of its memory, which is the limit of the
-	// library's pool
+	// Memory is the number of bytes that programs can use. For a CPU it is nine tenths of the
+	// memory, which is the limit of the library's pool.
 	Memory  int
 	Float32 float64 // operations a second in float32, with IEEE matrix products
 	Float64 float64 // operations a second in float64
