@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// trains reports whether optimizer o has a parameter of the model. It also returns true if the
-// optimizer or the model has no parameters.
+// trains reports whether optimizer o has a parameter of the model. It also returns true if o or the
+// model has no parameters.
 func trains(o optim.Optimizer, model any) bool {
 	known := map[*tensor.Tensor]bool{}
 	for _, p := range o.Params() {
