@@ -15,7 +15,7 @@ type RpropConfig struct {
 	LR                float64
 	EtaMinus, EtaPlus float64 // factors by which a step size shrinks and grows
 	MinStep, MaxStep  float64 // bounds of a step size
-	Maximize          bool    // ascend the gradient
+	Maximize          bool    // maximise the function instead of minimising it
 }
 
 func (c *RpropConfig) options() []option {

@@ -11,10 +11,10 @@ import (
 // SparseAdamConfig configures SparseAdam. Zero values of Beta1, Beta2 and Eps mean torch's
 // defaults, 0.9, 0.999 and 1e-8.
 type SparseAdamConfig struct {
-	LR           float64 // required, there is no default
+	LR           float64 // learning rate; required, there is no default
 	Beta1, Beta2 float64
 	Eps          float64
-	Maximize     bool // ascend the gradient
+	Maximize     bool // maximise the function instead of minimising it
 }
 
 func (c *SparseAdamConfig) options() []option {
