@@ -15,7 +15,8 @@ type Error struct {
 
 func (e *Error) Error() string { return "models: " + e.Model + ": " + e.Msg }
 
-// Raised marks the error as one that a panic raises and tensor.Try returns. See device.Raised.
+// Raised marks *Error as a type of error that a panic raises and tensor.Try returns. The interface
+// device.Raised requires it.
 func (e *Error) Raised() {}
 
 func wrong(model, format string, a ...any) error {

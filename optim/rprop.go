@@ -11,7 +11,7 @@ import (
 // RpropConfig configures resilient backpropagation. Zero values mean torch's defaults: 0.5 and 1.2
 // for the factors, 1e-6 and 50 for the bounds.
 type RpropConfig struct {
-	// initial step size of every element; required, there is no default
+	// LR is the initial step size of every element. It is required, there is no default.
 	LR                float64
 	EtaMinus, EtaPlus float64 // factors by which a step size shrinks and grows
 	MinStep, MaxStep  float64 // bounds of a step size
