@@ -36,8 +36,8 @@ func requireNonNil(op string, operands ...*tensor.Tensor) {
 	}
 }
 
-// inChild runs f with x in a child of x's scope, and moves f's result out of the child. The other
-// tensors that f allocates are freed with the child, unless a gradient needs them.
+// inChild runs f with x in a child of x's scope, and moves f's result out of the child. Closing the
+// child frees the other tensors that f allocates, unless a gradient needs them.
 func inChild(x *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	requireNonNil("forward", x)
 	x.Scope().Do(func(c *tensor.Scope) {

@@ -183,7 +183,7 @@ func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt)
 	r.t.Logf("%sworst %.2g", where, worst)
 }
 
-// everywhere runs f on the CPU in float32 and float64, and on an emulated GPU in float32.
+// everywhere calls f for the CPU in float32 and float64, and for an emulated GPU in float32.
 func everywhere(t *testing.T, name string, f func(r goldenRun, s *tensor.Scope)) {
 	file := open(t)
 	cpu, err := device.Open("cpu")
@@ -203,7 +203,7 @@ func smallGPT(vocab int) models.GPTConfig {
 	return models.GPTConfig{Vocab: vocab, Context: 16, Layers: 2, Heads: 4, Width: 32}
 }
 
-// Logits, loss and gradients equal those of transformers' GPT2LMHeadModel.
+// Logits, loss and gradients equal those of GPT2LMHeadModel in Hugging Face's transformers.
 func TestGPTEqualsTransformers(t *testing.T) {
 	everywhere(t, "gpt", func(r goldenRun, s *tensor.Scope) {
 		m := models.NewGPT(smallGPT(67), nn.In(s), nn.Typed(r.ty))
