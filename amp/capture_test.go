@@ -20,7 +20,7 @@ import (
 )
 
 // scaled is a training with a scaler. The gradients of a batch overflow if its fourth number is
-// large.
+// infinite.
 type scaled struct {
 	dev  *cuda.Device
 	w, v *tensor.Tensor
