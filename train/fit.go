@@ -236,9 +236,8 @@ type Result struct {
 	Reason   Reason
 	Best     float64 // the watched metric's best value; NaN without evaluations
 	BestStep int     // the step at which Best was measured
-	// BestPath is the path of the best checkpoint if KeepBest is set, or "". LoadBest loads it. It
-	// may be from another step than BestStep, because an improvement by less than MinDelta changes
-	// only BestStep.
+	// BestPath is the path of the best checkpoint if KeepBest is set, or "". It may be from another
+	// step than BestStep, because an improvement by less than MinDelta changes only BestStep.
 	BestPath string
 	Resumed  string  // path of the checkpoint from which the training continued
 	Seconds  float64 // duration of the training in this process, without evaluations
