@@ -12,10 +12,9 @@ import (
 
 // This file has the programs with which the device unscales gradients and updates the scale.
 
-// The programs below are lowered once.
+// These programs are lowered once.
 var (
-	// unscalers holds, for each type of gradients, a program that multiplies a gradient by
-	// Param(0).
+	// unscalers has, for each type of gradients, a program that multiplies a gradient by Param(0).
 	unscalers = map[dtype.Type]*expr.Program{}
 	// inverses has programs that compute the bits of 1/scale for the launches that unscale
 	// gradients. As in torch, the inverse is computed in float64 and rounded to float32.

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// A Concat is the concatenation of several datasets: torch's ConcatDataset. See [NewConcat].
+// A Concat is the concatenation of several datasets: torch's ConcatDataset. [NewConcat]
+// makes one.
 type Concat struct {
 	parts []Dataset
 	ends  []int // for each dataset, the index of its last sample plus 1

@@ -60,7 +60,8 @@ type CrossEntropyLoss struct {
 	Reduction      Reduction
 }
 
-// Forward returns the loss of logits x [n, classes, …] or [classes]; see [CrossEntropy].
+// Forward returns the loss of logits x [n, classes, …] or [classes]. target has int64 classes,
+// [n, …] or a single class, or probabilities in the shape of x.
 func (l CrossEntropyLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	o := tensor.CrossEntropyOptions{Weight: l.Weight, IgnoreIndex: l.IgnoreIndex, LabelSmoothing: l.LabelSmoothing}
 	return crossEntropy(x, target, o, []Reduction{l.Reduction})
@@ -85,7 +86,8 @@ type NLLLoss struct {
 	Reduction   Reduction
 }
 
-// Forward returns the loss; see [NLL].
+// Forward returns the loss of logarithms of probabilities logp, [n, classes, …] or [classes], and
+// int64 classes target, [n, …] or a single class.
 func (l NLLLoss) Forward(logp, target *tensor.Tensor) *tensor.Tensor {
 	o := tensor.CrossEntropyOptions{IgnoreIndex: l.IgnoreIndex}
 	return nll(logp, target, l.Weight, o.Ignored(), []Reduction{l.Reduction})

@@ -109,7 +109,7 @@ type FractionalMaxPool2d struct {
 }
 
 // NewFractionalMaxPool2d returns a layer whose windows have one size for all dimensions, or a size
-// for each. The layer needs one of the options [OutputSize] and [OutputRatio].
+// for each. One of the options [OutputSize] and [OutputRatio] is required.
 func NewFractionalMaxPool2d[K Sizes](kernel K, opts ...Option) FractionalMaxPool2d {
 	return FractionalMaxPool2d{Options: fractionalPool("FractionalMaxPool2d", kernel, opts)}
 }
@@ -122,8 +122,8 @@ func (l FractionalMaxPool2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, as int64. A MaxUnpool
-// layer needs them.
+// ForwardIndices is Forward that also returns the positions of the maxima, as int64, for
+// [MaxUnpool2d].
 func (l FractionalMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool2d(l.Options)
@@ -137,7 +137,7 @@ type FractionalMaxPool3d struct {
 }
 
 // NewFractionalMaxPool3d returns a layer whose windows have one size for all dimensions, or a size
-// for each. The layer needs one of the options [OutputSize] and [OutputRatio].
+// for each. One of the options [OutputSize] and [OutputRatio] is required.
 func NewFractionalMaxPool3d[K Sizes](kernel K, opts ...Option) FractionalMaxPool3d {
 	return FractionalMaxPool3d{Options: fractionalPool("FractionalMaxPool3d", kernel, opts)}
 }
@@ -150,8 +150,8 @@ func (l FractionalMaxPool3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, as int64. A MaxUnpool
-// layer needs them.
+// ForwardIndices is Forward that also returns the positions of the maxima, as int64, for
+// [MaxUnpool3d].
 func (l FractionalMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool3d(l.Options)

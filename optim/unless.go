@@ -113,7 +113,7 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, param int) fu
 	}
 }
 
-// guard writes a flag into the last slot of a packed launch, on the device. The flag is 1 if the
+// guard writes a flag behind the scalars that a packed launch reads on the device. The flag is 1 if the
 // value of unless is not 0. A launch with operands that are not dense takes its scalars from the
 // host, so the host reads unless.
 func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {

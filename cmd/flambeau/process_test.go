@@ -105,8 +105,8 @@ func TestDeviceChoice(t *testing.T) {
 	}
 }
 
-// TestMissingDriverInOneLine checks that a missing driver is reported once, in a short line. The
-// doctor gives more details.
+// A missing driver is reported once, in a short line. The command "flambeau doctor" gives more
+// details.
 func TestMissingDriverInOneLine(t *testing.T) {
 	if _, err := device.Open("cuda"); err == nil {
 		t.Skip("there is a driver")
