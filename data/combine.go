@@ -7,8 +7,7 @@ import (
 	"slices"
 )
 
-// A Concat is the concatenation of several datasets: torch's ConcatDataset. [NewConcat]
-// makes one.
+// A Concat is the concatenation of several datasets: torch's ConcatDataset. [NewConcat] makes one.
 type Concat struct {
 	parts []Dataset
 	ends  []int // for each dataset, the index of its last sample plus 1
