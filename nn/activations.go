@@ -253,7 +253,7 @@ type Threshold struct {
 	Threshold, Value float64
 }
 
-// NewThreshold returns a layer.
+// NewThreshold returns a layer that replaces elements up to threshold by value.
 func NewThreshold(threshold, value float64) Threshold {
 	return Threshold{Threshold: threshold, Value: value}
 }
@@ -271,7 +271,7 @@ type Softmax struct {
 	Dim int
 }
 
-// NewSoftmax returns a layer.
+// NewSoftmax returns a layer that computes along dimension dim.
 func NewSoftmax(dim int) Softmax { return Softmax{Dim: dim} }
 
 // Forward applies the layer.
@@ -286,7 +286,7 @@ type LogSoftmax struct {
 	Dim int
 }
 
-// NewLogSoftmax returns a layer.
+// NewLogSoftmax returns a layer that computes along dimension dim.
 func NewLogSoftmax(dim int) LogSoftmax { return LogSoftmax{Dim: dim} }
 
 // Forward applies the layer.
@@ -347,7 +347,7 @@ type Softmin struct {
 	Dim int
 }
 
-// NewSoftmin returns a layer.
+// NewSoftmin returns a layer that computes along dimension dim.
 func NewSoftmin(dim int) Softmin { return Softmin{Dim: dim} }
 
 // Forward applies the layer.

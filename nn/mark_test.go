@@ -63,7 +63,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 			t.Errorf("a chain by itself: %q", got)
 		}
 		nn.Parameters(m)
-		nn.Count(m.Body) // visiting only a part of the model changes no names.
+		nn.Count(m.Body) // visiting only a part of the model changes no names
 		nn.StateDict(m.Extras)
 		for _, c := range []struct {
 			want string

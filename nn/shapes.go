@@ -9,8 +9,8 @@ type Unflatten struct {
 	Sizes []int
 }
 
-// NewUnflatten returns a layer. One of the sizes may be -1. Forward then computes it from the other
-// sizes.
+// NewUnflatten returns a layer that splits dimension dim into dimensions of the given sizes. One of
+// the sizes may be -1. Forward then computes it from the other sizes.
 func NewUnflatten(dim int, sizes ...int) *Unflatten { return &Unflatten{Dim: dim, Sizes: sizes} }
 
 // Forward applies the layer.
