@@ -84,7 +84,6 @@ type described struct {
 	layers           []*described
 }
 
-// -
 func (d *described) text(indent string) string {
 	var b strings.Builder
 	b.WriteString(d.kind + "(" + strings.Join(append(d.params, d.settings...), ", "))

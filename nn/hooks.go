@@ -197,7 +197,6 @@ type backCall struct {
 	grads map[*tensor.Scope]*tensor.Tensor
 }
 
-// -
 func (k *backCall) atResult(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor {
 	for _, h := range k.pre {
 		g = replaced("the hook before the layer's backward", g, h.f(g))
@@ -216,7 +215,6 @@ func (k *backCall) atResult(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor 
 	return g
 }
 
-// -
 func (k *backCall) atInput(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor {
 	run := c.Keep(g).Scope()
 	k.mu.Lock()

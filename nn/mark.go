@@ -26,7 +26,6 @@ type layerName struct {
 	label string // how messages name the layer: "encoder.layers.3 (nn.TransformerEncoderLayer)"
 }
 
-// -
 func (b *Base) marked() *mark {
 	if atomic.LoadUint32(&b.known) == 0 || b.mark.base != b {
 		return nil

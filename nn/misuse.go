@@ -57,7 +57,6 @@ func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
 	panic(tensor.NewError(op, kind, msg, operands...))
 }
 
-// -
 func requireUsable(op string, operands ...*tensor.Tensor) {
 	for _, x := range operands {
 		if x == nil {

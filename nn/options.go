@@ -26,7 +26,6 @@ type Option struct {
 // alone.
 type Sizes interface{ int | []int }
 
-// -
 func sizes[S Sizes](s S) []int {
 	if n, ok := any(s).(int); ok {
 		return []int{n}

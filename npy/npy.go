@@ -275,7 +275,6 @@ func (f *file) inflate(e zipfile.Entry) (*tensor.Tensor, error) {
 	return h.read(f.path, e.Name, r)
 }
 
-// -
 func (h *header) read(path, entry string, r io.Reader) (x *tensor.Tensor, err error) {
 	terr := tensor.Try(func() {
 		base := tensor.Typed(h.t).Empty(h.stored()...)

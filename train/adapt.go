@@ -335,7 +335,6 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	return a.loss, nil
 }
 
-// -
 func (a *Adapt) failed() {
 	a.stats.Failures++
 	if a.short != nil {

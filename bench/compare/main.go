@@ -264,7 +264,6 @@ func timer(d *cuda.Device) *cuda.Event {
 	return e
 }
 
-// -
 func must(err error) {
 	if err != nil {
 		panic(tensor.NewError("compare", tensor.ErrValue, strings.TrimSpace(err.Error())))
