@@ -1,8 +1,8 @@
 // Package flambeau is a torch for Go: tensors, gradients, layers, optimizers and data loading that
 // run on NVIDIA GPUs and on the CPU from one go build, without cgo, Python or a CUDA toolkit.
 //
-// This package has no code. Its comment is the first page of the module. A program imports the
-// packages below it. Training needs three of them:
+// This package has no code. Its comment is the first page of the module. Programs import the
+// packages in its folders. Training needs three of them:
 //
 //   - tensor has the tensors, their ops and gradients, and the scopes that own memory.
 //   - nn has layers, losses, and functions for a whole model.

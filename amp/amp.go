@@ -2,8 +2,8 @@
 // gradients neither vanish nor overflow.
 //
 // Mixed precision itself is a mode of a scope, [tensor.Autocast]. bfloat16 needs only this mode.
-// The positive numbers of float16 range from 6e-8 to 65504, and a smaller gradient becomes 0. So
-// float16 also needs a [GradScaler], which does three things:
+// The positive numbers of float16 range from 6e-8 to 65504, and a smaller gradient becomes 0.
+// float16 therefore also needs a [GradScaler], which does three things:
 //
 //   - It multiplies the loss by a large number, the scale. It divides the gradients by the scale
 //     before the optimizer uses them.
@@ -25,13 +25,13 @@
 //		}, tensor.Autocast(dtype.F16))
 //	}
 //
-// The scale, the count of good steps and the flag for an overflow stay on the device. The device
+// The scale, the number of good steps and the flag for an overflow are on the device. The device
 // decides whether to make a step, and the host does not wait for the decision. The host learns
 // later which steps were skipped. It warns when many consecutive steps were skipped ([WarnAfter]).
 //
-// A capture ([tensor.Capture]) may hold all of these calls. When a replay runs, it uses the present
-// scale, makes or skips the step, and changes the scale. Update belongs in the same capture as
-// Step.
+// A capture ([tensor.Capture]) may contain all of these calls. When a replay runs, it uses the
+// present scale, makes or skips the step, and changes the scale. Update belongs in the same capture
+// as Step.
 //
 // Misuse panics with the library's *[tensor.Error]. A state that does not fit is a *[StateError].
 // One goroutine at a time may use a scaler.
@@ -49,8 +49,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Optimizer is an optimizer whose steps a scaler can make. It comes from package optim or from
-// the program.
+// An Optimizer is what a scaler needs of an optimizer. The optimizer comes from package optim or
+// from the program.
 type Optimizer interface {
 	Params() []*tensor.Tensor
 	Step()
@@ -59,27 +59,29 @@ type Optimizer interface {
 // A Skipper is an Optimizer that can skip a step depending on a number on the device. For an
 // optimizer that is no Skipper, [GradScaler.Step] reads four bytes, and waits for the device.
 type Skipper interface {
-	// StepUnless is Step if foundInf, a single float32, is 0. Otherwise it changes nothing,
-	// not even counts of steps. The tensor belongs to the root scope, or in a capture to the
-	// graph's scope.
+	// StepUnless does the same as Step if foundInf, a tensor with one float32, is 0. Otherwise it
+	// changes nothing, not even the number of steps. foundInf belongs to the root scope, or in a
+	// capture to the graph's scope.
 	StepUnless(foundInf *tensor.Tensor)
 }
 
-// A GradScaler scales losses and unscales gradients. See the package comment.
+// A GradScaler scales losses and unscales gradients, as the package comment describes.
 type GradScaler struct {
 	settings
 	home device.Device
-	// on the scaler's device, the field home; nil before the first use
+	// scale and tracker are on the scaler's device, the field home. They are nil before the first
+	// use.
 	scale, tracker *tensor.Tensor
-	slots          *tensor.Tensor // settings on the device; nil after a change
+	slots          *tensor.Tensor // settings on the device; nil after a change of a setting
 	copies         map[device.Device]*tensor.Tensor
 	optimizers     map[Optimizer]*optimizerState
 	watch          watch
-	// lets only one graph that changes the scale run at a time
+	// turn lets only one graph that changes the scale run at a time.
 	turn tensor.Exclusive
 }
 
-// settings holds the values that options set. begin and tracked are the initial scale and count.
+// settings holds what options set. begin and tracked are the initial scale and number of good
+// steps.
 type settings struct {
 	begin           float64
 	growth, backoff float64
@@ -91,7 +93,7 @@ type settings struct {
 	warn            func(Warning)
 }
 
-// A stage says what was done for an optimizer since the last update.
+// A stage says what has been done with an optimizer since the last update.
 type stage uint8
 
 const (
@@ -102,9 +104,9 @@ const (
 
 type optimizerState struct {
 	stage    stage
-	graph    *tensor.Graph // the graph that captures the gradients; nil outside of captures
+	graph    *tensor.Graph // graph that captures the gradients; nil outside of captures
 	foundInf map[device.Device]*tensor.Tensor
-	combined *tensor.Tensor // foundInf combined over all devices
+	combined *tensor.Tensor // foundInf, combined over all devices
 }
 
 // An Option changes a setting of a new scaler.
@@ -113,19 +115,20 @@ type Option func(*settings)
 // InitScale sets the initial scale; the default is torch's, 65536.
 func InitScale(v float64) Option { return func(s *settings) { s.begin = v } }
 
-// GrowthFactor sets the factor for the scale after GrowthInterval consecutive good steps. The
-// default is 2.
+// GrowthFactor sets the factor by which the scale is multiplied after GrowthInterval consecutive
+// good steps. The default is 2.
 func GrowthFactor(v float64) Option { return func(s *settings) { s.growth = v } }
 
-// BackoffFactor sets the factor for the scale after a skipped step. The default is 0.5.
+// BackoffFactor sets the factor by which the scale is multiplied after a skipped step. The default
+// is 0.5.
 func BackoffFactor(v float64) Option { return func(s *settings) { s.backoff = v } }
 
 // GrowthInterval sets the number of consecutive good steps after which the scale grows. The default
 // is 2000.
 func GrowthInterval(n int) Option { return func(s *settings) { s.interval = n } }
 
-// Enabled sets whether the scaler scales. With Enabled(false) it only calls the optimizer's Step.
-// Use it in a program that can also train without float16.
+// Enabled sets whether the scaler scales. With Enabled(false) it only calls the optimizer's Step,
+// so that a program can train with and without float16.
 func Enabled(on bool) Option { return func(s *settings) { s.off = !on } }
 
 // Floor sets the lowest scale. The default is 0, which means no limit, as in torch. Without a
@@ -133,10 +136,9 @@ func Enabled(on bool) Option { return func(s *settings) { s.off = !on } }
 func Floor(v float64) Option { return func(s *settings) { s.floor = v } }
 
 // WarnAfter makes the scaler call f instead of writing to the log. It calls f when n consecutive
-// steps were skipped, or when a step is skipped at the lowest scale. The default for n is 10. After
-// a call, f is not called again until there was a good step. The call comes a few steps late,
-// because the host learns of skipped steps late. If f is called within a replay, it must not use
-// the graph.
+// steps were skipped, or when a step is skipped at the lowest scale. The default for n is 10. f is
+// not called again before the next good step. The call comes a few steps late, because the host
+// learns of skipped steps late. If f is called within a replay, it must not use the graph.
 func WarnAfter(n int, f func(Warning)) Option {
 	return func(s *settings) {
 		s.patience = n
@@ -222,7 +224,7 @@ func (g *GradScaler) allocate(d device.Device) {
 	g.home, g.scale, g.tracker = d, m.Typed(dtype.F32).Full(g.begin), m.Typed(dtype.I64).Full(float64(g.tracked))
 }
 
-// scaleOn returns the scale on device d. It is a copy if d is not the scaler's device.
+// scaleOn returns the scale as a tensor on device d, a copy if d is not the scaler's device.
 func (g *GradScaler) scaleOn(d device.Device) *tensor.Tensor {
 	if d == g.home {
 		return g.scale
@@ -238,15 +240,15 @@ func (g *GradScaler) scaleOn(d device.Device) *tensor.Tensor {
 	return c
 }
 
-// requireScaled raises an error for a call before the first Scale.
+// requireScaled raises an error if op is called before the first Scale.
 func (g *GradScaler) requireScaled(op string) {
 	if g.scale == nil {
 		misuse(op, "nothing was scaled yet", "call Scale(loss).Backward() before")
 	}
 }
 
-// stateOf returns what was recorded for opt since the last update. It raises an error if the scaler
-// cannot make a step of opt.
+// stateOf returns what the scaler knows of opt since the last update. It raises an error if the
+// scaler cannot make a step of opt.
 func (g *GradScaler) stateOf(op string, opt Optimizer) *optimizerState {
 	v := reflect.ValueOf(opt)
 	switch {
@@ -370,9 +372,9 @@ func (g *GradScaler) GrowthTracker() int {
 }
 
 // Overflowed returns the names of the parameters of model whose gradients contain an infinity or
-// NaN. The names are in reverse order of the model's layers. If this is the order in which Backward
-// reaches them, the first parameter is usually the cause. Call Overflowed after Backward and before
-// ZeroGrad, since it reads the present gradients. It waits for the device.
+// NaN. The names are in reverse order of the model's layers, which is usually the order in which
+// Backward reaches them. The first parameter is then usually the cause. Call Overflowed after
+// Backward and before ZeroGrad, because it reads the present gradients. It waits for the device.
 func (g *GradScaler) Overflowed(model any) []string {
 	var names []string
 	list := nn.NamedParameters(model)

@@ -30,7 +30,7 @@ func devices(t testing.TB) []device.Device {
 	return []device.Device{host, gpus[0], gpus[1]}
 }
 
-// trajectory is a recorded run of torch's scaler. See _golden/amp.py.
+// trajectory is a run of torch's scaler that the script _golden/amp.py has recorded.
 type trajectory struct {
 	Planted        []int
 	Scale          []float64
@@ -52,9 +52,9 @@ func golden(t *testing.T) trajectory {
 	return g
 }
 
-// Gradients have infinities and NaN in some of 500 steps. After every step the scale, the tracker,
-// the weights and the count of steps equal torch's. A GPU makes only the first hundred steps. A
-// second run reads nothing between the steps.
+// Gradients have infinities and NaN in some of 500 steps. After every step the scale, the number of
+// good steps, the weights and the number of steps equal torch's. A GPU makes only the first hundred
+// steps. A second run reads nothing between the steps.
 func TestTrajectory(t *testing.T) {
 	g := golden(t)
 	for k, dev := range devices(t)[:2] {
@@ -160,8 +160,8 @@ func optimizers() map[string]func(p []*tensor.Tensor) optim.Optimizer {
 	}
 }
 
-// In one run, steps 0 and 2 overflow. Its weights and state are bitwise equal to those of a run
-// without these two steps.
+// The weights and the state of a run in which steps 0 and 2 overflow are bitwise equal to those of
+// a run without these two steps.
 func TestLeftOut(t *testing.T) {
 	for k, dev := range devices(t)[:2] {
 		for name, make := range optimizers() {
@@ -264,8 +264,8 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// After Restart an abandoned iteration can begin again. Without Restart its new gradients would not
-// be unscaled.
+// After Restart an abandoned iteration can begin again. Without Restart its new gradients would
+// stay scaled.
 func TestRestart(t *testing.T) {
 	w := tensor.From([]float32{1}).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 1})
@@ -321,7 +321,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// slice is an optimizer that does nothing. Like every slice, it cannot be a map key.
+// slice is an optimizer that does nothing. As a slice, it cannot be the key of a map.
 type slice []*tensor.Tensor
 
 func (s slice) Params() []*tensor.Tensor { return s }

@@ -10,13 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// modes are the modes that the benchmarks compare: float32 and autocast to a 16-bit type.
+// modes are the element types that the benchmarks compare: float32, and autocast to a 16-bit type.
 var modes = []struct {
 	name string
 	low  dtype.Type
 }{{"float32", dtype.Invalid}, {"bfloat16", dtype.BF16}, {"float16", dtype.F16}}
 
-// The benchmark multiplies matrices of 512·512, which autocast casts first.
+// BenchmarkMatMul multiplies matrices of 512×512, which autocast casts first.
 func BenchmarkMatMul(b *testing.B) {
 	for _, mode := range modes {
 		b.Run(mode.name, func(b *testing.B) {
@@ -30,8 +30,8 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// The benchmark makes a training step of a character GPT under autocast, like BenchmarkCharGPTStep
-// of package models.
+// BenchmarkGPTStep makes a training step of a character GPT under autocast, as BenchmarkCharGPTStep
+// of package models does in float32.
 func BenchmarkGPTStep(b *testing.B) {
 	for _, mode := range modes {
 		b.Run(mode.name, func(b *testing.B) {
@@ -51,7 +51,7 @@ func BenchmarkGPTStep(b *testing.B) {
 	}
 }
 
-// The benchmark makes a training step of a convolutional network, on 32 images of 3·32·32.
+// BenchmarkCNNStep makes a training step of a convolutional network, on 32 images [3, 32, 32].
 func BenchmarkCNNStep(b *testing.B) {
 	for _, mode := range modes {
 		b.Run(mode.name, func(b *testing.B) {

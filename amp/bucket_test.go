@@ -28,7 +28,7 @@ func (b bucketed) Missed(int) {}
 
 func (b bucketed) End(error) {}
 
-// A scaler can unscale gradients that are views of one tensor, and finds infinities in them. Scale,
+// A scaler unscales gradients that are views of one tensor, and finds infinities in them. Scale,
 // weights and gradients are bitwise equal to those with separate memory for each gradient.
 func TestScalerWithGradientsInABucket(t *testing.T) {
 	train := func(dev device.Device, bucket bool) (all []float64) {

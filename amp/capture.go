@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// captured records whether the gradients of opt are being captured. If so, the whole iteration must
-// be in the same capture.
+// captured records in st whether the gradients of opt are being captured. If they are, the whole
+// iteration must be in the same capture.
 func (g *GradScaler) captured(op string, opt Optimizer, st *optimizerState) {
 	st.graph = tensor.CapturingGrads(opt.Params()...)
 	for _, o := range g.optimizers {
@@ -25,7 +25,7 @@ func (g *GradScaler) captured(op string, opt Optimizer, st *optimizerState) {
 		if len(g.optimizers) == 0 {
 			return nil
 		}
-		// the tensors of the states belong to the capture
+		// The tensors in the optimizers' states belong to the capture.
 		g.optimizers = map[Optimizer]*optimizerState{}
 		if !ok {
 			return nil
@@ -44,8 +44,8 @@ func (g *GradScaler) recording() *tensor.Graph {
 	return nil
 }
 
-// settingsOn returns the settings on device d, as slots for an update. Each replay uses the
-// settings of the moment when the host queues it.
+// settingsOn returns the settings on device d, as the Params of the program that updates the scale.
+// A replay uses the settings that are in force when the host queues it.
 func (g *GradScaler) settingsOn(graph *tensor.Graph, d device.Device) *tensor.Tensor {
 	values := func() []int64 {
 		return []int64{bits(dtype.F64, g.growth), bits(dtype.F64, g.backoff), int64(g.interval), bits(dtype.F32, g.floor)}
@@ -63,16 +63,16 @@ func (g *GradScaler) settingsOn(graph *tensor.Graph, d device.Device) *tensor.Te
 	return g.slots
 }
 
-// learn requests the device's report on each step or replay: whether it was skipped. The report
-// arrives later.
+// learn requests a report from the device: whether the step, or each replay, was skipped. The
+// report arrives later.
 func (g *GradScaler) learn(graph *tensor.Graph, all *tensor.Tensor) {
 	if graph == nil {
 		g.watch.add(&g.settings, all.ItemLater())
 		return
 	}
 	told := graph.Scope().On(all.Device()).Typed(all.Type()).Empty(1).Copy(all.Detach().Reshape(1))
-	// Warn about earlier replays in this check, before the new replay is queued, and not while it
-	// is being queued.
+	// Warnings about earlier replays come in this check, before the new replay is queued, and not
+	// while it is being queued.
 	graph.Check(func() error { return tensor.Try(func() { g.watch.catchUp(&g.settings, late) }) })
 	graph.Then(func() { g.watch.coming = append(g.watch.coming, told.ItemLater()) })
 }

@@ -19,12 +19,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// scaled is a training with a scaler. The gradients of a batch overflow if its fourth number says
-// so.
+// scaled is a training with a scaler. The gradients of a batch overflow if its fourth number is
+// infinite.
 type scaled struct {
 	dev  *cuda.Device
 	w, v *tensor.Tensor
-	x    *tensor.Tensor // the batch
+	x    *tensor.Tensor // batch
 	opt  optim.Optimizer
 	s    *amp.GradScaler
 	told []amp.Warning
@@ -59,7 +59,7 @@ func (p *scaled) step(s *tensor.Scope) {
 	p.v.ZeroGrad()
 }
 
-// overflows holds the steps whose gradients overflow: the first step, a single step, and series of
+// overflows has the steps whose gradients overflow: the first step, a single step, and series of
 // two and of three steps.
 var overflows = map[int]bool{0: true, 7: true, 12: true, 13: true, 18: true, 19: true, 20: true}
 
@@ -100,10 +100,10 @@ var rules = map[string]func([]*tensor.Tensor) optim.Optimizer{
 	"RAdam": func(p []*tensor.Tensor) optim.Optimizer { return optim.NewRAdam(p, optim.RAdamConfig{LR: 0.05}) },
 }
 
-// TestCapturedSteps checks that replays of a captured step with a scaler are bitwise equal to eager
-// steps, whether or not the program reads values between the steps. Some steps are skipped,
-// including the first. The scale grows and falls, learning rates change, and eager steps run
-// between replays. The count of steps, the skipped steps and the warnings are the same too.
+// Replays of a captured step with a scaler are bitwise equal to eager steps, whether or not the
+// program reads values between the steps. Some steps are skipped, including the first. The scale
+// grows and falls, learning rates change, and eager steps run between replays. The number of steps,
+// the skipped steps and the warnings are the same too.
 func TestCapturedSteps(t *testing.T) {
 	const steps = 24
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
@@ -200,8 +200,8 @@ func numeric(v any) any {
 	return v
 }
 
-// TestCapturedWithoutWaiting checks that the host queues replays without waiting for earlier ones,
-// even for a rule whose scalars depend on the count of steps.
+// The host queues replays without waiting for earlier ones, even for an optimizer whose scalars
+// depend on the number of steps.
 func TestCapturedWithoutWaiting(t *testing.T) {
 	p := newScaled(t, 0, rules["AdamW"])
 	g, err := tensor.Capture(p.dev, p.step)
@@ -229,7 +229,7 @@ func TestCapturedWithoutWaiting(t *testing.T) {
 	}
 }
 
-// waits is a tracer that counts the waits of the host.
+// waits is a tracer that counts how often the host waits.
 type waits struct {
 	n int
 }
@@ -243,8 +243,8 @@ func (w *waits) Copy(device.CopyEvent)           {}
 func (w *waits) Kernel(device.KernelEvent)       {}
 func (w *waits) Memory(device.MemoryEvent)       {}
 
-// TestCapturedStepsTakeTurns checks two graphs that share an optimizer and a scaler. If two
-// goroutines replay them in any order, the replays run one after another.
+// Two graphs share an optimizer and a scaler. If two goroutines replay them in any order, the
+// replays run one after another.
 func TestCapturedStepsTakeTurns(t *testing.T) {
 	run := func(captured bool) []float64 {
 		p := newScaled(t, 5, rules["AdamW"])
@@ -283,8 +283,7 @@ func TestCapturedStepsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestNotCapturedWhole captures only a part of the scaler's step. This is an error that says what
-// to do, and a later step works.
+// Capturing only a part of the scaler's step is an error that says what to do. A later step works.
 func TestNotCapturedWhole(t *testing.T) {
 	for what, c := range map[string]struct {
 		f    func(p *scaled)
@@ -342,8 +341,7 @@ type steps struct{ params []*tensor.Tensor }
 func (s *steps) Params() []*tensor.Tensor { return s.params }
 func (s *steps) Step()                    {}
 
-// TestCapturedSettings checks that the next replay uses changed settings, and a scale that the
-// program has set.
+// The next replay uses changed settings, and a scale that the program has set.
 func TestCapturedSettings(t *testing.T) {
 	run := func(captured bool) []float64 {
 		p := newScaled(t, 0, rules["SGD"])
@@ -383,8 +381,8 @@ func TestCapturedSettings(t *testing.T) {
 	}
 }
 
-// TestCapturedIndexError checks that the index error of a replay is returned by a later replay,
-// which queues nothing. No step is lost or counted twice.
+// The index error of a replay is returned by a later replay, which queues nothing. No step is lost
+// or counted twice.
 func TestCapturedIndexError(t *testing.T) {
 	run := func(captured bool) (v []float64, errs int) {
 		p := newScaled(t, 0, rules["AdamW"])

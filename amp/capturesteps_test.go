@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// trainStep makes a step for w, and also for v if withV is true. If amp is true, the step uses the
-// scaler.
+// trainStep makes a step for parameter w, and also for v if withV is true. If amp is true, the step
+// uses the scaler.
 func (p *scaled) trainStep(s *tensor.Scope, amp, withV bool) {
 	x := p.x.In(s)
 	loss := p.w.In(s).Mul(x).Square().Sum()
@@ -31,9 +31,9 @@ func (p *scaled) trainStep(s *tensor.Scope, amp, withV bool) {
 	p.v.ZeroGrad()
 }
 
-// TestCapturedSeveralSteps captures several steps of one optimizer, with updates of an average
-// between them. The scalars change from step to step within a replay. With a scaler, a combination
-// of steps is valid only if the device can choose their scalars.
+// A capture contains several steps of one optimizer, with updates of an average between them. The
+// scalars change from step to step within a replay. With a scaler, a combination of steps is valid
+// only if the device can choose their scalars.
 func TestCapturedSeveralSteps(t *testing.T) {
 	for _, c := range []struct {
 		rule string
@@ -77,8 +77,8 @@ func TestCapturedSeveralSteps(t *testing.T) {
 			t.Errorf("%s, scaler %v: replays give\n%v, eager steps\n%v", c.rule, c.amp, got, want)
 		}
 	}
-	// When the host queues a replay, it must know the scalars. In these combinations it does not,
-	// so the captures are errors, and leave nothing behind.
+	// The host must know the scalars when it queues a replay. In these combinations it does not, so
+	// the captures are errors, and leave nothing behind.
 	for want, f := range map[string]func(p *scaled, s *tensor.Scope){
 		"of different parameters":   func(p *scaled, s *tensor.Scope) { p.trainStep(s, true, true); p.trainStep(s, true, false) },
 		"may be left out and other": func(p *scaled, s *tensor.Scope) { p.trainStep(s, true, true); p.trainStep(s, false, true) },
@@ -103,9 +103,9 @@ func TestCapturedSeveralSteps(t *testing.T) {
 	}
 }
 
-// TestCapturedSomeParameters checks two parameters, one of which has taken part in fewer steps and
-// must not use the scalars of the other. If the two share a launch, a replay is an error. A new
-// capture separates them. For a rule that does not count steps there is no error.
+// One of two parameters has taken part in fewer steps and must not use the scalars of the other. If
+// the two share a launch, a replay is an error. A new capture separates them. For an optimizer
+// whose scalars do not depend on the number of steps there is no error.
 func TestCapturedSomeParameters(t *testing.T) {
 	for _, amp := range []bool{false, true} {
 		for _, rule := range []string{"AdamW", "SGD"} {
@@ -177,9 +177,8 @@ func TestCapturedSomeParameters(t *testing.T) {
 	}
 }
 
-// TestStateOfCapture checks that tensors allocated by a capture do not count as state before a step
-// was made. A checkpoint does not contain them. The first step, replayed or eager, uses the
-// learning rate of its own time.
+// Tensors that a capture has allocated do not count as state before a step was made. A checkpoint
+// does not contain them. The first step, replayed or eager, uses the learning rate of its own time.
 func TestStateOfCapture(t *testing.T) {
 	for _, rule := range []string{"SGD", "Rprop", "AdamW", "ASGD", "NAdam"} {
 		for _, load := range []bool{false, true} {
@@ -217,9 +216,8 @@ func TestStateOfCapture(t *testing.T) {
 	}
 }
 
-// TestCapturedOldGradient checks that a step is captured even if the first parameter's gradient was
-// computed before the capture. Each replay uses that gradient unchanged. The same holds with an
-// average that is updated before the step.
+// A step is captured even if the first parameter's gradient was computed before the capture. Each
+// replay uses that gradient unchanged, also if an average is updated before the step.
 func TestCapturedOldGradient(t *testing.T) {
 	for _, clip := range []bool{false, true} {
 		run := func(captured bool) []float64 {

@@ -20,11 +20,11 @@ func ExampleGradScaler_capture() {
 	}
 	dev := gpus[0]
 	w := tensor.Root().On(dev).Ones(4).RequiresGrad()
-	x := tensor.Root().On(dev).Ones(4) // the input, at a fixed address
+	x := tensor.Root().On(dev).Ones(4) // input at a fixed address
 	opt := optim.NewAdamW([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.1})
 	scaler := amp.NewGradScaler(amp.InitScale(1 << 17))
 	graph, err := tensor.Capture(dev, func(s *tensor.Scope) {
-		// a gradient of 2¹⁷ overflows float16
+		// A gradient of 2¹⁷ overflows float16.
 		loss := w.In(s).Half().Mul(x.In(s).Half()).Sum().Float()
 		scaler.Scale(loss).Backward()
 		scaler.Step(opt)

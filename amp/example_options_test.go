@@ -50,7 +50,7 @@ func (p plain) Step() {
 	tensor.Do(func(s *tensor.Scope) { p.w.In(s).SubInPlace(p.w.Grad()) }, tensor.NoGrad())
 }
 
-// An optimizer needs only two methods. If it is no Skipper, the host reads whether a gradient has
+// An optimizer needs only two methods. Without StepUnless, the host reads whether a gradient has
 // overflowed, and decides whether to make the step.
 func ExampleOptimizer() {
 	var opt amp.Optimizer = plain{tensor.Ones(2).RequiresGrad()}
@@ -69,7 +69,7 @@ func ExampleOptimizer() {
 }
 
 // skipping is a user's optimizer that can skip a step on the device. The tensor found is 1 if a
-// gradient is infinite or NaN.
+// gradient is infinite or NaN, else 0.
 type skipping struct{ plain }
 
 func (p skipping) StepUnless(found *tensor.Tensor) {
@@ -98,7 +98,7 @@ func ExampleSkipper() {
 }
 
 // Gradients may be NaN for reasons other than the scale. With Floor the scale does not fall to 0,
-// and the warning comes immediately.
+// and the warning comes at once.
 func ExampleFloor() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1})
@@ -145,15 +145,14 @@ func ExampleGradScaler_StateDict() {
 	// true amp: cannot load the state: "scale" is missing
 }
 
-// An iteration is abandoned, here after the gradients were unscaled. After Restart it can begin
-// again.
+// An iteration is abandoned after its gradients were unscaled. After Restart it can begin again.
 func ExampleGradScaler_Restart() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.5})
 	scaler := amp.NewGradScaler(amp.InitScale(1024))
 	scaler.Scale(w.Sum()).Backward()
 	scaler.Unscale(opt)
-	// … suppose that this iteration has run out of memory
+	// Here the iteration runs out of memory.
 	opt.ZeroGrad()
 	scaler.Restart()
 	scaler.Scale(w.Sum()).Backward()

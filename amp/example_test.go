@@ -65,7 +65,8 @@ func ExampleGradScaler() {
 	// [0 1] 512 2
 }
 
-// A warning comes when many consecutive steps were skipped. Here it names the parameters.
+// WarnAfter sets a function that is called when many consecutive steps were skipped. Here the
+// function names the parameters.
 func ExampleWarnAfter() {
 	model := nn.NewSequential(nn.NewLinear(2, 2), nn.NewLinear(2, 1))
 	opt := optim.NewSGD(nn.Parameters(model), optim.SGDConfig{LR: 0.1})

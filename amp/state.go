@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// A StateError says which entry of a tree does not fit a scaler. The scaler was not changed.
+// A StateError says which entry of a tree does not fit a scaler that loads it. The scaler was not
+// changed.
 type StateError struct {
 	Key string // torch's name of the entry
 	Msg string
@@ -30,7 +31,7 @@ func (g *GradScaler) StateDict() map[string]any {
 }
 
 // LoadStateDict loads the state from a tree made by StateDict or by torch. It does not change the
-// lowest scale and the warnings. A scaler that is not enabled accepts any tree and ignores it. An
+// lowest scale and the warnings. A scaler that is not enabled accepts any tree and ignores it. The
 // error is a *[StateError].
 func (g *GradScaler) LoadStateDict(tree map[string]any) error {
 	if g.off {

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The string of a scaler, a graph or a generator is a description in one line. Printing within a
-// capture does not end the capture.
+// String describes a scaler, a graph or a generator in one line. Calling it within a capture does
+// not end the capture.
 func TestString(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 type task struct {
 	name  string
 	model any
-	scope *tensor.Scope // the scope of the model
+	scope *tensor.Scope // scope of the model
 	loss  func(s *tensor.Scope, step int) *tensor.Tensor
 	lr    float64
 }
@@ -111,14 +111,14 @@ func mean(v []float64) float64 {
 
 // Training in bfloat16 and float16 reaches the loss of float32 within 1 %, as a mean over the last
 // quarter of the steps. On the emulated GPU the losses of the first three steps agree within the
-// error of the type.
+// error of the element type.
 func TestTraining(t *testing.T) {
 	list := devices(t)
 	steps := 60
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") != "":
 		steps = 1500
-	// The race detector needs no long run, because other tests cover more for it.
+	// The race detector needs no long run, because other tests cover more code for it.
 	case testing.Short():
 		t.Log("not in short mode: the loss needs its steps")
 		return

@@ -12,17 +12,16 @@ import (
 
 // This file has the programs with which the device unscales gradients and updates the scale.
 
-// The programs below are lowered once.
+// These programs are lowered once.
 var (
-	// unscalers holds, for each type of gradients, a program that multiplies a gradient by
-	// Param(0).
+	// unscalers has, for each type of gradients, a program that multiplies a gradient by Param(0).
 	unscalers = map[dtype.Type]*expr.Program{}
-	// inverses holds programs that compute the bits of 1/scale for the slots that unscalers read.
-	// As in torch, they compute the inverse in float64 and round it to float32.
+	// inverses has programs that compute the bits of 1/scale for the launches that unscale
+	// gradients. As in torch, the inverse is computed in float64 and rounded to float32.
 	inverses = map[dtype.Type]*expr.Program{}
-	// updater is torch's _amp_update_scale_, with operands scale, tracker and found, and with a
-	// lowest scale. Its Params are the growth factor, the backoff factor, the growth interval and
-	// the lowest scale.
+	// updater is torch's _amp_update_scale_ with an additional lowest scale. Its operands are the
+	// scale, the number of good steps, and whether an overflow was found. Its Params are the growth
+	// factor, the backoff factor, the growth interval and the lowest scale.
 	updater *expr.Program
 )
 
@@ -85,7 +84,7 @@ func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 	}
 	st.graph.Scope().Do(func(s *tensor.Scope) {
 		slots := map[place]*tensor.Tensor{}
-		for _, at := range order { // first allocate all memory, then change gradients
+		for _, at := range order { // all memory is allocated before a gradient changes
 			slots[at] = s.On(at.dev).Typed(dtype.I64).Empty(1)
 			if st.foundInf[at.dev] == nil {
 				st.foundInf[at.dev] = st.graph.Scope().On(at.dev).Typed(dtype.F32).Zeros()
@@ -163,7 +162,7 @@ func (g *GradScaler) UpdateTo(scale float64) {
 }
 
 // Restart discards all work since the last Update, and does not change the scale. Call it if an
-// iteration is abandoned, for example after running out of memory, and will begin again with new
+// iteration is abandoned, for example after running out of memory, before it begins again with new
 // gradients. In a capture it is an error, because replays would make steps without an update of the
 // scale.
 func (g *GradScaler) Restart() {
@@ -190,19 +189,16 @@ func (g *GradScaler) renew() {
 	clear(g.copies)
 }
 
-// bits returns v as the value of a slot of type t.
+// bits returns v, converted to type t, in the form in which the device reads it.
 func bits(t dtype.Type, v float64) int64 { return int64(expr.Encode(t, v)) }
 
-// SetGrowthFactor changes the growth factor. The next Update uses the new factor. See
-// [GrowthFactor].
+// SetGrowthFactor changes the factor that [GrowthFactor] sets, from the next Update on.
 func (g *GradScaler) SetGrowthFactor(v float64) { g.set(func(s *settings) { s.growth = v }) }
 
-// SetBackoffFactor changes the backoff factor. The next Update uses the new factor. See
-// [BackoffFactor].
+// SetBackoffFactor changes the factor that [BackoffFactor] sets, from the next Update on.
 func (g *GradScaler) SetBackoffFactor(v float64) { g.set(func(s *settings) { s.backoff = v }) }
 
-// SetGrowthInterval changes the growth interval. The next Update uses the new interval. See
-// [GrowthInterval].
+// SetGrowthInterval changes the interval that [GrowthInterval] sets, from the next Update on.
 func (g *GradScaler) SetGrowthInterval(n int) { g.set(func(s *settings) { s.interval = n }) }
 
 func (g *GradScaler) set(change func(*settings)) {

@@ -6,12 +6,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Warning says that a scaler skips one step after another, so that the training makes no
-// progress.
+// A Warning says that a scaler skips one step after another, so the training makes no progress.
 type Warning struct {
 	Skipped int     // number of consecutive skipped steps
 	Scale   float64 // scale after these steps
-	Floor   bool    // Scale is the lowest scale
+	Floor   bool    // whether Scale is the lowest scale
 }
 
 func (w Warning) String() string {
@@ -21,11 +20,11 @@ func (w Warning) String() string {
 	return fmt.Sprintf("amp: %d steps in a row were left out, the scale has fallen to %v: gradients are infinite or NaN; GradScaler.Overflowed names the parameters", w.Skipped, w.Scale)
 }
 
-// late is the largest number of updates by which the host may lag behind the device.
+// late is the greatest number of updates by which the host may be behind the device.
 const late = 16
 
 // watch is the host's copy of the scale's state. When the device has reported whether a step was
-// skipped, the host computes the new scale as the device has done.
+// skipped, the host changes its copy as the device has changed the scale.
 type watch struct {
 	coming  []*tensor.LateItem
 	scale   float32
@@ -40,7 +39,7 @@ func (w *watch) add(s *settings, l *tensor.LateItem) {
 	w.catchUp(s, late)
 }
 
-// catchUp processes the reports that have arrived. Then it waits until at most limit reports are
+// catchUp processes the reports that have arrived, and then waits until at most limit reports are
 // outstanding.
 func (w *watch) catchUp(s *settings, limit int) {
 	for len(w.coming) > limit || len(w.coming) > 0 && w.coming[0].Done() {

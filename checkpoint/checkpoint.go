@@ -5,8 +5,8 @@
 //
 //   - [Capture] makes a state of models, optimizers, schedulers, loaders and generators. [Restore]
 //     copies the state back.
-//   - [Write] and [Read] keep a state in one file.
-//   - A [Store] keeps a directory of such files. It writes them while the training goes on, and
+//   - [Write] and [Read] store a state in one file and load it.
+//   - A [Store] is a directory of such files. It writes them while the training goes on, and
 //     keeps the newest and the best files. [Load] finds the newest intact file.
 //
 // The package guarantees:
@@ -39,15 +39,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// version is the version of the metadata.
+// version is the version of the metadata that this package writes.
 const version = 1
 
-// keys of the metadata
+// These are the keys of the metadata.
 const (
-	keyVersion = "flambeau.checkpoint" // the version of the metadata, in decimal
-	keyTree    = "flambeau.tree"       // the tree without the contents of its tensors
-	keyInfo    = "flambeau.info"       // the Info
-	// the checksums of all tensors; the key "" is for the checksum of the tree and the Info
+	keyVersion = "flambeau.checkpoint" // version of the metadata, in decimal
+	keyTree    = "flambeau.tree"       // tree without the contents of its tensors
+	keyInfo    = "flambeau.info"       // the Info, in JSON
+	// keySums has the checksums of all tensors by name. The name "" is for the checksum of the tree
+	// and the Info.
 	keySums = "flambeau.crc32c"
 )
 
@@ -55,7 +56,7 @@ const (
 type Info struct {
 	Step   int     // number of optimizer steps that the training had made
 	Epoch  int     // number of epochs that the training had finished
-	Metric float64 // the metric that [Config].Best compares; NaN if not measured
+	Metric float64 // value that [Config].Best compares; NaN if not measured
 }
 
 type infoJSON struct {
@@ -64,7 +65,7 @@ type infoJSON struct {
 	Metric string `json:"metric"`
 }
 
-// MarshalJSON encodes the metric as a string, because JSON has no NaN.
+// MarshalJSON encodes Info with the metric as a string, because JSON has no NaN.
 func (i Info) MarshalJSON() ([]byte, error) {
 	return json.Marshal(infoJSON{i.Step, i.Epoch, strconv.FormatFloat(i.Metric, 'g', -1, 64)})
 }
@@ -111,8 +112,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Write saves a tree to a file. The tree's tensors may be on any device. Write writes a temporary
-// file in the same directory, syncs it and renames it. The error is an *[Error].
+// Write saves a tree to a file. The tree's tensors may be on any device. Write uses a temporary
+// file in the same directory, which it syncs and renames. The error is an *[Error].
 func Write(path string, tree map[string]any, info Info) error {
 	s, err := copyTree(tree, info)
 	if err == nil {
@@ -141,7 +142,7 @@ type snapshot struct {
 	info    Info
 }
 
-// copied is the type, shape and bytes of a tensor at the time of the snapshot.
+// copied is the copy of a tensor in a snapshot: its type, shape and bytes.
 type copied struct {
 	name  string
 	t     dtype.Type
@@ -149,7 +150,7 @@ type copied struct {
 	bytes []byte
 }
 
-// copyTree makes a snapshot of a tree.
+// copyTree returns a snapshot of a tree.
 func copyTree(tree map[string]any, info Info) (*snapshot, error) {
 	e := encoder{names: map[*tensor.Tensor]string{}}
 	v, err := e.encode("", tree, 0)
@@ -231,7 +232,8 @@ func Read(path string) (tree map[string]any, info Info, err error) {
 	return tree, info, nil
 }
 
-// read returns the tensors and the metadata of the file, if it is a checkpoint.
+// read returns the tensors and the metadata of the file. If the file is not a checkpoint, it
+// returns an error.
 func read(path string) (map[string]*tensor.Tensor, map[string]string, error) {
 	f, err := safetensors.Open(path)
 	if err != nil {

@@ -27,7 +27,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	for step := 1; step <= 5; step++ {
-		// stands for a training step
+		// This stands for a training step.
 		tensor.Do(func(s *tensor.Scope) { model.Weight.In(s).Fill(float64(step)) }, tensor.NoGrad())
 		tree, err := checkpoint.Capture(parts)
 		if err != nil {
@@ -64,7 +64,7 @@ func Example() {
 	// step 5 tensor([[5., 5.]])
 }
 
-// If a checkpoint of another model is restored, the error lists the names that differ.
+// If the state of another model is restored, the error lists the names that differ.
 func ExampleRestore() {
 	tree, err := checkpoint.Capture(checkpoint.Parts{"model": nn.NewLinear(2, 1)})
 	if err != nil {

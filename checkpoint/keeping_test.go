@@ -29,8 +29,8 @@ func there(t *testing.T, path string, want bool) {
 	}
 }
 
-// Load skips a file that it cannot read for an external reason, such as missing permission. Unlike
-// a damaged file, later saves do not remove it.
+// Load skips a file that it cannot read for an external reason, such as missing permission. Later
+// saves do not remove it, as they would remove a damaged file.
 func TestWhatIsNotDamagedIsNotRemoved(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Config{Dir: dir, Keep: 4})
@@ -66,8 +66,8 @@ func TestWhatIsNotDamagedIsNotRemoved(t *testing.T) {
 	}
 }
 
-// A new training saves to a directory that holds checkpoints of a longer training. It keeps the
-// file that it has just written, although that has a lower step.
+// A new training saves to a directory with checkpoints of a longer training. The file just written
+// is kept, although its step is earlier.
 func TestAnEarlierStepStays(t *testing.T) {
 	dir := t.TempDir()
 	for _, steps := range [][]int{{100, 200, 300}, {10, 20}} {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A process that is killed while it writes leaves a temporary file. The next Open removes this
-// file. The temporary file of a living process stays.
+// A process that is killed during a save leaves a temporary file, which the next Open removes. The
+// temporary file of a running process stays.
 func TestLeftoversOfKilledSaves(t *testing.T) {
 	if dir := os.Getenv("FLAMBEAU_TEST_HANG"); dir != "" {
 		s, err := Open(Config{Dir: dir})

@@ -13,17 +13,17 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// lockName is the name of the lock file in a directory. The store that writes to the directory
-// holds a lock on this file. The system releases the lock when the process ends, for whatever
-// reason. If the process was killed, the file remains, and the next store locks it.
+// lockName is the name of a file in the directory that the store locks. The system releases the
+// lock when the process ends, for whatever reason. If the process was killed, the file remains, and
+// the next store locks it.
 const lockName = ".lock"
 
-// patience is how long Open waits for a lock. It has to wait because a killed process holds its
-// lock until the system has released its memory.
+// patience is how long Open waits for a lock. A killed process has its lock until the system has
+// released its memory.
 const patience = time.Second
 
-// An InUseError means that another training writes to the directory. The fields describe the
-// process of that training. They are zero if they could not be read.
+// An InUseError means that another training writes to the directory. The fields describe that
+// training's process. They are zero if they could not be read.
 type InUseError struct {
 	PID   int       // process id of the other training
 	Host  string    // name of that process's machine
@@ -42,7 +42,7 @@ func (e *InUseError) Error() string {
 	return who + " keeps its checkpoints here; wait for its end or end it, or take another directory: two would mix their files"
 }
 
-// holder is what a lock file contains.
+// holder is the contents of a lock file.
 type holder struct {
 	PID   int       `json:"pid"`
 	Host  string    `json:"host"`
@@ -56,7 +56,7 @@ type lock struct {
 	unavailable error    // reason why there is no lock; nil if there is one
 }
 
-// acquire locks the directory. If another process holds the lock, acquire waits for it, for at most
+// acquire locks the directory. If another process has the lock, acquire waits for it, at most for
 // the duration patience.
 func (l *lock) acquire(patience time.Duration) error {
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -73,7 +73,7 @@ func (l *lock) acquire(patience time.Duration) error {
 			f.Close()
 			continue
 		case err == nil && !filelock.InPlace(f, l.path):
-			// the lock is on a file that the previous holder has removed
+			// This file is no longer in the directory: the previous store has removed it.
 			f.Close()
 			if time.Now().After(end) {
 				return &fs.PathError{Op: "lock", Path: l.path, Err: errors.New("another process removes it again and again")}
@@ -90,8 +90,8 @@ func (l *lock) acquire(patience time.Duration) error {
 	}
 }
 
-// sign writes the process that holds the lock into the lock file, for the error of other processes.
-// An error of writing, for example on a full disk, is ignored.
+// sign writes into the lock file which process has the lock, for the errors of other processes. If
+// this fails, for example on a full disk, the error is ignored.
 func (l *lock) sign() {
 	host, err := os.Hostname()
 	if err != nil {
@@ -103,8 +103,8 @@ func (l *lock) sign() {
 	}
 }
 
-// inUse returns the error for a lock that another process holds. It reads from the file f which
-// process that is.
+// inUse returns the error for a lock that another process has. The file f says which process that
+// is.
 func inUse(f *os.File) error {
 	var h holder
 	text, err := io.ReadAll(io.LimitReader(f, 4096))
@@ -114,8 +114,8 @@ func inUse(f *os.File) error {
 	return &InUseError{h.PID, h.Host, h.Since}
 }
 
-// verify checks that the directory still belongs to this store. Somebody may have removed the
-// directory, and another training may have created it again.
+// verify returns an error if the directory no longer belongs to this store. It may have been
+// removed, and another training may have created it again.
 func (l *lock) verify() error {
 	if l.f == nil || filelock.InPlace(l.f, l.path) {
 		return nil
@@ -134,5 +134,5 @@ func (l *lock) release() {
 	}
 }
 
-// lockOf returns a lock for a directory, not acquired yet.
+// lockOf returns the lock of a directory, which it does not acquire.
 func lockOf(dir string) *lock { return &lock{path: filepath.Join(dir, lockName)} }

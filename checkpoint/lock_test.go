@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// refused checks that Open fails for a directory, and that the error names the process.
+// refused fails the test unless Open fails for a directory with an error that names the process.
 func refused(t *testing.T, dir string, pid int) {
 	t.Helper()
 	s, err := Open(Config{Dir: dir})
@@ -31,7 +31,7 @@ func refused(t *testing.T, dir string, pid int) {
 	}
 }
 
-// Only one store at a time can use a directory. Reading needs no store.
+// Only one store at a time can use a directory. Reading does not need a store.
 func TestOneStoreADirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "c")
 	s, err := Open(Config{Dir: dir})
@@ -57,7 +57,7 @@ func TestOneStoreADirectory(t *testing.T) {
 	// directory then belongs to the other store.
 	if err := os.RemoveAll(dir); err != nil && os.PathSeparator == '\\' {
 		s.Close()
-		return // on Windows an open lock file cannot be removed
+		return // Windows does not remove an open lock file
 	} else if err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +79,8 @@ func TestOneStoreADirectory(t *testing.T) {
 	if err := os.RemoveAll(third.c.Dir); err != nil {
 		t.Fatal(err)
 	}
-	// The path of the third store now leads to the directory of the second store, named other.
-	// Closing the third store must not release the lock of the second.
+	// The path of the third store now leads to the directory of the second, named other. Closing
+	// the third store must not release the lock of the second.
 	if err := os.Symlink(dir, third.c.Dir); err == nil {
 		if err := third.Close(); err != nil {
 			t.Fatal(err)
@@ -94,14 +94,14 @@ func TestOneStoreADirectory(t *testing.T) {
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
-	save(t, s, 3) // works, since the directory is free
+	save(t, s, 3) // works, because the directory is free
 	refused(t, dir, os.Getpid())
 	if err := s.Close(); err != nil || steps(t, dir) != "3" {
 		t.Error(err, steps(t, dir))
 	}
 }
 
-// A process holds its directory until it ends, even if it is killed.
+// A process has its directory locked until it ends. This also holds if it is killed.
 func TestKilledStoreGivesItsDirectoryFree(t *testing.T) {
 	const name = "FLAMBEAU_TEST_HOLD"
 	if dir := os.Getenv(name); dir != "" {
@@ -143,7 +143,7 @@ func TestKilledStoreGivesItsDirectoryFree(t *testing.T) {
 	}
 }
 
-// Invalid contents of a lock file do no harm, since the contents are only information.
+// Invalid contents of a lock file have no effect, because the contents are only information.
 func TestLockFileOfNonsense(t *testing.T) {
 	for _, text := range []string{"", "{", `{"pid":-3}`, strings.Repeat("x", 1<<16)} {
 		dir := t.TempDir()
@@ -163,7 +163,7 @@ func TestLockFileOfNonsense(t *testing.T) {
 		}
 		s.Close()
 	}
-	dir := t.TempDir() // for the case that .lock is a directory
+	dir := t.TempDir() // for the case that ".lock" is a directory
 	if err := os.Mkdir(filepath.Join(dir, lockName), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestLockFileOfNonsense(t *testing.T) {
 	}
 }
 
-// Done can call the methods of Saved for a save whose result nobody waits for.
+// Done can call the methods of Saved even if no goroutine waits for the save.
 func TestDoneAsksTheStore(t *testing.T) {
 	var told error
 	var best Entry
@@ -205,7 +205,7 @@ func TestDoneAsksTheStore(t *testing.T) {
 	if err != nil || told != nil || !ok || best.Info.Step != 1 || loaded == nil || loaded.Info.Step != 1 {
 		t.Errorf("%v; in Done: %v, %v, %v", err, told, best, loaded)
 	}
-	// Done has read these errors, so Wait and Close do not return them.
+	// Done reads these errors, so Wait and Close do not return them.
 	s.write = func(*snapshot, string) error { return errors.New("no room") }
 	if err := s.Save(at0(2), Info{Step: 2}); err != nil {
 		t.Fatal(err)
@@ -218,7 +218,7 @@ func TestDoneAsksTheStore(t *testing.T) {
 	}
 }
 
-// A training saves as fast as it can and keeps one file. A reader always finds a checkpoint.
+// While a training saves as fast as it can and keeps one file, a reader always finds a checkpoint.
 func TestLoadBesideSaves(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Config{Dir: dir, Keep: 1})

@@ -20,9 +20,9 @@ type Stateful interface {
 // model, which is anything that [nn.StateDict] accepts.
 type Parts map[string]any
 
-// Capture returns the states of the parts as one tree. Its tensors share memory with the parts. So
-// write the tree ([Write], [Store.Save]) before the training continues. The error is an *[Error]
-// that names the part.
+// Capture returns the states of the parts as one tree. Its tensors share memory with the parts.
+// Therefore write the tree ([Write], [Store.Save]) before the training continues. The error is an
+// *[Error] that names the part.
 func Capture(parts Parts) (tree map[string]any, err error) {
 	tree = make(map[string]any, len(parts))
 	for name, part := range parts {
@@ -54,7 +54,7 @@ func state(part any) (any, error) {
 	return sd, err
 }
 
-// model runs f. If f panics with an error about the structure of a model, model returns that error.
+// model runs f. If f panics with an error about the structure of a model, it returns that error.
 func model(f func() error) (err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -91,7 +91,7 @@ func Restore(parts Parts, tree map[string]any) error {
 			return &Error{Part: name, Msg: fmt.Sprintf("the checkpoint has no such part; it has %q", slices.Sorted(maps.Keys(tree)))}
 		}
 		var err error
-		// a panic usually means lack of memory
+		// A panic usually means lack of memory.
 		if e := tensor.Try(func() { err = restore(parts[name], v) }); e != nil {
 			err = e
 		}
@@ -126,7 +126,7 @@ func restore(part any, v map[string]any) error {
 	return model(func() error { return nn.LoadStateDict(part, sd) })
 }
 
-// Free frees the tensors of a tree from [Read].
+// Free frees the tensors of a tree that [Read] or [Load] returned.
 func Free(tree map[string]any) { freeTree(tree) }
 
 func freeTree(v any) {

@@ -19,25 +19,24 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Best says which metrics are better.
+// A Best says whether smaller or greater metrics are better.
 type Best uint8
 
 // These are the values of Best.
 const (
-	NoBest Best = iota // the metric does not matter
+	NoBest Best = iota // no checkpoint is the best
 	Least              // smaller metrics are better, as for a loss
 	Most               // greater metrics are better, as for an accuracy
 )
 
 // Config configures a [Store].
 type Config struct {
-	Dir  string // the directory; Open creates it if necessary
+	Dir  string // directory, which Open creates if necessary
 	Keep int    // number of newest checkpoints to keep; 0 means 3
-	Best Best   // keep the best checkpoint too, and say which metrics are better
+	Best Best   // which metrics are better; the best checkpoint is kept too
 
 	// Done is called after every save, by the goroutine that wrote the file. It may be nil. It may
-	// call the methods of [Saved]. It must not call methods of the Store, because they wait for
-	// Done.
+	// call the methods of [Saved]. It must not call methods of the Store, which wait for Done.
 	Done func(Saved)
 }
 
@@ -45,7 +44,7 @@ type Config struct {
 type Saved struct {
 	Path string
 	Info Info
-	Err  error // reason why there is no new file; older files are unchanged
+	Err  error // why there is no new file; older files are unchanged
 
 	store *Store
 }
@@ -62,16 +61,16 @@ func (s Saved) Errors() error { return s.store.failures() }
 
 // A Store is a directory of checkpoints of one training. From Open to Close no other store can use
 // the directory, in this process or another. If the process ends for any reason, the directory is
-// released too. [Load], [List] and [Latest] always work. Only one goroutine may call a Store's
-// methods. Another goroutine writes the files, one at a time.
+// released too. The functions [Load], [List] and [Latest] work meanwhile. Only one goroutine may
+// call a Store's methods. Another goroutine writes the files, one at a time.
 type Store struct {
 	c       Config
 	removed []string
 	lock    *lock
 
-	busy    chan struct{} // holds a token while a file is being written
+	busy    chan struct{} // has a token while a file is being written
 	mu      sync.Mutex
-	list    []Entry // the usable checkpoints that are known
+	list    []Entry // known usable checkpoints
 	damaged []Entry
 	errs    []error
 	closed  bool
@@ -94,8 +93,8 @@ func PathOf(dir string, step int) string {
 
 // Open opens a directory, and creates it if necessary. It removes temporary files that killed
 // processes have left behind. The error is an *[Error]. If another training uses the directory, the
-// error wraps an *[InUseError]. On file systems without locks, Open cannot detect this. See
-// [Store.Unlocked].
+// error wraps an *[InUseError]. On file systems without locks, Open cannot detect this, and
+// [Store.Unlocked] returns the reason.
 func Open(c Config) (*Store, error) {
 	if c.Dir == "" {
 		return nil, &Error{Msg: "no directory is given"}
@@ -178,9 +177,9 @@ func (s *Store) Save(tree map[string]any, info Info) error {
 	return nil
 }
 
-// prune removes old files. It keeps the newest files, the best file, and the file just written. The
-// file just written may have an earlier step than files of another training in the directory. prune
-// also removes damaged files that Load has skipped. The caller holds s.mu.
+// prune removes old files. It keeps the newest files, the best file, and the file just written,
+// which may have an earlier step than another training's files in the directory. It also removes
+// damaged files that Load has skipped. The caller has locked s.mu.
 func (s *Store) prune(written string, step int) error {
 	slices.SortFunc(s.list, func(a, b Entry) int { return a.Info.Step - b.Info.Step })
 	best, newest := s.best(), len(s.list)-s.c.Keep
@@ -203,8 +202,8 @@ func (s *Store) prune(written string, step int) error {
 	return err
 }
 
-// best returns the path of the checkpoint with the best metric. Among equal metrics the first one
-// counts. If there is no such checkpoint, best returns "".
+// best returns the path of the checkpoint with the best metric, or "" if there is none. Among equal
+// metrics the first one counts.
 func (s *Store) best() string {
 	at := -1
 	for i, e := range s.list {
@@ -222,9 +221,9 @@ func (s *Store) best() string {
 	return s.list[at].Path
 }
 
-// Best returns the checkpoint with the best metric among those in the directory, in the sense of
-// [Config].Best. ok is false if there is no such checkpoint, and always with [NoBest]. Best waits
-// for the save in progress.
+// Best returns the checkpoint with the best metric among those in the directory, as [Config].Best
+// defines it. ok is false if there is no such checkpoint, and always with [NoBest]. Best waits for
+// the save in progress.
 func (s *Store) Best() (Entry, bool) {
 	s.drain()
 	return s.bestEntry()
@@ -284,11 +283,10 @@ type Loaded struct {
 }
 
 // Load reads the newest usable checkpoint. Damaged lists newer checkpoints that Load cannot use,
-// and these stay in place. Later saves overwrite or remove files with damaged contents. They do not
-// touch files that may be intact. These are files of a newer version of the format, and files that
-// could not be read for lack of permission or memory. If there is no usable checkpoint, the error
-// wraps [fs.ErrNotExist]. Load follows symbolic links. A dangling link is listed in Damaged and
-// stays.
+// and these stay in place. Later saves overwrite or remove files with damaged contents. Other files
+// may be intact, and stay: those of a newer version of the format, and those that could not be read
+// for lack of permission or memory. If there is no usable checkpoint, the error wraps
+// [fs.ErrNotExist]. Load follows symbolic links. A dangling link is listed in Damaged and stays.
 func (s *Store) Load() (*Loaded, error) {
 	s.drain()
 	return s.load()
@@ -311,8 +309,8 @@ func (s *Store) load() (*Loaded, error) {
 // Load reads the newest usable checkpoint of a directory, as [Store.Load] does. It only reads, so
 // it works while a training writes to the directory.
 func Load(dir string) (*Loaded, error) {
-	// number of attempts; a training that saves continuously may remove a file that Load has just
-	// found
+	// patience is the number of attempts. A training that saves continuously may remove a file that
+	// Load has just found.
 	const patience = 10
 	for try := 1; ; try++ {
 		l, gone, err := load(dir)
@@ -322,7 +320,7 @@ func Load(dir string) (*Loaded, error) {
 	}
 }
 
-// load is one attempt of Load. gone is true if a listed file has disappeared.
+// load makes one attempt of Load. gone is true if a listed file has disappeared.
 func load(dir string) (l *Loaded, gone bool, err error) {
 	files, err := names(dir)
 	if err != nil {
@@ -354,8 +352,8 @@ func load(dir string) (l *Loaded, gone bool, err error) {
 	return nil, gone, &Error{Path: dir, Msg: "there are no checkpoints (step-N.safetensors) in this directory", Err: fs.ErrNotExist}
 }
 
-// isDamage reports whether an error of Read is caused by the file's contents, so that reading it
-// again would fail too.
+// isDamage reports whether the contents of a file caused this error of Read, so that reading the
+// file again would fail too.
 func isDamage(err error) bool {
 	var system *fs.PathError
 	var memory *tensor.Error
@@ -412,9 +410,9 @@ func List(dir string) ([]Entry, error) {
 	return out, nil
 }
 
-// metadata reads only the metadata, from the header of a safetensors file.
+// metadata reads only the header of a safetensors file, and returns its metadata.
 func metadata(path string) (map[string]string, error) {
-	// opening a pipe would block until another process writes to it
+	// Opening a pipe would block until another process writes to it.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, errors.New("this is not a file")
 	}

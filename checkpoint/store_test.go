@@ -20,7 +20,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// equalTrees compares trees, and their tensors by type, shape and bits.
+// equalTrees reports whether two trees are equal. It compares tensors by type, shape and bits.
 func equalTrees(a, b any) bool {
 	switch x := a.(type) {
 	case *tensor.Tensor:
@@ -78,7 +78,7 @@ func gpu(t *testing.T) device.Device {
 	return gpus[0]
 }
 
-// fullTree returns a tree with every kind of value that a tree can hold.
+// fullTree returns a tree with every kind of value that a tree may contain.
 func fullTree(t *testing.T) map[string]any {
 	shared := tensor.From([][]float32{{1, 2}, {3, 4}})
 	types := map[string]any{}
@@ -227,14 +227,14 @@ func TestStoreKeepsTheNewestAndTheBest(t *testing.T) {
 		want string
 	}{{2, NoBest, "9 10"}, {0, NoBest, "8 9 10"}, {2, Least, "3 9 10"}, {1, Most, "5 10"}} {
 		dir := filepath.Join(t.TempDir(), "new", "dir")
-		// two stores, one after another, as after a restart
+		// Two stores use the directory one after another, as after a restart.
 		for _, part := range [][]int{{1, 2, 3, 4, 5, 6}, {7, 8, 9, 10}} {
 			s, err := Open(Config{Dir: dir, Keep: c.keep, Best: c.best})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, step := range part {
-				// steps 5 and 6 have the same metric, and the first one counts
+				// Steps 5 and 6 have the same metric, and the first one counts.
 				metric := map[int]float64{3: -1, 5: 9, 6: 9, 7: -1}[step]
 				if step == 10 {
 					metric = math.NaN()
@@ -299,7 +299,7 @@ func TestDamagedFiles(t *testing.T) {
 		}
 		switch {
 		case len(l.Damaged) == 0 && l.Info.Step == 20 && equalTrees(l.Tree, at0(20)):
-			// The changed bit is insignificant: it is in the padding, or determines the case of a
+			// The changed bit does not matter: it is in the padding, or determines the case of a
 			// hexadecimal digit.
 			missed++
 		case l.Info.Step != 10 || !equalTrees(l.Tree, at0(10)) || len(l.Damaged) != 1 || !strings.Contains(l.Damaged[0].Error(), path):
@@ -309,7 +309,8 @@ func TestDamagedFiles(t *testing.T) {
 	if missed > 2 {
 		t.Errorf("%d of %d damages were not seen", missed, len(damage))
 	}
-	// Files to keep do not include a damaged file. It is removed after Load has skipped it.
+	// A damaged file does not count among the files to keep. It is removed after Load has skipped
+	// it.
 	if err := os.WriteFile(path, whole[:100], 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -410,8 +411,8 @@ func TestFailingSaves(t *testing.T) {
 	}
 }
 
-// Save returns when it has copied the tensors. Later changes of the tensors are not in the file. A
-// slow disk delays only the next save.
+// Save returns when it has copied the tensors. The file does not contain later changes of the
+// tensors. A slow disk delays only the next save.
 func TestSaveDoesNotWaitForTheDisk(t *testing.T) {
 	s, err := Open(Config{Dir: t.TempDir()})
 	if err != nil {

@@ -42,7 +42,7 @@ func TestStatesGoThroughTorchFiles(t *testing.T) {
 	if err := checkpoint.Restore(parts2, loaded.(map[string]any)); err != nil {
 		t.Fatal(err)
 	}
-	step(l, o) // both trainings make the same step from the same moments
+	step(l, o) // both trainings make the same step from the same state
 	step(l2, o2)
 	if a, b := tensor.Data[float32](l.Weight), tensor.Data[float32](l2.Weight); len(a) != len(b) || a[0] != b[0] || a[5] != b[5] {
 		t.Errorf("%v, %v", a, b)

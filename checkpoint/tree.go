@@ -12,20 +12,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// maxDepth is the maximum nesting depth of a tree.
+// maxDepth is the greatest nesting depth of a tree.
 const maxDepth = 64
 
 // In JSON, the integers, strings, booleans and nil of a tree represent themselves. Any other value
-// is an object with a single key. The key gives the kind of the value.
+// is an object with a single key, which gives the kind of the value.
 const (
-	kindFloat  = "f" // the shortest text that parses to the same float64
-	kindTensor = "t" // the name of the tensor
+	kindFloat  = "f" // float64, as the shortest text that parses to the same number
+	kindTensor = "t" // tensor, as its name
 	kindList   = "l"
 	kindMap    = "m"
-	kindInts   = "n" // a map with integers as keys
+	kindInts   = "n" // map with integer keys
 )
 
-// escapes a key for use in a path, as in RFC 6901
+// escape escapes a key for use in a path, as in RFC 6901.
 var escape = strings.NewReplacer("~", "~0", "/", "~1")
 
 type encoder struct {

@@ -7,12 +7,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Batch holds several samples, collated into tensors. The tensors have one dimension more than
-// those of a sample. The additional first dimension counts the samples. The batch belongs to its
-// receiver. s.From(b.X) gives one tensor to scope s, b.Into(s) gives the whole batch to s, and
-// b.X.In(s) lends a tensor to s.
+// A Batch holds several samples, collated into tensors whose first dimension counts the samples. It
+// belongs to the code that receives it. s.From(b.X) gives one tensor to scope s, b.Into(s) gives
+// the whole batch to s, and b.X.In(s) lends a tensor to s.
 type Batch struct {
-	// inputs and targets; nil if the samples' values cannot be collated into a single tensor
+	// X and Y are the inputs and the targets. They are nil if the samples' values cannot be
+	// collated into a single tensor.
 	X, Y *tensor.Tensor
 
 	// Nested holds values that [Collate] did not collate into a single tensor: a map[string]any,
@@ -20,11 +20,12 @@ type Batch struct {
 	// its name. Nested.X is nil if the field X is set. Nested.Y is nil if the field Y is set.
 	Nested Sample
 
-	// indexes of the samples in the dataset; for a stream, their numbers in the epoch, from 0
+	// Index is the index of each sample in the dataset. For a stream it is the sample's number in
+	// the epoch, from 0.
 	Index []int
 }
 
-// complete moves a value of Nested to X or Y if it is a single tensor.
+// complete moves Nested.X to X and Nested.Y to Y if they are single tensors.
 func (b *Batch) complete() *Batch {
 	lift := func(t **tensor.Tensor, v *any) {
 		if x, ok := (*v).(*tensor.Tensor); ok && *t == nil {
@@ -36,8 +37,8 @@ func (b *Batch) complete() *Batch {
 	return b
 }
 
-// distinct makes sure that each tensor in the batch has a handle of its own. In a batch for an
-// autoencoder, X and Y may be the same tensor, and the caller frees them separately.
+// distinct gives each tensor in the batch a handle of its own. In a batch for an autoencoder, X and
+// Y may be the same tensor, which the caller would free twice.
 func (b *Batch) distinct() *Batch {
 	if b.complete(); b.Nested == (Sample{}) && b.X != b.Y {
 		return b
@@ -67,7 +68,7 @@ func (b *Batch) Free() {
 
 func (b *Batch) mapTensors(f func(t *tensor.Tensor) *tensor.Tensor) *Batch {
 	b.complete()
-	b.X, _ = walk(b.X, f).(*tensor.Tensor) // f may panic: assign X before computing Y
+	b.X, _ = walk(b.X, f).(*tensor.Tensor) // assign X now, because f may panic for Y
 	b.Nested.X = walk(b.Nested.X, f)
 	b.Y, _ = walk(b.Y, f).(*tensor.Tensor)
 	b.Nested.Y = walk(b.Nested.Y, f)

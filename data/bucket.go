@@ -11,13 +11,15 @@ import (
 // LengthConfig configures a [LengthSampler].
 type LengthConfig struct {
 	Batch int // number of samples in a batch, at least 1
-	// upper bounds of the lengths in the buckets, ascending; nil means no buckets, see Pool
+	// Bounds are the upper bounds of the lengths in the buckets, ascending. Nil means no buckets
+	// but pools.
 	Bounds []int
-	// number of samples that are sorted by length together if Bounds is nil; 0 means 50 batches
+	// Pool is the number of samples that are sorted by length together if Bounds is nil. 0 means 50
+	// batches.
 	Pool     int
-	Shuffle  bool   // shuffle the samples before they are grouped, and the batches afterwards
+	Shuffle  bool   // shuffles the samples before they are grouped, and the batches afterwards
 	Seed     uint64 // seed of the shuffles of samples and of batches
-	DropLast bool   // leave out batches that are not full
+	DropLast bool   // leaves out batches that are not full
 }
 
 // A LengthSampler makes batches of samples of similar length, so that batches need little padding.
@@ -28,11 +30,12 @@ type LengthConfig struct {
 type LengthSampler struct {
 	lengths []int
 	c       LengthConfig
-	// number of batches in an epoch, the same in every epoch
+	// batches is the number of batches in an epoch, which is the same in every epoch.
 	batches int
 }
 
-// NewLengthSampler returns a sampler for samples of these lengths. The error is a *[ConfigError].
+// NewLengthSampler returns a sampler for samples of the given lengths. If a setting is invalid, the
+// error is a *[ConfigError].
 func NewLengthSampler(lengths []int, c LengthConfig) (*LengthSampler, error) {
 	switch {
 	case c.Batch < 1:

@@ -8,10 +8,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An oddError is a sample that does not match the first sample of its batch.
+// An oddError says that a sample does not match the first sample of its batch.
 type oddError struct {
-	at  int    // index of the sample in the batch
-	key string // path of the mismatched value within a nested value
+	at int // index of the sample in the batch
+	// path of the value that does not match within a nested value; "" for the whole value
+	key string
 	msg string
 }
 
@@ -34,21 +35,21 @@ func odd(at int, format string, args ...any) error {
 //   - []any and []string values become a []any: the entries at each index are collated. All lists
 //     must be equally long.
 //
-// In PyTorch a list of numbers becomes a list. Here a slice of numbers becomes a tensor. A function
-// in Config.Collate may call Collate.
+// Unlike here, a list of numbers stays a list in PyTorch. A function in Config.Collate may call
+// Collate.
 func Collate(samples []Sample) (*Batch, error) { return collator{}.batch(samples) }
 
-// PadCollate returns a function for Config.Collate that pads. It is torch's pad_sequence with
-// batch_first, within default_collate. Slices of numbers and tensors may differ only in their first
-// dimension. The function pads them with the value pad to the length of the longest in the batch.
-// For integer types, pad must be a whole number. All other values are collated as in [Collate].
+// PadCollate returns a function for Config.Collate that collates as [Collate], but accepts slices
+// of numbers and tensors that differ in their first dimension. The function pads them with the
+// value pad to the length of the longest in the batch, as torch's pad_sequence with batch_first.
+// For integer types, pad must be a whole number.
 func PadCollate(pad float64) func(samples []Sample) (*Batch, error) {
 	return collator{pad: true, padValue: pad}.batch
 }
 
 // A collator makes batches of samples, with padding if pad is true.
 type collator struct {
-	pad      bool // pad values to the length of the longest
+	pad      bool // pad slices and tensors to the length of the longest
 	padValue float64
 }
 
@@ -75,7 +76,7 @@ func (c collator) batch(samples []Sample) (*Batch, error) {
 	return b.complete(), nil
 }
 
-// CollateValues is [Collate] for one value of each sample.
+// CollateValues collates one value of each sample, such as X, by the rules of [Collate].
 func CollateValues(values []any) (any, error) { return collator{}.values(values) }
 
 func (c collator) values(values []any) (any, error) {
@@ -155,7 +156,7 @@ func (c collator) values(values []any) (any, error) {
 	var t *tensor.Tensor
 	err := tensor.Try(func() { t = tensor.From(list.Interface()) })
 	if err != nil {
-		// find the first slice whose lengths differ from those of slice 0
+		// Find the first slice whose lengths differ from those of slice 0, to name it in the error.
 		for i, v := range values {
 			if a, b := lengths(reflect.ValueOf(v)), lengths(first); a != b {
 				return nil, odd(i, "has values of shape %s, the first %s", a, b)
@@ -228,8 +229,8 @@ func rows[T float32 | uint8 | int64 | int](c collator, values []any) (t *tensor.
 	return t, err
 }
 
-// isNumber reports whether t is one of Go's own number types. It is false for types such as
-// dtype.Float16, whose underlying type is a number type.
+// isNumber reports whether t is a predeclared number type. It is false for other types whose
+// underlying type is a number, such as dtype.Float16.
 func isNumber(t reflect.Type) bool {
 	k := t.Kind()
 	return k >= reflect.Int && k <= reflect.Float64 && k != reflect.Uintptr && t.PkgPath() == ""
@@ -240,7 +241,7 @@ func (c collator) unfit(v any) error {
 }
 
 // nested collates the values of one key of nested samples. If it fails, it frees done, the values
-// that were collated before.
+// of the earlier keys.
 func (c collator) nested(key string, done any, values []any) (any, error) {
 	v, err := c.values(values)
 	if err != nil {

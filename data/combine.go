@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// A Concat is the concatenation of several datasets: torch's ConcatDataset. See [NewConcat].
+// A Concat is the concatenation of several datasets: torch's ConcatDataset. [NewConcat] makes one.
 type Concat struct {
 	parts []Dataset
-	ends  []int // for each dataset, the index after its last sample
+	ends  []int // for each dataset, the index of its last sample plus 1
 }
 
 // NewConcat returns the concatenation of the datasets. It calls Len of each dataset once.
@@ -60,8 +60,8 @@ type mapped struct {
 }
 
 // Map returns ds with f applied to every sample. Several goroutines may call f at the same time.
-// rng is a source of random numbers for this sample, for augmentation, as in [RandDataset]. If Get
-// is called without a loader, rng gives the numbers that a loader with seed 0 gives in epoch 0.
+// rng is the sample's source of random numbers, for example for augmentation: see [RandDataset].
+// Without a loader, Get passes the random numbers that a loader with seed 0 would pass in epoch 0.
 func Map(ds Dataset, f func(s Sample, rng *rand.Rand) (Sample, error)) RandDataset {
 	return &mapped{ds, f}
 }

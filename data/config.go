@@ -11,45 +11,45 @@ import (
 // of PyTorch's DataLoader. Workers are goroutines of the process and share the dataset.
 type Config struct {
 	Batch   int  // number of samples in a batch, at least 1
-	Shuffle bool // visit the samples in a random order, which differs between epochs
-	// seed of the order, and of the random numbers for a [RandDataset] and for Transform
+	Shuffle bool // visits the samples in a random order, which differs between epochs
+	// Seed determines the order, and the random numbers for a [RandDataset] and for Transform.
 	Seed     uint64
-	DropLast bool // leave out the last batch if it is not full
+	DropLast bool // leaves out the last batch if it is not full
 	Workers  int  // number of goroutines that prepare batches; 0 means 1
-	Prefetch int  // batches prepared ahead; 0 means twice the number of workers
+	// number of batches prepared ahead of the loop; 0 means twice the number of workers
+	Prefetch int
 
-	Sampler Sampler // chooses samples and their order, instead of Shuffle
-	// chooses the samples of each batch, instead of Batch, Shuffle, DropLast and Sampler
+	Sampler Sampler // chooses the samples and their order, instead of Shuffle
+	// Batches chooses the samples of each batch, instead of Batch, Shuffle, DropLast and Sampler.
 	Batches BatchSampler
 
-	// Transform changes each sample. rng is as in [RandDataset]. Several workers may call Transform
-	// at the same time.
+	// Transform changes each sample. rng is the sample's source of random numbers, as in
+	// [RandDataset]. Several workers may call Transform at the same time.
 	Transform func(s Sample, rng *rand.Rand) (Sample, error)
-	// Collate makes a batch of samples. A nil Collate means [Collate]. The loader sets Index.
-	// Several workers may call Collate at the same time. Collate must not keep the slice.
+	// Collate makes a batch of samples, apart from the field Index. A nil Collate means [Collate].
+	// Several workers may call it at the same time. It must not keep the slice.
 	Collate func(samples []Sample) (*Batch, error)
 
 	// Device is the device on which the loop receives its batches. A nil Device means the CPU,
 	// where batches are made. At most Prefetch batches are copied ahead of the loop, on the
 	// loader's own streams. An op that reads a batch waits for its copy, on any stream. If the
 	// device's memory does not suffice, the batch is copied when the loop needs it. If the memory
-	// does not suffice at that time either, the loop gets the error. The scope s that receives the
-	// batches must be on this device too ([tensor.On]). If s was opened without a device,
-	// s.From(batch.X) is an error. Without this error, s.From would silently copy the batch back to
-	// the CPU.
+	// does not suffice then either, the loop gets the error. The scope s that receives the batches
+	// must be on this device too ([tensor.On]). If s was opened without a device, s.From(batch.X)
+	// is an error, because it would copy the batch back to the CPU.
 	//
 	// Pin copies batches through page-locked memory, so that copies run while the GPU computes.
 	// Without Device, batches stay in page-locked memory, as with PyTorch's pin_memory. A GPU in
-	// use ([device.OpenAny]) allocates this memory. The loader ignores Pin if there is no GPU, or
-	// if Device is the CPU or a rank of the CPU, because page-locked memory would then have no
-	// advantage. [Loader.Note] says so, and the log says so once in a process.
+	// use ([device.OpenAny]) allocates this memory. Page-locked memory has no advantage if there is
+	// no GPU, or if Device is the CPU or a rank of the CPU. The loader then ignores Pin.
+	// [Loader.Note] reports this, and the log reports it once in a process.
 	Device device.Device
 	Pin    bool
 
 	// Skip leaves out samples that fail to load, instead of ending the loop with their error. The
 	// batch of such a sample is smaller. If a batch has no samples left, the loop does not receive
-	// it. If OnSkip is not nil, the loop's goroutine calls it for each skipped sample, in the
-	// loop's order. [Loader.Skipped] counts skipped samples. Samples that do not fit together in a
+	// it. If OnSkip is not nil, the loop's goroutine calls it for each skipped sample, in the order
+	// of the loop. [Loader.Skipped] counts skipped samples. Samples that do not fit together in a
 	// batch are always an error.
 	Skip   bool
 	OnSkip func(*SampleError)
@@ -85,7 +85,7 @@ func (c Config) check() (Config, error) {
 	return c, nil
 }
 
-// sampler returns the batch sampler for the settings c, over n samples.
+// sampler returns the batch sampler that c describes, for a dataset of n samples.
 func (c *Config) sampler(n int, seed uint64) BatchSampler {
 	switch {
 	case c.Batches != nil:

@@ -1,4 +1,4 @@
-// Package data provides a training loop with samples. It has datasets, samplers for the order of
+// Package data provides the samples for a training loop. It has datasets, samplers for the order of
 // samples, and a loader whose goroutines prepare batches ahead.
 //
 // A program provides samples as a [Dataset], makes a loader for it ([NewLoader]), and loops over
@@ -10,12 +10,12 @@
 //   - The order of samples depends only on the seed and the epoch, not on the number of workers.
 //     The same holds for the random numbers that a sample's transform draws.
 //   - At most Prefetch batches are prepared ahead. No goroutine of the loader outlives the loop
-//     over its batches. This holds however the loop ends: with the epoch, by break, an error, a
+//     over its batches. This holds for every end of the loop: with the epoch, by break, an error, a
 //     cancelled context or a panic.
 //   - Failures come out of the loop as typed errors. A [SampleError] names the sample, also for a
 //     panic in a dataset.
 //   - [Loader.StateDict] saves the position within an epoch. [Loader.LoadStateDict] continues
-//     after the last batch that was seen.
+//     after the last batch that the program received.
 package data
 
 import (
@@ -26,9 +26,9 @@ import (
 )
 
 // A Sample is one input and its target, as Go values. A value is anything that [tensor.From]
-// accepts, a string, or a map or list of such values. [Collate] says how samples become batches.
-// All samples of a dataset have the same types and shapes, and neither value is nil. A dataset
-// without targets sets Y to a number, such as the sample's index.
+// accepts, a string, or a map or list of such values. [Collate] describes how samples become
+// batches. All samples of a dataset have the same types and shapes, and neither value is nil. A
+// dataset without targets sets Y to a number, such as the sample's index.
 type Sample struct {
 	X, Y any
 }
@@ -48,8 +48,8 @@ type RandDataset interface {
 	GetRand(i int, rng *rand.Rand) (Sample, error)
 }
 
-// A Batcher is a Dataset that makes a whole batch faster than one sample after another. The tensors
-// of the batch are on the CPU, and their first dimension counts the samples.
+// A Batcher is a Dataset with a fast method for whole batches. The tensors of the batch are on the
+// CPU, and their first dimension counts the samples.
 type Batcher interface {
 	Dataset
 	GetBatch(index []int) (x, y *tensor.Tensor, err error)
@@ -70,7 +70,7 @@ func NewTensorDataset(x, y *tensor.Tensor) (*TensorDataset, error) {
 	return &TensorDataset{x, y}, nil
 }
 
-// String returns the shapes and types.
+// String returns the shapes and types of both tensors.
 func (d *TensorDataset) String() string {
 	return fmt.Sprintf("TensorDataset(x %v %v, y %v %v)", d.X.Shape(), d.X.Type(), d.Y.Shape(), d.Y.Type())
 }

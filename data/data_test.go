@@ -75,8 +75,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// The order depends only on seed and epoch, and not on the number of workers. It differs from epoch
-// to epoch, and each epoch visits all samples.
+// The order of samples depends only on seed and epoch, not on the number of workers. It differs
+// from epoch to epoch, and each epoch visits all samples.
 func TestOrder(t *testing.T) {
 	order := func(workers int, seed uint64) (out [][]int) {
 		l := load(t, &squares{n: 100, slow: true}, data.Config{Batch: 7, Shuffle: true, Seed: seed, Workers: workers})
@@ -137,7 +137,7 @@ func TestBadSamplesAreNamed(t *testing.T) {
 	}
 }
 
-// If a program leaves a loop early, no goroutine remains. The number of batches prepared ahead is
+// A loop that is left early leaves no goroutine behind, and the number of batches prepared ahead is
 // bounded.
 func TestNothingStaysBehind(t *testing.T) {
 	before := runtime.NumGoroutine()
@@ -178,7 +178,7 @@ func TestTensorDataset(t *testing.T) {
 	}
 }
 
-// tensors is a dataset of tensors. One of the tensors has a different shape.
+// tensors is a dataset of tensors, of which the one with index odd has a different shape.
 type tensors struct{ odd int }
 
 func (tensors) Len() int { return 6 }

@@ -5,7 +5,7 @@ import (
 	"iter"
 )
 
-// datasetJobs returns a job for each batch of an epoch of the sampler.
+// datasetJobs yields a job for each batch of an epoch of the sampler.
 func datasetJobs(s BatchSampler, epoch int) iter.Seq2[job, error] {
 	return func(yield func(job, error) bool) {
 		start := 0
@@ -18,8 +18,8 @@ func datasetJobs(s BatchSampler, epoch int) iter.Seq2[job, error] {
 	}
 }
 
-// streamJobs returns a job for each batch of an epoch of the stream. An error of the stream ends
-// the sequence, unless Skip is set.
+// streamJobs yields a job for each batch of an epoch of the stream. An error of the stream ends the
+// sequence, unless Skip is set.
 func (l *Loader) streamJobs(epoch int) iter.Seq2[job, error] {
 	return func(yield func(job, error) bool) {
 		var j job
@@ -47,8 +47,8 @@ func (l *Loader) streamJobs(epoch int) iter.Seq2[job, error] {
 	}
 }
 
-// deal sends the jobs of an epoch to the workers. It leaves out the batches before the loop's first
-// batch.
+// deal sends the jobs of an epoch to the workers. It starts with the first batch that the loop has
+// to receive.
 func (r *run) deal(jobs iter.Seq2[job, error]) {
 	defer close(r.jobs)
 	number := 0

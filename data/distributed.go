@@ -8,24 +8,24 @@ import (
 // DistributedConfig configures a [DistributedSampler].
 type DistributedConfig struct {
 	Rank, World int  // number of this process, and number of processes: 0 ≤ Rank < World
-	Shuffle     bool // random order; false by default, unlike in torch
+	Shuffle     bool // random order of the samples; false by default, unlike in torch
 	Seed        uint64
-	DropLast    bool // leave out the last samples instead of repeating the first
+	DropLast    bool // leaves out the last samples of the order instead of repeating the first
 }
 
 // A DistributedSampler gives each of several processes its share of a dataset: torch's
 // DistributedSampler. All shares have the same size. If World does not divide the number of
 // samples, the sampler repeats the first samples at the end of the order. With DropLast, it leaves
-// out the last samples instead. Sample k of the order goes to process k mod World. A [Loader]
-// passes its epoch to the sampler. In each epoch the order is different, and the same for all
-// processes.
+// out the last samples instead. Sample k of the order goes to process k mod World. With Shuffle,
+// the order differs between epochs and is the same for all processes. A [Loader] passes its epoch
+// to the sampler.
 type DistributedSampler struct {
 	n int
 	c DistributedConfig
 }
 
-// NewDistributedSampler returns one process's sampler over n samples. The error is a
-// *[ConfigError].
+// NewDistributedSampler returns the sampler of one process for a dataset of n samples. If a setting
+// is invalid, the error is a *[ConfigError].
 func NewDistributedSampler(n int, c DistributedConfig) (*DistributedSampler, error) {
 	switch {
 	case n < 0:

@@ -11,7 +11,7 @@ type ConfigError struct{ Field, Msg string }
 
 func (e *ConfigError) Error() string { return "data: " + e.Field + ": " + e.Msg }
 
-// A SampleError is a sample that failed to load.
+// A SampleError says which sample failed to load, and why.
 type SampleError struct {
 	Index int // index of the sample in the dataset; -1 if the whole batch failed
 	Err   error
@@ -52,9 +52,9 @@ func Must[T any](v T, err error) T {
 	return v
 }
 
-// A StateError is a state from which a loader cannot continue.
+// A StateError says why a loader cannot continue from a state.
 type StateError struct {
-	Key string // the key in the state; "" if the whole state is wrong
+	Key string // key of the wrong entry in the state; "" if the whole state is wrong
 	Msg string
 }
 
@@ -65,10 +65,10 @@ func (e *StateError) Error() string {
 	return "data: state: " + e.Key + ": " + e.Msg
 }
 
-// errExit is the error for a user's function that ended the loader's goroutine.
+// errExit is the error of a user's function that ended its goroutine by runtime.Goexit.
 var errExit = errors.New("the function ended its goroutine (runtime.Goexit) instead of returning")
 
-// guard runs f and converts a panic in f to a *PanicError.
+// guard runs f and returns its error. It turns a panic in f into a *PanicError.
 func guard(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

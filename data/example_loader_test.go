@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// From a state saved within an epoch, another loader continues with the next batch.
+// A loader saves its state within an epoch. Another loader continues from this state with the next
+// batch.
 func ExampleLoader_StateDict() {
 	c := data.Config{Batch: 2, Shuffle: true, Seed: 1, Workers: 2}
 	loader, err := data.NewLoader(table{10}, c)
@@ -76,7 +77,7 @@ func (d augmented) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	return s, err
 }
 
-// The random numbers of a sample depend only on the seed, the epoch and the index, and not on the
+// The random numbers of a sample depend only on the seed, the epoch and the index, not on the
 // number of workers.
 func ExampleRandDataset() {
 	for _, workers := range []int{1, 4} {
@@ -97,7 +98,7 @@ func ExampleRandDataset() {
 	// tensor([0.1900, 1.9900, 2.3300])
 }
 
-// Samples of maps and strings become batches with maps of tensors and lists of strings.
+// Samples that are maps become batches that are maps of tensors and of lists of strings.
 func ExampleCollate() {
 	batch, err := data.Collate([]data.Sample{
 		{X: map[string]any{"ids": []int64{1, 2}, "text": "so"}, Y: 0},
@@ -157,7 +158,7 @@ func ExampleDistributedSampler() {
 	// 1 [1 3 0]
 }
 
-// A weighted sampler can draw rare samples more often than they occur.
+// A weighted sampler draws rare samples more often than they occur in the dataset.
 func ExampleWeightedRandomSampler() {
 	s, err := data.NewWeightedRandomSampler([]float64{0, 1, 0, 3}, 8, true, 1)
 	if err != nil {
@@ -167,7 +168,7 @@ func ExampleWeightedRandomSampler() {
 	// Output: [1 3 1 3 3 3 1 1]
 }
 
-// Sentences of similar length share batches.
+// Sentences of similar length come in the same batch.
 func ExampleLengthSampler() {
 	s, err := data.NewLengthSampler([]int{3, 30, 5, 28, 4, 31}, data.LengthConfig{Batch: 3, Bounds: []int{10}})
 	if err != nil {

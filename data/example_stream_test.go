@@ -80,7 +80,7 @@ func ExampleInterleave() {
 	// Output: a1 b1 c1 a2 c2 a3
 }
 
-// FilterStream, like other functions, makes a stream from another stream.
+// FilterStream makes a stream from another stream, as MapStream and ConcatStreams do.
 func ExampleFilterStream() {
 	s := data.ConcatStreams(lines("go\n\nstop"), lines("again"))
 	s = data.FilterStream(s, func(v data.Sample) bool { return v.X != "" })

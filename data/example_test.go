@@ -41,7 +41,7 @@ func Example() {
 	// [1, 1] tensor([16.])
 }
 
-// The order depends only on the seed and the epoch, and not on the number of workers.
+// The order depends only on the seed and the epoch, not on the number of workers.
 func ExampleLoader_Order() {
 	one, err := data.NewLoader(table{10}, data.Config{Batch: 2, Shuffle: true, Seed: 1})
 	if err != nil {
@@ -81,8 +81,8 @@ func ExampleSampleError() {
 	// sample 13 failed: unlucky
 }
 
-// A batch belongs to its receiver. Into and From give its tensors to the scope of a step, which
-// frees them.
+// A batch belongs to the code that receives it. Into and From give its tensors to the scope of a
+// step, which frees them.
 func ExampleBatch() {
 	loader, err := data.NewLoader(table{4}, data.Config{Batch: 4})
 	if err != nil {
@@ -158,7 +158,7 @@ func ExampleBatch_Tensor() {
 	// tensor: batch: it has no tensor "usr"; it has item, user (did you mean "user"?)
 }
 
-// A short program can end at the first error.
+// In a short program Must ends the program at the first error.
 func ExampleMust() {
 	x := tensor.Arange(3)
 	loader := data.Must(data.NewLoader(data.Must(data.NewTensorDataset(x, x)), data.Config{Batch: 2}))
@@ -203,7 +203,8 @@ func ExampleBatcher() {
 	// tensor([30., 10.]) tensor([3, 1]) <nil>
 }
 
-// SetEpoch sets the epoch, and so the order, with which a resumed training continues.
+// SetEpoch sets the epoch of the next loop, for training that continues. The order of the samples
+// depends on the epoch.
 func ExampleLoader_SetEpoch() {
 	loader, err := data.NewLoader(table{6}, data.Config{Batch: 6, Shuffle: true, Seed: 1})
 	if err != nil {

@@ -2,5 +2,5 @@ package data
 
 import "sync"
 
-// Unpinned lets the log mention an ignored Pin once more.
+// Unpinned makes the log mention an ignored Pin again.
 func Unpinned() { unpinned = sync.Once{} }

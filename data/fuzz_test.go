@@ -9,9 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// FuzzLoader runs loaders with random settings over samples, of which one may fail. It leaves the
-// loop at some batch and resumes. The loops must yield the samples in the order of Order. With Skip
-// they leave out the failing sample. Without Skip they end before that sample's batch.
+// FuzzLoader runs loaders with random settings over samples, one of which may fail. It leaves the
+// loop at some batch and continues from the saved state. Both loops together must yield the samples
+// in the order of Loader.Order. With Skip the failing sample must be missing. Without Skip the
+// loops must end before its batch.
 func FuzzLoader(f *testing.F) {
 	f.Add(uint8(10), uint8(3), uint8(2), uint8(1), uint8(4), uint8(2), uint64(1), true, false, true)
 	f.Add(uint8(0), uint8(1), uint8(1), uint8(0), uint8(0), uint8(0), uint64(0), false, true, false)
@@ -66,9 +67,9 @@ func FuzzLoader(f *testing.F) {
 			t.Fatal(err)
 		}
 		if len(want) > 0 && len(got) == len(want) && got[len(got)-1] == want[len(want)-1] && rest.Epoch() == 1 {
-			rest.SetEpoch(1) // the first loop saw the whole epoch
+			rest.SetEpoch(1) // for the case that the first loop saw the whole epoch
 		} else if !skip && len(got) > 0 && got[len(got)-1] == fmt.Sprintf("data: sample %d: torn", bad) {
-			got = got[:len(got)-1] // after the resume, the failed batch is repeated
+			got = got[:len(got)-1] // the continued loop returns the failed batch again
 			got = append(got, run(rest, -1)...)
 		} else if rest.Epoch() == 0 {
 			got = append(got, run(rest, -1)...)

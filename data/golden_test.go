@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// torchGolden holds the contents of the file that _golden/dataloader.py wrote.
+// torchGolden is the contents of the file that _golden/dataloader.py wrote.
 type torchGolden struct {
 	Distributed []struct {
 		N, World int
@@ -59,8 +59,8 @@ func TestSamplersAreTorchs(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := slices.Collect(s.Indices(1))
-				// Replace the samples by their positions in the shuffled order. The positions must
-				// equal PyTorch's.
+				// Positions in the shuffled order replace the samples, because the shuffles differ
+				// from PyTorch's. The positions must equal PyTorch's.
 				if shuffle {
 					order := slices.Collect(data.RandomSampler{N: c.N, Seed: 3}.Indices(1))
 					for k := range got {

@@ -10,8 +10,8 @@ import (
 // Interleave returns a stream that takes one sample from each of several streams in turn, until all
 // streams have ended. Use it to read several files at the same time. A goroutine for each stream
 // reads up to ahead samples in advance. If ahead is less than 1, the error is a *[ConfigError]. The
-// order does not depend on how fast the streams are. The goroutines end with the loop. A panic in a
-// stream ends that stream with a *[PanicError].
+// order does not depend on the speed of the streams. The goroutines end with the loop over the
+// stream. A panic in a stream ends that stream with a *[PanicError].
 func Interleave(ahead int, streams ...Stream) (Stream, error) {
 	if ahead < 1 {
 		return nil, &ConfigError{"ahead", fmt.Sprintf("%d samples, at least 1 is needed", ahead)}
@@ -25,7 +25,7 @@ func Interleave(ahead int, streams ...Stream) (Stream, error) {
 			defer close(stop)
 			var queues []chan streamed
 			for _, s := range streams {
-				// The goroutine itself holds one of the samples read in advance, so the queue has
+				// The goroutine itself holds one of the samples read in advance, so the channel has
 				// room for one less.
 				q := make(chan streamed, ahead-1)
 				queues = append(queues, q)
@@ -47,7 +47,7 @@ func Interleave(ahead int, streams ...Stream) (Stream, error) {
 	}), nil
 }
 
-// streamed is a sample or an error of a stream.
+// streamed is a sample of a stream, or an error in its place.
 type streamed struct {
 	s   Sample
 	err error

@@ -22,13 +22,14 @@ type Loader struct {
 
 	mu       sync.Mutex
 	seed     uint64 // from Config or from a loaded state
-	next     place  // position at which the next loop begins
+	next     place  // position of the next loop's first batch
 	progress place  // position of the latest loop
-	turn     int    // number of the latest loop
+	turn     int    // number of the latest loop, which tells it from earlier loops
 	skipped  int
 }
 
-// NewLoader returns a loader over ds. The error is a *[ConfigError], or an error of the device.
+// NewLoader returns a loader for the samples of ds. The error is a *[ConfigError], or an error of
+// the device.
 func NewLoader(ds Dataset, c Config) (*Loader, error) {
 	if ds == nil {
 		return nil, &ConfigError{"Dataset", "there is none"}
@@ -44,10 +45,10 @@ func NewLoader(ds Dataset, c Config) (*Loader, error) {
 	return &Loader{ds: ds, c: c, mover: to, note: note, seed: c.Seed}, nil
 }
 
-// NewStreamLoader returns a loader over a stream. One goroutine reads the stream, and the workers
-// call Transform and Collate. The order and the batches do not depend on the number of workers.
-// Shuffle, Sampler and Batches are only for datasets. For a stream use [ShuffleStream],
-// [ShardStream] and [Interleave] instead. To resume within an epoch, the loader reads the seen
+// NewStreamLoader returns a loader for the samples of a stream. One goroutine reads the stream, and
+// the workers call Transform and Collate. The order and the batches do not depend on the number of
+// workers. Shuffle, Sampler and Batches are only for datasets. For a stream use [ShuffleStream],
+// [ShardStream] and [Interleave] instead. To continue within an epoch, the loader reads the earlier
 // samples again, without Transform. With Skip, an error of the stream counts as one sample, which
 // is left out. If a stream ends with an error, the samples after the error are lost. The error is a
 // *[ConfigError], or an error of the device.
@@ -122,17 +123,18 @@ func (l *Loader) Order(epoch int) []int {
 
 // Batches loops over the batches of the next epoch. After [Loader.LoadStateDict] it loops over the
 // rest of the saved epoch. An error ends the loop. The error is a *[SampleError], also for a panic
-// in the dataset. If the program leaves a loop early, the next loop runs through the next epoch.
+// in the dataset. After a loop that was left early, the next loop also runs through the next epoch.
 func (l *Loader) Batches() iter.Seq2[*Batch, error] { return l.BatchesContext(context.Background()) }
 
 // BatchesContext is Batches with a context. When ctx is done, the loop ends with an error that
-// wraps the context's cause. The loop first waits for the samples that workers are making.
+// wraps the context's cause. It first waits until the workers have finished the samples that they
+// are working on.
 func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
 		from, seed, turn := l.begin()
 		r := l.start(from, seed)
 		defer r.end()
-		var held *Batch // the current batch, until the loop receives it
+		var held *Batch // current batch, until the loop's body receives it
 		defer func() { held.Free() }()
 		for {
 			res := r.next(ctx)
@@ -165,7 +167,7 @@ func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 // A job says which batch a worker has to make.
 type job struct {
 	number  int            // number of the batch in the epoch
-	start   int            // position of the batch's first sample in the epoch
+	start   int            // number of the batch's first sample in the epoch
 	index   []int          // indexes of the batch's samples
 	samples []Sample       // samples of the batch, if a stream provides them
 	bad     []*SampleError // samples of the stream that failed to load
@@ -176,7 +178,7 @@ type result struct {
 	b       *Batch // the batch; nil if all its samples were skipped
 	skipped []*SampleError
 	err     error
-	end     bool // true if there are no more batches
+	end     bool // true if the epoch has no more batches
 	late    bool // true if the batch is not yet on its device
 	// true if the device's memory ran out while the batch was copied
 	failed bool
@@ -185,25 +187,26 @@ type result struct {
 // free frees a batch that the loop has not received.
 func (r result) free() { r.b.Free() }
 
-// A run is one loop over an epoch. It has a goroutine that sends jobs, and the workers.
+// A run is one loop over an epoch. One goroutine sends jobs to the goroutines that make batches,
+// the workers.
 type run struct {
 	l          *Loader
 	epoch      int
 	seed       uint64
-	repeats    bool // the sampler may draw a sample several times in an epoch
+	repeats    bool // whether the sampler may draw a sample several times in an epoch
 	firstBatch int  // number of the loop's first batch in the epoch
-	nextBatch  int  // number of the batch that the loop receives next
+	nextBatch  int  // number of the batch that the loop's body receives next
 
-	// number of batches that did not fit into the device's memory, and that the loop has not
-	// reached
+	// short is the number of batches that did not fit into the device's memory and that the loop
+	// has not reached yet.
 	short atomic.Int32
-	slots []chan result // batch i is in slots[i%len(slots)]
-	ahead chan struct{} // one entry for each batch that is being prepared or is waiting
+	slots []chan result // results of prepared batches: batch i is in slots[i%len(slots)]
+	ahead chan struct{} // has one entry for each batch that is being prepared or waits for the loop
 	jobs  chan job
 	stop  chan struct{}
 	wg    sync.WaitGroup
 
-	callers []uintptr // stack of the loop, for a tracer
+	callers []uintptr // stack of the code that loops, for a tracer
 }
 
 func (l *Loader) start(from place, seed uint64) *run {
@@ -257,10 +260,11 @@ func (r *run) end() {
 	}
 }
 
-// store stores the result of a batch in its slot, which is free once reserve has returned.
+// store puts the result of a batch where next will look for it. reserve has made sure that there is
+// room.
 func (r *run) store(number int, res result) { r.slots[number%len(r.slots)] <- res }
 
-// reserve waits until another batch may be prepared. It returns false if the loop is over.
+// reserve waits until another batch may be prepared. It returns false if the loop has ended.
 func (r *run) reserve() bool {
 	select {
 	case <-r.stop:

@@ -19,8 +19,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// noisy is a dataset whose samples contain random numbers. Its samples take different times to
-// make.
+// noisy is a dataset whose samples contain random numbers and take different times to make.
 type noisy struct{ squares }
 
 func (d *noisy) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
@@ -49,7 +48,7 @@ func firstBatches(t testing.TB, l *data.Loader, limit int) (out []string) {
 	return out
 }
 
-// The order and the random numbers of samples do not depend on the number of workers.
+// The order of the samples and their random numbers do not depend on the number of workers.
 func TestWorkersChangeNothing(t *testing.T) {
 	epochs := func(workers int) (out [][]string) {
 		l := load(t, &noisy{squares{n: 50, slow: true}}, data.Config{Batch: 6, Shuffle: true, Seed: 5, Workers: workers,
@@ -100,8 +99,8 @@ func TestRepeatedSamplesDiffer(t *testing.T) {
 	}
 }
 
-// A loader loads a state that another loader saved within an epoch. It continues with the next
-// batch, also if the two loaders have different numbers of workers.
+// A loader that loads a state saved within an epoch continues with the next batch, even with
+// another number of workers.
 func TestResume(t *testing.T) {
 	c := data.Config{Batch: 4, Shuffle: true, Seed: 9, Workers: 3}
 	d := &noisy{squares{n: 30, slow: true}}
@@ -191,10 +190,10 @@ func (d *exiting) Get(i int) (data.Sample, error) {
 	return d.squares.Get(i)
 }
 
-// However a loop ends, no goroutine remains, and the error names the sample.
+// However a loop ends, no goroutine remains. If a sample ended it, the error names the sample.
 func TestEveryEndOfALoop(t *testing.T) {
 	c := data.Config{Batch: 2, Workers: 3, Prefetch: 4}
-	// start the goroutines of package tensor that never end
+	// This starts the goroutines of package tensor that never end.
 	firstBatches(t, load(t, &squares{n: 10}, c), -1)
 	before := runtime.NumGoroutine()
 	loop := func(d data.Dataset, ctx context.Context, body func(n int) bool) (n int, err error) {
@@ -285,7 +284,7 @@ func (*stuck) Get(i int) (data.Sample, error) {
 	return data.Sample{X: i, Y: i}, nil
 }
 
-// badSampler returns two indexes, and then fails in the way given by the field failure.
+// badSampler returns two indexes and then fails. The field failure selects how.
 type badSampler struct{ failure int }
 
 func (badSampler) Len() int { return 5 }
@@ -409,7 +408,7 @@ func TestPrefetchIsBounded(t *testing.T) {
 			b.Free()
 			n++
 			if n%20 == 0 {
-				time.Sleep(5 * time.Millisecond) // let the workers run ahead
+				time.Sleep(5 * time.Millisecond) // lets the workers run ahead
 			}
 			if m := made.Load(); m > n+bound {
 				t.Fatalf("%+v: %d batches were made while the loop was in its %dth", c, m, n)
@@ -440,7 +439,7 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// TestOnSkipPanics checks that a loop whose OnSkip panics frees the batch of that iteration.
+// If OnSkip panics, the loop frees the batch of that iteration.
 func TestOnSkipPanics(t *testing.T) {
 	var made []*tensor.Tensor
 	l := load(t, &squares{n: 4, failAt: 1}, data.Config{Batch: 4, Skip: true, OnSkip: func(*data.SampleError) { panic("seen") },

@@ -18,8 +18,8 @@ type NamedDataset struct {
 }
 
 // NewNamedDataset returns the dataset of the inputs x, by name, and the targets y. It is torch's
-// TensorDataset for more than two tensors. The first dimensions of all tensors must be equal. For a
-// batch, [Batch.Tensor] returns an input by its name, and Y holds the targets.
+// TensorDataset for more than two tensors. The first dimensions of all tensors must be equal.
+// [Batch.Tensor] returns an input of a batch by its name, and the batch's Y holds the targets.
 func NewNamedDataset(x map[string]*tensor.Tensor, y *tensor.Tensor) (*NamedDataset, error) {
 	if len(x) == 0 {
 		return nil, fmt.Errorf("data: a dataset of no inputs")
@@ -53,7 +53,7 @@ func NewNamedDataset(x map[string]*tensor.Tensor, y *tensor.Tensor) (*NamedDatas
 	return &NamedDataset{maps.Clone(x), y}, nil
 }
 
-// String lists names, shapes and types.
+// String lists the names, shapes and types of the tensors.
 func (d *NamedDataset) String() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(d.X)) {
@@ -95,9 +95,9 @@ func (d *NamedDataset) getBatch(index []int) (b *Batch, err error) {
 	return b, err
 }
 
-// Tensor returns the tensor with that name in a batch whose samples are maps, such as those of a
-// [NamedDataset]. It looks first among the inputs, and then among the targets. If neither has the
-// name, the error lists the existing names.
+// Tensor returns the tensor with the given name in a batch whose samples are maps, such as those of
+// a [NamedDataset]. It looks first among the inputs, and then among the targets. If neither has the
+// name, Tensor panics, and the error lists the existing names.
 func (b *Batch) Tensor(name string) *tensor.Tensor {
 	var names []string
 	for _, v := range []any{b.Nested.X, b.Nested.Y} {

@@ -79,8 +79,8 @@ func TestNamedDatasetErrors(t *testing.T) {
 	}
 }
 
-// Tensor looks for a name among the inputs and the targets. Other cases are errors: a value that is
-// no tensor, and a batch without names.
+// Tensor finds names among the inputs and the targets. It panics if the value is no tensor, or if
+// the batch has no names.
 func TestBatchTensor(t *testing.T) {
 	b, err := data.Collate([]data.Sample{{X: map[string]any{"word": "a"}, Y: map[string]any{"class": 2}}})
 	if err != nil {

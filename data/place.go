@@ -10,33 +10,34 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// mostStreams is the largest number of streams on which a loader copies.
+// mostStreams is the largest number of streams on which a loader copies at the same time.
 const mostStreams = 8
 
 // A mover copies batches to a device or to page-locked memory.
 type mover struct {
 	dev device.Device // target device; nil if batches stay on the CPU
 	pin device.PinnedAllocator
-	// streams used in turn, so that the reader of a batch does not wait for copies of later batches
+	// streams are used in turn, so that the code that reads a batch need not wait for copies of
+	// later batches.
 	streams []device.Stream
 }
 
-// unpinned makes the log mention an ignored Pin only once in a process.
+// unpinned limits the log to one message about an ignored Pin in a process.
 var unpinned sync.Once
 
-// withoutPin returns the note that Pin has no effect, and the reason why. Its first call also logs
-// the note.
+// withoutPin returns the text of Loader.Note: Pin is ignored, and why. Its first call also logs the
+// text.
 func withoutPin(why string) string {
 	note := "data: Pin is ignored: " + why
 	unpinned.Do(func() { log.Print(note) })
 	return note
 }
 
-// newMover returns the mover of a loader, or nil if batches stay where they were made. note names a
-// setting that has no effect on this machine, or is "".
+// newMover returns what copies the loader's batches, or nil if batches stay where they were made.
+// note names a setting that has no effect on this machine, or is "".
 func newMover(c *Config) (m *mover, note string, err error) {
 	m = &mover{dev: c.Device}
-	// page-locked memory would not make these copies faster
+	// Page-locked memory does not speed up copies to the CPU or its ranks.
 	if m.dev != nil && m.dev.Info().Host {
 		if c.Pin {
 			note = withoutPin("batches are on the CPU")
@@ -44,7 +45,7 @@ func newMover(c *Config) (m *mover, note string, err error) {
 		if m.dev.Info().Meta {
 			return nil, note, nil
 		}
-		// batches are copied to a rank of the CPU without page-locked memory
+		// Batches are copied to a rank of the CPU without page-locked memory.
 		return m, note, nil
 	}
 	from := m.dev
@@ -77,7 +78,7 @@ func newMover(c *Config) (m *mover, note string, err error) {
 	return m, "", nil
 }
 
-// placed reports whether no tensor of the batch has to be copied.
+// placed reports whether all tensors of the batch are already where the mover would copy them.
 func (m *mover) placed(b *Batch) bool {
 	placed := m.pin == nil
 	b.mapTensors(func(t *tensor.Tensor) *tensor.Tensor {
@@ -87,8 +88,8 @@ func (m *mover) placed(b *Batch) bool {
 	return placed
 }
 
-// move copies a batch to the mover's device or to page-locked memory. If it fails, it frees the
-// copies and does not change the batch.
+// move copies batch b, which has the given number, to the mover's device or to page-locked memory.
+// If it fails, it frees the copies and leaves the batch as it was.
 func (m *mover) move(b *Batch, number int) error {
 	opts := []tensor.Option{tensor.NoGrad()}
 	if len(m.streams) > 0 {
@@ -122,9 +123,9 @@ func (m *mover) move(b *Batch, number int) error {
 	return nil
 }
 
-// moveAhead copies a batch before the loop needs it. If memory runs out, it postpones the copy
-// until the loop needs the batch. By then, the loop has freed the memory of the previous batch.
-// Meanwhile no later batch allocates memory either.
+// moveAhead copies a batch before the loop needs it. If the device's memory runs out, it leaves the
+// copy to moveLate. By then the loop has freed the memory of the previous batch. Until then no
+// later batch allocates memory either.
 func (r *run) moveAhead(res *result, number int) {
 	m := r.l.mover
 	if m == nil || m.placed(res.b) {
@@ -148,7 +149,7 @@ func (r *run) moveAhead(res *result, number int) {
 	}
 }
 
-// moveLate copies a batch whose copy moveAhead has postponed.
+// moveLate copies a batch that moveAhead could not copy.
 func (r *run) moveLate(res *result, number int) {
 	if !res.late {
 		return

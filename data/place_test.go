@@ -37,8 +37,8 @@ func (d wide) Get(i int) (data.Sample, error) {
 	return data.Sample{X: map[string]any{"x": x, "i": i, "name": fmt.Sprint(i)}, Y: i}, nil
 }
 
-// Batches arrive on the device with the right contents and in the right order, whatever the
-// schedule of the device's streams. At the end, no memory is in use.
+// Batches arrive on the device with the right contents and in the right order, in whatever order
+// the device runs its streams. At the end, no memory is in use.
 func TestBatchesArriveOnTheDevice(t *testing.T) {
 	for seed := range 5 {
 		for _, pin := range []bool{false, true} {
@@ -62,11 +62,12 @@ func TestBatchesArriveOnTheDevice(t *testing.T) {
 				}, tensor.On(dev))
 				if at++; at == 3 {
 					x := tensor.On(dev)
-					// allocate and free memory, so that later ops get freed memory
+					// Memory is allocated and freed, so that a batch freed too early would be
+					// overwritten.
 					tensor.Do(func(s *tensor.Scope) { s.Zeros(5000).AddScalar(1).Sum().Item() }, x)
 				}
 			}
-			for b, err := range l.Batches() { // the loop ends early
+			for b, err := range l.Batches() { // the loop is left early
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -86,7 +87,7 @@ func TestBatchesArriveOnTheDevice(t *testing.T) {
 	}
 }
 
-// Pin without a device leaves batches in page-locked memory.
+// Pin without a device puts batches into page-locked memory.
 func TestPinnedBatches(t *testing.T) {
 	dev := emulated(t, "emulate,mem=16MiB")
 	var c *data.ConfigError
@@ -130,7 +131,7 @@ func TestPinnedBatches(t *testing.T) {
 	}
 }
 
-// If several loaders of a program ignore Pin, the log says so once.
+// If several loaders of a process ignore Pin, only the first writes to the log.
 func TestPinIsIgnoredWithOneNote(t *testing.T) {
 	host, err := device.Open("cpu")
 	if err != nil {
@@ -155,8 +156,8 @@ func TestPinIsIgnoredWithOneNote(t *testing.T) {
 	}
 }
 
-// If a scope has no device, its method From does not copy a batch back from the GPU. It raises an
-// error instead.
+// In a scope without a device, From raises an error for a batch on a GPU instead of copying it back
+// to the CPU.
 func TestBatchOnDeviceForScopeOnCPU(t *testing.T) {
 	dev := emulated(t, "emulate,mem=16MiB")
 	for b, err := range load(t, wide{4, 2}, data.Config{Batch: 2, Device: dev}).Batches() {
@@ -168,7 +169,7 @@ func TestBatchOnDeviceForScopeOnCPU(t *testing.T) {
 			t.Error(err)
 		}
 		tensor.Do(func(s *tensor.Scope) {
-			// the refused tensor is unchanged
+			// The tensor that From refused is unchanged.
 			if x := s.From(b.Y); x.Device() != device.Device(dev) {
 				t.Errorf("it is on %v", x.Device())
 			}
@@ -180,8 +181,8 @@ func TestBatchOnDeviceForScopeOnCPU(t *testing.T) {
 // plainDevice is a device without page-locked memory.
 type plainDevice struct{ device.Device }
 
-// Device memory and page-locked memory do not grow over many epochs. The memory of batches prepared
-// ahead is bounded.
+// The use of device memory and page-locked memory does not grow over many epochs. The memory of
+// batches prepared ahead is bounded.
 func TestNoGrowthOverEpochs(t *testing.T) {
 	dev := emulated(t, "emulate,mem=32MiB")
 	const size = 4000
@@ -209,8 +210,8 @@ func TestNoGrowthOverEpochs(t *testing.T) {
 		if epoch == 4 {
 			reserved = st.Reserved
 		}
-		// At most four batches are in the loop or prepared ahead of it. Each has three tensors, and
-		// each tensor is rounded up by at most 512 bytes.
+		// At most four batches exist at the same time. Each has three tensors, and each tensor is
+		// rounded up by at most 512 bytes.
 		if most := 4 * (batch + 3*512); st.AllocatedPeak > most {
 			t.Fatalf("epoch %d: %d bytes at once, want at most %d", epoch, st.AllocatedPeak, most)
 		}
@@ -228,7 +229,7 @@ func TestNoGrowthOverEpochs(t *testing.T) {
 func TestOutOfMemoryAhead(t *testing.T) {
 	for _, pin := range []bool{false, true} {
 		dev := emulated(t, "emulate,mem=4MiB")
-		// the size of a batch is 1.6 MB
+		// A batch has 1.6 MB.
 		l := load(t, wide{40, 100_000}, data.Config{Batch: 4, Workers: 2, Prefetch: 6, Device: dev, Pin: pin})
 		var kept []*data.Batch
 		var got error
@@ -255,7 +256,7 @@ func TestOutOfMemoryAhead(t *testing.T) {
 		if a, p := dev.Stats().Allocated, dev.PinnedStats().Allocated; a != 0 || p != 0 {
 			t.Errorf("pin %v: %d bytes are left, %d page-locked", pin, a, p)
 		}
-		// The same device has memory for smaller batches.
+		// The same device has enough memory for smaller batches.
 		small := load(t, wide{8, 10_000}, data.Config{Batch: 4, Device: dev, Pin: pin})
 		n := 0
 		for b, err := range small.Batches() {
@@ -271,8 +272,8 @@ func TestOutOfMemoryAhead(t *testing.T) {
 	}
 }
 
-// TestTargetsThatAreInputs checks batches in which inputs and targets are the same tensor, as for
-// an autoencoder. Each of them can be given to a scope separately.
+// In a batch for an autoencoder, inputs and targets are the same tensor. Each of them can be given
+// to a scope separately.
 func TestTargetsThatAreInputs(t *testing.T) {
 	dev := emulated(t, "emulate,mem=32MiB")
 	twice := func(samples []data.Sample) (*data.Batch, error) {
@@ -338,12 +339,12 @@ func onDevice(d device.Device) []tensor.Option {
 	return []tensor.Option{tensor.On(d)}
 }
 
-// A step may occupy the memory that a prefetched batch needs. Then the batch is copied to the
+// A step may use the memory that a batch prepared ahead needs. The batch is then copied to the
 // device when the loop needs it.
 func TestNoMemoryAheadIsMadeUpFor(t *testing.T) {
 	for _, workers := range []int{1, 3} {
 		dev := emulated(t, "emulate,mem=6MiB")
-		// the size of a batch is 0.8 MB
+		// A batch has 0.8 MB.
 		l := load(t, wide{12, 100_000}, data.Config{Batch: 2, Workers: workers, Prefetch: 4, Device: dev})
 		at := 0
 		for b, err := range l.Batches() {
@@ -355,7 +356,7 @@ func TestNoMemoryAheadIsMadeUpFor(t *testing.T) {
 				if x.Device() != device.Device(dev) || b.Y.Device() != device.Device(dev) || x.Select(0, 1).Mean().Item() != float64(2*at+1) {
 					t.Errorf("%d workers: batch %d is %v on %s", workers, at, b.Index, x.Device().Name())
 				}
-				// occupy all free memory until the step ends, in smaller and smaller blocks
+				// Use all free memory until the step ends, in smaller and smaller blocks.
 				room := dev.Info().Memory - dev.Stats().Allocated
 				for size := room; size > 64<<10; size /= 4 {
 					for tensor.Try(func() { s.Empty(size / 4) }) == nil {

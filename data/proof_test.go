@@ -32,12 +32,12 @@ func epoch(t *testing.T, workers int, work func()) time.Duration {
 	return time.Since(start)
 }
 
-// Workers run in parallel. If the transform only waits, four workers make nearly four times as many
-// batches as one worker.
+// Workers run at the same time. If the transform only waits, four workers make nearly four times as
+// many batches as one worker.
 func TestWorkersWorkAtOnce(t *testing.T) {
 	wait := func() { time.Sleep(2 * time.Millisecond) }
 	best := 0.0
-	for range 3 { // repeat, because other load may spoil a measurement
+	for range 3 { // other load may disturb a measurement
 		one, four := epoch(t, 1, wait), epoch(t, 4, wait)
 		if best = max(best, one.Seconds()/four.Seconds()); best >= 2.5 {
 			return
@@ -49,7 +49,7 @@ func TestWorkersWorkAtOnce(t *testing.T) {
 // With a transform that computes, two workers make at least 1.6 times as many batches as one
 // worker. This needs two free cores. With fewer cores, they must reach 0.85 of the speedup of two
 // goroutines without a loader. The ratio is checked only if FLAMBEAU_SOAK is set. Otherwise the
-// test runs the same code with less work.
+// test only runs the code, with less work.
 func TestWorkersShareTheCores(t *testing.T) {
 	spin, rounds := 10_000, 2
 	soak := os.Getenv("FLAMBEAU_SOAK") != ""
@@ -80,7 +80,7 @@ func TestWorkersShareTheCores(t *testing.T) {
 		wg.Wait()
 		return time.Since(start)
 	}
-	var least [4]time.Duration // the shortest time is the one least disturbed by other load
+	var least [4]time.Duration // shortest times, which other load has disturbed least
 	for k := range rounds {
 		for i, d := range []time.Duration{epoch(t, 1, compute), epoch(t, 2, compute), bare(1), bare(2)} {
 			if k == 0 || d < least[i] {
@@ -95,8 +95,8 @@ func TestWorkersShareTheCores(t *testing.T) {
 	}
 }
 
-// growing is the name of an environment variable, which the test sets for a child process. In that
-// process, TestMemoryStaysLevel prints the process's memory after each epoch.
+// growing is the name of an environment variable that the test sets for a child process. There,
+// TestMemoryStaysLevel prints the process's memory after each epoch.
 const growing = "FLAMBEAU_TEST_GROWING"
 
 // resident returns the memory of the process after a garbage collection. On Linux it is the

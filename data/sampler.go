@@ -24,8 +24,8 @@ type BatchSampler interface {
 	Batches(epoch int) iter.Seq[[]int] // indexes in the dataset, one slice for each batch
 }
 
-// A repeater is a sampler that may return an index several times in an epoch. For each occurrence
-// of an index, the loader draws new random numbers.
+// A repeater is a sampler that may return an index several times in an epoch. If it does, the
+// loader gives each occurrence of an index its own random numbers.
 type repeater interface{ repeats() bool }
 
 func repeats(s any) bool {
@@ -56,7 +56,7 @@ func (s SequentialSampler) Indices(int) iter.Seq[int] {
 type RandomSampler struct {
 	N           int
 	Seed        uint64
-	Replacement bool // draw each index independently from all N
+	Replacement bool // draws each index independently from all N
 	Samples     int  // number of indexes in an epoch; 0 means N
 }
 
@@ -73,7 +73,7 @@ func (s RandomSampler) Len() int {
 
 func (s RandomSampler) repeats() bool { return s.Replacement || s.Samples > s.N }
 
-// Indices returns the order of an epoch.
+// Indices returns the indexes of an epoch in their order.
 func (s RandomSampler) Indices(epoch int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		rng := rand.New(rand.NewPCG(s.Seed, uint64(epoch)))
@@ -106,7 +106,7 @@ type SubsetRandomSampler struct {
 // Len returns the number of samples.
 func (s SubsetRandomSampler) Len() int { return len(s.Index) }
 
-// Indices returns the order of an epoch.
+// Indices returns the indexes of an epoch in their order.
 func (s SubsetRandomSampler) Indices(epoch int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i := range (RandomSampler{N: len(s.Index), Seed: s.Seed}).Indices(epoch) {
@@ -117,7 +117,8 @@ func (s SubsetRandomSampler) Indices(epoch int) iter.Seq[int] {
 	}
 }
 
-// WeightedRandomSampler draws samples by weight: see [NewWeightedRandomSampler].
+// WeightedRandomSampler draws each sample with a probability proportional to its weight.
+// [NewWeightedRandomSampler] makes one.
 type WeightedRandomSampler struct {
 	weights     []float64
 	sums        []float64 // sums[i] is the sum of the weights with indexes 0 to i
@@ -128,7 +129,7 @@ type WeightedRandomSampler struct {
 
 // NewWeightedRandomSampler returns a sampler that draws the given number of samples in each epoch:
 // torch's WeightedRandomSampler. The probability of an index is proportional to its weight. Weights
-// are finite and not negative. They need not add up to 1. Without replacement no index is drawn
+// must be finite and not negative, but need not add up to 1. Without replacement no index is drawn
 // twice, so the number of positive weights must be at least samples. The error is a *[ConfigError].
 func NewWeightedRandomSampler(weights []float64, samples int, replacement bool, seed uint64) (*WeightedRandomSampler, error) {
 	s := &WeightedRandomSampler{slices.Clone(weights), make([]float64, len(weights)), samples, replacement, seed}
@@ -161,10 +162,10 @@ func (s *WeightedRandomSampler) Len() int { return s.samples }
 
 func (s *WeightedRandomSampler) repeats() bool { return s.replacement }
 
-// Indices returns the draws of an epoch. Without replacement they are the indexes i of the smallest
-// -log(uᵢ)/wᵢ, in ascending order of this value. uᵢ is a uniform random number, and wᵢ the weight.
-// Source: P. S. Efraimidis, P. G. Spirakis, "Weighted random sampling with a reservoir",
-// Information Processing Letters 97 (2006), algorithm A.
+// Indices returns the indexes drawn in an epoch. Without replacement they are the indexes i of the
+// smallest values -log(uᵢ)/wᵢ, in ascending order of the value, where uᵢ is a uniform random number
+// and wᵢ the weight (P. S. Efraimidis, P. G. Spirakis, "Weighted random sampling with a reservoir",
+// Information Processing Letters 97, 2006, algorithm A).
 func (s *WeightedRandomSampler) Indices(epoch int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		rng := rand.New(rand.NewPCG(s.seed, uint64(epoch)))
@@ -173,7 +174,7 @@ func (s *WeightedRandomSampler) Indices(epoch int) iter.Seq[int] {
 			for range s.samples {
 				u := rng.Float64() * total
 				i := sort.Search(len(s.sums), func(i int) bool { return s.sums[i] > u })
-				// due to rounding, u·total may equal total
+				// Rounding may make u·total equal to total.
 				for i == len(s.sums) || s.weights[i] == 0 {
 					i--
 				}
@@ -210,7 +211,7 @@ func (s *WeightedRandomSampler) Indices(epoch int) iter.Seq[int] {
 	}
 }
 
-// batches groups the indexes of a sampler into batches.
+// batches is a BatchSampler that groups the indexes of a sampler into batches.
 type batches struct {
 	s        Sampler
 	size     int

@@ -26,8 +26,8 @@ func TestWeightedSampler(t *testing.T) {
 			t.Errorf("index %d came %v times of 20000, weight %v of 10", i, c, w[i])
 		}
 	}
-	// The test draws two of three indexes without replacement. For each index, it checks the
-	// probability of being drawn first, and of not being drawn.
+	// Two of three indexes are drawn without replacement. The test checks how often each index is
+	// drawn first, and how often it is not drawn.
 	w = []float64{1, 2, 5, 0}
 	if s, err = data.NewWeightedRandomSampler(w, 2, false, 4); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestLengthSampler(t *testing.T) {
 			if u := slices.Compact(slices.Clone(all)); len(u) != len(all) || !c.DropLast && len(u) != len(lengths) {
 				t.Errorf("%+v: %d samples, %d different, of %d", c, len(all), len(u), len(lengths))
 			}
-			// Random batches of 8 samples would have a mean spread of lengths of about 78.
+			// In random batches of 8 samples, lengths would differ by about 78 on average.
 			if mean := float64(spread) / float64(len(epochs[e])); mean > 45 {
 				t.Errorf("%+v: a mean spread of %v", c, mean)
 			}
@@ -161,7 +161,7 @@ func TestSamplers(t *testing.T) {
 	if _, err := data.NewBatchSampler(s, 0, false); err == nil {
 		t.Error("no batch size")
 	}
-	// All ranks use the same order in an epoch. Another epoch has another order.
+	// All ranks use the same order in an epoch, and another order in another epoch.
 	var all [2][]int
 	for rank := range 3 {
 		d, err := data.NewDistributedSampler(9, data.DistributedConfig{Rank: rank, World: 3, Shuffle: true})

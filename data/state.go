@@ -5,15 +5,16 @@ import "fmt"
 // place is a position of a loader: an epoch, and a number of batches in it.
 type place struct {
 	epoch int
-	// number of seen batches in the epoch, including batches that Skip left empty
+	// at is the number of batches of the epoch that the loop has passed, including batches that
+	// Skip left empty.
 	at int
 }
 
 // StateDict returns the position of the loader, for a checkpoint. If it is called within the loop,
-// the batch of the current iteration counts as seen. The keys "epoch", "position" and "seed" hold
-// the position, as int64 values. The seed, a uint64, is saved as the int64 with the same bits. The
-// keys "batches" (in an epoch), "samples" (in the dataset) and "batch" ([Config].Batch) are int64
-// too, and -1 if unknown. [Loader.LoadStateDict] compares these three values with the loader's own.
+// it includes the batch of the current iteration. The keys "epoch", "position" and "seed" hold the
+// position, as int64 values. The seed, a uint64, is saved as the int64 with the same bits. The keys
+// "batches" (in an epoch), "samples" (in the dataset) and "batch" ([Config].Batch) are int64 too,
+// and -1 if unknown. [Loader.LoadStateDict] compares the last three values with the loader's own.
 func (l *Loader) StateDict() map[string]any {
 	n := int64(l.Len())
 	l.mu.Lock()
@@ -29,13 +30,13 @@ func (l *Loader) samples() int64 {
 	return int64(l.ds.Len())
 }
 
-// LoadStateDict makes the next loop continue after the last batch that was seen when the state was
-// saved. It takes the seed from the state. The order and the random numbers are those of an
-// uninterrupted loop, whatever the number of workers. Batches that were seen are not prepared
+// LoadStateDict makes the next loop continue after the last batch that the program had received
+// when the state was saved. It takes the seed from the state. The order and the random numbers are
+// those of an uninterrupted loop, whatever the number of workers. Earlier batches are not prepared
 // again. The dataset, batch size and samplers must be the same as when the state was saved. A
 // sampler given in Config keeps its own seed. If the state was saved at the last batch of an epoch,
-// the next loop has no batches. If LoadStateDict fails, the error is a *[StateError], and l is
-// unchanged.
+// the next loop has no batches. If LoadStateDict fails, the error is a *[StateError], and the
+// loader is unchanged.
 func (l *Loader) LoadStateDict(state map[string]any) error {
 	num := func(key string) (int64, error) {
 		v, ok := state[key]
@@ -64,7 +65,7 @@ func (l *Loader) LoadStateDict(state map[string]any) error {
 		return &StateError{"batches", fmt.Sprintf("the state is of an epoch of %d batches, this loader's has %d; dataset, batch size and sampler must be the same", v[3], n)}
 	}
 	for key, now := range map[string]int64{"samples": l.samples(), "batch": int64(l.c.Batch)} {
-		// the states of earlier versions lack these keys
+		// States of earlier versions lack these keys.
 		if was, ok := state[key]; ok && was != now {
 			return &StateError{key, fmt.Sprintf("the state is of %v, this loader has %d; dataset, batch size and sampler must be the same", was, now)}
 		}
@@ -82,8 +83,8 @@ func (l *Loader) LoadStateDict(state map[string]any) error {
 }
 
 // SetEpoch sets the epoch of the next loop, counted from 0. The order of the samples depends on it.
-// After [Loader.LoadStateDict] with a state of epoch n, SetEpoch(n) changes nothing, and the next
-// loop still continues within the epoch.
+// If the next loop is to continue within epoch n after [Loader.LoadStateDict], SetEpoch(n) changes
+// nothing.
 func (l *Loader) SetEpoch(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +109,8 @@ func (l *Loader) Skipped() int {
 	return l.skipped
 }
 
-// begin marks the beginning of a loop. It returns the loop's position, seed and number.
+// begin marks the beginning of a loop. It returns the loop's first position, its seed and its
+// number.
 func (l *Loader) begin() (from place, seed uint64, turn int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,8 +121,8 @@ func (l *Loader) begin() (from place, seed uint64, turn int) {
 	return from, l.seed, l.turn
 }
 
-// recordProgress records the position of a loop. It ignores a loop that is not the latest loop, and
-// a loop that began before a state was loaded.
+// recordProgress records the position of the latest loop. It ignores older loops, and loops that
+// began before a state was loaded.
 func (l *Loader) recordProgress(turn int, p place, skipped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,7 +14,7 @@ type Step struct {
 }
 
 // Steps loops over the batches of the next epoch as [Loader.Batches] does. It opens a scope for
-// each batch on the loader's device, with options such as [tensor.NoGrad]. It replaces
+// each batch on the loader's device, with options such as [tensor.NoGrad]. It replaces this code:
 //
 //	for batch, err := range loader.Batches() {
 //		…

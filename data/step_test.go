@@ -29,14 +29,14 @@ func ExampleLoader_Steps() {
 		loss := step.X.Mul(w).Flatten(0, 1).Sub(step.Y).Square().Mean()
 		loss.Backward()
 		fmt.Println(loss.Item(), w.Grad().Item())
-	} // at the end of its body, the step's scope frees its tensors
+	} // here the step's scope frees its tensors
 	// Output:
 	// 2.5 5
 	// 12.5 30
 }
 
-// The scope of a step is on the loader's device and has the given modes. It ends with the body of
-// the loop, no matter how the body ends.
+// The scope of a step is on the loader's device and has the given options. It ends with the body of
+// the loop, for every end of the body.
 func TestSteps(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

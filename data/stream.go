@@ -11,7 +11,7 @@ import (
 // IterableDataset. Each call of Samples restarts the epoch. The samples, their order and their
 // errors depend only on the epoch. An error stands for a sample that could not be read, and the
 // stream may continue after it. Only one goroutine at a time reads a stream. The functions of this
-// package that take streams read them lazily.
+// package that make streams from others read a sample only when it is needed.
 type Stream interface {
 	Samples(epoch int) iter.Seq2[Sample, error]
 }
@@ -66,9 +66,10 @@ func StreamOf(ds Dataset, s Sampler) Stream {
 	})
 }
 
-// ShardStream returns the part of a stream that one of several processes reads. If the stream is a
-// [Sharder], its method Shard returns this part. Otherwise the part consists of the samples whose
-// number modulo world equals rank. The error is a *[ConfigError].
+// ShardStream returns the part of a stream that the process number rank of world processes reads.
+// If the stream is a [Sharder], its method Shard returns this part. Otherwise the part consists of
+// the samples whose number modulo world equals rank. If rank or world is invalid, the error is a
+// *[ConfigError].
 func ShardStream(s Stream, rank, world int) (Stream, error) {
 	switch {
 	case world < 1:

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// count is a stream of n numbers. It has an error in place of each number that the list bad names.
+// count is a stream of the numbers 0 to n-1. An error replaces each number in bad.
 func count(n int, bad ...int) data.Stream {
 	return data.StreamFunc(func(epoch int) iter.Seq2[data.Sample, error] {
 		return func(yield func(data.Sample, error) bool) {
@@ -89,7 +89,7 @@ func TestStreams(t *testing.T) {
 				t.Errorf("%v, want %v", got, c.want)
 			}
 		}
-		for range c.s.Samples(0) { // the loop over the stream ends early
+		for range c.s.Samples(0) { // the loop over the stream is left early
 			break
 		}
 	}
@@ -165,7 +165,7 @@ func streamLoader(t *testing.T, s data.Stream, c data.Config) *data.Loader {
 }
 
 // The batches and random numbers of a stream do not depend on the number of workers. A loader can
-// resume from a state saved within an epoch.
+// continue from a state saved within an epoch.
 func TestStreamLoader(t *testing.T) {
 	s := stream(t)(data.ShuffleStream(count(22), 5, 1))
 	c := data.Config{Batch: 4, Seed: 2, Workers: 3, Transform: func(s data.Sample, rng *rand.Rand) (data.Sample, error) {
@@ -287,8 +287,7 @@ func panicking(n int) data.Stream {
 	})
 }
 
-// TestStreamOfRandom checks that augmented samples get new random numbers in each epoch, and
-// whenever a sample is drawn again.
+// Augmented samples get new random numbers in each epoch, and each time that a sample is drawn.
 func TestStreamOfRandom(t *testing.T) {
 	draw := data.Map(&squares{n: 3}, func(s data.Sample, rng *rand.Rand) (data.Sample, error) {
 		return data.Sample{X: rng.Uint64(), Y: 0}, nil

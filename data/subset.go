@@ -26,11 +26,11 @@ func (s Subset) getBatch(index []int) (*Batch, error) {
 	return batcher(s.Of)(of)
 }
 
-// The functions below recognise datasets of this package that wrap other datasets. They use the
-// types instead of an interface. So a type that embeds such a dataset and has its own method Get is
-// not mistaken for it.
+// The following functions recognise the datasets of this package that wrap other datasets. They
+// compare types instead of using an interface, because a type that embeds such a dataset may have
+// its own method Get.
 
-// random reports whether samples of ds depend on random numbers.
+// random reports whether the samples of ds depend on random numbers.
 func random(ds Dataset) bool {
 	switch d := ds.(type) {
 	case Subset:
@@ -43,8 +43,8 @@ func random(ds Dataset) bool {
 	return false
 }
 
-// GetRand returns sample i of ds. rng supplies random numbers if ds, or a dataset that ds wraps, is
-// a [RandDataset]. GetRand is meant for datasets that wrap other datasets.
+// GetRand returns sample i of ds, for datasets that wrap other datasets. If ds is a [RandDataset]
+// or wraps one, rng supplies the random numbers.
 func GetRand(ds Dataset, i int, rng *rand.Rand) (Sample, error) {
 	switch d := ds.(type) {
 	case Subset:
@@ -61,8 +61,7 @@ func GetRand(ds Dataset, i int, rng *rand.Rand) (Sample, error) {
 	return ds.Get(i)
 }
 
-// batcher returns the function with which ds makes whole batches. It returns nil if ds has no such
-// function.
+// batcher returns the function with which ds makes whole batches, or nil if ds has none.
 func batcher(ds Dataset) func(index []int) (*Batch, error) {
 	switch d := ds.(type) {
 	case Subset:

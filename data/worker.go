@@ -7,16 +7,16 @@ import (
 	"slices"
 )
 
-// errStopped is the result of a batch after the loop has ended.
+// errStopped is the error of a batch that was not made because the loop has ended.
 var errStopped = errors.New("the loop is over")
 
 // A worker is a goroutine that makes batches.
 type worker struct {
 	r      *run
 	random bool
-	// makes a whole batch; nil means that batches are made sample by sample
+	// batch makes a whole batch. If it is nil, batches are made sample by sample.
 	batch func(index []int) (*Batch, error)
-	// index of the sample being made; -1 if there is none
+	// at is the index of the sample that is being made, or -1 for none.
 	at      int
 	pcg     *rand.PCG
 	rng     *rand.Rand
@@ -99,7 +99,7 @@ func (w *worker) make(j job) (res result) {
 		w.samples, w.index = append(w.samples, s), append(w.index, i)
 	}
 	w.at = -1
-	// The errors of the stream precede those of Transform, so sort all by index.
+	// Errors of the stream come before those of Transform, so the errors are sorted by index.
 	if w.r.l.ds == nil {
 		slices.SortFunc(res.skipped, func(a, b *SampleError) int { return a.Index - b.Index })
 	}
@@ -164,7 +164,8 @@ func (w *worker) sample(j *job, k int) (s Sample, err error) {
 
 // streamSeed returns the seeds of a sample's random numbers.
 func streamSeed(seed uint64, epoch, sample int) (hi, lo uint64) {
-	// The bits spell "data", so that these numbers differ from the numbers that make the order.
+	// The bits spell "data". They make these random numbers independent of those for the order of
+	// samples.
 	hi = mix(seed ^ 0x64617461)
 	hi = mix(hi + uint64(epoch))
 	return hi, mix(hi ^ mix(uint64(sample)))

@@ -12,15 +12,15 @@ import (
 	"testing"
 )
 
-// complete holds the packages whose exported names must all be in the pages on PyTorch. A name must
-// be in a row, or in the table of the package's other names.
+// complete lists the packages whose exported names must all be in the pages on PyTorch: in a row,
+// or in the table of the package's other names.
 var complete = []string{
 	"amp", "autograd", "checkpoint", "cuda", "data", "detect", "digits", "dist", "doctor",
 	"initial", "memsnap", "models", "nn", "npy", "optim", "profile", "safetensors", "sched", "table",
 	"tensor", "tensorboard", "text", "torchfile", "train", "vision",
 }
 
-// variables holds the types of variables that all tables use.
+// variables maps variables in the tables to their types.
 var variables = map[string]string{
 	"x": "tensor.Tensor", "y": "tensor.Tensor", "w": "tensor.Tensor", "loss": "tensor.Tensor",
 	"s": "tensor.Scope", "g": "tensor.Generator", "dev": "device.Device", "gpu": "cuda.Device",
@@ -30,7 +30,7 @@ var variables = map[string]string{
 	"start": "cuda.Event", "prof": "profile.Profile",
 }
 
-// plumbing holds methods that programs do not call by name.
+// plumbing are methods that programs do not call by name.
 var plumbing = []string{
 	"Error", "Is", "MarshalJSON", "MarshalText", "Raised", "String", "UnmarshalJSON", "Unwrap",
 }
@@ -50,15 +50,15 @@ var (
 )
 
 const (
-	// end of the header line of a table whose last column is generated
+	// titles ends the header line of a table whose last column is generated.
 	titles = " Signatures |\n"
-	fold   = "<br>" // separator of signatures
+	fold   = "<br>" // separates signatures
 )
 
-// TestFromPyTorch compares the generated parts of the pages with the packages' comments. The
-// generated parts are the line of packages, the column of signatures, and the tables of a package's
-// other names. It also compares the table of absent operations with the operations that have no
-// adapter in package samples. With -args -write it writes these parts.
+// The generated parts of the pages agree with the packages' comments. They are the line of
+// packages, the column of signatures, and the tables of a package's other names. The table of
+// absent operations agrees with the operations that have no adapter in package samples. With -args
+// -write the test writes these parts.
 func TestFromPyTorch(t *testing.T) {
 	list, err := filepath.Glob("from-pytorch/*.md")
 	if err != nil || len(list) < 10 {
@@ -111,11 +111,11 @@ func TestFromPyTorch(t *testing.T) {
 	}
 }
 
-// packages returns a page with a line below its title. The line has the import paths of the
-// packages that the page's code names.
+// packages returns a page with a generated line below its title: the import paths of the packages
+// that the page's code names.
 func (l *library) packages(page string) string {
 	found := map[string]bool{}
-	in := false // the line is in a table whose last column is generated
+	in := false // whether the line is in a table whose last column is generated
 	for line := range strings.Lines(generated.ReplaceAllString(page, "")) {
 		if in = strings.HasPrefix(line, "|") && (in || strings.HasSuffix(line, titles)); in {
 			cells := strings.Split(line, " | ")
@@ -144,7 +144,7 @@ func (l *library) packages(page string) string {
 	return top.ReplaceAllString(page, "${1}\n"+text+".\n\n")
 }
 
-// signed returns a page in which the tables' generated last columns have current signatures.
+// signed returns a page with current signatures in the generated last columns of its tables.
 func signed(l *library, page string) string {
 	var b strings.Builder
 	in := false
@@ -170,10 +170,11 @@ func signed(l *library, page string) string {
 
 // A mention is an exported name in the code of a cell.
 type mention struct {
-	// the text before the name's dot; "." if that text is no name, "" if there is no dot
+	// on is the text before the name's dot. It is "." if that text is no name, and "" if there is
+	// no dot.
 	on, name string
-	assigned string // the variable that the code assigns to
-	key      bool   // the name is a field of a literal, or is selected as a field
+	assigned string // variable that the code assigns to
+	key      bool   // whether the name is a field of a literal, or is selected as a field
 	named    *named
 }
 
@@ -204,13 +205,13 @@ func (l *library) mentions(cell string) (all []mention) {
 	return all
 }
 
-// signatures returns the signatures of the names in a cell, as code. The map types holds the types
-// of variables in earlier cells of the table. signatures adds the variables of this cell.
+// signatures returns the signatures of the names in a cell, as code. types has the types of
+// variables in earlier cells of the table, and signatures adds those of this cell.
 func (l *library) signatures(cell string, types map[string]string) (list []string) {
 	all := l.mentions(cell)
-	// types of the mentions so far, and of the remaining mentions
+	// here and later are the types of the mentions so far, and of the remaining mentions.
 	var here, later []string
-	bare := true // the cell mentions no package and no field
+	bare := true // whether the cell mentions neither a package nor a field
 	for _, m := range all {
 		if m.named != nil {
 			later = append(later, m.named.gives...)
@@ -278,11 +279,11 @@ func addWords(page string, words map[string]bool) {
 // unsaid returns the table of a package's exported names that no page mentions.
 func (l *library) unsaid(pkg string, said map[string]bool) string {
 	var b strings.Builder
-	above := "" // the comment in the previous row
+	above := "" // comment in the previous row
 	for _, name := range l.order[pkg] {
 		n, last := l.things[name], name[strings.LastIndex(name, ".")+1:]
 		if said[last] || slices.Contains(plumbing, last) || n.kind == function && n.sentence == "" {
-			continue // the interface explains these methods
+			continue // the comment of the interface covers these methods
 		}
 		code := "`" + strings.ReplaceAll(n.signature, "|", "\\|") + "`"
 		switch {
@@ -304,13 +305,13 @@ func (l *library) unsaid(pkg string, said map[string]bool) string {
 // marks escapes the characters of a comment that have a meaning in Markdown.
 var marks = strings.NewReplacer("|", "\\|", "<", "\\<", "*", "\\*", "_", "\\_")
 
-// unsought holds classes of reasons that do not help a reader who searches for a function.
+// unsought are classes of reasons that do not help a reader who searches for a function.
 var unsought = []string{
 	"inner form of", "the samples hold", "the function behind the layer", "a form for CUDA alone",
 }
 
 // absent returns the table of PyTorch's operations without a counterpart, grouped by reason. The
-// reasons come from package samples, which tests against PyTorch's own samples.
+// reasons come from package samples, which runs PyTorch's own samples as tests.
 func absent(t *testing.T) string {
 	text, err := os.ReadFile("../internal/samples/testdata/ops.tsv")
 	if err != nil {

@@ -26,19 +26,19 @@ const (
 // A named is an exported function, method, type, constant or variable of a package.
 type named struct {
 	kind      kind
-	name      string // name with its package: "nn.NewLinear", "nn.Linear.Forward"
+	name      string // name with its package, such as "nn.NewLinear" or "nn.Linear.Forward"
 	signature string
-	sentence  string   // the first sentence of its comment
-	gives     []string // named types in its results; if it is a type, that type itself
+	sentence  string   // first sentence of its comment
+	gives     []string // named types in its results; for a type, the type itself
 }
 
 // A library holds the exported names of the module's packages.
 type library struct {
 	things map[string]*named
-	fields map[string]bool     // set of fields: "tensor.ConvOptions.Stride"
-	embeds map[string][]string // for each type, its embedded types, whose methods it also has
-	order  map[string][]string // for each package, its names in the order of go doc
-	paths  map[string]string   // for each package, its folder in the module: "optim/sched"
+	fields map[string]bool     // set of fields, such as "tensor.ConvOptions.Stride"
+	embeds map[string][]string // embedded types of each type, which has their methods too
+	order  map[string][]string // names of each package in the order of go doc
+	paths  map[string]string   // folder of each package in the module, such as "optim/sched"
 }
 
 // readLibrary reads the packages that programs may import.
@@ -184,7 +184,7 @@ func (l *library) values(p *doc.Package, of string, list []*doc.Value) {
 	}
 }
 
-// typeName returns the name of a type, without pointer and slice: "tensor.Tensor".
+// typeName returns the name of a type without pointer and slice, such as "tensor.Tensor".
 func typeName(pkg string, e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
@@ -218,8 +218,8 @@ func source(e ast.Expr) string {
 	return broken.ReplaceAllString(text, "; ")
 }
 
-// underlying returns a type's declaration in a short form. It shows as many exported fields of a
-// struct, or methods of an interface, as fit in a line. It is "struct" if nothing is exported.
+// underlying returns a type's declaration in a short form, with as many exported fields of a
+// struct, or methods of an interface, as fit in a line. It returns "struct" if nothing is exported.
 func underlying(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.InterfaceType:
@@ -258,8 +258,8 @@ func fields(list *ast.FieldList) string {
 	return b.String()
 }
 
-// member returns a method or a field of a type or of its embedded types. If the owner is a package,
-// it returns a name of the package. A field has no signature.
+// member returns a method or a field of a type or of the types that it embeds. If owner is a
+// package, it returns a name of the package. A field has no signature.
 func (l *library) member(owner, name string) *named {
 	if t := l.things[owner+"."+name]; t != nil {
 		return t

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// stories holds the layers of the packages from the top, each with its purpose. TestFloors compares
+// stories are the layers of the packages from the top, each with its purpose. TestFloors compares
 // them with the table of layers in internal/arch.
 var stories = []struct {
 	color, packages, words string
@@ -32,8 +32,8 @@ var stories = []struct {
 	{"#eef1f4", "dtype", "element types"},
 }
 
-// floors draws a diagram of the layers of packages. A package may import packages of lower layers
-// only.
+// floors draws a diagram of the layers of packages. A package may import only packages of lower
+// layers.
 func floors() string {
 	d := draw(900, 44*len(stories)+66)
 	for i, s := range stories {
@@ -52,8 +52,8 @@ func floors() string {
 	return d.done()
 }
 
-// TestFloors checks that the diagram of the layers shows each package of the table once, above all
-// packages that it may import.
+// The diagram of the layers shows each package of the table once, above all packages that it may
+// import.
 func TestFloors(t *testing.T) {
 	table := floorsOfTable(t)
 	at := map[string]int{}
@@ -82,8 +82,8 @@ func TestFloors(t *testing.T) {
 	}
 }
 
-// floorsOfTable reads the packages in the table of layers, and the imports of each. If a row stands
-// for all packages below a folder, it has the folder's name.
+// floorsOfTable returns the packages in the table of layers, and the imports of each. A row for all
+// packages below a folder has the folder's name.
 func floorsOfTable(t *testing.T) map[string][]string {
 	f, err := parser.ParseFile(token.NewFileSet(), "../internal/arch/floors.go", nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -129,7 +129,7 @@ func (d *drawing) step(x, y, w int, fill, code string, words ...string) {
 
 func (d *drawing) line(x1, y1, x2, y2 int) {
 	turn := math.Atan2(float64(y2-y1), float64(x2-x1))
-	// headStart returns one coordinate of the point where the head of the arrow begins
+	// headStart returns a coordinate of the point at which the arrow's head begins.
 	headStart := func(v int, part float64) int { return v - int(math.Round(6*part)) }
 	fmt.Fprintf(d, "<path d=\"M%d %dL%d %d\" stroke=\"#2f6db5\" stroke-width=\"2\"/>\n", x1, y1, headStart(x2, math.Cos(turn)), headStart(y2, math.Sin(turn)))
 	fmt.Fprintf(d, "<path d=\"M0 0l-8 -5v10z\" fill=\"#2f6db5\" transform=\"translate(%d %d) rotate(%.0f)\"/>\n", x2, y2, turn*180/math.Pi)
@@ -211,7 +211,7 @@ func backwardPath() string {
 	return d.done()
 }
 
-// kernelPath shows that all checks of a kernel read the text that a GPU runs.
+// kernelPath draws how all checks of a kernel read the text that a GPU runs.
 func kernelPath() string {
 	const program, text, reader = "#fff4d6", "#f3e4f5", "#fde6dc"
 	d := draw(900, 300)

@@ -18,16 +18,16 @@ import (
 
 var write = flag.Bool("write", false, "write the code of the examples into the pages")
 
-// maxBytes is the maximum size of a page in bytes.
+// maxBytes is the greatest size of a page in bytes.
 const maxBytes = 40_000
 
 // excerpt matches a line <!-- example FILE Name --> of a page and the fences after the line. FILE
 // is relative to the page's folder. Name is a function, type or variable in the file.
 var excerpt = regexp.MustCompile("(?m)^<!-- (example|output) (\\S+) (\\w+) -->\\n(?:```(?:go|text)\\n(?s:.*?)^```\\n)?")
 
-// TestPages compares each piece of code in the pages with the example that the tests run. It also
-// compares the output below the code with the output of the example. With -args -write it writes
-// the code and the output to the pages.
+// Each piece of code in the pages equals the example that the tests run, and the output below it
+// equals the example's output. With -args -write the test writes the code and the output to the
+// pages.
 func TestPages(t *testing.T) {
 	for _, page := range pages(t) {
 		text, err := os.ReadFile(page)
@@ -136,7 +136,7 @@ func dedent(code string) string {
 	return strings.TrimRight(strings.ReplaceAll("\n"+code, "\n\t", "\n")[1:], "\n")
 }
 
-// TestLinks checks that the files and headings to which links in the pages point exist.
+// Links in the pages point to files and headings that exist.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	n := 0

@@ -67,7 +67,7 @@ func scopes() string {
 	return d.done()
 }
 
-// TestPictures compares the pictures with the functions that draw them. With -args -write it writes
+// The pictures equal the results of the functions that draw them. With -args -write the test writes
 // the pictures to files.
 func TestPictures(t *testing.T) {
 	for name, of := range map[string]func() string{"scopes": scopes, "floors": floors, "matmul": matmulPath, "kernel": kernelPath, "backward": backwardPath} {

@@ -1,4 +1,4 @@
-// Package examples_test runs the programs in the folders below, as their users do.
+// Package examples_test runs the programs in the folders next to this file, as their users do.
 package examples_test
 
 import (
@@ -20,12 +20,12 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// firstWeek holds the programs that people usually write first. For each one, a PyTorch program is
-// in the same folder.
+// firstWeek has the programs that people usually write first. The same folder has each program in
+// PyTorch.
 var firstWeek = []string{"vae", "transformer", "transfer", "gan"}
 
-// TestLinesBesidePyTorch checks that a Go program has at most 1.5 times as many lines of code as
-// the PyTorch program in the same folder. Blank lines and comments do not count.
+// A Go program has at most 1.5 times as many lines of code as the PyTorch program in the same
+// folder. Blank lines and comments do not count.
 func TestLinesBesidePyTorch(t *testing.T) {
 	for _, name := range firstWeek {
 		ours, theirs := codeLines(t, name, "main.go", "//"), codeLines(t, name, "main.py", "#")
@@ -50,8 +50,8 @@ func codeLines(t *testing.T, name, file, comment string) (n int) {
 	return n
 }
 
-// TestFirstWeek runs the programs unchanged on the CPU and on an emulated GPU. In the run on the
-// CPU, which is longer, the loss must fall.
+// The programs run unchanged on the CPU and on an emulated GPU. In the run on the CPU, which is
+// longer, the loss falls.
 func TestFirstWeek(t *testing.T) {
 	bin, dir := t.TempDir(), t.TempDir()
 	build := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "./vae", "./transformer", "./transfer", "./gan")
@@ -77,7 +77,7 @@ func TestFirstWeek(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		args        []string
-		long, short string  // flags of the run on the CPU, and on the emulated GPU
+		long, short string  // flags of the run on the CPU, and of that on the emulated GPU
 		below       float64 // upper limit of the loss after the run on the CPU
 		result      string  // pattern for the last part of the output
 	}{

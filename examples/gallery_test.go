@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// gallery holds the programs of the gallery, with a pattern for the end of their output. The number
+// gallery has the programs of the gallery, with a pattern for the end of their output. The number
 // in the output must be at least or at most a limit. A program with flags gets a text file as its
 // last argument.
 var gallery = []struct {
@@ -71,8 +71,7 @@ func TestGallery(t *testing.T) {
 	}
 }
 
-// TestGalleryPage checks that each program of the gallery is short, and the gallery's page lists
-// all of them.
+// Each program of the gallery is short, and the gallery's page lists all of them.
 func TestGalleryPage(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {

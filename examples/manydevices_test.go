@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestManyDevices runs the programs for several devices on two ranks of the CPU and on two emulated
-// GPUs. The losses agree.
+// The programs for several devices run on two ranks of the CPU and on two emulated GPUs. The losses
+// agree.
 func TestManyDevices(t *testing.T) {
 	bin := t.TempDir() + string(filepath.Separator)
 	if out, err := exec.Command("go", "build", "-o", bin, "./ddp", "./dataparallel").CombinedOutput(); err != nil {

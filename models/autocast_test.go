@@ -37,8 +37,8 @@ func autocastModels(s *tensor.Scope) map[string]struct {
 	}
 }
 
-// The models train under autocast: losses are near those in float32, and every parameter gets a
-// finite float32 gradient.
+// The models can be trained under autocast: losses are near those in float32, and every parameter
+// gets a finite float32 gradient.
 func TestModelsUnderAutocast(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for name, m := range autocastModels(s) {

@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The benchmark measures a training step of a character GPT with 4 layers of 128 features. A step
-// has 32 blocks of 64 tokens. bench/chargpt/torch_chargpt.py measures the same step in PyTorch.
+// BenchmarkCharGPTStep measures a training step of a character GPT with 4 layers of 128 features. A
+// step has 32 blocks of 64 tokens. The script bench/chargpt/torch_chargpt.py measures the same step
+// in PyTorch.
 func BenchmarkCharGPTStep(b *testing.B) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := models.NewGPT(models.GPTConfig{Vocab: 96, Context: 64, Layers: 4, Heads: 4, Width: 128}, nn.In(s))
@@ -30,7 +31,7 @@ func BenchmarkCharGPTStep(b *testing.B) {
 	})
 }
 
-// The benchmark measures the tokens a second of greedy generation with the cache. The model is
+// BenchmarkGenerate measures the tokens a second of greedy generation with the cache. The model is
 // narrow, and as deep as GPT-2.
 func BenchmarkGenerate(b *testing.B) {
 	tensor.Do(func(s *tensor.Scope) {

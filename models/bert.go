@@ -10,20 +10,21 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// BERTConfig is the configuration of a [BERT]. Hugging Face's names are in brackets.
+// BERTConfig is the configuration of a [BERT]. The names in brackets are Hugging Face's.
 type BERTConfig struct {
 	Vocab   int // number of tokens [vocab_size]
 	Context int // maximum length of a sequence [max_position_embeddings]
-	// number of token types; 0 means 2, for the first and the second text [type_vocab_size]
+	// Types is the number of token types [type_vocab_size]. 0 means 2, for the first and the second
+	// text.
 	Types  int
 	Layers int     // number of blocks [num_hidden_layers]
 	Heads  int     // attention heads, a divisor of Width [num_attention_heads]
 	Width  int     // number of features of a token [hidden_size]
 	Hidden int     // number of features inside a block's MLP; 0 means 4·Width [intermediate_size]
-	Pad    int     // the padding token, whose embedding is not trained [pad_token_id]
+	Pad    int     // padding token, whose embedding is not trained [pad_token_id]
 	Eps    float64 // epsilon of the layer norms; 0 means 1e-12 [layer_norm_eps]
-	// probability of dropping features and attention weights [hidden_dropout_prob,
-	// attention_probs_dropout_prob]
+	// Dropout is the probability of dropping features and attention weights [hidden_dropout_prob,
+	// attention_probs_dropout_prob].
 	Dropout float64
 }
 
@@ -74,26 +75,27 @@ func (c BERTConfig) full() BERTConfig {
 // BERTInput has the optional inputs of a BERT. The zero value means that each sequence is one text
 // without padding.
 type BERTInput struct {
-	// [batch, length], bool or integers, not 0 for real tokens; text.Pad makes such a mask. nil
-	// means no padding
+	// Mask is [batch, length], bool or integers, not 0 for tokens that are not padding. text.Pad
+	// makes such a mask. Nil means no padding.
 	Mask *tensor.Tensor
-	// [batch, length], integers: 0 for tokens of the first text and 1 for the second; nil means 0
+	// Types is [batch, length], integers: 0 for tokens of the first text and 1 for the second. Nil
+	// means 0.
 	Types *tensor.Tensor
 }
 
 // BERT is the encoder with its pooler. It is Hugging Face's BertModel, with the same names and
-// layouts of weights. See [BERT.LoadStateDict].
+// layouts of weights.
 type BERT struct {
 	bertBody
 	Pooler *bertPooler `nn:"pooler"`
 }
 
-// bertBody holds the embeddings and the blocks.
+// bertBody has the embeddings and the blocks, which BERT and its variants share.
 type bertBody struct {
 	nn.Base
 	Embeddings *bertEmbeddings `nn:"embeddings"`
 	Encoder    *bertEncoder    `nn:"encoder"`
-	Config     BERTConfig      `nn:"-"` // with defaults filled in
+	Config     BERTConfig      `nn:"-"` // configuration with defaults filled in
 }
 
 type bertEmbeddings struct {
@@ -185,13 +187,14 @@ func (m *BERT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	return m.Features(ids, BERTInput{})
 }
 
-// Pooled returns the pooler's result for the features of the first token, [batch, width]: tanh(W·x
-// + b).
+// Pooled returns the pooler's result tanh(W·x + b), [batch, width], where x is the features of each
+// sequence's first token.
 func (m *BERT) Pooled(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	return inChild(ids, func(ids *tensor.Tensor) *tensor.Tensor { return m.Pool(m.Features(ids, in)) })
 }
 
-// Pool returns the pooler's result, [batch, width], for features [batch, length, width].
+// Pool returns the pooler's result, [batch, width], for features [batch, length, width]. It uses
+// only those of the first token.
 func (m *BERT) Pool(features *tensor.Tensor) *tensor.Tensor {
 	return inChild(features, func(x *tensor.Tensor) *tensor.Tensor {
 		return m.Pooler.Dense.ForwardAct(x.Select(1, 0), (*tensor.Tensor).Tanh)
@@ -215,7 +218,7 @@ func (m *bertBody) Features(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 		s := ids.Scope()
 		var mask *tensor.Tensor
 		if in.Mask != nil {
-			// the mask is the same for all heads and queries
+			// The mask is the same for all heads and queries.
 			mask = in.Mask.In(s).NeScalar(0).Unsqueeze(1).Unsqueeze(1)
 		}
 		x := m.embed(ids, in.Types)
@@ -273,11 +276,11 @@ func (l *bertOutput) run(x, before *tensor.Tensor, c BERTConfig) (y *tensor.Tens
 	return l.Norm.Forward(l.Dense.Forward(x).DropoutAdd(before, c.rate(&l.Base)))
 }
 
-// LoadStateDict is [nn.LoadStateDict] for several kinds of files. The names may be those of Hugging
-// Face's BertModel or, with the prefix "bert.", of a BERT with a head. LoadStateDict ignores the
-// head and position_ids. In old files, the weight and the bias of a norm are named gamma and beta.
-// An error is a *[nn.StateError], or an *[Error] if two names in the file mean one tensor of the
-// model. After an error, nothing was loaded.
+// LoadStateDict does the same as [nn.LoadStateDict] and accepts several kinds of names. The names
+// may be those of Hugging Face's BertModel or, with the prefix "bert.", of a BERT with a head.
+// LoadStateDict ignores the head and position_ids. In old files, the weight and the bias of a norm
+// are named gamma and beta. The error is a *[nn.StateError], or an *[Error] if two names in the
+// file mean one tensor of the model. After an error, nothing was loaded.
 func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string {
 		if strings.HasPrefix(name, "cls.") || strings.HasPrefix(name, "classifier.") {

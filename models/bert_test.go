@@ -15,7 +15,8 @@ func smallBERT() models.BERTConfig {
 	return models.BERTConfig{Vocab: 61, Context: 16, Layers: 2, Heads: 4, Width: 32, Hidden: 48}
 }
 
-// Features, logits, losses and gradients equal those of transformers' BertModel and its heads.
+// Features, logits, losses and gradients equal those of BertModel and its variants with heads in
+// Hugging Face's transformers.
 func TestBERTEqualsTransformers(t *testing.T) {
 	everywhere(t, "bert", func(r goldenRun, s *tensor.Scope) {
 		m := models.NewBERT(smallBERT(), nn.In(s), nn.Typed(r.ty))
@@ -43,7 +44,8 @@ func TestBERTEqualsTransformers(t *testing.T) {
 	})
 }
 
-// Padding does not change the results. The models have as many parameters as the originals.
+// Padding does not change the results. The published configurations have as many parameters as the
+// original models.
 func TestBERTMaskAndSizes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.Eval(models.NewBERT(smallBERT(), nn.In(s)))

@@ -58,8 +58,8 @@ func (m *MaskedLM) Loss(ids, labels *tensor.Tensor, in BERTInput) *tensor.Tensor
 	})
 }
 
-// TiedNames tells [nn.LoadStateDict] that the token table is also the last layer's weight, and that
-// files contain the last layer's bias twice.
+// TiedNames says that the token table is also the last layer's weight, and that files contain the
+// last layer's bias twice. [nn.LoadStateDict] uses it.
 func (m *MaskedLM) TiedNames() map[string]string {
 	return map[string]string{
 		"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -67,9 +67,10 @@ func (m *MaskedLM) TiedNames() map[string]string {
 	}
 }
 
-// LoadStateDict is [BERT.LoadStateDict] for Hugging Face's BertForMaskedLM and BertForPreTraining.
-// In the latter it ignores the pooler and the next-sentence head. The layer cls.predictions.decoder
-// may be absent. If present, its weight must equal the token table, and its bias the model's bias.
+// LoadStateDict loads the state dicts of Hugging Face's BertForMaskedLM and BertForPreTraining,
+// with the variants of names that [BERT.LoadStateDict] accepts. It ignores the pooler and the
+// next-sentence head. The layer cls.predictions.decoder may be absent. If present, its weight must
+// equal the token table, and its bias the model's bias.
 func (m *MaskedLM) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string {
 		if strings.HasPrefix(name, "cls.seq_relationship.") || strings.HasPrefix(name, "bert.pooler.") {
@@ -114,8 +115,8 @@ func (m *SequenceClassifier) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Te
 	})
 }
 
-// LoadStateDict is [BERT.LoadStateDict] for Hugging Face's BertForSequenceClassification, including
-// its head.
+// LoadStateDict loads the state dict of Hugging Face's BertForSequenceClassification, including its
+// head, with the variants of names that [BERT.LoadStateDict] accepts.
 func (m *SequenceClassifier) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string { return name })
 	if err != nil {

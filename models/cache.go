@@ -7,15 +7,15 @@ import (
 )
 
 // A Cache holds the keys and values of the tokens that a [GPT] has processed. With a cache, each
-// further token costs the work of one position. NewCache allocates all of the cache's memory:
+// further token takes the work of one position only. NewCache allocates all of the cache's memory:
 // 2·layers·batch·context·width elements.
 type Cache struct {
 	keys, values []*tensor.Tensor // one tensor for each layer, [batch, heads, context, features]
 	n            int              // number of filled positions
 }
 
-// NewCache returns an empty cache for a batch of sequences, in scope s. It has the device and the
-// type of the model's weights.
+// NewCache returns an empty cache for a batch of sequences, in scope s. The cache has the device
+// and the type of the model's weights.
 func (m *GPT) NewCache(s *tensor.Scope, batch int) *Cache {
 	c := m.Config
 	if batch < 1 {
@@ -79,10 +79,10 @@ func (c *Cache) extend(layer int, k, v *tensor.Tensor) (keys, values *tensor.Ten
 	return all(c.keys[layer], k), all(c.values[layer], v), o
 }
 
-// Decode returns the logits of the token that follows ids, [batch, vocab]. ids [batch, length]
-// continue the sequences in the cache, and Decode adds them to the cache. Decode records no graph
-// and applies no dropout, even in training mode. If there are more positions than the model's
-// context, it raises tensor.ErrShape and does not change the cache.
+// Decode appends ids, [batch, length], to the sequences in the cache, and returns the logits of the
+// tokens that follow them, [batch, vocab]. It records no graph and applies no dropout, even in
+// training mode. If there are more positions than the model's context, it raises tensor.ErrShape
+// and does not change the cache.
 func (m *GPT) Decode(ids *tensor.Tensor, c *Cache) (y *tensor.Tensor) {
 	if c == nil || len(c.keys) != len(m.H) {
 		misuse("gpt.decode", tensor.ErrValue, "the cache was not made by this model's NewCache", ids)

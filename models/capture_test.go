@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// captureCase is a model with a loss, which draws its random data in each step.
+// captureCase is a model with a loss that draws random data in each step.
 type captureCase struct {
 	name string
 	make func() (model any, loss func(s *tensor.Scope) *tensor.Tensor)
@@ -74,9 +74,9 @@ func captureCases() []captureCase {
 	}
 }
 
-// TestCapturedOnCPU checks replays of a training step that was captured on the CPU, in float32 and
-// under autocast. Parameters, running statistics and the generator's state are bitwise equal to
-// those of eager steps.
+// Replays of a training step that was captured on the CPU are bitwise equal to eager steps, in
+// float32 and under autocast. This holds for parameters, running statistics and the generator's
+// state.
 func TestCapturedOnCPU(t *testing.T) {
 	for _, c := range captureCases() {
 		for _, low := range []dtype.Type{0, dtype.BF16} {

@@ -18,20 +18,20 @@ func NewCharGPT(corpus string, c GPTConfig, opts ...nn.Option) (*GPT, *text.Char
 }
 
 // A CharGPTRecipe is a recipe for training a [GPT] on characters. It has the size of the model, and
-// the settings of AdamW, clipping and a schedule. It is meant for optim.NewAdamW,
-// optim.ClipGradNorm, and sched.NewWarmUp followed by sched.NewCosineAnnealing.
+// the settings for optim.NewAdamW, optim.ClipGradNorm, and sched.NewWarmUp followed by
+// sched.NewCosineAnnealing.
 type CharGPTRecipe struct {
-	Config GPTConfig // the text determines Vocab, which is 0 here
+	Config GPTConfig // size of the model; Vocab is 0, because the text determines it
 	Batch  int       // number of blocks of Context tokens in a step
 	Steps  int
 	Warmup int // number of steps of the warm-up
-	// learning rate after the warm-up, and at the end of the cosine decay
+	// LR is the learning rate after the warm-up, and MinLR the rate at the end of the cosine decay.
 	LR, MinLR   float64
 	Beta1       float64 // settings of AdamW
 	Beta2       float64
 	WeightDecay float64
 	Clip        float64 // upper bound of the norm of all gradients
-	HeldOut     float64 // fraction at the end of the text that is held out for validation
+	HeldOut     float64 // fraction of the text, at its end, that is held out for validation
 }
 
 // CharGPTDefaults returns a recipe for training on a CPU with a text of a few hundred thousand

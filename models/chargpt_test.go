@@ -19,8 +19,8 @@ import (
 
 // story generates a text of at least n characters with a random grammar. The text is about people
 // and things in a harbour. Sentences agree in number and tense, numbers add up, and quotations are
-// closed. The entropy of the words' spelling is about three bits for each character. To predict the
-// words, a model needs more context than one character.
+// closed. The entropy of the words' spelling is about three bits for each character. A model needs
+// more than one character of context to predict the words.
 func story(seed uint64, n int) string {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	pick := func(list string) string { w := strings.Fields(list); return w[rng.IntN(len(w))] }
@@ -77,7 +77,7 @@ func story(seed uint64, n int) string {
 	return b.String()
 }
 
-// unigram returns the entropy of the token frequencies, in nats.
+// unigram returns the entropy of the token frequencies in ids, in nats.
 func unigram(ids []int) float64 {
 	count := map[int]float64{}
 	for _, id := range ids {
@@ -91,8 +91,8 @@ func unigram(ids []int) float64 {
 	return h
 }
 
-// trainChars trains by a recipe. It returns the loss on the held-out text, and the entropy of the
-// token frequencies of that text.
+// trainChars trains a model by recipe r. It returns the loss on the held-out text, and the entropy
+// of that text's token frequencies.
 func trainChars(t *testing.T, corpus string, r models.CharGPTRecipe) (loss, entropy float64) {
 	t.Helper()
 	tensor.Do(func(s *tensor.Scope) {
@@ -159,8 +159,8 @@ func trainChars(t *testing.T, corpus string, r models.CharGPTRecipe) (loss, entr
 	return loss, entropy
 }
 
-// The recipe learns more than the frequencies of characters. Without FLAMBEAU_SOAK the test uses a
-// shorter recipe. With it, the test trains the whole recipe on half a megabyte.
+// A model trained by the recipe predicts better than the frequencies of characters. With
+// FLAMBEAU_SOAK the test trains the whole recipe on half a megabyte, and otherwise a shorter one.
 func TestCharGPTLearns(t *testing.T) {
 	r, n, less := models.CharGPTDefaults(), 20_000, 0.3
 	r.Config.Layers, r.Config.Heads, r.Config.Width, r.Config.Context, r.Batch, r.Steps, r.Warmup = 2, 2, 32, 32, 16, 120, 10

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// For every kind of model, a step with checkpointing is bitwise equal to a step without, and its
+// For every kind of model, a step with checkpointing is bitwise equal to a step without it, and its
 // peak memory is much lower.
 func TestCheckpointing(t *testing.T) {
 	type model struct {
@@ -19,8 +19,8 @@ func TestCheckpointing(t *testing.T) {
 		parts int
 		loss  func(s *tensor.Scope) *tt
 	}
-	// modelsOf returns models of the given size. The test runs small models. Of large models it
-	// only counts the memory.
+	// modelsOf returns models of the given size. The test trains the small ones. For large ones it
+	// only measures the memory.
 	modelsOf := func(s *tensor.Scope, layers, width, batch, length, image int) map[string]model {
 		in := nn.In(s)
 		tokens := s.Typed(dtype.I64).Zeros(batch, length)
@@ -89,11 +89,11 @@ func TestCheckpointing(t *testing.T) {
 			nn.SetCheckpointing(c.m, true)
 			less, most := peak(), plain/3
 			switch name {
-			// even without checkpointing, an MLP saves only one result of each layer, that of the
-			// activation
+			// Even without checkpointing, an MLP saves only one result of each layer, the
+			// activation's.
 			case "mlp":
 				most = plain / 2
-			case "resnet": // half of the memory belongs to the layers before the blocks
+			case "resnet": // half of its memory belongs to the layers before the blocks
 				most = plain * 3 / 4
 			}
 			if less > most {

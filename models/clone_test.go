@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Every model can be cloned, also with checkpointing. Changes of the original do not affect the
+// Every model can be cloned, also with checkpointing. Changing the original does not affect the
 // clone.
 func TestModelsAreCloned(t *testing.T) {
 	r := tensor.Root()

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Generation on a GPU copies only the numbers of the chosen tokens to the host, in one read for
-// each token: 8 bytes for each sequence. To the GPU it copies only the prompt. Training reads
-// nothing from the GPU. Generation and training free all memory.
+// For each token, generation on a GPU copies only the numbers of the chosen tokens to the host, 8
+// bytes for each sequence in one read. To the GPU it copies only the prompt. Training reads nothing
+// from the GPU. Generation and training free all memory.
 func TestHostCopies(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -22,7 +22,7 @@ func TestHostCopies(t *testing.T) {
 		m := models.NewGPT(models.GPTConfig{Vocab: 31, Context: 6, Layers: 1, Heads: 2, Width: 8, Dropout: 0.1}, nn.In(s))
 		prompts := [][]int{{1, 2}, {3, 4}, {5, 6}}
 		for _, o := range []models.GenerateOptions{{}, {Temperature: 1, TopK: 5, TopP: 0.9}, {MaxTokens: 7, Slide: true, Temperature: 1, TopP: 0.9}} {
-			// the first call makes programs and constants
+			// The first call makes programs and constants.
 			if _, err := m.Generate(prompts, o); err != nil {
 				t.Fatal(err)
 			}

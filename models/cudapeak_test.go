@@ -28,7 +28,8 @@ func cudaPeaks(t *testing.T) map[string]struct{ Peak, Graph int } {
 	return golden.Cases
 }
 
-// bare returns an emulated GPU without memory, whose nominal size exceeds that of any real GPU.
+// bare returns an emulated GPU that stores no values. Its nominal memory exceeds that of any real
+// GPU.
 func bare(t *testing.T) device.Device {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=2048GiB")
 	if err != nil {
@@ -38,10 +39,10 @@ func bare(t *testing.T) device.Device {
 }
 
 // A training step needs at most 1.05 times the memory that torch.cuda.max_memory_allocated reports
-// for it in PyTorch. For the larger models the limit is 1.10 times, since Flambeau does not promise
-// 1.05 for them. testdata/cudapeak.json has PyTorch's numbers, without the memory that cuBLAS and
-// cuDNN allocate for themselves. _golden/cudapeak.py explains how they were measured. The test
-// counts all memory that the allocator of an emulated GPU allocates.
+// for it in PyTorch. For the larger models the limit is 1.10 times. PyTorch's numbers are in
+// testdata/cudapeak.json, without the memory that cuBLAS and cuDNN allocate for themselves. The
+// script _golden/cudapeak.py explains how they were measured. The test counts all memory that the
+// allocator of an emulated GPU allocates.
 func TestCUDAPeakAgainstPyTorch(t *testing.T) {
 	golden := cudaPeaks(t)
 	seen := map[string]bool{}
@@ -90,8 +91,8 @@ func TestCUDAPeakAgainstPyTorch(t *testing.T) {
 	}
 }
 
-// The graph of a step keeps at most 1.05 times the memory that PyTorch's graph keeps. Both graphs
-// keep whole segments, which hold everything that the step needs.
+// The graph of a captured step takes at most 1.05 times the memory of PyTorch's graph. Both graphs
+// own whole segments, which contain everything that the step needs.
 func TestGraphMemoryAgainstPyTorch(t *testing.T) {
 	golden, compared := cudaPeaks(t), 0
 	for _, c := range append(peakCases[:len(peakCases):len(peakCases)], largeCases...) {

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A character GPT trains for 200 steps with AdamW, a cosine schedule and clipping. Starting from
-// the same initial weights, every loss and every norm of the gradients equals PyTorch's.
+// A character GPT trains for 200 steps with AdamW, a cosine schedule and clipping. From the same
+// initial weights, every loss and every norm of the gradients equals PyTorch's.
 func TestCharGPTCurveEqualsTorch(t *testing.T) {
 	const steps, batch, block = 200, 8, 16
 	f := open(t)

@@ -15,7 +15,8 @@ type Error struct {
 
 func (e *Error) Error() string { return "models: " + e.Model + ": " + e.Msg }
 
-// Raised marks the error as one that a panic raises and tensor.Try returns. See device.Raised.
+// Raised marks *Error as a type of error that a panic raises and tensor.Try returns. The interface
+// device.Raised requires it.
 func (e *Error) Raised() {}
 
 func wrong(model, format string, a ...any) error {
@@ -35,8 +36,8 @@ func requireNonNil(op string, operands ...*tensor.Tensor) {
 	}
 }
 
-// inChild runs f with x in a child of x's scope, and moves f's result out of the child. The other
-// tensors that f allocates are freed with the child, unless a gradient needs them.
+// inChild runs f with x in a child of x's scope, and moves f's result out of the child. Closing the
+// child frees the other tensors that f allocates, unless a gradient needs them.
 func inChild(x *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	requireNonNil("forward", x)
 	x.Scope().Do(func(c *tensor.Scope) {

@@ -40,7 +40,7 @@ func ExampleBERT() {
 	// Output: [2, 7, 4] [2, 4]
 }
 
-// A label of -100 marks a token that was not masked.
+// A label of -100 marks a token that was not masked and has no loss.
 func ExampleMaskedLM() {
 	m := nn.Eval(models.NewMaskedLM(tinyBERT()))
 	ids, labels := tensor.From([]int64{2, 5, 4, 3}, 1, 4), tensor.From([]int64{-100, -100, 6, -100}, 1, 4)
@@ -48,7 +48,7 @@ func ExampleMaskedLM() {
 	// Output: [1, 4, 9] []
 }
 
-// The program puts its own head on top of pretrained weights.
+// The program gives pretrained weights a head of its own.
 func ExampleSequenceClassifier() {
 	trained := map[string]*tensor.Tensor{}
 	for _, p := range nn.Named(models.NewBERT(tinyBERT())) {

@@ -98,7 +98,7 @@ func ExampleContextError() {
 	// <nil>
 }
 
-// With a cache, each token costs the work of one position.
+// With a cache, each token takes the work of one position only.
 func ExampleCache() {
 	tensor.Do(func(s *tensor.Scope) {
 		m := models.NewGPT(models.GPTConfig{Vocab: 100, Context: 8, Layers: 1, Heads: 2, Width: 4}, nn.In(s))

@@ -42,7 +42,7 @@ func Example() {
 	// Output: [1, 10] [64, 32, 1, 1]
 }
 
-// For fine-tuning, the body is frozen and gets a new head.
+// For fine-tuning, the body of the model is frozen and gets a new head.
 func ExampleResNet_Features() {
 	m := models.NewResNet(models.ResNetConfig{Blocks: [4]int{1, 1, 1, 1}, Width: 8})
 	nn.Eval(nn.Freeze(m))

@@ -9,31 +9,33 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// GenerateOptions say how tokens are chosen. The zero value chooses the most probable token each
+// GenerateOptions select how tokens are chosen. The zero value chooses the most probable token each
 // time, until the context is full.
 type GenerateOptions struct {
-	MaxTokens int // upper bound of new tokens; 0 means as many as fit into the context
-	// divisor of the logits before a token is drawn; 0 means that the most probable token is chosen
+	MaxTokens int // greatest number of new tokens; 0 means as many as fit into the context
+	// Temperature divides the logits before a token is drawn. 0 means that the most probable token
+	// is chosen.
 	Temperature float64
-	TopK        int // draw among the TopK most probable tokens; 0 means all tokens
-	// draw among the smallest set of most probable tokens whose total probability is at least TopP;
-	// 0 means all tokens
+	TopK        int // draws among the TopK most probable tokens; 0 means all tokens
+	// TopP limits the draw to the most probable tokens: the smallest set whose total probability is
+	// at least TopP. 0 means all tokens.
 	TopP float64
 	Seed uint64 // seed of the random draws
-	Stop []int  // tokens that end a sequence; the result does not contain them
+	Stop []int  // tokens that end a sequence and are not part of the result
 	// Slide makes generation continue when the context is full. It drops the older half of the
 	// tokens. It computes the newer half again, because a token's features depend on its position.
 	// Without Slide, a request for more tokens than fit is a [ContextError], which is returned
 	// before any work is done.
 	Slide bool
-	// NoCache computes all positions again for each token, which is slower. Tests compare it with
-	// the cache.
+	// NoCache computes all positions again for each token, which is slower. Tests compare its
+	// results with those of the cache.
 	NoCache bool
 }
 
 // A ContextError reports a sequence that is too long for a model.
 type ContextError struct {
-	// numbers of positions in the context, of tokens in the prompt, and of requested new tokens
+	// Context is the number of positions of the model, Prompt the number of tokens in the prompt,
+	// and New the number of requested tokens.
 	Context, Prompt, New int
 }
 
@@ -73,7 +75,7 @@ func (o GenerateOptions) check(m *GPT, prompts [][]int) error {
 }
 
 // Generate returns the new tokens for each prompt, without the prompts. All prompts have the same
-// length. Errors are an *[Error], a *[ContextError], or a *tensor.Error of the device.
+// length. The error is an *[Error], a *[ContextError], or a *tensor.Error of the device.
 func (m *GPT) Generate(prompts [][]int, o GenerateOptions) ([][]int, error) {
 	out := make([][]int, len(prompts))
 	done := make([]bool, len(prompts))
@@ -145,9 +147,9 @@ type generation struct {
 	m     *GPT
 	o     GenerateOptions
 	s     *tensor.Scope
-	seen  *tensor.Tensor // tokens of the context, [batch, context]; the first n are filled
+	seen  *tensor.Tensor // tokens of the context, [batch, context], of which the first n are set
 	n     int
-	cache *Cache // keys and values so far; nil with NoCache
+	cache *Cache // keys and values of these tokens; nil with NoCache
 }
 
 func (g *generation) begin(prompts [][]int) {
@@ -169,7 +171,7 @@ func (g *generation) begin(prompts [][]int) {
 }
 
 // step chooses the next token of each sequence, appends it to seen, and returns the tokens. It
-// reads only these tokens from the device.
+// copies nothing else from the device.
 func (g *generation) step() (ids []int) {
 	g.s.Do(func(c *tensor.Scope) {
 		seen := g.seen.In(c)
@@ -215,7 +217,7 @@ func pick(logits *tensor.Tensor, o GenerateOptions) *tensor.Tensor {
 		x = x.Sub(x.Amax(-1, tensor.KeepDim))
 	}
 	x = x.DivScalar(max(o.Temperature, 1e-37))
-	var index *tensor.Tensor // the tokens of the columns of x; nil if column i is token i
+	var index *tensor.Tensor // tokens of the columns of x; nil if column i is token i
 	switch {
 	case o.TopK > 0 && o.TopK < x.Dim(-1):
 		x, index = x.TopK(o.TopK, -1, true, true)

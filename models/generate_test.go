@@ -38,8 +38,8 @@ func TestSmallTemperatures(t *testing.T) {
 	}
 }
 
-// Several goroutines can generate with one model at once, even in training mode, without affecting
-// each other.
+// Several goroutines can generate with one model at the same time, even in training mode, without
+// affecting each other.
 func TestGenerateTogether(t *testing.T) {
 	m := models.NewGPT(models.GPTConfig{Vocab: 31, Context: 24, Layers: 2, Heads: 2, Width: 8, Dropout: 0.5})
 	run := func(seed int) []int {
@@ -90,7 +90,7 @@ func TestModelsWithoutInput(t *testing.T) {
 	}
 }
 
-// The memory of a generation does not grow with its length. It is freed however the loop ends.
+// The memory of a generation does not grow with its length, and is freed however the loop ends.
 func TestGenerateMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

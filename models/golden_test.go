@@ -46,7 +46,8 @@ func named(m any, prefix string) (names []string, params map[string]*tt) {
 	return names, params
 }
 
-// fill sets the parameters to numbers computed from hashes. The weights of norms are near 1.
+// fill sets the parameters to numbers that are computed from hashes. The weights of norms are near
+// 1.
 func fill(m any, prefix string, scale float64) {
 	names, params := named(m, prefix)
 	for i, n := range names {
@@ -61,7 +62,7 @@ func fill(m any, prefix string, scale float64) {
 	}
 }
 
-// digest returns those numbers of the gradient of parameter i that the golden file contains.
+// digest returns the elements of the gradient of parameter i that the golden file contains.
 func digest(i int, g *tt) []float64 {
 	v := g.Floats()
 	if g.Rank() == 1 {
@@ -102,8 +103,8 @@ func tokens(t *testing.T, s *tensor.Scope, f *golden.File, name string) *tt {
 	return s.From(x.Int64s()).Reshape(x.Shape...)
 }
 
-// checkNear compares numbers with PyTorch's float64 numbers. The limit is the tolerance times the
-// greatest number. In float32 it is at least ten times the error of PyTorch's float32 numbers.
+// checkNear compares numbers with PyTorch's float64 results. The limit is the tolerance times the
+// greatest number. In float32 it is at least ten times the error of PyTorch's float32 results.
 // checkNear returns the largest error divided by the greatest number.
 func (r goldenRun) checkNear(what string, got []float64, name string) float64 {
 	t, where := r.t, r.name+" "+r.ty.String()+" on "+r.dev.Name()+": "+what
@@ -139,7 +140,7 @@ type goldenRun struct {
 	name string // name of the model in the golden file
 }
 
-// tolerance returns the tolerance relative to the greatest number of a tensor. It allows for the
+// tolerance returns the tolerance relative to the greatest element of a tensor. It allows for the
 // rounding errors of about thirty consecutive sums.
 func (r goldenRun) tolerance() float64 {
 	if r.ty == dtype.F64 {
@@ -148,8 +149,8 @@ func (r goldenRun) tolerance() float64 {
 	return 1e-5
 }
 
-// check compares results, loss and gradients with the golden file. prefix is the prefix of the
-// parameters' names in the file.
+// check compares results, loss and gradients with the golden file. There the parameters' names
+// begin with prefix.
 func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt) {
 	r.t.Helper()
 	loss.Backward()
@@ -182,7 +183,7 @@ func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt)
 	r.t.Logf("%sworst %.2g", where, worst)
 }
 
-// everywhere runs f on the CPU in float32 and float64, and on an emulated GPU in float32.
+// everywhere calls f for the CPU in float32 and float64, and for an emulated GPU in float32.
 func everywhere(t *testing.T, name string, f func(r goldenRun, s *tensor.Scope)) {
 	file := open(t)
 	cpu, err := device.Open("cpu")
@@ -202,7 +203,7 @@ func smallGPT(vocab int) models.GPTConfig {
 	return models.GPTConfig{Vocab: vocab, Context: 16, Layers: 2, Heads: 4, Width: 32}
 }
 
-// Logits, loss and gradients equal those of transformers' GPT2LMHeadModel.
+// Logits, loss and gradients equal those of GPT2LMHeadModel in Hugging Face's transformers.
 func TestGPTEqualsTransformers(t *testing.T) {
 	everywhere(t, "gpt", func(r goldenRun, s *tensor.Scope) {
 		m := models.NewGPT(smallGPT(67), nn.In(s), nn.Typed(r.ty))

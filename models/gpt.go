@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// GPTConfig is the configuration of a [GPT]. Hugging Face's names are in brackets.
+// GPTConfig is the configuration of a [GPT]. The names in brackets are Hugging Face's.
 type GPTConfig struct {
 	Vocab   int     // number of tokens [vocab_size]
 	Context int     // maximum length of a sequence [n_positions]
@@ -17,8 +17,8 @@ type GPTConfig struct {
 	Width   int     // number of features of a token [n_embd]
 	Hidden  int     // number of features inside a block's MLP [n_inner]; 0 means 4·Width
 	Eps     float64 // epsilon of the layer norms [layer_norm_epsilon]; 0 means 1e-5
-	// probability of dropping embeddings, attention weights and results of blocks [embd_pdrop,
-	// attn_pdrop, resid_pdrop]
+	// Dropout is the probability of dropping embeddings, attention weights and results of blocks
+	// [embd_pdrop, attn_pdrop, resid_pdrop].
 	Dropout float64
 }
 
@@ -61,18 +61,18 @@ func (c GPTConfig) Check() error {
 // GPT is GPT-2: a transformer decoder with learned positions and with layer norms before attention
 // and MLP. The token table is also the last layer's weight. Names and layouts of weights are those
 // of Hugging Face's GPT2Model. For example, "h.0.attn.c_attn.weight" is [in, out].
-// [GPT.LoadStateDict] says which names it accepts in addition.
+// [GPT.LoadStateDict] accepts further names.
 type GPT struct {
 	nn.Base
-	// token table, [vocab, width]; also the weight of the last layer
+	// WTE is the token table, [vocab, width], which is also the weight of the last layer.
 	WTE    *table        `nn:"wte"`
 	WPE    *table        `nn:"wpe"`  // position table, [context, width]
 	H      []*gptBlock   `nn:"h"`    // the blocks
 	LnF    *nn.LayerNorm `nn:"ln_f"` // layer norm after the blocks
-	Config GPTConfig     `nn:"-"`    // with defaults filled in
+	Config GPTConfig     `nn:"-"`    // configuration with defaults filled in
 }
 
-// gptBlock is attention and an MLP, each with a residual connection.
+// gptBlock is one layer of the decoder: attention and an MLP, each with a residual connection.
 type gptBlock struct {
 	nn.Base
 	nn.Checkpointing
@@ -138,9 +138,9 @@ func (m *GPT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 }
 
 // Loss returns the mean cross entropy of the model's logits for ids and the targets [batch,
-// length]. A target of -100 does not count. The target of a token is the next token. For the tokens
+// length]. A target of -100 does not count. The target of a token is the next token: for the tokens
 // x of a text, ids are x[:len(x)-1] and targets are x[1:]. The data set text.Blocks returns such
-// pairs. (Hugging Face's models shift their labels themselves.)
+// pairs. Hugging Face's models, in contrast, shift the labels themselves.
 func (m *GPT) Loss(ids, targets *tensor.Tensor) *tensor.Tensor {
 	requireNonNil("gpt.loss", ids, targets)
 	if targets.Shape() != ids.Shape() {
@@ -158,8 +158,8 @@ func (m *GPT) head(x *tensor.Tensor) *tensor.Tensor {
 
 // A pass is one forward pass through the embeddings and blocks.
 type pass struct {
-	cache *Cache // holds the tokens before ids; nil if there are none
-	train bool   // apply dropout if the layers are in training mode
+	cache *Cache // the tokens before ids; nil if there are none
+	train bool   // applies dropout if the layers are in training mode
 	layer int    // index of the current block
 }
 

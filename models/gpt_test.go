@@ -90,8 +90,8 @@ func TestGPTMisuse(t *testing.T) {
 	}
 }
 
-// State dicts load with and without a prefix, with the tied weight of the last layer, and with the
-// masks of old files.
+// State dicts load with and without a prefix, with the last layer's weight, which is tied to the
+// token table, and with the masks of old files.
 func TestGPTLoadStateDict(t *testing.T) {
 	a := models.NewGPT(smallGPT(67))
 	plain, lm := map[string]*tt{}, map[string]*tt{}
@@ -132,15 +132,15 @@ func TestGPTLoadStateDict(t *testing.T) {
 	bad("twice", func(sd map[string]*tt) { sd["wte.weight"] = tensor.Zeros(67, 32) })
 }
 
-// generator returns a model that generates varied tokens.
+// generator returns a model whose generated tokens vary.
 func generator(s *tensor.Scope) *models.GPT {
 	m := models.NewGPT(smallGPT(31), nn.In(s))
 	fill(m, "", 0.25)
 	return m
 }
 
-// Generation chooses the same tokens with and without the cache. The cases are greedy and drawn
-// tokens, alone and in a batch, within the context and beyond it.
+// Generation chooses the same tokens with and without the cache: greedily or at random, alone and
+// in a batch, within the context and beyond it.
 func TestCacheChangesNothing(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := generator(s)
@@ -171,7 +171,7 @@ func TestCacheChangesNothing(t *testing.T) {
 			if len(got) != 3 || len(got[0]) != n || fmt.Sprint(got[0]) == fmt.Sprint(got[1]) {
 				t.Errorf("%+v: %v", o, got)
 			}
-			// each sequence of the batch must equal the sequence generated alone
+			// Each sequence of the batch must equal the sequence generated alone.
 			if o.Temperature == 0 {
 				var one []int
 				for id, err := range m.Stream(prompts[1], o) {
@@ -193,7 +193,7 @@ func TestCacheChangesNothing(t *testing.T) {
 	})
 }
 
-// Decode returns Forward's logits when a sequence is passed in pieces of any length.
+// Decode returns Forward's logits when a sequence is passed to it in pieces of any length.
 func TestDecodeInPieces(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := models.NewGPT(smallGPT(31), nn.In(s), nn.Typed(dtype.F64))

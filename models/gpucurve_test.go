@@ -17,17 +17,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A curveCase is a training that runs on the CPU and on a GPU, with the same batches.
+// A curveCase is a training that runs on the CPU and on a GPU with the same batches.
 type curveCase struct {
 	name  string
 	steps int
 	make  func(in nn.Option) (model any, vocab int, loss func(x, y *tt) *tt)
-	batch [2]int // number of rows, and of tokens in a row
+	batch [2]int // number of rows, and number of tokens in a row
 }
 
 // curveCases returns models with dropout, and with heads of 32 and 64 features, for which there are
-// attention kernels. If long is true, they have two blocks each and train for the steps of a soak
-// test.
+// attention kernels. If long is true, they have two blocks each and more training steps.
 func curveCases(long bool) []curveCase {
 	steps, layers := 4, 1
 	if long {
@@ -46,8 +45,8 @@ func curveCases(long bool) []curveCase {
 	return []curveCase{{"gpt", steps, gpt, [2]int{2, 32}}, {"bert", steps, bert, [2]int{2, 32}}}
 }
 
-// tokens returns the tokens x of a step, and for each the next token y. A token determines the next
-// one, so a model can learn it.
+// tokens returns the tokens x of a step, and the tokens y that follow them. Each token determines
+// the next one, so a model can learn it.
 func (c curveCase) tokens(step, vocab int) (x, y []int64) {
 	at := 7 * step % vocab
 	for range c.batch[0] * c.batch[1] {
@@ -94,8 +93,8 @@ func (c curveCase) train(dev device.Device, low dtype.Type, each func(step int, 
 	return r
 }
 
-// relativeDistance returns the distance between the final weights of two trainings, divided by the
-// distance from the initial to the final weights of the first training.
+// relativeDistance returns the distance between the final weights of trainings a and b, divided by
+// the distance between a's initial and final weights.
 func relativeDistance(a, b curve) float64 {
 	var off, way float64
 	for i, list := range a.after {
@@ -119,9 +118,9 @@ func (c *curveTrace) Copy(e device.CopyEvent) {
 	}
 }
 
-// check reports copies that a step must not make. It allows copies to the GPU of the two halves of
-// a batch, of AdamW's scalars, and of the driver's tables of tensors. There is a table for the
-// tensors that AdamW updates, and one for the tensors that autocast casts together.
+// check fails the test if a step copies more than it must. To the GPU, a step copies the inputs and
+// targets of a batch, AdamW's scalars, and the driver's tables of tensors: one for the tensors that
+// AdamW updates, and one for those that autocast converts together.
 func (c *curveTrace) check(t *testing.T, name string, batch, most int) {
 	t.Helper()
 	batches, scalars, tables := 0, 0, 0
@@ -142,9 +141,9 @@ func (c *curveTrace) check(t *testing.T, name string, batch, most int) {
 	}
 }
 
-// A training on the emulated GPU equals the same training on the CPU, with the same random numbers
-// for dropout. Each loss and the final weights are equal within a tolerance. In bfloat16, matrix
-// products and attention use the tensor cores. FLAMBEAU_SOAK=1 trains more blocks for more steps.
+// Training on the emulated GPU gives the same losses and final weights as on the CPU, within a
+// tolerance, with the same random numbers for dropout. In bfloat16, matrix products and attention
+// use the tensor cores. With FLAMBEAU_SOAK=1 the models have more blocks and train for more steps.
 func TestTrainingOnGPUEqualsCPU(t *testing.T) {
 	long := os.Getenv("FLAMBEAU_SOAK") == "1"
 	gpus, err := cuda.Emulate("emulate,mem=256MiB")
@@ -181,7 +180,7 @@ func TestTrainingOnGPUEqualsCPU(t *testing.T) {
 	}
 }
 
-// traced trains on a GPU, and checks the copies of each step except the first.
+// traced trains on a GPU, and checks the copies of every step except the first.
 func (c curveCase) traced(t *testing.T, name string, gpu device.Device, low dtype.Type) (curve, *curveTrace) {
 	t.Helper()
 	trace := &curveTrace{launchList: &launchList{nodes: map[uint64]string{}}}
@@ -208,8 +207,8 @@ func (c curveCase) traced(t *testing.T, name string, gpu device.Device, low dtyp
 }
 
 // onTensorCores fails the test if a training in 16 bits computes a matrix product without the
-// tensor cores. It also fails if the attention kernel, in 16 or 32 bits, does not itself apply
-// dropout to the attention weights.
+// tensor cores. It also fails if the attention kernel does not itself apply dropout to the
+// attention weights, in 16 or 32 bits.
 func (c *curveTrace) onTensorCores(t *testing.T, name string, low dtype.Type) {
 	t.Helper()
 	forward, backward, loose := 0, 0, 0

@@ -11,12 +11,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// graphOperations limits the number of operations in the graph of a training step with AdamW, in
-// float32 and under autocast to bfloat16. Lower a limit when a change needs fewer operations.
+// graphOperations has the greatest allowed numbers of operations in the graph of a training step
+// with AdamW, in float32 and under autocast to bfloat16. Lower a limit when a change needs fewer
+// operations.
 var graphOperations = map[string][2]int{"lenet": {157, 171}, "cnn": {120, 126}, "chargpt, dropout": {128, 145}}
 
-// The graph of a training step has fewer operations than the capture recorded, and at most as many
-// as graphOperations allows. With -v the test prints both numbers.
+// The graph of a training step has fewer operations than the capture recorded, and at most the
+// number in graphOperations. With -v the test prints both numbers.
 func TestGraphsAreShorter(t *testing.T) {
 	for _, c := range peakCases {
 		most, ok := graphOperations[c.name]

@@ -14,8 +14,8 @@ import (
 )
 
 // A hub may send a web page instead of a file, or fewer bytes than announced, or redirect
-// endlessly. In each case, Pretrained soon returns an error that names the address, and leaves no
-// file under the requested name.
+// endlessly. In each case, Pretrained returns an error that names the address, without a long wait,
+// and leaves no file under the requested name.
 func TestHostileHub(t *testing.T) {
 	t.Setenv("FLAMBEAU_OFFLINE", "")
 	digest := `"` + strings.Repeat("ab", 32) + `"`

@@ -37,11 +37,11 @@ func readPT(t *testing.T, path ...string) map[string]*tt {
 	return sd
 }
 
-// Files work in both directions. A small model is saved under transformers' names and loads again.
-// If FLAMBEAU_EXCHANGE names a directory, the test saves the model there, and
-// _golden/exchange_language.py loads it with transformers. If FLAMBEAU_INTEROP names the directory
-// that _golden/interop_language.py fills, the test loads the whole GPT-2 and BERT that transformers
-// saved. They must give the same results as in transformers.
+// Files can be exchanged with transformers in both directions. A small model is saved under
+// transformers' names and loads again. If FLAMBEAU_EXCHANGE names a directory, the test saves the
+// model there, and the script _golden/exchange_language.py loads it with transformers. If
+// FLAMBEAU_INTEROP names the directory that _golden/interop_language.py fills, the test loads the
+// whole GPT-2 and BERT that transformers saved. Their results must be the same as in transformers.
 func TestInteropLanguage(t *testing.T) {
 	small := models.NewGPT(smallGPT(67))
 	out := map[string]*tt{}

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// blockLaunches limits the launches of a block of GPT-2 124M, with 8×1024 tokens, forward and
-// backward. Lower a limit when a change needs fewer launches.
+// blockLaunches has the greatest allowed numbers of launches of a block of GPT-2 124M, with 8×1024
+// tokens, in the forward and the backward pass. Lower a limit when a change needs fewer launches.
 var blockLaunches = map[dtype.Type][2]int{dtype.BF16: {9, 17}, dtype.Invalid: {9, 17}}
 
 func modeName(low dtype.Type) string {
@@ -23,8 +23,9 @@ func modeName(low dtype.Type) string {
 	return "autocast to " + low.String()
 }
 
-// The test counts the kernels of a block of GPT-2 124M. With -v it lists them, each with the op
-// that launched it. One more block must add as many launches to a step as the list has.
+// A block of GPT-2 124M launches at most the numbers of kernels in blockLaunches. With -v the test
+// lists the kernels, each with the op that launched it. One more block must add this number of
+// launches to a step.
 func TestGPTBlockLaunches(t *testing.T) {
 	for _, low := range []dtype.Type{dtype.BF16, dtype.Invalid} {
 		name, most := modeName(low), blockLaunches[low]
@@ -47,8 +48,8 @@ func TestGPTBlockLaunches(t *testing.T) {
 }
 
 // The graph of a step has the same kernels as the step, except those for random numbers and for the
-// optimizer. In the graph, these kernels read from the device's memory the values that change from
-// step to step.
+// optimizer. In the graph, these read the values that change from step to step from the device's
+// memory.
 func TestCapturedLaunches(t *testing.T) {
 	mlp := peakCases[0].make
 	for name, make := range map[string]func(in nn.Option) (any, lossStep){"gpt2 of 2 blocks": gptLayers(2), "mlp": mlp} {
@@ -72,8 +73,8 @@ func TestCapturedLaunches(t *testing.T) {
 	}
 }
 
-// In mixed precision, matrix products run on the tensor cores. With -v the test prints those that
-// do not.
+// In mixed precision, matrix products use the tensor cores. With -v the test prints those that do
+// not.
 func TestProductsOnTensorCores(t *testing.T) {
 	for _, c := range []struct {
 		name   string

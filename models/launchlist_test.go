@@ -18,11 +18,11 @@ import (
 // A launched is a kernel of a step, with the op that launched it.
 type launched struct {
 	pass   string // part of the step: "forward", "backward" or "optimizer"
-	layer  string // layer of the op or of its gradient, such as "h.1.attn"
-	op     string // the op, preceded by the ops that have called it: "linear > matmul"
+	layer  string // layer of the op or of the op whose gradient it is, such as "h.1.attn"
+	op     string // op, preceded by the ops that called it: "linear > matmul"
 	kernel string
 	event  device.KernelEvent // the primitive of the kernel
-	first  bool               // the kernel is the first of its primitive
+	first  bool               // whether the kernel is the first of its primitive
 }
 
 // A launchList is a tracer that records the kernels of the steps of one goroutine.
@@ -31,7 +31,7 @@ type launchList struct {
 	mu    sync.Mutex
 	pass  string
 	spans []listedSpan
-	nodes map[uint64]string // for each node of the graph, the layer of its op
+	nodes map[uint64]string // maps each node of the graph to the layer of its op
 	last  string            // layer of the latest gradient
 	list  []launched
 }
@@ -98,7 +98,7 @@ func (l *launchList) Kernel(e device.KernelEvent) {
 	var ops []string
 	for _, s := range l.spans {
 		n.layer = s.layer
-		// The span of tensor.launch has the same name as its op.
+		// A span of tensor.launch has the same name as its op, which must not be repeated.
 		if s.kind != device.SpanModule && (len(ops) == 0 || ops[len(ops)-1] != s.name) {
 			ops = append(ops, s.name)
 		}
@@ -158,7 +158,7 @@ func listLaunches(t *testing.T, make func(in nn.Option) (any, lossStep), low dty
 		defer home.Close()
 	}
 	m, loss := make(nn.In(home))
-	// The capture needs tensors in the root scope, so move the model, which is at first on the CPU.
+	// A capture needs tensors in the root scope, so the model is made on the CPU and moved.
 	nn.To(m, dev)
 	l.names = nn.ModuleNames(m, "model")
 	opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-3})

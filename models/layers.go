@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// placement says how a model makes its parameters: in which scope and of which type. placementOf
-// determines it from a layer made with the constructor's options.
+// placement is where and how a model makes its parameters: the scope, the device and the type.
+// placementOf determines it from the constructor's options.
 type placement struct {
 	make tensor.Maker
 	opts []nn.Option
@@ -90,11 +90,11 @@ func heads(x *tensor.Tensor, n int) *tensor.Tensor {
 	return x.Unflatten(-1, n, x.Dim(-1)/n).Transpose(1, 2)
 }
 
-// joined is the inverse of heads.
+// joined reshapes [batch, heads, length, features] to [batch, length, heads·features].
 func joined(x *tensor.Tensor) *tensor.Tensor { return x.Transpose(1, 2).Flatten(2, 3) }
 
-// checkTokens raises an error if ids is not a tensor of tokens [batch, length], or if its tokens,
-// from position start, need more than limit positions.
+// checkTokens raises an error unless ids is a tensor of tokens [batch, length]. It also does so if
+// the tokens, from position start, need more than limit positions.
 func checkTokens(op string, ids *tensor.Tensor, start, limit int) {
 	requireNonNil(op, ids)
 	switch {

@@ -7,16 +7,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TiedNames tells [nn.LoadStateDict] that the token table is also the last layer's weight.
+// TiedNames says that the token table is also the last layer's weight. [nn.LoadStateDict] uses it.
 func (m *GPT) TiedNames() map[string]string {
 	return map[string]string{"lm_head.weight": "wte.weight"}
 }
 
-// LoadStateDict is [nn.LoadStateDict] for several kinds of files. The names may be those of Hugging
-// Face's GPT2Model or, with the prefix "transformer.", of its GPT2LMHeadModel. lm_head.weight of a
-// GPT2LMHeadModel must equal wte.weight, or be absent. LoadStateDict ignores the masks that old
-// files contain (attn.bias, attn.masked_bias). An error is a *[nn.StateError], or an *[Error] if
-// two names in the file mean one tensor of the model. After an error, nothing was loaded.
+// LoadStateDict does the same as [nn.LoadStateDict] and accepts several kinds of names. The names
+// may be those of Hugging Face's GPT2Model or, with the prefix "transformer.", of its
+// GPT2LMHeadModel. lm_head.weight of a GPT2LMHeadModel must equal wte.weight, or be absent.
+// LoadStateDict ignores the masks that old files contain (attn.bias, attn.masked_bias). The error
+// is a *[nn.StateError], or an *[Error] if two names in the file mean one tensor of the model.
+// After an error, nothing was loaded.
 func (m *GPT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := renamed("gpt", sd, func(name string) string {
 		if strings.HasSuffix(name, ".attn.bias") || strings.HasSuffix(name, ".attn.masked_bias") {

@@ -55,6 +55,6 @@ func (m *MLP) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return chain.Forward(x)
 }
 
-// SetCheckpointing switches recomputation on or off. Recomputation works in segments, as in
-// [nn.Sequential].
+// SetCheckpointing switches recomputation on or off. The MLP is recomputed in segments, as an
+// [nn.Sequential] is.
 func (m *MLP) SetCheckpointing(enabled bool) { m.checkpointing = enabled }

@@ -9,8 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
-// canonical returns the name in PretrainedNames that an accepted name of published weights stands
-// for.
+// canonical returns the name in PretrainedNames of the weights that the given name means.
 func canonical(name string) (string, error) {
 	if _, ok := torchvisionWeights[name]; ok {
 		return name, nil
@@ -36,14 +35,14 @@ func simplified(name string) string {
 	return strings.NewReplacer("-", "", "_", "", " ", "", "/", "", ".", "").Replace(strings.ToLower(name))
 }
 
-// otherNames maps further accepted names, in the form that simplified returns, to the names in
+// otherNames maps other names of weights, as simplified returns them, to the names in
 // PretrainedNames. They are torchvision's model names ("resnet50"), the entries DEFAULT of its
 // enumerations, names and addresses of files, and Hugging Face's repositories with their owners. A
 // model name and DEFAULT both mean the newest weights.
 func otherNames() map[string]string {
 	all := map[string]string{}
 	keys := PretrainedNames()
-	slices.Sort(keys) // IMAGENET1K_V2 must follow V1
+	slices.Sort(keys) // "IMAGENET1K_V2" must come after "IMAGENET1K_V1"
 	for _, key := range keys {
 		all[simplified(key)] = key
 		if p, ok := published[key]; ok {

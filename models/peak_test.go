@@ -11,11 +11,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A training step holds no more memory than PyTorch's autograd. For each case, testdata/peak.json
-// has two sizes at the peak in PyTorch. The size named held is that of parameters, optimizer state,
-// gradients and saved tensors, without temporary tensors. The size named live is that of all
-// tensors. _golden/peak.py explains how both were measured. The test counts all memory that the
-// allocator of an emulated GPU allocates after a first step, in blocks of 512 bytes.
+// A training step needs no more memory than PyTorch's autograd. For each case, testdata/peak.json
+// has two sizes at the peak in PyTorch: "held" counts parameters, optimizer state, gradients and
+// saved tensors, and "live" counts temporary tensors too. The script _golden/peak.py explains how
+// they were measured. The test counts all memory that the allocator of an emulated GPU allocates
+// after a first step, in blocks of 512 bytes.
 func TestPeakAgainstPyTorch(t *testing.T) {
 	text, err := os.ReadFile("testdata/peak.json")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // A lossStep makes a batch in scope s and returns its loss.
 type lossStep func(s *tensor.Scope) *tt
 
-// peakCase is a training step whose memory is compared with PyTorch's.
+// A peakCase is a training step whose memory is compared with PyTorch's.
 type peakCase struct {
 	name string
 	make func(in nn.Option) (any, lossStep)
@@ -21,7 +21,7 @@ type peakCase struct {
 func ofClasses(m nn.Module, dims ...int) lossStep {
 	return func(s *tensor.Scope) *tt {
 		logits := m.Forward(s.Zeros(dims...))
-		defer logits.Free() // PyTorch, too, frees the logits once the loss is computed
+		defer logits.Free() // PyTorch also frees the logits once the loss is computed
 		return nn.CrossEntropy(logits, s.Typed(dtype.I64).Zeros(dims[0]))
 	}
 }
@@ -54,7 +54,8 @@ func bertStep(in nn.Option, batch, length int) (any, lossStep) {
 	}
 }
 
-// peakCases are the cases of _golden/peak.py. Flambeau's peak is at most 1.05 times PyTorch's.
+// peakCases are the cases of the script _golden/peak.py. Flambeau's peak may be 1.05 times
+// PyTorch's.
 var peakCases = []peakCase{
 	{name: "mlp", make: func(in nn.Option) (any, lossStep) {
 		m := models.NewMLP([]int{784, 512, 256, 10}, 0.2, in)
@@ -81,9 +82,9 @@ var peakCases = []peakCase{
 	}},
 }
 
-// largeCases are the cases of _golden/cudapeak.py that are not in peakCases. In those with long
-// rows, the attention weights of all heads need much memory, if they are stored. PyTorch's kernels
-// hold only a few rows of them at a time.
+// largeCases are the cases of the script _golden/cudapeak.py that are not in peakCases. In those
+// with long sequences, the attention weights of all heads would need much memory. PyTorch's kernels
+// store only a few rows of them at a time.
 var largeCases = []peakCase{
 	{name: "resnet18, 32 of 224", make: func(in nn.Option) (any, lossStep) {
 		m := models.ResNet18(1000, 3, in)
@@ -148,7 +149,8 @@ func (m *lstmTagger) Forward(ids *tt) (y *tt) {
 	return y
 }
 
-// unet is the network of O. Ronneberger et al., arXiv:1505.04597, with padding, on four levels.
+// unet is the network of O. Ronneberger et al., arXiv:1505.04597, with padded convolutions and four
+// levels.
 type unet struct {
 	nn.Base
 	Down, Merge []*nn.Sequential

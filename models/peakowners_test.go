@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// ownersAtPeak runs a step with memory events. It returns the source lines that had allocated most
-// of the memory at the peak.
+// ownersAtPeak runs a step with a history of memory. It returns the source lines that had allocated
+// most of the memory at the peak.
 func ownersAtPeak(t *testing.T, dev device.Device, step func()) string {
 	before, err := cuda.MemorySnapshot(dev)
 	if err != nil {

@@ -22,7 +22,7 @@ var hub = "https://huggingface.co/"
 var pause time.Duration
 
 // torchvisionWeights maps torchvision's names of weights to their addresses, as of torchvision
-// 0.29. The digits in a file's name are the beginning of its SHA-256.
+// 0.29. A file's name contains the first digits of its SHA-256.
 var torchvisionWeights = map[string]string{
 	"ResNet18_Weights.IMAGENET1K_V1":  "https://download.pytorch.org/models/resnet18-f37072fd.pth",
 	"ResNet34_Weights.IMAGENET1K_V1":  "https://download.pytorch.org/models/resnet34-b627a593.pth",
@@ -64,10 +64,10 @@ func PretrainedNames() []string {
 }
 
 // Pretrained returns published weights as a state dict. If they are not in dir, it downloads them
-// into dir. An empty dir means the user's cache directory (FLAMBEAU_CACHE changes it). Load
-// "ResNet50_Weights.IMAGENET1K_V2" with [nn.LoadStateDict] into a ResNet50(1000, 3), and "gpt2"
-// with LoadStateDict of a [GPT]. With nn.SkipInit and nn.Assign loading takes hardly any time,
-// because the file is mapped and not read.
+// into dir. An empty dir means the user's cache directory (FLAMBEAU_CACHE changes it). For example,
+// [nn.LoadStateDict] loads "ResNet50_Weights.IMAGENET1K_V2" into a ResNet50(1000, 3), and
+// LoadStateDict of a [GPT] loads "gpt2". With nn.SkipInit and nn.Assign loading takes hardly any
+// time, because the file is mapped and not read.
 //
 // A name is one of [PretrainedNames], in upper or lower case. These names are accepted too:
 //
@@ -78,10 +78,10 @@ func PretrainedNames() []string {
 //
 // Files are checked against the publishers' digests. For torchvision the digest is in the file's
 // name. The hub sends the SHA-256 with the download. An interrupted download continues where it
-// ended. Pretrained calls the optional progress with the number of bytes received so far and the
-// total. The total is -1 if it is not known.
+// ended. Pretrained calls progress, if given, with the number of bytes received so far and the
+// total, which is -1 if it is not known.
 //
-// An error is a *[DownloadError], or for an unknown name an *[Error] with a suggestion. Without a
+// The error is a *[DownloadError], or for an unknown name an *[Error] with a suggestion. Without a
 // network, the DownloadError says which files to put where. If a file cannot be read, the error is
 // from package torchfile or safetensors.
 func Pretrained(ctx context.Context, name, dir string, progress ...func(done, total int64)) (map[string]*tensor.Tensor, error) {
@@ -90,7 +90,7 @@ func Pretrained(ctx context.Context, name, dir string, progress ...func(done, to
 		return nil, err
 	}
 	if addr, ok := torchvisionWeights[name]; ok {
-		// Without a digest, fetch.File returns an error.
+		// If the name has no digest, fetch.File returns an error.
 		digest, _ := fetch.DigestInName(path.Base(addr))
 		file, err := get(ctx, fetch.Source{URLs: []string{addr}, Digest: digest}, dir, progress)
 		if err != nil {

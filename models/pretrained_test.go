@@ -107,11 +107,11 @@ func TestPretrained(t *testing.T) {
 	if n := slices.Index(site.hits, good); n < 0 || slices.Contains(site.hits[n+1:], good) {
 		t.Errorf("requests %v", site.hits)
 	}
-	files, err := PretrainedTokenizer(ctx, "gpt2", "") // an empty dir means the cache
+	files, err := PretrainedTokenizer(ctx, "gpt2", "") // "" stands for the user's cache directory
 	if err != nil || len(files) != 2 || !strings.HasPrefix(files[0], os.Getenv("FLAMBEAU_CACHE")) || filepath.Base(files[1]) != "merges.txt" {
 		t.Errorf("%v, %v", files, err)
 	}
-	// The error says what is wrong, and there is no file under the requested name.
+	// The error says what is wrong, and no file with the requested name remains.
 	var e *DownloadError
 	for name, says := range map[string]string{"Tiny.BAD": "digest", "Tiny.UNNAMED": "digest", "Tiny.GONE": "404"} {
 		if _, err := Pretrained(ctx, name, dir); !errors.As(err, &e) || !strings.Contains(err.Error(), says) {
@@ -137,7 +137,7 @@ func TestPretrained(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// a file that is not a checkpoint
+	// This file is not a checkpoint.
 	torchvisionWeights["Tiny.JUNK"] = server.URL + "/junk-" + digest(vocab)[:8] + ".pth"
 	defer delete(torchvisionWeights, "Tiny.JUNK")
 	site.files["/junk-"+digest(vocab)[:8]+".pth"] = vocab

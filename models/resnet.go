@@ -9,17 +9,19 @@ import (
 // ResNetConfig is the configuration of a [ResNet].
 type ResNetConfig struct {
 	Blocks [4]int // number of blocks in each stage
-	// blocks have three convolutions, and four times as many channels in their results
+	// Bottleneck means that blocks have three convolutions, and four times as many channels in
+	// their results.
 	Bottleneck bool
 	Classes    int // number of classes; 0 means 1000
 	Channels   int // channels of the images; 0 means 3
-	Width      int // channels of the first stage, doubled in each further stage; 0 means 64
+	// number of channels of the first stage, doubled in each further stage; 0 means 64
+	Width int
 }
 
 // ResNet is a residual network (K. He et al., arXiv:1512.03385), with torchvision's names and
 // layouts of weights. As in torchvision, the stride of a bottleneck is in its middle convolution.
 // Tensors inside a block are freed when the block returns, unless a gradient needs them. Results of
-// blocks belong to the scope of the images. So a hook on a block or a stage (m.Layer3) may keep the
+// blocks belong to the scope of the images, so a hook on a block or a stage (m.Layer3) may use the
 // tensors that it receives until that scope is closed.
 type ResNet struct {
 	nn.Base
@@ -32,7 +34,7 @@ type ResNet struct {
 	Layer4  *nn.Sequential
 	AvgPool *nn.AdaptiveAvgPool2d
 	Fc      *nn.Linear
-	Config  ResNetConfig `nn:"-"` // with defaults filled in
+	Config  ResNetConfig `nn:"-"` // configuration with defaults filled in
 }
 
 // ResNet18 returns the model with 18 layers, for images with the given number of channels. With
@@ -88,8 +90,7 @@ func NewResNet(c ResNetConfig, opts ...nn.Option) *ResNet {
 	return m
 }
 
-// convOf returns a convolution without bias. Its padding keeps the size of images, apart from the
-// stride.
+// convOf returns a convolution without bias. With stride 1 the result is as large as the image.
 func convOf(in, out, kernel, stride int, opts []nn.Option) *nn.Conv2d {
 	l := nn.NewConv2d(in, out, kernel, appendOptions(opts, nn.Stride(stride), nn.Padding(kernel/2), nn.NoBias())...)
 	initial.KaimingNormal(l.Weight, initial.Gain(initial.ReLU), initial.FanOut)
@@ -114,8 +115,8 @@ func (m *ResNet) Features(x *tensor.Tensor) *tensor.Tensor {
 }
 
 // inChildScope runs f with x in a child of the scope of x or of the parameter w, whichever is
-// younger. It moves f's result out of the child. The other tensors that f allocates are freed with
-// the child, unless a gradient needs them.
+// younger, and moves f's result out of the child. Closing the child frees the other tensors that f
+// allocates, unless a gradient needs them.
 func inChildScope(x, w *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	tensor.Youngest(x, w).Do(func(c *tensor.Scope) {
 		y = f(x.In(c))
@@ -132,7 +133,7 @@ type basicBlock struct {
 	BN1   *nn.BatchNorm2d `nn:"bn1"`
 	Conv2 *nn.Conv2d
 	BN2   *nn.BatchNorm2d `nn:"bn2"`
-	// layers on the shortcut; nil if the sizes do not change
+	// Downsample has the layers on the shortcut. It is nil if the block changes no size.
 	Downsample *nn.Sequential `nn:"downsample,optional"`
 }
 
@@ -182,7 +183,7 @@ type bottleneck struct {
 	BN2   *nn.BatchNorm2d `nn:"bn2"`
 	Conv3 *nn.Conv2d
 	BN3   *nn.BatchNorm2d `nn:"bn3"`
-	// layers on the shortcut; nil if the sizes do not change
+	// Downsample has the layers on the shortcut. It is nil if the block changes no size.
 	Downsample *nn.Sequential `nn:"downsample,optional"`
 }
 

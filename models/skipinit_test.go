@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// With SkipInit no model draws a random number. Afterwards each model computes with the weights
-// that it loads.
+// With SkipInit no model draws random numbers. Each model then computes with the weights that it
+// loads.
 func TestSkipInit(t *testing.T) {
 	gpt := models.GPTConfig{Vocab: 7, Context: 4, Layers: 2, Heads: 2, Width: 8}
 	bert := models.BERTConfig{Vocab: 7, Context: 4, Layers: 1, Heads: 2, Width: 8}
@@ -54,7 +54,7 @@ func TestSkipInit(t *testing.T) {
 }
 
 // The last layer's weight of a language model is also its token table. A file that contains it
-// under both names loads with nn.LoadStateDict and with the model's own method.
+// under both names loads with nn.LoadStateDict and with the model's own LoadStateDict.
 func TestTiedNamesOfLanguageModels(t *testing.T) {
 	gpt := models.NewGPT(models.GPTConfig{Vocab: 7, Context: 4, Layers: 1, Heads: 2, Width: 8})
 	bert := models.NewMaskedLM(models.BERTConfig{Vocab: 7, Context: 4, Layers: 1, Heads: 2, Width: 8})

@@ -27,8 +27,8 @@ func openVision(t *testing.T) *golden.File {
 	return f
 }
 
-// visionValue returns the value of tensor i, where tensors are numbered in the order of their
-// sorted names. _golden/vision_models.py computes the same values.
+// visionValue returns the value of tensor i in the order of the sorted names. The script
+// _golden/vision_models.py computes the same values.
 func visionValue(s *tensor.Scope, i int, name string, t *tt) *tt {
 	if strings.HasSuffix(name, "num_batches_tracked") {
 		return s.From([]int64{3}).Reshape()
@@ -78,7 +78,7 @@ func TestVisionEqualsTorchvision(t *testing.T) {
 		make      func(opts ...nn.Option) nn.Module
 		images    []int
 		labels    []int64
-		tolerance float64 // for float32, relative to the greatest number
+		tolerance float64 // tolerance in float32, relative to the greatest number
 		gpu       bool
 	}{
 		"basic": {func(opts ...nn.Option) nn.Module {
@@ -169,8 +169,8 @@ func tensorOf(t *testing.T, f *golden.File, name string) golden.Tensor {
 	return x
 }
 
-// All names and shapes in the state dicts are torchvision's. The models are made on a GPU without
-// memory.
+// All names and shapes in the state dicts are torchvision's. The models are made on a GPU that
+// stores no values.
 func TestVisionNames(t *testing.T) {
 	var want map[string]map[string][]int
 	if err := json.Unmarshal([]byte(openVision(t).Meta["names"]), &want); err != nil {

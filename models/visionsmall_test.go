@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The small models learn digits in a few dozen steps. Then they classify at least nine of ten
-// unseen digits correctly.
+// The small models learn digits in a few dozen steps, and then classify at least nine of ten unseen
+// digits correctly.
 func TestSmallModelsLearn(t *testing.T) {
 	set, err := digits.Load()
 	if err != nil {
@@ -62,7 +62,8 @@ func TestSmallModelsLearn(t *testing.T) {
 	}
 }
 
-// The test checks the shapes of results, initial values, and errors for mistakes.
+// The vision models have the right shapes of results and initial values, and report mistakes by
+// errors.
 func TestVisionModels(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, size := range []int{28, 32} {
@@ -94,7 +95,7 @@ func TestVisionModels(t *testing.T) {
 		if d := r.Conv1.Weight.Detach().Std(0).Item(); math.Abs(d-math.Sqrt(2.0/(16*49))) > 0.005 || r.Config.Classes != 1000 {
 			t.Errorf("the first convolution has the deviation %v", d)
 		}
-		// The model is in a younger scope than the images, and a hook keeps the result of a stage.
+		// The model's scope is inside the images' scope, and a hook keeps the result of a stage.
 		x := s.Rand(1, 3, 32, 32)
 		s.Do(func(c *tensor.Scope) {
 			r := models.NewResNet(models.ResNetConfig{Blocks: [4]int{1, 1, 1, 1}, Width: 4, Classes: 2}, nn.In(c))

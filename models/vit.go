@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ViTConfig is the configuration of a [ViT]. torchvision's names are in brackets.
+// ViTConfig is the configuration of a [ViT]. The names in brackets are torchvision's.
 type ViTConfig struct {
 	Image            int     // height and width of images, a multiple of Patch [image_size]
 	Patch            int     // height and width of a patch, which becomes a token [patch_size]
@@ -23,20 +23,20 @@ type ViTConfig struct {
 }
 
 // ViT is a vision transformer (A. Dosovitskiy et al., arXiv:2010.11929), with torchvision's names
-// and layouts of weights ("encoder.layers.encoder_layer_0.self_attention.in_proj_weight"). The
-// remarks in [ResNet] on memory and hooks also hold for ViT.
+// and layouts of weights ("encoder.layers.encoder_layer_0.self_attention.in_proj_weight"). Memory
+// is freed, and hooks work, as [ResNet] describes.
 type ViT struct {
 	nn.Base
 	ClassToken *tensor.Tensor `nn:"class_token"` // [1, 1, width]
 	ConvProj   *nn.Conv2d     // convolution that maps patches to tokens
 	Encoder    *vitEncoder
 	Heads      *nn.ModuleMap[nn.Module] // a linear layer named "head"
-	Config     ViTConfig                `nn:"-"` // with defaults filled in
+	Config     ViTConfig                `nn:"-"` // configuration with defaults filled in
 }
 
 type vitEncoder struct {
 	nn.Base
-	// [1, tokens, width]
+	// PosEmbedding is [1, tokens, width].
 	PosEmbedding *tensor.Tensor `nn:"pos_embedding"`
 	Drop         *nn.Dropout
 	Layers       *nn.ModuleMap[*vitBlock]
@@ -135,7 +135,7 @@ func (m *ViT) Features(x *tensor.Tensor) *tensor.Tensor {
 		misuse("vit", tensor.ErrShape, fmt.Sprintf("images are [n, 3, %d, %d], not %s", c.Image, c.Image, got), in...)
 	}
 	t := inChildScope(x, m.ClassToken, func(x *tensor.Tensor) *tensor.Tensor {
-		// shape [n, patches, width]
+		// The patches are [n, patches, width].
 		patches := m.ConvProj.Forward(x).Flatten(2, -1).Transpose(1, 2)
 		return tensor.Cat(1, m.ClassToken.In(x.Scope()).Expand(x.Dim(0), 1, m.Config.Width), patches)
 	})
@@ -159,7 +159,7 @@ func (b *vitBlock) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 
 func (b *vitBlock) compute(x *tensor.Tensor) *tensor.Tensor {
 	return inChildScope(x, b.Ln1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
-		// As queries, keys and values are all h, one matrix product computes their projections.
+		// Queries, keys and values are all h, so one matrix product computes their projections.
 		h := b.Ln1.ForwardLow(x)
 		h, _ = b.SelfAttention.Forward(h, h, h, nn.AttendOptions{})
 		x = b.Drop.Add(x, h)

@@ -6,17 +6,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The activations have torch's names. If torch's default for a setting is not zero, the activation
-// has a constructor, whose doc comment states torch's defaults. Forward refuses most literals that
-// leave such a setting at zero, such as LeakyReLU{}. To set such a setting to zero, call the
-// constructor.
+// Each activation has the name that it has in torch. If torch's default for a setting is not zero,
+// the activation has a constructor, whose doc comment states torch's defaults. Forward refuses a
+// literal that leaves such a setting at zero, such as LeakyReLU{}. To set such a setting to zero,
+// call the constructor.
 
-// made is true in a layer that a constructor made. A zero in a setting of such a layer is intended.
+// made is true in a layer that a constructor such as NewLeakyReLU made. A setting of such a layer
+// may be zero on purpose.
 type made bool
 
-// unset raises an error if value, the value of the layer's field, is 0 and no constructor made the
-// layer. It is for settings whose default in torch is not 0. The error recommends constructor, a
-// call that makes a layer with torch's default.
+// unset raises an error if value, the layer's field of the given name, is 0 and no constructor made
+// the layer. It serves fields whose default in torch is not 0. The error recommends constructor,
+// the text of a call that makes a layer with torch's default.
 func (m made) unset(op, field string, value float64, constructor string, operands ...*tensor.Tensor) {
 	if value == 0 && !bool(m) {
 		hinted(op, tensor.ErrValue, field+" of the literal is 0", constructor+" has torch's default", operands...)
@@ -245,14 +246,14 @@ func (l Softshrink) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Softshrink(l.Lambda)
 }
 
-// Threshold returns x where x is above the field Threshold, and Value elsewhere. If Threshold and
-// Value are 0, it is relu.
+// Threshold returns x where x is above the field Threshold, and Value elsewhere. With both fields 0
+// it computes the same as ReLU.
 type Threshold struct {
 	Base
 	Threshold, Value float64
 }
 
-// NewThreshold returns a layer.
+// NewThreshold returns a layer that replaces elements up to threshold by value.
 func NewThreshold(threshold, value float64) Threshold {
 	return Threshold{Threshold: threshold, Value: value}
 }
@@ -263,15 +264,14 @@ func (l Threshold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Threshold(l.Threshold, l.Value)
 }
 
-// Softmax is exp(x)/Σ exp(x) along dimension Dim. The Dim of the zero value is 0, which usually is
-// the batch dimension. NewSoftmax(-1) goes along the last dimension. The same holds for all other
-// activations that have a Dim.
+// Softmax is exp(x)/Σ exp(x) along dimension Dim. In the zero value Dim is 0, which is usually the
+// batch dimension. NewSoftmax(-1) computes along the last dimension.
 type Softmax struct {
 	Base
 	Dim int
 }
 
-// NewSoftmax returns a layer.
+// NewSoftmax returns a layer that computes along dimension dim.
 func NewSoftmax(dim int) Softmax { return Softmax{Dim: dim} }
 
 // Forward applies the layer.
@@ -286,7 +286,7 @@ type LogSoftmax struct {
 	Dim int
 }
 
-// NewLogSoftmax returns a layer.
+// NewLogSoftmax returns a layer that computes along dimension dim.
 func NewLogSoftmax(dim int) LogSoftmax { return LogSoftmax{Dim: dim} }
 
 // Forward applies the layer.
@@ -347,7 +347,7 @@ type Softmin struct {
 	Dim int
 }
 
-// NewSoftmin returns a layer.
+// NewSoftmin returns a layer that computes along dimension dim.
 func NewSoftmin(dim int) Softmin { return Softmin{Dim: dim} }
 
 // Forward applies the layer.
@@ -379,8 +379,8 @@ func (l ReLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Relu()
 }
 
-// GELU is x·Φ(x). Φ is computed from the error function or, if Tanh is set, by its tanh
-// approximation.
+// GELU is x·Φ(x), where Φ is the distribution function of the standard normal distribution. Φ is
+// computed from the error function or, if Tanh is set, by the approximation with tanh.
 type GELU struct {
 	Base
 	Tanh bool

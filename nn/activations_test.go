@@ -123,8 +123,9 @@ func TestBilinear(t *testing.T) {
 	})
 }
 
-// A struct literal is refused if it leaves out a number whose torch default is not zero. The error
-// names the constructor call with torch's default. The constructor itself accepts zero.
+// A layer made by a struct literal is refused if a setting is zero whose default in torch is not
+// zero. The error names the constructor call with torch's default. A layer that the constructor
+// made with zero is accepted.
 func TestActivationLiterals(t *testing.T) {
 	x := tensor.From([]float32{-2, -0.5, 0.5, 2})
 	for _, c := range []struct {

@@ -10,14 +10,16 @@ import (
 )
 
 // AdaptiveLogSoftmaxWithLoss is a softmax over many classes whose frequencies differ much (E. Grave
-// et al., arXiv:1609.04309). AdaptiveLogSoftmaxWithLoss is torch's layer of the same name. Classes
-// are numbered by falling frequency. The head scores the classes below the first cutoff, and gives
-// each cluster of rarer classes one score. The classes inside a cluster are scored only for rows
-// whose target is in that cluster. [NewAdaptiveLogSoftmaxWithLoss] makes such a layer.
+// et al., arXiv:1609.04309). It is torch's layer of the same name. Class 0 is the most frequent
+// one. The cutoffs divide the classes into a first range of frequent classes and clusters of rarer
+// ones. The head scores the frequent classes, and gives each cluster one score. The classes inside
+// a cluster are scored only for rows whose target is in that cluster.
+// [NewAdaptiveLogSoftmaxWithLoss] makes such a layer.
 type AdaptiveLogSoftmaxWithLoss struct {
 	Base
 	Head *Linear // scores the classes below the first cutoff, and each cluster
-	// one Sequential for each cluster: it reduces the features, then scores the cluster's classes
+	// Tail has one Sequential for each cluster. It reduces the features, then scores the cluster's
+	// classes.
 	Tail []*Sequential
 
 	Cutoffs []int // the first class of each cluster, then the number of classes
@@ -57,7 +59,7 @@ const adaptiveOp = "adaptive_log_softmax"
 // Forward returns the logarithm of each target's probability, [n], and the negative mean of these
 // logarithms. x is [n, features] and target is int64 [n]. For a single row, x and target omit n.
 // For each cluster, Forward reads from the device the number of targets in the cluster. A target
-// that is not a class is an index error.
+// that is not a class causes an index error.
 func (l *AdaptiveLogSoftmaxWithLoss) Forward(x, target *tensor.Tensor) (output, loss *tensor.Tensor) {
 	defer l.Enter(&x, &output)()
 	requireUsable(adaptiveOp, x, target)
@@ -79,9 +81,10 @@ func (l *AdaptiveLogSoftmaxWithLoss) Forward(x, target *tensor.Tensor) (output, 
 	return output, mean.Neg()
 }
 
-// chosen returns the logarithms of the targets' probabilities, [n].
+// chosen returns the logarithm of the probability of each row's target, [n].
 func (l *AdaptiveLogSoftmaxWithLoss) chosen(x, target *tensor.Tensor) *tensor.Tensor {
-	// index into the head's scores; a class that does not exist stays an invalid index
+	// at is the target's index among the head's scores. A target that is no class stays an invalid
+	// index.
 	at := target
 	rows := make([]*tensor.Tensor, len(l.Tail))
 	for i := range l.Tail {
@@ -120,10 +123,11 @@ func (l *AdaptiveLogSoftmaxWithLoss) logProb(x, head *tensor.Tensor) *tensor.Ten
 	return tensor.Cat(1, parts...)
 }
 
-// Predict returns the class with the highest probability, int64 [n], for x [n, features]. It scores
-// the classes of the clusters only for rows whose highest score in the head is a cluster. In all
-// other rows, a class of a cluster may have a higher probability than the returned class. torch's
-// predict works in this way too. Predict reads from the device how many rows need the clusters.
+// Predict returns the most probable class of each row of x, int64 [n], for x [n, features]. It is
+// approximate, as torch's predict is: it scores the classes of a cluster only for rows in which
+// that cluster has the head's highest score. In the other rows, a class inside a cluster may be
+// more probable than the returned class. Predict reads from the device how many rows need the
+// clusters.
 func (l *AdaptiveLogSoftmaxWithLoss) Predict(x *tensor.Tensor) *tensor.Tensor {
 	requireUsable(adaptiveOp, x)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {

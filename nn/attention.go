@@ -13,30 +13,31 @@ import (
 // MultiheadOptions are the settings of a new [MultiheadAttention]; the zero value is torch's
 // default.
 type MultiheadOptions struct {
-	Dropout     float64 // probability of dropping an attention weight in training
-	KDim, VDim  int     // features of keys and of values; 0 means as many as queries have
-	BatchFirst  bool    // sequences are [n, length, features] instead of [length, n, features]
-	AddBiasKV   bool    // the layer appends one learnt key and value
-	AddZeroAttn bool    // the layer appends one key and value of zeros
+	Dropout float64 // probability of dropping an attention weight in training
+	// features of keys and of values; 0 means the number of features of the queries
+	KDim, VDim  int
+	BatchFirst  bool // sequences are [n, length, features] instead of [length, n, features]
+	AddBiasKV   bool // appends one learnt key and one learnt value to each sequence
+	AddZeroAttn bool // appends one key and one value of zeros to each sequence
 }
 
 // Masks say which queries attend to which keys, as in torch. In a bool mask, true means that the
-// query does not attend to the key. A floating-point mask is added to the scores. (In torch's
-// scaled_dot_product_attention, and in [tensor.ScaledDotProductAttention], true means the
-// opposite.) The zero value masks nothing.
+// query does not attend to the key. A floating-point mask is added to the scores. The zero value
+// masks nothing. Note that in [tensor.ScaledDotProductAttention], as in torch's, true has the
+// opposite meaning.
 type Masks struct {
 	// Mask is [queries, keys], or [n·heads, queries, keys] with one mask for each sequence and
 	// head.
 	Mask *tensor.Tensor
 	// KeyPadding is [n, keys], or [keys] if the input has no dimension n.
 	KeyPadding *tensor.Tensor
-	// Causal lets query i attend only to keys 0 … i. It works without a Mask. (torch's is_causal is
-	// only a hint that the mask is causal.)
+	// Causal lets query i attend only to keys 0 … i. Unlike torch's is_causal, which only describes
+	// a given mask, it needs no Mask.
 	Causal bool
 }
 
 // CausalMask returns the mask that lets each of n queries i attend only to keys 0 … i. The mask is
-// 0 on and below the diagonal and -Inf above, and has the maker's type. CausalMask is torch's
+// 0 on and below the diagonal and -Inf above, and has the element type of m. CausalMask is torch's
 // generate_square_subsequent_mask. The field Causal of [Masks] has the same effect without a mask
 // in memory.
 func CausalMask(m tensor.Maker, n int) *tensor.Tensor { return m.Full(math.Inf(-1), n, n).Triu(1) }
@@ -45,10 +46,10 @@ func CausalMask(m tensor.Maker, n int) *tensor.Tensor { return m.Full(math.Inf(-
 // all keys and returns no weights.
 type AttendOptions struct {
 	Masks
-	// NeedWeights returns the weights too. Then the attention is composed of separate ops, and the
-	// device's fused attention kernel is not used.
+	// NeedWeights makes Forward return the attention weights as well. The attention then consists
+	// of separate ops instead of the device's fused kernel, so it is slower.
 	NeedWeights bool
-	// PerHead returns the weights of each head instead of their mean.
+	// PerHead makes Forward return the weights of each head instead of the mean over the heads.
 	PerHead bool
 }
 
@@ -57,9 +58,10 @@ type AttendOptions struct {
 // shapes.
 type MultiheadAttention struct {
 	Base
-	// [3·features, features]; nil if KDim or VDim differs from features
+	// InProjWeight is [3·features, features]. It is nil if KDim or VDim differs from features.
 	InProjWeight *tensor.Tensor `nn:"in_proj_weight"`
-	// [features, features]; QProjWeight, KProjWeight and VProjWeight replace a nil InProjWeight
+	// QProjWeight is [features, features]. It, KProjWeight and VProjWeight are used if InProjWeight
+	// is nil.
 	QProjWeight *tensor.Tensor `nn:"q_proj_weight"`
 	KProjWeight *tensor.Tensor `nn:"k_proj_weight"` // [features, KDim]
 	VProjWeight *tensor.Tensor `nn:"v_proj_weight"` // [features, VDim]
@@ -116,11 +118,11 @@ func NewMultiheadAttention(features, heads int, mo MultiheadOptions, opts ...Opt
 }
 
 // Forward returns the result [length, n, features] for queries [length, n, features], keys [keys,
-// n, KDim] and values [keys, n, VDim]. With NeedWeights it also returns the weights, [n, length,
-// keys] or, with PerHead, [n, heads, length, keys]. Otherwise weights is nil. All tensors may omit
-// n. With BatchFirst n is the first dimension. The returned weights are the factors of the values,
-// after dropout. A query that attends to no key gets weights of 0. In torch, they are NaN with
-// need_weights. Hooks see the queries and the result.
+// n, KDim] and values [keys, n, VDim]. With NeedWeights it also returns the attention weights, [n,
+// length, keys] or, with PerHead, [n, heads, length, keys]. Otherwise weights is nil. All tensors
+// may omit n. With BatchFirst n is the first dimension. The returned weights include the effect of
+// dropout. A query that attends to no key gets weights of 0, where torch returns NaN. Hooks see the
+// queries and the result.
 func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y, weights *tensor.Tensor) {
 	defer m.Enter(&q, &y)()
 	m.check(q, k, v, o)
@@ -143,7 +145,7 @@ func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y
 		}
 		masks := o.Masks
 		a := tensor.AttentionOptions{Causal: o.Causal && extra == 0 && !o.NeedWeights}
-		// a causal mask is needed unless the op itself is causal
+		// The mask must be causal unless the op itself is.
 		masks.Causal = o.Causal && !a.Causal
 		a.Mask = m.mask(c, q, n, keys, extra, masks)
 		if m.Training() {
@@ -181,7 +183,7 @@ func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y
 	return y, weights
 }
 
-// chances returns the attention weights, [n, heads, queries, keys].
+// chances returns softmax(q·kᵀ/√d), the attention weights, as [n, heads, queries, keys].
 func chances(q, k *tensor.Tensor, a tensor.AttentionOptions) *tensor.Tensor {
 	scores := q.MulScalar(1 / math.Sqrt(float64(q.Dim(-1)))).MatMul(k.T())
 	if a.Mask == nil || scores.Dim(-1) == 0 {
@@ -196,8 +198,9 @@ func chances(q, k *tensor.Tensor, a tensor.AttentionOptions) *tensor.Tensor {
 	return scores.MaskedFill(nothing, 0).Softmax(-1).MaskedFill(nothing, 0)
 }
 
-// project returns queries, keys and values of each head, [n, heads, length, features], in scope c.
-// If two or three of the inputs are the same tensor, one matrix product computes their projections.
+// project returns the queries, keys and values of each head, [n, heads, length, features], in scope
+// c. If two or three of the inputs q, k and v are the same tensor, one matrix product computes
+// their projections.
 func (m *MultiheadAttention) project(c *tensor.Scope, q, k, v *tensor.Tensor) (_, _, _ *tensor.Tensor) {
 	f := m.Features
 	heads := func(x *tensor.Tensor) *tensor.Tensor {
@@ -240,16 +243,16 @@ func (m *MultiheadAttention) project(c *tensor.Scope, q, k, v *tensor.Tensor) (_
 	return first, linear(k, w.Narrow(0, f, f), 1, 1)[0], linear(v, w.Narrow(0, 2*f, f), 2, 1)[0]
 }
 
-// append adds one key or value to each head: bias, [1, 1, features].
+// append appends one key or value to each head of x. bias holds it, as [1, 1, features].
 func (m *MultiheadAttention) append(x, bias *tensor.Tensor) *tensor.Tensor {
 	b := bias.In(x.Scope()).Reshape(1, m.Heads, 1, m.Features/m.Heads)
 	return tensor.Cat(2, x, b.Expand(x.Dim(0), m.Heads, 1, m.Features/m.Heads))
 }
 
-// mask combines all masks of o into one mask for the queries q. The input has the given number of
-// keys, and the layer appends extra keys. Every query attends to the appended keys. The result is a
-// bool mask that is true where a query attends, or a float mask to add to the scores. If only keys
-// are masked, the result is [n, 1, 1, keys + extra]. A nil result masks nothing.
+// mask combines all masks of o into one mask for the queries q, the given number of keys, and the
+// extra keys that the layer appends. Every query attends to the appended keys. The result is a bool
+// mask that is true where a query attends, or a float mask to add to the scores. If only keys are
+// masked, the result is [n, 1, 1, keys + extra]. A nil result masks nothing.
 func (m *MultiheadAttention) mask(c *tensor.Scope, q *tensor.Tensor, n, keys, extra int, o Masks) *tensor.Tensor {
 	var attends, adds *tensor.Tensor
 	use := func(mask *tensor.Tensor) {

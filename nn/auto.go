@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// DeviceOf returns the device that holds the parameters and buffers of a model, or nil for a model
-// without any. If these tensors are on several devices, DeviceOf panics with a *[tensor.Error]. The
-// error names the first tensor, and a tensor on another device.
+// DeviceOf returns the device that holds the parameters and buffers of a model, or nil if the model
+// has neither. If these tensors are on several devices, DeviceOf panics with a *[tensor.Error]. The
+// error names the first tensor and one that is on another device.
 func DeviceOf(m any) device.Device {
 	var first Param
 	visit(m, &visitor{quick: true, lazy: func(string, lazyLayer) {}, param: func(p Param) {
@@ -27,9 +27,10 @@ func DeviceOf(m any) device.Device {
 	return first.Tensor.Device()
 }
 
-// Follow returns x on the device of a model, as [DeviceOf] finds it. It returns x itself if x is
-// nil or already there, and a copy otherwise. A copy to a GPU is queued behind the work of x's
-// scope on that GPU, and Follow does not wait for the copy. Gradients flow back to the device of x.
+// Follow returns x on the device of a model, which is the result of [DeviceOf]. It returns x itself
+// if x is nil or already there, and a copy otherwise. A copy to a GPU is queued after the earlier
+// work of x's scope on that GPU, and Follow does not wait for it. Gradients flow back to the device
+// of x.
 //
 //	y := model.Forward(nn.Follow(model, x))
 func Follow(m any, x *tensor.Tensor) *tensor.Tensor { return FollowAll(m, x)[0] }
@@ -46,17 +47,16 @@ func FollowAll(m any, inputs ...*tensor.Tensor) []*tensor.Tensor {
 	return out
 }
 
-// AutoModule runs a model on the device of its parameters: see [Auto].
+// AutoModule runs a model on the device of its parameters. [Auto] makes one.
 type AutoModule[M Module] struct {
 	Base
 	Model M `nn:",inline"`
 }
 
-// Auto wraps a model so that its inputs follow it: Forward copies each input from any device to the
-// device of the parameters. The results stay on that device. Every call looks the device up, so
-// [To] may move the model before or after Auto. A call panics if the model's parameters are on
-// several devices. Parameters keep the names that they have in the model. For a model with several
-// inputs, see [FollowAll].
+// Auto wraps a model in a layer whose Forward first copies the input to the device of the model's
+// parameters. The results stay on that device. Every call finds the device anew, so [To] may move
+// the model at any time. A call panics if the model's parameters are on several devices. Parameters
+// keep the names that they have in the model. For a model with several inputs, see [FollowAll].
 //
 //	m := nn.Auto(nn.To(model, dev))
 //	y := m.Forward(batch.X) // batch.X is on the CPU, y on dev

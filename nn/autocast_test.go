@@ -13,8 +13,9 @@ import (
 
 type tt = tensor.Tensor
 
-// autocastLayer is a test case: a function that applies a layer or a loss, with the shapes of its
-// operands and of its integer index tensors. Autocast converts operands only.
+// autocastLayer is a test case. It holds a function that applies a layer or a loss, the shapes of
+// the floating-point operands, which autocast may convert, and the shapes of the integer index
+// tensors.
 type autocastLayer struct {
 	operands, indices [][]int
 	call              func(x, i []*tt, t dtype.Type) *tt
@@ -78,8 +79,8 @@ func autocastLayers() map[string]autocastLayer {
 	}
 }
 
-// Under autocast the results of layers and losses have the same types as in PyTorch on CUDA. A call
-// that PyTorch refuses is an error here too.
+// Under autocast, the results of layers and losses have the same types as in PyTorch on CUDA. A
+// call that PyTorch refuses panics here too.
 func TestAutocastTypes(t *testing.T) {
 	text, err := os.ReadFile("testdata/autocast.json")
 	if err != nil {

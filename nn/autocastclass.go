@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The functions of this package have the following autocast classes; see [tensor.AutocastClass].
+// The methods Autocast give the functions of this package their autocast classes.
 
 func (*recurrence) Autocast() tensor.AutocastClass          { return tensor.AutocastLow }
 func (*multiMarginFunc) Autocast() tensor.AutocastClass     { return tensor.AutocastHigh }
@@ -16,8 +16,8 @@ func (*ctcFunc) Autocast() tensor.AutocastClass             { return tensor.Auto
 func (*frequencyFunc) Autocast() tensor.AutocastClass       { return tensor.AutocastOff }
 func (*hookOp) Autocast() tensor.AutocastClass              { return tensor.AutocastOff }
 
-// autocastOn reports whether autocast is on in the youngest scope of the operands. An operand may
-// be nil.
+// autocastOn reports whether autocast is on in the operands' innermost scope. An operand may be
+// nil.
 func autocastOn(operands ...*tensor.Tensor) bool {
 	for _, x := range operands {
 		if x != nil && x.Scope().Autocast() != dtype.Invalid {
@@ -27,9 +27,9 @@ func autocastOn(operands ...*tensor.Tensor) bool {
 	return false
 }
 
-// refuseUnsafe raises an error if autocast is on. An op calls it if its gradient overflows in 16
-// bits. The error recommends the op named instead. torch.autocast("cuda") refuses such ops too,
-// whatever the types of the operands are.
+// refuseUnsafe raises an error if autocast is on. Ops whose gradient overflows in 16 bits call it.
+// The error recommends the op called instead. As in torch.autocast("cuda"), the types of the
+// operands do not matter.
 func refuseUnsafe(op, instead string, operands ...*tensor.Tensor) {
 	if autocastOn(operands...) {
 		hinted(op, tensor.ErrType, "is unsafe under autocast: the gradient of a logarithm of a probability overflows in 16 bits", instead, operands...)

@@ -9,14 +9,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// jumps names layers that are discontinuous or have a discontinuous derivative. Rounding may move
-// an input across the discontinuity, so the results may differ.
+// jumps names the layers that are discontinuous or have a discontinuous derivative. Rounding may
+// move an input across the discontinuity, so the test does not compare their results.
 var jumps = map[string]bool{"max pool": true, "max pool 1d": true, "adaptive max": true, "hardshrink": true, "softshrink": true, "hardtanh": true, "huber": true, "threshold": true,
 	"fractional max": true, "fractional max 3d": true, "max unpool": true, "lp pool 3d": true, "lp pool": true, "lp pool 1d": true}
 
-// Every layer runs under autocast, forward and backward, on float32 and on 16-bit inputs. Its
-// results equal those in float32 within the error of the type. Each gradient has the type of its
-// tensor.
+// Every layer runs under autocast, forward and backward, on float32 and on 16-bit inputs. The
+// results must equal those in float32 within the rounding error of the 16-bit type. Each gradient
+// must have the type of its tensor.
 func TestLayersUnderAutocast(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for name, l := range layersThatKeep(nn.In(s)) {
@@ -30,7 +30,7 @@ func TestLayersUnderAutocast(t *testing.T) {
 								n *= m
 							}
 							v := c.On(s.Device()).Arange(n).MulScalar(0.37).AddScalar(float64(k)).Sin().Reshape(d...)
-							if name == "kl" { // the target must be a probability
+							if name == "kl" { // for this loss the target must be a probability
 								v = v.Abs().AddScalar(0.1)
 							}
 							x = append(x, v.Cast(input).Detach().RequiresGrad())
@@ -73,8 +73,8 @@ func TestLayersUnderAutocast(t *testing.T) {
 	}, tensor.Seed(3)) // with this seed, no relu of the transformer has an input near 0
 }
 
-// checkClose checks that got and want differ by at most tol times the greatest absolute value in
-// want.
+// checkClose fails the test if got and want differ by more than tol times the greatest absolute
+// value in want.
 func checkClose(t *testing.T, what string, got, want []float64, tol float64) {
 	t.Helper()
 	if len(got) != len(want) {

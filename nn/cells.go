@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// forwardCell computes a single step, for the layers that are one step of a recurrent layer.
+// forwardCell computes a single step, for RNNCell, LSTMCell and GRUCell.
 func forwardCell(k cell, w *RecurrentWeights, x *tensor.Tensor, s states) states {
 	op := k.String() + "_cell"
 	requireUsable(op, x)
@@ -75,7 +75,7 @@ func cellWeights(k cell, name string, in, hidden int, opts []Option) RecurrentWe
 type RNNCell struct {
 	Base
 	RecurrentWeights
-	Relu bool // relu instead of tanh
+	Relu bool // use relu instead of tanh
 }
 
 // NewRNNCell returns a cell with the given numbers of input and state features. It has the
@@ -84,7 +84,7 @@ func NewRNNCell(in, hidden int, opts ...Option) *RNNCell {
 	return &RNNCell{RecurrentWeights: cellWeights(tanhCell, "RNNCell", in, hidden, opts)}
 }
 
-// Forward returns the state [n, hidden] that follows state h after input x [n, in]. A nil h stands
+// Forward returns the state that follows state h [n, hidden] after input x [n, in]. A nil h stands
 // for zeros. All tensors may omit n.
 func (l *RNNCell) Forward(x, h *tensor.Tensor) (next *tensor.Tensor) {
 	defer l.Enter(&x, &next)()
@@ -107,7 +107,7 @@ func NewGRUCell(in, hidden int, opts ...Option) *GRUCell {
 	return &GRUCell{RecurrentWeights: cellWeights(gruCell, "GRUCell", in, hidden, opts)}
 }
 
-// Forward returns the state [n, hidden] that follows state h after input x [n, in]. A nil h stands
+// Forward returns the state that follows state h [n, hidden] after input x [n, in]. A nil h stands
 // for zeros. All tensors may omit n.
 func (l *GRUCell) Forward(x, h *tensor.Tensor) (next *tensor.Tensor) {
 	defer l.Enter(&x, &next)()
@@ -134,9 +134,10 @@ func (l *LSTMCell) Forward(x, h, c *tensor.Tensor) (nextH, nextC *tensor.Tensor)
 	return s.h, s.c
 }
 
-// A cell is the elementwise part of a step of a recurrent layer, after the matrix products. Its
-// operand x holds the products of the input with the weights, one block for each gate. Its operand
-// t holds the products of the previous state.
+// A cell is the elementwise part of one step of a recurrent layer, which follows the matrix
+// products. Its operand x is the product of the step's input with the input weights, and its
+// operand t is the product of the previous state with the recurrent weights. Both have one block of
+// columns for each gate.
 type cell uint8
 
 const (
@@ -148,24 +149,24 @@ const (
 
 func (c cell) String() string { return [...]string{"rnn_tanh", "rnn_relu", "lstm", "gru"}[c] }
 
-// gates returns the number of gates. A weight has a block of rows for each gate.
+// gates returns the number of gates. A weight has one block of rows for each gate.
 func (c cell) gates() int { return [...]int{1, 1, 4, 3}[c] }
 
-// A cellKey identifies one of the cells' programs.
+// A cellKey identifies one of the programs in cellPrograms.
 type cellKey struct {
 	cell cell
 	t    dtype.Type
 	back bool // true for the program of the gradient
 	// In a forward program, keeps is true if the program also returns the values that the gradient
-	// needs. In the backward program of an LSTM, keeps is true if dy, the gradient of the result,
-	// is a separate operand. The program then adds dy to dh.
+	// needs. In the backward program of an LSTM, keeps is true if dy, the gradient of the step's
+	// output, is a separate operand, which the program adds to dh.
 	keeps bool
-	bias  bool // for gru: whether the new gate's product with the state has a bias
+	bias  bool // for a GRU: whether the new gate's product with the state has a bias
 }
 
-var cellPrograms sync.Map // cellKey → *expr.Program
+var cellPrograms sync.Map // maps a cellKey to its *expr.Program
 
-// program returns the lowered program of the key. The first call lowers it.
+// program returns the lowered program of k. Only the first call for a key lowers it.
 func (k cellKey) program() *expr.Program {
 	if p, ok := cellPrograms.Load(k); ok {
 		return p.(*expr.Program)
@@ -198,8 +199,8 @@ func operands(n int) []*expr.Expr {
 	return x
 }
 
-// forward returns the outputs of a step, and the number of its operands. The operands are the
-// gates' blocks of x and t, and the previous state:
+// forward returns the outputs of one step, and the number of its operands. The list shows operands
+// → outputs. A number in brackets counts the gates' blocks.
 //
 //   - rnn: x, t → h
 //   - lstm: x (4), t (4), c → i, f, g, o, c, h (S. Hochreiter, J. Schmidhuber, 1997, with the
@@ -209,8 +210,8 @@ func operands(n int) []*expr.Expr {
 // For gru, q is the new gate's block of t plus the bias b. As in torch, r multiplies q, while in
 // the paper r multiplies the previous state.
 //
-// The outputs before the new state are for the gradient. If keeps is false, the new state is the
-// only output.
+// The outputs before the new state are for the gradient. If keeps is false, only the new state is
+// returned: h, or c and h for lstm.
 func (k cellKey) forward() (outs []*expr.Expr, n int) {
 	switch k.cell {
 	case tanhCell:
@@ -286,10 +287,10 @@ func (k cellKey) backward() (outs []*expr.Expr, n int) {
 	return []*expr.Expr{dr, dz, dn, dr, dz, dn.Mul(r), d.Mul(z)}, 7
 }
 
-// step computes one step with ops on tensors instead of the fused program, so that second
-// derivatives exist. It returns the new state. x and t are the gates' blocks, [n, gates·hidden],
-// and h and c are the previous state. For GRU, b is the bias of the new gate's product with the
-// state.
+// step computes one step with ops on tensors instead of the fused program. It is used if second
+// derivatives are needed. It returns the new state. x and t are the gates' blocks, [n,
+// gates·hidden], and h and c are the previous state. For GRU, b is the bias of the new gate's
+// product with the state.
 func (k cell) step(x, t, h, c, b *tensor.Tensor) (_, _ *tensor.Tensor) {
 	switch k {
 	case tanhCell:

@@ -7,26 +7,28 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// CumulativeAverage is a value for Momentum. With it the running statistics are the plain average
-// over all batches so far. In torch it is momentum=None.
+// CumulativeAverage is a value for the field Momentum. It makes the running statistics the plain
+// average over all batches so far. In torch this is momentum=None.
 const CumulativeAverage = -1
 
 // ChannelNorm holds the parameters and running statistics of layers that normalise channels. A
-// tensor that the layer does not use is nil.
+// tensor that the layer does not have is nil.
 type ChannelNorm struct {
 	Base
 	Weight      *tensor.Tensor `nn:"weight"`              // [channels]
 	Bias        *tensor.Tensor `nn:"bias"`                // [channels]
 	RunningMean *tensor.Tensor `nn:"running_mean,buffer"` // [channels]
 	RunningVar  *tensor.Tensor `nn:"running_var,buffer"`  // [channels]
-	// int64, a single number
+	// NumBatchesTracked is int64, a scalar.
 	NumBatchesTracked *tensor.Tensor `nn:"num_batches_tracked,buffer,optional"`
-	// weight of the newest batch in the running statistics: 0.1 by default, or [CumulativeAverage]
+	// Momentum is the weight of the newest batch in the running statistics. It is 0.1 by default
+	// and may be [CumulativeAverage].
 	Momentum float64
 	Eps      float64 // 1e-5 by default
 
 	lazy *lazy
-	sync tensor.BatchRanks // ranks whose batches a BatchNorm joins to one batch; nil means only the layer's own batch
+	// ranks whose batches BatchNorm treats as one batch in training; nil for this rank only
+	sync tensor.BatchRanks
 }
 
 func newChannelNorm(channels int, o layerOptions) ChannelNorm {
@@ -37,7 +39,7 @@ func newChannelNorm(channels int, o layerOptions) ChannelNorm {
 
 func lazyChannelNorm(o layerOptions) ChannelNorm {
 	n := ChannelNorm{Momentum: 0.1, Eps: 1e-5}
-	if !o.noAffine || o.stats { // otherwise no tensor depends on the number of channels
+	if !o.noAffine || o.stats { // without these options no tensor depends on the number of channels
 		n.lazy = &lazy{o: o}
 	}
 	return n
@@ -71,9 +73,9 @@ func (n *ChannelNorm) fill(channels int, z *lazy) {
 
 type channelFunc func(x, mean, variance, weight, bias *tensor.Tensor, own bool, momentum, eps float64) *tensor.Tensor
 
-// forward normalises x. In training it uses the statistics of x and updates the running statistics.
-// In evaluation it uses the running statistics if there are any, else the statistics of x. In
-// training it also counts the batch if counts is true.
+// forward normalises x by f. In training it uses the statistics of x and updates the running
+// statistics. In evaluation it uses the running statistics if there are any, else the statistics of
+// x. If counts is true, it also counts the batch in training.
 func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *tensor.Tensor {
 	mean, variance := n.RunningMean, n.RunningVar
 	if n.sync != nil && n.Training() {
@@ -83,18 +85,19 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 		return f(x, mean, variance, n.Weight, n.Bias, mean == nil, 0, n.Eps)
 	}
 	if counts && n.NumBatchesTracked != nil && !x.Scope().Recomputing() {
-		// count in x's scope, so that each replay of a captured step counts too
+		// The addition runs in x's scope: if the step is captured, each replay counts its batch
+		// too.
 		n.NumBatchesTracked.In(x.Scope()).AddScalarInPlace(1)
 	}
 	if counts = counts && n.NumBatchesTracked != nil; n.Momentum != CumulativeAverage || !counts {
 		momentum := n.Momentum
 		if momentum == CumulativeAverage {
-			momentum = 0 // without a count of batches, torch leaves the statistics unchanged too
+			momentum = 0 // without a count of batches, torch leaves the running statistics unchanged too
 		}
 		return f(x, mean, variance, n.Weight, n.Bias, true, momentum, n.Eps)
 	}
-	// The count is on the device, so the average is computed there. A momentum of 1 gives the
-	// statistics of this batch alone.
+	// The number of batches is on the device, so the running average is computed there. With a
+	// momentum of 1, f returns the statistics of this batch alone.
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
 		m := c.On(mean.Device()).Typed(mean.Type())
 		newMean, newVar := m.Empty(mean.Size()), m.Empty(mean.Size())
@@ -111,7 +114,7 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 	}, x, mean)
 }
 
-// synced is the channelFunc for training on several ranks. Their batches count as one batch.
+// synced is the channelFunc for training on several ranks, whose batches it treats as one batch.
 func (n *ChannelNorm) synced(x, mean, variance, weight, bias *tensor.Tensor, _ bool, momentum, eps float64) *tensor.Tensor {
 	return x.SyncBatchNorm(n.sync, mean, variance, weight, bias, momentum, eps)
 }
@@ -134,13 +137,15 @@ func batchOptions(layer string, opts []Option) layerOptions {
 // [tensor.Tensor.BatchNorm].
 type BatchNorm1d struct{ ChannelNorm }
 
-// NewBatchNorm1d returns a layer with weight 1, bias 0, and running statistics for evaluation.
+// NewBatchNorm1d returns a layer with weight 1, bias 0, and running statistics, which evaluation
+// uses. In the options, [NoAffine] leaves out weight and bias.
 func NewBatchNorm1d(channels int, opts ...Option) *BatchNorm1d {
 	return &BatchNorm1d{newChannelNorm(channels, batchOptions("BatchNorm1d", opts))}
 }
 
-// SyncOver joins the batches of these ranks in training, as one batch: see
-// [tensor.Tensor.SyncBatchNorm]. SyncOver(nil) undoes this. Copies of the layer keep the ranks.
+// SyncOver makes training normalise over the batches of all given ranks, as if they were one batch:
+// see [tensor.Tensor.SyncBatchNorm]. SyncOver(nil) undoes this. Copies of the layer keep the
+// setting.
 func (l *BatchNorm1d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
 // NewLazyBatchNorm1d returns a layer whose first input determines the number of channels: see
@@ -161,13 +166,15 @@ func (l *BatchNorm1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 // [tensor.Tensor.BatchNorm].
 type BatchNorm2d struct{ ChannelNorm }
 
-// NewBatchNorm2d returns a layer as [NewBatchNorm1d] does.
+// NewBatchNorm2d returns a layer with weight 1, bias 0, and running statistics, which evaluation
+// uses.
 func NewBatchNorm2d(channels int, opts ...Option) *BatchNorm2d {
 	return &BatchNorm2d{newChannelNorm(channels, batchOptions("BatchNorm2d", opts))}
 }
 
-// SyncOver joins the batches of these ranks in training, as one batch: see
-// [tensor.Tensor.SyncBatchNorm]. SyncOver(nil) undoes this. Copies of the layer keep the ranks.
+// SyncOver makes training normalise over the batches of all given ranks, as if they were one batch:
+// see [tensor.Tensor.SyncBatchNorm]. SyncOver(nil) undoes this. Copies of the layer keep the
+// setting.
 func (l *BatchNorm2d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
 // NewLazyBatchNorm2d returns a layer whose first input determines the number of channels: see
@@ -188,13 +195,15 @@ func (l *BatchNorm2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 // [tensor.Tensor.BatchNorm].
 type BatchNorm3d struct{ ChannelNorm }
 
-// NewBatchNorm3d returns a layer as [NewBatchNorm1d] does.
+// NewBatchNorm3d returns a layer with weight 1, bias 0, and running statistics, which evaluation
+// uses.
 func NewBatchNorm3d(channels int, opts ...Option) *BatchNorm3d {
 	return &BatchNorm3d{newChannelNorm(channels, batchOptions("BatchNorm3d", opts))}
 }
 
-// SyncOver joins the batches of these ranks in training, as one batch: see
-// [tensor.Tensor.SyncBatchNorm]. SyncOver(nil) undoes this. Copies of the layer keep the ranks.
+// SyncOver makes training normalise over the batches of all given ranks, as if they were one batch:
+// see [tensor.Tensor.SyncBatchNorm]. SyncOver(nil) undoes this. Copies of the layer keep the
+// setting.
 func (l *BatchNorm3d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
 // NewLazyBatchNorm3d returns a layer whose first input determines the number of channels: see
@@ -215,10 +224,10 @@ func instanceOptions(layer string, opts []Option) layerOptions {
 	return options(layer, append([]Option{NoAffine()}, opts...), channelwise...)
 }
 
-// instances applies an instance normalisation to x, a batch of the given rank. An input with one
-// dimension less is a single instance. In training, instances updates the running statistics. As in
-// torch it does not count batches, so with [CumulativeAverage] the running statistics do not
-// change.
+// instances applies an instance normalisation to x, a batch with the given number of dimensions. An
+// input with one dimension less is a single instance. In training, instances updates the running
+// statistics. As in torch it does not count batches, so with [CumulativeAverage] the running
+// statistics do not change.
 func (n *ChannelNorm) instances(x *tensor.Tensor, rank int) *tensor.Tensor {
 	checkRank("instance_norm", x, rank-1, rank)
 	ready(n, x, x.Dim(1-rank))
@@ -256,7 +265,8 @@ func (l *InstanceNorm1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 // single instance [channels, height, width].
 type InstanceNorm2d struct{ ChannelNorm }
 
-// NewInstanceNorm2d returns a layer as [NewInstanceNorm1d] does.
+// NewInstanceNorm2d returns a layer without weight, bias and running statistics, as torch does.
+// [Affine] adds weight and bias, and [Stats] adds running statistics.
 func NewInstanceNorm2d(channels int, opts ...Option) *InstanceNorm2d {
 	return &InstanceNorm2d{newChannelNorm(channels, instanceOptions("InstanceNorm2d", opts))}
 }
@@ -277,7 +287,8 @@ func (l *InstanceNorm2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 // or of a single instance [channels, depth, height, width].
 type InstanceNorm3d struct{ ChannelNorm }
 
-// NewInstanceNorm3d returns a layer as [NewInstanceNorm1d] does.
+// NewInstanceNorm3d returns a layer without weight, bias and running statistics, as torch does.
+// [Affine] adds weight and bias, and [Stats] adds running statistics.
 func NewInstanceNorm3d(channels int, opts ...Option) *InstanceNorm3d {
 	return &InstanceNorm3d{newChannelNorm(channels, instanceOptions("InstanceNorm3d", opts))}
 }
@@ -328,7 +339,7 @@ type LocalResponseNorm struct {
 	Alpha, Beta, K float64 // 1e-4, 0.75 and 1 by default
 }
 
-// NewLocalResponseNorm returns a layer whose window has the given number of neighbouring channels.
+// NewLocalResponseNorm returns a layer that averages over size neighbouring channels.
 func NewLocalResponseNorm(size int) *LocalResponseNorm {
 	return &LocalResponseNorm{Size: size, Alpha: 1e-4, Beta: 0.75, K: 1}
 }

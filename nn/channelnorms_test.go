@@ -12,8 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Parameters and buffers have torch's names. Which of them exist depends on the layer and its
-// options.
+// Parameters and buffers have torch's names, and exist for the same options as in torch.
 func TestChannelNormNames(t *testing.T) {
 	for _, c := range []struct {
 		layer any
@@ -53,7 +52,7 @@ func close3(t *testing.T, what string, x *tensor.Tensor, want ...float64) {
 }
 
 // In training a layer uses the statistics of the batch, and updates the running statistics. In
-// evaluation it uses the running statistics, which equal PyTorch's.
+// evaluation it uses the running statistics. The expected values are PyTorch's.
 func TestBatchNormRuns(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		rows := s.From([][]float32{{1, 10}, {2, 30}, {6, 20}})

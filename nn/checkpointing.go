@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Checkpointing is embedded in a layer that can recompute its forward pass in Backward instead of
-// keeping the tensors that its gradients need. Such a layer passes its computation to Checkpoint.
-// [SetCheckpointing] switches recomputation on in all such layers of a model. In the zero value
-// recomputation is off.
+// Checkpointing is embedded in a layer that can recompute its forward pass in Backward, instead of
+// storing the intermediate results until then. Such a layer passes its computation to the method
+// Checkpoint. [SetCheckpointing] switches recomputation on in all such layers of a model. In the
+// zero value recomputation is off.
 type Checkpointing struct{ enabled bool }
 
 // SetCheckpointing switches recomputation on or off.
@@ -21,8 +21,8 @@ func (c *Checkpointing) SetCheckpointing(enabled bool) { c.enabled = enabled }
 func (c *Checkpointing) Checkpointing() bool { return c.enabled }
 
 // Checkpoint returns f(x…). If recomputation is on and gradients are recorded, it calls
-// [autograd.Checkpoint]. An operand that is nil reaches f as nil. Every tensor that f uses and that
-// may be freed before Backward, such as a mask, must be an operand.
+// [autograd.Checkpoint]. Any x may be nil. Every tensor that f uses and that may be freed before
+// Backward, such as a mask, must be in x.
 func (c *Checkpointing) Checkpoint(f func(x ...*tensor.Tensor) *tensor.Tensor, x ...*tensor.Tensor) *tensor.Tensor {
 	if !c.enabled {
 		return f(x...)
@@ -54,7 +54,7 @@ func (c *Checkpointing) Checkpoint(f func(x ...*tensor.Tensor) *tensor.Tensor, x
 	}, given...)
 }
 
-// checkpointer is a part of a model that can recompute its forward pass.
+// checkpointer is a layer that can recompute its forward pass.
 type checkpointer interface{ SetCheckpointing(on bool) }
 
 // SetCheckpointing switches the recomputation of activations on or off, in every part of a model
@@ -75,7 +75,7 @@ type checkpointer interface{ SetCheckpointing(on bool) }
 // method SetCheckpointing(bool).
 func SetCheckpointing(model any, enabled bool) int {
 	n, covered := 0, 0
-	whole := map[place]bool{} // children of a Sequential, each of which is a segment by itself
+	whole := map[place]bool{} // children of a Sequential, each of which is one segment
 	covers := func(v reflect.Value) bool {
 		c, ok := checkpointerOf(v)
 		_, sequential := c.(*Sequential)
@@ -83,7 +83,7 @@ func SetCheckpointing(model any, enabled bool) int {
 	}
 	visit(model, &visitor{quick: true,
 		pre: func(_ string, v reflect.Value, embedded bool) {
-			if embedded { // an embedded Checkpointing is switched through the struct that embeds it
+			if embedded { // an embedded Checkpointing is switched by the method of the struct that embeds it
 				return
 			}
 			if c, ok := checkpointerOf(v); ok {
@@ -120,8 +120,8 @@ func checkpointerOf(v reflect.Value) (c checkpointer, ok bool) {
 	return c, ok
 }
 
-// isSegment reports whether a layer of a Sequential is a segment by itself. This is so if it
-// contains layers, and if no layer in it except Sequentials can recompute.
+// isSegment reports whether a layer of a Sequential is a segment by itself. This is the case if it
+// contains layers and none of them can recompute, apart from Sequentials.
 func isSegment(l Module) bool {
 	v := reflect.ValueOf(l)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
@@ -145,14 +145,14 @@ func isSegment(l Module) bool {
 	return layers > 1 && !knows
 }
 
-// A segment is a run of consecutive layers of a Sequential.
+// A segment is a run of consecutive layers of a Sequential that are recomputed together.
 type segment struct {
 	layers     []Module
 	checkpoint bool
 }
 
-// SetCheckpointing switches recomputation on or off for the chain's present layers. See the
-// function [SetCheckpointing].
+// SetCheckpointing switches recomputation on or off for the layers that the chain has now. The
+// function [SetCheckpointing] describes how it divides them.
 func (s *Sequential) SetCheckpointing(enabled bool) {
 	s.enabled, s.segments = enabled, nil
 	if !enabled {

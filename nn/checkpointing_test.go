@@ -25,8 +25,8 @@ func newNaive(in nn.Option) *naive {
 	return &naive{Body: nn.NewSequential(nn.NewLinear(8, 8, in), &nn.ReLU{}, nn.NewDropout(0.2), nn.NewLinear(8, 8, in)), Norm: nn.NewBatchNorm1d(8, in)}
 }
 
-// A step with checkpointing gives exactly the same loss, gradients, running statistics and
-// generator state as a step without. Backward computes the layers a second time.
+// A step with checkpointing gives exactly the same loss, gradients, running statistics and random
+// generator state as a step without it. Backward computes the layers a second time.
 func TestSetCheckpointing(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -96,7 +96,7 @@ func TestSetCheckpointing(t *testing.T) {
 	}
 }
 
-// The masks and the memory of a decoder may be freed before Backward. So they must be operands of
+// The masks and the memory of a decoder may be freed before Backward, because they are operands of
 // the checkpointed function.
 func TestCheckpointedDecoder(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {

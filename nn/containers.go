@@ -13,26 +13,25 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ModuleList is a list of layers: torch's nn.ModuleList. The layers all have the same type, or M is
-// [Module]. A layer's name is its index. A struct field that is a plain slice of layers works as
-// well.
+// ModuleList is a list of layers: torch's nn.ModuleList. M is the layers' common type, or [Module].
+// A layer's name is its index in the list. A struct field may also be a plain slice of layers.
 type ModuleList[M any] []M
 
 // NewModuleList returns a list of layers.
 func NewModuleList[M any](layers ...M) ModuleList[M] { return layers }
 
-// ModuleMap maps names to layers, in the order in which they were set: torch's nn.ModuleDict. Use
-// it by pointer. The names of the layers are part of their parameters' names. The zero value is
-// empty.
+// ModuleMap maps names to layers, in the order in which they were set: torch's nn.ModuleDict. The
+// name of a layer is part of its parameters' names. The zero value is an empty map. A map must not
+// be copied: use a *ModuleMap.
 type ModuleMap[M any] struct {
 	names  []string
 	layers []M
 }
 
 // ParameterMap maps names to parameters, in the order in which they were set: torch's
-// nn.ParameterDict. It is a [ModuleMap] of tensors. A tensor has the same name in the map and in
-// the state dict. Tensors that require a gradient are trained. For a list of parameters
-// (nn.ParameterList), use a field of type []*tensor.Tensor with a tag.
+// nn.ParameterDict. It is a [ModuleMap] of tensors, whose names become part of their names in the
+// state dict. Tensors that require a gradient are trained. Instead of nn.ParameterList, use a field
+// of type []*tensor.Tensor with a tag.
 type ParameterMap = ModuleMap[*tensor.Tensor]
 
 // NewParameterMap returns an empty map.
@@ -41,8 +40,8 @@ func NewParameterMap() *ParameterMap { return &ParameterMap{} }
 // NewModuleMap returns an empty map.
 func NewModuleMap[M any]() *ModuleMap[M] { return &ModuleMap[M]{} }
 
-// Set stores layer m under the name, after the other layers if the name is new, and returns the
-// map. A name that is empty or has a dot panics with an *[Error].
+// Set stores layer m under the name and returns the map. A new name comes after the others. Set
+// panics with an *[Error] if the name is empty or has a dot.
 func (d *ModuleMap[M]) Set(name string, m M) *ModuleMap[M] {
 	if name == "" || strings.Contains(name, ".") {
 		panic(wrong("", fmt.Sprintf("%q cannot be the name of a layer or a parameter: names are not empty and have no dot", name)))
@@ -85,7 +84,7 @@ func (d *ModuleMap[M]) Delete(name string) bool {
 // Len returns the number of layers.
 func (d *ModuleMap[M]) Len() int { return len(d.names) }
 
-// All iterates over names and layers in order.
+// All iterates over names and layers in the order in which the names were first set.
 func (d *ModuleMap[M]) All() iter.Seq2[string, M] {
 	return func(yield func(string, M) bool) {
 		for i, name := range d.names {
@@ -96,7 +95,8 @@ func (d *ModuleMap[M]) All() iter.Seq2[string, M] {
 	}
 }
 
-// children yields the layers with their names. The walk through a model calls it.
+// children yields the layers with their names, for functions such as Parameters that visit all
+// layers of a model.
 func (d *ModuleMap[M]) children(yield func(name string, v reflect.Value) bool) {
 	list := reflect.ValueOf(d.layers)
 	for i, name := range d.names {
@@ -112,8 +112,8 @@ type Lambda struct {
 	F func(x *tensor.Tensor) *tensor.Tensor
 }
 
-// NewLambda returns a layer that applies f. If f uses other layers, the walk through a model does
-// not find them.
+// NewLambda returns a layer that applies f. If f uses other layers, functions such as [Parameters]
+// do not find them.
 func NewLambda(f func(x *tensor.Tensor) *tensor.Tensor) *Lambda { return &Lambda{F: f} }
 
 // Forward applies the layer.
@@ -126,15 +126,15 @@ func (l *Lambda) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 }
 
 // Sequential applies its layers one after another. A layer's name is its index. A tensor that one
-// layer of this package passes to the next is freed after the next layer has run, as in PyTorch. It
-// is not freed if a hook on either layer sees it. Tensors that a [Lambda] or a layer from outside
-// this package receives or returns live until the scope of the input is closed.
+// layer of this package passes to the next is freed once the next layer has run, as in PyTorch,
+// unless a hook of either layer sees it. Tensors that a [Lambda] or a layer from outside this
+// package receives or returns live until the input's scope is closed.
 type Sequential struct {
 	Base
 	Checkpointing
 	Layers []Module `nn:",inline"`
 
-	segments []segment // set while recomputation is on
+	segments []segment // segments of the chain while recomputation is on; else nil
 }
 
 // NewSequential returns a chain of layers.
@@ -150,8 +150,9 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 			panic(e)
 		}
 	}
-	// Mark the layers only if the chain has no mark and at least one layer has none. This avoids a
-	// walk over a copied chain, and over a chain that is made of marked layers for one call.
+	// Marking visits all layers, so it is done only if neither the chain nor some layer is marked.
+	// This saves time for a copied chain, and for a chain that is built from marked layers for one
+	// call.
 	if atomic.LoadUint32(&s.known) == 0 && slices.ContainsFunc(s.Layers, unmarked) {
 		s.markAll()
 	}
@@ -190,15 +191,15 @@ func applyAll(layers []Module, x *tensor.Tensor) *tensor.Tensor {
 	return x
 }
 
-// passesOn reports whether a layer keeps no reference to its input and result. This is so for a
-// layer of this package that has no hooks and contains no layers.
+// passesOn reports whether a layer keeps no reference to its input and result. This is the case for
+// layers of this package without hooks and without layers inside, and for chains of such layers.
 func passesOn(l Module) bool {
 	if b, ok := l.(interface{ base() *Base }); ok && b.base().hooks != nil {
 		return false
 	}
 	t := reflect.TypeOf(l)
-	// The inner chain's first or last layer may return its own input, as Identity does. So every
-	// layer of the inner chain must pass this check.
+	// A chain's first or last layer may return its own input, as Identity does. So all its layers
+	// must pass this check.
 	if s, ok := l.(*Sequential); ok {
 		return !slices.ContainsFunc(s.Layers, func(l Module) bool { return !passesOn(l) })
 	}
@@ -214,7 +215,7 @@ func passesOn(l Module) bool {
 	return known.(bool)
 }
 
-var passing sync.Map // the result of passesOn for a type of layer: reflect.Type → bool
+var passing sync.Map // maps the reflect.Type of a layer to its result of passesOn
 
 func holdsLayers(t reflect.Type) bool {
 	for _, f := range planOf(t).fields {

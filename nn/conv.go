@@ -9,11 +9,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// filter makes the weight and bias of a convolution. The weight has torch's default distribution.
-// The bias is uniform in ±1/√fan, where fan is the kernel size times the input channels of a group.
+// filter returns the weight and bias of a convolution. The weight has torch's default distribution.
+// The bias is uniform in ±1/√fan, where fan is the number of kernel elements times the number of
+// input channels of a group.
 func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tensor) {
 	weight = o.parameters().Empty(dims...)
-	initial.KaimingUniform(weight, initial.LeakyGain(2.23606797749979)) // torch's a = √5
+	initial.KaimingUniform(weight, initial.LeakyGain(2.23606797749979)) // torch uses a = √5
 	weight.RequiresGrad()
 	if !o.noBias {
 		fan := 1
@@ -27,8 +28,8 @@ func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tenso
 	return weight, bias
 }
 
-// dimensions returns the shape of a weight, [dim0, channels1/groups, kernel…]. dim0 and channels1
-// are numbers of channels. kernel holds one size for all spatial dimensions, or one size for each.
+// dimensions returns the shape of a weight, [dim0, channels1/groups, kernel…]. kernel holds one
+// size for all spatial dimensions, or one size for each.
 func dimensions(o layerOptions, dim0, channels1, rank int, kernel []int) []int {
 	layer, groups := o.layer, max(1, o.groups)
 	if dim0 < 1 || channels1 < 1 || dim0%groups != 0 || channels1%groups != 0 {
@@ -48,9 +49,9 @@ func dimensions(o layerOptions, dim0, channels1, rank int, kernel []int) []int {
 	return dims
 }
 
-// padded pads the input of a convolution in the given mode, and returns the options without this
-// padding. In mode "zeros" the convolution itself pads, and padded returns x and o unchanged. Only
-// the convolution may use y. Call free after the convolution.
+// padded pads the input of a convolution in the given padding mode. It returns the padded input y,
+// and o without the padding. In mode "zeros" the convolution itself pads, so padded returns x and o
+// unchanged. Only the convolution may use y. The caller calls free after the convolution.
 func padded(x, weight *tensor.Tensor, o tensor.ConvOptions, mode string, rank int) (y *tensor.Tensor, rest tensor.ConvOptions, free func()) {
 	pad := map[string]func(*tensor.Tensor, ...int) *tensor.Tensor{
 		"reflect": (*tensor.Tensor).PadReflect, "replicate": (*tensor.Tensor).PadReplicate, "circular": (*tensor.Tensor).PadCircular,
@@ -70,7 +71,7 @@ func padded(x, weight *tensor.Tensor, o tensor.ConvOptions, mode string, rank in
 	case x == nil || weight == nil || weight.Rank() != rank+2 || wrong(o.Padding) || wrong(o.Dilation) || o.Same && (len(o.Padding) > 0 || slices.ContainsFunc(o.Stride, func(n int) bool { return n != 1 })):
 		return x, o, nothing // the convolution reports the error
 	}
-	var sizes []int // padding before and after the input, from the last dimension to the first
+	var sizes []int // padding before and after the input for each dimension, the last dimension first
 	all := 0
 	for i := rank - 1; i >= 0; i-- {
 		before := at(o.Padding, i, 0)
@@ -95,12 +96,13 @@ type Conv1d struct {
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvOptions
 
-	PaddingMode string // "" means zeros; see the option PaddingMode
+	PaddingMode string // "" means zeros; the option PaddingMode lists the modes
 
 	lazy *lazy
 }
 
-// NewConv1d returns a layer with the given numbers of input and output channels: see [NewConv2d].
+// NewConv1d returns a layer with the given numbers of input and output channels. It has the options
+// and initial values of [NewConv2d].
 func NewConv1d[K Sizes](in, out int, kernel K, opts ...Option) *Conv1d {
 	o := options("Conv1d", opts, convolution...)
 	l := &Conv1d{Options: o.convolution(), PaddingMode: o.paddingMode}
@@ -144,16 +146,16 @@ type Conv2d struct {
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvOptions
 
-	PaddingMode string // "" means zeros; see the option PaddingMode
+	PaddingMode string // "" means zeros; the option PaddingMode lists the modes
 
 	lazy *lazy
 }
 
-// NewConv2d returns a layer with the given numbers of input and output channels. The kernel is one
-// size for all dimensions, such as 3, or a size for each dimension, such as []int{3, 5}. As in
-// torch, weight and bias are uniform in ±1/√(in/groups·size of the kernel). NewConv2d accepts the
-// options [Stride], [Padding], [SamePadding], [PaddingMode], [Dilation], [Groups], [NoBias], [In]
-// and [Typed].
+// NewConv2d returns a layer with the given numbers of input and output channels. The kernel is a
+// size for all dimensions, such as 3, or one size for each, such as []int{3, 5}. As in torch,
+// weight and bias are uniform in ±1/√fan, where fan is the number of kernel elements times
+// in/groups. NewConv2d accepts the options [Stride], [Padding], [SamePadding], [PaddingMode],
+// [Dilation], [Groups], [NoBias], [In] and [Typed].
 func NewConv2d[K Sizes](in, out int, kernel K, opts ...Option) *Conv2d {
 	o := options("Conv2d", opts, convolution...)
 	l := &Conv2d{Options: o.convolution(), PaddingMode: o.paddingMode}
@@ -193,16 +195,17 @@ func (l *Conv2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 // Conv3d is a convolution over depth, height and width; see [tensor.Tensor.Conv3d].
 type Conv3d struct {
 	Base
-	Weight  *tensor.Tensor `nn:"weight"` // [out, in/groups, three sizes of the kernel]
+	Weight  *tensor.Tensor `nn:"weight"` // [out, in/groups, kernel depth, kernel height, kernel width]
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvOptions
 
-	PaddingMode string // "" means zeros; see the option PaddingMode
+	PaddingMode string // "" means zeros; the option PaddingMode lists the modes
 
 	lazy *lazy
 }
 
-// NewConv3d returns a layer with the given numbers of input and output channels: see [NewConv2d].
+// NewConv3d returns a layer with the given numbers of input and output channels. It has the options
+// and initial values of [NewConv2d].
 func NewConv3d[K Sizes](in, out int, kernel K, opts ...Option) *Conv3d {
 	o := options("Conv3d", opts, convolution...)
 	l := &Conv3d{Options: o.convolution(), PaddingMode: o.paddingMode}
@@ -249,8 +252,8 @@ type ConvTranspose1d struct {
 	lazy *lazy
 }
 
-// NewConvTranspose1d returns a layer with the given numbers of input and output channels: see
-// [NewConvTranspose2d].
+// NewConvTranspose1d returns a layer with the given numbers of input and output channels. It has
+// the options and initial values of [NewConvTranspose2d].
 func NewConvTranspose1d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose1d {
 	o := options("ConvTranspose1d", opts, transposed...)
 	l := &ConvTranspose1d{Options: o.transposed()}
@@ -298,8 +301,9 @@ type ConvTranspose2d struct {
 
 // NewConvTranspose2d returns a layer with the given numbers of input and output channels. The
 // kernel is one size for all dimensions, or a size for each dimension. As in torch, weight and bias
-// are uniform in ±1/√(out/groups·size of the kernel). NewConvTranspose2d accepts the options
-// [Stride], [Padding], [OutputPadding], [Dilation], [Groups], [NoBias], [In] and [Typed].
+// are uniform in ±1/√fan, where fan is the number of kernel elements times out/groups.
+// NewConvTranspose2d accepts the options [Stride], [Padding], [OutputPadding], [Dilation],
+// [Groups], [NoBias], [In] and [Typed].
 func NewConvTranspose2d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose2d {
 	o := options("ConvTranspose2d", opts, transposed...)
 	l := &ConvTranspose2d{Options: o.transposed()}
@@ -338,15 +342,15 @@ func (l *ConvTranspose2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 // [tensor.Tensor.ConvTranspose3d].
 type ConvTranspose3d struct {
 	Base
-	Weight  *tensor.Tensor `nn:"weight"` // [in, out/groups, three sizes of the kernel]
+	Weight  *tensor.Tensor `nn:"weight"` // [in, out/groups, kernel depth, kernel height, kernel width]
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvTransposeOptions
 
 	lazy *lazy
 }
 
-// NewConvTranspose3d returns a layer with the given numbers of input and output channels: see
-// [NewConvTranspose2d].
+// NewConvTranspose3d returns a layer with the given numbers of input and output channels. It has
+// the options and initial values of [NewConvTranspose2d].
 func NewConvTranspose3d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose3d {
 	o := options("ConvTranspose3d", opts, transposed...)
 	l := &ConvTranspose3d{Options: o.transposed()}

@@ -66,7 +66,7 @@ func TestConvLayerMistakes(t *testing.T) {
 	}
 }
 
-// Each layer computes the same as the tensor method of the same name.
+// Each convolution layer computes the same as the tensor method of the same name.
 func TestConvLayers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		two := []int{2}

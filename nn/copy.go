@@ -16,10 +16,10 @@ import (
 // field holds is copied without its graph. If the model holds a tensor or layer in two places, the
 // copy holds a single copy of it in both places.
 //
-// The copied layers have the training flags and the hooks that the originals have now. Both models
-// share functions, with the variables that these capture. They also share what a pointer points to,
-// unless it is a layer. Clone panics with an *[Error] if an unexported field holds a layer or a
-// parameter of the model. The copy's field would still refer to the original.
+// The copied layers have the training flags and the hooks that the originals have now. The copy
+// shares function values with the original. It also shares what a pointer points to, unless it is a
+// layer. Clone panics with an *[Error] if an unexported field holds a layer or a parameter of the
+// model, because it cannot replace it in the copy.
 //
 // To average weights, use optim.NewEMA. It needs no second model.
 func Clone[M any](m M) M {
@@ -33,7 +33,7 @@ func Clone[M any](m M) M {
 			}
 		}); err != nil {
 			if gone(t) {
-				return t // the model freed this tensor itself
+				return t // the model itself freed t
 			}
 			panic(err)
 		}
@@ -42,14 +42,13 @@ func Clone[M any](m M) M {
 	return copied(c, m)
 }
 
-// Replace returns a copy of model m in which the map's tensors replace the tensors with the same
-// names. The names are those of [StateDict]. The copy shares all other tensors with m. Replace does
-// not change m. torch.func.functional_call(m, params, x) is nn.Replace(m, params).Forward(x).
+// Replace returns a copy of model m in which the tensors of params replace those with the same
+// names in [StateDict]. The copy shares all other tensors with m. Replace does not change m.
+// torch.func.functional_call(m, params, x) is nn.Replace(m, params).Forward(x).
 //
-// Gradients flow to the tensors from which the new tensors were computed. So a tensor computed from
-// parameters can replace a parameter. Examples are steps of gradient descent that are themselves
-// differentiated, and weights that another network computes. Replace does not check shapes, since
-// the layers do.
+// Gradients flow through the new tensors to the tensors that they were computed from. Such tensors
+// are the result of a step of gradient descent that is itself differentiated, or the weights that
+// another network computes. Replace does not check shapes, since the layers do.
 //
 // Replace panics with an *[Error] if m lacks one of the names, or if one tensor of m has two names
 // with different replacements. Fields that hold no tensors are copied as [Clone] does.
@@ -85,15 +84,14 @@ func firstNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// A copier copies the structure of a model. It visits the same fields as the walk through a model.
-// If a field that the walk skips holds a layer, the copier visits that field too, so that no copy
-// uses a layer of the original.
+// A copier copies the structure of a model. It visits the fields that Parameters visits. It also
+// visits other fields that hold layers, so that no copy uses a layer of the original.
 type copier struct {
-	tensors map[*tensor.Tensor]*tensor.Tensor // from a tensor of the model to the copy's tensor
-	// the function that copies a tensor that is not in tensors; nil if the copy shares that tensor
+	tensors map[*tensor.Tensor]*tensor.Tensor // maps a tensor of the model to the copy's tensor
+	// other copies a tensor that is not in tensors. If it is nil, the copy shares that tensor.
 	other    func(t *tensor.Tensor) *tensor.Tensor
-	copies   map[place]reflect.Value // the copies made so far, by pointer to the original
-	original map[*tensor.Tensor]bool // tensors of the model
+	copies   map[place]reflect.Value // maps a pointer in the original to its copy
+	original map[*tensor.Tensor]bool // the tensors of the model
 	bases    map[*Base]bool          // the Base of each layer of the model
 }
 
@@ -113,19 +111,19 @@ func newCopier(m any) *copier {
 
 func copied[M any](c *copier, m M) M { return c.value("", reflect.ValueOf(m)).Interface().(M) }
 
-// A copiedLayer has unexported fields that refer to parts of the model. Its afterCopy makes them
-// refer to the copies.
+// A copiedLayer has unexported fields that refer to layers or tensors of the model. After the copy,
+// afterCopy makes them refer to the copied ones.
 type copiedLayer interface{ afterCopy(c *copier) }
 
 var baseType = reflect.TypeFor[Base]()
 
-// follows reports whether a pointer to t points to a part of a model, which is copied with the
-// model.
+// follows reports whether a pointer to t points to a layer, or to a struct that holds one. Such a
+// pointer's target is copied.
 func follows(t reflect.Type) bool {
 	return t.Kind() != reflect.Interface && holdsModule(t)
 }
 
-// mayRefer reports whether values of type t may refer to a part of a model.
+// mayRefer reports whether values of type t may refer to a layer or a tensor.
 func mayRefer(t reflect.Type) bool { return mayReferBut(t, map[reflect.Type]bool{}) }
 
 func mayReferBut(t reflect.Type, seen map[reflect.Type]bool) bool {
@@ -242,7 +240,7 @@ func (c *copier) copyContents(path string, n reflect.Value) {
 	if n.Type() == baseType {
 		b := n.Addr().Interface().(*Base)
 		b.hooks = b.hooks.clone()
-		if b.known != 0 { // errors give the copy the original layer's name
+		if b.known != 0 { // the copy gets the original layer's name for its errors
 			if old := b.mark; c.bases[old.base] {
 				b.mark = newMark(b, old.name.Load())
 			} else {
@@ -322,8 +320,8 @@ func (c *copier) refers(v reflect.Value) bool {
 	return false
 }
 
-// clone returns a copy of k. Adding hooks to the copy does not change k. Both share the lists of
-// hooks, which are never changed in place.
+// clone returns a copy of k. Adding a hook to one of them does not change the other. They may share
+// the lists of hooks, because these are never changed in place.
 func (k *moduleHooks) clone() *moduleHooks {
 	if k == nil {
 		return nil

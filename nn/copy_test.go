@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// allFields is a model that holds layers in all kinds of fields that the walk through a model
-// follows. It also holds layers where the walk does not find them.
+// allFields is a model that holds layers in every kind of field that Parameters visits, and in
+// fields that it does not visit.
 type allFields struct {
 	trunk
 	Chain  *nn.Sequential
@@ -25,7 +25,7 @@ type allFields struct {
 	W      *tensor.Tensor `nn:"w"`
 	Tied   *tensor.Tensor `nn:"tied"`
 	Moving *tensor.Tensor `nn:"moving,transient"`
-	Own    *tensor.Tensor // a tensor of state, whose field has no tag
+	Own    *tensor.Tensor // part of the model's state, though the field has no tag
 	Back   *allFields     `nn:"-"`
 	All    []nn.Module    `nn:"-"`
 	name   string
@@ -96,8 +96,8 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// Replace returns a copy with some tensors replaced, and gradients flow through the replacements.
-// The original does not change. The copy shares all other tensors with it.
+// Replace returns a copy with some tensors replaced, and gradients flow through the new tensors.
+// The copy shares all other tensors with the original, which does not change.
 func TestReplace(t *testing.T) {
 	m := newEverything()
 	x := tensor.Root().Randn(3, 2)
@@ -163,8 +163,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// A layer may keep a tensor of an earlier call. Clone copies the tensor, but not its graph. If the
-// tensor was freed, the copy has the same freed tensor. Errors name the copy's layers.
+// A layer may keep a tensor of an earlier call in a field. Clone copies the tensor without its
+// graph. If the tensor was freed, the copy's tensor is freed too. Errors name the copy's layers.
 func TestCloneAfterACall(t *testing.T) {
 	type keeper struct {
 		Fc    *nn.Linear
@@ -185,7 +185,7 @@ func TestCloneAfterACall(t *testing.T) {
 	}
 	chain := nn.NewSequential(nn.NewLinear(2, 2), nn.Tanh{}, nn.NewLinear(2, 2))
 	nn.SetCheckpointing(chain, true)
-	chain.Layers = chain.Layers[:1] // SetCheckpointing divided the longer chain into segments
+	chain.Layers = chain.Layers[:1] // SetCheckpointing divided the chain of two layers into segments
 	if n := nn.Clone(chain); len(n.Layers) != 1 || !n.Forward(tensor.Ones(1, 2)).AllClose(chain.Forward(tensor.Ones(1, 2)), 0, 0) {
 		t.Error("a chain that was changed after checkpointing was switched on")
 	}

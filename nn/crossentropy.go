@@ -10,12 +10,12 @@ import (
 // IgnoreIndex is the class that [CrossEntropy] and [NLL] ignore by default, as in torch.
 const IgnoreIndex = -100
 
-// CrossEntropy returns the reduction of -log softmax(x)[target]; the default reduction is the mean.
+// CrossEntropy returns the reduction of -log softmax(x)[target]. The default reduction is the mean.
 // x holds logits, [n, classes, …] or [classes]. target holds int64 classes, [n, …] or a single
 // class. As in torch, dimension 1 of x is the dimension of the classes. A target equal to
 // [IgnoreIndex] has a loss of 0 and does not count in the mean. A target with x's shape and type
-// holds probabilities y, and the loss is -Σ y·log softmax(x). For class weights, another ignored
-// index and smoothing see [CrossEntropyLoss].
+// holds probabilities y, and the loss is -Σ y·log softmax(x). [CrossEntropyLoss] also has class
+// weights, another ignored index and label smoothing.
 func CrossEntropy(x, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return crossEntropy(x, target, tensor.CrossEntropyOptions{}, r)
 }
@@ -30,8 +30,7 @@ func crossEntropy(x, target *tensor.Tensor, o tensor.CrossEntropyOptions, r []Re
 	}, x, target, o.Weight)
 }
 
-// reduceCrossEntropy reduces losses to the result of the given reduction, in the scope of the
-// losses.
+// reduceCrossEntropy reduces the losses by the reduction in r, in the scope of the losses.
 func reduceCrossEntropy(op string, loss, target *tensor.Tensor, o tensor.CrossEntropyOptions, r []Reduction) *tensor.Tensor {
 	if !target.Type().IsFloat() {
 		return classMean(op, loss, target.In(loss.Scope()), o.Weight, o.Ignored(), r)
@@ -47,26 +46,28 @@ func reduceCrossEntropy(op string, loss, target *tensor.Tensor, o tensor.CrossEn
 func isMean(r []Reduction) bool { return len(r) == 0 || len(r) == 1 && r[0] == Mean }
 
 // CrossEntropyLoss is the cross-entropy of logits and a target, with torch's options. The target
-// holds classes or probabilities. The zero value has torch's defaults. See
-// [tensor.Tensor.CrossEntropy] for the formula. If the targets are classes, the mean divides by the
-// sum of the targets' weights. If they are probabilities, it divides by the number of losses.
+// holds classes or probabilities. The zero value has torch's defaults. [tensor.Tensor.CrossEntropy]
+// states the formula. If the targets are classes, the mean divides by the sum of the weights of the
+// targets' classes. If they are probabilities, it divides by the number of losses.
 type CrossEntropyLoss struct {
-	// a factor for each class, [classes], with the logits' type; nil means that all factors are 1
+	// Weight is [classes], a factor for each class, with the logits' type. Nil means that all
+	// factors are 1.
 	Weight *tensor.Tensor `nn:"weight,buffer"`
-	// the class to ignore; nil means [IgnoreIndex], and new(0) means class 0. If the target holds
-	// probabilities, an index of 0 or more is an error
+	// IgnoreIndex points to the class to ignore. Nil means [IgnoreIndex], and new(0) means class 0.
+	// If the target holds probabilities, an index of 0 or more is an error.
 	IgnoreIndex    *int
 	LabelSmoothing float64 // between 0 and 1
 	Reduction      Reduction
 }
 
-// Forward returns the loss of logits x [n, classes, …] or [classes]; see [CrossEntropy].
+// Forward returns the loss of logits x [n, classes, …] or [classes]. target has int64 classes,
+// [n, …] or a single class, or probabilities in the shape of x.
 func (l CrossEntropyLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	o := tensor.CrossEntropyOptions{Weight: l.Weight, IgnoreIndex: l.IgnoreIndex, LabelSmoothing: l.LabelSmoothing}
 	return crossEntropy(x, target, o, []Reduction{l.Reduction})
 }
 
-// NLL returns the reduction of -logp[i, target[i]]; the default reduction is the mean. logp holds
+// NLL returns the reduction of -logp[i, target[i]]. The default reduction is the mean. logp holds
 // logarithms of probabilities, [n, classes, …] or [classes]. target holds int64 classes, [n, …] or
 // a single class. As in torch, dimension 1 of logp is the dimension of the classes. A target equal
 // to [IgnoreIndex] has a loss of 0 and does not count in the mean.
@@ -77,13 +78,16 @@ func NLL(logp, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 // NLLLoss is [NLL] with torch's options. Its zero value has torch's defaults. The mean divides by
 // the sum of the targets' weights.
 type NLLLoss struct {
-	// a factor for each class, [classes], with the type of logp; nil means that all factors are 1
-	Weight      *tensor.Tensor `nn:"weight,buffer"`
-	IgnoreIndex *int           // nil means [IgnoreIndex], new(0) means class 0
+	// Weight is [classes], a factor for each class, with the type of logp. Nil means that all
+	// factors are 1.
+	Weight *tensor.Tensor `nn:"weight,buffer"`
+	// the class to ignore; nil means [IgnoreIndex], and new(0) means class 0
+	IgnoreIndex *int
 	Reduction   Reduction
 }
 
-// Forward returns the loss; see [NLL].
+// Forward returns the loss of logarithms of probabilities logp, [n, classes, …] or [classes], and
+// int64 classes target, [n, …] or a single class.
 func (l NLLLoss) Forward(logp, target *tensor.Tensor) *tensor.Tensor {
 	o := tensor.CrossEntropyOptions{IgnoreIndex: l.IgnoreIndex}
 	return nll(logp, target, l.Weight, o.Ignored(), []Reduction{l.Reduction})
@@ -106,8 +110,8 @@ func nll(logp, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor
 	}, logp, target, weight)
 }
 
-// checkClasses checks that target fits x, and that weight has a factor for each class. dim is the
-// dimension of x for the classes.
+// checkClasses checks that target fits x, and that weight has a factor for each class. The classes
+// are along dimension dim of x.
 func checkClasses(op string, x, target, weight *tensor.Tensor, dim int) {
 	if !x.Type().IsFloat() {
 		misuse(op, tensor.ErrType, fmt.Sprintf("needs floating point operands, not %v", x.Type()), x, target)
@@ -136,13 +140,13 @@ func checkClasses(op string, x, target, weight *tensor.Tensor, dim int) {
 	}
 }
 
-// classMean reduces the losses of targets, in the scope of the losses. The mean divides by the sum
-// of the weights of the targets that are not ignored.
+// classMean reduces the losses of targets by the reduction in r, in the scope of the losses. The
+// mean divides by the sum of the class weights of the targets that are not ignored.
 func classMean(op string, loss, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor.Tensor {
 	if !isMean(r) {
 		return reduce(op, loss, r)
 	}
-	t := loss.Type().Compute() // a count may be too large for 16 bits
+	t := loss.Type().Compute() // a number of targets may be too large for 16 bits
 	sum := loss.Cast(t).Sum()
 	if weight == nil {
 		return sum.Div(target.NeScalar(float64(ignore)).Sum()).Cast(loss.Type())
@@ -156,23 +160,23 @@ func classMean(op string, loss, target, weight *tensor.Tensor, ignore int, r []R
 // default.
 type LinearCrossEntropyOptions struct {
 	tensor.CrossEntropyOptions
-	// Rows is the number of rows whose logits exist at the same time. 0 means as many rows as have
-	// 2²⁴ logits together, and at least 64.
+	// Rows is the number of rows whose logits are in memory at the same time. 0 stands for the
+	// number of rows that together have 2²⁴ logits, but at least 64.
 	Rows int
 }
 
 // LinearCrossEntropy returns the reduction of the cross-entropy of the logits x·weightᵀ + bias. The
-// default reduction is the mean. LinearCrossEntropy is torch's linear_cross_entropy, with options
-// that keep the logits of all rows from existing at the same time.
+// default reduction is the mean. LinearCrossEntropy is torch's linear_cross_entropy with options.
+// It never holds the logits of all rows in memory at once.
 //
-// The rows are divided into parts. For each part, the forward pass computes the logits, reduces
-// them to losses, and frees them. Backward computes each part's logits again, and adds up the
-// gradients. So the memory for a large vocabulary does not grow with the number of rows. The cost
-// is one more matrix product for each part.
+// The rows are divided into blocks. For each block, the forward pass computes the logits, reduces
+// them to losses, and frees them. Backward computes each block's logits again, and adds up the
+// gradients. So the memory for logits does not grow with the number of rows. The cost is one more
+// matrix product for each block.
 //
 // x is [..., features], weight [classes, features], bias [classes] or nil. Targets are classes,
-// int64 [...], or probabilities [..., classes]; see [tensor.Tensor.CrossEntropy] for the formula
-// and [CrossEntropyLoss] for the mean.
+// int64 [...], or probabilities [..., classes]. [tensor.Tensor.CrossEntropy] states the formula,
+// and [CrossEntropyLoss] describes the mean.
 func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEntropyOptions, r ...Reduction) *tensor.Tensor {
 	const op = "linear_cross_entropy"
 	requireUsable(op, x, weight, target)
@@ -209,8 +213,8 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 		} else {
 			to = to.Reshape(n)
 		}
-		// The gradients of the parts are summed in float32, even if the matrix products are in 16
-		// bits.
+		// The gradients of the blocks of rows are summed in float32, even if the matrix products
+		// are in 16 bits.
 		weight, bias, t := weight, bias, weight.Type()
 		if low := c.Autocast(); low != dtype.Invalid && t == dtype.F32 {
 			t = low
@@ -251,17 +255,18 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 	}, x, weight, bias, target, o.Weight)
 }
 
-// LinearCrossEntropyLoss is a model's last linear layer together with the loss. It is torch's layer
-// of the same name. The logits of all rows never exist at the same time: see [LinearCrossEntropy].
+// LinearCrossEntropyLoss is a model's last linear layer together with the loss, torch's layer of
+// the same name. The logits of all rows are never in memory at once: see [LinearCrossEntropy].
 // Weight, IgnoreIndex, LabelSmoothing and Reduction are as in [CrossEntropyLoss].
 type LinearCrossEntropyLoss struct {
 	Linear *Linear
-	// a factor for each class, [classes]; nil means 1 for all
+	// Weight is [classes], a factor for each class. Nil means that all factors are 1.
 	Weight         *tensor.Tensor `nn:"weight,buffer"`
-	IgnoreIndex    *int           // nil means [IgnoreIndex]
+	IgnoreIndex    *int           // the class to ignore; nil means [IgnoreIndex]
 	LabelSmoothing float64        // between 0 and 1
 	Reduction      Reduction
-	// number of rows whose logits exist at the same time; for 0 see [LinearCrossEntropyOptions]
+	// Rows is the number of rows whose logits are in memory at the same time.
+	// [LinearCrossEntropyOptions] says what 0 means.
 	Rows int
 }
 
@@ -272,7 +277,8 @@ func NewLinearCrossEntropyLoss(features, classes int, opts ...Option) *LinearCro
 	return &LinearCrossEntropyLoss{Linear: NewLinear(features, classes, append(o.forInner(), NoBias())...)}
 }
 
-// Forward returns the loss of x [..., features]; see [LinearCrossEntropy] for the targets.
+// Forward returns the loss of x [..., features]. target holds classes, int64 [...], or
+// probabilities [..., classes].
 func (l *LinearCrossEntropyLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	o := LinearCrossEntropyOptions{tensor.CrossEntropyOptions{Weight: l.Weight, IgnoreIndex: l.IgnoreIndex, LabelSmoothing: l.LabelSmoothing}, l.Rows}
 	return LinearCrossEntropy(x, l.Linear.Weight, l.Linear.Bias, target, o, l.Reduction)

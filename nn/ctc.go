@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ctcStepOp is log(e^X(0) + e^X(1) + e^X(2)) + X(3). If the first three operands are all -Inf, no
-// path reaches this state, and the result is -Inf.
+// ctcStepOp is log(e^X(0) + e^X(1) + e^X(2)) + X(3). If the first three operands are all -Inf, the
+// result is -Inf instead of NaN.
 var ctcStepOp = func() *tensor.Elementwise {
 	most, nothing := x0.Max(x1).Max(x2), expr.C(math.Inf(-1))
 	e, y := expr.X(3), expr.Y()
@@ -31,7 +31,7 @@ var ctcStepOp = func() *tensor.Elementwise {
 // the target. The zero value has torch's defaults.
 type CTCLoss struct {
 	Blank int // the class of the blank
-	// sets the loss to 0 instead of infinity where a target is too long for its input
+	// ZeroInfinity sets the loss to 0 instead of infinity where a target is too long for its input.
 	ZeroInfinity bool
 	Reduction    Reduction // with Mean, each loss is first divided by the length of its target
 }
@@ -46,11 +46,11 @@ type CTCLoss struct {
 // the log-softmax's input. For each time step and class, it is e^logp minus the probability of that
 // class given the target.
 //
-// A class that does not exist is an index error. A GPU reports the error at the next wait. Lengths
+// A target that is not a class is an index error. A GPU reports the error at the next wait. Lengths
 // are not checked, since the check would have to wait for the device. A length beyond the dimension
 // counts as the whole dimension.
 //
-// On a GPU, the composition launches a few small kernels for each time step.
+// On a GPU, Forward launches a few small kernels for each time step.
 func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tensor) *tensor.Tensor {
 	const op = "ctc_loss"
 	requireUsable(op, logp, targets, inputLengths, targetLengths)
@@ -94,7 +94,7 @@ func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tens
 }
 
 // ctcApart splits targets that are concatenated in a vector into rows, [n, length]. The entries
-// after the end of a target are arbitrary, since the loss ignores them.
+// after the end of a target are arbitrary, because the loss does not use them.
 func ctcApart(targets, lengths *tensor.Tensor) *tensor.Tensor {
 	total, most := 0, 0
 	for _, v := range lengths.Floats() {
@@ -130,10 +130,11 @@ func (*ctcFunc) Name() string { return "ctc_loss" }
 // states.
 type ctcPaths struct {
 	classes *tensor.Tensor // the class of each state, [n, l]
-	// the logarithm of the probability of each state's class at each time step, [time, n, l]
+	// emission is the logarithm of the probability of each state's class at each time step, [time,
+	// n, l].
 	emission *tensor.Tensor
-	skip     *tensor.Tensor // 0 where a path may skip the previous state, else -Inf: [n, l]
-	ends     *tensor.Tensor // true for a state in which a path may end, bool [n, l]
+	skip     *tensor.Tensor // [n, l]: 0 where a path may come from two states before, else -Inf
+	ends     *tensor.Tensor // bool [n, l]: true for a state in which a path may end
 	lastStep *tensor.Tensor // index of the input's last time step, [n, 1]
 	times, l int
 }
@@ -158,8 +159,7 @@ func (f *ctcFunc) paths(logp, targets, inputs, lengths *tensor.Tensor) *ctcPaths
 }
 
 // forward returns, for each time step and state, the logarithm of the total probability of the
-// paths that have reached the state. After the last time step of an input these values stay the
-// same.
+// paths that have reached the state. From an input's last time step on, the values do not change.
 func (p *ctcPaths) forward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	at := p.classes.Scope().On(p.classes.Device()).Typed(dtype.I64).Arange(p.l)
@@ -178,7 +178,7 @@ func (p *ctcPaths) backward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	way := make([]*tensor.Tensor, p.times)
 	none := p.emission.Select(0, 0).FullLike(nothing)
-	// skip is 0 where a path may skip the next state, and -Inf elsewhere.
+	// The padded skip is 0 where a path may jump over the next state, and -Inf elsewhere.
 	skip := p.skip.Pad(nothing, -2, 2)
 	for t := p.times - 1; t >= 0; t-- {
 		e := p.emission.Select(0, t)
@@ -221,7 +221,7 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	logp := in[0].Cast(in[0].Type().Compute())
 	var loss *tensor.Tensor
 	if c.Scope().GradEnabled() {
-		loss = f.loss(in) // computed with recorded ops, for second derivatives
+		loss = f.loss(in) // recorded ops, because the gradient of the gradient is needed
 	} else {
 		loss = c.Saved(4)
 	}
@@ -231,8 +231,8 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	index := p.classes.Unsqueeze(0).Expand(p.times, p.classes.Dim(0), p.l)
 	times := c.Scope().On(logp.Device()).Typed(dtype.I64).Arange(p.times).Unsqueeze(1).Unsqueeze(2)
 	d := logp.Exp().Sub(zeros.ScatterAdd(2, index, both)).Mul(g.Cast(logp.Type()).Unsqueeze(1))
-	// Where the loss is infinite, torch gives every class the same gradient, even a class that is
-	// not in the target. This gradient is NaN, or 0 if zeroInf is true.
+	// For an infinite loss, torch gives every class the same gradient, even a class that is not in
+	// the target: NaN, or 0 if zeroInf is true.
 	nowhere := math.NaN()
 	if f.zeroInf {
 		nowhere = 0

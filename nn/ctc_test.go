@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An empty target matches blanks alone. A length beyond the dimension counts as the whole
+// An empty target matches only blanks. A length greater than the dimension counts as the whole
 // dimension. A batch without inputs has no losses.
 func TestCTCEdges(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
@@ -46,8 +46,8 @@ func TestCTCEdges(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// PyTorch's documentation forbids a target that is the blank. The expected result is that of
-// PyTorch's formula.
+// PyTorch's documentation forbids a target that is the blank, but its formula has a value for it.
+// The test expects that value.
 func TestCTCBlankTargets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.F64).From([]float64{0, 1, 1, 0, 0.5, 0, 0, 0.25}).Reshape(4, 2).LogSoftmax(-1)
@@ -63,8 +63,8 @@ func TestCTCBlankTargets(t *testing.T) {
 	})
 }
 
-// Targets concatenated in a vector have the same loss as targets in a matrix. Their lengths must
-// add up to the size of the vector.
+// Targets concatenated in a vector have the same loss as targets in a matrix. The call panics if
+// the lengths do not add up to the size of the vector.
 func TestCTCConcatenatedTargets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.F64).Randn(6, 3, 4).LogSoftmax(-1)

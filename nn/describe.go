@@ -22,7 +22,7 @@ import (
 //
 //	fmt.Println(nn.Describe(model))
 func Describe(m any) string {
-	// a layer passed by value, such as nn.ReLU{}
+	// m is a layer passed by value, such as nn.ReLU{}
 	if v := reflect.ValueOf(m); v.Kind() == reflect.Struct {
 		p := reflect.New(v.Type())
 		p.Elem().Set(v)
@@ -84,7 +84,6 @@ type described struct {
 	layers           []*described
 }
 
-// text returns the printed lines of d, without its name.
 func (d *described) text(indent string) string {
 	var b strings.Builder
 	b.WriteString(d.kind + "(" + strings.Join(append(d.params, d.settings...), ", "))
@@ -111,7 +110,8 @@ func (d *described) text(indent string) string {
 	return b.String() + ")"
 }
 
-// numbered reports whether name equals base with n added to the number at the end of base.
+// numbered reports whether name and base differ only in the number at their ends, and name's number
+// is greater by n.
 func numbered(base, name string, n int) bool {
 	i := strings.LastIndexByte(base, '.') + 1
 	var k int
@@ -121,8 +121,8 @@ func numbered(base, name string, n int) bool {
 	return name == fmt.Sprintf("%s%d", base[:i], k+n)
 }
 
-// settings lists those exported fields of a layer that are not zero. It lists only numbers,
-// strings, and structs and lists of these.
+// settings returns the exported fields of a layer that are not zero, as text. It lists only
+// numbers, strings, and structs and lists of these.
 func settings(v reflect.Value) []string {
 	var all []string
 	for i := range v.NumField() {
@@ -144,7 +144,8 @@ func settings(v reflect.Value) []string {
 	return all
 }
 
-// plain reports whether type t can be a setting. Such a type contains no tensor, layer or function.
+// plain reports whether type t contains no tensor, layer or function, so that a field of type t is
+// a setting.
 func plain(t reflect.Type) bool {
 	switch k := t.Kind(); {
 	case k >= reflect.Bool && k <= reflect.Float64 || k == reflect.String:

@@ -20,7 +20,7 @@ func ExampleDescribe() {
 	// )
 }
 
-// A describedNet has at least one layer or field for each case of Describe.
+// A describedNet has a layer or a field for each case that Describe distinguishes.
 type describedNet struct {
 	nn.Base
 	Blocks []*nn.Sequential

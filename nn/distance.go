@@ -6,7 +6,7 @@ import "github.com/flambeau-go/flambeau/tensor"
 // [tensor.Tensor.CosineSimilarity].
 type CosineSimilarity struct {
 	Dim int
-	Eps float64 // norms below Eps count as Eps
+	Eps float64 // norms below Eps are replaced by Eps
 
 	made made
 }
@@ -16,7 +16,8 @@ func NewCosineSimilarity(dim int, eps float64) CosineSimilarity {
 	return CosineSimilarity{dim, eps, true}
 }
 
-// Forward returns the similarities of x and z, which broadcast. The result has no dimension Dim.
+// Forward returns the similarities of x and z, which broadcast against each other. The result lacks
+// dimension Dim.
 func (l CosineSimilarity) Forward(x, z *tensor.Tensor) *tensor.Tensor {
 	l.made.unset("cosine_similarity", "Eps", l.Eps, "nn.NewCosineSimilarity(1, 1e-8)", x, z)
 	return x.CosineSimilarity(z, l.Dim, l.Eps)
@@ -36,7 +37,7 @@ func NewPairwiseDistance(p, eps float64) PairwiseDistance {
 	return PairwiseDistance{P: p, Eps: eps, made: true}
 }
 
-// Forward returns the distances of x and z, which broadcast.
+// Forward returns the distances of x and z, which broadcast against each other.
 func (l PairwiseDistance) Forward(x, z *tensor.Tensor) *tensor.Tensor {
 	l.made.unset("pairwise_distance", "P", l.P, "nn.NewPairwiseDistance(2, 1e-6)", x, z)
 	y := x.PairwiseDistance(z, l.P, l.Eps)

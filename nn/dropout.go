@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// chance returns p, the probability of dropping an element. It panics if p is not a probability.
+// chance returns p. It panics if p is not a probability.
 func chance(layer string, p float64) float64 {
 	if !(p >= 0 && p <= 1) {
 		panic(wrong(layer, fmt.Sprintf("elements are dropped with a probability between 0 and 1, not %v", p)))
@@ -21,8 +21,8 @@ type Dropout struct {
 	P float64
 }
 
-// NewDropout returns a dropout layer; torch's default is 0.5. Like the constructors of all layers
-// that drop elements, it panics with an *[Error] unless 0 ≤ p ≤ 1.
+// NewDropout returns a dropout layer; torch's default is 0.5. It panics with an *[Error] unless 0 ≤
+// p ≤ 1.
 func NewDropout(p float64) *Dropout { return &Dropout{P: chance("Dropout", p)} }
 
 // Forward applies the layer.
@@ -34,8 +34,8 @@ func (d *Dropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Dropout(d.P)
 }
 
-// Add returns residual + d.Forward(x). In training, a layer without hooks needs one launch for
-// both: see [tensor.Tensor.DropoutAdd].
+// Add returns residual + d.Forward(x). In training, a layer without hooks computes it in one
+// launch: see [tensor.Tensor.DropoutAdd].
 func (d *Dropout) Add(residual, x *tensor.Tensor) (out *tensor.Tensor) {
 	if d.hooks != nil || !d.Training() {
 		return residual.Add(d.Forward(x))
@@ -44,7 +44,7 @@ func (d *Dropout) Add(residual, x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.DropoutAdd(residual, d.P)
 }
 
-// takesRelu reports whether one launch can apply a relu and then this dropout.
+// takesRelu reports whether d can apply a relu and itself in one launch.
 func (d *Dropout) takesRelu() bool { return d.hooks == nil && d.Training() && d.P > 0 }
 
 // forwardRelu returns d.Forward(relu(x)), computed in one launch. It requires that takesRelu is
@@ -54,8 +54,8 @@ func (d *Dropout) forwardRelu(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.ReluDropout(d.P)
 }
 
-// reluDropout returns layers[1] if the layers are a [ReLU] and a [Dropout] that can run in one
-// launch. Otherwise it returns nil, for example if a hook needs the tensor between the two.
+// reluDropout returns layers[1] if layers begins with a [ReLU] and a [Dropout] that can run in one
+// launch. Otherwise it returns nil, for example if a hook sees the tensor between the two.
 func reluDropout(layers []Module) *Dropout {
 	if len(layers) < 2 {
 		return nil
@@ -137,9 +137,9 @@ func (d *Dropout3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Dropout3d(d.P)
 }
 
-// AlphaDropout replaces elements with probability P in training by the lowest value of selu. Inputs
-// with mean 0 and variance 1 give results with mean 0 and variance 1: see
-// [tensor.Tensor.AlphaDropout].
+// AlphaDropout replaces elements with probability P in training by the lowest value of selu, and
+// then rescales all elements. Inputs with mean 0 and variance 1 give results with mean 0 and
+// variance 1: see [tensor.Tensor.AlphaDropout].
 type AlphaDropout struct {
 	Base
 	P float64
@@ -178,13 +178,14 @@ func (d *FeatureAlphaDropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 }
 
 // StochasticDepth sets whole samples to zero with probability P in training, and scales the
-// remaining samples by 1/(1-P). StochasticDepth is torchvision.ops.StochasticDepth (G. Huang et
-// al., Deep Networks with Stochastic Depth, arXiv:1603.09382). At the end of the inner path of a
-// residual block, it makes the block skip that path for the dropped samples.
+// remaining samples by 1/(1-P). It is torchvision.ops.StochasticDepth (G. Huang et al., Deep
+// Networks with Stochastic Depth, arXiv:1603.09382). As the last layer of the inner path of a
+// residual block, it makes the block the identity for the dropped samples.
 type StochasticDepth struct {
 	Base
 	P float64
-	// true drops all samples or none, as torchvision's mode "batch"; false is mode "row"
+	// Batch drops all samples or none, as torchvision's mode "batch" does. Without it the mode is
+	// "row".
 	Batch bool
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// In training, dropout layers drop elements, drawn with the scope's seed. In evaluation they return
-// their input.
+// In training, dropout layers drop elements at random, as the seed of the scope determines. In
+// evaluation they return their input.
 func TestDropoutLayers(t *testing.T) {
 	for name, l := range map[string]nn.Module{"Dropout": nn.NewDropout(0.5), "Dropout1d": nn.NewDropout1d(0.5), "Dropout2d": nn.NewDropout2d(0.5), "Dropout3d": nn.NewDropout3d(0.5),
 		"AlphaDropout": nn.NewAlphaDropout(0.5), "FeatureAlphaDropout": nn.NewFeatureAlphaDropout(0.5),
@@ -25,7 +25,7 @@ func TestDropoutLayers(t *testing.T) {
 		tensor.Do(func(s *tensor.Scope) {
 			x := s.Ones(dims...)
 			y := l.Forward(x)
-			// every element differs from x: it is dropped or scaled
+			// every element of the input is positive, so dropping and scaling both change it
 			if n := y.Ne(x).Sum().Item(); n != float64(x.Size()) {
 				t.Errorf("%s: %v of %d elements change", name, n, x.Size())
 			}
@@ -40,7 +40,8 @@ func TestDropoutLayers(t *testing.T) {
 	}
 }
 
-// d.Add(r, x) equals r + d.Forward(x), also in evaluation and with hooks. Both call the hooks.
+// The result of d.Add(r, x) equals r + d.Forward(x), in training, in evaluation and with hooks.
+// Both ways call the hooks.
 func TestDropoutAdd(t *testing.T) {
 	seen := 0
 	hooked := nn.NewDropout(0.4)

@@ -10,25 +10,26 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// inChild runs f in a child of the youngest scope of the operands, and moves f's result out of the
-// child. Operands may be nil. The other tensors that f allocates are freed with the child, unless a
-// gradient needs them.
+// inChild runs f in a child of the innermost scope of the operands, and moves f's result out of the
+// child. An operand may be nil. Closing the child frees the other tensors that f allocates, unless
+// a gradient needs them.
 func inChild(f func(c *tensor.Scope) *tensor.Tensor, operands ...*tensor.Tensor) *tensor.Tensor {
 	return runInChild(tensor.Youngest(slices.DeleteFunc(operands, func(x *tensor.Tensor) bool { return x == nil })...), f)
 }
 
-// Table is the part that embedding layers have in common: rows of learnt numbers, which are looked
-// up by row number.
+// Table is the common part of the embedding layers: a matrix of learnt rows, which are looked up by
+// row number.
 type Table struct {
 	Base
 	Weight *tensor.Tensor `nn:"weight"` // [rows, features]
 
-	Padding *int // the row that gets no gradient, nil for none; see [PaddingIndex]
-	// A lookup first scales rows whose norm exceeds MaxNorm down to MaxNorm, in place. 0 means no
-	// limit.
-	MaxNorm         float64
-	NormType        float64 // the p of MaxNorm's p-norm; 0 means 2
-	ScaleGradByFreq bool    // divide a row's gradient by the number of its lookups
+	Padding *int // number of the row that gets no gradient, nil for none; see [PaddingIndex]
+	// MaxNorm is the greatest norm of a row, or 0 for no limit. A lookup first scales the rows that
+	// it uses down to this norm, in place.
+	MaxNorm  float64
+	NormType float64 // the p of the p-norm that MaxNorm limits; 0 means 2
+	// divides a row's gradient by the number of times that the batch looks it up
+	ScaleGradByFreq bool
 }
 
 func newTable(rows, features int, o layerOptions) Table {
@@ -55,7 +56,7 @@ func tableOf(layer string, w *tensor.Tensor, opts []Option) Table {
 	return Table{Weight: w.SetRequiresGrad(false), Padding: accept(layer, opts, lookup).row, NormType: 2}
 }
 
-// rows returns the rows of the table at the given index, which may have any shape.
+// rows returns the rows of the table whose numbers are in index, a tensor of any shape.
 func (t *Table) rows(index *tensor.Tensor) *tensor.Tensor {
 	requireUsable("embedding", index, t.Weight)
 	if t.MaxNorm > 0 && index.Size() > 0 {
@@ -74,7 +75,8 @@ func (t *Table) rows(index *tensor.Tensor) *tensor.Tensor {
 	return y
 }
 
-// renorm scales the rows at the given index down to the norm MaxNorm, in place, on the device.
+// renorm scales the rows whose numbers are in index down to the norm MaxNorm, in place, on the
+// device.
 func (t *Table) renorm(index *tensor.Tensor) {
 	p := t.NormType
 	if p == 0 {
@@ -99,14 +101,14 @@ func (f *frequencyFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tenso
 	at := index.Reshape(-1)
 	m := c.Scope().On(g.Device()).Typed(g.Type())
 	if g.Type().Size() < 4 {
-		m = m.Typed(dtype.F32) // 16 bits cannot represent every count of lookups
+		m = m.Typed(dtype.F32) // 16 bits cannot represent every number of lookups
 	}
 	n := m.Zeros(f.rows).IndexAdd(0, at, m.Ones(at.Size()), 1).IndexSelect(0, at)
 	return []*tensor.Tensor{g.Div(n.Cast(g.Type()).Reshape(index.Shape().Append(1).Slice()...)), nil}
 }
 
-// Embedding is a table of learnt vectors, which are looked up by row number; see [Table] for its
-// options.
+// Embedding is a table of learnt vectors, which are looked up by row number. Its settings are the
+// fields of [Table].
 type Embedding struct{ Table }
 
 // NewEmbedding returns a table whose Weight is [rows, features]. As in torch the values are drawn
@@ -123,8 +125,8 @@ func EmbeddingFromPretrained(w *tensor.Tensor, opts ...Option) *Embedding {
 }
 
 // Forward maps row numbers to their vectors. x is int64 or int32, of any shape. The result has the
-// shape of x followed by a dimension of features. A number without a row is an index error. A GPU
-// reports the error at the next wait.
+// shape of x followed by a dimension of features. A row number that does not exist is an index
+// error. A GPU reports the error at the next wait.
 func (l *Embedding) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	return l.rows(x)
@@ -137,8 +139,8 @@ type BagMode uint8
 const (
 	BagMean BagMode = iota // torch's default
 	BagSum
-	// The gradient of a maximum goes to the first of equal elements. NaN counts as the greatest
-	// value, wherever it is. In torch, NaN counts as such only if it is the first element of its
+	// BagMax takes the maximum. Its gradient goes to the first of equal elements. NaN counts as the
+	// greatest value at any position, while in torch it does so only as the first element of its
 	// bag.
 	BagMax
 )
@@ -154,16 +156,18 @@ func (m BagMode) String() string {
 // EmbeddingBag looks up bags of vectors and combines each bag into one vector.
 type EmbeddingBag struct {
 	Table
-	Mode              BagMode
-	IncludeLastOffset bool // the last offset is the end of the last bag, not the start of a bag
+	Mode BagMode
+	// the last offset is the end of the last bag instead of the start of one more bag
+	IncludeLastOffset bool
 }
 
-// NewEmbeddingBag returns a layer with a table like [NewEmbedding]'s.
+// NewEmbeddingBag returns a layer whose table [NewEmbedding] describes.
 func NewEmbeddingBag(rows, features int, mode BagMode, opts ...Option) *EmbeddingBag {
 	return &EmbeddingBag{Table: newTable(rows, features, options("EmbeddingBag", opts, lookup...)), Mode: mode}
 }
 
-// EmbeddingBagFromPretrained is [EmbeddingFromPretrained] for an [EmbeddingBag].
+// EmbeddingBagFromPretrained returns a layer whose weight is w, [rows, features], without a copy,
+// and freezes w. [Unfreeze] makes it trainable.
 func EmbeddingBagFromPretrained(w *tensor.Tensor, mode BagMode, opts ...Option) *EmbeddingBag {
 	return &EmbeddingBag{Table: tableOf("EmbeddingBag", w, opts), Mode: mode}
 }
@@ -180,8 +184,8 @@ func (l *EmbeddingBag) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 // and never decreases. If x is a matrix, its rows are the bags and offsets is nil. weights multiply
 // the vectors. weights has x's shape and the table's type, or is nil. Only BagSum accepts weights.
 //
-// Bags does not read offsets back from the device. Decreasing offsets make meaningless bags. A
-// first offset other than 0 is an index error. A GPU reports the error at the next wait. The
+// Bags does not read offsets back from the device. If offsets decrease, the result is meaningless.
+// A first offset other than 0 is an index error. A GPU reports the error at the next wait. The
 // vectors of all bags are in memory at the same time.
 func (l *EmbeddingBag) Bags(x, offsets, weights *tensor.Tensor) *tensor.Tensor {
 	const op = "embedding_bag"
@@ -220,7 +224,7 @@ func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor)
 	dev := c.On(x.Device())
 	at := dev.Typed(dtype.I64).Arange(n)
 	var bags int
-	var bag *tensor.Tensor // bag number of each element
+	var bag *tensor.Tensor // the number of the bag of each element
 	if offsets == nil {
 		bags = x.Dim(0)
 		bag = at.FloorDivideScalar(float64(max(1, x.Dim(1))))
@@ -264,11 +268,12 @@ func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor)
 }
 
 // bagMax returns the maximum of each bag. It ignores elements where pads is true. It gathers each
-// maximum from its first position, so that only this element gets a gradient.
+// maximum from its first position, which alone gets the gradient.
 func bagMax(m tensor.Maker, rows, bag, at, pads *tensor.Tensor, bags int) *tensor.Tensor {
 	n, width := rows.Dim(0), rows.Dim(1)
 	if n == 0 {
-		// the term 0·sum makes the result depend on rows, so it is in the graph as for other bags
+		// The term 0·sum makes the result depend on rows, so that the graph contains rows even if
+		// there are no bags.
 		return m.Zeros(bags, width).Add(rows.Sum().MulScalar(0))
 	}
 	to := bag.Unsqueeze(1).Expand(n, width)

@@ -39,8 +39,7 @@ func TestEmbeddingTable(t *testing.T) {
 		if y := b.Forward(s.From([][]int64{{0, 1}})); !slices.Equal(y.Floats(), []float64{3, 4}) || y.NeedsGrad() {
 			t.Error(y)
 		}
-		// MaxNorm changes the table itself, even in training. It changes only the rows that are
-		// looked up.
+		// A lookup with MaxNorm changes the table itself, but only the rows that it looks up.
 		l = nn.NewEmbedding(3, 2, nn.In(s), nn.Typed(dtype.F16))
 		s.Do(func(c *tensor.Scope) { l.Weight.In(c).Fill(3) }, tensor.NoGrad())
 		l.MaxNorm, l.NormType = 1, 0
@@ -90,7 +89,7 @@ func TestBagMistakes(t *testing.T) {
 				t.Errorf("%s: %v", says, err)
 			}
 		}
-		// NaN counts as the greatest value, wherever it is in its bag.
+		// NaN counts as the greatest value, at any position in its bag.
 		w := nn.EmbeddingBagFromPretrained(s.From([][]float32{{1}, {float32(math.NaN())}, {2}}), nn.BagMax)
 		if y := w.Forward(s.From([][]int64{{0, 1, 2}, {1, 2, 0}, {0, 2, 2}})).Floats(); fmt.Sprint(y) != "[NaN NaN 2]" {
 			t.Error(y)
@@ -204,7 +203,7 @@ func TestRReLU(t *testing.T) {
 	})
 }
 
-// A layer that only calls an op computes the same as the op.
+// A layer that only calls an op computes the same as that op.
 func TestPassingLayers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, z, image := s.Rand(3, 4), s.Rand(3, 4), s.Rand(2, 4, 4, 6)

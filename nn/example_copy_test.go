@@ -28,7 +28,7 @@ func ExampleReplace() {
 		x := s.Ones(1, 1)
 		loss := m.Forward(x).Square().Mean() // the loss is w², and w is 2
 		g := tensor.Gradients(loss, []*tensor.Tensor{m.Weight}, tensor.CreateGraph())[0]
-		// the updated weight, w - 2w/4 = w/2 = 1
+		// the updated weight is w - 2w/4 = w/2 = 1
 		fast := nn.Replace(m, map[string]*tensor.Tensor{"weight": m.Weight.Sub(g.MulScalar(0.25))})
 
 		after := fast.Forward(x).Square().Mean() // the loss is (w/2)²

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The losses of this package compute the parts of torch.distributions that a policy needs: log
-// densities, entropies and divergences. The numbers are PyTorch's.
+// The losses of this package compute what a policy needs from torch.distributions: log densities,
+// entropies and divergences. The printed numbers are PyTorch's.
 func Example_distributions() {
 	l, a := tensor.From([]float32{1, 2, 0.5}, 1, 3), tensor.From([]int64{2})
 	fmt.Printf("Categorical: log_prob %.4f, entropy %.4f\n", nn.CrossEntropy(l, a, nn.None).Neg().Item(), nn.CrossEntropy(l, l.Softmax(-1), nn.None).Item())

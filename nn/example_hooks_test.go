@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// residual is a user's model. It embeds Base, and its Forward begins with Enter, so hooks on it are
-// called.
+// residual is a user's model. It embeds Base and its Forward begins with Enter, which makes hooks
+// work.
 type residual struct {
 	nn.Base
 	Inner *nn.Linear

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Words are row numbers of the table. The row for padding is zero and stays zero.
+// The rows of the table are the vectors of words. The row for padding is zero and stays zero.
 func ExampleEmbedding() {
 	l := nn.NewEmbedding(10, 3, nn.PaddingIndex(0))
 	y := l.Forward(tensor.From([][]int64{{4, 7, 0}}))
@@ -16,7 +16,7 @@ func ExampleEmbedding() {
 	// Output: [1, 3, 3] tensor([[0., 0., 0.]])
 }
 
-// The row numbers of bags of different sizes are concatenated in a vector. The second bag is empty.
+// A vector holds the row numbers of all bags, one bag after another. The second bag is empty.
 func ExampleEmbeddingBag_Bags() {
 	w := tensor.From([][]float32{{1, 10}, {2, 20}, {3, 30}})
 	l := nn.EmbeddingBagFromPretrained(w, nn.BagSum)
@@ -46,7 +46,7 @@ func ExampleModuleMap() {
 	// Output: body.0.weight body.0.bias body.1.weight body.1.bias tasks.rain.weight tasks.rain.bias tasks.sun.weight tasks.sun.bias [1, 2]
 }
 
-// A Lambda turns a function into a layer of a chain.
+// A Lambda makes a function a layer of a Sequential.
 func ExampleLambda() {
 	m := nn.NewSequential(nn.NewLambda(func(x *tensor.Tensor) *tensor.Tensor { return x.MulScalar(2) }), nn.NewZeroPad1d(1, 0))
 	fmt.Println(m.Forward(tensor.Ones(1, 1, 2)))
@@ -72,7 +72,7 @@ func ExampleSummary() {
 	// Memory      211.7 KiB of parameters, 72 B of buffers, 196.0 KiB of inputs, 5.3 MiB of outputs
 }
 
-// Auto copies inputs to the model's device. To run on another device, change only the call of To.
+// Auto copies inputs to the model's device. For another device, only the call of To has to change.
 func ExampleAuto() {
 	dev, err := device.Open("cpu")
 	if err != nil {

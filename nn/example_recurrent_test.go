@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Two sequences of five steps pass through two layers in both directions. The last states of one
-// part of a sequence are the initial states for the next part.
+// Two sequences of five steps pass through two layers in both directions. The next call continues
+// the sequences from the last states of the first call.
 func ExampleLSTM() {
 	l := nn.NewLSTM(3, 4, nn.RecurrentOptions{Layers: 2, Bidirectional: true})
 	y, h, c := l.Forward(tensor.Ones(5, 2, 3), nil, nil)
@@ -49,7 +49,7 @@ func ExampleRNN() {
 // Parameters are listed by layer and, within a bidirectional layer, by direction.
 func ExampleRecurrent() {
 	l := nn.NewLSTM(3, 4, nn.RecurrentOptions{})
-	forget := l.Weights[0].BiasHH.Detach().Narrow(0, 4, 4) // the forget gate has the second block
+	forget := l.Weights[0].BiasHH.Detach().Narrow(0, 4, 4) // the forget gate's block is the second
 	forget.Fill(1)
 	fmt.Println(l.Weights[0].BiasHH.Detach().Narrow(0, 4, 4))
 	// Output: tensor([1., 1., 1., 1.])
@@ -77,8 +77,8 @@ func ExampleRNNCell() {
 	// Output: [4]
 }
 
-// Packed sequences have several lengths. Each sequence ends with its own last step, and no time is
-// spent on padding.
+// Packed sequences have different lengths. Each sequence ends with its own last step, and no time
+// is spent on padding.
 func ExamplePackPaddedSequence() {
 	// three sequences of up to three steps
 	x := tensor.From([]float32{1, 2, 0, 3, 4, 5, 6, 0, 0}, 3, 3, 1)

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The linear layer belongs to the discriminator of a GAN. Spectral normalisation limits the factor
-// by which it can lengthen a vector to 1.
+// The linear layer belongs to the discriminator of a GAN. With spectral normalisation it lengthens
+// no vector.
 func ExampleNewSpectralNorm() {
 	l := nn.NewLinear(2, 2, nn.NoBias())
 	initial.Eye(l.Weight)

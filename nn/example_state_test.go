@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A state dict maps torch's names to the tensors of a model, as a file does.
+// A state dict maps the names of a model's tensors to the tensors. The names are torch's.
 func ExampleStateDict() {
 	m := nn.NewSequential(nn.NewLinear(2, 1), nn.NewBatchNorm1d(1))
 	sd := nn.StateDict(m)
@@ -22,7 +22,7 @@ func ExampleStateDict() {
 }
 
 // LoadStateDict copies values from one model to another with the same structure. If some tensors do
-// not fit, the error lists them all, and nothing is written.
+// not fit, the error lists them all, and the model stays as it was.
 func ExampleLoadStateDict() {
 	from, to := nn.NewLinear(2, 1), nn.NewLinear(2, 1)
 	fmt.Println(nn.LoadStateDict(to, nn.StateDict(from)))
@@ -61,7 +61,7 @@ func ExampleSkipInit() {
 	}
 	m := nn.NewLinear(4, 2, nn.SkipInit())
 	err = tensor.Try(func() { m.Forward(tensor.Ones(1, 4)) })
-	fmt.Println(errors.Is(err, tensor.ErrDevice)) // true: the layer still has no weights
+	fmt.Println(errors.Is(err, tensor.ErrDevice)) // the layer still has no weights
 	if err := nn.LoadStateDict(m, sd, nn.Assign()); err != nil {
 		panic(err)
 	}
@@ -71,8 +71,8 @@ func ExampleSkipInit() {
 	// [1, 2] true
 }
 
-// Loose loads the tensors whose names are in both the model and the dict, for example into a model
-// with another head. Report lists the names that are in only one of the two.
+// Loose loads only the tensors whose names are in both the model and the dict. This helps if the
+// model has another head. Report lists the names that are in only one of the two.
 func ExampleLoose() {
 	type net struct{ Body, Head *nn.Linear }
 	type renamed struct{ Body, Classifier *nn.Linear }
@@ -85,7 +85,7 @@ func ExampleLoose() {
 	// [classifier.weight classifier.bias] [head.bias head.weight]
 }
 
-// Cast keeps the same *Tensors, so an existing optimizer keeps working.
+// Cast keeps the same *Tensor values, so an existing optimizer keeps working.
 func ExampleCast() {
 	m := nn.NewLinear(2, 2)
 	w := m.Weight
@@ -103,8 +103,8 @@ func ExampleFreeze() {
 	// Output: true false
 }
 
-// Apply calls a function with each layer, here to set the biases of linear layers. Modules iterates
-// over the layers and their names.
+// Apply calls a function with each layer; here it sets the biases of linear layers to zero. Modules
+// iterates over the layers and their names.
 func ExampleApply() {
 	m := nn.NewSequential(nn.NewLinear(2, 2), nn.ReLU{}, nn.NewLinear(2, 1))
 	nn.Apply(m, func(l any) {

@@ -40,7 +40,7 @@ func Example() {
 	// 58 numbers; an output of shape [3, 2]
 }
 
-// scaled is a user's layer. Tags declare one field a parameter and the other a buffer. A buffer is
+// scaled is a user's layer. Its tags declare one field a parameter and the other a buffer, which is
 // state without a gradient.
 type scaled struct {
 	Gain *tensor.Tensor `nn:"gain"`
@@ -70,8 +70,8 @@ func ExampleParameters() {
 	// tensor(2.)
 }
 
-// A parameter that is hidden from reflection causes an error. Otherwise it would silently stay
-// untrained.
+// A parameter in an unexported field cannot be found, so Parameters reports an error. Otherwise the
+// parameter would silently stay untrained.
 func ExampleError() {
 	type forgotten struct {
 		Head  *nn.Linear
@@ -114,7 +114,8 @@ func ExampleNewSequential() {
 	// [5, 1]
 }
 
-// To moves a model in place. The *Tensors remain the same, so an existing optimizer stays valid.
+// To moves a model in place. The *Tensor values remain the same, so an existing optimizer stays
+// valid.
 func ExampleTo() {
 	m := newPerceptron()
 	before := m.Out.Weight
@@ -153,7 +154,7 @@ func ExampleMSE() {
 	// Output: tensor(2.)
 }
 
-// A loss with options is a struct. An unset field means torch's default.
+// Losses with options are structs. A field that is not set has torch's default.
 func ExampleCrossEntropyLoss() {
 	loss := nn.CrossEntropyLoss{Weight: tensor.From([]float32{1, 4}), LabelSmoothing: 0.1}
 	logits := tensor.From([][]float32{{2, 0}, {2, 0}})
@@ -161,7 +162,7 @@ func ExampleCrossEntropyLoss() {
 	// Output: 1.7269
 }
 
-// A triplet loss pulls an anchor to a positive example and away from a negative one.
+// A triplet loss pulls an anchor towards a positive example and pushes it away from a negative one.
 func ExampleTripletMarginLoss() {
 	loss := nn.NewTripletMarginLoss()
 	loss.Margin = 0.5

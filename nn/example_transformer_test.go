@@ -67,7 +67,7 @@ func ExampleTransformer() {
 	// Output: [3, 2, 8]
 }
 
-// A tensor that holds a causal mask can be added to the scores of any attention function.
+// CausalMask returns a tensor that can be added to the scores of any attention function.
 func ExampleCausalMask() {
 	fmt.Println(nn.CausalMask(tensor.Typed(dtype.F32), 3))
 	// Output:

@@ -20,12 +20,12 @@ func reductionOf(a golden.Args) nn.Reduction {
 	return map[string]nn.Reduction{"mean": nn.Mean, "sum": nn.Sum, "none": nn.None, "batchmean": nn.BatchMean}[a.Text("reduction")]
 }
 
-// goldenLayers maps op names of the golden files to functions that run the op.
+// goldenLayers maps the op names in the golden files to functions that run the op.
 var goldenLayers = map[string]func(a golden.Args, x []*tt) *tt{}
 
 var goldenFiles = []string{"testdata/losses.safetensors.gz", "testdata/lossoptions.safetensors.gz", "testdata/ctc.safetensors.gz"}
 
-// Results and gradients equal PyTorch's within golden.Rule's tolerance, on the CPU and on an
+// Results and gradients equal PyTorch's within the tolerance of golden.Rule, on the CPU and on an
 // emulated GPU.
 func TestGolden(t *testing.T) {
 	cpu, err := device.Open("cpu")
@@ -53,7 +53,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// placed copies a golden operand to dev, converts its floats to type ty, and applies its views.
+// placed copies a golden operand to dev, converts it to type ty if it is floating-point, and
+// applies the views that the operand lists.
 func placed(s *tensor.Scope, dev device.Device, o golden.Operand, ty dtype.Type) *tt {
 	var x *tt
 	if o.Base.IsFloat() {
@@ -104,7 +105,8 @@ func goldenCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Type, o
 	}
 }
 
-// checkNear checks that numbers are near PyTorch's, with golden.Rule's tolerance.
+// checkNear fails the test if an element of got differs from PyTorch's by more than golden.Rule's
+// tolerance.
 func checkNear(t *testing.T, where string, got *tt, ty dtype.Type, t32, t64 golden.Tensor, terms []float64) {
 	t.Helper()
 	if got.Type() != ty || !slices.Equal(got.Shape().Slice(), t64.Shape) && got.Rank()+len(t64.Shape) > 0 {
@@ -116,7 +118,7 @@ func checkNear(t *testing.T, where string, got *tt, ty dtype.Type, t32, t64 gold
 	}
 }
 
-// The golden files have a case with every kind of operand, for every op of goldenLayers.
+// For every op of goldenLayers, the golden files have cases with every kind of operand.
 func TestGoldenIsComplete(t *testing.T) {
 	have := map[string]map[string]bool{}
 	for _, path := range goldenFiles {
@@ -142,8 +144,8 @@ func TestGoldenIsComplete(t *testing.T) {
 	}
 }
 
-// The test compares the losses declared with [tensor.Declare] with reference functions and with
-// central differences. It covers all element types and layouts.
+// The losses declared with [tensor.Declare] equal reference functions, and their gradients equal
+// central differences, for all element types and layouts.
 func TestLossesAreWalked(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

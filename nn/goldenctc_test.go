@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// logSum holds v, the logarithm of a probability, and sum, a bound on the rounding error of v. For
-// a product of probabilities, the logarithms and the bounds are added. For a sum of probabilities,
-// the bound is 1, for the rounding of the sum itself, plus the mean of the bounds. The
-// probabilities weight this mean.
+// A logSum holds v, the logarithm of a probability, and sum, a bound on the rounding error of v. In
+// a product of probabilities, the logarithms and the bounds are added. In a sum of probabilities,
+// the bound is 1 for the rounding of the sum itself, plus the mean of the bounds weighted by the
+// probabilities.
 type logSum struct{ v, sum float64 }
 
 func (a logSum) times(b logSum) logSum {
@@ -36,8 +36,8 @@ func logSumExp(parts ...logSum) logSum {
 	return logSum{most + math.Log(total), sum/total + 1}
 }
 
-// ctcSums returns golden.Rule's terms of the loss. It follows the paths through each input forwards
-// and backwards, in float64.
+// ctcSums returns the error terms of the CTC loss for golden.Rule. It follows the paths through
+// each input forwards and backwards, in float64.
 func ctcSums(a golden.Args, x []*tt) sums {
 	logp, targets, times, lengths := x[0], x[1], x[2], x[3]
 	alone := logp.Rank() == 2
@@ -56,7 +56,7 @@ func ctcSums(a golden.Args, x []*tt) sums {
 		logp, targets = logp.Unsqueeze(1), targets.Unsqueeze(0)
 	}
 	steps, n, classes := logp.Dim(0), logp.Dim(1), logp.Dim(2)
-	rounded := logp.ZerosLike() // terms for the rounding of the logarithms in logp
+	rounded := logp.ZerosLike() // error terms for the rounding of the logarithms in logp
 	if a.Bool("soft") {
 		below := logp.Amax(2).Unsqueeze(2).Sub(logp)
 		logp = logp.LogSoftmax(2)

@@ -35,7 +35,8 @@ func init() {
 	}
 }
 
-// tableOf returns a table with the options of a case. Its weight is w itself, so w gets a gradient.
+// tableOf returns a table with the options of a golden case. Its weight is w itself, which
+// therefore gets a gradient.
 func tableOf(a golden.Args, w *tt) (t nn.Table) {
 	t.Weight = w
 	if a.Has("padding_idx") {
@@ -54,9 +55,9 @@ func tableOf(a golden.Args, w *tt) (t nn.Table) {
 	return t
 }
 
-// absoluteTerms returns golden.Rule's terms for embeddings and bags. The terms are the results and
-// gradients for the absolute values of all operands. Other ops of this file compute no sums and
-// need no terms.
+// absoluteTerms returns golden.Rule's error terms for embeddings and bags. These are the results
+// and gradients for the absolute values of all operands. The other ops of this file add nothing up,
+// so they have no error terms.
 func absoluteTerms(c golden.Case) (out []float64, grads [][]float64) {
 	grads = make([][]float64, len(c.In))
 	if c.Op != "embedding_layer" && (c.Op != "embedding_bag" || c.Args.Text("mode") == "max") || c.Out[0].Seed == nil {

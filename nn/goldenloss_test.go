@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 )
 
-// ignored returns the class that a case ignores. It returns nil if the case has none.
+// ignored returns the class that a golden case ignores, or nil for none.
 func ignored(a golden.Args) *int {
 	if a.Has("ignore_index") {
 		return new(a.Int("ignore_index"))

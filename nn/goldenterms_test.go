@@ -11,24 +11,24 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sums has golden.Rule's terms for the results of a loss. If a result is a sum of numbers, its term
-// is the sum of their absolute values. A field is nil or absent if nothing can cancel, because
-// there is one summand or all summands have the same sign. If a factor of a summand is itself a
-// rounded sum, the summand counts once more.
+// sums holds golden.Rule's error terms for a loss. The error term of a sum is the sum of the
+// absolute values of its summands. A field is nil or absent if nothing can cancel, because there is
+// one summand or all have the same sign. If a factor of a summand is itself a rounded sum, the
+// summand counts once more.
 type sums struct {
-	loss *tt // the sum for each loss, before the reduction
-	// for each operand, the terms of the losses' derivatives with respect to the operand's
-	// elements; they have the shape of the losses, or one dimension more
+	loss *tt // the error term of each loss, before the reduction
+	// grads maps an operand's index to the error terms of the losses' derivatives with respect to
+	// the operand's elements. They have the shape of the losses, or one dimension more.
 	grads map[int]*tt
-	dim   int // the dimension of grads that the losses lack
+	dim   int // the dimension that grads have and the losses lack
 	by    *tt // the divisor of the mean; nil means the number of losses
 }
 
-// lossSums maps each loss to a function that computes the sums of the loss, from the operands in
+// lossSums maps the name of a loss to a function that computes its error terms from the operands in
 // float64.
 var lossSums = map[string]func(a golden.Args, x []*tt) sums{
-	// x - y is a single rounded difference, so a function of x - y has no sums. Only the gradients
-	// of broadcast operands are sums.
+	// x - y is a single rounded difference, so a function of x - y needs no error terms. Only the
+	// gradients of broadcast operands are sums.
 	"l1_loss": func(a golden.Args, x []*tt) sums {
 		d := x[0].Sub(x[1])
 		return differences(a, x, d.Abs(), d.Sign().Abs())
@@ -81,8 +81,8 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 		cos := x[0].Mul(x[1]).Abs().Sum(-1).Div(n) // a sum of products
 		by := func(v, other *tt) *tt {
 			first, second := other.Abs().Div(n.Unsqueeze(-1)), cos.Div(length(v)).Unsqueeze(-1).Mul(v.Abs())
-			// A term counts once for each rounded sum in it. The first term has one such sum, n.
-			// The second has three: cos, its divisor n, and the length of v.
+			// A summand counts once for each rounded sum in it. The first has one such sum, n. The
+			// second has three: cos, its divisor n, and the length of v.
 			return first.MulScalar(2).Add(second.MulScalar(3))
 		}
 		return sums{loss: cos.AddScalar(max(1, math.Abs(a.Float("margin")))), grads: map[int]*tt{0: by(x[0], x[1]), 1: by(x[1], x[0])}, dim: -1}
@@ -125,14 +125,14 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 	},
 }
 
-// differences returns the sums of losses that are functions of x - y. loss holds the losses, and d
-// the absolute values of their derivatives. x[2], if present, holds the weights w.
+// differences returns the error terms of losses that are functions of x - y. loss holds the losses,
+// and d the absolute values of their derivatives. x[2], if present, holds the weights w.
 func differences(a golden.Args, x []*tt, loss, d *tt) sums {
 	if len(x) < 3 {
 		return sums{grads: map[int]*tt{0: d, 1: d}}
 	}
 	s := sums{grads: map[int]*tt{0: d.Mul(x[2]), 1: d.Mul(x[2])}}
-	// The mean is Σ w·l / Σ w. Its derivative for a weight is l/Σw - Σ w·l/(Σw)².
+	// The mean is Σ w·l / Σ w. Its derivative with respect to a weight is l/Σw - Σ w·l/(Σw)².
 	if loss != nil && a.Text("reduction") == "mean" {
 		s.by = x[2].Sum()
 		s.grads[2] = loss.Add(loss.Mul(x[2]).Sum().Div(s.by))
@@ -140,8 +140,8 @@ func differences(a golden.Args, x []*tt, loss, d *tt) sums {
 	return s
 }
 
-// crossEntropySums returns the sums of the loss -Σ y·log p and of its gradient p·Σy - y. Here log p
-// = (x - m) - log Σ e^(x-m), where m is the greatest logit.
+// crossEntropySums returns the error terms of the loss -Σ y·log p and of its gradient p·Σy - y.
+// Here log p = (x - m) - log Σ e^(x-m), where m is the greatest logit.
 func crossEntropySums(a golden.Args, x []*tt) (s sums) {
 	s.dim = min(1, x[0].Rank()-1)
 	classes := x[0].Dim(s.dim)
@@ -180,8 +180,8 @@ func crossEntropySums(a golden.Args, x []*tt) (s sums) {
 	return s
 }
 
-// tripletSums returns the sums of the loss margin + d(a, p) - d(a, n), where d is the norm of a
-// difference.
+// tripletSums returns the error terms of the loss margin + d(a, p) - d(a, n), where d is the norm
+// of a difference.
 func tripletSums(a golden.Args, x []*tt) sums {
 	p := a.Float("p")
 	d := func(i, j int) *tt { return x[i].PairwiseDistance(x[j], p, 1e-6) }
@@ -212,8 +212,8 @@ func tripletSums(a golden.Args, x []*tt) sums {
 	return s
 }
 
-// goldenTerms returns the terms of a case's result and gradients, or nil if the case computes no
-// sums.
+// goldenTerms returns the error terms of a case's results and gradients, or nil if the case adds
+// nothing up.
 func goldenTerms(c golden.Case) (out []float64, grads [][]float64) {
 	grads = make([][]float64, len(c.In))
 	f := lossSums[c.Op]

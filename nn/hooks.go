@@ -21,8 +21,8 @@ import (
 // Register hooks on a layer that is used by pointer (&nn.ReLU{}, not nn.ReLU{}), while no other
 // goroutine runs the layer. A hook that returns a tensor replaces its argument by that tensor. A
 // hook that returns nil replaces nothing. Hooks of one kind run in the order of registration. Each
-// hook receives the tensor as the previous hook left it. The function that a registration returns
-// removes the hook.
+// hook receives the tensor that the previous hook returned or left. The function that a
+// registration returns removes the hook.
 //
 // A tensor that a hook receives belongs to the call of the layer. If an outer layer made that call,
 // the tensor may be freed when the outer layer returns. s.From(y.Detach()) keeps it in scope s.
@@ -76,7 +76,7 @@ func add[T comparable](k *moduleHooks, list *[]T, h T) (remove func()) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if i := slices.Index(*list, h); i >= 0 {
-			// Another call may be reading the old list, so remove h from a clone.
+			// Another call may be reading the old list, so h is removed from a clone of it.
 			*list = slices.Delete(slices.Clone(*list), i, i+1)
 		}
 	}
@@ -92,25 +92,25 @@ func (b *Base) RegisterForwardPreHook(f func(x *tensor.Tensor) *tensor.Tensor) (
 
 // RegisterForwardHook registers f. Every call of the layer calls f(x, y) last, with the layer's
 // input x and result y. If f returns a tensor, this tensor replaces the result. If f returns nil,
-// the result does not change. x is the input after the hooks that replace inputs.
+// the result does not change. x is the input after the pre-hooks, which may have replaced it.
 func (b *Base) RegisterForwardHook(f func(x, y *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.forward, &forwardHook{f})
 }
 
-// RegisterFullBackwardPreHook makes Backward call f with the gradient of the layer's result, once
-// for each call of the layer. At that time the gradient is complete, and the layer's backward
-// functions have not run. f may replace the gradient.
+// RegisterFullBackwardPreHook registers f for the gradient of the layer's result. Backward calls f
+// once for each call of the layer, before it runs the layer's own backward functions. The gradient
+// is complete at that time. If f returns a tensor, it replaces the gradient.
 func (b *Base) RegisterFullBackwardPreHook(f func(gradOutput *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.backPre, &preHook{f})
 }
 
-// RegisterFullBackwardHook makes Backward call f with the gradients of the layer's input and
-// result. Backward calls f once for each call of the layer, when it has computed the gradient of
-// the input. f may replace the gradient of the input. If the input requires no gradient, gradInput
-// is nil and the value that f returns is ignored. Both gradients belong to the run of Backward.
-// s.From(g) keeps gradient g in scope s.
+// RegisterFullBackwardHook registers f for the gradients of the layer's input and result. Backward
+// calls f once for each call of the layer, when it has computed the gradient of the input. If f
+// returns a tensor, it replaces the gradient of the input. If the input requires no gradient,
+// gradInput is nil and the value that f returns is ignored. Both gradients belong to the run of
+// Backward: s.From(g) keeps gradient g in scope s.
 func (b *Base) RegisterFullBackwardHook(f func(gradInput, gradOutput *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.backward, &backwardHook{f})
@@ -118,13 +118,13 @@ func (b *Base) RegisterFullBackwardHook(f func(gradInput, gradOutput *tensor.Ten
 
 func nothing() {}
 
-// Enter begins a call of Forward. It runs the hooks that precede the layer, which may replace the
-// input *x. Enter returns a function, which Forward must defer. That function runs the hooks that
-// follow the layer, which may replace the result *y. See [Base].
+// Enter begins a call of Forward. It runs the forward pre-hooks, which may replace the input *x. It
+// returns a function that Forward must defer. This function runs the forward hooks, which may
+// replace the result *y. [Base] shows an example.
 //
-// Enter also adds the layer's name to a *[tensor.Error] that leaves Forward. Only the innermost
-// layer that has a name does so. A layer gets its name in the latest walk over the model
-// ([Parameters], [To], [Train], [LoadStateDict] …).
+// If Forward panics with a *[tensor.Error], the returned function adds the layer's name to the
+// error. Only the innermost layer that has a name does so. Functions that visit all layers of a
+// model, such as [Parameters], [To] and [Train], give the layers their names.
 func (b *Base) Enter(x, y **tensor.Tensor) func() {
 	if t := device.Tracing(); t != nil {
 		return b.traced(t, x, y)
@@ -155,7 +155,7 @@ func (k *moduleHooks) enter(x, y **tensor.Tensor) func() {
 			*x = tensor.Apply(&hookOp{"backward_hook", call.atInput}, *x)
 		}
 	}
-	in := *x // Forward may assign another tensor to the variable
+	in := *x // Forward may assign another tensor to its variable x
 	return func() {
 		if *y == nil { // Forward is panicking
 			return
@@ -171,7 +171,8 @@ func (k *moduleHooks) enter(x, y **tensor.Tensor) func() {
 	}
 }
 
-// hookOp is an op that returns its operand unchanged, and calls gradHook with its gradient.
+// hookOp is an op that returns its operand unchanged. In Backward it calls gradHook with the
+// gradient.
 type hookOp struct {
 	name     string
 	gradHook func(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor
@@ -189,14 +190,13 @@ func (p *hookOp) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 type backCall struct {
 	pre   []*preHook
 	hooks []*backwardHook
-	input bool // true if a hookOp receives the input's gradient too
+	input bool // true if a second hookOp receives the gradient of the input
 
 	mu sync.Mutex
-	// the result's gradient, for each run of Backward in progress
+	// grads maps each run of Backward in progress, by its scope, to the gradient of the result.
 	grads map[*tensor.Scope]*tensor.Tensor
 }
 
-// atResult receives the gradient of the result.
 func (k *backCall) atResult(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor {
 	for _, h := range k.pre {
 		g = replaced("the hook before the layer's backward", g, h.f(g))
@@ -215,14 +215,13 @@ func (k *backCall) atResult(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor 
 	return g
 }
 
-// atInput receives the gradient of the input.
 func (k *backCall) atInput(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor {
 	run := c.Keep(g).Scope()
 	k.mu.Lock()
 	out := k.grads[run]
 	delete(k.grads, run)
 	k.mu.Unlock()
-	// in a second derivative, g may come from a path that bypasses the layer's result
+	// In a second derivative, g may come from a path that does not contain the layer's result.
 	if out == nil {
 		return g
 	}
@@ -232,8 +231,8 @@ func (k *backCall) atInput(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor {
 	return g
 }
 
-// replaced returns the gradient after a hook: r, the result of the hook, or g if r is nil. The hook
-// received g.
+// replaced returns the gradient after a hook was called with g: the hook's result r, or g if r is
+// nil.
 func replaced(what string, g, r *tensor.Tensor) *tensor.Tensor {
 	switch {
 	case r == nil:
@@ -246,8 +245,7 @@ func replaced(what string, g, r *tensor.Tensor) *tensor.Tensor {
 	return r
 }
 
-// Hooked reports whether any layer of a model has hooks. A copy of the model would call these hooks
-// too.
+// Hooked reports whether any layer of a model has hooks. Copies of the model call these hooks too.
 func Hooked(m any) bool {
 	found := false
 	visit(m, &visitor{lazy: func(string, lazyLayer) {}, pre: func(_ string, v reflect.Value, _ bool) {
@@ -258,8 +256,8 @@ func Hooked(m any) bool {
 	return found
 }
 
-// Hooked reports whether the layer itself has hooks. Call it before code that bypasses Forward,
-// because the hooks see the input and the result of Forward.
+// Hooked reports whether the layer itself has hooks. Code that computes the layer's result without
+// Forward calls no hooks, so it should check Hooked first.
 func (b *Base) Hooked() bool { return b.hooks != nil && b.hooks.exist() }
 
 func (k *moduleHooks) exist() bool {

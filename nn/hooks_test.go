@@ -63,7 +63,7 @@ func TestModuleHooks(t *testing.T) {
 
 func TestBackwardHooks(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
-		// an input that requires no gradient
+		// the input requires no gradient
 		l, calls := nn.NewLinear(2, 1, nn.NoBias(), nn.In(s)), 0
 		l.RegisterFullBackwardHook(func(in, out *tensor.Tensor) *tensor.Tensor {
 			if calls++; in != nil || !slices.Equal(out.Floats(), []float64{1, 1, 1}) {
@@ -75,8 +75,8 @@ func TestBackwardHooks(t *testing.T) {
 		if calls != 1 || !slices.Equal(l.Weight.Grad().Floats(), []float64{3, 3}) {
 			t.Errorf("%d calls, gradient %v", calls, l.Weight.Grad())
 		}
-		// The hook runs for a result that is used twice, for a layer that is called twice, for a
-		// graph with two runs of Backward, and for the second derivative.
+		// The backward hook runs for a result that is used twice, for a layer that is called twice,
+		// for a graph with two runs of Backward, and for the second derivative.
 		m, seen := &squares{}, ""
 		remove := m.RegisterFullBackwardHook(func(in, out *tensor.Tensor) *tensor.Tensor {
 			seen += fmt.Sprint(in.Floats(), out.Floats())
@@ -129,8 +129,8 @@ func (m *failing) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.MatMul(x.Scope().Ones(7, 7))
 }
 
-// Layers that are usually used by value can have hooks if they are used by pointer. A model's hooks
-// run before and after the hooks of its layers.
+// Layers that are usually used by value can have hooks if they are used by pointer. A model's
+// pre-hooks run before those of its layers, and its forward hooks after theirs.
 func TestHooksOfLayers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		relu, lin := &nn.ReLU{}, nn.NewLinear(2, 2, nn.In(s))
@@ -157,7 +157,7 @@ func TestHooksOfLayers(t *testing.T) {
 }
 
 // Every layer embeds Base, directly or through another struct, and its Forward begins with Enter.
-// Otherwise hooks on it would never run.
+// Without this its hooks would never run.
 func TestEveryLayerHasHooks(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

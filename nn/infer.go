@@ -6,12 +6,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Infer returns the result of a model for x, in evaluation mode and without a graph. In PyTorch
-// this is a call after model.eval() and within torch.inference_mode(). Infer frees intermediate
-// tensors. The result belongs to the scope of x or to the scope of the model's parameters,
-// whichever is younger. x must be on the model's device (see [Follow]). Infer does not change x.
-// Afterwards each layer is back in its previous mode, even if Forward panics. opts are further
-// options of the scope, such as tensor.Autocast(dtype.BF16):
+// Infer returns the result of a model for x, in evaluation mode and without a graph. It corresponds
+// to a call in PyTorch after model.eval() and within torch.inference_mode(). Infer frees
+// intermediate tensors. The result belongs to the scope of x or to the scope of the model's
+// parameters, whichever is younger. x must be on the model's device (see [Follow]). Infer does not
+// change x. Afterwards each layer is back in its previous mode, even if Forward panics. opts are
+// options of the scope in which the model runs, such as tensor.Autocast(dtype.BF16):
 //
 //	y := nn.Infer(model, x, tensor.Autocast(dtype.BF16))
 //
@@ -29,7 +29,7 @@ func Infer(m Module, x *tensor.Tensor, opts ...tensor.Option) (y *tensor.Tensor)
 }
 
 // evaluating puts all layers of m that are in training mode into evaluation mode. It calls param
-// with each parameter and buffer of m. The function back restores the modes.
+// with each parameter and buffer of m. The returned function back restores the modes.
 func evaluating(m any, param func(p Param)) (back func()) {
 	var switched []interface{ setTraining(bool) }
 	visit(m, &visitor{quick: true, lazy: func(string, lazyLayer) {}, pre: func(_ string, v reflect.Value, _ bool) {

@@ -16,8 +16,8 @@ type misfit struct{ nn.Base }
 
 func (*misfit) Forward(x *tensor.Tensor) *tensor.Tensor { return x.MatMul(x.T().Reshape(1, -1)) }
 
-// A literal port of "with torch.no_grad(): y = model(x)" is an error. The error says what to write
-// instead. The same holds for a single layer.
+// Calling a model in training mode within tensor.NoGrad, as in "with torch.no_grad(): y =
+// model(x)", is an error. The error says what to write instead. The same holds for a single layer.
 func TestForwardOutsideOfItsMode(t *testing.T) {
 	x := tensor.Root().Ones(3, 4)
 	for _, m := range []interface {
@@ -50,7 +50,7 @@ func TestInfer(t *testing.T) {
 	if y := nn.Infer(m, x, tensor.WithGrad(), tensor.Autocast(dtype.BF16)); y.Type() != dtype.BF16 || y.NeedsGrad() {
 		t.Errorf("under autocast it is %v, gradient %v", y.Type(), y.NeedsGrad())
 	}
-	// The result belongs to the scope of x or of the model, whichever is younger.
+	// The result of Infer belongs to the scope of x or of the model, whichever is younger.
 	tensor.Do(func(s *tensor.Scope) {
 		if y := nn.Infer(m, s.Ones(1, 4)); y.Scope() != s {
 			t.Errorf("the result belongs to %v", y.Scope())
@@ -62,7 +62,7 @@ func TestInfer(t *testing.T) {
 			t.Errorf("the result of no layer is %v", y)
 		}
 	})
-	x.Sum() // fails if Infer has moved or freed x
+	x.Sum() // panics if Infer has moved or freed x
 }
 
 // Infer frees intermediate tensors.

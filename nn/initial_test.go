@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The initial values of layers have PyTorch's distribution. It is uniform in ±1/√fan, where fan is
-// PyTorch's fan in of the layer.
+// The initial values of layers have PyTorch's distribution: uniform in ±1/√fan, where fan is the
+// layer's fan in.
 func TestFirstValues(t *testing.T) {
 	tensor.ManualSeed(4)
 	for name, c := range map[string]struct {

@@ -8,31 +8,31 @@ import (
 )
 
 // A lazy layer determines its number of inputs from its first input. Its Go type is that of the
-// ordinary layer. Before the first call it has no parameters: a function that lists a model's
-// parameters panics with an *[Error] that names the layer. The first call makes the parameters on
-// the device of the input. [LoadStateDict] makes them too, with the shapes in the dict. Make the
-// optimizer after the first call or after LoadStateDict. No other goroutine may call the layer
-// during its first call.
+// ordinary layer. Before the first call it has no parameters, and functions such as [Parameters]
+// panic with an *[Error] that names the layer. The first call makes the parameters on the device of
+// the input. [LoadStateDict] makes them too, with the shapes in the dict. Make the optimizer after
+// the first call or after LoadStateDict. No other goroutine may call the layer during its first
+// call.
 
-// lazy describes the parameters of a layer whose number of inputs is not known yet.
+// lazy describes the parameters that a lazy layer will get.
 type lazy struct {
 	o layerOptions
-	// number of output features or channels; 0 for a normalisation, which has as many outputs as
-	// inputs
+	// out is the number of output features or channels. It is 0 for a normalisation, which has as
+	// many outputs as inputs.
 	out int
 
 	kernel []int
 }
 
-// A lazyLayer is a layer that may not have its parameters yet.
+// A lazyLayer is a layer that may still lack its parameters.
 type lazyLayer interface {
-	// waiting returns the address of the layer's description. A nil description means that the
-	// parameters exist.
+	// waiting returns the address of the field that describes the missing parameters. The field is
+	// nil if the parameters exist.
 	waiting() **lazy
 	fill(inputs int, z *lazy) // makes the parameters for the given number of inputs
-	empty()                   // removes the parameters
-	// inputsOf returns the names of the parameters whose shapes depend on the number of inputs.
-	// That number is factor times the size of their dimension dim.
+	empty()                   // removes the parameters again
+	// inputsOf returns the names of the parameters whose shapes depend on the number of inputs. The
+	// number of inputs is factor times the size of dimension dim of such a parameter.
 	inputsOf(z *lazy) (names []string, dim, factor int)
 }
 
@@ -52,16 +52,17 @@ func isLazy(m any) (found bool) {
 	return found
 }
 
-// ignoreLazy lets a walk skip layers that have no parameters yet.
+// ignoreLazy is for a visitor that skips layers without parameters.
 func ignoreLazy(string, lazyLayer) {}
 
-// notYet returns the error for listing the parameters of the layer v, which has none yet.
+// notYet returns the error for a caller that needs the parameters of the layer v, at the given path
+// in the model. The layer has none yet.
 func notYet(path string, v reflect.Value) *Error {
 	return wrong(path, fmt.Sprintf("this Lazy%s has no parameters yet, as their shapes are those of its first input; call the model once before, or load a state dict", typeName(v.Type())))
 }
 
-// ready makes the parameters of a lazy layer on x's device, for the given number of inputs. It does
-// nothing if they exist.
+// ready makes the parameters of a lazy layer on x's device, for the given number of inputs. If the
+// parameters exist, it does nothing.
 func ready(l lazyLayer, x *tensor.Tensor, inputs int) {
 	z := *l.waiting()
 	if z == nil {
@@ -74,11 +75,11 @@ func ready(l lazyLayer, x *tensor.Tensor, inputs int) {
 }
 
 // readyAt calls ready with the number of channels of x. rank is the number of spatial dimensions of
-// x, which may lack a batch dimension.
+// x. The batch dimension may be absent.
 func readyAt(l lazyLayer, x *tensor.Tensor, rank int) {
 	if *l.waiting() != nil {
 		requireUsable("lazy layer", x)
-		// a valid rank, so the number of channels is known
+		// The number of dimensions is valid, so the number of channels is known.
 		if x.Rank() == rank+1 || x.Rank() == rank+2 {
 			ready(l, x, x.Dim(-rank-1))
 			return
@@ -87,7 +88,8 @@ func readyAt(l lazyLayer, x *tensor.Tensor, rank int) {
 	}
 }
 
-// lazies undoes the work of fit. Each function removes the parameters of one layer.
+// lazies holds functions that undo the work of its method fit. Each removes the parameters of one
+// layer.
 type lazies []func()
 
 func (l lazies) undo() {
@@ -96,8 +98,8 @@ func (l lazies) undo() {
 	}
 }
 
-// fit makes the parameters of each lazy layer of m whose shapes are known from sd. For each other
-// lazy layer, it returns the name of a missing parameter.
+// fit makes the parameters of each lazy layer of m if the tensors in sd show their shapes. For each
+// other lazy layer, it returns the name of a tensor that sd lacks.
 func (l *lazies) fit(m any, sd map[string]*tensor.Tensor) (missing []string) {
 	visit(m, &visitor{lazy: func(path string, layer lazyLayer) {
 		z := *layer.waiting()

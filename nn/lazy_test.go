@@ -44,8 +44,8 @@ func lazyLayers() map[string]struct {
 	}
 }
 
-// Its first call or a state dict turns a lazy layer into an ordinary layer, with the same names,
-// shapes and results.
+// A first call or a state dict turns a lazy layer into an ordinary one, with the same names, shapes
+// and results.
 func TestLazyLayers(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -66,7 +66,7 @@ func TestLazyLayers(t *testing.T) {
 		if d := nn.Describe(byCall); !bare && !strings.HasPrefix(d, "Lazy"+kind+"(") {
 			t.Errorf("%s: %s", name, d)
 		}
-		nn.Train(nn.Eval(byCall)) // a change of the mode needs no parameters
+		nn.Train(nn.Eval(byCall)) // changing the mode needs no parameters
 		if err := nn.LoadStateDict(byDict, nn.StateDict(c.made)); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -97,7 +97,7 @@ func TestLazyLayers(t *testing.T) {
 	}
 }
 
-// Summary and Infer count as first calls too.
+// A call through Summary or Infer also makes the parameters of lazy layers.
 func TestLazyLayersAreMadeByAnyCall(t *testing.T) {
 	make := func() *nn.Sequential {
 		return nn.NewSequential(nn.NewLazyConv2d(4, 3), nn.NewLazyBatchNorm2d(), nn.Flatten{}, nn.NewLazyLinear(2))
@@ -112,8 +112,7 @@ func TestLazyLayersAreMadeByAnyCall(t *testing.T) {
 	}
 }
 
-// A struct that embeds one lazy layer counts as one lazy layer. If a struct embeds two, both are
-// listed.
+// A struct that embeds one lazy layer counts as one lazy layer. If it embeds two, both are listed.
 func TestEmbeddedLazyLayers(t *testing.T) {
 	type one struct{ *nn.Linear }
 	type two struct {
@@ -134,8 +133,8 @@ func TestEmbeddedLazyLayers(t *testing.T) {
 	}
 }
 
-// A scalar as the first input is an error, and the layer stays without parameters. The error
-// mentions the scalar.
+// A scalar as the first input is an error that mentions the scalar. The layer stays without
+// parameters.
 func TestLazyLinearOfScalar(t *testing.T) {
 	l := nn.NewLazyLinear(2)
 	if err := tensor.Try(func() { l.Forward(tensor.Ones()) }); !errors.Is(err, tensor.ErrShape) || !strings.Contains(err.Error(), "the input is a scalar") {
@@ -146,7 +145,8 @@ func TestLazyLinearOfScalar(t *testing.T) {
 	}
 }
 
-// With the same generator, a lazy layer gets the same initial values as the ordinary layer.
+// With the same state of the generator, a lazy layer gets the same initial values as the ordinary
+// layer.
 func TestLazyFirstValues(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		draw := func(f func(in nn.Option) nn.Module) (v []float64) {
@@ -165,7 +165,8 @@ func TestLazyFirstValues(t *testing.T) {
 	})
 }
 
-// If a dict does not fit, lazy layers stay without parameters. The error lists what the dict lacks.
+// If a state dict does not fit, lazy layers stay without parameters. The error lists what the dict
+// lacks.
 func TestLazyLayersAndWrongDicts(t *testing.T) {
 	make := func() *nn.Sequential { return nn.NewSequential(nn.NewLazyLinear(3), nn.NewLazyBatchNorm1d()) }
 	m := make()

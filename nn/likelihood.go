@@ -18,8 +18,8 @@ var (
 		Expr: x0.Le(unit).Select(zero, x0.Mul(x0.Log()).Sub(x0).Add(x0.Scale(2*math.Pi).Log().Scale(0.5))),
 		Ref:  func(x, _ []float64) float64 { return x[0]*math.Log(x[0]) - x[0] + 0.5*math.Log(2*math.Pi*x[0]) },
 		Grad: []*expr.Expr{x0.Le(unit).Select(zero, expr.X(1).Mul(x0.Log().Add(expr.C(0.5).Div(x0))))}})
-	// As in torch, the gradient for the variance is evaluated at the clamped variance. It is not
-	// set to zero where the variance was clamped.
+	// As in torch, the gradient for the variance is evaluated at the clamped variance, even where
+	// clamping changed the variance.
 	variance   = x2.Max(p0)
 	gaussianOp = tensor.Declare(&tensor.Elementwise{Name: "gaussian_nll_loss", Autocast: tensor.AutocastHigh, Arity: 3, Result: tensor.FixedFloat, Domain: [][2]float64{{-2, 2}, {-2, 2}, {1.2, 2}}, Params: []float64{1e-3},
 		Expr: variance.Log().Add(distance.Mul(distance).Div(variance)).Scale(0.5),
@@ -34,12 +34,12 @@ var (
 // PoissonNLLLoss is the negative log likelihood of counts y under Poisson distributions with given
 // means. With LogInput, x holds the logarithms of the means, and the loss is e^x - y·x. Without it,
 // x holds the means, and the loss is x - y·log(x + Eps). The loss omits the term log y!. With Full,
-// the loss includes Stirling's approximation of this term where y > 1: y·log y - y + ½·log 2πy. The
-// approximation adds nothing to the gradient for counts up to 1. torch's gradient is NaN for counts
-// of 0 and less. [NewPoissonNLLLoss] has torch's defaults.
+// it includes Stirling's approximation of this term, y·log y - y + ½·log 2πy, for counts y > 1. For
+// smaller counts the approximation adds nothing to the gradient, while torch's gradient is NaN for
+// counts of 0 and less. [NewPoissonNLLLoss] has torch's defaults.
 type PoissonNLLLoss struct {
-	LogInput  bool    // x holds the logarithms of the means
-	Full      bool    // add Stirling's approximation
+	LogInput  bool    // x holds the logarithms of the means instead of the means
+	Full      bool    // adds Stirling's approximation of log y!
 	Eps       float64 // positive number added to the means inside the logarithm
 	Reduction Reduction
 }
@@ -47,8 +47,9 @@ type PoissonNLLLoss struct {
 // NewPoissonNLLLoss returns the loss with torch's defaults: LogInput true and Eps 1e-8.
 func NewPoissonNLLLoss() *PoissonNLLLoss { return &PoissonNLLLoss{LogInput: true, Eps: 1e-8} }
 
-// Forward returns the loss for means x and counts y, which broadcast. If both are integers, the
-// loss is float32. The product y·x then has their integer type and may wrap around.
+// Forward returns the loss for means x and counts y, which broadcast against each other. If both
+// are integers, the loss is float32, but the product y·x is computed in their integer type and may
+// wrap around.
 func (l *PoissonNLLLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	requireUsable("poisson_nll_loss", x, y)
 	if !l.LogInput && !(l.Eps > 0) {
@@ -78,9 +79,9 @@ func (l *PoissonNLLLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 }
 
 // GaussianNLLLoss is the negative log likelihood of y under normal distributions with mean x and
-// variance v: ½(log v + (x-y)²/v). Full adds ½·log 2π. A variance below Eps counts as Eps. torch
-// refuses negative variances. Forward accepts them, because to find them it would have to wait for
-// the device. [NewGaussianNLLLoss] has torch's defaults.
+// variance v: ½(log v + (x-y)²/v). Full adds ½·log 2π. A variance below Eps counts as Eps. Unlike
+// torch, Forward does not refuse negative variances, because the check would have to wait for the
+// device. [NewGaussianNLLLoss] has torch's defaults.
 type GaussianNLLLoss struct {
 	Full      bool
 	Eps       float64
@@ -90,9 +91,9 @@ type GaussianNLLLoss struct {
 // NewGaussianNLLLoss returns the loss with torch's default for Eps, 1e-6.
 func NewGaussianNLLLoss() *GaussianNLLLoss { return &GaussianNLLLoss{Eps: 1e-6} }
 
-// Forward returns the loss for x and y, which broadcast. variance has x's shape, except that one
-// dimension may have size 1, or the last dimension may be absent. Then one variance applies to all
-// elements along that dimension.
+// Forward returns the loss for x and y, which broadcast against each other. variance has x's shape,
+// except that one dimension may have size 1, or the last dimension may be absent. Then one variance
+// applies to all elements along that dimension.
 func (l *GaussianNLLLoss) Forward(x, y, variance *tensor.Tensor) *tensor.Tensor {
 	const op = "gaussian_nll_loss"
 	requireUsable(op, x, y, variance)

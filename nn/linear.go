@@ -12,8 +12,8 @@ type Linear struct {
 	Base
 	Weight *tensor.Tensor `nn:"weight"` // [out, in]
 	Bias   *tensor.Tensor `nn:"bias"`   // [out], nil for none
-	// WeightScale is nil unless [QuantizeDynamic] has changed the layer. After it, Weight is int8,
-	// and WeightScale has a scale for each row of Weight.
+	// WeightScale is nil in an ordinary layer. [QuantizeDynamic] makes Weight int8, and WeightScale
+	// then holds a scale for each row of Weight.
 	WeightScale *tensor.Tensor `nn:"weight_scale,buffer"`
 
 	lazy *lazy
@@ -44,7 +44,7 @@ func (l *Linear) inputsOf(*lazy) (names []string, dim, by int) { return []string
 func (l *Linear) fill(in int, z *lazy) {
 	o := z.o
 	l.Weight = o.parameters().Empty(z.out, in)
-	initial.KaimingUniform(l.Weight, initial.LeakyGain(2.23606797749979)) // torch's a = √5
+	initial.KaimingUniform(l.Weight, initial.LeakyGain(2.23606797749979)) // torch uses a = √5
 	l.Weight.RequiresGrad()
 	if !o.noBias {
 		l.Bias = o.parameters().Empty(z.out)
@@ -63,7 +63,7 @@ func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Linear(l.Weight, l.Bias)
 }
 
-// ForwardAct returns act(l.Forward(x)). It takes one launch if the device supports this: see
+// ForwardAct returns act(l.Forward(x)), in one launch if the device supports this: see
 // [tensor.Tensor.LinearAct]. Hooks of the layer see the same tensors as in Forward.
 func (l *Linear) ForwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.Tensor) (out *tensor.Tensor) {
 	if l.Hooked() {
@@ -77,7 +77,7 @@ func (l *Linear) ForwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.T
 	return x.LinearAct(l.Weight, l.Bias, act)
 }
 
-// checkInput checks an input. If the layer is lazy, it also makes the parameters for this input.
+// checkInput checks an input of the layer. For a lazy layer, it also makes the parameters.
 func (l *Linear) checkInput(x *tensor.Tensor) {
 	if l.lazy != nil {
 		requireUsable("linear", x)

@@ -2,9 +2,9 @@ package nn
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// activated returns the first two layers if they are a linear layer and an activation that one op
-// can compute together. Otherwise it returns nil. It also returns nil if a hook needs the tensor
-// between the two, or if a following dropout can apply the activation in its own launch.
+// activated returns the first two layers if one op can compute both: a linear layer and an
+// activation. Otherwise it returns nil. It also returns nil if a hook sees the tensor between the
+// two, or if a dropout after them can apply the activation in its own launch.
 func activated(layers []Module) (l *Linear, act func(*tensor.Tensor) *tensor.Tensor) {
 	if len(layers) < 2 || reluDropout(layers[1:]) != nil {
 		return nil, nil
@@ -22,7 +22,7 @@ func activated(layers []Module) (l *Linear, act func(*tensor.Tensor) *tensor.Ten
 }
 
 // An activator is an activation that the launch of a linear layer can apply. A user's struct that
-// embeds an activator has the method activation too. The function passesOn excludes such a struct.
+// embeds an activation has its methods too, but passesOn excludes such structs.
 type activator interface {
 	activation() (act func(*tensor.Tensor) *tensor.Tensor, hooked bool)
 }

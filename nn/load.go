@@ -31,14 +31,15 @@ func Loose() LoadOption { return func(o *loadOptions) { o.loose = true } }
 // device than the model's tensor, is not contiguous, or belongs to a younger scope. A tensor whose
 // memory another tensor of the model already uses cannot be shared either.
 //
-// With [SkipInit] and a mapped file ([safetensors.Open]), a model loads without initialisation and
-// without reading the file. The operating system reads a page of the file when it is first used.
+// Assign helps together with [SkipInit] and a file mapped into memory ([safetensors.Open]): loading
+// then initialises nothing and reads nothing. The operating system reads a page of the file when it
+// is first used.
 //
 // [safetensors.Open]: https://pkg.go.dev/github.com/flambeau-go/flambeau/safetensors#Open
 func Assign() LoadOption { return func(o *loadOptions) { o.assign = true } }
 
-// Report makes LoadStateDict write its findings into r, even if they are not an error. The findings
-// are torch's missing_keys and unexpected_keys.
+// Report makes LoadStateDict describe in r what does not fit, even if this is not an error: torch's
+// missing_keys and unexpected_keys.
 func Report(r *StateError) LoadOption { return func(o *loadOptions) { o.report = r } }
 
 // A Tied layer has tensors for which a file may contain a second name: Hugging Face's
@@ -68,8 +69,8 @@ type entry struct {
 // copies from any device and converts types as [tensor.Tensor.Copy] does. The model's tensors
 // remain the same objects and keep their device and type, so existing optimizers remain valid. If
 // names or shapes differ, it writes nothing and returns a *[StateError]. If a device fails while
-// values are copied, it returns the device's error. In that case some values have been copied. An
-// unsound structure of the model panics with an *[Error].
+// values are copied, it returns the device's error. In that case some values have been copied. It
+// panics with an *[Error] if [Parameters] does.
 //
 // The parameters of lazy layers, such as [NewLazyLinear]'s, are made with the shapes in the dict.
 //
@@ -78,10 +79,9 @@ type entry struct {
 // device.OpenMeta. Tensors of such a scope stay without memory, unless Assign moves them to the
 // device of the dict's tensors.
 //
-// LoadStateDict accepts two things that torch's strict mode refuses. First, if a tensor of the
-// model has several names, the dict needs only one of these names. safetensors files contain only
-// one. Second, optional buffers may be missing. An example is num_batches_tracked of batch
-// normalisation, which older files lack (torch accepts these too).
+// Two kinds of names may be missing in the dict. If a tensor of the model has several names, the
+// dict needs only one of them, which is all that safetensors files contain. Optional buffers may be
+// missing too, such as num_batches_tracked of batch normalisation, which older files lack.
 //
 // The names that a [Tied] layer returns count as names of its tensor. A name in the dict that the
 // model lacks counts too, if its tensor shares memory with a tensor whose name the model has. If
@@ -92,7 +92,7 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 		f(&o)
 	}
 	e := &StateError{}
-	// panics if the model's structure is unsound
+	// statesOf panics if the model's structure has a mistake.
 	params, tied := statesOf(m, ignoreLazy), tiedNames(m)
 	var order []*tensor.Tensor
 	var from map[*tensor.Tensor]*tensor.Tensor
@@ -126,7 +126,7 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 // maps second names to first names. match returns the model's tensors in order, and a map from each
 // to its tensor of sd. It records in e what does not fit.
 func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor, e *StateError) (order []*tensor.Tensor, from map[*tensor.Tensor]*tensor.Tensor) {
-	// the model's tensors by name; a tensor may have several names
+	// own maps names to the model's tensors; a tensor may have several names.
 	own := map[string]*tensor.Tensor{}
 	for _, p := range params {
 		own[p.Name] = p.Tensor
@@ -186,8 +186,8 @@ func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor,
 	return order, from
 }
 
-// fill gives p the values of y. shared is the set of storages of the dict that the model already
-// uses.
+// fill copies the values of y, a tensor of the dict, to p, a tensor of the model, or shares y's
+// memory. The storages in shared are already in use by other tensors of the model.
 func (o *loadOptions) fill(p, y *tensor.Tensor, shared map[tensor.Storage]bool) {
 	dev := p.Device()
 	hollow := dev.Info().Meta
@@ -229,8 +229,8 @@ func addressOf(x *tensor.Tensor) address {
 	return address{x.Storage(), x.StorageOffset(), x.Type(), x.Shape(), x.Strides()}
 }
 
-// sameValues reports whether two tensors of one shape have the same type and the same values. A NaN
-// equals a NaN.
+// sameValues reports whether two tensors of one shape have the same type and the same values. Here
+// NaN equals NaN.
 func sameValues(a, b *tensor.Tensor) (same bool) {
 	if addressOf(a) == addressOf(b) {
 		return true

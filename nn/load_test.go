@@ -35,7 +35,7 @@ func everyLayer(opts ...nn.Option) map[string]any {
 	}
 }
 
-// A layer made with SkipInit has no memory and draws no random number. After a partial load, the
+// A layer made with SkipInit has no memory and draws no random number. After a load with Loose, the
 // parameters that the dict lacked cannot be used.
 func TestSkipInit(t *testing.T) {
 	seed, before := tensor.Root().Generator().State()
@@ -177,7 +177,7 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// guesser is a model like BERT for masked words. Its table of embeddings is also the weight of its
+// guesser is a model for masked words like BERT. Its table of embeddings is also the weight of its
 // last layer.
 type guesser struct {
 	nn.Base
@@ -189,8 +189,8 @@ func (*guesser) TiedNames() map[string]string {
 	return map[string]string{"decoder.weight": "words.weight", "decoder.bias": "bias"}
 }
 
-// Tied weights load from files that contain them under all of their names, and from files that
-// contain them under one name. Different values for one weight are an error.
+// Tied weights load from files that contain them under all of their names or under one name.
+// Different values for one weight are an error.
 func TestLoadTiedWeights(t *testing.T) {
 	root := tensor.Root().Typed(dtype.F32)
 	words, bias := root.Rand(5, 3), root.Rand(5)
@@ -244,7 +244,7 @@ func TestLoadTiedWeights(t *testing.T) {
 		t.Error("a name that nobody knows was taken")
 	}
 
-	// A tensor in two places of the model has two names.
+	// A layer in two places of the model gives its weight two names.
 	l := nn.NewLinear(3, 3, nn.NoBias())
 	two := nn.NewSequential(l, l)
 	sd := map[string]*tensor.Tensor{"0.weight": tensor.Ones(3, 3), "1.weight": tensor.Zeros(3, 3)}

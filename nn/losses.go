@@ -20,7 +20,7 @@ func paired(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{x, y}
 }
 
-// alike is paired for losses whose prediction and target must have the same shape.
+// alike does the same as paired for losses whose prediction and target must have the same shape.
 func alike(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 	requireUsable(op, x, y)
 	if x.Shape() != y.Shape() {
@@ -40,15 +40,15 @@ func unpaired(op, msg string, x, y *tensor.Tensor) {
 	hinted(op, tensor.ErrShape, msg, hint, x, y)
 }
 
-// L1 returns the reduction of |x - y|; the default reduction is the mean. The gradient is 0 where x
-// equals y. Shapes are as for [MSE].
+// L1 returns the reduction of |x - y|. The default reduction is the mean. The gradient is 0 where x
+// equals y. Either x or y may be broadcast to the shape of the other.
 func L1(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("l1_loss", l1Op.Apply(paired("l1_loss", x, y)), r)
 }
 
 // SmoothL1 returns the reduction of (x-y)²/2β where |x-y| < β, and of |x-y| - β/2 elsewhere; β is
 // the argument beta. The default reduction is the mean. With beta = 0 it is L1. A negative beta is
-// an error. Shapes are as for [MSE].
+// an error. Either x or y may be broadcast to the shape of the other.
 func SmoothL1(x, y *tensor.Tensor, beta float64, r ...Reduction) *tensor.Tensor {
 	switch {
 	case !(beta >= 0):
@@ -60,8 +60,8 @@ func SmoothL1(x, y *tensor.Tensor, beta float64, r ...Reduction) *tensor.Tensor 
 }
 
 // Huber returns the reduction of (x-y)²/2 where |x-y| ≤ δ, and of δ(|x-y| - δ/2) elsewhere; δ is
-// the argument delta, which must be positive. The default reduction is the mean. Shapes are as for
-// [MSE].
+// the argument delta, which must be positive. The default reduction is the mean. Either x or y may
+// be broadcast to the shape of the other.
 func Huber(x, y *tensor.Tensor, delta float64, r ...Reduction) *tensor.Tensor {
 	if !(delta > 0) {
 		misuse("huber_loss", tensor.ErrValue, fmt.Sprintf("delta is %v, it must be positive", delta), x, y)
@@ -70,8 +70,8 @@ func Huber(x, y *tensor.Tensor, delta float64, r ...Reduction) *tensor.Tensor {
 }
 
 // BCE returns the reduction of the binary cross entropy -(y·log x + (1-y)·log(1-x)) of
-// probabilities x; the default reduction is the mean. Logarithms below -100 count as -100. An x
-// outside of [0, 1] results in NaN. For logits use [BCEWithLogits], which does not limit the
+// probabilities x. The default reduction is the mean. Logarithms below -100 are replaced by -100.
+// An x outside of [0, 1] results in NaN. For logits use [BCEWithLogits], which does not limit the
 // logarithms. Under [tensor.Autocast] BCE is an error, as in torch. x and y have the same shape.
 func BCE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	refuseUnsafe("binary_cross_entropy", "use BCEWithLogits on the logits, or a scope with tensor.NoAutocast", x, y)
@@ -79,8 +79,8 @@ func BCE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 }
 
 // BCEWithLogits returns the reduction of the binary cross entropy of the probabilities σ(x) for
-// logits x. The default reduction is the mean. The computation cannot overflow. posWeight,
-// broadcast with x, multiplies the term of positive targets; nil means 1. A logit of -Inf has an
+// logits x. The default reduction is the mean. The computation cannot overflow. posWeight, which is
+// broadcast to x's shape, multiplies the summand y·log σ(x). Nil means 1. A logit of -Inf has an
 // infinite loss for targets above 0, where torch returns NaN. x and y have the same shape.
 func BCEWithLogits(x, y, posWeight *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	const op = "binary_cross_entropy_with_logits"
@@ -111,9 +111,9 @@ func MSE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("mse_loss", mseOp.Apply(paired("mse_loss", x, y)), r)
 }
 
-// The types below are the losses above with torch's options, as values that a model or a table can
+// The following types are the losses with torch's options, as values that a model or a table can
 // hold. Their zero values have torch's defaults, except for the fields Beta and Delta. torch's
-// default for these is 1, and here 0 is an error.
+// default for these two is 1, while a field of 0 is an error.
 
 // MSELoss is [MSE]. Weight, with the shape of the losses, multiplies them. The mean then divides by
 // the sum of the weights.
@@ -139,7 +139,8 @@ func (l L1Loss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduceWeighted("l1_loss", L1(x, y, None), l.Weight, []Reduction{l.Reduction})
 }
 
-// SmoothL1Loss is [SmoothL1]; torch's Beta is 1. A Beta of 0, which is [L1Loss], is an error.
+// SmoothL1Loss is [SmoothL1] with the parameter Beta, whose default in torch is 1. A Beta of 0 is
+// an error: use [L1Loss].
 type SmoothL1Loss struct {
 	Beta      float64
 	Reduction Reduction
@@ -153,9 +154,9 @@ func (l SmoothL1Loss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return SmoothL1(x, y, l.Beta, l.Reduction)
 }
 
-// HuberLoss is [Huber]; torch's Delta is 1. Weight, broadcast with the losses, multiplies them. As
-// in torch, the mean divides by the number of losses. (The means of [MSELoss] and [L1Loss] divide
-// by the sum of the weights.)
+// HuberLoss is [Huber] with the parameter Delta, whose default in torch is 1. Weight, which is
+// broadcast to the losses, multiplies them. As in torch, the mean divides by the number of losses,
+// not by the sum of the weights as in [MSELoss].
 type HuberLoss struct {
 	Delta     float64
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
@@ -167,8 +168,8 @@ func (l HuberLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("huber_loss", weighted(Huber(x, y, l.Delta, None), l.Weight), []Reduction{l.Reduction})
 }
 
-// BCELoss is [BCE]. Weight, broadcast with the losses, multiplies them; the mean divides by the
-// number of losses.
+// BCELoss is [BCE]. Weight, which is broadcast to the losses, multiplies them. The mean divides by
+// the number of losses.
 type BCELoss struct {
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
 	Reduction Reduction
@@ -179,9 +180,9 @@ func (l BCELoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("binary_cross_entropy", weighted(BCE(x, y, None), l.Weight), []Reduction{l.Reduction})
 }
 
-// BCEWithLogitsLoss is [BCEWithLogits]. Weight, broadcast with the losses, multiplies them; the
-// mean divides by the number of losses. PosWeight, broadcast with the logits, multiplies the term
-// of positive targets.
+// BCEWithLogitsLoss is [BCEWithLogits]. Weight, which is broadcast to the losses, multiplies them.
+// The mean divides by the number of losses. PosWeight, which is broadcast to the logits x,
+// multiplies the summand y·log σ(x).
 type BCEWithLogitsLoss struct {
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
 	PosWeight *tensor.Tensor `nn:"pos_weight,buffer"`
@@ -193,7 +194,7 @@ func (l BCEWithLogitsLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("binary_cross_entropy_with_logits", weighted(BCEWithLogits(x, y, l.PosWeight, None), l.Weight), []Reduction{l.Reduction})
 }
 
-// KLDivLoss is [KLDiv], or [KLDivLog] with LogTarget.
+// KLDivLoss is [KLDiv]. With LogTarget it is [KLDivLog], whose target holds logarithms.
 type KLDivLoss struct {
 	LogTarget bool
 	Reduction Reduction
@@ -215,17 +216,17 @@ func weighted(loss, weight *tensor.Tensor) *tensor.Tensor {
 	return loss.Mul(weight)
 }
 
-// These are the elementwise losses of a prediction X(0) and a target X(1). In an op's gradient, the
-// operand after these two is the gradient of the result.
+// The elementwise losses have the operands X(0), the prediction, and X(1), the target. In the
+// expressions of their gradients, the operand after these is the gradient of the result.
 var (
 	x0, x1 = expr.X(0), expr.X(1)
-	// the gradient of the result, for ops with two and with three operands
+	// g2 and g3 are the gradient of the result for losses with two and with three operands.
 	g2, g3     = expr.X(2), expr.X(3)
 	p0         = expr.Param(0)
 	zero, unit = expr.C(0), expr.C(1)
 	distance   = x0.Sub(x1)
 	tail       = x0.Abs().Neg().Exp().Log1p() // log(1 + exp(-|x|))
-	// the sign of x - y
+	// direction is the sign of x - y.
 	direction = distance.Gt(zero).Select(unit, distance.Lt(zero).Select(expr.C(-1), zero))
 )
 
@@ -260,15 +261,15 @@ var (
 			return p[0] * (d - 0.5*p[0])
 		},
 		Grad: pairGrads(distance.Abs().Le(p0).Select(distance, p0.Mul(direction)))})
-	// As in torch, logarithms below -100 count as -100. So a wrong prediction with probability 1
-	// costs 100 instead of infinity. The divisor of the gradient is at least 1e-12.
+	// As in torch, logarithms below -100 are replaced by -100. A wrong prediction with probability
+	// 1 then costs 100 instead of infinity. The divisor of the gradient is at least 1e-12.
 	bceOp = tensor.Declare(&tensor.Elementwise{Name: "binary_cross_entropy", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.05, 0.95}},
 		Expr: x1.Sub(unit).Mul(x0.Neg().Log1p().Max(expr.C(-100))).Sub(x1.Mul(x0.Log().Max(expr.C(-100)))),
 		Ref:  func(x, _ []float64) float64 { return (x[1]-1)*math.Log1p(-x[0]) - x[1]*math.Log(x[0]) },
 		Grad: []*expr.Expr{g2.Mul(distance.Div(unit.Sub(x0).Mul(x0).Max(expr.C(float64(float32(1e-12)))))),
 			g2.Mul(x0.Neg().Log1p().Max(expr.C(-100)).Sub(x0.Log().Max(expr.C(-100))))}})
 	bceLogitsOp = tensor.Declare(&tensor.Elementwise{Name: "binary_cross_entropy_with_logits", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}, {0, 1}},
-		// no term of this sum is negative
+		// No summand is negative, so nothing cancels.
 		Expr: x0.Gt(zero).Select(x0.Mul(unit.Sub(x1)), x0.Mul(x1).Neg()).Add(tail),
 		Ref:  func(x, _ []float64) float64 { return logitLoss(x[0], x[1], 1) },
 		Grad: []*expr.Expr{g2.Mul(x0.Sigmoid().Sub(x1)), g2.Mul(x0.Neg())}})
@@ -282,14 +283,14 @@ var (
 	klDivOp = tensor.Declare(&tensor.Elementwise{Name: "kl_div", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, -2}, {0.5, 1}},
 		Expr: x1.Eq(zero).Select(zero, x1.Mul(x1.Log().Sub(x0))),
 		Ref:  func(x, _ []float64) float64 { return x[1] * (math.Log(x[1]) - x[0]) },
-		// The term y/y is 1 for most y. It is NaN for y = 0 and y = ∞, where torch's gradient for
-		// the target is NaN too.
+		// The quotient y/y is 1 for most y. It is NaN for y = 0 and y = ∞, where torch's gradient
+		// for the target is NaN too.
 		Grad: []*expr.Expr{g2.Mul(x1.Neg()), g2.Mul(x1.Log().Add(x1.Div(x1)).Sub(x0))}})
 	klDivLogOp = tensor.Declare(&tensor.Elementwise{Name: "kl_div_log_target", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, -2}, {-1, 0}},
 		Expr: x1.Exp().Mul(x1.Sub(x0)), Ref: func(x, _ []float64) float64 { return math.Exp(x[1]) * (x[1] - x[0]) }})
 )
 
-// logitLoss is the cross-entropy of σ(x) and y, where w weights the term of positive targets.
+// logitLoss is the cross-entropy of σ(x) and y, where w multiplies the summand y·log σ(x).
 func logitLoss(x, y, w float64) float64 {
 	return (1-y)*math.Max(x, 0) + w*y*math.Max(-x, 0) + (1-y+w*y)*math.Log1p(math.Exp(-math.Abs(x)))
 }

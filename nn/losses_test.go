@@ -41,8 +41,8 @@ func TestLossMisuse(t *testing.T) {
 	}
 }
 
-// The normalisations compute 16-bit floats in float32. Their weights and biases have torch's names
-// and are trained.
+// LayerNorm and RMSNorm compute 16-bit inputs in float32. Their weights and biases have torch's
+// names and are trained.
 func TestNorms(t *testing.T) {
 	l, r := nn.NewLayerNorm([]int{2, 3}), nn.NewRMSNorm([]int{3}, nn.Typed(dtype.BF16))
 	if p := nn.Named(l); len(p) != 2 || p[0].Name != "weight" || p[1].Name != "bias" || p[0].Tensor.Size() != 6 {
@@ -68,7 +68,8 @@ func TestNorms(t *testing.T) {
 		if y := r.Forward(x); y.Type() != dtype.BF16 || y.Select(0, 0).Item() != 1 {
 			t.Errorf("root mean square in bfloat16: %v", y)
 		}
-		// The mean square of the tensor tiny is 2⁻²⁴/3, so the default eps 2⁻²³ matters.
+		// The mean square of the elements of tiny is 2⁻²⁴/3, so the default eps of 2⁻²³ changes the
+		// result.
 		tiny := s.From([]float32{0x1p-12, 0, 0})
 		n := nn.NewRMSNorm([]int{3})
 		if got, want := n.Forward(tiny).Floats()[0], 0x1p-12/math.Sqrt(0x1p-24/3+0x1p-23); math.Abs(got-want) > 1e-6 {
@@ -187,7 +188,7 @@ func TestTripletDistance(t *testing.T) {
 	})
 }
 
-// checkLoss compares a loss with the number that PyTorch 2.15 returns.
+// checkLoss compares the loss y with the values that PyTorch 2.15 returns.
 func checkLoss(t *testing.T, what string, y *tensor.Tensor, ty dtype.Type, dims []int, want ...float64) {
 	t.Helper()
 	if y.Type() != ty || y.Rank() != len(dims) || !slices.Equal(y.Shape().Slice(), dims) && len(dims) > 0 {
@@ -206,7 +207,7 @@ func checkLoss(t *testing.T, what string, y *tensor.Tensor, ty dtype.Type, dims 
 	}
 }
 
-// Some losses accept integers, as in torch. They use integer arithmetic, and return float32.
+// Some losses accept integers, as in torch. They compute with integers and return float32.
 func TestLossesOfIntegers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		six := []int{2, 3}

@@ -12,7 +12,7 @@ import (
 )
 
 // lossWalks lists the losses that consist of several ops, with the shapes of their operands. The
-// losses are smooth near the sampled operands.
+// operands are sampled where the losses are smooth.
 var lossWalks = []struct {
 	name string
 	in   [][]int
@@ -72,7 +72,7 @@ func size(dims []int) int {
 	return n
 }
 
-// lossOperands samples operands whose values bfloat16 can represent.
+// lossOperands returns random operands whose values bfloat16 can represent.
 func lossOperands(s *tensor.Scope, dims [][]int, t dtype.Type, dev device.Device) []*tt {
 	c := s.New(tensor.Seed(5))
 	x := make([]*tt, len(dims))
@@ -86,7 +86,8 @@ func lossOperands(s *tensor.Scope, dims [][]int, t dtype.Type, dev device.Device
 	return x
 }
 
-// Losses and gradients in all types agree except for rounding, on the CPU and on a GPU.
+// Losses and gradients agree between all element types except for rounding, on the CPU and on a
+// GPU.
 func TestLossesOfAllTypes(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -128,7 +129,7 @@ func TestLossesOfAllTypes(t *testing.T) {
 	}
 }
 
-// Second derivatives equal central differences.
+// The second derivatives of losses equal central differences.
 func TestLossesTwice(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

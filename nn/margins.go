@@ -15,8 +15,8 @@ var (
 		Expr: product.Max(zero).Add(product.Abs().Neg().Exp().Log1p()),
 		Ref:  func(x, _ []float64) float64 { return math.Log1p(math.Exp(-x[0] * x[1])) },
 		Grad: []*expr.Expr{g2.Mul(x1.Neg().Mul(product.Sigmoid())), g2.Mul(x0.Neg().Mul(product.Sigmoid()))}})
-	// shortfall is the score X(0) of a wrong class, plus the margin, minus the score X(1) of the
-	// right class. lackingOp is 1 where shortfall is positive.
+	// shortfall is p0 - x1 + x0: the margin, minus the score X(1) of the right class, plus the
+	// score X(0) of a wrong class. lackingOp is 1 where shortfall is positive, else 0.
 	shortfall     = p0.Sub(x1).Add(x0)
 	multiMarginOp = tensor.Declare(&tensor.Elementwise{Name: "multi_margin_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.1, 4}, {-4, -0.1}}, Params: []float64{1.5},
 		Expr: shortfall.Gt(zero).Select(shortfall, zero), Ref: func(x, p []float64) float64 { return math.Max(p[0]-x[1]+x[0], 0) },
@@ -32,7 +32,8 @@ var (
 // does not overflow. The zero value of the struct has torch's defaults.
 type SoftMarginLoss struct{ Reduction Reduction }
 
-// Forward returns the loss for scores x and labels y, floating point tensors that broadcast.
+// Forward returns the loss for scores x and labels y, floating-point tensors that broadcast against
+// each other.
 func (l SoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("soft_margin_loss", softMarginOp.Apply([]*tensor.Tensor{x, y}), []Reduction{l.Reduction})
 }
@@ -42,8 +43,8 @@ func (l SoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 type MultiMarginLoss struct {
 	P      int // 1 or 2
 	Margin float64
-	// a factor for each right class, [classes], with the type of the scores; nil means that all
-	// factors are 1
+	// Weight is [classes], with the type of the scores. It multiplies the loss of each row by the
+	// factor of the row's right class. Nil means that all factors are 1.
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
 	Reduction Reduction
 }
@@ -52,8 +53,8 @@ type MultiMarginLoss struct {
 func NewMultiMarginLoss() *MultiMarginLoss { return &MultiMarginLoss{P: 1, Margin: 1} }
 
 // Forward returns the loss for scores [n, classes] or [classes]. target has the int64 classes [n],
-// or a single class of shape [] or [1]. A score of rank 0 is a score for one class. A class that
-// does not exist is an index error. A GPU reports the error at the next wait.
+// or a single class of shape [] or [1]. A score of rank 0 is a score for one class. A target that
+// is not a class is an index error. A GPU reports the error at the next wait.
 func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multi_margin_loss"
 	requireUsable(op, x, target)
@@ -88,7 +89,7 @@ func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 }
 
 // multiMarginFunc computes the loss of each row. Its VJP multiplies by the gradient of the loss
-// last, so that zeros have the same sign as in torch.
+// last. This gives zeros the same sign as in torch.
 type multiMarginFunc struct {
 	p      int
 	margin float64
@@ -132,7 +133,8 @@ func (f *multiMarginFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Ten
 // MultiLabelSoftMarginLoss is the mean of -(y·log σ(x) + (1-y)·log σ(-x)) over the classes. The
 // classes are the last dimension. The zero value has torch's defaults.
 type MultiLabelSoftMarginLoss struct {
-	Weight    *tensor.Tensor `nn:"weight,buffer"` // broadcast with the scores; nil means 1
+	// factors that are broadcast to the scores; nil means 1
+	Weight    *tensor.Tensor `nn:"weight,buffer"`
 	Reduction Reduction
 }
 
@@ -150,14 +152,15 @@ func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	}, x, y, l.Weight)
 }
 
-// MultiLabelMarginLoss is Σ max(0, 1 - x[t] + x[c]) / classes for scores x. The sum is over all
-// pairs of a right class t and a wrong class c. The zero value of the struct has torch's defaults.
+// MultiLabelMarginLoss is Σ max(0, 1 - x[t] + x[c]) / classes for scores x, where the sum is over
+// all pairs of a right class t and a wrong class c. The zero value of the struct has torch's
+// defaults.
 type MultiLabelMarginLoss struct{ Reduction Reduction }
 
 // Forward returns the loss for scores [n, classes] or [classes]. target is int64 with the shape of
 // the scores. Each row of target lists the right classes, and ends at the first -1. A score and a
-// target of rank 0 stand for one class. A class that does not exist is an index error. A GPU
-// reports the error at the next wait. All n·classes² differences are in memory at the same time.
+// target of rank 0 stand for one class. A target that is not a class is an index error. A GPU
+// reports the error at the next wait. Forward needs memory for n·classes² elements.
 func (l MultiLabelMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multilabel_margin_loss"
 	requireUsable(op, x, target)
@@ -180,14 +183,14 @@ func (l MultiLabelMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	return reduce(op, tensor.Apply(multiLabelMarginFunc{}, x, target), []Reduction{l.Reduction})
 }
 
-// multiLabelMarginFunc computes the loss of each row; see multiMarginFunc.
+// multiLabelMarginFunc computes the loss of each row of scores.
 type multiLabelMarginFunc struct{}
 
 func (multiLabelMarginFunc) Name() string { return "multilabel_margin_loss" }
 
-// targets returns two tensors. The first, safe, has the target classes, and 0 after the end of a
-// row's list. The second, out, is true for differences that do not count. Its shape is [...,
-// targets, classes].
+// targets returns two tensors. safe has the target classes, with 0 in place of entries after the
+// end of a row's list. out, [..., targets, classes], is true for a pair of classes that does not
+// count: the target is after the end of the list, or the other class is a target too.
 func (multiLabelMarginFunc) targets(x, target *tensor.Tensor) (safe, out *tensor.Tensor) {
 	n := x.Dim(-1)
 	// A target counts if it is not -1 and no entry before it is -1.
@@ -219,7 +222,7 @@ func (f multiLabelMarginFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor
 	return []*tensor.Tensor{d.Mul(g.Unsqueeze(-1)), nil}
 }
 
-// The losses below compare tensors with each other, or have labels that are 1 or -1.
+// The following losses compare tensors with each other, or have labels that are 1 or -1.
 
 var (
 	x2 = expr.X(2)
@@ -267,8 +270,9 @@ type MarginRankingLoss struct {
 	Reduction Reduction
 }
 
-// Forward returns the loss for x1, x2 and y, which broadcast. If all are integers, the loss is
-// float32. The product y·(x1 - x2) then has their integer type and may wrap around.
+// Forward returns the loss for x1, x2 and y, which broadcast against each other. If all are
+// integers, the loss is float32, but the product y·(x1 - x2) is computed in their integer type and
+// may wrap around.
 func (l MarginRankingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	if integers("margin_ranking_loss", x1, x2, y) {
 		return inChild(func(c *tensor.Scope) *tensor.Tensor {
@@ -286,8 +290,8 @@ type HingeEmbeddingLoss struct {
 	Reduction Reduction
 }
 
-// Forward returns the loss for x and labels y of any type, which broadcast. For a label that is
-// neither 1 nor -1, the loss is the sum of both cases.
+// Forward returns the loss for x and labels y of any type, which broadcast against each other. For
+// a label that is neither 1 nor -1, the loss is the sum of both cases.
 func (l HingeEmbeddingLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	if l.Margin == 0 {
 		hinted("hinge_embedding_loss", tensor.ErrValue, "Margin is 0", "torch's default is 1", x, y)
@@ -327,9 +331,11 @@ func (l CosineEmbeddingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 // 2016). [NewTripletMarginLoss] has torch's defaults.
 type TripletMarginLoss struct {
 	Margin float64
-	// parameters of the distance d; see [tensor.Tensor.PairwiseDistance]
+	// P and Eps are the arguments of [tensor.Tensor.PairwiseDistance], which computes the distance
+	// d.
 	P, Eps float64
-	// replaces the distance d unless nil: torch's triplet_margin_with_distance_loss
+	// Distance, unless nil, computes the distance d instead: torch's
+	// triplet_margin_with_distance_loss.
 	Distance func(x, y *tensor.Tensor) *tensor.Tensor `nn:"-"`
 	// Swap replaces d(a, n) by d(p, n) where d(p, n) is less.
 	Swap      bool
@@ -339,15 +345,15 @@ type TripletMarginLoss struct {
 // NewTripletMarginLoss returns the loss with torch's defaults: Margin 1, P 2 and Eps 1e-6.
 func NewTripletMarginLoss() *TripletMarginLoss { return &TripletMarginLoss{Margin: 1, P: 2, Eps: 1e-6} }
 
-// Forward returns the loss. The vectors lie along the last dimension of each operand. A Margin that
-// is not positive is an error. So is a P of 0 if Distance is nil.
+// Forward returns the loss. The vectors are along the last dimension of each operand. A Margin that
+// is not positive is an error. A P of 0 is an error if Distance is nil.
 func (l *TripletMarginLoss) Forward(anchor, positive, negative *tensor.Tensor) *tensor.Tensor {
 	const op = "triplet_margin_loss"
 	requireUsable(op, anchor, positive, negative)
 	if !(l.Margin > 0) {
 		misuse(op, tensor.ErrValue, fmt.Sprintf("the margin is %v, it must be positive", l.Margin), anchor, positive, negative)
 	}
-	// for P = 0 the distance would be the number of differing elements, which has no gradient
+	// For P = 0 the distance would be the number of differing elements, which has no gradient.
 	if l.P == 0 && l.Distance == nil {
 		misuse(op, tensor.ErrValue, "P is 0; NewTripletMarginLoss sets P to 2 and Eps to 1e-6", anchor, positive, negative)
 	}

@@ -11,22 +11,21 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A mark holds the name of a layer in its model, for the errors that leave Forward. A walk over the
-// model makes the marks in advance, so that a call of Forward allocates nothing.
+// A mark holds the name of a layer in its model, for errors. The functions that visit all layers of
+// a model make the marks, so that Forward need not allocate them.
 type mark struct {
-	// the Base to which the mark belongs; a copy of the layer's struct has the same mark but
-	// another Base
+	// base is the Base to which the mark belongs. In a copy of the layer's struct, Base has another
+	// address, so the mark does not apply.
 	base  *Base
 	name  atomic.Pointer[layerName]
-	leave func() // deferred by a call of Forward
+	leave func() // function that Enter returns, for Forward to defer
 }
 
 type layerName struct {
 	path  string // path of the layer in the model; "" for the model itself
-	label string // the layer in messages: "encoder.layers.3 (nn.TransformerEncoderLayer)"
+	label string // how messages name the layer: "encoder.layers.3 (nn.TransformerEncoderLayer)"
 }
 
-// marked returns the layer's mark, or nil if it has none.
 func (b *Base) marked() *mark {
 	if atomic.LoadUint32(&b.known) == 0 || b.mark.base != b {
 		return nil
@@ -34,14 +33,14 @@ func (b *Base) marked() *mark {
 	return b.mark
 }
 
-// A walk holds the lock marking while it makes a mark. Concurrent calls of the layer do not see the
-// mark before it is complete.
+// marking is locked while a mark is made. Concurrent calls of the layer do not see the mark before
+// it is complete.
 var marking sync.Mutex
 
-// markAt marks the layer v, which a walk found at path. A walk may begin at a part of a model, so
-// the layer keeps the deepest path at which it was found. Among equally deep paths it keeps the
-// latest. If several is true, the walk may find a layer at several paths, and the layer keeps the
-// path that it has. A copy of a marked layer's struct gets no mark.
+// markAt marks the layer v, which was found at path. The layer keeps the path with the most
+// elements at which it was ever found, since a search may begin at a part of a model. Among equally
+// long paths it keeps the latest. If several is true, one search may find a layer at several paths,
+// and the layer keeps the path that it has. A copy of a marked layer's struct counts as unmarked.
 func markAt(path string, v reflect.Value, several bool) {
 	b := promoted(v)
 	if b == nil {
@@ -55,7 +54,7 @@ func markAt(path string, v reflect.Value, several bool) {
 	}
 	n := &layerName{path: path, label: v.Type().String()}
 	if v.Type().Name() != "" {
-		n.label, _, _ = strings.Cut(n.label, "[") // drop the type arguments
+		n.label, _, _ = strings.Cut(n.label, "[") // drops the type arguments
 	}
 	if path != "" {
 		n.label = path + " (" + n.label + ")"
@@ -85,8 +84,7 @@ func newMark(b *Base, n *layerName) *mark {
 	return m
 }
 
-// promoted is baseOf, except that it returns nil where baseOf panics because an embedded pointer is
-// nil.
+// promoted returns the same as baseOf, or nil if baseOf panics because an embedded pointer is nil.
 func promoted(v reflect.Value) (b *Base) {
 	defer func() {
 		if recover() != nil {
@@ -103,9 +101,9 @@ func depth(path string) int {
 	return 1 + strings.Count(path, ".")
 }
 
-// annotate adds the layer to the error r if r names no layer yet. So the error names the innermost
-// layer that it leaves. An error that a device reports late gets no name, since any earlier layer
-// may have caused it.
+// annotate adds the layer's name to r if r is an error that names no layer yet. So an error names
+// the innermost layer in which it was raised. An error that a device reports late gets no name,
+// because an earlier layer may have caused it.
 func (m *mark) annotate(r any) {
 	if e, ok := r.(*tensor.Error); ok && e.Layer == "" && !late(e) {
 		e.Layer = m.name.Load().label
@@ -131,7 +129,8 @@ func late(e *tensor.Error) bool {
 }
 
 // guarded returns a function that calls leave. If Forward panics, the returned function instead
-// adds the layer's name to the error, and panics again. If m is nil, guarded returns leave itself.
+// adds the layer's name to the error, and panics again. A nil m has no name, so guarded returns
+// leave itself.
 func (m *mark) guarded(leave func()) func() {
 	if m == nil {
 		return leave
@@ -145,7 +144,7 @@ func (m *mark) guarded(leave func()) func() {
 	}
 }
 
-// unmarked reports whether a layer can have a mark but has none yet.
+// unmarked reports whether a layer can have a mark but has none.
 func unmarked(l Module) bool {
 	t := reflect.TypeOf(l)
 	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct || reflect.ValueOf(l).IsNil() {
@@ -155,8 +154,8 @@ func unmarked(l Module) bool {
 	return ok && !planOf(t.Elem()).byValue && atomic.LoadUint32(&b.base().known) == 0
 }
 
-// markAll marks the layers of a chain that have no mark yet. If the structure of the layers is
-// unsound, it marks only the chain itself. A later explicit walk reports the error.
+// markAll marks the layers of a chain that have no mark yet. If their structure has a mistake, it
+// marks only the chain itself. Functions such as Parameters report the mistake.
 func (s *Sequential) markAll() {
 	defer func() {
 		if r := recover(); r != nil {

@@ -63,7 +63,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 			t.Errorf("a chain by itself: %q", got)
 		}
 		nn.Parameters(m)
-		nn.Count(m.Body) // a walk over a part of the model changes no names
+		nn.Count(m.Body) // visiting only a part of the model changes no names
 		nn.StateDict(m.Extras)
 		for _, c := range []struct {
 			want string
@@ -71,7 +71,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 		}{
 			{"extras.2.1 (nn.Linear)", func() { m.Extras.Forward(x) }},
 			{"heads.1.fc2 (nn.Linear)", func() { m.Heads[1].Forward(x) }},
-			// the sum inside the layer raises the error
+			// The error is raised by an op in Forward of the layer.
 			{"heads.0 (nn_test.head)", func() { m.Heads[0].Forward(s.Ones(3, 8)) }},
 			{"heads.0.fc1 (nn.Linear)", func() { m.Heads[0].Forward(s.Ones(2, 9)) }},
 			{"embed (nn.Embedding)", func() { m.Embed.Forward(s.Typed(dtype.I64).Full(7, 2)) }},
@@ -82,14 +82,14 @@ func TestErrorsNameTheLayer(t *testing.T) {
 				m.Body.Forward(s.Ones(1, 3, 8))
 			}},
 			{"body.layers.0 (nn.TransformerEncoderLayer)", func() { m.Body.Layers[0].Forward(nil) }},
-			// m.Act is copied for the call, and the copy has no name
+			// The call copies m.Act, and the copy has no name.
 			{"", func() { m.Act.Forward(nil) }},
 		} {
 			if got := layerOf(t, c.f); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		}
-		// Hooks and a tracer do not change the names.
+		// Hooks and a profile do not change the names.
 		m.Heads[1].Fc2.RegisterForwardHook(func(_, _ *tensor.Tensor) *tensor.Tensor { t.Error("a hook ran"); return nil })
 		p, err := profile.Start(profile.Options{})
 		if err != nil {
@@ -102,7 +102,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 			}
 			p.Stop()
 		}
-		// A model may be a single layer. A layer may be in two models.
+		// A model may be a single layer, and a layer may be part of two models.
 		lone := nn.NewLinear(2, 2)
 		nn.Parameters(lone)
 		if got, want := layerOf(t, func() { lone.Forward(x) }), "nn.Linear"; got != want {
@@ -112,7 +112,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 		if got, want := layerOf(t, func() { lone.Forward(x) }), "inner.last (nn.Linear)"; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		// Other panics pass through unchanged, and a copy of a layer has no name.
+		// Panics with other values pass through unchanged, and a copy of a layer has no name.
 		copied := *lone
 		if got := layerOf(t, func() { copied.Forward(x) }); got != "" {
 			t.Errorf("a copy is called %q", got)
@@ -130,8 +130,8 @@ func TestErrorsNameTheLayer(t *testing.T) {
 	})
 }
 
-// An out-of-memory error names the layer too. An index error that an emulated GPU reports later
-// does not name another layer.
+// An out-of-memory error names the layer too. An index error that an emulated GPU reports late
+// names no layer.
 func TestErrorsOfADeviceNameTheLayer(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -150,7 +150,7 @@ func TestErrorsOfADeviceNameTheLayer(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		on := s.On(gpus[0])
 		m.Embed.Forward(on.Typed(dtype.I64).Full(7, 2))
-		for range 1000 { // repeat until the device reports the error
+		for range 1000 { // until the device reports the error
 			if err := tensor.Try(func() { m.Heads[1].Fc1.Forward(on.Ones(2, 8)).Sum().Item() }); errors.Is(err, tensor.ErrIndex) {
 				if e := err.(*tensor.Error); e.Layer != "" {
 					t.Errorf("%v", err)
@@ -162,7 +162,7 @@ func TestErrorsOfADeviceNameTheLayer(t *testing.T) {
 	})
 }
 
-// One goroutine calls a model while another walks it for the first time.
+// One goroutine calls a model while another marks its layers for the first time.
 func TestMarkWhileItRuns(t *testing.T) {
 	m := newNet()
 	var wait sync.WaitGroup
@@ -177,7 +177,7 @@ func TestMarkWhileItRuns(t *testing.T) {
 	wait.Wait()
 }
 
-// A layer with a name allocates no more per call than a layer without a name.
+// A call of a layer with a name allocates no more than a call of one without.
 func TestMarksAllocateNothing(t *testing.T) {
 	marked, plain := nn.NewLinear(2, 2), nn.NewLinear(2, 2)
 	nn.Parameters(marked)
@@ -207,9 +207,9 @@ func TestMarksAllocateNothing(t *testing.T) {
 	}, tensor.NoGrad())
 }
 
-// leastAllocs returns the smallest measured number of allocations of a call of f. Some measurements
-// are higher because sync.Pool drops objects: every fourth one under the race detector, and all at
-// a garbage collection.
+// leastAllocs returns the least number of allocations measured for a call of f. Some measurements
+// are higher because sync.Pool drops objects: all at a garbage collection, and every fourth under
+// the race detector.
 func leastAllocs(f func()) float64 {
 	least := testing.AllocsPerRun(1, f)
 	for range 300 {
@@ -218,7 +218,7 @@ func leastAllocs(f func()) float64 {
 	return least
 }
 
-// A rank of the CPU raises an index error immediately, as the CPU does, so the error names the
+// The device "cpu:1" raises an index error immediately, as "cpu" does, so the error names the
 // layer.
 func TestIndexErrorOfRankNamesTheLayer(t *testing.T) {
 	for _, name := range []string{"cpu", "cpu:1"} {

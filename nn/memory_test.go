@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// layersThatKeep lists calls of layers, with the sizes of their inputs.
+// layersThatKeep returns calls of layers, with the shapes of their inputs.
 func layersThatKeep(in nn.Option) map[string]struct {
 	dims [][]int
 	call func(x []*tt) []*tt
@@ -103,9 +103,9 @@ func layersThatKeep(in nn.Option) map[string]struct {
 	return all
 }
 
-// After Forward, the only tensors that a layer has left in memory are those that a gradient needs,
-// whatever the scope of the call. The device has as many live bytes as after a call in a separate
-// scope.
+// After Forward, the only tensors that a layer has left in memory are those that its gradient
+// needs, in whatever scope it is called. The device has as many bytes in use as after a call in a
+// separate scope.
 func TestLayersFreeWhatTheyMake(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=1GiB")
 	if err != nil {
@@ -115,7 +115,7 @@ func TestLayersFreeWhatTheyMake(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for name, l := range layersThatKeep(nn.In(s)) {
 			for k, modes := range [][]tensor.Option{{tensor.NoGrad()}, nil, {tensor.NoGrad()}, nil} {
-				base := s // the scope with autocast; it caches the casts of parameters
+				base := s // the scope with autocast, which caches the 16-bit copies of parameters
 				if k > 1 {
 					base = s.New(tensor.Autocast(dtype.BF16))
 				}
@@ -155,11 +155,11 @@ func TestLayersFreeWhatTheyMake(t *testing.T) {
 					}, modes...)
 					return bytes, results
 				}
-				held(false) // the first call makes programs, constants and casts
+				held(false) // the first call makes programs, constants and 16-bit copies of parameters
 				warm = true
 				most, _ := held(true)
 				got, results := held(false)
-				// the results of these layers are views of one block
+				// The results of recurrent layers are views of one block of memory.
 				if recurrent := map[string]bool{"rnn": true, "lstm": true, "gru": true, "lstm cell": true}[name]; recurrent {
 					results = most
 				}

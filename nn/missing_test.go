@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A nil operand raises the library's error.
+// A nil operand raises a *tensor.Error.
 func TestNilOperands(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, classes := s.Rand(2, 3), s.Typed(dtype.I64).Zeros(2)
@@ -49,8 +49,8 @@ func TestNilOperands(t *testing.T) {
 	})
 }
 
-// An offset so large that float64 cannot distinguish it from its neighbours is an error. The
-// largest offset that float64 can distinguish is accepted.
+// The softplus offset is an error if float64 cannot distinguish it from its neighbours. The largest
+// offset that float64 can distinguish is accepted.
 func TestFarOffsets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Rand(3, 2)
@@ -69,8 +69,8 @@ func TestFarOffsets(t *testing.T) {
 	})
 }
 
-// Without a count of batches, a layer cannot average over all batches. As in torch, its running
-// statistics then stay unchanged.
+// Without a count of batches, a layer with CumulativeAverage cannot average over all batches. As in
+// torch, its running statistics then stay unchanged.
 func TestAverageWithoutCount(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		l := nn.NewBatchNorm1d(2)
@@ -82,8 +82,9 @@ func TestAverageWithoutCount(t *testing.T) {
 	})
 }
 
-// Gradients for targets are right in edge cases. Those of divergences equal PyTorch's. Those of the
-// Poisson loss for counts up to 1 equal those without Stirling's term.
+// The gradients of losses with respect to targets are right in edge cases. Those of divergences
+// equal PyTorch's. Those of the Poisson loss for counts up to 1 equal those without Stirling's
+// approximation.
 func TestTargetGradients(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		y := s.From([]float32{0, float32(math.Inf(1)), 2}).RequiresGrad()

@@ -11,11 +11,12 @@ import (
 
 // An Error describes a mistake in the structure of a model.
 type Error struct {
-	// path of the field, such as "encoder.fc1", or the type of the layer that a constructor makes
+	// Path is the path of the field in the model, such as "encoder.fc1", or the type of the layer
+	// that a constructor makes.
 	Path string
 	Msg  string
-	Type string // type of the model that Path is in, "*main.Net", or ""
-	Site string // file:line of the caller outside the library
+	Type string // type of the model that contains Path, such as "*main.Net", or ""
+	Site string // file:line of the innermost caller outside the library
 }
 
 func (e *Error) Error() string {
@@ -33,20 +34,22 @@ func (e *Error) Error() string {
 	return text
 }
 
-// wrong returns an error about the field at path, with the line of the caller outside the library.
+// wrong returns an error about the field at path. It records the line of the caller outside the
+// library.
 func wrong(path, msg string) *Error {
 	var pc [64]uintptr
 	return &Error{Path: path, Msg: msg, Site: callsite.First(pc[:runtime.Callers(2, pc[:])])}
 }
 
-// wrong returns an error about a field of the model that w visits. It also gives the model's type.
+// wrong returns an error about a field of the model that w visits, with the model's type.
 func (w *visitor) wrong(path, msg string) *Error {
 	e := wrong(path, msg)
 	e.Type = w.model
 	return e
 }
 
-// Raised marks the error as one that a panic raises and tensor.Try returns. See device.Raised.
+// Raised marks *Error as a type of error that a panic raises and tensor.Try returns. The interface
+// device.Raised requires it.
 func (e *Error) Raised() {}
 
 // misuse panics with a *tensor.Error of the given kind.
@@ -54,7 +57,6 @@ func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
 	panic(tensor.NewError(op, kind, msg, operands...))
 }
 
-// requireUsable raises an error for operands that are nil or freed, or whose scope was closed.
 func requireUsable(op string, operands ...*tensor.Tensor) {
 	for _, x := range operands {
 		if x == nil {
@@ -69,9 +71,9 @@ func requireUsable(op string, operands ...*tensor.Tensor) {
 
 const scalarInput = "the input is a scalar, it needs a last dimension of features"
 
-// features raises an error if a layer cannot be applied to x. The last dimensions of x and weight
-// must have the same size, and their devices must be equal. Their types must be equal too, unless
-// autocast casts them or the layer is quantised.
+// features raises an error if x does not fit a weight. Their last dimensions must have the same
+// size, and their devices must be equal. Their types must be equal too, unless autocast converts
+// them or the layer is quantised.
 func features(op string, x, weight *tensor.Tensor, quantised bool) {
 	requireUsable(op, x)
 	if weight == nil {
@@ -87,7 +89,7 @@ func features(op string, x, weight *tensor.Tensor, quantised bool) {
 		}
 		hinted(op, tensor.ErrShape, fmt.Sprintf("the input has %d features in its last dimension, the layer was made for %d", n, want), hint, x, weight)
 	}
-	// If only the weight lacks memory, the product itself raises an error, which mentions SkipInit.
+	// If only the weight lacks memory, the matrix product raises an error that mentions SkipInit.
 	if x.Device() != weight.Device() && x.Device().Info().Meta == weight.Device().Info().Meta {
 		hinted(op, tensor.ErrDevice, fmt.Sprintf("the input is on %s and the layer on %s", x.Device().Name(), weight.Device().Name()),
 			"x.To(dev) or nn.Follow(model, x) moves the input, nn.To(model, dev) the model", x, weight)
@@ -104,7 +106,7 @@ func features(op string, x, weight *tensor.Tensor, quantised bool) {
 	}
 }
 
-// hinted is misuse with a hint that says how to fix the mistake.
+// hinted panics like misuse. Its error has a hint that says how to fix the mistake.
 func hinted(op string, kind error, msg, hint string, operands ...*tensor.Tensor) {
 	e := tensor.NewError(op, kind, msg, operands...)
 	e.Hint = hint

@@ -7,7 +7,7 @@
 //   - It computes a loss: [CrossEntropy], [MSE], [BCEWithLogits], ….
 //   - It applies functions to the model: [Parameters] for an optimizer, [To] to move it, [Train]
 //     and [Eval] to set its mode, [StateDict] and [LoadStateDict] for its weights, [Infer] to
-//     predict, and [QuantizeDynamic] before it for weights of int8. [Describe] prints a model as
+//     predict, and [QuantizeDynamic] to predict with weights of int8. [Describe] prints a model as
 //     PyTorch's print(model) does, and [Summary] adds the shapes that its layers return.
 //
 // # Models
@@ -41,10 +41,10 @@
 //     or in a list, a map or a struct of such a field. It looks like a parameter, but nothing would
 //     train it.
 //
-// The tag nn:"-" says that a tensor is not meant to be trained. A tensor is no error either if the
-// walk also finds it elsewhere in the model, or if it was freed. Any other tensor without a tag is
-// left to the model's own code, as in PyTorch: [Describe] lists it, [To] does not move it, and
-// [StateDict] lacks it.
+// The tag nn:"-" says that a tensor is not meant to be trained. There is no error either if the
+// same tensor is also a parameter elsewhere in the model, or if it was freed. Any other tensor
+// without a tag is left to the model's own code, as in PyTorch: [Describe] lists it, [To] does not
+// move it, and [StateDict] lacks it.
 //
 // The functions do not look into two kinds of fields. The first kind is fields of interface types
 // without Forward, such as any, if their value is no layer. The second kind is unexported fields,
@@ -73,10 +73,10 @@ type Module interface {
 type Param struct {
 	Name   string
 	Tensor *tensor.Tensor
-	Buffer bool // state without a gradient
+	Buffer bool // whether the tensor is state without a gradient
 
-	Transient bool // a buffer that is not part of the state dict
-	Optional  bool // a state dict may lack the tensor
+	Transient bool // whether the tensor is a buffer that is not part of the state dict
+	Optional  bool // whether a state dict may lack the tensor
 }
 
 type fieldKind uint8
@@ -85,7 +85,7 @@ const (
 	fieldParam fieldKind = iota
 	fieldBuffer
 	fieldModule
-	fieldLoose // an untagged tensor, which is an error only if it requires a gradient
+	fieldLoose // a tensor without a tag, which is an error only if it requires a gradient
 	fieldAny   // an interface value that may hold a layer
 )
 
@@ -103,16 +103,17 @@ type fieldPlan struct {
 	fields  []field
 	err     string
 	at      string
-	byValue bool // Forward has a value receiver, so it works on a copy
+	byValue bool // Forward has a value receiver, so it works on a copy of the layer
 	lazy    bool // true if layers of this type may lack parameters before their first input
-	names   bool // true if the type is a namer
+	names   bool // true if the type implements namer
 }
 
 var plans sync.Map // maps a reflect.Type to its *fieldPlan
 
 var tensorType = reflect.TypeFor[*tensor.Tensor]()
 
-// planOf returns the fields of a struct type that a walk visits. It caches the result.
+// planOf returns the fields of a struct type in which layers and tensors are looked for. It caches
+// the result.
 func planOf(t reflect.Type) *fieldPlan {
 	if p, ok := plans.Load(t); ok {
 		return p.(*fieldPlan)
@@ -120,7 +121,7 @@ func planOf(t reflect.Type) *fieldPlan {
 	p := &fieldPlan{byValue: t.Implements(reflect.TypeFor[Module]()), lazy: reflect.PointerTo(t).Implements(reflect.TypeFor[lazyLayer]()), names: t.Implements(namerType)}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		// An embedded namer names its own parameters when the walk reaches it.
+		// An embedded namer names its own parameters when it is visited.
 		p.names = p.names && !(f.Anonymous && f.Type.Implements(namerType))
 		tag, tagged := f.Tag.Lookup("nn")
 		name, rest, _ := strings.Cut(tag, ",")
@@ -163,8 +164,8 @@ func planOf(t reflect.Type) *fieldPlan {
 			}
 			p.fields = append(p.fields, d)
 		case isTensor:
-			// the model's code may use an untagged tensor as it likes, unless the tensor requires a
-			// gradient
+			// The model's code may use an untagged tensor as it likes, unless the tensor requires a
+			// gradient.
 			p.fields = append(p.fields, field{index: i, name: f.Name, kind: fieldLoose, embedded: true})
 		case mayHold(f.Type) && !holdsModule(f.Type):
 			d.kind, d.embedded = fieldAny, true
@@ -204,7 +205,7 @@ func planOf(t reflect.Type) *fieldPlan {
 
 const notExported = "the field is not exported, so its parameters cannot be found; export it or tag it nn:\"-\""
 
-// mayHold reports whether t is an interface, or a list or map of interfaces. Such values may hold
+// mayHold reports whether t is an interface type, or a list or map of one. Its values may hold
 // layers.
 func mayHold(t reflect.Type) bool {
 	for t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map {
@@ -266,40 +267,41 @@ type container interface {
 	children(yield func(name string, v reflect.Value) bool)
 }
 
-// A namer is a struct that names some parameters itself. The walk also finds the parameters in its
-// fields.
+// A namer is a struct that names some parameters itself. The parameters in its fields belong to the
+// model too.
 type namer interface{ ownParams() []Param }
 
 var namerType = reflect.TypeFor[namer]()
 
-// A visitor has the callbacks of a walk. For every struct of a model, the walk calls pre, visits
-// the struct's contents, and calls post. It calls param for every tensor.
+// A visitor visits every struct of a model. For each it calls pre, visits what the struct contains,
+// and calls post. It calls param for every tensor.
 type visitor struct {
 	pre   func(path string, v reflect.Value, embedded bool)
 	post  func(path string, v reflect.Value, embedded bool)
 	param func(p Param)
 	slot  func(v reflect.Value) // called with each interface value that holds a layer
-	// The walk calls lazy with a layer that has no parameters yet. If lazy is nil and param is set,
+	// lazy is called with each layer that has no parameters yet. If lazy is nil and param is set,
 	// such a layer is an error.
 	lazy  func(path string, l lazyLayer)
-	all   bool // visit a layer once for each of its places in the model
-	quick bool // do not check names
-	// report tensors that require a gradient but would not be trained
+	all   bool // visit a layer once for each place where the model holds it
+	quick bool // skip the check of names
+	// strict reports tensors that require a gradient but would not be trained.
 	strict bool
 
 	model string // type of the model
-	// the visited structs, by pointer; the value is true while the walk is inside the struct
+	// seen has the visited structs, by address and type. The value is true while the visitor is
+	// inside the struct.
 	seen  map[place]bool
 	names map[string]*tensor.Tensor
 
 	strays   []stray
-	waiting  **lazy // the result of method waiting of the last lazy layer
+	waiting  **lazy // result of method waiting of the last lazy layer
 	searched map[place]struct{}
-	steps    []step // the path from the layer to the value in which the walk searches
+	steps    []step // path from the layer to the value that is being searched
 }
 
-// A place identifies a struct by address and type. The type is needed because the struct's first
-// field has the same address.
+// A place identifies a struct by address and type, because the struct's first field has the same
+// address.
 type place struct {
 	at uintptr
 	t  reflect.Type
@@ -327,7 +329,7 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 			case open:
 				panic(w.wrong(path, fmt.Sprintf("the %v holds itself; tag the field that leads back nn:\"-\"", v.Type())))
 			case seen && !w.all:
-				return // visit a layer in two places only once
+				return // a layer in two places is visited only once
 			}
 			w.seen[at] = true
 			defer func() { w.seen[at] = false }()
@@ -376,7 +378,8 @@ func (w *visitor) structure(path string, v reflect.Value) {
 		panic(w.wrong(join(path, p.at), p.err))
 	}
 	if p.lazy {
-		// A struct embedded in a lazy layer shares its waiting state and is not visited again.
+		// A struct that embeds a lazy layer has the same method waiting and address, so the
+		// embedded layer is not reported again.
 		if l := lazyAt(v); l != nil && l.waiting() != w.waiting {
 			w.waiting = l.waiting()
 			switch {
@@ -433,7 +436,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 	}
 }
 
-// walkInterfaces walks the layers in an interface value, or in a list or a map of interfaces.
+// walkInterfaces visits the layers in an interface value, or in a list or a map of interfaces.
 func (w *visitor) walkInterfaces(path string, v reflect.Value, hidden bool) {
 	switch v.Kind() {
 	case reflect.Interface:
@@ -505,8 +508,8 @@ func visit(m any, w *visitor) {
 	w.refuseStrays()
 }
 
-// Named returns the parameters and buffers of a model with their names, in order. A tensor in
-// several places is listed once, under its first name.
+// Named returns the parameters and buffers of a model with their names, in the order of the fields.
+// A tensor in several places is listed once, under its first name.
 func Named(m any) []Param {
 	var out []Param
 	seen := map[*tensor.Tensor]bool{}
@@ -550,7 +553,7 @@ func Parameters(m any) []*tensor.Tensor {
 }
 
 // To moves all parameters, buffers and gradients of a model to device d, in place, and returns the
-// model. The *Tensors remain the same, so existing optimizers remain valid.
+// model. The *Tensor values remain the same, so existing optimizers remain valid.
 func To[M any](m M, d device.Device) M {
 	for _, p := range Named(m) {
 		p.Tensor.MoveTo(d)

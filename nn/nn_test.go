@@ -24,7 +24,7 @@ func (b *block) Forward(x *tensor.Tensor) *tensor.Tensor {
 }
 
 type model struct {
-	Embed  *tensor.Tensor // not part of the walk, since it has no tag
+	Embed  *tensor.Tensor // not part of the model, since the field has no tag
 	Blocks []*block
 	Head   *nn.Linear `nn:"lm_head"`
 	Tied   *nn.Linear
@@ -105,8 +105,7 @@ type trunk struct {
 }
 
 // The exported fields of an embedded struct belong to the model even if the struct's type is not
-// exported. A struct and its first field have the same address, and the walk treats them as
-// different.
+// exported. A struct and its first field have the same address, but count as different layers.
 func TestEmbeddedStructs(t *testing.T) {
 	type outer struct {
 		Inner trunk
@@ -131,7 +130,7 @@ func TestEmbeddedStructs(t *testing.T) {
 	}
 }
 
-// A layer may be younger or older than its input, and need not be in the root scope.
+// A layer's scope may be younger or older than its input's, and need not be the root scope.
 func TestLayerInScope(t *testing.T) {
 	x := tensor.Ones(2, 4)
 	tensor.Do(func(s *tensor.Scope) {
@@ -190,7 +189,7 @@ func TestTrainAndEval(t *testing.T) {
 	}
 }
 
-// The gradient of dropout has the mask of the forward pass.
+// The gradient of dropout is zero for the elements that the forward pass dropped.
 func TestDropoutGradient(t *testing.T) {
 	x := tensor.Ones(1000).RequiresGrad()
 	y := x.Dropout(0.5)

@@ -10,8 +10,8 @@ import (
 // squared deviations.
 type LayerNorm struct {
 	Base
-	Weight *tensor.Tensor `nn:"weight"` // shape as in Shape; nil for no weight
-	Bias   *tensor.Tensor `nn:"bias"`   // shape as in Shape; nil for no bias
+	Weight *tensor.Tensor `nn:"weight"` // shape as in the field Shape; nil for no weight
+	Bias   *tensor.Tensor `nn:"bias"`   // shape as in the field Shape; nil for no bias
 	Shape  []int          // the sizes of the last dimensions of the input
 	Eps    float64        // 1e-5 by default
 }
@@ -38,9 +38,8 @@ func (l *LayerNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 }
 
 // ForwardLow is Forward, except that under [tensor.Autocast] the result has autocast's 16-bit type.
-// Use it for a norm whose result only one linear layer reads. That layer would cast the result to
-// 16 bits anyway, so ForwardLow saves two casts and changes no numbers. Hooks see the 16-bit
-// result.
+// Use it if only one linear layer reads the result. That layer would cast it to 16 bits anyway, so
+// ForwardLow saves two casts and changes no values. Hooks see the 16-bit result.
 func (l *LayerNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	if t := x.Scope().Autocast(); t != dtype.Invalid && x.Type() != dtype.F64 {
@@ -53,7 +52,7 @@ func (l *LayerNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
 // Eps)·Weight (B. Zhang, R. Sennrich, arXiv:1910.07467).
 type RMSNorm struct {
 	Base
-	Weight *tensor.Tensor `nn:"weight"` // shape as in Shape; nil for no weight
+	Weight *tensor.Tensor `nn:"weight"` // shape as in the field Shape; nil for no weight
 	Shape  []int          // the sizes of the last dimensions of the input
 	Eps    float64        // 0 means torch's default: see [tensor.Tensor.RMSNorm]
 }
@@ -75,7 +74,8 @@ func (l *RMSNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.RMSNorm(l.Shape, l.Weight, l.eps())
 }
 
-// ForwardLow is Forward with a 16-bit result under autocast: see [LayerNorm.ForwardLow].
+// ForwardLow is Forward, except that under [tensor.Autocast] the result has autocast's 16-bit type.
+// [LayerNorm.ForwardLow] says when to use it.
 func (l *RMSNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	if t := x.Scope().Autocast(); t != dtype.Invalid && x.Type() != dtype.F64 {

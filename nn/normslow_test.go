@@ -36,7 +36,7 @@ func TestNormForwardLow(t *testing.T) {
 }
 
 // Under autocast, the norms of a transformer layer with NormFirst pass 16-bit results to the linear
-// layers. Results and gradients equal those of float32 norms whose results are cast.
+// layers. Results and gradients equal those with float32 norms whose results are cast to 16 bits.
 func TestTransformerNormsLow(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {

@@ -21,11 +21,11 @@ type Option struct {
 }
 
 // Sizes is the type of an argument for the sizes of a window. A number, such as 3, is the size for
-// all dimensions. A slice, such as []int{3, 5}, has a size for each dimension. For a norm, Sizes is
-// the shape over which it normalises. There a number is the size of the last dimension.
+// all dimensions. A slice, such as []int{3, 5}, has a size for each dimension. A norm's argument of
+// this type is the shape over which it normalises, where a number stands for the last dimension
+// alone.
 type Sizes interface{ int | []int }
 
-// sizes returns s as a new slice.
 func sizes[S Sizes](s S) []int {
 	if n, ok := any(s).(int); ok {
 		return []int{n}
@@ -41,7 +41,7 @@ type layerOptions struct {
 	noBias   bool
 	noAffine bool
 	stats    bool
-	row      *int // index of the row for padding; nil means none
+	row      *int // index of the row for padding, nil for none
 
 	stride, padding, dilation, outputPadding []int
 
@@ -72,8 +72,8 @@ var (
 	adaptive    = []string{"DivValue", "HeadBias"}
 )
 
-// options applies opts for a layer with parameters. Such a layer accepts the options named in
-// takes, and also [In], [Typed] and [SkipInit].
+// options applies opts for a layer with parameters. The layer accepts the options named in takes,
+// and also [In], [Typed] and [SkipInit].
 func options(layer string, opts []Option, takes ...string) layerOptions {
 	return accept(layer, opts, slices.Concat(takes, placing))
 }
@@ -111,10 +111,10 @@ func In(s *tensor.Scope) Option {
 func Typed(t dtype.Type) Option { return Option{"Typed", func(o *layerOptions) { o.t = t }} }
 
 // SkipInit makes a layer's parameters without memory and without values. Use it for a model whose
-// weights will be loaded. SkipInit is torch's nn.utils.skip_init, or torch's device "meta".
+// weights will be loaded. It is torch's nn.utils.skip_init, or torch's device "meta".
 // [LoadStateDict] gives each parameter its memory. Until then every use of a parameter's values
-// raises [tensor.ErrDevice] or [device.ErrNoValues]. So a parameter that has not been loaded cannot
-// be used by mistake. Buffers are made as usual, and no random number is drawn.
+// raises [tensor.ErrDevice] or [device.ErrNoValues]. Buffers are made as usual, and no random
+// number is drawn.
 func SkipInit() Option { return Option{"SkipInit", func(o *layerOptions) { o.bare = true }} }
 
 // noMemory returns the device that holds parameters without memory.
@@ -122,7 +122,7 @@ var noMemory = sync.OnceValues(func() (device.Device, error) {
 	return device.OpenMeta("cpu", device.MetaConfig{})
 })
 
-// buffers returns the maker for a layer's buffers.
+// buffers returns what makes a layer's buffers, on the right device.
 func (o *layerOptions) buffers() tensor.Maker {
 	if o.dev != nil {
 		return o.scope.On(o.dev).Typed(o.t)
@@ -130,13 +130,14 @@ func (o *layerOptions) buffers() tensor.Maker {
 	return o.scope.Typed(o.t)
 }
 
-// parameters returns the maker for a layer's parameters.
+// parameters returns what makes a layer's parameters, with the right device and type.
 func (o *layerOptions) parameters() tensor.Maker {
 	m := o.buffers()
 	if o.bare && o.dev == nil {
 		d, err := noMemory()
 		if err != nil {
-			// cannot happen: the CPU's driver is linked in and supports devices without memory
+			// This cannot happen: the CPU's driver is linked in and supports devices without
+			// memory.
 			panic(err)
 		}
 		m = m.On(d)
@@ -144,8 +145,8 @@ func (o *layerOptions) parameters() tensor.Maker {
 	return m
 }
 
-// forInner returns the options with which a layer makes its inner layers: the scope, the type and
-// SkipInit.
+// forInner returns the options that a layer passes to the constructors of its inner layers: the
+// scope, the type and SkipInit.
 func (o *layerOptions) forInner() []Option {
 	opts := []Option{In(o.scope), Typed(o.t)}
 	if o.bare {
@@ -167,22 +168,22 @@ func NoStats() Option { return Option{"NoStats", func(o *layerOptions) { o.stats
 // Stats makes an instance normalisation with running statistics: torch's track_running_stats=True.
 func Stats() Option { return Option{"Stats", func(o *layerOptions) { o.stats = true }} }
 
-// PaddingIndex selects the row of an embedding for padding. The row starts as zeros,
-// gets no gradient, and is ignored in bags. A negative index counts from the end.
+// PaddingIndex makes row i of an embedding the padding. The row starts as zeros, gets no gradient,
+// and is ignored in bags. A negative i counts from the end.
 func PaddingIndex(i int) Option {
 	return Option{"PaddingIndex", func(o *layerOptions) { o.row = &i }}
 }
 
-// Stride sets the distance between the windows of a convolution, of a pool or of [NewUnfold]. It is
-// one distance for all dimensions, or a distance for each. The default for a pool is the size of
-// its window. For a convolution and for NewUnfold the default is 1.
+// Stride sets the distance between the windows of a convolution, a pool or [NewUnfold]. It is one
+// distance for all dimensions, or a distance for each. The default for a pool is the size of its
+// window. For a convolution and for NewUnfold the default is 1.
 func Stride(distance ...int) Option {
 	return Option{"Stride", func(o *layerOptions) { o.stride = slices.Clone(distance) }}
 }
 
-// Padding adds this number of zeros on both sides of the input of a convolution, of an average pool
-// or of [NewUnfold]. It is one number for all dimensions, or a number for each. A maximum pool
-// never chooses the padding as a maximum. A transposed convolution cuts this number of elements off
+// Padding adds this number of zeros on both sides of the input of a convolution, an average pool or
+// [NewUnfold]. It is one number for all dimensions, or a number for each. A maximum pool adds
+// elements that are never the maximum. A transposed convolution cuts this number of elements off
 // both sides of its result.
 func Padding(size ...int) Option {
 	return Option{"Padding", func(o *layerOptions) { o.padding = slices.Clone(size) }}
@@ -192,9 +193,9 @@ func Padding(size ...int) Option {
 // input: torch's padding="same". If the total padding is odd, the extra element is at the end.
 func SamePadding() Option { return Option{"SamePadding", func(o *layerOptions) { o.same = true }} }
 
-// PaddingMode sets the elements that a convolution pads its input with. The mode "zeros" pads with
-// zeros. The modes "reflect", "replicate" and "circular" pad with elements of the input. See
-// [tensor.Tensor.PadReflect], PadReplicate and PadCircular.
+// PaddingMode selects the elements with which a convolution pads its input. The mode "zeros" pads
+// with zeros. The modes "reflect", "replicate" and "circular" pad with elements of the input, as
+// [tensor.Tensor.PadReflect], PadReplicate and PadCircular do.
 func PaddingMode(mode string) Option {
 	return Option{"PaddingMode", func(o *layerOptions) {
 		if !slices.Contains(paddingModes, mode) {
@@ -214,8 +215,8 @@ func OutputPadding(size ...int) Option {
 	return Option{"OutputPadding", func(o *layerOptions) { o.outputPadding = slices.Clone(size) }}
 }
 
-// Dilation sets the distance between the elements of a window. It is one distance for all
-// dimensions, or a distance for each.
+// Dilation sets the distance between the elements of the window of a convolution or a pool. It is
+// one distance for all dimensions, or a distance for each.
 func Dilation(distance ...int) Option {
 	return Option{"Dilation", func(o *layerOptions) { o.dilation = slices.Clone(distance) }}
 }
@@ -241,8 +242,8 @@ func ExcludePadding() Option {
 	return Option{"ExcludePadding", func(o *layerOptions) { o.excludePadding = true }}
 }
 
-// Divisor sets the number by which an average pool divides its sums, whatever the windows contain:
-// torch's divisor_override.
+// Divisor makes an average pool divide the sum of every window by n, however many elements the
+// window has: torch's divisor_override.
 func Divisor(n int) Option {
 	return Option{"Divisor", func(o *layerOptions) {
 		if n == 0 {
@@ -264,9 +265,8 @@ func OutputRatio(ratio ...float64) Option {
 	return Option{"OutputRatio", func(o *layerOptions) { o.outputRatio = slices.Clone(ratio) }}
 }
 
-// DivValue sets by which factor v the numbers of features of an [AdaptiveLogSoftmaxWithLoss]
-// decrease. Each cluster has 1/v of the features of the previous cluster. The default is 4, as in
-// torch.
+// DivValue sets the factor v by which the number of features decreases from one cluster of an
+// [AdaptiveLogSoftmaxWithLoss] to the next. The default is 4, as in torch.
 func DivValue(v float64) Option { return Option{"DivValue", func(o *layerOptions) { o.div = v }} }
 
 // HeadBias gives the head of an [AdaptiveLogSoftmaxWithLoss] a bias.
@@ -287,8 +287,8 @@ func maxPool[K Sizes](layer string, kernel K, opts []Option) tensor.MaxPoolOptio
 	return tensor.MaxPoolOptions{Kernel: sizes(kernel), Stride: o.stride, Padding: o.padding, Dilation: o.dilation, CeilMode: o.ceilMode}
 }
 
-// avgPool returns the options of an average pool, or of another pool that accepts the options named
-// in takes.
+// avgPool returns the options of an average pool or an LP pool, which accepts the options named in
+// takes.
 func avgPool[K Sizes](layer string, kernel K, opts []Option, takes []string) tensor.AvgPoolOptions {
 	o := accept(layer, opts, takes)
 	return tensor.AvgPoolOptions{

@@ -11,8 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Convolutions, pools and folds store the kernel and the options of their constructors in the field
-// Options.
+// Layers with windows store the kernel and the options of their constructors in the field Options.
 func TestWindowOptions(t *testing.T) {
 	one, two, three, both := []int{1}, []int{2}, []int{3}, []int{3, 5}
 	for name, c := range map[string]struct{ got, want any }{
@@ -51,7 +50,7 @@ func TestWindowOptions(t *testing.T) {
 	if dims := nn.NewConv2d(4, 6, both, nn.Groups(2)).Weight.Shape().Slice(); !slices.Equal(dims, []int{6, 2, 3, 5}) {
 		t.Error(dims)
 	}
-	both[0] = 7 // does not change the layer, which has a copy of both
+	both[0] = 7 // the layer has its own copy of both
 	tensor.Do(func(s *tensor.Scope) {
 		y := nn.NewConv2d(3, 64, 3, nn.Stride(2), nn.Padding(1)).Forward(s.Ones(1, 3, 8, 8))
 		if dims := nn.NewMaxPool2d(2, nn.Stride(2), nn.CeilMode()).Forward(y).Shape().Slice(); !slices.Equal(dims, []int{1, 64, 2, 2}) {
@@ -60,8 +59,8 @@ func TestWindowOptions(t *testing.T) {
 	})
 }
 
-// Every layer is made with every option. If a layer does not accept an option, the error names
-// both.
+// Every layer is made with every option. If the layer does not accept the option, the error names
+// the layer and the option.
 func TestOptionThatALayerDoesNotTake(t *testing.T) {
 	all := map[string]nn.Option{
 		"NoBias": nn.NoBias(), "In": nn.In(tensor.Root()), "Typed": nn.Typed(dtype.F32), "NoAffine": nn.NoAffine(), "Affine": nn.Affine(),

@@ -10,14 +10,15 @@ import (
 
 // PackedSequence holds sequences of several lengths without padding:
 // torch.nn.utils.rnn.PackedSequence. Its rows are sorted by step: first step 0 of all sequences,
-// then step 1, and so on. Among the rows of a step, longer sequences come first. Lengths and orders
-// are Go's ints, and not tensors as in torch.
+// then step 1, and so on. Among the rows of a step, longer sequences come first. Lengths and
+// indices are ints, not tensors as in torch.
 type PackedSequence struct {
 	Data       *tensor.Tensor // [rows, …]
-	BatchSizes []int          // number of rows of each step, never increasing
-	// the original index of each packed sequence; nil if packing did not change the order
+	BatchSizes []int          // number of sequences that have each step; never increases
+	// Sorted is the original index of each packed sequence. It is nil if packing did not change the
+	// order.
 	Sorted   []int
-	Unsorted []int // the packed index of each original sequence; nil if Sorted is nil
+	Unsorted []int // packed index of each original sequence; nil if Sorted is nil
 }
 
 // Lengths returns the length of each sequence, in the original order.
@@ -32,7 +33,7 @@ func (p *PackedSequence) Lengths() []int {
 	return out
 }
 
-// original returns the index of packed sequence i before packing.
+// original returns the index that the i-th packed sequence had before packing.
 func (p *PackedSequence) original(i int) int {
 	if p.Sorted == nil {
 		return i
@@ -40,7 +41,8 @@ func (p *PackedSequence) original(i int) int {
 	return p.Sorted[i]
 }
 
-// check raises an error if the fields contradict each other, which can happen if a user sets them.
+// check raises an error if the fields contradict each other. This can happen because they are
+// exported.
 func (p *PackedSequence) check(op string) {
 	requireUsable(op, p.Data)
 	if len(p.BatchSizes) == 0 {
@@ -82,12 +84,13 @@ func indexOf(c *tensor.Scope, x *tensor.Tensor, order []int) *tensor.Tensor {
 // PackOptions are the options of [PackPaddedSequence].
 type PackOptions struct {
 	BatchFirst bool // sequences are [n, length, …] instead of [length, n, …]
-	Unsorted   bool // lengths may be in any order: torch's enforce_sorted=False
+	Unsorted   bool // the lengths may be in any order: torch's enforce_sorted=False
 }
 
-// PackPaddedSequence packs n padded sequences x, [length, n, …], and drops the padding. lengths are
-// their lengths without padding. Unless o.Unsorted is set, lengths must not increase. A length that
-// is not positive or exceeds the number of steps of x is an error.
+// PackPaddedSequence packs n padded sequences x, [length, n, …], and drops the padding. The
+// argument lengths has the length of each sequence without padding. Unless o.Unsorted is set,
+// lengths must not increase. A length that is not positive or exceeds the number of steps of x is
+// an error.
 func PackPaddedSequence(x *tensor.Tensor, lengths []int, o PackOptions) *PackedSequence {
 	const op = "pack_padded_sequence"
 	requireUsable(op, x)
@@ -159,11 +162,11 @@ func sizesOf(lengths []int) []int {
 // PadOptions are the options of [PadPackedSequence] and [PadSequence].
 type PadOptions struct {
 	BatchFirst bool    // sequences are [n, length, …] instead of [length, n, …]
-	Value      float64 // written into the padding
-	// number of steps of the result, torch's total_length. It must be at least the greatest length;
-	// 0 means the greatest length
+	Value      float64 // value of the padding's elements
+	// Length is the number of steps of the result, torch's total_length. It must be at least the
+	// greatest length, and 0 means the greatest length.
 	Length int
-	Left   bool // only for [PadSequence]: put the padding before the sequences
+	Left   bool // puts the padding before the sequences; only for [PadSequence]
 }
 
 // PadPackedSequence undoes [PackPaddedSequence]. It returns the sequences, [length, n, …], padded
@@ -278,7 +281,7 @@ func placeOf(o PadOptions, t, b, steps, n int) int {
 	return t*n + b
 }
 
-// spread copies row i of data into row rows[i] of a padded result.
+// spread returns a padded tensor. Its row rows[i] is row i of data, and all other rows are padding.
 func spread(data *tensor.Tensor, rows []int, o PadOptions, steps, n int) *tensor.Tensor {
 	return runInChild(data.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		dims := data.Shape().Slice()

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Convolutions that pad their input with its own elements have PyTorch's results and gradients.
+// Convolutions with the padding modes "reflect", "replicate" and "circular" have PyTorch's results
+// and gradients.
 func TestGoldenPaddingModes(t *testing.T) {
 	goldenModels(t, "testdata/padded.safetensors.gz", 60, map[string]goldenModel{
 		"conv": func(a golden.Args, opts ...nn.Option) (any, func(x, masks []*tt) []*tt) {
@@ -36,8 +37,8 @@ func TestGoldenPaddingModes(t *testing.T) {
 	})
 }
 
-// Wrong options of a convolution raise the same errors in every padding mode. A reflection that is
-// wider than the input is an error.
+// Wrong options of a convolution raise the same errors in every padding mode. A reflected padding
+// that is wider than the input is an error.
 func TestPaddingModeMistakes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for name, l := range map[string]*nn.Conv2d{
@@ -53,7 +54,8 @@ func TestPaddingModeMistakes(t *testing.T) {
 	})
 }
 
-// Reflection keeps the brightness at the edges of an image. Padding with zeros would darken them.
+// Padding by reflection keeps the brightness at the edges of an image. Padding with zeros would
+// darken them.
 func ExamplePaddingMode() {
 	for _, mode := range []string{"zeros", "reflect"} {
 		l := nn.NewConv1d(1, 1, 3, nn.Padding(1), nn.PaddingMode(mode), nn.NoBias())

@@ -6,14 +6,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Pad is the part that padding layers have in common. Pads holds a pair of sizes for each
-// dimension: elements added before the input, and after it. The first pair is for the last
-// dimension. A layer that pads with zeros or a constant also accepts negative sizes, which remove
+// Pad is the common part of the padding layers. Its field Pads has two sizes for each dimension:
+// the numbers of elements added before and after the input. The sizes for the last dimension come
+// first. A layer that pads with zeros or a constant also accepts negative sizes, which remove
 // elements.
 type Pad struct {
 	Base
 	Pads  []int
-	Value float64 // the value for the padding, if kind is padConstant
+	Value float64 // value of the padding, if kind is padConstant
 	kind  padKind
 }
 
@@ -26,7 +26,8 @@ const (
 	padCircular
 )
 
-// padding makes a layer. The slice pads has one size for all sides, or a size for each side.
+// padding returns a Pad for the given number of dimensions. The slice pads has one size for all
+// sides, or a size for each side.
 func padding(kind padKind, rank int, v float64, pads []int) Pad {
 	all := pads
 	switch len(pads) {

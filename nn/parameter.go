@@ -31,8 +31,7 @@ func Parameter(x *tensor.Tensor) *tensor.Tensor {
 
 // ParametersToVector concatenates the elements of all parameters to one vector:
 // torch.nn.utils.parameters_to_vector. Gradients flow back to the parameters, which must be on one
-// device. Use it to treat a model as a point in space: for norms, distances, interpolation, or your
-// own optimizers.
+// device. Use it for norms, distances or interpolations of models, and for your own optimizers.
 func ParametersToVector(params []*tensor.Tensor) (v *tensor.Tensor) {
 	if len(params) == 0 {
 		misuse("parameters_to_vector", tensor.ErrValue, "there are no parameters")
@@ -50,8 +49,8 @@ func ParametersToVector(params []*tensor.Tensor) (v *tensor.Tensor) {
 
 // VectorToParameters copies the elements of v into the parameters, one parameter after another:
 // torch.nn.utils.vector_to_parameters. v must have as many elements as all parameters together. The
-// *Tensors remain the same. No gradient flows from the parameters to v. If v needs a gradient, use
-// [Replace].
+// *Tensor values remain the same. No gradient flows from the parameters to v. If v needs a
+// gradient, use [Replace].
 func VectorToParameters(v *tensor.Tensor, params []*tensor.Tensor) {
 	const op = "vector_to_parameters"
 	requireUsable(op, v)

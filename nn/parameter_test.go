@@ -25,7 +25,7 @@ func TestParameter(t *testing.T) {
 				t.Errorf("%s: %v", name, p)
 			}
 			p.Square().Sum().Backward()
-			// The step sets p to 0, and v shares p's memory.
+			// The optimizer step sets p to 0, and v shares p's memory.
 			optim.NewSGD([]*tensor.Tensor{p}, optim.SGDConfig{LR: 0.5}).Step()
 			if v.Abs().Sum().Item() != 0 {
 				t.Errorf("%s: the memory is not shared: %v", name, v.Floats())
@@ -44,8 +44,8 @@ func TestParameter(t *testing.T) {
 	}
 }
 
-// positions is a layer that adds position embeddings to its input. Its table of embeddings is the
-// field position. Forward makes the index into the table on the device of x.
+// positions is a layer that adds position embeddings to its input. The field position is the table
+// of embeddings. Forward makes the row numbers on the device of x.
 type positions struct {
 	nn.Base
 	Table *tensor.Tensor `nn:"table"`

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Every function that walks a model handles a map of parameters: listing names, state dicts,
-// copies, moves between devices, Freeze and Describe.
+// All functions for models accept a ParameterMap: listing names, state dicts, copies, moves between
+// devices, Freeze and Describe.
 func TestParameterMap(t *testing.T) {
 	type net struct {
 		nn.Base

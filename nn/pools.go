@@ -2,14 +2,14 @@ package nn
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// MaxPool1d returns the maximum of each window; see [tensor.Tensor.MaxPool1d].
+// MaxPool1d returns the maximum of each window over the length; see [tensor.Tensor.MaxPool1d].
 type MaxPool1d struct {
 	Base
 	Options tensor.MaxPoolOptions
 }
 
-// NewMaxPool1d returns a layer whose windows have one size for all dimensions, or a size for each.
-// NewMaxPool1d accepts the options [Stride], [Padding], [Dilation] and [CeilMode].
+// NewMaxPool1d returns a layer whose windows have the given size. NewMaxPool1d accepts the options
+// [Stride], [Padding], [Dilation] and [CeilMode].
 func NewMaxPool1d[K Sizes](kernel K, opts ...Option) MaxPool1d {
 	return MaxPool1d{Options: maxPool("MaxPool1d", kernel, opts)}
 }
@@ -62,8 +62,8 @@ type AvgPool1d struct {
 	Options tensor.AvgPoolOptions
 }
 
-// NewAvgPool1d returns a layer whose windows have one size for all dimensions, or a size for each.
-// NewAvgPool1d accepts the options [Stride], [Padding], [CeilMode], [ExcludePadding] and [Divisor].
+// NewAvgPool1d returns a layer whose windows have the given size. NewAvgPool1d accepts the options
+// [Stride], [Padding], [CeilMode], [ExcludePadding] and [Divisor].
 func NewAvgPool1d[K Sizes](kernel K, opts ...Option) AvgPool1d {
 	return AvgPool1d{Options: avgPool("AvgPool1d", kernel, opts, average)}
 }
@@ -231,7 +231,7 @@ func (l Upsample) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Interpolate(l.Options)
 }
 
-// PixelShuffle moves channels into height and width; see [tensor.Tensor.PixelShuffle].
+// PixelShuffle rearranges channels into height and width; see [tensor.Tensor.PixelShuffle].
 type PixelShuffle struct {
 	Base
 	Factor int
@@ -246,7 +246,7 @@ func (l PixelShuffle) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.PixelShuffle(l.Factor)
 }
 
-// PixelUnshuffle moves height and width into channels; see [tensor.Tensor.PixelUnshuffle].
+// PixelUnshuffle rearranges height and width into channels; see [tensor.Tensor.PixelUnshuffle].
 type PixelUnshuffle struct {
 	Base
 	Factor int
@@ -268,8 +268,8 @@ type LPPool1d struct {
 	Options tensor.AvgPoolOptions
 }
 
-// NewLPPool1d returns a layer whose windows have one size for all dimensions, or a size for each.
-// NewLPPool1d accepts the options [Stride] and [CeilMode].
+// NewLPPool1d returns a layer whose windows have the given size. NewLPPool1d accepts the options
+// [Stride] and [CeilMode].
 func NewLPPool1d[K Sizes](p float64, kernel K, opts ...Option) LPPool1d {
 	return LPPool1d{P: p, Options: avgPool("LPPool1d", kernel, opts, power)}
 }
@@ -299,7 +299,7 @@ func (l LPPool2d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.LPPool2d(l.P, l.Options)
 }
 
-// ChannelShuffle interleaves the channels of groups; see [tensor.Tensor.ChannelShuffle].
+// ChannelShuffle interleaves the channels of Groups groups; see [tensor.Tensor.ChannelShuffle].
 type ChannelShuffle struct {
 	Base
 	Groups int

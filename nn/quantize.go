@@ -15,20 +15,20 @@ import (
 //	y := nn.Infer(model, x)
 //
 // A changed layer has an int8 Weight and a float32 WeightScale. Its input is quantised in each
-// call, row by row. [tensor.Tensor.LinearInt8] says how, and what the result is. The result has the
-// type of the input. Layers that share a weight go on sharing it.
+// call, row by row. [tensor.Tensor.LinearInt8] describes the computation. The result has the type
+// of the input. Layers that share a weight still share it afterwards.
 //
 // These layers do not change: layers of other types, layers that are quantised already, a Linear
 // that is embedded in another layer, and the Linear of a [LinearCrossEntropyLoss]. If the model's
 // own code uses the Weight of a layer without Forward, quantise the other parts of the model
 // instead.
 //
-// The model no longer refers to the float weights. The garbage collector frees weights of the root
-// scope. Weights of another scope ([In]) are freed with their scope.
+// The model no longer refers to the float weights. They are freed by the garbage collector if they
+// belong to the root scope, and otherwise with their scope ([In]).
 //
 // A state dict has the name "weight_scale" in addition to "weight" and "bias". So the state dict of
-// a quantised model fits a new model after QuantizeDynamic, and no other model. [To] moves
-// quantised layers. [Clone] copies them. [Cast] leaves their scales float32.
+// a quantised model fits only a model that was quantised too. [To] moves quantised layers. [Clone]
+// copies them. [Cast] leaves their scales float32.
 //
 // A quantised layer cannot be trained. Its weight has no gradient, and its bias is frozen. If the
 // input requires a gradient and the scope records a graph, Forward raises a *[tensor.Error] of the
@@ -36,7 +36,7 @@ import (
 // if a layer is lazy and has no parameters yet. Whenever it panics, the model has not changed.
 func QuantizeDynamic(m any) (changed int) {
 	var list []*Linear
-	used := map[*Linear]bool{} // layers whose weight is used without Forward
+	used := map[*Linear]bool{} // layers whose weight is used without a call of their Forward
 	for _, l := range Modules(m) {
 		if l, ok := l.(*LinearCrossEntropyLoss); ok {
 			used[l.Linear] = true

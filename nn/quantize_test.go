@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// mixed has linear layers in a list, in a field and without a bias.
+// mixed has linear layers in a list and in a field, one of them without a bias.
 type mixed struct {
 	Body *nn.Sequential
 	Norm *nn.LayerNorm
@@ -66,7 +66,7 @@ func TestQuantizeDynamic(t *testing.T) {
 	})
 }
 
-// TestQuantizedOnOtherDevices checks that an emulated GPU gives the same bits as the CPU.
+// An emulated GPU gives the same bits for quantised layers as the CPU.
 func TestQuantizedOnOtherDevices(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -123,7 +123,8 @@ func TestQuantizedErrors(t *testing.T) {
 			kind error
 			f    func()
 		}{
-			"training":                  {tensor.ErrGrad, func() { m.Forward(x) }}, // the norm's weight requires a gradient
+			// a weight of the LayerNorm requires a gradient
+			"training":                  {tensor.ErrGrad, func() { m.Forward(x) }},
 			"an input with gradient":    {tensor.ErrGrad, func() { m.Head.Forward(s.Randn(2, 12).RequiresGrad()) }},
 			"an input of integers":      {tensor.ErrType, func() { m.Head.Forward(x.Long()) }},
 			"an input of another width": {tensor.ErrShape, func() { m.Head.Forward(s.Randn(2, 11)) }},
@@ -148,8 +149,7 @@ func TestQuantizedErrors(t *testing.T) {
 	})
 }
 
-// TestQuantizeSharedWeight checks that two layers with the same weight still share it after
-// quantisation.
+// Two layers with the same weight still share it after quantisation.
 func TestQuantizeSharedWeight(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		a, b := nn.NewLinear(6, 6, nn.In(s)), nn.NewLinear(6, 6, nn.In(s))
@@ -160,8 +160,7 @@ func TestQuantizeSharedWeight(t *testing.T) {
 	})
 }
 
-// TestQuantizeAllOrNothing checks that no layer changes if one layer cannot be quantised. The same
-// holds for Unfreeze.
+// If one layer cannot be quantised, no layer changes. The same holds for Unfreeze.
 func TestQuantizeAllOrNothing(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		a, b := nn.NewLinear(6, 6, nn.In(s)), nn.NewLinear(6, 6, nn.In(s))
@@ -184,8 +183,8 @@ func TestQuantizeAllOrNothing(t *testing.T) {
 	})
 }
 
-// TestQuantizeLeavesFloat checks that the layer of a LinearCrossEntropyLoss stays float32. It also
-// checks that Cast leaves the scales float32.
+// The linear layer of a LinearCrossEntropyLoss stays float32, and Cast leaves the scales of
+// quantised layers float32.
 func TestQuantizeLeavesFloat(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		loss := nn.NewLinearCrossEntropyLoss(6, 5, nn.In(s))

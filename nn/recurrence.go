@@ -17,9 +17,9 @@ import (
 //	b_ih and b_hh [gates·hidden] if there is a bias,
 //	c0 [n, hidden] for LSTM, and w_hr [out, hidden] with a projection
 //
-// The result is a vector of three parts: the states of all rows, [rows, out], the last states, [n,
-// out], and for LSTM the last c, [n, hidden]. The rows are sorted by step. No step has more rows
-// than the previous step.
+// The result is a vector that concatenates three tensors: the states of all rows, [rows, out], the
+// last states, [n, out], and for LSTM the last c, [n, hidden]. The rows are sorted by step. No step
+// has more rows than the step before it.
 //
 // One matrix product multiplies the inputs of all steps by w_ih. Each step then multiplies the
 // state by w_hh, and runs one kernel that computes the cell. The states, and the gates after their
@@ -35,14 +35,14 @@ type recurrence struct {
 
 func (f *recurrence) Name() string { return f.cell.String() }
 
-// A stretch is a range of rows of one step whose previous states are contiguous.
+// A stretch is a range of rows of one step whose previous states are in contiguous rows.
 type stretch struct {
 	at, n int // index of the first row, and number of rows
-	lo    int // index of the first row within its step
-	prev  int // first row of the previous states; -1 if the previous states are rows of h0
+	lo    int // number of the first row among the rows of its step
+	prev  int // index of the first row of the previous states; -1 if these are rows of h0
 }
 
-// stretches returns all stretches in the order of computation.
+// stretches returns all stretches, in the order in which they are computed.
 func (f *recurrence) stretches() []stretch {
 	var list []stretch
 	start := make([]int, len(f.sizes)+1)
@@ -69,9 +69,8 @@ func (f *recurrence) stretches() []stretch {
 	return list
 }
 
-// ends returns, as stretches, the rows of the last states of all sequences. A stretch holds the
-// last states of n sequences: its first sequence has the number lo, and its first row the number
-// at.
+// ends returns the rows of the last states of all sequences as stretches. A stretch has the last
+// states of n sequences. The first of them is sequence lo, and its last state is in row at.
 func (f *recurrence) ends() []stretch {
 	if f.reverse {
 		return []stretch{{at: 0, n: f.sizes[0]}}
@@ -91,7 +90,7 @@ func (f *recurrence) ends() []stretch {
 	return list
 }
 
-// joined merges stretches that are contiguous, if their previous states are contiguous too.
+// joined merges neighbouring stretches if their rows are contiguous, and their previous states too.
 func joined(list []stretch) []stretch {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b stretch) int { return cmp.Compare(a.at, b.at) })
@@ -123,7 +122,7 @@ type queue struct {
 	err     error
 	mapping device.Map
 	times   device.MatMul
-	tf32    bool // allow tf32 for products of float32
+	tf32    bool // allows tf32 for products of float32 matrices
 }
 
 func (q *queue) mapTo(p *expr.Program, outs, ins []device.View) {
@@ -165,8 +164,8 @@ func (f *recurrence) named(in []*tensor.Tensor) (o recurrenceIn) {
 	return o
 }
 
-// inputBias returns the bias that is added to the products with the input: the sum of both biases.
-// For GRU it leaves out the part that stateBias returns.
+// inputBias returns the bias that is added to the product of the input and the weights: b_ih +
+// b_hh. For a GRU it leaves out what stateBias returns.
 func (f *recurrence) inputBias(o recurrenceIn) *tensor.Tensor {
 	if f.cell != gruCell {
 		return o.bih.Add(o.bhh)
@@ -175,8 +174,8 @@ func (f *recurrence) inputBias(o recurrenceIn) *tensor.Tensor {
 	return tensor.Cat(0, o.bih.Narrow(0, 0, h).Add(o.bhh.Narrow(0, 0, h)), o.bih.Narrow(0, h, f.hidden))
 }
 
-// stateBias returns the bias that GRU adds to the new gate's product with the state. It returns nil
-// if there is no such bias.
+// stateBias returns the block of b_hh that a GRU adds to the new gate's product with the state, or
+// nil if there is no bias.
 func (f *recurrence) stateBias(o recurrenceIn) *tensor.Tensor {
 	if f.cell != gruCell || !f.bias {
 		return nil
@@ -184,7 +183,8 @@ func (f *recurrence) stateBias(o recurrenceIn) *tensor.Tensor {
 	return o.bhh.Narrow(0, 2*f.hidden, f.hidden)
 }
 
-// split returns the three parts of a result, or of the gradient of a result.
+// split returns the three tensors that are concatenated in v, the result or the gradient of the
+// result.
 func (f *recurrence) split(v *tensor.Tensor, rows, n, out int) (y, h, c *tensor.Tensor) {
 	y, h = v.Narrow(0, 0, rows*out).Reshape(rows, out), v.Narrow(0, rows*out, n*out).Reshape(n, out)
 	if f.cell == lstmCell {
@@ -215,8 +215,8 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 	outs := []*tensor.Tensor{y, last, gates, m.Empty(n, gates.Dim(1))}
 	back := o.whh.T()
 	if len(f.sizes) > 4 && 16*n > min(out, 256) {
-		// Transpose the weight once, instead of in the product of every step. Products with few
-		// rows can read the transposed view directly.
+		// The transposed weight is copied once, instead of in the product of every step. Products
+		// with few rows can read the transposed view directly.
 		back = back.Contiguous()
 	}
 	ins := []*tensor.Tensor{o.h0, back}
@@ -229,7 +229,7 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 		*to = append(*to, t)
 		return func(v []device.View) device.View { return v[at] }
 	}
-	var states, inner, q *tensor.Tensor // c of LSTM, the factor of w_hr, and q of GRU
+	var states, inner, q *tensor.Tensor // for LSTM: c and the factor of w_hr; for GRU: q
 	if f.cell == lstmCell {
 		if states = lastC; keep {
 			states = m.Empty(rows, hidden)
@@ -334,7 +334,7 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 	return result
 }
 
-// compose computes the recurrence with ops on tensors, so that the graph records them.
+// compose computes the recurrence with ops that the graph records.
 func (f *recurrence) compose(in []*tensor.Tensor) *tensor.Tensor {
 	o := f.named(in)
 	n, out := o.h0.Dim(0), o.h0.Dim(1)
@@ -348,7 +348,8 @@ func (f *recurrence) compose(in []*tensor.Tensor) *tensor.Tensor {
 		c = c.Narrow(0, 0, 0)
 	}
 	results := make([]*tensor.Tensor, len(f.sizes))
-	// the last states of the sequences that have ended, in the order of their ends
+	// ended and endedC are the last states of the sequences that have ended, in the order of their
+	// ends.
 	var ended, endedC []*tensor.Tensor
 	for i := range f.sizes {
 		t := i
@@ -356,8 +357,8 @@ func (f *recurrence) compose(in []*tensor.Tensor) *tensor.Tensor {
 			t = len(f.sizes) - 1 - i
 		}
 		size := f.sizes[t]
-		// fit drops the states of sequences that have ended, and appends the states of sequences
-		// that begin.
+		// fit drops the states of sequences that end here, and appends the states of sequences that
+		// begin here.
 		fit := func(x, first *tensor.Tensor, ended *[]*tensor.Tensor) *tensor.Tensor {
 			had := x.Dim(0)
 			if had > size {

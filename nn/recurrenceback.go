@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-var copyPrograms, addPrograms sync.Map // dtype.Type → *expr.Program
+var copyPrograms, addPrograms sync.Map // both map a dtype.Type to an *expr.Program
 
 func programOf(m *sync.Map, t dtype.Type, e *expr.Expr, n int) *expr.Program {
 	if p, ok := m.Load(t); ok {
@@ -29,8 +29,8 @@ func sumProgram(t dtype.Type) *expr.Program {
 	return programOf(&addPrograms, t, expr.X(0).Add(expr.X(1)), 2)
 }
 
-// VJP goes back through the steps (P. Werbos, Backpropagation through time, 1990). Each step is one
-// kernel and one matrix product. At the end, one matrix product for each weight computes the
+// VJP goes back through the steps (P. Werbos, Backpropagation through time, 1990). Each step takes
+// one kernel and one matrix product. At the end, one matrix product per weight computes the
 // weight's gradient.
 func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	operands := 4
@@ -82,7 +82,7 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 		outs = append(outs, dt, part)
 	}
 	list := f.stretches()
-	before := m.Empty(rows, out) // the state before the step of each row
+	before := m.Empty(rows, out) // for each row, the state before its step
 	outs = append(outs, before)
 	if rows > 0 {
 		program := cellKey{cell: f.cell, t: o.x.Type(), back: true, keeps: f.cell == lstmCell && !f.proj}.program()
@@ -99,8 +99,8 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 			}
 			for i := len(list) - 1; i >= 0; i-- {
 				p := list[i]
-				// earlier returns the states before the step. They are rows of v, which holds a row
-				// for each step, or of initial, which holds the initial states.
+				// earlier returns the states before the step. They are rows of v, which has the
+				// states of all steps, or rows of initial, which has the initial states.
 				earlier := func(v, initial device.View) device.View {
 					if p.prev >= 0 {
 						return rowsOf(v, p.prev, p.n)
@@ -172,10 +172,9 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return grads
 }
 
-// differentiable is VJP computed with recorded ops, for second derivatives. It is the gradient of
-// the composition.
+// differentiable computes VJP with recorded ops, so that second derivatives exist.
 func (f *recurrence) differentiable(c *tensor.Context, in []*tensor.Tensor, g *tensor.Tensor) []*tensor.Tensor {
-	// Two operands may depend on each other. Separate views of the operands keep their gradients
+	// One operand may be computed from another. Separate views keep the gradients of the operands
 	// apart.
 	alone := make([]*tensor.Tensor, len(in))
 	var wanted []*tensor.Tensor

@@ -12,17 +12,18 @@ import (
 // RecurrentOptions are the settings of a new recurrent layer. The zero value is torch's default.
 type RecurrentOptions struct {
 	Layers int // number of stacked layers; 0 means 1
-	// a second direction runs backward through the sequences, and the results of both directions
-	// are concatenated
+	// Bidirectional adds a second direction, which runs backward through the sequences. The results
+	// of both directions are concatenated.
 	Bidirectional bool
-	// sequences are [n, length, features] instead of [length, n, features]; the layout of states
-	// does not change
+	// BatchFirst means that sequences are [n, length, features] instead of [length, n, features].
+	// The layout of states does not change.
 	BatchFirst bool
-	// the probability that training drops an element between two layers
+	// Dropout is the probability of dropping an element between two layers in training.
 	Dropout float64
-	// only for [LSTM]: the number of features to which states are projected; 0 means no projection
+	// ProjSize is only for [LSTM]. It is the number of features to which states are projected, and
+	// 0 means no projection.
 	ProjSize int
-	Relu     bool // only for [RNN]: relu instead of tanh
+	Relu     bool // only for [RNN]: use relu instead of tanh
 }
 
 // RecurrentWeights are the parameters of one layer in one direction. A weight has a block of rows
@@ -36,12 +37,12 @@ type RecurrentWeights struct {
 	WeightHR *tensor.Tensor `nn:"weight_hr"` // [ProjSize, hidden], nil for none
 }
 
-// Recurrent is the part that [RNN], [LSTM] and [GRU] have in common. Its parameters have torch's
-// names: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0. The names of the second
-// direction end in _reverse.
+// Recurrent is the common part of [RNN], [LSTM] and [GRU]. Its parameters have torch's names:
+// weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0. The names for the second
+// direction end in "_reverse".
 type Recurrent struct {
 	Base
-	Weights  []*RecurrentWeights `nn:"-"` // layer 0, then its second direction, layer 1, …
+	Weights  []*RecurrentWeights `nn:"-"` // layer 0, the second direction of layer 0, layer 1, …
 	Features int                 // features of the input
 	Hidden   int                 // features of a state, before projection
 	Options  RecurrentOptions    // the options, with Layers filled in
@@ -110,7 +111,7 @@ func (l *Recurrent) out() int {
 	return l.Hidden
 }
 
-// ownParams lists the parameters under torch's names, which end in the number of the layer.
+// ownParams returns the parameters with torch's names, which end in the number of the layer.
 func (l Recurrent) ownParams() []Param {
 	var list []Param
 	for k, w := range l.Weights {
@@ -131,8 +132,7 @@ func (l Recurrent) ownParams() []Param {
 	return list
 }
 
-// states holds h0 and c0 before a call, or h and c after it. Their shape is [layers·directions, n,
-// features].
+// states holds h0 and c0 before a call, or h and c after it, each [layers·directions, n, features].
 type states struct{ h, c *tensor.Tensor }
 
 // apply runs all layers in scope c over the rows of data. sizes has the number of rows of each
@@ -320,11 +320,11 @@ func NewRNN(in, hidden int, o RecurrentOptions, opts ...Option) *RNN {
 	return &RNN{newRecurrent(c, in, hidden, o, opts)}
 }
 
-// Forward maps x of shape [length, n, features] to y and h. y has the states of the last layer at
-// each step, [length, n, directions·hidden]. h has the states of each layer and direction after the
-// last step, [layers·directions, n, hidden]. h0 has the initial states, with the shape of h. A nil
-// h0 means zeros. With BatchFirst n is the first dimension of x and y. All tensors may omit n.
-// Hooks see x and y.
+// Forward maps x of shape [length, n, features] to y and h. The result y, [length, n,
+// directions·hidden], has the states of the last layer at each step. The result h,
+// [layers·directions, n, hidden], has the states of each layer and direction after the last step.
+// h0 has the initial states, in the shape of h. A nil h0 means zeros. With BatchFirst n is the
+// first dimension of x and y. All tensors may omit n. Hooks see x and y.
 func (l *RNN) Forward(x, h0 *tensor.Tensor) (y, h *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	y, last := l.padded(x, states{h: h0})
@@ -350,14 +350,17 @@ func NewGRU(in, hidden int, o RecurrentOptions, opts ...Option) *GRU {
 	return &GRU{newRecurrent(gruCell, in, hidden, o, opts)}
 }
 
-// Forward works as [RNN.Forward].
+// Forward maps x of shape [length, n, features] to the states y of the last layer at each step, and
+// the last states h of all layers. [RNN.Forward] gives the shapes.
 func (l *GRU) Forward(x, h0 *tensor.Tensor) (y, h *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	y, last := l.padded(x, states{h: h0})
 	return y, last.h
 }
 
-// ForwardPacked works as [RNN.ForwardPacked].
+// ForwardPacked is Forward for sequences of several lengths. h has the state after the last step of
+// each sequence. h0 and h are in the order of the sequences before packing. Hooks do not see this
+// call.
 func (l *GRU) ForwardPacked(p *PackedSequence, h0 *tensor.Tensor) (y *PackedSequence, h *tensor.Tensor) {
 	y, last := l.packed(p, states{h: h0})
 	return y, last.h
@@ -375,15 +378,19 @@ func NewLSTM(in, hidden int, o RecurrentOptions, opts ...Option) *LSTM {
 	return &LSTM{newRecurrent(lstmCell, in, hidden, o, opts)}
 }
 
-// Forward works as [RNN.Forward], with a second state c [layers·directions, n, hidden]. With
-// ProjSize y and h have ProjSize features instead of hidden. A nil h0 or c0 means zeros.
+// Forward maps x of shape [length, n, features] to the states y of the last layer at each step, and
+// the last states h and c of all layers. [RNN.Forward] gives the shapes, and c is
+// [layers·directions, n, hidden]. With ProjSize, y and h have ProjSize features instead of hidden.
+// A nil h0 or c0 means zeros.
 func (l *LSTM) Forward(x, h0, c0 *tensor.Tensor) (y, h, c *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	y, last := l.padded(x, states{h0, c0})
 	return y, last.h, last.c
 }
 
-// ForwardPacked works as [RNN.ForwardPacked], with a second state c.
+// ForwardPacked is Forward for sequences of several lengths. h and c have the states after the last
+// step of each sequence. h0, c0, h and c are in the order of the sequences before packing. Hooks do
+// not see this call.
 func (l *LSTM) ForwardPacked(p *PackedSequence, h0, c0 *tensor.Tensor) (y *PackedSequence, h, c *tensor.Tensor) {
 	y, last := l.packed(p, states{h0, c0})
 	return y, last.h, last.c

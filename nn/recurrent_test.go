@@ -76,8 +76,8 @@ func TestRecurrentDerivatives(t *testing.T) {
 	}, tensor.Seed(7))
 }
 
-// The test passes the state of one call to a second call. First and second derivatives must count
-// the use of the weights in both calls.
+// The states of one call are passed to a second call. First and second derivatives count the use of
+// the weights in both calls.
 func TestRecurrentCarriesState(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		l := nn.NewGRU(1, 2, nn.RecurrentOptions{}, nn.In(s), nn.Typed(dtype.F64))
@@ -102,9 +102,9 @@ func TestRecurrentCarriesState(t *testing.T) {
 	}, tensor.Seed(7))
 }
 
-// A call keeps the gates, the states and the result of each row, because the gradient needs them.
-// The memory per row does not grow with the number of steps. Without gradients a call keeps only
-// its results.
+// After a call, the gates, the states and the result of each row stay in memory, because the
+// gradient needs them. The memory per row does not grow with the number of steps. Without gradients
+// only the results stay.
 func TestRecurrentMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -233,7 +233,8 @@ func TestRecurrentAtOnce(t *testing.T) {
 	}
 }
 
-// Unpadding undoes padding, for sequences in any order. Gradients reach the original sequences.
+// PadPackedSequence undoes PackPaddedSequence, for sequences in any order. Gradients reach the
+// original sequences.
 func TestPacking(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		list := []*tt{s.Rand(2, 3).RequiresGrad(), s.Rand(4, 3).RequiresGrad(), s.Rand(1, 3).RequiresGrad()}

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The benchmark makes one step of training and one of inference for an LSTM. bench/sequences
+// BenchmarkLSTM measures one step of training and one of inference. The program bench/sequences
 // compares such steps with PyTorch's.
 func BenchmarkLSTM(b *testing.B) {
 	for name, c := range map[string]struct{ steps, n, in, hidden int }{"large": {100, 32, 128, 256}, "small": {50, 16, 32, 64}, "long": {400, 8, 64, 128}} {

@@ -15,13 +15,13 @@ const (
 	Mean Reduction = iota // the mean of the losses
 	Sum                   // the sum of the losses
 	None                  // no reduction: the result has a loss for each element
-	// the sum of the losses divided by the size of the first dimension, torch's "batchmean"; a
-	// scalar loss does not change
+	// BatchMean is the sum of the losses divided by the size of the first dimension, torch's
+	// "batchmean". A scalar loss does not change.
 	BatchMean
 )
 
-// reduce applies the reduction r[0], or Mean if r is empty. It frees loss, except with None, where
-// it returns loss itself. The caller must not use loss afterwards.
+// reduce applies the reduction r[0], or Mean if r is empty. It frees loss, or returns loss itself
+// with None. The caller must not use loss afterwards.
 func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
 	how := Mean
 	if len(r) > 1 {
@@ -51,8 +51,8 @@ func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
 	return nil
 }
 
-// integers reports whether all operands have integer types. It raises an error for bools, since
-// torch refuses to subtract bools.
+// integers reports whether all operands have integer types. It raises an error for bools, which
+// torch refuses to subtract.
 func integers(op string, operands ...*tensor.Tensor) bool {
 	requireUsable(op, operands...)
 	bools := false

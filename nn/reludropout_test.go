@@ -13,7 +13,7 @@ import (
 
 // In training, a Sequential computes a relu and the dropout after it in one op. The result is
 // bitwise equal to that of two ops. Hooks, checkpoints and concurrent goroutines see the same
-// numbers, and anomaly checks name the op.
+// values, and anomaly checks name the op.
 func TestSequentialReluDropout(t *testing.T) {
 	a, b := nn.NewLinear(6, 8), nn.NewLinear(8, 3)
 	relu := func() nn.Module { return &nn.ReLU{} }

@@ -10,25 +10,25 @@ import (
 
 // WeightNorm is a layer whose weight is stored as length and direction: weight = G·V/‖V‖. Each
 // slice along Dim has its own norm and its own G (T. Salimans, D. P. Kingma, "Weight
-// Normalization", 2016). WeightNorm is torch.nn.utils.parametrizations.weight_norm, with torch's
-// names in state dicts. The layer's own weight field is nil. [WeightNorm.Weight] computes the
-// weight anew in each call.
+// Normalization", 2016). It is torch.nn.utils.parametrizations.weight_norm, with torch's names in
+// state dicts. The layer's own weight field is nil. [WeightNorm.Weight] computes the weight anew in
+// each call.
 type WeightNorm[L Module] struct {
 	Base
-	Layer L `nn:",inline"` // the wrapped layer, without its weight
-	// the norms. G has the weight's rank, and size 1 in all dimensions except Dim. If Dim is -1, G
-	// has a single element.
+	Layer L `nn:",inline"` // wrapped layer, whose own weight field is nil
+	// G holds the norms. It has the weight's number of dimensions, and size 1 in all of them except
+	// Dim. If Dim is -1, G has a single element.
 	G *tensor.Tensor `nn:"parametrizations.weight.original0"`
-	// the direction, with the weight's shape
+	// V is the direction, with the weight's shape.
 	V   *tensor.Tensor `nn:"parametrizations.weight.original1"`
 	Dim int
 }
 
 // NewWeightNorm splits the weight of a layer into length and direction. Afterwards the layer
 // belongs to the wrapper, which computes the same function as the layer did. torch's default for
-// dim is 0. Dimension 0 is that of the outputs, or that of the inputs for a transposed convolution.
-// With dim -1 the whole weight has one norm. In torch this is dim=None. NewWeightNorm panics with
-// an *[Error] if the layer has no parameter named "weight".
+// dim is 0, the dimension of the outputs, or of the inputs for a transposed convolution. With dim
+// -1, torch's dim=None, the whole weight has one norm. NewWeightNorm panics with an *[Error] if the
+// layer has no parameter named "weight".
 func NewWeightNorm[L Module](layer L, dim int) *WeightNorm[L] {
 	f := weightOf(layer)
 	w := f.Interface().(*tensor.Tensor)
@@ -84,25 +84,26 @@ func (m *WeightNorm[L]) Remove() L {
 }
 
 // SpectralNorm is a layer whose weight is divided by its largest singular value, as in the
-// discriminators of some GANs: weight = Original/σ, with σ = uᵀ·W·v. W is the weight as a matrix,
-// with Dim as rows and all other dimensions as columns. In training each call updates u and v by
-// one more step of the power method (T. Miyato et al., "Spectral Normalization for Generative
-// Adversarial Networks", 2018).
+// discriminators of some GANs: weight = Original/σ, with σ = uᵀ·W·v. W is the weight as a matrix:
+// dimension Dim gives the rows, and the other dimensions together give the columns. In training
+// each call updates u and v by one more step of the power method (T. Miyato et al., "Spectral
+// Normalization for Generative Adversarial Networks", 2018).
 //
 // SpectralNorm is torch.nn.utils.parametrizations.spectral_norm, with torch's names in state dicts.
 // The layer's own weight field is nil. [SpectralNorm.Weight] computes the weight anew in each call.
 // A weight with one dimension is divided by its norm, and has no u and v.
 type SpectralNorm[L Module] struct {
 	Base
-	Layer L `nn:",inline"` // the wrapped layer, without its weight
-	// the weight before the division
+	Layer L `nn:",inline"` // wrapped layer, whose own weight field is nil
+	// Original is the weight before the division.
 	Original *tensor.Tensor `nn:"parametrizations.weight.original"`
 	U        *tensor.Tensor `nn:"parametrizations.weight.0._u,buffer"` // [rows of W]
 	V        *tensor.Tensor `nn:"parametrizations.weight.0._v,buffer"` // [columns of W]
-	// dimension of W's rows, the outputs: 0, or 1 for a transposed convolution
+	// Dim is the dimension of the weight that gives W's rows, the outputs: 0, or 1 for a transposed
+	// convolution.
 	Dim        int
 	Iterations int     // steps of the power method in each call in training: 1 by default
-	Eps        float64 // norms below Eps count as Eps; 1e-12 by default
+	Eps        float64 // norms below Eps are replaced by Eps; 1e-12 by default
 }
 
 // NewSpectralNorm divides the weight of a layer by its largest singular value. Afterwards the layer
@@ -131,7 +132,8 @@ func NewSpectralNorm[L Module](layer L) *SpectralNorm[L] {
 	return m
 }
 
-// matrix returns w as a matrix: Dim becomes the rows, and all other dimensions the columns.
+// matrix returns w as a matrix: dimension Dim gives the rows, and the other dimensions together
+// give the columns.
 func (m *SpectralNorm[L]) matrix(w *tensor.Tensor) *tensor.Tensor {
 	if m.Dim != 0 {
 		w = w.MoveAxis(m.Dim, 0)
@@ -158,8 +160,8 @@ func (m *SpectralNorm[L]) Weight(s *tensor.Scope) (w *tensor.Tensor) {
 		if m.U == nil {
 			w = o.Normalize(2, 0, m.Eps)
 		} else {
-			// Backward needs the present values of u and v, which another call may change before
-			// then. So clone them.
+			// U and V are cloned because Backward needs their present values, and another call may
+			// change them before.
 			w = o.Div(m.U.In(c).Clone().Dot(m.matrix(o).MatMul(m.V.In(c).Clone())))
 		}
 		c.Close(w)
@@ -184,7 +186,7 @@ func (m *SpectralNorm[L]) Remove() L {
 	return m.Layer
 }
 
-// weightField returns the field of a layer with the parameter "weight", and whether there is one.
+// weightField returns the field that holds a layer's parameter "weight", and whether there is one.
 func weightField(layer any) (f reflect.Value, ok bool) {
 	v := reflect.ValueOf(layer)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
@@ -208,7 +210,7 @@ func weightField(layer any) (f reflect.Value, ok bool) {
 	return f, find(v.Elem())
 }
 
-// weightOf is weightField, but panics if the layer has no weight.
+// weightOf returns the field that holds a layer's parameter "weight". It panics if there is none.
 func weightOf(layer any) reflect.Value {
 	f, ok := weightField(layer)
 	if !ok || f.IsNil() {
@@ -217,15 +219,15 @@ func weightOf(layer any) reflect.Value {
 	return f
 }
 
-// forwardWith applies a copy of the layer with the computed weight. So concurrent calls do not see
-// each other's weights.
+// forwardWith calls Forward of a copy of the layer that has the computed weight. The copy keeps
+// concurrent calls apart.
 func forwardWith[L Module](layer L, weight func(s *tensor.Scope) *tensor.Tensor, x *tensor.Tensor) *tensor.Tensor {
 	given := reflect.ValueOf(layer).Elem()
 	l := reflect.New(given.Type())
 	l.Elem().Set(given)
 	f, _ := weightField(l.Interface())
 	w := weight(x.Scope())
-	if !x.Scope().GradEnabled() { // with gradients, the graph may need the weight
+	if !x.Scope().GradEnabled() { // with gradients, the graph may still need the weight
 		defer w.Free()
 	}
 	f.Set(reflect.ValueOf(w))

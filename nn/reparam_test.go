@@ -18,8 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A training with each kind of normalised weight equals PyTorch's within 1e-12, in the losses, the
-// parameters, u and v. The names are PyTorch's too.
+// Training with each kind of normalised weight equals PyTorch's within 1e-12, in the losses, the
+// parameters, u and v. The parameters have PyTorch's names.
 func TestReparametrizedTrainingEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/reparam.safetensors.gz")
 	if err != nil {
@@ -114,7 +114,7 @@ func TestReparametrizedLayers(t *testing.T) {
 	if s.U.AllClose(u, 0, 0) && s.Original.Grad() == nil {
 		t.Error("training improves u, and two calls before Backward are well")
 	}
-	// recomputing a call makes no further step of the power method
+	// Recomputing a call for Backward makes no further step of the power method.
 	tensor.Do(func(sc *tensor.Scope) {
 		x := x.In(sc).Clone().RequiresGrad()
 		y := autograd.Checkpoint(s.Forward, x)
@@ -161,8 +161,8 @@ func TestReparametrizedLayers(t *testing.T) {
 	}
 }
 
-// Steps with both layers can be captured. Each replay makes a step of the optimizer and a step of
-// the power method.
+// Training steps of layers with WeightNorm and SpectralNorm can be captured. Each replay makes a
+// step of the optimizer and a step of the power method.
 func TestReparametrizedLayersInACapture(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

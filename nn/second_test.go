@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// First and second derivatives of layers and losses equal central differences. They are taken with
-// respect to operands, parameters and targets.
+// First and second derivatives of layers and losses with respect to operands, parameters and
+// targets equal central differences.
 func TestSecondOrder(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		numbers := func(dims ...int) *tensor.Tensor {
@@ -34,7 +34,8 @@ func TestSecondOrder(t *testing.T) {
 			x := numbers(2, 4)
 			x.Select(0, 1).NegInPlace()
 			in := []*tensor.Tensor{x}
-			var fields []**tensor.Tensor // the layer's parameters, which are inputs too
+			// the layer's parameters, with respect to which derivatives are taken too
+			var fields []**tensor.Tensor
 			switch l := l.(type) {
 			case *nn.Linear:
 				fields = []**tensor.Tensor{&l.Weight, &l.Bias}
@@ -76,7 +77,7 @@ func TestSecondOrder(t *testing.T) {
 		classes := s.From([]int64{2, 0})
 		check("CrossEntropy", func(x []*tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(x[0], x[1]) }, numbers(2, 3), classes)
 		check("NLL", func(x []*tensor.Tensor) *tensor.Tensor { return nn.NLL(x[0], x[1]) }, numbers(2, 3), classes)
-		// with a fixed seed, dropout uses the same random numbers in every call
+		// With a fixed seed, dropout uses the same random numbers in every call.
 		check("Dropout", func(x []*tensor.Tensor) *tensor.Tensor {
 			c := x[0].Scope().New(tensor.Seed(3))
 			y := x[0].In(c).Square().Dropout(0.4)
@@ -90,7 +91,7 @@ func TestSecondOrder(t *testing.T) {
 	// Central differences are inexact for a rounded function, so the gradients of a cast are
 	// compared with exact derivatives.
 	x := tensor.From([]float64{2, 3}).RequiresGrad()
-	// the derivative of x⁴, computed through casts
+	// g is the derivative of x⁴, computed through casts.
 	g := tensor.Gradients(x.Float().Square().BFloat16().Float().Square().Double().Sum(), []*tensor.Tensor{x}, tensor.CreateGraph())[0]
 	h := tensor.Gradients(g.Sum(), []*tensor.Tensor{x})[0].Floats()
 	if h[0] != 48 || h[1] != 108 {

@@ -21,8 +21,8 @@ func (h *holder) Forward(x *tt) *tt {
 	return y
 }
 
-// A chain does not free a tensor that a user's layer or a hook sees. This also holds if the tensor
-// passes through layers that return their own input.
+// A chain frees no tensor that a user's layer or a hook has seen, not even after layers that return
+// their own input.
 func TestSequentialFreesNothingSeen(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		in := nn.In(s)
@@ -66,7 +66,7 @@ func TestSequentialFreesNothingSeen(t *testing.T) {
 	})
 }
 
-// kernelCount counts the kernels that devices run.
+// kernelCount counts the kernels that the devices run.
 type kernelCount struct{ n int }
 
 func (*kernelCount) Wants() (w device.TraceWants)    { return w }
@@ -78,8 +78,8 @@ func (*kernelCount) Copy(device.CopyEvent)           {}
 func (*kernelCount) Sync(device.SyncEvent)           {}
 func (*kernelCount) Memory(device.MemoryEvent)       {}
 
-// An activation after a linear layer runs in the layer's launch, unless a hook or a user's layer
-// sees the tensor between them. A relu before a dropout runs in the dropout's launch instead.
+// An activation after a linear layer runs in the same launch, unless a hook or a user's layer sees
+// the tensor between them. A relu before a dropout runs in the dropout's launch instead.
 func TestSequentialActivations(t *testing.T) {
 	hook := func(_, y *tensor.Tensor) *tensor.Tensor { return nil }
 	hooked := func(l *nn.Linear) *nn.Linear { l.RegisterForwardHook(hook); return l }

@@ -2,15 +2,15 @@ package nn
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// Unflatten splits dimension Dim into dimensions of the given sizes; see [tensor.Tensor.Unflatten].
+// Unflatten splits dimension Dim into dimensions of the given sizes: see [tensor.Tensor.Unflatten].
 type Unflatten struct {
 	Base
 	Dim   int
 	Sizes []int
 }
 
-// NewUnflatten returns a layer. One of the sizes may be -1. Forward then computes it from the other
-// sizes.
+// NewUnflatten returns a layer that splits dimension dim into dimensions of the given sizes. One of
+// the sizes may be -1. Forward then computes it from the other sizes.
 func NewUnflatten(dim int, sizes ...int) *Unflatten { return &Unflatten{Dim: dim, Sizes: sizes} }
 
 // Forward applies the layer.
@@ -52,8 +52,8 @@ func NewFold[K Sizes](height, width int, kernel K, opts ...Option) *Fold {
 	return &Fold{Height: height, Width: width, Options: windows("Fold", kernel, opts)}
 }
 
-// Forward maps columns [n, channels·size of a window, number of windows] to images. n may be
-// absent.
+// Forward maps columns [n, channels·size of a window, number of windows] to images. Both may omit
+// n.
 func (l *Fold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return x.Fold(l.Height, l.Width, l.Options)
@@ -62,7 +62,7 @@ func (l *Fold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 // Flatten merges dimensions into one. The zero value merges all dimensions except the first.
 type Flatten struct {
 	Base
-	Start, End *int // first and last merged dimension; nil means torch's default, 1 or -1
+	Start, End *int // first and last of the merged dimensions; nil means torch's defaults, 1 and -1
 }
 
 // NewFlatten returns a layer that merges the dimensions from start to end, inclusive. A negative

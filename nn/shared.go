@@ -7,9 +7,9 @@ import (
 )
 
 // Shares looks for state that a model would share with its [Clone] and that Forward may change. It
-// returns the name of a field of the model's layers that holds such state, or "" if there is none.
-// Layers of this package have none. Such a field is a map, a source of random numbers, or a pointer
-// to a struct of the layer's package. The struct has maps, tensors or sources of random numbers.
+// returns the name of a field that holds such state, or "" if there is none. It looks at fields
+// that are maps, sources of random numbers, or pointers to structs of the layer's package which
+// hold maps, tensors or sources of random numbers. Layers of this package have no such field.
 func Shares(m any) (field string) {
 	visit(m, &visitor{lazy: func(string, lazyLayer) {}, pre: func(path string, v reflect.Value, _ bool) {
 		for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
@@ -22,7 +22,7 @@ func Shares(m any) (field string) {
 	return field
 }
 
-// sharedField is Shares for one struct of a layer. The package of the layer is pkg.
+// sharedField is Shares for one struct v of a layer that belongs to package pkg.
 func sharedField(path string, v reflect.Value, pkg string) string {
 	for i := range v.NumField() {
 		f, d := v.Field(i), v.Type().Field(i)
@@ -59,8 +59,8 @@ func draws(t reflect.Type) bool {
 	return t.PkgPath() == "math/rand" || t.PkgPath() == "math/rand/v2"
 }
 
-// keeps reports whether struct t has a field in which a layer may cache a result. t belongs to
-// package pkg and is not part of a model.
+// keeps reports whether struct type t has a field in which a layer may cache a result. It considers
+// only types of package pkg that are not part of a model.
 func keeps(t reflect.Type, pkg string, seen map[reflect.Type]bool) bool {
 	if t.Kind() != reflect.Struct || t.PkgPath() != pkg || follows(t) || seen[t] {
 		return false

@@ -70,7 +70,7 @@ func TestOptionsThatWouldBeWrongInSilence(t *testing.T) {
 // As in PyTorch, BatchMean does not change a scalar loss.
 func TestBatchMeanOfScalars(t *testing.T) {
 	for got, want := range map[*tensor.Tensor]float64{
-		// the expected numbers are PyTorch's
+		// The expected values are PyTorch's.
 		nn.KLDiv(tensor.From(0.3), tensor.From(0.4), nn.BatchMean):    -0.48651629274966206,
 		nn.KLDivLog(tensor.From(0.3), tensor.From(0.4), nn.BatchMean): 0.14918246976412708,
 	} {
@@ -80,8 +80,8 @@ func TestBatchMeanOfScalars(t *testing.T) {
 	}
 }
 
-// If a target is impossible, the gradient is NaN for every class at every valid time step. With
-// ZeroInfinity it is 0 instead.
+// If no path through the input gives the target, the gradient is NaN for every class at every valid
+// time step. With ZeroInfinity it is 0 instead.
 func TestCTCGradientOfImpossibleTarget(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, zero := range []bool{false, true} {

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// stateOf lists the tensors of a state dict. A tensor with several names is listed once for each
-// name.
+// stateOf returns the tensors of a model's state dict. A tensor with several names is listed once
+// for each name.
 func stateOf(m any) []Param { return statesOf(m, nil) }
 
 func statesOf(m any, lazy func(string, lazyLayer)) []Param {
@@ -29,9 +29,8 @@ func statesOf(m any, lazy func(string, lazyLayer)) []Param {
 // StateDict returns the parameters and buffers of a model by name, as torch's state_dict. The
 // tensors are detached and share the model's memory, so training changes them. For a copy that
 // keeps its values call StateDict([Clone](m)). A tensor in several places appears under each of its
-// names. Transient buffers are left out. [To] and [Cast] give the model new memory, and an earlier
-// state dict keeps the old memory. StateDict panics with an *[Error] if the structure of the model
-// is unsound.
+// names. Transient buffers are left out. [To] and [Cast] give the model new memory, while an
+// earlier state dict keeps the old memory. StateDict panics with an *[Error] if [Parameters] does.
 func StateDict(m any) map[string]*tensor.Tensor {
 	sd := map[string]*tensor.Tensor{}
 	handles := map[*tensor.Tensor]*tensor.Tensor{}
@@ -58,7 +57,7 @@ type StateError struct {
 	Mismatched []Mismatch // tensors whose shapes differ
 	Unusable   []string   // tensors of the dict that are nil or were freed
 
-	// Differing lists pairs of names that stand for the same tensor of the model, but for different
+	// Differing lists pairs of names that belong to the same tensor of the model, but to different
 	// values in the dict.
 	Differing [][2]string
 }
@@ -102,14 +101,14 @@ func (e *StateError) Error() string {
 	return b.String()
 }
 
-// unusable reports whether the dict has faults that are errors even with [Loose].
+// unusable reports whether e has entries that are errors even with [Loose].
 func (e *StateError) unusable() bool {
 	return len(e.Mismatched)+len(e.Unusable)+len(e.Differing) > 0
 }
 
-// surplus returns a common prefix of all names in the list longer, such as DataParallel's
-// "module.". Without the prefix, one of the two lists must contain all names of the other. surplus
-// returns "" if there is no such prefix.
+// surplus returns a common prefix of all names in longer, such as DataParallel's "module.". Without
+// the prefix, one of the two lists contains all names of the other. If there is no such prefix,
+// surplus returns "".
 func surplus(longer, shorter []string) string {
 	if len(longer) == 0 || len(shorter) == 0 {
 		return ""
@@ -134,9 +133,9 @@ func surplus(longer, shorter []string) string {
 }
 
 // Cast converts the floating point parameters, buffers and gradients of a model to type t, in
-// place, and returns the model. The *Tensors remain the same, so existing optimizers remain valid.
-// The state of optimizers keeps its type. Integers, such as counts of batches, are not converted,
-// and neither are the scales of layers that [QuantizeDynamic] has changed.
+// place, and returns the model. The *Tensor values remain the same, so existing optimizers remain
+// valid. The state of optimizers keeps its type. Integers, such as NumBatchesTracked, are not
+// converted. Nor are the scales of layers that [QuantizeDynamic] has changed.
 func Cast[M any](m M, t dtype.Type) M {
 	if !t.IsFloat() {
 		panic(wrong("", fmt.Sprintf("a model can be cast to floating point types only, not to %v", t)))
@@ -167,7 +166,7 @@ func Unfreeze[M any](m M) M { return setGrad(m, true) }
 func setGrad[M any](m M, on bool) M {
 	for _, p := range Parameters(m) {
 		if on && !p.Type().IsFloat() {
-			p.SetRequiresGrad(true) // panics before any parameter changes
+			p.SetRequiresGrad(true) // panics before any parameter has changed
 		}
 	}
 	for _, p := range Parameters(m) {
@@ -196,7 +195,7 @@ func Modules(m any) iter.Seq2[string, any] {
 	}
 }
 
-// layerOf returns a struct of a model in the form in which Modules yields it.
+// layerOf returns the layer v in the form in which Modules yields it.
 func layerOf(v reflect.Value) any {
 	switch {
 	case v.CanAddr() && v.Addr().CanInterface():

@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// tied is built like a language model. The embedding is also the head's weight, and one layer
+// tied is built like a language model. The embedding's weight is also the head's, and one layer
 // occurs twice.
 type tied struct {
 	nn.Base
@@ -50,7 +50,7 @@ func keys(sd map[string]*tensor.Tensor) string {
 	return strings.Join(slices.Sorted(maps.Keys(sd)), " ")
 }
 
-// The names equal those of PyTorch 2.15 for the same model.
+// The names in a state dict equal those of PyTorch 2.15 for the same model.
 func TestStateDict(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := newTied(s)
@@ -108,8 +108,9 @@ func TestLoadStateDict(t *testing.T) {
 				t.Fatalf("a step from %v by %v ends at %v", before[i], g[i], v)
 			}
 		}
-		// The dict needs only one name of a tied tensor, and may lack the count of batches.
-		// LoadStateDict converts values. Tensors of a child scope load into an older model.
+		// The dict needs only one name of a tied tensor, and may lack num_batches_tracked.
+		// LoadStateDict converts types. Tensors of a child scope load into a model of an outer
+		// scope.
 		sd := nn.StateDict(from)
 		delete(sd, "table.weight")
 		delete(sd, "again.weight")
@@ -128,8 +129,8 @@ func TestLoadStateDict(t *testing.T) {
 		if n := to.Norm.NumBatchesTracked.Item(); n != 2 {
 			t.Errorf("the count is %v", n)
 		}
-		// The dict has all names of a tensor, with different values. In this case torch silently
-		// uses the last value.
+		// The dict has different values under several names of a tensor. torch silently uses the
+		// last value.
 		sd["norm.bias"] = s.Ones(3)
 		sd["table.weight"], sd["again.weight"], sd["head.weight"] = s.Full(1, 3, 3), s.Full(2, 3, 3), s.Full(3, 3, 3)
 		var e *nn.StateError
@@ -195,8 +196,8 @@ func TestLoadStateDictErrors(t *testing.T) {
 	})
 }
 
-// The error distinguishes two cases: prefixed names of a wrapped model, as from DataParallel or
-// compile, and the names of another model.
+// The error distinguishes names with a prefix, such as those that DataParallel or compile make,
+// from the names of another model.
 func TestLoadStateDictOfWrappedModel(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		to := newTied(s)
@@ -217,7 +218,7 @@ func TestLoadStateDictOfWrappedModel(t *testing.T) {
 	})
 }
 
-// A state dict copies values between models on different devices.
+// LoadStateDict copies values between models on different devices.
 func TestLoadStateDictAcrossDevices(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -323,7 +324,7 @@ func TestApplyAndModules(t *testing.T) {
 	})
 }
 
-// mustPanic runs f, which must panic with an *nn.Error that contains the given text.
+// mustPanic fails the test unless f panics with an *nn.Error that contains the given text.
 func mustPanic(t *testing.T, says string, f func()) {
 	t.Helper()
 	defer func() {
@@ -352,7 +353,7 @@ type half struct {
 	Fc *nn.Linear
 }
 
-// Every function that walks a model finds these further mistakes.
+// Functions such as Parameters and StateDict panic for these mistakes in a model's structure.
 func TestUnsoundNames(t *testing.T) {
 	w := func() *tensor.Tensor { return tensor.Ones(1).RequiresGrad() }
 	r := &ring{Fc: nn.NewLinear(1, 1)}

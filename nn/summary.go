@@ -10,42 +10,42 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Overview is the result of [Summary]. Counts are numbers of elements, sizes are bytes. A tensor
-// in several places counts once.
+// An Overview is the result of [Summary]. A tensor in several places counts once.
 type Overview struct {
 	Layers []LayerInfo // in the order of the model's fields; the first is the model itself
 
 	Trainable, Frozen, Buffers int
 
 	ParameterBytes, BufferBytes, InputBytes int
-	// bytes of the results of all calls of layers that contain no other layers
+	// OutputBytes is the number of bytes of the results of all calls of layers that contain no
+	// other layers.
 	OutputBytes int
 }
 
 // A LayerInfo is a layer in an [Overview].
 type LayerInfo struct {
-	Name  string // such as "layer1.0.conv1"; "" for the model
-	Type  string // such as "Conv2d"
-	Depth int    // number of layers that contain this layer
+	Name  string // path in the model, such as "layer1.0.conv1"; "" for the model
+	Type  string // name of the layer's type, such as "Conv2d"
+	Depth int    // number of layers around this layer
 	Leaf  bool   // true if the layer contains no other layers
-	// number of calls of Forward. It is 0 if the number is unknown because the type does not embed
-	// [Base] or Forward has several inputs.
+	// Calls is the number of calls of Forward. It is 0 if the number is unknown: the type does not
+	// embed [Base], or Forward has several inputs.
 	Calls  int
 	Output []shape.Dims
 
-	// numbers of elements in the layer's own tensors, without those of inner layers
+	// Parameters and Buffers are the numbers of elements in the layer's own tensors, without those
+	// of inner layers.
 	Parameters, Buffers int
-	// true if some of the layer's parameters belong to an earlier layer too
+	// Tied is true if some of the layer's parameters also belong to an earlier layer.
 	Tied        bool
-	OutputBytes int // bytes of the result of the latest call
+	OutputBytes int // size of the result of the latest call, in bytes
 }
 
 // Summary describes a model. If there are inputs, it calls the model's Forward with them. This call
 // is in evaluation mode and without gradients, and has its own scope and its own random numbers.
-// Summary then restores training flags, hooks and buffers. It also restores them if Forward panics,
-// and passes the panic on. If the model has lazy layers, an additional first call makes their
-// parameters. No other goroutine may use the model during the call of Summary. The result prints as
-// a table:
+// Summary then restores training flags, hooks and buffers, even if Forward panics. If the model has
+// lazy layers, an additional first call makes their parameters. No other goroutine may use the
+// model during the call of Summary. The result prints as a table:
 //
 //	fmt.Println(nn.Summary(model, tensor.Ones(1, 3, 224, 224)))
 //
@@ -55,7 +55,7 @@ type LayerInfo struct {
 func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 	o := &Overview{}
 	requireUsable("summary", inputs...)
-	at := map[string]int{} // index in o.Layers, by name
+	at := map[string]int{} // maps the name of a layer to its index in o.Layers
 	var undo []func()
 	defer func() {
 		for i := len(undo) - 1; i >= 0; i-- {
@@ -63,7 +63,7 @@ func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 		}
 	}()
 	run := len(inputs) > 0
-	if run && isLazy(m) { // a first call makes the parameters of lazy layers
+	if run && isLazy(m) { // the first call of a lazy layer makes its parameters
 		func() {
 			defer evaluating(m, nil)()
 			tensor.Youngest(inputs...).Do(func(c *tensor.Scope) {
@@ -127,7 +127,7 @@ func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 	return o
 }
 
-// called records a call of Forward of layer i, which returned out.
+// called records that Forward of layer i returned out.
 func (o *Overview) called(i int, out ...*tensor.Tensor) {
 	l := &o.Layers[i]
 	l.Calls++
@@ -143,8 +143,8 @@ func (o *Overview) called(i int, out ...*tensor.Tensor) {
 
 func bytesOf(x *tensor.Tensor) int { return x.Size() * x.Type().Size() }
 
-// count adds up the elements and bytes of parameters and buffers. A tensor in several layers counts
-// only for the first layer.
+// count adds the elements and bytes of all parameters and buffers to o. A tensor in several layers
+// counts only for the first.
 func (o *Overview) count(m any, at map[string]int) {
 	seen := map[*tensor.Tensor]bool{}
 	visit(m, &visitor{param: func(p Param) {
@@ -176,7 +176,7 @@ func (o *Overview) count(m any, at map[string]int) {
 	}})
 }
 
-// baseOf returns the Base of an addressable layer, or nil.
+// baseOf returns the Base of a layer, or nil if it has none or is not addressable.
 func baseOf(v reflect.Value) *Base {
 	if !v.CanAddr() || !v.Addr().CanInterface() {
 		return nil
@@ -187,8 +187,8 @@ func baseOf(v reflect.Value) *Base {
 	return nil
 }
 
-// watch puts a layer into evaluation mode and calls f with each result of its Forward. undo ends
-// both.
+// watch puts a layer into evaluation mode and calls f with each result of its Forward. The returned
+// function undo reverses both.
 func (b *Base) watch(f func(y *tensor.Tensor)) (undo func()) {
 	before := *b
 	b.evaluating = true
@@ -202,7 +202,8 @@ func (b *Base) watch(f func(y *tensor.Tensor)) (undo func()) {
 	}
 }
 
-// keepBuffers saves the values of the model's buffers; restore writes them back.
+// keepBuffers saves the values of the model's buffers. The returned function restore writes them
+// back.
 func keepBuffers(c *tensor.Scope, m any) (restore func()) {
 	type kept struct {
 		t, values *tensor.Tensor
@@ -252,7 +253,7 @@ func typeName(t reflect.Type) string {
 		return "ParameterMap"
 	}
 	if i := strings.IndexByte(name, '['); i > 0 {
-		name = name[:i] // drop the type arguments
+		name = name[:i] // drops the type arguments
 	}
 	if name == "" {
 		return t.Kind().String()

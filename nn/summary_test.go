@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// lenet is a small model with a block, layers by value, a tied weight, and a layer that is called
-// twice.
+// lenet is a small model with a block of layers, layers by value, a tied weight, and a layer that
+// is called twice.
 type lenet struct {
 	nn.Base
 	Features *nn.Sequential
@@ -45,7 +45,7 @@ func TestSummary(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := newLenet(s)
 		nn.Freeze(m.Fc)
-		nn.Parameters(m) // from now on the layers know their names
+		nn.Parameters(m) // gives the layers their names
 		base := m.Twice.Base
 		nn.Eval(m.Features)
 		nn.Train(m.Features.Layers[3].(*nn.Dropout))
@@ -104,8 +104,8 @@ Memory      744 B of parameters, 44 B of buffers, 768 B of inputs, 7.2 KiB of ou
 		if _, byValue := m.Features.Layers[2].(nn.ReLU); !byValue || !m.Training() || !reflect.DeepEqual(m.Twice.Base, base) {
 			t.Error("an error leaves something behind")
 		}
-		// The model may be younger than its inputs. Summary may have no inputs, and the model may
-		// be a list.
+		// The scope of the model may be younger than that of the inputs. Summary may have no
+		// inputs, and the model may be a list.
 		s.Do(func(c *tensor.Scope) {
 			if o := nn.Summary(nn.NewLinear(2, 3, nn.In(c), nn.Typed(dtype.F64)), s.Typed(dtype.F64).Ones(1, 2)); o.ParameterBytes != 9*8 || o.Layers[0].Output[0].String() != "[1, 3]" {
 				t.Error(o)

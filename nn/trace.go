@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// traced is Enter for the case that a tracer listens. It opens a span around the call and its
+// traced does what Enter does while a tracer is active. It opens a span around the call and its
 // hooks. The span has the name of the layer's type.
 func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 	s := device.Span{Kind: device.SpanModule}
@@ -49,9 +49,9 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 	}
 }
 
-// layerType returns the receiver type of a method on the call stack, such as Linear for
-// (*Linear).Forward, and whether the receiver is a pointer. The method is skip frames up. layerType
-// is needed because a Base does not know the layer that embeds it.
+// layerType returns the receiver type of a method on the call stack, such as "Linear" for
+// (*Linear).Forward, and whether the receiver is a pointer. The method is skip frames above
+// layerType. The call stack is read because a Base does not know the layer that embeds it.
 func layerType(skip int) (name string, pointer bool) {
 	var pc [1]uintptr
 	if runtime.Callers(skip+1, pc[:]) == 0 {
@@ -72,7 +72,7 @@ type method struct {
 	pointer bool
 }
 
-// methods caches method values. A key is the return address of a call of Enter.
+// methods maps the return address of a call of Enter to the method that contains the call.
 var methods sync.Map
 
 // typeOfMethod returns T for "path/to/package.(*T).Method" and for "path/to/package.T.Method",
@@ -93,10 +93,10 @@ func typeOfMethod(name string) (typ string, pointer bool) {
 	return name, pointer
 }
 
-// ModuleNames names the layers of a model for profile.Options. A key is the pointer that a span has
-// as its owner. The value is a name such as "layers.0". The model itself has the name root. A layer
-// whose Forward works on a copy, such as [ReLU], gets no name. It appears under the layer that
-// contains it.
+// ModuleNames names the layers of a model for profile.Options. It maps a layer's pointer, which is
+// the owner of the layer's spans, to a name such as "layers.0". The model itself has the name root.
+// A layer whose Forward works on a copy, such as [ReLU], has no name, so its spans appear under the
+// layer that contains it.
 func ModuleNames(m any, root string) map[any]string {
 	names := map[any]string{}
 	for name, l := range Modules(m) {

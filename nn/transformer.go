@@ -8,18 +8,19 @@ import (
 // TransformerOptions are the settings of a transformer's layers. The zero value is torch's default,
 // except for Dropout, which is 0.1 in torch.
 type TransformerOptions struct {
-	// number of features between the two linear layers; 0 means 2048
+	// FeedForward is the number of features between the two linear layers; 0 means 2048.
 	FeedForward int
-	// the probability of dropping an attention weight, or an element of the result of an attention
-	// or of the linear layers
+	// Dropout is the probability of dropping an attention weight, or an element of the result of
+	// the attention or of the linear layers.
 	Dropout float64
-	// the function between the linear layers, such as (*tensor.Tensor).Gelu; nil means relu
+	// Activation is the function between the linear layers, such as (*tensor.Tensor).Gelu. Nil
+	// means relu.
 	Activation func(x *tensor.Tensor) *tensor.Tensor
 	Eps        float64 // Eps of the norms; 0 means 1e-5
-	// sequences are [n, length, features] instead of [length, n, features]
+	// BatchFirst means that sequences are [n, length, features] instead of [length, n, features].
 	BatchFirst bool
-	// each norm is applied before attention or linear layers, instead of after the residual
-	// connection
+	// NormFirst applies each norm before the attention or the linear layers, instead of after the
+	// residual connection.
 	NormFirst bool
 }
 
@@ -42,7 +43,7 @@ func (o TransformerOptions) attention(features, heads int, opts []Option) *Multi
 	return NewMultiheadAttention(features, heads, MultiheadOptions{Dropout: o.Dropout, BatchFirst: o.BatchFirst}, opts...)
 }
 
-// feed applies the two linear layers, with activation and dropout between them.
+// feed applies the linear layers first and second, with the activation and drop between them.
 func (o TransformerOptions) feed(x *tensor.Tensor, first *Linear, drop *Dropout, second *Linear) *tensor.Tensor {
 	act := o.Activation
 	switch {
@@ -55,7 +56,7 @@ func (o TransformerOptions) feed(x *tensor.Tensor, first *Linear, drop *Dropout,
 	return second.Forward(drop.Forward(first.ForwardAct(x, act)))
 }
 
-// runInChild runs f in a child of s, and moves its result into s.
+// runInChild runs f in a child of s, and moves the result into s.
 func runInChild(s *tensor.Scope, f func(c *tensor.Scope) *tensor.Tensor) (y *tensor.Tensor) {
 	s.Do(func(c *tensor.Scope) {
 		y = f(c)
@@ -65,8 +66,8 @@ func runInChild(s *tensor.Scope, f func(c *tensor.Scope) *tensor.Tensor) (y *ten
 }
 
 // residual returns x + drop(f(norm(x))) with NormFirst, and norm(x + drop(f(x))) without it. The
-// result is in x's scope. Only one linear layer in f may read f's operand, because the norm may
-// return 16 bits: see [LayerNorm.ForwardLow].
+// result is in x's scope. In f only one linear layer may read the operand, because under autocast
+// the norm's result has 16 bits.
 func (o TransformerOptions) residual(x *tensor.Tensor, norm *LayerNorm, drop *Dropout, f func(x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 	return runInChild(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		x := x.In(c)
@@ -77,7 +78,8 @@ func (o TransformerOptions) residual(x *tensor.Tensor, norm *LayerNorm, drop *Dr
 	})
 }
 
-// stacked applies layers one after another. It frees the result of each layer after the next call.
+// stacked applies layers one after another. It frees the result of each layer after the next layer
+// has run.
 func stacked[L any](x *tensor.Tensor, layers []L, f func(l L, x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 	for _, l := range layers {
 		y := f(l, x)
@@ -88,9 +90,10 @@ func stacked[L any](x *tensor.Tensor, layers []L, f func(l L, x *tensor.Tensor) 
 }
 
 // TransformerEncoderLayer is self-attention and two linear layers, each with a norm and a residual
-// connection (A. Vaswani et al., arXiv:1706.03762). For NormFirst see R. Xiong et al.,
+// connection (A. Vaswani et al., arXiv:1706.03762). NormFirst is due to R. Xiong et al.,
 // arXiv:2002.04745. The layer's parameters have torch's names. The results of its inner layers are
-// freed when Forward returns. A hook can keep result y in an older scope s with s.From(y.Detach()).
+// freed when Forward returns. A hook keeps such a result y with s.From(y.Detach()), where s is an
+// outer scope.
 type TransformerEncoderLayer struct {
 	Base
 	Checkpointing
@@ -105,7 +108,8 @@ type TransformerEncoderLayer struct {
 	Options  TransformerOptions
 }
 
-// NewTransformerEncoderLayer returns a layer. [NoBias] leaves out all biases.
+// NewTransformerEncoderLayer returns a layer for the given numbers of features and heads. [NoBias]
+// leaves out all biases.
 func NewTransformerEncoderLayer(features, heads int, o TransformerOptions, opts ...Option) *TransformerEncoderLayer {
 	return &TransformerEncoderLayer{
 		SelfAttn: o.attention(features, heads, opts), Linear1: NewLinear(features, o.feedForward(), opts...), Dropout: NewDropout(o.Dropout),
@@ -115,14 +119,14 @@ func NewTransformerEncoderLayer(features, heads int, o TransformerOptions, opts 
 }
 
 // Forward returns the result for x of shape [length, n, features], without masks. The result has
-// the shape of x. See [TransformerEncoderLayer.ForwardMasked].
+// the shape of x. n may be absent, and with BatchFirst it is the first dimension.
 func (l *TransformerEncoderLayer) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return l.forward(x, Masks{})
 }
 
-// ForwardMasked returns the result for x, with the shape of x. The shape is [length, n, features],
-// or [n, length, features] with BatchFirst, or [length, features].
+// ForwardMasked returns the result for x with masks for the attention. x and the result are
+// [length, n, features], or [n, length, features] with BatchFirst, or [length, features].
 func (l *TransformerEncoderLayer) ForwardMasked(x *tensor.Tensor, m Masks) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return l.forward(x, m)
@@ -164,7 +168,8 @@ type TransformerDecoderLayer struct {
 	Options       TransformerOptions
 }
 
-// NewTransformerDecoderLayer returns a layer. [NoBias] leaves out all biases.
+// NewTransformerDecoderLayer returns a layer for the given numbers of features and heads. [NoBias]
+// leaves out all biases.
 func NewTransformerDecoderLayer(features, heads int, o TransformerOptions, opts ...Option) *TransformerDecoderLayer {
 	return &TransformerDecoderLayer{
 		SelfAttn: o.attention(features, heads, opts), MultiheadAttn: o.attention(features, heads, opts),
@@ -206,11 +211,12 @@ func (l *TransformerDecoderLayer) compute(x, memory *tensor.Tensor, self, cross 
 type TransformerEncoder struct {
 	Base
 	Layers []*TransformerEncoderLayer
-	Norm   Module // Identity stands for no norm
+	Norm   Module // norm of the last layer's result; Identity for none
 }
 
-// NewTransformerEncoder returns an encoder with the given number of layers and without a last norm.
-// Each layer has its own initial weights (torch's layers start as copies of a single layer).
+// NewTransformerEncoder returns an encoder with the given number of layers and without a norm at
+// the end. Each layer has its own initial weights, while torch's layers start as copies of one
+// layer.
 func NewTransformerEncoder(features, heads, layers int, o TransformerOptions, opts ...Option) *TransformerEncoder {
 	e := &TransformerEncoder{Norm: Identity{}}
 	for range layers {
@@ -219,14 +225,15 @@ func NewTransformerEncoder(features, heads, layers int, o TransformerOptions, op
 	return e
 }
 
-// Forward applies the encoder without masks; see [TransformerEncoder.ForwardMasked].
+// Forward applies the encoder to x of shape [length, n, features], without masks. n may be absent,
+// and with BatchFirst it is the first dimension.
 func (e *TransformerEncoder) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer e.Enter(&x, &y)()
 	return e.forward(x, Masks{})
 }
 
-// ForwardMasked returns a result with the shape of x; see [TransformerEncoderLayer.ForwardMasked].
-// The masks apply to all layers.
+// ForwardMasked applies the encoder to x with the same masks in all layers. x and the result are
+// [length, n, features], or [n, length, features] with BatchFirst, or [length, features].
 func (e *TransformerEncoder) ForwardMasked(x *tensor.Tensor, m Masks) (y *tensor.Tensor) {
 	defer e.Enter(&x, &y)()
 	return e.forward(x, m)
@@ -243,11 +250,11 @@ func (e *TransformerEncoder) forward(x *tensor.Tensor, m Masks) *tensor.Tensor {
 type TransformerDecoder struct {
 	Base
 	Layers []*TransformerDecoderLayer
-	Norm   Module // Identity stands for no norm
+	Norm   Module // norm of the last layer's result; Identity for none
 }
 
-// NewTransformerDecoder returns a decoder with the given number of layers and without a last norm.
-// Each layer has its own initial weights (torch's layers start as copies of a single layer).
+// NewTransformerDecoder returns a decoder with the given number of layers and without a norm at the
+// end. Each layer has its own initial weights, while torch's layers start as copies of one layer.
 func NewTransformerDecoder(features, heads, layers int, o TransformerOptions, opts ...Option) *TransformerDecoder {
 	d := &TransformerDecoder{Norm: Identity{}}
 	for range layers {
@@ -256,8 +263,8 @@ func NewTransformerDecoder(features, heads, layers int, o TransformerOptions, op
 	return d
 }
 
-// Forward returns a result with the shape of x; see [TransformerDecoderLayer.Forward]. The masks
-// and the memory apply to all layers.
+// Forward applies the decoder to x. All layers get the same memory, the result of an encoder, and
+// the same masks. [TransformerDecoderLayer.Forward] gives the shapes.
 func (d *TransformerDecoder) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
 	defer d.Enter(&x, &y)()
 	requireUsable("transformer_decoder", x, memory)
@@ -268,7 +275,7 @@ func (d *TransformerDecoder) Forward(x, memory *tensor.Tensor, self, cross Masks
 	})
 }
 
-// Transformer is an encoder and a decoder, each with a last norm.
+// Transformer is an encoder and a decoder. Each has a norm at its end.
 type Transformer struct {
 	Base
 	Encoder *TransformerEncoder

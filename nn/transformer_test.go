@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// First and second derivatives of attention and of a transformer layer equal central differences.
-// The derivatives are with respect to inputs, parameters and a mask.
+// First and second derivatives of attention and of a transformer layer with respect to inputs,
+// parameters and a mask equal central differences.
 func TestAttentionDerivatives(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		opts := []nn.Option{nn.In(s), nn.Typed(dtype.F64)}
@@ -79,7 +79,8 @@ func TestCausalWithPadding(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.NewMultiheadAttention(4, 2, nn.MultiheadOptions{}, nn.In(s))
 		x := s.Rand(3, 2, 4).RequiresGrad()
-		// the padding of the second sample includes its first key, so query 0 attends to no key
+		// The padding of the second sample includes its first key, so query 0 has no key to attend
+		// to.
 		padding := s.From([]bool{false, false, true, true, false, false}, 2, 3)
 		above := s.Typed(dtype.Bool).Ones(3, 3).Triu(1)
 		ways := []nn.Masks{{Mask: above, KeyPadding: padding}, {Causal: true, KeyPadding: padding}, {Causal: true, Mask: above, KeyPadding: padding}}
@@ -99,8 +100,8 @@ func TestCausalWithPadding(t *testing.T) {
 	}, tensor.Seed(4))
 }
 
-// If a query attends to no key, its result is the bias of the output projection, with finite
-// gradients. This holds with and without NeedWeights.
+// The result of a query that attends to no key is the bias of the output projection, with finite
+// gradients, both with and without NeedWeights.
 func TestNothingToAttendTo(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.NewMultiheadAttention(4, 2, nn.MultiheadOptions{}, nn.In(s))

@@ -13,9 +13,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Pool layers return positions, and unpool layers write the maxima back to these positions, on the
-// CPU and on a GPU. A size that no input of the pool can have is an error. A position out of range
-// is an error too.
+// Pool layers return the positions of the maxima, and unpool layers write the maxima back there, on
+// the CPU and on a GPU. A size that no input of the pool can have is an error, and so is a position
+// out of range.
 func TestMaxUnpoolLayers(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -60,8 +60,8 @@ func TestMaxUnpoolLayers(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// If no samples are given, the scope's generator draws the windows. So a seed gives the same result
-// on every device.
+// Without samples as an argument, the scope's generator determines the windows. A seed then gives
+// the same result on every device.
 func TestFractionalMaxPoolDraws(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -114,7 +114,7 @@ func ExampleMaxUnpool1d() {
 	// Output: tensor([[[0., 5., 0., 3.]]])
 }
 
-// Samples determine the positions of the windows. Without samples the positions are random.
+// The samples in the options determine the positions of the windows, which are otherwise random.
 func ExampleFractionalMaxPool2d() {
 	x := tensor.From([]float32{1, 2, 3, 4, 5, 6, 7, 8, 9}).Reshape(1, 1, 3, 3)
 	l := nn.NewFractionalMaxPool2d(1, nn.OutputSize(2))

@@ -12,16 +12,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A stray is a tensor in a model that the walk does not find as a parameter.
+// A stray is a tensor that a model holds and that is none of its parameters.
 type stray struct {
 	path, why string
 	t         *tensor.Tensor
 }
 
-// strayTypes caches, for each struct type of a layer, the fields that are searched for strays.
-// These fields are neither parameters nor layers, and may lead to tensors. carriers caches, for
-// each other struct type, the fields that may lead to tensors.
-var strayTypes, carriers sync.Map // reflect.Type → []int
+// strayTypes maps each struct type of a layer to the fields that are searched for strays: those
+// that may lead to tensors and are neither parameters nor layers. carriers maps each other struct
+// type to the fields that may lead to tensors.
+var strayTypes, carriers sync.Map // both map a reflect.Type to an []int
 
 func strayFields(t reflect.Type) []int {
 	return fieldsOnce(&strayTypes, t, func(f reflect.StructField) bool {
@@ -36,8 +36,8 @@ func carrierFields(t reflect.Type) []int {
 }
 
 // fieldsOnce returns the indices of the fields of t for which pred(f) is true, and caches them. It
-// leaves out fields tagged nn:"-". If t has a mutex, it returns none, because another goroutine
-// that holds the mutex may be writing the fields.
+// leaves out fields tagged nn:"-". If t has a mutex, it returns none, because another goroutine may
+// be writing the fields.
 func fieldsOnce(lists *sync.Map, t reflect.Type, pred func(f reflect.StructField) bool) []int {
 	if list, ok := lists.Load(t); ok {
 		return list.([]int)
@@ -91,8 +91,8 @@ func carries(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// ofTheLibrary reports whether a struct type belongs to the library and is no layer. An optimizer
-// is an example. The library itself takes care of the tensors in such structs.
+// ofTheLibrary reports whether a struct type belongs to this library and is no layer, such as an
+// optimizer. The library itself takes care of the tensors in such structs.
 func ofTheLibrary(t reflect.Type) bool {
 	rest, in := strings.CutPrefix(t.PkgPath(), callsite.Module+"/")
 	if !in || callsite.Outside(t.PkgPath()+".", "") || strings.HasSuffix(rest, "_test") {
@@ -105,10 +105,11 @@ func ofTheLibrary(t reflect.Type) bool {
 type step struct {
 	name  string        // name of the field, or empty
 	index int           // index of the element
-	key   reflect.Value // key of the map value, or invalid
+	key   reflect.Value // key of the map value; invalid for other steps
 }
 
-// fullPath returns the path of a layer, extended by the steps of the search.
+// fullPath returns the path of the value that is being searched: path, the layer's path, followed
+// by the steps from the layer.
 func (w *visitor) fullPath(path string) string {
 	for _, s := range w.steps {
 		switch {
@@ -123,14 +124,14 @@ func (w *visitor) fullPath(path string) string {
 	return path
 }
 
-// descend searches v, to which step s leads from the current value.
+// descend searches v, to which step s leads from the value searched before.
 func (w *visitor) descend(path string, s step, v reflect.Value) {
 	w.steps = append(w.steps, s)
 	w.search(path, v)
 	w.steps = w.steps[:len(w.steps)-1]
 }
 
-// search finds the strays in v. It formats a path only for a stray, since v may be large, such as
+// search finds the strays in v. It formats a path only for a stray, because v may be large, such as
 // the replay memory of an agent.
 func (w *visitor) search(path string, v reflect.Value) {
 	switch v.Kind() {
@@ -139,7 +140,7 @@ func (w *visitor) search(path string, v reflect.Value) {
 			return
 		}
 		if v.Type() == tensorType {
-			// unlike Interface, UnsafePointer works for unexported fields
+			// Unlike Interface, UnsafePointer works for unexported fields.
 			t := (*tensor.Tensor)(v.UnsafePointer())
 			if t.IsLeaf() && t.NeedsGrad() {
 				w.strays = append(w.strays, stray{w.fullPath(path), "is not found here, so it would not be trained; a parameter is an exported field with a tag of its name " +
@@ -154,7 +155,7 @@ func (w *visitor) search(path string, v reflect.Value) {
 		if v.Len() == 0 {
 			return
 		}
-		// Delete the entry afterwards, because a longer slice may begin at the same address.
+		// The entry is deleted afterwards, because a longer slice may begin at the same address.
 		if at := (place{v.Pointer(), v.Type()}); w.enter(v) {
 			defer delete(w.searched, at)
 			for i := range v.Len() {
@@ -178,7 +179,7 @@ func (w *visitor) search(path string, v reflect.Value) {
 	}
 }
 
-// enter reports whether the search has reached the target of v for the first time.
+// enter reports whether the search reaches the target of v for the first time.
 func (w *visitor) enter(v reflect.Value) bool {
 	at := place{v.Pointer(), v.Type()}
 	_, seen := w.searched[at]
@@ -186,9 +187,9 @@ func (w *visitor) enter(v reflect.Value) bool {
 	return !seen
 }
 
-// refuseStrays panics if a tensor requires a gradient and is not a parameter that the walk finds.
-// Such a tensor would not be trained. A freed tensor, or a tensor of a closed scope, was left over
-// by a step and is no error.
+// refuseStrays panics if a tensor of the model requires a gradient and is not one of its
+// parameters, because it would not be trained. A freed tensor, or a tensor of a closed scope, is
+// left over from a step and is no error.
 func (w *visitor) refuseStrays() {
 	if len(w.strays) == 0 || w.quick {
 		return

@@ -10,11 +10,11 @@ import (
 )
 
 // A tensor that requires a gradient but would not be trained is an error, in whatever struct it is.
-// There is no error if the walk also finds the tensor as a parameter, if its tag is nn:"-", or if
-// it requires no gradient.
+// There is no error if the tensor is also a parameter of the model, if its tag is nn:"-", or if it
+// requires no gradient.
 func TestUntrainedTensors(t *testing.T) {
 	w := func() *tensor.Tensor { return tensor.Ones(2).RequiresGrad() }
-	type cell struct{ Wx, Wh *tensor.Tensor } // the fields have no tags
+	type cell struct{ Wx, Wh *tensor.Tensor } // fields without tags
 	type tree struct {
 		Value *tensor.Tensor
 		Left  *tree
@@ -95,11 +95,11 @@ func TestUntrainedTensors(t *testing.T) {
 			nn.Parameters(m)
 		}()
 	}
-	// functions that have nothing to do with training accept such a tensor
+	// Functions that are not about training accept such a tensor.
 	nn.Eval(&struct{ w *tensor.Tensor }{w()})
 }
 
-// hiding is a layer with a field that the walk does not visit.
+// hiding is a layer with a field that Parameters does not look into.
 type hiding struct {
 	Fc *nn.Linear
 	w  *tensor.Tensor

@@ -46,9 +46,9 @@ func TestGoldenVocabularies(t *testing.T) {
 	})
 }
 
-// The loss computed in parts equals the loss computed from all logits, for any number of rows per
-// part. The test covers classes and probabilities, batches of sequences, autocast, and second
-// derivatives.
+// The loss computed in blocks of rows equals the loss computed from all logits, for any number of
+// rows in a block. The test covers classes and probabilities, batches of sequences, autocast, and
+// second derivatives.
 func TestLinearCrossEntropyInParts(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, low := range []bool{false, true} {
@@ -97,8 +97,8 @@ func TestLinearCrossEntropyInParts(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
-// The gradients of many parts are summed in float32, although the matrix products have 16-bit
-// operands. Each of the summed gradients is 1, so a sum in bfloat16 would stop at 256.
+// The gradients of many blocks of rows are added up in float32, although the matrix products have
+// 16-bit operands. Each of the added gradients is 1, so a sum in bfloat16 would stop at 256.
 func TestLinearCrossEntropyAddsUpInFloat32(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		const n = 600
@@ -178,12 +178,12 @@ func TestVocabularyMistakes(t *testing.T) {
 	})
 }
 
-// The example combines the last layer of a language model with its loss. The logits of all rows
-// never exist at the same time.
+// The example combines the last layer of a language model with its loss. The logits of all rows are
+// never in memory at once.
 func ExampleLinearCrossEntropyLoss() {
 	l := nn.NewLinearCrossEntropyLoss(64, 50000)
 	hidden, words := tensor.Zeros(2, 8, 64), tensor.Root().Typed(dtype.I64).Zeros(2, 8)
-	// log 50000, since all classes are equally likely
+	// The loss is log 50000, because all classes are equally likely.
 	fmt.Printf("%.3f\n", l.Forward(hidden, words).Item())
 	// Output: 10.820
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The walk finds a layer behind any pointer and in any list, even if only the dynamic type shows
+// Parameters finds a layer behind any pointer and in any list, even if only the dynamic type shows
 // that the value is a layer.
 func TestLayersInLists(t *testing.T) {
 	l := func() *nn.Linear { return nn.NewLinear(2, 2, nn.NoBias()) }
@@ -62,7 +62,8 @@ func TestLayersInLists(t *testing.T) {
 	}
 }
 
-// A hook can keep a tensor that a layer frees on return, in the way that Base's doc comment says.
+// A hook keeps a tensor that a layer frees on return with s.From(y.Detach()), as the doc comment of
+// Base says.
 func TestHooksKeepWhatDies(t *testing.T) {
 	m := nn.NewTransformerEncoderLayer(4, 2, nn.TransformerOptions{FeedForward: 8})
 	tensor.Do(func(s *tensor.Scope) {
@@ -81,7 +82,7 @@ func TestHooksKeepWhatDies(t *testing.T) {
 	})
 }
 
-// A missing operand or layer raises the library's error, not a nil dereference.
+// A missing operand or layer raises a *tensor.Error, not a nil dereference.
 func TestForwardOfNothing(t *testing.T) {
 	if err := tensor.Try(func() { nn.NewLinear(2, 2).Forward(nil) }); !errors.Is(err, tensor.ErrValue) {
 		t.Errorf("got %v", err)

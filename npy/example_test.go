@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Load reads an array that NumPy saved in Fortran order. The tensor has the same order of elements
-// in memory, so it is not contiguous.
+// Load reads an array that NumPy saved in Fortran order. The elements of the tensor have the same
+// order in memory, so the tensor is not contiguous.
 func ExampleLoad() {
 	x, err := npy.Load("testdata/version1.npy")
 	if err != nil {

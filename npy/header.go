@@ -13,10 +13,10 @@ import (
 
 const (
 	magic     = "\x93NUMPY"
-	maxHeader = 64 << 10 // limit of a header in bytes; NumPy itself accepts 10000
+	maxHeader = 64 << 10 // greatest length of a header in bytes; NumPy itself accepts 10000
 )
 
-// codes holds NumPy's names of the types that can be written.
+// codes maps the types that can be written to NumPy's names.
 var codes = map[dtype.Type]string{dtype.Bool: "|b1", dtype.U8: "|u1", dtype.I8: "|i1", dtype.I16: "<i2", dtype.I32: "<i4", dtype.I64: "<i8",
 	dtype.F16: "<f2", dtype.F32: "<f4", dtype.F64: "<f8"}
 
@@ -31,11 +31,11 @@ var typeOf = func() map[string]dtype.Type {
 // A header describes the array in a .npy file.
 type header struct {
 	t       dtype.Type
-	swap    bool // whether elements are big-endian
+	swap    bool // whether the elements are big-endian
 	fortran bool
 	dims    []int
 	length  int64 // length of the header in bytes
-	bytes   int64 // length of the elements in bytes
+	bytes   int64 // length of all elements in bytes
 }
 
 // readHeader reads the header from r. It checks that the header and the elements fit into the file,
@@ -62,8 +62,8 @@ func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 	if _, err := io.ReadFull(r, head[8:8+wide]); err != nil {
 		return bad(8, "the file ends in its header")
 	}
-	// The length of the header's text follows at head[8:]. Version 1 has only two bytes for it, and
-	// then head has two zeros.
+	// The length of the header's text is at head[8:]. Version 1 has only two bytes for it, after
+	// which head has two zeros.
 	n := int64(binary.LittleEndian.Uint32(head[8:]))
 	at := int64(8 + wide)
 	if n > maxHeader || n > size-at {
@@ -85,7 +85,8 @@ func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 		}
 		h.bytes *= int64(d)
 	}
-	// Check the sizes even if one of them is 0, because another one may be too large for a tensor.
+	// The sizes are checked even if one of them is 0, because another may be too large for a
+	// tensor.
 	p64 := int64(h.t.Size())
 	for _, d := range h.dims {
 		if d > 0 {
@@ -101,7 +102,7 @@ func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 	return h, nil
 }
 
-// A literal is a parser for a Python literal.
+// A literal is the rest of a Python literal that is being parsed.
 type literal struct {
 	text string
 	at   int
@@ -113,7 +114,7 @@ func (p *literal) space() {
 	}
 }
 
-// skip skips optional white space and then s. It reports whether it found s.
+// skip skips optional white space and then the text s. It reports whether it has found s.
 func (p *literal) skip(s string) bool {
 	p.space()
 	if !strings.HasPrefix(p.text[p.at:], s) {
@@ -138,8 +139,8 @@ func (p *literal) str() (string, bool) {
 	return s, !strings.ContainsRune(s, '\\')
 }
 
-// header parses text such as {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }. It
-// returns "", or what is wrong.
+// header parses text such as "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }" into h.
+// It returns what is wrong, or "".
 func (p *literal) header(h *header) string {
 	if !p.skip("{") {
 		return "the header is no dict"

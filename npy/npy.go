@@ -1,14 +1,14 @@
 // Package npy reads and writes NumPy's files: .npy for one array, and .npz for arrays by name
 // (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
 //
-// [Load] and [Save] are for .npy files, and [LoadArchive] and [SaveArchive] for .npz files. The
+// [Load] and [Save] read and write .npy files, and [LoadArchive] and [SaveArchive] .npz files. The
 // tensors that they read are on the CPU, in the root scope.
 //
 // Arrays may have any type that tensors have, and either byte order. They may have C or Fortran
 // order, which becomes the tensor's strides. The package reads versions 1 to 3 of the format.
 // Structured arrays, text, dates, complex numbers, unsigned integers wider than a byte and pickled
 // objects are errors that name the kind. The package never runs code from a file. NumPy has no
-// bfloat16. [Cast] writes such tensors in another type.
+// bfloat16, so [Cast] is needed to write such tensors in another type.
 package npy
 
 import (
@@ -37,10 +37,10 @@ import (
 // An Error says what is wrong with a file, and where.
 type Error struct {
 	Path   string
-	Entry  string // the array in a .npz file; "" for a .npy file
+	Entry  string // array in a .npz file; "" for a .npy file
 	Offset int64  // offset of the byte in the entry or the file; -1 if not known
 	Msg    string
-	Err    error // the cause; nil if the file's contents are wrong
+	Err    error // cause; nil if the file's contents are wrong
 }
 
 func (e *Error) Error() string {
@@ -71,14 +71,14 @@ type options struct {
 // unaligned or big-endian are read instead, and so are files that cannot be mapped.
 //
 // LoadArchive verifies the checksums of everything that it reads. It does not read mapped arrays,
-// so it does not verify them: see [Checked].
+// and verifies them only with [Checked].
 func Mapped() Option { return func(o *options) { o.mapped = true } }
 
 // Checked makes LoadArchive verify the checksums of a [Mapped] file's arrays too. For this it reads
 // all of them. A .npy file has no checksums.
 func Checked() Option { return func(o *options) { o.checked = true } }
 
-// MaxBytes sets the maximum total size of an archive's compressed arrays, in bytes after
+// MaxBytes sets the greatest total size, in bytes, of an archive's compressed arrays after
 // decompression. The default is a hundred times the size of the file, and at least 256 MiB.
 func MaxBytes(n int64) Option { return func(o *options) { o.most = n } }
 
@@ -111,7 +111,7 @@ type file struct {
 	path string
 	r    io.ReaderAt
 	size int64
-	mem  *filemap.Map // the mapped file; nil if it is not mapped
+	mem  *filemap.Map // mapped file; nil if it is not mapped
 	options
 }
 
@@ -120,7 +120,7 @@ func open(path string, opts []Option) (*file, func(), error) {
 	for _, o := range opts {
 		o(&f.options)
 	}
-	// Opening a pipe would block until a writer opens it.
+	// Opening a pipe would block until another process writes to it.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, nil, fail(path, "", -1, "this is not a file")
 	}
@@ -147,7 +147,7 @@ func open(path string, opts []Option) (*file, func(), error) {
 	return f, func() { of.Close() }, nil
 }
 
-// Load reads the array in a .npy file. Errors are *[Error].
+// Load reads the array in a .npy file. The error is an *[Error].
 func Load(path string, opts ...Option) (*tensor.Tensor, error) {
 	f, done, err := open(path, opts)
 	if err != nil {
@@ -158,7 +158,7 @@ func Load(path string, opts ...Option) (*tensor.Tensor, error) {
 }
 
 // LoadArchive reads the arrays of a .npz file by name. Everything that it reads must match the
-// archive's checksums (CRC-32). Errors are *[Error].
+// archive's checksums (CRC-32). The error is an *[Error].
 func LoadArchive(path string, opts ...Option) (map[string]*tensor.Tensor, error) {
 	f, done, err := open(path, opts)
 	if err != nil {
@@ -213,7 +213,7 @@ func (f *file) archive() (all map[string]*tensor.Tensor, err error) {
 				}
 				x, err = f.array(e.Name, e.From, e.Stored)
 			} else {
-				x, err = f.inflate(e) // inflate verifies the checksum
+				x, err = f.inflate(e) // also verifies the checksum
 			}
 		case zip.Deflate:
 			if e.UncompressedSize64 > uint64(left) {
@@ -232,7 +232,7 @@ func (f *file) archive() (all map[string]*tensor.Tensor, err error) {
 	return all, nil
 }
 
-// array reads an array from the size bytes of the file at the given offset.
+// array reads the array that is stored in size bytes of the file, at the given offset.
 func (f *file) array(entry string, offset, size int64) (*tensor.Tensor, error) {
 	h, err := readHeader(f.path, entry, io.NewSectionReader(f.r, offset, size), size)
 	if err != nil {
@@ -267,15 +267,14 @@ func (f *file) inflate(e zipfile.Entry) (*tensor.Tensor, error) {
 	if h.length+h.bytes != size {
 		return nil, fail(f.path, e.Name, h.length, "%d bytes of elements, shape %v of %v needs %d", size-h.length, h.dims, h.t, h.bytes)
 	}
-	// A compressed byte becomes at most 1032 bytes. So refuse a larger size before allocating
-	// memory.
+	// A compressed byte becomes at most 1032 bytes. A larger size is refused before memory is
+	// allocated.
 	if e.Stored < size/1040 {
 		return nil, fail(f.path, e.Name, -1, "%d bytes cannot be the %d that it says", e.Stored, size)
 	}
 	return h.read(f.path, e.Name, r)
 }
 
-// read reads the elements.
 func (h *header) read(path, entry string, r io.Reader) (x *tensor.Tensor, err error) {
 	terr := tensor.Try(func() {
 		base := tensor.Typed(h.t).Empty(h.stored()...)
@@ -307,7 +306,7 @@ func (h *header) read(path, entry string, r io.Reader) (x *tensor.Tensor, err er
 	return x, nil
 }
 
-// fix converts the bytes to the form that a tensor needs: little-endian, and 0 or 1 for bools.
+// fix converts elements to the form that a tensor needs: little-endian, and 0 or 1 for bools.
 func (h *header) fix(b []byte) {
 	n := h.t.Size()
 	if h.swap {
@@ -333,8 +332,8 @@ func (h *header) stored() []int {
 	return d
 }
 
-// place gives the elements, which were read in stored order, their shape. It returns x or a view of
-// x.
+// place returns x, which has the elements in stored order, with the array's shape. The result is x
+// or a view of x.
 func (h *header) place(x *tensor.Tensor) *tensor.Tensor {
 	if !h.fortran || len(h.dims) < 2 {
 		return x
@@ -374,7 +373,7 @@ func newSaver(path string, opts []SaveOption) (*saver, error) {
 }
 
 // Save writes a tensor of any device as a .npy file, which np.load can read. It writes a temporary
-// file in the same directory, syncs it and renames it. Errors are *[Error].
+// file in the same directory, syncs it and renames it. The error is an *[Error].
 func Save(path string, x *tensor.Tensor, opts ...SaveOption) error {
 	s, err := newSaver(path, opts)
 	if err != nil {

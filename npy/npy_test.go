@@ -25,7 +25,7 @@ func equal(t *testing.T, name string, got, want *tensor.Tensor) {
 	}
 }
 
-// TestLoadWhatNumPyWrote loads files that NumPy wrote (_golden/files.py).
+// Files that NumPy wrote can be loaded. The script _golden/files.py has written them.
 func TestLoadWhatNumPyWrote(t *testing.T) {
 	pattern := tensor.From([]float64{0, 4, 1, 5, 2, 6}, 2, 3)
 	for _, name := range []string{"arrays", "compressed"} {
@@ -84,8 +84,8 @@ func TestRefusedByName(t *testing.T) {
 	}
 }
 
-// TestSave saves and loads arrays. If FLAMBEAU_EXCHANGE names a folder, it writes the files there,
-// for NumPy to read.
+// Arrays can be saved and loaded. If FLAMBEAU_EXCHANGE names a folder, the test writes the files
+// there for NumPy to read.
 func TestSave(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -232,8 +232,7 @@ func loadAny(data []byte) error {
 	return err
 }
 
-// TestDamagedFiles checks that damaged files, and files that claim large sizes, cause an error
-// before memory is allocated.
+// For damaged files, and files that claim large sizes, the error comes before memory is allocated.
 func TestDamagedFiles(t *testing.T) {
 	for want, data := range damaged(t) {
 		var before, after runtime.MemStats
@@ -248,7 +247,7 @@ func TestDamagedFiles(t *testing.T) {
 			t.Errorf("%s: %d bytes of memory", want, n)
 		}
 	}
-	// An archive that expands too much must be an error, unless MaxBytes allows it.
+	// An archive that expands too much is an error, unless MaxBytes allows it.
 	path := filepath.Join(t.TempDir(), "bomb.npz")
 	zeros := npy("{'descr': '|u1', 'fortran_order': False, 'shape': (1048576,), }", make([]byte, 1<<20)...)
 	if err := os.WriteFile(path, packed(t, zip.Deflate, "a.npy", zeros), 0o600); err != nil {
@@ -291,7 +290,7 @@ func FuzzNPY(f *testing.F) {
 	})
 }
 
-// TestCheckSums checks that the checksum of an uncompressed array is verified too.
+// The checksum of an uncompressed array is verified too.
 func TestCheckSums(t *testing.T) {
 	data := packed(t, zip.Store, "a.npy", npy("{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }", 41, 42, 43))
 	data[bytes.Index(data, []byte{41, 42, 43})+1] ^= 4
@@ -304,8 +303,8 @@ func TestCheckSums(t *testing.T) {
 	}
 }
 
-// TestFlippedBits checks that a flipped bit in an archive causes an error that names the array,
-// both if the file is read and if it is mapped with Checked.
+// For a flipped bit in an archive, the error names the array, both if the file is read and if it is
+// mapped with Checked.
 func TestFlippedBits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.npz")
 	if err := SaveArchive(path, map[string]*tensor.Tensor{"a": tensor.Ones(4), "b": tensor.Zeros(3)}); err != nil {

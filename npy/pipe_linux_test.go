@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestPipes checks that Load and LoadArchive refuse a pipe at once, because opening a pipe would
-// block.
+// Load and LoadArchive refuse a pipe immediately, because opening a pipe would block.
 func TestPipes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.npz")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

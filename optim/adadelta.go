@@ -10,11 +10,11 @@ import (
 // AdadeltaConfig configures Adadelta. Zero values of Rho and Eps mean torch's defaults, 0.9 and
 // 1e-6.
 type AdadeltaConfig struct {
-	LR          float64 // required, there is no default; torch's default is 1
+	LR          float64 // learning rate, 1 in torch; required, there is no default
 	Rho         float64 // weight of the old mean of squares, in [0, 1]
 	Eps         float64
-	WeightDecay float64 // an L2 penalty, added to the gradient
-	Maximize    bool    // ascend the gradient
+	WeightDecay float64 // λ of the L2 penalty λ·p, which is added to the gradient
+	Maximize    bool    // maximise the function instead of minimising it
 }
 
 func (c *AdadeltaConfig) options() []option {
@@ -28,7 +28,7 @@ func (c *AdadeltaConfig) complete() {
 }
 
 func (c *AdadeltaConfig) check() string {
-	// a Rho above 1 could make the mean of squares negative, and its square root NaN
+	// A Rho above 1 could make the mean of squares negative, and its square root NaN.
 	if !(c.Rho >= 0 && c.Rho <= 1) {
 		return fmt.Sprintf("rho must be in [0, 1], it is %v", c.Rho)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Rho above 1 would make the mean of squares negative, and its square root NaN. As in PyTorch,
-// such a Rho is an error, even if SetOption sets it later.
+// A Rho above 1 could make the mean of squares negative, and its square root NaN. As in PyTorch it
+// is an error, even if SetOption sets it later.
 func TestAdadeltaRho(t *testing.T) {
 	w := []*tensor.Tensor{tensor.Ones(2).RequiresGrad()}
 	func() {

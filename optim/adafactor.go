@@ -16,18 +16,20 @@ import (
 // AdafactorConfig configures Adafactor. Zero values of Beta2Decay, Eps2 and D mean torch's
 // defaults, -0.8, 1e-3 and 1.
 type AdafactorConfig struct {
-	// upper bound of the relative step, 1e-2 in torch; required, there is no default
+	// LR is the upper bound of the relative step, 1e-2 in torch. It is required, there is no
+	// default.
 	LR float64
-	// exponent of the weight of the newest squares, step^Beta2Decay; must not be positive
+	// Beta2Decay is the exponent in the weight of the newest squares, step^Beta2Decay. It must not
+	// be positive.
 	Beta2Decay float64
-	// lower bound of the square root of an estimated square; nil means the machine epsilon of the
-	// parameter's type
+	// Eps1 is the lower bound of the square root of an estimated square. Nil means the machine
+	// epsilon of the parameter's type.
 	Eps1 *float64
 	Eps2 float64 // lower bound of a parameter's root mean square
-	// at least 1; an update whose root mean square exceeds D is scaled down to D
+	// D is the greatest root mean square of an update, at least 1. A larger update is scaled down.
 	D           float64
-	WeightDecay float64 // decoupled: p ← p·(1 - lr·λ)
-	Maximize    bool    // ascend the gradient
+	WeightDecay float64 // λ of decoupled decay: p ← p·(1 - lr·λ)
+	Maximize    bool    // maximise the function instead of minimising it
 }
 
 func (c *AdafactorConfig) options() []option {
@@ -57,9 +59,9 @@ func (c *AdafactorConfig) check() string {
 func (c *AdafactorConfig) clone() config { d := *c; return &d }
 
 // Adafactor scales gradients by estimates of their squares, as torch.optim.Adafactor (N. Shazeer,
-// M. Stern, arXiv:1804.04235). For a matrix, its state has only the mean of the squares in each row
-// and in each column. Let w = t^Beta2Decay. With the row means and column means of g², the rule for
-// step t is
+// M. Stern, arXiv:1804.04235). For a matrix, the state has only the mean of the squared gradients
+// in each row and in each column. Let w = t^Beta2Decay. With the row means and column means of g²,
+// the rule for step t is
 //
 //	r ← r + w·(row means - r); c ← c + w·(column means - c); v = r·c / max(mean of r, ε₁)
 //	u = g / √max(v, ε₁²); α = max(ε₂, rms(p))·min(lr, 1/√t)
@@ -118,8 +120,7 @@ func epsilon(t dtype.Type) float64 {
 	return 0x1p-23
 }
 
-// These are the indices of a step's scalars in the tensor factoring.k, which holds them on the
-// device.
+// A step's scalars are on the device, in the tensor factoring.k. These are their indices.
 const (
 	factorWeight = iota // weight of the newest squares
 	factorRate          // relative step, negative with Maximize
@@ -130,7 +131,7 @@ const (
 	factorNumbers
 )
 
-// numbers returns the scalars of step t for a parameter of type typ. lr is the learning rate.
+// numbers returns the scalars of step t for a parameter of type typ.
 func (c *AdafactorConfig) numbers(lr, t float64, typ dtype.Type) []float64 {
 	v := make([]float64, factorNumbers)
 	v[factorWeight] = math.Pow(t, c.Beta2Decay)
@@ -148,10 +149,10 @@ func (c *AdafactorConfig) numbers(lr, t float64, typ dtype.Type) []float64 {
 type factoring struct {
 	change
 	group  *Group
-	k      *tensor.Tensor   // scalars of the step, in the type of the computation
-	now    []*tensor.Tensor // the state after the step
+	k      *tensor.Tensor   // scalars of the step, in the type of its computation
+	now    []*tensor.Tensor // state tensors after the step
 	mean   *tensor.Tensor   // mean of the row means, at least ε₁
-	factor *tensor.Tensor   // factor of the update: α / max(1, rms(u)/d)
+	factor *tensor.Tensor   // factor of the update, α / max(1, rms(u)/d)
 }
 
 // Step updates every parameter that has a gradient.
@@ -204,9 +205,10 @@ func (o *Adafactor) Step() {
 	done = true
 }
 
-// StepUnless is [Adafactor.Step], but does nothing if foundInf is not 0. If the device decided, it
-// would still launch the many kernels of a skipped step. So the host reads the number, and waits
-// for it. In a capture the device decides, and the next replay waits for the decision.
+// StepUnless does nothing if foundInf is not 0, and otherwise the same as [Adafactor.Step]. The
+// host waits for the value of foundInf, because a step has many kernels, which would otherwise all
+// be launched to do nothing. In a capture the device decides, and the next replay waits for the
+// decision.
 func (o *Adafactor) StepUnless(foundInf *tensor.Tensor) {
 	if foundInf == nil || foundInf.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
@@ -221,7 +223,7 @@ func (o *Adafactor) StepUnless(foundInf *tensor.Tensor) {
 	}
 }
 
-// factorings lists the parameters that have a gradient and that this shard updates.
+// factorings returns the parameters that have a gradient and that this shard updates.
 func (o *Adafactor) factorings() (list []*factoring, with []*tensor.Tensor) {
 	for _, g := range o.groups {
 		for _, p := range g.Params {
@@ -233,7 +235,8 @@ func (o *Adafactor) factorings() (list []*factoring, with []*tensor.Tensor) {
 	return list, with
 }
 
-// begin allocates missing state, and moves existing state to the parameter's device and type.
+// begin allocates missing state tensors, and moves existing ones to the parameter's device and
+// type.
 func (o *Adafactor) begin(f *factoring) {
 	if f.st == nil {
 		f.st = &state{tensors: make([]*tensor.Tensor, len(o.schema.tensors))}
@@ -288,8 +291,8 @@ func (f *factoring) compute(s *tensor.Scope) {
 	})
 }
 
-// launches returns the launches that write the parameter and its state. Unless the tensor unless is
-// nil, they write only if its value is 0.
+// launches returns the launches that write the parameter and its state. If unless is not nil, they
+// write only if its value is 0.
 func (f *factoring) launches(unless *tensor.Tensor) []*launch {
 	t, ct, matrix := f.p.Type(), f.p.Type().Compute(), f.p.Rank() > 1
 	s, dims := f.k.Scope(), f.p.Shape().Slice()
@@ -344,7 +347,7 @@ func (f *factoring) launches(unless *tensor.Tensor) []*launch {
 	return list
 }
 
-// typesKey encodes a list of types as a number, for use in a key.
+// typesKey encodes a list of types as a number, for the key of a program.
 func typesKey(types []dtype.Type) (key int) {
 	for _, t := range types {
 		key = key*32 + int(t)
@@ -352,9 +355,9 @@ func typesKey(types []dtype.Type) (key int) {
 	return key
 }
 
-// capture records a step. Each replay uses the learning rate, the options and the step count of the
-// moment when the host queues it. Before that, the host waits until it knows which earlier replays
-// were skipped.
+// capture records a step. A replay uses the learning rate, the options and the step count that are
+// set when the host queues it. The host first waits until it knows which earlier replays were
+// skipped.
 func (o *Adafactor) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	list, _ := o.factorings()
 	before := o.record(g)

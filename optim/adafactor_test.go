@@ -39,7 +39,7 @@ func TestAdafactorState(t *testing.T) {
 			if slices.Sort(got); !slices.Equal(got, names) {
 				t.Errorf("parameter %d has %v, want %v", i, got, names)
 			}
-			// Each of two steps changes the parameter by a factor of 1 - 0.125, whatever the
+			// Each of the two steps changes the parameter by a factor of 1 - 0.125, whatever the
 			// gradients are.
 			if w := params[i].Detach().Floats()[0]; math.Abs(w-0.875*0.875) > 0.02 {
 				t.Errorf("parameter %d of %v on %s becomes %v", i, params[i].Type(), params[i].Device().Name(), w)
@@ -100,8 +100,8 @@ func TestAdafactorOptions(t *testing.T) {
 	}
 }
 
-// The peak memory of a step depends on the largest parameter only, because the temporary tensors of
-// one parameter are freed before the next parameter is updated.
+// The peak memory of a step depends only on the largest parameter, because the temporary tensors of
+// a parameter are freed before the next parameter is updated.
 func TestAdafactorPeak(t *testing.T) {
 	gpu := emulatedGPU(t, "mode=meta,mem=1GiB")
 	var params []*tensor.Tensor

@@ -7,12 +7,12 @@ import (
 
 // AdagradConfig configures Adagrad. A zero Eps means torch's default, 1e-10.
 type AdagradConfig struct {
-	LR                 float64 // required, there is no default
-	LRDecay            float64 // the rate of step t is LR / (1 + (t-1)·LRDecay)
+	LR                 float64 // learning rate; required, there is no default
+	LRDecay            float64 // the learning rate of step t is LR / (1 + (t-1)·LRDecay)
 	Eps                float64
-	WeightDecay        float64 // an L2 penalty, added to the gradient
+	WeightDecay        float64 // λ of the L2 penalty λ·p, which is added to the gradient
 	InitialAccumulator float64 // initial value of the sums of squares
-	Maximize           bool    // ascend the gradient
+	Maximize           bool    // maximise the function instead of minimising it
 }
 
 func (c *AdagradConfig) options() []option {

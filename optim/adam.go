@@ -11,15 +11,16 @@ import (
 // AdamConfig configures Adam and AdamW. Zero values of Beta1, Beta2 and Eps mean torch's defaults,
 // 0.9, 0.999 and 1e-8.
 type AdamConfig struct {
-	LR           float64 // required, there is no default
+	LR           float64 // learning rate; required, there is no default
 	Beta1, Beta2 float64
 	Eps          float64
-	// for Adam, an L2 penalty, which is added to the gradient; for AdamW, decoupled decay: p ← p·(1
-	// - lr·λ)
+	// WeightDecay is λ. Adam adds the L2 penalty λ·p to the gradient. AdamW decays the parameter
+	// itself: p ← p·(1 - lr·λ).
 	WeightDecay float64
-	// divide by the largest v so far (S. Reddi et al., "On the Convergence of Adam and Beyond")
+	// AMSGrad divides by the largest v so far instead of v (S. Reddi et al., "On the Convergence of
+	// Adam and Beyond").
 	AMSGrad  bool
-	Maximize bool // ascend the gradient
+	Maximize bool // maximise the function instead of minimising it
 
 	decoupled bool
 }
@@ -86,8 +87,8 @@ func (o *Adam) AddGroup(params []*tensor.Tensor, c AdamConfig) {
 	o.add(With[AdamConfig]{params, c}, (*AdamConfig).rate)
 }
 
-// LoadStateDict loads a state as for every [Optimizer]. As in torch, AdamW stays AdamW even if the
-// state comes from Adam. Adam changes to decoupled decay if the state comes from AdamW.
+// LoadStateDict loads a tree made by StateDict or by torch. As in torch, AdamW stays AdamW even if
+// the state comes from Adam. Adam changes to decoupled decay if the state comes from AdamW.
 func (o *Adam) LoadStateDict(tree map[string]any) error {
 	if err := o.base.LoadStateDict(tree); err != nil {
 		return err

@@ -9,11 +9,11 @@ import (
 // AdamaxConfig configures Adamax. Zero values of Beta1, Beta2 and Eps mean torch's defaults, 0.9,
 // 0.999 and 1e-8.
 type AdamaxConfig struct {
-	LR           float64 // required, there is no default
+	LR           float64 // learning rate; required, there is no default
 	Beta1, Beta2 float64
 	Eps          float64
-	WeightDecay  float64 // an L2 penalty, added to the gradient
-	Maximize     bool    // ascend the gradient
+	WeightDecay  float64 // λ of the L2 penalty λ·p, which is added to the gradient
+	Maximize     bool    // maximise the function instead of minimising it
 }
 
 func (c *AdamaxConfig) options() []option {

@@ -9,12 +9,12 @@ import (
 // ASGDConfig configures averaged stochastic gradient descent. Zero values of Lambd, Alpha and T0
 // mean torch's defaults, 1e-4, 0.75 and 1e6.
 type ASGDConfig struct {
-	LR          float64 // required, there is no default
+	LR          float64 // learning rate; required, there is no default
 	Lambd       float64 // λ, the decay
-	Alpha       float64 // exponent in the decay of the rate
-	T0          float64 // step at which averaging begins
-	WeightDecay float64 // an L2 penalty, added to the gradient
-	Maximize    bool    // ascend the gradient
+	Alpha       float64 // exponent α in the decay of the learning rate
+	T0          float64 // step t₀ at which averaging begins
+	WeightDecay float64 // λ of the L2 penalty λ·p, which is added to the gradient
+	Maximize    bool    // maximise the function instead of minimising it
 }
 
 func (c *ASGDConfig) options() []option {
@@ -38,7 +38,7 @@ func (c *ASGDConfig) rate() float64 { return c.LR }
 
 // ASGD is averaged stochastic gradient descent, as torch.optim.ASGD (B. Polyak, A. Juditsky,
 // "Acceleration of Stochastic Approximation by Averaging", 1992). Step t changes the parameter p
-// and the average a, which is the state "ax":
+// and its average a, which the state dict calls "ax":
 //
 //	p ← p·(1-λ·η) - η·g
 //	a ← a + (p-a)·μ

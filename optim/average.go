@@ -24,8 +24,8 @@ type Averaged struct {
 	n       int64
 	buffers bool
 	decay   float64
-	plain   bool // all updates have the same weight
-	swapped bool // the averages are in the model, inside of With
+	plain   bool // whether all updates have the same weight
+	swapped bool // whether With is running, so that the averages are in the model
 	turn    tensor.Exclusive
 	within  int64 // number of updates recorded so far in the current capture
 }
@@ -40,8 +40,8 @@ type AverageOption func(*Averaged)
 
 // AverageBuffers averages buffers too, such as the running statistics of a batch normalisation.
 // Without it, each update copies the buffers. For an integer buffer, the exponential average is
-// truncated to an integer, as in torch. The plain average copies an integer buffer. (torch's plain
-// average fails for such a buffer.)
+// truncated to an integer, as in torch. The plain average copies an integer buffer, for which
+// torch's fails.
 func AverageBuffers() AverageOption { return func(a *Averaged) { a.buffers = true } }
 
 // NewEMA returns the exponential moving average of a model. The first update copies the model's
@@ -84,15 +84,16 @@ func newAveraged(a *Averaged, model any, opts []AverageOption) *Averaged {
 // Updates returns the number of calls of Update, torch's n_averaged.
 func (a *Averaged) Updates() int { return int(a.n) }
 
-// A pairing identifies the averages and values that one launch can process: their device and types.
+// A pairing identifies averages and values that one launch can process: it is their device and
+// types.
 type pairing struct {
 	dev device.Device
 	t   dtype.Type
 }
 
 // Update adds the model's current values to the averages, in one launch for each device and type.
-// It allocates all memory before it changes an average. So if memory runs out, the averages do not
-// change. In this case Update empties the caches and tries once more.
+// It allocates all memory before it changes an average. If memory runs out, the averages are
+// unchanged, and Update empties the caches and tries once more.
 //
 // In a capture each replay is an update. Within a capture, call Update after the step, or between
 // Backward and the step. A call before Backward is an error, because it would not be captured.
@@ -128,8 +129,8 @@ func (a *Averaged) Update() {
 	a.update(&began)
 }
 
-// update is Update outside of captures. It sets *began just before it changes the first average. If
-// it fails while *began is false, it can be repeated.
+// update does the work of Update outside of captures. It sets *began just before it changes the
+// first average. If it fails before that, it can be repeated.
 func (a *Averaged) update(began *bool) {
 	copied, averaged := map[pairing]*launch{}, map[pairing]*launch{}
 	var order []*launch
@@ -191,8 +192,8 @@ func (a *Averaged) update(began *bool) {
 	a.n++
 }
 
-// formula returns the expression for the new average, given the old average X(0) and the value
-// X(1). It also returns the name of the program, and its Param for an update after n updates.
+// formula returns the expression for the new average, in which X(0) is the old average and X(1) the
+// value. It also returns the name of the program, and the program's Param after n updates.
 func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar float64) {
 	old, value, p := expr.X(0), expr.X(1), expr.Param(0)
 	switch w := 1 - a.decay; {
@@ -201,7 +202,8 @@ func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar flo
 	case w < 0.5:
 		return "ema", old.Add(value.Sub(old).Mul(p)), w
 	}
-	// As torch does, start from the value, which is here closer to the result than the old average.
+	// As in torch, the formula starts from the value, which is closer to the result here than the
+	// old average is.
 	return "ema back", value.Sub(value.Sub(old).Mul(p)), a.decay
 }
 
@@ -222,14 +224,13 @@ func (a *Averaged) With(f func()) {
 	a.swapped = true
 	defer func() {
 		a.swapped = false
-		a.place(over) // f may have moved or cast the model
+		a.place(over) // f may have moved or converted the model
 		a.swap(over)
 	}()
 	f()
 }
 
-// place allocates a buffer for each pairing that has none yet. The buffer is as large as the
-// largest tensor.
+// place allocates a buffer as large as the largest tensor, for each pairing that has none.
 func (a *Averaged) place(over map[pairing]*tensor.Tensor) {
 	sizes := map[pairing]int{}
 	for _, e := range a.list {
@@ -292,7 +293,8 @@ func (a *Averaged) StateDict() map[string]any {
 }
 
 // LoadStateDict loads averages from a tree made by StateDict or by torch, and converts them to the
-// types of the model. An error is a *[StateError]. In this case nothing was changed.
+// types of the model. If the tree does not fit, the error is a *[StateError], and nothing was
+// changed.
 func (a *Averaged) LoadStateDict(tree map[string]any) error {
 	a.requireNotInWith("LoadStateDict")
 	bad := func(path, format string, args ...any) error {
@@ -403,8 +405,8 @@ func UpdateBN(model any, pass func() error) error {
 		for i, n := range norms {
 			n.Momentum = momenta[i]
 		}
-		// modes has inner layers first. Restore outer layers first, since this also changes the
-		// layers inside of them.
+		// In modes, inner layers come first. Outer layers are restored first, because this also
+		// changes the layers inside of them.
 		for _, m := range slices.Backward(modes) {
 			if m.training {
 				nn.Train(m.l)
@@ -419,8 +421,8 @@ func UpdateBN(model any, pass func() error) error {
 	return pass()
 }
 
-// capture records an update. The first update copies, and later updates average. When the host
-// queues a replay, it tells the device which of the two applies.
+// capture records an update. The first update copies the values, and later ones average. When the
+// host queues a replay, it tells the device which of the two to do.
 func (a *Averaged) capture(g *tensor.Graph) {
 	before := a.within // number of updates recorded earlier in this capture
 	if a.within++; before == 0 {

@@ -108,8 +108,8 @@ func TestAveragesEqualTorch(t *testing.T) {
 	}
 }
 
-// After a state is loaded into another model's averages, both averages continue in the same way. A
-// state that does not fit changes nothing.
+// After a state is loaded into another model's averages, both averages continue equally. A state
+// that does not fit changes nothing.
 func TestAverageStates(t *testing.T) {
 	mk := func() (*nn.Sequential, *optim.Averaged) {
 		m := nn.NewSequential(nn.NewLinear(3, 4), nn.NewBatchNorm1d(4))
@@ -178,7 +178,7 @@ type masked struct {
 	Mask *tensor.Tensor `nn:"mask,transient"`
 }
 
-// TestAveragesLoad loads averages into another model. The averages leave out a transient buffer.
+// Averages can be loaded into another model. They do not contain transient buffers.
 func TestAveragesLoad(t *testing.T) {
 	mk := func() *masked { return &masked{FC: nn.NewLinear(2, 3), Mask: tensor.Ones(3)} }
 	a, b := mk(), mk()
@@ -207,7 +207,7 @@ func TestAverageLaunches(t *testing.T) {
 	}
 }
 
-// TestAveragesWithinWith checks that other methods panic inside of With.
+// Other methods panic inside of With.
 func TestAveragesWithinWith(t *testing.T) {
 	a := optim.NewEMA(nn.NewLinear(2, 1), 0.9)
 	tree := a.StateDict()

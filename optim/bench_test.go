@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The benchmark makes steps over many small parameters, where overhead dominates, and over a few
-// large parameters.
+// BenchmarkAdamWStep makes steps over many small parameters, where overhead dominates, and over a
+// few large ones.
 func BenchmarkAdamWStep(b *testing.B) {
 	for _, c := range [][2]int{{400, 256}, {4, 1 << 20}} {
 		b.Run(fmt.Sprintf("%dx%d", c[0], c[1]), func(b *testing.B) {

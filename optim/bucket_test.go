@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// inBucket gives each parameter a gradient of zeros that is a view of one tensor, and returns that
-// tensor. The first view begins at element 1, so that few views are aligned to more than an
-// element's size.
+// inBucket gives each parameter a gradient of zeros that is a view of one tensor, and returns this
+// tensor. The first view begins at element 1, so that few views are aligned to more than the size
+// of an element.
 func inBucket(params []*tensor.Tensor) *tensor.Tensor {
 	n := 1
 	for _, p := range params {
@@ -29,8 +29,8 @@ func inBucket(params []*tensor.Tensor) *tensor.Tensor {
 	return b
 }
 
-// A stepper makes an optimizer for params. It returns a function that does one Step. That function
-// gets a function that computes the gradients.
+// A stepper makes an optimizer for params. It returns a function that makes one step, with
+// gradients that its argument computes.
 type stepper func(params []*tensor.Tensor) func(gradients func() float64)
 
 // steppers returns a stepper for every optimizer.
@@ -57,7 +57,7 @@ func steppers() map[string]stepper {
 	return all
 }
 
-// bucketRun trains for some steps, and returns all observable numbers.
+// bucketRun trains for some steps. It returns all numbers that a program can observe.
 func bucketRun(t *testing.T, s *tensor.Scope, typ dtype.Type, matrices, bucket bool, of stepper) (all []float64) {
 	var params, views []*tensor.Tensor
 	for i, sh := range [][]int{{3}, {5, 7}, {1}, {17, 2}, {4, 4}} {

@@ -23,31 +23,30 @@ func (b *base) capturing() *tensor.Graph {
 	return nil
 }
 
-// A replayed is a launch of a captured step. Its parameters are in one group, and their states have
-// equal scalars in each step.
+// A replayed is a launch of a captured step. Its parameters are in one group, and their scalars are
+// equal in each step.
 type replayed struct {
 	launch
 	group   *Group
 	changes []change
 	places  []place
-	// scalars of each parameter's state after the replay that is being queued
+	// next has the scalars of each parameter's state after the replay that is being queued.
 	next [][]scalar
 }
 
-// joins reports whether launch l can also update a parameter p with state st.
+// joins reports whether launch l can also update parameter p with state st.
 func (l *replayed) joins(g *Group, p *tensor.Tensor, f flags, st *state, operands int, at place) bool {
 	return l.group == g && l.dev == p.Device() && l.t == p.Type() && l.flags == f && len(l.ins[0]) == operands &&
 		l.changes[0].st.alike(st) && l.places[0].earlier == at.earlier
 }
 
 // capture records a step. It allocates missing state once, at capture, on the device's ordinary
-// stream. The capture itself does not count as a step, but each replay does. A replay computes the
-// scalars of its step from the learning rates and options of the moment when the host queues it.
+// stream. The capture itself does not count as a step, but each replay does. For a replay, the
+// scalars are computed from the learning rates and options that are set when the host queues it.
 //
 // If the tensor unless is not nil, the device may skip steps. When the host queues a replay, it
-// does not know yet which of the latest replays were skipped. So it provides the scalars for each
-// possible number of steps. The device counts the steps and chooses the right scalars: see
-// [aheadOf].
+// does not know yet which of the latest replays were skipped. It therefore provides the scalars for
+// each possible number of steps, from which the device chooses by its own count ([aheadOf]).
 func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	var list []*replayed
 	before := m.record(g)
@@ -123,8 +122,8 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 				l.next = append(l.next, next)
 			}
 			st := l.stateAt(0, unless != nil)
-			// A row of scalars is for the case that the device has done row more steps than the
-			// host knows of.
+			// The scalars in a row are for the case that the device has made row more steps than
+			// the host knows of.
 			for row := range rows {
 				scalars, _ := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, st.step+1+float64(row), st, st.unused && row == 0)
 				l.encode(scalars, to[8*width*row:])
@@ -164,7 +163,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	}
 }
 
-// count counts a step of the launch's parameters.
+// count increases the step counts of the launch's parameters by one.
 func (l *replayed) count() {
 	for k, c := range l.changes {
 		c.st.step++
@@ -175,9 +174,9 @@ func (l *replayed) count() {
 	}
 }
 
-// dense raises an error for tensors that are not contiguous. Only packed launches read their
-// scalars from the device, and they need contiguous tensors. Any other launch would use the scalars
-// of the capture in every replay.
+// dense raises an error for tensors that are not contiguous. Only packed launches, which need
+// contiguous tensors, read their scalars from the device. Any other launch would use the scalars of
+// the capture in every replay.
 func dense(name string, lists ...[]*tensor.Tensor) {
 	for _, list := range lists {
 		for _, t := range list {
@@ -207,13 +206,14 @@ func (m *multi[C, P]) unchanged(l *replayed, held [][]*tensor.Tensor) error {
 	return nil
 }
 
-// replaced returns the error of a replay for p, whose state is no longer the captured one.
+// replaced returns the error of a replay for parameter p, whose state is no longer the captured
+// one.
 func (b *base) replaced(p *tensor.Tensor) error {
 	return &Error{b.name, fmt.Sprintf("the state of a parameter of shape %v was replaced since the step was captured, such as by LoadStateDict; capture it again", p.Shape())}
 }
 
-// restart sets a state to its initial values for the current options and learning rate. A capture
-// allocated the state, and no step has used it yet.
+// restart sets a state that a capture has allocated, and that no step has used, to the initial
+// values for the present options and learning rate.
 func (m *multi[C, P]) restart(cfg *C, lr float64, st *state) {
 	if !st.unused {
 		return
@@ -237,8 +237,8 @@ func (l *launch) encode(scalars []float64, to []byte) {
 	}
 }
 
-// constants returns the numbers v as a tensor on dev, in scope s. All replays of a capture use the
-// same numbers.
+// constants returns the numbers v as a tensor on dev, in scope s. In a capture, all replays use
+// these numbers.
 func constants(s *tensor.Scope, dev device.Device, v []int64) *tensor.Tensor {
 	g := s.Capture()
 	if g == nil {
@@ -251,14 +251,13 @@ func constants(s *tensor.Scope, dev device.Device, v []int64) *tensor.Tensor {
 	})
 }
 
-// A capture may hold several steps of one optimizer. A parameter may take part in only some of
-// them.
+// A capture may contain several steps of one optimizer, and a parameter may take part in only some
+// of them.
 
-// A place describes a parameter's next step in a capture that may have recorded earlier steps of
-// it.
+// A place is the position of a parameter's next step among the steps that a capture has recorded.
 type place struct {
-	earlier int       // number of earlier steps of the parameter in the capture
-	launch  *replayed // the launch of the parameter's latest step in the capture, or nil
+	earlier int       // number of earlier steps of the parameter in this capture
+	launch  *replayed // launch of the parameter's latest step in this capture, or nil
 	index   int       // index of the parameter in launch
 }
 
@@ -266,12 +265,12 @@ type place struct {
 type recorded struct {
 	graph  *tensor.Graph
 	steps  int
-	places map[*tensor.Tensor]place // the place of the next step, for each parameter
+	places map[*tensor.Tensor]place // position of the next step, for each parameter
 	params []*tensor.Tensor         // parameters of the latest recorded step
-	unless bool                     // the device may skip the latest recorded step
+	unless bool                     // whether the device may skip the latest recorded step
 }
 
-// record returns the record of the capture g, which it creates at the first step.
+// record returns the record of capture g, which is made at the first step.
 func (b *base) record(g *tensor.Graph) *recorded {
 	if b.recorded == nil || b.recorded.graph != g {
 		r := &recorded{graph: g, places: map[*tensor.Tensor]place{}}
@@ -286,7 +285,7 @@ func (b *base) record(g *tensor.Graph) *recorded {
 	return b.recorded
 }
 
-// add records a step with the given launches, and returns its parameters.
+// add records a step with the given launches, and returns the parameters that it updates.
 func (r *recorded) add(list []*replayed) (params []*tensor.Tensor) {
 	r.steps++
 	for _, l := range list {
@@ -299,8 +298,8 @@ func (r *recorded) add(list []*replayed) (params []*tensor.Tensor) {
 }
 
 // checkSteps raises an error if a capture has several steps, and the scalars of a step depend on
-// whether the device skips an earlier step. The host does not know the device's decision when it
-// queues the replay.
+// whether the device skips an earlier step. When the host queues a replay, it does not know the
+// device's decision.
 func (m *multi[C, P]) checkSteps(r *recorded, params []*tensor.Tensor, unless bool) {
 	if r.steps > 1 && (unless || r.unless) {
 		why := ""
@@ -322,8 +321,8 @@ func (m *multi[C, P]) checkSteps(r *recorded, params []*tensor.Tensor, unless bo
 }
 
 // stateAt returns the state of parameter k before this step of the replay that is being queued. If
-// the device may skip steps, stateAt returns the state before the replay, since the rows of scalars
-// cover the later steps.
+// the device may skip steps, it returns the state before the replay, because the rows of scalars
+// cover later steps.
 func (l *replayed) stateAt(k int, unless bool) *state {
 	st, at := l.changes[k].st, l.places[k]
 	if at.earlier == 0 || unless {
@@ -337,13 +336,13 @@ func (l *replayed) stateAt(k int, unless bool) *state {
 	return &now
 }
 
-// alike reports whether the next steps of both states have the same scalars.
+// alike reports whether the next steps from both states have the same scalars.
 func (st *state) alike(o *state) bool {
 	return st.step == o.step && st.unused == o.unused && slices.Equal(st.scalars, o.scalars)
 }
 
-// sameScalars reports whether two states that are not alike have the same scalars in the next steps
-// of a replay. They do if the scalars of the rule do not depend on the step count.
+// sameScalars reports whether the scalars in the next steps of a replay are the same for two states
+// that are not alike. This is so if the scalars of the rule do not depend on the step count.
 func (m *multi[C, P]) sameScalars(l *replayed, a, b *state) bool {
 	cfg := (*C)(l.group.config.(P))
 	for row := range mostAhead + l.places[0].earlier + 1 {

@@ -28,7 +28,7 @@ func NormType(p float64) ClipOption { return func(o *clipOptions) { o.p = p } }
 func ErrorIfNonfinite() ClipOption { return func(o *clipOptions) { o.finite = true } }
 
 // InScope makes the norm belong to scope s, for example the scope of the step. By default it
-// belongs to the youngest scope of the gradients, which is usually the root scope.
+// belongs to the innermost scope of the gradients, which is usually the root scope.
 func InScope(s *tensor.Scope) ClipOption { return func(o *clipOptions) { o.scope = s } }
 
 func clipOptionsOf(op string, opts []ClipOption) clipOptions {
@@ -42,12 +42,11 @@ func clipOptionsOf(op string, opts []ClipOption) clipOptions {
 	return o
 }
 
-// ClipGradNorm scales the gradients of params by one factor, so that their norm is at most limit.
-// The norm is that of all gradients concatenated to one vector. ClipGradNorm returns the norm
-// before scaling. ClipGradNorm is torch.nn.utils.clip_grad_norm_, and the factor is min(1,
-// limit/(norm + 1e-6)). ClipGradNorm waits for the device only with [ErrorIfNonfinite].
+// ClipGradNorm multiplies the gradients of params by min(1, limit/(norm + 1e-6)), where norm is the
+// norm of all gradients concatenated to one vector. It returns norm, and is
+// torch.nn.utils.clip_grad_norm_. ClipGradNorm waits for the device only with [ErrorIfNonfinite].
 //
-// The norm is computed in float32 for 16-bit gradients (torch rounds it to their type), and in
+// The norm is computed in float32 for 16-bit gradients, where torch rounds it to their type, and in
 // float64 if a gradient is float64. The result is on the device of the first gradient. To save
 // launches, small gradients are copied into one buffer and measured together. If no parameter has a
 // gradient, the norm is 0.
@@ -60,18 +59,17 @@ func ClipGradNorm(params []*tensor.Tensor, limit float64, opts ...ClipOption) *t
 	return o.measured(op, params, func(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor) { shrink(s, with, total, limit) })
 }
 
-// GradNorm returns the norm of the gradients of params, concatenated to one vector. It returns the
-// same number as [ClipGradNorm] but changes nothing. GradNorm is torch.nn.utils.get_total_norm of
-// the gradients.
+// GradNorm returns the norm of the gradients of params, concatenated to one vector:
+// torch.nn.utils.get_total_norm of the gradients. It changes nothing.
 func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	const op = "grad_norm"
 	o := clipOptionsOf(op, opts)
 	return o.measured(op, params, nil)
 }
 
-// measured computes the norm and passes it to use, unless use is nil. The norm belongs to the scope
-// in the options. Without such a scope, it belongs to the scope of a capture if there is one, or
-// else to the youngest scope of the gradients.
+// measured computes the norm, passes it to use unless use is nil, and returns it. The norm belongs
+// to the scope in the options. Without such a scope, it belongs to the scope of a capture if there
+// is one, or else to the innermost scope of the gradients.
 func (o *clipOptions) measured(op string, params []*tensor.Tensor, use func(s *tensor.Scope, tensors []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
 	var tensors, grads []*tensor.Tensor
 	for _, p := range params {
@@ -108,8 +106,8 @@ func (o *clipOptions) measured(op string, params []*tensor.Tensor, use func(s *t
 }
 
 const (
-	gathered = 1 << 16 // smaller gradients, in elements, are gathered into a buffer
-	buffer   = 1 << 20 // size of this buffer, in elements
+	gathered = 1 << 16 // gradients with fewer elements are gathered into a buffer
+	buffer   = 1 << 20 // number of elements of this buffer
 )
 
 func normOf(s *tensor.Scope, list []*tensor.Tensor, p float64) *tensor.Tensor {
@@ -162,8 +160,8 @@ func normOf(s *tensor.Scope, list []*tensor.Tensor, p float64) *tensor.Tensor {
 	return tensor.Stack(0, norms...).Norm(p)
 }
 
-// gather copies the elements of pieces, one piece after another, to a vector of n elements with
-// type wide. The pieces are dense and on dev.
+// gather copies the elements of pieces, one piece after another, to a vector of n elements of type
+// wide. The pieces are dense and on dev.
 func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tensor.Tensor, n int) *tensor.Tensor {
 	all := s.On(dev).Typed(wide).Empty(n)
 	byType := map[dtype.Type]*launch{}
@@ -186,9 +184,9 @@ func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tenso
 	return all
 }
 
-// run runs the launch. Just before, it frees the reserved memory, so that the launch can allocate
-// it for its table. After the launch is queued, the next packed launch can reserve this memory. So
-// several packed launches can run one after another without running out of memory.
+// run frees the reserved memory, so that the launch can allocate it for its table of addresses, and
+// runs the launch. The next packed launch can then reserve the same memory. In this way several
+// packed launches run one after another without running out of memory.
 func (l *launch) run(name string) {
 	if l.reserve != nil {
 		l.reserve.Free()
@@ -209,9 +207,9 @@ func expanded(x *tensor.Tensor) bool {
 }
 
 // shrink multiplies the gradients of the parameters by min(1, limit/(total+1e-6)). The factor stays
-// on the device: an elementwise program writes it into the slots of a launch, and the launch reads
-// it as a Param. There is one launch for all dense gradients of a type. shrink allocates all memory
-// before it changes a gradient.
+// on the device: an elementwise program computes it, and the launch that scales reads it as a
+// Param. One launch scales all dense gradients of a type. shrink allocates all memory before it
+// changes a gradient.
 func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit float64) {
 	type place struct {
 		dev device.Device
@@ -243,7 +241,7 @@ func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit 
 		l.slots = factorSlots(s, at.dev, at.t.Compute(), total, limit)
 	}
 	factor := map[device.Device]*tensor.Tensor{}
-	// new gradients for those whose elements share memory
+	// anew holds new gradients in place of those whose elements share memory.
 	anew := make([]*tensor.Tensor, len(rest))
 	for i, p := range rest {
 		g := p.Grad()
@@ -269,7 +267,8 @@ func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit 
 	}
 }
 
-// factorSlots returns slots on dev for launch l. They hold the factor, as a value of type t.
+// factorSlots computes the factor min(1, limit/(total+1e-6)) on dev, for launch l to read as its
+// Param. The factor has type t.
 func factorSlots(s *tensor.Scope, dev device.Device, t dtype.Type, total *tensor.Tensor, limit float64) *tensor.Tensor {
 	total = total.To(dev).Reshape(1)
 	bits := dtype.I32

@@ -101,7 +101,7 @@ func TestClippingOfManyKinds(t *testing.T) {
 			}
 			add(s.Typed(dtype.F32).Full(0.5, 70000))
 			add(s.Typed(dtype.BF16).Full(2, 70))
-			add(s.Typed(dtype.F16).Full(300, 300)) // the squares of the elements overflow float16
+			add(s.Typed(dtype.F16).Full(300, 300)) // squares of these elements overflow float16
 			add(s.Full(3, 1).Expand(4))
 			add(s.Full(2, 5, 4).T())
 			before := gpu.Counters().Launches

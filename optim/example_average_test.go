@@ -27,7 +27,7 @@ func ExampleNewEMA() {
 	// 1
 }
 
-// The average is the plain mean of the weights after each of three epochs.
+// NewSWA averages the weights after each of three epochs, with equal weight.
 func ExampleNewSWA() {
 	model := nn.NewLinear(1, 1, nn.NoBias())
 	swa := optim.NewSWA(model)
@@ -39,7 +39,7 @@ func ExampleNewSWA() {
 	// Output: 3 3
 }
 
-// Averaged weights need new running statistics of batch normalisations. One pass over the data
+// With averaged weights, batch normalisations need new running statistics. One pass over the data
 // computes them.
 func ExampleUpdateBN() {
 	norm := nn.NewBatchNorm1d(1)

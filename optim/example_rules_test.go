@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// descend makes n steps that minimise x² + 10y² from (1, 1).
+// descend returns the parameters after n steps that minimise x² + 10y² from (1, 1).
 func descend(n int, make func(params []*tensor.Tensor) optim.Optimizer) *tensor.Tensor {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := make([]*tensor.Tensor{w})
@@ -102,15 +102,15 @@ func ExampleNewAdafactor() {
 	opt.Step()
 	state := opt.StateDict()["state"].(map[int64]any)[0].(map[string]any)
 	fmt.Println(state["row_var"].(*tensor.Tensor).Shape(), state["col_var"].(*tensor.Tensor).Shape())
-	// the weights are 0, so the step is relative to the lower bound Eps2
+	// The weights are 0, so the length of the step is relative to the lower bound Eps2.
 	fmt.Printf("%.5f\n", w.Detach().Floats()[0])
 	// Output:
 	// [3, 1] [1, 4]
 	// 0.00001
 }
 
-// The step is a matrix whose singular values are near 1, however small the gradient is. So it moves
-// in all directions of the matrix.
+// The step is a matrix whose singular values are near 1, however small the gradient is. It
+// therefore moves in all directions of the matrix.
 func ExampleNewMuon() {
 	w := tensor.Zeros(2, 2).RequiresGrad()
 	opt := optim.NewMuon([]*tensor.Tensor{w}, optim.MuonConfig{LR: 0.1})
@@ -139,7 +139,7 @@ func ExampleNewLBFGS() {
 	// Output: from 11 to 0.0000
 }
 
-// An element whose gradient is 0 does not change, whatever its moments are.
+// SparseAdam leaves an element whose gradient is 0 unchanged, whatever its moments are.
 func ExampleNewSparseAdam() {
 	table := tensor.Ones(3).RequiresGrad()
 	opt := optim.NewSparseAdam([]*tensor.Tensor{table}, optim.SparseAdamConfig{LR: 0.1})

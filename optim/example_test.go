@@ -36,7 +36,7 @@ func Example() {
 	// 2.00 x + 1.00
 }
 
-// The first step is plain gradient descent. The second step has momentum.
+// The first step of SGD is plain gradient descent. The second step has momentum.
 func ExampleNewSGD() {
 	w := tensor.From([]float32{1, 1}).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1, Momentum: 0.9})
@@ -51,7 +51,7 @@ func ExampleNewSGD() {
 	// tensor([0.7100, 0.4200])
 }
 
-// Adam's first steps are as long as the learning rate, whatever the size of the gradient.
+// The first steps of Adam are as long as the learning rate, whatever the size of the gradient.
 func ExampleNewAdam() {
 	w := tensor.Zeros(3).RequiresGrad()
 	opt := optim.NewAdam([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.5})
@@ -119,7 +119,7 @@ func ExampleNewAdamWGroups() {
 	// 2 0.002 0
 }
 
-// The options of a group can change between steps. Their names are torch's.
+// The options of a group can change between steps. SetOption and Option use torch's names for them.
 func ExampleGroup() {
 	w := tensor.Ones(1).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 1})

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// StepUnless skips a step if a number on the device is not 0. Then neither parameters nor counts
-// change. Package amp skips steps with overflowed gradients in this way.
+// StepUnless skips a step if a number on the device is not 0. Neither parameters nor counts change
+// in this case. Package amp skips steps with overflowed gradients in this way.
 func ExampleAdam_StepUnless() {
 	w := tensor.From([]float32{1}).RequiresGrad()
 	opt := optim.NewAdam([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.5})

@@ -46,7 +46,7 @@ func build(t *testing.T, c golden.Case, params []*tensor.Tensor) optim.Optimizer
 	return nil
 }
 
-// The optimizers reproduce every trajectory that PyTorch recorded, in float32 and in float64.
+// Each optimizer follows every trajectory that PyTorch recorded, in float32 and in float64.
 func TestTrajectoriesEqualTorch(t *testing.T) {
 	f, err := golden.Optimizers()
 	if err != nil {

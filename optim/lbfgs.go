@@ -12,19 +12,20 @@ import (
 // LBFGSConfig configures LBFGS. Zero values of MaxIter, MaxEval, ToleranceGrad, ToleranceChange and
 // History mean torch's defaults, 20, 5/4 of MaxIter, 1e-7, 1e-9 and 100.
 type LBFGSConfig struct {
-	// length of a step, or of the first step of a line search. Required, there is no default;
-	// torch's default is 1
+	// LR is the length of a step, or of the first step of a line search. It is 1 in torch, and
+	// required: there is no default.
 	LR            float64
 	MaxIter       int     // largest number of iterations in a Step
 	MaxEval       int     // largest number of evaluations of the function in a Step
-	ToleranceGrad float64 // a Step ends when all elements of the gradient are at most this large
-	// a Step ends when the change of the value, or the largest change of a parameter, does not
-	// exceed ToleranceChange
+	ToleranceGrad float64 // a Step ends when no element of the gradient is larger than this
+	// ToleranceChange is the limit at which a Step ends: neither the value nor any parameter
+	// changes by more than this.
 	ToleranceChange float64
-	// number of directions kept; each direction needs twice the memory of the parameters
+	// History is the number of directions that are stored. Each takes twice the memory of the
+	// parameters.
 	History    int
 	LineSearch string // kind of line search: "strong_wolfe", or "" for steps of fixed length
-	Maximize   bool   // maximise the function instead
+	Maximize   bool   // maximise the function instead of minimising it
 }
 
 func (c *LBFGSConfig) options() []option {
@@ -61,15 +62,14 @@ func (c *LBFGSConfig) clone() config { d := *c; return &d }
 // LBFGS is the quasi-Newton method with limited memory, as torch.optim.LBFGS (J. Nocedal, S.
 // Wright, "Numerical Optimization", chapter 7; strong Wolfe conditions: chapter 3). A Step
 // evaluates the function several times, so it needs a closure. It reads values on the host to
-// decide how to continue. LBFGS is no [Optimizer] because its Step has an argument. It has all
-// other methods of an Optimizer. All parameters have one type, are on one device, and form one
-// group.
+// decide how to continue. LBFGS is not an [Optimizer], because its Step has an argument, but has
+// all other methods of one. All parameters have one type, are on one device, and form one group.
 type LBFGS struct {
 	base
 	m memory
 }
 
-// memory is the state of LBFGS. Each of its vectors has a number for every element of all
+// memory is the state of LBFGS. Each of its vectors has one element for every element of the
 // parameters.
 type memory struct {
 	evals, iterations int
@@ -96,7 +96,7 @@ func NewLBFGS(params []*tensor.Tensor, c LBFGSConfig) *LBFGS {
 	return o
 }
 
-// A search is the work of one Step. It works on a copy of the memory, which replaces the original
+// A search is one Step in progress. It works on a copy of the memory, which replaces the original
 // after the Step has succeeded.
 type search struct {
 	o       *LBFGS
@@ -108,10 +108,10 @@ type search struct {
 }
 
 // Step minimises for up to MaxIter iterations and returns the value of the function at the start.
-// The closure computes the gradients for the current parameters and returns the value. It calls
-// ZeroGrad, Forward, Backward and Item. If Step or the closure fails, parameters and state do not
-// change. To undo a failed step, Step keeps a copy of the parameters, and the previous direction
-// and gradient.
+// The closure computes the gradients for the current parameters and returns the value. It usually
+// calls ZeroGrad, Forward, Backward and Item. If Step or the closure fails, parameters and state do
+// not change. To undo a failed step, Step keeps a copy of the parameters, and the previous
+// direction and gradient.
 func (o *LBFGS) Step(closure func() float64) float64 {
 	if closure == nil {
 		o.bad("Step needs a closure that computes the gradients and returns the value")
@@ -144,7 +144,7 @@ func (o *LBFGS) Shard(map[*tensor.Tensor]Part) {
 	o.bad("it cannot be sharded: each iteration takes products of vectors of all parameters")
 }
 
-// clone returns a copy of m with the same vectors.
+// clone returns a copy of m that shares the vectors.
 func (m *memory) clone() memory {
 	c := *m
 	c.dirs, c.steps, c.ro = slices.Clone(m.dirs), slices.Clone(m.steps), slices.Clone(m.ro)
@@ -170,8 +170,8 @@ func (m *memory) drop(other *memory) {
 	}
 }
 
-// value calls the closure. loss is the value that the closure returned, and objective is the value
-// to be minimised.
+// value calls the closure. loss is what the closure returns, and objective is the value to
+// minimise.
 func (q *search) value() (objective, loss float64) {
 	loss = q.closure()
 	q.evals++
@@ -234,7 +234,7 @@ func (q *search) run() float64 {
 	}
 }
 
-// direct computes the direction of descent from the gradient g and the state.
+// direct computes the direction of descent from the gradient g and the stored directions.
 func (q *search) direct(g *tensor.Tensor) {
 	m := &q.m
 	if m.iterations == 1 || m.grad == nil {
@@ -270,7 +270,7 @@ func (q *search) direct(g *tensor.Tensor) {
 	})
 }
 
-// clone returns a copy of v that outlives the step.
+// clone returns a copy of v that is not freed with the step.
 func (q *search) clone(v *tensor.Tensor) *tensor.Tensor {
 	p := q.o.groups[0].Params[0]
 	return p.Scope().On(p.Device()).Typed(p.Type()).Empty(v.Size()).Copy(v)
@@ -327,8 +327,8 @@ func (q *search) gradient(s *tensor.Scope) *tensor.Tensor {
 	return g
 }
 
-// setting returns a launch that writes the elements of vector v to the parameters, or adds t·v to
-// the parameters if add is true. The launch belongs to v's scope.
+// setting returns a launch that sets the parameters to the elements of vector v or, if add is true,
+// adds t·v to them. The launch belongs to v's scope.
 func (q *search) setting(v *tensor.Tensor, add bool, t float64) *launch {
 	p := q.o.groups[0].Params[0]
 	l := &launch{dev: p.Device(), t: p.Type(), scalars: []float64{t}}

@@ -45,8 +45,8 @@ func (v *valley) value() (f float64) {
 
 func (v *valley) flat() []float64 { return append(v.x.Detach().Floats(), v.c.Detach().Floats()...) }
 
-// LBFGS follows PyTorch with steps of fixed length and with a line search, minimising and
-// maximising. It also continues from PyTorch's state.
+// LBFGS follows PyTorch with steps of fixed length and with a line search, when it minimises and
+// when it maximises. It also continues from PyTorch's state.
 func TestLBFGSEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/lbfgs.safetensors.gz")
 	if err != nil {
@@ -117,7 +117,7 @@ func TestLBFGSEqualsTorch(t *testing.T) {
 	}
 }
 
-// A tree that does not fit is an error and changes nothing.
+// A tree that does not fit causes an error and changes nothing.
 func TestLBFGSWrongTrees(t *testing.T) {
 	v := newValley(tensor.Zeros(1).Device(), 1)
 	opt := optim.NewLBFGS(v.params(), optim.LBFGSConfig{LR: 1, LineSearch: "strong_wolfe"})

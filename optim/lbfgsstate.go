@@ -39,8 +39,8 @@ func (o *LBFGS) StateDict() map[string]any {
 }
 
 // LoadStateDict loads the state from a tree made by StateDict or by torch, and copies vectors to
-// the device and type of the parameters. An error is a *[StateError]. In this case nothing was
-// changed.
+// the device and type of the parameters. If the tree does not fit, the error is a *[StateError],
+// and nothing was changed.
 func (o *LBFGS) LoadStateDict(tree map[string]any) error {
 	l := &loader{b: &o.base}
 	m, groups, err := o.read(l, tree)
@@ -116,13 +116,13 @@ func (o *LBFGS) read(l *loader, tree map[string]any) (*memory, []*Group, error) 
 	return m, groups, nil
 }
 
-// A reader reads entries of a state, and keeps the first error.
+// A reader reads entries of a saved state, and stores the first error.
 type reader struct {
 	l    *loader
 	path string
 	m    map[string]any
-	like *tensor.Tensor // vectors get the device and type of like
-	n    int            // size of a vector
+	like *tensor.Tensor // the vectors get the device and type of like
+	n    int            // number of elements of a vector
 	err  error
 }
 

@@ -3,11 +3,11 @@ package optim
 import "github.com/flambeau-go/flambeau/tensor"
 
 // Like returns a new optimizer with opt's rule and options, for other parameters and without state.
-// param returns the parameter that replaces p. Like returns nil for [Muon], [Adafactor], [LBFGS],
-// and optimizers of other packages. All other optimizers work element by element.
+// param returns the parameter that replaces p. Like returns nil for [Muon], [Adafactor] and
+// [LBFGS], which do not work element by element, and for optimizers of other packages.
 //
-// The first step of the new optimizer has the same launches as the first step of opt. So a training
-// can be rehearsed on a copy of the model.
+// The first step of the new optimizer has the same launches as the first step of opt, so that
+// train.Rehearse can use a copy of the model.
 func Like(opt Optimizer, param func(p *tensor.Tensor) *tensor.Tensor) Optimizer {
 	if o, ok := opt.(interface {
 		like(param func(p *tensor.Tensor) *tensor.Tensor) Optimizer

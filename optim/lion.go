@@ -8,10 +8,10 @@ import (
 // LionConfig configures Lion. Zero values of Beta1 and Beta2 mean the paper's defaults, 0.9 and
 // 0.99.
 type LionConfig struct {
-	LR           float64 // required, there is no default
+	LR           float64 // learning rate; required, there is no default
 	Beta1, Beta2 float64
-	WeightDecay  float64 // decoupled: p ← p·(1 - lr·λ)
-	Maximize     bool    // ascend the gradient
+	WeightDecay  float64 // λ of decoupled decay: p ← p·(1 - lr·λ)
+	Maximize     bool    // maximise the function instead of minimising it
 }
 
 func (c *LionConfig) options() []option {

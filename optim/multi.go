@@ -16,14 +16,14 @@ import (
 // flags are the options that select the program of a group.
 type flags [6]bool
 
-// A rule is the rule of an optimizer that works element by element. It maps (parameter, gradient,
-// state…) to (parameter, state…).
+// A rule describes an optimizer that works element by element. It maps the parameter, gradient and
+// state tensors to the new parameter and state tensors.
 type rule[C any] struct {
 	name   string // name of the program
 	schema schema
 	eager  bool // the constructor allocates the state, as in torch, instead of the first step
-	// uses returns the indices, in the schema, of the state tensors that the options need. The
-	// function flags returns the flags that select the program.
+	// uses returns the indices, in the schema, of the state tensors that the options require. flags
+	// returns the options that select the program.
 	uses  func(c *C) []int
 	flags func(c *C) flags
 	// start returns the initial value of state tensor i. A nil start means zeros.
@@ -32,10 +32,10 @@ type rule[C any] struct {
 	begin func(c *C, lr float64, i int) float64
 	// program returns the expressions of the results: the new parameter, then the new state
 	// tensors. X(0) is the parameter, X(1) the gradient, and X(2) and up are the state tensors. The
-	// Params are the numbers that the function scalars returns.
+	// Params are those that the function scalars returns.
 	program func(f flags) []*expr.Expr
 	// scalars returns the Params of step t, counted from 1, and the scalars of the state after the
-	// step. st is the state before the step. fresh is true if the state's tensors are new.
+	// step. st is the state before the step. fresh says whether the state's tensors are new.
 	scalars func(c *C, lr, t float64, st *state, fresh bool) (params []float64, next []scalar)
 }
 
@@ -45,7 +45,7 @@ type options[C any] interface {
 	config
 }
 
-// multi is an optimizer whose rule works element by element.
+// multi is an optimizer that works element by element and can update many parameters in one launch.
 type multi[C any, P options[C]] struct {
 	base
 	rule *rule[C]
@@ -91,17 +91,17 @@ type launch struct {
 	scalars   []float64
 	outs, ins [][]*tensor.Tensor
 	program   *expr.Program
-	slots     *tensor.Tensor // the scalars on the device
+	slots     *tensor.Tensor // scalars on the device
 	bits      []uint64
-	reserve   *tensor.Tensor // memory kept for the launch's own allocation
+	reserve   *tensor.Tensor // memory reserved for what the launch itself allocates
 }
 
 // A change is one parameter in a step, with its state.
 type change struct {
 	p     *tensor.Tensor
-	x     *tensor.Tensor // the tensor that the step writes: p, or the shard's part of p
+	x     *tensor.Tensor // tensor that the step writes: p, or the shard's part of p
 	st    *state
-	fresh []*tensor.Tensor // state tensors allocated by the current step
+	fresh []*tensor.Tensor // state tensors that the current step has allocated
 	next  []scalar
 }
 
@@ -237,7 +237,7 @@ func follow(p *tensor.Tensor, list ...*tensor.Tensor) {
 	}
 }
 
-// join adds a parameter to a launch in the list that can update it, or else to a new launch.
+// join adds a parameter to a launch of the list that can update it, or else appends a new launch.
 func join(list []*launch, p *tensor.Tensor, f flags, scalars []float64, outs, ins []*tensor.Tensor) []*launch {
 	for _, l := range list {
 		if l.dev == p.Device() && l.t == p.Type() && l.flags == f && len(l.ins[0]) == len(ins) && equal(l.scalars, scalars) {
@@ -252,7 +252,7 @@ func equal(a, b []float64) bool {
 	return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) })
 }
 
-var programs sync.Map // lowered programs of rules: programKey → *expr.Program
+var programs sync.Map // maps a programKey to the rule's lowered *expr.Program
 
 type programKey struct {
 	rule     string
@@ -277,8 +277,8 @@ func lowered(name string, f flags, t dtype.Type, operands int, rule func(flags) 
 	return loweredAs(key, out, in, rule)
 }
 
-// loweredAs is lowered for results and operands of any types. The key must differ for different
-// types.
+// loweredAs does the same as lowered for results and operands of any types. The key must differ for
+// different types.
 func loweredAs(key programKey, out, in []dtype.Type, rule func(flags) []*expr.Expr) *expr.Program {
 	if p, ok := programs.Load(key); ok {
 		return p.(*expr.Program)
@@ -315,8 +315,8 @@ func (l *launch) pack(s *tensor.Scope) {
 	l.reserve = s.On(l.dev).Typed(dtype.I64).Empty(words)
 }
 
-// decayed returns p and g after weight decay. If maximize is true, g is first negated. If coupled
-// is true, decay·p is added to g. If decoupled is true, p is multiplied by factor.
+// decayed returns p and g after weight decay. If maximize is true, g is negated first. Coupled
+// decay adds decay·p to g. Decoupled decay multiplies p by factor.
 func decayed(maximize, coupled, decoupled bool, decay, factor *expr.Expr) (p, g *expr.Expr) {
 	p, g = expr.X(0), expr.X(1)
 	if maximize {

@@ -14,15 +14,16 @@ import (
 // MuonConfig configures Muon. Zero values of Momentum, Eps, Iterations and Coefficients mean
 // torch's defaults, 0.95, 1e-7, 5 and (3.4445, -4.775, 2.0315).
 type MuonConfig struct {
-	LR           float64 // required, there is no default
+	LR           float64 // learning rate; required, there is no default
 	Momentum     float64
-	Plain        bool    // momentum without Nesterov's correction
-	WeightDecay  float64 // decoupled: p ← p·(1 - lr·λ); in torch it is 0.1 by default
-	Eps          float64 // norms below Eps count as Eps in the division
+	Plain        bool    // uses momentum without Nesterov's correction
+	WeightDecay  float64 // λ of decoupled decay, p ← p·(1 - lr·λ); 0.1 by default in torch
+	Eps          float64 // norms below Eps are replaced by Eps in divisions
 	Iterations   int     // number of Newton-Schulz iterations, below 100
 	Coefficients [3]float64
-	// name of the factor of the rate for a matrix [a, b]: √max(1, a/b) for "original" or "",
-	// 0.2·√max(a, b) for "match_rms_adamw", and √(a/b) for "spectral_unclamped"
+	// Adjust names the factor by which the learning rate of a matrix [a, b] is multiplied: √max(1,
+	// a/b) for "original" or "", 0.2·√max(a, b) for "match_rms_adamw", and √(a/b) for
+	// "spectral_unclamped".
 	Adjust string
 }
 
@@ -76,8 +77,8 @@ func (c *MuonConfig) adjusted(a, b int) float64 {
 //	u = g + (b-g)·μ, or u = b with Plain
 //	p ← p·(1-lr·λ) - lr·f·NS(u)
 //
-// NS is a fixed number of iterations X ← a·X + (b·XXᵀ + c·(XXᵀ)²)·X in bfloat16, which bring the
-// singular values near 1. There a, b and c are the [MuonConfig].Coefficients. f is the factor that
+// NS brings the singular values near 1 by a fixed number of iterations X ← a·X + (b·XXᵀ +
+// c·(XXᵀ)²)·X in bfloat16, where a, b and c are the [MuonConfig].Coefficients. f is the factor that
 // [MuonConfig].Adjust names. These factors are from J. Liu et al., arXiv:2502.16982, and J.
 // Bernstein, "Deriving Muon".
 //
@@ -112,7 +113,7 @@ func (o *Muon) AddGroup(params []*tensor.Tensor, c MuonConfig) {
 	o.addGroup(params, c.LR, &c)
 }
 
-// A matrixStep is the work on one matrix in a step.
+// A matrixStep is the update of one matrix in a step.
 type matrixStep struct {
 	change
 	c        *MuonConfig
@@ -174,17 +175,17 @@ func (o *Muon) Step() {
 	done = true
 }
 
-// rates returns the scalars of the last launch: the factor of the old matrix, and the factor of the
-// orthogonalised momentum.
+// rates returns the scalars of the last launch of a step: the factor of the old matrix, and the
+// factor of the orthogonalised momentum.
 func (t *matrixStep) rates(lr float64) []float64 {
 	return []float64{1 - lr*t.c.WeightDecay, lr * t.c.adjusted(t.p.Dim(0), t.p.Dim(1))}
 }
 
-// momenta returns the scalars of the first launch, which computes the momentum.
+// momenta returns the scalars of the first launch of a step, which computes the momentum.
 func (t *matrixStep) momenta() []float64 { return []float64{1 - t.c.Momentum, t.c.Momentum} }
 
-// muonProgram returns the program of the last launch. Its operands are the matrix, the direction
-// and the new momentum. If unless is true, the old momentum is a fourth operand.
+// muonProgram returns the program of the last launch of a step. Its operands are the matrix, the
+// direction and the new momentum. If unless is true, the old momentum is a fourth operand.
 func muonProgram(t dtype.Type, unless bool) *expr.Program {
 	in := []dtype.Type{t, dtype.BF16, t}
 	if unless {
@@ -201,7 +202,7 @@ func muonProgram(t dtype.Type, unless bool) *expr.Program {
 }
 
 // gather allocates the tensors of the steps, and returns the launches that compute their momenta.
-// For each launch it calls pack, which provides the scalars, with the first step of the launch.
+// It calls pack for each launch, with the first step of the launch, to provide the scalars.
 func (o *Muon) gather(s *tensor.Scope, steps []*matrixStep, pack func(*launch, *matrixStep)) (list []*launch) {
 	first := map[*launch]*matrixStep{}
 	for _, t := range steps {
@@ -224,7 +225,8 @@ func (o *Muon) gather(s *tensor.Scope, steps []*matrixStep, pack func(*launch, *
 			g, b := expr.X(0), expr.X(1)
 			b = b.Add(g.Sub(b).Mul(expr.Param(0)))
 			u := b
-			// for μ ≥ 0.5 torch computes g + (b-g)·μ starting from b, and so does this formula
+			// For μ ≥ 0.5 torch computes g + (b-g)·μ as b minus a product, and so does this
+			// expression.
 			if !f[0] {
 				u = b.Sub(b.Sub(g).Mul(expr.Param(0)))
 			}
@@ -235,8 +237,8 @@ func (o *Muon) gather(s *tensor.Scope, steps []*matrixStep, pack func(*launch, *
 	return list
 }
 
-// orthogonal returns the matrix t.momentum with singular values near 1. The result is contiguous
-// and in scope s.
+// orthogonal returns the matrix t.momentum with its singular values brought near 1. The result is
+// contiguous and in scope s.
 func (t *matrixStep) orthogonal(s *tensor.Scope) (u *tensor.Tensor) {
 	s.Do(func(c *tensor.Scope) {
 		u = t.iterated(c)
@@ -245,7 +247,7 @@ func (t *matrixStep) orthogonal(s *tensor.Scope) (u *tensor.Tensor) {
 	return u
 }
 
-// iterated is orthogonal without freeing temporary tensors, which belong to scope c.
+// iterated computes the result of orthogonal. Its temporary tensors belong to scope c.
 func (t *matrixStep) iterated(c *tensor.Scope) *tensor.Tensor {
 	x := t.momentum.In(c)
 	tall := x.Dim(0) > x.Dim(1)
@@ -266,8 +268,8 @@ func (t *matrixStep) iterated(c *tensor.Scope) *tensor.Tensor {
 }
 
 // product returns x·y for bfloat16 matrices. For small matrices the result is float32, so that a
-// sum with other terms is rounded only once, as in PyTorch. For large matrices the result is
-// bfloat16, for which devices have faster units.
+// sum of products is rounded only once, as in PyTorch. For large matrices the result is bfloat16,
+// for which devices have faster units.
 func product(x, y *tensor.Tensor) *tensor.Tensor {
 	if min(x.Dim(0), x.Dim(1), y.Dim(1)) >= 256 {
 		return x.MatMul(y)
@@ -288,8 +290,9 @@ func (l *launch) feed(g *tensor.Graph, n int, scalars func() []float64) {
 	})
 }
 
-// capture records a step. Each replay uses the rate, momentum and weight decay of the moment when
-// the host queues it. If an option that selects kernels has changed, the replay returns an error.
+// capture records a step. A replay uses the learning rate, momentum and weight decay that are set
+// when the host queues it. If an option that selects kernels has changed, the replay returns an
+// error.
 func (o *Muon) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	g.Exclude(o.turn)
 	g.Check(func() error {

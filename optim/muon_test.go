@@ -75,7 +75,7 @@ func TestMuonEqualsTorch(t *testing.T) {
 				}
 				for i := range params {
 					if steps < 8 {
-						break // the file has the momentum after the last step only
+						break // the file has only the momentum after the last step
 					}
 					m := opt.StateDict()["state"].(map[int64]any)[int64(i)].(map[string]any)["momentum_buffer"].(*tensor.Tensor)
 					for k, v := range m.Floats() {
@@ -90,8 +90,8 @@ func TestMuonEqualsTorch(t *testing.T) {
 	}
 }
 
-// A step changes the matrix by a nearly orthogonal matrix. Its singular values are in the range to
-// which the iterations bring them.
+// A step of Muon changes the matrix by a nearly orthogonal matrix. Its singular values are in the
+// range to which the iterations bring them.
 func TestMuonIsNearlyOrthogonal(t *testing.T) {
 	g := tensor.NewGenerator(3)
 	s := tensor.NewScope(tensor.WithGenerator(g))

@@ -9,14 +9,15 @@ import (
 // NAdamConfig configures NAdam. Zero values of Beta1, Beta2, Eps and MomentumDecay mean torch's
 // defaults, 0.9, 0.999, 1e-8 and 4e-3.
 type NAdamConfig struct {
-	LR           float64 // required, there is no default
+	LR           float64 // learning rate; required, there is no default
 	Beta1, Beta2 float64
 	Eps          float64
-	// an L2 penalty, which is added to the gradient unless DecoupledWeightDecay is true
+	// WeightDecay is the factor λ of the L2 penalty λ·p, which is added to the gradient. If
+	// DecoupledWeightDecay is true, it decays the parameter instead.
 	WeightDecay          float64
-	MomentumDecay        float64 // the decay ψ of the momentum
-	DecoupledWeightDecay bool    // p ← p·(1 - lr·λ), as in AdamW
-	Maximize             bool    // ascend the gradient
+	MomentumDecay        float64 // decay ψ of the momentum
+	DecoupledWeightDecay bool    // decays the parameter, p ← p·(1 - lr·λ), as in AdamW
+	Maximize             bool    // maximise the function instead of minimising it
 }
 
 func (c *NAdamConfig) options() []option {

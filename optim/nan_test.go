@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestSignOfNaNIsZero checks that Rprop and Lion use torch's sign, which is 0 for NaN. An element
-// whose gradient is NaN does not change in that step. Rprop changes it in the next step, and adapts
-// its step size in the step after that. The numbers for Rprop are those of torch.optim.Rprop.
+// Rprop and Lion use torch's sign function, which is 0 for NaN. An element whose gradient is NaN
+// does not change in that step. Rprop changes it in the next step, and adapts its step size in the
+// step after that. The expected values for Rprop are those of torch.optim.Rprop.
 func TestSignOfNaNIsZero(t *testing.T) {
 	nan := float32(0)
 	nan /= nan

@@ -8,19 +8,19 @@
 // An optimizer refers to the parameters, not to the model. Parameters come in groups ([Group]),
 // each with its own options. A constructor that takes a plain list makes one group. Step changes in
 // place every parameter that has a gradient. It allocates all its memory before it changes
-// anything. So if memory runs out, parameters and state do not change.
+// anything. If memory runs out, parameters and state are therefore unchanged.
 //
 // A rule that works element by element is one program. The device runs it in a single launch over
 // all parameters with the same type and options. A parameter's state (momentum, moments) is in the
 // parameter's scope and on its device. If the parameter is moved or converted, so is the state.
 //
-// In a capture ([tensor.Capture]), Step records the step, which does not count. Each replay is a
-// step, with the learning rates, options and counts at the time when it is queued. A capture may
-// hold several steps. All parameters of a captured launch must have the same step count. If other
-// steps have changed only some of these parameters, their counts differ. Then the replay returns an
-// error that says to capture again. Capturing LBFGS is an error.
+// In a capture ([tensor.Capture]), Step only records a step. Each replay makes this step, with the
+// learning rates, options and counts at the time when it is queued. A capture may hold several
+// steps. All parameters of a captured launch must have the same step count. If other steps have
+// changed only some of these parameters, their counts differ, and the replay returns an error that
+// says to capture again. Capturing LBFGS is an error.
 //
-// The state is a tree with the structure and names of torch.optim's state. So a run that began in
+// The state is a tree with the structure and names of torch.optim's state. A training that began in
 // PyTorch can continue here, and the other way round.
 //
 // A parameter is a leaf that requires a gradient. A leaf that was frozen by nn.Freeze or
@@ -49,7 +49,7 @@ type Optimizer interface {
 	Steps() int               // number of steps done
 	Params() []*tensor.Tensor // parameters of all groups
 	Groups() []*Group
-	StateDict() map[string]any // the state as a tree, with torch's structure and names
+	StateDict() map[string]any // state as a tree, with torch's structure and names
 	LoadStateDict(tree map[string]any) error
 }
 
@@ -58,12 +58,13 @@ type Error struct{ Optimizer, Msg string }
 
 func (e *Error) Error() string { return "optim: " + e.Optimizer + ": " + e.Msg }
 
-// Raised marks the error as one that a panic raises and tensor.Try returns. See device.Raised.
+// Raised marks *Error as a type of error that a panic raises and tensor.Try returns. The interface
+// device.Raised requires it.
 func (e *Error) Raised() {}
 
-// With is a list of parameters with their configuration, for optimizers with several groups. In
-// torch a group inherits missing options from the defaults. In this package, a program copies a
-// configuration and changes the copy.
+// With is a list of parameters with their configuration, for optimizers with several groups. Unlike
+// in torch, a group inherits no options from defaults: a program copies a configuration and changes
+// the copy.
 type With[C any] struct {
 	Params []*tensor.Tensor
 	Config C
@@ -72,39 +73,40 @@ type With[C any] struct {
 // A Group is a list of parameters that share their options. A change of its fields takes effect
 // with the next step.
 type Group struct {
-	Params []*tensor.Tensor // do not change this list; AddGroup of the optimizer adds groups
+	Params []*tensor.Tensor // parameters of the group; must not be changed, AddGroup adds more
 	LR     float64          // learning rate
 	// InitialLR is the learning rate from which a schedule starts, torch's initial_lr. It is 0
 	// until a scheduler sets it.
 	InitialLR float64
 	// Extra has further values of the group, such as the bounds of a cyclic schedule. They are
-	// saved and loaded with the state. A value is a number (int64, float64), a bool, a string, nil,
-	// or an []any or a map of such values.
+	// saved and loaded with the state. Each is a number (int64, float64), a bool, a string, nil, or
+	// an []any or a map of such values.
 	Extra map[string]any
 
 	optimizer string
 	config    config
 }
 
-// base is the part that all optimizers have in common.
+// base is the common part of all optimizers.
 type base struct {
 	name   string
 	groups []*Group
 	state  map[*tensor.Tensor]*state
 	steps  int
 	schema schema
-	// steps, the oldest first, of which the host does not know yet whether the device skipped them
+	// late has the steps of which the host does not know yet whether the device skipped them, the
+	// oldest first.
 	late []*lateStep
-	// lets only one graph with steps of this optimizer run at a time
+	// turn lets only one graph with steps of this optimizer run at a time.
 	turn  *tensor.Exclusive
 	ahead map[device.Device]*aheadOf
 	// recorded describes the capture that is being recorded.
 	recorded *recorded
-	// needs returns the indices of the state tensors that a parameter's loaded state must have. A
-	// nil needs means that none is required.
+	// needs returns the indices of the state tensors that a loaded state of a parameter must have.
+	// A nil needs means none.
 	needs  func(config) []int
-	splits bool   // the rule works element by element: see Sharder
-	shard  *shard // the parts to update; nil means whole parameters
+	splits bool   // the rule works element by element, as Sharder requires
+	shard  *shard // parts of parameters to update; nil means whole parameters
 }
 
 func (b *base) bad(format string, a ...any) {
@@ -163,7 +165,7 @@ func (b *base) Groups() []*Group { return b.groups }
 // LR returns the learning rate of the first group.
 func (b *base) LR() float64 { return b.groups[0].LR }
 
-// SetLR changes the learning rate of every group from the next step on.
+// SetLR sets the learning rate of every group, from the next step on.
 func (b *base) SetLR(lr float64) {
 	for _, g := range b.groups {
 		g.LR = lr
@@ -198,19 +200,20 @@ func (b *base) ZeroGrad() {
 }
 
 type state struct {
-	step    float64          // number of steps that have changed the parameter
-	tensors []*tensor.Tensor // state tensors in the order of the schema; nil if not in use
-	scalars []scalar         // state scalars in the order of the schema
-	// the tensors still have their initial values, because the capture that allocated them has not
-	// run
+	step float64 // number of steps that have changed the parameter
+	// state tensors in the order of the schema; nil for tensors that are not in use
+	tensors []*tensor.Tensor
+	scalars []scalar // state scalars in the order of the schema
+	// unused is true if the tensors still have their initial values, because the capture that
+	// allocated them has not been replayed.
 	unused bool
 }
 
-// A scalar is a number that torch keeps in a tensor without dimensions, with the precision of that
-// tensor.
+// A scalar is a number in the state that torch stores in a tensor without dimensions. It is rounded
+// to the precision of that tensor.
 type scalar struct {
 	v    float64
-	wide bool // the precision is that of float64 instead of float32
+	wide bool // the tensor in torch is float64 instead of float32
 }
 
 // round returns v rounded to the precision of s.
@@ -229,16 +232,16 @@ func (s scalar) times(v float64) scalar {
 	return scalar{float64(float32(s.v) * float32(v)), false}
 }
 
-// A schema has torch's names of the state of a parameter.
+// A schema has torch's names for the state of a parameter.
 type schema struct {
-	// names of state tensors; a tensor has the parameter's shape, or the shape that the function
-	// shape returns
+	// tensors are the names of state tensors. They have the parameter's shape, or the shape that
+	// the function shape returns.
 	tensors  []string
-	scalars  []string // names of numbers that torch keeps in tensors without dimensions
-	stepless bool     // the state has no count of steps
+	scalars  []string // names of numbers that torch stores in tensors without dimensions
+	stepless bool     // the state has no number of steps
 	lenient  bool     // a loaded state may lack tensors, which then get their initial values
-	// shape returns the shape of state tensor i for a parameter of shape p, and whether the tensor
-	// is used. If shape is nil, all tensors have the parameter's shape.
+	// shape returns the shape of state tensor i for a parameter of shape p, and whether the
+	// parameter has this tensor. If shape is nil, all tensors have the parameter's shape.
 	shape func(p shape.Dims, i int) (s shape.Dims, used bool)
 }
 

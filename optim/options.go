@@ -25,19 +25,19 @@ type option struct {
 	place any
 }
 
-// negated is a flag whose opposite torch stores.
+// negated is a flag that torch stores as its opposite.
 type negated struct{ flag *bool }
 
-// noneOr is a pair of numbers. If value points to nil, it stands for torch's None.
+// noneOr is an option that is a pair of numbers or torch's None. For None, value points to nil.
 type noneOr struct {
 	value  **float64
 	second *float64
 }
 
-// fixed is an option that is always saved with this value. Loading ignores it.
+// fixed is an option that is always saved with this value, and ignored when loading.
 type fixed struct{ value any }
 
-// ignored returns options that say how torch runs a step. They do not affect the result.
+// ignored returns options of torch that select how a step runs. They do not affect the result.
 func ignored(names ...string) []option {
 	out := make([]option, len(names))
 	for i, n := range names {
@@ -51,7 +51,7 @@ func ignored(names ...string) []option {
 	return out
 }
 
-// tree returns the value of an option as a tree holds it.
+// tree returns the value of an option as the tree of StateDict contains it.
 func (o option) tree() any {
 	switch p := o.place.(type) {
 	case *float64:
@@ -84,7 +84,8 @@ func (o option) tree() any {
 	panic(fmt.Sprintf("optim: option %s is kept in a %T", o.name, o.place))
 }
 
-// set stores a value from a tree. It returns what is wrong with the value, or "" if it is valid.
+// set stores a value from the tree of a state dict. It returns what is wrong with the value, or ""
+// if it is valid.
 func (o option) set(v any) string {
 	switch p := o.place.(type) {
 	case *float64:
@@ -236,7 +237,7 @@ func setDefault(p *float64, v float64) {
 	}
 }
 
-// The following functions check options that several optimizers have.
+// These functions check options that several optimizers have. They return what is wrong, or "".
 
 func checkBetas(b1, b2 float64) string {
 	if !(b1 >= 0 && b1 < 1 && b2 >= 0 && b2 < 1) {

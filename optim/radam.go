@@ -11,13 +11,14 @@ import (
 // RAdamConfig configures RAdam. Zero values of Beta1, Beta2 and Eps mean torch's defaults, 0.9,
 // 0.999 and 1e-8.
 type RAdamConfig struct {
-	LR           float64 // required, there is no default
+	LR           float64 // learning rate; required, there is no default
 	Beta1, Beta2 float64
 	Eps          float64
-	// an L2 penalty, which is added to the gradient unless DecoupledWeightDecay is true
+	// WeightDecay is the factor λ of the L2 penalty λ·p, which is added to the gradient. If
+	// DecoupledWeightDecay is true, it decays the parameter instead.
 	WeightDecay          float64
-	DecoupledWeightDecay bool // p ← p·(1 - lr·λ), as AdamW
-	Maximize             bool // ascend the gradient
+	DecoupledWeightDecay bool // decays the parameter, p ← p·(1 - lr·λ), as in AdamW
+	Maximize             bool // maximise the function instead of minimising it
 }
 
 func (c *RAdamConfig) options() []option {

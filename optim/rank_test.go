@@ -50,7 +50,7 @@ func rankNet() *nn.Sequential {
 		nn.Flatten{}, nn.NewLinear(64, 32), nn.NewLayerNorm([]int{32}), nn.NewDropout(0.2), nn.NewLinear(32, 5))
 }
 
-// rankTraining trains the network on a device, and returns losses, weights and averages.
+// rankTraining trains the network on a device. It returns the losses, the weights and the averages.
 func rankTraining(d device.Device, m *nn.Sequential) (v []float64, err error) {
 	nn.To(m, d)
 	err = tensor.Try(func() {
@@ -73,7 +73,7 @@ func rankTraining(d device.Device, m *nn.Sequential) (v []float64, err error) {
 					opt.Step()
 					opt.ZeroGrad()
 					average.Update()
-					if step == 4 { // load a saved state, like a resumed training
+					if step == 4 { // loads a saved state, as a resumed training does
 						if err := opt.LoadStateDict(opt.StateDict()); err != nil {
 							panic(err)
 						}
@@ -95,7 +95,7 @@ func rankTraining(d device.Device, m *nn.Sequential) (v []float64, err error) {
 }
 
 // Two ranks of the CPU train at the same time, with one worker and with three workers. Their
-// results are bitwise equal to those of the CPU, and none of their work runs on the device cpu
+// results are bitwise equal to those of the CPU, and none of their work runs on the device "cpu"
 // itself.
 func TestTrainingOnRanks(t *testing.T) {
 	tensor.ManualSeed(3)
@@ -139,8 +139,8 @@ func TestTrainingOnRanks(t *testing.T) {
 	if !traced {
 		t.Error("there is another tracer")
 	}
-	// As in PyTorch, an optimizer's state has the number of steps in a CPU tensor for each
-	// parameter.
+	// As in PyTorch, an optimizer's state has a CPU tensor with the number of steps for each
+	// parameter. These tensors are no work of the ranks.
 	c.ops["from"] -= len(got) * len(nn.Parameters(models[0]))
 	for what, n := range c.ops {
 		if n == 0 {

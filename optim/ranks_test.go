@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// rankRun trains a model of its own on dev, with all features that depend on scopes. It returns the
+// rankRun trains a model of its own on dev, with everything that depends on scopes. It returns the
 // weights, the losses and some random numbers.
 func rankRun(t *testing.T, dev device.Device, rank, steps int) (all []float64) {
 	tensor.Do(func(home *tensor.Scope) {
@@ -58,7 +58,7 @@ func rankRun(t *testing.T, dev device.Device, rank, steps int) (all []float64) {
 	return all
 }
 
-// countsReady counts the leaves whose gradients are ready.
+// countsReady counts the parameters whose gradients are ready.
 type countsReady struct{ n *int }
 
 func (c countsReady) Begin(*tensor.Scope, []bool) tensor.BackwardRun { return c }
@@ -76,7 +76,7 @@ func TestRanksTrainAtTheSameTime(t *testing.T) {
 	host := tensor.Root().Device()
 	devs := []device.Device{host, gpus[0], gpus[1], host, gpus[0]}
 	steps, rounds := 4, 2
-	if testing.Short() { // a short run for the race detector
+	if testing.Short() { // a short run, for the race detector
 		devs, steps, rounds = devs[:4], 2, 1
 	}
 	alone := make([][]float64, len(devs))
@@ -89,8 +89,8 @@ func TestRanksTrainAtTheSameTime(t *testing.T) {
 	for round := range rounds {
 		together := make([][]float64, len(devs))
 		stop, drawn := make(chan int), make(chan int)
-		// Meanwhile another goroutine draws from the root scope's generator, and records graphs
-		// there.
+		// At the same time another goroutine draws from the root scope's generator and records
+		// graphs there.
 		go func() {
 			defer close(drawn)
 			for {

@@ -8,13 +8,13 @@ import (
 // RMSpropConfig configures RMSprop. Zero values of Alpha and Eps mean torch's defaults, 0.99 and
 // 1e-8.
 type RMSpropConfig struct {
-	LR          float64 // required, there is no default
-	Alpha       float64 // weight of the old mean of squares
+	LR          float64 // learning rate; required, there is no default
+	Alpha       float64 // weight of the old mean in the new mean of squares
 	Eps         float64
-	WeightDecay float64 // an L2 penalty, added to the gradient
+	WeightDecay float64 // λ of the L2 penalty λ·p, which is added to the gradient
 	Momentum    float64
-	Centered    bool // divide by the standard deviation of the gradient
-	Maximize    bool // ascend the gradient
+	Centered    bool // divides by the standard deviation of the gradient
+	Maximize    bool // maximise the function instead of minimising it
 }
 
 func (c *RMSpropConfig) options() []option {

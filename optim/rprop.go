@@ -11,11 +11,11 @@ import (
 // RpropConfig configures resilient backpropagation. Zero values mean torch's defaults: 0.5 and 1.2
 // for the factors, 1e-6 and 50 for the bounds.
 type RpropConfig struct {
-	// initial step size of every element; required, there is no default
+	// LR is the initial step size of every element. It is required, there is no default.
 	LR                float64
 	EtaMinus, EtaPlus float64 // factors by which a step size shrinks and grows
 	MinStep, MaxStep  float64 // bounds of a step size
-	Maximize          bool    // ascend the gradient
+	Maximize          bool    // maximise the function instead of minimising it
 }
 
 func (c *RpropConfig) options() []option {

@@ -11,12 +11,12 @@ import (
 // SGDConfig configures stochastic gradient descent. A zero field turns off the corresponding part
 // of the rule.
 type SGDConfig struct {
-	LR          float64 // required, there is no default
+	LR          float64 // learning rate; required, there is no default
 	Momentum    float64
 	Dampening   float64
 	WeightDecay float64 // L2 penalty, added to the gradient
-	Nesterov    bool    // requires a Momentum, and a Dampening of 0
-	Maximize    bool    // ascend the gradient
+	Nesterov    bool    // uses Nesterov momentum; requires a Momentum and a Dampening of 0
+	Maximize    bool    // maximise the function instead of minimising it
 }
 
 func (c *SGDConfig) options() []option {

@@ -6,18 +6,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Part is a range of the elements of a parameter, in row-major order: the elements From to To-1.
+// A Part is the range From … To-1 of a parameter's elements in row-major order.
 type Part struct{ From, To int }
 
 // A Sharder is an optimizer that can update only some of its parameters, or parts of parameters.
-// Other ranks update the other parts. So ranks can divide the state among themselves (package dist,
-// ZeRO). All optimizers of this package except [LBFGS] are Sharders. LBFGS needs sums over all
-// parameters several times in a step.
+// With Sharders, ranks can divide the work and the state among themselves (package dist, ZeRO). All
+// optimizers of this package except [LBFGS] are Sharders. LBFGS needs sums over all parameters
+// several times in a step.
 type Sharder interface {
 	Optimizer
-	StepUnless(found *tensor.Tensor) // a Step that the device can skip; see package amp
-	// Splits reports whether the optimizer can update a part of a parameter. It can if its rule
-	// works element by element. Otherwise a shard consists of whole parameters.
+	StepUnless(found *tensor.Tensor) // a Step that the device may skip; package amp uses it
+	// Splits reports whether the optimizer can update a part of a parameter. This is so if it works
+	// element by element. Otherwise a shard consists of whole parameters.
 	Splits() bool
 	// Shard makes the optimizer update only these parts from now on, and keep state only for them.
 	// It reduces existing state to these parts. Steps still need the gradients of whole parameters.
@@ -35,11 +35,12 @@ type shard struct {
 	views []*tensor.Tensor // views that the current step uses
 }
 
-// Splits reports whether the rule works element by element: see [Sharder].
+// Splits reports whether the optimizer works element by element, so that it can update a part of a
+// parameter.
 func (b *base) Splits() bool { return b.splits }
 
-// Shard makes the optimizer update only these parts of its parameters: see [Sharder]. Parts that do
-// not fit the parameters panic with an *[Error].
+// Shard makes the optimizer update only the given parts of its parameters, as [Sharder] describes.
+// Parts that do not fit the parameters panic with an *[Error].
 func (b *base) Shard(parts map[*tensor.Tensor]Part) {
 	b.settle()
 	switch {
@@ -132,7 +133,7 @@ func (sh *shard) split(p *tensor.Tensor) (part Part, ok bool) {
 }
 
 // view returns the elements of x in the part, as a vector that is a view in x's scope. reshape is
-// the method Reshape, or View if a copy would be wrong.
+// the method Reshape, or the method View if the result must not be a copy.
 func (part Part) view(x *tensor.Tensor, reshape func(x *tensor.Tensor, dims ...int) *tensor.Tensor) *tensor.Tensor {
 	d := x.Detach()
 	defer d.Free()
@@ -171,8 +172,8 @@ func (sh *shard) end() {
 	sh.views = nil
 }
 
-// uncapturable raises an error if the optimizer is sharded, because the capture would lack the
-// other shards' work.
+// uncapturable raises an error if the optimizer is sharded, because a captured step would lack the
+// work of the other shards.
 func (sh *shard) uncapturable(name string) {
 	if sh == nil {
 		return

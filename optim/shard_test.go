@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sharded returns a matrix and a vector as parameters. Every call returns the same values.
+// sharded returns a matrix and a vector as parameters, with the same values in every call.
 func sharded() []*tensor.Tensor {
 	m := tensor.Root().Typed(dtype.F32)
 	return []*tensor.Tensor{m.Linspace(-1, 1, 30).Reshape(5, 6).Detach().RequiresGrad(), m.Linspace(0, 3, 7).Detach().RequiresGrad()}
@@ -29,8 +29,7 @@ func givenGrads(params []*tensor.Tensor, step int) {
 	}
 }
 
-// TestShards checks that two shards of every optimizer together change the parameters as one whole
-// optimizer does.
+// Two shards of every optimizer together change the parameters as one whole optimizer does.
 func TestShards(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(makers)) {
 		make := func(params []*tensor.Tensor) optim.Sharder {

@@ -11,10 +11,10 @@ import (
 // SparseAdamConfig configures SparseAdam. Zero values of Beta1, Beta2 and Eps mean torch's
 // defaults, 0.9, 0.999 and 1e-8.
 type SparseAdamConfig struct {
-	LR           float64 // required, there is no default
+	LR           float64 // learning rate; required, there is no default
 	Beta1, Beta2 float64
 	Eps          float64
-	Maximize     bool // ascend the gradient
+	Maximize     bool // maximise the function instead of minimising it
 }
 
 func (c *SparseAdamConfig) options() []option {
@@ -42,13 +42,12 @@ func (c *SparseAdamConfig) rate() float64 { return c.LR }
 //	v ← v + (g²-v)·(1-β₂)
 //	p ← p - lr·√(1-β₂ᵗ)/(1-β₁ᵗ) · m/(√v + ε)
 //
-// t counts the steps of the whole parameter. Where the gradient is 0, p, m and v do not change. So
-// a row of an embedding that was not looked up does not change.
+// t counts the steps of the whole parameter. Where the gradient is 0, p, m and v do not change. In
+// particular, rows of an embedding that were not looked up do not change.
 //
 // torch's optimizer accepts only sparse gradients, and updates the rows that they list. In this
-// package gradients are dense. The two optimizers differ if the gradient of a listed row contains a
-// 0. torch updates this element and lets its moments decay. This package does not change the
-// element. Without such zeros the results are equal.
+// package gradients are dense. The results are equal unless the gradient of a listed row contains a
+// 0. torch updates such an element and its moments, which this package does not change.
 type SparseAdam struct {
 	multi[SparseAdamConfig, *SparseAdamConfig]
 }

@@ -104,10 +104,10 @@ func (s scalar) tensor() *tensor.Tensor {
 	return tensor.From(float32(s.v))
 }
 
-// loader reads a tree for an optimizer.
+// A loader reads a tree for an optimizer.
 type loader struct {
 	b    *base
-	made []*tensor.Tensor // new tensors, which are freed if loading fails
+	made []*tensor.Tensor // new tensors, to be freed if loading fails
 }
 
 func (l *loader) bad(path, format string, a ...any) error {
@@ -117,10 +117,10 @@ func (l *loader) bad(path, format string, a ...any) error {
 // LoadStateDict loads the state from a tree made by StateDict or by torch. The state consists of
 // the groups' options and learning rates, and of the state of each parameter. As in torch, tensors
 // are copied to their parameter's device and type. Parameters are matched by their order in the
-// groups. The tree's numbers tell which state belongs to which parameter. If a tree of an older
-// PyTorch lacks a flag, the flag keeps its value. Any other option must be present.
+// groups. The numbers in the tree say which state belongs to which parameter. A flag that the tree
+// of an older PyTorch lacks keeps its value. Any other option must be present.
 //
-// An error is a *[StateError]. In this case nothing was changed.
+// If the tree does not fit, the error is a *[StateError], and nothing was changed.
 func (b *base) LoadStateDict(tree map[string]any) error {
 	b.settle()
 	l := &loader{b: b}
@@ -153,8 +153,8 @@ func (st *state) free() {
 	}
 }
 
-// groups reads the options of all groups. It also returns the parameter for each number in the
-// tree.
+// groups reads the options of all groups. It also returns a map from each number in the tree to the
+// parameter.
 func (l *loader) groups(tree map[string]any) ([]*Group, map[int64]*tensor.Tensor, error) {
 	list, ok := tree["param_groups"].([]any)
 	if !ok {
@@ -362,7 +362,7 @@ func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config
 					return nil, l.bad(at, "is %v, want a count of steps", f)
 				}
 				st.step = f
-			} else { // when loading, torch converts the number to the parameter's type
+			} else { // when loading, torch converts the scalar to the parameter's type
 				st.scalars[k] = scalar{wide: p.Type().Size() == 8}.round(f)
 			}
 			found++
@@ -395,8 +395,8 @@ func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config
 	return st, nil
 }
 
-// copy copies t to p's device and type. If the optimizer is sharded, it copies only p's part, or
-// returns t itself if the shard has no part of p.
+// copy copies t, a state tensor of parameter p, to p's device and type. A sharded optimizer copies
+// only p's part, or nothing and returns t itself if it has no part of p.
 func (l *loader) copy(path string, t, p *tensor.Tensor) (c *tensor.Tensor, err error) {
 	if !l.b.updates(p) {
 		return t, nil

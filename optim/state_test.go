@@ -38,8 +38,8 @@ func snapshot(opt optim.Optimizer) []byte {
 	return b.Bytes()
 }
 
-// If memory runs out anywhere in Step, parameters and state do not change. The same Step succeeds
-// when there is enough memory.
+// If memory runs out at any point of Step, parameters and state do not change. The same Step
+// succeeds once there is enough memory.
 func TestStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=2MiB")
 	s := tensor.NewScope(tensor.On(gpu))
@@ -98,7 +98,7 @@ func TestStepIsWholeOrNothing(t *testing.T) {
 	s.Close()
 }
 
-// One launch updates all parameters with the same options. Another group needs another launch.
+// One launch updates all parameters of a group. Another group needs another launch.
 func TestOneLaunchAGroup(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=16MiB")
 	tensor.Do(func(s *tensor.Scope) {
@@ -109,7 +109,7 @@ func TestOneLaunchAGroup(t *testing.T) {
 			params = append(params, p)
 		}
 		for op, mk := range makers {
-			if op == "Adafactor" { // Adafactor does not work element by element
+			if op == "Adafactor" { // does not work element by element
 				continue
 			}
 			for groups, lists := range map[uint64][][]*tensor.Tensor{1: {params}, 2: {params[:2], params[2:]}} {
@@ -119,7 +119,8 @@ func TestOneLaunchAGroup(t *testing.T) {
 				opt.Step()
 				want := groups
 				if op == "Rprop" {
-					// the rate affects only the initial state, so one launch can update both groups
+					// The learning rate affects only the initial state, so one launch can update
+					// both groups.
 					want = 1
 				}
 				if n := gpu.Counters().Launches - before; n != want {
@@ -152,7 +153,8 @@ func TestStateFollows(t *testing.T) {
 	}
 }
 
-// If a parameter is converted, so is its state. Thus a model can be cast between steps.
+// If a parameter is converted to another type, so is its state. A model can therefore be cast
+// between steps.
 func TestStateIsConverted(t *testing.T) {
 	for op, mk := range makers {
 		p := ones(5)
@@ -242,7 +244,7 @@ func TestWrongTrees(t *testing.T) {
 	}
 }
 
-// A tree may lack flags that are unknown to an older PyTorch, and may have additional entries. Its
+// A tree may lack flags that an older PyTorch does not have, and may have additional entries. Its
 // options may be integers or tensors instead of floats.
 func TestLenientTrees(t *testing.T) {
 	p := ones(2)
@@ -300,7 +302,7 @@ func TestAddGroup(t *testing.T) {
 	}
 }
 
-// TestAdamWStaysAdamW checks that Adam and AdamW load each other's states as in torch.
+// Adam and AdamW load each other's states as in torch.
 func TestAdamWStaysAdamW(t *testing.T) {
 	p := []*tensor.Tensor{tensor.Ones(2).RequiresGrad()}
 	c := optim.AdamConfig{LR: 0.1, WeightDecay: 0.5}

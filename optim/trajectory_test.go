@@ -17,8 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// makers maps each class in the golden file to a function that makes an optimizer with only the
-// learning rate set.
+// makers maps each class in the golden file to a function that makes an optimizer with the given
+// learning rates and no other settings.
 var makers = map[string]func(lists [][]*tensor.Tensor, lr []float64) optim.Optimizer{
 	"SGD": func(l [][]*tensor.Tensor, lr []float64) optim.Optimizer {
 		return optim.NewSGDGroups(with(l, lr, func(v float64) optim.SGDConfig { return optim.SGDConfig{LR: v} })...)
@@ -75,7 +75,7 @@ func with[C any](lists [][]*tensor.Tensor, lr []float64, config func(lr float64)
 type trajectory struct {
 	golden.Case
 	groups []map[string]any
-	tree   map[string]map[string]any // state after step 10, by type "f32" or "f64"
+	tree   map[string]map[string]any // state after step 10, by the type "f32" or "f64"
 	file   *golden.File
 }
 
@@ -129,12 +129,12 @@ func (r *trajectory) make(t *testing.T, params []*tensor.Tensor) optim.Optimizer
 		rates = append(rates, g["lr"].(float64))
 	}
 	opt := makers[r.Op](lists, rates)
-	// only the constructor can set this option
+	// Only the constructor can set this option.
 	if v, ok := r.groups[0]["initial_accumulator_value"]; ok {
 		opt = optim.NewAdagrad(params, optim.AdagradConfig{LR: rates[0], InitialAccumulator: v.(float64)})
 	}
 	for i, g := range r.groups {
-		// in sorted order, so that momentum is set before nesterov
+		// In sorted order, "momentum" is set before "nesterov", which requires it.
 		for _, k := range slices.Sorted(maps.Keys(g)) {
 			if k == "lr" {
 				continue
@@ -215,7 +215,7 @@ func widen(v []float32) []float64 {
 	return out
 }
 
-// plainTree converts the recorded JSON to the tree that a loader of torch's files returns.
+// plainTree converts the recorded JSON to the tree that reading a file of torch's returns.
 func (r *trajectory) plainTree(t *testing.T, ty dtype.Type) map[string]any {
 	t.Helper()
 	var turn func(v any) any
@@ -394,8 +394,8 @@ func TestTrajectoriesAndStatesEqualTorch(t *testing.T) {
 	}
 }
 
-// resumed makes a new optimizer with options far from those of the case, and then loads torch's
-// tree into it.
+// resumed makes a new optimizer whose options differ much from those of the case, and then loads
+// torch's tree into it.
 func (r *trajectory) resumed(t *testing.T, dev device.Device, ty dtype.Type, tree map[string]any, step int) ([]*tensor.Tensor, optim.Optimizer) {
 	t.Helper()
 	params := r.params(dev, ty)
@@ -425,7 +425,7 @@ func (r *trajectory) resumed(t *testing.T, dev device.Device, ty dtype.Type, tre
 	return params, opt
 }
 
-// reloaded returns the tree with scalars in the parameter's type, to which torch converts them on
+// reloaded returns the tree with scalars in the parameter's type. torch converts them to it when
 // loading.
 func reloaded(tree map[string]any, ty dtype.Type) map[string]any {
 	for _, v := range tree["state"].(map[int64]any) {

@@ -10,19 +10,19 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// This file has steps that the device skips if gradients have overflowed. See package amp.
+// This file has steps that the device skips if gradients have overflowed. Package amp uses them.
 
 // A lateStep is a step of which the host does not know yet whether the device has skipped it.
 type lateStep struct {
 	found        *tensor.LateItem
-	replayed     bool             // the step is a replay of a captured step
+	replayed     bool             // whether the step is a replay of a captured step
 	params       []*tensor.Tensor // parameters of a captured step
 	done, undone func()
 }
 
 // settle determines which late steps the device has skipped, and updates counts and states. It
-// waits for steps that are still running. If the next step calls it, the wait is short, because a
-// forward and a backward pass lie between the steps.
+// waits for steps that are still running. In the next step the wait is short, because a forward and
+// a backward pass come between the steps.
 func (b *base) settle() {
 	for len(b.late) > 0 {
 		b.settleOne()
@@ -31,7 +31,7 @@ func (b *base) settle() {
 
 func (b *base) settleOne() {
 	l := b.late[0]
-	out := l.found.Item() != 0 // if Item panics, the step remains late
+	out := l.found.Item() != 0 // if Item panics, the step stays in the list
 	b.late = b.late[1:]
 	if out {
 		l.undone()
@@ -40,10 +40,10 @@ func (b *base) settleOne() {
 	}
 }
 
-// StepUnless is Step, but does nothing if foundInf, a number on the device, is not 0. In that case
-// parameters, state and the count of steps do not change. The device decides, and StepUnless does
-// not wait. The host learns the decision at the next step, or when it reads the state. In a
-// capture, each replay is such a step, and reads the number when it runs.
+// StepUnless does nothing if foundInf, a tensor with one number, is not 0, and otherwise the same
+// as Step. In that case parameters, state and the count of steps do not change. The device decides,
+// and StepUnless does not wait. The host learns the decision at the next step, or when it reads the
+// state. In a capture, each replay is such a step, and reads the number when it runs.
 func (m *multi[C, P]) StepUnless(foundInf *tensor.Tensor) {
 	if foundInf == nil || foundInf.Size() != 1 {
 		m.bad("StepUnless needs a tensor of one number")
@@ -61,9 +61,9 @@ func (m *multi[C, P]) StepUnless(foundInf *tensor.Tensor) {
 	m.step(foundInf)
 }
 
-// StepUnless is [Muon.Step], but does nothing if foundInf is not 0. If the device decided, it would
-// still launch the many kernels of a skipped step. So the host reads the number, and waits for it.
-// In a capture the device decides.
+// StepUnless does nothing if foundInf is not 0, and otherwise the same as [Muon.Step]. The host
+// waits for the value of foundInf, because a step has many kernels, which would otherwise all be
+// launched to do nothing. In a capture the device decides.
 func (o *Muon) StepUnless(foundInf *tensor.Tensor) {
 	if foundInf == nil || foundInf.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
@@ -77,8 +77,8 @@ func (o *Muon) StepUnless(foundInf *tensor.Tensor) {
 	}
 }
 
-// placeFor appends a Param to the scalars unless the tensor unless is nil. The device sets this
-// Param to 1 if the value of the tensor is not 0, and to 0 otherwise.
+// placeFor makes room for a Param after the scalars if unless is not nil. The device sets it to 1
+// if the value of unless is not 0, and to 0 otherwise.
 func placeFor(unless *tensor.Tensor, scalars []float64) []float64 {
 	if unless == nil {
 		return scalars
@@ -93,8 +93,8 @@ func unlessName(unless *tensor.Tensor, name string) string {
 	return name + " unless"
 }
 
-// guarded returns a rule that keeps the old values if the Param with index param is not 0. If the
-// tensor unless is nil, guarded returns the given rule itself.
+// guarded returns a rule whose results are the old values if the Param with index param is not 0.
+// If unless is nil, it returns the given rule itself.
 func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, param int) func(flags) []*expr.Expr {
 	if unless == nil {
 		return rule
@@ -105,7 +105,7 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, param int) fu
 		for i, y := range outs {
 			old := expr.X(0)
 			if i > 0 {
-				old = expr.X(i + 1) // skip X(1), the gradient
+				old = expr.X(i + 1) // X(1) is the gradient
 			}
 			outs[i] = stays.Select(old, y)
 		}
@@ -113,9 +113,9 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, param int) fu
 	}
 }
 
-// guard writes a flag into the last slot of a packed launch, on the device. The flag is 1 if the
-// value of the tensor unless is not 0. A launch with an operand that is not dense takes its scalars
-// from the host, so the host reads the tensor.
+// guard writes a flag behind the scalars that a packed launch reads on the device. The flag is 1 if
+// the value of unless is not 0. A launch with operands that are not dense takes its scalars from
+// the host, so the host reads unless.
 func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	if unless == nil {
 		return
@@ -134,8 +134,8 @@ func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	}
 }
 
-// decideLater prepares the changes of a step in the host's memory. The host makes them when it
-// knows the device's decision.
+// decideLater records the changes of a step to values on the host, such as step counts. The host
+// makes them when it knows whether the device skipped the step.
 func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 	late := &lateStep{found: found}
 	had := make([]bool, len(changes))
@@ -169,7 +169,7 @@ func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 	m.late = append(m.late, late)
 }
 
-// The rest of this file is about captured steps that the device may skip in a replay.
+// The remaining functions are about captured steps that the device may skip in a replay.
 
 // mostAhead is the largest number of replays that the host queues without knowing whether their
 // steps were skipped. A larger number would not help, because about as many replays are in the
@@ -179,7 +179,7 @@ const mostAhead = 4
 // An aheadOf counts, on a device, the captured steps that were not skipped. The host may know of
 // fewer steps. The difference is the index of the row of scalars that a step uses.
 type aheadOf struct {
-	done  *tensor.Tensor // number of all steps that were not skipped, an int64 in the root scope
+	done  *tensor.Tensor // number of steps that were not skipped, an int64 in the root scope
 	known int64          // number of these steps that the host knows of
 }
 
@@ -197,7 +197,8 @@ func (b *base) aheadOn(g *tensor.Graph, d device.Device) *aheadOf {
 	return a
 }
 
-// choose returns the row of table with the scalars of the current step.
+// choose returns the row of table with the scalars of the current step. Each row is for one
+// possible number of steps that the host does not know of.
 func (a *aheadOf) choose(g *tensor.Graph, table *tensor.Tensor) *tensor.Tensor {
 	rows, width := table.Dim(0), table.Dim(1)
 	known := g.FeedOn(a.done.Device(), dtype.I64, 1, func(to []byte) { binary.NativeEndian.PutUint64(to, uint64(a.known)) })
@@ -221,7 +222,7 @@ func (a *aheadOf) choose(g *tensor.Graph, table *tensor.Tensor) *tensor.Tensor {
 	return slots
 }
 
-// count adds 1 to the counter, unless the step is skipped.
+// count adds 1 to the number of steps on the device, unless the step is skipped.
 func (a *aheadOf) count(g *tensor.Graph, unless *tensor.Tensor) {
 	one := unless.Detach().Reshape(1)
 	p := loweredAs(programKey{rule: "count unless", t: unless.Type()}, []dtype.Type{dtype.I64}, []dtype.Type{dtype.I64, unless.Type()}, func(flags) []*expr.Expr {
@@ -230,7 +231,7 @@ func (a *aheadOf) count(g *tensor.Graph, unless *tensor.Tensor) {
 	tensor.Update("count", p, [][]*tensor.Tensor{{a.done}}, [][]*tensor.Tensor{{a.done, one}}, g.Scope().On(one.Device()).Typed(dtype.I64).Empty(1), nil)
 }
 
-// differs returns a program whose result is 1 if its operand is not 0, and 0 otherwise.
+// differs returns a program whose result is 1 if its operand is not 0, else 0.
 func differs(t dtype.Type) *expr.Program {
 	return loweredAs(programKey{rule: "differs", t: t}, []dtype.Type{dtype.I64}, []dtype.Type{t}, func(flags) []*expr.Expr {
 		return []*expr.Expr{expr.X(0).Ne(expr.C(0)).Select(expr.C(1), expr.C(0))}
@@ -238,7 +239,8 @@ func differs(t dtype.Type) *expr.Program {
 }
 
 // learn makes each replay report whether its step was skipped. When the host queues a replay, it
-// calls plan. If the step was not skipped, the host later calls the function that plan returned.
+// calls plan. If the step was not skipped, the host later calls done, the function that plan has
+// returned.
 func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Tensor, plan func() (done func())) {
 	told := g.Scope().On(unless.Device()).Typed(unless.Type()).Empty(1).Copy(unless.Detach().Reshape(1))
 	a := b.ahead[unless.Device()]
@@ -253,14 +255,14 @@ func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Te
 	})
 }
 
-// catchUp settles the replays whose outcome is known, before another replay is queued. It waits for
-// all late steps in these cases:
+// catchUp settles the replays whose outcome is known, before another replay is queued. In these
+// cases it waits for all steps whose outcome is not known:
 //
 //   - The new replay cannot be skipped, or the rule's scalars depend on the previous step.
-//   - A late step is not a replay, or is a step of other parameters.
+//   - One of these steps is not a replay, or is a step of other parameters.
 //   - A parameter has made no step yet, and the rule's state does not start from zeros.
 //
-// If more than mostAhead steps are late, it waits for the oldest ones.
+// If the outcome of more than mostAhead steps is not known, it waits for the oldest ones.
 func (m *multi[C, P]) catchUp(unless bool, params []*tensor.Tensor) {
 	wait := !unless || m.rule.begin != nil
 	for _, l := range m.late {

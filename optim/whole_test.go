@@ -24,8 +24,8 @@ func writeTree(b *strings.Builder, v any) {
 	switch v := v.(type) {
 	case *tensor.Tensor:
 		fmt.Fprintf(b, "%v %x;", v.Shape(), v.Bytes())
-		// Freed memory is available at once, while a leaked handle would keep its memory until it
-		// is collected. Then an allocation that is supposed to fail could succeed.
+		// The memory is available at once. Otherwise it would be freed at some later time, and an
+		// allocation that is supposed to fail might succeed.
 		v.Free()
 	case []any:
 		for _, e := range v {
@@ -60,9 +60,9 @@ func bits(params []*tensor.Tensor, grads bool, trees ...any) string {
 	return b.String()
 }
 
-// A subject is an operation that must change either everything or nothing, with its tensors on a
-// device. A test runs it several times. For each run, the function ready prepares the subject, work
-// runs the operation, and bits returns the state.
+// A subject is an operation that must change everything or nothing, and its tensors on a device. A
+// test runs it several times: ready prepares the subject, work runs the operation, and bits returns
+// the state.
 type subject struct {
 	ready func(index int)
 	work  func()
@@ -90,7 +90,7 @@ func collect() {
 
 // atEachAllocation repeats the work of a subject, and lets a different allocation of the driver
 // fail each time. A failure must change no bit and leave no memory allocated. The result of a later
-// success must be bitwise equal to that of a second subject without failures.
+// success must be bitwise equal to that of a second subject, for which no allocation fails.
 func atEachAllocation(t *testing.T, gpu *cuda.Device, name string, turns, least int, mk func(gpu *cuda.Device) subject) {
 	t.Helper()
 	x, twin := mk(gpu), mk(gpu)
@@ -101,7 +101,8 @@ func atEachAllocation(t *testing.T, gpu *cuda.Device, name string, turns, least 
 		twin.work()
 		before := x.bits()
 		for n := 1; ; n += stride(n) {
-			// with unreachable memory, an allocation that is supposed to fail could succeed
+			// If unreachable memory were freed later, an allocation that is supposed to fail could
+			// succeed.
 			collect()
 			ballast := fillUp(t, gpu)
 			held := gpu.Stats().Allocated
@@ -161,7 +162,7 @@ func fillUp(t *testing.T, gpu *cuda.Device) (list []device.Buffer) {
 	return list
 }
 
-// matrices returns parameters of several shapes. One of them is strided.
+// matrices returns parameters of several shapes, one of which is strided.
 func matrices(gpu *cuda.Device) []*tensor.Tensor {
 	on := tensor.Root().On(gpu)
 	return []*tensor.Tensor{on.Full(0.5, 20, 30).RequiresGrad(), on.Ones(7, 5).T().RequiresGrad(), on.Full(-1, 40, 30).RequiresGrad(), on.Ones(3, 3).RequiresGrad()}
@@ -174,7 +175,7 @@ func give(params []*tensor.Tensor, turn int) {
 	}
 }
 
-// If memory runs out anywhere in Step, Step changes everything or nothing. This holds for every
+// If memory runs out at any point of Step, Step has changed nothing. This holds for every
 // optimizer, in the step that allocates the state and in later steps.
 func TestEveryStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
@@ -200,8 +201,8 @@ func TestEveryStepIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// LBFGS's Step calls its closure and moves the parameters many times. If it fails, it undoes all of
-// these moves.
+// Step of LBFGS calls its closure and changes the parameters many times. If it fails, it undoes all
+// of these changes.
 func TestLBFGSStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	for _, search := range []string{"", "strong_wolfe"} {
@@ -244,8 +245,8 @@ func TestClippingIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// averaging returns a function that makes a subject on a device: the averages f of a model, with
-// the functions ready and work.
+// averaging returns a function that makes a subject on a device. The subject has the averages f of
+// a model, and the functions ready and work.
 func averaging(f func(m any) *optim.Averaged, ready func(a *optim.Averaged), work func(a *optim.Averaged)) func(gpu *cuda.Device) subject {
 	return func(gpu *cuda.Device) subject {
 		m := nn.NewSequential(nn.NewLinear(30, 40), nn.NewBatchNorm1d(40), nn.NewLinear(40, 3))
@@ -275,7 +276,7 @@ var averages = map[string]func(m any) *optim.Averaged{
 	"SWA": func(m any) *optim.Averaged { return optim.NewSWA(m) },
 }
 
-// The exchange of averages and a model's values changes everything or nothing.
+// With exchanges the averages and a model's values completely or not at all.
 func TestAveragingIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	for name, f := range averages {
@@ -283,12 +284,12 @@ func TestAveragingIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// An update recovers from the failure of any single allocation. Its result is bitwise equal to that
-// of an update without failures. If allocations keep failing, the update is an error and changes
+// Update recovers from the failure of any single allocation. Its result is bitwise equal to that of
+// an update without failures. If allocations keep failing, Update raises an error and changes
 // nothing.
 func TestAverageUpdateGetsOverFailures(t *testing.T) {
 	for name, f := range averages {
-		// Segments are so small that no memory can be returned to the driver.
+		// The segments are so small that Update cannot return unused memory to the driver.
 		gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 		mk := averaging(f, nil, (*optim.Averaged).Update)
 		x, twin := mk(gpu), mk(gpu)
@@ -299,7 +300,7 @@ func TestAverageUpdateGetsOverFailures(t *testing.T) {
 			before := x.bits()
 			twin.work()
 			ballast := fillUp(t, gpu)
-			// allow the GPU no more memory than it has now
+			// The GPU gets no more memory than it has now.
 			gpu.SetMemoryLimit(int(gpu.Stats().Reserved))
 			err := tensor.Try(x.work)
 			gpu.SetMemoryLimit(0)

@@ -20,7 +20,7 @@ type wolfe struct {
 	distance float64
 }
 
-// point is the point x + t·d of the line.
+// A point is x + t·d on the line. f is the value there, and slope the derivative along d.
 type point struct {
 	t, f, slope float64
 	g           *tensor.Tensor
@@ -53,8 +53,8 @@ func cubic(a, b point, low, high float64) float64 {
 	return min(max(t, low), high)
 }
 
-// search returns value, gradient and length of a step that satisfies the strong Wolfe conditions.
-// If it finds no such step, it returns the best step it has found.
+// search returns the value, the gradient and the length of a step that satisfies the strong Wolfe
+// conditions. If it finds none, it returns the best step that it has found.
 func (w *wolfe) search(t float64) (float64, *tensor.Tensor, float64) {
 	const c1, c2, least = 1e-4, 0.9, 1e-9
 	w.distance = largest(w.d)

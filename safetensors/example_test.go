@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The example saves a model's parameters by name, and loads them into another model.
+// The example saves a model's parameters by name and loads them into another model.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -40,8 +40,8 @@ func Example() {
 	// Output: tensor([[True, True]]) 7
 }
 
-// Load returns an error for a damaged file and for a file in another format. It does not trust
-// sizes in the header, and allocates nothing for them.
+// Load returns an error for a damaged file and for a file in another format. It does not allocate
+// memory of the size that a header claims.
 func ExampleLoad() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -61,7 +61,7 @@ func ExampleLoad() {
 	// the header claims 4294967295 bytes, the file has 10
 }
 
-// Open maps a file. Tensors that are not accessed are not read.
+// Open maps a file into memory. Tensors that are not accessed are not read.
 func ExampleOpen() {
 	f, err := safetensors.Open("testdata/python.safetensors")
 	if err != nil {
@@ -75,7 +75,7 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	x.Fill(1) // this changes memory, not the file
+	x.Fill(1) // changes memory, not the file
 	fmt.Println(x.Sum().Item())
 	// Output:
 	// int64 I64 [2 3] 48
@@ -83,8 +83,8 @@ func ExampleOpen() {
 	// 6
 }
 
-// For Hugging Face's libraries, a large model is saved in several files at half precision. The
-// limit for a file is 300 bytes here, and gigabytes in practice.
+// For Hugging Face's libraries, a large model is saved in several files at half precision. Here a
+// file has at most 300 bytes, and in practice gigabytes.
 func ExampleMaxShard() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// typeBits gives the number of bits of an element for each of the format's types. A type without a
+// typeBits maps each of the format's types to the number of bits of an element. A type without a
 // dtype.Type can be listed but not read.
 var typeBits = map[string]uint64{
 	"BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64, "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
@@ -41,20 +41,20 @@ var types = func() map[string]dtype.Type {
 // An Info describes a tensor in a file.
 type Info struct {
 	Name  string
-	DType string     // the format's name of the type: "F32", "F8_E4M3"
-	Type  dtype.Type // type of the elements; dtype.Invalid if there is no such type
+	DType string     // format's name of the type, such as "F32" or "F8_E4M3"
+	Type  dtype.Type // type of the elements; dtype.Invalid if Flambeau has no such type
 	Shape []int
 	Bytes int64
-	Path  string // the file that holds the tensor; for a sharded model, a shard
+	Path  string // path of the file that contains the tensor, for a sharded model a shard
 
 	part   *shard
 	offset int64 // offset of the tensor's bytes in the file
-	summed bool  // whether the tensor has a checksum
+	summed bool  // whether the file has a checksum of the tensor
 	sum    uint32
 }
 
-// header reads and checks the header of a file of the given size. It returns the tensors in file
-// order. Like the reference implementation, it allows no holes and no overlaps.
+// header reads and checks the header of a file of the given size. It returns descriptions of the
+// tensors in file order. Like the reference implementation, it allows no holes and no overlaps.
 func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata map[string]string, err error) {
 	bad := func(at int64, format string, a ...any) ([]*Info, map[string]string, error) {
 		return nil, nil, &Error{Path: path, Offset: at, Msg: fmt.Sprintf(format, a...)}
@@ -129,8 +129,8 @@ func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata
 }
 
 // loneSurrogate returns the offset in JSON of a surrogate without its other half, such as \ud800
-// without \udc00 to \udfff after it, or -1. It stands for no character (RFC 8259, 8.2).
-// encoding/json would replace it by U+FFFD and so change a name.
+// without \udc00 to \udfff after it, or -1. It stands for no character (RFC 8259, 8.2), and
+// encoding/json would change a name by replacing it by U+FFFD.
 func loneSurrogate(text []byte) int {
 	escape := func(at int) (rune, bool) { // reads \uXXXX
 		if at+6 > len(text) || text[at] != '\\' || text[at+1] != 'u' {
@@ -145,7 +145,7 @@ func loneSurrogate(text []byte) int {
 		}
 		r, ok := escape(at)
 		if !ok || !utf16.IsSurrogate(r) {
-			at++ // skip the escaped character, such as a backslash
+			at++ // the escaped character, such as a backslash
 			continue
 		}
 		low, ok := escape(at + 6)
@@ -161,7 +161,7 @@ func aboutSurrogate(text []byte) string {
 	return fmt.Sprintf("a name or text holds %s, half of a character (a lone surrogate), which cannot be read as it is; write the file again without it", text[:6])
 }
 
-// A parser reads the JSON of a header. A repeated key is an error.
+// A parser reads the JSON of a header, in which no key may be repeated.
 type parser struct {
 	path string
 	d    *json.Decoder
@@ -229,7 +229,7 @@ func (p *parser) text(what string) (string, error) {
 	return s, nil
 }
 
-// numbers reads a list of whole numbers. If there are more than most, it returns an error.
+// numbers reads a list of whole numbers. A list of more than most numbers is an error.
 func (p *parser) numbers(what string, most int) ([]int64, error) {
 	if err := p.delim('[', what); err != nil {
 		return nil, err
@@ -300,8 +300,8 @@ func (p *parser) info(name string) (*Info, error) {
 		return nil, p.tensor(name, "its data end at %d, before they begin at %d", offsets[1], offsets[0])
 	}
 	i.Type, i.offset, i.Bytes = types[i.DType], offsets[0], offsets[1]-offsets[0]
-	// Let nonZero be the number of bits if sizes of 0 were 1. Without it, a size of 0 would hide an
-	// overflow of the other sizes.
+	// nonZero is the number of bits if sizes of 0 were 1. A size of 0 would hide an overflow of the
+	// other sizes.
 	elements, nonZero := uint64(1), uint64(8)
 	for _, d := range dims {
 		if over, least := bits.Mul64(nonZero, uint64(max(d, 1))); over != 0 || least > math.MaxInt64 {

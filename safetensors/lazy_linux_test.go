@@ -36,9 +36,9 @@ func resident(t *testing.T) int64 {
 	return 0
 }
 
-// TestOpenIsLazy checks that opening a file takes little time and memory. Tensors must use memory
-// only after they are accessed, and release it when they are freed. With FLAMBEAU_SOAK the file has
-// 2 GiB, and the test compares the time to read it with that of cat.
+// Opening a file takes little time and memory. Tensors use memory only after they are accessed, and
+// release it when they are freed. With FLAMBEAU_SOAK the file has 2 GiB, and the test compares the
+// time to read it with that of the command cat.
 func TestOpenIsLazy(t *testing.T) {
 	soak := os.Getenv("FLAMBEAU_SOAK") != ""
 	const tensors = 16
@@ -70,7 +70,7 @@ func TestOpenIsLazy(t *testing.T) {
 	before := resident(t)
 	var f *File
 	best := time.Hour
-	for range 5 { // try several times, because other load may disturb the measurement
+	for range 5 { // several attempts, because other load may disturb a measurement
 		if f != nil {
 			f.Close()
 		}
@@ -123,8 +123,8 @@ func TestOpenIsLazy(t *testing.T) {
 	if !soak {
 		return
 	}
-	// Compare the first access to a new mapping with cat. Both read from the page cache,
-	// alternately. The best of five measurements counts.
+	// The first access to a new mapping is compared with the command cat. Both read from the page
+	// cache, alternately. The best of five measurements counts.
 	fastest, cat := time.Hour, time.Hour
 	for range 5 {
 		start := time.Now()

@@ -28,16 +28,16 @@ type File struct {
 	index    map[string]*Info
 	metadata map[string]string
 	parts    []*shard
-	mu       sync.Mutex // guards closed and the counts of the shards
+	mu       sync.Mutex // guards closed and the shards' counts of tensors in use
 	closed   bool
 }
 
 // A shard is one file of a File.
 type shard struct {
 	path string
-	f    *os.File     // the open file; nil after it was mapped
-	mem  *filemap.Map // the mapped file; nil if it is not mapped
-	lent bool         // whether tensors use, or have used, the mapped file
+	f    *os.File     // open file; nil once it is mapped
+	mem  *filemap.Map // mapped file; nil if it is not mapped
+	lent bool         // whether any tensor uses, or has used, the mapped file
 	live map[string]int
 }
 
@@ -47,8 +47,8 @@ type shard struct {
 //
 // Files are mapped into memory, copy on write. A CPU tensor uses the bytes of the file directly.
 // Writes to the tensor change only memory. The file must not be truncated while its tensors are in
-// use. On Unix, a truncation would end the process. Replacing the file, as [Save] does, is safe. If
-// a file cannot be mapped, or a tensor is not aligned in it, [File.Tensor] reads the tensor.
+// use, which would end the process on Unix. Replacing the file, as [Save] does, is safe. If a file
+// cannot be mapped, or a tensor is not aligned in it, [File.Tensor] reads the tensor.
 func Open(path string) (*File, error) { return open(path, true) }
 
 func open(path string, mapped bool) (_ *File, err error) {
@@ -67,7 +67,7 @@ func open(path string, mapped bool) (_ *File, err error) {
 
 // add opens one file.
 func (f *File) add(path string, mapped bool) (map[string]string, error) {
-	// Opening a pipe would block until a writer opens it.
+	// Opening a pipe would block until another process writes to it.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, &Error{Path: path, Offset: -1, Msg: "this is not a file"}
 	}
@@ -101,7 +101,7 @@ func (f *File) add(path string, mapped bool) (map[string]string, error) {
 		case err == nil && int64(len(p.mem.Bytes())) != info.Size():
 			return nil, &Error{Path: path, Offset: -1, Msg: "the file changed while it was opened"}
 		case err == nil && !slices.ContainsFunc(infos, func(i *Info) bool { return i.summed }):
-			// keep the file open, since Verify reads it
+			// The file stays open, because Verify reads it.
 			p.f = nil
 			file.Close()
 		case err == nil:
@@ -190,7 +190,7 @@ func readIndex(path string) (map[string]string, error) {
 	return index.Weights, nil
 }
 
-// failed wraps an error of the operating system.
+// failed returns an *Error for an error of the operating system.
 func failed(path string, err error) error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -232,8 +232,8 @@ func (f *File) Mapped() bool {
 	return !slices.ContainsFunc(f.parts, func(p *shard) bool { return p.mem == nil })
 }
 
-// Tensor returns the tensor of the given name, on the CPU, in the root scope. In a mapped file, the
-// tensor is not read before it is accessed. All tensors of the same name share memory while any of
+// Tensor returns the tensor of the given name, on the CPU, in the root scope. A tensor of a mapped
+// file is not read before it is accessed. All results for the same name share memory while any of
 // them is in use. When the last one is freed, its pages are released, and writes to them are lost.
 func (f *File) Tensor(name string) (*tensor.Tensor, error) {
 	i := f.index[name]
@@ -274,8 +274,8 @@ func (f *File) closedError(name string) error {
 	return &Error{Path: f.path, Tensor: name, Offset: -1, Msg: "the file has been closed", Err: fs.ErrClosed}
 }
 
-// giveBack releases the pages of a tensor when the tensor is no longer in use. The argument m keeps
-// the file mapped until then.
+// giveBack releases the pages of a tensor that is no longer in use. m keeps the file mapped until
+// then.
 func (f *File) giveBack(p *shard, m *filemap.Map, name string, mem []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -334,8 +334,8 @@ func (f *File) Tensors() (map[string]*tensor.Tensor, error) {
 	return all, nil
 }
 
-// Close closes the file. Its tensors stay valid. The garbage collector releases the mapping when no
-// tensor uses it any more. If no tensor ever used it, Close releases it immediately.
+// Close closes the file. Its tensors stay valid. A mapping that no tensor has used is released
+// immediately, and any other by the garbage collector, when no tensor uses it any more.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -358,7 +358,7 @@ func (f *File) Close() error {
 // Load reads all tensors of a file into memory, and the file's metadata. path may be the index of a
 // sharded model. The tensors are in the root scope on the CPU. Load checks the sizes in the header
 // against the file's size before it allocates memory. If the file has checksums ([Checksums]), Load
-// verifies them. To read only tensors that are used, call [Open] instead.
+// verifies them. [Open] reads only the tensors that are used.
 func Load(path string) (tensors map[string]*tensor.Tensor, metadata map[string]string, err error) {
 	f, err := open(path, false)
 	if err != nil {

@@ -51,8 +51,8 @@ func same(t *testing.T, f *File, want map[string]*tensor.Tensor) {
 	}
 }
 
-// TestSaveAndOpen saves and opens tensors of every type. If FLAMBEAU_EXCHANGE names a folder, it
-// writes the files there, for the Python library to read.
+// Tensors of every type can be saved and opened. If FLAMBEAU_EXCHANGE names a folder, the test
+// writes the files there for the Python library to read.
 func TestSaveAndOpen(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -89,8 +89,7 @@ func TestSaveAndOpen(t *testing.T) {
 	}
 }
 
-// TestMappedTensorsAreCopiedOnWrite checks that a write to a mapped tensor changes the memory of
-// all tensors of the same name, but not the file.
+// A write to a mapped tensor changes the memory of all tensors of the same name, but not the file.
 func TestMappedTensorsAreCopiedOnWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	if err := Save(path, everyType(), nil); err != nil {
@@ -123,7 +122,7 @@ func TestMappedTensorsAreCopiedOnWrite(t *testing.T) {
 	if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
 		t.Error("the file was written to")
 	}
-	// Replace the file while it is mapped. The tensors must keep their values.
+	// The file is replaced while it is mapped. The tensors keep their values.
 	if err := Save(path, map[string]*tensor.Tensor{"large": tensor.Zeros(1)}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -132,8 +131,7 @@ func TestMappedTensorsAreCopiedOnWrite(t *testing.T) {
 	}
 }
 
-// TestUnaligned checks that tensors that are not aligned in the file are copied, and that bools
-// become 0 or 1.
+// Tensors that are not aligned in the file are copied, and bools become 0 or 1.
 func TestUnaligned(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	text := `{"a":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"F64","shape":[1],"data_offsets":[3,11]}}`
@@ -219,8 +217,8 @@ func TestSaveOptions(t *testing.T) {
 	}
 }
 
-// TestSaveShards saves models in several files. If FLAMBEAU_EXCHANGE names a folder, it writes the
-// files there, for the Python library to read.
+// Models can be saved in several files. If FLAMBEAU_EXCHANGE names a folder, the test writes the
+// files there for the Python library to read.
 func TestSaveShards(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -336,8 +334,7 @@ func TestWideNumbersAreKept(t *testing.T) {
 	}
 }
 
-// TestOpenWhatPythonWrote reads files from the Python library. The metadata of the files describes
-// the values.
+// Files that the Python library wrote can be read. The metadata of the files describes the values.
 func TestOpenWhatPythonWrote(t *testing.T) {
 	f, err := Open("testdata/python.safetensors")
 	if err != nil {
@@ -366,8 +363,8 @@ func TestOpenWhatPythonWrote(t *testing.T) {
 	}
 }
 
-// TestShardsAreReplacedTogether checks that a model in several files is replaced as a whole. An
-// error before all files are written must leave the old model unchanged.
+// A model in several files is replaced as a whole. An error before all files are written leaves the
+// old model unchanged.
 func TestShardsAreReplacedTogether(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	model := func(v float64) map[string]*tensor.Tensor {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestPipes checks that Load and Open refuse a pipe at once, because opening a pipe would block.
+// Load and Open refuse a pipe immediately, because opening a pipe would block.
 func TestPipes(t *testing.T) {
 	for _, name := range []string{"x.safetensors", "x.safetensors.index.json"} {
 		path := filepath.Join(t.TempDir(), name)

@@ -3,8 +3,8 @@
 //
 // [Save] writes a map of tensors. [Load] reads all of a file. [Open] maps a file into memory:
 // opening takes hardly any time, and tensors that are not accessed take no memory. All three
-// support sharded models. Such a model has several files and an index, as Hugging Face's libraries
-// write for large models.
+// support sharded models: several files and an index, which Hugging Face's libraries write for
+// large models.
 //
 // A file is eight bytes of header length, a JSON header, and the bytes of the tensors. The header
 // has the name, type, shape and offsets of each tensor. The rules are those of the reference
@@ -43,10 +43,10 @@ const metadataKey = "__metadata__"
 // An Error says what is wrong with a file, and where.
 type Error struct {
 	Path   string
-	Tensor string // the tensor, or ""
+	Tensor string // name of the tensor, or ""
 	Offset int64  // offset of the byte in the file; -1 if unknown
 	Msg    string
-	Err    error // the cause; nil if the file's contents are wrong
+	Err    error // cause; nil if the file's contents are wrong
 }
 
 func (e *Error) Error() string {
@@ -70,16 +70,16 @@ type SaveOption func(*saver)
 // halves the size of float32 weights.
 func Cast(t dtype.Type) SaveOption { return func(s *saver) { s.cast = t } }
 
-// Consume frees each tensor as soon as it is written. So tensors that [Open] has mapped can be
+// Consume frees each tensor as soon as it is written. Tensors that [Open] has mapped can then be
 // saved again without being in memory all at once.
 func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 
 // MaxShard divides the tensors among files of at most the given number of bytes. A larger tensor
 // gets its own file. If m.safetensors needs three files, they are m-00001-of-00003.safetensors to
 // m-00003-of-00003.safetensors. The index is m.safetensors.index.json. The index is written last,
-// when all files are on the disk, so an earlier error leaves an older model unchanged. If the
-// process is killed while it renames the files, no index exists that names a mixture of files.
-// Finally, Save removes m.safetensors and files that only the old index names.
+// when all files are on the disk, so an earlier error leaves an older model unchanged. No index
+// ever names a mixture of old and new files, even if the process is killed. Finally, Save removes
+// m.safetensors and files that only the old index names.
 func MaxShard(bytes int64) SaveOption { return func(s *saver) { s.shard = bytes } }
 
 type saver struct {
@@ -94,8 +94,8 @@ type saver struct {
 }
 
 // Save writes tensors of any device to path. It writes a temporary file in the same directory,
-// syncs it and renames it. So path holds either the old file or the complete new one. The same
-// tensors give the same bytes. Errors are *[Error].
+// syncs it and renames it. Therefore path never holds an incomplete file. The same tensors give the
+// same bytes. The error is an *[Error].
 func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]string, opts ...SaveOption) error {
 	s := &saver{path: path, tensors: tensors, metadata: metadata, uses: map[*tensor.Tensor]int{}}
 	for _, o := range opts {
@@ -131,7 +131,7 @@ func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]st
 	var size map[string]int64
 	if err := tensor.Try(func() {
 		size = s.sizes()
-		// Wider types come first, so that every tensor is aligned to its element.
+		// Wider types come first, so that every tensor is aligned to the size of its elements.
 		slices.SortFunc(keys, func(a, b string) int {
 			x, y := tensorbytes.Type(tensors[a], s.cast), tensorbytes.Type(tensors[b], s.cast)
 			return cmp.Or(cmp.Compare(y.Size(), x.Size()), cmp.Compare(a, b))
@@ -220,9 +220,9 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 	if err != nil {
 		return err
 	}
-	// The new files are on the disk, but not yet under their names. If they replace files in an
-	// older index, remove that index first, because it would name a mixture of old and new files
-	// during the renaming.
+	// The new files are on the disk, but not yet under their names. If they replace files that an
+	// older index lists, that index is removed first. During the renaming it would name a mixture
+	// of old and new files.
 	old := s.listed(s.path + indexSuffix)
 	if slices.ContainsFunc(old, func(name string) bool { return written[name] }) {
 		if err := atomicfile.Remove(s.path + indexSuffix); err != nil && !os.IsNotExist(err) {
@@ -282,7 +282,7 @@ func (s *saver) remove(list []string, keep map[string]bool) error {
 	return nil
 }
 
-// forget removes an index and the files that it names, except the files in keep.
+// forget removes an index and the files that it lists, except the files in keep.
 func (s *saver) forget(index string, keep map[string]bool) error {
 	old := s.listed(index)
 	if err := atomicfile.Remove(index); err != nil && !os.IsNotExist(err) {
@@ -376,7 +376,7 @@ func (s *saver) header(path string, keys []string, size map[string]int64) ([]byt
 		text = append(append(append(text, k...), ':'), e...)
 	}
 	metadata := s.metadata
-	if s.sums { // the text has zeros, which are replaced by the checksums later
+	if s.sums { // the text has zeros, which the checksums replace later
 		metadata = maps.Clone(metadata)
 		if metadata == nil {
 			metadata = map[string]string{}

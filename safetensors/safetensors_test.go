@@ -35,7 +35,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("%s: %v became %v", k, x, y)
 		}
 	}
-	// A failed save must leave the old file unchanged, and leave no other file.
+	// A failed save leaves the old file unchanged, and leaves no other file.
 	freed := tensor.Ones(2)
 	freed.Free()
 	if err := Save(path, map[string]*tensor.Tensor{"x": freed}, nil); err == nil {
@@ -57,7 +57,7 @@ func file(header string, body int) []byte {
 	return append(append(b, header...), make([]byte, body)...)
 }
 
-// damaged holds invalid files. The key of a file is a part of the expected error.
+// damaged maps parts of the expected errors to invalid files.
 var damaged = map[string][]byte{
 	"too short":                            {1, 2, 3},
 	"the header claims":                    binary.LittleEndian.AppendUint64(nil, 1<<62),
@@ -103,7 +103,7 @@ func TestDamagedFiles(t *testing.T) {
 			t.Errorf("%s: got %v", want, err)
 		}
 	}
-	// Tensors of types that cannot be read must be listed, and other tensors must be read.
+	// Tensors of types that cannot be read are listed, and other tensors are read.
 	if err := os.WriteFile(path, file(`{"a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}`, 2), 0o600); err != nil {
 		t.Fatal(err)
 	}

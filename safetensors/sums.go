@@ -18,7 +18,7 @@ const sumsKey = "flambeau.crc32c.file"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrChecksum is wrapped by the error for contents that have changed since they were written.
+// ErrChecksum is wrapped by the error for a file whose contents have changed since it was written.
 var ErrChecksum = errors.New("the check sum is wrong")
 
 // Checksums writes checksums of the header and of each tensor into the metadata, where other
@@ -26,7 +26,7 @@ var ErrChecksum = errors.New("the check sum is wrong")
 // checksums of the tensors. For mapped tensors, only [File.Verify] does so.
 func Checksums() SaveOption { return func(s *saver) { s.sums = true } }
 
-// sumsText returns the metadata value for the given checksums.
+// sumsText returns the value of the metadata key sumsKey for the given checksums.
 func sumsText(sums []uint32) string {
 	var b strings.Builder
 	for i, sum := range sums {
@@ -38,7 +38,7 @@ func sumsText(sums []uint32) string {
 	return b.String()
 }
 
-// sumsAt returns the offset of the metadata value in the header's text, or -1.
+// sumsAt returns the offset of the value of sumsKey in the header's text, or -1.
 func sumsAt(text []byte, value string) int {
 	at := bytes.Index(text, []byte(`"`+sumsKey+`":"`+value+`"`))
 	if at < 0 {
@@ -47,8 +47,8 @@ func sumsAt(text []byte, value string) int {
 	return at + len(`"`+sumsKey+`":"`)
 }
 
-// checkHeader verifies the checksum of a header, and stores the tensors' checksums in infos. The
-// infos are in file order.
+// checkHeader verifies the checksum of a header, and stores the tensors' checksums in infos. infos
+// must be in file order.
 func checkHeader(path string, text []byte, value string, infos []*Info) error {
 	damaged := func() error {
 		return &Error{path, "", 8, "the header does not have the check sum that it was written with: the file is damaged, " +

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestChecksums checks that readers that do not know checksums accept a file with them. A flipped
-// bit in any byte must be an error, except in the metadata key of the checksums.
+// Programs that do not know the checksums can read a file with them. A flipped bit in any byte is
+// an error, except in the metadata key of the checksums.
 func TestChecksums(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	in := map[string]*tensor.Tensor{
@@ -55,7 +55,7 @@ func TestChecksums(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := filepath.Join(t.TempDir(), "bad.safetensors")
-	// with another metadata key, the file is valid but has no checksums
+	// With another metadata key, the file is valid but has no checksums.
 	const key = "flambeau.crc32c.file"
 	at := strings.Index(string(whole), key)
 	sums, named := 0, map[string]bool{}
@@ -93,8 +93,8 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// TestChecksumsOfShards checks that each shard has checksums of its bytes as they are written, not
-// of the original tensors. Files without checksums must still be readable.
+// Each shard has checksums of its bytes as they are written, not of the original tensors. Files
+// without checksums can still be read.
 func TestChecksumsOfShards(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m.safetensors")

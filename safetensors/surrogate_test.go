@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestLoneSurrogate checks that half a surrogate pair in a name, in the metadata or in an index is
-// a typed error with its offset, so that a name never changes silently. A complete pair must be
-// accepted, and an escaped backslash does not begin a surrogate.
+// Half a surrogate pair in a name, in the metadata or in an index is a typed error with its offset,
+// so that a name never changes silently. A complete pair is accepted, and an escaped backslash does
+// not begin a surrogate.
 func TestLoneSurrogate(t *testing.T) {
 	for name, lone := range map[string]string{
 		`a\ud800`: `\ud800`, `\uDFFFb`: `\uDFFF`, `\ud800\ud83d\ude00`: `\ud800`, `\ud83d\u0041`: `\ud83d`, `\ud83dA`: `\ud83d`, `\\\ud800`: `\ud800`,

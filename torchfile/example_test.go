@@ -53,7 +53,7 @@ func ExampleSave() {
 	// Output: 4 [2] <nil>
 }
 
-// A file that would run code is an error, which says what the file would run.
+// Loading a file that would run code fails. The error says what the file would run.
 func ExampleError() {
 	_, err := torchfile.Load("testdata/refused/module.pt")
 	var e *torchfile.Error

@@ -14,10 +14,11 @@ import (
 // A storageRef is a storage in the file. Several tensors may share it.
 type storageRef struct {
 	key string
-	// t is Invalid if the storage is untyped. Then each tensor has its own type.
+	// t is the element type, or Invalid if the storage is untyped. Each tensor then has its own
+	// type.
 	t     dtype.Type
 	bytes int64
-	place int64 // offset in the pickle, for error messages
+	place int64 // offset in the pickle, for errors
 }
 
 // A tensorRef is a view of a storage.
@@ -43,15 +44,14 @@ var storageNames = func() map[dtype.Type]string {
 	return m
 }()
 
-// noType holds the storage classes of tensors that this package cannot read, with the kind of
-// tensor.
+// noType maps the storage classes of tensors that this package cannot read to the kind of tensor.
 var noType = map[string]string{
 	"ComplexFloatStorage": "complex", "ComplexDoubleStorage": "complex", "QUInt8Storage": "quantized", "QInt8Storage": "quantized", "QInt32Storage": "quantized",
 	"QUInt4x2Storage": "quantized", "QUInt2x4Storage": "quantized",
 }
 
-// calls holds the functions that a file may call. They check their arguments, and allocate no more
-// memory than they have charged.
+// calls has the functions that a file may call, by name. They check their arguments, and charge all
+// memory before they allocate it.
 var calls = map[string]func(u *unpickler, args []any) any{
 	"collections.OrderedDict": func(u *unpickler, args []any) any {
 		d := &Dict{ordered: true}
@@ -108,7 +108,7 @@ var calls = map[string]func(u *unpickler, args []any) any{
 		}
 		return latin1(u, args)
 	},
-	// with protocol 2, bytes are stored as a call of this function
+	// Protocol 2 stores bytes as a call of this function.
 	"_codecs.encode":                             latin1,
 	"torch._utils._rebuild_tensor":               rebuildTensor(4),
 	"torch._utils._rebuild_tensor_v2":            rebuildTensor(6),
@@ -118,10 +118,10 @@ var calls = map[string]func(u *unpickler, args []any) any{
 	"torch._tensor._rebuild_from_type_v2": func(u *unpickler, args []any) any {
 		if len(args) == 4 {
 			if g, ok := args[0].(*global); ok && g.module == "torch._tensor" {
-				// a nested call could recurse endlessly
+				// A nested call could recurse without end.
 				u.fail("torch._tensor._rebuild_from_type_v2 of itself")
 			}
-			// the arguments are the function, the class, the function's arguments, and attributes
+			// The arguments are the function, the class, the function's arguments, and attributes.
 			return u.reduce(args[0], args[2])
 		}
 		u.fail("torch._tensor._rebuild_from_type_v2 with %d arguments", len(args))
@@ -129,17 +129,17 @@ var calls = map[string]func(u *unpickler, args []any) any{
 	},
 }
 
-// named holds names that a file may contain but not call.
+// named has the names that a file may contain but not call.
 var named = map[string]bool{
 	"torch.Tensor": true, "torch.nn.parameter.Parameter": true, "torch.nn.parameter.Buffer": true, "torch.storage.UntypedStorage": true,
 	"builtins.dict": true, "builtins.list": true, "builtins.int": true, "builtins.float": true,
 }
 
-// runners holds the Python modules whose functions malicious files call to run commands.
+// runners has the Python modules whose functions malicious files call to run commands.
 var runners = map[string]bool{"builtins": true, "os": true, "posix": true, "nt": true, "subprocess": true, "sys": true, "runpy": true, "importlib": true, "socket": true, "shutil": true,
 	"webbrowser": true, "pty": true, "timeit": true, "ctypes": true, "operator": true, "functools": true, "pickle": true, "_pickle": true, "code": true, "asyncio": true}
 
-// replacements lists objects that people often save together with weights, and what to save
+// replacements maps objects that people often save together with weights to what they should save
 // instead.
 var replacements = map[string]string{
 	"argparse.Namespace": "vars(args) instead of args", "types.SimpleNamespace": "vars(x) instead of x", "collections.deque": "list(d) instead of d",
@@ -149,12 +149,13 @@ var replacements = map[string]string{
 	"uuid.UUID": "str(x) instead of x", "omegaconf.dictconfig.DictConfig": "OmegaConf.to_container(cfg) instead of cfg",
 }
 
-// trustAdvice is the advice about a file that already exists.
+// trustAdvice is advice for a file that cannot be saved again.
 const trustAdvice = "; a file that you trust can be loaded in Python by torch.load(path, weights_only=False) and saved again without it"
 
-// global returns what a name in the file stands for.
+// global returns the object for a name in the file.
 func (u *unpickler) global(module, name string) any {
-	if module == "__builtin__" { // the module's name in Python 2, and in protocol 2 of Python 3
+	// name of the module builtins in Python 2, and in protocol 2 of Python 3
+	if module == "__builtin__" {
 		module = "builtins"
 	}
 	full := module + "." + name
@@ -303,8 +304,8 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 		l := shape.Layout{}
 		last, empty := uint64(offset), false // offset of the view's last element
 		view := int64(t.Size())              // size of a copy of the view in bytes
-		// size in bytes of that copy if sizes of 0 were 1; a size of 0 would hide an overflow of
-		// the other sizes
+		// whole is the size in bytes of a copy of the view if sizes of 0 were 1. A size of 0 would
+		// hide an overflow of the other sizes.
 		whole := view
 		for i := range sizes {
 			n, ok1 := sizes[i].(int64)
@@ -341,7 +342,8 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 	}
 }
 
-// metadata refuses a view that must be converted when it is read, such as a negated view.
+// metadata refuses a view whose values would have to be changed when it is read, such as a negated
+// view.
 func (u *unpickler) metadata(v any) {
 	d, ok := v.(*Dict)
 	if !ok {
@@ -361,13 +363,13 @@ func (u *unpickler) metadata(v any) {
 	}
 }
 
-// maxView limits the bytes of a copy of a view. Strides of 0 repeat elements, so without a limit a
-// small file could describe a huge view.
+// maxView returns the greatest number of bytes of a copy of a view. Strides of 0 repeat elements,
+// so without a limit a small file could describe a huge view.
 func maxView(file int64) int64 { return max(256<<20, 16*min(file, 1<<58)) }
 
-// storages returns the function that resolves persistent ids. An id is ("storage", class, key,
-// location, number of elements). In the older format it has a sixth element, for a view of another
-// storage.
+// storages returns the function that resolves persistent ids, the references to storages. Such an
+// id is ("storage", class, key, location, number of elements). In the older format it has a sixth
+// element, for a view of another storage.
 func storages(known map[string]*storageRef, limit int64) func(u *unpickler, id []any) any {
 	return func(u *unpickler, id []any) any {
 		kind := ""

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// archive packs files into a zip archive. The arguments files alternate between names and contents.
-// The argument method is Store or Deflate.
+// archive returns a zip archive. files alternates between names and contents. method is Store or
+// Deflate.
 func archive(t testing.TB, method uint16, files ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -61,9 +61,9 @@ func marked(items string) string {
 }
 
 // hostile returns files that need too much memory or use unsupported features. The key of each file
-// is a part of the expected error.
+// is part of the expected error.
 func hostile(t testing.TB) map[string][]byte {
-	// Make memo entries that each contain the previous entry ten times.
+	// Each of these memo entries contains the previous entry ten times.
 	bomb := "]q\x000"
 	for i := range 60 {
 		bomb += "](" + strings.Repeat("h"+string(byte(i)), 10) + "eq" + string(byte(i+1)) + "0"
@@ -76,7 +76,7 @@ func hostile(t testing.TB) map[string][]byte {
 	wide += "t"
 	overlap := bytes.Replace(archive(t, zip.Store, "m/data.pkl", "\x80\x02N.", "m/data/0", strings.Repeat("a", 100), "m/data/1", strings.Repeat("b", 100)),
 		[]byte("aaaa"), []byte("aaaa"), 1)
-	// the entry for data/1 in the archive's directory
+	// This is the entry for data/1 in the archive's directory.
 	at := bytes.LastIndex(overlap, []byte("PK\x01\x02"))
 	copy(overlap[at+42:], overlap[bytes.LastIndex(overlap[:at], []byte("PK\x01\x02"))+42:][:4])
 	lying := pt(t, view(storage("FloatStorage", "0", 2), 0, num(2), num(1))+".")
@@ -181,8 +181,8 @@ func hostile(t testing.TB) map[string][]byte {
 	}
 }
 
-// TestHostileFiles checks that a malicious file causes an error that says what the file would do.
-// Load must run nothing, and use less than 64 MiB of memory.
+// A malicious file causes an error that says what the file would do. Load runs nothing, and uses
+// less than 64 MiB of memory.
 func TestHostileFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -213,8 +213,7 @@ func TestHostileFiles(t *testing.T) {
 	}
 }
 
-// TestLargestTrees checks that the largest allowed tree of a file below 1 MiB takes less than 64
-// MiB.
+// The largest allowed tree of a file below 1 MiB takes less than 64 MiB.
 func TestLargestTrees(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pt")
 	for _, one := range []string{"]", "}", "\x8f", "N\x85", "K\x01\x85", "](K\x01e", "}(K\x01Nu", "\x8c\x01a\x85"} {
@@ -247,7 +246,7 @@ func TestLargestTrees(t *testing.T) {
 	}
 }
 
-// TestErrorsName checks that an error names the file, the entry of the archive and the offset.
+// An error names the file, the entry of the archive and the offset.
 func TestErrorsName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pt")
 	if err := os.WriteFile(path, pt(t, "NNN0cos\nsystem\n."), 0o600); err != nil {
@@ -299,7 +298,7 @@ func FuzzTorchfile(f *testing.F) {
 		if _, err := read(data, options{}); err != nil {
 			t.Fatalf("without Exact: %v", err)
 		}
-		// Every tree that can be read must be writable, and readable again.
+		// Every tree that can be read can be written and read again.
 		s, err := newSaver("y.pt", v, nil)
 		if err != nil {
 			t.Fatalf("saving %v: %v", v, err)

@@ -24,7 +24,7 @@ func (f *file) loadLegacy(head []byte) *loaded {
 		at = u.pos
 		return v
 	}
-	// the magic number from torch/serialization.py
+	// This is the magic number in torch/serialization.py.
 	magic, _ := new(big.Int).SetString("1950a86a20f9469cfc6c", 16)
 	if m, ok := next().(*big.Int); !ok || m.Cmp(magic) != 0 {
 		f.fail("", 0, "this is a pickle, but not one that PyTorch wrote: it does not begin with its number")

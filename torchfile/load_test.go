@@ -33,7 +33,7 @@ func ints(v any) []int {
 	return s
 }
 
-// checkTold compares each tensor with its description, which the file also contains.
+// checkTold compares each tensor with its description, which the file contains too.
 func checkTold(t *testing.T, m map[string]any) {
 	t.Helper()
 	checked := 0
@@ -65,8 +65,7 @@ func checkTold(t *testing.T, m map[string]any) {
 	}
 }
 
-// TestLoadWhatTorchWrote loads files that PyTorch wrote in both formats, by reading and by mapping
-// them.
+// Files that PyTorch wrote in both formats load correctly, both read and mapped into memory.
 func TestLoadWhatTorchWrote(t *testing.T) {
 	for _, name := range []string{"everything", "everything_legacy"} {
 		for _, opts := range [][]Option{nil, {Mapped()}} {
@@ -178,7 +177,7 @@ func TestStateDict(t *testing.T) {
 	type m = map[string]any
 	for _, c := range []struct {
 		tree any
-		want string // the names of the tensors, or the error
+		want string // names of the tensors, or the error
 	}{
 		{m{"a": x, "b": y}, "a b"},
 		{m{"state_dict": m{"a": x}, "epoch": int64(1)}, "a"},
@@ -212,7 +211,7 @@ func TestStateDict(t *testing.T) {
 	}
 }
 
-// TestRefusedByName checks that the error about a value of an unsupported kind names the kind.
+// The error about a value of an unsupported kind names the kind.
 func TestRefusedByName(t *testing.T) {
 	for name, want := range map[string]string{
 		"complex":       "torch.ComplexFloatStorage holds complex tensors, which are not supported",
@@ -235,8 +234,8 @@ func TestRefusedByName(t *testing.T) {
 	}
 }
 
-// TestLongNamesInLongNames loads nested dicts with long names, whose total length grows with the
-// square of the depth. There must be an error before memory runs out.
+// In nested dicts with long names, the total length of the names grows with the square of the
+// depth. The error comes before memory runs out.
 func TestLongNamesInLongNames(t *testing.T) {
 	tree := any(map[string]any{"w": tensor.Ones(1)})
 	for range 900 {

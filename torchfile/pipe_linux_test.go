@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestPipes checks that Load refuses a pipe at once, because opening a pipe would block.
+// Load refuses a pipe immediately, because opening a pipe would block.
 func TestPipes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pt")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

@@ -97,7 +97,7 @@ func compareKeys(a, b any) int {
 	return cmp.Compare(fmt.Sprintf("%T %v", a, a), fmt.Sprintf("%T %v", b, b))
 }
 
-// numbers reports whether v is a list of numbers or bools, which therefore contains no tensors.
+// numbers reports whether v is a list of numbers or bools, which contains no tensors.
 func numbers(v any) bool {
 	t := reflect.TypeOf(v)
 	if t == nil || t.Kind() != reflect.Slice && t.Kind() != reflect.Array || t.Elem() == reflect.TypeFor[dtype.Type]() {

@@ -23,8 +23,8 @@ type SaveOption func(*saver)
 // halves the size of float32 weights.
 func Cast(t dtype.Type) SaveOption { return func(s *saver) { s.cast = t } }
 
-// Consume frees each tensor of the tree as soon as it is written. So the tensors of a [Mapped] file
-// can be saved again without being in memory all at once.
+// Consume frees each tensor of the tree as soon as it is written. The tensors of a [Mapped] file
+// can then be saved again without being in memory all at once.
 func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 
 // Save writes a tree to path in the format of torch.save, so that torch.load(path,
@@ -37,7 +37,7 @@ func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 //
 // Tensors that share memory also share it in the file. Save writes only the part of the memory that
 // the tensors reach. Tensors of a GPU are written as CPU tensors. Save writes a temporary file and
-// renames it, so that path holds either the old file or the complete new file. Errors are *[Error].
+// renames it, so path never holds an incomplete file. The error is an *[Error].
 func Save(path string, tree any, opts ...SaveOption) error {
 	s, err := newSaver(path, tree, opts)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *saver) fault(err error) error {
 	return &Error{Path: s.path, Offset: -1, Msg: plainCause(err), Err: err}
 }
 
-// saved is a storage of which Save writes the elements from lo to hi (inclusive).
+// saved is a storage in the file. Save writes its elements lo to hi, inclusive.
 type saved struct {
 	key    int
 	lo, hi int
@@ -99,7 +99,7 @@ type saver struct {
 	consume bool
 	index   map[tensor.Storage]*saved
 	list    []*saved
-	out     []byte // the pickle written so far
+	out     []byte // part of the pickle written so far
 }
 
 func (s *saver) bad(where, format string, a ...any) error {

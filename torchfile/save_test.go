@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// outlineTo formats a tree with the kinds of its values and with marks for shared memory.
+// outlineTo formats a tree as text, with the kinds of its values and with marks for shared memory.
 func outlineTo(v any, depth int) string {
 	var b strings.Builder
 	list := func(kind string, items []any) {
@@ -108,8 +108,8 @@ func exchanged() *Dict {
 	return d
 }
 
-// TestSave checks that saving and loading does not change a tree. If FLAMBEAU_EXCHANGE names a
-// folder, the test writes the file there, for PyTorch to read.
+// Saving and loading does not change a tree. If FLAMBEAU_EXCHANGE names a folder, the test writes
+// the file there for PyTorch to read.
 func TestSave(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -126,8 +126,8 @@ func TestSave(t *testing.T) {
 	}
 	for _, opts := range [][]Option{{Exact()}, {Exact(), Mapped()}} {
 		out := load(t, path, opts...).(*Dict)
-		// Without Exact, values must stay the same, except that a Go map cannot be distinguished
-		// from a Dict.
+		// Without Exact, values stay the same, except that a Go map cannot be distinguished from a
+		// Dict.
 		for _, k := range []string{"tensors", "numbers", "text", "bytes", "set", "dtype", "device"} {
 			v, _ := in.Get(k)
 			w, _ := out.Get(k)
@@ -150,7 +150,7 @@ func TestSave(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	plain := load(t, path).(*Dict) // a Dict, because its keys have several types
+	plain := load(t, path).(*Dict) // its keys have several types
 	o, _ := plain.Get("optimizer")
 	if v := o.(map[string]any)["state"].(map[int64]any)[0].(map[string]any)["step"].(*tensor.Tensor).Item(); v != 3 {
 		t.Error(v)
@@ -173,7 +173,7 @@ func plainGo() map[string]any {
 	}
 }
 
-// TestSavePlainGoTypes checks that slices and maps of plain Go types are saved as lists and dicts.
+// Slices and maps of plain Go types are saved as lists and dicts.
 func TestSavePlainGoTypes(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -222,7 +222,7 @@ func TestSavePlainGoTypes(t *testing.T) {
 	}
 }
 
-// TestSaveIsReproducible checks that the same tree gives the same bytes.
+// The same tree gives the same bytes.
 func TestSaveIsReproducible(t *testing.T) {
 	dir := t.TempDir()
 	var files []string
@@ -306,8 +306,8 @@ func TestWhatCannotBeSaved(t *testing.T) {
 	}
 }
 
-// TestKeysOfDicts checks unusual keys: a NaN, which does not equal itself, must keep its value, and
-// an int must be found as an int64.
+// A Dict accepts unusual keys. A NaN, which does not equal itself, keeps its value, and an int is
+// found as an int64.
 func TestKeysOfDicts(t *testing.T) {
 	var d Dict
 	for _, k := range []any{math.NaN(), 3, Tuple{"a", int64(1)}} {

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// wrappers are keys under which programs save a model's weights together with other values.
-// StateDict tries them in this order. They come from PyTorch's examples, Lightning, timm, DETR,
+// wrappers are keys under which programs save a model's weights next to other values. StateDict
+// tries them in the order of the list. They come from PyTorch's examples, Lightning, timm, DETR,
 // fairseq and other libraries.
 var wrappers = []string{"state_dict", "model_state_dict", "model", "module", "net", "weights", "params", "network"}
 
@@ -19,7 +19,7 @@ var wrappers = []string{"state_dict", "model_state_dict", "model", "module", "ne
 // such as counters, or None for an absent parameter. Names in nested dicts are joined with dots.
 //
 // The names are those in the file. A model under DataParallel has names that begin with "module.".
-// Errors are *[Error].
+// The error is an *[Error].
 func StateDict(tree any) (map[string]*tensor.Tensor, error) {
 	var tried []string
 	for range 3 {
@@ -39,8 +39,8 @@ func StateDict(tree any) (map[string]*tensor.Tensor, error) {
 		if name == "" {
 			break
 		}
-		// A model may itself have a part with such a name. Then the dict also holds tensors outside
-		// of this entry.
+		// A model may itself have a part with such a name. In this case the dict also has tensors
+		// outside of the entry.
 		beside := false
 		for k, v := range items {
 			if _, isTensor := v.(*tensor.Tensor); isTensor && k != name {
@@ -113,8 +113,8 @@ func hasTensors(v any) bool {
 	return false
 }
 
-// maxNames limits the total length of all names in bytes. A hostile file could nest long names in
-// long names.
+// maxNames is the greatest total length of all names in bytes. A hostile file could nest long names
+// in long names.
 const maxNames = 64 << 20
 
 func collect(out map[string]*tensor.Tensor, text *int, prefix string, v any) error {

@@ -36,9 +36,8 @@ func flipped(t *testing.T, path, entry string, at int) string {
 	return bad
 }
 
-// TestFlippedBits flips a bit in the pickle, in a short entry, or in a tensor's values. If Load
-// reads that bit, its error must name the entry. For a mapped file, Load reads the values only with
-// Checked.
+// The test flips a bit in the pickle, in a short entry, or in a tensor's values. If Load reads that
+// bit, its error names the entry. Of a mapped file, Load reads the values only with Checked.
 func TestFlippedBits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.pt")
 	if err := Save(path, map[string]any{"a": tensor.From([]float32{1, 2, 3}), "b": tensor.From([]int64{4}), "bool": tensor.From([]bool{true, false}), "text": "word"}); err != nil {
@@ -54,8 +53,7 @@ func TestFlippedBits(t *testing.T) {
 		}{{"m/data.pkl", 20}, {"m/byteorder", 0}, {"m/data/0", 5}, {"m/data/1", 7}, {"m/data/2", 1}} {
 			_, err := Load(flipped(t, path, r.entry, r.at), opts...)
 			var e *Error
-			// bools other than 0 and 1 are changed to 1, so this storage is copied even from a
-			// mapped file
+			// Bools other than 0 and 1 become 1, so this storage is copied even from a mapped file.
 			if lazy := len(opts) == 1 && filepath.Dir(r.entry) == "m/data" && r.entry != "m/data/2"; lazy {
 				if err != nil {
 					t.Errorf("%s, mapped: it was read: %v", r.entry, err)
@@ -71,8 +69,7 @@ func TestFlippedBits(t *testing.T) {
 	}
 }
 
-// TestNoChecksums checks that a file without checksums can be read. PyTorch writes such a file
-// after set_crc32_options(False).
+// A file without checksums can be read. PyTorch writes such a file after set_crc32_options(False).
 func TestNoChecksums(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.pt")
 	if err := Save(path, map[string]any{"a": tensor.From([]float32{1, 2, 3})}); err != nil {

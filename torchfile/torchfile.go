@@ -50,10 +50,10 @@ import (
 // An Error says what is wrong with a file, and where.
 type Error struct {
 	Path   string // path of the file; "" for a tree that is not a state dict
-	Entry  string // the entry of the zip archive; "" if the file is not an archive
+	Entry  string // entry of the zip archive; "" if the file is not an archive
 	Offset int64  // offset of the byte in the entry or the file; -1 if unknown
 	Msg    string
-	Err    error // the cause; nil if the file's contents are wrong
+	Err    error // cause; nil if the file's contents are wrong
 }
 
 func (e *Error) Error() string {
@@ -89,23 +89,23 @@ func Exact() Option { return func(o *options) { o.exact = true } }
 // while its tensors are in use, but replacing it is safe. If a file cannot be mapped, or a tensor
 // is not aligned in it, the tensors are read.
 //
-// Load verifies the checksums of everything that it reads. It does not read mapped tensors, so it
-// does not verify them: see [Checked].
+// Load verifies the checksums of everything that it reads. It does not read mapped tensors, and
+// verifies them only with [Checked].
 func Mapped() Option { return func(o *options) { o.mapped = true } }
 
-// Checked makes Load verify the checksums of a [Mapped] file's tensors too. This reads all of them,
-// at several GB/s from the page cache. A file of the older format has no checksums. A file written
-// after torch.serialization.set_crc32_options(False) has none either.
+// Checked makes Load verify the checksums of a [Mapped] file's tensors too. For this it reads all
+// of them, at several GB/s from the page cache. Files of the older format have no checksums, and
+// neither have files written after torch.serialization.set_crc32_options(False).
 func Checked() Option { return func(o *options) { o.checked = true } }
 
-// Load reads the file at path. The package comment describes the result. Everything that Load reads
-// from an archive must match its checksum (CRC-32). Errors are *[Error].
+// Load reads the file at path. The package comment describes the tree that it returns. Everything
+// that Load reads from an archive must match its checksum (CRC-32). The error is an *[Error].
 func Load(path string, opts ...Option) (any, error) {
 	var o options
 	for _, f := range opts {
 		f(&o)
 	}
-	// Opening a pipe would block until a writer opens it.
+	// Opening a pipe would block until another process writes to it.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, &Error{Path: path, Offset: -1, Msg: "this is not a file"}
 	}
@@ -136,7 +136,7 @@ func Load(path string, opts ...Option) (any, error) {
 // tree reads the file and returns its contents as a tree.
 func (f *file) tree(o options) (tree any, err error) {
 	var found *Error
-	// Code below panics with an *Error for invalid contents, and tensors panic with a *tensor.Error
+	// The code for invalid contents panics with an *Error, and tensors panic with a *tensor.Error
 	// if memory runs out.
 	terr := tensor.Try(func() {
 		defer func() {
@@ -159,7 +159,7 @@ func (f *file) tree(o options) (tree any, err error) {
 	return tree, nil
 }
 
-// plainCause returns the text of an error without the path, because the caller prints the path.
+// plainCause returns the text of an error without the path, which the caller prints.
 func plainCause(err error) string {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -210,19 +210,20 @@ func (f *file) load(o options) any {
 type loaded struct {
 	root  any
 	bytes int64                              // length of the pickle
-	entry string                             // the pickle's entry in the archive
-	place func(key string) (storageAt, bool) // returns where a storage's bytes are
+	entry string                             // entry of the pickle in the archive
+	place func(key string) (storageAt, bool) // returns where the bytes of a storage are
 }
 
 // storageAt says where the bytes of a storage are in the file.
 type storageAt struct {
 	entry      string
 	from, size int64
-	zip        zipfile.Entry // entry with the checksum; zero in the older format
+	// entry of the archive, which has the checksum; zero in the older format
+	zip zipfile.Entry
 }
 
-// check verifies the checksum of an entry. The argument sum is the checksum of the entry's first
-// offset bytes; check reads the remaining bytes.
+// check verifies the checksum of an entry. sum is the checksum of its first offset bytes, and check
+// reads the others.
 func (f *file) check(at storageAt, sum uint32, offset int64) {
 	if at.zip.File == nil {
 		return
@@ -237,7 +238,7 @@ func (f *file) check(at storageAt, sum uint32, offset int64) {
 	}
 }
 
-// failed panics with an *Error for an error of package zipfile.
+// failed panics with an *Error that describes err, an error of package zipfile.
 func (f *file) failed(err error) {
 	var e *zipfile.Error
 	if errors.As(err, &e) {

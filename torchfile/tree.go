@@ -15,7 +15,7 @@ import (
 // or a [Tuple] of such keys. The zero value is empty and ready to use.
 type Dict struct {
 	keys, values []any
-	index        map[any]int // indices of the keys; nil if there are fewer than 16 keys
+	index        map[any]int // index of each key; nil if there are fewer than 16 keys
 	ordered      bool        // whether the dict is a collections.OrderedDict
 }
 
@@ -26,12 +26,14 @@ type (
 	Device string
 )
 
-// tupleKey is a text that stands for a tuple in an index of keys.
+// tupleKey is a text that stands for a tuple in the index of a Dict, because a tuple cannot be the
+// key of a Go map.
 type tupleKey string
 
-const maxTupleKey = 4096 // limit of the length of a tupleKey in bytes
+const maxTupleKey = 4096 // greatest length of a tupleKey in bytes
 
-// comparableKey returns a comparable value that stands for a key in an index.
+// comparableKey returns what stands for the key k in the index of a Dict: a value that can be the
+// key of a Go map.
 func comparableKey(k any) (any, error) {
 	switch k := k.(type) {
 	case string, int64, float64, bool, nil:
@@ -86,7 +88,8 @@ func (d *Dict) find(c any) int {
 		}
 		return -1
 	}
-	for i, k := range d.keys { // these keys are not tuples, because dicts with tuples have an index
+	// none of these keys is a tuple, because dicts with tuples have an index
+	for i, k := range d.keys {
 		if k == c {
 			return i
 		}
@@ -145,11 +148,11 @@ func (d *Dict) set(key, value any) error {
 }
 
 const (
-	maxDepth = 1000 // nesting depth of containers, as in Python
-	// limit of nodes in the tree. A shared node counts once for each use, and a string counts one
-	// node for each 64 bytes
+	maxDepth = 1000 // greatest nesting depth of containers, as in Python
+	// maxNodes is the greatest number of nodes in a tree. A shared node counts once for each use,
+	// and a string counts one node for each 64 bytes.
 	maxNodes = 1 << 20
-	perNode  = 4 // nodes that are allowed in addition, for each byte of the pickle
+	perNode  = 4 // number of nodes that are allowed in addition, for each byte of the pickle
 )
 
 // A converter makes a tree of Go values from the unpickler's values. Values that are shared in the
@@ -158,10 +161,11 @@ type converter struct {
 	*loaded
 	file    *file
 	options options
-	// converted values that may be shared; the key is the unpickler's value, a pointer
-	made    map[any]any
-	shared  map[any]bool
-	nodes   map[any]int64 // number of nodes of each value that may be shared, with the same keys
+	// made has the converted values that may be shared, by the unpickler's value, a pointer.
+	made   map[any]any
+	shared map[any]bool
+	// number of nodes of each value that may be shared, by the unpickler's value
+	nodes   map[any]int64
 	tensors map[*tensorRef]*tensor.Tensor
 	bases   map[baseKey]*tensor.Tensor
 }
@@ -174,17 +178,17 @@ type baseKey struct {
 // tree converts the root value.
 func (c *converter) tree(root any) any {
 	c.nodes, c.shared, c.bases = map[any]int64{}, map[any]bool{}, map[baseKey]*tensor.Tensor{}
-	// Check everything before reading the first byte of a tensor.
+	// The whole tree is checked before the first byte of a tensor is read.
 	c.count(root, 0)
 	v := c.convert(root)
 	for _, b := range c.bases {
-		b.Free() // views keep the memory alive
+		b.Free() // the views keep the memory alive
 	}
 	return v
 }
 
 // count returns the number of nodes in the tree v. It fails if the tree is too deep or too large,
-// or contains itself. A shared node counts once for each use, because code that walks the tree,
+// or contains itself. A shared node counts once for each use, because code that traverses the tree,
 // such as Save, visits it each time.
 func (c *converter) count(v any, depth int) int64 {
 	var items, keys []any
@@ -340,7 +344,7 @@ func (c *converter) tensor(r *tensorRef) *tensor.Tensor {
 	return x
 }
 
-// base returns a whole storage as a tensor of rank 1.
+// base returns a whole storage as a tensor with one dimension.
 func (c *converter) base(r *tensorRef) *tensor.Tensor {
 	at, ok := c.place(r.st.key)
 	if !ok {

@@ -13,43 +13,45 @@ type (
 	list  struct{ items []any }
 	tuple struct{ items []any }
 	set   struct{ items []any }
-	// global is a name in the file that this package knows, such as that of a function.
+	// global is a name that this package knows, such as that of a function. Files refer to it.
 	global struct {
 		module, name string
-		// the function with that name; nil if a file may not call it
+		// call is the function with that name, or nil if a file may not call it.
 		call func(u *unpickler, args []any) any
 	}
 )
 
 const (
-	freeBudget = 16 << 20 // bytes of memory that any file may use
-	// bytes of memory that are allowed in addition, for each byte of the pickle
+	freeBudget = 16 << 20 // number of bytes of memory that any file may use
+	// perByte is the number of bytes of memory that are allowed in addition, for each byte of the
+	// pickle.
 	perByte    = 32
-	maxString  = 1 << 30 // limit of one string in bytes
-	maxInteger = 128     // limit of one integer in bytes
-	// bytes that a container takes, in the unpickler, in the converter's maps and in the tree
-	// together
+	maxString  = 1 << 30 // greatest length of a string in bytes
+	maxInteger = 128     // greatest length of an integer in bytes
+	// perContainer and perDict are the bytes that a container takes, in the unpickler, in the
+	// converter's maps and in the tree together.
 	perContainer = 96
 	perDict      = 160
-	maxStack     = 1 << 18 // limit of values on the stack; Python's pickler writes batches of 1000
-	maxMarks     = 1 << 12
+	// greatest number of values on the stack; Python's pickler writes batches of 1000
+	maxStack = 1 << 18
+	maxMarks = 1 << 12
 )
 
 // An unpickler runs one pickle.
 type unpickler struct {
 	file  *file
 	entry string
-	// The pickle is the part of the file from start to end. buf reads it, and pos is the offset of
-	// the next byte.
+	// The pickle is the part of the file from start to end. buf has bytes read from it, and pos is
+	// the offset of the next byte.
 	start, pos, end int64
 	buf             []byte
 	bufAt           int64
 
-	used  int64 // bytes of memory in use, approximately
+	used  int64 // approximate number of bytes of memory in use
 	stack []any
 	marks []int
 	memo  []any
-	far   map[uint64]any // memo entries whose numbers do not follow each other
+	far   map[uint64]any // memo entries whose numbers are not consecutive
 
 	op       int64 // offset of the current instruction
 	storages func(u *unpickler, id []any) any
@@ -63,8 +65,8 @@ func (u *unpickler) fail(format string, a ...any) {
 	u.file.fail(u.entry, u.op-u.base(), format, a...)
 }
 
-// base returns the file offset from which offsets in errors count. It is the start of the archive's
-// entry, or of the file if it is not an archive.
+// base returns the position in the file from which the offsets in errors count: the start of the
+// archive's entry, or of the file if it is not an archive.
 func (u *unpickler) base() int64 {
 	if u.entry == "" {
 		return 0
@@ -88,7 +90,7 @@ func (u *unpickler) require(n uint64) {
 	}
 }
 
-// next returns the next n bytes of the pickle, at most 64 KiB. They are valid until the next call.
+// next returns the next n bytes of the pickle, at most 64 KiB. They stay valid until the next call.
 func (u *unpickler) next(n int) []byte {
 	u.require(uint64(n))
 	off := int(u.pos - u.bufAt)
@@ -152,7 +154,7 @@ func (u *unpickler) push(v any) {
 	u.stack = append(u.stack, v)
 }
 
-// bottom returns the lowest stack index that an instruction may pop: the index above the last mark.
+// bottom returns the lowest stack index that an instruction may pop, which is above the last mark.
 func (u *unpickler) bottom() int {
 	if len(u.marks) > 0 {
 		return u.marks[len(u.marks)-1]
@@ -175,8 +177,8 @@ func (u *unpickler) top() any {
 	return v
 }
 
-// popMark pops the values above the last mark, and the mark itself. The result is valid until the
-// next push.
+// popMark pops the values above the last mark, and the mark itself. The result stays valid until
+// the next push.
 func (u *unpickler) popMark() []any {
 	if len(u.marks) == 0 {
 		u.fail("an instruction takes from a mark that is not there")
@@ -255,7 +257,7 @@ func (u *unpickler) setItems(to any, items []any) {
 		if t, ok := k.(*tuple); ok {
 			k = Tuple(t.items)
 			if c, err := comparableKey(k); err == nil {
-				// each lookup of the key computes this text again
+				// This text is computed again each time that the key is looked up.
 				u.charge(8 * len(c.(tupleKey)))
 			}
 		}
@@ -314,7 +316,7 @@ func (u *unpickler) reduce(f any, args any) any {
 	return g.call(u, a.items)
 }
 
-// run executes the pickle and returns its value. Afterwards pos is the offset after the pickle.
+// run executes the pickle and returns its value. At the end pos is the offset after the pickle.
 func (u *unpickler) run() any {
 	for {
 		u.op = u.pos
@@ -333,7 +335,8 @@ func (u *unpickler) run() any {
 	}
 }
 
-// step executes one instruction. The comments give the names of the instructions in pickletools.
+// step executes one instruction, with opcode c. The comments have the instructions' names in
+// Python's pickletools.
 func (u *unpickler) step(c byte) {
 	switch c {
 	case 0x80: // opcode PROTO
@@ -473,7 +476,8 @@ func (u *unpickler) step(c byte) {
 	case 'R', 0x81: // opcodes REDUCE, NEWOBJ
 		args := u.pop()
 		u.push(u.reduce(u.pop(), args))
-	// BUILD sets attributes, such as _metadata of a state dict. They are not part of the tree.
+	// The instruction BUILD sets attributes, such as _metadata of a state dict. They are not part
+	// of the tree.
 	case 'b':
 		u.pop()
 		switch v := u.top().(type) {

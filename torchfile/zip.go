@@ -70,7 +70,7 @@ func (f *file) loadZip() *loaded {
 	}}
 }
 
-// readTensor fills a tensor of rank 1 with the first bytes of a storage.
+// readTensor fills x, a tensor with one dimension, with the first bytes of a storage.
 func (f *file) readTensor(at storageAt, x *tensor.Tensor) {
 	var err error
 	sum, n := uint32(0), int64(x.Size()*x.Type().Size())

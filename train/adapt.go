@@ -14,33 +14,36 @@ import (
 
 // AdaptConfig configures an [Adapt]. Only Model is required.
 type AdaptConfig struct {
-	// the model whose parameters get gradients; its buffers are restored after a failure
+	// Model is the model whose parameters get gradients. Its buffers are restored after a failure.
 	Model  any
-	Params []*tensor.Tensor // further leaves that get gradients
-	// the device to which batches are copied; nil means the device of the model's first parameter
+	Params []*tensor.Tensor // further tensors that get gradients
+	// Device is the device to which batches are copied. Nil means the device of the model's first
+	// parameter.
 	Device device.Device
-	// the generator for dropout and other random ops; nil means the root scope's generator
+	// Generator supplies dropout and other random ops. Nil means the root scope's generator.
 	Generator *tensor.Generator
-	Options   []tensor.Option // options of the scope in which Adapt computes a part
+	// options of the scope in which Adapt computes a batch or a part of one
+	Options []tensor.Option
 
 	// Reduction says how the loss combines the losses of its samples. With [ReductionUnknown],
-	// Adapt finds the reduction when it first splits a batch. To find it, Adapt evaluates the loss
-	// a few times, in evaluation mode and without gradients.
+	// Adapt determines the reduction when it first splits a batch. For this it evaluates the loss a
+	// few times, in evaluation mode and without gradients.
 	Reduction Reduction
-	// Scale maps a loss to the value whose gradients are computed, as the method Scale of a
-	// gradient scaler does. A nil Scale means the loss itself.
+	// Scale maps a loss to the value whose gradients are computed, as a gradient scaler's method
+	// Scale does. Nil means the loss itself.
 	Scale func(loss *tensor.Tensor) *tensor.Tensor
 
-	// Keep forbids [nn.SetCheckpointing]. Without Keep, Adapt calls it as a last resort, when not
-	// even one sample fits. From then on Backward recomputes activations.
+	// Keep forbids [nn.SetCheckpointing]. Without Keep, Adapt calls it as a last resort, if not
+	// even one sample fits into memory. From then on Backward recomputes activations.
 	Keep bool
 
-	// largest number of samples in a part, even if more would fit; 0 means that a batch is split
-	// only if it did not fit
+	// Most is the largest number of samples in a part, even if more would fit. 0 means that only a
+	// batch that did not fit is split.
 	Most int
-	// number of steps without a failure after which a larger part is tried; 0 means 16
+	// Probe is the number of steps without a failure after which a larger part is tried. 0 means
+	// 16.
 	Probe int
-	// receives warnings, and a line when a split begins or changes; nil means no log
+	// Log receives warnings, and a line when a split begins or changes. Nil means no log.
 	Log func(string)
 }
 
@@ -65,10 +68,10 @@ const (
 //	}
 //
 // If the computation of a batch runs out of memory, Adapt repeats it. It repeats the whole batch
-// once if the cause may have gone, such as another program or a fragmented pool. Otherwise it
+// once if the cause may be temporary, such as another program or a fragmented pool. Otherwise it
 // computes the batch in parts, which it halves until they fit. It adds up the gradients of the
-// parts, weighted by their numbers of samples. So the update equals that of the whole batch except
-// for rounding.
+// parts, weighted by their numbers of samples. The update therefore equals that of the whole batch
+// except for rounding.
 //
 // Later batches start with the part size that fits. After Probe steps without a failure, Adapt
 // tries a larger size, between the size that fits and the size that did not fit. If there is no
@@ -92,33 +95,33 @@ type Adapt struct {
 	keep        keeper
 	loss        *tensor.Tensor
 	plan        plan
-	splitLogged bool // the log has said how splitting changes results
-	wholeLogged bool // the log has said that a batch cannot be split
-	pairs       bool // a part needs two samples, because of batch normalisation
-	recomputes  bool // checkpointing is on, so Backward recomputes activations
+	splitLogged bool // whether the log has said how splitting changes results
+	wholeLogged bool // whether the log has said that a batch cannot be split
+	pairs       bool // whether a part needs two samples, because of batch normalisation
+	recomputes  bool // whether Backward recomputes activations, because checkpointing is on
 	stats       AdaptStats
 
-	changes        []string // sentences that say how the first split changes results
-	changesPending bool     // the changes are not logged yet
+	changes        []string // sentences for the log that say how the first split changes results
+	changesPending bool     // whether the log still has to say how the first split changes results
 
-	// short is called when memory has run out, before the caches are emptied. It may be nil.
+	// short, unless nil, is called when memory has run out, before the caches are emptied.
 	short func()
-	// spare is called after a failure. It frees memory that the training does not need, and returns
-	// false if there is none. It may be nil.
+	// spare, unless nil, is called after a failure. It frees memory that the training does not
+	// need, and returns false if there is none.
 	spare func() bool
 
 	team *team // computes batches on several devices; nil for one device
-	// quiet calls f without averaging gradients over ranks. f is the Backward of a part that is not
-	// the last. quiet may be nil.
+	// quiet, unless nil, calls f without averaging gradients over ranks. f is Backward for a part
+	// that is not the last of a batch.
 	quiet func(f func())
 }
 
 // AdaptStats counts the failures from which an [Adapt] recovered.
 type AdaptStats struct {
-	Failures int // attempts that ran out of memory, at a batch or at a change run by Do
-	Redone   int // failures after which the same work was repeated
-	Probes   int // attempts with larger parts
-	Most     int // samples in a part at present; 0 if batches are whole
+	Failures int // number of attempts that ran out of memory, at a batch or at a change run by Do
+	Redone   int // number of failures after which the same work was repeated
+	Probes   int // number of attempts with larger parts
+	Most     int // present number of samples in a part; 0 if batches are whole
 
 	Checkpointing bool // whether Backward recomputes activations
 }
@@ -166,7 +169,7 @@ func (a *Adapt) Close() {
 	}
 }
 
-// Stats returns the present counts.
+// Stats returns the numbers of failures and attempts so far.
 func (a *Adapt) Stats() AdaptStats {
 	s := a.stats
 	s.Most, s.Checkpointing = a.plan.current(), a.recomputes
@@ -189,11 +192,11 @@ func (a *Adapt) Step(opt interface {
 	return loss, nil
 }
 
-// Do runs a change. If the change runs out of memory, it must leave everything unchanged. Examples
-// are the Step of every optimizer of package optim, clipping, averages, and your own code with this
-// property. After such a failure Do empties the caches. If enough memory may then be free, it runs
-// the change once more. If this does not help, Do returns a *[MemoryError] whose field What is
-// name. Other panics pass through.
+// Do runs change, such as the Step of an optimizer of package optim, clipping, or an update of
+// averaged weights. If it runs out of memory, change must leave everything as it was. After such a
+// failure Do empties the caches. If enough memory may then be free, it runs change once more. If
+// this does not help, Do returns a *[MemoryError] whose field What is name. Other panics pass
+// through.
 func (a *Adapt) Do(name string, change func()) error {
 	for again := false; ; again = true {
 		err := outOfMemory(change)
@@ -225,7 +228,7 @@ func (a *Adapt) Backward(b *data.Batch, f func(s *tensor.Scope, part *data.Batch
 	return a.backward(b, 1, f)
 }
 
-// backward is Backward for the loss multiplied by weight.
+// backward does the same as Backward for the loss multiplied by weight.
 func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (*tensor.Tensor, error) {
 	if b == nil || f == nil {
 		panic(tensor.NewError("train", tensor.ErrValue, "there is no batch, or no function that computes its loss"))
@@ -239,7 +242,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	}
 	held, done := a.takeGradients(), false
 	defer func() {
-		// restore the gradients even after a panic that Adapt passes on
+		// The gradients are restored even after a panic that Adapt passes on.
 		if !done {
 			a.putBack(held)
 		}
@@ -332,7 +335,6 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	return a.loss, nil
 }
 
-// failed counts a failed attempt.
 func (a *Adapt) failed() {
 	a.stats.Failures++
 	if a.short != nil {
@@ -348,8 +350,8 @@ func (a *Adapt) mostParts(n int) int {
 	return n
 }
 
-// attempt computes the samples lo … hi-1 of a batch of n samples, in k parts. lone is true if a
-// part has a single sample and batch normalisation needs more.
+// attempt computes the samples lo … hi-1 of a batch of n samples, in k parts. It returns lone as
+// true if a part would have a single sample and batch normalisation needs more.
 func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool) {
 	m := hi - lo
 	if n > 1 && m/k == 1 {
@@ -372,17 +374,18 @@ func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(
 	return false
 }
 
-// A share holds three numbers of samples: in a part of a batch, on the device that computes the
-// part, and in the whole batch.
+// A share holds the number of samples in a part of a batch, on the device that computes the part,
+// and in the whole batch.
 type share struct{ part, device, batch int }
 
-// descend adds the gradient of a part's loss, multiplied by weight, and records the loss. first and
-// last say whether the part is the first or the last on its device.
+// descend adds the gradient of a part's loss, multiplied by weight, to the parameters' gradients,
+// and records the loss. first and last say whether the part is the first or the last on its device.
 func (a *Adapt) descend(s *tensor.Scope, loss *tensor.Tensor, n share, weight float64, first, last bool) {
 	if loss == nil || loss.Size() != 1 {
 		panic(tensor.NewError("train", tensor.ErrShape, "the loss has to be one number", loss))
 	}
-	// Several devices average their gradients, weighted by samples. Their losses are added up.
+	// Several devices average their gradients, weighted by numbers of samples. Their losses are
+	// added up.
 	factor, portion := float64(n.part)/float64(n.device), float64(n.part)/float64(n.batch)
 	if a.c.Reduction == ReductionSum {
 		factor, portion = float64(n.batch)/float64(n.device), 1
@@ -428,8 +431,8 @@ func (a *Adapt) note(s *tensor.Scope, loss *tensor.Tensor, share float64, first 
 	}, tensor.NoGrad())
 }
 
-// takeGradients removes and returns the gradients of earlier batches. A failed attempt can then
-// drop its own gradients without touching these.
+// takeGradients removes the gradients of earlier batches from the parameters, and returns them. A
+// failed attempt can then discard its own gradients and leave these unchanged.
 func (a *Adapt) takeGradients() []*tensor.Tensor {
 	var held []*tensor.Tensor
 	for i, p := range a.params {
@@ -476,9 +479,9 @@ func (a *Adapt) merge(s *tensor.Scope, held []*tensor.Tensor) {
 	}
 }
 
-// checkpoint switches checkpointing on, as the last resort. It reports whether this may help:
-// whether checkpointing was off and a part of the model can recompute. Afterwards batches are whole
-// again until a batch does not fit.
+// checkpoint switches checkpointing on, as the last resort. It returns false if this cannot help,
+// because checkpointing was on already or no part of the model can recompute. Afterwards batches
+// are whole again until one does not fit.
 func (a *Adapt) checkpoint() bool {
 	if a.recomputes || a.c.Keep || nn.SetCheckpointing(a.c.Model, true) == 0 {
 		return false
@@ -495,7 +498,7 @@ func (a *Adapt) state() map[string]any {
 	return sd
 }
 
-// load restores a state that the method state returned.
+// load restores a state that the method state has returned.
 func (a *Adapt) load(sd map[string]any) error {
 	on, ok := sd["checkpointing"].(bool)
 	if !ok {
@@ -544,8 +547,8 @@ func outOfMemory(f func()) (err error) {
 	return nil
 }
 
-// retryMayHelp reports whether a failed allocation may succeed at a second attempt. It may if the
-// device had enough memory, which was fragmented or held by other programs for a short time. For an
+// retryMayHelp reports whether a failed allocation may succeed at a second attempt. This is so if
+// the device had enough memory, which was fragmented or briefly used by other programs. For an
 // error without numbers retryMayHelp returns true.
 func retryMayHelp(err error) bool {
 	var e device.ShortageError

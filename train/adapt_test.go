@@ -29,8 +29,8 @@ func emulate(t testing.TB, spec string) *cuda.Device {
 
 const side = 4
 
-// convNet computes little, but keeps much memory for the gradients: 16 KiB for each sample in each
-// of its layers.
+// convNet returns a model that computes little but needs much memory for gradients: 16 KiB for each
+// sample in each layer.
 func convNet(dev device.Device) *nn.Sequential {
 	m := nn.NewSequential(
 		nn.NewConv2d(1, 4, 3, nn.Padding(1)), nn.NewUpsample(tensor.InterpolateOptions{Scale: []float64{8}}),
@@ -87,9 +87,9 @@ func farthest(a, b []float64) (d float64) {
 	return d
 }
 
-// A network trains even if a batch needs three times the memory of the device, in the user's own
-// loop and in Fit. The final parameters are the same as on a large device. The device has 512 KiB.
-// With FLAMBEAU_SOAK=1 it has 6 MiB, and a batch needs 18 MiB.
+// A network can be trained even if a batch needs three times the memory of the device, in the
+// user's own loop and in Fit. The final parameters are the same as on a large device. The device
+// has 512 KiB. With FLAMBEAU_SOAK=1 it has 6 MiB, and a batch needs 18 MiB.
 func TestTrainsWhatDoesNotFit(t *testing.T) {
 	batch, limit, need := 14, 512<<10, 1536<<10
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
@@ -171,9 +171,9 @@ func TestTrainsWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// short simulates a device with too little memory.
+// short simulates a device on which a large batch runs out of memory.
 type short struct {
-	at    int // the smallest number of samples that does not fit
+	at    int // smallest number of samples that does not fit into memory
 	calls []int
 }
 
@@ -185,7 +185,7 @@ func (s *short) check(n int) {
 	}
 }
 
-// Adapt finds the part size that fits by halving, and keeps it. Then it tries larger sizes, up to
+// Adapt halves a batch until its parts fit, and keeps this size. Then it tries larger sizes, up to
 // the one that did not fit. When memory is free again, it returns to whole batches.
 func TestSplitGrowsAgain(t *testing.T) {
 	m := nn.NewLinear(3, 2)
@@ -207,7 +207,7 @@ func TestSplitGrowsAgain(t *testing.T) {
 		}
 		return limit.calls
 	}
-	// An error without numbers may be temporary, so Adapt repeats the same attempt once.
+	// An error without numbers may be temporary, so Adapt repeats the first attempt once.
 	if got := fmt.Sprint(step(100)); got != "[100 100 50 50 25 25 25 25]" {
 		t.Errorf("the first batch: %s", got)
 	}
@@ -218,7 +218,7 @@ func TestSplitGrowsAgain(t *testing.T) {
 		t.Errorf("a probe of 3 parts: %s", got)
 	}
 	for range 3 {
-		// 100 samples cannot be divided into parts of sizes between 34 and 50
+		// Parts of sizes between 34 and 50 cannot make up 100 samples.
 		if got := fmt.Sprint(step(100)); got != "[33 33 34]" {
 			t.Errorf("after it: %s", got)
 		}
@@ -243,7 +243,8 @@ func TestSplitGrowsAgain(t *testing.T) {
 	}
 }
 
-// A failed probe costs one attempt, and Adapt waits longer before it tries the same size again.
+// A failed attempt with larger parts costs no other step, and Adapt waits longer before it tries
+// the same size again.
 func TestProbesBackOff(t *testing.T) {
 	m := nn.NewLinear(3, 2)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Probe: 1, Reduction: train.ReductionMean})
@@ -261,8 +262,8 @@ func TestProbesBackOff(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Probes follow after 64, 128, 256 and 512 steps without a failure. The test makes too few
-	// steps for the fourth probe.
+	// Adapt tries larger parts after 64, 128, 256 and 512 steps without a failure. The test has too
+	// few steps for the fourth attempt.
 	if s := a.Stats(); s.Probes != 3 || s.Failures != 2+3 {
 		t.Errorf("%+v", s)
 	}
@@ -357,8 +358,8 @@ func TestSplitTellsWhatItChanges(t *testing.T) {
 	}
 }
 
-// deepNet needs more memory for one sample than the 1120 KiB of a device, unless it recomputes
-// activations.
+// deepNet returns a model that needs more memory for one sample than the 1120 KiB of the device,
+// unless it recomputes activations.
 func deepNet(dev device.Device) *nn.Sequential {
 	layers := []nn.Module{nn.NewConv2d(1, 4, 3, nn.Padding(1)), nn.NewUpsample(tensor.InterpolateOptions{Scale: []float64{16}})}
 	for range 20 {
@@ -434,8 +435,8 @@ func TestLastResorts(t *testing.T) {
 	a.Close()
 }
 
-// For a batch without a dimension of samples, the error says that it cannot be split. If a batch
-// can be split, each part has the data of its samples.
+// For a batch without a dimension of samples, the error says that it cannot be split. In other
+// batches, each part has the data of its samples.
 func TestPartsOfABatch(t *testing.T) {
 	m := nn.NewLinear(2, 1)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Most: 2, Reduction: train.ReductionMean})

@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// fragile is a dataset whose samples may be unavailable.
+// fragile is a dataset whose samples may fail to load.
 type fragile struct {
 	data.Dataset
 	at func() error
@@ -30,9 +30,9 @@ func (f fragile) Get(i int) (data.Sample, error) {
 	return f.Dataset.Get(i)
 }
 
-// A failure may end a training anywhere: in a sample, a loss, an evaluation or a callback. It may
-// be an interruption, an error or any panic. The training reports the cause and releases its
-// directory. After a resume, its result is bitwise equal to that of an uninterrupted training.
+// An interruption, an error or a panic may end a training anywhere: in a sample, a loss, an
+// evaluation or a callback. The training reports the cause and releases its directory. After a
+// resume, its result is bitwise equal to that of an uninterrupted training.
 func TestBrokenOffAnywhere(t *testing.T) {
 	cpu := devices(t)[0]
 	seeds := 2

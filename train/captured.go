@@ -18,18 +18,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Capturing says whether [Fit] captures its steps: see [Config].Capture.
+// Capturing selects whether [Fit] captures its steps: see [Config].Capture.
 type Capturing uint8
 
-// The kinds of Capturing.
+// These are the settings of Config.Capture.
 const (
-	CaptureOwn    Capturing = iota // capture steps if their code is only this library's own
+	CaptureOwn    Capturing = iota // capture steps if all their code is this library's own
 	CaptureNever                   // run all steps eagerly
 	CaptureAlways                  // capture steps even with the program's own code
 )
 
-// eagerSteps is the number of eager steps with equal shapes before a step is captured. These steps
-// make the optimizer's state, and show that the shapes repeat.
+// eagerSteps is the number of eager steps with equal shapes before a step is captured. They make
+// the optimizer's state and show that the shapes repeat.
 const eagerSteps = 3
 
 // mostCaptured is the largest number of shapes of batches whose steps are captured, because a
@@ -37,17 +37,18 @@ const eagerSteps = 3
 // the same steps again and again.
 const mostCaptured = 16
 
-// captured captures the steps of a training, and replays them.
+// captured has the state for capturing steps of a training and replaying them.
 type captured struct {
-	step   *tensor.Compiled // the captured steps; nil on several devices
-	on     bool             // some steps have become replays
-	off    bool             // no more steps are captured, and the log says why
+	step   *tensor.Compiled // the captured steps on one device; nil on several devices
+	on     bool             // whether any step has been captured
+	off    bool             // whether capturing has stopped, which the log explains
 	shapes []batchShape
 	guard  []guarded // settings of the model on which the captured steps depend
-	// number of shapes whose steps are captured
+	// replayed is the number of shapes whose steps are captured.
 	replayed int
-	check    bool // settings may have changed since the last step
-	// earlier batches of a step that will be replayed, and the index of their shape in shapes
+	check    bool // whether settings may have changed since the last step
+	// held are the earlier batches of a step that will be replayed. form is the index of their
+	// shape in shapes.
 	held []*data.Batch
 	form int
 }
@@ -57,7 +58,7 @@ type batchShape struct {
 	x, y     shape.Dims
 	tx, ty   dtype.Type
 	n, steps int
-	replayed bool // the steps are captured
+	replayed bool // whether the steps with this shape are captured
 }
 
 func shapeOf(b *data.Batch) batchShape {
@@ -74,10 +75,11 @@ func (f batchShape) same(g batchShape) bool {
 // guarded is a setting on which captured steps depend: of a layer, of a tensor, or whether there
 // are hooks. The tensors are parameters and buffers of the model, and parameters of the optimizer.
 type guarded struct {
-	owner any // pointer to the layer or the tensor; the type of a layer that is no pointer
-	// the layer is in training mode, the tensor requires a gradient, or the model has hooks
+	owner any // pointer to the layer or the tensor, or the type of a layer that is not a pointer
+	// active says whether the layer is in training mode, the tensor requires a gradient, or the
+	// model has hooks.
 	active bool
-	fields string // the layer's exported numbers and strings
+	fields string // text of the layer's exported numbers and strings
 	t      dtype.Type
 }
 
@@ -123,8 +125,9 @@ func (t *trainer) uncaptured() string {
 	return ""
 }
 
-// otherOrder returns the reason why captured steps would differ bitwise from eager steps whose
-// gradients the given backend averages. It returns "" if they do not differ.
+// otherOrder returns the reason why captured steps would add up gradients in another order than
+// eager steps with the given backend, so that results differ. It returns "" if the order is the
+// same.
 func otherOrder(backend string) string {
 	if backend == "in-process" {
 		return ""
@@ -169,8 +172,9 @@ func isOurs(f reflect.Value) bool {
 	return !callsite.Outside(at.Name(), file)
 }
 
-// replays reports whether the step of a batch of n samples will be a replay, and returns the index
-// of the batch's shape if so. Replays of a shape follow a few eager steps, which the method counts.
+// replays reports whether the step to which b belongs, a batch of n samples, will be a replay. If
+// so, it returns the index of the batch's shape. It also counts the eager steps that come before
+// the first capture of a shape.
 func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	g := &t.captured
 	if g.off || t.c.Capture == CaptureNever || b.X == nil || b.Y == nil || device.Tracing() != nil {
@@ -193,7 +197,8 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 			g.guard, g.shapes, g.replayed = now, []batchShape{}, 0
 		}
 		if slices.ContainsFunc(t.c.Optimizer.Params(), func(p *tensor.Tensor) bool { return p.Grad() != nil }) {
-			return 0, false // a callback has left gradients, to which a replay would not add
+			// a callback has left gradients, to which a replay would not add its own
+			return 0, false
 		}
 	}
 	now := shapeOf(b)
@@ -222,9 +227,9 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	return at, true
 }
 
-// replay replays a step when it gets the last batch of the step. Until then it keeps the step's
-// batches. After the replay it frees them and records their losses. It returns false if the step
-// has to run eagerly.
+// replay replays a step once it has the step's last batch. Until then it holds the batches. After
+// the replay it frees them and records their losses. It returns false if the step has to run
+// eagerly.
 func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
 	g := &t.captured
 	if t.batches == 1 {
@@ -236,7 +241,7 @@ func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
 			return t.replayTogether(b, n, g.form)
 		}
 	} else if len(g.held) == 0 {
-		return false, nil // the step runs eagerly
+		return false, nil // the step has to run eagerly
 	} else if b.X == nil || b.Y == nil || !g.shapes[g.form].same(shapeOf(b)) {
 		if err := t.release(); err != nil {
 			b.Free()
@@ -284,7 +289,7 @@ func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
 	return true, err
 }
 
-// release computes eagerly the batches that were kept for a replay.
+// release computes the batches that were held for a replay, eagerly.
 func (t *trainer) release() error {
 	g := &t.captured
 	for len(g.held) > 0 {
@@ -297,7 +302,7 @@ func (t *trainer) release() error {
 	return nil
 }
 
-// forget frees the batches that were kept for a replay.
+// forget frees the batches that were held for a replay.
 func (t *trainer) forget() {
 	for _, b := range t.captured.held {
 		b.Free()
@@ -305,10 +310,10 @@ func (t *trainer) forget() {
 	t.captured.held = nil
 }
 
-// repeats reports whether a step whose replay has failed can run eagerly instead. It can if no part
-// of the step was done.
+// repeats reports whether a step can run eagerly after its replay has failed with err. It can if
+// the replay has changed nothing.
 func (t *trainer) repeats(err error) bool {
-	var within *device.ReplayError // part of the step was done, so it cannot be repeated
+	var within *device.ReplayError // a replay that failed halfway cannot be repeated
 	var changed *optim.Error
 	switch {
 	case errors.As(err, &within):
@@ -316,7 +321,7 @@ func (t *trainer) repeats(err error) bool {
 	case errors.Is(err, tensor.ErrCapture) || errors.Is(err, device.ErrOutOfMemory):
 		t.eagerly(err.Error())
 	case errors.As(err, &changed):
-		t.uncapture() // later steps are captured again
+		t.uncapture() // later steps will be captured again
 	default:
 		return false
 	}
@@ -330,7 +335,7 @@ func (t *trainer) wholeStep(s *tensor.Scope, x ...*tensor.Tensor) (losses []*ten
 	n, done := t.captured.shapes[t.captured.form].n, false
 	defer func() {
 		if !done {
-			t.adapt.putBack(nil) // every step begins without gradients
+			t.adapt.putBack(nil) // a step begins without gradients
 		}
 	}()
 	for i := 0; i < len(x); i += 2 {
@@ -351,8 +356,8 @@ func (t *trainer) wholeStep(s *tensor.Scope, x ...*tensor.Tensor) (losses []*ten
 	return losses
 }
 
-// wholeUpdate is the optimizer's part of a captured step with the given number of batches, in scope
-// s.
+// wholeUpdate makes the optimizer's step at the end of a captured step with the given number of
+// batches, in scope s.
 func (t *trainer) wholeUpdate(s *tensor.Scope, batches int) {
 	scaler, opt := t.c.Scaler, t.c.Optimizer
 	t.average(s, 1/float64(batches))
@@ -378,8 +383,8 @@ func (t *trainer) eagerly(reason string) {
 	t.print("steps run eagerly: " + reason)
 }
 
-// spare frees the memory of the captured steps, for use after memory has run out. It returns false
-// if no step is captured.
+// spare frees the memory of the captured steps when memory has run out. It returns false if no step
+// is captured.
 func (t *trainer) spare() bool {
 	if !t.captured.on {
 		return false
@@ -400,7 +405,7 @@ func (t *trainer) uncapture() {
 	}
 }
 
-// guards returns the settings on which a step depends.
+// guards returns the present settings on which captured steps depend.
 func (t *trainer) guards() []guarded {
 	list := []guarded{{active: nn.Hooked(t.c.Model)}}
 	for _, l := range nn.Modules(t.c.Model) {

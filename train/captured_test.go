@@ -19,7 +19,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// countingForward returns c with a Forward that counts its calls.
+// countingForward returns c with a Forward that counts its calls in calls.
 func countingForward(c train.Config, calls *int) train.Config {
 	m := c.Model.(nn.Module)
 	c.Forward = func(x *tensor.Tensor) *tensor.Tensor {
@@ -29,9 +29,9 @@ func countingForward(c train.Config, calls *int) train.Config {
 	return c
 }
 
-// TestFitCaptures checks that captured steps are bitwise equal to eager steps. The cases are
-// batches of two shapes, random numbers, schedules, clipping, mixed precision, a scaler, and
-// parameters that a callback freezes. Forward runs only in eager steps and in captures.
+// Captured steps are bitwise equal to eager steps. The cases are batches of two shapes, random
+// numbers, schedules, clipping, mixed precision, a scaler, and parameters that a callback freezes.
+// Forward runs only in eager steps and in captures.
 func TestFitCaptures(t *testing.T) {
 	devices := map[string]func() device.Device{
 		"cpu": func() device.Device { d, _ := device.Open("cpu"); return d },
@@ -84,7 +84,8 @@ func TestFitCaptures(t *testing.T) {
 				if want != got {
 					t.Error("the bits of a captured training are others")
 				}
-				// 36 steps; each of the two shapes runs eagerly three times, and is captured once
+				// There are 36 steps. Each of the two shapes runs eagerly three times, and is
+				// captured once.
 				once := kind != "frozen" && kind != "dropout changes" && !strings.HasPrefix(kind, "accumulated")
 				if once && (all != 36 || calls != 8) {
 					t.Errorf("Forward was called %d times, and %d times without captures", calls, all)
@@ -97,8 +98,8 @@ func TestFitCaptures(t *testing.T) {
 	}
 }
 
-// TestFitCapturesAnew checks that steps are captured again after a callback has changed the model
-// or the optimizer. The results are bitwise equal to those of eager steps.
+// Steps are captured again after a callback has changed the model or the optimizer. The results are
+// bitwise equal to those of eager steps.
 func TestFitCapturesAnew(t *testing.T) {
 	cpu, _ := device.Open("cpu")
 	for name, change := range map[string]func(c *train.Config) (then func() error){
@@ -148,8 +149,7 @@ func TestFitCapturesAnew(t *testing.T) {
 	}
 }
 
-// TestFitCapturesAdafactor checks that steps of Adafactor are captured too. Its programs have no
-// scalars.
+// Steps of Adafactor are captured too, although its programs have no scalars.
 func TestFitCapturesAdafactor(t *testing.T) {
 	cpu, _ := device.Open("cpu")
 	run := func(how train.Capturing) string {
@@ -165,8 +165,7 @@ func TestFitCapturesAdafactor(t *testing.T) {
 	}
 }
 
-// TestFitCapturesSomeShapes checks that each of 16 shapes is captured once, and that batches of
-// further shapes run eagerly.
+// Steps of 16 shapes are captured once each. Batches of further shapes run eagerly.
 func TestFitCapturesSomeShapes(t *testing.T) {
 	cpu, _ := device.Open("cpu")
 	calls := 0
@@ -179,7 +178,7 @@ func TestFitCapturesSomeShapes(t *testing.T) {
 	}
 }
 
-// widening is a loader with batches of 2, 3, … samples.
+// widening is a loader whose batches have 2, 3, … samples.
 type widening struct{ n int }
 
 func (g widening) Len() int { return g.n }
@@ -195,8 +194,8 @@ func (g widening) Batches() iter.Seq2[*data.Batch, error] {
 	}
 }
 
-// TestFitSparesMemory checks that captured steps give up their memory if other steps need it. From
-// then on all steps run eagerly, and no batch is split.
+// Captured steps give up their memory if other steps need it. From then on all steps run eagerly,
+// and no batch is split.
 func TestFitSparesMemory(t *testing.T) {
 	dev, err := device.Open("cpu:3")
 	if err != nil {
@@ -242,13 +241,12 @@ func TestFitSparesMemory(t *testing.T) {
 	}
 }
 
-// TestFitSaysWhyNot checks that the log says once why steps are not captured. If steps are
-// captured, it says nothing.
+// The log says once why steps are not captured. If steps are captured, it says nothing.
 func TestFitSaysWhyNot(t *testing.T) {
 	cpu, _ := device.Open("cpu")
 	for want, change := range map[string]func(c *train.Config){
 		"": func(*train.Config) {},
-		// all layers could be captured, but not this function
+		// All layers could be captured, but not the function Forward.
 		"Forward is the program's own code": func(c *train.Config) { *c = countingForward(*c, new(int)) },
 		"Loss is the program's own code": func(c *train.Config) {
 			c.Loss = func(y, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(y, target) }
@@ -268,7 +266,7 @@ func TestFitSaysWhyNot(t *testing.T) {
 				return y, b.Y, nn.CrossEntropy(y, b.Y)
 			}
 		},
-		// the error of the capture names this op
+		// The error of the capture names the op "item".
 		"item": func(c *train.Config) {
 			m := c.Model.(nn.Module)
 			c.Capture = train.CaptureAlways
@@ -296,7 +294,7 @@ func TestFitSaysWhyNot(t *testing.T) {
 	}
 }
 
-// slower is a program's own optimizer, which makes every second step.
+// slower is a program's own optimizer. It makes only every second step.
 type slower struct {
 	optim.Optimizer
 	calls int

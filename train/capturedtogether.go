@@ -10,24 +10,25 @@ import (
 )
 
 // On several devices, a captured step is one graph with the steps of all ranks. Rank 0 sends two
-// jobs for each batch. In the first job, every rank copies its samples to the graph's memory. If
-// all ranks have done so, the second job replays the graph, which it captures first if there is
-// none.
+// jobs for each batch. In the first job, every rank copies its samples to the graph's memory. In
+// the second job, after all ranks have done so, the graph is replayed. If there is no graph yet, it
+// is captured first.
 
-// wholeJob says what a rank does for a captured step.
+// wholeJob describes a rank's job for a captured step.
 type wholeJob struct {
 	form   int  // index of the batch's shape in the captured shapes
-	replay bool // true to replay the graph, false to copy the samples to the graph's memory
+	replay bool // whether to replay the graph, or to copy the samples to the graph's memory
 }
 
 // wholeStep is a rank's part of a captured step.
 type wholeStep struct {
 	x, y  *tensor.Tensor // the rank's samples
-	all   *tensor.Tensor // targets of the batch on all ranks
+	all   *tensor.Tensor // targets of the whole batch, on all ranks
 	graph *dist.Graph    // nil until the first replay
 }
 
-// replayTogether is replay on several devices. form is the index of the batch's shape.
+// replayTogether does the same as replay on several devices. form is the index of the batch's
+// shape.
 func (t *trainer) replayTogether(b *data.Batch, n, form int) (done bool, err error) {
 	m := t.adapt.team
 	for _, replay := range []bool{false, true} {
@@ -56,7 +57,7 @@ func (t *trainer) replayTogether(b *data.Batch, n, form int) (done bool, err err
 	return true, t.noted(t.adapt.loss, n)
 }
 
-// whole does a rank's part of a captured step.
+// whole does the job j of a captured step for this rank's samples lo … hi-1.
 func (m *member) whole(j *job, lo, hi int) (err error) {
 	w := m.steps[j.whole.form]
 	if w == nil {

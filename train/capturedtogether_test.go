@@ -38,9 +38,9 @@ func dropping() *nn.Sequential {
 	return m
 }
 
-// TestFitCapturesTogether checks that on several devices, captured steps are bitwise equal to eager
-// steps. The cases are batches of two shapes, where the second gives a rank fewer samples, and
-// changes by callbacks. Forward runs on each rank only in eager steps and in captures.
+// On several devices, captured steps are bitwise equal to eager steps. The cases are batches of two
+// shapes, where the second gives a rank fewer samples, and changes by callbacks. Forward runs on
+// each rank only in eager steps and in captures.
 func TestFitCapturesTogether(t *testing.T) {
 	for name, change := range map[string]func(c *train.Config){
 		"plain":   func(*train.Config) {},
@@ -82,7 +82,7 @@ func TestFitCapturesTogether(t *testing.T) {
 		},
 	} {
 		for kind, n := range map[string]int{"cpu": 2, "cuda": 3} {
-			// the emulated GPUs are slow
+			// Emulated GPUs are slow, so they run only some cases.
 			if kind == "cuda" && name != "scaled" && (testing.Short() || name != "frozen" && name != "evaluated") {
 				continue
 			}
@@ -109,8 +109,8 @@ func TestFitCapturesTogether(t *testing.T) {
 	}
 }
 
-// TestFitCapturesOnAllOrNone checks that no rank captures its step if one rank cannot. The log says
-// why, and the training is bitwise equal to one with eager steps.
+// If one rank cannot capture its step, no rank does. The log says why, and the training is bitwise
+// equal to one with eager steps.
 func TestFitCapturesOnAllOrNone(t *testing.T) {
 	run := func(how train.Capturing, rank int) ([]float64, string) {
 		list := several(t, "cpu", 3)
@@ -128,7 +128,7 @@ func TestFitCapturesOnAllOrNone(t *testing.T) {
 		got, _ := fitted(t, c)
 		return got, log.String()
 	}
-	// by default the program's own code, here Replica, is not captured
+	// By default the program's own code is not captured. Here this is Replica.
 	if _, log := run(train.CaptureOwn, 0); strings.Count(log, "Replica is the program's own code") != 1 {
 		t.Error(log)
 	}
@@ -144,8 +144,7 @@ func TestFitCapturesOnAllOrNone(t *testing.T) {
 	}
 }
 
-// TestFitAccumulatesTogether checks that steps of several batches run eagerly on several devices,
-// and that the log says so.
+// Steps of several batches run eagerly on several devices, and the log says so.
 func TestFitAccumulatesTogether(t *testing.T) {
 	c := deviceConfig(t, several(t, "cpu", 2), perceptron(dtype.F32), wide(t, 40, dtype.F32), 8)
 	var log bytes.Buffer
@@ -156,9 +155,8 @@ func TestFitAccumulatesTogether(t *testing.T) {
 	}
 }
 
-// TestFitSparesMemoryTogether lets memory run out during a capture, or for a batch of another size
-// after captures. The ranks then free the captured steps, and the training is bitwise equal to one
-// with eager steps.
+// Memory runs out during a capture, or for a batch of another size after captures. The ranks then
+// free the captured steps, and the training is bitwise equal to one with eager steps.
 func TestFitSparesMemoryTogether(t *testing.T) {
 	run := func(how train.Capturing, mib int) ([]float64, string) {
 		list := several(t, "cpu", 2)

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Average says how to combine the scores of single classes. It is scikit-learn's argument
+// An Average selects how the scores of single classes are combined. It is scikit-learn's argument
 // average.
 type Average uint8
 
@@ -16,7 +16,8 @@ type Average uint8
 // of any sample.
 const (
 	Macro Average = iota // the plain mean over classes
-	// the score of all samples together; with one label for each sample this is the accuracy
+	// Micro is the score of all samples together. With one label for each sample it is the
+	// accuracy.
 	Micro
 	Weighted // the mean weighted by the number of targets of each class
 )
@@ -49,7 +50,7 @@ func NewConfusion(classes int) *Confusion {
 }
 
 // Update adds a batch. output holds scores [..., classes], whose maximum is the guess. target holds
-// classes [...]. A target that is not a class is an index error. A GPU reports the error at the
+// classes [...]. A target that is not a class causes an index error. A GPU reports the error at the
 // next wait.
 func (c *Confusion) Update(output, target *tensor.Tensor) {
 	update(output, func(s *tensor.Scope) {
@@ -58,8 +59,8 @@ func (c *Confusion) Update(output, target *tensor.Tensor) {
 			panic(tensor.NewError("confusion", tensor.ErrShape, fmt.Sprintf("scores of %d classes for a matrix of %d", scores.Dim(1), c.classes), output))
 		}
 		cells := c.cells.in(s, output)
-		// Each sample has its own row, so a target that is not a class cannot count in another
-		// class's cell.
+		// Each sample has its own row, so a target that is not a class cannot be counted as another
+		// class.
 		hits := s.On(output.Device()).Typed(dtype.I64).Zeros(scores.Dim(0), c.classes).
 			ScatterScalar(1, scores.Argmax(-1).Unsqueeze(1), 1)
 		cells.View(c.classes, c.classes).IndexAddInPlace(0, classes.Long(), hits, 1)
@@ -85,9 +86,9 @@ func (c *Confusion) Matrix() [][]int64 {
 
 // Scores holds the scores of one class, or averages over classes.
 type Scores struct {
-	Precision float64 // right guesses of the class / all guesses of the class; 0 without guesses
-	Recall    float64 // right guesses of the class / samples of the class; 0 without samples
-	F1        float64 // 2·right / (guesses + samples)
+	Precision float64 // right guesses / guesses of the class; 0 without guesses
+	Recall    float64 // right guesses / samples of the class; 0 without samples
+	F1        float64 // 2·right guesses / (guesses + samples)
 	Support   int64   // number of samples of the class
 }
 
@@ -158,8 +159,8 @@ func (c *Confusion) Average(a Average) Scores {
 // Name returns "confusion".
 func (c *Confusion) Name() string { return "confusion" }
 
-// Value returns the accuracy, the fraction of samples on the diagonal. With this method a Confusion
-// is a [Metric].
+// Value returns the accuracy, the fraction of samples on the diagonal. It makes a Confusion a
+// [Metric].
 func (c *Confusion) Value() float64 { return c.Average(Micro).Recall }
 
 // A ClassMetric is an averaged precision, recall or F1 score.

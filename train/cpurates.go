@@ -15,20 +15,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// cpuRates holds measured times of primitives. The rate of a matrix product is the seconds for each
-// operation. The rate of any other primitive is the seconds for each byte. An elementwise
-// primitive, called a map, also needs time for each operation. Rates depend on the size, because
-// small operands fit into the caches, and several cores share large work.
+// cpuRates holds measured times of primitives. The rate of a matrix product is in seconds per
+// operation. The rate of any other primitive is in seconds per byte. An elementwise primitive,
+// called a map, also takes time for each operation. Rates depend on the size of the work, because
+// small operands fit into the caches and large work is shared by several cores.
 type cpuRates struct {
-	// seconds that a step spends outside of primitives, for each of its primitives
+	// start is the time that a step spends outside of primitives, in seconds per primitive.
 	start float64
 	least float64          // minimum time of a primitive, in seconds
-	flop  float64          // additional seconds for each operation of a map
-	rates map[string]curve // from a kind of primitive to the seconds for each unit of size
+	flop  float64          // additional time of a map, in seconds per operation
+	rates map[string]curve // maps a kind of primitive to its seconds per unit of size
 }
 
-// A curve gives the seconds for each unit of size, as a function of the size. Between its points it
-// is linear in the logarithm of the size.
+// A curve gives the seconds per unit of size as a function of the size. Between its points it is
+// linear in the logarithm of the size.
 type curve []point
 
 type point struct{ size, value float64 }
@@ -55,8 +55,8 @@ func sizeOf(k *device.KernelEvent) float64 {
 	return float64(k.Work.Bytes)
 }
 
-// kindOf returns the name of the primitive. For a map the name includes the number of dimensions,
-// because windows and transpositions have more dimensions and are slower.
+// kindOf returns the name of the primitive, a key of rates. For a map the name includes the number
+// of dimensions, because maps over windows and transpositions have more dimensions and are slower.
 func kindOf(k *device.KernelEvent) string {
 	if k.Primitive != "map" || len(k.Shapes) == 0 {
 		return k.Primitive
@@ -66,7 +66,7 @@ func kindOf(k *device.KernelEvent) string {
 
 var mapKinds = [...]string{"map", "map", "map", "map 3", "map 4", "map 5"}
 
-// seconds estimates the time of a primitive.
+// seconds returns the estimated time of a primitive.
 func (r *cpuRates) seconds(k *device.KernelEvent) float64 {
 	size, kind := sizeOf(k), kindOf(k)
 	c, ok := r.rates[kind]
@@ -132,7 +132,7 @@ func MeasureCPU() (Machine, error) {
 
 // timing is a measured time of a primitive.
 type timing struct {
-	primitive   string // as kindOf returns it
+	primitive   string // name that kindOf returns
 	class       device.Class
 	size, flops float64
 	seconds     float64
@@ -147,7 +147,7 @@ type timer struct {
 	now  []timing // timings of the current run
 	list []timing
 
-	beside     float64 // seconds that steps have spent outside of primitives
+	beside     float64 // time that steps have spent outside of primitives, in seconds
 	primitives int     // number of primitives in these steps
 }
 
@@ -174,8 +174,8 @@ func (t *timer) steps(s *tensor.Scope, m any, loss func(s *tensor.Scope) *tensor
 	}, true)
 }
 
-// repeat runs f several times and records the median time of each primitive. If step is true, it
-// also records the time that f spends outside of primitives.
+// repeat runs f several times and records the median time of each primitive. If step is true, f is
+// a training step, and repeat also records the time spent outside of primitives.
 func (t *timer) repeat(f func(), step bool) {
 	const warm, runs = 2, 5
 	var all [][]timing
@@ -219,9 +219,8 @@ func median(x []float64) float64 {
 const tiny = 4 << 10
 
 // fit computes the rates from the recorded times. It groups sizes by powers of four. The rate of a
-// group is the total time of a primitive divided by its total size. For maps, fit computes the
-// rates for bytes and the rate for operations in turn, eight times. Each time it uses the latest
-// value of the other rate.
+// group is its total time divided by its total size. For maps, fit alternately computes the rates
+// for bytes and the rate for operations, eight times, each from the latest value of the other.
 func (t *timer) fit(r *cpuRates) {
 	r.start = t.beside / float64(max(t.primitives, 1))
 	var small []float64
@@ -263,7 +262,7 @@ func (t *timer) fit(r *cpuRates) {
 	}
 }
 
-// curveOf returns the seconds for each unit of size. From each time it first subtracts flop seconds
+// curveOf returns the curve of the timings in list. From each time it first subtracts flop seconds
 // for each arithmetic operation.
 func curveOf(list []timing, flop float64) curve {
 	var size, spent, count [32]float64

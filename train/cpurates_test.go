@@ -29,10 +29,10 @@ func stepTime(build builder, batch, steps int) float64 {
 	return times[len(times)/2]
 }
 
-// The test estimates the time of a step on the CPU from rates that it measures. The estimate must
-// be right within a factor of 1.5. The test measures rates and steps alternately, so that other
-// load on the machine affects both. On a busy machine a single measurement proves nothing. Without
-// FLAMBEAU_SOAK the test checks only that more samples take longer.
+// The time of a step on the CPU, estimated from measured rates, must be right within a factor of
+// 1.5. Rates and steps are measured alternately, so that other load on the machine affects both.
+// Without FLAMBEAU_SOAK the test checks only that more samples take longer, because on a busy
+// machine a single measurement proves nothing.
 func TestPlanSecondsOnTheCPU(t *testing.T) {
 	const rounds, steps, factor = 15, 9, 1.5
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
@@ -82,9 +82,9 @@ func TestPlanSecondsOnTheCPU(t *testing.T) {
 }
 
 // The operations of a convolution and of attention count as operations of matrix products, even if
-// a special kernel computes them. The estimated time depends on these operations.
+// a special kernel computes them. The estimated time depends on them.
 func TestPlanProductsOnTheCPU(t *testing.T) {
-	// with this much work, the overhead of a call does not matter even on a slow machine
+	// The work is large enough that the overhead of a call does not matter even on a slow machine.
 	const channels, size = 128, 48
 	cpu, err := train.MeasureCPU()
 	if err != nil {

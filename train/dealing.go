@@ -5,9 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// try computes a batch of n samples, distributed over the given number of ranks. Each rank divides
-// its samples into k parts. lone is as in attempt. err is an out-of-memory error, and fatal is an
-// error that ends the training.
+// try computes a batch of n samples on the given number of ranks. Each rank divides its samples
+// into k parts. lone is true if a part would have a single sample and batch normalisation needs
+// more. err is an out-of-memory error, and fatal is an error that ends the training.
 func (a *Adapt) try(b *data.Batch, n, ranks, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool, err, fatal error) {
 	if a.team != nil {
 		return a.team.try(b, n, ranks, k, weight)
@@ -33,9 +33,9 @@ func (a *Adapt) ranks(b *data.Batch, n int) int {
 	return min(a.team.world(), max(a.mostParts(n), 1))
 }
 
-// dealt returns the range lo … hi-1 of the samples that a rank gets from a batch of n samples. Only
-// the ranks below the argument ranks get samples. The samples keep their order, and the numbers of
-// samples on these ranks differ by at most one.
+// dealt returns the range lo … hi-1 of the samples of a batch of n that a rank gets, if the batch
+// is divided among the given number of ranks. The samples keep their order, and the ranks' numbers
+// of samples differ by at most one. Further ranks get none.
 func dealt(n, ranks, rank int) (lo, hi int) {
 	if rank >= ranks {
 		return n, n
@@ -43,8 +43,7 @@ func dealt(n, ranks, rank int) (lo, hi int) {
 	return ceil(n*rank, ranks), ceil(n*(rank+1), ranks)
 }
 
-// seedOf returns the seed of a rank's generator. Rank 0 has the training's own seed. All ranks'
-// generators have the same offset.
+// seedOf returns the seed of a rank's generator. Rank 0 has the training's own seed.
 func seedOf(seed uint64, rank int) uint64 {
 	if rank == 0 {
 		return seed

@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// In your own loop, an Adapt handles a batch that is too large for the device. The emulated GPU has
-// 1 MiB.
+// In a program's own loop, an Adapt handles a batch that is too large for the device. The emulated
+// GPU has 1 MiB.
 func ExampleAdapt() {
 	gpus, err := cuda.Emulate("emulate,mem=1MiB,segment=16KiB")
 	if err != nil {
@@ -108,9 +108,9 @@ func ExampleConfig_memory() {
 	// Output: 6 steps, the loss fell: true
 }
 
-// A program can make the parts of a step separately, with other work between them. Backward splits
+// A program can call the parts of a step separately, with other work between them. Backward splits
 // the batch if necessary. Do runs a change that either succeeds or changes nothing, and repeats it
-// once after running out of memory. Here the GPU has no memory for the first attempt.
+// once after running out of memory. Here the first attempt finds no memory on the GPU.
 func ExampleAdapt_Do() {
 	gpus, err := cuda.Emulate("emulate,mem=1MiB,segment=16KiB")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // Forward is the program's own function, so by default Fit would not capture steps. Replays do not
-// call Forward: it runs in three eager steps and in the capture.
+// call Forward: it runs only in three eager steps and in the capture.
 func ExampleCapturing() {
 	x := tensor.Linspace(-1, 1, 64).Reshape(64, 1)
 	set, err := data.NewTensorDataset(x, x.MulScalar(3))

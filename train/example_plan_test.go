@@ -45,7 +45,7 @@ func ExamplePlan() {
 
 func gib(n int) float64 { return float64(n) / (1 << 30) }
 
-// GPUs returns the GPUs with known rates.
+// GPUs returns the GPUs whose rates are known.
 func ExampleGPUs() {
 	for _, m := range train.GPUs() {
 		fmt.Printf("%-5s %-17s %3.0f GiB  %4.0f TFLOP/s in bfloat16\n", m.Name, m.Product, gib(m.Memory), m.Half/1e12)
@@ -60,8 +60,8 @@ func ExampleGPUs() {
 	// l40s  L40S               44 GiB   362 TFLOP/s in bfloat16
 }
 
-// The time of a step on this machine's CPU is estimated from the rates of the library's kernels.
-// MeasureCPU measures these rates.
+// MeasureCPU measures the rates of the library's kernels on this machine's CPU. Plan estimates the
+// time of a step from these rates.
 func ExampleMeasureCPU() {
 	cpu, err := train.MeasureCPU()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A metric accumulates on the device, batch by batch, and is read once at the end.
+// A metric accumulates on the device, batch by batch. Its value is read once, at the end.
 func ExampleNewAccuracy() {
 	accuracy := train.NewAccuracy()
 	for range 3 {
@@ -26,7 +26,7 @@ func ExampleNewAccuracy() {
 	// Output: accuracy 0.6667
 }
 
-// The example fills a confusion matrix, and reads averages of its scores.
+// A confusion matrix counts a batch and returns averages of its scores.
 func ExampleNewConfusion() {
 	c := train.NewConfusion(2)
 	c.Update(tensor.From([][]float32{{1, 0}, {1, 0}, {0, 1}, {0, 1}}), tensor.From([]int64{0, 1, 1, 1}))
@@ -40,8 +40,7 @@ func ExampleNewConfusion() {
 	// macro F1 0.733
 }
 
-// The example averages losses of batches. Each loss is the mean over a batch, and the batches have
-// different sizes.
+// NewMean averages the losses of batches of different sizes, each of which is a mean over a batch.
 func ExampleMeanMetric() {
 	loss := train.NewMean("loss")
 	loss.Add(tensor.From(float32(1)), 32)
@@ -78,7 +77,7 @@ func ExampleEarlyStopping() {
 func Example() {
 	tensor.ManualSeed(1)
 	x := tensor.Root().Randn(200, 2)
-	y := x.Select(1, 0).Gt(x.Select(1, 1)).Long() // 1 if the first number is greater
+	y := x.Select(1, 0).Gt(x.Select(1, 1)).Long() // 1 if the first number is greater, else 0
 	set, err := data.NewTensorDataset(x, y)
 	if err != nil {
 		log.Fatal(err)
@@ -96,14 +95,14 @@ func Example() {
 	result, err := train.Fit(context.Background(), train.Config{
 		Model: model, Optimizer: optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 0.1}), Train: loader, Epochs: 6,
 		Valid: loader, Metrics: []train.Metric{train.NewAccuracy()}, Watch: "accuracy", Maximize: true,
-		// Resume starts a new training if there is no checkpoint
+		// Resume starts a new training if there is no checkpoint.
 		Checkpoints: dir, KeepBest: true, Resume: true,
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(result.Step, "steps,", result.Epoch, "epochs, accuracy over 0.95:", result.Metrics["accuracy"] > 0.95)
-	fmt.Println(result.LoadBest(model)) // replaces the last weights by the best weights
+	fmt.Println(result.LoadBest(model)) // replaces the last weights by the best
 	// Output:
 	// 60 steps, 6 epochs, accuracy over 0.95: true
 	// <nil>

@@ -51,8 +51,8 @@ func ExampleFit_devices() {
 	// Output: 60 steps, accuracy over 0.95: true
 }
 
-// If Forward or Loss refers to the model, set Replica. Replica returns these functions for each
-// copy of the model.
+// If Forward or Loss refers to the model, a training on several devices needs Replica. It returns
+// these functions for each copy of the model.
 func ExampleComputation() {
 	tensor.ManualSeed(1)
 	loader, devices := points(), dist.Devices("cpu", "cpu")

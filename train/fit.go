@@ -22,14 +22,14 @@ import (
 )
 
 // A Loader yields the batches of an epoch at each call of Batches. A *[data.Loader] is a Loader.
-// For checkpoints, a Loader must also be a [checkpoint.Stateful]. Its StateDict must work within
+// For checkpoints, a Loader must also be a [checkpoint.Stateful]. Its StateDict is called within
 // the loop over the batches.
 type Loader interface {
 	Len() int // number of batches in an epoch; -1 if not known
 	Batches() iter.Seq2[*data.Batch, error]
 }
 
-// A When says how often a schedule is stepped.
+// A When says when [Fit] steps a schedule.
 type When uint8
 
 // These are the times at which a schedule can be stepped.
@@ -47,26 +47,26 @@ type Config struct {
 	Model     any
 	Optimizer optim.Optimizer
 	Train     Loader
-	// the device of the model, to which batches are copied; nil means the device of the first
-	// parameter
+	// Device is the device of the model, to which batches are copied. Nil means the device of the
+	// first parameter.
 	Device device.Device
 	// Devices are the devices of a training on several devices. An empty list means only Device.
-	// Model is on the first device of the list, where it is updated, evaluated and saved. See
-	// [Fit].
+	// Model is on the first device of the list, where it is updated, evaluated and saved. [Fit]
+	// describes the other devices.
 	Devices dist.DeviceList
 	// Replica returns Forward and Loss, or Compute, for a copy of Model. Set Replica if these
 	// functions refer to Model itself, because such functions do not work for a copy on another
-	// device. The copy is on another device of Devices, or on the memoryless device of a rehearsal
+	// device. The copy is on another device of Devices, or has no memory and serves a rehearsal
 	// (see Rehearse). Without Replica, Fit uses the copy's own Forward, and Loss.
 	Replica func(model any, dev device.Device) Computation
-	// the generator for dropout and other random ops; nil means the root scope's generator
+	// Generator supplies dropout and other random ops. Nil means the root scope's generator.
 	Generator *tensor.Generator
 
 	// Forward maps a batch's X to the output. A nil Forward means Model's own Forward.
 	Forward func(x *tensor.Tensor) *tensor.Tensor
 	// Loss maps the output and Y to a mean over the samples. It may be the method Forward of a loss
-	// of package nn, such as nn.MSELoss{}.Forward. The function nn.MSE has another signature and
-	// does not fit. A nil Loss means [nn.CrossEntropy].
+	// of package nn, such as nn.MSELoss{}.Forward, but not a function with a Reduction, such as
+	// nn.MSE. A nil Loss means [nn.CrossEntropy].
 	Loss func(output, target *tensor.Tensor) *tensor.Tensor
 	// Compute replaces Forward and Loss, for models with several inputs. Its result target is
 	// passed to the metrics, and may be nil.
@@ -80,13 +80,14 @@ type Config struct {
 	// equals that of one large batch. The batches left over at the end of an epoch make a smaller
 	// step.
 	Accumulate int
-	// largest number of samples computed at once; a larger batch is computed in parts. 0 means that
-	// a batch is split only if it did not fit
+	// MicroBatch is the largest number of samples computed at once. A larger batch is computed in
+	// parts. 0 means that a batch is split only if it did not fit into memory.
 	MicroBatch int
-	// upper bound of the norm of all gradients together (optim.ClipGradNorm); 0 means no bound
+	// ClipNorm is the upper bound of the norm of all gradients together (optim.ClipGradNorm). 0
+	// means no bound.
 	ClipNorm float64
-	// upper bound of the absolute value of a gradient's elements (optim.ClipGradValue); 0 means no
-	// bound
+	// ClipValue is the upper bound of the absolute value of a gradient's elements
+	// (optim.ClipGradValue). 0 means no bound.
 	ClipValue float64
 
 	// Autocast is the type of mixed precision in training and evaluation, dtype.BF16 or dtype.F16
@@ -104,15 +105,15 @@ type Config struct {
 	// shapes. The zero value rehearses on GPUs that are not emulated. Parameters, random numbers
 	// and the order of the data do not change.
 	//
-	// Fit skips the rehearsal, and Log says so, if the rehearsal would have side effects. There are
-	// three such cases. The model has hooks. Forward, Loss or Compute is given without a Replica.
-	// Or a copy of the model would share state that Forward may change ([nn.Shares]). If the
+	// Fit skips the rehearsal, and Log says so, if the rehearsal would have side effects. This is
+	// the case if the model has hooks, if Forward, Loss or Compute is given without a Replica, or
+	// if a copy of the model would share state that Forward may change ([nn.Shares]). If the
 	// rehearsal fails, Log says so and the training goes on.
 	Rehearse Rehearsing
 
 	// Capture says whether Fit captures steps ([tensor.Capture]) after a few steps of equal shapes.
 	// A replay is bitwise equal to an eager step, and is faster if steps are short. A replay does
-	// not repeat the host's work in a step. So the zero value captures only if Forward, Loss,
+	// not run the step's Go code again. The zero value therefore captures only if Forward, Loss,
 	// Optimizer and all layers are this library's own, without hooks. Log says once why steps are
 	// not captured.
 	//
@@ -134,23 +135,23 @@ type Config struct {
 	Schedule   checkpoint.Stateful
 	ScheduleOn When
 
-	Valid     Loader   // data for evaluations; nil means no evaluations
+	Valid     Loader   // data for evaluations; nil means none
 	Metrics   []Metric // metrics that each evaluation computes, in addition to the loss
 	EvalEvery int      // number of steps between evaluations; 0 means one after every epoch
-	// name of the metric that decides which weights are best; "" means the loss
+	// Watch is the name of the metric that decides which weights are best. "" means the loss.
 	Watch    string
-	Maximize bool // a greater value of Watch is better
-	// number of consecutive evaluations without an improvement by MinDelta, after which training
-	// stops; 0 means no limit
+	Maximize bool // whether a greater value of Watch is better
+	// Patience is the number of consecutive evaluations without an improvement by MinDelta after
+	// which the training stops. 0 means no limit.
 	Patience int
 	MinDelta float64
 
 	Checkpoints string // directory for the checkpoints of this training; "" means no checkpoints
 	Every       int    // number of steps between checkpoints; 0 means one after every epoch
-	Keep        int    // number of newest checkpoints that are kept; 0 means 3
+	Keep        int    // number of newest checkpoints to keep; 0 means 3
 	KeepBest    bool   // also keep the best checkpoint, which is saved after each improvement
-	// continue from the directory's newest intact checkpoint; without a checkpoint, begin a new
-	// training
+	// Resume continues from the newest intact checkpoint in the directory. If there is none, it
+	// begins a new training.
 	Resume bool
 	Parts  checkpoint.Parts // further parts of the state in checkpoints
 
@@ -160,30 +161,34 @@ type Config struct {
 
 	// MemorySnapshot is the name of a file for the history of the device's memory. The name ends in
 	// .html for a browser, or in .pickle for PyTorch's viewer. The history ends with the training,
-	// or when memory first runs out. The file marks parameters. See package profile/memsnap.
-	// Without a name, no history is recorded.
+	// or when memory first runs out. Package profile/memsnap describes the file, which marks
+	// parameters. "" means no history.
 	MemorySnapshot string
 
 	TensorBoard string // directory for event files; "" means no event files
-	// receives progress and messages, for example about parameters that are not trained; may be nil
+	// Log receives progress and messages, for example about parameters that are not trained. It may
+	// be nil.
 	Log io.Writer
-	// number of losses that are collected on the device and read at once; 0 means 32
+	// ReadEvery is the number of losses that are collected on the device and read at once. 0 means
+	// 32.
 	ReadEvery int
 
-	// called for every step, in order, after the step's loss has been read
+	// OnLoss is called for every step, in order, after the step's loss has been read.
 	OnLoss func(step int, loss float64)
 	// OnStep is called after every step, for example with optim.Averaged's Update. The error
 	// [ErrStop] ends the training normally. Any other error makes the training fail. After an error
 	// OnStep is not called again.
 	OnStep func(*State) error
-	// called after every evaluation, with errors as for OnStep
+	// OnEvaluation is called after every evaluation. Its errors have the same effect as those of
+	// OnStep.
 	OnEvaluation func(*State) error
-	// called at the end of every epoch, with errors as for OnStep
+	// OnEpoch is called at the end of every epoch. Its errors have the same effect as those of
+	// OnStep.
 	OnEpoch func(*State) error
 
-	plain   bool            // Loss is the default
-	given   bool            // Forward, Loss or Compute was given
-	spare   func() bool     // frees memory for evaluations: see Adapt
+	plain   bool            // whether Loss is the default
+	given   bool            // whether Forward, Loss or Compute was given
+	spare   func() bool     // frees memory for evaluations, as the field spare of Adapt
 	foreign string          // name of the setting that holds the program's own code
 	devices []device.Device // at least two devices, or none
 	team    *team           // evaluates on several devices; nil for one device
@@ -199,7 +204,8 @@ type State struct {
 	Samples int     // number of samples seen
 	Loss    float64 // loss of the latest step whose loss was read; NaN before the first
 	LR      float64 // learning rate for the next step
-	// results of the latest evaluation, including "loss"; nil before the first
+	// Metrics are the results of the latest evaluation, including "loss". They are nil before the
+	// first.
 	Metrics map[string]float64
 }
 
@@ -208,8 +214,8 @@ type Reason uint8
 
 // These are the reasons.
 const (
-	Finished     Reason = iota // Epochs or Steps were reached
-	StoppedEarly               // Patience ran out
+	Finished     Reason = iota // the training reached Epochs or Steps
+	StoppedEarly               // there was no improvement for Patience evaluations
 	StoppedByUs                // a callback returned [ErrStop]
 	Interrupted                // the context was cancelled
 	Failed                     // an error occurred
@@ -230,16 +236,15 @@ type Result struct {
 	Reason   Reason
 	Best     float64 // the watched metric's best value; NaN without evaluations
 	BestStep int     // the step at which Best was measured
-	// path of the best checkpoint, if KeepBest is set; "" if there is none. See LoadBest. The
-	// checkpoint may be from another step than BestStep, because an improvement by less than
-	// MinDelta changes BestStep only.
+	// BestPath is the path of the best checkpoint if KeepBest is set, or "". It may be from another
+	// step than BestStep, because an improvement by less than MinDelta changes only BestStep.
 	BestPath string
 	Resumed  string  // path of the checkpoint from which the training continued
 	Seconds  float64 // duration of the training in this process, without evaluations
 	Fresh    int     // number of samples seen by this process
 
-	// Changed lists settings that differ from those before the resume. They may make the numbers
-	// differ from those of an uninterrupted training. Log has the list too.
+	// Changed lists the settings that differ from those before the resume and may affect the
+	// weights. Log has the list too.
 	Changed []string
 }
 
@@ -286,15 +291,15 @@ func (e *DivergedError) Error() string {
 // the result. An error in the settings is an *[Error], and an error of a checkpoint is a
 // *[checkpoint.Error].
 //
-// With Resume, a training continues that was interrupted, killed or ended by an error. Its final
-// weights are bitwise equal to those of an uninterrupted training, if the kind of device and its
-// amount of memory are the same. If memory runs out at another step, batches are split differently
-// after this step, and rounding differs. These settings do not affect the weights: profiling,
-// snapshots, events, evaluations, the loader's workers, Every, Keep and Checkpointing. If a setting
-// that affects the weights has changed, such as Accumulate or Autocast, Log and [Result].Changed
-// say so. The optimizer's settings come from the checkpoint. A checkpoint contains model,
-// optimizer, schedule, generator, the loader's position and the number of evaluations without
-// improvement. Checkpoints are made between steps, and may be made within an epoch.
+// With Resume, Fit continues a training that was interrupted, killed or ended by an error. Its
+// final weights are bitwise equal to those of an uninterrupted training, if the kind of device and
+// its amount of memory are the same. If memory runs out at another step, batches are split
+// differently after this step, and rounding differs. These settings do not affect the weights:
+// profiling, snapshots, events, evaluations, the loader's workers, Every, Keep and Checkpointing.
+// If a setting that affects the weights has changed, such as Accumulate or Autocast, Log and
+// [Result].Changed say so. The optimizer's settings come from the checkpoint. A checkpoint contains
+// model, optimizer, schedule, generator, the loader's position and the number of evaluations
+// without improvement. Checkpoints are made between steps, and may be made within an epoch.
 //
 // With several Devices, each device has a copy of the model and computes a part of every batch.
 // Each of w devices gets n/w of the n samples, rounded down or up, in order. Gradients are averaged
@@ -534,7 +539,7 @@ func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, erro
 
 const noBatches = "the loader gave no batches in an epoch: its dataset is empty, or smaller than a batch that DropLast leaves out"
 
-// evaluate is Evaluate with its progress shown on bar, which may be nil.
+// evaluate does the same as Evaluate and shows its progress on bar, which may be nil.
 func (c *Config) evaluate(ctx context.Context, l Loader, bar *Progress) (map[string]float64, error) {
 	nn.Eval(c.Model)
 	defer nn.Train(c.Model)

@@ -22,8 +22,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// halving is a schedule that halves the learning rate every few steps. Its variant measured halves
-// it every few evaluations, and records the values of the evaluations.
+// halving is a schedule that halves the learning rate every few steps. The type measured halves it
+// every few evaluations, and records their values.
 type halving struct {
 	opt      optim.Optimizer
 	interval int
@@ -105,7 +105,7 @@ func setup(t testing.TB, dev device.Device) train.Config {
 		Schedule: &halving{opt: opt, interval: 10}, Epochs: 4}
 }
 
-// weights returns the bits of a model's and an optimizer's numbers, as a string.
+// weights returns the bits of a model's parameters and an optimizer's state, as a string.
 func weights(t testing.TB, c train.Config) string {
 	t.Helper()
 	tree, err := checkpoint.Capture(checkpoint.Parts{"m": c.Model, "o": c.Optimizer, "g": c.Generator, "s": c.Schedule})
@@ -132,7 +132,7 @@ func fit(t testing.TB, c train.Config) *train.Result {
 	return r
 }
 
-// Fit computes the same as a loop written by hand.
+// Fit gives the same weights as a loop written by hand.
 func TestFitIsThePlainLoop(t *testing.T) {
 	for _, dev := range devices(t) {
 		c := setup(t, dev)
@@ -171,7 +171,8 @@ func TestFitIsThePlainLoop(t *testing.T) {
 	}
 }
 
-// Several batches with Accumulate make the same step as one large batch, whatever their sizes.
+// The batches of a step with Accumulate give the same step as one large batch, whatever their
+// sizes.
 func TestAccumulation(t *testing.T) {
 	run := func(batch, accumulate int) ([]float32, *train.Result) {
 		training, _ := problem(t)
@@ -256,7 +257,7 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 			if r.BestPath != checkpoint.PathOf(dir, r.BestStep) {
 				t.Errorf("%s, %s: the best checkpoint is %q, and the best step %d", dev.Name(), name, r.BestPath, r.BestStep)
 			}
-			// Another resume has nothing left to do.
+			// A further resume has nothing left to do.
 			c = setup(t, dev)
 			change(&c)
 			c.Checkpoints, c.Resume, c.KeepBest = dir, true, true
@@ -271,8 +272,7 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 // structure.
 func TestLoadBest(t *testing.T) {
 	c := setup(t, devices(t)[0])
-	// with Maximize, the checkpoint with the greatest loss counts as the best, and it is from an
-	// early step
+	// With Maximize the checkpoint with the greatest loss is the best. It is from an early step.
 	c.Checkpoints, c.KeepBest, c.Maximize, c.Keep = t.TempDir(), true, true, 1
 	values := func(m any) (text string) {
 		for _, p := range nn.Parameters(m) {
@@ -344,7 +344,7 @@ func TestClipping(t *testing.T) {
 func TestEarlyStoppingAndCallbacks(t *testing.T) {
 	cpu := devices(t)[0]
 	c := setup(t, cpu)
-	c.Epochs, c.Patience, c.MinDelta = 50, 2, 10 // no value is better by ten
+	c.Epochs, c.Patience, c.MinDelta = 50, 2, 10 // no evaluation improves the loss by ten
 	if r := fit(t, c); r.Reason != train.StoppedEarly || r.Epoch != 3 || r.BestStep != 9 {
 		t.Errorf("%+v", r)
 	}

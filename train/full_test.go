@@ -13,9 +13,9 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// The disk becomes full at some step. The training goes on to its end. The log says immediately,
-// and only once, what could not be written, and Fit returns that error. A resumed training
-// continues from the last checkpoint that was written.
+// The disk becomes full at some step, and the training goes on to its end. The log says
+// immediately, and only once, what could not be written, and Fit returns that error. A resumed
+// training continues from the last checkpoint that was written.
 func TestFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

@@ -31,7 +31,7 @@ type loaderFunc func(yield func(*data.Batch, error) bool)
 func (f loaderFunc) Len() int                               { return -1 }
 func (f loaderFunc) Batches() iter.Seq2[*data.Batch, error] { return iter.Seq2[*data.Batch, error](f) }
 
-// If a training can learn nothing or measure nothing, the error names the setting that causes this.
+// If a training can learn nothing or measure nothing, the error names the setting at fault.
 func TestNothingToLearnFrom(t *testing.T) {
 	none := loaderFunc(func(func(*data.Batch, error) bool) {})
 	training, _ := problem(t)
@@ -147,16 +147,16 @@ func TestSplitLeavesBatchNormPairs(t *testing.T) {
 	}
 }
 
-// Allocations fail at random, even in evaluations, metrics, averages and checkpoints. All settings
-// are on at the same time. The results of the training, and of a resume of it, are bitwise equal to
-// those without failures.
+// Allocations fail at random, even in evaluations, metrics, averages and checkpoints. All features
+// of a training are in use. The results of the training, and of a resume of it, are bitwise equal
+// to those without failures.
 func TestFailuresEverywhere(t *testing.T) {
 	steps, rounds := 16, 1
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") == "1":
 		steps, rounds = 24, 20
 	case testing.Short():
-		steps = 8 // fewer steps suffice for the race detector
+		steps = 8 // fewer steps, for the race detector
 	}
 	set, held := pictures(t, 33), pictures(t, 11)
 	run := func(dir string, seed uint64, resume bool, steps int) (string, int) {

@@ -19,7 +19,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// stateBits returns all bits of a training's state, as a string.
+// stateBits returns all bits of the state of a model, an optimizer, a loader and a generator, as a
+// string.
 func stateBits(m any, opt optim.Optimizer, l *data.Loader, g *tensor.Generator) string {
 	var b strings.Builder
 	for _, p := range nn.Named(m) {
@@ -63,8 +64,8 @@ func TestFailuresLoseNothing(t *testing.T) {
 		if half {
 			warm = 10
 		}
-		// A step makes about 24 requests to the driver. If the random number is greater than that,
-		// a request of the next step fails.
+		// A step makes about 24 requests to the driver. A greater random number lets a request of
+		// the next step fail.
 		next := func() {
 			dev.Empty()
 			if failures > 0 {
@@ -75,7 +76,7 @@ func TestFailuresLoseNothing(t *testing.T) {
 		}
 		next()
 		c := train.Config{Model: m, Optimizer: opt, Train: l, Generator: g, Steps: steps, Accumulate: 2, ClipNorm: 0.5, Log: log, ReadEvery: 4,
-			// a failure would end captures: see TestFailuresInCaptures
+			// A failure would stop capturing; TestFailuresInCaptures tests this case.
 			Capture: train.CaptureNever,
 			OnStep: func(s *train.State) error {
 				switch now := dev.Stats().Allocated; {

@@ -7,11 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A keeper holds copies of a model's buffers, made when a batch begins.
+// A keeper holds copies of a model's buffers from the beginning of a batch.
 type keeper struct {
 	buffers []*tensor.Tensor
 	copies  []*tensor.Tensor
-	// an unused number on each device, since every launch needs a tensor of scalars
+	// slots has an unused scalar on each device, because every launch needs a tensor of scalars.
 	slots map[device.Device]*tensor.Tensor
 	taken bool
 }

@@ -17,60 +17,63 @@ import (
 	"github.com/flambeau-go/flambeau/train/tensorboard"
 )
 
-// A trainer is a running training.
+// A trainer is the state of a running training.
 type trainer struct {
 	c        Config
 	st       State
 	stop     EarlyStopping
 	bestStep int
 	bestPath string // path of the best checkpoint, once the store is closed
-	// reason to end the training: StoppedEarly or StoppedByUs; Finished if there is none yet
+	// ended is the reason to end the training, StoppedEarly or StoppedByUs. Until there is one, it
+	// is Finished.
 	ended Reason
 
 	evaluated  int    // step of the latest evaluation; -1 before the first
-	unmeasured bool   // an evaluation was interrupted, and a resume must repeat it
+	unmeasured bool   // whether an evaluation was interrupted, which a resume must repeat
 	saved      [2]int // step and epoch of the latest checkpoint; -1 before the first
-	due        bool   // a checkpoint is due
+	due        bool   // whether a checkpoint is due
 
-	// numbers of batches and samples so far in the next step, and number of samples in its first
-	// batch
+	// batches and samples are the numbers so far in the next step, and firstSamples is the number
+	// of samples in its first batch.
 	batches, samples, firstSamples int
-	// losses on the device that have not been read
+	// log holds the losses on the device that have not been read.
 	log     *tensor.Tensor
 	pending []reading
 	sum     float64 // sum of the weighted losses of the step whose losses are being read
 	count   int
 	losses  int
-	epoch   struct{ sum, count float64 } // sum of the weighted losses of the epoch
+	// sum of the weighted losses of the epoch, and of their weights
+	epoch struct{ sum, count float64 }
 
 	store  *checkpoint.Store
 	tb     *tensorboard.Writer
 	bar    *Progress
 	adapt  *Adapt
-	broken error // error of the profile or of the memory snapshot
-	// records the history of memory; nil if none is recorded, or if it has been written
+	broken error // error of Profile or of MemorySnapshot
+	// history records the history of memory. It is nil if none is recorded, or if it has been
+	// written.
 	history       device.MemoryHistorian
 	resumed       string
 	savedSettings map[string]any // settings of the resumed checkpoint
 	changed       []string       // settings that differ from those of the resumed checkpoint
-	mute          bool           // the log has said that events cannot be written
+	mute          bool           // whether the log has said that events cannot be written
 	start         time.Time
 	paused        time.Duration
 	fresh         int
 
 	rehearsed bool
 	captured  captured
-	stepped   bool // a replay has made the whole step
+	stepped   bool // whether a replay has made the whole step
 
 	mu    sync.Mutex
-	lines []string // lines to print, queued by the goroutine that writes checkpoints
+	lines []string // lines to print, from the goroutine that writes checkpoints
 	done  bool
 }
 
 // A reading describes a loss that has not been read from the device.
 type reading struct {
 	samples    int
-	lastOfStep bool // the batch is the last batch of its step
+	lastOfStep bool // whether the batch is the last of its step
 }
 
 func newTrainer(c Config) (*trainer, error) {
@@ -194,7 +197,7 @@ func (t *trainer) run(ctx context.Context) (*Result, error) {
 			return t.newResult(Failed), err
 		}
 	}
-	// After a resume, the first iteration runs the rest of an epoch, which may have no batch.
+	// After a resume, the first iteration runs the rest of an epoch, which may have no batch left.
 	rest := t.resumed != ""
 	for !t.finished() {
 		if ctx.Err() != nil {
@@ -279,8 +282,8 @@ func (t *trainer) batch(ctx context.Context, b *data.Batch) error {
 
 // descend adds the gradient of a batch of n samples, eagerly.
 func (t *trainer) descend(b *data.Batch, n int) error {
-	// The batch's weight is relative to the number of samples in the step's first batch, so it is
-	// nearly always 1.
+	// The batch's weight is relative to the number of samples in the step's first batch, so that it
+	// is 1 for most batches.
 	loss, err := t.adapt.backward(b, float64(n)/float64(t.firstSamples), func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
 		_, _, loss := t.c.computePart(s, part, b, n)
 		return loss
@@ -293,7 +296,7 @@ func (t *trainer) descend(b *data.Batch, n int) error {
 
 // noted records the loss of a batch of n samples.
 func (t *trainer) noted(loss *tensor.Tensor, n int) error {
-	// Read the losses here and not after collect, because this batch may end its step.
+	// Losses are read here and not after collect, because this batch may end its step.
 	if len(t.pending) == t.c.ReadEvery {
 		if err := t.read(); err != nil {
 			return err
@@ -312,7 +315,7 @@ func (t *trainer) collect(loss *tensor.Tensor, n int) {
 		t.log = tensor.Root().On(loss.Device()).Typed(ty).Zeros(t.c.ReadEvery)
 	}
 	tensor.Do(func(s *tensor.Scope) { t.log.In(s).Select(0, len(t.pending)).Copy(loss) }, tensor.NoGrad())
-	// append last, so that collect can be repeated after a failure
+	// This is done last, so that collect can be repeated after a failure.
 	t.pending = append(t.pending, reading{n, false})
 }
 
@@ -361,9 +364,9 @@ func (t *trainer) read() error {
 	return nil
 }
 
-// step updates the parameters with the accumulated gradients, and does the other work that is due
-// after a step. If midEpoch is true, this includes a checkpoint that is due. Otherwise endEpoch
-// makes the checkpoint.
+// step updates the parameters with the accumulated gradients, and does everything else that is due
+// after a step. A checkpoint that is due is saved here if midEpoch is true, and by endEpoch
+// otherwise.
 func (t *trainer) step(ctx context.Context, midEpoch bool) error {
 	t.pending[len(t.pending)-1].lastOfStep = true
 	if err := t.update(); err != nil {
@@ -414,8 +417,8 @@ func (t *trainer) call(f func(*State) error) error {
 	return err
 }
 
-// show redraws the bar with the loss of the latest step. For this it reads the losses, at most a
-// few times a second.
+// show redraws the progress bar with the loss of the latest step. For this it reads the losses, at
+// most a few times a second.
 func (t *trainer) show() error {
 	if t.bar == nil {
 		return nil
@@ -469,7 +472,7 @@ func (t *trainer) evaluate(ctx context.Context) error {
 		return err
 	}
 	loss := t.st.Loss
-	// Show the mean over the epoch so far, since the loss of a single step varies much.
+	// The bar shows the mean over the epoch so far, because the loss of a single step varies much.
 	if t.epoch.count > 0 {
 		loss = t.epoch.sum / t.epoch.count
 	}

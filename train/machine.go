@@ -25,24 +25,25 @@ type Machine struct {
 	Name, Kind string // short name such as "h100", and kind such as "cuda"
 	Product    string // the name under which the machine is sold
 	Capability [2]int
-	// bytes that programs can use; for a CPU, nine tenths of its memory, which is the limit of the
-	// library's pool
+	// Memory is the number of bytes that programs can use. For a CPU it is nine tenths of the
+	// memory, which is the limit of the library's pool.
 	Memory  int
 	Float32 float64 // operations a second in float32, with IEEE matrix products
 	Float64 float64 // operations a second in float64
-	// operations a second of dense matrix products in bfloat16 or float16 with sums in float32
+	// Half is the rate of dense matrix products in bfloat16 or float16 with sums in float32, in
+	// operations a second.
 	Half      float64
 	Bandwidth float64 // bandwidth of the memory, in bytes a second
 	Link      float64 // bandwidth to the host, in bytes a second
-	Source    string  // where the numbers come from
+	Source    string  // publication from which the rates come
 
 	cpu *cpuRates
 }
 
 const tera, giga = 1e12, 1e9
 
-// mib returns n MiB in bytes, limited to the largest int. A 32-bit int cannot hold the size of a
-// GPU's memory.
+// mib returns n MiB in bytes. The result is limited to the largest int, because a 32-bit int cannot
+// hold the size of a GPU's memory.
 func mib(n int64) int { return int(min(n<<20, math.MaxInt)) }
 
 // launchSeconds is the minimum time of a kernel when launches follow each other, 3.8 µs. NVIDIA
@@ -50,14 +51,16 @@ func mib(n int64) int { return int(min(n<<20, math.MaxInt)) }
 // developer.nvidia.com/blog/cuda-graphs, 2019).
 const launchSeconds = 3.8e-6
 
-// bandwidths of PCI Express 4.0 and 5.0 with 16 lanes, in one direction (PCI-SIG)
+// pcie4 and pcie5 are the bandwidths of PCI Express 4.0 and 5.0 with 16 lanes, in one direction
+// (PCI-SIG).
 const pcie4, pcie5 = 31.5 * giga, 63 * giga
 
-// gpus lists the GPUs with known rates, sorted by name. Rates are those of dense matrices. NVIDIA's
-// datasheets of H100, H200, L4 and L40S give rates with sparsity, which are halved here. Half is
-// the rate of products with sums in float32, as in the library's kernels. On GeForce this is half
-// of the rate with sums in float16. If a document does not state the rate in float64, Float64 is a
-// 64th of Float32. The whitepapers on GA102 and Ada state this ratio for all their GPUs.
+// gpus lists the GPUs whose rates are known, sorted by name. The rates of matrix products are those
+// of dense matrices. They are half of the rates with sparsity that NVIDIA's datasheets of H100,
+// H200, L4 and L40S give. Half is the rate of products with sums in float32, as in the library's
+// kernels. On GeForce this is half of the rate with sums in float16. If a document does not state
+// the rate in float64, Float64 is a 64th of Float32. The whitepapers on GA102 and Ada state this
+// ratio for all their GPUs.
 //
 // Memory is cuDeviceTotalMem on Linux, as users of PyTorch have published it
 // (get_device_properties(0).total_memory, and out-of-memory messages). The table has the smallest
@@ -92,7 +95,7 @@ var gpus = []Machine{
 		Bandwidth: 864 * giga, Link: pcie4, Source: "NVIDIA L40S GPU, datasheet, 2023"},
 }
 
-// GPUs returns the GPUs with known rates, sorted by name.
+// GPUs returns the GPUs whose rates are known, sorted by name.
 func GPUs() []Machine {
 	list := slices.Clone(gpus)
 	for i := range list {
@@ -101,8 +104,8 @@ func GPUs() []Machine {
 	return list
 }
 
-// spellings lists words that shops, clouds and nvidia-smi append to the name of a GPU in the table.
-// With these words the name still means exactly this GPU. Other variants, such as an A100 with 40
+// spellings has, for each GPU of the table, the words that shops, clouds and nvidia-smi append to
+// its name. With these words a name still means this GPU. Other variants, such as an A100 with 40
 // GB or on PCI Express, have other rates.
 var spellings = map[string][]string{
 	"3090": {"24gb"}, "4090": {"24gb"}, "a100": {"sxm4", "sxm", "80gb", "80g"}, "h100": {"sxm5", "sxm", "80gb", "80g", "hbm3"},
@@ -118,21 +121,21 @@ func plainName(name string) string {
 		}
 		return -1
 	}, strings.ToLower(name))
-	// in names, these words appear in this order
+	// A name may begin with these words, in the order of the list.
 	for _, maker := range []string{"nvidia", "geforce", "tesla", "rtx"} {
 		s = strings.TrimPrefix(s, maker)
 	}
 	return s
 }
 
-// FindGPU returns the GPU with that name, in any common spelling: "4090", "rtx4090", "GeForce RTX
-// 4090", or "A100-SXM4-80GB" as nvidia-smi prints it. For an unknown name it returns an *[Error]
-// that lists all names and suggests the closest name.
+// FindGPU returns the GPU with the given name, in any common spelling: "4090", "rtx4090", "GeForce
+// RTX 4090", or "A100-SXM4-80GB" as nvidia-smi prints it. For an unknown name it returns an
+// *[Error] that lists all names and suggests the closest name.
 func FindGPU(name string) (Machine, error) {
 	plain := plainName(name)
 	var names []string
 	var meant *Machine
-	least := min(3, (len(plain)+1)/2) // a larger distance is no typing error
+	least := min(3, (len(plain)+1)/2) // at a larger distance, name is not a misspelling of m.Name
 	for _, m := range GPUs() {
 		rest, begins := strings.CutPrefix(plain, m.Name)
 		for again := begins; again; {
@@ -147,7 +150,7 @@ func FindGPU(name string) (Machine, error) {
 			return m, nil
 		}
 		names = append(names, m.Name)
-		// A name that begins with a known GPU's name means a variant of this GPU.
+		// A name that begins with the name of a known GPU means another variant of this GPU.
 		if n := didyoumean.Distance(plain, m.Name); n < least {
 			meant, least = &m, n
 		} else if begins && least > 0 && (meant == nil || len(m.Name) > len(meant.Name)) {
@@ -163,7 +166,7 @@ func FindGPU(name string) (Machine, error) {
 
 func quoted(s string) string { return `"` + s + `"` }
 
-// seconds estimates the time of a primitive that consists of the given number of kernels.
+// seconds returns the estimated time of a primitive that launches the given number of kernels.
 func (m *Machine) seconds(k *device.KernelEvent, kernels int) float64 {
 	if m.cpu != nil {
 		return m.cpu.seconds(k)

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// modes returns the options of the scopes in which Fit runs the model.
+// modes returns the options of the scopes in which Fit runs the model, such as autocast.
 func (c *Config) modes() []tensor.Option {
 	var list []tensor.Option
 	if c.Autocast != dtype.Invalid {
@@ -50,7 +50,7 @@ func (c *Config) measure(b *data.Batch, limit int, mean *MeanMetric) (int, error
 		}
 		spared := c.spare != nil && c.spare()
 		c.Device.Empty()
-		// First repeat the whole part, since splitting it changes the rounding of the sum.
+		// The whole part is repeated first, because splitting it changes the rounding of the sum.
 		if spared || !again && retryMayHelp(failed) {
 			again = again || !spared
 			continue
@@ -69,8 +69,8 @@ func (c *Config) measure(b *data.Batch, limit int, mean *MeanMetric) (int, error
 	return limit, nil
 }
 
-// add calls loss, which adds the loss of n samples to the mean, and adds output and target to the
-// metrics.
+// add calls loss, which adds the loss of n samples to their mean, and passes output and target to
+// the metrics.
 func (c *Config) add(n int, loss func(), output, target *tensor.Tensor) *MemoryError {
 	one := func(name string, f func()) *MemoryError {
 		if outOfMemory(f) == nil {
@@ -84,7 +84,7 @@ func (c *Config) add(n int, loss func(), output, target *tensor.Tensor) *MemoryE
 		var none Adapt
 		none.c.Model, none.c.Device, none.c.Keep = c.Model, c.Device, true
 		e := none.memoryError("the metric "+name, n, err)
-		e.Advice = e.Advice[1:] // remove the first advice, which is for optimizers
+		e.Advice = e.Advice[1:] // the first advice is only for optimizers
 		return e
 	}
 	if err := one("loss", loss); err != nil {

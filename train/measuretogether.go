@@ -5,8 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// measure evaluates a batch on all ranks. done is false if the batch cannot be distributed, or if a
-// device lacks memory for its part. The first device must then evaluate the batch alone, in parts.
+// measure evaluates a batch on all ranks. It returns done as false if the batch cannot be
+// distributed, or if a device lacks memory for its part. The first device must then evaluate the
+// batch alone, in parts.
 func (t *team) measure(b *data.Batch, mean *MeanMetric) (done bool, err error) {
 	a, c, n := t.t.adapt, &t.t.c, len(b.Index)
 	ranks := 1

@@ -11,41 +11,42 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A job is a batch that rank 0 sends to all ranks, including itself. The ranks compute its
-// gradients, or for an evaluation its outputs and losses.
+// A job is a batch that rank 0 sends to all ranks, including itself. The ranks compute the batch's
+// gradients or, in an evaluation, its outputs and losses.
 type job struct {
 	b        *data.Batch
-	n, ranks int // number of samples in the batch, and number of ranks that get samples
-	k        int // number of parts on the rank with the most samples
+	n, ranks int // numbers of samples in the batch and of ranks that get samples
+	k        int // number of parts on the rank that has the most samples
 	pairs    bool
 	weight   float64   // factor of the batch's loss
-	measured bool      // evaluate: compute outputs and losses, but no gradients
-	whole    *wholeJob // work for a captured step; nil for other jobs
-	drop     bool      // free the captured steps first
+	measured bool      // an evaluation: compute outputs and losses, but no gradients
+	whole    *wholeJob // what to do for a captured step; nil for other jobs
+	drop     bool      // first free the captured steps
 	readers  *sync.WaitGroup
 
 	seed, offset  uint64 // state of the training's generator
 	reduction     Reduction
-	checkpointing bool // Backward recomputes activations
-	again         bool // the last job failed
+	checkpointing bool // whether Backward recomputes activations
+	again         bool // whether the last job failed
 
-	// true if the parameters or the buffers of rank 0's model have changed
+	// params and buffers are true if the parameters or the buffers of rank 0's model have changed.
 	params, buffers bool
-	// changed parameters that require no gradient, as indices into a member's state
+	// frozen lists changed parameters that require no gradient, as indices into a member's field
+	// state.
 	frozen  []int
-	trained []bool // which tensors of the state require a gradient; nil if unchanged
-	flags   []bool // the training flags of the layers; nil if unchanged
+	trained []bool // which tensors of a member's field state require a gradient; nil if unchanged
+	flags   []bool // training flags of the layers; nil if unchanged
 }
 
 // An outcome is the result of a job on one rank. If a job fails on one rank, it fails on all.
 type outcome struct {
 	rank        int
 	err         error // an out-of-memory error
-	lone        bool  // a part has one sample, and batch normalisation needs more
-	otherFailed bool  // another rank has failed
+	lone        bool  // whether a part would have one sample and batch normalisation needs more
+	otherFailed bool  // whether another rank has failed
 
-	// results of an evaluation, on rank 0's device; nil if the rank has no samples or the model
-	// returns none
+	// output, target and loss are the results of an evaluation, on rank 0's device. They are nil if
+	// the rank has no samples or the model does not return them.
 	output, target, loss *tensor.Tensor
 }
 
@@ -53,16 +54,17 @@ type outcome struct {
 // member takes part in every collective for which other ranks wait.
 type member struct {
 	g       *dist.Group
-	c       *Config // refers to this rank's copy of the model
+	c       *Config // configuration with this rank's copy of the model
 	a       *Adapt
 	state   []nn.Param
 	layers  []trained
 	reducer *dist.Reducer
 	steps   map[int]*wholeStep
-	update  func(s *tensor.Scope) // the optimizer's part of a captured step; nil except on rank 0
-	loss    *tensor.Tensor        // loss of the batch: one float64
-	scale   *tensor.Tensor        // factor of the scaler: one float32; nil without a scaler
-	unit    *tensor.Tensor        // the number 1, on rank 0
+	// makes the optimizer's step in a captured step; nil except on rank 0
+	update func(s *tensor.Scope)
+	loss   *tensor.Tensor // loss of the batch, one float64
+	scale  *tensor.Tensor // factor of the scaler, one float32; nil without a scaler
+	unit   *tensor.Tensor // the number 1, on rank 0
 }
 
 // newMember returns the member of this rank. All ranks call it together.
@@ -78,7 +80,7 @@ func newMember(g *dist.Group, c *Config, a *Adapt) *member {
 		}
 	}
 	m.reduce()
-	g.AllReduce(m.loss, dist.Sum) // allocate the collective's memory now
+	g.AllReduce(m.loss, dist.Sum) // the first call allocates the collective's memory
 	g.Barrier()
 	return m
 }
@@ -156,7 +158,7 @@ func (m *member) work(j *job) (out outcome) {
 	return out
 }
 
-// prepare copies rank 0's settings to this rank.
+// prepare gives this rank the settings that rank 0 has.
 func (m *member) prepare(j *job) {
 	nn.ZeroGrad(m.c.Model)
 	if j.again {
@@ -173,7 +175,7 @@ func (m *member) prepare(j *job) {
 	}
 }
 
-// retrain makes a new reducer after a change in which parameters require gradients.
+// retrain replaces the reducer after a change in which parameters require gradients.
 func (m *member) retrain(trained []bool) {
 	m.reducer.Close()
 	for i, p := range m.state {
@@ -203,7 +205,7 @@ func (m *member) receive(j *job) (failed error) {
 }
 
 // sendScale sends the factor of the scaler to all ranks, in scope s. It takes part in the
-// collective even if it panics because memory has run out.
+// collective operation even if it panics because memory has run out.
 func (m *member) sendScale(s *tensor.Scope) {
 	if m.scale == nil {
 		return
@@ -226,8 +228,8 @@ func (m *member) broadcast(x *tensor.Tensor) {
 	}, tensor.NoGrad())
 }
 
-// attempted is outOfMemory, except that it also returns the failure of another rank, which makes a
-// step void.
+// attempted does the same as outOfMemory, and also returns the failure of another rank, which makes
+// a step void.
 func attempted(f func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

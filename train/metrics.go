@@ -13,22 +13,22 @@ import (
 // once. Use a metric from one goroutine only.
 type Metric interface {
 	Name() string
-	// Update adds a batch: the model's output, and the target. If it runs out of memory, Fit calls
-	// it again with the same batch. So a call that fails must not change the metric.
+	// Update adds a batch: the model's output, and the target. A call that runs out of memory must
+	// not change the metric, because Fit repeats it with the same batch.
 	Update(output, target *tensor.Tensor)
-	// Value returns the metric over all batches since Reset. Without batches it returns NaN.
+	// Value returns the metric over all batches since Reset, or NaN if there are none.
 	Value() float64
 	Reset()
 }
 
-// A counter holds a few numbers on a device. The first batch allocates them there.
+// A counter holds a few accumulated numbers on a device. The first batch allocates them there.
 type counter struct {
 	t   dtype.Type
 	n   int
 	sum *tensor.Tensor
 }
 
-// in returns the numbers as a tensor in scope s, on x's device.
+// in returns the accumulated numbers as a tensor in scope s, on x's device.
 func (c *counter) in(s *tensor.Scope, x *tensor.Tensor) *tensor.Tensor {
 	if c.sum == nil {
 		c.sum = tensor.Root().On(x.Device()).Typed(c.t).Zeros(c.n)
@@ -38,7 +38,7 @@ func (c *counter) in(s *tensor.Scope, x *tensor.Tensor) *tensor.Tensor {
 	return c.sum.In(s)
 }
 
-// read returns the numbers. Before the first batch they are zeros.
+// read returns the accumulated numbers. Before the first batch they are zeros.
 func (c *counter) read() []float64 {
 	if c.sum == nil {
 		return make([]float64, c.n)
@@ -56,7 +56,8 @@ func (c *counter) reset() {
 // update runs f without a graph, in a child of x's scope.
 func update(x *tensor.Tensor, f func(s *tensor.Scope)) { x.Scope().Do(f, tensor.NoGrad()) }
 
-// rows reshapes class scores [..., C] to [N, C] and classes [...] to [N]. Both results are in s.
+// rows reshapes class scores [..., C] to [N, C] and classes [...] to [N]. Both results are in scope
+// s.
 func rows(op string, s *tensor.Scope, output, target *tensor.Tensor) (scores, classes *tensor.Tensor) {
 	r := output.Rank()
 	ok := r >= 1 && target.Rank() == r-1 && !target.Type().IsFloat()
@@ -76,7 +77,7 @@ type MeanMetric struct {
 	weight float64
 }
 
-// NewMean returns a mean without values.
+// NewMean returns an empty mean with the given name.
 func NewMean(name string) *MeanMetric {
 	return &MeanMetric{name: name, sum: counter{t: dtype.F64, n: 1}}
 }
@@ -84,7 +85,7 @@ func NewMean(name string) *MeanMetric {
 // Name returns the name given to NewMean.
 func (m *MeanMetric) Name() string { return m.name }
 
-// Add adds v, a tensor with one element. v is a mean over weight samples.
+// Add adds the value of v, a tensor with one element, which is a mean over weight samples.
 func (m *MeanMetric) Add(v *tensor.Tensor, weight float64) {
 	update(v, func(s *tensor.Scope) {
 		m.sum.in(s, v).AddInPlace(v.In(s).Detach().Reshape(1).Double().MulScalar(weight))
@@ -150,7 +151,7 @@ func (m *AccuracyMetric) Reset() { m.right.reset(); m.seen = 0 }
 
 // PerplexityMetric is e to the power of the mean cross entropy over all targets.
 type PerplexityMetric struct {
-	sum  counter // the sum of the cross entropies, and the number of targets
+	sum  counter // sum of the cross entropies, and number of targets
 	skip int64
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// devices returns the CPU and an emulated GPU. With -short, as under the race detector, it returns
-// only the CPU, because the emulator has its own tests for the race detector.
+// devices returns the CPU and an emulated GPU. With -short, which the race detector uses, it
+// returns only the CPU, because the emulator has its own tests for the race detector.
 func devices(t *testing.T) []device.Device {
 	t.Helper()
 	cpu, err := device.Open("cpu")
@@ -45,7 +45,7 @@ func near(a, b float64) bool {
 	return a == b || math.IsNaN(a) && math.IsNaN(b) || math.Abs(a-b) <= 1e-6*(1+math.Abs(b))
 }
 
-// The values equal scikit-learn's and torch's, for any division of the samples into batches.
+// Metrics equal scikit-learn's and torch's, for any division of the samples into batches.
 func TestMetricsEqualSklearn(t *testing.T) {
 	f, err := os.Open("testdata/metrics.json.gz")
 	if err != nil {
@@ -157,7 +157,8 @@ func TestEarlyStopping(t *testing.T) {
 	for i, c := range []struct {
 		e      train.EarlyStopping
 		values []float64
-		stopAt int // index of the value that stops; the number of values if none does
+		// index of the value at which the training stops; the number of values if it does not
+		stopAt int
 		best   float64
 	}{
 		{train.EarlyStopping{Patience: 2}, []float64{3, 2, 2, 2.5}, 3, 2},

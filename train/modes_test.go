@@ -20,7 +20,7 @@ import (
 type typed struct {
 	*nn.Sequential
 	seen map[dtype.Type]bool
-	tf32 bool // TF32 is allowed
+	tf32 bool // whether TF32 is allowed
 }
 
 func (m *typed) Forward(x *tensor.Tensor) *tensor.Tensor {
@@ -30,7 +30,7 @@ func (m *typed) Forward(x *tensor.Tensor) *tensor.Tensor {
 }
 
 // Mixed precision computes in 16 bits in training and evaluation, and keeps parameters in 32 bits.
-// The loss falls about as much as in float32. Recomputing activations changes no number.
+// The loss falls about as much as in float32. Recomputing activations does not change the results.
 func TestFitAutocastAndCheckpointing(t *testing.T) {
 	training, held := problem(t)
 	run := func(c train.Config) (numbers []float64, seen map[dtype.Type]bool) {

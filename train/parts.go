@@ -7,24 +7,24 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A good step is a step that does not run out of memory. These are numbers of good steps after
-// which a plan changes.
+// These are numbers of good steps after which a plan changes. A step is good if it does not run out
+// of memory.
 const (
 	probeAfter = 16 // good steps before a larger part is tried
 	probeRetry = 64 // good steps before a size that has failed is tried again
-	// largest number of good steps before a failed size is tried again; each failure doubles the
-	// number
+	// probeMost is the largest number of good steps before a size that has failed is tried again.
+	// Each failure doubles this number up to the limit.
 	probeMost = 8192
 )
 
-// A plan records which part sizes fit into memory.
+// A plan records which part sizes fit into memory, and when to try a larger one.
 type plan struct {
 	limit int // largest part size, even if more would fit; 0 means no limit
-	most  int // largest number of samples that is known to fit; 0 if no batch has failed
-	bad   int // smallest number of samples that is known not to fit; 0 if none is known
-	steps int // good steps since the last probe
-	after int // good steps required before a probe
-	retry int // good steps required before a failed size is tried again
+	most  int // largest number of samples known to fit; 0 if every batch has fitted
+	bad   int // smallest number of samples known not to fit; 0 if none is known
+	steps int // number of good steps since a larger part was tried
+	after int // number of good steps before a larger part is tried
+	retry int // number of good steps before a size that has failed is tried again
 }
 
 func newPlan(limit, after int) plan {
@@ -46,7 +46,7 @@ func (p *plan) current() int {
 func ceil(n, d int) int { return (n + d - 1) / d }
 
 // parts returns the number of parts into which a batch of n samples should be divided. probe is
-// true if such parts are larger than the parts known to fit.
+// true if these parts are larger than any part known to fit.
 func (p *plan) parts(n int) (k int, probe bool) {
 	most := p.current()
 	if most == 0 || n <= most {
@@ -72,8 +72,8 @@ func (p *plan) parts(n int) (k int, probe bool) {
 	return k, false
 }
 
-// failed records that a probe with parts of the given size did not fit. It returns the number of
-// parts of n samples that is known to fit.
+// failed records that larger parts, of the given size, did not fit when they were tried. It returns
+// the number of parts of n samples that is known to fit.
 func (p *plan) failed(n, size int) (k int) {
 	if p.bad > 0 && size >= p.bad { // this size has failed before
 		p.retry = min(2*p.retry, probeMost)
@@ -93,8 +93,8 @@ func (p *plan) halve(n, size int) (k int) {
 	return ceil(n, p.most)
 }
 
-// good records that a batch of n samples was computed in k parts. It returns the limit on the
-// samples of a part, before and after the call.
+// good records that a batch of n samples was computed in k parts. It returns the largest number of
+// samples in a part, before and after this record.
 func (p *plan) good(n, k int, probe bool) (before, now int) {
 	before = p.current()
 	p.steps++
@@ -115,7 +115,7 @@ func (p *plan) state() map[string]any {
 	return map[string]any{"most": int64(p.most), "bad": int64(p.bad), "steps": int64(p.steps), "retry": int64(p.retry)}
 }
 
-// load restores a state that the method state returned.
+// load restores a state that the method state has returned.
 func (p *plan) load(sd map[string]any) error {
 	var v [4]int
 	for i, key := range []string{"most", "bad", "steps", "retry"} {
@@ -165,7 +165,7 @@ func tensorsOf(b *data.Batch) (out []*tensor.Tensor) {
 	return out
 }
 
-// scopeOf returns the scope in which a batch is computed: the youngest scope of its tensors.
+// scopeOf returns the scope in which a batch is computed: the innermost scope of its tensors.
 func scopeOf(b *data.Batch) *tensor.Scope {
 	if list := tensorsOf(b); len(list) > 0 {
 		return tensor.Youngest(list...)
@@ -208,8 +208,8 @@ func indivisible(b *data.Batch, n int) (reason string) {
 	return reason
 }
 
-// perSample reports whether a list has one element for each of n samples. The tensors of any other
-// list hold all samples each.
+// perSample reports whether a list has one element for each of n samples. In any other list, each
+// tensor holds all samples.
 func perSample(list []any, n int) bool {
 	if len(list) != n {
 		return false
@@ -276,7 +276,7 @@ func part(s *tensor.Scope, b *data.Batch, start, end, n int) *data.Batch {
 		out.Index = b.Index[start:end:end]
 	}
 	out.X, out.Nested.X = walk(b.X).(*tensor.Tensor), walk(b.Nested.X)
-	clear(seen) // give a target that is also an input its own handle
+	clear(seen) // a target that is also an input needs its own handle
 	out.Y, out.Nested.Y = walk(b.Y).(*tensor.Tensor), walk(b.Nested.Y)
 	return out
 }

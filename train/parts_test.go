@@ -17,8 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// Most is an upper limit: Adapt tries no larger part, even after many good steps, or when batches
-// are smaller than Most.
+// Adapt never tries parts larger than Most, even after many good steps, or when batches are smaller
+// than Most.
 func TestMostIsALimit(t *testing.T) {
 	m := nn.NewLinear(2, 1)
 	var log []string
@@ -84,8 +84,8 @@ func TestMostFindsTheReductionOut(t *testing.T) {
 	}
 }
 
-// A panic of the loss function passes through unless its cause is lack of memory, whatever its
-// value is. The gradients of earlier batches are restored.
+// A panic of the loss function passes through, whatever its value is, unless it is an out-of-memory
+// error. The gradients of earlier batches are restored.
 func TestOtherFailuresGoOn(t *testing.T) {
 	m := nn.NewLinear(2, 1)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Most: 1, Reduction: train.ReductionMean})
@@ -112,7 +112,7 @@ func TestOtherFailuresGoOn(t *testing.T) {
 		func() {
 			defer func() { got = recover() }()
 			_, err := a.Backward(batch(), func(_ *tensor.Scope, b *data.Batch) *tensor.Tensor {
-				if calls++; calls == 2 { // the first part has already added gradients
+				if calls++; calls == 2 { // the first part has already added its gradients
 					return fail(b)
 				}
 				return m.Forward(b.X).Mean()
@@ -136,9 +136,9 @@ func TestOtherFailuresGoOn(t *testing.T) {
 	}
 }
 
-// The training combines everything on a device that is too small: batches that a loader copies
-// there ahead, float16 with a scaler whose first steps overflow, parts, clipping, accumulation, and
-// an interruption. The result is bitwise equal to that of an uninterrupted training.
+// A training on a device that is too small combines batches that a loader copies ahead, float16
+// with a scaler whose first steps overflow, parts, clipping, accumulation and an interruption. The
+// result is bitwise equal to that of an uninterrupted training.
 func TestFitOnATinyDeviceGoesOn(t *testing.T) {
 	set := pictures(t, 40)
 	run := func(dir string, resume bool, steps int) (string, string) {
@@ -157,7 +157,7 @@ func TestFitOnATinyDeviceGoesOn(t *testing.T) {
 		}
 		return stateBits(m, opt, l, g) + fmt.Sprint(scaler.Value(), scaler.GrowthTracker()), log.String()
 	}
-	if testing.Short() { // no interruption under the race detector
+	if testing.Short() { // no interruption, for the race detector
 		run(t.TempDir(), false, 4)
 		return
 	}

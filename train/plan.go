@@ -13,8 +13,8 @@ import (
 
 // A PlannedStep is the training step that [Plan] runs.
 type PlannedStep struct {
-	Model     any             // its parameters and buffers count as weights
-	Optimizer optim.Optimizer // if nil, there is no training, and Loss runs without a graph
+	Model     any             // model whose parameters and buffers count as weights
+	Optimizer optim.Optimizer // nil means no training: Loss runs without a graph
 	// Loss makes a batch and computes its loss. It works in scope s, which is closed after the
 	// step. The values of the batch do not matter.
 	Loss func(s *tensor.Scope) *tensor.Tensor
@@ -25,9 +25,8 @@ type PlannedStep struct {
 
 // A PlanConfig describes the device for which a step is planned.
 type PlanConfig struct {
-	// Machine has the rates for the estimate of time. It also has the device's memory, in case
-	// Memory is 0. Use one of [GPUs], or [MeasureCPU]. The zero value plans for a GPU with unknown
-	// rates.
+	// Machine has the rates from which time is estimated, and the device's memory for a Memory of
+	// 0. Use one of [GPUs], or [MeasureCPU]. The zero value is a GPU with unknown rates.
 	Machine Machine
 	// Memory is the number of bytes that the program can use on the device. 0 means Machine's
 	// memory. If that is 0 too, memory is unlimited.
@@ -44,14 +43,14 @@ type Breakdown struct {
 	Weights   int // parameters and buffers of the model
 	Gradients int // gradients of the parameters
 	Optimizer int // state of the optimizer
-	// memory in use at the end of the forward pass: tensors saved for the gradients, the batch, and
-	// results
+	// Activations is the memory in use at the end of the forward pass: tensors saved for the
+	// gradients, the batch, and results.
 	Activations int
-	// memory that is freed within a pass: intermediate results, temporary gradients, scratch of
-	// kernels
+	// Workspace is memory that is freed within a pass: intermediate results, temporary gradients,
+	// scratch memory of kernels.
 	Workspace int
-	Other     int // everything else that was allocated before the step
-	Rounding  int // bytes by which memory blocks exceed the requested sizes
+	Other     int // everything else, allocated before the step
+	Rounding  int // bytes by which blocks of memory exceed the requested sizes
 }
 
 func (b Breakdown) total() int {
@@ -63,15 +62,15 @@ func (b Breakdown) total() int {
 // it.
 type FLOPs struct {
 	Forward, Backward, Optimizer int
-	// the operations of matrix products, convolutions and attention, in Forward and Backward;
-	// PyTorch's counters count only these
+	// MatMul is the operations of matrix products, convolutions and attention in Forward and
+	// Backward. PyTorch's counters count only these.
 	MatMul int
 }
 
 // Total returns the operations of the whole step.
 func (f FLOPs) Total() int { return f.Forward + f.Backward + f.Optimizer }
 
-// A Report says what resources a step needs.
+// A Report says what resources a training step needs.
 type Report struct {
 	Machine    string // name of the machine
 	Memory     int    // memory of the device in bytes, 0 if unlimited
@@ -87,7 +86,7 @@ type Report struct {
 	At string
 
 	FLOPs   FLOPs
-	Bytes   int // bytes that the kernels read and write, at least
+	Bytes   int // bytes that the kernels at least read and write
 	Kernels int // kernel launches on a GPU, primitives on a CPU
 
 	// Launches is the number of kernel launches on a GPU, and 0 on a CPU. Modules is the number of
@@ -96,12 +95,13 @@ type Report struct {
 	Launches, Modules int
 	Units             Units
 	// Least maps the name of each of [GPUs] to the minimum time of the step on it, in seconds. It
-	// is nil for a CPU. The time of a primitive is the longer of two times: its operations at the
-	// peak rate of their units, and its bytes at the full bandwidth. For copies within the device,
-	// only the bytes count. Launches are not included: see [LaunchSeconds]. The kernels are those
-	// for the planned Machine.
+	// is nil for a CPU. A primitive takes as long as its operations at the peak rate, or its bytes
+	// at the full bandwidth, whichever is longer. A copy within the device takes as long as its
+	// bytes. The time of launches is not included: see [LaunchSeconds]. The kernels are those for
+	// the planned Machine.
 	Least map[string]float64
-	// Seconds is the estimate of a step's time, see [Machine]. It is 0 if the machine has no rates.
+	// Seconds is the estimated time of a step, which [Machine] explains. It is 0 if the machine's
+	// rates are unknown.
 	Seconds float64
 
 	// Fits says whether the step runs within Memory.
@@ -111,7 +111,7 @@ type Report struct {
 	MaxBatch int
 }
 
-var planning sync.Mutex // held by Plan, because a process has only one tracer
+var planning sync.Mutex // locked by Plan, because a process has only one tracer
 
 // Plan runs a training step on a device without memory ([device.OpenMeta]) and reports what the
 // step needs: memory, operations and, for a machine with known rates, time. It computes no values,
@@ -119,10 +119,10 @@ var planning sync.Mutex // held by Plan, because a process has only one tracer
 //
 // build makes model and optimizer for the given batch size, in scope s (nn.In(s)). Everything must
 // be on the device of s. The step runs twice: in the first run the optimizer allocates its state,
-// and the second run is reported. Kernels and allocator are those of a real run, so the peak is
-// that of a real run. On a GPU the report does not include the memory that NVIDIA's driver uses
-// (context and code). On a CPU it includes the pool's memory, but not buffers below 8 KiB, the data
-// set, and Go's own heap.
+// and the second run is reported. Kernels and allocator are those of a real run, and therefore the
+// peak is too. On a GPU the report does not include the memory that NVIDIA's driver uses (context
+// and code). On a CPU it includes the pool's memory, but not buffers below 8 KiB, the data set, and
+// Go's own heap.
 //
 // A step that does not fit is no error. Fits is then false, and Peak is the memory that the step
 // would need. A step that reads a value (Item, a shape that depends on data) fails with a
@@ -167,20 +167,20 @@ func Plan(build func(s *tensor.Scope, batch int) *PlannedStep, c PlanConfig) (*R
 	return r, nil
 }
 
-// bounds of the memory of a device without memory
+// minPlanned and the next constant bound the memory of a device without memory, in bytes.
 const (
 	minPlanned = 1 << 20
 	maxPlanned = 1 << 42
 )
 
-// largest finds the largest batch that fits. The allocator's memory grows nearly in proportion to
-// the batch, so two runs give an estimate. Further runs then find the exact size: the step fits
-// with this size, and not with one more sample.
+// largest finds the largest batch that fits into memory. The memory in use grows nearly in
+// proportion to the batch, so two runs give an estimate. Further runs then find the size that fits
+// while one more sample does not.
 func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits bool, held int) (int, error) {
 	// good is the largest batch known to fit. bad is the smallest batch that is known or assumed
 	// not to fit.
 	good, bad := 0, c.MaxBatch+1
-	// the two latest runs, the smaller batch first
+	// known has the two latest runs, the smaller batch first.
 	known := [2]struct{ batch, held int }{1: {c.Batch, held}}
 	try := func(n int) (bool, error) {
 		t, err := c.run(build, n, c.Memory, false)
@@ -207,7 +207,8 @@ func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits b
 	} else {
 		bad = min(bad, c.Batch)
 	}
-	// The next size is smaller than bad by this fraction. It is 0 as long as no size has failed.
+	// The next size to try is smaller than the estimate by this fraction. It is 0 until a size has
+	// failed.
 	back := 0.0
 	for bad-good > 1 {
 		n := good + (bad-good)/2

@@ -27,7 +27,7 @@ func adamW(m any, loss func(s *tensor.Scope) *tensor.Tensor) *train.PlannedStep 
 	return &train.PlannedStep{Model: m, Optimizer: optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4}), Loss: loss}
 }
 
-// images returns a builder for the training step of an image classifier.
+// images returns a function that builds the training step of an image classifier.
 func images(make func(o nn.Option) nn.Module, dims ...int) builder {
 	return func(s *tensor.Scope, batch int) *train.PlannedStep {
 		m := make(nn.In(s))
@@ -77,7 +77,7 @@ var small = []struct {
 	}, [3]int{1, 4, 9}},
 }
 
-// A plan also works if saved tensors are offloaded to the host. In a plan, the host's memory has no
+// Plan also works if saved tensors are moved to the host. In a plan, the host's memory has no
 // contents either.
 func TestPlanOffloads(t *testing.T) {
 	gpt := models.GPTConfig{Vocab: 1000, Context: 512, Layers: 8, Heads: 8, Width: 512}
@@ -106,8 +106,8 @@ func TestPlanOffloads(t *testing.T) {
 	if there.Breakdown.Activations > here.Breakdown.Activations/4 || there.Peak > here.Peak/2 {
 		t.Errorf("%d bytes with what is saved on the host, %+v; %d without, %+v", there.Peak, there.Breakdown, here.Peak, here.Breakdown)
 	}
-	// Memory that is not page-locked is ordinary memory of the program, and a plan has no values to
-	// copy there.
+	// Memory that is not page-locked is ordinary memory of the program, to which a plan has no
+	// values to copy.
 	if _, err := train.Plan(saved(autograd.SaveOnCPU(false)), c); !errors.Is(err, device.ErrNoValues) {
 		t.Errorf("saved in memory that is not pinned: %v", err)
 	}
@@ -167,8 +167,8 @@ func TestPlanPredictsThePeak(t *testing.T) {
 	}
 }
 
-// The operations of all units add up to those of the step. If a step has a single primitive, the
-// minimum times are those of that primitive on each unit.
+// The operations of all units add up to those of the step. If a step has a single primitive, Least
+// has the minimum times of that primitive.
 func TestPlanUnits(t *testing.T) {
 	const n = 4096
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
@@ -259,13 +259,13 @@ func TestPlanBreakdown(t *testing.T) {
 	if f := r.FLOPs; f.MatMul < 5*product || f.MatMul > 5*product+slack || f.Forward < 2*product || f.Forward > 3*product || f.Backward < 3*product || f.Total() != f.Forward+f.Backward+f.Optimizer {
 		t.Errorf("%+v, a product is %d", f, product)
 	}
-	// Gradients are kept until the optimizer has run, so with few samples the peak is in the
+	// Gradients exist until the optimizer has run, so with few samples the peak is in the
 	// optimizer's step.
 	if b.Gradients != weights {
 		t.Errorf("gradients %d of %d, at %s", b.Gradients, weights, r.At)
 	}
-	// Two losses in a step need twice the operations of one. They need no additional memory, except
-	// for the gradients that are kept between the two.
+	// A step with two losses has twice the operations of one. It needs no additional memory, except
+	// for the gradients that exist between the two.
 	twice := func(s *tensor.Scope, n int) *train.PlannedStep { p := build(s, n); p.Accumulate = 2; return p }
 	r2, err := train.Plan(twice, train.PlanConfig{Batch: batch, Memory: 1 << 30})
 	if err != nil || r2.FLOPs.MatMul != 2*r.FLOPs.MatMul || r2.Peak < r.Peak || r2.Peak > r.Peak+2*weights {
@@ -289,7 +289,7 @@ func TestPlanLargestBatch(t *testing.T) {
 		}
 		return r.Fits
 	}
-	// sizes far below, near, and far above the largest batch
+	// These sizes are far below, near, and far above the largest batch.
 	for _, first := range []int{1, 700, 1 << 20} {
 		r, err := train.Plan(build, train.PlanConfig{Batch: first, Memory: 32 << 20, MaxBatch: 1 << 24})
 		if err != nil {
@@ -356,8 +356,8 @@ func TestPlanMistakes(t *testing.T) {
 	}
 }
 
-// The test checks the roofline of a known GPU. A half-precision matrix product is limited by the
-// tensor cores, an addition by the memory, and a tiny kernel by its launch.
+// On a known GPU, the time of a half-precision matrix product is limited by the tensor cores, that
+// of an addition by the memory, and that of a tiny kernel by its launch.
 func TestPlanSeconds(t *testing.T) {
 	gpu, err := train.FindGPU("A100")
 	if err != nil {

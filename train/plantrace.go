@@ -36,7 +36,7 @@ const (
 	older // allocated before the step
 )
 
-// uncounted is the size below which the CPU's buffers are not counted.
+// uncounted is the size in bytes below which the CPU's buffers are not counted.
 const uncounted = 64 << 10
 
 type block struct {
@@ -76,10 +76,10 @@ type planTrace struct {
 	live     map[uintptr]*block
 	modules  map[string]bool // names of the launched kernels
 	measured bool
-	start    []*block // live blocks when the measured step began
+	start    []*block // blocks in use when the measured step began
 	changes  []change // changes since the measured step began
 	peak     int
-	peakAt   int // number of changes at the peak
+	peakAt   int // number of changes before the peak
 	peakOp   string
 }
 

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// A Progress shows the progress of a training. On a terminal it draws a bar. Elsewhere it prints a
-// line from time to time. Use it from one goroutine only.
+// A Progress shows the progress of a training as a bar on a terminal. Elsewhere it prints a line
+// from time to time. Use it from one goroutine only.
 type Progress struct {
 	w        io.Writer
 	terminal bool
@@ -27,8 +27,8 @@ func NewProgress(w io.Writer) *Progress {
 	return &Progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd()))}
 }
 
-// Begin starts the clock for the estimate of the remaining time. step is the number of steps done
-// before.
+// Begin starts the clock for the estimate of the remaining time. step is the number of steps that
+// are done already.
 func (p *Progress) Begin(step int) { p.start, p.first = time.Now(), step }
 
 // Step reports that n of total steps are done. A total of 0 means that it is not known. On a
@@ -52,7 +52,7 @@ func (p *Progress) Step(n, total int, text string) {
 		line = fmt.Sprintf("[%s%s] %d/%d  %s%v left", strings.Repeat("█", full), strings.Repeat("·", cells-full), n, total, text, left)
 	}
 	if f, ok := p.w.(*os.File); ok {
-		// cut the line: a bar that wraps to a second line cannot be overwritten
+		// The line is cut, because a bar that wraps to a second line cannot be overwritten.
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 1 {
 			r := []rune(line)
 			line = string(r[:min(len(r), width-1)])
@@ -68,16 +68,17 @@ func (p *Progress) due(n, total int) bool {
 	return p.terminal && (n == total || time.Since(p.drawn) >= 100*time.Millisecond)
 }
 
-// part returns the progress of an inner task. Its bar replaces the bar of p until p is drawn again.
+// part returns a Progress for a task inside the training, such as an evaluation. Its bar replaces
+// the bar of p until p draws again.
 func (p *Progress) part() *Progress {
 	now := time.Now()
 	return &Progress{w: p.w, terminal: p.terminal, width: p.width, start: now, drawn: now}
 }
 
-// lineEvery is the time between two lines that update prints without a terminal.
+// lineEvery is the time between two lines that update prints if the output is no terminal.
 var lineEvery = 10 * time.Second
 
-// update is Step on a terminal. Elsewhere it prints a line from time to time.
+// update does the same as Step on a terminal. Elsewhere it prints a line from time to time.
 func (p *Progress) update(n, total int, what string) {
 	if p.terminal {
 		p.Step(n, total, what)

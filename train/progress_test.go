@@ -28,7 +28,7 @@ func fewSteps(t *testing.T, steps int) Config {
 	return Config{Model: m, Optimizer: optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.1}), Train: loader, Epochs: 1}
 }
 
-// The progress line shows a loss even if the training has fewer than ReadEvery steps.
+// The progress line shows a loss even if the training has fewer steps than ReadEvery.
 func TestLossOnTheLineOfShortRuns(t *testing.T) {
 	tr, err := newTrainer(fewSteps(t, 3))
 	if err != nil {
@@ -46,8 +46,7 @@ func TestLossOnTheLineOfShortRuns(t *testing.T) {
 	}
 }
 
-// An evaluation shows its progress. It prints a line from time to time, or draws a bar on a
-// terminal.
+// An evaluation shows its progress: a bar on a terminal, and elsewhere a line from time to time.
 func TestEvaluationShowsProgress(t *testing.T) {
 	was := lineEvery
 	defer func() { lineEvery = was }()

@@ -11,7 +11,7 @@ import (
 // RegressionMetric measures how far a model's outputs are from the targets, in the unit of the
 // targets. Its Value is the RMSE.
 type RegressionMetric struct {
-	sums counter // sums of targets, squared targets, absolute errors and squared errors
+	sums counter // sums of targets, of squared targets, of absolute errors and of squared errors
 	seen int
 }
 

@@ -13,21 +13,21 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Rehearsing says on which devices [Fit] loads the kernels of a step before the first step. See
-// [Config].Rehearse.
+// Rehearsing selects on which devices [Fit] loads the kernels of a step before the first step.
+// [Config].Rehearse describes it.
 type Rehearsing uint8
 
 // These are the values of Rehearsing.
 const (
-	// kernels are loaded before the first step, on GPUs that are not emulated
+	// RehearseOnGPU loads kernels before the first step, on GPUs that are not emulated.
 	RehearseOnGPU  Rehearsing = iota
-	RehearseNever             // kernels are loaded when they are first launched
-	RehearseAlways            // kernels are loaded before the first step, on every GPU
+	RehearseNever             // load each kernel when it is first launched
+	RehearseAlways            // load kernels before the first step, on every GPU
 )
 
-// Rehearse loads the kernels of a step before the step is made, several kernels at the same time.
-// So the first step does not wait for the driver to compile one kernel after another. Rehearse
-// calls step once, in a scope on a device without memory that uses the same kernels as dev
+// Rehearse loads the kernels of a step before the step is made. It loads several kernels at the
+// same time, while the step itself would wait for the driver to compile one kernel after another.
+// Rehearse calls step once, in a scope on a device without memory that uses the same kernels as dev
 // ([device.Rehearser]). The scope has its own generator. The function step must make all tensors
 // that it uses in this scope, including those of the model:
 //
@@ -48,7 +48,7 @@ func Rehearse(ctx context.Context, dev device.Device, step func(s *tensor.Scope)
 	return rehearseIn(ctx, tensor.Root(), dev, step, progress)
 }
 
-// rehearseIn is Rehearse with a scope inside of which step runs.
+// rehearseIn does the same as Rehearse. step runs in a child of the scope in.
 func rehearseIn(ctx context.Context, in *tensor.Scope, dev device.Device, step func(s *tensor.Scope), progress func(done, all int)) error {
 	r, ok := dev.(device.Rehearser)
 	if !ok {
@@ -64,8 +64,8 @@ func rehearseIn(ctx context.Context, in *tensor.Scope, dev device.Device, step f
 	return r.Load(ctx, stage, progress)
 }
 
-// unrehearsed returns why a step on a copy of the model would have side effects, or "" if it would
-// have none.
+// unrehearsed returns the reason why a step with a copy of the model would have side effects, or ""
+// if it would have none.
 func (t *trainer) unrehearsed() string {
 	switch {
 	case t.c.given && t.c.Replica == nil:
@@ -80,8 +80,8 @@ func (t *trainer) unrehearsed() string {
 	return ""
 }
 
-// rehearse loads the kernels for batches like b, before the first step. If this fails, the training
-// goes on without a rehearsal, and Log says so.
+// rehearse loads the kernels for batches of the shape of b, before the first step. If this fails,
+// the training goes on, and Log says so.
 func (t *trainer) rehearse(ctx context.Context, b *data.Batch, n int) {
 	if t.rehearsed {
 		return
@@ -116,7 +116,7 @@ func (t *trainer) rehearse(ctx context.Context, b *data.Batch, n int) {
 // rehearseOn rehearses on one of the training's devices.
 func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Batch, n, devices int) (err error) {
 	defer func() {
-		// The program's code has panicked. It will panic again in the real step, which then reports
+		// The program's code has panicked. It will panic in the real step too, which then reports
 		// the panic.
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the rehearsal has failed: %v", r)
@@ -149,8 +149,7 @@ func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Bat
 }
 
 // stepOnCopy makes a step with a copy of the model in scope s, which is on a device without memory.
-// The step computes one part of batch b. The batch has n samples, and the part has partSize
-// samples.
+// The step computes a part with partSize of the n samples of batch b.
 func (t *trainer) stepOnCopy(s *tensor.Scope, b *data.Batch, partSize, n int) {
 	copies := map[*tensor.Tensor]*tensor.Tensor{}
 	c, err := t.replica(t.c.Model, s.Device(), func(x *tensor.Tensor) *tensor.Tensor {
@@ -165,7 +164,7 @@ func (t *trainer) stepOnCopy(s *tensor.Scope, b *data.Batch, partSize, n int) {
 	if partSize < n || c.Accumulate > 1 {
 		passes = 2 // a second pass adds to the gradients of the first
 	}
-	// from the second step on, autocast casts all parameters together
+	// From the second pass on, autocast converts all parameters together.
 	if c.Autocast != dtype.Invalid && passes == 1 {
 		passes = 2
 	}

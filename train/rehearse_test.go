@@ -32,10 +32,10 @@ func TestRehearse(t *testing.T) {
 	for name, low := range map[string]dtype.Type{"float32": dtype.Invalid, "bfloat16": dtype.BF16} {
 		gpu := emulatedGPU(t)
 		var losses []float64
-		var made uint64 // number of kernels loaded after the model was made
+		var made uint64 // number of kernels loaded when the model was made
 		step := func(s *tensor.Scope) {
 			m := models.NewGPT(models.GPTConfig{Vocab: 64, Context: 16, Layers: 2, Heads: 2, Width: 32, Dropout: 0.1}, nn.In(s))
-			// small, because SkipInit launches no kernels for weights
+			// The number is small, because SkipInit launches no kernels for weights.
 			made = gpu.Counters().Kernels
 			opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4})
 			s.Do(func(s *tensor.Scope) {
@@ -105,7 +105,7 @@ func TestRehearseErrors(t *testing.T) {
 	}
 }
 
-// watched is a model that records the number of kernels that a GPU has loaded at the first batch.
+// watched is a model that records how many kernels a GPU has loaded by the first batch.
 type watched struct {
 	nn.Base
 	Inner nn.Module
@@ -234,7 +234,7 @@ func (k *cachingLayer) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return k.Inner.Forward(x.Mul(k.kept[n]))
 }
 
-// readingLayer is a layer that returns its input after it has read values of the input.
+// readingLayer is a layer that reads values of its input and returns the input.
 type readingLayer struct{ nn.Base }
 
 func (readingLayer) Forward(x *tensor.Tensor) *tensor.Tensor { x.Detach().Sum().Item(); return x }

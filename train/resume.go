@@ -123,7 +123,7 @@ func (t *trainer) parts() checkpoint.Parts {
 	return p
 }
 
-// saveState saves a checkpoint, unless it has already saved this state.
+// saveState saves a checkpoint of the present state, unless it has already done so.
 func (t *trainer) saveState() error {
 	t.due = false
 	now := [2]int{t.st.Step, t.st.Epoch}
@@ -141,7 +141,7 @@ func (t *trainer) saveState() error {
 		info.Metric = t.st.Metrics[t.c.Watch]
 	}
 	err := t.save(info)
-	// memory may only be fragmented, so empty the caches and try again
+	// Memory may only be fragmented, so the caches are emptied for a second attempt.
 	if errors.Is(err, device.ErrOutOfMemory) {
 		t.c.Device.Empty()
 		if err = t.save(info); errors.Is(err, device.ErrOutOfMemory) {
@@ -156,7 +156,7 @@ func (t *trainer) saveState() error {
 	return err
 }
 
-// save starts to write the state.
+// save captures the state and starts to write it to a checkpoint.
 func (t *trainer) save(info checkpoint.Info) error {
 	tree, err := checkpoint.Capture(t.parts())
 	if err != nil {
@@ -166,8 +166,8 @@ func (t *trainer) save(info checkpoint.Info) error {
 	return t.store.Save(tree, info)
 }
 
-// finite returns an error if parameters are NaN or infinite. The loss may still be finite, but the
-// next loss would not be, and a checkpoint with such parameters could not be used.
+// finite returns an error if parameters are NaN or infinite. The last loss may be finite even so,
+// but training cannot continue from such parameters, so they must not be saved.
 func (t *trainer) finite() error {
 	var names []string
 	var list []*tensor.Tensor
@@ -205,7 +205,7 @@ func (t *trainer) finite() error {
 	return nil
 }
 
-// flush writes the events to the file. If this fails, it logs the failure once.
+// flush writes the events to the file. It logs a failure only once.
 func (t *trainer) flush() {
 	if t.tb == nil || t.mute {
 		return
@@ -216,10 +216,10 @@ func (t *trainer) flush() {
 	}
 }
 
-// loopState is the state of the loop itself.
+// loopState is the part of a checkpoint that holds the progress of the loop.
 type loopState trainer
 
-// StateDict returns the state of the loop.
+// StateDict returns the progress of the loop.
 func (t *loopState) StateDict() map[string]any {
 	metrics := map[string]any{}
 	for k, v := range t.st.Metrics {
@@ -233,7 +233,7 @@ func (t *loopState) StateDict() map[string]any {
 	}
 }
 
-// LoadStateDict restores the state of the loop.
+// LoadStateDict restores the progress of the loop.
 func (t *loopState) LoadStateDict(sd map[string]any) error {
 	for key, to := range map[string]*int{"step": &t.st.Step, "epoch": &t.st.Epoch, "samples": &t.st.Samples, "evaluated": &t.evaluated, "best_step": &t.bestStep} {
 		v, ok := sd[key].(int64)
@@ -256,7 +256,7 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 	if !ok1 || !ok2 || !ok3 || !ok4 || ended < 0 || ended > int64(Failed) {
 		return fmt.Errorf("this is not the state of a training; it has %q", slices.Sorted(maps.Keys(sd)))
 	}
-	if v, ok := sd["adapt"]; ok { // earlier versions do not save this entry
+	if v, ok := sd["adapt"]; ok { // checkpoints of earlier versions lack this entry
 		adapt, ok := v.(map[string]any)
 		if !ok {
 			return fmt.Errorf("\"adapt\" is %v", v)
@@ -265,7 +265,7 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 			return err
 		}
 	}
-	if v, ok := sd["settings"]; ok { // earlier versions do not save this entry
+	if v, ok := sd["settings"]; ok { // checkpoints of earlier versions lack this entry
 		if t.savedSettings, ok = v.(map[string]any); !ok {
 			return fmt.Errorf("\"settings\" is %v", v)
 		}
@@ -281,8 +281,7 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 		}
 		t.st.Metrics[k] = f
 	}
-	// A training that Patience has ended stays ended. A training that a callback has ended
-	// continues.
+	// A training that Patience has ended stays ended. One that a callback has ended continues.
 	if t.unmeasured = unmeasured; Reason(ended) == StoppedEarly && t.c.Patience > 0 {
 		t.ended = StoppedEarly
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// The mean loss logged for an epoch covers the whole epoch and nothing else, even after a resume.
+// The mean loss that is logged for an epoch covers exactly the epoch, even after a resume.
 func TestEpochLossAfterResume(t *testing.T) {
 	cpu := devices(t)[0]
 	last := func(dir string, epochs int) string {
@@ -58,8 +58,8 @@ func TestResumeWithoutTheSchedule(t *testing.T) {
 	}
 }
 
-// After a resume, a setting may differ. If it does not affect the weights, it is not logged. One
-// line of the log lists the settings that affect them, and those that the checkpoint replaces.
+// Settings may differ after a resume. One line of the log lists those that affect the weights, and
+// those that the checkpoint replaces. Other settings are not logged.
 func TestResumeWithOtherSettings(t *testing.T) {
 	cpu := devices(t)[0]
 	whole := setup(t, cpu)
@@ -124,7 +124,7 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	}
 }
 
-// If the schedule is of another kind than the checkpoint's, or has other settings, the log says so.
+// If the schedule is of another type than the checkpoint's, or has other settings, the log says so.
 // The training uses the settings in the checkpoint.
 func TestResumeWithAnotherSchedule(t *testing.T) {
 	cpu := devices(t)[0]

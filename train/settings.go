@@ -10,8 +10,8 @@ import (
 )
 
 // settings returns the settings that affect the weights and are in no other part of a checkpoint.
-// It leaves out the numbers of goroutines, the settings of measuring, writing and profiling, and
-// Checkpointing.
+// Settings for measuring, writing and profiling, the numbers of goroutines, and Checkpointing do
+// not affect the weights.
 func (t *trainer) settings() map[string]any {
 	c := &t.c
 	precision := "full"
@@ -27,10 +27,10 @@ func (t *trainer) settings() map[string]any {
 		"Accumulate": int64(c.Accumulate), "MicroBatch": int64(c.MicroBatch), "ClipNorm": c.ClipNorm, "ClipValue": c.ClipValue, "Autocast": precision,
 		"Scaler": c.Scaler != nil, "Device": dev, "Epochs": int64(c.Epochs), "Steps": int64(c.Steps), "Schedule": scheduleKind(c.Schedule),
 	}
-	if c.TF32 { // older checkpoints lack TF32, so leave it out if it is off
+	if c.TF32 { // older checkpoints lack TF32, so it is left out if it is off
 		all["TF32"] = true
 	}
-	// older checkpoints lack Devices, so leave it out for one device
+	// Older checkpoints lack Devices, so it is left out for one device.
 	if n := len(c.devices); n > 0 {
 		all["Devices"] = int64(n)
 	}
@@ -49,9 +49,8 @@ func scheduleKind(schedule any) string {
 	return fmt.Sprintf("%T", schedule)
 }
 
-// describeSchedule returns the description of a schedule of package sched, and true. The
-// description depends only on settings of the program, not on the progress. For any other schedule
-// it returns false.
+// describeSchedule returns the description of a schedule of package sched, which depends only on
+// the program's settings and not on the progress. ok is false for other schedules.
 func describeSchedule(schedule any) (string, bool) {
 	s, ok := schedule.(fmt.Stringer)
 	if !ok || !strings.HasPrefix(fmt.Sprintf("%T", s), "*sched.") {
@@ -61,7 +60,7 @@ func describeSchedule(schedule any) (string, bool) {
 }
 
 // changes lists the settings that differ from those saved in the checkpoint. It skips settings that
-// an earlier version did not save.
+// the checkpoint lacks because an earlier version wrote it.
 func (t *trainer) changes(saved map[string]any) (list []string) {
 	now := t.settings()
 	if saved != nil {
@@ -90,9 +89,9 @@ func (t *trainer) changes(saved map[string]any) (list []string) {
 	return list
 }
 
-// options returns the settings of the optimizer that are part of its state, such as learning rates,
-// for each group. It leaves out the options that a schedule changes. If there is a schedule, only
-// the initial learning rates are left.
+// options returns, for each group, the settings of the optimizer that are part of its state, such
+// as learning rates. It leaves out what a schedule changes. With a schedule, only the initial
+// learning rates remain.
 func (t *trainer) options() (groups []map[string]any) {
 	list, _ := t.c.Optimizer.StateDict()["param_groups"].([]any)
 	for _, g := range list {
@@ -111,8 +110,8 @@ func (t *trainer) options() (groups []map[string]any) {
 	return groups
 }
 
-// overruled lists the settings of the optimizer that the checkpoint has replaced. As in PyTorch,
-// they are part of the optimizer's state.
+// overruled lists the optimizer's settings that the checkpoint has replaced. As in PyTorch, they
+// are part of the optimizer's state.
 func overruled(set, loaded []map[string]any) string {
 	var list []string
 	for i, g := range loaded {

@@ -12,12 +12,13 @@ import (
 // requested, how much is available, what holds the memory in use, and what to try. The failed
 // operation has changed nothing. A MemoryError wraps [device.ErrOutOfMemory].
 type MemoryError struct {
-	What         string // what ran out of memory, such as "the gradients of a single sample"
-	Samples      int    // number of samples in the batch; 0 if it does not matter
-	Checkpointed bool   // Backward was already recomputing activations
-	// Shortage describes the last failure. Needed is the memory in use at that time plus the
-	// requested memory, the minimum that the device would need. Both are 0 if the device does not
-	// report them.
+	// operation that ran out of memory, such as "the gradients of a single sample"
+	What         string
+	Samples      int  // number of samples in the batch; 0 if it does not matter
+	Checkpointed bool // whether Backward was already recomputing activations
+	// Shortage describes the last failed allocation. Needed is the minimum memory that the device
+	// would need: the memory in use at that time plus the requested memory. Both are 0 if the
+	// device does not report them.
 	Shortage device.Shortage
 	Needed   int
 	Advice   []string

@@ -29,7 +29,7 @@ func (t *trainer) record() error {
 }
 
 // snapshot writes the history of memory and stops recording. It is called when memory first runs
-// out, or at the end.
+// out, or at the end of the training.
 func (t *trainer) snapshot() {
 	h := t.history
 	if h == nil {

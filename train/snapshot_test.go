@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// counted is a profile that counts the calls of Step. Step fails when the count reaches limit.
+// counted is a profile that counts the calls of Step. Step fails in call number limit.
 type counted struct{ steps, limit int }
 
 var errOver = errors.New("the profile is over")

@@ -13,8 +13,8 @@ import (
 )
 
 // firstSplit is called when a batch of n samples is split for the first time. It determines how
-// splitting changes the results, and the reduction if it is unknown. tellSplit logs the changes
-// later.
+// splitting changes the results, which tellSplit logs later. It also determines the reduction if it
+// is unknown.
 func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor, seed, offset uint64) {
 	if a.splitLogged {
 		return
@@ -46,9 +46,9 @@ func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *d
 	a.changes = changes
 }
 
-// tellSplit logs how the first split has changed the results. It is called after the split has
-// succeeded. If the generator's state differs from seed and offset, its state before the split,
-// then random numbers were drawn.
+// tellSplit logs how the first split has changed the results, after it has succeeded. seed and
+// offset are the generator's state before the split. If the state has changed, random numbers were
+// drawn.
 func (a *Adapt) tellSplit(seed, offset uint64) {
 	if !a.changesPending {
 		return
@@ -70,9 +70,9 @@ func (a *Adapt) tellSplit(seed, offset uint64) {
 	}
 }
 
-// computePart is compute for a part of a batch of n samples. The default loss is a mean over the
-// targets that are not ignored. computePart scales this loss, so that the losses of all parts,
-// weighted by their samples, add up to the loss of the batch.
+// computePart does what compute does, for a part of a batch of n samples. The default loss is a
+// mean over the targets that are not ignored. computePart scales it so that the losses of the
+// parts, weighted by their numbers of samples, add up to the loss of the batch.
 func (c *Config) computePart(s *tensor.Scope, part, whole *data.Batch, n int) (output, target, loss *tensor.Tensor) {
 	if len(part.Index) == n || !c.plain || c.Compute != nil || part.X == nil || part.Y == nil || part.Y.Type().IsFloat() {
 		return c.compute(s, part)
@@ -85,9 +85,9 @@ func (c *Config) computePart(s *tensor.Scope, part, whole *data.Batch, n int) (o
 	return output, part.Y, loss
 }
 
-// compare determines the reduction of the loss. It compares the loss of some samples with the
-// losses of their halves, in evaluation mode and without gradients. ok is false if the reduction
-// cannot be determined.
+// compare determines the reduction of the loss, in evaluation mode and without gradients. It
+// compares the loss of some samples with the losses of their halves. ok is false if the loss is
+// neither a mean nor a sum.
 func (a *Adapt) compare(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (r Reduction, ok bool) {
 	defer evaluating(a.c.Model)()
 	opts := append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
@@ -120,7 +120,8 @@ func (a *Adapt) compare(b *data.Batch, n int, f func(s *tensor.Scope, part *data
 	return ReductionUnknown, true
 }
 
-// evaluating puts a model into evaluation mode, and returns a function that restores its modes.
+// evaluating puts a model into evaluation mode. It returns a function that restores the layers'
+// modes.
 func evaluating(model any) (back func()) {
 	type kept struct {
 		l        any
@@ -134,7 +135,7 @@ func evaluating(model any) (back func()) {
 	})
 	nn.Eval(model)
 	return func() {
-		// in modes, outer layers come first; restore the inner layers first
+		// In modes, outer layers come first. The inner layers must be restored first.
 		for _, m := range slices.Backward(modes) {
 			if m.training {
 				nn.Train(m.l)
@@ -145,8 +146,8 @@ func evaluating(model any) (back func()) {
 	}
 }
 
-// layersOf lists the types of the layers for which pred returns true, or returns "" if there are
-// none. The argument training of pred is true for a layer in training mode.
+// layersOf returns the types of the layers for which pred returns true, as text, or "" if there are
+// none. The argument training is true for a layer in training mode.
 func layersOf(model any, pred func(l any, training bool) bool) string {
 	kinds := map[string]bool{}
 	nn.Apply(model, func(l any) {

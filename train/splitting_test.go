@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// split computes a batch in parts of at most limit samples; 0 means the whole batch. It returns the
-// gradients and the log.
+// split computes the gradients of a batch in parts of at most limit samples, where 0 means the
+// whole batch. It returns the gradients and the log.
 func split(t *testing.T, m any, limit int, x, y *tensor.Tensor, g *tensor.Generator) (grads []float64, said string) {
 	t.Helper()
 	var log []string
@@ -40,9 +40,8 @@ func split(t *testing.T, m any, limit int, x, y *tensor.Tensor, g *tensor.Genera
 	return grads, strings.Join(log, "\n")
 }
 
-// Layers that treat samples separately get the same update from parts as from the batch, and Adapt
-// logs nothing about them. For other layers, and for random numbers, the log says what really
-// changes.
+// For layers that treat samples separately, parts give the same update as the batch, and Adapt logs
+// nothing. For other layers and for random numbers, the log says what changes.
 func TestWhatASplitChanges(t *testing.T) {
 	type layers = []nn.Module
 	frozen := nn.NewBatchNorm2d(2)
@@ -67,7 +66,7 @@ func TestWhatASplitChanges(t *testing.T) {
 		if text := strings.TrimPrefix(said, "the split changes what is computed: "); text != want {
 			t.Errorf("it says %q, not %q", text, want)
 		}
-		// these layers also get the same update from parts
+		// Instance normalisation also gives the same update from parts.
 		same := want == "" || strings.HasPrefix(want, "InstanceNorm")
 		if d := farthest(whole, parts); (d < 1e-6) != same {
 			t.Errorf("%q: gradients differ by %g", want, d)
@@ -86,7 +85,7 @@ type noise struct{ nn.Base }
 
 func (noise) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Add(x.RandnLike()) }
 
-// In a split batch, the running statistics are updated once for each part, in order.
+// The running statistics are updated once for each part of a split batch, in order.
 func TestRunningStatisticsOfParts(t *testing.T) {
 	x := tensor.Root().Arange(21).Float().Reshape(7, 3).Sin()
 	state := func(m any) string {

@@ -7,9 +7,11 @@ import (
 
 // EarlyStopping ends a training when a watched value has not improved for a while.
 type EarlyStopping struct {
-	Patience int     // stop after this many consecutive values that are not better; 0 means 1
-	MinDelta float64 // the smallest difference that counts as an improvement
-	// greater values are better, as for an accuracy; by default smaller values are better
+	// number of consecutive values without an improvement after which to stop; 0 means 1
+	Patience int
+	MinDelta float64 // smallest difference that counts as an improvement
+	// Maximize means that greater values are better, as for an accuracy. By default smaller values
+	// are better.
 	Maximize bool
 
 	best float64
@@ -17,7 +19,7 @@ type EarlyStopping struct {
 	seen bool
 }
 
-// Observe records the next value and returns whether to stop. NaN is never better.
+// Observe records the next value and reports whether to stop. NaN is never an improvement.
 func (e *EarlyStopping) Observe(v float64) (stop bool) {
 	if e.better(v) {
 		e.best, e.bad, e.seen = v, 0, true
@@ -52,7 +54,7 @@ func (e *EarlyStopping) StateDict() map[string]any {
 	return map[string]any{"best": e.best, "bad": int64(e.bad), "seen": e.seen}
 }
 
-// LoadStateDict restores a state that StateDict returned.
+// LoadStateDict restores a state that StateDict has returned.
 func (e *EarlyStopping) LoadStateDict(sd map[string]any) error {
 	best, ok1 := sd["best"].(float64)
 	bad, ok2 := sd["bad"].(int64)

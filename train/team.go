@@ -20,21 +20,22 @@ type team struct {
 	ctx   context.Context // ends when a rank fails
 	jobs  []chan *job     // for each rank, the channel of its jobs
 	done  chan outcome
-	again bool // the last job failed
+	again bool // whether the last job failed
 
-	readers sync.WaitGroup // counts ranks that work on a job and may read its batch
-	broken  bool           // the last job has not ended on every rank
+	readers sync.WaitGroup // number of ranks that work on a job and may read its batch
+	broken  bool           // whether the last job is still running on some rank
 
-	drop  bool // the next job must free the captured steps of all ranks
-	moved bool // replays have changed rank 0's parameters and buffers
+	drop  bool // whether the next job must free the captured steps of all ranks
+	moved bool // whether replays have changed rank 0's parameters and buffers
 
-	versions []uint32 // versions of rank 0's tensors that the other ranks got last
+	versions []uint32 // versions of rank 0's tensors that the other ranks have
 	trained  []bool   // which tensors require a gradient in the other ranks' models
 	flags    []bool   // training flags of the layers in the other ranks' models
 
-	// gradients of a step's earlier batches, outside of the memory that collectives overwrite
+	// owned holds the gradients of a step's earlier batches. Collective operations do not overwrite
+	// its memory.
 	owned []*tensor.Tensor
-	alone bool // the log has said that batches cannot be distributed
+	alone bool // whether the log has said that batches cannot be distributed
 }
 
 func newTeam(t *trainer, me *member, ctx context.Context, jobs []chan *job, done chan outcome) *team {
@@ -69,8 +70,8 @@ func (t *team) trainedNow() []bool {
 	return list
 }
 
-// copyGrads copies the gradients of a step's earlier batches out of memory that collectives
-// overwrite.
+// copyGrads copies the gradients of a step's earlier batches out of memory that collective
+// operations overwrite.
 func (t *team) copyGrads() error {
 	a := t.t.adapt
 	return a.Do("the gradients of earlier batches of a step", func() {
@@ -113,13 +114,13 @@ func (t *team) plan(b *data.Batch, n, ranks, k int, weight float64) *job {
 	return j
 }
 
-// inSync reports whether the other ranks' models are in the same modes as rank 0's model, and the
-// same of their tensors require gradients.
+// inSync reports whether the other ranks' models have the same training flags as rank 0's model,
+// and the same tensors that require gradients.
 func (t *team) inSync() bool {
 	return slices.Equal(t.trainedNow(), t.trained) && slices.Equal(flagsOf(t.me.layers), t.flags)
 }
 
-// try computes a batch on all ranks. See Adapt.try.
+// try computes a batch on all ranks. Its results are those of Adapt.try.
 func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, err, fatal error) {
 	outcomes, fatal := t.run(t.plan(b, n, ranks, k, weight))
 	if fatal != nil {
@@ -129,7 +130,7 @@ func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, e
 	for _, o := range outcomes {
 		lone = lone || o.lone
 		void = void || o.otherFailed
-		// Prefer an error that would occur again in another attempt.
+		// An error that would occur again in another attempt is preferred.
 		if o.err != nil && (err == nil || retryMayHelp(err) && !retryMayHelp(o.err)) {
 			err = o.err
 		}
@@ -144,8 +145,8 @@ func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, e
 	return lone, nil, nil
 }
 
-// free frees a batch. If other ranks still read the batch when the training ends, free waits for
-// them in the background.
+// free frees a batch. If other ranks still read it when the training ends, free waits for them in
+// the background.
 func (t *team) free(b *data.Batch) {
 	if t == nil || !t.broken {
 		b.Free()

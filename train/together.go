@@ -14,10 +14,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Computation has the functions that run a model on a batch: Forward and Loss, or Compute. See
-// [Config].
+// A Computation has the functions that run a model on a batch: Forward and Loss, or Compute. The
+// fields of [Config] with these names describe them.
 type Computation struct {
-	// maps the inputs to the output; nil means the model's own Forward
+	// Forward maps the inputs to the output. Nil means the model's own Forward.
 	Forward func(x *tensor.Tensor) *tensor.Tensor
 	Loss    func(output, target *tensor.Tensor) *tensor.Tensor
 	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
@@ -106,8 +106,8 @@ func (t *trainer) replica(model any, dev device.Device, copyOf func(x *tensor.Te
 	return c, nil
 }
 
-// copyTo returns a copy of a model. copyOf returns the copies of the parameters and buffers. These
-// copies are leaves, and require a gradient if the originals do.
+// copyTo returns a copy of a model. copyOf returns the copy of a parameter or buffer. In the copy
+// these tensors are leaves, which require a gradient if the originals do.
 func copyTo(model any, copyOf func(x *tensor.Tensor) *tensor.Tensor) any {
 	with := map[string]*tensor.Tensor{}
 	for _, p := range nn.Named(model) {
@@ -120,7 +120,8 @@ func copyTo(model any, copyOf func(x *tensor.Tensor) *tensor.Tensor) any {
 	return nn.Replace(model, with)
 }
 
-// runTogether is run for several devices. Rank 0 runs the loop, and the other ranks do its jobs.
+// runTogether does the same as run on several devices. Rank 0 runs the loop, and the other ranks do
+// the jobs that it sends.
 func (t *trainer) runTogether(ctx context.Context) (r *Result, failed error) {
 	copies, err := t.replicas()
 	defer func() {
@@ -138,7 +139,7 @@ func (t *trainer) runTogether(ctx context.Context) (r *Result, failed error) {
 		jobs[i] = make(chan *job)
 	}
 	done := make(chan outcome, len(jobs))
-	// The trainer itself checks ctx between steps, so the context of dist.Run is not cancelled.
+	// The trainer checks ctx between steps itself, so dist.Run must not end when ctx is cancelled.
 	err = dist.Run(context.WithoutCancel(ctx), dist.On(t.c.devices...), func(runCtx context.Context, g *dist.Group) error {
 		if g.Rank() > 0 {
 			return serve(runCtx, g, copies[g.Rank()-1], jobs[g.Rank()], done)
@@ -211,7 +212,7 @@ func flagsOf(layers []trained) []bool {
 	return flags
 }
 
-// A trained is a layer with a training flag.
+// A trained is a layer that has a training flag.
 type trained interface{ Training() bool }
 
 // layersWithFlags lists the layers of a model that have a training flag. Inner layers precede outer
@@ -226,7 +227,7 @@ func layersWithFlags(model any) (list []trained) {
 }
 
 func setFlags(layers []trained, flags []bool) {
-	for i, l := range slices.Backward(layers) { // restore the inner layers first
+	for i, l := range slices.Backward(layers) { // inner layers come first
 		if flags[i] {
 			nn.Train(l)
 		} else {

@@ -20,7 +20,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// several returns n devices for a training on several devices: ranks of the CPU, or emulated GPUs.
+// several returns n devices of the given kind: ranks of the CPU, or emulated GPUs.
 func several(t testing.TB, kind string, n int) []device.Device {
 	t.Helper()
 	if kind == "cuda" {
@@ -90,7 +90,7 @@ func fitted(t testing.TB, c train.Config) (weights, losses []float64) {
 	return numbers(c.Model), losses
 }
 
-// closeTo returns the tolerance for a comparison of several devices with one device.
+// closeTo returns the tolerance when results of several devices are compared with those of one.
 func closeTo(typ dtype.Type) float64 {
 	if typ == dtype.F64 {
 		return 1e-9
@@ -114,7 +114,7 @@ func TestTogetherIsAsAlone(t *testing.T) {
 				},
 				"computed again": func(c *train.Config) { c.Checkpointing = true },
 			} {
-				// fewer cases for the race detector
+				// The race detector gets fewer cases.
 				if testing.Short() && (kind == "cuda" && name != "plain" || typ == dtype.F64) {
 					continue
 				}

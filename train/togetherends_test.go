@@ -206,7 +206,7 @@ func TestTogetherFollowsCallbacks(t *testing.T) {
 	}
 }
 
-// dropless is a loader that puts a layer into evaluation mode before the first batch.
+// dropless is a loader that puts a layer into evaluation mode before its first batch.
 type dropless struct {
 	train.Loader
 	m *nn.Sequential
@@ -258,7 +258,7 @@ func TestTogetherDealsWhatItCan(t *testing.T) {
 	}
 }
 
-// Settings that do not work with several devices cause errors that name the settings.
+// For settings that do not work with several devices, the error names the setting.
 func TestTogetherRefuses(t *testing.T) {
 	list := several(t, "cpu", 2)
 	elsewhere := nn.NewLinear(2, 2)
@@ -281,7 +281,7 @@ func TestTogetherRefuses(t *testing.T) {
 			t.Errorf("%v does not say %q", err, want)
 		}
 	}
-	// A list with one device is equivalent to the setting Device.
+	// A list with one device has the same effect as the setting Device.
 	c := deviceConfig(t, list[:1], perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
 	want, _ := fitted(t, c)
 	c = deviceConfig(t, list[:1], perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)

@@ -18,8 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A training on four devices resumes within an epoch on two devices, and then on one. Every sample
-// is seen once in each epoch, and the weights always equal those of one device.
+// A training on four devices continues within an epoch on two devices, and then on one. Every
+// sample is used once in each epoch, and the weights always equal those of one device.
 func TestTogetherResumesWithOthers(t *testing.T) {
 	want, _ := fitted(t, deviceConfig(t, several(t, "cpu", 1), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10))
 	dir := t.TempDir()
@@ -63,8 +63,8 @@ func TestTogetherResumesWithOthers(t *testing.T) {
 		t.Errorf("weights are %g from those of one device", d)
 	}
 	// 20 steps are 5 epochs of 33 samples. Adapt also evaluates the first samples once, to
-	// determine whether the loss is a mean. This happens in evaluation mode, in which seen does not
-	// record samples.
+	// determine whether the loss is a mean. This is in evaluation mode, in which seen records no
+	// samples.
 	if len(seen) != 5*33 {
 		t.Fatalf("%d samples were seen", len(seen))
 	}
@@ -79,8 +79,8 @@ func TestTogetherResumesWithOthers(t *testing.T) {
 	}
 }
 
-// A training was interrupted and resumed on the same number of devices. Its result is bitwise equal
-// to that of an uninterrupted training.
+// The result of a training that was interrupted and resumed on the same number of devices is
+// bitwise equal to that of an uninterrupted training.
 func TestTogetherResumesWithItsBits(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		begin := func(dir string, resume bool, until int) (train.Config, *train.Result, error) {
@@ -114,7 +114,7 @@ func TestTogetherResumesWithItsBits(t *testing.T) {
 	}
 }
 
-// stateOf returns the bits of a model and of the generator, as a string.
+// stateOf returns the bits of a model's tensors and of the generator's state, as a string.
 func stateOf(c train.Config) string {
 	var b strings.Builder
 	for _, p := range nn.Named(c.Model) {

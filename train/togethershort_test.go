@@ -20,8 +20,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// Allocations fail on any device at any point of a step. The training is bitwise equal to one
-// without failures.
+// Allocations fail on any device at any point of a step. The training's result is bitwise equal to
+// one without failures.
 func TestTogetherFailuresLoseNothing(t *testing.T) {
 	failures := 20
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
@@ -44,15 +44,15 @@ func TestTogetherFailuresLoseNothing(t *testing.T) {
 			}
 			return n
 		}
-		next := func() { // one failure at a time, since two would split the batch
+		next := func() { // one failure at a time, because two would split the batch
 			for _, d := range gpus {
 				d.Empty()
 				if err := d.FailAlloc(0); err != nil {
 					t.Error(err)
 				}
 			}
-			// largest number of requests that a step makes to the driver of device i. It is greater
-			// for the first device, which also makes the optimizer's step.
+			// maxRequests is the largest number of requests that a step makes to the driver of
+			// device i. It is greater for the first device, which also makes the optimizer's step.
 			i, maxRequests := rng.IntN(n), 14
 			if i == 0 {
 				maxRequests = 40
@@ -65,7 +65,7 @@ func TestTogetherFailuresLoseNothing(t *testing.T) {
 			OnStep: func(s *train.State) error {
 				for i, d := range gpus {
 					switch now := d.Stats().Allocated; {
-					// the first step that is not skipped allocates the optimizer's state
+					// The first step that is not skipped allocates the optimizer's state.
 					case s.Step <= 10:
 						held[i] = max(held[i], now)
 					case now > held[i]:

@@ -11,7 +11,8 @@
 //   - [Plan] says before a training what resources a step needs: memory, operations, time.
 //
 // Metrics ([NewAccuracy], [NewConfusion], …) are accumulated on the device and read once. Losses
-// are collected on the device and read every few steps. So most steps do not wait for the device.
+// are collected on the device and read every few steps. Therefore most steps do not wait for the
+// device.
 package train
 
 // An Error describes a wrong setting of a training.
@@ -19,5 +20,6 @@ type Error struct{ Field, Msg string }
 
 func (e *Error) Error() string { return "train: " + e.Field + ": " + e.Msg }
 
-// Raised marks the error as one that a panic raises and tensor.Try returns. See device.Raised.
+// Raised marks *Error as a type of error that a panic raises and tensor.Try returns. The interface
+// device.Raised requires it.
 func (e *Error) Raised() {}

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Units holds the operations of a step by kind of unit of a GPU, counted as in [FLOPs]. Tensor,
-// Float64 and Other add up to all operations. On a CPU all fields are zero.
+// Units holds the operations of a step by the kind of GPU unit that does them, counted as in
+// [FLOPs]. Tensor, Float64 and Other add up to all operations. On a CPU all fields are zero.
 type Units struct {
 	Tensor  int // operations on the tensor cores
 	Float64 int // operations in float64
@@ -16,12 +16,13 @@ type Units struct {
 	// float32 without TF32 these are all matrix products. In mixed precision they are the products
 	// that do not use the tensor cores.
 	Products int
-	// Issued is the number of operations that tensor-core instructions do, including those on the
-	// padding of tiles.
+	// Issued is the number of operations that tensor-core instructions do, including operations on
+	// padding.
 	Issued int
 }
 
-// issued returns the operations of a primitive's tensor-core instructions, or 0 if it has none.
+// issued returns the number of operations of a primitive's tensor-core instructions, or 0 if it has
+// none.
 func issued(k *device.KernelEvent) (flops int) {
 	for i := range k.Launches {
 		flops += k.Launches[i].Tensor
@@ -38,7 +39,7 @@ func takesTF32(k *device.KernelEvent) bool {
 func (u *Units) count(k *device.KernelEvent) {
 	f := k.Work.FLOPs
 	switch n := issued(k); {
-	// The tensor cores did n operations. The other operations are those of a bias or an activation.
+	// The tensor cores did n operations. The others belong to a bias or an activation.
 	case n > 0:
 		u.Tensor += min(f, n)
 		u.Other += max(0, f-n)

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// trains reports whether optimizer o has a parameter of the model. It also returns true if the
-// optimizer or the model has no parameters.
+// trains reports whether optimizer o has a parameter of the model. It also returns true if o or the
+// model has no parameters.
 func trains(o optim.Optimizer, model any) bool {
 	known := map[*tensor.Tensor]bool{}
 	for _, p := range o.Params() {
@@ -21,8 +21,8 @@ func trains(o optim.Optimizer, model any) bool {
 	return len(params) == 0 || len(known) == 0 || slices.ContainsFunc(params, func(p *tensor.Tensor) bool { return known[p] })
 }
 
-// untrained lists the parameters of a model that are not trained, or returns "" if all are trained.
-// The program may have forgotten them, and no error would show this.
+// untrained lists the parameters of a model that the optimizer does not train, or returns "" if
+// there are none. It serves a warning, because the program may have forgotten them.
 func untrained(o optim.Optimizer, model any) string {
 	given := map[*tensor.Tensor]bool{}
 	for _, p := range o.Params() {

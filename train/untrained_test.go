@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// scaledNet has a parameter for which RequiresGrad was not called, as if it were forgotten.
+// scaledNet has a parameter that requires no gradient, as if RequiresGrad had been forgotten.
 type scaledNet struct {
 	In, Out *nn.Linear
 	Gain    *tensor.Tensor `nn:"gain"`

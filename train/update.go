@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// newAdapt makes the Adapt of the training. defaultLoss is true if the loss is the default loss.
+// newAdapt makes the Adapt of the training. defaultLoss says whether the loss is the default.
 func (t *trainer) newAdapt(defaultLoss bool) (*Adapt, error) {
 	c := AdaptConfig{Model: t.c.Model, Params: t.c.Optimizer.Params(), Device: t.c.Device, Generator: t.c.Generator, Most: t.c.MicroBatch, Options: t.c.modes(),
 		Log: func(line string) { t.print(line) }}
@@ -35,7 +35,7 @@ func (t *trainer) newAdapt(defaultLoss bool) (*Adapt, error) {
 	return a, nil
 }
 
-// update changes the parameters, unless a replay has done so.
+// update changes the parameters by the accumulated gradients, unless a replay has already done so.
 func (t *trainer) update() error {
 	opt := t.c.Optimizer
 	if t.tb != nil {
@@ -55,8 +55,8 @@ func (t *trainer) update() error {
 	return t.change()
 }
 
-// average multiplies the gradients by a factor, in scope s. The factor turns the sum over a step's
-// batches into an average.
+// average multiplies the gradients by a factor, in scope s, to turn their sum over a step's batches
+// into an average.
 func (t *trainer) average(s *tensor.Scope, factor float64) {
 	if factor == 1 {
 		return
@@ -86,8 +86,8 @@ func (t *trainer) change() error {
 			return err
 		}
 	} else {
-		// Step records that the gradients are unscaled, so a repeated Step does not unscale them
-		// again.
+		// Step records that it has unscaled the gradients, so that a repetition does not unscale
+		// them again.
 		if err := t.adapt.Do("the optimizer's step", func() { t.c.Scaler.Step(opt) }); err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (t *trainer) change() error {
 	return nil
 }
 
-// profiled calls the Step of the profile. If it fails, profiled drops the profile, and the training
+// profiled calls the profile's Step. If this fails, the profile is no longer used, and the training
 // returns the error at the end.
 func (t *trainer) profiled() {
 	if t.c.Profile == nil {
@@ -121,7 +121,7 @@ func (t *trainer) clip() error {
 	return nil
 }
 
-// limits returns functions that limit the gradients as configured.
+// limits returns functions that limit the gradients as ClipNorm and ClipValue say.
 func (t *trainer) limits() (list []func()) {
 	if t.c.ClipNorm > 0 {
 		list = append(list, func() { optim.ClipGradNorm(t.c.Optimizer.Params(), t.c.ClipNorm).Free() })

@@ -7,7 +7,7 @@ import (
 	"maps"
 )
 
-// GivenAway finds tensors that are used after From gave them to another scope.
+// GivenAway finds tensors that are used after the method From gave them to another scope.
 var GivenAway = analyzer("givenaway", `find tensors that are used after From gave them away
 
 s.From(x) of a tensor of the root scope gives x away: it belongs to s from then on, and the old
@@ -28,7 +28,7 @@ func givenAway(u *unit) {
 					u.flow(n.Body)
 				}
 			case *ast.FuncLit:
-				if u.literals[n] == nil { // other literals are walked where they run
+				if u.literals[n] == nil { // other literals are analysed where they run
 					u.flow(n.Body)
 				}
 			}
@@ -44,7 +44,8 @@ type tensorKey struct {
 	field string
 }
 
-// flow is the state of a walk through the statements of a function, in the order in which they run.
+// flow is the state of the analysis of a function, whose statements are visited in the order in
+// which they run.
 type flow struct {
 	*unit
 	gone map[tensorKey]*ast.CallExpr // tensors that were given away, each with the call of From
@@ -69,9 +70,9 @@ func (f *flow) block(list []ast.Stmt) {
 	}
 }
 
-// walkConditional walks code that may not run, or may run several times. Tensors that this code
-// gives away do not count as gone afterwards. An assignment in the code clears the mark of its
-// variable.
+// walkConditional analyses code that may not run, or may run several times. Tensors that this code
+// gives away do not count as given away afterwards. A variable that the code assigns no longer
+// counts as given away.
 func (f *flow) walkConditional(n ast.Node, walk func()) {
 	f.clearMarks(n)
 	before := maps.Clone(f.gone)
@@ -80,7 +81,7 @@ func (f *flow) walkConditional(n ast.Node, walk func()) {
 	f.clearMarks(n)
 }
 
-// clearMarks clears the mark "gone" of variables that some statement in n assigns.
+// clearMarks removes the variables that some statement in n assigns from gone.
 func (f *flow) clearMarks(n ast.Node) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -157,7 +158,7 @@ func (f *flow) stmt(s ast.Stmt) {
 			}
 			f.set(e)
 		}
-	case *ast.DeferStmt, *ast.GoStmt: // not walked, because they run later
+	case *ast.DeferStmt, *ast.GoStmt: // not visited here, because they run later
 	default:
 		ast.Inspect(s, func(n ast.Node) bool {
 			if e, ok := n.(ast.Expr); ok {
@@ -169,8 +170,8 @@ func (f *flow) stmt(s ast.Stmt) {
 	}
 }
 
-// expr walks an expression. Of the order of evaluation, only calls of From matter: all other uses
-// are checked as if they came before the first From.
+// expr analyses an expression. Of the order of evaluation, only calls of From matter: all other
+// uses are checked as if they came before the first From.
 func (f *flow) expr(e ast.Expr) {
 	if e == nil {
 		return
@@ -203,8 +204,8 @@ func (f *flow) expr(e ast.Expr) {
 	})
 	for _, call := range given {
 		k, _ := f.key(call.Args[0])
-		// An earlier call in the same expression has given the tensor away. The method
-		// checkOperands does not report this case.
+		// An earlier call in the same expression has given the tensor away, which checkOperands
+		// does not report.
 		if f.gone[k] != nil {
 			f.reportUse(call.Args[0], k)
 		}
@@ -212,7 +213,7 @@ func (f *flow) expr(e ast.Expr) {
 			f.gone[k] = call
 		}
 	}
-	// a function literal may assign its variables at any time
+	// A function literal may assign its variables at any time.
 	ast.Inspect(e, func(n ast.Node) bool {
 		if lit, ok := n.(*ast.FuncLit); ok {
 			f.clearMarks(lit)
@@ -221,7 +222,7 @@ func (f *flow) expr(e ast.Expr) {
 	})
 }
 
-// literal walks the function literal of a Do, which runs once, at this point.
+// literal analyses the function literal of a Do, which runs exactly once, at this point.
 func (f *flow) literal(lit *ast.FuncLit) {
 	returns := false
 	ast.Inspect(lit.Body, func(n ast.Node) bool {
@@ -269,7 +270,7 @@ func (u *unit) neverRoot(s *types.Var) bool {
 	return false
 }
 
-// key returns the key of the tensor that an expression names, and whether it names one.
+// key returns the key of the tensor that an expression names. ok is false if it names none.
 func (u *unit) key(e ast.Expr) (tensorKey, bool) {
 	if v := u.variable(e); v != nil && isTensor(v.Type()) {
 		return tensorKey{v, ""}, true
@@ -402,8 +403,7 @@ func (f *flow) ofLoader(decl use) bool {
 }
 
 // assignedTwice reports whether a variable is assigned after its declaration, or its address is
-// taken. The assignment x = s.From(x) does not count: it gives the tensor x to the scope s (see the
-// method gives).
+// taken. The assignment x = s.From(x) does not count.
 func (f *flow) assignedTwice(v *types.Var) bool {
 	for _, use := range f.uses[v][1:] {
 		switch p := use.stack[len(use.stack)-2].(type) {

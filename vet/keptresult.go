@@ -22,9 +22,9 @@ What a step makes is freed at its end. A variable from outside keeps the name, n
 Keep it with s.Close(last), take the number with Item or Floats inside, or copy into an older tensor.
 This finds variables and slices which only ever get such tensors, and are used outside.`, keptResults)
 
-// keptResults reports variables that are used after their tensor was freed. It looks at all
-// assignments of a variable. If each of them is inside a Do and assigns a tensor of that Do's
-// scope, the variable holds a freed tensor after the Do.
+// keptResults reports variables that are used after their tensor was freed. If every assignment of
+// a variable is inside a Do and assigns a tensor of that Do's scope, the variable has a freed
+// tensor after the Do.
 func keptResults(u *unit) {
 	byPos := func(a, b *types.Var) int { return int(a.Pos() - b.Pos()) }
 	for _, v := range slices.SortedFunc(maps.Keys(u.uses), byPos) {
@@ -36,8 +36,8 @@ func keptResults(u *unit) {
 	}
 }
 
-// declaredEmpty reports whether a variable is declared without a tensor: with var y, var list or
-// list := []*tensor.Tensor{}.
+// declaredEmpty reports whether a variable is declared without a tensor: as "var y", "var list" or
+// "list := []*tensor.Tensor{}".
 func declaredEmpty(decl use) bool {
 	empty := func(e ast.Expr) bool {
 		switch e := ast.Unparen(e).(type) {
@@ -122,7 +122,7 @@ func (u *unit) step(use use, v *types.Var) *opening {
 
 func declOf(u *unit, v *types.Var) ast.Node { return u.uses[v][0].id }
 
-// gets reports whether an assignment of e to v assigns only tensors of o's scope.
+// gets reports whether the assignment of e to v assigns only tensors of o's scope.
 func (u *unit) gets(o *opening, v *types.Var, e ast.Expr) bool {
 	if isTensor(v.Type()) {
 		return u.owned(o, e, nil)
@@ -191,7 +191,7 @@ func (u *unit) makes(o *opening, e ast.Expr) bool {
 	return on != nil && (u.variable(on) == o.scope || u.makes(o, on))
 }
 
-// ownedVariable reports whether v, a variable of the literal, always holds a tensor of o's scope.
+// ownedVariable reports whether v, a variable of o's literal, always has a tensor of o's scope.
 func (u *unit) ownedVariable(o *opening, v *types.Var, seen []*types.Var) bool {
 	uses := u.uses[v]
 	if len(uses) == 0 || !isTensor(v.Type()) || !contains(uses[0].id, o.lit.Body) || len(seen) > 20 {
@@ -221,8 +221,8 @@ func (u *unit) ownedVariable(o *opening, v *types.Var, seen []*types.Var) bool {
 	return values > 0
 }
 
-// liveUse returns the expression that reads the variable's tensor, or a tensor of its slice. It
-// returns nil if the use may read no tensor.
+// liveUse returns the expression in which a use reads the variable's tensor, or a tensor of its
+// slice. It returns nil if the use may read no tensor.
 func (u *unit) liveUse(use use) ast.Expr {
 	n := len(use.stack)
 	if isTensors(u.TypesInfo.ObjectOf(use.id).Type()) {
@@ -260,8 +260,8 @@ func (u *unit) operand(call *ast.CallExpr, e ast.Expr) ast.Expr {
 	return nil
 }
 
-// outside reports whether a use always runs outside of all the steps: in the function that declares
-// v, or in literals of other scopes.
+// outside reports whether a use always runs outside of all steps: in the function that declares v,
+// or in literals of other scopes.
 func (u *unit) outside(use use, v *types.Var, steps []*opening) bool {
 	for _, o := range steps {
 		if contains(use.id, o.lit) {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// MissedMode finds calls of a model that the mode around them does not reach.
+// MissedMode finds calls of a model that compute without the mode of the scope around them.
 var MissedMode = analyzer("missedmode", `find calls of a model that the mode around them does not reach
 
 A mode holds for what is made in its scope, and for results of operands that belong to the scope. A
@@ -23,7 +23,7 @@ z.In(s).`, missedModes)
 
 func missedModes(u *unit) {
 	for _, o := range u.opened {
-		// the analyzer UnusedMode reports scopes that are not used
+		// The analyzer UnusedMode reports scopes that are not used.
 		if o.lit == nil || o.scope == nil || len(u.uses[o.scope]) < 2 {
 			continue
 		}
@@ -49,8 +49,8 @@ func missedModes(u *unit) {
 	}
 }
 
-// modeAround reports whether an older tensor may have a mode of its own. The mode may come from a
-// scope around the opening, or from a scope that is open in the same function.
+// modeAround reports whether an older tensor may have a mode of its own, from a scope around the
+// opening, or from another scope that is open in the same function.
 func (u *unit) modeAround(o *opening) bool {
 	for outer := u.enclosing(o); outer != nil; outer = u.enclosing(outer) {
 		if u.modesOf(outer) != "" {
@@ -107,7 +107,7 @@ func (u *unit) setOutside(o *opening, v *types.Var) bool {
 			if n.Op == token.AND {
 				is(n.X)
 			}
-		case *ast.CallExpr: // a call with v and with the scope may move v's tensors to the scope
+		case *ast.CallExpr: // a call with v and the scope may move v's tensors to the scope
 			if slices.ContainsFunc(n.Args, func(a ast.Expr) bool { return u.variable(a) == o.scope }) {
 				for _, a := range n.Args {
 					is(a)

@@ -75,14 +75,15 @@ func (u *unit) holder(o *opening) (v *types.Var, lost bool) {
 	if v == nil || v.IsField() || v.Parent() == nil || v.Parent() == u.Pkg.Scope() || len(u.uses[v]) == 0 {
 		return nil, false
 	}
-	// The variable must be declared here. The caller could use a parameter or a named result too.
+	// The variable must be declared here, because the caller could also use a parameter or a named
+	// result.
 	if first := u.uses[v][0]; first.id != id || u.assigned(v) {
 		return nil, false
 	}
 	return v, false
 }
 
-// parentCall returns the call that ends the stack, or an empty call if the last node is not a call.
+// parentCall returns the last node of the stack if it is a call, and otherwise an empty call.
 func parentCall(stack []ast.Node) *ast.CallExpr {
 	if call, ok := stack[len(stack)-1].(*ast.CallExpr); ok {
 		return call
@@ -90,8 +91,8 @@ func parentCall(stack []ast.Node) *ast.CallExpr {
 	return &ast.CallExpr{Fun: &ast.BadExpr{}}
 }
 
-// assigned reports whether a variable is assigned after its declaration, or may be, through a
-// pointer.
+// assigned reports whether a variable is, or through a pointer may be, assigned after its
+// declaration.
 func (u *unit) assigned(v *types.Var) bool {
 	for _, use := range u.uses[v][1:] {
 		switch p := use.stack[len(use.stack)-2].(type) {
@@ -112,8 +113,8 @@ func (u *unit) assigned(v *types.Var) bool {
 	return false
 }
 
-// mayBeClosed reports whether a scope is closed, or may be closed by other code. If another
-// function literal uses the scope, that literal may close it.
+// mayBeClosed reports whether a scope is closed, or may be closed by other code, such as a function
+// literal that uses the scope.
 func (u *unit) mayBeClosed(v *types.Var) bool {
 	home, _ := body(u.uses[v][0].stack)
 	for _, use := range u.uses[v][1:] {

@@ -24,29 +24,29 @@ type unit struct {
 	insp    *inspector.Inspector
 	ignored []span
 
-	opened   []*opening                 // every call of Do, New and NewScope, in source order
-	openings map[*ast.CallExpr]*opening // openings by their call
+	opened   []*opening                 // all calls of Do, New and NewScope, in source order
+	openings map[*ast.CallExpr]*opening // openings by their calls
 	literals map[*ast.FuncLit]*opening  // openings that run a function literal, by the literal
-	// uses of variables of type Scope, Tensor, Batch and slices of tensors
+	// uses has the uses of each variable of type Scope, Tensor, Batch or a slice of tensors.
 	uses map[*types.Var][]use
 }
 
-// use is an identifier with the syntax nodes around it, outermost first. The last node is the
-// identifier.
+// use is an identifier with the syntax nodes around it, the outermost first. The last node is the
+// identifier itself.
 type use struct {
 	id    *ast.Ident
 	stack []ast.Node
 }
 
-// opening is a call that opens a scope.
+// An opening is a call that opens a scope.
 type opening struct {
 	call  *ast.CallExpr
 	stack []ast.Node // nodes around the call; the call is the last node
 	name  string     // name of the call: "tensor.Do", "Do", "tensor.NewScope" or "New"
-	// the function literal that the call runs; nil for New and NewScope, and if the function is not
-	// a literal
+	// lit is the function literal that the call runs. It is nil for New and NewScope, and if the
+	// function is not a literal.
 	lit   *ast.FuncLit
-	scope *types.Var // the literal's parameter; nil if it has no name
+	scope *types.Var // parameter of the literal; nil if it has no name
 	opts  []ast.Expr
 }
 
@@ -152,7 +152,7 @@ func (u *unit) method(call *ast.CallExpr) (on ast.Expr, f *types.Func) {
 	return sel.X, f
 }
 
-// ofTensors reports whether a call has a tensor as its receiver, an argument or a result.
+// ofTensors reports whether a tensor is the receiver, an argument or a result of a call.
 func (u *unit) ofTensors(call *ast.CallExpr) bool {
 	if u.openings[call] != nil {
 		return false
@@ -209,8 +209,8 @@ func isTensors(t types.Type) bool {
 	return ok && isTensor(s.Elem())
 }
 
-// body returns the body of the innermost function around the last node of a stack, and the literal
-// if the function is one.
+// body returns the body of the innermost function around the last node of a stack. If that function
+// is a literal, it also returns the literal.
 func body(stack []ast.Node) (*ast.FuncLit, *ast.BlockStmt) {
 	for i := len(stack) - 2; i >= 0; i-- {
 		switch f := stack[i].(type) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// UnusedMode finds scopes with a mode that has no effect.
+// UnusedMode finds scopes with a mode, such as NoGrad, that has no effect.
 var UnusedMode = analyzer("unusedmode", `find scopes with a mode that nothing uses
 
 A mode holds for what is made in its scope, and for results of operands that belong to the scope.
@@ -45,7 +45,7 @@ func unusedModes(u *unit) {
 	}
 }
 
-// unusedNew reports a scope whose variable has no use except calls of Close.
+// unusedNew reports a scope from New or NewScope whose variable is used only to close it.
 func (u *unit) unusedNew(o *opening, modes string) {
 	v, _ := u.holder(o)
 	if v == nil {
@@ -68,8 +68,8 @@ func (u *unit) unusedNew(o *opening, modes string) {
 	}
 }
 
-// modesOf lists the modes of an opening that change how ops compute, followed by a verb: "NoGrad
-// does". It returns "" if there are none.
+// modesOf lists the modes of an opening that change how ops compute, followed by a verb, such as
+// "NoGrad does". If there are none, it returns "".
 func (u *unit) modesOf(o *opening) string {
 	var names []string
 	for _, e := range o.opts {

@@ -36,7 +36,8 @@ import (
 var Analyzers = []*analysis.Analyzer{UnusedMode, MissedMode, NestedDo, UnclosedScope, GivenAway, KeptResult}
 
 // Asked reports whether args are the arguments with which the go command calls its vet tool:
-// -V=full, -flags, or flags and one file of type .cfg. args does not include the program's name.
+// "-V=full", "-flags", or flags and one file of type .cfg. args does not include the program's
+// name.
 func Asked(args []string) bool {
 	if len(args) == 0 {
 		return false
@@ -59,7 +60,7 @@ func Main() {
 	os.Exit(0) // not reached, because the call above ends the process
 }
 
-// analyzer makes an analyzer of a function that checks one package.
+// analyzer returns an analyzer that runs a function on one package.
 func analyzer(name, doc string, run func(*unit)) *analysis.Analyzer {
 	return &analysis.Analyzer{
 		Name: name, Doc: doc, Requires: []*analysis.Analyzer{inspect.Analyzer},

@@ -24,8 +24,8 @@ import (
 	"golang.org/x/tools/go/ast/inspector"
 )
 
-// TestAnalyzers compares the analyzers' reports on testdata/misuse with the comments there. A
-// comment `want analyzer "pattern"` expects a report on its line, and there must be no others.
+// The analyzers' reports on testdata/misuse are exactly those that the comments there expect. A
+// comment `want analyzer "pattern"` expects a report on its line.
 func TestAnalyzers(t *testing.T) {
 	const dir = "testdata/misuse"
 	p := load(t, "./"+dir)
@@ -76,7 +76,7 @@ func load(t *testing.T, pkg string) *loaded {
 		Selections: map[*ast.SelectorExpr]*types.Selection{}, Instances: map[*ast.Ident]types.Instance{},
 		Implicits: map[ast.Node]types.Object{}, Scopes: map[ast.Node]*types.Scope{},
 	}}
-	var last struct { // the package itself comes last in the list
+	var last struct { // the package itself is last in the list
 		ImportPath, Dir, Export string
 		GoFiles                 []string
 	}
@@ -160,7 +160,7 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// TestDocs checks that `flambeau vet -help` lists the first line of each analyzer's documentation.
+// The command `flambeau vet -help` lists the first line of each analyzer's documentation.
 func TestDocs(t *testing.T) {
 	for _, a := range Analyzers {
 		first, rest, _ := strings.Cut(a.Doc, "\n\n")

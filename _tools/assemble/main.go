@@ -7,8 +7,8 @@
 // Many kernels of one PTX version and target are combined in a module, because starting the
 // assembler takes longer than assembling a kernel. The largest modules come first, so that all
 // cores stay busy to the end. If several kernels differ only in their name, only one of them is
-// assembled. A combination of text, architecture and assembler that passed before is skipped.
-// Hashes of these combinations are kept in the cache folder.
+// assembled. A combination of text, architecture and assembler that passed before is skipped. The
+// cache folder has the hashes of these combinations.
 package main
 
 import (
@@ -101,14 +101,14 @@ func main() {
 	}
 }
 
-// A job is a module, with an architecture for which it is assembled.
+// A job is a module that is assembled for one architecture.
 type job struct {
 	kernels []kernel
 	sm      string
 	size    int // length of the text in bytes
 }
 
-// distinct removes each kernel that differs from an earlier kernel only in its name.
+// distinct returns the kernels without those that differ from an earlier one only in their name.
 func distinct(kernels []kernel) []kernel {
 	seen := map[[32]byte]bool{}
 	var out []kernel
@@ -158,7 +158,8 @@ func groups(kernels []kernel, batch int) [][]kernel {
 	for _, k := range kernels {
 		h := k.header
 		if moduleName.MatchString(strings.SplitN(k.body, ".entry", 2)[0]) {
-			// kernels may use the same names for module variables, so assemble this kernel alone
+			// Kernels may use the same names for module variables, so this kernel is assembled
+			// alone.
 			h += k.file
 		}
 		byHeader[h] = append(byHeader[h], k)
@@ -199,7 +200,8 @@ func (a *assembler) mark(k kernel, sm string) string {
 	return filepath.Join(a.cache, hex.EncodeToString(h.Sum(nil)[:16]))
 }
 
-// unseen removes kernels that passed before, and kernels that need a newer architecture than sm.
+// unseen returns the kernels without those that passed before and those that need a newer
+// architecture than sm.
 func (a *assembler) unseen(kernels []kernel, sm string) []kernel {
 	var n int
 	fmt.Sscanf(sm, "sm_%d", &n)
@@ -264,7 +266,7 @@ func (a *assembler) run(list []kernel, sm string) (string, bool) {
 		log.Fatal(err)
 	}
 	arch := sm
-	// some features exist only in the architecture with the suffix a
+	// Some features exist only in the architecture with the suffix "a".
 	if strings.Contains(list[0].header, sm+"a") {
 		arch += "a"
 	}

@@ -36,7 +36,7 @@ func run(ctx context.Context, path string, args []string) error {
 	if err != nil {
 		return err
 	}
-	// Compiling a program takes longer than most tests, so keep compiled programs in a cache.
+	// Compiled programs are cached, because compiling a program takes longer than most tests.
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return err

@@ -19,15 +19,15 @@ import (
 )
 
 // peerResult is the result of one variant of the peer: the times of its rounds in seconds, and the
-// median ratio of the peer's time to our time. A ratio of 2 means that ours is twice as fast.
+// median of the peer's time divided by our time. A ratio of 2 means that ours is twice as fast.
 type peerResult struct {
 	Rounds []float64 `json:"rounds,omitempty"`
 	Ratio  float64   `json:"ratio,omitempty"`
 	Error  string    `json:"error,omitempty"`
 }
 
-// A peer is the process with which we compare, usually PyTorch. It reads one command per line and
-// answers each with a line of JSON.
+// A peer is the process that this program compares with, usually PyTorch. It reads one command per
+// line and answers each with a line of JSON.
 //
 //	case NAME  makes the case's variants, warms them up, and reports which of them fail
 //	round      measures each variant once, and answers with seconds or the error
@@ -38,7 +38,7 @@ type peer struct {
 	out     *bufio.Reader
 }
 
-// answer is the result of one variant in a response of the peer.
+// answer is the result of one variant in a reply of the peer.
 type answer struct {
 	Seconds float64 `json:"seconds"`
 	Error   string  `json:"error"`
@@ -83,7 +83,7 @@ func (p *peer) close() error {
 	return p.command.Wait()
 }
 
-// storeAnswers stores the peer's answers in the row.
+// storeAnswers stores the peer's answers, or the error, in the row.
 func (r *run) storeAnswers(m map[string]answer, err error) {
 	if err != nil {
 		m, r.peer = map[string]answer{"": {Error: err.Error()}}, nil
@@ -102,8 +102,8 @@ func (r *run) storeAnswers(m map[string]answer, err error) {
 	}
 }
 
-// peerRound lets the peer measure one round. It waits before and after the round, because threads
-// of each side may spin for some milliseconds after their own round.
+// peerRound makes the peer measure one round. It waits before and after the round, because threads
+// of each side may keep spinning for some milliseconds after their own round.
 func (r *run) peerRound() {
 	if r.peer != nil {
 		time.Sleep(rest)
@@ -114,8 +114,8 @@ func (r *run) peerRound() {
 
 const rest = 20 * time.Millisecond
 
-// ratios computes the median ratio of each variant that was measured in all rounds. It does nothing
-// for an emulated GPU, whose clock is not comparable.
+// ratios computes the median ratio of each variant that was measured in all rounds. For an emulated
+// GPU, whose clock is not comparable, it does nothing.
 func (r *run) ratios() {
 	for _, v := range r.Theirs {
 		if r.Emulated || v.Error != "" || len(v.Rounds) != len(r.Rounds) || len(r.Rounds) == 0 {
@@ -129,7 +129,7 @@ func (r *run) ratios() {
 	}
 }
 
-// measurePair measures a case, alternating with the peer, which may be nil. It reports whether both
+// measurePair measures a case in turns with the peer, which may be nil. It reports whether both
 // sides have measured everything.
 func measurePair(r *run, p *peer, c pairCase) bool {
 	r.peer, r.Theirs = p, map[string]*peerResult{}
@@ -236,7 +236,7 @@ func runAgainst(args []string) {
 	}
 }
 
-// fastest returns the ratio of the peer's fastest variant, or 0 if there is no ratio.
+// fastest returns the ratio of the peer's fastest variant, or 0 if there is none.
 func (r *run) fastest() (ratio float64) {
 	for _, v := range r.Theirs {
 		if v.Ratio > 0 && (ratio == 0 || v.Ratio < ratio) {
@@ -246,8 +246,8 @@ func (r *run) fastest() (ratio float64) {
 	return ratio
 }
 
-// spin keeps a processor busy until the standard input ends. The input ends at the latest when the
-// parent process ends.
+// spin keeps a processor busy until the standard input ends, at the latest when the parent process
+// ends.
 func spin() {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)

@@ -16,15 +16,15 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// pairRun measures a case in a trial run of two rounds.
+// pairRun measures a case in a trial of two rounds.
 func pairRun(dev device.Device, p *peer, c pairCase) (*run, bool) {
 	r := newRun(dev, c.benchCase, 0.01, true)
 	r.rounds = 2
 	return r, measurePair(r, p, c)
 }
 
-// TestAgainstOnEmulatedGPU runs all cases on an emulated GPU, alternating with a peer. The run must
-// report no ratios, because the clocks cannot be compared.
+// All cases run on an emulated GPU, in turns with a peer. The program reports no ratios, because
+// the clocks cannot be compared.
 func TestAgainstOnEmulatedGPU(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=256MiB")
 	if err != nil {
@@ -45,8 +45,8 @@ func TestAgainstOnEmulatedGPU(t *testing.T) {
 	}
 }
 
-// TestPeer is not a test. The tests of this file start this program again as their peer, and
-// TestPeer is its main function. FLAMBEAU_TEST_PEER says how the peer fails.
+// TestPeer is not a test but the main function of the peer process, which the tests of this file
+// start. FLAMBEAU_TEST_PEER says how the peer fails.
 func TestPeer(t *testing.T) {
 	mode, ok := os.LookupEnv("FLAMBEAU_TEST_PEER")
 	if !ok {
@@ -84,8 +84,8 @@ func stubPeer(t *testing.T, mode string) *peer {
 	return p
 }
 
-// TestAgainstPeers checks that the ratio of a variant is the median over its rounds. If a variant
-// fails, or if the peer ends, the row must report it, and our side must still be measured.
+// The ratio of a variant is the median over its rounds. If a variant fails, or if the peer ends,
+// the row reports it, and our side is still measured.
 func TestAgainstPeers(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -124,8 +124,8 @@ func pythonWithTorch(t *testing.T) string {
 	return python
 }
 
-// TestAgainstPyTorch checks that both sides have the same cases, and that PyTorch can measure them.
-// FLAMBEAU_PYTHON names a Python interpreter that has PyTorch.
+// Both sides have the same cases, and PyTorch can measure them. FLAMBEAU_PYTHON names a Python
+// interpreter that has PyTorch.
 func TestAgainstPyTorch(t *testing.T) {
 	text, err := os.ReadFile("torch_against.py")
 	if err != nil {
@@ -165,8 +165,8 @@ func TestAgainstPyTorch(t *testing.T) {
 	}
 }
 
-// TestJudgeAgainst checks the promise that the step is faster than the fastest eager variant of
-// PyTorch. It must count as broken if no eager variant was measured.
+// The program judges the promise that the step is faster than PyTorch's fastest eager variant. If
+// no eager variant was measured, the promise counts as broken.
 func TestJudgeAgainst(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"eager":{"ratio":1.2},"flash":{"ratio":1.1},"compiled":{"ratio":0.8}}`: holds,
@@ -189,9 +189,9 @@ func TestJudgeAgainst(t *testing.T) {
 	}
 }
 
-// TestLeast checks the bound of a step of GPT-2, which counts its products. There are six
-// operations per token and weight, as in J. Kaplan et al. (arXiv:2001.08361, table 1), and in
-// addition the products of the last layer and of attention.
+// The minimum time of a step of GPT-2 follows from its products. Each token needs six operations
+// per weight, as in J. Kaplan et al. (arXiv:2001.08361, table 1), and in addition the products of
+// the last layer and of attention.
 func TestLeast(t *testing.T) {
 	h100, err := train.FindGPU("h100")
 	if err != nil {
@@ -217,8 +217,7 @@ func TestLeast(t *testing.T) {
 
 var writePage = flag.Bool("write", false, "TestTransformersPage writes its page")
 
-// TestTransformersPage checks that the page bench/results/transformers.md lists the cases and their
-// bounds.
+// The page bench/results/transformers.md lists the cases and their minimum times.
 func TestTransformersPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(pageHead)

@@ -15,7 +15,7 @@ import (
 
 type benchCase struct {
 	name, unit string
-	gpu        bool // the case runs only on GPUs
+	gpu        bool // whether the case runs only on GPUs
 	run        func(r *run)
 }
 
@@ -23,10 +23,9 @@ type benchCase struct {
 // is more than any cache.
 const vectorSize = 256 << 20
 
-// cases holds the cases. Cases with a promised result (see report.go) come first, so that even a
-// run that is aborted early measures them. The peaks that PyTorch's trainings measure contain a
-// workspace of cuBLAS, of up to 32 MiB on an H200. The test in peak_test.go compares without this
-// workspace.
+// cases are the measured cases. Those with a promised result (report.go) come first, so that even a
+// run that is aborted early measures them. The peaks that PyTorch's trainings measure include a
+// workspace of cuBLAS, of up to 32 MiB on an H200. The test in peak_test.go compares without it.
 var cases = []benchCase{
 	{"add_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) { a.Add(b) })},
 	{"relu_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Relu() })},
@@ -60,8 +59,7 @@ var cases = []benchCase{
 	{"exp_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Exp() })},
 	{"relu_256M_bf16", "GB/s", true, elementwise(dtype.BF16, 2, func(a, _ *tensor.Tensor) { a.Relu() })},
 	{"relu_256M_u8", "GB/s", true, elementwise(dtype.U8, 2, func(a, _ *tensor.Tensor) { a.Clamp(1, 100) })},
-	// The data begins one element after a multiple of 16 bytes, so that kernels cannot use wide
-	// loads.
+	// The data begins one element after a multiple of 16 bytes, so kernels cannot use wide loads.
 	{"add_odd_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) {
 		n := a.Shape().At(0)
 		a.Slice(0, 1, n, 1).Add(b.Slice(0, 1, n, 1))
@@ -85,7 +83,7 @@ var cases = []benchCase{
 	{"unique_16M_i64", "Melem/s", true, ordering(16<<20, 4096, numbers, func(x []*tensor.Tensor) { x[0].Unique(tensor.UniqueOptions{}) })},
 	{"index_add_8192x768_f32", "Mrow/s", true, ordering(8192, 64, tokenRows, func(x []*tensor.Tensor) { x[2].IndexAddInPlace(0, x[1], x[0], 1) })},
 	{"embedding_grad_8192x768_f32", "Mrow/s", true, ordering(8192, 64, tokenRows, func(x []*tensor.Tensor) {
-		// the gradient of Embedding makes the same call
+		// The gradient of Embedding makes the same call.
 		x[2].ZerosLike().IndexAddInPlace(0, x[1], x[0], 1)
 	})},
 }
@@ -138,8 +136,8 @@ func charGPT(r *run, home *tensor.Scope, to device.Device, batch int) *train.Pla
 	})
 }
 
-// training measures training steps, ten between two waits. The argument autocast is a 16-bit type,
-// or dtype.Invalid.
+// training measures training steps, ten between two waits for the device. autocast is a 16-bit
+// type, or dtype.Invalid for none.
 func training(batch int, autocast dtype.Type, build builder) func(*run) {
 	return func(r *run) {
 		if r.graphs {
@@ -173,15 +171,15 @@ func training(batch int, autocast dtype.Type, build builder) func(*run) {
 	}
 }
 
-// plan computes the planned peak memory of a step, for a GPU with as much memory as gpu.
+// plan computes the planned peak memory of a step on a GPU with as much memory as gpu.
 func (r *run) plan(gpu *cuda.Device, build builder, batch int) {
 	p, err := train.Plan(func(s *tensor.Scope, batch int) *train.PlannedStep { return build(r, s, nil, batch) }, train.PlanConfig{Machine: train.Machine{Kind: "cuda"}, Memory: gpu.Info().Memory, Batch: batch})
 	must(err)
 	r.Planned = p.Peak
 }
 
-// replaying measures the same steps as the function training, as replays of a captured graph. The
-// model is in the root scope.
+// replaying measures the same steps as training does, as replays of a captured graph. The model is
+// in the root scope.
 func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 	return func(r *run) {
 		batch, modes := r.n(batch, 2), []tensor.Option{tensor.On(r.dev), tensor.Autocast(autocast)}
@@ -192,7 +190,7 @@ func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 			p.Optimizer.Step()
 			p.Optimizer.ZeroGrad()
 		}
-		// the first step allocates the optimizer's state and compiles the kernels
+		// The first step allocates the optimizer's state and compiles the kernels.
 		tensor.Do(step, modes...)
 		g, err := tensor.Capture(r.dev, step, modes...)
 		must(err)
@@ -202,8 +200,8 @@ func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 	}
 }
 
-// launching adds 1 to a tensor of one element, a thousand times between two waits. This measures
-// the time that an operation takes on the host.
+// launching adds 1 to a tensor of one element, a thousand times between two waits for the device.
+// This measures the time that an op takes on the host.
 func launching(r *run) {
 	tensor.Do(func(data *tensor.Scope) {
 		a, one := data.Zeros(1), data.Ones(1)
@@ -212,7 +210,8 @@ func launching(r *run) {
 	r.Rate = r.Median * 1e9
 }
 
-// product multiplies an m×k matrix by a k×n matrix, float32 in full precision.
+// product multiplies an m×k matrix by a k×n matrix of type t. float32 matrices are multiplied in
+// full precision.
 func product(t dtype.Type, m, n, k int) func(*run) {
 	return func(r *run) {
 		m, n, k := r.n(m, min(m, 48)), r.n(n, min(n, 64)), r.n(k, min(k, 80))
@@ -227,8 +226,7 @@ func product(t dtype.Type, m, n, k int) func(*run) {
 	}
 }
 
-// elementwise runs f on two large vectors. The argument moved is the number of vectors that f reads
-// or writes.
+// elementwise runs f on two large vectors. moved is the number of vectors that f reads or writes.
 func elementwise(t dtype.Type, moved int, f func(a, b *tensor.Tensor)) func(*run) {
 	return func(r *run) {
 		n := r.n(vectorSize, 4096)

@@ -33,8 +33,8 @@ func casesOn(dev device.Device) []benchCase {
 	return append(list, cpuCases...)
 }
 
-// images computes the loss of m on random square images of ten classes. The argument size is the
-// side in pixels.
+// images returns a training step of m on random square images of ten classes. size is the side in
+// pixels.
 func images(m nn.Module, to device.Device, batch, channels, size int) *train.PlannedStep {
 	return adamW(m, to, func(s *tensor.Scope) *tensor.Tensor {
 		return nn.CrossEntropy(m.Forward(s.Randn(batch, channels, size, size)), s.RandInt(0, 10, batch))
@@ -99,7 +99,7 @@ func decoding(r *run) {
 	r.Rate = 1 / r.Median
 }
 
-// count stores the number of parameters in the row. PyTorch's side stores it too.
+// count stores the number of parameters in the row, as PyTorch's side does.
 func (r *run) count(m any) {
 	for _, p := range nn.Parameters(m) {
 		r.Parameters += p.Size()

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// onCPU measures all cases of the CPU in a trial run.
+// onCPU measures all cases of the CPU in a trial.
 func onCPU(t *testing.T) (list []*row) {
 	t.Helper()
 	cpu, err := device.Open("cpu")
@@ -28,8 +28,8 @@ func onCPU(t *testing.T) (list []*row) {
 	return list
 }
 
-// TestCasesOnCPU runs all cases on the CPU. If there is a loop of FMAs for the processor, the row
-// of a product must contain the peak rate of FMAs.
+// All cases run on the CPU. If there is a loop of FMAs for the processor, the row of a product
+// contains the peak rate of FMAs.
 func TestCasesOnCPU(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -44,9 +44,8 @@ func TestCasesOnCPU(t *testing.T) {
 	}
 }
 
-// TestCasesOnCPUBesidePyTorch checks that the models of both sides have the same number of
-// parameters and about equal losses. PyTorch's process must measure a case when this program
-// requests it.
+// The models of both sides have the same number of parameters and about equal losses. PyTorch's
+// process measures a case when this program requests it.
 func TestCasesOnCPUBesidePyTorch(t *testing.T) {
 	python := pythonWithTorch(t)
 	said, err := exec.Command(python, "-W", "ignore", "torch_compare.py", "--trial", "cpu").Output()

@@ -8,15 +8,15 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// fmaRate returns the rate in GFLOP/s of independent FMAs on registers, on all threads together. It
-// is the median of some runs. The result is 0 if there is no loop for the processor.
+// fmaRate returns the rate in GFLOP/s at which all threads together execute independent FMAs on
+// registers. It is the median of some runs, or 0 if there is no loop for the processor.
 func fmaRate(dev device.Device) float64 {
 	info := dev.Info()
 	f, lanes := fmaLoop(info.SIMD)
 	if info.Kind != "cpu" || f == nil {
 		return 0
 	}
-	const loops = 2_000_000 // of twelve FMAs each
+	const loops = 2_000_000 // each of twelve FMAs
 	var rates []float64
 	for range 9 {
 		var all sync.WaitGroup

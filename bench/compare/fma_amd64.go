@@ -8,8 +8,8 @@ func fma512(n int)
 //go:noescape
 func fma256(n int)
 
-// fmaLoop returns the loop for an instruction set, and how many float32 values one of its FMAs
-// computes.
+// fmaLoop returns the loop for an instruction set, and the number of float32 values that one of its
+// FMAs computes.
 func fmaLoop(simd string) (func(n int), int) {
 	switch simd {
 	case "avx512":

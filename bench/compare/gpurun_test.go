@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// bundle is a folder like that of scripts/gpu-bundle, but its programs only record their calls.
-// Where cuda.test or compare would compile kernels for the first time, they sleep for the given
-// number of seconds instead.
+// bundle is a folder like that of scripts/gpu-bundle whose programs only record their calls. Where
+// the programs cuda.test or compare would compile kernels for the first time, they sleep for the
+// given number of seconds.
 type bundle struct {
 	dir string
 	env []string
@@ -64,11 +64,11 @@ func (b *bundle) write(t *testing.T, name, text string) {
 	}
 }
 
-// run runs the script. It returns the reported steps, whether it succeeded, how many times it
-// called cuda.test, and its output.
+// run runs the script. It returns the reported steps, whether the script succeeded, how many times
+// it called cuda.test, and its output.
 func (b *bundle) run(t *testing.T, limits []string, args ...string) (steps string, ok bool, tests int, said string) {
 	t.Helper()
-	_ = os.Remove(filepath.Join(b.dir, "calls")) // remove the calls of an earlier run
+	_ = os.Remove(filepath.Join(b.dir, "calls")) // calls of an earlier run
 	c := exec.Command("bash", append([]string{filepath.Join(b.dir, "run.sh")}, args...)...)
 	c.Env = append(b.env, limits...)
 	out, err := c.CombinedOutput()
@@ -87,10 +87,10 @@ func (b *bundle) run(t *testing.T, limits []string, args ...string) (steps strin
 	return strings.Join(names, " "), err == nil, strings.Count(string(calls), "cuda.test "), string(out)
 }
 
-// TestBundleCompilesFirst checks that the script compiles first if caches are empty, with a
-// separate time limit. The limits of the steps must apply only to their measurements.
+// If caches are empty, the script first compiles, with a separate time limit. The limits of the
+// steps apply only to their measurements.
 func TestBundleCompilesFirst(t *testing.T) {
-	// compiling takes longer than a step may take, but less than the limit for compiling
+	// Compiling takes longer than a step may take, but less than the limit for compiling.
 	b := newBundle(t, "8")
 	limits := []string{"LIMIT=7", "WARM_LIMIT=60"}
 	for i, want := range []int{2, 1} {
@@ -108,8 +108,7 @@ func TestBundleCompilesFirst(t *testing.T) {
 	}
 }
 
-// TestBundleSaysWhatIsNotCompiled checks that the script measures nothing, and says so, if
-// compiling exceeds its limit.
+// If compiling exceeds its limit, the script measures nothing, and says so.
 func TestBundleSaysWhatIsNotCompiled(t *testing.T) {
 	b := newBundle(t, "20")
 	steps, ok, tests, said := b.run(t, []string{"WARM_LIMIT=6"}, "sweep")
@@ -125,9 +124,8 @@ func TestBundleSaysWhatIsNotCompiled(t *testing.T) {
 	}
 }
 
-// TestBundleAgainstPyTorch checks that both sides compile in a short run with a separate time
-// limit, but only before the first comparison with PyTorch. Without PyTorch, the script must say
-// so, measure only our side, and fail.
+// Before the first comparison with PyTorch, and only then, both sides compile in a short run with a
+// separate time limit. Without PyTorch, the script says so, measures only our side, and fails.
 func TestBundleAgainstPyTorch(t *testing.T) {
 	b := newBundle(t, "8")
 	limits := []string{"LIMIT=7", "WARM_LIMIT=60", "NO_TORCH=0"}

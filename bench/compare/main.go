@@ -2,8 +2,8 @@
 // of JSON for each case and device. Some cases are training steps of perceptrons, a CNN and a small
 // GPT, eager and as graphs, with their peak memory. Other cases are matrix products, elementwise
 // operations, reductions and copies. bench/compare/torch_compare.py measures the cases in PyTorch.
-// On a shared machine the numbers themselves are not reliable. So quote only ratios of numbers from
-// one run.
+// On a shared machine the times themselves are not reliable, so quote only ratios of times from one
+// run.
 //
 //	go run ./bench/compare [-trial] [-only REGEXP] [-seconds 1.5] cpu cuda:0
 //	go run ./bench/compare against [-trial] [-only REGEXP] [-rounds 5] DEVICE [COMMAND …]
@@ -11,14 +11,14 @@
 //
 // -trial makes all sizes small, for a check on an emulated GPU that everything runs.
 //
-// The command against measures the parts of a transformer and GPT-2's whole step, alternating with
-// COMMAND. COMMAND runs PyTorch: python3 torch_against.py cuda:0. Each round gives a ratio. The
+// "compare against" measures the parts of a transformer and GPT-2's whole step, in turns with
+// COMMAND, which runs PyTorch: "python3 torch_against.py cuda:0". Each round gives a ratio. The
 // output contains the median of the ratios, and the minimum time that the GPU's published rates
-// allow. On the CPU, against measures the same cases as the command without a name, and COMMAND is
-// python3 torch_compare.py --peer cpu. The option -load starts processes that keep processors busy
-// during the run. With -graphs our training steps are captured.
+// allow. On the CPU it measures the same cases as "compare" alone, and COMMAND is "python3
+// torch_compare.py --peer cpu". The option -load starts processes that keep processors busy during
+// the run. With -graphs our training steps are captured.
 //
-// The command report collects the files that scripts/gpu-run.sh has left in WORK. It writes results
+// "compare report" collects the files that scripts/gpu-run.sh has left in WORK, and writes results
 // and log to OUT. It prints each failure, and says which promises are kept.
 package main
 
@@ -52,40 +52,41 @@ type row struct {
 	Samples  int     `json:"samples"`
 	Rate     float64 `json:"rate"`
 	Unit     string  `json:"unit"`
-	// peak memory of a step, measured after the first steps
+	// Peak is the peak memory of a step, measured after the first steps.
 	Peak    int `json:"peak_bytes"`
-	Planned int `json:"planned_bytes,omitempty"` // the same peak, as train.Plan computes it
-	// memory of the GPU that is in use outside the pool
+	Planned int `json:"planned_bytes,omitempty"` // peak memory that train.Plan computes
+	// Context is the memory of the GPU in use outside of the library's pool.
 	Context int    `json:"context_bytes,omitempty"`
 	Error   string `json:"error,omitempty"`
 
-	// on the CPU: the number of parameters, and the loss after all steps
+	// Parameters is the number of parameters, and Loss the loss after all steps. Both are only for
+	// the CPU.
 	Parameters int     `json:"parameters,omitempty"`
 	Loss       float64 `json:"loss,omitempty"`
-	// the rate of float32 FMAs that all threads together reach in this run
+	// FMAs is the rate of float32 FMAs that all threads together reach in this run.
 	FMAs float64 `json:"fma_gflops,omitempty"`
 
-	// the minimum time that the GPU's published rates allow
+	// Bound is the minimum time that the GPU's published rates allow.
 	Bound float64 `json:"bound_seconds,omitempty"`
-	// the median of each round, in seconds
+	// Rounds are the medians of each round, in seconds.
 	Rounds []float64 `json:"rounds,omitempty"`
-	// the peer's results by variant
+	// Theirs are the peer's results, by variant.
 	Theirs map[string]*peerResult `json:"theirs,omitempty"`
 }
 
-// run is a case that is being measured, and its results.
+// run is a measurement of a case.
 type run struct {
 	dev    device.Device
 	budget time.Duration
 	trial  bool
 	base   int  // number of bytes in use before the case
 	graphs bool // whether training steps are captured and replayed, as in train.Fit
-	rounds int  // number of rounds; after each round the peer measures; 0 means 1
+	rounds int  // number of rounds, after each of which the peer measures; 0 means 1
 	peer   *peer
 	*row
 }
 
-// n returns its first argument, or its second argument if the run is a trial.
+// n returns size, or small in a trial.
 func (r *run) n(size, small int) int {
 	if r.trial {
 		return small
@@ -160,7 +161,7 @@ func newRun(dev device.Device, c benchCase, seconds float64, trial bool) *run {
 
 // measureCase measures a case, stores the result in the row, and prints it.
 func (r *run) measureCase(c benchCase) error {
-	runtime.GC() // free the memory of the previous case
+	runtime.GC() // frees the memory of the previous case
 	r.base = r.dev.Stats().Allocated
 	err := tensor.Try(func() { c.run(r) })
 	if err != nil {
@@ -176,10 +177,10 @@ func (r *run) measureCase(c benchCase) error {
 	return nil
 }
 
-// measure measures the function step until the time budget of each round is used up. One
-// measurement covers the given number of calls. First, measure runs some steps without measuring,
-// which compiles kernels and raises clock rates. If gpuTime is true, it measures the GPU's time,
-// otherwise the host's time including the final wait. After each round, the peer measures its side.
+// measure calls step until the time budget of each round is used up. One measurement covers the
+// given number of calls. The first steps are not measured, because they compile kernels and raise
+// clock rates. If gpuTime is true, measure takes the GPU's time, otherwise the host's time
+// including the final wait. After each round, the peer measures its side.
 func (r *run) measure(calls int, gpuTime bool, step func()) {
 	gpu, _ := r.dev.(*cuda.Device)
 	if r.trial {
@@ -214,9 +215,8 @@ func (r *run) measure(calls int, gpuTime bool, step func()) {
 	}
 }
 
-// sample measures the function step until the time budget is used up. Each measurement covers the
-// given number of calls. It returns the seconds per step on the host's clock and, for a GPU,
-// between two events.
+// sample calls step until the time budget is used up. Each measurement covers the given number of
+// calls. It returns the seconds per step on the host's clock and, for a GPU, between two events.
 func (r *run) sample(gpu *cuda.Device, calls int, step func()) (host, device []float64) {
 	least, most := 5, 1000
 	if r.trial {
@@ -251,7 +251,8 @@ func (r *run) sample(gpu *cuda.Device, calls int, step func()) (host, device []f
 	return host, device
 }
 
-// median returns the median of a list, and the larger one of two middle numbers.
+// median returns the median of a list. For an even number of elements it is the greater of the two
+// in the middle.
 func median(list []float64) float64 {
 	list = slices.Sorted(slices.Values(list))
 	return list[len(list)/2]
@@ -263,7 +264,6 @@ func timer(d *cuda.Device) *cuda.Event {
 	return e
 }
 
-// must panics with err if it is not nil.
 func must(err error) {
 	if err != nil {
 		panic(tensor.NewError("compare", tensor.ErrValue, strings.TrimSpace(err.Error())))

@@ -2,8 +2,8 @@ package main
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// ordering makes operands, and measures ten calls of f without gradients between two waits. The
-// rate is in millions of elements per second.
+// ordering measures ten calls of f without gradients between two waits for the device. operands
+// makes the operands of f. The rate is in millions of elements per second.
 func ordering(n, small int, operands func(s *tensor.Scope, n int) []*tensor.Tensor, f func(x []*tensor.Tensor)) func(*run) {
 	return func(r *run) {
 		n := r.n(n, small)
@@ -31,14 +31,14 @@ func logits(s *tensor.Scope, rows int) []*tensor.Tensor {
 	return []*tensor.Tensor{s.Randn(rows, 50257)}
 }
 
-// tokenRows returns three tensors: one row per token, the tokens, and a table with one row per word
-// of the vocabulary.
+// tokenRows returns three tensors: a row of features per token, the tokens, and a table with one
+// row per word of the vocabulary.
 func tokenRows(s *tensor.Scope, n int) []*tensor.Tensor {
 	vocab := min(50257, 16*n)
 	return []*tensor.Tensor{s.Randn(n, 768), s.RandInt(0, vocab, n), s.Zeros(vocab, 768)}
 }
 
-// numbers returns random integers below one million.
+// numbers returns random integers below 2²⁰.
 func numbers(s *tensor.Scope, n int) []*tensor.Tensor {
 	return []*tensor.Tensor{s.RandInt(0, 1<<20, n)}
 }

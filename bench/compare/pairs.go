@@ -9,23 +9,23 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A pairCase is a case that is measured alternately with PyTorch. Its pieces are the work that
-// every implementation must do, at full size.
+// A pairCase is a case that is measured in turns with PyTorch. Its pieces are the work that every
+// implementation must do, at full size.
 type pairCase struct {
 	benchCase
 	pieces []piece
 }
 
-// A piece is work that must wait for the previous piece. FLOPs is the number of operations on
-// bfloat16 that accumulate in float32. Bytes counts reading each operand once and writing each
-// result once.
+// A piece is a part of the work that must wait for the part before it. FLOPs is the number of
+// operations on bfloat16 that accumulate in float32. Bytes counts each operand once as it is read,
+// and each result once as it is written.
 type piece struct {
 	FLOPs, Bytes float64
 }
 
-// minSeconds returns the minimum time in seconds that a GPU needs. A piece takes the longer of two
-// times: the time for its operations at the peak rate, and the time for its bytes at the full
-// bandwidth. NVIDIA's datasheets give both rates.
+// minSeconds returns the minimum time in seconds that a GPU needs. A piece takes as long as its
+// operations at the peak rate, or its bytes at the full bandwidth, whichever is longer. NVIDIA's
+// datasheets give both rates.
 func minSeconds(m train.Machine, pieces []piece) (seconds float64) {
 	for _, p := range pieces {
 		seconds += max(p.FLOPs/m.Half, p.Bytes/m.Bandwidth)
@@ -42,11 +42,11 @@ const (
 	gptLayers = 12
 )
 
-// linears holds GPT-2's matrix products with weights, for m tokens, k features and n results.
+// linears are GPT-2's matrix products with weights, for m tokens, k features and n results.
 var linears = []struct {
 	name string
 	n, k int
-	tied bool // whether the weight is the token table, of shape [n, k]
+	tied bool // whether the weight is the token table, [n, k]
 }{
 	{"qkv", 3 * gptWidth, gptWidth, false},
 	{"proj", gptWidth, gptWidth, false},
@@ -55,8 +55,8 @@ var linears = []struct {
 	{"head", gptVocab, gptWidth, true},
 }
 
-// An attentionCase is scaled dot product attention on bfloat16. Queries have the shape [batch,
-// heads, queries, features]. Keys have the shape [batch, heads, keys, features].
+// An attentionCase is scaled dot product attention on bfloat16. Queries are [batch, heads, queries,
+// features], and keys are [batch, heads, keys, features].
 type attentionCase struct {
 	name                                  string
 	batch, heads, queries, keys, features int
@@ -69,7 +69,7 @@ var attentions = []attentionCase{
 	{"8x12x1x64_keys4096", 8, 12, 1, 4096, 64, false},
 }
 
-// pairs returns the cases, the most important ones first, so that even a run that is aborted early
+// pairs returns the cases, the most important ones first, so that a run that is aborted early
 // measures them.
 func pairs() []pairCase {
 	step, pieces := training(gptRows, dtype.BF16, gpt2), gpt2Pieces()
@@ -131,10 +131,9 @@ func gpt2(r *run, home *tensor.Scope, to device.Device, batch int) *train.Planne
 	})
 }
 
-// pieces returns the work of attention. Pairs of a query and a key that causal attention masks do
-// not count. The forward pass has two products. The gradient has five products, and reads the
-// operands and the result again. T. Dao counts in the same way ("FlashAttention-2",
-// arXiv:2307.08691, section 4.1).
+// pieces returns the work of attention. A key that causal attention hides from a query does not
+// count. The forward pass has two products. The gradient has five, and reads the operands and the
+// result again. T. Dao counts in the same way ("FlashAttention-2", arXiv:2307.08691, section 4.1).
 func (a attentionCase) pieces(gradient bool) []piece {
 	seen := float64(a.queries) * float64(a.keys)
 	if a.causal {
@@ -186,8 +185,8 @@ func (a attentionCase) measure(gradient bool) func(*run) {
 	}
 }
 
-// linear measures a linear layer's product as models.GPT computes it. With the suffix "_dx" or
-// "_dw" it measures the product for the gradient of the input or of the weight.
+// linear measures a linear layer's product as models.GPT computes it. The suffix "_dx" or "_dw"
+// selects the product for the gradient of the input or of the weight instead.
 func linear(n, k int, tied bool, suffix string) func(*run) {
 	return func(r *run) {
 		m, n, k := r.n(gptTokens, 48), r.n(n, min(n, 72)), r.n(k, 64)
@@ -217,5 +216,6 @@ func linear(n, k int, tied bool, suffix string) func(*run) {
 	}
 }
 
-// calls returns how many calls to measure between two events, so that the clock is precise enough.
+// calls returns the number of calls between two events. With fewer, the clock would not be precise
+// enough.
 func calls(flops float64) int { return int(min(100, max(1, 2e11/flops))) }

@@ -10,10 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestPeaksKept checks on a device without memory, at full size, what gpu-run.sh checks on
-// hardware. The peak memory of a training must be at most 1.05 times PyTorch's peak, and the
-// planned peak must be within 5 % of our peak. PyTorch's numbers come from torch_compare.py
-// (_golden/cudapeak.py).
+// The peak memory of a training is at most 1.05 times PyTorch's peak, and the planned peak is
+// within 5 % of it. This test checks it at full size on a device without memory, as gpu-run.sh does
+// on hardware. PyTorch's numbers come from torch_compare.py (_golden/cudapeak.py).
 func TestPeaksKept(t *testing.T) {
 	b, err := os.ReadFile("../../models/testdata/cudapeak.json")
 	if err != nil {
@@ -29,7 +28,7 @@ func TestPeaksKept(t *testing.T) {
 	}
 	compared := 0
 	for _, c := range cases {
-		// skip graphs: replays allocate nothing
+		// Graphs are skipped, because replays allocate nothing.
 		if c.unit != "samples/s" || strings.HasSuffix(c.name, "_graph") {
 			continue
 		}

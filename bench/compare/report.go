@@ -23,11 +23,11 @@ type results struct {
 	Steps    []stepResult `json:"steps"`
 	Failures []failure    `json:"failures"`
 	Verdicts []verdict    `json:"verdicts"`
-	// outputs of the steps "devices", "training" and "measurements"
+	// Pieces are the outputs of the steps "devices", "training" and "measurements".
 	Pieces map[string]any `json:"pieces"`
 }
 
-// stepResult is a line of steps.txt: name, exit status and seconds, separated by tabs.
+// stepResult is a line of the file steps.txt: name, exit status and seconds, separated by tabs.
 type stepResult struct {
 	Name    string  `json:"name"`
 	Status  string  `json:"status"`
@@ -36,16 +36,15 @@ type stepResult struct {
 	Failed  int     `json:"failed"`
 }
 
-// failure is a failed test, or a failed step without tests. Lines holds the beginning of its
-// output.
+// failure is a failed test, or a failed step without tests. Lines is the beginning of its output.
 type failure struct {
 	Step  string   `json:"step"`
 	Test  string   `json:"test"`
 	Lines []string `json:"lines"`
 }
 
-// The output must be short, because some machines return only the last 12,000 characters of the
-// terminal.
+// These limits keep the output short, because some machines return only the last 12,000 characters
+// of the terminal.
 const (
 	failureLines = 40
 	lineWidth    = 240
@@ -53,8 +52,8 @@ const (
 )
 
 // report writes results-MODE.json and log-MODE.txt to the folder out, from the files in the folder
-// work. It prints the most important results. Even if files in work are missing or broken, it
-// writes valid JSON. It returns 1 if anything failed.
+// work, and prints the most important results. It writes valid JSON even if files in work are
+// missing or broken. It returns 1 if anything failed.
 func report(args []string) int {
 	if len(args) != 3 || !slices.Contains([]string{"tests", "bench", "against", "sweep", "sanitizer"}, args[0]) {
 		fmt.Fprintln(os.Stderr, "usage: compare report tests|bench|against|sweep|sanitizer WORK OUT")
@@ -83,7 +82,7 @@ func report(args []string) int {
 		r.OK = r.OK && s.Status == "0"
 		r.Steps, r.Failures = append(r.Steps, s), append(r.Failures, list...)
 		fmt.Fprintf(&log, "== %s: status %s, %.0f s\n", s.Name, s.Status, s.Seconds)
-		const most = 2 << 20 // limit of the bytes of a step's output
+		const most = 2 << 20 // greatest number of bytes of a step's output
 		if n := len(said); n > most {
 			said = append(append(said[:most/2:most/2], fmt.Sprintf("\n… %d bytes left out …\n", n-most)...), said[n-most/2:]...)
 		}
@@ -149,7 +148,7 @@ func (s *stepResult) read(log []byte) (list []failure) {
 		switch word {
 		case "===":
 			if f := strings.Fields(rest); len(f) == 2 {
-				current = f[1] // the line === RUN, CONT or NAME names the current test
+				current = f[1] // a line "=== RUN", "=== CONT" or "=== NAME" names the current test
 			}
 			continue
 		case "---":
@@ -204,8 +203,8 @@ func tail(b []byte, n int) []string {
 	return lines
 }
 
-// print prints as many failures as fit on the terminal, then the steps, and then the verdicts,
-// those about promises last.
+// print prints as many failures as fit on the terminal, then the steps, and then the verdicts.
+// Those about promises come last.
 func (r *results) print() {
 	var end strings.Builder
 	broken := 0
@@ -222,7 +221,7 @@ func (r *results) print() {
 			head = [3]string{"case", "of bound", "median, and how many times as fast as PyTorch"}
 		}
 		fmt.Fprintf(&end, "\n%-50s %-12s %s\n", head[0], head[1], head[2])
-		for _, promised := range []bool{false, true} { // promises come last
+		for _, promised := range []bool{false, true} { // verdicts about promises come last
 			for _, v := range r.Verdicts {
 				if (v.Word != noPromise) != promised {
 					continue
@@ -247,7 +246,7 @@ func (r *results) print() {
 	for _, f := range r.Failures {
 		text := fmt.Sprintf("-- %s %s\n", f.Step, f.Test)
 		lines := f.Lines[:min(each, len(f.Lines))]
-		if f.Test == "" { // for a program, print the end of the output
+		if f.Test == "" { // for a program, print the end of its output
 			lines = f.Lines[max(0, len(f.Lines)-each):]
 		}
 		for _, l := range lines {
@@ -265,7 +264,7 @@ func (r *results) print() {
 	fmt.Print(end.String())
 }
 
-// A verdict says whether the measurements keep one promise.
+// A verdict says whether the measurements meet one expectation.
 type verdict struct {
 	What     string `json:"what"`
 	Bound    string `json:"bound"`
@@ -277,10 +276,10 @@ const (
 	holds     = "PASS"
 	fails     = "FAIL"
 	none      = "not measured"
-	noPromise = "-" // the bound of a verdict without a promise
+	noPromise = "-" // bound of a verdict that is not a promise
 )
 
-// rows returns the measurements on a kind of device, by case.
+// rows returns the measurements on devices of one kind, by case.
 func rows(path, device string) map[string]row {
 	m := map[string]row{}
 	f, err := os.Open(path)
@@ -355,8 +354,8 @@ func judge(mode, work string) (list []verdict) {
 	return append(list, losses(work)...)
 }
 
-// nonzero returns x, or NaN if x is 0, which means not measured. A ratio of such numbers is then
-// NaN too.
+// nonzero returns x, or NaN for 0, which means not measured. Ratios of such numbers are then NaN
+// too.
 func nonzero(x float64) float64 {
 	if x > 0 {
 		return x
@@ -364,7 +363,7 @@ func nonzero(x float64) float64 {
 	return math.Inf(1)
 }
 
-// losses compares the losses of the same training on a GPU and on the CPU.
+// losses returns verdicts that compare the losses of the same training on a GPU and on the CPU.
 func losses(work string) []verdict {
 	read := func(name string) (v struct {
 		Losses []float64 `json:"losses"`

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestReport checks that the results are valid JSON even if files of the steps are missing or
-// broken, and that they contain each failed test with its output.
+// The results are valid JSON even if files of the steps are missing or broken. They contain each
+// failed test with its output.
 func TestReport(t *testing.T) {
 	work, out := t.TempDir(), t.TempDir()
 	files := map[string]string{
@@ -72,14 +72,13 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestCasesInPyTorch checks that the cases have the same names in this program and in PyTorch's
-// program.
+// The cases have the same names in this program and in PyTorch's program.
 func TestCasesInPyTorch(t *testing.T) {
 	b, err := os.ReadFile("torch_compare.py")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// these cases are only for tuning
+	// These cases are only for tuning.
 	only := map[string]bool{"relu_256M_u8": true, "add_row_256M_f32": true}
 	for _, c := range append(slices.Clone(cases), cpuCases...) {
 		if !only[c.name] && !strings.Contains(string(b), `("`+c.name+`", "`+c.unit+`", `) {
@@ -88,8 +87,8 @@ func TestCasesInPyTorch(t *testing.T) {
 	}
 }
 
-// TestPromisesComeFirst checks that cases with promises are measured first, so that even a run that
-// is aborted early contains them. PyTorch's program must use the same order.
+// Cases with promises are measured first, so that even a run that is aborted early contains them.
+// PyTorch's program uses the same order.
 func TestPromisesComeFirst(t *testing.T) {
 	b, err := os.ReadFile("torch_compare.py")
 	if err != nil {
@@ -102,7 +101,7 @@ func TestPromisesComeFirst(t *testing.T) {
 			asked = append(asked, name)
 		}
 	}
-	// the cases with a promise, and the driver's copy, which is their limit
+	// These are the cases with a promise, and the driver's copy, which limits them.
 	first := cases[:len(asked)+1]
 	for _, name := range asked {
 		if !slices.ContainsFunc(first, func(c benchCase) bool { return c.name == name }) {
@@ -121,8 +120,8 @@ func TestPromisesComeFirst(t *testing.T) {
 	}
 }
 
-// TestTerminal checks that the output is short enough for machines that return only its end, even
-// with many failures, long lines and all verdicts. The promises must come last.
+// The output is short enough for machines that return only its end, even with many failures, long
+// lines and all verdicts. The promises come last.
 func TestTerminal(t *testing.T) {
 	work, out := t.TempDir(), t.TempDir()
 	var steps, bench, failed strings.Builder
@@ -159,7 +158,7 @@ func TestTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(b)
-	if len(text) > 12000-200 { // 200 characters are for the last lines of the script itself
+	if len(text) > 12000-200 { // the script itself prints up to 200 characters after it
 		t.Errorf("%d characters are printed: %s", len(text), text)
 	}
 	for _, want := range []string{"the pool, GiB +0[.]50 ", "step3 Test0", "promises not kept"} {

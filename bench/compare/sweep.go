@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// sweepLine is a line of the output of package cuda's TestSweep: a case, and the rate of each
+// sweepLine is a line of the output of TestSweep in package cuda: a case, and the rate of each
 // variant. The first variant is the planner's choice.
 type sweepLine struct {
 	Case     string `json:"case"`
@@ -20,8 +20,8 @@ type sweepLine struct {
 }
 
 // judgeSweep reports, for each case, the rate of the planner's choice and of the best variant. It
-// compares both rates with a limit. For ops that move memory, the limit is the driver's copy. For
-// products it is PyTorch's speed. None of the verdicts is a promise.
+// compares both rates with a limit: the rate of the driver's copy for ops that move memory, and
+// PyTorch's rate for products. None of the verdicts is a promise.
 func judgeSweep(work string) []verdict {
 	list, limit, theirs := []verdict{}, 0.0, rows(filepath.Join(work, "torch.json"), "cuda")
 	f, err := os.Open(filepath.Join(work, "sweep.json"))

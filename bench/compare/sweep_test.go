@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestJudgeSweep checks that the report has, for each case, the fastest variant with correct
-// results. It must say how far this variant and the planner's choice are from the limit.
+// The report has, for each case, the fastest variant with correct results. It says how far this
+// variant and the planner's choice are from the limit.
 func TestJudgeSweep(t *testing.T) {
 	work := t.TempDir()
 	for name, text := range map[string]string{

@@ -1,6 +1,6 @@
 // Command convolutions times convolutions, pooling, batch normalisation and training steps on the
-// CPU. Each line of its standard input names a case, which it runs once. The program answers with
-// the seconds of CPU time. The script compare.py in the same folder runs PyTorch and this program
+// CPU. Each line of its standard input names a case. It runs the case once, and answers with the
+// seconds of CPU time. The script compare.py in the same folder runs PyTorch and this program
 // alternately, and prints the medians of the ratios. Quote only these medians:
 //
 //	go build -o /tmp/convolutions ./bench/convolutions
@@ -21,8 +21,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// layer returns the function to measure for an op with one operand and an optional weight. The
-// argument pass names the forward pass or one of the gradients.
+// layer returns the function to measure for an op f with one operand and an optional weight. pass
+// selects the forward pass or one of the gradients.
 func layer(pass string, x, w *tensor.Tensor, f func(x, w *tensor.Tensor) *tensor.Tensor) (func(), error) {
 	if pass == "forward" {
 		return func() { tensor.Do(func(s *tensor.Scope) { f(x.In(s), w) }, tensor.NoGrad()) }, nil

@@ -1,6 +1,6 @@
 // Command hotpath compares the cost of single ops in two builds of itself. Ops on small tensors
-// show the overhead around the kernels. The command also measures larger tensors. The command runs
-// both builds alternately, so that other load on the machine affects both builds.
+// show the overhead around the kernels, and larger tensors are measured too. Both builds run in
+// turns, so that other load on the machine affects both.
 //
 //	go build -o new ./bench/hotpath
 //	(in the tree before) go build -o old ./bench/hotpath
@@ -75,7 +75,7 @@ var ops = []op{
 	{"add_in_place", func(c *operands) *tensor.Tensor { return c.y.AddInPlace(c.shift) }, true},
 }
 
-// sizes holds numbers of rows and columns, for tensors of 32 and of 64K elements.
+// sizes are numbers of rows and columns, for tensors of 32 and of 64K elements.
 var sizes = [][2]int{{4, 8}, {256, 256}}
 
 func made(s *tensor.Scope, rows, columns int, grad bool) *operands {
@@ -95,8 +95,8 @@ type result struct {
 	allocs float64
 }
 
-// measure runs f in several time spans. It returns the time per call in the fastest span, in
-// nanoseconds, and the allocations per call in the last span.
+// measure runs f in several time spans. It returns the time per call in nanoseconds in the fastest
+// span, and the allocations per call in the last one.
 func measure(f func()) (ns, allocs float64) {
 	for range 3 {
 		f()

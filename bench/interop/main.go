@@ -94,7 +94,8 @@ func compare(base, name string, build func(opts ...nn.Option) nn.Module) error {
 	}
 	return inScope(func(s *tensor.Scope) error {
 		m := nn.Eval(build(nn.In(s)))
-		// The last layer of a new ViT is zero, so all its logits would be 0 and prove nothing.
+		// The last layer of a new ViT is zero, so all its logits would be 0 and comparing them
+		// would prove nothing.
 		if v, ok := m.(*models.ViT); ok {
 			v.Heads.At("head").(*nn.Linear).Weight.NormalInPlace(0, 0.02)
 		}
@@ -114,8 +115,8 @@ func compare(base, name string, build func(opts ...nn.Option) nn.Module) error {
 	})
 }
 
-// inScope runs f in a scope without gradients. If a tensor expression panics, it returns the panic
-// as an error.
+// inScope runs f in a scope without gradients. If f panics with a tensor's error, inScope returns
+// the error.
 func inScope(f func(s *tensor.Scope) error) (err error) {
 	if e := tensor.Try(func() { tensor.Do(func(s *tensor.Scope) { err = f(s) }, tensor.NoGrad()) }); e != nil {
 		return e

@@ -22,8 +22,8 @@ import (
 // names.
 type benchCase struct {
 	name    string
-	tensors bool // whether samples are tensors; otherwise they are slices
-	bytes   bool // whether samples are uint8; otherwise they are float32
+	tensors bool // whether samples are tensors instead of slices
+	bytes   bool // whether samples are uint8 instead of float32
 	size    int  // number of elements in a sample
 	batch   int
 	workers int

@@ -9,7 +9,7 @@ import (
 
 func sliceOf(f func(x []*T) []*T) func([]*T) *T { return func(x []*T) *T { return f(x)[0] } }
 
-// shaped holds ops that copy elements to other shapes, and views with an expensive gradient.
+// shaped are ops that copy elements to other shapes, and views with an expensive gradient.
 var shaped = []bench{
 	{"cat_rows", "f:R,C f:R,C", "ab", "torch.cat([a, b])", func(x []*T) *T { return tensor.Cat(0, x...) }, "tml"},
 	{"cat_columns", "f:R,C f:R,C", "ab", "torch.cat([a, b], 1)", func(x []*T) *T { return tensor.Cat(1, x...) }, "tml"},

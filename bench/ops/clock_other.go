@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processTime ends the program, because this system does not report the CPU time.
+// processTime ends the program, because this system does not report a process's CPU time.
 func processTime() time.Duration {
 	log.Fatal("--cpu-time needs a Unix")
 	return 0

@@ -12,8 +12,8 @@ var cases = func() (list []bench) {
 	return list
 }()
 
-// of1 makes a case from a method of one tensor, and of2 from a method of two tensors. The argument
-// grad is "" if the op has no gradient.
+// of1 makes a case from a method of one tensor, and of2 from a method of two. grad is "" if the op
+// has no gradient.
 func of1(name, kind, grad, call string, f func(*T) *T) bench {
 	return bench{name, kind + ":n", grad, call, func(x []*T) *T { return f(x[0]) }, "tml"}
 }
@@ -22,8 +22,7 @@ func of2(name, kind, grad, call string, f func(a, b *T) *T) bench {
 	return bench{name, kind + ":n " + kind + ":n", grad, call, func(x []*T) *T { return f(x[0], x[1]) }, "tml"}
 }
 
-// fixSecond returns a function of one tensor that calls f with the tensor and with v as its second
-// argument.
+// fixSecond returns a function of one tensor, which calls f with v as the second argument.
 func fixSecond(f func(*T, float64) *T, v float64) func(*T) *T {
 	return func(x *T) *T { return f(x, v) }
 }
@@ -198,7 +197,7 @@ var typed = []bench{
 	of1("cast_i64_i32", "g", "", "a.int()", func(x *T) *T { return x.Cast(dtype.I32) }),
 }
 
-// inPlace holds ops in place. Their operands are chosen so that repeated calls keep the values in
+// inPlace are ops in place. Their operands are chosen so that repeated calls leave the values in
 // range.
 var inPlace = []bench{
 	{"add_in_place", "f:n p:n", "", "a.add_(b)", pair((*T).AddInPlace), "tml"},

@@ -34,16 +34,16 @@ type T = tensor.Tensor
 // A bench is a case: an op with its operands.
 type bench struct {
 	name string
-	in   string // operands as kind:dims/layout, separated by spaces
-	grad string // operands whose gradients are computed, a subset of "abcd"
-	call string // the call in PyTorch, as an expression of a, b, c and d
+	in   string // operands as "kind:dims/layout", separated by spaces
+	grad string // operands whose gradients are computed, as letters of "abcd"
+	call string // call in PyTorch, as an expression of a, b, c and d
 	f    func(x []*T) *T
 	// sizes lists the sizes at which the case runs: t for tiny, m for medium, l for large, h for
-	// the large size of an expensive op, f for fixed dimensions
+	// the large size of an expensive op, f for fixed dimensions.
 	sizes string
 }
 
-// dims holds the values of the letters in operands, for each size.
+// dims has the values of the letters in operands' dimensions, for each size.
 var dims = map[byte]map[string]int{
 	't': {"n": 32, "R": 4, "C": 8, "B": 2, "S": 4, "D": 4, "M": 4, "V": 16, "K": 2},
 	'm': {"n": 1 << 16, "R": 256, "C": 256, "B": 4, "S": 64, "D": 256, "M": 128, "V": 1000, "K": 16},
@@ -56,11 +56,12 @@ var sizeNames = map[byte]string{'t': "tiny", 'm': "medium", 'l': "large", 'h': "
 
 // An operand describes a tensor that both this program and PyTorch's side make.
 type operand struct {
-	// one of normal, positive, unit, ones, half (bfloat16), int8, index, bool and spd
+	// Kind is one of normal, positive, unit, ones, half (bfloat16), int8, index, bool and spd.
 	Kind  string `json:"kind"`
 	Dims  []int  `json:"dims"`
 	Bound int    `json:"bound,omitempty"` // upper bound of an index
-	// memory layout; t: transposed; s: every second element of the rows
+	// Layout is the memory layout: "t" for transposed, and "s" for every second element of the
+	// rows.
 	Layout string `json:"layout,omitempty"`
 }
 
@@ -147,7 +148,7 @@ func (o operand) make(s *tensor.Scope) *T {
 	return x
 }
 
-// answer is one line of the output of serve.
+// answer is one line of the output of "ops serve".
 type answer struct {
 	Seconds float64 `json:"seconds"`
 	Allocs  float64 `json:"allocs"`
@@ -212,7 +213,7 @@ func (c *bench) batch(size byte) int {
 	return 1
 }
 
-// data holds the operands that were made so far, by their description.
+// data has the operands made so far, by their description.
 type data struct {
 	scope    *tensor.Scope
 	operands map[string]*T
@@ -291,7 +292,8 @@ func (c *bench) measure(d *data, size byte, backward bool, minTime time.Duration
 			leaves = append(leaves, x[i])
 		}
 	}
-	// What a measurement makes is freed at its end. So the next one finds the same free memory.
+	// Everything that a measurement allocates is freed at its end, so that the next one finds the
+	// same free memory.
 	own := d.scope.New()
 	defer own.Close()
 	local := make([]*T, len(x))

@@ -1,7 +1,7 @@
 // Command optimizers times optimizer steps on the CPU for bench/optimizers/compare.py, which also
 // times PyTorch's optimizers and prints ratios. It reads lines with the names of an optimizer and
-// of a set of parameters ("adamw small"), and answers with the seconds of one step. So compare.py
-// can alternate between the two libraries, and other load on the machine affects both.
+// of a set of parameters ("adamw small"), and answers with the seconds of one step. This lets
+// compare.py measure the two libraries in turns, so that other load on the machine affects both.
 package main
 
 import (
@@ -16,7 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sets holds the sets of parameters by name. A set is a list of [number of parameters, size].
+// sets are the sets of parameters, by name. A set is a list of pairs: a number of parameters, and
+// their size.
 var sets = map[string][][2]int{
 	"small": {{400, 256}},
 	"mixed": {{60, 64}, {60, 4096}, {40, 36864}},

@@ -1,5 +1,6 @@
-// Command peers compares a training step and a product of matrices with other Go libraries on the
-// CPU. All libraries take turns in one run, and compute the same results from the same numbers:
+// Command peers compares this library with other Go libraries on the CPU, in a training step and a
+// product of matrices. All libraries take turns in one run, and compute the same results from the
+// same numbers:
 //
 //	go -C bench/peers run . [-rounds 9] [-seconds 0.2]
 //
@@ -53,8 +54,8 @@ func main() {
 	compare("product of 1024", 1, 1e-2, *rounds, *seconds, products())
 }
 
-// compare runs each contender a few times, compares their last results, and measures them
-// alternately.
+// compare runs each contender a few times, checks that their last results agree, and measures them
+// in turns.
 func compare(name string, steps int, tolerance float64, rounds int, seconds float64, list []contender) {
 	results := make([]float64, len(list))
 	for i, c := range list {

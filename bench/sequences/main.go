@@ -1,5 +1,5 @@
 // Command sequences times recurrent and attention layers on the CPU. Each line of its standard
-// input names a case, which it runs for one step. The program answers with the seconds. The script
+// input names a case. It runs one step of the case, and answers with the seconds. The script
 // compare.py in the same folder runs PyTorch and this program alternately, and prints the medians
 // of the ratios. Quote only these medians:
 //
@@ -19,8 +19,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sequences returns the step of a case. The mode is "train" or "infer". The arguments inputs and
-// hidden are numbers of features.
+// sequences returns the step of a case. mode is "train" or "infer". inputs and hidden are numbers
+// of features.
 func sequences(kind, mode string, length, batch, inputs, hidden int) (func(), error) {
 	var forward func(x *tensor.Tensor) *tensor.Tensor
 	var model any

@@ -24,46 +24,47 @@ import (
 // file, and in checkpoints.
 type card struct {
 	Model string `json:"model"`
-	Data  string `json:"data"` // kind of data that the model was trained on
-	// shape of a sample: [channels, rows, columns] or [features]
+	Data  string `json:"data"` // kind of data that the model was trained on, such as "csv"
+	// Input is the shape of a sample: [channels, rows, columns] or [features].
 	Input   []int    `json:"input,omitempty"`
 	Classes []string `json:"classes,omitempty"` // names of the outputs
-	// mean of each channel or feature, which is subtracted from the input
+	// Mean is the mean of each channel or feature, which is subtracted from the input.
 	Mean []float32 `json:"mean,omitempty"`
-	// standard deviation of each channel or feature; the input is divided by it after the mean is
-	// subtracted
+	// Std is the standard deviation of each channel or feature. After the mean is subtracted, the
+	// input is divided by it.
 	Std []float32 `json:"std,omitempty"`
-	// names of a table's inputs, in the order of the features
+	// Columns are the names of a table's inputs, in the order of the features.
 	Columns []string `json:"columns,omitempty"`
 	Target  string   `json:"target,omitempty"` // name of a table's target column
 
-	// for each column of words, the words that occur in the table
+	// Words has, for each column of words, the words that occur in the table.
 	Words map[string][]string `json:"words,omitempty"`
-	// how missing values are treated; "" means that they are an error
+	// Missing says how missing values are treated. "" means that they are an error.
 	Missing string `json:"missing,omitempty"`
-	// for each column, the value that replaces a missing value
+	// Fill has, for each column, the value that replaces a missing value.
 	Fill map[string]float64 `json:"fill,omitempty"`
-	// scale of a numeric target; nil if the model predicts classes
+	// Regression is the scale of a numeric target. It is nil if the model predicts classes.
 	Regression *regression `json:"regression,omitempty"`
 
-	// side in pixels of the squares to which images were resized; 0 if they were not resized
+	// Size is the side in pixels of the squares to which images were resized. 0 means that they
+	// were not resized.
 	Size int `json:"size,omitempty"`
-	// width of the hidden layer of an mlp or cnn
+	// Hidden is the width of the hidden layer of an mlp or cnn.
 	Hidden  int               `json:"hidden,omitempty"`
 	Dropout float64           `json:"dropout,omitempty"`
 	GPT     *models.GPTConfig `json:"gpt,omitempty"`
-	// the characters that a gpt uses as tokens
+	// Chars has the characters that a gpt uses as tokens.
 	Chars   string   `json:"characters,omitempty"`
 	Trained *trained `json:"trained,omitempty"` // what the model was trained on; nil if unknown
 }
 
-// cardKey is the card's key in the metadata.
+// cardKey is the key of the card in a file's metadata.
 const cardKey = "flambeau.model"
 
 // modelNames are the values of --model.
 var modelNames = []string{"mlp", "cnn", "resnet18", "resnet34", "resnet50", "vit", "gpt"}
 
-// check returns an error if no model can be built from the card.
+// check returns an error if the card does not describe a model that can be built.
 func (c *card) check() error {
 	const most = 1 << 30
 	size := 1
@@ -123,8 +124,8 @@ type network struct {
 	held      []*nn.BatchNorm2d // batch norms that stay in evaluation mode
 }
 
-// build makes a model on a device. If weights is nil, the model's parameters are initialised.
-// Otherwise build loads the weights and frees them.
+// build makes a model on a device. If weights is nil, the parameters get initial values. Otherwise
+// build loads the weights into the model and frees them.
 func (c *card) build(dev device.Device, weights map[string]*tensor.Tensor) (*network, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -156,7 +157,7 @@ func (c *card) build(dev device.Device, weights map[string]*tensor.Tensor) (*net
 		n.module = models.ResNet34(c.width(), c.Input[0], opts...)
 	case "resnet50":
 		n.module = models.ResNet50(c.width(), c.Input[0], opts...)
-	case "vit": // torchvision's ViT-B/16; for small images, a smaller model
+	case "vit": // torchvision's ViT-B/16, or a smaller model for small images
 		v := models.ViTB16()
 		if v.Classes = c.width(); c.Input[1] < 128 {
 			v = models.ViTConfig{Layers: 6, Heads: 4, Width: 128, Hidden: 256, Classes: c.width()}
@@ -198,8 +199,8 @@ func (n *network) fill(weights map[string]*tensor.Tensor, opts ...nn.LoadOption)
 	return err
 }
 
-// patch returns the side of a ViT's patches for images with the given side. It returns 0 if no size
-// is suitable.
+// patch returns the side of a ViT's patches for images with the given side, or 0 if no size is
+// suitable.
 func patch(side int) int {
 	for _, p := range []int{16, 8, 4} {
 		if side%p == 0 && side/p >= 4 {
@@ -267,8 +268,8 @@ func (p cardPart) LoadStateDict(sd map[string]any) error {
 }
 
 // differences returns the keys in which two descriptions of models differ, with their values if
-// these are short. It ignores Trained, which earlier versions did not store. If the data differs,
-// Mean, Std and the state of the loader differ too.
+// these are short. It ignores Trained, which earlier versions did not store. Other data is noticed
+// nevertheless, because it changes Mean, Std and the state of the loader.
 func differences(was, now string) string {
 	var a, b map[string]json.RawMessage
 	if json.Unmarshal([]byte(was), &a) != nil || json.Unmarshal([]byte(now), &b) != nil {
@@ -297,7 +298,7 @@ func differences(was, now string) string {
 }
 
 // loadWeights reads the weights in a safetensors or .pt file, or in the newest checkpoint of a
-// directory. If the file has a card, it returns the card too.
+// directory. It also returns the card in the file, if there is one.
 func loadWeights(path string) (sd map[string]*tensor.Tensor, c *card, err error) {
 	if dir, err := checkpoint.Load(path); err == nil {
 		return fromTree(dir.Tree)
@@ -317,7 +318,7 @@ func loadWeights(path string) (sd map[string]*tensor.Tensor, c *card, err error)
 		return nil, nil, err2
 	}
 	if err2 != nil {
-		// the error of the .pt reader would not help for a file with the ending .safetensors
+		// For a file whose name ends in ".safetensors", the error of the .pt reader would not help.
 		if strings.HasSuffix(path, ".safetensors") {
 			return nil, nil, err
 		}

@@ -28,7 +28,7 @@ type convertCmd struct {
 	Overwrite bool   `help:"Replace the output file if it exists."`
 }
 
-// Validate checks the flags; the parser kong calls it.
+// Validate checks the flags. The command-line parser, kong, calls it.
 func (c *convertCmd) Validate() error {
 	if _, ok := floatTypes[c.DType]; c.DType != "" && !ok {
 		return fmt.Errorf("--dtype %s: the types are %s", c.DType, strings.Join(slices.Sorted(maps.Keys(floatTypes)), " "))
@@ -75,8 +75,8 @@ func (c *convertCmd) Run(e *env) error {
 	return nil
 }
 
-// replaced returns the existing files that the command would overwrite. Without --overwrite the
-// command refuses to do so.
+// replaced returns the existing files that the command would overwrite, which needs the flag
+// --overwrite.
 func (c *convertCmd) replaced(format string) []string {
 	switch single, sharded := strings.CutSuffix(c.Out, ".index.json"); {
 	case format == formatSharded && sharded:
@@ -119,7 +119,7 @@ func (w *weights) selectStateDict(e *env) error {
 	return nil
 }
 
-// write writes the file. It returns the number of tensors and their size in bytes.
+// write writes the output file. It returns the number of tensors and their size in bytes.
 func (c *convertCmd) write(e *env, w *weights, format string) (n int, size int64, err error) {
 	to := floatTypes[c.DType]
 	tensors, others, err := w.tensors()
@@ -171,7 +171,7 @@ func (c *convertCmd) write(e *env, w *weights, format string) (n int, size int64
 		}
 		metadata := w.metadata
 		if metadata == nil {
-			// Hugging Face's libraries require this entry
+			// Hugging Face's libraries require the entry "format".
 			metadata = map[string]string{"format": "pt"}
 		}
 		return n, size, safetensors.Save(path, tensors, metadata, opts...)

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestConvertTakesLittleMemory checks that a conversion between any two formats needs much less
-// memory than the size of the file. With FLAMBEAU_SOAK the file has 1 GiB.
+// A conversion between any two formats needs much less memory than the size of the file. With
+// FLAMBEAU_SOAK the file has 1 GiB.
 func TestConvertTakesLittleMemory(t *testing.T) {
 	total := 64 << 20
 	if os.Getenv("FLAMBEAU_SOAK") != "" {

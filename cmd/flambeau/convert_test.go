@@ -16,7 +16,7 @@ import (
 
 const checkpointFile = "../../torchfile/testdata/training.pt"
 
-// TestConvertThroughAllFormats checks that a conversion through all formats changes nothing.
+// A conversion through all formats, one after another, changes nothing.
 func TestConvertThroughAllFormats(t *testing.T) {
 	dir := t.TempDir()
 	must := func(args ...string) string {
@@ -52,7 +52,7 @@ func TestConvertThroughAllFormats(t *testing.T) {
 			t.Errorf("%s: %v became %v", name, x, y)
 		}
 	}
-	// Convert the whole checkpoint to half its size.
+	// A checkpoint is converted to half its size.
 	must(checkpointFile, at("half.pt"), "--dtype", "bf16")
 	half, err := torchfile.Load(at("half.pt"))
 	if err != nil {
@@ -63,7 +63,7 @@ func TestConvertThroughAllFormats(t *testing.T) {
 		t.Errorf("%v", m)
 	}
 	must(at("half.pt"), at("half.npz"), "--weights", "--dtype", "float32")
-	// Convert a file with one array.
+	// A file with one array is converted.
 	if err := safetensors.Save(at("one.safetensors"), map[string]*tensor.Tensor{"x": tensor.Ones(2, 3)}, map[string]string{"epoch": "7"}); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestInspect(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	// JSON cannot represent some values, and flambeau cannot read some types. The command inspect
-	// must show their names, or refuse the file with an error that names them.
+	// shows their names, or refuses the file with an error that names them.
 	object("../../torchfile/testdata/everything.pt")
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	text := `{"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}}`
@@ -204,8 +204,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestNamesOfHostileFiles checks that names in a file cannot control the terminal, and that names
-// that would grow without limit are an error.
+// Names in a file cannot control the terminal. Names that would grow without limit are an error.
 func TestNamesOfHostileFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.safetensors")

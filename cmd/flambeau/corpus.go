@@ -15,7 +15,7 @@ import (
 // maxText limits the size of a text in memory, in bytes.
 const maxText = 1 << 30
 
-// A corpus is a text. Each sample is a piece of the text.
+// A corpus is a text whose pieces are the samples of a dataset.
 type corpus struct {
 	path    string
 	bytes   []byte

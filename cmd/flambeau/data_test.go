@@ -23,8 +23,8 @@ func must(t *testing.T, args ...string) (out, errOut string) {
 	return out, errOut
 }
 
-// TestImagesFromIDXFiles runs train, eval and predict on a directory of IDX files. With
-// FLAMBEAU_SOAK=1 there are 8,000 images.
+// The commands train, eval and predict accept a directory of IDX files. With FLAMBEAU_SOAK=1 there
+// are 8,000 images.
 func TestImagesFromIDXFiles(t *testing.T) {
 	dir, images, held, want := t.TempDir(), 800, 200, 0.9
 	args := []string{"--epochs", "2"}
@@ -48,8 +48,8 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	if files, err := os.ReadDir(events); err != nil || len(files) != 1 {
 		t.Error(files, err)
 	}
-	// eval needs no flags for the model: a weights file describes it, and so does a directory of
-	// checkpoints.
+	// The command eval needs no flags for the model: a weights file describes it, and so does a
+	// directory of checkpoints.
 	for _, w := range []string{weights, keep} {
 		out, errOut := must(t, "eval", w, "--data", set, "--device", "cpu", "--json")
 		var e evalReport
@@ -57,7 +57,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 			t.Errorf("%+v, %v\n%s", e, err, errOut)
 		}
 	}
-	// Predict on image files and on IDX files.
+	// The command predict accepts image files and IDX files.
 	pictures := filepath.Join(dir, "pictures")
 	if err := glyphs.Folder(pictures, 3, 9); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	if part := float64(right) / float64(len(lines)); part < want-0.03 {
 		t.Errorf("%.4f of the predictions are right", part)
 	}
-	// Train each of the other image models for one step, also on resized images.
+	// Each of the other image models trains for one step, also on resized images.
 	others := []string{"vit --size 16", "mlp --size 8"}
 	if soak() {
 		others = append(others, "resnet18", "resnet34", "resnet50")
@@ -99,7 +99,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 			t.Errorf("%s: %s", m, out)
 		}
 	}
-	// Resume one training from checkpoints, and begin another with given weights.
+	// One training continues from checkpoints, and another begins with given weights.
 	out, _ = must(t, "train", "--model", "cnn", "--data", set, "--device", "cpu", "--json", "--checkpoint", keep, "--resume", "--epochs", fmt.Sprint(r.Epochs+1), "--steps", fmt.Sprint(r.Steps+2))
 	if m := lastLine(t, out); m.Steps != r.Steps+2 || !strings.HasPrefix(m.Resumed, keep) {
 		t.Errorf("%+v", m)
@@ -108,7 +108,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	if m := lastLine(t, out); float64(*m.TestAccuracy) != float64(*r.TestAccuracy) {
 		t.Errorf("%+v", m)
 	}
-	// The error must name the argument that does not fit.
+	// Each error names the argument that does not fit.
 	for args, want := range map[string]string{
 		"eval " + weights: "the model is a cnn for samples of shape [1 28 28] and 10 classes, the data (digits) has samples of shape [1 8 8]",
 		"train --device cpu --data " + set + " --model mlp --checkpoint " + keep + " --resume": `"model" was "cnn" and is "mlp"`,
@@ -124,7 +124,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	}
 }
 
-// TestFolderOfPictures trains on directories of images, with and without a test part.
+// Training accepts directories of images, with and without a test part.
 func TestFolderOfPictures(t *testing.T) {
 	dir, perClass, want, args := filepath.Join(t.TempDir(), "set"), 30, 0.7, []string{"--epochs", "5", "--batch", "16"}
 	if soak() {
@@ -139,7 +139,7 @@ func TestFolderOfPictures(t *testing.T) {
 	}
 }
 
-// TestTable trains on a table whose class depends on two of its columns.
+// Training accepts a table whose class depends on two of its columns.
 func TestTable(t *testing.T) {
 	dir := t.TempDir()
 	path, weights := filepath.Join(dir, "points.csv"), filepath.Join(dir, "w.safetensors")
@@ -161,7 +161,7 @@ func TestTable(t *testing.T) {
 	if r := lastLine(t, out); r.Data != "csv" || r.Model != "mlp" || float64(*r.TestAccuracy) < 0.95 {
 		t.Fatalf("%+v", r)
 	}
-	more := filepath.Join(dir, "more.csv") // a table with more columns, in another order
+	more := filepath.Join(dir, "more.csv") // table with more columns, in another order
 	if err := os.WriteFile(more, []byte("y,name,x,noise\n140,a,1,0\n60,b,-1,0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -196,8 +196,8 @@ func sentences(size int) string {
 	return b.String()
 }
 
-// TestText trains on a text. The model must learn more than the frequencies of letters, and
-// generate text. With FLAMBEAU_SOAK=1 the text has half a megabyte.
+// A model trained on a text learns more than the frequencies of letters, and generates text. With
+// FLAMBEAU_SOAK=1 the text has half a megabyte.
 func TestText(t *testing.T) {
 	dir, size, args, below := t.TempDir(), 40_000, []string{"--steps", "60", "--hidden", "32", "--lr", "0.01", "--batch", "8"}, 0.3
 	if soak() {
@@ -243,8 +243,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestDigitsAsPictures checks that all commands treat the embedded digits as images if the model
-// needs images.
+// All commands treat the embedded digits as images if the model needs images.
 func TestDigitsAsPictures(t *testing.T) {
 	weights := filepath.Join(t.TempDir(), "w.safetensors")
 	must(t, "train", "--model", "cnn", "--steps", "92", "--out", weights, "--device", "cpu")

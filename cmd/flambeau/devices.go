@@ -21,17 +21,18 @@ type deviceReport struct {
 	Emulated bool   `json:"emulated,omitempty"`
 	Cores    int    `json:"cores"`
 	SIMD     string `json:"simd,omitempty"`
-	// why elementwise programs are not compiled to machine code
+	// Interpreted says why elementwise programs are not compiled to machine code.
 	Interpreted string `json:"interpreted,omitempty"`
 	Memory      int    `json:"memory_bytes"`
 	Capability  string `json:"compute_capability,omitempty"`
 	Driver      string `json:"driver_version,omitempty"`
 	PTX         string `json:"ptx_version,omitempty"`
-	// the library or the kernels that compute matrix products on a GPU
+	// Products names the library or the kernels that compute matrix products on a GPU.
 	Products string `json:"products,omitempty"`
-	// whether products use measured kernels: "on" measures, "use" only uses earlier measurements
+	// Tuning says whether products use measured kernels: "on" measures, and "use" only uses earlier
+	// measurements.
 	Tuning string `json:"tuning,omitempty"`
-	// number of products that have been measured
+	// Tuned is the number of products that have been measured.
 	Tuned   int          `json:"tuned_products,omitempty"`
 	Spills  []cuda.Spill `json:"spilling_kernels,omitempty"` // spills in the library's kernels
 	Problem string       `json:"problem,omitempty"`

@@ -7,8 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/doctor"
 )
 
-// exitStatus is an error that only sets the exit status. The command has already printed
-// everything.
+// exitStatus is an error that only sets the exit status, after the command has printed everything.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
@@ -17,10 +16,10 @@ type doctorCmd struct {
 	JSON bool `help:"Print one JSON object." name:"json"`
 }
 
-// examine is doctor.Examine. Tests replace it.
+// examine is doctor.Examine, except in tests.
 var examine = doctor.Examine
 
-// Run prints the doctor's findings. [doctor.Report.ExitCode] gives the exit status.
+// Run prints the doctor's findings. The exit status is that of [doctor.Report.ExitCode].
 func (c *doctorCmd) Run(e *env) error {
 	r := examine()
 	var err error

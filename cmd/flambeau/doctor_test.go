@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/doctor"
 )
 
-// TestDoctorStatus checks that the exit status reflects the findings, with text and with JSON
-// output, and that nothing is written to standard error.
+// The exit status of "flambeau doctor" reflects the findings, with text and with JSON output.
+// Nothing is written to standard error.
 func TestDoctorStatus(t *testing.T) {
 	defer func() { examine = doctor.Examine }()
 	for _, level := range []doctor.Level{doctor.Note, doctor.Slow, doctor.Unused} {
@@ -40,7 +40,7 @@ func TestDoctorStatus(t *testing.T) {
 	}
 }
 
-// TestDoctorHere checks that the doctor finds a usable GPU exactly if this machine has one.
+// The doctor finds a usable GPU exactly if this machine has one.
 func TestDoctorHere(t *testing.T) {
 	var out, errOut bytes.Buffer
 	status := run([]string{"doctor"}, &out, &errOut)

@@ -30,13 +30,14 @@ type evalReport struct {
 	Device   string `json:"device"`
 	Model    string `json:"model"`
 	Samples  int    `json:"samples"`
-	Measured string `json:"measured"` // which samples were measured, in words
+	Measured string `json:"measured"` // the measured samples, in words
 	Loss     number `json:"loss"`
-	// fraction of correctly predicted classes; absent for data without classes
+	// Accuracy is the fraction of correctly predicted classes. It is absent for data without
+	// classes.
 	Accuracy   *number `json:"accuracy,omitempty"`
 	MacroF1    *number `json:"macro_f1,omitempty"`
-	Perplexity *number `json:"perplexity,omitempty"` // perplexity; absent unless the data is text
-	// errors in the unit of the target; only for numeric targets
+	Perplexity *number `json:"perplexity,omitempty"` // absent unless the data is text
+	// RMSE and MAE are errors in the unit of the target, only for numeric targets.
 	RMSE      *number       `json:"rmse,omitempty"`
 	MAE       *number       `json:"mae,omitempty"`
 	R2        *number       `json:"r2,omitempty"`
@@ -92,7 +93,7 @@ func (c *evalCmd) Run(e *env) error {
 	if c.JSON {
 		to = e.err
 	}
-	out := bufio.NewWriter(to) // keeps the first error
+	out := bufio.NewWriter(to) // remembers the first error
 	fmt.Fprintln(out, "measured on "+words)
 	switch {
 	case n.card.Regression != nil:
@@ -119,7 +120,7 @@ func (c *evalCmd) Run(e *env) error {
 	return nil
 }
 
-// fits returns an error if the data does not have the same form as the model's training data.
+// fits returns an error if the data does not have the form of the model's training data.
 func (n *network) fits(src *source) error {
 	a, b := n.card, &src.card
 	if (a.Regression == nil) != (b.Regression == nil) || fmt.Sprint(a.Input) != fmt.Sprint(b.Input) || fmt.Sprintf("%q", a.Classes) != fmt.Sprintf("%q", b.Classes) || (a.Chars == "") != (b.Chars == "") {
@@ -129,11 +130,11 @@ func (n *network) fits(src *source) error {
 	return nil
 }
 
-// A number is a float64 whose JSON form is null if it is NaN or infinite, because JSON cannot
+// A number is a float64 that becomes null in JSON if it is NaN or infinite, because JSON cannot
 // represent these.
 type number float64
 
-// MarshalJSON encodes n for encoding/json.
+// MarshalJSON returns the JSON form of n.
 func (n number) MarshalJSON() ([]byte, error) {
 	if v := float64(n); math.IsNaN(v) || math.IsInf(v, 0) {
 		return []byte("null"), nil

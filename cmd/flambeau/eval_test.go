@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// measures runs eval, and checks that the output describes the measured samples with the words in
+// measures runs the command eval. The output must describe the measured samples with the words in
 // want.
 func measures(t *testing.T, want string, args ...string) {
 	t.Helper()
@@ -27,9 +27,8 @@ func measures(t *testing.T, want string, args ...string) {
 	}
 }
 
-// TestEvalMeasuresAllOfIt checks which images eval measures. It must measure all of them if none
-// was used in training. Of the training data it must measure the part that was held out, also after
-// images were moved, renamed or added.
+// The command eval measures all images if none was used in training. Of the training data it
+// measures the part that was held out, even after images were moved, renamed or added.
 func TestEvalMeasuresAllOfIt(t *testing.T) {
 	dir := t.TempDir()
 	set, other, weights := filepath.Join(dir, "set"), filepath.Join(dir, "other"), filepath.Join(dir, "w.safetensors")
@@ -48,8 +47,7 @@ func TestEvalMeasuresAllOfIt(t *testing.T) {
 	}
 	measures(t, "all 50 pictures, 40 of which were trained on", weights, "--data", set, "--all")
 	measures(t, "all 50 pictures, none of which was trained on", weights, "--data", other)
-	// Classes must keep their numbers in the model, even if the folder has only some of the
-	// classes.
+	// Classes keep their numbers in the model, even if the folder has only some of the classes.
 	some := filepath.Join(dir, "some")
 	if err := os.MkdirAll(some, 0o700); err != nil {
 		t.Fatal(err)
@@ -87,11 +85,11 @@ func TestEvalMeasuresAllOfIt(t *testing.T) {
 	measures(t, "all 55 pictures; whether some of them were trained on is not known: the weights do not say what they were trained on", bare, "--data", moved)
 }
 
-// TestEvalOfTables checks that eval identifies rows by their content and counts equal rows. It must
-// not mistake a table for the training data if only a few rows are equal.
+// The command eval identifies rows by their content and counts equal rows. A table is not taken for
+// the training data if only a few rows are equal.
 func TestEvalOfTables(t *testing.T) {
 	dir := t.TempDir()
-	// every row occurs at least two times
+	// Every row occurs at least two times.
 	set, weights := tableFile(t, filepath.Join(dir, "set.csv"), 100, letters), filepath.Join(dir, "w.safetensors")
 	must(t, "train", "--data", set, "--steps", "2", "--out", weights, "--device", "cpu")
 	measures(t, "20 of 100 rows, held out: the other 80 were trained on", weights, "--data", set)
@@ -116,8 +114,8 @@ func TestEvalOfTables(t *testing.T) {
 	}
 }
 
-// TestEvalOfText checks that eval identifies a text by its beginning, and measures the text after
-// the training part.
+// The command eval identifies a text by its beginning, and measures the text after the training
+// part.
 func TestEvalOfText(t *testing.T) {
 	dir := t.TempDir()
 	book := strings.ReplaceAll(sentences(8000), "a dog", "ä dog")

@@ -12,12 +12,11 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// TestEachCallOfOutFails runs train once for each system call that writes --out, and makes that
-// call fail. The error must name the file, the older file must stay complete, and no other file may
-// remain in the directory.
+// Each system call that writes --out fails once, in one run of train for each call. The error must
+// name the file, an older file must stay complete, and no other file may remain in the directory.
 func TestEachCallOfOutFails(t *testing.T) {
 	dir := t.TempDir()
-	t.Chdir(t.TempDir()) // rescue writes the weights to the working directory
+	t.Chdir(t.TempDir()) // after a failure the weights are written to the working directory
 	path := filepath.Join(dir, "w.safetensors")
 	args := []string{"train", "--device", "cpu", "--steps", "1", "--hidden", "8", "--out", path}
 	if status, _, errOut := command(t, args...); status != 0 {
@@ -36,7 +35,7 @@ func TestEachCallOfOutFails(t *testing.T) {
 			failed = op + " of " + on
 			return errors.New("the system fails here")
 		})
-		// use another seed, so that the weights differ
+		// Another seed gives other weights.
 		status, _, errOut := command(t, append(args, "--seed", strconv.Itoa(n+1))...)
 		restore()
 		if failed == "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/fulldisk"
 )
 
-// TestTrainOnAFullDisk checks that train still prints its numbers if the disk is full. One error
-// must name each file that could not be written, and the files that remain.
+// If the disk is full, train still prints its results. One error names each file that could not be
+// written, and the files that remain.
 func TestTrainOnAFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

@@ -28,7 +28,7 @@ type generateCmd struct {
 	Device      string  `help:"Device: auto, cpu, cuda or cuda:N." default:"auto"`
 }
 
-// Validate checks the flags; the parser kong calls it.
+// Validate checks the flags. The command-line parser, kong, calls it.
 func (c *generateCmd) Validate() error {
 	switch {
 	case c.Tokens < 1:

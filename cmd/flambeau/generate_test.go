@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// TestGenerateFromGPT2Files generates text from the published files of a GPT-2. These are weights
-// with Hugging Face's names, as safetensors or .pt, and the two files of the tokenizer.
+// Text is generated from the published files of a GPT-2: weights with Hugging Face's names, as
+// safetensors or .pt, and the two files of the tokenizer.
 func TestGenerateFromGPT2Files(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -57,7 +57,7 @@ func TestGenerateFromGPT2Files(t *testing.T) {
 			t.Errorf("%s: %q, want %q", file, out, "the cat"+more)
 		}
 	}
-	// Generate more tokens than the context holds, and always choose the most likely token.
+	// More tokens than the context holds are generated, each the most likely one.
 	out, _ := must(t, "generate", in("model.pt"), "--device", "cpu", "--tokens", "60", "--temperature", "0", "--prompt", "the cat", "--vocab", in("vocab.json"), "--merges", in("merges.txt"))
 	if len(out) < 60 {
 		t.Errorf("%q", out)

@@ -32,9 +32,8 @@ func (c *trainCmd) begin(e *env, n *network) error {
 	return nil
 }
 
-// load loads the weights of a file into the model. If only the weights of the last layer do not
-// fit, because the classes differ, that layer keeps its random weights. The result text then says
-// so.
+// load loads the weights of a file into the model. If the classes differ, only the last layer does
+// not fit, and keeps its random weights. The result text says so.
 func (n *network) load(path string) (text string, err error) {
 	sd, was, err := loadWeights(path)
 	if err != nil {
@@ -78,10 +77,10 @@ func (n *network) head() (name string, layer *nn.Linear) {
 	return name, layer
 }
 
-// otherOutputs compares the last layer in a state dict with the network's last layer. If the
-// outputs differ, it describes those in the state dict. It returns "" if they are equal. It also
-// returns "" if the layers have different input sizes, because they then belong to different
-// models. The argument old is the card of the state dict, and may be nil.
+// otherOutputs compares the last layer in a state dict with the network's. If their outputs differ,
+// it describes those in the state dict. Otherwise it returns "". It also returns "" if the layers
+// have different input sizes, because they then belong to different models. old is the card of the
+// state dict, and may be nil.
 func otherOutputs(sd map[string]*tensor.Tensor, old *card, name string, n *network) string {
 	_, l := n.head()
 	weight, bias := sd[name+".weight"], sd[name+".bias"]
@@ -111,8 +110,8 @@ func (c *card) outputs() string {
 	return fmt.Sprintf("%d classes, %s", len(c.Classes), some)
 }
 
-// freeze freezes all layers except the last layer. Batch norms use their running statistics and do
-// not update them, as PyTorch's layers do in evaluation mode.
+// freeze freezes all layers except the last. Batch norms use their running statistics and do not
+// update them, as PyTorch's do in evaluation mode.
 func (n *network) freeze() (text string, err error) {
 	name, layer := n.head()
 	if layer == nil || n.gpt != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// TestInitOfOtherClasses begins with weights for other classes. The last layer must not be loaded,
-// and a message must say so. With --freeze, all other layers must keep their bits, including the
-// statistics of batch norms.
+// Training begins with weights for other classes. The last layer is not loaded, and a message says
+// so. With --freeze, all other layers stay bitwise equal, including the statistics of batch norms.
 func TestInitOfOtherClasses(t *testing.T) {
 	dir := t.TempDir()
 	set, init, out := pictures(t, filepath.Join(dir, "set")), filepath.Join(dir, "resnet18.pth"), filepath.Join(dir, "w.safetensors")
@@ -57,7 +56,7 @@ func TestInitOfOtherClasses(t *testing.T) {
 	same(false)
 	must(t, train...)
 	same(true)
-	// The weights have a card. The last layer must be loaded only if the names of the classes are
+	// These weights have a card. The last layer is loaded only if the names of the classes are
 	// equal.
 	again := []string{"train", "--data", set, "--model", "cnn", "--steps", "1", "--device", "cpu", "--out", out}
 	must(t, again...)
@@ -72,7 +71,7 @@ func TestInitOfOtherClasses(t *testing.T) {
 	if !strings.Contains(errOut, `it was for others, 3 classes, ["0" "1" "2"] and is for 3 classes, ["0" "1" "two"]`) {
 		t.Error(errOut)
 	}
-	// Weights of another model must be an error, not weights with other classes.
+	// Weights of another model are an error, not weights with other classes.
 	fails(t, "nothing was loaded", append(again, "--init", init)...)
 	if status, _, errOut := command(t, "train", "--freeze"); status != 2 || !strings.Contains(errOut, "add --init FILE") {
 		t.Error(status, errOut)

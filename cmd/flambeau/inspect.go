@@ -33,7 +33,7 @@ type inspected struct {
 	Bytes    int64             `json:"bytes"`
 	ByDType  map[string]int64  `json:"bytes_by_dtype"`
 	Metadata map[string]string `json:"metadata,omitempty"`
-	// values in a PyTorch file that are not tensors
+	// Values are the values in a PyTorch file that are not tensors.
 	Values []valueLine `json:"values,omitempty"`
 }
 
@@ -168,7 +168,7 @@ func (c *inspectCmd) noSums() error {
 	return fmt.Errorf("%s: --check: the file has no check sums; flambeau convert writes them into .safetensors, .pt and .npz files", c.File)
 }
 
-// archived reports whether a file is a zip archive, whose members have checksums.
+// archived reports whether a file is a zip archive, in which every member has a checksum.
 func archived(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {

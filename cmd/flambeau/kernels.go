@@ -34,7 +34,7 @@ func (c *packCmd) plan(model string) *planCmd {
 	return &planCmd{Model: model, Batch: c.Batch, Seq: c.Seq, Image: c.Image, Classes: c.Classes, Optimizer: c.Optimizer, Amp: c.Amp, TF32: c.TF32, Device: "gpu"}
 }
 
-// Validate checks the flags; the parser kong calls it.
+// Validate checks the flags. The command-line parser, kong, calls it.
 func (c *packCmd) Validate() error {
 	for _, model := range c.Models {
 		if err := c.plan(model).Validate(); err != nil {

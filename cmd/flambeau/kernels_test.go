@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda"
 )
 
-// TestKernelsPack checks that a program uses the kernels of the pack that FLAMBEAU_KERNELS names.
+// A program uses the kernels of the file that FLAMBEAU_KERNELS names.
 func TestKernelsPack(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ device, want string }{{"cuda", "with machine code for cuda:0"}, {"a100", "as PTX"}} {
@@ -43,7 +43,7 @@ func TestKernelsPack(t *testing.T) {
 			t.Errorf("%s: %v: %s", args, err, out)
 		}
 	}
-	// A file that is not a pack must cause a message and have no other effect.
+	// A file that holds no kernels causes a message and has no other effect.
 	bad := filepath.Join(dir, "bad")
 	if err := os.WriteFile(bad, []byte("nothing"), 0o600); err != nil {
 		t.Fatal(err)

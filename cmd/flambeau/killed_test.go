@@ -18,7 +18,8 @@ import (
 // soak reports whether FLAMBEAU_SOAK requests the long forms of tests.
 func soak() bool { return os.Getenv("FLAMBEAU_SOAK") == "1" }
 
-// others returns random flags. They change how a training runs and is observed, but not its result.
+// others returns random flags that change how a training runs and what it reports, but not its
+// result.
 func others(rng *rand.Rand, dir string) (list []string) {
 	for _, o := range []string{
 		"--every 1", "--every 3", "--keep 1", "--keep-best", "--workers 3", "--checkpointing", "--json", "--tensorboard " + filepath.Join(dir, "events"),
@@ -32,9 +33,9 @@ func others(rng *rand.Rand, dir string) (list []string) {
 	return list
 }
 
-// TestKilledTrainingsGoOn kills a training at random times, also while it writes a checkpoint. Each
-// time, the training resumes with other flags and another number of workers. It must end with the
-// same bits as a training that was not killed, and leave no other files behind.
+// A training is killed at random times, also while it writes a checkpoint. Each time it resumes
+// with other flags and another number of workers. It must end with the same bits as a training that
+// was not killed, and leave no other files behind.
 func TestKilledTrainingsGoOn(t *testing.T) {
 	for _, c := range []struct {
 		cuda, args string
@@ -59,7 +60,7 @@ func TestKilledTrainingsGoOn(t *testing.T) {
 		if out, err := train("whole", "--checkpoint", filepath.Join(dir, "other")).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		// longest time until a process is killed; some processes end earlier
+		// longest is the latest time at which a process is killed. Some processes end earlier.
 		longest := time.Since(began) * 3 / 4
 		whole, err := os.ReadFile(filepath.Join(dir, "whole"))
 		if err != nil {
@@ -93,7 +94,7 @@ func TestKilledTrainingsGoOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			messages := bufio.NewReader(pipe)
-			if _, err := messages.ReadString('\n'); err != nil { // the line that names the device
+			if _, err := messages.ReadString('\n'); err != nil { // this line names the device
 				t.Fatal(err)
 			}
 			kill := time.AfterFunc(time.Duration(rng.Int64N(int64(longest))), func() { _ = p.Process.Kill() })

@@ -119,8 +119,8 @@ func run(args []string, out, errOut io.Writer) int {
 	}
 }
 
-// helpFor returns the command name and a space if the command exists, else "". Messages that refer
-// to the help contain the result.
+// helpFor returns the command name and a space if the command exists, else "". Messages use it to
+// refer to the command's help.
 func helpFor(parser *kong.Kong, name string) string {
 	for _, n := range parser.Model.Children {
 		if n.Name == name {
@@ -142,8 +142,8 @@ func (versionCmd) Run(e *env) error {
 	return err
 }
 
-// These numbers are defined here because package syscall does not define the signals for js, where
-// nothing sends them. All other systems use the same numbers.
+// The signals are defined here because package syscall does not define them for js. All other
+// systems use the same numbers.
 const (
 	hangUp     = syscall.Signal(1)  // number of SIGHUP
 	brokenPipe = syscall.Signal(13) // number of SIGPIPE

@@ -53,8 +53,7 @@ func TestTrainOnTheCPU(t *testing.T) {
 	}
 }
 
-// TestTrainIsReproducible checks that the same command gives the same bits, and that another seed
-// gives other bits.
+// The same command gives the same bits, and another seed gives other bits.
 func TestTrainIsReproducible(t *testing.T) {
 	losses := func(seed string) string {
 		_, out, _ := command(t, "train", "--device", "cpu", "--steps", "20", "--json", "--losses", "--seed", seed)

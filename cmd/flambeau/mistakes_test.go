@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/glyphs"
 )
 
-// tableFile writes a CSV file with two columns of numbers and a last column c. Its value in row i
+// tableFile writes a CSV file with two columns of numbers and a last column c, whose value in row i
 // is lastColumn(i).
 func tableFile(t *testing.T, path string, rows int, lastColumn func(i int) string) string {
 	t.Helper()
@@ -28,7 +28,7 @@ func tableFile(t *testing.T, path string, rows int, lastColumn func(i int) strin
 
 func letters(i int) string { return string(rune('a' + i%2)) }
 
-// fails checks that a command fails with a message that contains the given text.
+// fails runs a command, which must fail with a message that contains the given text.
 func fails(t *testing.T, want string, args ...string) {
 	t.Helper()
 	status, out, errOut := command(t, append(args, "--device", "cpu")...)
@@ -37,8 +37,7 @@ func fails(t *testing.T, want string, args ...string) {
 	}
 }
 
-// TestTablesWithoutClasses checks that a table is refused if a classifier cannot learn anything
-// from it.
+// A table is refused if a classifier cannot learn anything from it.
 func TestTablesWithoutClasses(t *testing.T) {
 	dir := t.TempDir()
 	fails(t, `all samples are of one class, "a"`, "train", "--data", tableFile(t, filepath.Join(dir, "one.csv"), 20, func(int) string { return "a" }))
@@ -46,8 +45,8 @@ func TestTablesWithoutClasses(t *testing.T) {
 	fails(t, `fill it in or leave the row out`, "train", "--data", tableFile(t, filepath.Join(dir, "gap.csv"), 20, func(i int) string { return letters(i)[i/19:] }))
 }
 
-// TestNumbersInJSON checks that a loss that is NaN or infinite becomes null in JSON, and that a
-// measured zero is present. A prediction of NaN must be an error.
+// A loss that is NaN or infinite becomes null in JSON, and a measured zero is present. A prediction
+// of NaN is an error.
 func TestNumbersInJSON(t *testing.T) {
 	dir := t.TempDir()
 	csv, weights := tableFile(t, filepath.Join(dir, "t.csv"), 40, letters), filepath.Join(dir, "w.safetensors")
@@ -73,8 +72,7 @@ func TestNumbersInJSON(t *testing.T) {
 	}
 }
 
-// TestResumeWithOtherSettings checks that resuming with other settings is an error that names these
-// settings.
+// Resuming with other settings is an error that names these settings.
 func TestResumeWithOtherSettings(t *testing.T) {
 	dir := t.TempDir()
 	csv, keep := tableFile(t, filepath.Join(dir, "t.csv"), 40, letters), filepath.Join(dir, "keep")
@@ -92,8 +90,8 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	}
 }
 
-// TestPredictAmongBrokenPictures checks that predict classifies the intact images among broken
-// ones, and that the exit status reports the failure.
+// The command predict classifies the intact images among broken ones. The exit status reports the
+// failure.
 func TestPredictAmongBrokenPictures(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := pictures(t, filepath.Join(dir, "set")), filepath.Join(dir, "w.safetensors")
@@ -112,8 +110,7 @@ func TestPredictAmongBrokenPictures(t *testing.T) {
 	fails(t, "not a picture", "predict", weights, some[3])
 }
 
-// TestTableWithoutNames checks that a first line of numbers still counts as column names, with a
-// warning.
+// A first line of numbers still counts as column names, with a warning.
 func TestTableWithoutNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "t.csv")
 	if err := os.WriteFile(path, []byte(strings.Repeat("0.5,1,a\n1.5,2,b\n", 10)), 0o600); err != nil {
@@ -124,15 +121,14 @@ func TestTableWithoutNames(t *testing.T) {
 	}
 }
 
-// TestLastBatchOfOne checks that a last batch of one image is dropped, because batch normalisation
-// cannot work with one image.
+// A last batch of one image is dropped, because batch normalisation cannot work with one image.
 func TestLastBatchOfOne(t *testing.T) {
 	set := pictures(t, filepath.Join(t.TempDir(), "set")) // 24 of the 30 images are for training
 	must(t, "train", "--data", set, "--model", "resnet18", "--size", "16", "--batch", "23", "--epochs", "1", "--device", "cpu")
 }
 
-// TestOutFile checks that an output file must have the ending of its format, and that the command
-// fails before the training if a file cannot be written.
+// An output file must have the ending of its format. If it cannot be written, the command fails
+// before the training.
 func TestOutFile(t *testing.T) {
 	dir := t.TempDir()
 	fails(t, "what is written is a safetensors file", "train", "--steps", "1", "--out", filepath.Join(dir, "w.pt"))
@@ -141,7 +137,7 @@ func TestOutFile(t *testing.T) {
 	}
 }
 
-// TestHelpIsNamed checks that the error about a wrong flag refers to the help of the command.
+// The error about a wrong flag refers to the help of the command.
 func TestHelpIsNamed(t *testing.T) {
 	if _, _, errOut := command(t, "eval"); !strings.Contains(errOut, "See: flambeau eval --help") {
 		t.Error(errOut)

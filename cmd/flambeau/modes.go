@@ -44,15 +44,15 @@ func (m *modeFlags) checkModes() error {
 
 var profileForms = []string{".json", ".json.gz", ".pb.gz", ".pprof", ".stacks", ".txt"}
 
-// These constants are the range of profiled steps. The first two steps are left out: they load
-// kernels and allocate the optimizer's state.
+// The profile leaves out the first two steps, which load kernels and allocate the optimizer's
+// state.
 const (
 	profileSkip  = 2
 	profileSteps = 10
 )
 
-// profiled starts a profile if --profile is set. The argument steps is the number of the training's
-// steps. The returned function ends the profile and writes it.
+// profiled starts a profile if --profile is set. steps is the number of the training's steps. The
+// returned function ends the profile and writes it.
 func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() error, err error) {
 	if m.Profile == "" {
 		return func() error { return nil }, nil
@@ -76,7 +76,7 @@ func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() e
 	cfg.Profile = p
 	return func() error {
 		err := p.Stop()
-		if written { // print this only at the end, after the progress bar
+		if written { // only at the end, after the progress bar
 			fmt.Fprintln(e.err, "a profile is in "+m.Profile)
 		}
 		return err
@@ -108,7 +108,7 @@ func writable(flag, path string) error {
 	} else if !info.IsDir() {
 		return fmt.Errorf("%s %s: %s is not a folder", flag, path, filepath.Dir(path))
 	}
-	// another error, such as a name that is too long
+	// This is another error, such as a name that is too long.
 	if _, err := os.Lstat(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s %s: nothing can be written there: %w", flag, path, err)
 	}

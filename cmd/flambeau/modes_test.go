@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestTrainModes compares trainings with mixed precision, batches in parts, or recomputation with a
-// plain training. The losses must be close, and with recomputation the bits must be equal.
+// Trainings with mixed precision, batches in parts, or recomputation have losses close to those of
+// a plain training. With recomputation they are bitwise equal.
 func TestTrainModes(t *testing.T) {
 	losses := func(args ...string) []float64 {
 		out, _ := must(t, append([]string{"train", "--device", "cpu", "--steps", "12", "--json", "--losses"}, args...)...)
@@ -19,7 +19,7 @@ func TestTrainModes(t *testing.T) {
 	plain := losses()
 	for _, c := range []struct {
 		args string
-		tol  float64 // tolerance; 0 means bitwise equality
+		tol  float64 // 0 means bitwise equality
 	}{{"--checkpointing", 0}, {"--tf32", 0}, {"--micro-batch 10 --dropout 0", -1}, {"--amp bf16", 0.05}, {"--amp fp16 --accumulate 1", 0.05}, {"--amp bf16 --checkpointing", 0.05}} {
 		got := losses(strings.Fields(c.args)...)
 		want, tol := plain, c.tol
@@ -36,8 +36,8 @@ func TestTrainModes(t *testing.T) {
 	}
 }
 
-// TestTrainProfile checks that a profile is written in the format of its file name, even if the
-// training ends before the last profiled step.
+// A profile is written in the format of its file name, even if the training ends before the last
+// profiled step.
 func TestTrainProfile(t *testing.T) {
 	for name, want := range map[string]string{"trace.json": `"Optimizer.step`, "tables.txt": "Optimizer.step", "pprof.pb.gz": "\x1f\x8b"} {
 		for _, steps := range []string{"1", "5"} {
@@ -49,7 +49,7 @@ func TestTrainProfile(t *testing.T) {
 			}
 		}
 	}
-	// The command must fail before the training.
+	// The command fails before the training.
 	path := filepath.Join(t.TempDir(), "none", "trace.json")
 	if status, _, errOut := command(t, "train", "--device", "cpu", "--steps", "4", "--profile", path); status != 1 || !strings.Contains(errOut, "--profile "+path) || strings.Contains(errOut, "4 steps in") {
 		t.Errorf("a file that cannot be written: status %d\n%s", status, errOut)
@@ -70,8 +70,7 @@ func TestTrainModesMistakes(t *testing.T) {
 	}
 }
 
-// TestTrainWhatDoesNotFit checks that the command trains on parts of a batch, and says so, if the
-// whole batch does not fit in the GPU's memory.
+// If a batch does not fit into the GPU's memory, the command trains on parts of it, and says so.
 func TestTrainWhatDoesNotFit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "memory.html")
 	b, err := process(t, "emulate,mem=1MiB,segment=16KiB", "train", "--memory-snapshot", file, "--device", "cuda", "--batch", "1000", "--hidden", "128", "--steps", "3", "--json").CombinedOutput()

@@ -19,11 +19,12 @@ type opsCmd struct {
 // opLine is one op in the output of --json.
 type opLine struct {
 	Op string `json:"op"`
-	// names of the declared ops, or rows of the table, that belong to this op
+	// Of lists the names of declared ops, or rows of the test table, that belong to this op.
 	Of      []string `json:"of,omitempty"`
 	Devices []string `json:"devices"`
 	Types   []string `json:"types"`
-	// types for which the gradient of the op is checked; empty if the op has no gradient
+	// Gradient lists the types for which the gradient of the op is checked. It is empty if the op
+	// has no gradient.
 	Gradient    []string `json:"gradient"`
 	SecondOrder bool     `json:"second_order"`
 }
@@ -57,7 +58,7 @@ func names(types []dtype.Type) []string {
 	return s
 }
 
-// typeSet joins the names of types. It replaces some groups of types by the group's name.
+// typeSet joins the names of types. It replaces known groups of types by the group's name.
 func typeSet(types []string) string {
 	if len(types) == 0 {
 		return "-"

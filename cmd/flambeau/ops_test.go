@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor/optest"
 )
 
-// TestOps checks that the command prints the table test's ops, one in each line, and the header
-// separately. With --json it must print the same data.
+// The command "ops" prints the ops of the test table, one in each line, and the header separately.
+// With --json it prints the same data.
 func TestOps(t *testing.T) {
 	var out, header bytes.Buffer
 	if status := run([]string{"ops"}, &out, &header); status != 0 {

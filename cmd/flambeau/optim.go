@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// optims holds, by name, functions that make an optimizer.
+// optims has the functions that make an optimizer, by name.
 var optims = map[string]func(p []*tensor.Tensor, r recipe) optim.Optimizer{
 	"adamw": func(p []*tensor.Tensor, r recipe) optim.Optimizer {
 		return optim.NewAdamW(p, optim.AdamConfig{LR: r.lr, Beta2: r.beta2, WeightDecay: r.decay})
@@ -34,8 +34,8 @@ var optims = map[string]func(p []*tensor.Tensor, r recipe) optim.Optimizer{
 	},
 }
 
-// scheds holds, by name, functions that make a learning rate schedule. The argument steps is the
-// number of steps of the training.
+// scheds has the functions that make a learning rate schedule, by name. steps is the number of
+// steps of the training.
 var scheds = map[string]func(o optim.Optimizer, steps int, r recipe) sched.Schedule{
 	"cosine": func(o optim.Optimizer, steps int, r recipe) sched.Schedule {
 		return sched.NewCosineAnnealing(o, max(steps, 1), min(r.least, r.lr))

@@ -16,7 +16,7 @@ const largestChosen = 224
 
 // commonSize returns the side of the squares to which images of several sizes are resized. It is
 // the median of the images' shorter sides, at most largestChosen. For a ViT it is a multiple of 16.
-// It is 0 if all images have the same size. The result note explains the choice.
+// It is 0 if all images have the same size. note explains the choice to the user.
 func commonSize(f *vision.Folder, model string) (size int, note string, err error) {
 	type dims struct{ h, w int }
 	list := make([]dims, f.Len())

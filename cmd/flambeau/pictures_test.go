@@ -37,8 +37,8 @@ func mixedPictures(t *testing.T, dir string) string {
 	return dir
 }
 
-// TestPicturesOfMixedSizes checks that images of several sizes are resized to one size, that a
-// message says so, and that the other commands use the same size.
+// Images of several sizes are resized to one size, and a message says so. The other commands use
+// the same size.
 func TestPicturesOfMixedSizes(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := mixedPictures(t, filepath.Join(dir, "set")), filepath.Join(dir, "w.safetensors")

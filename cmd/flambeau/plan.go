@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// errTooLarge means that the step needs more memory than the device has. The report says so too.
+// errTooLarge says that the step needs more memory than the device has, which the report explains.
 var errTooLarge = errors.New("the step does not fit")
 
 type planCmd struct {
@@ -32,7 +32,7 @@ type planCmd struct {
 	JSON          bool   `help:"Print one JSON object as the last line." name:"json"`
 }
 
-// Validate checks the flags; the parser kong calls it.
+// Validate checks the flags. The command-line parser, kong, calls it.
 func (c *planCmd) Validate() error {
 	switch {
 	case c.Model == "":
@@ -115,7 +115,7 @@ type planReport struct {
 	Kernels       int           `json:"kernels"`
 	planCounts                  // counts of a GPU's work
 	Fits          *bool         `json:"fits"` // null if the memory is unknown
-	// null if no search for the largest batch was requested
+	// MaxBatch is the largest batch that fits, or null if no search for it was requested.
 	MaxBatch *int     `json:"max_batch"`
 	Seconds  *float64 `json:"seconds_estimate"` // null if the speed is unknown
 }
@@ -126,14 +126,14 @@ type planCounts struct {
 	Modules     int `json:"modules"` // number of different kernels
 	Bytes       int `json:"bytes"`   // bytes that kernels read and write
 	TensorFLOPs int `json:"tensor_core_flops"`
-	// operations on tensor cores, including the padding of tiles
+	// TensorIssued is the number of operations on tensor cores, including operations on padding.
 	TensorIssued int `json:"tensor_core_issued_flops"`
 	OtherFLOPs   int `json:"other_flops"` // operations outside of tensor cores
-	// the part of other_flops in matrix products
+	// OtherProducts is the part of other_flops in matrix products.
 	OtherProducts int     `json:"other_product_flops"`
 	Float64FLOPs  int     `json:"float64_flops"` // the part of other_flops in float64
 	LaunchSeconds float64 `json:"launch_seconds"`
-	// least possible time on each kind of GPU, without the cost of launches
+	// LeastSeconds is the least possible time on each kind of GPU, without the time of launches.
 	LeastSeconds map[string]float64 `json:"least_seconds"`
 }
 
@@ -219,7 +219,7 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) er
 	if c.JSON {
 		to = e.err
 	}
-	out := bufio.NewWriter(to) // keeps the first error
+	out := bufio.NewWriter(to) // remembers the first error
 	fmt.Fprintf(out, "%s, %s", c.Model, p.batchText(c.Batch))
 	if c.Optimizer == "none" {
 		fmt.Fprint(out, ", evaluation")
@@ -251,7 +251,7 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) er
 	row("rounding", b.Rounding)
 	w.Flush()
 	at := r.At
-	if at == "" { // the peak has no memory beyond what is always in use
+	if at == "" { // the peak has only memory that is always in use
 		at = "the weights alone"
 	}
 	fmt.Fprintf(out, "\nthe peak is in %s; the allocator holds %s for it\n", at, byteCount(r.Reserved))

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// planOf runs flambeau plan in a new process and parses the last line of its output.
+// planOf runs "flambeau plan" in a new process and parses the last line of its output.
 func planOf(t *testing.T, args ...string) (r planReport, status int, errOut string) {
 	t.Helper()
 	c := process(t, "off", append([]string{"plan", "--json"}, args...)...)
@@ -36,8 +36,7 @@ func planOf(t *testing.T, args ...string) (r planReport, status int, errOut stri
 	return r, status, e.String()
 }
 
-// TestPlanGPT2 plans the training of a GPT-2 on a machine without a GPU. The plan must need little
-// memory and no file.
+// Planning the training of a GPT-2 on a machine without a GPU needs little memory and no file.
 func TestPlanGPT2(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
@@ -85,8 +84,7 @@ func TestPlanGPT2(t *testing.T) {
 	}
 }
 
-// TestPlanTF32 checks that TF32 moves float32 products to the tensor cores, at half the rate of
-// 16-bit products.
+// TF32 moves float32 products to the tensor cores, at half the rate of 16-bit products.
 func TestPlanTF32(t *testing.T) {
 	args := []string{"--model", "gpt2", "--batch", "4", "--seq", "256", "--max-batch", "0", "--device", "a100"}
 	plain, _, _ := planOf(t, args...)
@@ -102,7 +100,7 @@ func TestPlanTF32(t *testing.T) {
 	}
 }
 
-// TestPlanLess checks that recomputed activations and a smaller batch need less memory.
+// Recomputed activations and a smaller batch need less memory.
 func TestPlanLess(t *testing.T) {
 	all, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--max-batch", "0", "--device", "gpu")
 	again, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--checkpointing", "--max-batch", "0")
@@ -123,7 +121,7 @@ func TestPlanLess(t *testing.T) {
 	}
 }
 
-// TestPlanModels plans every model. It plans most of the larger variants only with FLAMBEAU_SOAK=1.
+// Every model can be planned. Most of the larger variants are planned only with FLAMBEAU_SOAK=1.
 func TestPlanModels(t *testing.T) {
 	for name := range planModels {
 		if slices.Contains([]string{"gpt2-medium", "gpt2-large", "gpt2-xl", "bert-large", "resnet34", "resnet101"}, name) && os.Getenv("FLAMBEAU_SOAK") != "1" {
@@ -167,7 +165,7 @@ func TestPlanMistakes(t *testing.T) {
 	}
 }
 
-// TestPlanDeviceSpellings checks that a flag accepts every common spelling of a GPU's name.
+// The flag --device accepts every common spelling of a GPU's name.
 func TestPlanDeviceSpellings(t *testing.T) {
 	for _, name := range []string{"rtx4090", "RTX 4090", "geforce-rtx-4090"} {
 		status, out, errOut := command(t, "plan", "--model", "mlp", "--max-batch", "0", "--json", "--device", name)
@@ -183,7 +181,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no room") }
 
-// TestPlanIntoNothing checks that the command fails if the report cannot be written.
+// The command fails if the report cannot be written.
 func TestPlanIntoNothing(t *testing.T) {
 	for _, args := range [][]string{{"plan", "--model", "mlp", "--device", "gpu", "--max-batch", "0"}, {"plan", "--model", "mlp", "--device", "gpu", "--max-batch", "0", "--json"}} {
 		var errOut strings.Builder

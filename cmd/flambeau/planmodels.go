@@ -14,15 +14,15 @@ import (
 // planned is a model of package models with the sizes of its inputs.
 type planned struct {
 	name                     string
-	seq, context             int // tokens in a sample of text, and their maximum
+	seq, context             int // number of tokens in a sample of text, and its maximum
 	image, channels, classes int // sizes of the input and output of an image model
 	images                   []int
-	whole                    bool // no part of the model supports checkpointing
+	whole                    bool // whether no part of the model supports checkpointing
 	model                    func(o nn.Option) any
 	loss                     func(m any, s *tensor.Scope, batch int) *tensor.Tensor
 }
 
-// planModels holds, by name, functions that return the models.
+// planModels has the functions that return the models, by name.
 var planModels = map[string]func(c *planCmd) *planned{
 	"gpt2": planGPT(models.GPT2), "gpt2-medium": planGPT(models.GPT2Medium), "gpt2-large": planGPT(models.GPT2Large), "gpt2-xl": planGPT(models.GPT2XL),
 	"bert-base": planBERT(models.BERTBase), "bert-large": planBERT(models.BERTLarge),
@@ -45,8 +45,8 @@ var planModels = map[string]func(c *planCmd) *planned{
 	"lenet": planImages(28, 1, 10, []int{28, 32}, func(p *planned, o nn.Option) nn.Module { return models.NewLeNet(p.image, p.channels, p.classes, o) }),
 }
 
-// arbitrary returns an input of the step, with arbitrary contents. It must not launch a kernel,
-// because a training copies its batches to the device without one.
+// arbitrary returns an input of the step with arbitrary contents. It launches no kernel, because a
+// training copies its batches to the device without one.
 func arbitrary(s *tensor.Scope, t dtype.Type, dims ...int) *tensor.Tensor {
 	return s.Typed(t).Empty(dims...)
 }
@@ -101,8 +101,9 @@ func (m *wordLSTM) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	return y
 }
 
-// planLSTM plans a model for 1000 words, with 256 features. The model itself accepts texts of any
-// length. The plan limits them to 2¹⁴ tokens, because the LSTM runs a separate step for each token.
+// planLSTM plans a model for 1000 words, with 256 features. Texts may have up to 2¹⁴ tokens. The
+// model itself has no limit, but planning takes long, because the LSTM runs a separate step for
+// each token.
 func planLSTM(c *planCmd) *planned {
 	const words, width = 1000, 256
 	p := &planned{name: c.Model, seq: or(c.Seq, 128), context: 1 << 14}

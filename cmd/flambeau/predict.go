@@ -24,7 +24,7 @@ type predictCmd struct {
 	Batch   int      `help:"Samples in a batch." default:"64"`
 }
 
-// Validate checks the flags; the parser kong calls it.
+// Validate checks the flags. The command-line parser, kong, calls it.
 func (c *predictCmd) Validate() error {
 	if c.Top < 1 || c.Batch < 1 {
 		return fmt.Errorf("--top %d, --batch %d: at least 1", c.Top, c.Batch)
@@ -40,10 +40,10 @@ type guess struct {
 // A prediction is the result for one sample: one line of JSON in the output.
 type prediction struct {
 	Path    string  `json:"path"`
-	Index   int     `json:"index"` // index of the sample in the file; 0 for an image
+	Index   int     `json:"index"` // index of the sample in the file; 0 for an image file
 	Class   string  `json:"class,omitempty"`
 	Guesses []guess `json:"guesses,omitempty"`
-	// value that a regression model predicts, in the unit of the target
+	// Value is what a regression model predicts, in the unit of the target.
 	Value *number `json:"value,omitempty"`
 }
 
@@ -120,7 +120,7 @@ func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predict
 		if err != nil {
 			return err
 		}
-		// the file name is not that of a table, but the content may be one
+		// The file's name is not that of a table, but its content may be one.
 		if found.Kind != detect.CSV {
 			found = &detect.Found{Kind: detect.CSV, Train: path}
 		}
@@ -135,7 +135,7 @@ func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predict
 		return fmt.Errorf("%s is neither a picture nor an IDX file: %w", path, err)
 	}
 	want := n.card.Input
-	if len(want) == 3 && x.Rank() == 3 { // the images have no channel dimension
+	if len(want) == 3 && x.Rank() == 3 { // the images have no dimension of channels
 		x = x.Unsqueeze(1)
 	}
 	return n.predictRows(e, enc, path, x.Float().DivScalar(255), nil, c)
@@ -174,7 +174,7 @@ func (n *network) predictPictures(enc *json.Encoder, paths []string, top int) (b
 	return bad, nil
 }
 
-// picture reads an image file and converts it to the form that the model expects.
+// picture reads an image file and converts the image to the form that the model expects.
 func (n *network) picture(path string) (*vision.Image, error) {
 	in := n.card.Input
 	m, err := vision.Decode{Gray: in[0] == 1, Size: n.card.Size}.Load(path)
@@ -192,8 +192,8 @@ func (n *network) picture(path string) (*vision.Image, error) {
 	return m, nil
 }
 
-// predictRows predicts the samples along dimension 0 of x. The slice rows holds their indices in
-// the file. If rows is nil, these are 0, 1, …
+// predictRows predicts the samples along dimension 0 of x. rows has their indices in the file. If
+// rows is nil, these are 0, 1, …
 func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.Tensor, rows []int, c *predictCmd) error {
 	if x.Rank() != len(n.card.Input)+1 || !slices.Equal(x.Shape().Slice()[1:], n.card.Input) {
 		return fmt.Errorf("%s: it holds data of shape %v, the model wants samples of shape %v", path, x.Shape(), n.card.Input)

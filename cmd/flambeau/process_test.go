@@ -24,22 +24,22 @@ import (
 	"github.com/flambeau-go/flambeau/vet"
 )
 
-// TestMain lets child processes of this test binary run the command instead of the tests. Some
-// tests need a new process, because a process reads some environment variables only once.
+// TestMain lets child processes of this test binary run the command flambeau instead of the tests.
+// Some tests need a new process, because a process reads some environment variables only once.
 func TestMain(m *testing.M) {
 	if os.Getenv("FLAMBEAU_TEST_COMMAND") == "1" {
 		if vet.Asked(os.Args[1:]) {
 			vet.Main()
 		}
 		status := run(os.Args[1:], os.Stdout, os.Stderr)
-		if os.Getenv("FLAMBEAU_TEST_HWM") == "1" { // print the peak memory of this process
+		if os.Getenv("FLAMBEAU_TEST_HWM") == "1" { // the child process prints its peak memory
 			if b, err := os.ReadFile("/proc/self/status"); err == nil {
 				os.Stderr.Write(b)
 			}
 		}
 		os.Exit(status)
 	}
-	// under nohup, child processes would inherit the ignored SIGHUP
+	// Under nohup, child processes would inherit the ignored SIGHUP.
 	if signal.Ignored(hangUp) {
 		signal.Notify(make(chan os.Signal, 1), hangUp)
 	}
@@ -53,8 +53,8 @@ func process(t *testing.T, cuda string, args ...string) *exec.Cmd {
 	return c
 }
 
-// TestEmulatedGPUAgreesWithCPU runs the same forty steps on the CPU and on an emulated GPU. The
-// losses must be close, and a second run on each device must give the same bits.
+// Forty training steps on the CPU and on an emulated GPU have nearly equal losses. A second run on
+// each device gives the same bits.
 func TestEmulatedGPUAgreesWithCPU(t *testing.T) {
 	train := func(device string) result {
 		c := process(t, "emulate", "train", "--device", device, "--steps", "40", "--seed", "1", "--losses", "--json")
@@ -105,8 +105,8 @@ func TestDeviceChoice(t *testing.T) {
 	}
 }
 
-// TestMissingDriverInOneLine checks that a missing driver is reported once, in a short line. The
-// doctor gives more details.
+// A missing driver is reported once, in a short line. The command "flambeau doctor" gives more
+// details.
 func TestMissingDriverInOneLine(t *testing.T) {
 	if _, err := device.Open("cuda"); err == nil {
 		t.Skip("there is a driver")
@@ -125,8 +125,8 @@ func TestMissingDriverInOneLine(t *testing.T) {
 	}
 }
 
-// TestInterruptedProcess checks that Ctrl-C ends a training cleanly, and that SIGTERM does too,
-// which service managers send. The weights must be written, and the status must be 130.
+// Ctrl-C ends a training cleanly, and so does SIGTERM, which service managers send. The weights are
+// written, and the exit status is 130.
 func TestInterruptedProcess(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no way to interrupt another process")
@@ -136,8 +136,8 @@ func TestInterruptedProcess(t *testing.T) {
 	}
 }
 
-// begun starts an endless training in a new process, and returns after the line that names the
-// device.
+// begun starts an endless training in a new process, and reads its output up to the line that names
+// the device.
 func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
 	t.Helper()
 	pipe, err := c.StderrPipe()
@@ -147,7 +147,7 @@ func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Process.Kill() }) // end the process if the test fails
+	t.Cleanup(func() { _ = c.Process.Kill() }) // ends the process if the test fails
 	messages := bufio.NewReader(pipe)
 	if line, err := messages.ReadString('\n'); err != nil {
 		t.Fatal(line, err)
@@ -155,8 +155,8 @@ func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
 	return messages
 }
 
-// TestHangup sends SIGHUP more than once, as a closing terminal does. Under nohup SIGHUP must have
-// no effect.
+// A closing terminal sends SIGHUP more than once, which ends a training cleanly. Under nohup SIGHUP
+// has no effect.
 func TestHangup(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no SIGHUP")
@@ -205,8 +205,8 @@ func TestHangup(t *testing.T) {
 	}
 }
 
-// TestClosedStreams checks that a training reaches its end even if no process reads its output, or
-// if the standard streams are closed.
+// A training reaches its end even if no process reads its output, or if the standard streams are
+// closed.
 func TestClosedStreams(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no SIGPIPE")
@@ -247,9 +247,8 @@ func TestClosedStreams(t *testing.T) {
 	saved(c.Run())
 }
 
-// TestUnwritableOut checks that the command fails before the training if --out cannot be written.
-// If only the write after the training fails, the weights must go to the checkpoint directory or to
-// the working directory.
+// If --out cannot be written, the command fails before the training. If only the write after the
+// training fails, the weights are written to the checkpoint directory or to the working directory.
 func TestUnwritableOut(t *testing.T) {
 	dir := t.TempDir()
 	for name, want := range map[string]string{
@@ -265,7 +264,7 @@ func TestUnwritableOut(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, "closed"), 0o500); err != nil {
 				t.Fatal(err)
 			}
-			// root can write everywhere
+			// The user root can write everywhere.
 			if f, err := os.Create(filepath.Join(dir, "closed", "probe")); err == nil {
 				f.Close()
 				continue
@@ -333,7 +332,7 @@ func interrupt(t *testing.T, signal os.Signal) {
 		t.Fatal(err)
 	}
 	messages := bufio.NewReader(pipe)
-	// the line that names the device; afterwards the process handles an interrupt
+	// The first line names the device. After it, the process handles an interrupt.
 	first, err := messages.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)

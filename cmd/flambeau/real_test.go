@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestRealDriver runs devices and doctor with NVIDIA's own libraries but without a GPU. They must
-// say what is missing. FLAMBEAU_TEST_LIBCUDA is the folder in which the loader finds the libraries.
-// FLAMBEAU_TEST_DRIVER is their release (.ci/run reallibs).
+// With NVIDIA's own libraries but without a GPU, the commands devices and doctor say what is
+// missing. FLAMBEAU_TEST_LIBCUDA is the folder in which the loader finds the libraries, and
+// FLAMBEAU_TEST_DRIVER their release (.ci/run reallibs).
 func TestRealDriver(t *testing.T) {
 	dir, release := os.Getenv("FLAMBEAU_TEST_LIBCUDA"), os.Getenv("FLAMBEAU_TEST_DRIVER")
 	if dir == "" {

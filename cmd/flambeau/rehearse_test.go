@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// TestTrainRehearses checks that the command rehearses every training, because each of its models
-// can run on a device without memory. The numbers must equal those of a training without a
-// rehearsal.
+// The command rehearses every training, because each of its models can run on a device without
+// memory. The results equal those of a training without a rehearsal.
 func TestTrainRehearses(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "words.txt")
 	if err := os.WriteFile(text, []byte(strings.Repeat("to be or not to be, that is the question. ", 200)), 0o600); err != nil {

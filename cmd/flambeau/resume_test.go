@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestResumeTellsWhatIsOther resumes a training with other settings. The command must name the
-// settings that affect the numbers of the training.
+// If a training resumes with other settings, the command names the settings that affect its
+// results.
 func TestResumeTellsWhatIsOther(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"train", "--device", "cpu", "--sched", "constant", "--checkpoint", dir}
@@ -27,9 +27,8 @@ func TestResumeTellsWhatIsOther(t *testing.T) {
 	}
 }
 
-// TestTwoTrainingsInADirectory checks that two trainings cannot write checkpoints to the same
-// directory at the same time, and that other processes can read it. After the first training is
-// killed, another one must be able to write.
+// Two trainings cannot write checkpoints to the same directory at the same time, but other
+// processes can read it. After the first training is killed, another one can write.
 func TestTwoTrainingsInADirectory(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"train", "--device", "cpu", "--checkpoint", dir, "--resume", "--every", "1", "--keep", "1", "--sched", "constant"}

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/checkpoint"
 )
 
-// seedFlag is the value of --seed: a number, or the word random. For random, the command draws a
+// seedFlag is the value of --seed: a number, or the word "random", for which the command draws a
 // number.
 type seedFlag struct {
 	n     uint64
@@ -35,8 +35,8 @@ func (s seedFlag) String() string {
 	return strconv.FormatUint(s.n, 10)
 }
 
-// print prints a seed that the command has drawn. It prints nothing if the training resumes,
-// because the training then keeps its first seed.
+// print prints a seed that the command has drawn. A training that resumes keeps its first seed, so
+// nothing is printed.
 func (s seedFlag) print(e *env, begun bool) {
 	if s.drawn && !begun {
 		fmt.Fprintf(e.err, "--seed random: %d was drawn; --seed %d repeats this training\n", s.n, s.n)

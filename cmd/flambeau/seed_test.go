@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSeedRandom checks that the command prints the seed that it draws. The seed must repeat the
-// training, and a resumed training must keep it.
+// The command prints the seed that it draws. This seed repeats the training, and a resumed training
+// keeps it.
 func TestSeedRandom(t *testing.T) {
 	args := []string{"train", "--device", "cpu", "--sched", "constant", "--json", "--losses"}
 	losses := func(out string) string { return regexp.MustCompile(`"losses":\[[^]]*`).FindString(out) }

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestVectorsChangeRoundingOnly checks what package cpu promises: the width of the processor's
-// vectors affects only the rounding of products. With each width, a repeated training must give the
-// same bits. The losses of all widths must be equal, apart from rounding.
+// The width of the processor's vectors affects only the rounding of products, as package cpu
+// promises. With each width, a repeated training gives the same bits. The losses of all widths are
+// equal, apart from rounding.
 func TestVectorsChangeRoundingOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "w.safetensors")
 	run := func(godebug string) (losses []float64, weights []byte) {

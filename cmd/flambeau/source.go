@@ -22,34 +22,35 @@ import (
 
 // A source is the data of --data as samples, with their description for the card.
 type source struct {
-	train data.Dataset // the training part, or all samples before prepare
-	test  data.Dataset // the test part; if the data has none, it is nil until prepare
+	train data.Dataset // training part, or all samples before prepare
+	test  data.Dataset // test part; nil before prepare if the data has none
 	parts bool         // whether the data itself has a training and a test part
-	noun  string       // what messages call the samples
-	card  card         // description of the data; prepare sets its Mean and Std
+	noun  string       // word for the samples in messages
+	card  card         // description of the data; its Mean and Std are set by prepare
 	about []string     // lines of output that describe the data
-	rows  *table.Table // contents if the data is a table, otherwise nil
-	// contents if the data is a text, otherwise nil; prepare then sets train and test
+	rows  *table.Table // contents of a table; nil for other data
+	// text is the contents of a text, and nil for other data. For a text, prepare sets train and
+	// test.
 	text *corpus
 
-	// content returns the bytes that identify sample i of train. It must be called before prepare
-	// changes train; see the type trained.
+	// content returns the bytes that identify sample i of train, for the type trained. It must be
+	// called before prepare changes train.
 	content func(i int) ([]byte, error)
 }
 
-// heldOut sets the size of the test part if the data has none: one of every heldOut samples.
+// heldOut is the size of the test part of data that has none: one of every heldOut samples.
 const heldOut = 5
 
 // A request describes the data that a command needs.
 type request struct {
 	path  string
-	known *card // card of the weights that are used with the data; nil if a model is to be trained
+	known *card // card of the weights that are used with the data; nil in a training
 	model string
 	size  int
 	tableFlags
 }
 
-// openSource opens the data at a path, or a published data set. The name "" means the embedded
+// openSource opens the data at a path, or a published data set. The path "" means the embedded
 // digits.
 func openSource(ctx context.Context, e *env, q request) (*source, error) {
 	path, known := q.path, q.known
@@ -132,7 +133,7 @@ func (c *card) form() string {
 	return ""
 }
 
-// pictorial reports whether a model needs images.
+// pictorial reports whether a model accepts only images.
 func pictorial(model string) bool { return model != "" && model != "mlp" && model != "gpt" }
 
 // prepare splits the data into a training and a test part. It also computes the mean and the
@@ -203,7 +204,7 @@ func split(d data.Dataset) (train, test data.Dataset, err error) {
 	if n < heldOut {
 		return nil, nil, fmt.Errorf("%d samples are too few to hold one in %d back for testing", n, heldOut)
 	}
-	// Never change this arbitrary number: results would no longer be comparable.
+	// This number must never change, or results of different versions could not be compared.
 	const seed = 20240229
 	order := rand.New(rand.NewPCG(seed, 0)).Perm(n)
 	held := order[:n/heldOut]

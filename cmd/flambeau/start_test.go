@@ -19,9 +19,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// best returns the shortest time of up to twenty runs of a command, each in a new process. It
-// repeats runs because the machine may have other load, and stops after a run that takes no longer
-// than enough. The time of a run is the smaller one of its elapsed time and its CPU time.
+// best returns the shortest time of up to twenty runs of a command, each in a new process. Runs are
+// repeated because the machine may have other load, until one takes no longer than enough. The time
+// of a run is its elapsed time or its CPU time, whichever is less.
 func best(t *testing.T, enough time.Duration, command func() *exec.Cmd) time.Duration {
 	t.Helper()
 	least := time.Hour
@@ -43,14 +43,13 @@ func best(t *testing.T, enough time.Duration, command func() *exec.Cmd) time.Dur
 	return least
 }
 
-// raced reports whether the test was built with the race detector, which makes all code slower.
+// raced reports whether the test was built with the race detector, which slows down all code.
 func raced() bool {
 	b, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(b.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// TestVersionTakesNoTime checks that the command starts quickly, because it builds nothing before
-// it is needed.
+// The command starts quickly, because it builds nothing before it is needed.
 func TestVersionTakesNoTime(t *testing.T) {
 	const most = 20 * time.Millisecond
 	if d := best(t, most, func() *exec.Cmd { return process(t, "off", "version") }); d > most && !raced() {
@@ -73,8 +72,8 @@ func gpt2Files(t *testing.T, c models.GPTConfig, bpe *text.BPE) (weights string)
 	return weights
 }
 
-// TestGenerateDrawsNoWeights checks that a model is not initialised if weights are loaded into it:
-// no random number is drawn, and the weights are the mapped bytes of the file.
+// If weights are loaded into a model, the model is not initialised: no random number is drawn, and
+// the weights are the mapped bytes of the file.
 func TestGenerateDrawsNoWeights(t *testing.T) {
 	bpe, err := text.TrainBPE([]string{sentences(2000)}, text.TrainOptions{Vocab: 300})
 	if err != nil {
@@ -99,9 +98,8 @@ func TestGenerateDrawsNoWeights(t *testing.T) {
 	}
 }
 
-// TestGPT2FirstToken checks that the first token on the CPU takes less than a second, with a file
-// of GPT-2's size in the page cache. Opening the file and reading the vocabulary may take at most
-// half of that time.
+// The first token on the CPU takes less than a second, with a file of GPT-2's size in the page
+// cache. Opening the file and reading the vocabulary take at most half of that time.
 func TestGPT2FirstToken(t *testing.T) {
 	if os.Getenv("FLAMBEAU_SOAK") != "1" {
 		t.Skip("half a gigabyte of weights is written with FLAMBEAU_SOAK=1; TestGenerateDrawsNoWeights is the short form")

@@ -20,9 +20,9 @@ const (
 	stepPage  = "../../bench/results/steps.md"
 )
 
-// A gatedStep is a training step whose cost the test limits.
+// A gatedStep is a training step whose cost must not exceed a limit.
 type gatedStep struct {
-	name   string // name of a model of flambeau plan, or "gpt2-long"
+	name   string // name of a model of "flambeau plan", or "gpt2-long"
 	batch  int
 	seq    int
 	pixels bool
@@ -35,7 +35,7 @@ var gatedSteps = []gatedStep{
 	{name: "bert-base", batch: 16, seq: 512}, {name: "lstm", batch: 32, seq: 128},
 }
 
-// gatedGPUs holds the GPUs that the page of costs shows, by their names in train.GPUs.
+// gatedGPUs are the GPUs on the page of costs, by their names in train.GPUs.
 var gatedGPUs = []string{"a100", "h100", "h200", "4090"}
 
 func (g gatedStep) title(amp string) string {
@@ -46,7 +46,7 @@ func (g gatedStep) title(amp string) string {
 	return fmt.Sprintf("%s, %s, %s", g.name, size, strings.Replace(amp, "none", "float32", 1))
 }
 
-// A stepCost is the cost of a step, or the largest cost that a gate allows.
+// A stepCost is the cost of a step, or the greatest cost that is allowed.
 type stepCost struct {
 	Name          string             `json:"name"`
 	Launches      int                `json:"launches"`
@@ -88,9 +88,8 @@ func (g gatedStep) cost(t *testing.T, amp string) stepCost {
 	return s
 }
 
-// exceeds lists the costs that are above the limits. Three counts must not rise at all: launches,
-// modules, and operations of products outside the tensor cores. The number of bytes may rise by one
-// percent.
+// exceeds lists the costs that are above the limits. Launches, modules, and operations of products
+// outside the tensor cores must not rise at all. The number of bytes may rise by one percent.
 func (s stepCost) exceeds(limit stepCost) (what []string) {
 	check := func(name string, got, most, slack int) {
 		if got > most+slack {
@@ -107,9 +106,9 @@ func (s stepCost) exceeds(limit stepCost) (what []string) {
 	return what
 }
 
-// TestStepGates counts the cost of a training step of each of seven models, without running the
-// step. The cost must be at most the limit in testdata/stepgates.json, and bench/results/steps.md
-// must show it. After an intended change of a cost, this command writes both files:
+// The cost of a training step of each of seven models, which is counted without running the step,
+// must be at most the limit in testdata/stepgates.json. The page bench/results/steps.md must show
+// it. After an intended change of a cost, this command writes both files:
 //
 //	go test ./cmd/flambeau -run TestStepGates -args -write
 //
@@ -164,7 +163,7 @@ func TestStepGates(t *testing.T) {
 	}
 }
 
-// TestStepGatesStop checks that each limit rejects a higher cost and accepts any other cost.
+// Each limit rejects a higher cost, and only that.
 func TestStepGatesStop(t *testing.T) {
 	limit := stepCost{Launches: 100, Modules: 10, Bytes: 1000, OtherProducts: 5, OtherFLOPs: 1000, TensorIssued: 1000, Peak: 1000}
 	if what := limit.exceeds(limit); what != nil {

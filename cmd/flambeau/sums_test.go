@@ -11,9 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// TestFlippedBitsAreTold checks that a weights file with a flipped bit is neither converted nor
-// used. It uses .npz and .pt files, whose archives have checksums, and files that train wrote with
-// --out.
+// A weights file with a flipped bit is neither converted nor used. The test uses .npz and .pt
+// files, whose archives have checksums, and files that "flambeau train" wrote with --out.
 func TestFlippedBitsAreTold(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -63,7 +62,7 @@ func TestFlippedBitsAreTold(t *testing.T) {
 			t.Errorf("%s: status %d, %s", args, status, errOut)
 		}
 	}
-	// flip a bit in the header: the error must name one format, and only once
+	// After a flipped bit in the header, the error names one format, and only once.
 	bad = damage("out.safetensors", []byte("__metadata__"))
 	if status, _, errOut := command(t, "eval", bad, "--device", "cpu"); status != 1 || strings.Count(errOut, "bad-out") != 1 || strings.Contains(errOut, "torchfile") {
 		t.Errorf("status %d, %s", status, errOut)

@@ -127,7 +127,8 @@ func openTable(e *env, f *detect.Found, q request) (*source, error) {
 	return s, nil
 }
 
-// readPart reads the training or the test part of a table. It prints what the part leaves out.
+// readPart reads the training or the test part of a table. It prints a message about what it leaves
+// out.
 func readPart(e *env, f *detect.Found, train bool, c table.Config) (*table.Table, error) {
 	path := f.Train
 	if !train {
@@ -147,7 +148,8 @@ func readPart(e *env, f *detect.Found, train bool, c table.Config) (*table.Table
 	return t, nil
 }
 
-// config chooses how to read a table for training. The lines in about explain the choice.
+// config chooses how to read a table for training. about has lines for the user that explain the
+// choice.
 func (q request) config(f *detect.Found) (c table.Config, about []string, err error) {
 	d, err := table.Describe(f.Train, table.Config{Comma: f.Comma})
 	if err != nil {
@@ -195,8 +197,8 @@ func (q request) config(f *detect.Found) (c table.Config, about []string, err er
 	for _, name := range slices.Sorted(maps.Keys(c.Categories)) {
 		about = append(about, fmt.Sprintf("column %q holds words: one input for each of %d", name, len(c.Categories[name])))
 	}
-	// These are limits for classes: few different whole numbers are classes, as digits are.
-	// Quantities have fractions or many different values.
+	// A few different whole numbers are classes, as digits are. Quantities have fractions or many
+	// different values.
 	const fewFractions, fewWhole = 10, 50
 	c.Number = target.Numbers && (!target.Whole && target.Distinct > fewFractions || target.Distinct > fewWhole)
 	switch {

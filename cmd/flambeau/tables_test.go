@@ -11,7 +11,7 @@ import (
 )
 
 // cars writes a table in which price and class depend on a word and a number. The number is missing
-// in as many rows as the argument gaps says.
+// in as many rows as gaps says.
 func cars(t *testing.T, path string, rows, gaps int) string {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -46,8 +46,8 @@ func predicted(t *testing.T, out string) (list []prediction) {
 	return list
 }
 
-// TestTableOfWords checks that columns of words become inputs, that predict and eval encode words
-// as train does, and that a message names new words. The flag --columns must select the inputs.
+// Columns of words become inputs. The commands predict and eval encode words as train does, and a
+// message names new words. The flag --columns selects the inputs.
 func TestTableOfWords(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := cars(t, filepath.Join(dir, "cars.csv"), 200, 0), filepath.Join(dir, "w.safetensors")
@@ -75,8 +75,7 @@ func TestTableOfWords(t *testing.T) {
 	fails(t, "--columns is for tables", "train", "--columns", "x")
 }
 
-// TestTableWithMissingValues checks that a flag chooses how missing values are treated, and that
-// the other commands treat them in the same way.
+// A flag chooses how missing values are treated, and the other commands treat them in the same way.
 func TestTableWithMissingValues(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := cars(t, filepath.Join(dir, "cars.csv"), 100, 10), filepath.Join(dir, "w.safetensors")
@@ -108,8 +107,8 @@ func TestTableWithMissingValues(t *testing.T) {
 	}
 }
 
-// TestRegression checks that a target with many different numbers is learned as a number. eval must
-// print RMSE, MAE and R², and predict must print values in the unit of the target.
+// A target with many different numbers is learned as a number. The command eval prints RMSE, MAE
+// and R², and predict prints values in the unit of the target.
 func TestRegression(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := cars(t, filepath.Join(dir, "cars.csv"), 300, 0), filepath.Join(dir, "w.safetensors")
@@ -136,8 +135,8 @@ func TestRegression(t *testing.T) {
 	if len(p) != 2 || p[0].Value == nil || math.Abs(float64(*p[0].Value)-26000) > 1500 || math.Abs(float64(*p[1].Value)-23000) > 1500 || strings.Contains(out, "class") {
 		t.Error(out)
 	}
-	// A few different whole numbers are classes, unless a flag says otherwise. Names cannot be
-	// learned as numbers.
+	// A few different whole numbers are classes, unless a flag says otherwise. Class names cannot
+	// be learned as numbers.
 	digits := tableFile(t, filepath.Join(dir, "digits.csv"), 60, func(i int) string { return fmt.Sprint(i % 3) })
 	if out, _ := must(t, "train", "--data", digits, "--steps", "2", "--device", "cpu", "--json"); lastLine(t, out).TestAccuracy == nil {
 		t.Error(out)

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestTrainOnSeveralDevices checks that two ranks of the CPU have the same losses as one device.
-// The output must name the devices, and the training must be resumable on one device.
+// Two ranks of the CPU have the same losses as one device. The output names the devices, and the
+// training can be resumed on one device.
 func TestTrainOnSeveralDevices(t *testing.T) {
 	args := []string{"train", "--json", "--losses", "--dropout", "0", "--sched", "constant", "--batch", "30"}
 	_, out, _ := command(t, append(args, "--device", "cpu", "--steps", "40")...)
@@ -43,7 +43,7 @@ func TestTrainOnSeveralDevices(t *testing.T) {
 	}
 }
 
-// TestModelsOnSeveralDevices trains models of text, of tables and of images on several devices.
+// Models of text, of tables and of images can be trained on several devices.
 func TestModelsOnSeveralDevices(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text.txt")
@@ -70,7 +70,7 @@ func TestModelsOnSeveralDevices(t *testing.T) {
 	}
 	weights := filepath.Join(dir, "w.safetensors")
 	must(t, "train", "--model", "resnet18", "--device", "cpu", "--steps", "1", "--batch", "2", "--out", weights)
-	// freeze the batch norms, so that parts of a batch give the same result as the whole batch
+	// The batch norms are frozen, so that parts of a batch give the same result as the whole batch.
 	var losses [2][]float64
 	for i, on := range [...]string{"--device=cpu", "--devices=cpu,cpu"} {
 		out, _ := must(t, "train", "--model", "resnet18", on, "--steps", "2", "--batch", "3", "--init", weights, "--freeze", "--json", "--losses")
@@ -81,8 +81,7 @@ func TestModelsOnSeveralDevices(t *testing.T) {
 	}
 }
 
-// TestDevicesFlag checks that an invalid --devices is reported before any data is read. The value
-// all must mean all GPUs.
+// An invalid --devices is reported before any data is read. The value "all" means all GPUs.
 func TestDevicesFlag(t *testing.T) {
 	for _, c := range []struct {
 		cuda, args, want string

@@ -66,7 +66,7 @@ type trainCmd struct {
 	Losses      bool   `help:"With --json: include the loss of every step."`
 }
 
-// Validate checks the flags; the parser kong calls it.
+// Validate checks the flags. The command-line parser, kong, calls it.
 func (c *trainCmd) Validate() error {
 	switch {
 	case c.Epochs != nil && (*c.Epochs < 1 || *c.Epochs > 1e9):
@@ -129,11 +129,11 @@ type result struct {
 	Epochs     int      `json:"epochs"`
 	Resumed    string   `json:"resumed_from,omitempty"`
 	TrainLoss  number   `json:"train_loss"`
-	// loss on the test part; absent if the test part was not measured
+	// TestLoss is the loss on the test part. It is absent if the test part was not measured.
 	TestLoss     *number `json:"test_loss,omitempty"`
 	TestAccuracy *number `json:"test_accuracy,omitempty"`
-	// errors of a regression, in the unit of the target; losses are of targets that are scaled to a
-	// standard deviation of 1
+	// These are errors of a regression, in the unit of the target. The losses, in contrast, are of
+	// targets scaled to a standard deviation of 1.
 	TestRMSE         *number   `json:"test_rmse,omitempty"`
 	TestMAE          *number   `json:"test_mae,omitempty"`
 	TestR2           *number   `json:"test_r2,omitempty"`
@@ -195,7 +195,7 @@ func printJSON(e *env, v any) error {
 }
 
 // checkOut returns an error if a file for the weights, the profile or the memory snapshot cannot be
-// written. It runs before the training, so that no training is lost.
+// written. It runs before the training, which would otherwise be lost.
 func (c *trainCmd) checkOut() error {
 	if format, err := formatOf(c.Out); c.Out != "" && !isDir(c.Out) && err == nil && format != formatSafetensors {
 		return fmt.Errorf("--out %s: what is written is a safetensors file; name it so, and flambeau convert makes another format of it", c.Out)
@@ -219,9 +219,8 @@ func (c *trainCmd) checkCheckpoint() error {
 	return nil
 }
 
-// checkCard compares the card with the card in the checkpoint from which the training resumes. The
-// names and shapes of weights do not tell all models apart. checkCard also reports a different
-// seed.
+// checkCard compares the card with that in the checkpoint from which the training resumes, because
+// the names and shapes of weights do not tell all models apart. It also reports a different seed.
 func (c *trainCmd) checkCard(e *env, k *card) error {
 	if !c.Resume {
 		return nil
@@ -262,7 +261,7 @@ func openDevice(name string) (device.Device, string, error) {
 	return d, announce(d, "using "+d.Name()+" ("+d.Info().Name+")"), nil
 }
 
-// announce returns the reason for the choice of device d, with a warning if d is emulated.
+// announce returns why device d was chosen, with a warning if d is emulated.
 func announce(d device.Device, why string) string {
 	if d.Info().Emulated {
 		why += ": EMULATED, results are real, times are not"
@@ -270,8 +269,8 @@ func announce(d device.Device, why string) string {
 	return why
 }
 
-// A recipe holds the settings of a training that no flag sets. Sizes, dropout and rates were chosen
-// by validation within training sets.
+// A recipe holds the settings of a training that no flag sets. Sizes, dropout and learning rates
+// were chosen by validation within training sets.
 type recipe struct {
 	epochs, steps, batch, hidden int
 	lr, least, decay, dropout    float64
@@ -405,8 +404,8 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 			return nil, err
 		}
 	}
-	// Batch normalisation cannot learn from a single sample. So a last batch of one sample is
-	// dropped, another sample in each epoch.
+	// Batch normalisation cannot learn from a single sample, so a last batch of one sample is
+	// dropped. It is another sample in each epoch.
 	lone := strings.HasPrefix(k.Model, "resnet") && src.train.Len() > rec.batch && src.train.Len()%rec.batch == 1
 	loader, err := data.NewLoader(src.train, data.Config{Batch: rec.batch, Shuffle: true, Seed: c.Seed.n, Workers: c.Workers, DropLast: lone && rec.batch > 1})
 	if err != nil {
@@ -443,7 +442,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 		return nil, err
 	}
 	done, err := train.Fit(e.ctx, cfg)
-	// report an error of the profile, unless Fit has returned it
+	// An error of the profile is reported, unless Fit has returned it.
 	if failed := stop(); !errors.Is(err, failed) {
 		err = errors.Join(err, failed)
 	}
@@ -483,9 +482,9 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 	}
 	r.Devices, r.PeakDeviceBytes = deviceNames(dev, all)
 	if c.Out != "" {
-		if failed := n.save(c.Out); failed != nil { // report the failure after the measured numbers
+		if failed := n.save(c.Out); failed != nil { // reported after the results
 			if err == errInterrupted {
-				err = nil // the interruption has been reported before
+				err = nil // the interruption has been reported already
 			}
 			return r, errors.Join(fmt.Errorf("--out: %w; %s", failed, c.rescue(n)), err)
 		}
@@ -494,7 +493,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 	return r, err
 }
 
-// remainder describes what an interrupted training leaves behind.
+// remainder describes the files that an interrupted training leaves behind.
 func (c *trainCmd) remainder() string {
 	switch {
 	case c.Checkpoint != "":
@@ -505,7 +504,7 @@ func (c *trainCmd) remainder() string {
 	return "the model is lost, for want of --out or --checkpoint"
 }
 
-// measure sets how the model is evaluated and which metrics are computed.
+// measure sets up in cfg how the model is evaluated, with which metrics.
 func (n *network) measure(cfg *train.Config) {
 	own := n.computation()
 	cfg.Forward, cfg.Compute = own.Forward, own.Compute

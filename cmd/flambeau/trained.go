@@ -24,26 +24,26 @@ import (
 //
 // A sample is identified by its content, not by its path or index. The content is the bytes of an
 // image file, the pixels and the class of an image in IDX or CIFAR files, or the numbers of a row.
-// So eval recognises data that was moved, renamed, reordered or extended. It does not recognise
-// images that were compressed again. If the command has split the data, the hashes of all training
-// samples are stored. If the data itself has a training and a test part, the hashes of some
-// training samples are enough to recognise it. A text is identified by its beginning.
+// Therefore eval recognises data that was moved, renamed, reordered or extended. It does not
+// recognise images that were compressed again. If the command has split the data, the hashes of all
+// training samples are stored. If the data itself has a training and a test part, the hashes of
+// some training samples are enough to recognise it. A text is identified by its beginning.
 type trained struct {
-	Samples int `json:"samples"` // number of training samples; for a text, number of characters
-	// the first six bytes of each sample's SHA-256, sorted, in base64
+	Samples int `json:"samples"` // number of training samples; for a text, number of its characters
+	// Hashes has the first six bytes of each sample's SHA-256, sorted, in base64.
 	Hashes string `json:"hashes,omitempty"`
-	Bytes  int    `json:"bytes,omitempty"`  // length of a text's training part
+	Bytes  int    `json:"bytes,omitempty"`  // length of a text's training part in bytes
 	SHA256 string `json:"sha256,omitempty"` // SHA-256 of a text's training part
 }
 
 const (
 	hashBytes = 6
-	maxHashes = 1 << 20 // if there are more hashes, none are stored
+	maxHashes = 1 << 20 // greatest number of hashes that are stored; if there are more, none are
 	someOf    = 1024    // number of stored hashes if the data itself has two parts
 )
 
-// pixelsOf returns a function that returns the content of image i: the bytes of its file, or its
-// pixels and class.
+// pixelsOf returns the field content for images: a function that returns the bytes of image i's
+// file, or its pixels and class.
 func pixelsOf(images vision.Images) func(i int) ([]byte, error) {
 	if t, ok := images.(*vision.Transformed); ok {
 		images = t.Images
@@ -60,7 +60,7 @@ func pixelsOf(images vision.Images) func(i int) ([]byte, error) {
 	}
 }
 
-// rowsOf returns a function that returns the content of row i of a table, as bytes.
+// rowsOf returns the field content for a table: a function that returns row i as bytes.
 func rowsOf(t *table.Table) func(i int) ([]byte, error) {
 	x, y, n := t.X.Floats(), t.Y.Floats(), t.X.Dim(1)
 	return func(i int) ([]byte, error) {
@@ -72,8 +72,8 @@ func rowsOf(t *table.Table) func(i int) ([]byte, error) {
 	}
 }
 
-// hashes returns the hashes of the samples with the given indices, which refer to the data before
-// prepare splits it.
+// hashes returns the hashes of the samples with the given indices, as they were before prepare
+// split the data.
 func (s *source) hashes(e *env, index []int) ([]uint64, error) {
 	out := make([]uint64, len(index))
 	errs := make([]error, runtime.GOMAXPROCS(0))
@@ -154,8 +154,8 @@ func (t *trained) counts() (map[uint64]int, int, error) {
 	return m, len(b) / hashBytes, nil
 }
 
-// measurable returns the samples of the source that eval measures, and describes them in words. The
-// argument t is the card's record of the training. If all is set, measurable returns every sample.
+// measurable returns the samples of the source that eval measures, and describes them in words. t
+// is the card's record of the training. If all is set, it returns every sample.
 func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words string, err error) {
 	if s.text != nil {
 		return s.text.measurable(t, all)
@@ -194,7 +194,7 @@ func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words
 		}
 	}
 	met := n - len(rest)
-	here := 2*met >= listed // the source is the training data, perhaps without some samples
+	here := 2*met >= listed // true if the source is the training data, perhaps without some samples
 	switch {
 	case met == 0:
 		return s.train, every + ", none of which was trained on", nil
@@ -210,7 +210,8 @@ func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words
 	return s.train, fmt.Sprintf("%s, %d of which are equal to some that were trained on", every, met), nil
 }
 
-// measurable returns the pieces of a text that eval measures. For other data see source.measurable.
+// measurable returns the pieces of a text that eval measures, and describes them in words. t is the
+// card's record of the training. If all is set, it returns the whole text.
 func (c *corpus) measurable(t *trained, all bool) (d data.Dataset, words string, err error) {
 	n, from := len(c.ids), 0
 	words = fmt.Sprintf("all %d characters", n)

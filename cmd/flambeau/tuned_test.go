@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda"
 )
 
-// TestKernelsTuned trains with FLAMBEAU_TUNE=1, which measures products. The command "kernels
-// tuned" must list them, and "devices" must count them.
+// Training with FLAMBEAU_TUNE=1 measures matrix products. The command "kernels tuned" lists them,
+// and "devices" counts them.
 func TestKernelsTuned(t *testing.T) {
 	dir := t.TempDir()
 	run := func(tune string, args ...string) string {

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestVet checks that `flambeau vet` is go vet with this program as its tool: with the flags, the
-// reports and the exit status of go vet. The test uses a package with few dependencies, because go
-// vet runs the tool on each dependency.
+// The command "flambeau vet" is go vet with this program as its tool: with the flags, the reports
+// and the exit status of go vet. The test uses a package with few dependencies, because go vet runs
+// the tool on each dependency.
 func TestVet(t *testing.T) {
 	for _, c := range []struct {
 		args, path, want string

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// These are the formats of weights files. The file name's ending determines the format.
+// These are the formats of weights files, which the ending of the file name determines.
 const (
 	formatSafetensors = "safetensors"
 	formatSharded     = "sharded safetensors"
@@ -23,8 +23,7 @@ const (
 	formatNPY         = "npy"
 )
 
-// endings holds the endings of file names. A file name has the format of the first ending that
-// matches.
+// endings lists the endings of file names. The first one that matches determines the format.
 var endings = []struct{ ending, format string }{
 	{".safetensors.index.json", formatSharded}, {".safetensors", formatSafetensors}, {".pt", formatTorch}, {".pth", formatTorch}, {".bin", formatTorch},
 	{".ckpt", formatTorch}, {".npz", formatNPZ}, {".npy", formatNPY},
@@ -41,8 +40,8 @@ func formatOf(path string) (string, error) {
 	return "", fmt.Errorf("%s: the name does not tell a format; it ends in one of %s", path, strings.Join(known, " "))
 }
 
-// A named is a value in a weights file, with its name. The name of a nested value has a dot between
-// its parts.
+// A named is a value in a weights file. The name of a nested value consists of the keys, joined by
+// dots.
 type named struct {
 	name  string
 	value any // a *tensor.Tensor, or another value in a PyTorch file
@@ -53,16 +52,16 @@ type weights struct {
 	format   string
 	list     []named
 	metadata map[string]string
-	tree     any // the contents of a PyTorch file, before flatten
-	text     int // total length in bytes of the names that flatten has created
+	tree     any // contents of a PyTorch file, before flatten
+	text     int // total length in bytes of the names that flatten has made
 }
 
-// maxNames limits the total length of all names in bytes. In a hostile file, long names could be
-// nested in long names.
+// maxNames is the greatest total length of all names in bytes. In a hostile file, long names could
+// be nested in long names.
 const maxNames = 64 << 20
 
-// readWeights maps a file. The names are in the order of the file or, if it has no order, sorted.
-// If checked is set, it reads the whole file to verify its checksums.
+// readWeights maps a file into memory. The names are in the order of the file, or sorted if it has
+// none. If checked is set, it reads the whole file to verify its checksums.
 func readWeights(path string, checked bool) (*weights, error) {
 	format, err := formatOf(path)
 	if err != nil {
@@ -120,8 +119,8 @@ func readWeights(path string, checked bool) (*weights, error) {
 	return w, nil
 }
 
-// flatten adds the values inside a nested value of PyTorch to the list of values. Their names are
-// the keys and positions, joined by dots. A list that contains neither tensors nor containers is
+// flatten adds the values inside a nested value of a PyTorch file to the list of values. Their
+// names are the keys and positions, joined by dots. A list without tensors and containers counts as
 // one value.
 func (w *weights) flatten(prefix string, v any) error {
 	below := func(key, x any) error {
@@ -189,7 +188,7 @@ func (w *weights) tensors() (all map[string]*tensor.Tensor, others []string, err
 	return all, others, nil
 }
 
-// floatTypes holds the types that --dtype can name.
+// floatTypes maps the names that --dtype accepts to types.
 var floatTypes = map[string]dtype.Type{
 	"float64": dtype.F64, "fp64": dtype.F64, "double": dtype.F64, "float32": dtype.F32, "fp32": dtype.F32, "float": dtype.F32,
 	"float16": dtype.F16, "fp16": dtype.F16, "half": dtype.F16, "bfloat16": dtype.BF16, "bf16": dtype.BF16,
@@ -207,8 +206,8 @@ func sizeText(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", v, "_KMGTP"[unit])
 }
 
-// parseSize parses a number of bytes such as 500MB, 5GB (powers of 1000), 5GiB (powers of 1024) or
-// 4096.
+// parseSize parses a number of bytes such as "500MB", "5GB" (powers of 1000), "5GiB" (powers of
+// 1024) or "4096".
 func parseSize(s string) (int64, error) {
 	text, unit := strings.ToLower(strings.TrimSpace(s)), int64(1)
 	for i, letter := range "kmgt" {

@@ -1,8 +1,8 @@
-// Package detect tells what kind of data a path holds, for programs that get only a path.
+// Package detect finds out which kind of data a path holds.
 //
-// [Path] recognises the sets of images that package vision reads, tables, and text. It looks at
-// names and at the beginnings of files, and reads no further data. The [Found] that it returns
-// opens the data with [Found.Images] or [Found.Table].
+// [Path] recognises tables, text, and the sets of images that package vision reads. It looks only
+// at file names and at the beginnings of files. The [Found] that it returns opens the data with
+// [Found.Images] or [Found.Table].
 package detect
 
 import (
@@ -24,9 +24,9 @@ import (
 // A Kind is a format of data.
 type Kind string
 
-// These are the kinds. For the first four, [Found.Images] makes a dataset.
+// These are the kinds. [Found.Images] opens the first four, and [Found.Table] opens CSV.
 const (
-	IDX      Kind = "idx"      // a directory with IDX files, as MNIST is published
+	IDX      Kind = "idx"      // a directory with IDX files, the format of MNIST
 	CIFAR10  Kind = "cifar10"  // CIFAR-10's binary files, in a directory or an archive
 	CIFAR100 Kind = "cifar100" // CIFAR-100's binary files, in a directory or an archive
 	Pictures Kind = "pictures" // a directory with a subdirectory of image files for each class
@@ -56,7 +56,7 @@ type Error struct {
 func (e *Error) Error() string {
 	err := e.Err
 	if p, ok := err.(*fs.PathError); ok && p.Path == e.Path {
-		// e.Path already names the path, so drop the *fs.PathError, which would name it again.
+		// e.Path already names the path, so the *fs.PathError, which would repeat it, is dropped.
 		err = p.Err
 	}
 	return "detect: " + e.Path + ": " + err.Error()
@@ -90,9 +90,9 @@ func Path(path string) (*Found, error) {
 	return f, nil
 }
 
-// Images returns the dataset of the training or test part, for kinds of images. decode says how to
-// decode image files. If the files are not divided into parts, all belong to the training part, and
-// a request for the test part is an error.
+// Images returns the dataset of the training part or the test part of a set of images. decode says
+// how to decode image files. If the data has only one part, it is the training part, and a request
+// for the test part is an error.
 func (f *Found) Images(train bool, decode ...vision.Decode) (vision.Images, error) {
 	path := f.Train
 	if !train {
@@ -114,7 +114,7 @@ func (f *Found) Images(train bool, decode ...vision.Decode) (vision.Images, erro
 	return nil, &Error{f.Train, fmt.Errorf("%s is not a kind of images", f.Kind)}
 }
 
-// asImages returns nil if s is a nil pointer, instead of a non-nil interface with a nil pointer.
+// asImages converts s to an interface. It returns a nil interface if there is an error.
 func asImages[T vision.Images](s T, err error) (vision.Images, error) {
 	if err != nil {
 		return nil, err
@@ -122,7 +122,8 @@ func asImages[T vision.Images](s T, err error) (vision.Images, error) {
 	return s, nil
 }
 
-// Table reads a part of a table. If c.Comma is 0, it uses the separator f.Comma.
+// Table reads the training part or the test part of a table. If c.Comma is 0, fields are separated
+// by f.Comma.
 func (f *Found) Table(train bool, c table.Config) (*table.Table, error) {
 	path := f.Train
 	if !train {
@@ -191,7 +192,7 @@ func directory(path string) (*Found, error) {
 	return nil, fmt.Errorf("a directory of %s; %s", what, kinds)
 }
 
-// pictures looks in path for directories of image files. It returns nil if there are none.
+// pictures returns what it finds if path holds directories of image files, else nil.
 func pictures(path string) *Found {
 	if train := filepath.Join(path, "train"); classes(train) {
 		f := &Found{Kind: Pictures, Train: train}

@@ -33,8 +33,7 @@ func try(t *testing.T, err error) {
 	}
 }
 
-// The test writes data sets of each kind. Path finds each of them, and opens a dataset with the
-// right contents.
+// Path finds data sets of each kind, and opens them as datasets with the right contents.
 func TestImages(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -131,8 +130,8 @@ func TestTables(t *testing.T) {
 
 func TestText(t *testing.T) {
 	dir := t.TempDir()
-	// A character has three bytes. Shifting the text by 0, 1 and 2 bytes makes the examined part of
-	// the file end once at each byte of a character.
+	// Each of the characters has three bytes. With 0, 1 and 2 bytes before them, the examined part
+	// of the file ends after each possible number of bytes of a character.
 	for shift := range 3 {
 		f, err := detect.Path(put(t, strings.Repeat("x", shift)+strings.Repeat("火", 30000), dir, "novel"))
 		if err != nil || f.Kind != detect.Text {

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/data/table"
 )
 
-// A program gets a path, and opens the data that the path holds.
+// The program gets only a path, and opens the data that it finds there.
 func Example() {
 	dir, err := os.MkdirTemp("", "data")
 	if err != nil {

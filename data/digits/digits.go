@@ -25,7 +25,7 @@ import (
 //go:embed digits.csv.gz
 var packed []byte
 
-// sizes of the data set
+// These are the sizes of the data set.
 const (
 	Pixels  = 64 // 8 rows of 8 pixels
 	Classes = 10
@@ -96,16 +96,15 @@ func (s *Set) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 	return x, y, err
 }
 
-// Split returns a training set and a test set. The test set has a fifth of each class. The same
-// digits are chosen in every call.
+// Split returns a training set and a test set. The test set has a fifth of each class. Every call
+// chooses the same digits.
 func (s *Set) Split() (train, test *Set) {
 	train, test = &Set{}, &Set{}
 	var count, seen [Classes]int
 	for _, l := range s.labels {
 		count[l]++
 	}
-	// The seed may be any number, but must never change, so that results of different versions can
-	// be compared.
+	// The seed must never change, so that results of different versions can be compared.
 	const seed = 20240229
 	for _, i := range rand.New(rand.NewPCG(seed, 0)).Perm(s.Len()) {
 		l := s.labels[i]

@@ -2,7 +2,7 @@ package digits
 
 import "testing"
 
-// checksum of the test set
+// splitSum is a checksum of the labels of the test set.
 const splitSum = 168098
 
 func TestSplitIsStratifiedAndFixed(t *testing.T) {
@@ -29,7 +29,7 @@ func TestSplitIsStratifiedAndFixed(t *testing.T) {
 			t.Errorf("class %d: %d of %d held out", c, held[c], all[c])
 		}
 	}
-	// The first test labels must never change, so that results of different versions can be
+	// The labels of the test set must never change, so that results of different versions can be
 	// compared.
 	_, again := s.Split()
 	sum := 0

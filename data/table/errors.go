@@ -11,7 +11,7 @@ import (
 type Error struct {
 	Path string // path of the file; "" if the table is read from a stream
 	Line int    // line number, from 1; 0 if the error is about the whole file
-	// byte offset in the line, from 1; 0 if the error is about the whole line
+	// Column is a byte offset in the line, from 1. It is 0 if the error is about the whole line.
 	Column int
 	Name   string // name of the table's column, or ""
 	Err    error
@@ -35,5 +35,5 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// ErrMissing is wrapped by an [Error] about a missing value.
+// ErrMissing is the cause in an [Error] about a missing value.
 var ErrMissing = errors.New("missing")

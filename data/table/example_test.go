@@ -13,7 +13,7 @@ const irises = `length,width,kind
 6.3,,virginica
 `
 
-// A table becomes inputs and classes. A missing value is replaced by a number, or it is an error.
+// A table becomes inputs and classes. The mean of the column replaces a missing value.
 func Example() {
 	t, err := table.Read(strings.NewReader(irises), table.Config{Target: "kind", Missing: table.Mean})
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package table reads comma-separated tables (CSV) into tensors, to train on their columns.
 //
 // [Load] and [Read] return a [Table]: X with the inputs and Y with the target, which is a class or
-// a number. [Table.Dataset] makes a dataset of it for a loader. [Describe] finds the columns of
+// a number. [Table.Dataset] makes a dataset of it for a loader. [Describe] lists the columns of
 // words and the words in them.
 //
 // A column of numbers becomes one column of X. A column of words becomes a column of X for each
@@ -54,23 +54,24 @@ const (
 // number: the index of the column, counted from 0. A negative number counts from the end, so "-1"
 // is the last column.
 type Config struct {
-	Comma    rune     // separator of fields; 0 means ','
-	NoHeader bool     // the first line holds values; columns are named "0", "1", …
-	Columns  []string // names of the inputs, in order; nil means all columns except the target
-	Target   string   // name of the target's column; "" means no target
-	Number   bool     // true if the target is a number; otherwise it is a class name
-	// all classes, in order; nil means the classes in the file, sorted, as numbers if all are whole
-	// numbers
+	Comma    rune // separator of fields; 0 means ','
+	NoHeader bool // the first line holds values; columns are named "0", "1", …
+	// names of the columns that are inputs, in order; nil means all columns except the target
+	Columns []string
+	Target  string // name of the target's column; "" means no target
+	Number  bool   // true if the target is a number; otherwise it is a class name
+	// Classes are all classes, in order. Nil means the classes in the file in ascending order, as
+	// numbers if all are whole numbers, else as text.
 	Classes []string
 	Missing Missing
 
 	// Categories holds, by column name, the words of each column that holds words. All other inputs
 	// are numbers. If a row has a word that is not listed, all features of the column are 0, and
-	// [Table].Unknown reports the word. The features are also 0 for a missing word if Missing is
-	// Mean, Zero or NaN.
+	// [Table].Unknown has an entry for the word. If Missing is Mean, Zero or NaN, the features are
+	// 0 for a missing word too.
 	Categories map[string][]string
-	// Fill holds, by column name, the number that replaces missing values in the mode Mean, instead
-	// of the mean of the column.
+	// Fill holds, by column name, the numbers that replace missing values in the mode Mean, instead
+	// of the columns' means.
 	Fill map[string]float64
 
 	Max int64 // largest number of bytes to read; 0 means 4 GiB
@@ -79,23 +80,25 @@ type Config struct {
 // A Table is the contents of a file as tensors.
 type Table struct {
 	X *tensor.Tensor // inputs, [rows, features] float32
-	// targets [rows], which are int64 classes or float32 numbers; nil if there is no target
+	// Y is [rows], the targets as int64 classes or float32 numbers. It is nil if there is no
+	// target.
 	Y       *tensor.Tensor
 	Columns []string // names of the inputs
-	// names of X's features: "column" for a column of numbers, "column=word" for a word
+	// Features are the names of X's features: "column" for a column of numbers, and "column=word"
+	// for each word of a column of words.
 	Features []string
 	Target   string   // name of the target's column
 	Classes  []string // names of the classes in Y; nil if the target is a number
 	Dropped  int      // number of rows that [Drop] left out
-	// index of each row of X in the file, from 0; nil if X has all rows
+	// Rows is the index in the file, from 0, of each row of X. It is nil if X has all rows.
 	Rows    []int
-	Means   map[string]float64 // means of the columns of numbers
+	Means   map[string]float64 // means of the columns of numbers, by column name
 	Unknown []Unknown          // words not in Categories, each listed once for each column
 }
 
-// Unknown is a word that is not in the categories of its column.
+// Unknown is a word in the table that is not in the categories of its column.
 type Unknown struct {
-	Line         int // the first line with the word
+	Line         int // first line of the file that has the word
 	Column, Word string
 }
 
@@ -152,31 +155,33 @@ func (t *Table) Dataset() (*data.TensorDataset, error) {
 // A reader holds the state of one call of Read.
 type reader struct {
 	Config
-	csv     *csv.Reader
-	header  []string
-	inputs  []int            // index of the column of each input
-	words   []map[string]int // number of each word, for each input; nil for a column of numbers
-	offsets []int            // index of the first feature of each input
-	width   int              // number of features
-	target  int              // index of the target's column; -1 for none
+	csv    *csv.Reader
+	header []string
+	inputs []int // for each input, the index of its column
+	// for each input, the number of each of its words; nil for a column of numbers
+	words   []map[string]int
+	offsets []int // for each input, the index of its first feature
+	width   int   // number of features
+	target  int   // index of the target's column; -1 for none
 	x       []float32
 	y       []float32
 	ids     []int64
 	classes
-	sum      []float64 // sum of the values of each input
+	sum      []float64 // for each input, the sum of its values
 	count    []int
 	holes    []hole
 	dropped  int
-	keptRows []int // indexes of the kept rows; used only after a row was dropped
+	keptRows []int // indexes of the kept rows in the file, once a row has been dropped
 	unknown  []Unknown
-	// unknown words reported so far; Line is 0, so each word counts once for each column
+	// seen has the unknown words reported so far. Their field Line is 0, so that a word is reported
+	// once for each column.
 	seen map[Unknown]bool
 }
 
-// A hole is a missing value: its index in x, and the index of its input.
+// A hole is a missing value. index is its index in x, and input the index of its input.
 type hole struct{ index, input int }
 
-// classes numbers the class names in the order in which they occur.
+// classes gives each class name a number, in the order of first occurrence.
 type classes struct {
 	names []string
 	id    map[string]int64
@@ -214,7 +219,7 @@ func newReader(r io.Reader, c Config) (*reader, error) {
 	return rd, nil
 }
 
-// forEach calls f for every line of values.
+// forEach calls f for every row after the header.
 func (r *reader) forEach(f func(row []string) error) error {
 	for {
 		row, err := r.csv.Read()
@@ -254,7 +259,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// A limited reads from r, and returns an error if r has more bytes than the limit.
+// A limited reader returns an error if r has more bytes than the limit.
 type limited struct {
 	r           io.Reader
 	left, limit int64
@@ -284,7 +289,7 @@ func (r *reader) wrap(err error, row []string) error {
 	return &Error{Line: p.Line, Column: p.Column, Err: p.Err}
 }
 
-// begin reads the first line, row, and determines the columns.
+// begin determines the columns from row, the first line of the file.
 func (r *reader) begin(row []string) error {
 	for i, name := range row {
 		if strings.Contains(name, "\r") {
@@ -358,7 +363,7 @@ func (r *reader) fail(column int, format string, args ...any) error {
 
 func parse(field string) (float64, error) {
 	v, err := strconv.ParseFloat(field, 32)
-	// ParseFloat also accepts 1_000 and 0x1p-2, which are words in a table
+	// ParseFloat also accepts "1_000" and "0x1p-2", but in a table these are words.
 	if err == nil && strings.ContainsAny(field, "_xX") {
 		err = strconv.ErrSyntax
 	}
@@ -420,7 +425,7 @@ func (r *reader) row(row []string) error {
 	}
 	switch {
 	case r.target < 0:
-		// without a target, only the length of ids matters: it counts the rows
+		// Without a target, only the number of ids matters: it is the number of rows.
 		r.ids = append(r.ids, 0)
 	case r.Number:
 		v, err := r.number(row, r.target)
@@ -488,7 +493,7 @@ func (r *reader) table() (*Table, error) {
 	return t, nil
 }
 
-// numbered renumbers the classes in sorted order and returns their names in that order.
+// numbered gives the classes new numbers in sorted order, and returns their names in that order.
 func (r *reader) numbered() []string {
 	if r.Classes != nil {
 		return slices.Clone(r.Classes)

@@ -42,8 +42,8 @@ func TestColumns(t *testing.T) {
 	if err != nil || d.Len() != 3 {
 		t.Fatal(err)
 	}
-	// The target is a number, the table has no header and another separator, and the target's
-	// column is counted from the end.
+	// The target is the last column, and a number. The table has no header, and semicolons separate
+	// the fields.
 	x = read(t, "1;2;3.5\n4;5;6.5\n", table.Config{Comma: ';', NoHeader: true, Target: "-1", Number: true})
 	if !slices.Equal(x.X.Floats(), []float64{1, 2, 4, 5}) || !slices.Equal(x.Y.Floats(), []float64{3.5, 6.5}) || x.Classes != nil {
 		t.Fatal(x)

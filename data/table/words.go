@@ -15,7 +15,7 @@ import (
 // into features.
 const MaxWords = 1000
 
-// layOut assigns the features of X to the inputs.
+// layOut assigns columns of X to the inputs.
 func (r *reader) layOut() error {
 	for _, c := range r.inputs {
 		r.offsets = append(r.offsets, r.width)
@@ -46,7 +46,7 @@ func (r *reader) layOut() error {
 	return nil
 }
 
-// word appends the features of one word in a column of words.
+// word appends the features of one row for an input of words.
 func (r *reader) word(input int, word string) {
 	at := len(r.x)
 	r.x = append(r.x, make([]float32, len(r.words[input]))...)
@@ -86,8 +86,8 @@ type Description struct {
 type Column struct {
 	Name     string
 	Missing  int  // number of rows without a value
-	Numbers  bool // every value is a number
-	Whole    bool // every value is a whole number
+	Numbers  bool // true if every value is a number
+	Whole    bool // true if every value is a whole number
 	Distinct int  // number of different values as text, at most 65536
 	// Words holds the different values, sorted, if some of them are not numbers. It is nil if there
 	// are more than [MaxWords].
@@ -168,8 +168,8 @@ func describe(f io.Reader, c Config) (*Description, error) {
 	return d, nil
 }
 
-// Column returns the column with the given name or number, as in [Config]. If there is none, the
-// error is an *[Error].
+// Column returns the column with the given name. The name may be a number, as in [Config]. If there
+// is none, the error is an *[Error].
 func (d *Description) Column(name string) (*Column, error) {
 	var header []string
 	for _, k := range d.Columns {

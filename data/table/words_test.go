@@ -15,7 +15,7 @@ import (
 const cars = "color,weight,seats,price\nred,1.5,4,10\nblue,,2,20.5\n?,2,5,30\n\"dark, blue\",1,4,40\n"
 
 // A column of words becomes one feature for each listed word, in the order of the list. Other words
-// are reported.
+// appear in Table.Unknown.
 func TestWords(t *testing.T) {
 	c := table.Config{Target: "price", Number: true, Missing: table.Mean, Categories: map[string][]string{"color": {"red", "blue", "green"}}}
 	got, err := table.Read(strings.NewReader(cars), c)

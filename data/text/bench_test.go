@@ -25,7 +25,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// The text is a single word of a hundred thousand bytes, which the cache does not hold.
+// The text is a single word of 105,000 bytes, which is too long for the cache of words.
 func BenchmarkLongWord(b *testing.B) {
 	k, word := bpe(b, load(b)), strings.Repeat("thelamp", 15_000)
 	b.SetBytes(int64(len(word)))

@@ -17,11 +17,11 @@ type Blocks struct {
 
 var _ data.Batcher = (*Blocks)(nil)
 
-// NewBlocks divides tokens into blocks of length+1 tokens. X is a block without its last token, and
-// Y is the block without its first token. Successive blocks begin stride tokens apart. A stride of
-// 0 means length, so that every token is predicted once. With a stride of 1, a block begins at
-// every token. Tokens left over at the end are in no block. If there are fewer than length+1
-// tokens, the error is an *[Error]. NewBlocks copies the tokens.
+// NewBlocks makes samples from blocks of length+1 tokens. A sample's X is a block without its last
+// token, and Y is the block without its first token. Successive blocks begin stride tokens apart. A
+// stride of 0 means length, so that every token is predicted once. With a stride of 1, a block
+// begins at every token. Tokens left over at the end are in no block. If there are fewer than
+// length+1 tokens, the error is an *[Error]. NewBlocks copies the tokens.
 func NewBlocks(tokens []int, length, stride int) (*Blocks, error) {
 	switch {
 	case length < 1 || stride < 0:

@@ -14,13 +14,13 @@ import (
 // chooses the pair that training merged first. Every string of bytes can be encoded, and Decode
 // returns the same bytes.
 type BPE struct {
-	tokens  []string // spelling by token number; "" if no token has that number
+	tokens  []string // the bytes of each token, by token number; "" if no token has that number
 	id      map[string]int32
 	bytes   [256]int32 // the token of each byte
 	merges  map[pair]merge
-	pairs   []pair // the merges in the order of their ranks
+	pairs   []pair // merged pairs in the order of their ranks
 	special specials
-	prefix  bool // put a space before text that begins without one
+	prefix  bool // puts a space before text that begins without one
 
 	mu    sync.RWMutex
 	cache map[string][]int32
@@ -29,18 +29,19 @@ type BPE struct {
 // A pair is two neighbouring tokens.
 type pair struct{ a, b int32 }
 
-// A merge replaces a pair by the token id. Pairs with a lower rank are merged first.
+// A merge replaces a pair by the token id. The pair of the lowest rank is merged first.
 type merge struct{ rank, id int32 }
 
 const (
 	cacheWords = 1 << 16 // largest number of words in the cache
 	cacheBytes = 48      // largest length of a word in the cache, in bytes
-	// for words of at most this number of symbols, join searches linearly for the best pair
+	// scanLimit is the largest number of symbols for which join searches for the best pair
+	// linearly.
 	scanLimit = 24
 )
 
 // newBPE checks a vocabulary of byte strings and its merges, and makes a tokenizer from them. Its
-// errors name the file path or mergesPath.
+// errors name the file that is wrong, path or mergesPath.
 func newBPE(path, mergesPath string, vocab map[string]int, merges [][2]string) (*BPE, error) {
 	b := &BPE{id: make(map[string]int32, len(vocab)), merges: make(map[pair]merge, len(merges)), cache: map[string][]int32{}}
 	most := -1
@@ -124,7 +125,7 @@ func (b *BPE) EncodeOrdinary(s string) []int {
 	return b.append(nil, s)
 }
 
-// append appends the tokens of s to ids. s holds no special tokens.
+// append appends the tokens of s, which has no special tokens, to ids.
 func (b *BPE) append(ids []int, s string) []int {
 	if b.prefix && s[0] != ' ' {
 		s = " " + s
@@ -160,8 +161,8 @@ func (b *BPE) word(w string) []int32 {
 	return ids
 }
 
-// join returns the tokens of w. It repeatedly merges the pair of the lowest rank. Among equal pairs
-// it merges the leftmost.
+// join returns the tokens of w. It repeatedly merges the pair of the lowest rank. Among pairs of
+// the same rank it merges the leftmost.
 func (b *BPE) join(w string) []int32 {
 	ids := make([]int32, len(w))
 	for i := range len(w) {
@@ -203,8 +204,8 @@ func (b *BPE) join(w string) []int32 {
 	}
 }
 
-// joinLong is join in O(n·log n). It keeps the pairs in a heap, and the symbols in a doubly linked
-// list.
+// joinLong does the same as join in O(n·log n). It has the pairs in a heap, and the symbols in a
+// doubly linked list.
 func (b *BPE) joinLong(ids []int32) []int32 {
 	n := int32(len(ids))
 	prev, next := make([]int32, n), make([]int32, n)

@@ -62,7 +62,7 @@ func raw(s string) (out string, ok bool) {
 	return string(b), true
 }
 
-// readFile reads a file of at most maxFile bytes.
+// readFile reads a file. A file of more than maxFile bytes is an error.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -175,9 +175,9 @@ func (b *BPE) addSpecial(path string, added map[string]int) error {
 }
 
 // Save writes the two files that [LoadBPE] and Hugging Face's GPT2Tokenizer read. It first writes
-// each to a temporary file, and then renames it. "<|endoftext|>" is the only special token that
-// these files can mark as special. If the tokenizer has other special tokens, or puts a space
-// before text, Save returns an *[Error].
+// each to a temporary file, and then renames it. The only special token that these files can have
+// is "<|endoftext|>". If the tokenizer has other special tokens, or puts a space before text, Save
+// returns an *[Error].
 func (b *BPE) Save(vocabPath, mergesPath string) error {
 	if b.prefix {
 		return wrong(vocabPath, "that a space is put before text cannot be written in this form")
@@ -291,7 +291,7 @@ func LoadTokenizerJSON(path string) (*BPE, error) {
 	var merges [][2]string
 	var pairs [][]string
 	var lines []string
-	// older files have merges in another form: a string "a b" for each pair
+	// Older files have a string "a b" for each merged pair.
 	if json.Unmarshal(f.Model.Merges, &pairs) != nil {
 		pairs = nil
 		if err := json.Unmarshal(f.Model.Merges, &lines); err != nil {

@@ -10,7 +10,7 @@ import (
 type TrainOptions struct {
 	Vocab        int      // size of the vocabulary, at least 256 plus the special tokens
 	MinFrequency int      // least number of occurrences of a pair that is merged; 0 means 2
-	Special      []string // special tokens, such as "<|endoftext|>"; they get the first numbers
+	Special      []string // special tokens, such as "<|endoftext|>"; they get the lowest numbers
 }
 
 // TrainBPE learns a byte-level BPE from texts. It repeatedly merges the pair of neighbouring tokens
@@ -84,7 +84,7 @@ func TrainBPE(texts []string, o TrainOptions) (*BPE, error) {
 	return b, b.addSpecial("", added)
 }
 
-// A trainer counts pairs of neighbouring tokens in words.
+// A trainer counts the pairs of neighbouring tokens in words.
 type trainer struct {
 	tokens []string
 	id     map[string]int32
@@ -102,7 +102,7 @@ type trainWord struct {
 }
 
 func (t *trainer) add(s string) int32 {
-	if id, ok := t.id[s]; ok { // two different pairs may merge to the same spelling
+	if id, ok := t.id[s]; ok { // two different pairs may have the same spelling when merged
 		return id
 	}
 	id := int32(len(t.tokens))
@@ -138,7 +138,7 @@ func (t *trainer) best(minCount int) (pair, bool) {
 	for len(t.heap) > 0 {
 		c := heap.Pop(&t.heap).(candidate)
 		n := t.count[c.p]
-		if n != c.n { // the heap's count is out of date: the pair has become rarer
+		if n != c.n { // the count in the heap is too high, because merges have made the pair rarer
 			if n > 0 {
 				heap.Push(&t.heap, candidate{c.p, n})
 			}
@@ -149,7 +149,7 @@ func (t *trainer) best(minCount int) (pair, bool) {
 	return pair{}, false
 }
 
-// join replaces a pair by its new token in all words.
+// join replaces a pair in all words by the token of its merged spelling.
 func (t *trainer) join(p pair) {
 	id := t.add(t.tokens[p.a] + t.tokens[p.b])
 	list := t.wordsOf[p]

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/data/text"
 )
 
-// An error names the invalid file, or the offset of the invalid byte.
+// Errors name the invalid file, or the offset of the invalid byte.
 func TestErrorsNameTheirFile(t *testing.T) {
 	merges := write(t, "merges.txt", "a b\n")
 	for _, vocab := range []string{`{"a":-1}`, `{"a":0,"b":0}`, `{"a":90000}`, `{"a":0}`} {

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/data/text"
 )
 
-// recorded holds the results of Hugging Face's tokenizers, as _golden/text.py writes them.
+// recorded is the results of Hugging Face's tokenizers, written by _golden/text.py.
 type recorded struct {
 	Corpus     []string           `json:"corpus"`
 	Texts      []string           `json:"texts"`
@@ -108,7 +108,7 @@ func TestWordPieceEqualsTokenizers(t *testing.T) {
 }
 
 // TrainBPE learns the same vocabulary and merges as the tokenizers library from the same texts. The
-// test compares the whole model of tokenizer.json.
+// test compares the contents of tokenizer.json.
 func TestTrainBPEEqualsTokenizers(t *testing.T) {
 	r := load(t)
 	b, err := text.TrainBPE(r.Corpus, text.TrainOptions{Vocab: 560, Special: []string{"<|endoftext|>", "<|pad|>", "<|pad|>>"}})

@@ -5,8 +5,8 @@ import "strings"
 // maxVocab is the upper limit of token numbers.
 const maxVocab = 1 << 24
 
-// specials holds tokens that are recognised in text before it is split. If several tokens begin at
-// the same byte, the longest one counts.
+// specials are the tokens that are recognised in text before it is split. If several begin at the
+// same byte, the longest one counts.
 type specials struct {
 	id      map[string]int
 	byFirst [256][]string // tokens by their first byte, the longest first
@@ -25,8 +25,8 @@ func (s *specials) add(t string, id int) {
 	s.byFirst[t[0]] = list
 }
 
-// forEach calls f for the parts of text, in order. For a special token, plain is "" and id is the
-// token's number. For the text between special tokens, plain is that text.
+// forEach calls f for the special tokens in text and for the text between them, in order. For a
+// special token, plain is "" and id is its number.
 func (s *specials) forEach(text string, f func(plain string, id int)) {
 	from := 0
 	if len(s.id) > 0 {

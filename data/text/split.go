@@ -44,8 +44,8 @@ var ascii = func() (t [utf8.RuneSelf]class) {
 	return t
 }()
 
-// contraction returns the length of the English contraction at the beginning of s, such as 're, or
-// 0 if there is none.
+// contraction returns the length of an English contraction such as 're at the beginning of s, or 0
+// if there is none.
 func contraction(s string) int {
 	if len(s) < 2 || s[0] != '\'' {
 		return 0
@@ -90,7 +90,7 @@ func piece(s string) int {
 		last = n
 		n += size
 	}
-	// If several white space characters precede a word, the last of them belongs to the word.
+	// If several white space characters precede a word, only the last belongs to the word.
 	if c == space && n < len(s) && last > 0 {
 		return last
 	}

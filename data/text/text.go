@@ -10,8 +10,8 @@
 //
 // Tokenizers give the same numbers as Hugging Face's tokenizers library. Several goroutines may use
 // a tokenizer at the same time. A Go string holds any bytes. [Bytes] and [BPE] also tokenize bytes
-// that are not UTF-8, one by one. Decoding returns exactly these bytes. (Python's decoders return
-// replacement characters instead.)
+// that are not UTF-8, one by one. Decoding returns exactly these bytes, where Python's decoders
+// return replacement characters.
 package text
 
 import (
@@ -25,7 +25,7 @@ import (
 type Tokenizer interface {
 	Encode(s string) ([]int, error)
 	Decode(ids []int) (string, error)
-	Vocab() int // the greatest token number plus one: the number of rows of an embedding
+	Vocab() int // greatest token number plus one, which is the number of rows of an embedding
 }
 
 var (
@@ -50,7 +50,7 @@ func (e *Error) Error() string {
 
 func wrong(path, format string, a ...any) error { return &Error{path, fmt.Sprintf(format, a...)} }
 
-// noToken is the error for id, a number that is not a token. at is its index.
+// noToken is the error for ids[at], a number id that is not a token.
 func noToken(at, id, vocab int) error {
 	return wrong("", "number %d of those to decode is %d, which is not a token; there are %d", at, id, vocab)
 }

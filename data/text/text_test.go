@@ -45,7 +45,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 // join encodes a word by the definition of byte-pair encoding. It repeatedly merges the pair of the
-// lowest rank, until no pair with a rank remains. Among equal pairs it merges the first.
+// lowest rank, until no pair has a rank. Among pairs of the same rank it merges the first.
 func join(rank map[[2]string]int, w string) (parts []string) {
 	for i := range len(w) {
 		parts = append(parts, w[i:i+1])
@@ -66,8 +66,8 @@ func join(rank map[[2]string]int, w string) (parts []string) {
 	}
 }
 
-// The tokenizer's result equals that of the definition, for short and long words. This holds even
-// for merges in an order that training would not produce.
+// Encode gives the same tokens as the definition of byte-pair encoding, for short and long words,
+// even if the merges are in an order that training would not produce.
 func TestJoinIsTheDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 60 {
@@ -282,7 +282,7 @@ func TestBadFiles(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	old := changed(func(c map[string]any) { // older files store merges as strings
+	old := changed(func(c map[string]any) { // older files have merges as strings
 		var lines []string
 		for _, p := range model(c)["merges"].([]any) {
 			lines = append(lines, fmt.Sprint(p.([]any)[0], " ", p.([]any)[1]))

@@ -12,14 +12,15 @@ import (
 
 // WordPieceOptions configure a [WordPiece] tokenizer. The zero value suits bert-base-uncased.
 type WordPieceOptions struct {
-	Cased       bool // keep the case of the text
-	KeepAccents bool // keep accents when text is converted to lower case
-	StripCased  bool // strip accents even if Cased is set
-	NoChinese   bool // do not treat each Chinese character as a word
-	// words with more characters become [UNK]; 0 means 100
+	Cased       bool // keeps the case of the text
+	KeepAccents bool // keeps accents when text is converted to lower case
+	StripCased  bool // strips accents even if Cased is set
+	NoChinese   bool // does not treat each Chinese character as a word
+	// MaxChars is the greatest number of characters of a word. Longer words become [UNK]. 0 means
+	// 100.
 	MaxChars int
-	// tokens that are recognised in text before it is split; nil means [PAD], [UNK], [CLS], [SEP]
-	// and [MASK], as far as they are in the vocabulary
+	// Special are the tokens that are recognised in text before it is split. Nil means [PAD],
+	// [UNK], [CLS], [SEP] and [MASK], as far as they are in the vocabulary.
 	Special []string
 }
 
@@ -131,10 +132,10 @@ func (w *WordPiece) Encode(s string) ([]int, error) {
 
 // Pair returns the tokens of one text, or of two if b is not empty, in the form that BERT expects:
 // [CLS] a [SEP], or [CLS] a [SEP] b [SEP]. types has a 0 for each token of the first part and a 1
-// for each token of the second part. As long as there are more than limit tokens, the longer text
-// loses its last token, and the second text if both are equally long. A limit of 0 means no limit.
-// The error is an *[Error] if the vocabulary has no [CLS] or [SEP], or if the limit leaves no room
-// for these tokens.
+// for each token of the second part. While there are more than limit tokens, the longer text loses
+// its last token. If both are equally long, the second text does. A limit of 0 means no limit. The
+// error is an *[Error] if the vocabulary has no [CLS] or [SEP], or if the limit leaves no room for
+// these tokens.
 func (w *WordPiece) Pair(a, b string, limit int) (ids, types []int, err error) {
 	cls, ok := w.id["[CLS]"]
 	sep, ok2 := w.id["[SEP]"]
@@ -190,7 +191,7 @@ func (w *WordPiece) Decode(ids []int) (string, error) {
 	return b.String(), nil
 }
 
-// pieces appends the tokens of one word.
+// pieces appends the tokens of one word to ids.
 func (w *WordPiece) pieces(ids []int, word string) []int {
 	if utf8.RuneCountInString(word) > w.o.MaxChars {
 		return append(ids, w.unknown)
@@ -225,8 +226,7 @@ func (w *WordPiece) pieces(ids []int, word string) []int {
 }
 
 // normal removes control characters, puts spaces around Chinese characters, strips accents and
-// converts to lower case, in this order. It drops bytes that are not UTF-8, and the replacement
-// character.
+// converts to lower case. It drops bytes that are not UTF-8, and the replacement character.
 func (o WordPieceOptions) normal(s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -281,8 +281,8 @@ func chinese(r rune) bool {
 		r >= 0x2A700 && r <= 0x2B81F || r >= 0x2B920 && r <= 0x2CEAF || r >= 0x2F800 && r <= 0x2FA1F)
 }
 
-// words calls f with the words of a text. White space separates words. Each punctuation character
-// is a word.
+// words calls f with each word of a text. White space separates words, and each punctuation
+// character is a word.
 func words(s string, f func(string)) {
 	from := 0
 	for at, r := range s {

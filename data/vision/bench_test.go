@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// photo returns the image of bench/images/torch_images.py, 500×375 pixels.
+// photo returns an image of 500×375 pixels, the same as in bench/images/torch_images.py.
 func photo() *Image {
 	m := &Image{C: 3, H: 375, W: 500, U8: make([]uint8, 3*375*500)}
 	for i := range m.U8 {
@@ -39,8 +39,8 @@ func (m *Image) clone() *Image {
 	return &Image{C: m.C, H: m.H, W: m.W, U8: append([]uint8(nil), m.U8...), F32: append([]float32(nil), m.F32...)}
 }
 
-// The benchmark decodes and transforms one image on one goroutine. torch_images.py measures the
-// same work in torchvision.
+// BenchmarkImages decodes and transforms one image on one goroutine. The script
+// bench/images/torch_images.py measures the same work in torchvision.
 func BenchmarkImages(b *testing.B) {
 	m, file := photo(), photoJPEG(b)
 	train := Compose(RandomResizedCrop(224), RandomHorizontalFlip(0.5), ToTensor(), Normalize(ImageNetMean, ImageNetStd))

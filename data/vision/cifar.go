@@ -12,10 +12,10 @@ import (
 )
 
 // A CIFAR file is a sequence of records. A record has one or two bytes of labels, and 3·32·32 bytes
-// of pixels, plane after plane. See https://www.cs.toronto.edu/~kriz/cifar.html.
+// of pixels, channel after channel. Source: https://www.cs.toronto.edu/~kriz/cifar.html.
 const cifarPixels = 3 * 32 * 32
 
-// cifarForm describes the files of CIFAR-10 or CIFAR-100.
+// A cifarForm describes the files of CIFAR-10 or CIFAR-100.
 type cifarForm struct {
 	labels      int // number of label bytes in a record; the last one is the class
 	train, test []string

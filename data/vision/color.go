@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// ToTensor converts bytes 0 … 255 to floating-point numbers 0 … 1. It does not change an image of
-// numbers.
+// ToTensor converts an image of bytes 0 … 255 to floating-point numbers 0 … 1. It leaves an image
+// of floating-point numbers as it is.
 func ToTensor() Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		if m.F32 != nil {
@@ -18,13 +18,15 @@ func ToTensor() Transform {
 	}
 }
 
-// means and standard deviations of the channels with which networks for ImageNet are trained
+// These are the means and standard deviations of the channels with which networks for ImageNet are
+// trained.
 var (
 	ImageNetMean = []float64{0.485, 0.456, 0.406}
 	ImageNetStd  = []float64{0.229, 0.224, 0.225}
 )
 
-// Normalize computes (x − mean[c]) / std[c] for an image of numbers. Apply it after [ToTensor].
+// Normalize computes (x − mean[c]) / std[c] for each channel c of an image of floating-point
+// numbers. Apply it after [ToTensor].
 func Normalize(mean, std []float64) Transform {
 	mean, std = slices.Clone(mean), slices.Clone(std)
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
@@ -88,9 +90,9 @@ func brightness[T pixel](dst, src []T) {
 }
 
 // A Jitter says how much [ColorJitter] changes an image. Brightness, contrast and saturation are
-// each multiplied by a random factor between 1−v (at least 0) and 1+v, where v is the field. The
-// hue is rotated in either direction by up to Hue full turns. Hue is at most 0.5. A field of 0
-// changes nothing.
+// each multiplied by a random factor between 1−v and 1+v, where v is the value of the field. A
+// negative factor is replaced by 0. The hue is rotated in either direction by up to Hue full turns.
+// Hue is at most 0.5. A field of 0 changes nothing.
 type Jitter struct{ Brightness, Contrast, Saturation, Hue float64 }
 
 // ColorJitter changes brightness, contrast, saturation and hue in random order. In images with one
@@ -121,7 +123,8 @@ func (m *Image) adjust(property int, factor float64) {
 	if property == 2 && m.C == 1 {
 		return
 	}
-	// other is the image for factor 0. It is nil if all its elements equal mean.
+	// other is the image that a factor of 0 would give. It is nil if all elements of that image
+	// equal mean.
 	var other *Image
 	mean := float32(0)
 	switch property {
@@ -160,7 +163,8 @@ func mixed(v, w float32, factor float64) float32 {
 	return min(max(float32(float32(factor)*v)+float32(float32(1-factor)*w), 0), 1)
 }
 
-// adjustBytes is adjust for bytes. It clamps results to 0 … 255 and truncates them.
+// adjustBytes does the same as adjust for an image of bytes. It clamps results to 0 … 255 and
+// truncates them.
 func (m *Image) adjustBytes(other *Image, mean float32, factor float64) {
 	f, g := float32(factor), float32(1-factor)
 	var mine, theirs [256]float32
@@ -205,8 +209,8 @@ func (m *Image) hue(fraction float64) {
 }
 
 // turned converts a colour to HSV, rotates its hue by the given fraction of a full turn, and
-// converts it back (A. R. Smith, "Color gamut transform pairs", 1978). If several channels are
-// equally great, it chooses the same one as Pillow.
+// converts it back to RGB (A. R. Smith, "Color gamut transform pairs", 1978). If several channels
+// are equally great, it uses the one that Pillow uses.
 func turned(r, g, b, fraction float32) (float32, float32, float32) {
 	v, low := max(r, g, b), min(r, g, b)
 	if v == low {
@@ -222,7 +226,7 @@ func turned(r, g, b, fraction float32) (float32, float32, float32) {
 	default:
 		h = 4 + (r-g)/d
 	}
-	h = h/6 + 1 + fraction // h is now in the range 1/3 to 7/3
+	h = h/6 + 1 + fraction // adding 1 puts h into the range 1/3 to 7/3, which is positive
 	for h >= 1 {
 		h--
 	}

@@ -24,7 +24,8 @@ func (m *Image) crop(r rect) *Image {
 	return out
 }
 
-// CenterCrop cuts size×size pixels out of the middle. It pads a smaller image with 0.
+// CenterCrop cuts size×size pixels out of the middle of the image. If the image is smaller, it is
+// padded with 0.
 func CenterCrop(size int) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		if !sizeOK(size, size) {
@@ -52,7 +53,7 @@ const (
 	Symmetric                // mirrored with the border pixel: cba|abcd|dcb
 )
 
-// pad adds pixels on each side. The value fill is in the range of m's values, 0 … 255 or 0 … 1.
+// pad adds pixels on each side of m. fill is in the range of m's values, 0 … 255 or 0 … 1.
 func (m *Image) pad(left, top, right, bottom int, mode PadMode, fill float32) (*Image, error) {
 	h, w := m.H+top+bottom, m.W+left+right
 	if min(left, top, right, bottom) < 0 || !sizeOK(h, w) {
@@ -108,16 +109,18 @@ func (m *Image) pad(left, top, right, bottom int, mode PadMode, fill float32) (*
 	return out, nil
 }
 
-// Pad adds pixels on the four sides. Mode Constant uses fill, which is 0 … 255 for bytes.
+// Pad adds pixels on the four sides of the image. In the mode Constant their value is fill, which
+// is 0 … 255 for bytes.
 func Pad(left, top, right, bottom int, mode PadMode, fill float32) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) { return m.pad(left, top, right, bottom, mode, fill) }
 }
 
 // A Crop configures [RandomCrop].
 type Crop struct {
-	H, W    int // size of the result; a W of 0 means W = H
+	H, W    int // size of the result in pixels; a W of 0 means W = H
 	Padding int // number of pixels added on each side before cropping
-	// pad an image that is too small on both sides; if false, such an image is an error
+	// IfNeeded pads an image that is smaller than H×W, on both sides. Without it, such an image is
+	// an error.
 	IfNeeded bool
 	Mode     PadMode // selects the values of added pixels
 	Fill     float32
@@ -155,10 +158,11 @@ func RandomCrop(c Crop) Transform {
 // uniform draws a number from [a, b).
 func uniform(rng *rand.Rand, a, b float64) float64 { return a + (b-a)*rng.Float64() }
 
-// areaParams draws a rectangle of an image of h×w, as torchvision's RandomResizedCrop does. scale
-// has the bounds of the rectangle's area, as a fraction of the image's area. ratio has the bounds
-// of width divided by height. The logarithm of this ratio is uniform. If ten draws do not fit into
-// the image, areaParams returns the largest centred rectangle with an allowed ratio.
+// areaParams draws a rectangle in an image of h×w pixels, as torchvision's RandomResizedCrop does.
+// scale has the bounds of the rectangle's area as a fraction of the image's area. ratio has the
+// bounds of its width divided by its height, whose logarithm is uniform. If ten rectangles in turn
+// do not fit into the image, areaParams returns the largest centred rectangle with an allowed
+// ratio.
 func areaParams(rng *rand.Rand, h, w int, scale, ratio [2]float64) rect {
 	for range 10 {
 		area := float64(h*w) * uniform(rng, scale[0], scale[1])
@@ -179,7 +183,8 @@ func areaParams(rng *rand.Rand, h, w int, scale, ratio [2]float64) rect {
 
 // An Area configures [RandomResizedCrop]. Zero fields mean torchvision's defaults.
 type Area struct {
-	Scale [2]float64    // bounds of the part's area, as a fraction of the image; default 0.08 and 1
+	// bounds of the part's area as a fraction of the image's; default 0.08 and 1
+	Scale [2]float64
 	Ratio [2]float64    // bounds of width divided by height; default 3/4 and 4/3
 	How   Interpolation // interpolation of the resized part; default Bilinear
 }
@@ -212,16 +217,17 @@ func RandomResizedCrop(size int, area ...Area) Transform {
 
 // An Erase configures [RandomErasing]. Zero fields mean torchvision's defaults.
 type Erase struct {
-	// bounds of the erased area, as a fraction of the image; default 0.02 and 0.33
+	// Scale has the bounds of the erased area as a fraction of the image's area. The default is
+	// 0.02 and 0.33.
 	Scale  [2]float64
 	Ratio  [2]float64 // bounds of height divided by width; default 0.3 and 3.3
-	Value  float32    // the value that is written
-	Random bool       // write normally distributed numbers instead of Value
+	Value  float32    // value of the erased pixels
+	Random bool       // gives the erased pixels normally distributed values instead of Value
 }
 
 // RandomErasing writes a value over a random part of an image of numbers (after [ToTensor]), with
-// probability p (Zhong et al., https://arxiv.org/abs/1708.04896). If ten draws do not fit into the
-// image, it erases nothing.
+// probability p (Zhong et al., https://arxiv.org/abs/1708.04896). If ten random parts in turn do
+// not fit into the image, it erases nothing.
 func RandomErasing(p float64, erase ...Erase) Transform {
 	var e Erase
 	if len(erase) > 0 {
@@ -252,7 +258,8 @@ func RandomErasing(p float64, erase ...Erase) Transform {
 	}
 }
 
-// erased draws the rectangle to erase. It returns false if ten draws do not fit into the image.
+// erased draws the rectangle to erase. It returns false if ten rectangles in turn do not fit into
+// the image.
 func erased(rng *rand.Rand, h, w int, scale, ratio [2]float64) (rect, bool) {
 	for range 10 {
 		area := float64(h*w) * uniform(rng, scale[0], scale[1])

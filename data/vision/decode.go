@@ -37,10 +37,10 @@ type Decode struct {
 	// a *[PixelsError]. Decoding needs up to seven bytes of memory for each pixel, or eleven if a
 	// channel has 16 bits.
 	MaxPixels int
-	// Size is the shorter side to which a later [Resize] resizes. 0 means that the size is not
-	// known. To save memory and time, the decoder may reduce blocks of k·k pixels to their means.
-	// It does so if the shorter side of the image is at least 2k times Size for some k ≥ 2. The
-	// result is still at least twice as large as Size.
+	// Size is the argument of a later [Resize], the length of the shorter side. 0 means that it is
+	// not known. To save memory and time, the decoder may reduce blocks of k·k pixels to their
+	// means. It does so if the shorter side of the image is at least 2k times Size for some k ≥ 2.
+	// The result is still at least twice as large as Size.
 	Size int
 }
 
@@ -77,8 +77,8 @@ func (d Decode) Load(path string) (*Image, error) {
 	return m, err
 }
 
-// A PixelsError means that an image has more pixels than [Decode.MaxPixels]. An *[Error] around it
-// names the file.
+// A PixelsError means that an image has more pixels than [Decode.MaxPixels]. It is wrapped by an
+// *[Error] that names the file.
 type PixelsError struct {
 	Width, Height int
 	Max           int
@@ -224,7 +224,8 @@ func planes(src image.Image, format string) *Image {
 				red[i], green[i], blue[i] = table[p][0], table[p][1], table[p][2]
 			}
 		}
-	// faster than the default case, where At allocates for each pixel; the result is the same
+	// This is faster than the default case, where At allocates for each pixel. The result is the
+	// same.
 	case image.RGBA64Image:
 		for i := range n {
 			c := s.RGBA64At(b.Min.X+i%w, b.Min.Y+i/w)
@@ -245,7 +246,7 @@ func planes(src image.Image, format string) *Image {
 	return m
 }
 
-// gray computes Pillow's convert("L") in the same integer arithmetic (Convert.c, L24).
+// gray computes what Pillow's convert("L") does, in the same integer arithmetic (Convert.c, L24).
 func gray(m *Image) *Image {
 	if m.C == 1 {
 		return m
@@ -262,7 +263,7 @@ func gray(m *Image) *Image {
 // orientation returns the EXIF orientation of a JPEG, PNG, WebP or TIFF file, 1 to 8. It returns 1
 // if the file has no orientation, or an invalid one. EXIF is a TIFF structure: CIPA DC-008, 4.6.
 func orientation(text []byte) int {
-	// in a JPEG, EXIF is in the APP1 segment
+	// In a JPEG, EXIF is in the APP1 segment.
 	at := bytes.Index(text[:min(len(text), 1<<20)], []byte("Exif\x00\x00"))
 	at += 6
 	switch {

@@ -18,11 +18,11 @@ type DownloadError = fetch.Error
 // forbids its use.
 var ErrOffline = fetch.ErrOffline
 
-// published describes a set of images that can be downloaded. Its MD5 digests are those of the
-// publisher, or for MNIST and Fashion-MNIST those that torchvision lists.
+// published describes a set of images that can be downloaded. The MD5 digests come from the
+// publisher, and for MNIST and Fashion-MNIST from torchvision.
 type published struct {
 	name  string
-	at    []string    // URLs of directories with the same files
+	at    []string    // URLs of directories that have the same files
 	files [][2]string // name and MD5 of each file
 }
 
@@ -83,7 +83,7 @@ func Download(ctx context.Context, name, dir string, progress func(file string, 
 	return path, nil
 }
 
-// withNames adds the names of all files of the set to an error about one file.
+// withNames adds the names of all files of a set to err if it is about one of them.
 func withNames(err error, dir string, files [][2]string) error {
 	var e *DownloadError
 	if errors.As(err, &e) && errors.Is(err, ErrOffline) && len(files) > 1 {

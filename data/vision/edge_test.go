@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestMixOfNothing checks that Mixup and CutMix accept a batch without samples. For images without
-// pixels they return a typed error.
+// Mixup and CutMix accept a batch without samples. For images without pixels they return a typed
+// error.
 func TestMixOfNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for name, mix := range map[string]func(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (*tensor.Tensor, *tensor.Tensor){"Mixup": vision.Mixup, "CutMix": vision.CutMix} {
@@ -31,8 +31,7 @@ func TestMixOfNothing(t *testing.T) {
 	}
 }
 
-// TestLinkedFolders checks that a link to a directory is a class, and that a cycle of links below a
-// class is harmless.
+// A link to a directory is a class, and a cycle of links below a class is harmless.
 func TestLinkedFolders(t *testing.T) {
 	dir := t.TempDir()
 	var m bytes.Buffer
@@ -68,8 +67,8 @@ func TestLabelsFromZero(t *testing.T) {
 	}
 }
 
-// TestPythonCIFAR checks the error for CIFAR's Python version, which PyTorch downloads. The error
-// must name the binary version, which this package reads.
+// For CIFAR's Python version, which PyTorch downloads, the error names the binary version, which
+// this package reads.
 func TestPythonCIFAR(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "data_batch_1"), []byte("\x80\x02"), 0o644); err != nil {

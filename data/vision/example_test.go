@@ -84,7 +84,7 @@ func ExampleMNIST() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	// a real program calls vision.Download(ctx, "mnist", dir, nil)
+	// A real program calls vision.Download(ctx, "mnist", dir, nil) instead.
 	if err := glyphs.IDX(dir, 60, 10, 1); err != nil {
 		fmt.Println(err)
 		return

@@ -59,7 +59,7 @@ func flipRows[T pixel](p []T, m *Image) {
 // A Rotation configures [RandomRotation].
 type Rotation struct {
 	From, To float64       // bounds of the angle in degrees, counter-clockwise
-	How      Interpolation // Nearest; any other value means Bilinear
+	How      Interpolation // interpolation: Nearest, or Bilinear for any other value
 	Fill     float32       // value of pixels outside the source image
 }
 
@@ -74,8 +74,8 @@ func RandomRotation(r Rotation) Transform {
 	}
 }
 
-// rotate rotates the image counter-clockwise. It reads each pixel from its position in the source,
-// in the coordinates of torch's grid_sample (align_corners=False).
+// rotate rotates the image counter-clockwise. Each pixel takes its value from its position in the
+// source, in the coordinates of torch's grid_sample (align_corners=False).
 func (m *Image) rotate(degrees float64, nearest bool, fill float32) *Image {
 	out := m.blank(m.H, m.W)
 	sin, cos := math.Sincos(degrees * math.Pi / 180)
@@ -128,8 +128,8 @@ func turn[T pixel](dst, src []T, m *Image, sin, cos, cx, cy float64, nearest boo
 						inside += v
 					}
 				}
-				// sum is a weighted sum whose weights add up to the variable inside. torchvision
-				// multiplies it by inside once more, so this code does it too.
+				// The sum has weights that add up to inside. It is multiplied by inside once more,
+				// as in torchvision.
 				row[c*w+x] = float32(sum*inside) + float32((1-inside)*fill)
 			}
 		}

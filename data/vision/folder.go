@@ -43,10 +43,10 @@ func hidden(name string) bool { return strings.HasPrefix(name, ".") }
 // of their paths. ImageFolder skips names that begin with a dot, and files without an extension
 // that [IsPicture] accepts.
 //
-// A class may be a link to a directory. ImageFolder does not follow links to directories below a
-// class. (torchvision follows them.) A class without an image is an error, as in torchvision. A
-// pipe, a device or a dangling link whose name is that of an image file is an error too. The
-// optional decode says how to decode the images.
+// A class may be a link to a directory. Unlike torchvision, ImageFolder does not follow links to
+// directories below a class. A class without an image is an error, as in torchvision. A pipe, a
+// device or a dangling link whose name is that of an image file is an error too. decode, if given,
+// says how to decode the images.
 func ImageFolder(dir string, decode ...Decode) (*Folder, error) {
 	f := &Folder{dir: dir}
 	if len(decode) > 0 {

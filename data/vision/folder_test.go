@@ -60,7 +60,7 @@ func TestDecode(t *testing.T) {
 	jpeg.Encode(&jpg, picture(16, 8, true), &jpeg.Options{Quality: 100})
 	palette := image.NewPaletted(image.Rect(0, 0, 2, 1), color.Palette{color.NRGBA{1, 2, 3, 255}, color.NRGBA{200, 100, 50, 255}})
 	palette.Pix[1] = 1
-	// The frame begins at (1, 1) of a screen of 4×3 pixels.
+	// The frame begins at (1, 1) in a screen of 4×3 pixels.
 	palette.Rect = palette.Rect.Add(image.Pt(1, 1))
 	gif.EncodeAll(&gf, &gif.GIF{Image: []*image.Paletted{palette}, Delay: []int{0}, Config: image.Config{Width: 4, Height: 3}})
 	transparent := image.NewNRGBA(image.Rect(0, 0, 1, 1))
@@ -147,9 +147,9 @@ func TestOrientation(t *testing.T) {
 	var b bytes.Buffer
 	jpeg.Encode(&b, m, &jpeg.Options{Quality: 100})
 	at := func(x, y int) int { return x*8 + (7-y)*16 }
-	// Each entry has three points, after EXIF's table. The first is the position, in the stored
-	// image, of the pixel that is displayed at the top left. The second is the position of that
-	// pixel's right neighbour. The third is the size of the displayed image.
+	// After EXIF's table, each entry has three points. The first is the position in the stored
+	// image of the pixel that is displayed at the top left. The second is the position of its right
+	// neighbour. The third is the size of the displayed image.
 	for o, c := range map[byte][3]image.Point{
 		1: {{0, 0}, {1, 0}, {16, 8}}, 2: {{15, 0}, {14, 0}, {16, 8}}, 3: {{15, 7}, {14, 7}, {16, 8}}, 4: {{0, 7}, {1, 7}, {16, 8}},
 		5: {{0, 0}, {0, 1}, {8, 16}}, 6: {{0, 7}, {0, 6}, {8, 16}}, 7: {{15, 7}, {15, 6}, {8, 16}}, 8: {{15, 0}, {15, 1}, {8, 16}},

@@ -87,21 +87,21 @@ func TestFolderOfBMPAndTIFFAndPPM(t *testing.T) {
 	}
 }
 
-// The test reads the four formats of netpbm, with comments and with several values for full
+// Decoding accepts the four formats of netpbm, with comments and with several values for full
 // brightness. Damaged files are errors.
 func TestNetpbm(t *testing.T) {
 	for text, want := range map[string][]uint8{
 		"P2\n# made by hand\n3 1 # columns, rows\n255\n0 7\t255\n": {0, 7, 255},
-		// Scaled exactly, the third value is 127.5, which rounds to the even number, and the last
-		// is 2.55.
+		// Scaled exactly, the third value is 127.5, which rounds to an even number, and the last is
+		// 2.55.
 		"P2 2 2 100 0 50 100 1":   {0, 128, 255, 3},
 		"P5 2 1 255\n\x01\xfe":    {1, 254},
 		"P5 3 1 15\n\x00\x07\x0f": {0, 119, 255},
-		// scaled exactly, the first value is 127.502
+		// Scaled exactly, the first value is 127.502.
 		"P5 2 1 65535\n\x80\x00\xff\xff": {128, 255},
 		"P5#c\r2#c\n1\n255 #\n":          {'#', '\n'},
 		"P3\n2 1\n255\n1 2 3\n4 5 6\n":   {1, 4, 2, 5, 3, 6},
-		// bytes after the image are ignored
+		// Bytes after the image are ignored.
 		"P3 1 1 255 9 8 7 6 5":                      {9, 8, 7},
 		"P6\n1 2\n255\n\x01\x02\x03\x04\x05\x06":    {1, 4, 2, 5, 3, 6},
 		"P6 1 1 1023\n\x03\xff\x00\x00\x01\xff":     {255, 0, 127},
@@ -134,8 +134,8 @@ func TestNetpbm(t *testing.T) {
 	}
 }
 
-// A small file that claims many pixels causes an error before memory is allocated. The error names
-// the file, the size and the limit. Below the limit, the memory is proportional to the number of
+// A small file that claims many pixels is an error before memory is allocated. The error names the
+// file, the size and the limit. Below the limit, the memory is proportional to the number of
 // pixels.
 func TestPixelLimit(t *testing.T) {
 	ihdr := binary.BigEndian.AppendUint32([]byte("IHDR"), 9000)

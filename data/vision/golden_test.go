@@ -25,7 +25,7 @@ var modes = map[string]Interpolation{
 
 var padModes = map[string]PadMode{"constant": Constant, "edge": Edge, "reflect": Reflect, "symmetric": Symmetric}
 
-// compute applies the transform of a case.
+// compute applies the transform of a golden case to m.
 func compute(t *testing.T, c golden.Case, m *Image) *Image {
 	t.Helper()
 	a := c.Args
@@ -67,8 +67,8 @@ func compute(t *testing.T, c golden.Case, m *Image) *Image {
 	return m
 }
 
-// Results equal torchvision's results for tensors. Numbers may differ by a few ulp of 1. Bytes may
-// differ only if the exact number is near the border between two bytes.
+// Results equal torchvision's results for tensors. Floating-point values may differ by a few ulp of
+// 1. Bytes may differ only if the exact value is near the border between two bytes.
 func TestGolden(t *testing.T) {
 	file, err := golden.Open("testdata/transforms.safetensors.gz")
 	if err != nil {

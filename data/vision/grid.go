@@ -18,7 +18,8 @@ import (
 // A Grid configures [MakeGrid]. The zero value has torchvision's defaults.
 type Grid struct {
 	Columns int // number of images in a row; 0 means 8
-	// pixels between and around images; 0 means 2, and a negative number means none
+	// Padding is the number of pixels between and around images. 0 means 2, and a negative number
+	// means none.
 	Padding  int
 	PadValue float64 // value of the padding pixels
 
@@ -30,9 +31,9 @@ type Grid struct {
 }
 
 // MakeGrid arranges a batch of images [N,C,H,W] in rows, as one image [C,h,w] with the type, device
-// and scope of x. A tensor [C,H,W] or [H,W] is one image and gets no padding. One channel becomes
-// three. MakeGrid corresponds to torchvision.utils.make_grid. Gradients do not flow through
-// MakeGrid.
+// and scope of x. A tensor [C,H,W] or [H,W] is one image and gets no padding. Images with one
+// channel get three equal channels. MakeGrid is torchvision.utils.make_grid. Gradients do not flow
+// through it.
 func MakeGrid(x *tensor.Tensor, how ...Grid) (grid *tensor.Tensor) {
 	const op = "make_grid"
 	var g Grid
@@ -108,8 +109,8 @@ func (g Grid) normalize(x *tensor.Tensor) *tensor.Tensor {
 // SaveImage writes images to a file, arranged by [MakeGrid]: torchvision.utils.save_image. The
 // extension of path chooses the format: .png, .jpg or .jpeg (with quality 95). Floating-point
 // numbers from 0 to 1 become bytes. Other numbers are clamped, and NaN becomes black. uint8 values
-// are written unchanged. The file is written completely or not at all. Errors about path are of
-// type *[Error], and errors about x of type *[tensor.Error].
+// are written unchanged. The file is written completely or not at all. The error is an *[Error] if
+// path is the cause, and a *[tensor.Error] if x is.
 func SaveImage(path string, x *tensor.Tensor, how ...Grid) error {
 	write := writers[strings.ToLower(filepath.Ext(path))]
 	if write == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// gridOf computes a grid pixel by pixel.
+// gridOf computes the expected grid pixel by pixel.
 func gridOf(x *tensor.Tensor, columns, padding int, value float64) []float64 {
 	n, c, h, w := x.Dim(0), x.Dim(1), x.Dim(2), x.Dim(3)
 	columns = min(columns, n)

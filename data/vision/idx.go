@@ -66,7 +66,7 @@ func readIDX(r io.Reader) (*idx, error) {
 		}
 		size *= n
 	}
-	// Let the buffer grow as bytes arrive, because the header may claim any size.
+	// The buffer grows as bytes arrive, because the header may claim any size.
 	var b bytes.Buffer
 	if got, err := io.Copy(&b, io.LimitReader(in, size)); err != nil || got < size {
 		if err == nil {

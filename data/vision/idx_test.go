@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The test reads a file of every element type. The bytes of the files were written by hand from the
-// description of the format.
+// ReadIDX reads a file of every element type. The bytes were written by hand from the description
+// of the format.
 func TestIDXTypes(t *testing.T) {
 	want := []float64{1, -2, 3, -100, 5, 6}
 	for code, c := range map[byte]struct {
@@ -81,7 +81,7 @@ func TestIDXErrors(t *testing.T) {
 		{[]byte{0, 0, 8, 2, 0, 0, 0, 1, 0}, "header of the IDX file is cut"},
 		{[]byte{0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255}, "at most"},
 		{[]byte{0, 0, 14, 1, 64, 0, 0, 0}, "at most"},
-		// the header claims 4 GiB, but 3 bytes follow
+		// The header claims 4 GiB, but 3 bytes follow.
 		{[]byte{0, 0, 8, 2, 255, 255, 255, 255, 0, 0, 0, 1, 1, 2, 3}, "3 bytes of elements"},
 		{good[:9], "1 bytes of elements"},
 		{append(bytes.Clone(good), 1), "more than the 2 bytes"},

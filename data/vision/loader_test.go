@@ -22,8 +22,8 @@ import (
 	"golang.org/x/image/tiff"
 )
 
-// The batches depend only on the seed, the epoch and the index, and not on the number of workers.
-// They differ from epoch to epoch.
+// The batches depend only on the seed, the epoch and the index, not on the number of workers. They
+// differ from epoch to epoch.
 func TestWorkers(t *testing.T) {
 	pixels, labels := glyphs.Images(40, 3)
 	classes := make([]int64, len(labels))
@@ -110,14 +110,14 @@ func TestBadPicture(t *testing.T) {
 	}
 }
 
-// The orientation in a PNG, which is in a separate chunk, is applied.
+// The orientation of a PNG, which is in a chunk of its own, is applied.
 func TestOrientationElsewhere(t *testing.T) {
 	tiff := exif(6, true)[10:]
 	m := encodePNG(t, picture(4, 3, false))
 	at := 33 // the chunk follows the header
 	file := slices.Concat(m[:at], []byte{0, 0, 0, byte(len(tiff))}, []byte("eXIf"), tiff, crc(append([]byte("eXIf"), tiff...)), m[at:])
 	got, err := vision.Decode{Upright: true}.Read(bytes.NewReader(file))
-	// the rotation moves the bottom left pixel to the top left
+	// The rotation moves the bottom left pixel to the top left.
 	if err != nil || got.W != 3 || got.H != 4 || got.U8[0] != 80 {
 		t.Fatal(got, err)
 	}

@@ -8,12 +8,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Mixup mixes each image a of a batch with the image b before it: λ·a + (1−λ)·b. It mixes the first
-// image with the last. λ is drawn once for the batch, from Beta(alpha, alpha). x is the batch,
-// floating-point numbers [N,C,H,W], and y holds its classes, int64 [N]. The result target holds the
-// targets, mixed in the same way. They are float32 probabilities [N, classes], which
-// nn.CrossEntropy accepts. x and y do not change. Source: Zhang et al.,
-// https://arxiv.org/abs/1710.09412.
+// Mixup returns λ·a + (1−λ)·b for each image a of a batch, where b is the image before it. For the
+// first image, b is the last one. λ is drawn once for the batch, from Beta(alpha, alpha). x is the
+// batch, floating-point numbers [N,C,H,W], and y holds its classes, int64 [N]. target has the
+// classes mixed in the same way, as float32 probabilities [N, classes], which nn.CrossEntropy
+// accepts. x and y do not change. Source: Zhang et al., https://arxiv.org/abs/1710.09412.
 func Mixup(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mixed, target *tensor.Tensor) {
 	checkMix("mixup", x, y, alpha)
 	lambda := beta(rng, alpha)

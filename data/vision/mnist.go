@@ -16,8 +16,7 @@ import (
 // emnist-letters-test-images-idx3-ubyte.gz.
 var idxName = regexp.MustCompile(`^(?:(.+)-)?(train|t10k|test)-(images|labels)[-.]idx[134][-.]ubyte(\.gz)?$`)
 
-// idxFiles holds the paths of a set's files, by part ("train", "test") and kind ("images",
-// "labels").
+// idxFiles has the paths of a set's files, by part ("train", "test") and kind ("images", "labels").
 type idxFiles map[string]map[string]string
 
 // findIDX looks for sets in dir, in dir/raw and in dir/NAME/raw, where PyTorch puts them. It
@@ -74,11 +73,12 @@ func MNISTNames(dir string) ([]string, error) {
 }
 
 // MNIST reads a set in MNIST's format: MNIST itself, Fashion-MNIST, KMNIST, the original form of
-// QMNIST, and EMNIST. A set is four IDX files in a directory, which may be gzipped. The files are
-// named train-images-idx3-ubyte, train-labels-idx1-ubyte and t10k-… (or test-…), with '.' or '-'
-// before idx. MNIST looks for them in dir, dir/raw and dir/NAME/raw. It returns the training set if
-// train is true, otherwise the test set. If a directory holds several sets
-// (emnist-letters-train-…), name chooses one of them, such as "emnist-letters".
+// QMNIST, and EMNIST. A set is four IDX files in a directory, which may be gzipped. Their names are
+// train-images-idx3-ubyte and train-labels-idx1-ubyte for the training set, with t10k- or test-
+// instead of train- for the test set. A dot may replace the "-" before idx. MNIST looks for them in
+// dir, dir/raw and dir/NAME/raw. It returns the training set if train is true, otherwise the test
+// set. If a directory holds several sets (emnist-letters-train-…), name chooses one of them, such
+// as "emnist-letters".
 //
 // Images are [1,28,28], or the size that the files state. MNIST does not transpose the images of
 // EMNIST, which are stored transposed. Classes are "0", "1", … up to the largest label.

@@ -11,8 +11,9 @@ import (
 	"strconv"
 )
 
-// This file reads the formats of netpbm. PGM (P2 as text, P5 binary) is grey. PPM (P3 as text, P6
-// binary) is red, green and blue. Source: https://netpbm.sourceforge.net/doc/pgm.html and ppm.html.
+// This file reads the formats of netpbm. PGM images are grey (P2 as text, P5 binary). PPM images
+// are red, green and blue (P3 as text, P6 binary). Source:
+// https://netpbm.sourceforge.net/doc/pgm.html and ppm.html.
 
 func init() {
 	for _, magic := range []string{"P2", "P3", "P5", "P6"} {
@@ -38,7 +39,7 @@ func (p *pnm) channels() int {
 var errShort = errors.New("the file ends before its last pixel")
 
 func configPNM(r io.Reader) (image.Config, error) {
-	// large enough for a header with the longest comments in practice
+	// The size suffices for a header with the longest comments in practice.
 	head := make([]byte, 1<<16)
 	n, err := io.ReadFull(r, head)
 	if err != nil && err != io.ErrUnexpectedEOF {
@@ -104,7 +105,7 @@ func (p *pnm) number() (int, error) {
 		return 0, errShort
 	}
 	n, err := strconv.ParseUint(string(p.rest[from:min(at, from+11)]), 10, 31)
-	// a comment before the next number counts as white space
+	// A comment before the next number counts as white space.
 	if at < len(p.rest) && p.rest[at] != '#' {
 		at++
 	}

@@ -23,7 +23,7 @@ func reduced(src image.Image, format string, k int) *Image {
 	}
 	var m *Image
 	at := 0
-	rows := 2 * k // an even number, since two rows of a JPEG may share colours
+	rows := 2 * k // an even number, because two rows of a JPEG may share colours
 	for y := b.Min.Y; y < b.Max.Y; y += rows {
 		r := reduce(planes(part.SubImage(image.Rect(b.Min.X, y, b.Max.X, min(y+rows, b.Max.Y))), format), k)
 		if m == nil {

@@ -58,8 +58,8 @@ func TestDecodeToSize(t *testing.T) {
 			}
 			most := 0.0
 			if name == "colours.jpg" && k > 1 {
-				// colours are interpolated only within a band of rows, so they differ at the border
-				// of two bands
+				// Colours are interpolated only within a band of rows, so the results differ at the
+				// border of two bands.
 				most = 6
 			}
 			for i, v := range m.U8 {
@@ -96,7 +96,7 @@ func TestDecodeToSize(t *testing.T) {
 	}
 }
 
-// Reducing a large image while decoding it needs little more memory than Go's decoder allocates.
+// Decoding a large image to a small size needs little more memory than Go's decoder allocates.
 func TestDecodeToSizeTakesLittle(t *testing.T) {
 	const side = 2048
 	var file bytes.Buffer

@@ -20,16 +20,16 @@ const (
 	BicubicPlain // cubic kernel with a = -0.75
 )
 
-// maxSide is the largest side of an image that a transform makes.
+// maxSide is the largest side, in pixels, of an image that a transform makes.
 const maxSide = 1 << 16
 
 func sizeOK(h, w int) bool {
 	return h >= 1 && w >= 1 && h <= maxSide && w <= maxSide && h*w <= 1<<28
 }
 
-// Resize scales the image and keeps its proportions, as torchvision's Resize(size). The shorter
-// side becomes size pixels. The longer side is rounded down to a whole number. The default
-// interpolation is Bilinear. Bytes are rounded to the nearest, ties to even.
+// Resize scales the image, whose proportions stay the same, as torchvision's Resize(size) does. The
+// shorter side becomes size pixels long. The length of the longer side is rounded down. The default
+// interpolation is Bilinear. For bytes the results are rounded to the nearest byte, ties to even.
 func Resize(size int, how ...Interpolation) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		h, w := size, size
@@ -104,8 +104,8 @@ func (m *Image) resample(r rect, h, w int, how Interpolation) *Image {
 	return out
 }
 
-// bytesOf rounds numbers to bytes. It adds 1.5·2²³ to a float32 below 2²². The addition rounds the
-// number to a whole number, ties to even, which is then in the low bits of the sum.
+// bytesOf rounds each number to a byte, ties to even. It adds 1.5·2²³ to a float32 below 2²². This
+// addition rounds to a whole number, which is then in the low bits of the sum.
 func bytesOf(dst []uint8, src []float32) {
 	const magic = 3 << 22
 	dst = dst[:len(src)]
@@ -115,8 +115,8 @@ func bytesOf(dst []uint8, src []float32) {
 	}
 }
 
-// nearest returns the index of the source pixel for each of n result pixels. The source has size
-// pixels. nearest computes in float32, as torch does.
+// nearest returns, for each of n pixels of a resized row, the index of the source pixel in a row of
+// size pixels. It computes in float32, as torch does.
 func nearest(size, n int) []int {
 	at := make([]int, n)
 	scale := float32(size) / float32(n)
@@ -138,8 +138,8 @@ func pick[T pixel](dst, src []T, m *Image, r rect, rows, cols []int) {
 	}
 }
 
-// A kernel has the weights with which source pixels contribute to one result pixel. The first of
-// these source pixels has the index start. The weights of all kernels share one slice.
+// A kernel has the weights of the source pixels that contribute to one result pixel. The first of
+// these pixels has the index start. The weights of all kernels are in one slice.
 type kernel struct {
 	start  int
 	weight []float32
@@ -225,9 +225,9 @@ func cubic(x, a float64) float64 {
 	return 0
 }
 
-// filter resamples the rectangle r of src. It computes each result row with the function vertical,
-// from the source rows of the row's kernel. Then it resamples the row horizontally. It processes
-// four rows at a time.
+// filter resamples the rectangle r of src into dst. For each result row, the function vertical
+// combines the source rows of the row's kernel. Then the combined row is resampled horizontally.
+// Four rows are processed at a time.
 func filter[T pixel](dst, src []T, m *Image, r rect, rows, cols []kernel, vertical func(sum []float32, src []T, stride int, k kernel), store func(dst []T, src []float32)) {
 	w := len(cols)
 	sum, out := make([]float32, r.w), make([]float32, 4*w)
@@ -272,9 +272,9 @@ func column(sum []float32, src []float32, stride int, k kernel) {
 	}
 }
 
-// columnBytes is the function column for bytes, in integers. Weights are rounded to multiples of
-// 2⁻²¹, which changes the result by less than a thousandth of a level. The sum of the absolute
-// weights is below 2, so nothing overflows.
+// columnBytes does what column does for bytes, in integer arithmetic. Weights are rounded to
+// multiples of 2⁻²¹, which changes the result by less than a thousandth of a level. The sum of the
+// absolute weights is below 2, so nothing overflows.
 func columnBytes(sum []float32, src []uint8, stride int, k kernel, acc []int32) {
 	const one = 1 << 21
 	n := len(sum)

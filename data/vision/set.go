@@ -9,8 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Set is a dataset of images of equal size. It holds the images in memory, with one byte for each
-// value.
+// A Set is a dataset of images of equal size in memory, with one byte for each value.
 type Set struct {
 	c, h, w int
 	pixels  []uint8

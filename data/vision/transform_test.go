@@ -50,7 +50,7 @@ func TestRandomCrop(t *testing.T) {
 	if len(seen) != 9 {
 		t.Fatal(seen)
 	}
-	for p, k := range seen { // each count is within five standard deviations of its mean, n/9
+	for p, k := range seen { // each count should be within five standard deviations of its mean n/9
 		if math.Abs(float64(k)-n/9.0) > 5*math.Sqrt(n/9.0) {
 			t.Errorf("place %d: %d of %d", p, k, n)
 		}
@@ -83,7 +83,7 @@ func TestAreaParams(t *testing.T) {
 		if a < 0.08*0.99 || a > 1.01 || q < math.Log(0.75)-0.02 || q > math.Log(4.0/3)+0.02 {
 			t.Fatalf("%+v: area %v, log of the ratio %v", r, a, q)
 		}
-		// Areas below 0.5 are uniform, because every ratio fits in the image.
+		// Areas below 0.5 should be uniform, because every ratio fits into the image.
 		if a < 0.5 {
 			area, aspect, tries = area+a, aspect+q, tries+1
 			if r.left*2 > w-r.w {
@@ -178,8 +178,8 @@ func TestRandomErasing(t *testing.T) {
 	if math.Abs(float64(done)-n/2) > 5*math.Sqrt(n/4) {
 		t.Errorf("%d of %d with probability 0.5", done, n)
 	}
-	// the area is drawn uniformly from 0.02 to 0.33, but some large areas do not fit, so the mean
-	// is lower
+	// The area is drawn uniformly from 0.02 to 0.33. Some large areas do not fit into the image, so
+	// the mean is lower.
 	if m := sum / float64(done); m < 0.15 || m > 0.19 {
 		t.Errorf("mean area %v", m)
 	}
@@ -237,7 +237,8 @@ func TestRandomRotation(t *testing.T) {
 	rng := random(6)
 	var most float64
 	for range 300 {
-		// The angle is computed from the new position of a dot that was to the right of the centre.
+		// The test computes the angle from the new position of a dot that was to the right of the
+		// centre.
 		m := &Image{C: 1, H: 101, W: 101, F32: make([]float32, 101*101)}
 		for y := 49; y <= 51; y++ {
 			for x := 88; x <= 90; x++ {
@@ -310,8 +311,8 @@ func TestMixup(t *testing.T) {
 	for range n {
 		mixed, target := Mixup(x, y, 3, 0.4, rng)
 		v, p := mixed.Floats(), target.Floats()
-		// p[2] is λ. The target of image 0 is λ for its own class 2, and 1-λ for class 1, the class
-		// of image 2.
+		// The value p[2] is λ. The target of image 0 is λ for its own class 2, and 1-λ for class 1,
+		// the class of image 2.
 		l := p[2]
 		if math.Abs(p[1]+l-1) > 1e-6 || p[0] != 0 || math.Abs(v[0]-(l*1+(1-l)*5)) > 1e-5 || math.Abs(v[3]-(l*4+(1-l)*2)) > 1e-5 {
 			t.Fatal(mixed, target)

@@ -44,7 +44,8 @@ func (e *Error) Error() string {
 	}
 	err := e.Err
 	if p, ok := err.(*fs.PathError); ok && p.Path == e.Path {
-		// The message already names the path, and an *fs.PathError would name it again.
+		// The message already names the path, so the *fs.PathError, which would repeat it, is
+		// dropped.
 		err = p.Err
 	}
 	return "vision: " + e.Path + ": " + err.Error()
@@ -55,8 +56,8 @@ func (e *Error) Unwrap() error { return e.Err }
 
 func failf(path, format string, args ...any) error { return &Error{path, fmt.Errorf(format, args...)} }
 
-// save writes the file at path, whose contents the function write writes. The file is written
-// completely or not at all.
+// save writes a file at path with the contents that write writes. The file is written completely or
+// not at all.
 func save(path string, write func(w io.Writer) error) error {
 	f, err := atomicfile.Create(path)
 	if err != nil {
@@ -76,9 +77,9 @@ func save(path string, write func(w io.Writer) error) error {
 	return nil
 }
 
-// An Image holds pixels in planes, [C,H,W] in row-major order. The values are bytes, as decoded, or
-// floating-point numbers. Exactly one of U8 and F32 is not nil, and it holds C·H·W values. Three
-// channels are red, green and blue. A single channel is grey.
+// An Image holds pixels in row-major order [C,H,W]. The values are bytes or floating-point numbers.
+// Exactly one of U8 and F32 is not nil, and it has C·H·W values. Three channels are red, green and
+// blue. A single channel is grey.
 type Image struct {
 	C, H, W int
 	U8      []uint8
@@ -146,12 +147,13 @@ func (t *Transformed) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	return data.Sample{X: m.Tensor(), Y: class}, nil
 }
 
-// Get returns sample i. Its random numbers depend only on i. A loader calls GetRand instead.
+// Get returns sample i with random numbers that depend only on i. A loader calls GetRand instead.
 func (t *Transformed) Get(i int) (data.Sample, error) {
 	return t.GetRand(i, rand.New(rand.NewPCG(0, uint64(i))))
 }
 
-// Image returns image i with the transforms applied. The random numbers are those of Get.
+// Image returns image i with the transforms applied. Its random numbers are those of Get, so they
+// depend only on i.
 func (t *Transformed) Image(i int) (*Image, int64, error) {
 	m, class, err := t.Images.Image(i)
 	if err == nil {

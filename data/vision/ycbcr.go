@@ -4,12 +4,12 @@ import "image"
 
 // In a JPEG several pixels may share one colour value. libjpeg, Pillow's decoder, does not repeat
 // such values, but interpolates them with a triangle filter ("fancy upsampling", jdsample.c). For
-// the ratios 4:2:0 and 4:2:2, this code computes the same integers. For other ratios, which are
-// rare, libjpeg and this code repeat the values.
+// the ratios 4:2:0 and 4:2:2, fromYCbCr computes the same integers. For other ratios, which are
+// rare, both repeat the values.
 
-// fromYCbCr writes the pixels of an image whose top left pixel is at (0, 0).
+// fromYCbCr converts the w×h pixels at the top left of s to red, green and blue.
 func fromYCbCr(s *image.YCbCr, w, h int, red, green, blue []uint8) {
-	// numbers of pixels that share one colour value, in each direction
+	// across and downward are the numbers of pixels that share one colour value.
 	across, downward := 1, 1
 	switch s.SubsampleRatio {
 	case image.YCbCrSubsampleRatio422:
@@ -51,8 +51,8 @@ func fromYCbCr(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 		row := s.Y[y*s.YStride:][:w]
 		r, g, b := red[y*w:][:w], green[y*w:][:w], blue[y*w:][:w]
 		for x, v := range row {
-			// conversion by ITU-T T.871 in fixed point with 16 fractional bits, rounded as in
-			// jdcolor.c
+			// The conversion is that of ITU-T T.871 in fixed point with 16 fractional bits, rounded
+			// as in jdcolor.c.
 			l, cb, cr := int32(v), int32(wide[0][x])-128, int32(wide[1][x])-128
 			r[x] = uint8(min(max(l+(91881*cr+32768)>>16, 0), 255))
 			g[x] = uint8(min(max(l+(-22554*cb-46802*cr+32768)>>16, 0), 255))
@@ -74,9 +74,10 @@ func between2(dst []uint8, src []int32, left, right int32, shift uint) {
 	}
 }
 
-// fromWebP writes the pixels of a lossy WebP image. Unlike image.YCbCr, WebP has the limited range
-// of ITU-R BT.601, 16 to 235 for brightness (RFC 6386, 9.2). fromWebP interpolates and converts
-// colours in the integer arithmetic of libwebp (upsampling.c, yuv.h), which Pillow uses.
+// fromWebP converts the w×h pixels at the top left of a lossy WebP image. Unlike image.YCbCr, WebP
+// has the limited range of ITU-R BT.601, 16 to 235 for brightness (RFC 6386, 9.2). fromWebP
+// interpolates and converts colours in the integer arithmetic of libwebp (upsampling.c, yuv.h),
+// which Pillow uses.
 func fromWebP(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 	cw, ch := (w+1)/2, (h+1)/2
 	wide := [2][]uint8{make([]uint8, w), make([]uint8, w)}

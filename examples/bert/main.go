@@ -1,5 +1,5 @@
 // Command bert trains a small BERT to classify sentences as friendly or unfriendly. The program
-// generates the sentences. They contain negations, so that counting words does not suffice.
+// generates the sentences, which contain negations, so counting words is not enough.
 package main
 
 import (

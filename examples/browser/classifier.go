@@ -1,6 +1,6 @@
 // Command browser is a web page for handwritten digits. The page trains a classifier, recognises
 // the visitor's drawings, and lists the tensors of a file. All of this runs on the visitor's
-// machine. If the command is not started in a browser, it serves the page.
+// machine. Started outside of a browser, the command serves the page.
 package main
 
 import (
@@ -71,9 +71,9 @@ func (c *classifier) classify(pixels []float32) (p []float64) {
 	return p
 }
 
-// shrink converts a drawing to the form of the training digits. ink has one byte per pixel, row by
-// row. shrink scales the inked part to fill a bitmap of 32×32 pixels. Then it reduces the bitmap to
-// 8×8 counts of inked pixels. If there is no ink, it returns nil.
+// shrink converts a drawing to the form of the training digits, or returns nil if there is no ink.
+// ink has one byte per pixel, row by row. shrink scales the inked part to fill a bitmap of 32×32
+// pixels, and then counts the inked pixels in each of 8×8 blocks.
 func shrink(ink []byte, width int) []float32 {
 	left, top, right, bottom := width, len(ink)/width, -1, -1
 	for i, v := range ink {
@@ -88,8 +88,8 @@ func shrink(ink []byte, width int) []float32 {
 	const side, cell = 32, 4
 	w, h := right-left+1, bottom-top+1
 	size := max(w, h)
-	// source returns the source pixel at the centre of pixel i; the shorter side of the drawing is
-	// centred
+	// source returns the source pixel at the centre of pixel i. The shorter side of the drawing is
+	// centred.
 	source := func(from, long, i int) int {
 		return from + int(math.Floor(float64(long-size)/2+(float64(i)+0.5)*float64(size)/side))
 	}

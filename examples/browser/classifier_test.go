@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// strokes holds hand-drawn digits. Each digit is a list of points on a page of 256×256 pixels.
+// strokes has hand-drawn digits. Each digit is a list of points on a page of 256×256 pixels.
 var strokes = [10][][2]float64{
 	{{128, 60}, {100, 75}, {85, 128}, {100, 180}, {128, 195}, {156, 180}, {171, 128}, {156, 75}, {128, 60}},
 	{{105, 85}, {135, 60}, {135, 200}},
@@ -38,8 +38,7 @@ func ink(line [][2]float64) []byte {
 	return page
 }
 
-// TestClassifier checks that the training of the page works, and the trained classifier recognises
-// hand-drawn digits.
+// The training of the page works, and the trained classifier recognises hand-drawn digits.
 func TestClassifier(t *testing.T) {
 	c, err := newClassifier()
 	if err != nil {

@@ -9,10 +9,11 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// An inspector holds the file that the visitor chose last, or nil.
+// An inspector has the file that the visitor chose last, or nil.
 type inspector struct{ file *safetensors.File }
 
-// open lists the tensors of a file that the visitor chose. worker.js provides the file system.
+// open lists the tensors of a file that the visitor chose, through the file system that worker.js
+// provides.
 func (f *inspector) open(picked js.Value) (err error) {
 	if f.file != nil {
 		f.file.Close()

@@ -9,12 +9,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// main runs in a worker of the page (worker.js) and handles one request at a time. So the page
-// stays responsive. Between two epochs of a training, main handles other requests.
+// main runs in a worker of the page (worker.js) and handles one request at a time, so that the page
+// stays responsive. Between two epochs of a training, it handles other requests.
 func main() {
 	requests := make(chan js.Value, 1)
 	js.Global().Set("onmessage", js.FuncOf(func(_ js.Value, args []js.Value) any {
-		// the send never blocks, because a message arrives only while Go waits for one
+		// The send never blocks, because a message arrives only while Go waits for one.
 		requests <- args[0].Get("data")
 		return nil
 	}))

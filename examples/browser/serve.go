@@ -83,7 +83,7 @@ func build(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "wasm_exec.js"), support, 0o644); err != nil {
 		return err
 	}
-	// Leave out debug information, which browsers do not use.
+	// Debug information is left out, because browsers do not use it.
 	goBuild := exec.Command("go", "build", "-ldflags=-s -w", "-o", filepath.Join(dir, "browser.wasm"), "github.com/flambeau-go/flambeau/examples/browser")
 	goBuild.Env = append(os.Environ(), "GOOS=js", "GOARCH=wasm")
 	goBuild.Stderr = os.Stderr

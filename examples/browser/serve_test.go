@@ -76,9 +76,9 @@ const exercise = `<script>
 })();
 </script>`
 
-// TestBrowser builds the page and opens it in the browser that FLAMBEAU_CHROMIUM names. .ci/run
-// browser sets the variable. Without it, TestClassifier runs the page's training, and TestProgram
-// checks the contents of the page's program.
+// The page works in the browser that FLAMBEAU_CHROMIUM names, which ".ci/run browser" sets. Without
+// it, TestClassifier runs the page's training, and TestProgram checks the contents of the page's
+// program.
 func TestBrowser(t *testing.T) {
 	chromium := os.Getenv("FLAMBEAU_CHROMIUM")
 	if chromium == "" {
@@ -112,7 +112,7 @@ func TestBrowser(t *testing.T) {
 	served.Handle("GET /", http.FileServer(http.Dir(dir)))
 	served.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { w.Write(page) })
 	served.HandleFunc("POST /said", func(_ http.ResponseWriter, r *http.Request) {
-		text, _ := io.ReadAll(r.Body) // if the answer is incomplete, it is not valid JSON
+		text, _ := io.ReadAll(r.Body) // an incomplete answer is not valid JSON
 		said <- text
 	})
 	server := httptest.NewServer(served)
@@ -122,7 +122,7 @@ func TestBrowser(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0",
 		"--user-data-dir="+filepath.Join(dir, "profile"), "--window-size=1280,2000", "--enable-logging=stderr", server.URL)
-	// after an interrupt, the browser also ends its child processes
+	// After an interrupt, the browser also ends its child processes.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	var logged bytes.Buffer
@@ -182,7 +182,7 @@ func TestBrowser(t *testing.T) {
 	}
 }
 
-// packed returns the size of a file after compression as servers do it.
+// packed returns the size of a file after compression by gzip.
 func packed(t *testing.T, path string) int64 {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -200,8 +200,8 @@ func packed(t *testing.T, path string) int64 {
 	return int64(out.Len())
 }
 
-// TestProgram checks that the page's program contains only what the page uses. It contains no GPU
-// driver or emulator, no command line, no image decoders, and no network code.
+// The page's program contains only what the page uses. It contains no GPU driver or emulator, no
+// command line, no image decoders, and no network code.
 func TestProgram(t *testing.T) {
 	list := exec.Command("go", "list", "-deps", ".")
 	list.Env = append(os.Environ(), "GOOS=js", "GOARCH=wasm")

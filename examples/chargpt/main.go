@@ -51,7 +51,7 @@ func run(path string, r models.CharGPTRecipe, count int) error {
 	if err != nil {
 		return err
 	}
-	// with stride 1, a block begins at every character
+	// With stride 1, a block begins at every character.
 	blocks, err := text.NewBlocks(ids, r.Config.Context, 1)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func run(path string, r models.CharGPTRecipe, count int) error {
 			if err != nil {
 				return err
 			}
-			tensor.Do(func(s *tensor.Scope) { // From gives the batch to s; In would lend it
+			tensor.Do(func(s *tensor.Scope) { // From gives the batch to s; In would only lend it
 				loss := model.Loss(s.From(batch.X), s.From(batch.Y))
 				loss.Backward()
 				optim.ClipGradNorm(opt.Params(), r.Clip)

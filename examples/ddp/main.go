@@ -55,7 +55,7 @@ func main() {
 		model := dist.Make(g, func() nn.Module {
 			return nn.NewSequential(nn.NewLinear(64, 128), nn.ReLU{}, nn.NewDropout(0.1), nn.NewLinear(128, 10))
 		})
-		// from here on, Backward averages gradients over the ranks
+		// From here on, Backward averages gradients over the ranks.
 		model = dist.DDP(nn.To(model, g.Device()), g)
 		opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})
 		for epoch := range *epochs {
@@ -77,7 +77,7 @@ func main() {
 				fmt.Printf("epoch %d: loss %.4f\n", epoch+1, last)
 			}
 		}
-		if g.Rank() > 0 { // only rank 0 goes on, because all ranks have the same weights
+		if g.Rank() > 0 { // all ranks have the same weights, so only rank 0 continues
 			return nil
 		}
 		test, err := data.NewLoader(held, data.Config{Batch: 256, Device: g.Device()})

@@ -39,7 +39,7 @@ func main() {
 			opt.Step()
 			opt.ZeroGrad()
 			last = loss.Item()
-		} // the step's scope ends here; it frees the batch and all tensors computed from it
+		} // here the step's scope frees the batch and all tensors computed from it
 		fmt.Printf("epoch %d: loss %.4f\n", epoch+1, last)
 	}
 }

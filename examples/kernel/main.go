@@ -72,7 +72,7 @@ func main() {
 	fmt.Println(y.Detach().CPU())
 	fmt.Println(x.Grad().CPU())
 
-	// Compare the gradient, and the gradient of the gradient, with finite differences.
+	// The gradient, and the gradient of the gradient, are compared with finite differences.
 	err := autograd.Check(func(in []*tensor.Tensor) *tensor.Tensor {
 		return tensor.Apply(SignedSquare{}, in[0])
 	}, []*tensor.Tensor{tensor.From([]float64{-3, -1, 0.5, 2})}, autograd.CheckOptions{SecondOrder: true})

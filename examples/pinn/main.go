@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-const alpha = 0.3 // how fast heat spreads
+const alpha = 0.3 // diffusivity: how fast heat spreads
 
 // exact is the solution for a rod that is cold at both ends. At t = 0 its temperature is half a
 // sine wave.
@@ -32,9 +32,9 @@ func eval(model *nn.Sequential, t, x *tensor.Tensor) *tensor.Tensor {
 	return model.Forward(tensor.Cat(1, t, x))
 }
 
-// residual is ∂u/∂t − α·∂²u/∂x², which is 0 where the network obeys the equation. CreateGraph
-// records how the derivatives are computed. So ∂u/∂x has a derivative with respect to x, and the
-// loss has one with respect to the weights.
+// residual is ∂u/∂t − α·∂²u/∂x², which is 0 where the network obeys the equation. With CreateGraph
+// the derivatives are part of the graph, so that ∂u/∂x can be differentiated with respect to x, and
+// the loss with respect to the weights.
 func residual(model *nn.Sequential, t, x *tensor.Tensor) *tensor.Tensor {
 	first := tensor.Gradients(eval(model, t, x).Sum(), []*tensor.Tensor{t, x}, tensor.CreateGraph())
 	second := tensor.Gradients(first[1].Sum(), []*tensor.Tensor{x}, tensor.CreateGraph())
@@ -61,8 +61,9 @@ func main() {
 	all := tensor.Root().On(dev)
 	n, edge := *points, *points/10
 	time, place := all.Rand(n, 1).RequiresGrad(), all.Rand(n, 1).RequiresGrad()
-	begin, rod := all.Zeros(edge, 1), all.Rand(edge, 1)             // the beginning: t = 0
-	later, ends := all.Rand(2*edge, 1), all.Rand(2*edge, 1).Round() // the ends: x = 0 or 1
+	begin, rod := all.Zeros(edge, 1), all.Rand(edge, 1) // points with t = 0
+	// points with x = 0 or x = 1, the ends of the rod
+	later, ends := all.Rand(2*edge, 1), all.Rand(2*edge, 1).Round()
 	warm := rod.MulScalar(math.Pi).Sin()
 
 	for round := range *rounds {

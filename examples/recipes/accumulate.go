@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// accumulate sums the gradients of four parts of a batch (micro-batches). The sum is the gradient
-// of the whole batch.
+// accumulate adds up the gradients of four parts of a batch (micro-batches). The sum is the
+// gradient of the whole batch.
 func accumulate(dev device.Device, w io.Writer) error {
 	set, err := digits.Load()
 	if err != nil {

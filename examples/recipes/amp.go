@@ -23,7 +23,8 @@ func mixedPrecision(dev device.Device, w io.Writer) error {
 		x, y := s.Randn(64, 64), s.RandInt(0, 10, 64)
 		for i := range 20 {
 			s.Do(func(s *tensor.Scope) {
-				logits := model.Forward(x.In(s)) // lends x to s, whose mode makes products float16
+				// In lends x to s, in whose mode products are float16
+				logits := model.Forward(x.In(s))
 				loss := nn.CrossEntropy(logits, y)
 				scaler.Scale(loss).Backward()
 				scaler.Unscale(opt)

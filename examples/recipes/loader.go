@@ -30,7 +30,7 @@ func loader(dev device.Device, w io.Writer) error {
 			return err
 		}
 		tensor.Do(func(s *tensor.Scope) {
-			x := s.From(batch.X) // gives the batch to s, which frees it; In would lend it
+			x := s.From(batch.X) // From gives the batch to s, which frees it; In would only lend it
 			sum += x.Sum().Item()
 		}, tensor.On(dev))
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestRecipes runs every recipe unchanged on the CPU and on an emulated GPU. The output must be the
-// output that the recipe promises.
+// Every recipe runs unchanged on the CPU and on an emulated GPU, and prints the output that the
+// recipe promises.
 func TestRecipes(t *testing.T) {
 	shows := map[string][]string{
 		"loop":          {"epoch 2: 9"}, // the accuracy is 90 to 99 %

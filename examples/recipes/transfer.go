@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// transfer copies to the device and back without waiting, while another stream computes. If an op
-// reads a copied tensor, it waits for the copy automatically.
+// transfer copies to the device and back without waiting, while another stream computes. An op that
+// reads a copied tensor waits for the copy automatically.
 func transfer(dev device.Device, w io.Writer) error {
 	side, err := dev.NewStream(0)
 	if err != nil {

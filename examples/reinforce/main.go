@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A cart has a position x, and its pole leans by an angle. speed is the velocity of x, and turn is
-// the velocity of the angle.
+// A cart has a position x and a pole that leans by an angle. speed is the velocity of x, and turn
+// is the velocity of the angle.
 type cart struct{ x, speed, angle, turn float64 }
 
 // push pushes the cart for a fiftieth of a second, and reports whether the pole still stands.
@@ -39,10 +39,10 @@ func (c *cart) state() []float32 {
 	return []float32{float32(c.x), float32(c.speed), float32(c.angle), float32(c.turn)}
 }
 
-const most = 200 // maximum number of pushes in a game
+const most = 200 // greatest number of pushes in a game
 
-// play runs n carts side by side until all poles have fallen. It returns the states, the actions,
-// and for each action how long the pole still stood.
+// play runs n carts side by side until all poles have fallen. It returns the states and the
+// actions, and for each action how many more steps the pole stood.
 func play(policy *nn.Sequential, dev device.Device, rng *rand.Rand, n int) (states [][]float32, actions []int64, left []float32, mean float64) {
 	carts, stood := make([]cart, n), make([]int, n)
 	for i := range carts {

@@ -1,5 +1,5 @@
-// Command resume trains in mixed precision with gradient accumulation. The training is interrupted,
-// and then resumes. Its weights equal, bit for bit, the weights of a training without interruption.
+// Command resume trains in mixed precision with gradient accumulation. The training is interrupted
+// and then resumes. Its weights are bitwise equal to those of a training without interruption.
 package main
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// fit trains for some epochs. If the argument end is not 0, it is the number of steps after which
-// fit stops, as if the process had been killed.
+// fit trains for some epochs. If end is not 0, fit stops after this number of steps, as if the
+// process had been killed.
 func fit(dev device.Device, dir string, epochs, end int, resume bool) (*nn.Sequential, *train.Result) {
 	set := must(digits.Load())
 	tensor.ManualSeed(1)
@@ -36,7 +36,7 @@ func fit(dev device.Device, dir string, epochs, end int, resume bool) (*nn.Seque
 		Epochs:     epochs,
 		Accumulate: 2,         // two batches of 32 samples for each step
 		Autocast:   dtype.F16, // matrix products in 16 bits
-		// the scaler multiplies the loss, because gradients in float16 may otherwise be too small
+		// The scaler multiplies the loss, because gradients in float16 may otherwise be too small.
 		Scaler:      amp.NewGradScaler(),
 		ClipNorm:    1,
 		Schedule:    sched.NewCosineAnnealing(opt, 30*epochs, 0),

@@ -1,4 +1,4 @@
-// Command timeseries trains an LSTM on a noisy wave. Then the LSTM continues the wave by itself.
+// Command timeseries trains an LSTM on a noisy wave. The LSTM then continues the wave by itself.
 package main
 
 import (

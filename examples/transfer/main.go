@@ -1,5 +1,5 @@
 // Command transfer adapts a ResNet-18 with published weights to the classes of a directory of
-// images. Only a new last layer is trained. The file main.py in the same folder is this program in
+// images. It trains only a new last layer. The file main.py in the same folder is this program in
 // PyTorch.
 //
 //	go run ./examples/transfer resnet18-f37072fd.pth PICTURES
@@ -47,7 +47,7 @@ func main() {
 	nn.Freeze(model)
 	model.Fc = nn.NewLinear(512, len(folder.Classes())) // only the new layer is trained
 	nn.To(model, dev)
-	nn.Eval(model) // batch norms keep their statistics too
+	nn.Eval(model) // batch norms do not change their statistics either
 	opt := optim.NewSGD(nn.Parameters(model.Fc), optim.SGDConfig{LR: 1e-2, Momentum: 0.9})
 	for epoch := range *epochs {
 		total := 0.0

@@ -1,8 +1,8 @@
 // Package initial sets parameters to their first values, as torch.nn.init does.
 //
-// Each function overwrites its tensor in place and without a graph. Use [KaimingNormal] before a
-// ReLU, [XavierUniform] before a tanh, and [Constant] for a bias. [Gain] returns the factor for an
-// activation.
+// Each function overwrites its tensor in place and without a graph. Use [KaimingNormal] for a
+// weight before a ReLU, [XavierUniform] for one before a tanh, and [Constant] for a bias. [Gain]
+// returns the gain of an activation, which most of the functions take.
 //
 // Random numbers come from the generator of the tensor's scope. A tensor on a device without
 // memory, such as a parameter that nn.SkipInit made, has no values. The functions check such a
@@ -29,21 +29,21 @@ func Bound(fan int) float64 {
 // ReLU's gain (He et al., arXiv:1502.01852).
 func LeakyGain(a float64) float64 { return math.Sqrt(2 / (1 + a*a)) }
 
-// A Nonlinearity is the function that follows a layer, for [Gain].
+// A Nonlinearity is the activation that follows a layer. It is the argument of [Gain].
 type Nonlinearity uint8
 
-// Each constant is a function with a gain of its own, except Linear, which means all other
-// functions. As in torch, the gain of Linear is 1.
+// These are the activations with a gain of their own. Linear stands for all others, for which
+// torch's gain is 1.
 const (
-	Linear    Nonlinearity = iota // gain 1; also for convolutions and sigmoid
+	Linear    Nonlinearity = iota // gain 1, which also serves convolutions and sigmoid
 	Tanh                          // gain 5/3
 	ReLU                          // gain √2
-	LeakyReLU                     // with slope 0.01; see [LeakyGain] for other slopes
+	LeakyReLU                     // gain for slope 0.01; LeakyGain computes it for other slopes
 	SELU                          // gain 3/4
 )
 
-// Gain returns the factor for the standard deviation of weights: torch's calculate_gain. With this
-// factor, the layer and the function f after it roughly preserve the variance.
+// Gain returns the factor for the standard deviation of a layer's weights: torch's calculate_gain.
+// With it, the layer and the activation f after it roughly preserve the variance.
 func Gain(f Nonlinearity) float64 {
 	switch f {
 	case Tanh:
@@ -58,8 +58,8 @@ func Gain(f Nonlinearity) float64 {
 	return 1
 }
 
-// A Fan says by which number the variance of weights is divided: the number of inputs or of
-// outputs.
+// A Fan selects the number by which the variance of weights is divided: the number of inputs or of
+// outputs of a layer.
 type Fan uint8
 
 // FanIn, the default, keeps the variance constant from layer to layer in the forward pass. FanOut
@@ -69,7 +69,7 @@ const (
 	FanOut
 )
 
-// requireNonNil raises an error if w is nil, as the bias of a layer without a bias is.
+// requireNonNil raises an error if w is nil, such as the bias of a layer without a bias.
 func requireNonNil(op string, w *tensor.Tensor) {
 	if w == nil {
 		panic(tensor.NewError(op, tensor.ErrValue, "the parameter is nil; was the layer made without it?"))
@@ -97,22 +97,23 @@ func fan(op string, w *tensor.Tensor, mode []Fan) int {
 
 func lacksMemory(w *tensor.Tensor) bool { return w != nil && w.Device().Info().Meta }
 
-// Uniform draws values from [lo, hi).
+// Uniform fills w with values from the uniform distribution on [lo, hi).
 func Uniform(w *tensor.Tensor, lo, hi float64) {
 	if !lacksMemory(w) {
 		w.UniformInPlace(lo, hi)
 	}
 }
 
-// Normal draws values from the normal distribution.
+// Normal fills w with values from the normal distribution with the given mean and standard
+// deviation.
 func Normal(w *tensor.Tensor, mean, std float64) {
 	if !lacksMemory(w) {
 		w.NormalInPlace(mean, std)
 	}
 }
 
-// TruncNormal draws values from the normal distribution restricted to [lo, hi]. torch's defaults
-// are mean 0, deviation 1 and ±2.
+// TruncNormal fills w with values from the normal distribution restricted to [lo, hi]. torch's
+// defaults are mean 0, standard deviation 1, and the interval [-2, 2].
 func TruncNormal(w *tensor.Tensor, mean, std, lo, hi float64) {
 	if !lacksMemory(w) {
 		w.TruncNormalInPlace(mean, std, lo, hi)
@@ -125,15 +126,15 @@ func Constant(w *tensor.Tensor, v float64) {
 	noGrad(w, func(w *tensor.Tensor) { w.Fill(v) })
 }
 
-// KaimingUniform draws values uniformly from ±gain·√(3/fan). The default mode is FanIn (He et al.,
-// arXiv:1502.01852).
+// KaimingUniform draws values uniformly from ±gain·√(3/fan), where mode selects fan. The default
+// mode is FanIn (He et al., arXiv:1502.01852).
 func KaimingUniform(w *tensor.Tensor, gain float64, mode ...Fan) {
 	b := gain * math.Sqrt(3) * Bound(fan("kaiming_uniform", w, mode))
 	Uniform(w, -b, b)
 }
 
-// KaimingNormal draws values from the normal distribution with standard deviation gain/√fan. The
-// default mode is FanIn.
+// KaimingNormal draws values from the normal distribution with standard deviation gain/√fan, where
+// mode selects fan. The default mode is FanIn.
 func KaimingNormal(w *tensor.Tensor, gain float64, mode ...Fan) {
 	Normal(w, 0, gain*Bound(fan("kaiming_normal", w, mode)))
 }
@@ -185,12 +186,11 @@ func Dirac(w *tensor.Tensor, groups int) {
 	})
 }
 
-// Orthogonal sets w to gain times a matrix with orthonormal rows. Here the weight, [out, ...], is
-// flattened to a matrix [out, rest]. If there are more rows than columns, the columns are
-// orthonormal instead. The matrix is drawn uniformly from all such matrices (F. Mezzadri,
-// arXiv:math-ph/0609050). It is the factor Q of the QR decomposition of a matrix of normal numbers.
-// Each column of Q is multiplied by the sign of R's diagonal element. The host computes the
-// decomposition.
+// Orthogonal sets w to gain times a matrix with orthonormal rows. A weight [out, ...] counts as a
+// matrix [out, rest]. If there are more rows than columns, the columns are orthonormal instead. The
+// matrix is drawn uniformly from all such matrices (F. Mezzadri, arXiv:math-ph/0609050). It is the
+// factor Q of the QR decomposition of a matrix of normal numbers, with each column multiplied by
+// the sign of the diagonal element of R. The host computes the decomposition.
 func Orthogonal(w *tensor.Tensor, gain float64) {
 	requireNonNil("orthogonal", w)
 	if w.Rank() < 2 {
@@ -215,9 +215,9 @@ func Orthogonal(w *tensor.Tensor, gain float64) {
 	})
 }
 
-// Sparse draws a matrix from the normal distribution with mean 0 and deviation std. Then it sets
-// the fraction sparsity of each column, rounded up, to zero (J. Martens, 2010). torch's default for
-// std is 0.01.
+// Sparse fills a matrix from the normal distribution with mean 0 and standard deviation std. Then
+// it sets a part of each column to zero, at random rows: the fraction sparsity, rounded up (J.
+// Martens, 2010). torch's default for std is 0.01.
 func Sparse(w *tensor.Tensor, sparsity, std float64) {
 	requireNonNil("sparse", w)
 	if w.Rank() != 2 || !(sparsity >= 0 && sparsity <= 1) {

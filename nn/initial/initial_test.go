@@ -12,8 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// spread returns the range, the mean and the standard deviation of numbers. These values tell
-// distributions apart.
+// spread returns the least and the greatest number of w, the mean and the standard deviation.
 func spread(w []float64) (lo, hi, mean, deviation float64) {
 	for _, v := range w {
 		mean += v / float64(len(w))
@@ -24,7 +23,7 @@ func spread(w []float64) (lo, hi, mean, deviation float64) {
 	return slices.Min(w), slices.Max(w), mean, math.Sqrt(deviation)
 }
 
-// Each initialiser gives values with the bounds and the standard deviation of the table. The weight
+// Each initialiser gives values with the bounds and the standard deviation in the table. The weight
 // is [60, 20, 3, 3], so its fan in is 180 and its fan out is 540.
 func TestDistributions(t *testing.T) {
 	tensor.ManualSeed(11)
@@ -42,8 +41,8 @@ func TestDistributions(t *testing.T) {
 		"xavier normal":       {func(w *tensor.Tensor) { initial.XavierNormal(w, 2) }, normal(2 * math.Sqrt(2.0/720))},
 		"uniform":             {func(w *tensor.Tensor) { initial.Uniform(w, -0.3, 0.3) }, uniform(0.3)},
 		"normal":              {func(w *tensor.Tensor) { initial.Normal(w, 0, 0.02) }, normal(0.02)},
-		// A normal distribution truncated at one standard deviation σ has the standard deviation
-		// σ·√(1 - 2φ(1)/(2Φ(1)-1)).
+		// This is a normal distribution truncated at one standard deviation σ. Its own standard
+		// deviation is σ·√(1 - 2φ(1)/(2Φ(1)-1)).
 		"truncated": {func(w *tensor.Tensor) { initial.TruncNormal(w, 0, 0.5, -0.5, 0.5) }, [2]float64{0.5, 0.5 * 0.5396}},
 		"constant":  {func(w *tensor.Tensor) { initial.Constant(w, 0) }, [2]float64{0, 0}},
 	} {
@@ -122,7 +121,8 @@ func TestOrthogonal(t *testing.T) {
 				}
 			}
 		}
-		// All directions are equally likely, so each element has mean 0 and variance 1/n.
+		// All directions of an orthogonal matrix are equally likely, so each element has mean 0 and
+		// variance 1/n.
 		sum, square := s.Zeros(3, 3), s.Zeros(3, 3)
 		for range 300 {
 			w := s.Zeros(3, 3)

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/optim/internal/exact"
 )
 
-// members checks the parts of a composed schedule, and returns them as members.
+// members checks the schedules of a composed schedule, and returns them as members.
 func members(name string, opt Optimizer, list []Scheduler) []member {
 	if len(list) == 0 {
 		fail(name, "there are no schedules")
@@ -30,7 +30,8 @@ func members(name string, opt Optimizer, list []Scheduler) []member {
 	return out
 }
 
-// trees returns the setting that holds the states of the parts of a composed schedule.
+// trees returns the setting "_schedulers", which holds the states of the schedules of a composed
+// schedule.
 func trees(list []member) setting {
 	get := func() any {
 		out := make([]any, len(list))
@@ -73,9 +74,9 @@ type Sequential struct {
 	last       []float64
 }
 
-// NewSequential returns a schedule that runs the given schedules one after another. It changes to
-// the next one at each milestone, which is a number of steps. Make the given schedules first, for
-// the same optimizer. Each of them restarts at its milestone.
+// NewSequential returns a schedule that runs the schedules in list one after another. Each
+// milestone is a number of steps at which the next schedule takes over and restarts. The schedules
+// in list must be for the same optimizer.
 func NewSequential(opt Optimizer, list []Scheduler, milestones []int) *Sequential {
 	const name = "SequentialLR"
 	q := &Sequential{opt: opt, list: members(name, opt, list), milestones: slices.Clone(milestones)}
@@ -125,8 +126,8 @@ func (q *Sequential) plan() []setting {
 // of the schedules in the list.
 func (q *Sequential) StateDict() map[string]any { return tree(q.plan()) }
 
-// LoadStateDict loads the state from a tree made by StateDict or by torch. An error is an
-// *[optim.StateError]. In this case nothing was changed.
+// LoadStateDict loads the state from a tree made by StateDict or by torch. If the tree does not
+// fit, the error is an *[optim.StateError], and nothing was changed.
 func (q *Sequential) LoadStateDict(m map[string]any) error { return load(q.title(), q.plan(), m) }
 
 func (q *Sequential) optimizer() Optimizer { return q.opt }
@@ -140,7 +141,7 @@ func (q *Sequential) begin() {
 func (q *Sequential) restart() { q.begin() }
 
 // Chained steps several schedules together. Each schedule starts from the rate that the previous
-// one has set. Chained is torch's ChainedScheduler.
+// one has set. It is torch's ChainedScheduler.
 type Chained struct {
 	opt  Optimizer
 	list []member
@@ -180,8 +181,8 @@ func (c *Chained) plan() []setting { return []setting{reals("_last_lr", &c.last)
 // of the schedules in the list.
 func (c *Chained) StateDict() map[string]any { return tree(c.plan()) }
 
-// LoadStateDict loads the state from a tree made by StateDict or by torch. An error is an
-// *[optim.StateError]. In this case nothing was changed.
+// LoadStateDict loads the state from a tree made by StateDict or by torch. If the tree does not
+// fit, the error is an *[optim.StateError], and nothing was changed.
 func (c *Chained) LoadStateDict(m map[string]any) error { return load(c.title(), c.plan(), m) }
 
 func (c *Chained) optimizer() Optimizer { return c.opt }
@@ -202,8 +203,8 @@ type WarmUpConfig struct {
 	Cosine bool    // increase along half a cosine instead of linearly
 }
 
-// NewWarmUp returns a schedule whose rate increases to the initial rate. After the warm-up, the
-// schedule then determines the rate. If it is nil, the rate stays constant. A linear warm-up is
+// NewWarmUp returns a schedule whose rate increases to the initial rate. After the warm-up the
+// schedule then determines the rate, which stays constant if then is nil. A linear warm-up is
 // torch's SequentialLR of a LinearLR and then.
 func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 	const name = "WarmUp"
@@ -228,7 +229,8 @@ func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 		warm = NewLinear(opt, c.Start, 1, c.Steps)
 	}
 	if then == nil {
-		// Start from the initial rate and not from the current one, as a [Sequential] does.
+		// The warm-up starts from the initial rate and not from the current one, as a [Sequential]
+		// does.
 		for i, g := range opt.Groups() {
 			g.LR = warm.base[i]
 		}

@@ -62,17 +62,19 @@ func keep(g *optim.Group, values map[string]float64) {
 // OneCycleConfig configures a one-cycle policy. Zero values of Rise, Div, FinalDiv, BaseMomentum
 // and MaxMomentum mean torch's defaults: 0.3, 25, 1e4, 0.85 and 0.95.
 type OneCycleConfig struct {
-	MaxLR []float64 // highest rate: one for all groups, or a rate for each
-	// number of steps of the cycle: torch's total_steps, or epochs times steps_per_epoch
+	MaxLR []float64 // highest learning rate, for all groups or for each group
+	// Steps is the number of steps of the cycle: torch's total_steps, or epochs times
+	// steps_per_epoch.
 	Steps int
-	// fraction of the steps in which the rate rises, torch's pct_start
-	Rise                      float64
-	Linear                    bool    // change linearly instead of along half cosines
-	KeepMomentum              bool    // do not change the momentum
-	BaseMomentum, MaxMomentum float64 // the momentum is lowest where the rate is highest
-	Div                       float64 // the first rate is MaxLR/Div
-	FinalDiv                  float64 // the last rate is MaxLR/Div/FinalDiv
-	ThreePhase                bool    // return to the first rate before the last phase
+	// Rise is the fraction of the steps in which the rate rises, torch's pct_start.
+	Rise         float64
+	Linear       bool // changes the rate linearly instead of along half cosines
+	KeepMomentum bool // leaves the momentum unchanged
+	// bounds of the momentum, which is lowest where the rate is highest
+	BaseMomentum, MaxMomentum float64
+	Div                       float64 // divisor of MaxLR that gives the first rate, MaxLR/Div
+	FinalDiv                  float64 // divisor that gives the last rate, MaxLR/Div/FinalDiv
+	ThreePhase                bool    // returns to the first rate before the last phase
 }
 
 // NewOneCycle returns torch's OneCycleLR. The rate rises from MaxLR/Div to MaxLR and then falls far
@@ -147,7 +149,8 @@ func NewOneCycle(opt Optimizer, c OneCycleConfig) *LR {
 	return l.start()
 }
 
-// A phase changes a value from a start to an end. It names both by their keys in the groups' Extra.
+// A phase changes a value from a start to an end, which are numbers in the groups' Extra. The
+// fields have their keys.
 type phase struct {
 	end                                    float64
 	fromLR, toLR, fromMomentum, toMomentum string
@@ -191,7 +194,8 @@ func phasesOf(p *[]phase) setting {
 	}}
 }
 
-// stored returns the number under key in a group's Extra, or the group's initial rate.
+// stored returns the number with the given key in a group's Extra. For the key "initial_lr" it
+// returns the group's initial rate.
 func stored(name string, g *optim.Group, key string) float64 {
 	if key == "initial_lr" {
 		return g.InitialLR
@@ -213,15 +217,16 @@ func between(anneal string, from, to, part float64) float64 {
 // CyclicConfig configures a cycle between two rates. Zero values of the momenta mean torch's
 // defaults, 0.8 and 0.9.
 type CyclicConfig struct {
-	BaseLR, MaxLR []float64 // bounds of the rate, for all groups or for each group
-	Up, Down      int       // steps of the rise and of the fall; a Down of 0 means Up
-	// "triangular" (also ""), where all cycles are equally high; "triangular2", where each cycle is
-	// half as high as the previous one; or "exp_range", where the height is Gamma to the power of
-	// the step
-	Mode                      string
-	Gamma                     float64 // base of the height for "exp_range"; 0 means 1
-	KeepMomentum              bool    // do not change the momentum
-	BaseMomentum, MaxMomentum float64 // the momentum is lowest where the rate is highest
+	BaseLR, MaxLR []float64 // bounds of the rate, one for all groups or one for each group
+	Up, Down      int       // number of steps of the rise and of the fall; a Down of 0 means Up
+	// Mode is "triangular" or "" if all cycles are equally high, "triangular2" if each cycle is
+	// half as high as the one before, or "exp_range" if the height is Gamma to the power of the
+	// step.
+	Mode         string
+	Gamma        float64 // base of the height in the mode "exp_range"; 0 means 1
+	KeepMomentum bool    // leaves the momentum unchanged
+	// bounds of the momentum, which is lowest where the rate is highest
+	BaseMomentum, MaxMomentum float64
 }
 
 // NewCyclic returns torch's CyclicLR. The rate rises and falls linearly between two values. The

@@ -120,7 +120,7 @@ func ExampleNewCyclic() {
 	// 0 0.5 1 0.5 0 0.5 1
 }
 
-// The loss stops improving after the first values. After Patience further values, the rate falls.
+// The loss stops improving after the first values. After Patience more values, the rate falls.
 func ExampleNewPlateau() {
 	opt := one(1)
 	s := sched.NewPlateau(opt, sched.PlateauConfig{Patience: 2, Factor: 0.1})
@@ -148,8 +148,8 @@ func ExampleNewChained() {
 	// 0.1 0.05 0.25 0.125
 }
 
-// To continue a run, first load the schedule's state. Then load the optimizer's state, which has
-// the learning rate.
+// To continue a training, first load the schedule's state. Then load the optimizer's state, which
+// has the learning rate.
 func ExampleScheduler() {
 	opt := one(1)
 	s := sched.NewExponential(opt, 0.5)

@@ -104,7 +104,7 @@ var makers = map[string]func(o optim.Optimizer) sched.Schedule{
 	},
 }
 
-// convert converts recorded JSON to the values that a loader of torch's files returns.
+// convert converts recorded JSON to the values that reading a file of torch's returns.
 func convert(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -190,8 +190,8 @@ func momentumOf(g *optim.Group) float64 {
 	return v.(float64)
 }
 
-// Learning rates and momenta are bitwise equal to PyTorch's. The states have PyTorch's names and
-// values. A schedule that loads PyTorch's state continues as PyTorch did.
+// Learning rates and momenta are bitwise equal to PyTorch's. The state dicts have PyTorch's names
+// and values. A schedule that loads PyTorch's state continues as PyTorch did.
 func TestRatesEqualTorch(t *testing.T) {
 	f, err := golden.Open("testdata/sched.safetensors.gz")
 	if err != nil {

@@ -7,16 +7,17 @@ import (
 // PlateauConfig configures a schedule that waits for a plateau. Zero values of Factor, Patience,
 // Threshold and Eps mean torch's defaults, 0.1, 10, 1e-4 and 1e-8.
 type PlateauConfig struct {
-	Max    bool    // a larger value is better
-	Factor float64 // factor of the rate, below 1
-	// number of consecutive values without an improvement that are tolerated; -1 means 0
+	Max    bool    // whether a larger value is an improvement
+	Factor float64 // factor by which the rate is multiplied, below 1
+	// Patience is the number of consecutive values without an improvement that are tolerated. -1
+	// means 0.
 	Patience  int
-	Threshold float64 // an improvement exceeds this fraction of the best value
-	Absolute  bool    // Threshold is an absolute difference, not a fraction
+	Threshold float64 // fraction of the best value that an improvement must exceed
+	Absolute  bool    // Threshold is a difference instead of a fraction
 	Cooldown  int     // number of values that are ignored after a change of the rate
-	// lower bounds of the rate: one for all groups, or one for each group; nil means 0
+	// MinLR is the lower bound of the rate, for all groups or for each group. Nil means 0.
 	MinLR []float64
-	Eps   float64 // changes of the rate by at most Eps are not made
+	Eps   float64 // rates are not changed by Eps or less
 }
 
 // Plateau is torch's ReduceLROnPlateau. It lowers the rates when a value no longer improves.
@@ -152,8 +153,8 @@ func (p *Plateau) plan() []setting {
 // StateDict returns the state as a tree with torch's names.
 func (p *Plateau) StateDict() map[string]any { return tree(p.plan()) }
 
-// LoadStateDict loads the state from a tree made by StateDict or by torch. An error is an
-// *[optim.StateError]. In this case nothing was changed.
+// LoadStateDict loads the state from a tree made by StateDict or by torch. If the tree does not
+// fit, the error is an *[optim.StateError], and nothing was changed.
 func (p *Plateau) LoadStateDict(m map[string]any) error {
 	if err := load("ReduceLROnPlateau", p.plan(), m); err != nil {
 		return err

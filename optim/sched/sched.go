@@ -10,13 +10,13 @@
 // unless an earlier schedule has done so. Then it sets the rate of step 0. Some schedules change
 // the momentum too.
 //
-// As in PyTorch, most schedules compute a rate from the previous rate ("chainable"). So schedules
-// can be combined, and they continue from a rate that the program has changed. In float64 the rates
-// are bitwise equal to PyTorch's.
+// As in PyTorch, most schedules compute a rate from the previous rate ("chainable"). They can
+// therefore be combined, and continue from a rate that the program has changed. In float64 the
+// rates are bitwise equal to PyTorch's.
 //
 // StateDict and LoadStateDict save and load the state under torch's names. As in PyTorch, loading a
 // schedule does not change the optimizer. The optimizer's own state has the rates. Load it after
-// you have made the schedule.
+// making the schedule, which sets the rate of step 0.
 //
 // Invalid arguments panic with an *[optim.Error]. A tree that does not fit is an
 // *[optim.StateError].
@@ -57,9 +57,9 @@ type MetricScheduler interface {
 type member interface {
 	Scheduler
 	optimizer() Optimizer
-	begin()          // what torch's _initial_step does
+	begin()          // does what torch's _initial_step does
 	undo()           // undoes the count of one step
-	restart()        // what torch's _update_lr(0) does
+	restart()        // does what torch's _update_lr(0) does
 	plan() []setting // returns the entries of the schedule's state
 	title() string
 }
@@ -75,12 +75,12 @@ type LR struct {
 	last      []float64
 	settings  []setting // the schedule's own settings, with torch's names
 
-	// next returns the next rate of group i. lr is the group's present rate.
+	// next returns the next rate of group i, whose present rate is lr.
 	next func(l *LR, i int, lr float64) float64
-	// closed returns the rate as a function of lastEpoch and base only. If closed is nil, the
-	// schedule uses next.
+	// closed returns the rate as a function of lastEpoch and base only. Schedules without such a
+	// formula have a nil closed and use next.
 	closed func(l *LR, base float64) float64
-	// count counts a step in the schedule's own way. A nil count adds one to lastEpoch.
+	// count replaces the usual count of a step, which adds one to lastEpoch. It may be nil.
 	count func()
 }
 
@@ -88,7 +88,8 @@ func fail(name, format string, a ...any) {
 	panic(&optim.Error{Optimizer: name, Msg: fmt.Sprintf(format, a...)})
 }
 
-// finite panics if v is NaN or infinite, because all rates would then be NaN or infinite.
+// finite panics if the argument v is NaN or infinite, because all rates would become NaN or
+// infinite.
 func (l *LR) finite(what string, v float64) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		fail(l.name, "%s is %v", what, v)
@@ -180,8 +181,8 @@ func NewStep(opt Optimizer, size int, gamma float64) *LR {
 	return l.start()
 }
 
-// NewMultiStep returns torch's MultiStepLR. At each milestone it multiplies the rate by gamma. A
-// milestone is a number of steps.
+// NewMultiStep returns torch's MultiStepLR. It multiplies the rate by gamma at each milestone, a
+// number of steps.
 func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 	l := &LR{name: "MultiStepLR", opt: opt}
 	l.finite("gamma", gamma)
@@ -200,8 +201,8 @@ func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 }
 
 // NewConstant returns torch's ConstantLR. It multiplies the rate by factor, in [0, 1], for the
-// given number of steps. After that it restores the initial rate, even if factor is 0. (torch
-// divides by 0 in this case and fails.)
+// given number of steps. After that it restores the initial rate, even if factor is 0, where torch
+// fails.
 func NewConstant(opt Optimizer, factor float64, steps int) *LR {
 	l := &LR{name: "ConstantLR", opt: opt}
 	if !(factor >= 0 && factor <= 1) {

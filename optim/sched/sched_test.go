@@ -104,7 +104,7 @@ func TestWrongTrees(t *testing.T) {
 	}
 }
 
-// The cosine warm-up ends at the full rate and continues with the next schedule.
+// A cosine warm-up ends at the full rate, and the next schedule follows.
 func TestCosineWarmUp(t *testing.T) {
 	o := optim.NewSGD(params(), optim.SGDConfig{LR: 2})
 	s := sched.NewWarmUp(o, sched.WarmUpConfig{Steps: 4, Start: 0.5, Cosine: true}, sched.NewExponential(o, 0.5))
@@ -126,8 +126,7 @@ func TestCosineWarmUp(t *testing.T) {
 	}
 }
 
-// TestConstantZero checks that the initial rate is restored after a factor of 0, where torch
-// divides by 0.
+// After a factor of 0 the initial rate is restored, where torch divides by 0.
 func TestConstantZero(t *testing.T) {
 	o := newOptimizer("sgd")
 	initial := o.LR()
@@ -140,8 +139,8 @@ func TestConstantZero(t *testing.T) {
 	}
 }
 
-// TestOneCycleEnds makes steps after the end of the cycle. Users usually do so because they pass a
-// number of epochs instead of steps.
+// Steps after the end of the cycle panic. Programs make them if they pass a number of epochs
+// instead of steps.
 func TestOneCycleEnds(t *testing.T) {
 	s := sched.NewOneCycle(one(1), sched.OneCycleConfig{MaxLR: []float64{1}, Steps: 2})
 	defer func() {

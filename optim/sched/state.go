@@ -131,7 +131,7 @@ func integerEntries(name string, p *[]int) setting {
 }
 
 // counter returns the entry of a sorted list of integers. torch stores such a list as a map from
-// each number to the number of its occurrences.
+// each integer to the number of its occurrences.
 func counter(name string, p *[]int) setting {
 	get := func() any {
 		out := map[int64]any{}
@@ -172,8 +172,8 @@ func (l *LR) plan() []setting {
 // StateDict returns the state as a tree with torch's names.
 func (l *LR) StateDict() map[string]any { return tree(l.plan()) }
 
-// LoadStateDict loads the state from a tree made by StateDict or by torch. An error is an
-// *[optim.StateError]. In this case nothing was changed.
+// LoadStateDict loads the state from a tree made by StateDict or by torch. If the tree does not
+// fit, the error is an *[optim.StateError], and nothing was changed.
 func (l *LR) LoadStateDict(m map[string]any) error { return load(l.name, l.plan(), m) }
 
 func tree(plan []setting) map[string]any {

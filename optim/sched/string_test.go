@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// String returns a schedule's settings, whatever its progress is.
+// String returns a schedule's settings and not its progress.
 func TestString(t *testing.T) {
 	opt := optim.NewSGD([]*tensor.Tensor{tensor.Zeros(2).RequiresGrad()}, optim.SGDConfig{LR: 0.5})
 	step, cosine := NewStep(opt, 3, 0.1), NewCosineAnnealing(opt, 10, 0)

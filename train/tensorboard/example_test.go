@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/train/tensorboard"
 )
 
-// The example writes a loss curve and a text. To view them, run tensorboard --logdir runs.
+// The example writes a loss curve and a text. The command "tensorboard --logdir runs" shows them.
 func Example() {
 	dir, err := os.MkdirTemp("", "runs")
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A histogram has the fields of TensorFlow's HistogramProto. Bucket i counts the values above
-// limits[i-1] and up to limits[i].
+// A histogram has the fields of TensorFlow's HistogramProto. Bucket i counts the values that are
+// greater than limits[i-1] and at most limits[i].
 type histogram struct {
 	least, most, n, sum, squares float64
 	limits, counts               []float64
@@ -15,7 +15,7 @@ type histogram struct {
 // buckets is the number of buckets between the least and the greatest value.
 const buckets = 64
 
-// histogramOf counts finite values in buckets of equal width.
+// histogramOf counts the finite values in buckets of equal width.
 func histogramOf(values []float64) histogram {
 	v := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
 	if len(v) == 0 {
@@ -32,7 +32,7 @@ func histogramOf(values []float64) histogram {
 	}
 	h.limits, h.counts = make([]float64, buckets), make([]float64, buckets)
 	for i := range h.limits {
-		// scale the values before they are subtracted, since most - least may overflow
+		// Both ends are scaled before they are added, because most - least may overflow.
 		part := float64(i+1) / buckets
 		h.limits[i] = h.least*(1-part) + h.most*part
 	}

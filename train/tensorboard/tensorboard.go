@@ -1,8 +1,8 @@
 // Package tensorboard writes event files for TensorBoard: scalars, texts, histograms and images.
 //
 // [NewWriter] opens a file in a directory. [Writer.Scalar], [Writer.Text], [Writer.Histogram] and
-// [Writer.Image] add to it, and [Writer.Close] ends it. To look at the curves, run tensorboard
-// --logdir DIR. Writing them does not need TensorFlow.
+// [Writer.Image] add to it, and [Writer.Close] ends it. The command "tensorboard --logdir DIR"
+// shows them. Writing them does not need TensorFlow.
 //
 // A file is a sequence of TFRecords. A record consists of length, checksum of the length, data, and
 // checksum of the data (https://www.tensorflow.org/tutorials/load_data/tfrecord). The checksums are
@@ -30,7 +30,7 @@ import (
 )
 
 // A Writer appends to one event file. Several goroutines may call its methods. Events are written
-// to the file by Flush and Close, and every few seconds as long as new events arrive.
+// to the file by Flush and Close, and every few seconds while new events arrive.
 type Writer struct {
 	mu      sync.Mutex
 	f       *os.File
@@ -39,14 +39,14 @@ type Writer struct {
 	err     error // the first error; after it, events are dropped
 }
 
-// flushEvery is the age after which buffered events are written, when the next event arrives.
+// flushEvery is the age at which buffered events are written when the next event arrives.
 const flushEvery = 2 * time.Second
 
 var files atomic.Int64
 
 // NewWriter creates dir if needed, and a new event file in it. Several files in a directory belong
-// to one run. If a training resumes at a step, call [Writer.Restart] to hide this and later steps
-// of earlier files.
+// to one run. If a training resumes at a step, [Writer.Restart] hides this and later steps of
+// earlier files.
 func NewWriter(dir string) (*Writer, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("tensorboard: %w", err)
@@ -148,7 +148,7 @@ func (w *Writer) fail(err error) {
 	}
 }
 
-// field numbers in the message Event
+// These are field numbers of the message Event.
 const (
 	fieldFileVersion = 3
 	fieldSummary     = 5
@@ -184,13 +184,13 @@ func encode(wall float64, step int, field protowire.Number, body []byte) []byte 
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked returns the masked checksum of a TFRecord.
+// masked returns the checksum of b as a TFRecord contains it: CRC-32C, rotated, plus a constant.
 func masked(b []byte) uint32 {
 	c := crc32.Checksum(b, castagnoli)
 	return (c>>15 | c<<17) + 0xa282ead8
 }
 
-// record frames data as a TFRecord.
+// record returns data as a TFRecord.
 func record(data []byte) []byte {
 	b := binary.LittleEndian.AppendUint64(make([]byte, 0, len(data)+16), uint64(len(data)))
 	b = binary.LittleEndian.AppendUint32(b, masked(b))

@@ -40,7 +40,7 @@ func records(t *testing.T, path string) (events [][]byte) {
 	return events
 }
 
-// The events equal those of TensorBoard's own classes, byte for byte.
+// The events equal those that TensorBoard's own classes write, byte for byte.
 func TestEventsEqualTensorBoard(t *testing.T) {
 	f, err := os.Open("testdata/events.json.gz")
 	if err != nil {

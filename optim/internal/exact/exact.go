@@ -1,7 +1,7 @@
 // Package exact computes the few functions that schedules and bias corrections use. The results are
 // correctly rounded, except in about one of 2⁴⁰ cases. C libraries, and with them Python and
-// PyTorch, nearly always return the correctly rounded result too. So the numbers are bitwise equal
-// to PyTorch's. The results of package math may differ in the last bits.
+// PyTorch, nearly always return the correctly rounded result too. The results are therefore bitwise
+// equal to PyTorch's, while those of package math may differ in the last bits.
 //
 // The method is arithmetic with numbers that are sums of two float64. Such a sum has about 104 bits
 // (T. Dekker, "A Floating-Point Technique for Extending the Available Precision", 1971). The
@@ -10,7 +10,7 @@ package exact
 
 import "math"
 
-// A pair is the sum of hi and lo, where |lo| ≤ ulp(hi)/2.
+// A pair stands for the number hi + lo, where |lo| ≤ ulp(hi)/2.
 type pair struct{ hi, lo float64 }
 
 // quick returns a + b as a pair. It requires |a| ≥ |b|.
@@ -51,12 +51,12 @@ func (a pair) div(b pair) pair {
 	return quick(q, p).add(pair{r.hi / b.hi, 0})
 }
 
-// scale returns a·f. f must be a power of two, so the result is exact.
+// scale returns a·f, which is exact because f must be a power of two.
 func (a pair) scale(f float64) pair { return pair{a.hi * f, a.lo * f} }
 
 func (a pair) value() float64 { return a.hi + a.lo }
 
-// These constants have 106 bits.
+// These constants have a precision of 106 bits.
 var (
 	ln2    = pair{math.Ln2, 2.319046813846299558e-17}
 	halfPi = pair{math.Pi / 2, 6.123233995736766036e-17}
@@ -66,7 +66,7 @@ var (
 func exp(x pair) pair {
 	k := math.RoundToEven(x.hi / math.Ln2)
 	r := x.add(ln2.mul(pair{k, 0}).neg()).scale(1.0 / 256)
-	// The loop sums the series of eʳ - 1, where |r| < 0.0014.
+	// The loop adds up the series of eʳ - 1, where |r| < 0.0014.
 	s, t := pair{}, pair{1, 0}
 	for n := 1.0; n <= 10; n++ {
 		t = t.mul(r).div(pair{n, 0})
@@ -79,7 +79,8 @@ func exp(x pair) pair {
 	return pair{math.Ldexp(s.hi, int(k)), math.Ldexp(s.lo, int(k))}
 }
 
-// log returns the natural logarithm of x > 0. It makes two steps of Newton's method.
+// log returns the natural logarithm of x > 0. It makes two steps of Newton's method, which start
+// from math.Log.
 func log(x pair) pair {
 	y := pair{math.Log(x.hi), 0}
 	for range 2 {

@@ -19,7 +19,7 @@ func reference(x float64, n int) float64 {
 	return f
 }
 
-// cosine sums the series of cos x with at least 200 bits, and more where the terms are large.
+// cosine adds up the series of cos x with at least 200 bits, and more if its terms are large.
 func cosine(x float64) float64 {
 	p := uint(prec + int(3*math.Abs(x)))
 	square := new(big.Float).SetPrec(p).SetFloat64(x)
@@ -43,7 +43,7 @@ func TestPowOfWholeNumbers(t *testing.T) {
 	}
 }
 
-// The exponent is n/4. So a result can be checked by its fourth power, which must be near xⁿ.
+// The exponent is n/4, so the fourth power of a result must be near xⁿ.
 func TestPowOfFractions(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
