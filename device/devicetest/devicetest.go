@@ -399,11 +399,12 @@ func (r *rig) checkMap(what string, p *expr.Program, outs, ins []*array, params 
 		return false
 	}
 	ok := true
-	negated := eval(withNaNsNegated(p), ins, params, n)
+	nan := math.Copysign(math.NaN(), 1)
+	positive, negative := eval(withSignOfNaNs(p, nan), ins, params, n), eval(withSignOfNaNs(p, -nan), ins, params, n)
 	for k, o := range outs {
 		got := o.fetch(what)
-		for i := range want[k] {
-			if negated[k][i] != want[k][i] && !isNaN(o.v.Type, want[k][i]) {
+		for i, w := range positive[k] {
+			if v := negative[k][i]; v != w && !isNaN(o.v.Type, v) {
 				want[k][i] = got[i] // the result depends on the sign of a NaN, which is not defined
 			}
 		}

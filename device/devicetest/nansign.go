@@ -1,15 +1,17 @@
 package devicetest
 
 import (
+	"math"
+
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// withNaNsNegated returns p with one change: where p reads the bits of a float that is NaN, the
-// result reads the bits of its negative. Devices may compute NaNs of either sign. So a result of p
-// is defined only if this change does not alter it. A program that reads no bits is returned as it
-// is.
-func withNaNsNegated(p *expr.Program) *expr.Program {
+// withSignOfNaNs returns p with one change: where p reads the bits of a float that is NaN, the
+// result reads the bits of nan. Devices may compute NaNs of either sign. A result of p is therefore
+// defined only if it is the same for NaNs of both signs. If p reads no bits of floats, the result
+// is p.
+func withSignOfNaNs(p *expr.Program, nan float64) *expr.Program {
 	q := &expr.Program{Out: p.Out, In: p.In, Params: p.Params}
 	at := make([]int32, len(p.Code)) // the new indices of instructions
 	push := func(c expr.Instr) int32 {
@@ -25,9 +27,9 @@ func withNaNsNegated(p *expr.Program) *expr.Program {
 		}
 		if c.Op == expr.OpBitcast && q.Code[c.A].Type.IsFloat() {
 			t := q.Code[c.A].Type
-			number := push(expr.Instr{Op: expr.OpEq, Type: dtype.Bool, A: c.A, B: c.A, C: -1})
-			negative := push(expr.Instr{Op: expr.OpNeg, Type: t, A: c.A, B: -1, C: -1})
-			c.A = push(expr.Instr{Op: expr.OpSelect, Type: t, A: number, B: c.A, C: negative})
+			isNumber := push(expr.Instr{Op: expr.OpEq, Type: dtype.Bool, A: c.A, B: c.A, C: -1})
+			constant := push(expr.Instr{Op: expr.OpConst, Type: t, A: -1, B: -1, C: -1, Imm: bitsOf(t, nan)})
+			c.A = push(expr.Instr{Op: expr.OpSelect, Type: t, A: isNumber, B: c.A, C: constant})
 			changed = true
 		}
 		at[i] = push(c)
@@ -39,4 +41,12 @@ func withNaNsNegated(p *expr.Program) *expr.Program {
 		q.Outs = append(q.Outs, at[o])
 	}
 	return q
+}
+
+// bitsOf returns the bits of x as a float32 or a float64.
+func bitsOf(t dtype.Type, x float64) uint64 {
+	if t == dtype.F32 {
+		return uint64(math.Float32bits(float32(x)))
+	}
+	return math.Float64bits(x)
 }

@@ -31,9 +31,10 @@
 //   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework
 //     for Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused, so that
 //     repeated calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k. The
-//     tiles of AMX read A in place if its rows are contiguous. With AVX-512, small and narrow
-//     products read A in place, and B too if its rows are contiguous. So do products of up to 256
-//     rows, if the rows of A are contiguous. The bits are the same.
+//     tiles of AMX read A in place if its rows are contiguous. If A has few rows, they read B in
+//     place, if its columns are contiguous. With AVX-512, small and narrow products read A in
+//     place, and B too if its rows are contiguous. So do products of up to 256 rows, if the rows of
+//     A are contiguous. The bits are the same.
 //   - Misuse (a negative size, a slice too short) panics with a message that names the operand.
 //
 // Convolutions of float32 ([Conv]) are products with a matrix of columns (im2col) that is never
@@ -211,6 +212,12 @@ const (
 	// elements in the result, and tiledDepth elements along k. For smaller products, packing B
 	// takes too long.
 	tiledRows, tiledResult, tiledDepth = 4, 128, 16
+	// A product by tiles is turned if A has at most turnedRows rows, and B at least turnedRatio
+	// times as many columns.
+	turnedRows, turnedRatio = 32, 4
+	// A factor of bfloat16 with this number of elements no longer stays in the second-level cache.
+	// Reading a smaller one in another order gains nothing.
+	largeFactor = 1 << 20
 	// Dot products are used if k is at least this number times the number of rows of A. For a
 	// smaller k, adding up the lanes of each sum takes too long.
 	dotDepth = 16

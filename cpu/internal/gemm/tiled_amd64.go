@@ -5,6 +5,8 @@ package gemm
 import (
 	"sync"
 	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
 // tileJob is one product that is computed with the tiles of AMX. Its methods pack and task are what
@@ -18,6 +20,7 @@ type tileJob struct {
 	a, b    operand[uint16]
 	result[float32]
 
+	turned     bool // A is the larger factor, and C has few columns: see [tiled]
 	packsA     bool
 	block      int // length of the blocks of k
 	m0, mg     int // first row of the current group of rows, and their number
@@ -36,10 +39,11 @@ type tileJob struct {
 // tileLocal is the temporary memory of one task.
 type tileLocal struct {
 	call  tileCall
-	panel []uint16  // one block of a packed panel of B
+	panel []uint16  // one block of a packed panel of B, or of all packed panels of the task
 	pairs []uint16  // pairs of A before they are transposed
 	tail  []uint16  // last elements of the rows of A, followed by zeros
 	sums  []float32 // sums that are rounded at the end of the task
+	turn  []float32 // the sums of a turned product, by the rows of its result
 }
 
 var tileJobs, tileLocals sync.Pool
@@ -80,8 +84,15 @@ func tiled(par Parallel, m, n, k int, a, b operand[uint16], c result[float32]) {
 	if m*n*k < tileParallel {
 		par = Serial
 	}
+	// Packing a large B takes longer than a product with few rows of A. If the columns of B are
+	// contiguous, compute Cᵀ = Bᵀ·Aᵀ, which reads B in place. The bits are the same.
+	_, cs := c.distances()
+	turned := m <= turnedRows && n >= turnedRatio*m && n*k >= largeFactor && a.cs == 1 && b.rs == 1 && cs == 1
+	if turned {
+		m, n, a, b, c = n, m, b.transposed(), a.transposed(), c.transposed()
+	}
 	j := newTileJob()
-	j.m, j.n, j.k, j.a, j.b, j.result = m, n, k, a, b, c
+	j.m, j.n, j.k, j.a, j.b, j.result, j.turned = m, n, k, a, b, c, turned
 	j.packsA = a.cs != 1
 	groupM, groupK := m, k
 	if j.packsA {
@@ -176,25 +187,29 @@ func (j *tileJob) task(i int) {
 	// variable begun says whether c already holds the values with which the sums begin.
 	c, begun := operand[float32]{j.c.data, j.c.rs, 1}, false
 	odd := j.rounds && (j.low.cs != 1 || j.accumulate && j.bias.cs != 1)
+	cRow := w
+	if j.turned {
+		cRow = ceil(w, turnStep) * turnStep
+	}
 	switch {
 	case !j.rounds && j.c.cs == 1:
 		c.data = c.data[(j.m0+row)*c.rs+col:]
 		begun = j.accumulate
 	case !j.rounds:
-		l.sums = aligned(l.sums, h*w+tileSize)
-		c = operand[float32]{l.sums, w, 1}
+		l.sums = aligned(l.sums, h*cRow+tileSize)
+		c = operand[float32]{l.sums, cRow, 1}
 		if begun = j.accumulate || j.k0 > 0; begun {
 			for r := range h {
 				for q := range w {
-					c.data[r*w+q] = j.c.data[(j.m0+row+r)*j.c.rs+(col+q)*j.c.cs]
+					c.data[r*cRow+q] = j.c.data[(j.m0+row+r)*j.c.rs+(col+q)*j.c.cs]
 				}
 			}
 		}
 	case j.kg < j.k:
 		c = operand[float32]{j.sums[row*j.n+col:], j.n, 1}
 	case odd || j.block < j.kg:
-		l.sums = aligned(l.sums, h*w+tileSize)
-		c = operand[float32]{l.sums, w, 1}
+		l.sums = aligned(l.sums, h*cRow+tileSize)
+		c = operand[float32]{l.sums, cRow, 1}
 	default:
 		l.sums = aligned(l.sums, tileSize*tileSize)
 		c, step = operand[float32]{l.sums, tileSize, 1}, 0
@@ -218,9 +233,18 @@ func (j *tileJob) task(i int) {
 			l.tails(a, aRow, h, kc)
 		}
 		first, last := j.k0+k0 == 0, j.k0+k0+kc == j.k
+		together := j.b.cs == 1 && w > tileSize && h <= togetherRows && j.n*j.k >= largeFactor
+		if together {
+			j.packTogether(l, k0, kc, col, w)
+		}
 		for q := 0; q < w; q += tileSize {
 			width := min(tileSize, w-q)
-			j.packB(l.panel, k0, kc, col+q, width)
+			panel := l.panel
+			if together {
+				panel = panel[q*tileBlock:]
+			} else {
+				j.packB(panel, k0, kc, col+q, width)
+			}
 			for r := 0; r < h; {
 				height, panels := tileSize, whole/tileSize
 				if r == whole {
@@ -228,7 +252,7 @@ func (j *tileJob) task(i int) {
 				}
 				t.shape(height, width)
 				t.panels = panels
-				t.a, t.aRow, t.b = unsafe.Pointer(&a[r/tileSize*t.aPanel/2]), 2*aRow, unsafe.Pointer(&l.panel[0])
+				t.a, t.aRow, t.b = unsafe.Pointer(&a[r/tileSize*t.aPanel/2]), 2*aRow, unsafe.Pointer(&panel[0])
 				t.tail = nil
 				if !j.packsA && kc%tileStep > 0 {
 					t.tail = unsafe.Pointer(&l.tail[r*tileStep])
@@ -258,6 +282,8 @@ func (j *tileJob) task(i int) {
 		}
 	}
 	switch {
+	case j.turned:
+		j.turnBack(l, row, h, col, w, cRow)
 	case odd && j.k0+j.kg == j.k:
 		j.end(&to, j.m0, 0, row, row+h, col, col+w)
 	case !j.rounds && j.c.cs != 1:
@@ -268,6 +294,27 @@ func (j *tileJob) task(i int) {
 		}
 	}
 	t.a, t.tail, t.b, t.from, t.c, t.low = nil, nil, nil, nil, nil, nil
+}
+
+// turnStep is the number of columns that turnBack transposes at a time.
+const turnStep = 4
+
+// turnBack stores the sums of a task of a turned product. The columns of its C, which are rows of
+// the caller's C, are contiguous.
+func (j *tileJob) turnBack(l *tileLocal, row, h, col, w, cRow int) {
+	to := ceil(h, bf16.group) * bf16.group
+	l.turn = aligned(l.turn, cRow*to)
+	for r := 0; r < h; r += bf16.group {
+		transpose16F32(&l.turn[r], to, &l.sums[r*cRow], cRow, min(bf16.group, h-r), cRow)
+	}
+	for q := range w {
+		sums := l.turn[q*to:][:h]
+		if j.rounds {
+			asm.CvtF32ToBF16(j.low.data[row*j.low.rs+(col+q)*j.low.cs:][:h], sums)
+		} else {
+			copy(j.c.data[row*j.c.rs+(col+q)*j.c.cs:], sums)
+		}
+	}
 }
 
 // tails copies the last elements of h rows of a block of k, if these fill no whole step. Zeros
@@ -282,6 +329,16 @@ func (l *tileLocal) tails(a []uint16, aRow, h, kc int) {
 		to := l.tail[r*tileStep : (r+1)*tileStep]
 		copy(to[:n], a[r*aRow+kc-n:])
 		clear(to[n:])
+	}
+}
+
+// packTogether packs a block of the panels of a task: see togetherRows.
+func (j *tileJob) packTogether(l *tileLocal, k0, kc, col, w int) {
+	l.panel = aligned(l.panel, ceil(w, tileSize)*tileBlock*tileSize)
+	for p := 0; p < kc; p += packRows {
+		for q := 0; q < w; q += tileSize {
+			j.packB(l.panel[q*tileBlock+p*tileSize:], k0+p, min(packRows, kc-p), col+q, min(tileSize, w-q))
+		}
 	}
 }
 
