@@ -143,7 +143,7 @@ func TestNoMemoryInCapture(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.feed(0)
-			tensor.Do(p.step, p.options()...) // allocate the optimizer's state
+			tensor.Do(p.step, p.options()...) // allocates the optimizer's state
 			p.numbers()
 			p.dev.Empty()
 			before := p.dev.Stats()
