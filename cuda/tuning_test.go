@@ -26,7 +26,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// tuningRig is an emulated GPU whose kernels have planted times.
+// tuningRig is an emulated GPU on which a test decides which kernels are fast.
 type tuningRig struct {
 	*Device
 	mu    sync.Mutex
@@ -36,7 +36,7 @@ type tuningRig struct {
 }
 
 // rig opens a GPU that keeps measurements in the folder dir. Kernels whose names contain the text
-// fast take less time than all others. If the text is empty, all kernels take equal times.
+// fast take less time than all others. If fast is empty, all kernels take equal times.
 func rig(t *testing.T, dir, fast string, tuning Tuning) *tuningRig {
 	t.Helper()
 	r := &tuningRig{less: 100 * time.Microsecond, quick: func(kernel string) bool { return fast != "" && strings.Contains(kernel, fast) }}
@@ -76,8 +76,8 @@ func (r *tuningRig) kernels(t *testing.T) []string {
 
 func (r *tuningRig) file() string { return r.tuned.path }
 
-// halfProduct returns a product of bfloat16 whose sums are exact, and a function that checks the
-// results.
+// halfProduct returns a product of bfloat16 matrices whose sums are exact, and a function that
+// checks the result.
 func halfProduct(t *testing.T, d *Device, s device.Stream, m int) (op *device.MatMul, check func()) {
 	t.Helper()
 	const n, k = 72, 128
@@ -106,8 +106,7 @@ func halfProduct(t *testing.T, d *Device, s device.Stream, m int) (op *device.Ma
 	}
 }
 
-// product runs a product, checks its results, and returns the names of the product kernels that
-// ran.
+// product runs a product, checks its result, and returns the names of the product kernels that ran.
 func (r *tuningRig) product(t *testing.T, m int) []string {
 	t.Helper()
 	r.kernels(t)
@@ -117,12 +116,12 @@ func (r *tuningRig) product(t *testing.T, m int) []string {
 	return r.kernels(t)
 }
 
-// fastTile is a part of the kernel names of a form that the model does not choose for a product of
+// fastTile is a part of the names of product kernels with a tile that the model does not choose for
 // 40 rows.
 const fastTile = "_32x64x64_"
 
-// TestTuning checks that the fastest form replaces the model's choice and is kept. The next program
-// uses that form if its tuning uses measurements.
+// TestTuning measures a product. The fastest form must replace the model's choice and be recorded.
+// The next program must use it without measuring.
 func TestTuning(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "products")
 	off := rig(t, dir, "", TuningOff)
@@ -152,7 +151,7 @@ func TestTuning(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 
-	// A second GPU of this kind must use the chosen form too.
+	// A second GPU of the same kind must use the same form.
 	other, err := on.p.open(1)
 	must(t, err)
 	other.SetTuning(TuningOn)
@@ -171,7 +170,7 @@ func TestTuning(t *testing.T) {
 		}
 	}
 
-	// A second program must use the form if its tuning uses measurements, and must measure nothing.
+	// A second program must use the recorded form and measure nothing.
 	for _, tuning := range []Tuning{TuningUse, TuningOn} {
 		second := rig(t, dir, "", tuning)
 		if ran := second.product(t, 40); len(ran) != 1 || ran[0] != chosen {
@@ -205,8 +204,8 @@ func TestTuning(t *testing.T) {
 	}
 }
 
-// TestTuningRounds checks that forms are measured in several rounds on hardware. Neither an
-// occasional slow launch nor the order of the forms may affect the choice.
+// TestTuningRounds measures forms in several rounds, as on hardware. Neither an occasional slow
+// launch nor the order of the forms may affect the choice.
 func TestTuningRounds(t *testing.T) {
 	r := rig(t, "", fastTile, TuningOn)
 	r.p.rounds = measuredRounds
@@ -232,7 +231,8 @@ func TestTuningRounds(t *testing.T) {
 	}
 }
 
-// TestTuningGain checks that the model's choice stays if another form is less than 3 % faster.
+// TestTuningGain measures a form that is less than 3 % faster than the model's choice. The model's
+// choice must stay.
 func TestTuningGain(t *testing.T) {
 	r := rig(t, "", fastTile, TuningOn)
 	r.less = 20 * time.Microsecond
@@ -244,8 +244,8 @@ func TestTuningGain(t *testing.T) {
 	}
 }
 
-// TestTuningFloat32 checks that products without tensor cores are measured too. Here an undivided
-// form is faster.
+// TestTuningFloat32 measures products without tensor cores. A form without divided sums is faster
+// here and must be chosen.
 func TestTuningFloat32(t *testing.T) {
 	r := rig(t, t.TempDir(), "", TuningOff)
 	op, want := dividedProduct(t, r.Device, nil, 3)
@@ -272,8 +272,8 @@ func TestTuningFloat32(t *testing.T) {
 	}
 }
 
-// TestTuningDamaged checks that a damaged file, or a file of another device, is ignored, does no
-// harm, and is replaced.
+// TestTuningDamaged writes damaged files and files of another device. They must be ignored and
+// replaced.
 func TestTuningDamaged(t *testing.T) {
 	dir := t.TempDir()
 	on := rig(t, dir, fastTile, TuningOn)
@@ -314,7 +314,7 @@ func TestTuningDamaged(t *testing.T) {
 	if ran := beside.product(t, 40); len(ran) != 1 || ran[0] != last || len(beside.TunedProducts()) != 1 {
 		t.Errorf("beside lines that are none: %v, %v", ran, beside.TunedProducts())
 	}
-	// A folder with the file's name cannot be replaced. This must be reported once.
+	// A folder with the file's name cannot be replaced by a file. This must be reported once.
 	must(t, os.Remove(on.file()))
 	must(t, os.Mkdir(on.file(), 0o700))
 	r, told := rig(t, dir, fastTile, TuningOn), 0
