@@ -212,7 +212,8 @@ func TestProductsOnce(t *testing.T) {
 			t.Errorf("a product that the library has no way for asks it again, by %d calls", n)
 		}
 	}
-	// At the limit the cache is cleared, and the plans' descriptors are destroyed.
+	// When the cache holds the largest number of plans, it is cleared, and the plans' descriptors
+	// are destroyed.
 	d.products.most = 3
 	live := r.lib.Live()
 	r.run(t, d, plainProduct(11))
@@ -223,8 +224,8 @@ func TestProductsOnce(t *testing.T) {
 	r.run(t, d, plainProduct(8))
 }
 
-// TestProductsFail checks that the product returns the error of a failed call of the library. The
-// package's own kernels must not compute the product instead. The device must still work.
+// TestProductsFail makes calls of cublasLt fail. The product must return the error, and the
+// package's own kernels must not compute it instead. The device must still work.
 func TestProductsFail(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -262,7 +263,8 @@ func TestProductsFail(t *testing.T) {
 	}
 }
 
-// TestProductsTold checks that a tracer's event names the library that computed a product.
+// TestProductsTold checks that the event of a product contains the name of the library that
+// computed it.
 func TestProductsTold(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -281,8 +283,8 @@ func TestProductsTold(t *testing.T) {
 	}
 }
 
-// TestProductsLeaveTheRest checks activations, and sums of rows and columns, which the library does
-// not compute. With the library, the device must report that it does not support such an op.
+// TestProductsLeaveTheRest fuses products with activations, or with sums of rows and columns, which
+// cublasLt does not compute. Supports must return false for them.
 func TestProductsLeaveTheRest(t *testing.T) {
 	dense := func(d ...int) device.View { return device.View{Type: dtype.F32, Layout: shape.Dense(shape.Of(d...))} }
 	o := device.MatMul{Out: dense(1, 3, 5), A: dense(1, 3, 4), B: dense(1, 4, 5)}

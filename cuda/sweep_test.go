@@ -144,7 +144,7 @@ func (s *sweep) run() {
 	s.softmax("softmax_256M_f32", f, n, 1024)
 	s.reduce("sum_256M_f32", f, 1, n, 1)
 	if s.out == nil {
-		return // the remaining cases are larger versions of these
+		return // the cases below repeat kinds of ops that were measured above
 	}
 	s.product("matmul_1024_f32", f, 1024, 1024, 1024, "NN")
 	s.product("matmul_2048_f32", f, 2048, 2048, 2048, "NN")

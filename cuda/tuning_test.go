@@ -335,7 +335,7 @@ func TestTuningFullDisk(t *testing.T) {
 	r.tuned.logf = func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) }
 	restore := atomicfile.Intercept(func(op, path string) error {
 		if op == "write" {
-			return cu.ErrOutOfMemory // any error would do
+			return cu.ErrOutOfMemory // the test works with any error
 		}
 		return nil
 	})
@@ -352,14 +352,15 @@ func TestTuningFullDisk(t *testing.T) {
 	if _, err := os.Stat(r.file()); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("a part of a file is there")
 	}
-	r.product(t, 56) // when there is room again, all measurements are written
+	r.product(t, 56) // when the disk has room again, all measurements are written
 	if text, err := os.ReadFile(r.file()); err != nil || bytes.Count(text, []byte("\n")) != 4 {
 		t.Errorf("%s, %v", text, err)
 	}
 }
 
-// TestTuningForbidden checks that nothing is measured while work is recorded, while a profile
-// measures times, or without enough memory. Existing measurements must still be used.
+// TestTuningForbidden uses products while work is recorded, while a profile measures times, and
+// without enough memory. Nothing must be measured then, and existing measurements must still be
+// used.
 func TestTuningForbidden(t *testing.T) {
 	r := rig(t, t.TempDir(), fastTile, TuningOn)
 	op, check := halfProduct(t, r.Device, nil, 40)
@@ -398,7 +399,7 @@ func TestTuningForbidden(t *testing.T) {
 
 	stats := r.Stats()
 	r.tuned.retryAfter = 0
-	r.SetMemoryLimit(stats.Reserved) // there is enough memory for the product, but not for a measurement
+	r.SetMemoryLimit(stats.Reserved) // memory is left for the product, but not for a measurement
 	fill, err := r.Alloc(stats.Reserved-stats.Allocated-4<<10, nil, device.Origin{Op: "test"})
 	must(t, err)
 	must(t, r.Run(nil, op, nil))
@@ -434,8 +435,8 @@ func TestTuningForbidden(t *testing.T) {
 	once("recorded again", true)
 }
 
-// TestTuningAtOnce tests goroutines with streams of their own, and programs that share a file,
-// which measure at the same time.
+// TestTuningAtOnce measures at the same time in several goroutines, each with its own stream, and
+// in several programs that share a file.
 func TestTuningAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	rigs := []*tuningRig{rig(t, dir, fastTile, TuningOn), rig(t, dir, fastTile, TuningOn)}
@@ -466,7 +467,7 @@ func TestTuningAtOnce(t *testing.T) {
 			check()
 		}
 	}
-	for _, r := range rigs { // measures the products whose measurement another goroutine prevented
+	for _, r := range rigs { // this measures products whose measurement another goroutine prevented
 		for _, m := range []int{40, 24, 32} {
 			r.product(t, m)
 		}
@@ -477,8 +478,8 @@ func TestTuningAtOnce(t *testing.T) {
 	}
 }
 
-// TestTuningEnvironment checks the values that FLAMBEAU_TUNE accepts, and that the error for other
-// values lists them.
+// TestTuningEnvironment checks the values that FLAMBEAU_TUNE accepts. For other values, the error
+// must list the accepted ones.
 func TestTuningEnvironment(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	for value, want := range map[string]Tuning{"": TuningOff, "0": TuningOff, "1": TuningOn, "use": TuningUse} {
