@@ -181,9 +181,9 @@ func (p modelled) plan(g *GPU) tensorPlan {
 
 // bounds returns two lower bounds of the product's time. The first depends only on the device. It
 // is the time of all multiplications at the rate of mma.sync, or of moving all operands once. The
-// second also counts unavoidable costs of the chosen form: idle multiprocessors at the end, the
-// slowest hardware unit in each step of k, one latency before the first multiplication, one latency
-// after the last store, and the transfer of partial sums at the cache's full rate.
+// second also counts unavoidable costs of the chosen form: idle multiprocessors at the end, and the
+// slowest hardware unit in each step of k. It also counts one latency before the first
+// multiplication, one after the last store, and the transfer of partial sums at the cache's rate.
 func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	flops, moved := float64(p.batch*p.m*p.n)*float64(p.k), p.batch*(p.m*p.k+p.k*p.n+p.m*p.n)
 	if p.wide {

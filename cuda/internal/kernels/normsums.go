@@ -203,7 +203,7 @@ type normSumsWork struct {
 	inside  ptx.Value // whether the last vector of this thread is in the row
 	at      []ptx.Value
 	shared  ptx.Ptr
-	turn    *ptx.Var // which half of the shared memory the next row will use
+	turn    *ptx.Var // index of the half of the shared memory that the next row uses
 }
 
 func (s normSumsSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
@@ -309,8 +309,8 @@ func (w *normSumsWork) forEach(f func(i ptx.Value, value int)) {
 }
 
 // gradient emits the code that stores rstd·(h - m(h) - z·m(h·z)) for a row. Here h is g·weight, z
-// is (x - mean)·rstd, and m is the mean over the row. If the kernel has an operand to add, addend
-// holds its values, which are added to the result.
+// is (x - mean)·rstd, and m is the mean over the row. If an operand is added to the gradient,
+// addend holds its values.
 func (w *normSumsWork) gradient(dx, weight ptx.Ptr, h, z, addend []ptx.Value, r, n ptx.Value) {
 	s := w.s
 	if s.weight != dtype.Invalid {
@@ -381,7 +381,7 @@ func (w *normSumsWork) reduceRow(list []ptx.Value) []ptx.Value {
 	return list
 }
 
-// storePart stores the block's part of the sums in the memory at partial.
+// storePart stores the block's partial sums in the memory at partial.
 func (w *normSumsWork) storePart(partial ptx.Ptr, sums [2][]*ptx.Var) {
 	var list [][]*ptx.Var
 	for _, v := range sums {
@@ -406,8 +406,9 @@ func (w *normSumsWork) storePart(partial ptx.Ptr, sums [2][]*ptx.Var) {
 		return
 	}
 	w.Comment("the sums of the block's warps, a vector of each lane at a time")
-	// In one step each lane of a warp stores a chunk of values of one plane, so that the chunks of
-	// neighbouring lanes are neighbours. The gap between planes prevents bank conflicts.
+	// In shared memory, element e of all vectors of a warp lies in plane e. In one step each lane
+	// stores a few values of one plane, next to those of its neighbour. The gap between planes
+	// prevents bank conflicts.
 	width, threads, chunk := 32*s.vector, 32*normWarps, min(s.vector, 16/acc.Size())
 	plane := 32 * chunk
 	if chunk < s.vector {
@@ -452,8 +453,8 @@ func (w *normSumsWork) storePart(partial ptx.Ptr, sums [2][]*ptx.Var) {
 	}
 }
 
-// normPartsSpec describes the kernel that adds up the partial sums of the gradients. Eight threads
-// work on each result, and the lanes of a warp work on neighbouring results.
+// normPartsSpec describes the kernel that adds up the partial sums of the gradients of weight and
+// bias. Eight threads work on each result, and the lanes of a warp work on neighbouring results.
 type normPartsSpec struct{ acc dtype.Type }
 
 func (s normPartsSpec) name() string { return "norm_grad_sums_" + s.acc.String() }
