@@ -9,9 +9,8 @@ import (
 // driver. Each comment names that function, and adds only what a caller must know. "Current" means
 // the current context of the calling thread.
 //
-// Some parts of the driver are not here: graphs (see [Graphs]), virtual memory (see
-// [VirtualMemory]), clusters and tensor maps. They have interfaces of their own, which an
-// implementation may satisfy in addition. So no implementation has a method that it cannot support.
+// Graphs ([Graphs]), virtual memory ([VirtualMemory]) and other optional parts have separate
+// interfaces. So no implementation has a method that it cannot support.
 type API interface {
 	// Init is cuInit. Open calls it, and it may be called again.
 	Init() error

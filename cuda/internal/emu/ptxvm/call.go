@@ -6,16 +6,16 @@ import "slices"
 type activation struct {
 	to   *body
 	site *callSite
-	// bytes of registers on a thread's stack that this call and its callers would need
+	// bytes of stack that the registers of this call and its callers would need
 	stack int
-	// the callee's registers before this call, if the call is recursive
+	// registers of the callee before this call, if the call is recursive
 	saved        []lanes
 	savedW       []uint32
 	preds, predW []uint32
 }
 
-// maxStack bounds the stack of a thread in bytes. The bound applies to the frames in local memory,
-// and separately to the registers of the calls in progress. On hardware the program sets this limit
+// maxStack is the largest stack of a thread in bytes. It applies to the frames in local memory, and
+// separately to the registers of the calls in progress. On hardware the program sets this limit
 // (CU_LIMIT_STACK_SIZE).
 const maxStack = 64 << 10
 
