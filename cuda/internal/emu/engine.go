@@ -21,8 +21,8 @@ const (
 // each ordered pair of devices: NVLink is full duplex, and a copy to one peer does not slow down a
 // copy to a second peer. (With a switch between the devices, it would. But in a model of a switch,
 // the copies of two ranks would share a link, and their times would depend on which rank called
-// first.) A copy through the host occupies the engine for copies of the device in whose stream it
-// is.
+// first.) A copy through the host occupies the engine of the stream's device for copies from the
+// host or to the host.
 //
 // Kernels take turns too, although hardware runs small kernels at the same time. Small kernels
 // share the device, so two at once take about as long as one after the other.
