@@ -16,10 +16,9 @@ import (
 type tileLoad uint8
 
 const (
-	// The stride along k is 1, and vectors are aligned. The copy transposes the tile.
-	vectorsAlongK     tileLoad = iota
-	vectorsAlongOuter          // the stride along the outer dimension is 1, and vectors are aligned
-	scalarsAlongK              // strides are arbitrary; neighbouring threads read along k
+	vectorsAlongK     tileLoad = iota // stride 1 along k, aligned vectors; copies transpose tiles
+	vectorsAlongOuter                 // the stride along the outer dimension is 1, and vectors are aligned
+	scalarsAlongK                     // strides are arbitrary; neighbouring threads read along k
 	// strides are arbitrary; neighbouring threads read along the outer dimension
 	scalarsAlongOuter
 )
@@ -189,18 +188,15 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	return p.launches(o, scratch)
 }
 
-// floatPlan is the plan of a matrix product without tensor cores.
 type floatPlan struct {
 	spec gemmSpec
 	division
 }
 
-// floatSpecFor returns the specification of the kernel for these operands, without its tile.
 func floatSpecFor(o *ProductOperands) gemmSpec {
 	return gemmSpec{typ: o.A.Type, out: o.Out.Type, a: chooseLoad(o.A, 1, 2), b: chooseLoad(o.B, 2, 1), vectorOut: vectorizable(o.Out, 2, 1)}
 }
 
-// launches plans the launches of the product with the kernel of p.
 func (p floatPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error) {
 	var list []Launch
 	s := p.spec.finishing(o)
@@ -233,7 +229,6 @@ func (o *ProductOperands) factor() dtype.Type {
 // tf32 reports whether float32 factors are multiplied as tf32.
 func (o *ProductOperands) tf32() bool { return o.TF32 && o.factor() == dtype.F32 }
 
-// check returns an error if types, shapes or strides do not fit together.
 func (o *ProductOperands) check() error {
 	out, a, b := &o.Out, &o.A, &o.B
 	if out.Shape.Rank() != 3 || a.Shape.Rank() != 3 || b.Shape.Rank() != 3 {
@@ -464,7 +459,6 @@ func chooseTile(t dtype.Type, batch, m, n int) gemmTile {
 	return smallTile
 }
 
-// tilesOf returns the tiles in which elements of type t can be multiplied.
 func tilesOf(t dtype.Type) []gemmTile {
 	switch {
 	case t.Size() == 8:
@@ -532,8 +526,7 @@ func (o gemmOperand) ofBatch(matrix ptx.Value) gemmOperand {
 // part of k of this block. If the block loops over tiles, ofMatrix moves the pointers to the matrix
 // of each tile.
 type productParams struct {
-	// k is the length of this block's part of the dimension k.
-	m, n, k ptx.Value
+	m, n, k ptx.Value // k is the length of this block's part of the dimension k
 	// number of matrices in the batch, if blocks loop over them
 	matrices ptx.Value
 	a, b     gemmOperand
