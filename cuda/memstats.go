@@ -94,7 +94,7 @@ func MemoryFraction(dev device.Device) float64 {
 // sizes up to 1 MiB, and smaller sizes on emulated GPUs with little memory. "allocated" is the
 // total ever allocated, "freed" the total ever freed.
 //
-// The counts are num_alloc_retries (allocations that succeeded only after memory was freed),
+// The counts are num_alloc_retries (allocations that found no memory at first),
 // num_ooms, num_device_alloc and num_device_free (segments taken from the driver and given back),
 // num_sync_all_streams (waits for freed buffers that other streams read). Any block may be split.
 // So max_split_size is -1, and oversize_allocations and oversize_segments are zero.

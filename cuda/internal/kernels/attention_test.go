@@ -278,9 +278,9 @@ func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) 
 	})
 }
 
-// TestAttentionSpecial puts NaN and infinities into keys. Results of queries that do not see these
-// keys must not change. Results of queries that see them must be NaN. The results of a query that
-// sees no key must be 0.
+// TestAttentionSpecial puts NaN and infinities into queries, keys and values. Results of queries
+// that do not see them must not change, and all others must agree with the reference. The results
+// of a query that sees no key must be 0.
 func TestAttentionSpecial(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {

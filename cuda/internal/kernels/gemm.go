@@ -17,7 +17,7 @@ type tileLoad uint8
 
 const (
 	vectorsAlongK     tileLoad = iota // stride 1 along k, aligned vectors; copies transpose tiles
-	vectorsAlongOuter                 // the stride along the outer dimension is 1, and vectors are aligned
+	vectorsAlongOuter                 // stride 1 along the outer dimension, aligned vectors
 	scalarsAlongK                     // strides are arbitrary; neighbouring threads read along k
 	// strides are arbitrary; neighbouring threads read along the outer dimension
 	scalarsAlongOuter
